@@ -1,0 +1,1 @@
+//! Starters for tests and the demo.

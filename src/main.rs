@@ -1,0 +1,2 @@
+//! The redislease binary.
+fn main() {}
