@@ -1,0 +1,328 @@
+//! When a node may vote: one machine per node.
+//!
+//! A server that was restarted, flushed or replaced by its replica may have forgotten leases that are still believed
+//! in. It gets a *wait ticket* instead of a vote, and is admitted by that ticket once the longest lease has passed.
+//! There is no shorter way: neither a long uptime nor an empty server proves that nothing was forgotten. A changed
+//! ticket means that it forgot again, and starts the wait again.
+
+use alloc::collections::VecDeque;
+
+use crate::marker::{Marker, Membership, RunId};
+use crate::mutant::Mutant;
+use crate::op::Token;
+use crate::seed::Unseedable;
+use crate::time::{Drift, Millis, Time};
+
+/// What an admission needs to know about its quorum.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Config {
+    /// The configuration under which the node votes.
+    pub membership: Membership,
+    /// The longest lease anybody may hold on this quorum.
+    pub longest_lease: Millis,
+    /// How far clocks may run apart.
+    pub drift: Drift,
+    /// How often the marker is looked at while nothing else happens.
+    pub heartbeat: Millis,
+    /// The rule to break; `None` outside the checkers.
+    pub mutant: Option<Mutant>,
+}
+
+impl Config {
+    /// From the first sight of a ticket to the request that admits by it.
+    pub fn quarantine(&self) -> Millis {
+        match self.mutant {
+            Some(Mutant::NoQuarantine) => Millis::ZERO,
+            Some(Mutant::WaitOneShort) => self.drift.most(self.longest_lease).saturating_sub(Millis(1)),
+            _ => self.drift.most(self.longest_lease),
+        }
+    }
+}
+
+/// What happened to the node. Every request is answered, or the connection is dropped and `Disconnected` follows.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Input {
+    /// A new connection learned the server's run id: it is never remembered from an older one.
+    Connected(RunId),
+    /// The connection is gone.
+    Disconnected,
+    /// The marker as observe or admit answered it.
+    Observed(Marker),
+    /// A reply showed that the node's clock was set.
+    Stepped,
+    /// A script answered that the marker is not the one we vote under.
+    NotAdmitted,
+    /// The answer to [`Effect::ReadFences`].
+    Seed(Result<Token, Unseedable>),
+    /// Time passed.
+    Wake,
+}
+
+/// What is to be done for the node, in order.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Effect {
+    /// Run observe: look at the marker, and write a ticket if it does not name this server.
+    Observe {
+        /// The server of this connection.
+        run_id: RunId,
+        /// For the ticket.
+        nonce: u128,
+        /// The marker that stood when the clock stepped: it is replaced too.
+        stepped: Option<Marker>,
+    },
+    /// Ask the other nodes for their fences, after this moment, and answer with [`Input::Seed`].
+    ReadFences,
+    /// Run admit.
+    Admit {
+        /// The ticket that must still stand.
+        ticket: Marker,
+        /// The marker that replaces it.
+        marker: Marker,
+        /// The least value of the node's fence from now on.
+        seed: Token,
+    },
+    /// The standing changed.
+    Changed(Standing),
+}
+
+/// Whether the node has a vote, and if not, why.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Standing {
+    /// No connection.
+    Offline,
+    /// Connected; the marker is not known yet.
+    Observing,
+    /// The longest lease is waited out.
+    Quarantined {
+        /// When the wait ends.
+        until: Time,
+    },
+    /// The wait is over; the fences of the others are being read, or could not be trusted.
+    Seeding(Option<Unseedable>),
+    /// The node votes.
+    Admitted,
+    /// The node's marker names another configuration, which never heals by itself.
+    Mismatch(Marker),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Wait {
+    ticket: Marker,
+    since: Time,
+}
+
+/// The admission of one node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Admission {
+    config: Config,
+    run_id: Option<RunId>,
+    standing: Standing,
+    /// Outlives a connection: the same ticket seen again proves that nothing was forgotten in between.
+    wait: Option<Wait>,
+    last_marker: Option<Marker>,
+    /// A step was seen and no observe has been answered since.
+    stepped: bool,
+    /// Observes and admits without an answer. Only the answer to the last one says what stands now.
+    outstanding: u8,
+    reading_fences: bool,
+    look_again: Time,
+    /// Only `SeedBeforeWait` fills it.
+    early_seed: Option<Token>,
+    effects: VecDeque<Effect>,
+}
+
+impl Admission {
+    /// A node that nobody has spoken to yet.
+    pub const fn new(config: Config) -> Self {
+        Self {
+            config,
+            run_id: None,
+            standing: Standing::Offline,
+            wait: None,
+            last_marker: None,
+            stepped: false,
+            outstanding: 0,
+            reading_fences: false,
+            look_again: Time(0),
+            early_seed: None,
+            effects: VecDeque::new(),
+        }
+    }
+
+    /// Whether the node has a vote, and if not, why.
+    pub const fn standing(&self) -> &Standing {
+        &self.standing
+    }
+
+    /// The marker that every vote of this connection must stand under, while the node is admitted.
+    pub fn marker(&self) -> Option<Marker> {
+        let admitted = matches!(self.standing, Standing::Admitted);
+        self.run_id.clone().filter(|_| admitted).map(|run_id| self.config.membership.marker(run_id))
+    }
+
+    /// The next effect to carry out.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// When to wake the machine, if nothing else happens before.
+    pub fn next_deadline(&self) -> Option<Time> {
+        if self.run_id.is_none() || self.busy() {
+            return None;
+        }
+        match self.standing {
+            Standing::Quarantined { until } => Some(until.min(self.look_again)),
+            _ => Some(self.look_again),
+        }
+    }
+
+    /// Takes one input. `nonce` is 128 fresh random bits.
+    pub fn handle(&mut self, now: Time, nonce: u128, input: Input) {
+        match input {
+            Input::Connected(run_id) => {
+                self.run_id = Some(run_id);
+                self.outstanding = 0;
+                self.observe(now, nonce);
+            }
+            Input::Disconnected => {
+                self.run_id = None;
+                self.outstanding = 0;
+                self.stand(Standing::Offline);
+            }
+            Input::Observed(marker) => {
+                self.outstanding = self.outstanding.saturating_sub(1);
+                if self.outstanding == 0 {
+                    self.stepped = false;
+                    self.observed(now, marker);
+                }
+            }
+            Input::Stepped if self.config.mutant == Some(Mutant::ClockStepIgnored) => {}
+            Input::Stepped => {
+                self.stepped = true;
+                self.observe(now, nonce);
+            }
+            Input::NotAdmitted => {
+                if self.standing == Standing::Admitted {
+                    self.observe(now, nonce);
+                }
+            }
+            Input::Seed(seed) => self.seeded(now, seed),
+            Input::Wake => self.wake(now, nonce),
+        }
+    }
+
+    const fn busy(&self) -> bool {
+        self.outstanding > 0 || (self.reading_fences && matches!(self.standing, Standing::Seeding(_)))
+    }
+
+    fn stand(&mut self, standing: Standing) {
+        if self.standing != standing {
+            self.standing = standing.clone();
+            self.effects.push_back(Effect::Changed(standing));
+        }
+    }
+
+    /// A vote is taken away before the request that looks again.
+    fn observe(&mut self, now: Time, nonce: u128) {
+        let Some(run_id) = self.run_id.clone() else { return };
+        self.stand(Standing::Observing);
+        self.ask(now, run_id, nonce);
+    }
+
+    fn ask(&mut self, now: Time, run_id: RunId, nonce: u128) {
+        self.outstanding = self.outstanding.saturating_add(1);
+        self.look_again = now + self.config.heartbeat;
+        let stepped = self.last_marker.clone().filter(|_| self.stepped);
+        self.effects.push_back(Effect::Observe { run_id, nonce, stepped });
+    }
+
+    fn observed(&mut self, now: Time, marker: Marker) {
+        let Some(run_id) = self.run_id.clone() else { return };
+        self.last_marker = Some(marker.clone());
+        self.look_again = now + self.config.heartbeat;
+        if marker == self.config.membership.marker(run_id.clone()) {
+            self.wait = None;
+            self.stand(Standing::Admitted);
+        } else if *marker.run_id() != run_id {
+            // Observe leaves a marker that names the run id it was given: the server changed under this connection.
+            self.stand(Standing::Observing);
+        } else if matches!(marker, Marker::Admitted { .. }) {
+            self.wait = None;
+            self.stand(Standing::Mismatch(marker));
+        } else {
+            self.waiting(now, marker);
+        }
+    }
+
+    fn waiting(&mut self, now: Time, ticket: Marker) {
+        let same = self.config.mutant == Some(Mutant::TicketNotCompared)
+            || self.wait.as_ref().is_some_and(|wait| wait.ticket == ticket);
+        let since = self.wait.as_ref().filter(|_| same).map_or(now, |wait| wait.since);
+        let first_sight = self.wait.is_none();
+        self.wait = Some(Wait { ticket, since });
+        let until = since + self.config.quarantine();
+        if now >= until {
+            self.read_fences();
+        } else {
+            if first_sight && self.config.mutant == Some(Mutant::SeedBeforeWait) {
+                self.effects.push_back(Effect::ReadFences);
+            }
+            self.stand(Standing::Quarantined { until });
+        }
+    }
+
+    fn read_fences(&mut self) {
+        self.reading_fences = true;
+        if !matches!(self.standing, Standing::Seeding(_)) {
+            self.stand(Standing::Seeding(None));
+        }
+        if let Some(seed) = self.early_seed.take() {
+            self.admit(seed);
+        } else {
+            self.effects.push_back(Effect::ReadFences);
+        }
+    }
+
+    fn seeded(&mut self, now: Time, seed: Result<Token, Unseedable>) {
+        self.reading_fences = false;
+        if !matches!(self.standing, Standing::Seeding(_)) {
+            if self.config.mutant == Some(Mutant::SeedBeforeWait) {
+                self.early_seed = seed.ok();
+            }
+            return;
+        }
+        match seed {
+            Ok(seed) => self.admit(seed),
+            Err(reason) => {
+                self.look_again = now + self.config.heartbeat;
+                self.stand(Standing::Seeding(Some(reason)));
+            }
+        }
+    }
+
+    fn admit(&mut self, seed: Token) {
+        let (Some(run_id), Some(wait)) = (self.run_id.clone(), &self.wait) else { return };
+        self.outstanding = self.outstanding.saturating_add(1);
+        let (ticket, marker) = (wait.ticket.clone(), self.config.membership.marker(run_id));
+        self.effects.push_back(Effect::Admit { ticket, marker, seed });
+    }
+
+    fn wake(&mut self, now: Time, nonce: u128) {
+        if self.next_deadline().is_none_or(|deadline| now < deadline) {
+            return;
+        }
+        match self.standing {
+            Standing::Quarantined { until } if now >= until => self.read_fences(),
+            Standing::Seeding(_) => self.read_fences(),
+            _ => {
+                if let Some(run_id) = self.run_id.clone() {
+                    self.ask(now, run_id, nonce);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "admission_tests.rs"]
+mod tests;

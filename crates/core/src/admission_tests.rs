@@ -1,0 +1,221 @@
+use super::*;
+use crate::time::Drift;
+use alloc::vec::Vec;
+
+const LONGEST: Millis = Millis(60_000);
+/// 60 s and one percent and two milliseconds.
+const QUARANTINE: u64 = 60_602;
+
+fn config() -> Config {
+    Config {
+        membership: Membership { generation: 1, fingerprint: "f00d".into() },
+        longest_lease: LONGEST,
+        drift: Drift::STANDARD,
+        heartbeat: Millis(1000),
+        mutant: None,
+    }
+}
+
+/// One node under one admission; the test plays the node.
+struct Story {
+    machine: Admission,
+    now: u64,
+    nonce: u128,
+}
+
+impl Story {
+    fn new() -> Self {
+        Self { machine: Admission::new(config()), now: 1000, nonce: 0 }
+    }
+
+    fn at(&mut self, now: u64, input: Input) -> Vec<Effect> {
+        self.now = now;
+        self.nonce += 1;
+        self.machine.handle(Time(now), self.nonce, input);
+        core::iter::from_fn(|| self.machine.poll_effect()).collect()
+    }
+
+    fn connect(&mut self, now: u64, run_id: &str) -> Vec<Effect> {
+        self.at(now, Input::Connected(run_id.into()))
+    }
+}
+
+fn wait(run_id: &str, nonce: u128) -> Marker {
+    Marker::Wait { run_id: run_id.into(), nonce }
+}
+
+fn admitted(run_id: &str) -> Marker {
+    config().membership.marker(run_id.into())
+}
+
+#[test]
+fn a_node_that_remembers_votes_at_once() {
+    let mut story = Story::new();
+    assert_eq!(
+        story.connect(1000, "r1"),
+        [Effect::Changed(Standing::Observing), Effect::Observe { run_id: "r1".into(), nonce: 1, stepped: None }]
+    );
+    assert_eq!(story.machine.marker(), None);
+    assert_eq!(story.at(1001, Input::Observed(admitted("r1"))), [Effect::Changed(Standing::Admitted)]);
+    assert_eq!(story.machine.marker(), Some(admitted("r1")));
+}
+
+#[test]
+fn a_ticket_is_waited_out_to_the_millisecond_and_only_then_the_fences_are_read() {
+    let mut story = Story::new();
+    story.connect(1000, "r1");
+    let until = Time(2000 + QUARANTINE);
+    assert_eq!(story.at(2000, Input::Observed(wait("r1", 7))), [Effect::Changed(Standing::Quarantined { until })]);
+    for beat in 3..62 {
+        let effects = story.at(beat * 1000, Input::Wake);
+        assert!(matches!(effects[..], [Effect::Observe { .. }]), "{effects:?}");
+        assert_eq!(story.at(beat * 1000, Input::Observed(wait("r1", 7))), []);
+    }
+    assert!(!story.at(until.0 - 1, Input::Wake).contains(&Effect::ReadFences), "one millisecond early");
+    story.at(until.0 - 1, Input::Observed(wait("r1", 7)));
+    assert_eq!(story.machine.next_deadline(), Some(until));
+    assert_eq!(story.at(until.0, Input::Wake), [Effect::Changed(Standing::Seeding(None)), Effect::ReadFences]);
+    assert_eq!(
+        story.at(until.0 + 1, Input::Seed(Ok(Token(50)))),
+        [Effect::Admit { ticket: wait("r1", 7), marker: admitted("r1"), seed: Token(50) }]
+    );
+    assert_eq!(story.at(until.0 + 2, Input::Observed(admitted("r1"))), [Effect::Changed(Standing::Admitted)]);
+}
+
+#[test]
+fn a_changed_ticket_starts_the_wait_again() {
+    let mut story = Story::new();
+    story.connect(0, "r1");
+    story.at(0, Input::Observed(wait("r1", 7)));
+    story.at(50_000, Input::Wake);
+    assert_eq!(
+        story.at(50_000, Input::Observed(wait("r1", 8))),
+        [Effect::Changed(Standing::Quarantined { until: Time(50_000 + QUARANTINE) })]
+    );
+}
+
+#[test]
+fn the_same_ticket_after_a_reconnect_goes_on_waiting() {
+    let mut story = Story::new();
+    story.connect(0, "r1");
+    story.at(0, Input::Observed(wait("r1", 7)));
+    assert_eq!(story.at(10_000, Input::Disconnected), [Effect::Changed(Standing::Offline)]);
+    assert_eq!(story.machine.next_deadline(), None);
+    story.connect(20_000, "r1");
+    assert_eq!(
+        story.at(20_001, Input::Observed(wait("r1", 7))),
+        [Effect::Changed(Standing::Quarantined { until: Time(QUARANTINE) })]
+    );
+}
+
+#[test]
+fn a_restarted_server_starts_the_wait_again_whatever_marker_it_restored() {
+    let mut story = Story::new();
+    story.connect(0, "r1");
+    story.at(0, Input::Observed(admitted("r1")));
+    story.at(1, Input::Disconnected);
+    story.connect(2, "r2");
+    // Observe found the marker of r1 and wrote a ticket for r2.
+    assert_eq!(
+        story.at(3, Input::Observed(wait("r2", 9))),
+        [Effect::Changed(Standing::Quarantined { until: Time(3 + QUARANTINE) })]
+    );
+}
+
+#[test]
+fn another_operator_that_admitted_first_ends_the_wait() {
+    let mut story = Story::new();
+    story.connect(0, "r1");
+    story.at(0, Input::Observed(wait("r1", 7)));
+    story.at(1000, Input::Wake);
+    assert_eq!(story.at(1001, Input::Observed(admitted("r1"))), [Effect::Changed(Standing::Admitted)]);
+}
+
+#[test]
+fn a_clock_step_takes_the_vote_and_replaces_the_marker_that_was_seen() {
+    let mut story = Story::new();
+    story.connect(0, "r1");
+    story.at(0, Input::Observed(admitted("r1")));
+    assert_eq!(
+        story.at(500, Input::Stepped),
+        [
+            Effect::Changed(Standing::Observing),
+            Effect::Observe { run_id: "r1".into(), nonce: 3, stepped: Some(admitted("r1")) }
+        ]
+    );
+    assert_eq!(
+        story.at(501, Input::Observed(wait("r1", 3))),
+        [Effect::Changed(Standing::Quarantined { until: Time(501 + QUARANTINE) })]
+    );
+}
+
+#[test]
+fn a_step_seen_while_a_heartbeat_is_out_is_not_forgotten_by_the_heartbeats_answer() {
+    let mut story = Story::new();
+    story.connect(0, "r1");
+    story.at(0, Input::Observed(admitted("r1")));
+    assert!(matches!(story.at(1000, Input::Wake)[..], [Effect::Observe { stepped: None, .. }]));
+    story.at(1001, Input::Stepped);
+    assert_eq!(story.at(1002, Input::Observed(admitted("r1"))), [], "the older answer says nothing");
+    assert_eq!(*story.machine.standing(), Standing::Observing);
+    story.at(1003, Input::Observed(wait("r1", 4)));
+    assert!(matches!(story.machine.standing(), Standing::Quarantined { .. }));
+}
+
+#[test]
+fn a_step_before_a_broken_connection_is_told_on_the_next() {
+    let mut story = Story::new();
+    story.connect(0, "r1");
+    story.at(0, Input::Observed(admitted("r1")));
+    story.at(500, Input::Stepped);
+    story.at(501, Input::Disconnected);
+    let effects = story.connect(502, "r1");
+    assert!(
+        effects.contains(&Effect::Observe { run_id: "r1".into(), nonce: 5, stepped: Some(admitted("r1")) }),
+        "{effects:?}"
+    );
+}
+
+#[test]
+fn another_configuration_never_heals_by_itself() {
+    let mut story = Story::new();
+    let other = Marker::Admitted { run_id: "r1".into(), generation: 1, fingerprint: "beef".into() };
+    story.connect(0, "r1");
+    assert_eq!(story.at(0, Input::Observed(other.clone())), [Effect::Changed(Standing::Mismatch(other.clone()))]);
+    story.at(100_000, Input::Wake);
+    assert_eq!(story.at(100_000, Input::Observed(other)), []);
+    assert_eq!(story.machine.marker(), None);
+}
+
+#[test]
+fn an_untrusted_seed_is_shown_and_asked_for_again() {
+    let mut story = Story::new();
+    story.connect(0, "r1");
+    story.at(0, Input::Observed(wait("r1", 7)));
+    story.at(QUARANTINE, Input::Wake);
+    // The heartbeat was due as well; reading the fences comes first.
+    assert_eq!(*story.machine.standing(), Standing::Seeding(None));
+    let reason = Unseedable::ClocksDisagree { by: Millis(11_000) };
+    assert_eq!(story.at(QUARANTINE + 5, Input::Seed(Err(reason))), [Effect::Changed(Standing::Seeding(Some(reason)))]);
+    assert_eq!(story.machine.next_deadline(), Some(Time(QUARANTINE + 1005)));
+    assert_eq!(story.at(QUARANTINE + 1005, Input::Wake), [Effect::ReadFences]);
+}
+
+#[test]
+fn a_seed_for_a_ticket_that_changed_meanwhile_admits_nothing() {
+    let mut story = Story::new();
+    story.connect(0, "r1");
+    story.at(0, Input::Observed(wait("r1", 7)));
+    story.at(QUARANTINE, Input::Wake);
+    story.at(QUARANTINE, Input::Stepped);
+    assert_eq!(story.at(QUARANTINE + 1, Input::Seed(Ok(Token(5)))), []);
+}
+
+#[test]
+fn not_admitted_takes_the_vote_until_the_marker_was_seen() {
+    let mut story = Story::new();
+    story.connect(0, "r1");
+    story.at(0, Input::Observed(admitted("r1")));
+    assert!(story.at(10, Input::NotAdmitted).contains(&Effect::Changed(Standing::Observing)));
+    assert_eq!(story.machine.marker(), None);
+}

@@ -1,0 +1,120 @@
+//! The marker of a node: which server under which configuration may vote.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use core::fmt;
+
+/// The identity a Redis server takes at each start: 40 hexadecimal digits.
+pub type RunId = Arc<str>;
+
+/// What stands under the marker key: `<run_id>:<generation>:<fingerprint>` or `wait:<run_id>:<nonce>`.
+///
+/// A restart changes the run id and a flush removes the marker, so neither is mistaken for a node that remembers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Marker {
+    /// This server votes, under this configuration.
+    Admitted {
+        /// The server that was admitted.
+        run_id: RunId,
+        /// The generation of the configuration.
+        generation: u64,
+        /// The configuration: node names, majority, longest lease.
+        fingerprint: Arc<str>,
+    },
+    /// Somebody waits until every lease that this server may have forgotten has ended.
+    Wait {
+        /// The server that is waited for.
+        run_id: RunId,
+        /// Tells this wait from every other.
+        nonce: u128,
+    },
+}
+
+impl Marker {
+    /// The server this marker names.
+    pub const fn run_id(&self) -> &RunId {
+        match self {
+            Self::Admitted { run_id, .. } | Self::Wait { run_id, .. } => run_id,
+        }
+    }
+}
+
+impl fmt::Display for Marker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Admitted { run_id, generation, fingerprint } => write!(f, "{run_id}:{generation}:{fingerprint}"),
+            Self::Wait { run_id, nonce } => write!(f, "wait:{run_id}:{nonce:032x}"),
+        }
+    }
+}
+
+/// A text that is no marker.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct MalformedMarker(pub String);
+
+impl fmt::Display for MalformedMarker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "marker `{}` is neither `<run_id>:<generation>:<fingerprint>` nor `wait:<run_id>:<nonce>`", self.0)
+    }
+}
+
+impl core::error::Error for MalformedMarker {}
+
+impl core::str::FromStr for Marker {
+    type Err = MalformedMarker;
+    fn from_str(text: &str) -> Result<Self, MalformedMarker> {
+        let malformed = || MalformedMarker(text.to_string());
+        let mut parts = text.splitn(3, ':');
+        let (Some(first), Some(second), Some(third)) = (parts.next(), parts.next(), parts.next()) else {
+            return Err(malformed());
+        };
+        if first == "wait" {
+            let nonce = u128::from_str_radix(third, 16).map_err(|_| malformed())?;
+            return Ok(Self::Wait { run_id: second.into(), nonce });
+        }
+        let generation = second.parse().map_err(|_| malformed())?;
+        Ok(Self::Admitted { run_id: first.into(), generation, fingerprint: third.into() })
+    }
+}
+
+/// A configuration of a quorum as every process that uses it must see it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Membership {
+    /// Counts the changes of the set of nodes, from 1.
+    pub generation: u64,
+    /// Node names, majority and longest lease, as one short text without a colon.
+    pub fingerprint: Arc<str>,
+}
+
+impl Membership {
+    /// The marker of a server that votes under this configuration.
+    pub fn marker(&self, run_id: RunId) -> Marker {
+        Marker::Admitted { run_id, generation: self.generation, fingerprint: self.fingerprint.clone() }
+    }
+
+    /// How the configuration is named to people: `<generation>:<fingerprint>`.
+    pub fn name(&self) -> String {
+        format!("{}:{}", self.generation, self.fingerprint)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn markers_round_trip() {
+        for text in ["3f:1:9c2b", "wait:3f:000000000000000000000000000000ff"] {
+            assert_eq!(text.parse::<Marker>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn a_foreign_text_is_named_in_the_error() {
+        for text in ["", "3f", "3f:1", "3f:x:9c2b", "wait:3f:zz"] {
+            let error = text.parse::<Marker>().unwrap_err().to_string();
+            assert!(error.contains(&format!("`{text}`")), "{error}");
+        }
+    }
+}

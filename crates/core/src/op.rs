@@ -1,0 +1,305 @@
+//! What a node stores, what it can be asked, and what it answers.
+
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use core::fmt;
+
+use crate::time::Millis;
+
+/// The identity of one try to take a lease: 128 random bits, never used for another term, not even by the same caller.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Attempt(pub u128);
+
+impl fmt::Display for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Attempt({:x})", self.0)
+    }
+}
+
+impl core::str::FromStr for Attempt {
+    type Err = MalformedValue;
+    fn from_str(text: &str) -> Result<Self, MalformedValue> {
+        let hex = text.len() == 32 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        if !hex {
+            return Err(MalformedValue);
+        }
+        u128::from_str_radix(text, 16).map(Self).map_err(|_| MalformedValue)
+    }
+}
+
+/// A fencing token: grows with every term of a quorum. Below 2^53, so that every language's number holds it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Token(pub u64);
+
+impl Token {
+    /// The first number that is no token any more.
+    pub const END: u64 = 1 << 53;
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The number one node gave to one grant: its own counter after the increment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Grant(pub u64);
+
+/// Who holds, as text for people: carried beside the value, never compared.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Holder(pub Arc<str>);
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// How far a value has come. It only goes forward, in the order of the variants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Stage {
+    /// `p`: granted in round 1, not a term.
+    Pending,
+    /// `t`: confirmed with the token, the same on every node of the term.
+    Term,
+    /// `s`: sealed. Nobody extends it, it only ends.
+    Sealed,
+}
+
+impl Stage {
+    /// The letter that stands for the stage in a stored value.
+    pub const fn letter(self) -> char {
+        match self {
+            Self::Pending => 'p',
+            Self::Term => 't',
+            Self::Sealed => 's',
+        }
+    }
+}
+
+/// The stages a release may delete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Stages {
+    /// `p`: the first round failed.
+    Pending,
+    /// `pt`: the second round was sent, nothing was published.
+    Unpublished,
+    /// `pts`: the holder is proven to have stopped.
+    All,
+}
+
+impl Stages {
+    /// The letters of the stages.
+    pub const fn letters(self) -> &'static str {
+        match self {
+            Self::Pending => "p",
+            Self::Unpublished => "pt",
+            Self::All => "pts",
+        }
+    }
+
+    /// Whether a value in `stage` is deleted.
+    pub const fn holds(self, stage: Stage) -> bool {
+        match stage {
+            Stage::Pending => true,
+            Stage::Term => !matches!(self, Self::Pending),
+            Stage::Sealed => matches!(self, Self::All),
+        }
+    }
+}
+
+/// A value as a node stores it: `<stage>:<attempt, 32 hex>:<number>:<metadata>`.
+///
+/// Two values are the same up to the third colon; the metadata is never compared by a script.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Stored {
+    /// How far it has come.
+    pub stage: Stage,
+    /// Whose it is.
+    pub attempt: Attempt,
+    /// The grant number in `p`, the token in `t`; as before in `s`.
+    pub number: u64,
+    /// Who holds, for people.
+    pub metadata: String,
+}
+
+/// A text that is no stored value: somebody else writes under our prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MalformedValue;
+
+impl fmt::Display for MalformedValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("not `<p|t|s>:<32 hex>:<number>:<metadata>`: something else writes under this key prefix")
+    }
+}
+
+impl core::error::Error for MalformedValue {}
+
+impl fmt::Display for Stored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}:{}", self.stage.letter(), self.attempt, self.number, self.metadata)
+    }
+}
+
+impl core::str::FromStr for Stored {
+    type Err = MalformedValue;
+    fn from_str(text: &str) -> Result<Self, MalformedValue> {
+        let mut parts = text.splitn(4, ':');
+        let mut part = || parts.next().ok_or(MalformedValue);
+        let stage = match part()? {
+            "p" => Stage::Pending,
+            "t" => Stage::Term,
+            "s" => Stage::Sealed,
+            _ => return Err(MalformedValue),
+        };
+        let attempt = part()?.parse()?;
+        let number = part()?.parse().map_err(|_| MalformedValue)?;
+        Ok(Self { stage, attempt, number, metadata: part()?.to_string() })
+    }
+}
+
+/// What a node is asked about the keys of one lease. Each is one script: it checks, then writes, atomically.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Op {
+    /// Round 1, and the first half of a join. If every key is free: the next grant number, `p` on every key.
+    /// Repeated, it answers the same grant and writes nothing.
+    Acquire {
+        /// Whose.
+        attempt: Attempt,
+        /// How long the keys live.
+        ttl: Millis,
+        /// Carried as metadata.
+        holder: Holder,
+    },
+    /// Round 2, and the second half of a join. `p` of exactly this grant becomes `t`; the TTL stays.
+    Confirm {
+        /// Whose.
+        attempt: Attempt,
+        /// This node's own grant number.
+        grant: Grant,
+        /// The term's token, the same on every node.
+        token: Token,
+    },
+    /// Prolongs `t` of exactly this attempt and token; never shortens, never creates.
+    Extend {
+        /// Whose.
+        attempt: Attempt,
+        /// The term's token.
+        token: Token,
+        /// How long the keys live from now.
+        ttl: Millis,
+    },
+    /// Turns the keys of this attempt, in any stage, into `s`; the TTL stays.
+    Seal {
+        /// Whose.
+        attempt: Attempt,
+    },
+    /// Deletes the keys of this attempt that are in one of the stages. Needs no admission and is never late.
+    Release {
+        /// Whose.
+        attempt: Attempt,
+        /// Which of them.
+        stages: Stages,
+    },
+}
+
+impl Op {
+    /// The attempt asked about.
+    pub const fn attempt(&self) -> Attempt {
+        match self {
+            Self::Acquire { attempt, .. }
+            | Self::Confirm { attempt, .. }
+            | Self::Extend { attempt, .. }
+            | Self::Seal { attempt }
+            | Self::Release { attempt, .. } => *attempt,
+        }
+    }
+}
+
+/// What a node answers. Yes and no are the node's own words; everything else is unknown.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Vote {
+    /// To acquire: every key is `p` of the attempt with this grant.
+    Granted(Grant),
+    /// To acquire: at least one key is somebody's.
+    Refused {
+        /// The largest remaining life of the keys that refuse.
+        ttl_left: Millis,
+        /// The value of the key that lives longest.
+        by: Stored,
+    },
+    /// To confirm: every key is `t` of the attempt with the token.
+    Confirmed {
+        /// The least remaining life of the keys.
+        ttl_left: Millis,
+    },
+    /// To extend: every key lives for the TTL from now at least.
+    Extended,
+    /// To confirm, extend and seal: not every key is as asked.
+    Miss(Option<Stored>),
+    /// To seal: every key is `s` of the attempt.
+    Sealed {
+        /// The least remaining life of the keys.
+        ttl_left: Millis,
+    },
+    /// To release: it was done, on so many keys.
+    Released(u64),
+    /// The node did nothing: it is not admitted, or the request came too late. It says nothing about the keys.
+    Abstained,
+    /// No answer in time, a broken connection, an error: it may have happened, and may happen yet.
+    Unknown,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn stored_values_round_trip(stage in 0..3_usize, attempt: u128, number in 0..Token::END, metadata in "[ -~]{0,40}") {
+            let stage = [Stage::Pending, Stage::Term, Stage::Sealed][stage];
+            let value = Stored { stage, attempt: Attempt(attempt), number, metadata };
+            prop_assert_eq!(value.to_string().parse::<Stored>(), Ok(value));
+        }
+
+        #[test]
+        fn foreign_text_is_refused_without_a_panic(text in ".{0,80}") {
+            if let Ok(value) = text.parse::<Stored>() {
+                prop_assert_eq!(value.attempt.to_string().len(), 32);
+            }
+        }
+    }
+
+    #[test]
+    fn malformed_values_are_refused() {
+        let hex = "0123456789abcdef0123456789abcdef";
+        for text in [
+            String::new(),
+            "p".into(),
+            format!("x:{hex}:1:m"),
+            format!("p:{hex}:1"),
+            format!("p:{}:1:m", &hex[1..]),
+            format!("p:{}:1:m", hex.to_uppercase()),
+            format!("p:{hex}:-1:m"),
+            format!("p:+{}:1:m", &hex[1..]),
+        ] {
+            assert_eq!(text.parse::<Stored>(), Err(MalformedValue), "{text}");
+        }
+    }
+
+    #[test]
+    fn stages_of_a_release() {
+        assert!(Stages::Pending.holds(Stage::Pending) && !Stages::Pending.holds(Stage::Term));
+        assert!(Stages::Unpublished.holds(Stage::Term) && !Stages::Unpublished.holds(Stage::Sealed));
+        assert!(Stages::All.holds(Stage::Sealed));
+    }
+}

@@ -1,0 +1,105 @@
+//! The majority of the *configured* nodes, and decisions from votes of three values.
+
+/// The largest number of nodes a quorum may have.
+pub const MAX_NODES: u8 = 9;
+
+/// One of the configured nodes, by its place in the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Node(pub u8);
+
+impl Node {
+    /// The place as an index.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A number of nodes and what a majority of them is.
+///
+/// It is counted over all configured nodes, never over the reachable ones: two majorities of one set share a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Quorum {
+    nodes: u8,
+}
+
+/// What the votes so far allow to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Decision {
+    /// A majority said yes.
+    Yes,
+    /// So many said no that a majority can no longer say yes.
+    No,
+    /// Neither, and the outstanding votes can still change it.
+    Open,
+    /// Neither, and no vote is outstanding: silence is not a no.
+    Unknown,
+}
+
+impl Quorum {
+    /// A quorum over `nodes` configured nodes, between 1 and [`MAX_NODES`].
+    pub const fn of(nodes: u8) -> Option<Self> {
+        if nodes >= 1 && nodes <= MAX_NODES { Some(Self { nodes }) } else { None }
+    }
+
+    /// All configured nodes: N.
+    pub const fn size(self) -> usize {
+        self.nodes as usize
+    }
+
+    /// The least number of nodes that is a majority: `q = N/2 + 1`.
+    pub const fn majority(self) -> usize {
+        self.size() / 2 + 1
+    }
+
+    /// The least number of nodes without which no majority exists: `N - q + 1`.
+    pub const fn blocking(self) -> usize {
+        self.size() - self.majority() + 1
+    }
+
+    /// Every node, in order.
+    pub fn nodes(self) -> impl Iterator<Item = Node> + Clone {
+        (0..self.nodes).map(Node)
+    }
+
+    /// What `yes`, `no` and `outstanding` votes allow to say; all others are unknown for good.
+    pub const fn decide(self, yes: usize, no: usize, outstanding: usize) -> Decision {
+        if yes >= self.majority() {
+            Decision::Yes
+        } else if no >= self.blocking() {
+            Decision::No
+        } else if outstanding > 0 {
+            Decision::Open
+        } else {
+            Decision::Unknown
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn majorities() {
+        for (nodes, majority, blocking) in [(1, 1, 1), (2, 2, 1), (3, 2, 2), (4, 3, 2), (5, 3, 3), (9, 5, 5)] {
+            let quorum = Quorum::of(nodes).unwrap();
+            assert_eq!((quorum.majority(), quorum.blocking()), (majority, blocking), "of {nodes}");
+        }
+        assert_eq!((Quorum::of(0), Quorum::of(10)), (None, None));
+    }
+
+    #[test]
+    fn three_valued_decisions_of_three_nodes() {
+        let of = |yes, no, outstanding| Quorum::of(3).unwrap().decide(yes, no, outstanding);
+        assert_eq!(of(2, 0, 1), Decision::Yes);
+        assert_eq!(of(0, 2, 1), Decision::No);
+        assert_eq!(of(1, 1, 1), Decision::Open);
+        assert_eq!(of(1, 1, 0), Decision::Unknown, "silence of the third is not a no");
+        assert_eq!(of(1, 0, 0), Decision::Unknown);
+    }
+
+    #[test]
+    fn an_even_quorum_decides_no_on_a_split() {
+        assert_eq!(Quorum::of(4).unwrap().decide(2, 2, 0), Decision::No);
+    }
+}

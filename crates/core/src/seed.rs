@@ -1,0 +1,121 @@
+//! With which counter a node that forgot may vote again.
+//!
+//! Its counter must be above every token that was ever confirmed. A majority of the others knows the greatest one;
+//! where no such majority is left, time since 1970 in microseconds has outrun every token, if the clocks are sane.
+
+use core::fmt;
+
+use crate::op::Token;
+use crate::quorum::Quorum;
+use crate::time::Millis;
+
+/// How far apart the clocks may be that seed a counter.
+pub const CLOCKS_AGREE_WITHIN: Millis = Millis::from_secs(10);
+
+/// What one node said after the wait, when its fence was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FenceReport {
+    /// Whether its marker is the current one: only then is its counter known to remember.
+    pub admitted: bool,
+    /// Its counter.
+    pub fence: Token,
+    /// Its clock, in microseconds of Unix time.
+    pub clock: u64,
+}
+
+/// Why no counter can be given now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Unseedable {
+    /// Too few admitted nodes answered, and the clocks disagree.
+    ClocksDisagree {
+        /// How far the extremes are apart.
+        by: Millis,
+    },
+    /// The counter would leave the range of tokens.
+    Exhausted,
+}
+
+impl fmt::Display for Unseedable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ClocksDisagree { by } => write!(
+                f,
+                "too few admitted nodes to seed the fence from, and the clocks of nodes and operator differ by {} ms \
+                 (at most {} ms): synchronise the clocks",
+                by.0, CLOCKS_AGREE_WITHIN.0
+            ),
+            Self::Exhausted => write!(f, "the fence would reach 2^53: a clock or a token is far in the future"),
+        }
+    }
+}
+
+impl core::error::Error for Unseedable {}
+
+/// The counter for `target`, from what the `others` said in replies to questions asked after the wait.
+///
+/// `floor` is the highest token any status of this quorum has shown, `own_clock` ours in microseconds of Unix time.
+///
+/// # Errors
+/// [`Unseedable`] when neither a majority nor the clocks can be trusted; the node stays without a vote.
+pub fn seed(
+    quorum: Quorum,
+    target: FenceReport,
+    others: &[FenceReport],
+    floor: Token,
+    own_clock: u64,
+) -> Result<Token, Unseedable> {
+    let known = others.iter().map(|report| report.fence).chain([target.fence, floor]).max().unwrap_or(floor);
+    let remembering = others.iter().filter(|report| report.admitted).count();
+    let seed = if remembering >= quorum.majority() {
+        known
+    } else {
+        let clocks = || others.iter().map(|report| report.clock).chain([target.clock, own_clock]);
+        let (first, last) = (clocks().min().unwrap_or(own_clock), clocks().max().unwrap_or(own_clock));
+        let by = Millis((last - first).div_ceil(1000));
+        if by > CLOCKS_AGREE_WITHIN {
+            return Err(Unseedable::ClocksDisagree { by });
+        }
+        known.max(Token(last))
+    };
+    if seed.0 + 1 < Token::END { Ok(seed) } else { Err(Unseedable::Exhausted) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u64 = 1_795_238_400_000_000;
+
+    fn report(admitted: bool, fence: u64, clock: u64) -> FenceReport {
+        FenceReport { admitted, fence: Token(fence), clock }
+    }
+
+    fn of_three(target: FenceReport, others: &[FenceReport], floor: u64) -> Result<Token, Unseedable> {
+        seed(Quorum::of(3).unwrap(), target, others, Token(floor), NOW)
+    }
+
+    #[test]
+    fn a_majority_of_the_others_needs_no_clock() {
+        let others = [report(true, 70, 0), report(true, 80, u64::MAX / 2)];
+        assert_eq!(of_three(report(false, 5, NOW), &others, 75), Ok(Token(80)));
+    }
+
+    #[test]
+    fn with_fewer_the_clocks_seed() {
+        let others = [report(true, 70, NOW + 3)];
+        assert_eq!(of_three(report(false, 5, NOW), &others, 75), Ok(Token(NOW + 3)));
+        assert_eq!(of_three(report(false, 5, NOW), &[], NOW + 9), Ok(Token(NOW + 9)), "a status showed more");
+    }
+
+    #[test]
+    fn clocks_that_disagree_seed_nothing() {
+        let error = of_three(report(false, 5, NOW + 10_001_000), &[], 0).unwrap_err();
+        assert_eq!(error, Unseedable::ClocksDisagree { by: Millis(10_001) });
+        assert!(alloc::format!("{error}").contains("10001 ms"));
+    }
+
+    #[test]
+    fn tokens_stay_below_two_to_the_53() {
+        assert_eq!(of_three(report(false, 5, NOW), &[], Token::END - 1), Err(Unseedable::Exhausted));
+    }
+}

@@ -1,0 +1,145 @@
+//! Instants and spans, in whole milliseconds.
+//!
+//! Redis counts a TTL in milliseconds of its own clock, rounded down, and the shell rounds its clock down too:
+//! each loses less than one. The two milliseconds of slack in [`Drift`] pay for both.
+
+use core::ops::{Add, AddAssign, Sub};
+
+/// An instant on a clock that counts suspend (`CLOCK_BOOTTIME`): milliseconds since an arbitrary origin.
+///
+/// Instants of two processes cannot be compared; only spans cross a wire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time(pub u64);
+
+/// A span of time in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Millis(pub u64);
+
+impl Millis {
+    /// No time at all.
+    pub const ZERO: Self = Self(0);
+
+    /// A whole number of seconds.
+    pub const fn from_secs(seconds: u64) -> Self {
+        Self(seconds * 1000)
+    }
+
+    /// The part of this span that `percent` names, rounded up.
+    pub const fn percent(self, percent: u32) -> Self {
+        Self(self.0.saturating_mul(percent as u64).div_ceil(100))
+    }
+
+    /// This span, shorter by `other`, never below zero.
+    pub const fn saturating_sub(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+}
+
+impl Time {
+    /// The span from `earlier` to this instant; zero if `earlier` is later.
+    pub const fn since(self, earlier: Self) -> Millis {
+        Millis(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Millis> for Time {
+    type Output = Self;
+    fn add(self, span: Millis) -> Self {
+        Self(self.0.saturating_add(span.0))
+    }
+}
+
+impl Sub<Millis> for Time {
+    type Output = Self;
+    fn sub(self, span: Millis) -> Self {
+        Self(self.0.saturating_sub(span.0))
+    }
+}
+
+impl AddAssign<Millis> for Time {
+    fn add_assign(&mut self, span: Millis) {
+        *self = *self + span;
+    }
+}
+
+impl Add for Millis {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+}
+
+impl From<core::time::Duration> for Millis {
+    /// Rounds down: a lease may end early by less than a millisecond, never late.
+    fn from(span: core::time::Duration) -> Self {
+        Self(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))
+    }
+}
+
+impl From<Millis> for core::time::Duration {
+    fn from(span: Millis) -> Self {
+        Self::from_millis(span.0)
+    }
+}
+
+/// How far two clocks may run apart, and what rounding costs.
+///
+/// Every bound that compares a span on our clock with a span on a node's clock pays this margin once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Drift {
+    /// Difference of the two rates, in percent of the span.
+    pub percent: u32,
+    /// Constant part: both ends round down to milliseconds.
+    pub slack: Millis,
+}
+
+impl Drift {
+    /// One percent and two milliseconds: what the protocol promises to survive.
+    pub const STANDARD: Self = Self { percent: 1, slack: Millis(2) };
+
+    /// The margin for `span`.
+    pub const fn margin(self, span: Millis) -> Millis {
+        Millis(span.percent(self.percent).0.saturating_add(self.slack.0))
+    }
+
+    /// `span` at its shortest: what certainly has not ended on the other clock.
+    pub const fn least(self, span: Millis) -> Millis {
+        span.saturating_sub(self.margin(span))
+    }
+
+    /// `span` at its longest: after it, `span` has certainly ended on the other clock.
+    pub const fn most(self, span: Millis) -> Millis {
+        Millis(span.0.saturating_add(self.margin(span).0))
+    }
+}
+
+impl Default for Drift {
+    fn default() -> Self {
+        Self::STANDARD
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thirty_second_lease_is_believed_for_29_698_milliseconds() {
+        assert_eq!(Drift::STANDARD.least(Millis::from_secs(30)), Millis(29_698));
+        assert_eq!(Drift::STANDARD.least(Millis::from_secs(15)), Millis(14_848));
+    }
+
+    #[test]
+    fn margins_round_against_us() {
+        assert_eq!(Drift::STANDARD.margin(Millis(1)), Millis(3));
+        assert_eq!(Drift::STANDARD.least(Millis(1)), Millis::ZERO);
+        assert_eq!(Drift::STANDARD.most(Millis(100)), Millis(103));
+    }
+
+    #[test]
+    fn no_arithmetic_overflows() {
+        assert_eq!(Time(u64::MAX) + Millis(1), Time(u64::MAX));
+        assert_eq!(Time(1) - Millis(2), Time(0));
+        assert_eq!(Drift::STANDARD.most(Millis(u64::MAX)), Millis(u64::MAX));
+    }
+}
