@@ -1,6 +1,6 @@
 //! Known-bad variants of the protocol. Each breaks one rule; the model checker or the simulator must find it.
 
-/// One broken rule of the state machines. The comment of each says what the rule prevents.
+/// One broken rule of the state machines, or of the node's scripts. The comment of each says what the rule prevents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mutant {
     /// The term begins after round 1 with the greatest grant number: two terms get one token.
@@ -45,4 +45,18 @@ pub enum Mutant {
     SeedBeforeWait,
     /// A clock step goes unnoticed.
     ClockStepIgnored,
+    /// Node: confirm checks the first key only.
+    ConfirmFirstKeyOnly,
+    /// Node: confirm does not compare the grant number.
+    NoGrantNumber,
+    /// Node: one counter per first key instead of one per quorum.
+    CounterPerLease,
+    /// Node: extend sets the term's value where the keys are free.
+    ExtendSets,
+    /// Node: a seal cuts the life of the keys.
+    SealShortens,
+    /// Node: extend continues a sealed term.
+    ExtendUnseals,
+    /// Node: a release deletes whatever stands under the keys.
+    ReleaseIgnoresAttempt,
 }

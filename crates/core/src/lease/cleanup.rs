@@ -1,0 +1,59 @@
+//! Deletes what a failed attempt or a stopped holder left behind.
+//!
+//! Nothing waits for it and safety does not need it: what is not deleted ends by its TTL. A node that did not answer
+//! is asked again, because a grant that arrives late would otherwise block it for one TTL.
+
+use alloc::vec::Vec;
+
+use crate::ballot::{Ballot, Ballots};
+use crate::lease::{Config, Effect, Lease, Round};
+use crate::op::{Attempt, Op, Stages, Vote};
+use crate::quorum::Node;
+use crate::time::{Millis, Time};
+
+/// One release, repeated until every node has answered it or the keys have ended.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Cleanup {
+    pub attempt: Attempt,
+    pub stages: Stages,
+    pub round: Round,
+    pub until: Time,
+    ballots: Ballots,
+    repeat_at: Time,
+}
+
+impl Cleanup {
+    pub fn new(config: &Config, now: Time, round: Round, attempt: Attempt, stages: Stages, until: Time) -> Self {
+        let repeat_at = now + config.retry_pace() + Millis(1);
+        Self { attempt, stages, round, until, ballots: Ballots::all(config.quorum), repeat_at }
+    }
+
+    pub fn vote(&mut self, node: Node, vote: &Vote) {
+        let done = matches!(vote, Vote::Released(_));
+        self.ballots.set(node, if done { Ballot::Yes } else { Ballot::Unknown });
+    }
+
+    pub fn done(&self) -> bool {
+        self.ballots.count(Ballot::Outstanding) + self.ballots.count(Ballot::Unknown) == 0
+    }
+
+    pub fn next_deadline(&self) -> Time {
+        self.until.min(self.repeat_at)
+    }
+}
+
+impl Lease {
+    pub(super) fn advance_cleanups(&mut self, now: Time) {
+        let give_up_at = now + self.config.command_timeout;
+        let (quorum, pace) = (self.config.quorum, self.config.retry_pace());
+        for cleanup in self.cleanups.iter_mut().filter(|cleanup| now >= cleanup.repeat_at) {
+            cleanup.repeat_at = now + pace + Millis(1);
+            let silent: Vec<Node> = quorum.nodes().filter(|&node| cleanup.ballots.of(node) != Ballot::Yes).collect();
+            for node in silent {
+                cleanup.ballots.set(node, Ballot::Outstanding);
+                let op = Op::Release { attempt: cleanup.attempt, stages: cleanup.stages };
+                self.effects.push_back(Effect::Send { round: cleanup.round, node, op, give_up_at });
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Ending a term without proof that its holder stopped: seal it, and let the TTL end it.
+//!
+//! A seal stops extension by *anybody*, so it must hold on so many nodes that no majority is left without it, all at
+//! one instant. Keys that ended on their own do not count: a node without the key could be joined again.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::lease::view::{EndReason, EndingView};
+use crate::lease::{Config, Effect, Lease, Round, TermId};
+use crate::mutant::Mutant;
+use crate::op::{Op, Stages, Vote};
+use crate::quorum::Node;
+use crate::time::Time;
+
+/// A term that was given up.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Ending {
+    pub id: TermId,
+    reason: EndReason,
+    /// Until then the seal is repeated, and no new attempt begins unless it is effective.
+    pub valid_until: Time,
+    pub keys_until: Time,
+    pub effective: bool,
+    /// The last round of seals; the first is due at once, however late it is.
+    pub round: Option<Round>,
+    sent: Time,
+    next_round_at: Time,
+    /// Per node: until when its sealed keys live, by the life it reported from the send on.
+    sealed_until: Vec<Option<Time>>,
+}
+
+impl Ending {
+    pub fn new(config: &Config, now: Time, id: TermId, reason: EndReason, valid_until: Time, keys_until: Time) -> Self {
+        let sealed_until = vec![None; config.quorum.size()];
+        Self {
+            id,
+            reason,
+            valid_until,
+            keys_until,
+            effective: false,
+            round: None,
+            sent: now,
+            next_round_at: now,
+            sealed_until,
+        }
+    }
+
+    pub fn view(&self) -> EndingView {
+        EndingView { id: self.id.clone(), reason: self.reason, sealed: self.effective, keys_until: self.keys_until }
+    }
+
+    fn sealing(&self, now: Time) -> bool {
+        !self.effective && (self.round.is_none() || now < self.valid_until)
+    }
+
+    pub fn next_deadline(&self) -> Time {
+        if !self.effective && self.next_round_at < self.valid_until {
+            self.next_round_at.min(self.keys_until)
+        } else {
+            self.keys_until
+        }
+    }
+
+    pub fn vote(&mut self, now: Time, config: &Config, node: Node, vote: &Vote) {
+        let Some(slot) = self.sealed_until.get_mut(node.index()) else { return };
+        match vote {
+            Vote::Sealed { ttl_left } => *slot = Some(self.sent + config.drift.least(*ttl_left)),
+            Vote::Miss(None) if config.mutant == Some(Mutant::AbsentCountedAsSealed) => *slot = Some(Time(u64::MAX)),
+            _ => {}
+        }
+        let expired_count = config.mutant == Some(Mutant::SealVotesExpired);
+        let needed = config.quorum.blocking() - usize::from(config.mutant == Some(Mutant::SealOnTooFew));
+        let sealed = self.sealed_until.iter().flatten().filter(|&&until| now < until || expired_count).count();
+        self.effective |= sealed >= needed;
+    }
+}
+
+impl Lease {
+    /// Ends a term that this process does not run: one that it ends already, or that only the status knows.
+    pub(super) fn end_known(&mut self, now: Time, id: TermId, proof: bool) {
+        if self.term.is_some() {
+            return;
+        }
+        let known = self.ending.as_ref().filter(|ending| ending.id.attempt == id.attempt);
+        let until = known.map_or(now + self.config.drift.most(self.config.ttl), |ending| ending.keys_until);
+        if proof {
+            self.ending = None;
+            self.show();
+            self.release(now, id.attempt, Stages::All, until);
+            self.not_before = now;
+        } else if known.is_none() {
+            self.ending = Some(Ending::new(&self.config, now, id, EndReason::Decided, until, until));
+            self.show();
+        }
+    }
+
+    pub(super) fn advance_ending(&mut self, now: Time) {
+        let due = self.ending.as_ref().is_some_and(|ending| now >= ending.next_round_at && ending.sealing(now));
+        if !due {
+            return;
+        }
+        let round = self.new_round();
+        let give_up_at = now + self.config.command_timeout;
+        let Some(ending) = &mut self.ending else { return };
+        ending.round = Some(round);
+        ending.sent = now;
+        ending.next_round_at = now + self.config.retry_pace();
+        let attempt = ending.id.attempt;
+        let open: Vec<Node> = self
+            .config
+            .quorum
+            .nodes()
+            .filter(|node| ending.sealed_until[node.index()].is_none_or(|until| now >= until))
+            .collect();
+        for node in open {
+            self.effects.push_back(Effect::Send { round, node, op: Op::Seal { attempt }, give_up_at });
+        }
+    }
+}
