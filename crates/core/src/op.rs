@@ -251,7 +251,8 @@ pub enum Vote {
     },
     /// To release: it was done, on so many keys.
     Released(u64),
-    /// The node did nothing: it is not admitted, or the request came too late. It says nothing about the keys.
+    /// The node did nothing: it is not admitted, the request came too late, or there was no connection to send it on.
+    /// It says nothing about the keys.
     Abstained,
     /// No answer in time, a broken connection, an error: it may have happened, and may happen yet.
     Unknown,

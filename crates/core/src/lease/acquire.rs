@@ -26,7 +26,12 @@ const CONFIRM_ROUNDS: u8 = 2;
 enum First {
     Outstanding,
     Granted(Grant),
-    Refused { free_at: Time, by: Stored },
+    Refused {
+        free_at: Time,
+        by: Stored,
+    },
+    /// It did nothing, and said so.
+    Abstained,
     Silent,
 }
 
@@ -126,6 +131,7 @@ impl Lease {
                 Vote::Refused { ttl_left, by } => {
                     First::Refused { free_at: now + *ttl_left + Millis(1), by: by.clone() }
                 }
+                Vote::Abstained => First::Abstained,
                 _ => First::Silent,
             };
             if let Some(slot) = acquiring.first.get_mut(node.index())
@@ -305,7 +311,14 @@ impl Lease {
     /// Only the acquirer itself may do this, and only before it sends the publication.
     pub(super) fn release_failed(&mut self, now: Time, acquiring: &Acquiring) {
         let stages = if acquiring.second.is_some() { Stages::Unpublished } else { Stages::Pending };
-        self.release(now, acquiring.want.attempt, stages, acquiring.keys_until(&self.config));
+        // Who refused or abstained keeps nothing of this attempt.
+        let keeps = |first: &First| !matches!(first, First::Refused { .. } | First::Abstained);
+        let nodes = self.config.quorum.nodes().zip(&acquiring.first).filter(|(_, first)| keeps(first));
+        let nodes: Vec<Node> = nodes.map(|(node, _)| node).collect();
+        self.release(now, acquiring.want.attempt, stages, acquiring.keys_until(&self.config), &nodes);
+        if let Some(cleanup) = self.cleanups.last_mut().filter(|cleanup| cleanup.attempt == acquiring.want.attempt) {
+            cleanup.after_acquire(acquiring.round);
+        }
     }
 
     /// A majority that belongs to running terms says itself when it can be free. Everything else - a rival in its own

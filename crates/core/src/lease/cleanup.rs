@@ -18,14 +18,38 @@ pub(super) struct Cleanup {
     pub stages: Stages,
     pub round: Round,
     pub until: Time,
+    /// Round 1 of the attempt, while answers to it may still come.
+    acquire: Option<Round>,
     ballots: Ballots,
     repeat_at: Time,
 }
 
 impl Cleanup {
-    pub fn new(config: &Config, now: Time, round: Round, attempt: Attempt, stages: Stages, until: Time) -> Self {
-        let repeat_at = now + config.retry_pace() + Millis(1);
-        Self { attempt, stages, round, until, ballots: Ballots::all(config.quorum), repeat_at }
+    pub fn new(
+        config: &Config,
+        now: Time,
+        round: Round,
+        attempt: Attempt,
+        stages: Stages,
+        until: Time,
+        nodes: &[Node],
+    ) -> Self {
+        let mut ballots = Ballots::none(config.quorum);
+        for &node in nodes {
+            ballots.set(node, Ballot::Outstanding);
+        }
+        Self { attempt, stages, round, until, acquire: None, ballots, repeat_at: now + config.retry_pace() + Millis(1) }
+    }
+
+    pub fn after_acquire(&mut self, round: Round) {
+        self.acquire = Some(round);
+    }
+
+    /// A late answer to round 1 that says that the node keeps nothing.
+    pub fn late_vote(&mut self, round: Round, node: Node, vote: &Vote) {
+        if self.acquire == Some(round) && matches!(vote, Vote::Refused { .. } | Vote::Abstained) {
+            self.ballots.set(node, Ballot::NotAsked);
+        }
     }
 
     pub fn vote(&mut self, node: Node, vote: &Vote) {
@@ -48,7 +72,10 @@ impl Lease {
         let (quorum, pace) = (self.config.quorum, self.config.retry_pace());
         for cleanup in self.cleanups.iter_mut().filter(|cleanup| now >= cleanup.repeat_at) {
             cleanup.repeat_at = now + pace + Millis(1);
-            let silent: Vec<Node> = quorum.nodes().filter(|&node| cleanup.ballots.of(node) != Ballot::Yes).collect();
+            let silent: Vec<Node> = quorum
+                .nodes()
+                .filter(|&node| matches!(cleanup.ballots.of(node), Ballot::Outstanding | Ballot::Unknown))
+                .collect();
             for node in silent {
                 cleanup.ballots.set(node, Ballot::Outstanding);
                 let op = Op::Release { attempt: cleanup.attempt, stages: cleanup.stages };

@@ -87,7 +87,7 @@ impl Lease {
         if proof {
             self.ending = None;
             self.show();
-            self.release(now, id.attempt, Stages::All, until);
+            self.release_everywhere(now, id.attempt, Stages::All, until);
             self.not_before = now;
         } else if known.is_none() {
             self.ending = Some(Ending::new(&self.config, now, id, EndReason::Decided, until, until));

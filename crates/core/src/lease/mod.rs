@@ -316,6 +316,9 @@ impl Lease {
             cleanup.vote(node, &vote);
             return;
         }
+        for cleanup in &mut self.cleanups {
+            cleanup.late_vote(round, node, &vote);
+        }
         if self.term.is_some() {
             self.term_vote(now, round, node, vote);
         } else if self.acquiring.is_some() {
@@ -359,11 +362,18 @@ impl Lease {
         self.effects.push_back(Effect::Send { round, node, op, give_up_at });
     }
 
-    fn release(&mut self, now: Time, attempt: Attempt, stages: Stages, until: Time) {
-        let round = self.new_round();
-        self.cleanups.push(Cleanup::new(&self.config, now, round, attempt, stages, until));
+    fn release_everywhere(&mut self, now: Time, attempt: Attempt, stages: Stages, until: Time) {
         let nodes: Vec<Node> = self.config.quorum.nodes().collect();
-        for node in nodes {
+        self.release(now, attempt, stages, until, &nodes);
+    }
+
+    fn release(&mut self, now: Time, attempt: Attempt, stages: Stages, until: Time, nodes: &[Node]) {
+        if nodes.is_empty() {
+            return;
+        }
+        let round = self.new_round();
+        self.cleanups.push(Cleanup::new(&self.config, now, round, attempt, stages, until, nodes));
+        for &node in nodes {
             self.send(round, node, Op::Release { attempt, stages }, now + self.config.command_timeout);
         }
     }

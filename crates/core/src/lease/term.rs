@@ -164,7 +164,7 @@ impl Lease {
             Publication::Unknown if unknown_is_failure => {
                 let (id, until) = (term.id.clone(), term.keys_until);
                 self.term = None;
-                self.release(now, id.attempt, Stages::Unpublished, until);
+                self.release_everywhere(now, id.attempt, Stages::Unpublished, until);
             }
             Publication::Unknown => {}
             Publication::NotWritten => {
@@ -334,7 +334,7 @@ impl Lease {
     pub(super) fn give_up(&mut self, now: Time, reason: EndReason) {
         let Some(term) = self.term.take() else { return };
         if reason != EndReason::Superseded && self.is(Mutant::ReleaseOnLocalDeadline) {
-            self.release(now, term.id.attempt, Stages::All, term.keys_until);
+            self.release_everywhere(now, term.id.attempt, Stages::All, term.keys_until);
             return;
         }
         self.seal(now, term, reason);
@@ -348,7 +348,7 @@ impl Lease {
         };
         if proof {
             self.show();
-            self.release(now, term.id.attempt, Stages::All, term.keys_until);
+            self.release_everywhere(now, term.id.attempt, Stages::All, term.keys_until);
             self.not_before = now;
         } else {
             self.seal(now, term, EndReason::Decided);

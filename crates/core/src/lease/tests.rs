@@ -38,6 +38,8 @@ enum Link {
     Down,
     /// Acts, but the answer is lost.
     Deaf,
+    /// Not connected: nothing is sent.
+    Away,
     /// Says nothing until the request is given up.
     Silent,
 }
@@ -108,6 +110,7 @@ impl Story {
         let vote = match self.links[node.index()] {
             Link::Up => server.vote(self.now, &call),
             Link::Down => Vote::Unknown,
+            Link::Away => Vote::Abstained,
             Link::Deaf => {
                 server.vote(self.now, &call);
                 Vote::Unknown
@@ -365,6 +368,17 @@ fn a_grant_whose_answer_was_lost_never_becomes_a_term() {
     assert_eq!(story.published, []);
     story.pass(40_000);
     assert_eq!(story.values(1).len(), 0, "released, or ended by its TTL");
+}
+
+#[test]
+fn an_outage_of_every_node_leaves_nothing_to_clean_up() {
+    let mut story = Story::new();
+    story.links = [Link::Away; 3];
+    for _ in 0..50 {
+        story.want();
+        story.pass(11_000);
+    }
+    assert!(story.sent.len() <= 4 * 51, "three acquires and the release that overtook the third answer");
 }
 
 #[test]
