@@ -12,7 +12,7 @@ mod resp;
 mod tools;
 mod watchdog;
 
-// CP
+pub use control_plane::{Components, ControlPlane};
 pub use error::{Error, Result};
 pub use process::Process;
 pub use redis::{RedisOptions, RedisServer, Snapshot, free_address};
