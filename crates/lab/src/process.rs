@@ -32,7 +32,11 @@ pub struct Process {
 
 impl Process {
     /// Describes a process without starting it. Its output is appended to `log`.
-    pub fn new(name: impl Into<String>, program: impl Into<PathBuf>, log: impl Into<PathBuf>) -> Self {
+    pub fn new(
+        name: impl Into<String>,
+        program: impl Into<PathBuf>,
+        log: impl Into<PathBuf>,
+    ) -> Self {
         Self {
             name: name.into(),
             program: program.into(),
@@ -46,14 +50,16 @@ impl Process {
     /// Adds arguments.
     #[must_use]
     pub fn args<S: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
-        self.args.extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
+        self.args
+            .extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
         self
     }
 
     /// Adds a variable to the environment it inherits.
     #[must_use]
     pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
-        self.env.push((name.as_ref().to_owned(), value.as_ref().to_owned()));
+        self.env
+            .push((name.as_ref().to_owned(), value.as_ref().to_owned()));
         self
     }
 
@@ -96,8 +102,12 @@ impl Process {
         let Some(mut child) = self.child().take() else {
             return Ok(());
         };
-        child.kill().map_err(Error::io(format!("kill {}", self.name)))?;
-        child.wait().map_err(Error::io(format!("wait for {}", self.name)))?;
+        child
+            .kill()
+            .map_err(Error::io(format!("kill {}", self.name)))?;
+        child
+            .wait()
+            .map_err(Error::io(format!("wait for {}", self.name)))?;
         Ok(())
     }
 

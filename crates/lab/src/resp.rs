@@ -55,11 +55,12 @@ pub(crate) fn call(
     stream.set_write_timeout(Some(within))?;
     let mut reader = BufReader::new(stream.try_clone()?);
     let mut ask = |command: &[&str]| -> io::Result<Reply> {
-        let mut request = format!("*{}\r\n", command.len());
+        let mut request = Vec::new();
+        write!(request, "*{}\r\n", command.len())?;
         for word in command {
-            request += &format!("${}\r\n{word}\r\n", word.len());
+            write!(request, "${}\r\n{word}\r\n", word.len())?;
         }
-        stream.write_all(request.as_bytes())?;
+        stream.write_all(&request)?;
         match read(&mut reader)? {
             Reply::Error(message) => Err(io::Error::other(message)),
             reply => Ok(reply),
@@ -74,7 +75,10 @@ pub(crate) fn call(
 fn read(reader: &mut impl BufRead) -> io::Result<Reply> {
     let mut line = String::new();
     if reader.read_line(&mut line)? == 0 {
-        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection"));
+        return Err(io::Error::new(
+            io::ErrorKind::UnexpectedEof,
+            "the server closed the connection",
+        ));
     }
     let line = line.trim_end();
     let (kind, rest) = line.split_at_checked(1).ok_or_else(|| malformed(line))?;
@@ -96,14 +100,21 @@ fn read(reader: &mut impl BufRead) -> io::Result<Reply> {
         },
         "*" => match length()? {
             None => Reply::Nil,
-            Some(length) => Reply::Array((0..length).map(|_| read(reader)).collect::<io::Result<_>>()?),
+            Some(length) => Reply::Array(
+                (0..length)
+                    .map(|_| read(reader))
+                    .collect::<io::Result<_>>()?,
+            ),
         },
         _ => return Err(malformed(line)),
     })
 }
 
 fn malformed(line: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("not a RESP2 reply: {line:?}"))
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        format!("not a RESP2 reply: {line:?}"),
+    )
 }
 
 #[cfg(test)]

@@ -10,7 +10,10 @@ use crate::{Error, Result};
 /// The pinned binaries. The script that builds them also says where they are, so the rule lives in one place:
 /// a fitting one of `KUBEBUILDER_ASSETS`, else the user's cache folder.
 #[derive(Debug, Clone)]
-#[allow(missing_docs, reason = "each field is the path of the binary it is named after")]
+#[allow(
+    missing_docs,
+    reason = "each field is the path of the binary it is named after"
+)]
 pub struct Tools {
     pub etcd: PathBuf,
     pub kube_apiserver: PathBuf,

@@ -21,7 +21,7 @@ pub(super) const KWOK: &str = "kwok";
 /// Writes a token and a kubeconfig for each user of the control plane itself. The two `system:` users have the roles
 /// that Kubernetes ships for them; kwok acts for the kubelets of all nodes.
 pub(super) fn write(folder: &Path, address: SocketAddr) -> Result<()> {
-    let mut tokens = String::new();
+    let mut tokens = Vec::new();
     for (user, group) in [
         (ADMIN, "system:masters"),
         (CONTROLLER_MANAGER, ""),
@@ -29,10 +29,11 @@ pub(super) fn write(folder: &Path, address: SocketAddr) -> Result<()> {
         (KWOK, "system:masters"),
     ] {
         let token = random_token()?;
-        tokens += &format!("{token},{user},{user},\"{group}\"\n");
+        tokens.push(format!("{token},{user},{user},\"{group}\"\n"));
         write_kubeconfig(folder, address, user, "default", &token)?;
     }
-    fs::write(folder.join(TOKENS), tokens).map_err(Error::io("write the API server's tokens"))
+    fs::write(folder.join(TOKENS), tokens.concat())
+        .map_err(Error::io("write the API server's tokens"))
 }
 
 pub(super) fn kubeconfig(folder: &Path, user: &str) -> PathBuf {
@@ -59,7 +60,8 @@ pub(super) fn write_kubeconfig(
         "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": user, "namespace": namespace}}],
         "current-context": "lab",
     });
-    fs::write(&path, content.to_string()).map_err(Error::io(format!("write the kubeconfig of {user}")))?;
+    fs::write(&path, content.to_string())
+        .map_err(Error::io(format!("write the kubeconfig of {user}")))?;
     Ok(path)
 }
 
@@ -68,5 +70,5 @@ fn random_token() -> Result<String> {
     File::open("/dev/urandom")
         .and_then(|mut random| random.read_exact(&mut bytes))
         .map_err(Error::io("read random bytes"))?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(format!("{:032x}", u128::from_ne_bytes(bytes)))
 }

@@ -43,7 +43,9 @@ impl Kubectl {
             // It may end without reading all; its own message is then the better one.
             let _ = stdin.write_all(input.as_bytes());
         }
-        let output = child.wait_with_output().map_err(Error::io("wait for kubectl"))?;
+        let output = child
+            .wait_with_output()
+            .map_err(Error::io("wait for kubectl"))?;
         if output.status.success() {
             Ok(String::from_utf8_lossy(&output.stdout).into_owned())
         } else {
