@@ -14,37 +14,44 @@ pub fn all() -> [CustomResourceDefinition; 2] {
 
 /// The definition of `RedisLease`.
 pub fn redis_lease() -> CustomResourceDefinition {
-    without_null(RedisLease::crd())
+    published(RedisLease::crd())
 }
 
 /// The definition of `RedisQuorum`.
 pub fn redis_quorum() -> CustomResourceDefinition {
-    without_null(RedisQuorum::crd())
+    published(RedisQuorum::crd())
 }
 
-/// The derived schema lets every optional field be null. The API server keeps such a null and hands it to the rules as a value that is
-/// there, so `status: null` would pass a rule that asks whether status is there. Without it, a null is dropped like an absent field.
-fn without_null(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
+/// The derived definition, with two changes to its schema.
+///
+/// It lets every optional field be null. The API server keeps such a null and hands it to the rules as a value that is there, so that
+/// `status: null` would pass a rule that asks whether status is there. Without `nullable` a null is dropped like an absent field.
+///
+/// Descriptions have the line breaks of the source: `kubectl explain` breaks lines itself.
+fn published(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     for version in &mut crd.spec.versions {
         if let Some(schema) = version
             .schema
             .as_mut()
             .and_then(|s| s.open_api_v3_schema.as_mut())
         {
-            forbid_null(schema);
+            tidy(schema);
         }
     }
     crd
 }
 
-fn forbid_null(schema: &mut JSONSchemaProps) {
+fn tidy(schema: &mut JSONSchemaProps) {
     schema.nullable = None;
+    if let Some(description) = &mut schema.description {
+        *description = description.replace('\n', " ");
+    }
     for property in schema.properties.iter_mut().flat_map(|p| p.values_mut()) {
-        forbid_null(property);
+        tidy(property);
     }
     match &mut schema.items {
-        Some(JSONSchemaPropsOrArray::Schema(item)) => forbid_null(item),
-        Some(JSONSchemaPropsOrArray::Schemas(items)) => items.iter_mut().for_each(forbid_null),
+        Some(JSONSchemaPropsOrArray::Schema(item)) => tidy(item),
+        Some(JSONSchemaPropsOrArray::Schemas(items)) => items.iter_mut().for_each(tidy),
         None => {}
     }
 }

@@ -111,8 +111,8 @@ use super::{Duration, RedisLeaseStatus, rules};
     description = "How long the object has existed."
 ))]
 #[x_kube(
-    validation = rules::never_changes("quorumRef"),
-    validation = rules::optional_never_changes("keys"),
+    validation = rules::never_changes("quorumRef", rules::NEW_LEASE),
+    validation = rules::optional_never_changes("keys", rules::NEW_LEASE),
     validation = rules::lease_outlasts_three_renewals_and_the_stop(),
 )]
 pub struct RedisLeaseSpec {

@@ -137,7 +137,7 @@ pub struct PastTerm {
     /// When the term began.
     pub acquire_time: Time,
 
-    /// When the term ended for this operator: the holder's own deadline was not later than one leaseDuration after that.
+    /// When the operator ended the term or found it lost.
     pub end_time: Time,
 
     /// Why it ended, in one word of a fixed set.

@@ -74,7 +74,7 @@ use super::{Duration, rules};
     validation = rules::one_node_is_meant(),
     validation = rules::node_names_never_change(),
     validation = rules::addresses_change_one_at_a_time(),
-    validation = rules::never_changes("keyPrefix"),
+    validation = rules::never_changes("keyPrefix", rules::NEW_QUORUM),
     validation = rules::max_lease_never_changes(),
 )]
 pub struct RedisQuorumSpec {

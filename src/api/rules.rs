@@ -38,25 +38,28 @@ fn shows(expression: &str) -> Message {
 }
 
 /// A field that is always there, since it has a default, never changes.
-pub(super) fn never_changes(field: &str) -> Rule {
-    Rule::new(format!("self.{field} == oldSelf.{field}")).message(immutable(field))
+pub(super) fn never_changes(field: &str, instead: &str) -> Rule {
+    Rule::new(format!("self.{field} == oldSelf.{field}"))
+        .message(says(&format!("{field} cannot be changed: {instead}")))
 }
 
 /// An optional field never changes once the object exists.
 ///
 /// It stands on the object that owns the field: a transition rule on the field itself is skipped when the field is added or removed.
-pub(super) fn optional_never_changes(field: &str) -> Rule {
+pub(super) fn optional_never_changes(field: &str, instead: &str) -> Rule {
     Rule::new(format!(
         "has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})"
     ))
-    .message(immutable(field))
+    .message(says(&format!(
+        "{field} cannot be changed, added or removed: {instead}"
+    )))
 }
 
-fn immutable(field: &str) -> Message {
-    says(&format!(
-        "{field} cannot be changed, added or removed: delete this object and create it again"
-    ))
-}
+/// What to do instead of changing a field of a `RedisLease`.
+pub(super) const NEW_LEASE: &str = "delete this RedisLease and create it again";
+
+/// What to do instead of changing a field of a `RedisQuorum`.
+pub(super) const NEW_QUORUM: &str = "create another RedisQuorum";
 
 // RedisLease
 
@@ -196,10 +199,12 @@ pub(super) fn node_name_is_a_dns_label() -> Rule {
 }
 
 pub(super) fn address_is_host_and_port() -> Rule {
-    Rule::new(
-        "self.matches('^([A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?|\\\\[[0-9A-Fa-f:.]+\\\\]):[1-9][0-9]{0,4}$') \
-         && int(self.substring(self.lastIndexOf(':') + 1)) <= 65535",
-    )
+    const PORT: &str = ":[1-9][0-9]{0,4}$";
+    Rule::new(format!(
+        "(self.matches('^[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?{PORT}') \
+         || (self.matches('^\\\\[.*:.*\\\\]{PORT}') && isIP(self.substring(1, self.lastIndexOf(']'))))) \
+         && int(self.substring(self.lastIndexOf(':') + 1)) <= 65535"
+    ))
     .message(says(
         "a node's address must be host:port, such as redis-0.redis:6379 or [fd00::1]:6379, with a port from 1 to 65535",
     ))
@@ -215,5 +220,7 @@ pub(super) fn max_lease_never_changes() -> Rule {
     Rule::new(format!(
         "!self.maxLeaseDuration.matches('{PATTERN}') || duration(self.maxLeaseDuration) == duration(oldSelf.maxLeaseDuration)"
     ))
-    .message(immutable("maxLeaseDuration"))
+    .message(says(&format!(
+        "maxLeaseDuration cannot be changed: {NEW_QUORUM}"
+    )))
 }
