@@ -1,1 +1,6 @@
 //! Leader election on Redis.
+
+#[cfg(feature = "api")]
+pub mod api;
+#[cfg(feature = "operator")]
+pub mod cli;

@@ -1,2 +1,16 @@
 //! The redislease binary.
-fn main() {}
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use redislease::cli::Cli;
+
+fn main() -> ExitCode {
+    match Cli::parse().run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

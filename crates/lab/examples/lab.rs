@@ -1,0 +1,18 @@
+//! Three Redis servers and a control plane with three nodes to play with: `cargo run -p redislease-lab --example lab`.
+
+use redislease_lab::{Components, ControlPlane, RedisServer, Result, keep_running};
+
+fn main() -> Result<()> {
+    let servers = [
+        RedisServer::start()?,
+        RedisServer::start()?,
+        RedisServer::start()?,
+    ];
+    let control_plane = ControlPlane::start(Components::Nodes(3))?;
+    for server in &servers {
+        println!("redis-cli -p {}", server.address().port());
+    }
+    println!("export KUBECONFIG={}", control_plane.kubeconfig().display());
+    println!("kill {}   # stops all of it", keep_running()?);
+    Ok(())
+}

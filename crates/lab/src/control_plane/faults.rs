@@ -1,0 +1,93 @@
+//! What befalls pods and nodes.
+
+use serde_json::json;
+
+use super::{ControlPlane, KUBELET};
+use crate::Result;
+
+impl ControlPlane {
+    /// Makes a running pod's readiness probe fail or succeed, as its kubelet would write it. It stays so.
+    ///
+    /// # Errors
+    /// [`Error::Command`](crate::Error::Command) with the API server's answer.
+    pub fn set_pod_ready(&self, namespace: &str, pod: &str, ready: bool) -> Result<()> {
+        let status = if ready { "True" } else { "False" };
+        let reason = if ready { "" } else { "ContainersNotReady" };
+        self.patch_status(
+            &["pod", pod, "--namespace", namespace],
+            &["Ready", "ContainersReady"].map(|kind| (kind, status, reason)),
+        )
+    }
+
+    /// Takes a node's kubelet away. The node and its pods get at once what the node controller writes when heartbeats
+    /// have been missing for its grace period; pods deleted afterwards hang, for nobody stops them.
+    ///
+    /// # Errors
+    /// [`Error::Command`](crate::Error::Command) with the API server's answer.
+    pub fn lose_node(&self, node: &str) -> Result<()> {
+        self.kubectl(&["label", "node", node, &format!("{KUBELET}-")])?;
+        self.patch_status(
+            &["node", node],
+            &[("Ready", "Unknown", "NodeStatusUnknown")],
+        )?;
+        for (namespace, pod) in self.pods_on(node)? {
+            self.patch_status(
+                &["pod", &pod, "--namespace", &namespace],
+                &[("Ready", "False", "")],
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Gives a lost node its kubelet back: it and its pods turn Ready, and pods deleted meanwhile are stopped.
+    ///
+    /// # Errors
+    /// [`Error::Command`](crate::Error::Command) with the API server's answer.
+    pub fn return_node(&self, node: &str) -> Result<()> {
+        self.kubectl(&["label", "node", node, &format!("{KUBELET}=kwok")])?;
+        for (namespace, pod) in self.pods_on(node)? {
+            self.set_pod_ready(&namespace, &pod, true)?;
+        }
+        Ok(())
+    }
+
+    /// Namespace and name of the pods that run on a node and are not being deleted.
+    fn pods_on(&self, node: &str) -> Result<Vec<(String, String)>> {
+        let template = "{{range .items}}{{if not .metadata.deletionTimestamp}}\
+                        {{.metadata.namespace}}/{{.metadata.name}}{{\"\\n\"}}{{end}}{{end}}";
+        let selector = format!("--field-selector=spec.nodeName={node},status.phase=Running");
+        let pods = self.kubectl(&[
+            "get",
+            "pods",
+            "--all-namespaces",
+            &selector,
+            "--template",
+            template,
+        ])?;
+        let split = |pod: &str| {
+            pod.split_once('/')
+                .map(|(namespace, name)| (namespace.into(), name.into()))
+        };
+        Ok(pods.lines().filter_map(split).collect())
+    }
+
+    fn patch_status(&self, object: &[&str], conditions: &[(&str, &str, &str)]) -> Result<()> {
+        let now = jiff::Timestamp::now().strftime("%FT%TZ").to_string();
+        let conditions: Vec<_> = conditions
+            .iter()
+            .map(|(kind, status, reason)| {
+                json!({"type": kind, "status": status, "reason": reason, "lastTransitionTime": now})
+            })
+            .collect();
+        let patch = json!({"status": {"conditions": conditions}}).to_string();
+        self.kubectl(
+            &[
+                &["patch"],
+                object,
+                &["--subresource=status", "--patch", &patch],
+            ]
+            .concat(),
+        )
+        .map(drop)
+    }
+}

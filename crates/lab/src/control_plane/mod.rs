@@ -1,0 +1,346 @@
+//! A real Kubernetes control plane on this machine, with nodes whose kubelets are played by kwok.
+
+mod access;
+mod certificates;
+mod faults;
+mod kubectl;
+
+use std::{
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use serde_json::json;
+
+use self::kubectl::Kubectl;
+use crate::{Error, Process, Result, Tools, redis::free_address, watchdog::Scratch};
+
+/// Each part is up within seconds; a machine that builds something else at the same time may take longer.
+const START_WITHIN: Duration = Duration::from_mins(1);
+const READY: &[&str] = &["get", "--raw=/readyz"];
+/// Nodes with this label have a kubelet, played by kwok.
+const KUBELET: &str = "lab.redislease.io/kubelet";
+
+/// How much of a control plane is started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Components {
+    /// etcd and the API server: enough for CRDs, RBAC and objects that nobody acts on. Pods cannot be created,
+    /// because no controller makes the service account they run under.
+    ApiServer,
+    /// And the controller-manager: namespaces, service accounts, Deployments, garbage collection. No pod runs.
+    Controllers,
+    /// And the scheduler and this many nodes `node-0`, `node-1`, ..., on which pods run.
+    Nodes(usize),
+}
+
+/// A running control plane. All its processes stop when it is dropped or its owner is killed.
+#[derive(Debug)]
+pub struct ControlPlane {
+    // In the order in which they are stopped; the folder goes last.
+    agents: Vec<Process>,
+    api_server: Process,
+    etcd: Process,
+    address: SocketAddr,
+    kubectl: Kubectl,
+    folder: Scratch,
+}
+
+impl ControlPlane {
+    /// Starts it and waits until it serves: with [`Components::Nodes`], until the first pod can be created and run.
+    ///
+    /// # Errors
+    /// [`Error::MissingTool`] before `make tools`; [`Error::Exited`] or [`Error::NotReady`] with the end of the log
+    /// of the process that did not come up.
+    pub fn start(components: Components) -> Result<Self> {
+        let tools = Tools::locate()?;
+        let folder = Scratch::new("control-plane")?;
+        certificates::write(folder.path())?;
+        let etcd = start_etcd(&tools, folder.path())?;
+        let admin = access::kubeconfig(folder.path(), access::ADMIN);
+        let kubectl = Kubectl::new(&tools.kubectl, admin, folder.path());
+        let (api_server, address) = start_api_server(&tools, folder.path(), &kubectl)?;
+        let mut control_plane = Self {
+            agents: Vec::new(),
+            api_server,
+            etcd,
+            address,
+            kubectl,
+            folder,
+        };
+        if components != Components::ApiServer {
+            control_plane.start_controllers(&tools)?;
+        }
+        if let Components::Nodes(count) = components {
+            control_plane.start_nodes(&tools, count)?;
+        }
+        if components != Components::ApiServer {
+            // The API server refuses pods until their namespace has it.
+            control_plane.wait_for(&["get", "serviceaccount", "default", "--namespace=default"])?;
+        }
+        if matches!(components, Components::Nodes(1..)) {
+            control_plane.wait_for(&[
+                "wait",
+                "--for=condition=Ready",
+                "node",
+                "--all",
+                "--timeout=1s",
+            ])?;
+        }
+        Ok(control_plane)
+    }
+
+    fn start_controllers(&mut self, tools: &Tools) -> Result<()> {
+        let folder = self.folder.path();
+        self.agents.push(start(
+            "kube-controller-manager",
+            &tools.kube_controller_manager,
+            folder,
+            &[
+                flag(
+                    "kubeconfig",
+                    access::kubeconfig(folder, access::CONTROLLER_MANAGER).display(),
+                ),
+                flag(
+                    "service-account-private-key-file",
+                    folder.join(certificates::ACCOUNTS_KEY).display(),
+                ),
+                flag("root-ca-file", folder.join(certificates::CA).display()),
+                // The roles that Kubernetes ships are for the single controllers.
+                flag("use-service-account-credentials", true),
+                flag("leader-elect", false),
+                flag("secure-port", 0),
+                // Its default limit of 20 a second makes namespaces and rollouts crawl.
+                flag("kube-api-qps", 500),
+                flag("kube-api-burst", 1000),
+            ],
+        )?);
+        Ok(())
+    }
+
+    fn start_nodes(&mut self, tools: &Tools, count: usize) -> Result<()> {
+        let folder = self.folder.path();
+        let stages = folder.join("stages.yaml");
+        fs::write(&stages, include_str!("stages.yaml"))
+            .map_err(Error::io("write kwok's stages"))?;
+        self.agents.push(start(
+            "kube-scheduler",
+            &tools.kube_scheduler,
+            folder,
+            &[
+                flag(
+                    "kubeconfig",
+                    access::kubeconfig(folder, access::SCHEDULER).display(),
+                ),
+                flag("leader-elect", false),
+                flag("secure-port", 0),
+            ],
+        )?);
+        self.agents.push(start(
+            "kwok",
+            &tools.kwok,
+            folder,
+            &[
+                flag(
+                    "kubeconfig",
+                    access::kubeconfig(folder, access::KWOK).display(),
+                ),
+                flag("config", stages.display()),
+                // By label, not by annotation: then kwok also sees when a node is taken from it.
+                flag("manage-all-nodes", false),
+                flag("manage-nodes-with-label-selector", KUBELET),
+                flag("node-lease-duration-seconds", 40),
+                // No kubelet API: it would listen on all interfaces.
+                flag("node-port", 0),
+            ],
+        )?);
+        let nodes: Vec<_> = (0..count)
+            .map(|index| {
+                let name = format!("node-{index}");
+                let labels = json!({"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", KUBELET: "kwok"});
+                json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}})
+            })
+            .collect();
+        self.apply(&json!({"apiVersion": "v1", "kind": "List", "items": nodes}).to_string())
+    }
+
+    /// Where the API server listens; the same over all its restarts.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The API server's process: to kill (then [`Process::start`] and [`wait_ready`](Self::wait_ready)), pause, resume.
+    pub fn api_server(&self) -> &Process {
+        &self.api_server
+    }
+
+    /// The process of etcd, behind the API server.
+    pub fn etcd(&self) -> &Process {
+        &self.etcd
+    }
+
+    /// Waits until the API server answers that it is ready.
+    ///
+    /// # Errors
+    /// [`Error::Exited`] or [`Error::NotReady`] with the end of its log.
+    pub fn wait_ready(&self) -> Result<()> {
+        self.wait_for(READY)
+    }
+
+    /// The kubeconfig of an administrator (group `system:masters`).
+    pub fn kubeconfig(&self) -> &Path {
+        self.kubectl.kubeconfig()
+    }
+
+    /// Makes a kubeconfig with a token of a service account, valid for a day. The account must exist.
+    ///
+    /// # Errors
+    /// [`Error::Command`] with the API server's answer.
+    pub fn service_account_kubeconfig(&self, namespace: &str, account: &str) -> Result<PathBuf> {
+        let token = self.kubectl(&[
+            "create",
+            "token",
+            account,
+            "--namespace",
+            namespace,
+            "--duration=24h",
+        ])?;
+        let user = format!("system:serviceaccount:{namespace}:{account}");
+        access::write_kubeconfig(
+            self.folder.path(),
+            self.address,
+            &user,
+            namespace,
+            token.trim(),
+        )
+    }
+
+    /// Runs kubectl as the administrator (or as `--kubeconfig` among the arguments says) and returns what it printed.
+    /// It has no deadline of its own: give `--request-timeout` where the API server may hang.
+    ///
+    /// # Errors
+    /// [`Error::Command`] with its standard error.
+    pub fn kubectl(&self, args: &[&str]) -> Result<String> {
+        self.kubectl_with_input(args, "")
+    }
+
+    /// Applies a manifest in YAML or JSON on the server's side.
+    ///
+    /// # Errors
+    /// [`Error::Command`] with the API server's refusal.
+    pub fn apply(&self, manifest: &str) -> Result<()> {
+        self.kubectl_with_input(&["apply", "--server-side", "--filename=-"], manifest)
+            .map(drop)
+    }
+
+    /// Runs kubectl with something on its standard input.
+    ///
+    /// # Errors
+    /// [`Error::Command`] with its standard error.
+    pub fn kubectl_with_input(&self, args: &[&str], input: &str) -> Result<String> {
+        self.kubectl.run(args, input)
+    }
+
+    /// Repeats a kubectl command until it succeeds.
+    fn wait_for(&self, args: &[&str]) -> Result<()> {
+        wait_for(&self.api_server, &self.kubectl, args)
+    }
+}
+
+fn wait_for(api_server: &Process, kubectl: &Kubectl, args: &[&str]) -> Result<()> {
+    let args = [args, &["--request-timeout=5s"]].concat();
+    api_server.wait_until(START_WITHIN, || {
+        kubectl
+            .run(&args, "")
+            .map(drop)
+            .map_err(|error| error.to_string())
+    })
+}
+
+fn start_etcd(tools: &Tools, folder: &Path) -> Result<Process> {
+    let socket = folder.join("etcd.sock");
+    let etcd = start(
+        "etcd",
+        &tools.etcd,
+        folder,
+        &[
+            flag("data-dir", folder.join("etcd").display()),
+            flag("listen-client-urls", format!("unix://{}", socket.display())),
+            // It insists on an address that nobody uses, and on a port for peers that do not exist.
+            flag("advertise-client-urls", "http://127.0.0.1:0"),
+            flag("listen-peer-urls", "http://127.0.0.1:0"),
+            flag("unsafe-no-fsync", true),
+            flag("log-level", "warn"),
+        ],
+    )?;
+    // An API server that starts before it waits a second before it tries again.
+    etcd.wait_until(START_WITHIN, || {
+        if socket.exists() {
+            Ok(())
+        } else {
+            Err(format!("there is no {}", socket.display()))
+        }
+    })?;
+    Ok(etcd)
+}
+
+fn start_api_server(
+    tools: &Tools,
+    folder: &Path,
+    kubectl: &Kubectl,
+) -> Result<(Process, SocketAddr)> {
+    let mut tries = 5;
+    loop {
+        let address = free_address()?;
+        access::write(folder, address)?;
+        let api_server = start(
+            "kube-apiserver",
+            &tools.kube_apiserver,
+            folder,
+            &[
+                flag(
+                    "etcd-servers",
+                    format!("unix://{}", folder.join("etcd.sock").display()),
+                ),
+                flag("bind-address", address.ip()),
+                flag("secure-port", address.port()),
+                flag(
+                    "tls-cert-file",
+                    folder.join(certificates::SERVER_CERTIFICATE).display(),
+                ),
+                flag(
+                    "tls-private-key-file",
+                    folder.join(certificates::SERVER_KEY).display(),
+                ),
+                flag("token-auth-file", folder.join(access::TOKENS).display()),
+                flag("authorization-mode", "Node,RBAC"),
+                flag("endpoint-reconciler-type", "none"),
+                flag("service-account-issuer", "https://kubernetes.default.svc"),
+                flag(
+                    "service-account-key-file",
+                    folder.join(certificates::ACCOUNTS_PUBLIC_KEY).display(),
+                ),
+                flag(
+                    "service-account-signing-key-file",
+                    folder.join(certificates::ACCOUNTS_KEY).display(),
+                ),
+                flag("service-cluster-ip-range", "10.96.0.0/16"),
+            ],
+        )?;
+        match wait_for(&api_server, kubectl, READY) {
+            Err(error) if error.is_address_in_use() && tries > 1 => tries -= 1,
+            other => return other.map(|()| (api_server, address)),
+        }
+    }
+}
+
+fn start(name: &str, program: &Path, folder: &Path, flags: &[String]) -> Result<Process> {
+    let process = Process::new(name, program, folder.join(format!("{name}.log"))).args(flags);
+    process.start()?;
+    Ok(process)
+}
+
+fn flag(name: &str, value: impl std::fmt::Display) -> String {
+    format!("--{name}={value}")
+}

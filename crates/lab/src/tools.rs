@@ -1,0 +1,66 @@
+//! Where the binaries of the local control plane are.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use crate::{Error, Result};
+
+/// The pinned binaries. The script that builds them also says where they are, so the rule lives in one place:
+/// a fitting one of `KUBEBUILDER_ASSETS`, else the user's cache folder.
+#[derive(Debug, Clone)]
+#[allow(
+    missing_docs,
+    reason = "each field is the path of the binary it is named after"
+)]
+pub struct Tools {
+    pub etcd: PathBuf,
+    pub kube_apiserver: PathBuf,
+    pub kube_controller_manager: PathBuf,
+    pub kube_scheduler: PathBuf,
+    pub kubectl: PathBuf,
+    pub kwok: PathBuf,
+}
+
+impl Tools {
+    /// Finds them all; builds none.
+    ///
+    /// # Errors
+    /// [`Error::MissingTool`] names the first that has not been built and the command that builds it.
+    pub fn locate() -> Result<Self> {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../hack/build-tools.sh");
+        let output = Command::new(&script)
+            .arg("--print")
+            .output()
+            .map_err(Error::io(format!("run {}", script.display())))?;
+        if !output.status.success() {
+            return Err(Error::Command {
+                command: format!("{} --print", script.display()),
+                status: output.status,
+                stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+            });
+        }
+        let listing = String::from_utf8_lossy(&output.stdout);
+        let find = |tool: &'static str| {
+            let path = listing
+                .lines()
+                .filter_map(|line| line.split_once('\t'))
+                .find_map(|(name, path)| (name == tool).then(|| PathBuf::from(path)))
+                .unwrap_or_default();
+            if path.is_file() {
+                Ok(path)
+            } else {
+                Err(Error::MissingTool { tool, path })
+            }
+        };
+        Ok(Self {
+            etcd: find("etcd")?,
+            kube_apiserver: find("kube-apiserver")?,
+            kube_controller_manager: find("kube-controller-manager")?,
+            kube_scheduler: find("kube-scheduler")?,
+            kubectl: find("kubectl")?,
+            kwok: find("kwok")?,
+        })
+    }
+}

@@ -1,0 +1,139 @@
+//! Nothing outlives its owner, however that ends. Needs redis-server and `make tools`.
+
+use std::{
+    env, fs,
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Child, ChildStdout, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use redislease_lab::{Components, ControlPlane, RedisServer, Result, keep_running};
+
+/// Runs in a process of its own, started by the tests below: starts servers, says so and waits to be killed.
+#[test]
+#[ignore = "the owner that the other tests kill"]
+fn owner() -> Result<()> {
+    let redis = RedisServer::start()?;
+    // A stopped process does not react to anything but SIGKILL.
+    let paused = RedisServer::start()?;
+    paused.process().pause()?;
+    let control_plane = ControlPlane::start(Components::ApiServer)?;
+    for process in [
+        redis.process(),
+        paused.process(),
+        control_plane.api_server(),
+    ] {
+        println!("pid {}", process.pid().expect("it runs"));
+        println!(
+            "dir {}",
+            process.log().parent().expect("a folder").display()
+        );
+    }
+    if env::var_os("KEEP").is_some() {
+        println!("watchdog {}", keep_running()?);
+        println!("done");
+        return Ok(());
+    }
+    println!("done");
+    // Ends with whoever started it, should that end first.
+    std::io::stdin().lines().for_each(drop);
+    Ok(())
+}
+
+/// What an owner started.
+struct Lot {
+    pids: Vec<u32>,
+    folders: Vec<String>,
+    watchdog: Option<u32>,
+}
+
+impl Lot {
+    fn left(&self) -> Vec<String> {
+        let running = self.pids.iter().map(|pid| format!("/proc/{pid}"));
+        running
+            .chain(self.folders.iter().cloned())
+            .filter(|path| exists(path))
+            .collect()
+    }
+
+    fn all_go(&self) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !self.left().is_empty() {
+            assert!(Instant::now() < deadline, "left behind: {:?}", self.left());
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// A zombie is dead: who reaps orphans is none of our business.
+fn exists(path: &str) -> bool {
+    let stat = fs::read_to_string(Path::new(path).join("stat")).unwrap_or_default();
+    Path::new(path).exists() && !stat.contains(") Z ")
+}
+
+fn start_owner(keep: bool) -> (Child, Lot, BufReader<ChildStdout>) {
+    let mut command = Command::new(env::current_exe().expect("this test"));
+    command
+        .args(["--exact", "owner", "--ignored", "--nocapture"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    if keep {
+        command.env("KEEP", "1");
+    }
+    let mut child = command.spawn().expect("an owner");
+    let mut output = BufReader::new(child.stdout.take().expect("its output"));
+    let mut lot = Lot {
+        pids: Vec::new(),
+        folders: Vec::new(),
+        watchdog: None,
+    };
+    let mut line = String::new();
+    loop {
+        line.clear();
+        assert_ne!(
+            output.read_line(&mut line).expect("its output"),
+            0,
+            "the owner failed"
+        );
+        match line.trim().split_once(' ') {
+            Some(("pid", pid)) => lot.pids.push(pid.parse().expect("a number")),
+            Some(("watchdog", pid)) => lot.watchdog = Some(pid.parse().expect("a number")),
+            Some(("dir", folder)) => lot.folders.push(folder.to_owned()),
+            _ if line.trim() == "done" => break,
+            _ => {}
+        }
+    }
+    assert_eq!((lot.pids.len(), lot.folders.len()), (3, 3));
+    assert_eq!(
+        lot.left().len(),
+        6,
+        "all of it is there while the owner lives"
+    );
+    (child, lot, output)
+}
+
+#[test]
+fn a_killed_owner_leaves_nothing_running() {
+    let (mut owner, lot, _output) = start_owner(false);
+    owner.kill().expect("SIGKILL");
+    owner.wait().expect("its end");
+    lot.all_go();
+}
+
+#[test]
+fn what_is_kept_outlives_its_owner_until_its_watchdog_is_told() {
+    let (mut owner, lot, _output) = start_owner(true);
+    assert!(owner.wait().expect("its end").success());
+    assert_eq!(lot.left().len(), 6, "all of it outlives the owner");
+    let watchdog = lot.watchdog.expect("its number").to_string();
+    assert!(
+        Command::new("/bin/sh")
+            .args(["-c", "kill $0", &watchdog])
+            .status()
+            .expect("kill")
+            .success()
+    );
+    lot.all_go();
+}

@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# Builds the tools that tests and the demo run: etcd, the Kubernetes control plane, kubectl and kwok.
+#
+#   hack/build-tools.sh            build what is missing, say where everything is
+#   hack/build-tools.sh --print    build nothing; one line "tool<TAB>path" each: where it is, or would be
+#
+# Every folder of hack/tools is a Go module of its own, because their versions of k8s.io differ. What is built lies in
+# the user's cache folder under a key made of the pinned sources: clones share it, `cargo clean` does not touch it.
+# A tool that the folder KUBEBUILDER_ASSETS holds in the right version is used from there.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/tools"
+
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/redislease/tools
+# A toolchain that Go fetches by itself, and flags of the user's, would make builds differ that share a key.
+export GOTOOLCHAIN=local GOFLAGS= GOWORK=off CGO_ENABLED=0
+
+# tool, the module that pins it, its package
+tools="\
+etcd etcd go.etcd.io/etcd/server/v3
+kube-apiserver kubernetes k8s.io/kubernetes/cmd/kube-apiserver
+kube-controller-manager kubernetes k8s.io/kubernetes/cmd/kube-controller-manager
+kube-scheduler kubernetes k8s.io/kubernetes/cmd/kube-scheduler
+kubectl kubernetes k8s.io/kubernetes/cmd/kubectl
+kwok kwok sigs.k8s.io/kwok/cmd/kwok"
+
+# Raise it when the way of building below changes what comes out.
+recipe=1
+declare -A key
+for module in etcd kubernetes kwok; do
+    key[$module]=$({ echo "$recipe $(uname -sm)"; cat "$module/go.mod" "$module/go.sum"; } | sha256sum | cut -c1-16)
+done
+
+say() { printf '%s\n' "$*" >&2; }
+die() { say "error: $*"; exit 1; }
+
+pinned() { # module -> the version of what it builds
+    case $1 in
+        etcd) sed -n 's|.*go.etcd.io/etcd/server/v3 v\([0-9.]*\).*|\1|p' etcd/go.mod ;;
+        kubernetes) sed -n 's|.*k8s.io/kubernetes v\([0-9.]*\).*|\1|p' kubernetes/go.mod ;;
+        kwok) sed -n 's|.*sigs.k8s.io/kwok v\([0-9.]*\).*|\1|p' kwok/go.mod ;;
+    esac
+}
+
+from_assets() { # tool, module -> whether KUBEBUILDER_ASSETS holds it in the pinned minor version
+    local file=${KUBEBUILDER_ASSETS:-}/$1 minor found
+    [[ -n ${KUBEBUILDER_ASSETS:-} && -x $file ]] || return 1
+    minor=$(pinned "$2"); minor=${minor%.*}
+    # An older etcd lacks progress notifications (watches of kwok fail); mixed minors of Kubernetes are unsupported.
+    case $1 in
+        kubectl) found=$("$file" version --client 2>&1) ;;
+        *) found=$("$file" --version 2>&1) ;;
+    esac || true
+    [[ $found =~ (^|[^0-9.])${minor//./\\.}\.[0-9] ]] && return 0
+    say "note: $file is not version $minor.x and is left aside (it says: ${found%%$'\n'*})"
+    return 1
+}
+
+place() { # tool, module -> its path
+    if from_assets "$1" "$2"; then echo "$KUBEBUILDER_ASSETS/$1"; else echo "$cache/$2-${key[$2]}/$1"; fi
+}
+
+need_go() {
+    local need have
+    need=$(sed -n 's/^go //p' ./*/go.mod | sort -V | tail -1)
+    command -v go >/dev/null || die "Go is missing: the tools need Go $need or newer in PATH (https://go.dev/dl)."
+    have=$(cd / && go version | sed -n 's/^go version go\([0-9.]*\).*/\1/p')
+    [[ $(printf '%s\n' "$need" "$have" | sort -V | head -1) == "$need" ]] ||
+        die "Go $have at $(command -v go) is too old: the tools need Go $need or newer (https://go.dev/dl)."
+}
+
+build() { # tool, module, package, path
+    local started=$SECONDS flags="-s -w"
+    [[ $2 != kubernetes ]] || flags+=" -X k8s.io/component-base/version.gitVersion=v$(pinned kubernetes)"
+    say "build $1 $(pinned "$2") ..."
+    (cd "$2" && go build -trimpath -buildvcs=false -ldflags "$flags" -o "$4.building" "$3") ||
+        die "building $1 failed; the lines above are Go's."
+    mv "$4.building" "$4"
+    say "built $1 in $((SECONDS - started)) s"
+}
+
+case ${1:-} in
+    --print) while read -r tool module _; do printf '%s\t%s\n' "$tool" "$(place "$tool" "$module")"; done <<<"$tools"; exit ;;
+    "") ;;
+    *) die "unknown argument $1; without one it builds, --print says where the tools are." ;;
+esac
+
+while read -r tool module package; do
+    path=$(place "$tool" "$module")
+    [[ ! -x $path ]] || continue
+    need_go
+    mkdir -p "${path%/*}"
+    # Two clones that build the same key take turns; the second one finds the work done.
+    exec 9>"$cache/$module.lock"
+    flock -n 9 || { say "waiting for another build of $module ..."; flock 9; }
+    [[ -x $path ]] || build "$tool" "$module" "$package" "$path" <&-
+    exec 9>&-
+done <<<"$tools"
+say "tools: $cache${KUBEBUILDER_ASSETS:+ and $KUBEBUILDER_ASSETS}"

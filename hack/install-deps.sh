@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Checks the toolchains and installs what tests and the demo need from Debian: redis-server and a C linker.
+# Everything that cannot be installed from here is named before anything is changed. Instant when all is there.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+say() { printf '%s\n' "$*" >&2; }
+problems=()
+
+check_version() { # name, needed, command, sed expression that takes the version out of its output, where to get it
+    local have found
+    if ! command -v "$3" >/dev/null; then
+        problems+=("$1 is missing: $2 or newer is needed in PATH ($5).")
+        return
+    fi
+    # From the root folder: a go.mod or rust-toolchain.toml nearby could answer with an error or start a download.
+    found=$(cd / && GOTOOLCHAIN=local "$3" "${@:6}" 2>&1 | head -1) || true
+    have=$(sed -n "$4" <<<"$found")
+    if [[ -z $have ]]; then
+        problems+=("$1 does not work: $(command -v "$3") says \"$found\"; $2 or newer is needed ($5).")
+    elif [[ $(printf '%s\n' "$2" "$have" | sort -V | head -1) != "$2" ]]; then
+        problems+=("$1 $have at $(command -v "$3") is too old: $2 or newer is needed ($5).")
+    fi
+}
+
+rust=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml | head -1)
+go=$(sed -n 's/^go //p' hack/tools/*/go.mod | sort -V | tail -1)
+check_version Rust "$rust" rustc 's/^rustc \([0-9.]*\).*/\1/p' https://rustup.rs --version
+check_version Cargo "$rust" cargo 's/^cargo \([0-9.]*\).*/\1/p' https://rustup.rs --version
+check_version Go "$go" go 's/^go version go\([0-9.]*\).*/\1/p' https://go.dev/dl version
+
+packages=()
+command -v redis-server >/dev/null || packages+=(redis-server)
+command -v cc >/dev/null || packages+=(gcc libc6-dev)
+if ((${#packages[@]})); then
+    if ! command -v apt-get >/dev/null; then
+        problems+=("These Debian packages are missing and there is no apt-get here: ${packages[*]}; install their like with your system's package manager.")
+    elif ((EUID != 0)); then
+        problems+=("These Debian packages are missing and installing them needs root: run \`sudo apt-get install ${packages[*]}\`, or this as root.")
+    fi
+fi
+
+if ((${#problems[@]})); then
+    for problem in "${problems[@]}"; do say "error: $problem"; done
+    exit 1
+fi
+((${#packages[@]})) || exit 0
+
+say "install ${packages[*]} ..."
+started=$SECONDS
+log=$(mktemp)
+cleanup=(rm -f "$log")
+trap '"${cleanup[@]}"' EXIT
+# The package starts a server of its own on port 6379. Nobody asked for one: this file is how Debian is told.
+policy=/usr/sbin/policy-rc.d
+if [[ ! -e $policy ]]; then
+    cleanup+=("$policy")
+    printf '#!/bin/sh\nexit 101\n' >"$policy"
+    chmod 755 "$policy"
+fi
+export DEBIAN_FRONTEND=noninteractive
+if ! { apt-get update && apt-get install --yes --no-install-recommends "${packages[@]}"; } >"$log" 2>&1; then
+    tail -15 "$log" >&2
+    say "error: apt-get could not install ${packages[*]}; the lines above are its last."
+    exit 1
+fi
+# Not at the next boot either.
+if [[ " ${packages[*]} " == *" redis-server "* ]] && command -v systemctl >/dev/null; then
+    systemctl disable redis-server >/dev/null 2>&1 || true
+fi
+say "installed ${packages[*]} in $((SECONDS - started)) s"

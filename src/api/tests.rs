@@ -1,0 +1,158 @@
+//! The table of admission cases, judged here by the local CEL evaluator and by the validated types.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::core::cel::{Validator, apply_defaults};
+use serde_json::Value;
+
+use super::{RedisLease, RedisQuorum, ValidLease, ValidQuorum, crd};
+
+#[path = "../../tests/kube/cases.rs"]
+#[allow(dead_code, reason = "only a real API server has subresources")]
+mod cases;
+
+use cases::Judge;
+
+fn definition(object: &Value) -> CustomResourceDefinition {
+    match object["kind"].as_str() {
+        Some("RedisLease") => crd::redis_lease(),
+        Some("RedisQuorum") => crd::redis_quorum(),
+        other => panic!("no definition of {other:?}"),
+    }
+}
+
+fn schema(crd: &CustomResourceDefinition) -> Value {
+    let schema = crd.spec.versions[0].schema.as_ref().expect("a schema");
+    serde_json::to_value(&schema.open_api_v3_schema).expect("a schema is JSON")
+}
+
+/// What the API server does with nulls before any rule sees them.
+fn without_nulls(mut value: Value) -> Value {
+    if let Value::Object(fields) = &mut value {
+        fields.retain(|_, field| !field.is_null());
+        for field in fields.values_mut() {
+            *field = without_nulls(field.take());
+        }
+    }
+    value
+}
+
+#[test]
+fn the_rules_admit_and_refuse_with_one_sentence() {
+    for case in cases::all() {
+        if matches!(&case.refused, Some(refusal) if refusal.by == Judge::Schema) {
+            continue;
+        }
+        let schema = schema(&definition(&case.new));
+        let stored = |object: &Value| apply_defaults(&schema, &without_nulls(object.clone()));
+        let old = case.old.as_ref().map(stored);
+        let complaints: Vec<(String, String)> = Validator::new()
+            .validate(&schema, &stored(&case.new), old.as_ref())
+            .err()
+            .into_iter()
+            .flat_map(|errors| errors.into_vec())
+            .map(|error| (error.field_path, error.message))
+            .collect();
+        let expected: Vec<(String, String)> = case
+            .refused
+            .iter()
+            .map(|refusal| (refusal.field.into(), refusal.says.into()))
+            .collect();
+        assert_eq!(complaints, expected, "{}", case.what);
+    }
+}
+
+/// Every object that admission refuses for what it is, rather than for what it was before, is refused again when it is parsed.
+#[test]
+fn the_validated_types_agree_with_admission() {
+    for case in cases::all().iter().filter(|case| case.old.is_none()) {
+        let object = apply_defaults(&schema(&definition(&case.new)), &case.new);
+        let parsed = match object["kind"].as_str() {
+            Some("RedisLease") => serde_json::from_value::<RedisLease>(object)
+                .map_err(|error| error.to_string())
+                .and_then(|lease| {
+                    ValidLease::try_from(&lease)
+                        .map(drop)
+                        .map_err(|e| e.to_string())
+                }),
+            _ => serde_json::from_value::<RedisQuorum>(object)
+                .map_err(|error| error.to_string())
+                .and_then(|quorum| {
+                    ValidQuorum::try_from(&quorum)
+                        .map(drop)
+                        .map_err(|e| e.to_string())
+                }),
+        };
+        assert_eq!(
+            parsed.is_err(),
+            case.refused.is_some(),
+            "{}: {parsed:?}",
+            case.what
+        );
+    }
+}
+
+/// The defaults in the types are those in the schema: what an object means does not depend on who fills it in.
+#[test]
+fn defaults_of_types_and_schema_agree() {
+    for object in [
+        cases::lease(serde_json::json!({})),
+        cases::quorum(serde_json::json!({})),
+    ] {
+        let filled = apply_defaults(&schema(&definition(&object)), &object);
+        let read = match object["kind"].as_str() {
+            Some("RedisLease") => {
+                serde_json::from_value::<RedisLease>(object).map(serde_json::to_value)
+            }
+            _ => serde_json::from_value::<RedisQuorum>(object).map(serde_json::to_value),
+        };
+        let written = read.expect("the object reads").expect("the object is JSON");
+        assert_eq!(written["spec"], filled["spec"]);
+    }
+}
+
+/// `kubectl explain` shows `<empty>` for a field without a description.
+#[test]
+fn every_field_is_described() {
+    fn check(path: &str, schema: &Value) {
+        let description = schema["description"].as_str().unwrap_or_default();
+        assert!(!description.is_empty(), "{path} has no description");
+        assert!(!description.contains('\n'), "{path}: {description:?}");
+        assert_eq!(schema.get("nullable"), None, "{path} may be null");
+        for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+            check(&format!("{path}.{name}"), property);
+        }
+        if schema["items"]["type"] == "object" {
+            check(&format!("{path}[]"), &schema["items"]);
+        }
+    }
+    for crd in crd::all() {
+        check(&crd.spec.names.kind, &schema(&crd));
+    }
+}
+
+#[test]
+fn columns_are_those_that_are_documented() {
+    let columns = |crd: CustomResourceDefinition, wide: bool| -> Vec<String> {
+        crd.spec.versions[0]
+            .additional_printer_columns
+            .iter()
+            .flatten()
+            .filter(|column| (column.priority.unwrap_or(0) > 0) == wide)
+            .map(|column| column.name.to_uppercase())
+            .collect()
+    };
+    assert_eq!(
+        columns(crd::redis_lease(), false),
+        [
+            "ACTIVE", "HOLDER", "CLUSTER", "TOKEN", "SINCE", "READY", "AGE"
+        ]
+    );
+    assert_eq!(
+        columns(crd::redis_lease(), true),
+        ["REASON", "QUORUM", "CANDIDATES", "TRANSITIONS", "NODE"]
+    );
+    assert_eq!(
+        columns(crd::redis_quorum(), false),
+        ["READY", "HEALTH", "NODES", "LONGEST", "AGE"]
+    );
+}

@@ -1,0 +1,372 @@
+use core::time::Duration;
+use std::collections::BTreeSet;
+
+use kube::ResourceExt;
+use kube::core::Selector;
+
+use super::error::Reader;
+use super::{InvalidSpec, MAX_UNHEALTHY, Mismatch, REAP_MARGIN, ValidQuorum};
+use crate::api::lease::{CandidatesSpec, ElectionSpec, RetrySpec, RetryStrategy, WorkloadRef};
+use crate::api::{RedisLease, RedisLeaseSpec, names};
+
+const MAX_KEYS: usize = 8;
+const MAX_KEY_LENGTH: usize = 128;
+
+/// A `RedisLease` whose spec makes sense.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ValidLease {
+    /// The namespace of the lease, of its candidates and of its keys.
+    pub namespace: String,
+    /// The name of the lease.
+    pub name: String,
+    /// The name of the `RedisQuorum`, in the operator's namespace.
+    pub quorum: String,
+    /// The names to take, all or none: at least one, each once, in alphabetical order, so that the order in the spec makes no difference.
+    pub keys: Vec<String>,
+    /// Which pods are candidates.
+    pub candidates: Candidates,
+    /// How long the lease outlives its last renewal.
+    pub lease_duration: Duration,
+    /// How often it is renewed.
+    pub renew_interval: Duration,
+    /// How long the holder gets to stop.
+    pub grace_period: Duration,
+    /// How a failed attempt is repeated.
+    pub retry: Retry,
+    /// What readiness means for an election.
+    pub readiness: Readiness,
+    /// Whether the term is to end and nobody to be elected.
+    pub suspended: bool,
+}
+
+/// Which pods of the lease's namespace are candidates.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Candidates {
+    /// Pods with these labels.
+    Selector(Selector),
+    /// The pods that the workload's own `spec.selector` selects.
+    Workload(Workload),
+}
+
+/// A workload by its kind and name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Workload {
+    /// The kind, which fixes the API group and version.
+    pub kind: WorkloadKind,
+    /// The name.
+    pub name: String,
+}
+
+/// The kinds that have a `spec.selector` over pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum WorkloadKind {
+    /// `apps/v1` Deployment.
+    Deployment,
+    /// `apps/v1` `StatefulSet`.
+    StatefulSet,
+    /// `apps/v1` `DaemonSet`.
+    DaemonSet,
+    /// `apps/v1` `ReplicaSet`.
+    ReplicaSet,
+    /// `batch/v1` Job.
+    Job,
+}
+
+impl WorkloadKind {
+    /// Every kind.
+    pub const ALL: [Self; 5] = [
+        Self::Deployment,
+        Self::StatefulSet,
+        Self::DaemonSet,
+        Self::ReplicaSet,
+        Self::Job,
+    ];
+
+    /// The kind as it stands in a manifest.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Deployment => "Deployment",
+            Self::StatefulSet => "StatefulSet",
+            Self::DaemonSet => "DaemonSet",
+            Self::ReplicaSet => "ReplicaSet",
+            Self::Job => "Job",
+        }
+    }
+
+    /// The API version as it stands in a manifest.
+    pub const fn api_version(self) -> &'static str {
+        match self {
+            Self::Job => "batch/v1",
+            Self::Deployment | Self::StatefulSet | Self::DaemonSet | Self::ReplicaSet => "apps/v1",
+        }
+    }
+}
+
+/// How a failed attempt to take the lease is repeated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retry {
+    /// How the delay grows.
+    pub strategy: RetryStrategy,
+    /// The first delay.
+    pub min_delay: Duration,
+    /// The longest delay, not shorter than the first.
+    pub max_delay: Duration,
+    /// Tries in one burst, at least 1; 1 for [`RetryStrategy::None`]. Absent: as many as it takes.
+    pub limit: Option<u32>,
+    /// Random variation of a delay in percent, 0 to 100.
+    pub jitter_percent: u8,
+}
+
+/// What readiness means for an election.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// Only a Ready pod is elected, and a holder that was not Ready for `unhealthy_after` loses the lease.
+    Required {
+        /// How long a holder may be not Ready.
+        unhealthy_after: Duration,
+    },
+    /// Readiness is not looked at.
+    Ignored,
+}
+
+impl TryFrom<&RedisLease> for ValidLease {
+    type Error = InvalidSpec;
+
+    fn try_from(lease: &RedisLease) -> Result<Self, InvalidSpec> {
+        let namespace = lease.namespace().unwrap_or_default();
+        let name = lease.name_any();
+        let read = Reader::new("RedisLease", &namespace, &name);
+        if name.is_empty() || name.len() > names::MAX_LEASE_NAME {
+            return Err(read.invalid(
+                "metadata.name",
+                &name,
+                "have 1 to 63 characters, since the name becomes part of a pod's label",
+            ));
+        }
+        let spec = &lease.spec;
+        let lease_duration = read.duration("spec.leaseDuration", &spec.lease_duration)?;
+        let valid = Self {
+            quorum: quorum_name(&read, spec)?,
+            keys: keys(&read, spec, &name)?,
+            candidates: candidates(&read, &spec.candidates)?,
+            lease_duration,
+            renew_interval: read.duration("spec.renewInterval", &spec.renew_interval)?,
+            grace_period: read.duration("spec.gracePeriod", &spec.grace_period)?,
+            retry: retry(&read, &spec.retry)?,
+            readiness: readiness(&read, &spec.election, lease_duration)?,
+            suspended: spec.suspend,
+            namespace,
+            name,
+        };
+        let shortest = 3 * valid.renew_interval + valid.stop_budget();
+        if valid.lease_duration < shortest {
+            return Err(read.invalid(
+                "spec.leaseDuration",
+                &spec.lease_duration,
+                format!(
+                    "be at least 3 * renewInterval ({}) + gracePeriod ({}) + 1s: the holder must have stopped before another may start",
+                    spec.renew_interval, spec.grace_period
+                ),
+            ));
+        }
+        Ok(valid)
+    }
+}
+
+impl ValidLease {
+    /// What the holder's local deadline keeps back from the end of the lease, so that the holder has stopped by then.
+    pub fn stop_budget(&self) -> Duration {
+        self.grace_period + REAP_MARGIN
+    }
+
+    /// Whether this lease can be held on that quorum.
+    ///
+    /// # Errors
+    /// The first of the two rules that cross objects and does not hold.
+    pub fn check_against(&self, quorum: &ValidQuorum) -> Result<(), Mismatch> {
+        let lease = || format!("{}/{}", self.namespace, self.name);
+        let on = || format!("{}/{}", quorum.namespace, quorum.name);
+        if self.lease_duration > quorum.max_lease {
+            return Err(Mismatch::LeaseTooLong {
+                lease: lease(),
+                lease_duration: self.lease_duration,
+                quorum: on(),
+                max_lease: quorum.max_lease,
+            });
+        }
+        if self.renew_interval < 2 * quorum.command_timeout {
+            return Err(Mismatch::RenewalTooFrequent {
+                lease: lease(),
+                renew_interval: self.renew_interval,
+                quorum: on(),
+                command_timeout: quorum.command_timeout,
+            });
+        }
+        Ok(())
+    }
+}
+
+fn quorum_name(read: &Reader, spec: &RedisLeaseSpec) -> Result<String, InvalidSpec> {
+    let name = &spec.quorum_ref.name;
+    if name.is_empty() {
+        return Err(read.invalid("spec.quorumRef.name", name, "name a RedisQuorum"));
+    }
+    Ok(name.clone())
+}
+
+fn keys(read: &Reader, spec: &RedisLeaseSpec, name: &str) -> Result<Vec<String>, InvalidSpec> {
+    let Some(keys) = &spec.keys else {
+        return Ok(vec![name.to_owned()]);
+    };
+    if keys.is_empty() || keys.len() > MAX_KEYS {
+        return Err(read.invalid(
+            "spec.keys",
+            keys.join(", "),
+            "have 1 to 8 entries, or be absent",
+        ));
+    }
+    if let Some(key) = keys.iter().find(|key| !is_key(key)) {
+        return Err(read.invalid(
+            "spec.keys",
+            key,
+            "consist of letters, digits, '.', '_', ':' and '-', at most 128 of them, without '/', which separates a key from the namespace",
+        ));
+    }
+    let unique: BTreeSet<&String> = keys.iter().collect();
+    if unique.len() < keys.len() {
+        return Err(read.invalid("spec.keys", keys.join(", "), "be unique"));
+    }
+    Ok(unique.into_iter().cloned().collect())
+}
+
+fn is_key(key: &str) -> bool {
+    (1..=MAX_KEY_LENGTH).contains(&key.len())
+        && key
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"._:-".contains(&b))
+}
+
+fn candidates(read: &Reader, spec: &CandidatesSpec) -> Result<Candidates, InvalidSpec> {
+    match (&spec.selector, &spec.workload_ref) {
+        (Some(labels), None) => {
+            let selector = Selector::try_from(labels.clone()).map_err(|error| {
+                read.invalid(
+                    "spec.candidates.selector.matchExpressions",
+                    error.0,
+                    "use the operators In and NotIn with values, Exists and DoesNotExist without",
+                )
+            })?;
+            if selector.selects_all() {
+                return Err(read.invalid(
+                    "spec.candidates.selector",
+                    selector,
+                    "have at least one of matchLabels and matchExpressions: an empty selector selects every pod of the namespace",
+                ));
+            }
+            Ok(Candidates::Selector(selector))
+        }
+        (None, Some(workload)) => workload_ref(read, workload).map(Candidates::Workload),
+        (Some(_), Some(_)) => Err(read.invalid(
+            "spec.candidates",
+            "selector and workloadRef",
+            "have exactly one of selector and workloadRef",
+        )),
+        (None, None) => Err(read.invalid(
+            "spec.candidates",
+            "",
+            "have exactly one of selector and workloadRef",
+        )),
+    }
+}
+
+fn workload_ref(read: &Reader, workload: &WorkloadRef) -> Result<Workload, InvalidSpec> {
+    let kind = WorkloadKind::ALL
+        .into_iter()
+        .find(|kind| kind.as_str() == workload.kind && kind.api_version() == workload.api_version)
+        .ok_or_else(|| {
+            read.invalid(
+                "spec.candidates.workloadRef",
+                format!("{} {}", workload.api_version, workload.kind),
+                "be a Deployment, StatefulSet, DaemonSet or ReplicaSet of apps/v1 or a Job of batch/v1",
+            )
+        })?;
+    if workload.name.is_empty() {
+        return Err(read.invalid("spec.candidates.workloadRef.name", "", "name a workload"));
+    }
+    Ok(Workload {
+        kind,
+        name: workload.name.clone(),
+    })
+}
+
+fn retry(read: &Reader, spec: &RetrySpec) -> Result<Retry, InvalidSpec> {
+    let min_delay = read.duration("spec.retry.minDelay", &spec.min_delay)?;
+    let max_delay = read.duration("spec.retry.maxDelay", &spec.max_delay)?;
+    if min_delay > max_delay {
+        return Err(read.invalid(
+            "spec.retry.minDelay",
+            &spec.min_delay,
+            format!("be at most retry.maxDelay ({})", spec.max_delay),
+        ));
+    }
+    let limit = match spec.limit.map(|limit| (limit, u32::try_from(limit))) {
+        None => None,
+        Some((_, Ok(limit @ 1..))) => Some(limit),
+        Some((limit, _)) => {
+            return Err(read.invalid("spec.retry.limit", limit, "be at least 1, or absent"));
+        }
+    };
+    let limit = match (spec.strategy, limit) {
+        (RetryStrategy::None, Some(limit @ 2..)) => {
+            return Err(read.invalid(
+                "spec.retry.limit",
+                limit,
+                "be absent or 1 if retry.strategy is None, which tries once",
+            ));
+        }
+        (RetryStrategy::None, _) => Some(1),
+        (RetryStrategy::Exponential | RetryStrategy::Linear, limit) => limit,
+    };
+    let jitter_percent = u8::try_from(spec.jitter)
+        .ok()
+        .filter(|percent| *percent <= 100)
+        .ok_or_else(|| {
+            read.invalid(
+                "spec.retry.jitter",
+                spec.jitter,
+                "be a percentage from 0 to 100",
+            )
+        })?;
+    Ok(Retry {
+        strategy: spec.strategy,
+        min_delay,
+        max_delay,
+        limit,
+        jitter_percent,
+    })
+}
+
+fn readiness(
+    read: &Reader,
+    spec: &ElectionSpec,
+    lease_duration: Duration,
+) -> Result<Readiness, InvalidSpec> {
+    match (&spec.unhealthy_after, spec.require_ready) {
+        (None, true) => Ok(Readiness::Required {
+            unhealthy_after: lease_duration,
+        }),
+        (Some(text), true) => Ok(Readiness::Required {
+            unhealthy_after: read.duration_up_to(
+                MAX_UNHEALTHY,
+                "spec.election.unhealthyAfter",
+                text,
+            )?,
+        }),
+        (None, false) => Ok(Readiness::Ignored),
+        (Some(text), false) => Err(read.invalid(
+            "spec.election.unhealthyAfter",
+            text,
+            "be absent if election.requireReady is false, since readiness is ignored then",
+        )),
+    }
+}

@@ -1,0 +1,260 @@
+use core::fmt;
+use core::time::Duration;
+use std::collections::BTreeSet;
+
+use kube::ResourceExt;
+
+use super::InvalidSpec;
+use super::error::Reader;
+use crate::api::quorum::QuorumNode;
+use crate::api::{RedisQuorum, RedisQuorumSpec};
+
+const MAX_NODES: usize = 9;
+
+/// A `RedisQuorum` whose spec makes sense.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ValidQuorum {
+    /// The namespace of the quorum and of its secret.
+    pub namespace: String,
+    /// The name of the quorum.
+    pub name: String,
+    /// The nodes in the order of their names: at least one, names and addresses each once.
+    pub nodes: Vec<ValidNode>,
+    /// What every key begins with.
+    pub key_prefix: String,
+    /// The longest lease.
+    pub max_lease: Duration,
+    /// How long a node may take to answer.
+    pub command_timeout: Duration,
+    /// The name of the secret with `password` and, for an ACL user, `username`.
+    pub secret: Option<String>,
+}
+
+/// One Redis master.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ValidNode {
+    /// The name: a DNS label.
+    pub name: String,
+    /// Where it listens.
+    pub address: Address,
+}
+
+/// A host, without the brackets of an IPv6 address, and a port.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Address {
+    /// A DNS name or an IP address.
+    pub host: String,
+    /// 1 to 65535.
+    pub port: u16,
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, port } = self;
+        if host.contains(':') {
+            write!(f, "[{host}]:{port}")
+        } else {
+            write!(f, "{host}:{port}")
+        }
+    }
+}
+
+/// What a node's marker says about the configuration it votes in: 16 hexadecimal digits.
+///
+/// The 64-bit FNV-1a hash of the names of the nodes in their order, the majority and the longest lease, as
+/// `a,b,c;q=2;max=60000ms`. It tells a mistake from the right configuration, it does not resist an attacker: whoever may write
+/// markers may do anything. Every operator on the quorum must compute the same text, so this form never changes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Fingerprint(String);
+
+impl Fingerprint {
+    fn of(names: &[&str], majority: usize, max_lease: Duration) -> Self {
+        let text = format!(
+            "{};q={majority};max={}ms",
+            names.join(","),
+            max_lease.as_millis()
+        );
+        Self(format!("{:016x}", fnv1a(text.as_bytes())))
+    }
+
+    /// The 16 digits.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// FNV-1a with the 64-bit offset basis and prime of its reference: the standard library's hash promises no stability.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+impl ValidQuorum {
+    /// How many nodes must agree: a majority of the configured nodes, never of the reachable ones.
+    pub fn majority(&self) -> usize {
+        self.nodes.len() / 2 + 1
+    }
+
+    /// What the markers of this configuration name.
+    pub fn fingerprint(&self) -> Fingerprint {
+        let names: Vec<&str> = self.nodes.iter().map(|node| node.name.as_str()).collect();
+        Fingerprint::of(&names, self.majority(), self.max_lease)
+    }
+}
+
+impl TryFrom<&RedisQuorum> for ValidQuorum {
+    type Error = InvalidSpec;
+
+    fn try_from(quorum: &RedisQuorum) -> Result<Self, InvalidSpec> {
+        let namespace = quorum.namespace().unwrap_or_default();
+        let name = quorum.name_any();
+        let read = Reader::new("RedisQuorum", &namespace, &name);
+        let spec = &quorum.spec;
+        Ok(Self {
+            nodes: nodes(&read, spec)?,
+            key_prefix: key_prefix(&read, spec)?,
+            max_lease: read.duration("spec.maxLeaseDuration", &spec.max_lease_duration)?,
+            command_timeout: read.duration("spec.commandTimeout", &spec.command_timeout)?,
+            secret: secret(&read, spec)?,
+            namespace,
+            name,
+        })
+    }
+}
+
+fn nodes(read: &Reader, spec: &RedisQuorumSpec) -> Result<Vec<ValidNode>, InvalidSpec> {
+    let count = spec.nodes.len();
+    if !(1..=MAX_NODES).contains(&count) {
+        return Err(read.invalid(
+            "spec.nodes",
+            format!("{count} nodes"),
+            "have 1 to 9 entries",
+        ));
+    }
+    if count == 1 && !spec.allow_single_node {
+        return Err(read.invalid(
+            "spec.nodes",
+            "1 node",
+            "have three entries, since one node tolerates no failure; for a trial say allowSingleNode: true",
+        ));
+    }
+    let mut nodes = Vec::with_capacity(count);
+    for node in &spec.nodes {
+        nodes.push(valid_node(read, node)?);
+    }
+    nodes.sort();
+    let distinct = |key: fn(&ValidNode) -> String| {
+        nodes.iter().map(key).collect::<BTreeSet<_>>().len() == count
+    };
+    if !distinct(|node| node.name.clone()) {
+        return Err(read.invalid("spec.nodes", listed(&nodes), "have unique names"));
+    }
+    if !distinct(|node| node.address.to_string()) {
+        return Err(read.invalid(
+            "spec.nodes",
+            listed(&nodes),
+            "have an address of their own each: two nodes on one server fail together",
+        ));
+    }
+    Ok(nodes)
+}
+
+fn listed(nodes: &[ValidNode]) -> String {
+    let nodes: Vec<_> = nodes
+        .iter()
+        .map(|node| format!("{}={}", node.name, node.address))
+        .collect();
+    nodes.join(", ")
+}
+
+fn valid_node(read: &Reader, node: &QuorumNode) -> Result<ValidNode, InvalidSpec> {
+    if !is_dns_label(&node.name) {
+        return Err(read.invalid(
+            "spec.nodes[].name",
+            &node.name,
+            "consist of lower-case letters, digits and '-', at most 63 of them, and begin and end with a letter or digit",
+        ));
+    }
+    let address = parse_address(&node.address).ok_or_else(|| {
+        read.invalid(
+            "spec.nodes[].address",
+            &node.address,
+            "be host:port, such as redis-0.redis:6379 or [fd00::1]:6379, with a port from 1 to 65535",
+        )
+    })?;
+    Ok(ValidNode {
+        name: node.name.clone(),
+        address,
+    })
+}
+
+fn is_dns_label(name: &str) -> bool {
+    name.len() <= 63
+        && begins_and_ends_with(name, |b| b.is_ascii_lowercase() || b.is_ascii_digit())
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+}
+
+fn begins_and_ends_with(text: &str, allowed: impl Fn(u8) -> bool) -> bool {
+    match (text.bytes().next(), text.bytes().next_back()) {
+        (Some(first), Some(last)) => allowed(first) && allowed(last),
+        _ => false,
+    }
+}
+
+fn parse_address(text: &str) -> Option<Address> {
+    let (host, port) = text.rsplit_once(':')?;
+    if port.starts_with('0') || !port.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let port = port.parse().ok()?;
+    let host = match host.strip_prefix('[').and_then(|h| h.strip_suffix(']')) {
+        Some(inner) => inner.parse::<core::net::Ipv6Addr>().ok()?.to_string(),
+        None if is_host(host) => host.to_owned(),
+        None => return None,
+    };
+    Some(Address { host, port })
+}
+
+fn is_host(host: &str) -> bool {
+    begins_and_ends_with(host, |b| b.is_ascii_alphanumeric())
+        && host
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'.')
+}
+
+fn key_prefix(read: &Reader, spec: &RedisQuorumSpec) -> Result<String, InvalidSpec> {
+    let prefix = &spec.key_prefix;
+    let plain = prefix.len() <= 63
+        && begins_and_ends_with(prefix, |b| b.is_ascii_alphanumeric())
+        && prefix
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
+    if !plain {
+        return Err(read.invalid(
+            "spec.keyPrefix",
+            prefix,
+            "consist of letters, digits, '.', '_' and '-', at most 63 of them, and begin and end with a letter or digit",
+        ));
+    }
+    Ok(prefix.clone())
+}
+
+fn secret(read: &Reader, spec: &RedisQuorumSpec) -> Result<Option<String>, InvalidSpec> {
+    let Some(auth) = &spec.auth else {
+        return Ok(None);
+    };
+    let name = &auth.secret_ref.name;
+    if name.is_empty() {
+        return Err(read.invalid("spec.auth.secretRef.name", name, "name a secret"));
+    }
+    Ok(Some(name.clone()))
+}

@@ -1,0 +1,129 @@
+//! `redislease crds`: the CustomResourceDefinitions as YAML.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::{fmt, fs};
+
+use clap::Args;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+
+use crate::api::crd;
+
+/// Prints the CustomResourceDefinitions, ready for `kubectl apply --server-side -f -`.
+#[derive(Debug, Args)]
+pub(super) struct Crds {
+    /// Writes one file a definition into this directory instead of printing.
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+impl Crds {
+    pub(super) fn run(self) -> Result<(), CrdsError> {
+        match self.dir {
+            Some(dir) => write_files(&dir),
+            None => print(&mut io::stdout().lock()),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) enum CrdsError {
+    Render(serde_saphyr::ser_error::Error),
+    Print(io::Error),
+    Write { path: PathBuf, error: io::Error },
+}
+
+impl fmt::Display for CrdsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Render(error) => write!(f, "cannot write the definitions as YAML: {error}"),
+            Self::Print(error) => write!(f, "cannot print the definitions: {error}"),
+            Self::Write { path, error } => write!(f, "cannot write {}: {error}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for CrdsError {}
+
+fn print(out: &mut impl Write) -> Result<(), CrdsError> {
+    for crd in crd::all() {
+        let yaml = yaml(&crd).map_err(CrdsError::Render)?;
+        write!(out, "---\n{yaml}").map_err(CrdsError::Print)?;
+    }
+    Ok(())
+}
+
+fn write_files(dir: &Path) -> Result<(), CrdsError> {
+    for crd in crd::all() {
+        let path = dir.join(file_name(&crd));
+        let yaml = yaml(&crd).map_err(CrdsError::Render)?;
+        fs::write(&path, yaml).map_err(|error| CrdsError::Write { path, error })?;
+    }
+    Ok(())
+}
+
+fn file_name(crd: &CustomResourceDefinition) -> String {
+    format!("{}.yaml", crd.spec.names.plural)
+}
+
+fn yaml(crd: &CustomResourceDefinition) -> Result<String, serde_saphyr::ser_error::Error> {
+    serde_saphyr::to_string(crd)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REGENERATE: &str = "run `cargo run -- crds --dir crds` and commit the result";
+
+    #[test]
+    fn the_committed_definitions_are_those_of_the_types() {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("crds");
+        for crd in crd::all() {
+            let path = dir.join(file_name(&crd));
+            let committed = fs::read_to_string(&path)
+                .unwrap_or_else(|error| panic!("{}: {error}: {REGENERATE}", path.display()));
+            let generated = yaml(&crd).expect("a definition is written as YAML");
+            assert!(
+                committed == generated,
+                "{} is not what the types say: {REGENERATE}",
+                path.display()
+            );
+        }
+        let files = fs::read_dir(&dir).expect("crds/ is read").count();
+        assert_eq!(
+            files,
+            crd::all().len(),
+            "crds/ holds files nobody generates"
+        );
+    }
+
+    #[test]
+    fn what_is_printed_reads_back_as_the_definitions() {
+        let mut printed = Vec::new();
+        print(&mut printed).expect("printing into memory");
+        let printed = String::from_utf8(printed).expect("YAML is text");
+        let read: Vec<CustomResourceDefinition> = printed
+            .split("---\n")
+            .skip(1)
+            .map(|document| serde_saphyr::from_str(document).expect("the document reads back"))
+            .collect();
+        assert_eq!(read, crd::all());
+    }
+
+    #[test]
+    fn a_directory_that_is_not_there_is_named() {
+        let missing = tempfile::tempdir()
+            .expect("a directory")
+            .path()
+            .join("gone");
+        let error = write_files(&missing).expect_err("nothing to write into");
+        assert!(
+            error.to_string().starts_with(&format!(
+                "cannot write {}: ",
+                missing.join("redisquorums.yaml").display()
+            )),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,51 @@
+//! The command line: one binary, one module a subcommand.
+
+mod crds;
+
+use std::error::Error;
+
+use clap::{Parser, Subcommand};
+
+/// Leader election for Kubernetes on a quorum of independent Redis masters, with fencing tokens.
+#[derive(Debug, Parser)]
+#[command(name = "redislease", version, propagate_version = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Crds(crds::Crds),
+}
+
+impl Cli {
+    /// Runs the subcommand.
+    ///
+    /// # Errors
+    /// What the subcommand reports: a sentence for the person who typed it.
+    pub fn run(self) -> Result<(), Box<dyn Error>> {
+        match self.command {
+            Command::Crds(command) => Ok(command.run()?),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_misspelt_subcommand_is_named_with_the_nearest_right_one() {
+        let error = Cli::try_parse_from(["redislease", "crd"]).expect_err("no such subcommand");
+        let message = error.to_string();
+        assert!(message.contains("'crd'"), "{message}");
+        assert!(message.contains("'crds'"), "{message}");
+    }
+}

@@ -1,0 +1,268 @@
+//! The committed definitions on a real API server: every rule admits and refuses, with exactly the sentence it has.
+
+use std::error::Error;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::response::StatusCause;
+use kube::{Client, Config, ResourceExt};
+use redislease::api::{RedisLease, RedisQuorum, crd};
+use redislease_lab::{Components, ControlPlane};
+use serde_json::{Value, json};
+
+use crate::cases::{self, Case, Judge};
+
+type Outcome<T = ()> = Result<T, Box<dyn Error>>;
+
+const DEFINITIONS: [&str; 2] = ["crds/redisquorums.yaml", "crds/redisleases.yaml"];
+
+#[tokio::test]
+async fn the_definitions_on_a_real_api_server() -> Outcome {
+    let control_plane = ControlPlane::start(Components::ApiServer)?;
+    for file in DEFINITIONS {
+        control_plane.kubectl(&["apply", "--server-side", "-f", file])?;
+    }
+    control_plane.kubectl(&["wait", "--for=condition=Established", "crd", "--all"])?;
+    let client = client(&control_plane).await?;
+
+    every_case_is_judged(&client).await?;
+    a_status_cannot_be_lost_by_any_way_of_writing(&client).await?;
+    what_kubectl_shows(&control_plane, &client).await?;
+    every_field_is_explained(&control_plane)
+}
+
+async fn client(control_plane: &ControlPlane) -> Outcome<Client> {
+    let kubeconfig = Kubeconfig::read_from(control_plane.kubeconfig())?;
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    Ok(Client::try_from(config)?)
+}
+
+async fn every_case_is_judged(client: &Client) -> Outcome {
+    for (index, case) in cases::all().iter().enumerate() {
+        let complaints = judge(client, &format!("case-{index}"), case)
+            .await
+            .map_err(|error| format!("{}: {error}", case.what))?;
+        let found: Vec<_> = complaints
+            .iter()
+            .map(|cause| (cause.field.as_str(), cause.message.as_str()))
+            .collect();
+        match (&case.refused, found.as_slice()) {
+            (None, []) => {}
+            (Some(refusal), [(field, message)]) => {
+                assert_eq!(*field, on_server(refusal.field), "{}: {message}", case.what);
+                // Before the sentence stands what the API server says of every bad value: `Invalid value: "…": `.
+                let sentence = match refusal.by {
+                    Judge::Rule => format!(": {}", refusal.says),
+                    Judge::Schema => refusal.says.to_owned(),
+                };
+                assert!(message.ends_with(&sentence), "{}: {message}", case.what);
+            }
+            _ => panic!("{}: expected {:?}, got {found:#?}", case.what, case.refused),
+        }
+    }
+    Ok(())
+}
+
+/// The API server calls the root of an object `<nil>`.
+fn on_server(field: &str) -> &str {
+    if field.is_empty() { "<nil>" } else { field }
+}
+
+/// What the API server complains about; nothing if the object is admitted. The object that exists before is stored, the new one is not.
+async fn judge(client: &Client, name: &str, case: &Case) -> Outcome<Vec<StatusCause>> {
+    let api = api_of(client, &case.new);
+    let dry_run = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    let mut new: DynamicObject = serde_json::from_value(case.new.clone())?;
+    let answer = match &case.old {
+        None => api.create(&dry_run, &new).await,
+        Some(old) => {
+            let stored = store(&api, name, old).await?;
+            new.metadata = stored.metadata;
+            if case.status {
+                api.replace_status(name, &dry_run, &new).await
+            } else {
+                api.replace(name, &dry_run, &new).await
+            }
+        }
+    };
+    complaints(answer)
+}
+
+fn complaints<T>(answer: kube::Result<T>) -> Outcome<Vec<StatusCause>> {
+    match answer {
+        Ok(_) => Ok(Vec::new()),
+        Err(kube::Error::Api(status)) if status.code == 422 => Ok(status
+            .details
+            .map(|details| details.causes)
+            .unwrap_or_default()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn api_of(client: &Client, object: &Value) -> Api<DynamicObject> {
+    let resource = if object["kind"] == "RedisLease" {
+        ApiResource::erase::<RedisLease>(&())
+    } else {
+        ApiResource::erase::<RedisQuorum>(&())
+    };
+    Api::namespaced_with(client.clone(), "default", &resource)
+}
+
+/// Creates the object, with its status if it has one.
+async fn store(api: &Api<DynamicObject>, name: &str, object: &Value) -> Outcome<DynamicObject> {
+    let mut object: DynamicObject = serde_json::from_value(object.clone())?;
+    object.metadata.name = Some(name.to_owned());
+    let mut stored = api.create(&PostParams::default(), &object).await?;
+    if object.data.get("status").is_some() {
+        object.metadata = stored.metadata;
+        stored = api
+            .replace_status(name, &PostParams::default(), &object)
+            .await?;
+    }
+    Ok(stored)
+}
+
+/// The table replaces whole objects; patches and writes past the status subresource end the same way.
+async fn a_status_cannot_be_lost_by_any_way_of_writing(client: &Client) -> Outcome {
+    const TOKEN: &str = "status.fencingToken can neither fall nor be removed";
+    const STATUS: &str = "status cannot be removed";
+    let merge = PatchParams::default();
+    let api = api_of(client, &cases::lease(json!({})));
+    let name = "kept";
+    let lease = cases::lease(json!({"status": {"fencingToken": 7, "transitions": 1}}));
+    let stored = store(&api, name, &lease).await?;
+
+    for (patch, says) in [
+        (json!({"status": null}), STATUS),
+        (json!({"status": {"fencingToken": null}}), TOKEN),
+        (json!({"status": {"fencingToken": 6}}), TOKEN),
+    ] {
+        let refused = complaints(api.patch_status(name, &merge, &Patch::Merge(&patch)).await)?;
+        assert_eq!(refused.len(), 1, "{patch}: {refused:?}");
+        assert!(refused[0].message.contains(says), "{patch}: {refused:?}");
+    }
+
+    // A manager that applied the token and now applies a status without it gives the token up.
+    let apply = PatchParams::apply("test").force();
+    let applied = |status: Value| json!({"apiVersion": "redislease.io/v1alpha1", "kind": "RedisLease", "status": status});
+    let other = "applied";
+    store(&api, other, &cases::lease(json!({}))).await?;
+    let first = applied(json!({"fencingToken": 7, "transitions": 1}));
+    api.patch_status(other, &apply, &Patch::Apply(&first))
+        .await?;
+    let second = applied(json!({"transitions": 2}));
+    let refused = complaints(
+        api.patch_status(other, &apply, &Patch::Apply(&second))
+            .await,
+    )?;
+    assert_eq!(refused.len(), 1, "{refused:?}");
+    assert!(refused[0].message.contains(TOKEN), "{refused:?}");
+
+    // What is written past the status subresource changes the spec alone.
+    let mut bare = stored;
+    bare.data["spec"]["suspend"] = json!(true);
+    bare.data["status"] = Value::Null;
+    let written = api.replace(name, &PostParams::default(), &bare).await?;
+    assert_eq!(written.data["spec"]["suspend"], true);
+    assert_eq!(written.data["status"]["fencingToken"], 7);
+    Ok(())
+}
+
+async fn what_kubectl_shows(control_plane: &ControlPlane, client: &Client) -> Outcome {
+    let condition = |kind: &str, reason: &str| json!({"type": kind, "status": "True", "reason": reason, "message": "", "lastTransitionTime": "2026-11-21T07:00:00Z"});
+    let lease = cases::lease(json!({"status": {
+        "holder": {"cluster": "eu-west-1", "namespace": "default", "pod": "billing-x2x8k", "podUID": "1-2", "node": "node-7"},
+        "attempt": "0123456789abcdef0123456789abcdef",
+        "fencingToken": 1_795_238_400_000_042_i64, "acquireTime": "2026-11-21T07:00:00Z", "transitions": 3,
+        "candidates": {"total": 3, "eligible": 2},
+        "conditions": [condition("Ready", "HeldHere"), condition("Active", "HeldHere")],
+    }}));
+    store(&api_of(client, &lease), "shown", &lease).await?;
+    let quorum = cases::quorum(json!({"status": {
+        "nodes": [{"name": "a", "state": "Up"}, {"name": "b", "state": "Down"}, {"name": "c", "state": "Quarantined"}],
+        "conditions": [condition("Ready", "QuorumAvailable"), condition("QuorumHealthy", "Degraded")],
+    }}));
+    store(&api_of(client, &quorum), "shown", &quorum).await?;
+
+    let columns = |args: &[&str]| -> Outcome<(String, String)> {
+        let shown = control_plane.kubectl(args)?;
+        let mut lines = shown.lines().map(|line| {
+            let cells: Vec<_> = line.split_whitespace().collect();
+            cells.join(" ")
+        });
+        match (lines.next(), lines.next(), lines.next()) {
+            (Some(head), Some(row), None) => Ok((head, row)),
+            _ => Err(format!("not a head and one row:\n{shown}").into()),
+        }
+    };
+    let (head, row) = columns(&["get", "rl", "shown"])?;
+    assert_eq!(head, "NAME ACTIVE HOLDER CLUSTER TOKEN SINCE READY AGE");
+    assert!(
+        row.starts_with("shown True billing-x2x8k eu-west-1 1795238400000042 "),
+        "{row}"
+    );
+
+    let selected = &[
+        "get",
+        "rl",
+        "-o",
+        "wide",
+        "--field-selector=status.holder.pod=billing-x2x8k",
+    ];
+    let (head, row) = columns(selected)?;
+    assert_eq!(
+        head,
+        "NAME ACTIVE HOLDER CLUSTER TOKEN SINCE READY REASON QUORUM CANDIDATES TRANSITIONS NODE AGE"
+    );
+    assert!(row.contains(" True HeldHere default 2 3 node-7 "), "{row}");
+
+    let (head, row) = columns(&["get", "rq", "shown"])?;
+    assert_eq!(head, "NAME READY HEALTH NODES LONGEST AGE");
+    assert!(row.starts_with("shown True Degraded "), "{row}");
+    assert!(row.contains(" 60s "), "{row}");
+
+    let category = control_plane.kubectl(&["get", "redis-lease", "-o", "name"])?;
+    assert!(
+        category.contains("redislease.redislease.io/shown\n"),
+        "{category}"
+    );
+    assert!(
+        category.contains("redisquorum.redislease.io/shown\n"),
+        "{category}"
+    );
+    control_plane.kubectl(&["wait", "rl/shown", "--for=condition=Active", "--timeout=5s"])?;
+    Ok(())
+}
+
+fn every_field_is_explained(control_plane: &ControlPlane) -> Outcome {
+    for crd in crd::all() {
+        for path in objects(&crd)? {
+            let explained = control_plane.kubectl(&["explain", &path])?;
+            assert!(!explained.contains("<empty>"), "{path}:\n{explained}");
+        }
+    }
+    Ok(())
+}
+
+/// The path of every object in the schema: each shows its fields with their descriptions.
+fn objects(crd: &CustomResourceDefinition) -> Outcome<Vec<String>> {
+    fn walk(path: &str, schema: &Value, found: &mut Vec<String>) {
+        if let Some(properties) = schema["properties"].as_object() {
+            found.push(path.to_owned());
+            for (name, property) in properties {
+                walk(&format!("{path}.{name}"), property, found);
+                walk(&format!("{path}.{name}"), &property["items"], found);
+            }
+        }
+    }
+    let schema = crd.spec.versions[0].schema.as_ref().ok_or("no schema")?;
+    let schema = serde_json::to_value(&schema.open_api_v3_schema)?;
+    let mut found = Vec::new();
+    walk(&crd.spec.names.plural, &schema, &mut found);
+    assert!(found.len() > 3, "{found:?} of {}", crd.name_any());
+    Ok(found)
+}

@@ -1,0 +1,4 @@
+//! Tests that need a real Kubernetes control plane: what the API server says, and what the operator makes of it.
+
+mod cases;
+mod cel;
