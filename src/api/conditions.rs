@@ -16,12 +16,7 @@ pub enum ConditionType {
 
 impl ConditionType {
     /// All types, in the order in which they are shown.
-    pub const ALL: [Self; 4] = [
-        Self::Ready,
-        Self::Active,
-        Self::CandidatesAvailable,
-        Self::QuorumHealthy,
-    ];
+    pub const ALL: [Self; 4] = [Self::Ready, Self::Active, Self::CandidatesAvailable, Self::QuorumHealthy];
 
     /// The type as it stands in `status.conditions[].type`.
     pub const fn as_str(self) -> &'static str {
@@ -219,16 +214,9 @@ mod tests {
         );
         assert_eq!(
             shown(LeaseCandidates::ALL),
-            [
-                ("StandbyAvailable", True),
-                ("OnlyHolder", False),
-                ("NoCandidate", False)
-            ]
+            [("StandbyAvailable", True), ("OnlyHolder", False), ("NoCandidate", False)]
         );
-        let ready: Vec<_> = shown(LeaseReady::ALL)
-            .into_iter()
-            .filter(|(_, s)| *s == True)
-            .collect();
+        let ready: Vec<_> = shown(LeaseReady::ALL).into_iter().filter(|(_, s)| *s == True).collect();
         assert_eq!(ready, [("HeldHere", True), ("HeldByPeerCluster", True)]);
     }
 }

@@ -30,11 +30,7 @@ pub fn redis_quorum() -> CustomResourceDefinition {
 /// Descriptions have the line breaks of the source: `kubectl explain` breaks lines itself.
 fn published(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     for version in &mut crd.spec.versions {
-        if let Some(schema) = version
-            .schema
-            .as_mut()
-            .and_then(|s| s.open_api_v3_schema.as_mut())
-        {
+        if let Some(schema) = version.schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut()) {
             tidy(schema);
         }
     }

@@ -158,8 +158,7 @@ mod tests {
 
     #[test]
     fn an_absurd_text_is_kept_on_reading_and_refused_on_parsing() {
-        let read: Duration =
-            serde_json::from_str("\"99999999999999999999h\"").expect("any text is read");
+        let read: Duration = serde_json::from_str("\"99999999999999999999h\"").expect("any text is read");
         assert_eq!(read.as_str(), "99999999999999999999h");
         assert_eq!(
             read.parse().map_err(|e| e.to_string()),

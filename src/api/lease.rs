@@ -1,8 +1,5 @@
 //! `RedisLease`: what a user asks for.
-#![allow(
-    clippy::duplicated_attributes,
-    reason = "each printer column repeats the names of its attributes"
-)]
+#![allow(clippy::duplicated_attributes, reason = "each printer column repeats the names of its attributes")]
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::{CustomResource, KubeSchema};
@@ -169,9 +166,7 @@ pub struct QuorumRef {
 
 impl Default for QuorumRef {
     fn default() -> Self {
-        Self {
-            name: "default".into(),
-        }
+        Self { name: "default".into() }
     }
 }
 
@@ -285,10 +280,7 @@ pub struct ElectionSpec {
 
 impl Default for ElectionSpec {
     fn default() -> Self {
-        Self {
-            require_ready: defaults::require_ready(),
-            unhealthy_after: None,
-        }
+        Self { require_ready: defaults::require_ready(), unhealthy_after: None }
     }
 }
 

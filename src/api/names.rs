@@ -69,10 +69,7 @@ mod tests {
         assert_eq!(role_label("billing"), "lease.redislease.io/billing");
         assert_eq!(token_annotation("billing"), "token.redislease.io/billing");
         assert_eq!(lease_of_role_label(&role_label("billing")), Some("billing"));
-        assert_eq!(
-            lease_of_token_annotation(&token_annotation("billing")),
-            Some("billing")
-        );
+        assert_eq!(lease_of_token_annotation(&token_annotation("billing")), Some("billing"));
         assert_eq!(lease_of_role_label("app.kubernetes.io/name"), None);
         assert_eq!(PodRole::Active.as_str(), "active");
         assert_eq!(PodRole::Standby.as_str(), "standby");

@@ -1,8 +1,5 @@
 //! `RedisQuorum`: the independent Redis masters that leases are held on.
-#![allow(
-    clippy::duplicated_attributes,
-    reason = "each printer column repeats the names of its attributes"
-)]
+#![allow(clippy::duplicated_attributes, reason = "each printer column repeats the names of its attributes")]
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
@@ -190,9 +187,7 @@ pub struct NodeStatus {
 }
 
 /// What a node is good for.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum NodeState {
     // The variants' documentation would turn the enum into a `oneOf`, which is no structural schema.
     #[allow(missing_docs)]

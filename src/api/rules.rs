@@ -20,10 +20,7 @@ pub(super) fn duration(field: &str, max: &str) -> Rule {
 
 /// `rule`, unless one of the fields it reads is not a duration.
 fn over_durations(fields: &[&str], rule: &str) -> Rule {
-    let unless: String = fields
-        .iter()
-        .map(|field| format!("!self.{field}.matches('{PATTERN}') || "))
-        .collect();
+    let unless: String = fields.iter().map(|field| format!("!self.{field}.matches('{PATTERN}') || ")).collect();
     Rule::new(format!("{unless}{rule}"))
 }
 
@@ -50,9 +47,7 @@ pub(super) fn optional_never_changes(field: &str, instead: &str) -> Rule {
     Rule::new(format!(
         "has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})"
     ))
-    .message(says(&format!(
-        "{field} cannot be changed, added or removed: {instead}"
-    )))
+    .message(says(&format!("{field} cannot be changed, added or removed: {instead}")))
 }
 
 /// What to do instead of changing a field of a `RedisLease`.
@@ -64,9 +59,8 @@ pub(super) const NEW_QUORUM: &str = "create another RedisQuorum";
 // RedisLease
 
 pub(super) fn lease_name_fits_a_label() -> Rule {
-    Rule::new("self.metadata.name.size() <= 63").message(says(
-        "metadata.name must be at most 63 characters, since the name becomes part of a pod's label",
-    ))
+    Rule::new("self.metadata.name.size() <= 63")
+        .message(says("metadata.name must be at most 63 characters, since the name becomes part of a pod's label"))
 }
 
 pub(super) fn status_never_vanishes() -> Rule {
@@ -93,9 +87,8 @@ pub(super) fn keys_are_names() -> Rule {
 }
 
 pub(super) fn keys_are_unique() -> Rule {
-    Rule::new("self.all(key, self.exists_one(other, other == key))").message(says(
-        "keys must be unique: a lease takes each of its keys once",
-    ))
+    Rule::new("self.all(key, self.exists_one(other, other == key))")
+        .message(says("keys must be unique: a lease takes each of its keys once"))
 }
 
 pub(super) fn lease_outlasts_three_renewals_and_the_stop() -> Rule {
@@ -111,9 +104,8 @@ pub(super) fn lease_outlasts_three_renewals_and_the_stop() -> Rule {
 }
 
 pub(super) fn one_way_to_name_candidates() -> Rule {
-    Rule::new("has(self.selector) != has(self.workloadRef)").message(says(
-        "candidates must have exactly one of selector and workloadRef",
-    ))
+    Rule::new("has(self.selector) != has(self.workloadRef)")
+        .message(says("candidates must have exactly one of selector and workloadRef"))
 }
 
 pub(super) fn selector_selects() -> Rule {
@@ -138,19 +130,14 @@ pub(super) fn workload_has_a_pod_selector() -> Rule {
 }
 
 pub(super) fn delays_are_ordered() -> Rule {
-    over_durations(
-        &["minDelay", "maxDelay"],
-        "duration(self.minDelay) <= duration(self.maxDelay)",
-    )
-    .message(shows(
+    over_durations(&["minDelay", "maxDelay"], "duration(self.minDelay) <= duration(self.maxDelay)").message(shows(
         "'retry.minDelay (' + self.minDelay + ') must be at most retry.maxDelay (' + self.maxDelay + ')'",
     ))
 }
 
 pub(super) fn no_retry_has_no_limit() -> Rule {
-    Rule::new("self.strategy != 'None' || !has(self.limit) || self.limit == 1").message(says(
-        "retry.limit must be absent or 1 if retry.strategy is None, which tries once",
-    ))
+    Rule::new("self.strategy != 'None' || !has(self.limit) || self.limit == 1")
+        .message(says("retry.limit must be absent or 1 if retry.strategy is None, which tries once"))
 }
 
 pub(super) fn unhealthy_needs_readiness() -> Rule {
@@ -172,9 +159,7 @@ pub(super) fn node_names_never_change() -> Rule {
         "self.nodes.size() == oldSelf.nodes.size() \
          && self.nodes.all(node, oldSelf.nodes.exists(old, old.name == node.name))",
     )
-    .message(says(
-        "nodes cannot be added, removed or renamed: majorities of the old and the new set might not meet",
-    ))
+    .message(says("nodes cannot be added, removed or renamed: majorities of the old and the new set might not meet"))
 }
 
 pub(super) fn addresses_change_one_at_a_time() -> Rule {
@@ -187,9 +172,8 @@ pub(super) fn addresses_change_one_at_a_time() -> Rule {
 }
 
 pub(super) fn addresses_are_unique() -> Rule {
-    Rule::new("self.all(node, self.exists_one(other, other.address == node.address))").message(
-        says("nodes must have an address of their own each: two nodes on one server fail together"),
-    )
+    Rule::new("self.all(node, self.exists_one(other, other.address == node.address))")
+        .message(says("nodes must have an address of their own each: two nodes on one server fail together"))
 }
 
 pub(super) fn node_name_is_a_dns_label() -> Rule {

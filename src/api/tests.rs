@@ -52,11 +52,8 @@ fn the_rules_admit_and_refuse_with_one_sentence() {
             .flat_map(|errors| errors.into_vec())
             .map(|error| (error.field_path, error.message))
             .collect();
-        let expected: Vec<(String, String)> = case
-            .refused
-            .iter()
-            .map(|refusal| (refusal.field.into(), refusal.says.into()))
-            .collect();
+        let expected: Vec<(String, String)> =
+            case.refused.iter().map(|refusal| (refusal.field.into(), refusal.says.into())).collect();
         assert_eq!(complaints, expected, "{}", case.what);
     }
 }
@@ -69,40 +66,22 @@ fn the_validated_types_agree_with_admission() {
         let parsed = match object["kind"].as_str() {
             Some("RedisLease") => serde_json::from_value::<RedisLease>(object)
                 .map_err(|error| error.to_string())
-                .and_then(|lease| {
-                    ValidLease::try_from(&lease)
-                        .map(drop)
-                        .map_err(|e| e.to_string())
-                }),
+                .and_then(|lease| ValidLease::try_from(&lease).map(drop).map_err(|e| e.to_string())),
             _ => serde_json::from_value::<RedisQuorum>(object)
                 .map_err(|error| error.to_string())
-                .and_then(|quorum| {
-                    ValidQuorum::try_from(&quorum)
-                        .map(drop)
-                        .map_err(|e| e.to_string())
-                }),
+                .and_then(|quorum| ValidQuorum::try_from(&quorum).map(drop).map_err(|e| e.to_string())),
         };
-        assert_eq!(
-            parsed.is_err(),
-            case.refused.is_some(),
-            "{}: {parsed:?}",
-            case.what
-        );
+        assert_eq!(parsed.is_err(), case.refused.is_some(), "{}: {parsed:?}", case.what);
     }
 }
 
 /// The defaults in the types are those in the schema: what an object means does not depend on who fills it in.
 #[test]
 fn defaults_of_types_and_schema_agree() {
-    for object in [
-        cases::lease(serde_json::json!({})),
-        cases::quorum(serde_json::json!({})),
-    ] {
+    for object in [cases::lease(serde_json::json!({})), cases::quorum(serde_json::json!({}))] {
         let filled = apply_defaults(&schema(&definition(&object)), &object);
         let read = match object["kind"].as_str() {
-            Some("RedisLease") => {
-                serde_json::from_value::<RedisLease>(object).map(serde_json::to_value)
-            }
+            Some("RedisLease") => serde_json::from_value::<RedisLease>(object).map(serde_json::to_value),
             _ => serde_json::from_value::<RedisQuorum>(object).map(serde_json::to_value),
         };
         let written = read.expect("the object reads").expect("the object is JSON");
@@ -141,18 +120,7 @@ fn columns_are_those_that_are_documented() {
             .map(|column| column.name.to_uppercase())
             .collect()
     };
-    assert_eq!(
-        columns(crd::redis_lease(), false),
-        [
-            "ACTIVE", "HOLDER", "CLUSTER", "TOKEN", "SINCE", "READY", "AGE"
-        ]
-    );
-    assert_eq!(
-        columns(crd::redis_lease(), true),
-        ["REASON", "QUORUM", "CANDIDATES", "TRANSITIONS", "NODE"]
-    );
-    assert_eq!(
-        columns(crd::redis_quorum(), false),
-        ["READY", "HEALTH", "NODES", "LONGEST", "AGE"]
-    );
+    assert_eq!(columns(crd::redis_lease(), false), ["ACTIVE", "HOLDER", "CLUSTER", "TOKEN", "SINCE", "READY", "AGE"]);
+    assert_eq!(columns(crd::redis_lease(), true), ["REASON", "QUORUM", "CANDIDATES", "TRANSITIONS", "NODE"]);
+    assert_eq!(columns(crd::redis_quorum(), false), ["READY", "HEALTH", "NODES", "LONGEST", "AGE"]);
 }

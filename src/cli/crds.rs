@@ -81,21 +81,13 @@ mod tests {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("crds");
         for crd in crd::all() {
             let path = dir.join(file_name(&crd));
-            let committed = fs::read_to_string(&path)
-                .unwrap_or_else(|error| panic!("{}: {error}: {REGENERATE}", path.display()));
+            let committed =
+                fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}: {REGENERATE}", path.display()));
             let generated = yaml(&crd).expect("a definition is written as YAML");
-            assert!(
-                committed == generated,
-                "{} is not what the types say: {REGENERATE}",
-                path.display()
-            );
+            assert!(committed == generated, "{} is not what the types say: {REGENERATE}", path.display());
         }
         let files = fs::read_dir(&dir).expect("crds/ is read").count();
-        assert_eq!(
-            files,
-            crd::all().len(),
-            "crds/ holds files nobody generates"
-        );
+        assert_eq!(files, crd::all().len(), "crds/ holds files nobody generates");
     }
 
     #[test]
@@ -113,16 +105,10 @@ mod tests {
 
     #[test]
     fn a_directory_that_is_not_there_is_named() {
-        let missing = tempfile::tempdir()
-            .expect("a directory")
-            .path()
-            .join("gone");
+        let missing = tempfile::tempdir().expect("a directory").path().join("gone");
         let error = write_files(&missing).expect_err("nothing to write into");
         assert!(
-            error.to_string().starts_with(&format!(
-                "cannot write {}: ",
-                missing.join("redisquorums.yaml").display()
-            )),
+            error.to_string().starts_with(&format!("cannot write {}: ", missing.join("redisquorums.yaml").display())),
             "{error}"
         );
     }

@@ -40,53 +40,27 @@ pub enum Judge {
 impl Case {
     /// Creation of an object that is as it should be.
     fn good(what: &'static str, new: Value) -> Self {
-        Self {
-            what,
-            old: None,
-            new,
-            status: false,
-            refused: None,
-        }
+        Self { what, old: None, new, status: false, refused: None }
     }
 
     /// Creation of an object that breaks a rule.
     fn bad(what: &'static str, new: Value, field: &'static str, says: &'static str) -> Self {
-        Self {
-            refused: Some(Refusal {
-                by: Judge::Rule,
-                field,
-                says,
-            }),
-            ..Self::good(what, new)
-        }
+        Self { refused: Some(Refusal { by: Judge::Rule, field, says }), ..Self::good(what, new) }
     }
 
     /// Creation of an object that does not have the schema.
     fn malformed(what: &'static str, new: Value, field: &'static str, says: &'static str) -> Self {
-        Self {
-            refused: Some(Refusal {
-                by: Judge::Schema,
-                field,
-                says,
-            }),
-            ..Self::good(what, new)
-        }
+        Self { refused: Some(Refusal { by: Judge::Schema, field, says }), ..Self::good(what, new) }
     }
 
     /// The same as a change of `old`.
     fn changes(self, old: Value) -> Self {
-        Self {
-            old: Some(old),
-            ..self
-        }
+        Self { old: Some(old), ..self }
     }
 
     /// The same as a change of the status of `old`.
     fn changes_status(self, old: Value) -> Self {
-        Self {
-            status: true,
-            ..self.changes(old)
-        }
+        Self { status: true, ..self.changes(old) }
     }
 }
 
@@ -116,11 +90,7 @@ pub fn quorum(patch: Value) -> Value {
 
 /// Nodes `a`, `b`, ... at these addresses.
 fn nodes(addresses: &[&str]) -> Value {
-    addresses
-        .iter()
-        .zip('a'..)
-        .map(|(address, name)| json!({"name": name.to_string(), "address": address}))
-        .collect()
+    addresses.iter().zip('a'..).map(|(address, name)| json!({"name": name.to_string(), "address": address})).collect()
 }
 
 fn merge(object: &mut Value, patch: Value) {
@@ -148,17 +118,10 @@ fn quorum_spec(patch: &Value) -> Value {
 
 /// The whole table.
 pub fn all() -> Vec<Case> {
-    [
-        lease_creations(),
-        lease_durations(),
-        lease_changes(),
-        lease_statuses(),
-        quorum_creations(),
-        quorum_changes(),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+    [lease_creations(), lease_durations(), lease_changes(), lease_statuses(), quorum_creations(), quorum_changes()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 fn lease_creations() -> Vec<Case> {
@@ -177,10 +140,7 @@ fn lease_creations() -> Vec<Case> {
                 "election": {"requireReady": true, "unhealthyAfter": "24h"}, "suspend": true,
             })),
         ),
-        Case::good(
-            "a name of 63 characters",
-            lease(json!({"metadata": {"name": "n".repeat(63)}})),
-        ),
+        Case::good("a name of 63 characters", lease(json!({"metadata": {"name": "n".repeat(63)}}))),
         Case::bad(
             "a name of 64 characters",
             lease(json!({"metadata": {"name": "n".repeat(64)}})),
@@ -197,12 +157,7 @@ fn lease_creations() -> Vec<Case> {
             "spec.keys",
             "must have at most 8 items",
         ),
-        Case::malformed(
-            "no keys",
-            spec(&json!({"keys": []})),
-            "spec.keys",
-            "should have at least 1 items",
-        ),
+        Case::malformed("no keys", spec(&json!({"keys": []})), "spec.keys", "should have at least 1 items"),
         Case::malformed(
             "a key of 129 characters",
             spec(&json!({"keys": ["k".repeat(129)]})),
@@ -227,12 +182,7 @@ fn lease_creations() -> Vec<Case> {
             "spec.keys",
             "keys must be unique: a lease takes each of its keys once",
         ),
-        Case::malformed(
-            "no candidates",
-            spec(&json!({"candidates": null})),
-            "spec.candidates",
-            "Required value",
-        ),
+        Case::malformed("no candidates", spec(&json!({"candidates": null})), "spec.candidates", "Required value"),
         Case::bad(
             "candidates without a way to find them",
             spec(&json!({"candidates": {"selector": null}})),
@@ -294,20 +244,14 @@ fn lease_creations() -> Vec<Case> {
             "spec.retry.limit",
             "should be greater than or equal to 1",
         ),
-        Case::good(
-            "one try",
-            spec(&json!({"retry": {"strategy": "None", "limit": 1}})),
-        ),
+        Case::good("one try", spec(&json!({"retry": {"strategy": "None", "limit": 1}}))),
         Case::bad(
             "one try, three times",
             spec(&json!({"retry": {"strategy": "None", "limit": 3}})),
             "spec.retry",
             "retry.limit must be absent or 1 if retry.strategy is None, which tries once",
         ),
-        Case::good(
-            "readiness ignored",
-            spec(&json!({"election": {"requireReady": false}})),
-        ),
+        Case::good("readiness ignored", spec(&json!({"election": {"requireReady": false}}))),
         Case::bad(
             "readiness ignored and timed",
             spec(&json!({"election": {"requireReady": false, "unhealthyAfter": "10s"}})),
@@ -319,10 +263,7 @@ fn lease_creations() -> Vec<Case> {
 
 fn lease_durations() -> Vec<Case> {
     vec![
-        Case::good(
-            "a lease just long enough",
-            spec(&json!({"leaseDuration": "26s"})),
-        ),
+        Case::good("a lease just long enough", spec(&json!({"leaseDuration": "26s"}))),
         Case::bad(
             "a lease a millisecond too short",
             spec(&json!({"leaseDuration": "25s999ms"})),
@@ -399,54 +340,34 @@ fn lease_durations() -> Vec<Case> {
 }
 
 fn lease_changes() -> Vec<Case> {
-    const KEYS: &str =
-        "keys cannot be changed, added or removed: delete this RedisLease and create it again";
+    const KEYS: &str = "keys cannot be changed, added or removed: delete this RedisLease and create it again";
     const QUORUM: &str = "quorumRef cannot be changed: delete this RedisLease and create it again";
     let keys = |keys: Value| spec(&json!({"keys": keys}));
     let other_quorum = || spec(&json!({"quorumRef": {"name": "other"}}));
     vec![
-        Case::good(
-            "durations change",
-            spec(&json!({"leaseDuration": "45s", "suspend": true})),
-        )
-        .changes(lease(json!({}))),
+        Case::good("durations change", spec(&json!({"leaseDuration": "45s", "suspend": true})))
+            .changes(lease(json!({}))),
         Case::good("keys stay", keys(json!(["a", "b"]))).changes(keys(json!(["a", "b"]))),
-        Case::bad("a key changes", keys(json!(["a", "c"])), "spec", KEYS)
-            .changes(keys(json!(["a", "b"]))),
-        Case::bad(
-            "a key is added to others",
-            keys(json!(["a", "b"])),
-            "spec",
-            KEYS,
-        )
-        .changes(keys(json!(["a"]))),
+        Case::bad("a key changes", keys(json!(["a", "c"])), "spec", KEYS).changes(keys(json!(["a", "b"]))),
+        Case::bad("a key is added to others", keys(json!(["a", "b"])), "spec", KEYS).changes(keys(json!(["a"]))),
         Case::bad("keys are added", keys(json!(["a"])), "spec", KEYS).changes(lease(json!({}))),
         Case::bad("keys are removed", lease(json!({})), "spec", KEYS).changes(keys(json!(["a"]))),
-        Case::good(
-            "the default quorum is spelt out",
-            spec(&json!({"quorumRef": {"name": "default"}})),
-        )
-        .changes(lease(json!({}))),
+        Case::good("the default quorum is spelt out", spec(&json!({"quorumRef": {"name": "default"}})))
+            .changes(lease(json!({}))),
         Case::bad("a quorum is named", other_quorum(), "spec", QUORUM).changes(lease(json!({}))),
-        Case::bad(
-            "a quorum is no longer named",
-            lease(json!({})),
-            "spec",
-            QUORUM,
-        )
-        .changes(other_quorum()),
+        Case::bad("a quorum is no longer named", lease(json!({})), "spec", QUORUM).changes(other_quorum()),
     ]
 }
 
 fn lease_statuses() -> Vec<Case> {
-    const TOKEN: &str = "status.fencingToken can neither fall nor be removed: a resource that checks it relies on it to grow";
-    const STATUS: &str = "status cannot be removed: it names the current term, which nobody could continue or end without it";
+    const TOKEN: &str =
+        "status.fencingToken can neither fall nor be removed: a resource that checks it relies on it to grow";
+    const STATUS: &str =
+        "status cannot be removed: it names the current term, which nobody could continue or end without it";
     let status = |status: Value| lease(json!({"status": status}));
     let token = |token: i64| {
-        status(
-            json!({"fencingToken": token, "transitions": 1, "conditions": [{"type": "Ready", "status": "True",
-            "reason": "HeldHere", "message": "", "lastTransitionTime": "2026-11-21T07:00:00Z"}]}),
-        )
+        status(json!({"fencingToken": token, "transitions": 1, "conditions": [{"type": "Ready", "status": "True",
+            "reason": "HeldHere", "message": "", "lastTransitionTime": "2026-11-21T07:00:00Z"}]}))
     };
     // The greatest token the protocol allows: numbers above lose digits in JSON.
     let greatest = (1 << 53) - 1;
@@ -462,47 +383,30 @@ fn lease_statuses() -> Vec<Case> {
     };
     vec![
         Case::good("a first status", token(7)).changes_status(lease(json!({}))),
-        Case::good("a token after none", token(7))
-            .changes_status(status(json!({"transitions": 0}))),
+        Case::good("a token after none", token(7)).changes_status(status(json!({"transitions": 0}))),
         Case::good("the same token", token(7)).changes_status(token(7)),
         Case::good("the greatest token", token(greatest)).changes_status(token(greatest - 1)),
-        Case::bad("a smaller token", token(greatest - 1), "", TOKEN)
-            .changes_status(token(greatest)),
-        Case::bad(
-            "no token after one",
-            status(json!({"transitions": 1})),
-            "",
-            TOKEN,
-        )
-        .changes_status(token(7)),
+        Case::bad("a smaller token", token(greatest - 1), "", TOKEN).changes_status(token(greatest)),
+        Case::bad("no token after one", status(json!({"transitions": 1})), "", TOKEN).changes_status(token(7)),
         Case::bad("a token of null", null_token(), "", TOKEN).changes_status(token(7)),
         Case::bad("an empty status", status(json!({})), "", TOKEN).changes_status(token(7)),
         Case::bad("no status", lease(json!({})), "", STATUS).changes_status(token(7)),
         Case::bad("a status of null", null(), "", STATUS).changes_status(token(7)),
-        Case::bad(
-            "no status after one without a token",
-            lease(json!({})),
-            "",
-            STATUS,
-        )
-        .changes_status(status(json!({"transitions": 0}))),
+        Case::bad("no status after one without a token", lease(json!({})), "", STATUS)
+            .changes_status(status(json!({"transitions": 0}))),
     ]
 }
 
 fn quorum_creations() -> Vec<Case> {
-    const ADDRESS: &str = "a node's address must be host:port, such as redis-0.redis:6379 or [fd00::1]:6379, with a port from 1 to 65535";
-    const NAME: &str = "a node's name must consist of lower-case letters, digits and '-', and begin and end with a letter or digit";
-    let at = |address: &str| {
-        quorum_spec(&json!({"nodes": nodes(&[address, "redis-b:6379", "redis-c:6379"])}))
-    };
+    const ADDRESS: &str =
+        "a node's address must be host:port, such as redis-0.redis:6379 or [fd00::1]:6379, with a port from 1 to 65535";
+    const NAME: &str =
+        "a node's name must consist of lower-case letters, digits and '-', and begin and end with a letter or digit";
+    let at = |address: &str| quorum_spec(&json!({"nodes": nodes(&[address, "redis-b:6379", "redis-c:6379"])}));
     let named = |name: &str| {
-        quorum_spec(
-            &json!({"nodes": [{"name": name, "address": "redis-x:1"}, {"name": "b", "address": "redis-b:1"}]}),
-        )
+        quorum_spec(&json!({"nodes": [{"name": name, "address": "redis-x:1"}, {"name": "b", "address": "redis-b:1"}]}))
     };
-    let many: Vec<String> = (1..=10)
-        .map(|i| format!("{}:6379", "h".repeat(240) + &i.to_string()))
-        .collect();
+    let many: Vec<String> = (1..=10).map(|i| format!("{}:6379", "h".repeat(240) + &i.to_string())).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     vec![
         Case::good("three nodes", quorum(json!({}))),
@@ -514,26 +418,15 @@ fn quorum_creations() -> Vec<Case> {
                 "auth": {"secretRef": {"name": "redis"}}, "allowSingleNode": false,
             })),
         ),
-        Case::good(
-            "nine nodes",
-            quorum_spec(&json!({"nodes": nodes(&many[..9])})),
-        ),
+        Case::good("nine nodes", quorum_spec(&json!({"nodes": nodes(&many[..9])}))),
         Case::malformed(
             "ten nodes",
             quorum_spec(&json!({"nodes": nodes(&many)})),
             "spec.nodes",
             "must have at most 9 items",
         ),
-        Case::malformed(
-            "no nodes",
-            quorum_spec(&json!({"nodes": []})),
-            "spec.nodes",
-            "should have at least 1 items",
-        ),
-        Case::good(
-            "two nodes",
-            quorum_spec(&json!({"nodes": nodes(&["redis-a:1", "redis-b:1"])})),
-        ),
+        Case::malformed("no nodes", quorum_spec(&json!({"nodes": []})), "spec.nodes", "should have at least 1 items"),
+        Case::good("two nodes", quorum_spec(&json!({"nodes": nodes(&["redis-a:1", "redis-b:1"])}))),
         Case::good(
             "one node that is meant",
             quorum_spec(&json!({"nodes": nodes(&["redis-a:1"]), "allowSingleNode": true})),
@@ -544,90 +437,30 @@ fn quorum_creations() -> Vec<Case> {
             "spec",
             "nodes has one entry and allowSingleNode is not true: one node tolerates no failure, so name three or say allowSingleNode: true",
         ),
-        Case::malformed(
-            "a name twice",
-            named("b"),
-            "spec.nodes[1]",
-            "Duplicate value: {\"name\":\"b\"}",
-        ),
+        Case::malformed("a name twice", named("b"), "spec.nodes[1]", "Duplicate value: {\"name\":\"b\"}"),
         Case::bad(
             "an address twice",
             at("redis-b:6379"),
             "spec.nodes",
             "nodes must have an address of their own each: two nodes on one server fail together",
         ),
-        Case::bad(
-            "a name in upper case",
-            named("A"),
-            "spec.nodes[0].name",
-            NAME,
-        ),
-        Case::bad(
-            "a name with a colon",
-            named("a:1"),
-            "spec.nodes[0].name",
-            NAME,
-        ),
-        Case::bad(
-            "a name that ends in a dash",
-            named("a-"),
-            "spec.nodes[0].name",
-            NAME,
-        ),
+        Case::bad("a name in upper case", named("A"), "spec.nodes[0].name", NAME),
+        Case::bad("a name with a colon", named("a:1"), "spec.nodes[0].name", NAME),
+        Case::bad("a name that ends in a dash", named("a-"), "spec.nodes[0].name", NAME),
         Case::malformed(
             "a name of 64 characters for a node",
             named(&"n".repeat(64)),
             "spec.nodes[0].name",
             "may not be more than 63 bytes",
         ),
-        Case::bad(
-            "an address without a port",
-            at("redis-a"),
-            "spec.nodes[0].address",
-            ADDRESS,
-        ),
-        Case::bad(
-            "an address without a host",
-            at(":6379"),
-            "spec.nodes[0].address",
-            ADDRESS,
-        ),
-        Case::bad(
-            "an address with a scheme",
-            at("redis://redis-a:6379"),
-            "spec.nodes[0].address",
-            ADDRESS,
-        ),
-        Case::bad(
-            "an address with port 0",
-            at("redis-a:0"),
-            "spec.nodes[0].address",
-            ADDRESS,
-        ),
-        Case::bad(
-            "an address with port 65536",
-            at("redis-a:65536"),
-            "spec.nodes[0].address",
-            ADDRESS,
-        ),
-        Case::bad(
-            "an IPv6 address without brackets",
-            at("fd00::1:6379"),
-            "spec.nodes[0].address",
-            ADDRESS,
-        ),
-        Case::bad(
-            "brackets round a name",
-            at("[redis-a]:6379"),
-            "spec.nodes[0].address",
-            ADDRESS,
-        ),
-        Case::bad(
-            "brackets round half an address",
-            at("[1:2]:6379"),
-            "spec.nodes[0].address",
-            ADDRESS,
-        ),
+        Case::bad("an address without a port", at("redis-a"), "spec.nodes[0].address", ADDRESS),
+        Case::bad("an address without a host", at(":6379"), "spec.nodes[0].address", ADDRESS),
+        Case::bad("an address with a scheme", at("redis://redis-a:6379"), "spec.nodes[0].address", ADDRESS),
+        Case::bad("an address with port 0", at("redis-a:0"), "spec.nodes[0].address", ADDRESS),
+        Case::bad("an address with port 65536", at("redis-a:65536"), "spec.nodes[0].address", ADDRESS),
+        Case::bad("an IPv6 address without brackets", at("fd00::1:6379"), "spec.nodes[0].address", ADDRESS),
+        Case::bad("brackets round a name", at("[redis-a]:6379"), "spec.nodes[0].address", ADDRESS),
+        Case::bad("brackets round half an address", at("[1:2]:6379"), "spec.nodes[0].address", ADDRESS),
         Case::bad(
             "a key prefix with a colon",
             quorum_spec(&json!({"keyPrefix": "a:b"})),
@@ -662,7 +495,8 @@ fn quorum_creations() -> Vec<Case> {
 }
 
 fn quorum_changes() -> Vec<Case> {
-    const NODES: &str = "nodes cannot be added, removed or renamed: majorities of the old and the new set might not meet";
+    const NODES: &str =
+        "nodes cannot be added, removed or renamed: majorities of the old and the new set might not meet";
     let three = || quorum(json!({}));
     let at = |addresses: &[&str]| quorum_spec(&json!({"nodes": nodes(addresses)}));
     let longest = |text: &str| quorum_spec(&json!({"maxLeaseDuration": text}));

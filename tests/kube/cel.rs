@@ -40,13 +40,9 @@ async fn client(control_plane: &ControlPlane) -> Outcome<Client> {
 
 async fn every_case_is_judged(client: &Client) -> Outcome {
     for (index, case) in cases::all().iter().enumerate() {
-        let complaints = judge(client, &format!("case-{index}"), case)
-            .await
-            .map_err(|error| format!("{}: {error}", case.what))?;
-        let found: Vec<_> = complaints
-            .iter()
-            .map(|cause| (cause.field.as_str(), cause.message.as_str()))
-            .collect();
+        let complaints =
+            judge(client, &format!("case-{index}"), case).await.map_err(|error| format!("{}: {error}", case.what))?;
+        let found: Vec<_> = complaints.iter().map(|cause| (cause.field.as_str(), cause.message.as_str())).collect();
         match (&case.refused, found.as_slice()) {
             (None, []) => {}
             (Some(refusal), [(field, message)]) => {
@@ -72,10 +68,7 @@ fn on_server(field: &str) -> &str {
 /// What the API server complains about; nothing if the object is admitted. The object that exists before is stored, the new one is not.
 async fn judge(client: &Client, name: &str, case: &Case) -> Outcome<Vec<StatusCause>> {
     let api = api_of(client, &case.new);
-    let dry_run = PostParams {
-        dry_run: true,
-        ..PostParams::default()
-    };
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
     let mut new: DynamicObject = serde_json::from_value(case.new.clone())?;
     let answer = match &case.old {
         None => api.create(&dry_run, &new).await,
@@ -95,10 +88,9 @@ async fn judge(client: &Client, name: &str, case: &Case) -> Outcome<Vec<StatusCa
 fn complaints<T>(answer: kube::Result<T>) -> Outcome<Vec<StatusCause>> {
     match answer {
         Ok(_) => Ok(Vec::new()),
-        Err(kube::Error::Api(status)) if status.code == 422 => Ok(status
-            .details
-            .map(|details| details.causes)
-            .unwrap_or_default()),
+        Err(kube::Error::Api(status)) if status.code == 422 => {
+            Ok(status.details.map(|details| details.causes).unwrap_or_default())
+        }
         Err(error) => Err(error.into()),
     }
 }
@@ -119,9 +111,7 @@ async fn store(api: &Api<DynamicObject>, name: &str, object: &Value) -> Outcome<
     let mut stored = api.create(&PostParams::default(), &object).await?;
     if object.data.get("status").is_some() {
         object.metadata = stored.metadata;
-        stored = api
-            .replace_status(name, &PostParams::default(), &object)
-            .await?;
+        stored = api.replace_status(name, &PostParams::default(), &object).await?;
     }
     Ok(stored)
 }
@@ -148,17 +138,14 @@ async fn a_status_cannot_be_lost_by_any_way_of_writing(client: &Client) -> Outco
 
     // A manager that applied the token and now applies a status without it gives the token up.
     let apply = PatchParams::apply("test").force();
-    let applied = |status: Value| json!({"apiVersion": "redislease.io/v1alpha1", "kind": "RedisLease", "status": status});
+    let applied =
+        |status: Value| json!({"apiVersion": "redislease.io/v1alpha1", "kind": "RedisLease", "status": status});
     let other = "applied";
     store(&api, other, &cases::lease(json!({}))).await?;
     let first = applied(json!({"fencingToken": 7, "transitions": 1}));
-    api.patch_status(other, &apply, &Patch::Apply(&first))
-        .await?;
+    api.patch_status(other, &apply, &Patch::Apply(&first)).await?;
     let second = applied(json!({"transitions": 2}));
-    let refused = complaints(
-        api.patch_status(other, &apply, &Patch::Apply(&second))
-            .await,
-    )?;
+    let refused = complaints(api.patch_status(other, &apply, &Patch::Apply(&second)).await)?;
     assert_eq!(refused.len(), 1, "{refused:?}");
     assert!(refused[0].message.contains(TOKEN), "{refused:?}");
 
@@ -201,23 +188,11 @@ async fn what_kubectl_shows(control_plane: &ControlPlane, client: &Client) -> Ou
     };
     let (head, row) = columns(&["get", "rl", "shown"])?;
     assert_eq!(head, "NAME ACTIVE HOLDER CLUSTER TOKEN SINCE READY AGE");
-    assert!(
-        row.starts_with("shown True billing-x2x8k eu-west-1 1795238400000042 "),
-        "{row}"
-    );
+    assert!(row.starts_with("shown True billing-x2x8k eu-west-1 1795238400000042 "), "{row}");
 
-    let selected = &[
-        "get",
-        "rl",
-        "-o",
-        "wide",
-        "--field-selector=status.holder.pod=billing-x2x8k",
-    ];
+    let selected = &["get", "rl", "-o", "wide", "--field-selector=status.holder.pod=billing-x2x8k"];
     let (head, row) = columns(selected)?;
-    assert_eq!(
-        head,
-        "NAME ACTIVE HOLDER CLUSTER TOKEN SINCE READY REASON QUORUM CANDIDATES TRANSITIONS NODE AGE"
-    );
+    assert_eq!(head, "NAME ACTIVE HOLDER CLUSTER TOKEN SINCE READY REASON QUORUM CANDIDATES TRANSITIONS NODE AGE");
     assert!(row.contains(" True HeldHere default 2 3 node-7 "), "{row}");
 
     let (head, row) = columns(&["get", "rq", "shown"])?;
@@ -226,14 +201,8 @@ async fn what_kubectl_shows(control_plane: &ControlPlane, client: &Client) -> Ou
     assert!(row.contains(" 60s "), "{row}");
 
     let category = control_plane.kubectl(&["get", "redis-lease", "-o", "name"])?;
-    assert!(
-        category.contains("redislease.redislease.io/shown\n"),
-        "{category}"
-    );
-    assert!(
-        category.contains("redisquorum.redislease.io/shown\n"),
-        "{category}"
-    );
+    assert!(category.contains("redislease.redislease.io/shown\n"), "{category}");
+    assert!(category.contains("redisquorum.redislease.io/shown\n"), "{category}");
     control_plane.kubectl(&["wait", "rl/shown", "--for=condition=Active", "--timeout=5s"])?;
     Ok(())
 }

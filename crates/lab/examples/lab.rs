@@ -3,11 +3,7 @@
 use redislease_lab::{Components, ControlPlane, RedisServer, Result, keep_running};
 
 fn main() -> Result<()> {
-    let servers = [
-        RedisServer::start()?,
-        RedisServer::start()?,
-        RedisServer::start()?,
-    ];
+    let servers = [RedisServer::start()?, RedisServer::start()?, RedisServer::start()?];
     let control_plane = ControlPlane::start(Components::Nodes(3))?;
     for server in &servers {
         println!("redis-cli -p {}", server.address().port());

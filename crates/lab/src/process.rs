@@ -32,11 +32,7 @@ pub struct Process {
 
 impl Process {
     /// Describes a process without starting it. Its output is appended to `log`.
-    pub fn new(
-        name: impl Into<String>,
-        program: impl Into<PathBuf>,
-        log: impl Into<PathBuf>,
-    ) -> Self {
+    pub fn new(name: impl Into<String>, program: impl Into<PathBuf>, log: impl Into<PathBuf>) -> Self {
         Self {
             name: name.into(),
             program: program.into(),
@@ -50,16 +46,14 @@ impl Process {
     /// Adds arguments.
     #[must_use]
     pub fn args<S: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
-        self.args
-            .extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
+        self.args.extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
         self
     }
 
     /// Adds a variable to the environment it inherits.
     #[must_use]
     pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
-        self.env
-            .push((name.as_ref().to_owned(), value.as_ref().to_owned()));
+        self.env.push((name.as_ref().to_owned(), value.as_ref().to_owned()));
         self
     }
 
@@ -102,12 +96,8 @@ impl Process {
         let Some(mut child) = self.child().take() else {
             return Ok(());
         };
-        child
-            .kill()
-            .map_err(Error::io(format!("kill {}", self.name)))?;
-        child
-            .wait()
-            .map_err(Error::io(format!("wait for {}", self.name)))?;
+        child.kill().map_err(Error::io(format!("kill {}", self.name)))?;
+        child.wait().map_err(Error::io(format!("wait for {}", self.name)))?;
         Ok(())
     }
 
@@ -190,11 +180,7 @@ impl Process {
             None => Ok(()),
             Some(status) => {
                 *guard = None;
-                Err(Error::Exited {
-                    process: self.name.clone(),
-                    status,
-                    log: self.log_tail(),
-                })
+                Err(Error::Exited { process: self.name.clone(), status, log: self.log_tail() })
             }
         }
     }
@@ -207,14 +193,11 @@ impl Process {
             .and_then(|child| i32::try_from(child.id()).ok())
             .and_then(Pid::from_raw)
             .ok_or_else(|| self.not_running())?;
-        kill_process(pid, signal)
-            .map_err(|errno| Error::io(format!("send {signal:?} to {}", self.name))(errno.into()))
+        kill_process(pid, signal).map_err(|errno| Error::io(format!("send {signal:?} to {}", self.name))(errno.into()))
     }
 
     fn status(&self, child: &mut Child) -> Result<Option<ExitStatus>> {
-        child
-            .try_wait()
-            .map_err(Error::io(format!("ask for the state of {}", self.name)))
+        child.try_wait().map_err(Error::io(format!("ask for the state of {}", self.name)))
     }
 
     fn child(&self) -> MutexGuard<'_, Option<Child>> {
@@ -222,18 +205,11 @@ impl Process {
     }
 
     fn not_running(&self) -> Error {
-        Error::NotRunning {
-            process: self.name.clone(),
-        }
+        Error::NotRunning { process: self.name.clone() }
     }
 
     fn not_ready(&self, waited: Duration, last: String) -> Error {
-        Error::NotReady {
-            process: self.name.clone(),
-            waited,
-            last,
-            log: self.log_tail(),
-        }
+        Error::NotReady { process: self.name.clone(), waited, last, log: self.log_tail() }
     }
 
     fn log_tail(&self) -> String {

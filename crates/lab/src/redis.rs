@@ -70,34 +70,12 @@ impl RedisServer {
         let folder = Scratch::new("redis")?;
         let address = free_address()?;
         let program = env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into());
-        let process = Process::new(
-            format!("redis-server {address}"),
-            program,
-            folder.path().join("log"),
-        )
-        .args([
-            "--port",
-            &address.port().to_string(),
-            "--bind",
-            "127.0.0.1",
-            "--save",
-            "",
-            "--dir",
-        ])
-        .args([folder.path()])
-        .args(
-            options
-                .password
-                .iter()
-                .flat_map(|password| ["--requirepass", password]),
-        )
-        .args(&options.args);
-        Ok(Self {
-            process,
-            address,
-            password: options.password.clone(),
-            folder,
-        })
+        let process = Process::new(format!("redis-server {address}"), program, folder.path().join("log"))
+            .args(["--port", &address.port().to_string(), "--bind", "127.0.0.1", "--save", "", "--dir"])
+            .args([folder.path()])
+            .args(options.password.iter().flat_map(|password| ["--requirepass", password]))
+            .args(&options.args);
+        Ok(Self { process, address, password: options.password.clone(), folder })
     }
 
     /// Where it listens; the same over all restarts.
@@ -115,13 +93,7 @@ impl RedisServer {
     /// # Errors
     /// [`Error::Redis`] with the server's error, or with the reason why it did not answer.
     pub fn command(&self, command: &[&str]) -> Result<Reply> {
-        resp::call(
-            self.address,
-            self.password.as_deref(),
-            command,
-            ANSWER_WITHIN,
-        )
-        .map_err(|error| Error::Redis {
+        resp::call(self.address, self.password.as_deref(), command, ANSWER_WITHIN).map_err(|error| Error::Redis {
             address: self.address.to_string(),
             command: (*command.first().unwrap_or(&"")).to_owned(),
             message: error.to_string(),
@@ -155,9 +127,7 @@ impl RedisServer {
 
     /// Another server that took the port would answer as well: only ours has our process number.
     fn is_ours(&self) -> std::result::Result<(), String> {
-        let info = self
-            .command(&["INFO", "server"])
-            .map_err(|error| error.to_string())?;
+        let info = self.command(&["INFO", "server"]).map_err(|error| error.to_string())?;
         let pid = format!("process_id:{}\r", self.process.pid().unwrap_or_default());
         match info.text() {
             Some(info) if info.contains(&pid) => Ok(()),

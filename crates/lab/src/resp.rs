@@ -75,10 +75,7 @@ pub(crate) fn call(
 fn read(reader: &mut impl BufRead) -> io::Result<Reply> {
     let mut line = String::new();
     if reader.read_line(&mut line)? == 0 {
-        return Err(io::Error::new(
-            io::ErrorKind::UnexpectedEof,
-            "the server closed the connection",
-        ));
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection"));
     }
     let line = line.trim_end();
     let (kind, rest) = line.split_at_checked(1).ok_or_else(|| malformed(line))?;
@@ -100,21 +97,14 @@ fn read(reader: &mut impl BufRead) -> io::Result<Reply> {
         },
         "*" => match length()? {
             None => Reply::Nil,
-            Some(length) => Reply::Array(
-                (0..length)
-                    .map(|_| read(reader))
-                    .collect::<io::Result<_>>()?,
-            ),
+            Some(length) => Reply::Array((0..length).map(|_| read(reader)).collect::<io::Result<_>>()?),
         },
         _ => return Err(malformed(line)),
     })
 }
 
 fn malformed(line: &str) -> io::Error {
-    io::Error::new(
-        io::ErrorKind::InvalidData,
-        format!("not a RESP2 reply: {line:?}"),
-    )
+    io::Error::new(io::ErrorKind::InvalidData, format!("not a RESP2 reply: {line:?}"))
 }
 
 #[cfg(test)]

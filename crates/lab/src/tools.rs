@@ -10,10 +10,7 @@ use crate::{Error, Result};
 /// The pinned binaries. The script that builds them also says where they are, so the rule lives in one place:
 /// a fitting one of `KUBEBUILDER_ASSETS`, else the user's cache folder.
 #[derive(Debug, Clone)]
-#[allow(
-    missing_docs,
-    reason = "each field is the path of the binary it is named after"
-)]
+#[allow(missing_docs, reason = "each field is the path of the binary it is named after")]
 pub struct Tools {
     pub etcd: PathBuf,
     pub kube_apiserver: PathBuf,
@@ -30,10 +27,8 @@ impl Tools {
     /// [`Error::MissingTool`] names the first that has not been built and the command that builds it.
     pub fn locate() -> Result<Self> {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../hack/build-tools.sh");
-        let output = Command::new(&script)
-            .arg("--print")
-            .output()
-            .map_err(Error::io(format!("run {}", script.display())))?;
+        let output =
+            Command::new(&script).arg("--print").output().map_err(Error::io(format!("run {}", script.display())))?;
         if !output.status.success() {
             return Err(Error::Command {
                 command: format!("{} --print", script.display()),
@@ -48,11 +43,7 @@ impl Tools {
                 .filter_map(|line| line.split_once('\t'))
                 .find_map(|(name, path)| (name == tool).then(|| PathBuf::from(path)))
                 .unwrap_or_default();
-            if path.is_file() {
-                Ok(path)
-            } else {
-                Err(Error::MissingTool { tool, path })
-            }
+            if path.is_file() { Ok(path) } else { Err(Error::MissingTool { tool, path }) }
         };
         Ok(Self {
             etcd: find("etcd")?,

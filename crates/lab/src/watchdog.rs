@@ -38,10 +38,7 @@ fn watchdog() -> Result<MutexGuard<'static, Option<Watchdog>>> {
             .process_group(0)
             .spawn()
             .map_err(Error::io("start the watchdog /bin/sh"))?;
-        *guard = shell.stdin.take().map(|stdin| Watchdog {
-            pid: shell.id(),
-            pipe: stdin.into(),
-        });
+        *guard = shell.stdin.take().map(|stdin| Watchdog { pid: shell.id(), pipe: stdin.into() });
     }
     Ok(guard)
 }
@@ -50,32 +47,19 @@ fn watchdog() -> Result<MutexGuard<'static, Option<Watchdog>>> {
 pub(crate) fn announce() -> Result<OwnedFd> {
     let guard = watchdog()?;
     let watchdog = guard.as_ref().ok_or_else(gone)?;
-    watchdog
-        .pipe
-        .as_fd()
-        .try_clone_to_owned()
-        .map_err(Error::io("share the watchdog's pipe"))
+    watchdog.pipe.as_fd().try_clone_to_owned().map_err(Error::io("share the watchdog's pipe"))
 }
 
 fn tell(line: &str) -> Result<u32> {
     let guard = watchdog()?;
     let watchdog = guard.as_ref().ok_or_else(gone)?;
-    let pipe = watchdog
-        .pipe
-        .as_fd()
-        .try_clone_to_owned()
-        .map_err(Error::io("share the watchdog's pipe"))?;
-    std::fs::File::from(pipe)
-        .write_all(line.as_bytes())
-        .map_err(Error::io("write to the watchdog's pipe"))?;
+    let pipe = watchdog.pipe.as_fd().try_clone_to_owned().map_err(Error::io("share the watchdog's pipe"))?;
+    std::fs::File::from(pipe).write_all(line.as_bytes()).map_err(Error::io("write to the watchdog's pipe"))?;
     Ok(watchdog.pid)
 }
 
 fn gone() -> Error {
-    Error::Io {
-        doing: "reach the watchdog".to_owned(),
-        source: std::io::ErrorKind::BrokenPipe.into(),
-    }
+    Error::Io { doing: "reach the watchdog".to_owned(), source: std::io::ErrorKind::BrokenPipe.into() }
 }
 
 /// Leaves everything started by this process running after it ends: destructors no longer stop anything.

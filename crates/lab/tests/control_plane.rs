@@ -17,10 +17,7 @@ fn control_plane() -> &'static ControlPlane {
     SHARED.get_or_init(|| {
         let started = Instant::now();
         let control_plane = ControlPlane::start(Components::Nodes(3)).expect("a control plane");
-        println!(
-            "control plane up in {:.1} s",
-            started.elapsed().as_secs_f32()
-        );
+        println!("control plane up in {:.1} s", started.elapsed().as_secs_f32());
         control_plane
     })
 }
@@ -56,27 +53,14 @@ spec:
       - {{name: main, image: none}}
 "
     ))?;
-    control_plane.kubectl(&[
-        "rollout",
-        "status",
-        "deployment/app",
-        "-n",
-        namespace,
-        "--timeout=60s",
-    ])?;
-    println!(
-        "{replicas} replicas Ready in {:.1} s",
-        started.elapsed().as_secs_f32()
-    );
+    control_plane.kubectl(&["rollout", "status", "deployment/app", "-n", namespace, "--timeout=60s"])?;
+    println!("{replicas} replicas Ready in {:.1} s", started.elapsed().as_secs_f32());
     Ok(())
 }
 
 fn pods(namespace: &str) -> Result<Vec<String>> {
     let names = control_plane().kubectl(&["get", "pods", "-n", namespace, "-o", "name"])?;
-    Ok(names
-        .lines()
-        .map(|name| name.trim_start_matches("pod/").to_owned())
-        .collect())
+    Ok(names.lines().map(|name| name.trim_start_matches("pod/").to_owned()).collect())
 }
 
 fn condition(object: &[&str], kind: &str) -> Result<String> {
@@ -104,16 +88,7 @@ fn a_graceful_deletion_shows_the_end_of_every_container_and_a_forced_one_does_no
     let folder = tempfile::tempdir().expect("a folder");
     let log = folder.path().join("events");
     let watch = Process::new("kubectl watch", Tools::locate()?.kubectl, &log)
-        .args([
-            "get",
-            "pods",
-            "-n",
-            "deletions",
-            "--watch",
-            "--output-watch-events",
-            "-o",
-            "json",
-        ])
+        .args(["get", "pods", "-n", "deletions", "--watch", "--output-watch-events", "-o", "json"])
         .env("KUBECONFIG", control_plane.kubeconfig());
     watch.start()?;
     let seen = |pod: &str| -> Vec<(String, Value)> {
@@ -122,65 +97,32 @@ fn a_graceful_deletion_shows_the_end_of_every_container_and_a_forced_one_does_no
             .into_iter::<Value>()
             .map_while(std::result::Result::ok)
             .filter(|event| event["object"]["metadata"]["name"] == pod)
-            .map(|event| {
-                (
-                    event["type"].as_str().unwrap_or_default().to_owned(),
-                    event["object"].clone(),
-                )
-            })
+            .map(|event| (event["type"].as_str().unwrap_or_default().to_owned(), event["object"].clone()))
             .collect()
     };
     let running = ["terminated", "running", "running"];
     eventually("the watch shows both pods running", || {
-        pods[..2].iter().all(|pod| {
-            seen(pod)
-                .iter()
-                .any(|(_, object)| states(object) == running)
-        })
+        pods[..2].iter().all(|pod| seen(pod).iter().any(|(_, object)| states(object) == running))
     });
 
     control_plane.kubectl(&["delete", "pod", &pods[0], "-n", "deletions"])?;
-    control_plane.kubectl(&[
-        "delete",
-        "pod",
-        &pods[1],
-        "-n",
-        "deletions",
-        "--force",
-        "--grace-period=0",
-    ])?;
+    control_plane.kubectl(&["delete", "pod", &pods[1], "-n", "deletions", "--force", "--grace-period=0"])?;
     for pod in &pods[..2] {
-        eventually("the watch shows the pod's removal", || {
-            seen(pod).iter().any(|(kind, _)| kind == "DELETED")
-        });
+        eventually("the watch shows the pod's removal", || seen(pod).iter().any(|(kind, _)| kind == "DELETED"));
     }
 
     let graceful = seen(&pods[0]);
-    let first_end = graceful
-        .iter()
-        .position(|(_, pod)| pod["status"]["phase"] == "Succeeded");
+    let first_end = graceful.iter().position(|(_, pod)| pod["status"]["phase"] == "Succeeded");
     let (kind, pod) = &graceful[first_end.expect("a final phase")];
-    assert_eq!(
-        kind, "MODIFIED",
-        "the end is written before the pod is let go"
-    );
+    assert_eq!(kind, "MODIFIED", "the end is written before the pod is let go");
     assert!(!pod["metadata"]["deletionTimestamp"].is_null());
     assert_eq!(states(pod), ["terminated", "terminated", "terminated"]);
     let (kind, pod) = &graceful[graceful.len() - 1];
-    assert_eq!(
-        (kind.as_str(), states(pod)),
-        ("DELETED", vec!["terminated".to_owned(); 3])
-    );
+    assert_eq!((kind.as_str(), states(pod)), ("DELETED", vec!["terminated".to_owned(); 3]));
 
     for (kind, pod) in seen(&pods[1]) {
-        assert_ne!(
-            pod["status"]["phase"], "Succeeded",
-            "{kind}: nobody saw the forced pod end"
-        );
-        assert!(
-            states(&pod) != ["terminated"; 3],
-            "{kind}: nobody saw its containers end"
-        );
+        assert_ne!(pod["status"]["phase"], "Succeeded", "{kind}: nobody saw the forced pod end");
+        assert!(states(&pod) != ["terminated"; 3], "{kind}: nobody saw its containers end");
     }
     Ok(())
 }
@@ -195,14 +137,9 @@ fn a_pod_turns_not_ready_and_back_and_may_take_its_time_to_stop() -> Result<()> 
     control_plane.set_pod_ready("readiness", pod, false)?;
     assert_eq!(condition(&object, "Ready")?, "False");
     eventually("the Deployment sees it", || {
-        condition(&["deployment", "app", "-n", "readiness"], "Available")
-            .is_ok_and(|status| status == "False")
+        condition(&["deployment", "app", "-n", "readiness"], "Available").is_ok_and(|status| status == "False")
     });
-    assert_eq!(
-        condition(&object, "Ready")?,
-        "False",
-        "nobody turns it back"
-    );
+    assert_eq!(condition(&object, "Ready")?, "False", "nobody turns it back");
     control_plane.set_pod_ready("readiness", pod, true)?;
     assert_eq!(condition(&object, "Ready")?, "True");
 
@@ -210,11 +147,7 @@ fn a_pod_turns_not_ready_and_back_and_may_take_its_time_to_stop() -> Result<()> 
     control_plane.kubectl(&["annotate", "pod", pod, "-n", "readiness", slow])?;
     let started = Instant::now();
     control_plane.kubectl(&["delete", "pod", pod, "-n", "readiness"])?;
-    assert!(
-        started.elapsed() >= Duration::from_secs(3),
-        "it stopped after {:?}",
-        started.elapsed()
-    );
+    assert!(started.elapsed() >= Duration::from_secs(3), "it stopped after {:?}", started.elapsed());
     Ok(())
 }
 
@@ -223,81 +156,33 @@ fn pods_of_a_lost_node_hang_until_it_returns() -> Result<()> {
     let control_plane = control_plane();
     control_plane.kubectl(&["create", "namespace", "lost"])?;
     eventually("the service account is there", || {
-        control_plane
-            .kubectl(&["get", "serviceaccount", "default", "-n", "lost"])
-            .is_ok()
+        control_plane.kubectl(&["get", "serviceaccount", "default", "-n", "lost"]).is_ok()
     });
     control_plane.apply(
         "{apiVersion: v1, kind: Pod, metadata: {name: app, namespace: lost},
           spec: {nodeName: node-2, containers: [{name: main, image: none}]}}",
     )?;
     let pod = ["pod", "app", "-n", "lost"];
-    eventually("the pod is Ready", || {
-        condition(&pod, "Ready").is_ok_and(|status| status == "True")
-    });
+    eventually("the pod is Ready", || condition(&pod, "Ready").is_ok_and(|status| status == "True"));
 
     control_plane.lose_node("node-2")?;
     assert_eq!(condition(&pod, "Ready")?, "False");
     eventually("the node is tainted", || {
-        let taints = [
-            "get",
-            "node",
-            "node-2",
-            "-o",
-            "jsonpath={.spec.taints[*].key}",
-        ];
-        control_plane
-            .kubectl(&taints)
-            .is_ok_and(|keys| keys.contains("node.kubernetes.io/unreachable"))
+        let taints = ["get", "node", "node-2", "-o", "jsonpath={.spec.taints[*].key}"];
+        control_plane.kubectl(&taints).is_ok_and(|keys| keys.contains("node.kubernetes.io/unreachable"))
     });
-    control_plane.kubectl(&[
-        "delete",
-        "pod",
-        "app",
-        "-n",
-        "lost",
-        "--wait=false",
-        "--grace-period=1",
-    ])?;
+    control_plane.kubectl(&["delete", "pod", "app", "-n", "lost", "--wait=false", "--grace-period=1"])?;
     let error = control_plane
-        .kubectl(&[
-            "wait",
-            "--for=delete",
-            "pod/app",
-            "-n",
-            "lost",
-            "--timeout=3s",
-        ])
+        .kubectl(&["wait", "--for=delete", "pod/app", "-n", "lost", "--timeout=3s"])
         .expect_err("nobody stops the pod");
     assert!(error.to_string().contains("timed out waiting"), "{error}");
-    assert_eq!(
-        condition(&["node", "node-2"], "Ready")?,
-        "Unknown",
-        "nobody turns it back"
-    );
-    let phase = control_plane.kubectl(&[
-        "get",
-        "pod",
-        "app",
-        "-n",
-        "lost",
-        "-o",
-        "jsonpath={.status.phase}",
-    ])?;
+    assert_eq!(condition(&["node", "node-2"], "Ready")?, "Unknown", "nobody turns it back");
+    let phase = control_plane.kubectl(&["get", "pod", "app", "-n", "lost", "-o", "jsonpath={.status.phase}"])?;
     assert_eq!(phase, "Running");
 
     control_plane.return_node("node-2")?;
-    control_plane.kubectl(&[
-        "wait",
-        "--for=delete",
-        "pod/app",
-        "-n",
-        "lost",
-        "--timeout=30s",
-    ])?;
-    eventually("the node is Ready", || {
-        condition(&["node", "node-2"], "Ready").is_ok_and(|status| status == "True")
-    });
+    control_plane.kubectl(&["wait", "--for=delete", "pod/app", "-n", "lost", "--timeout=30s"])?;
+    eventually("the node is Ready", || condition(&["node", "node-2"], "Ready").is_ok_and(|status| status == "True"));
     Ok(())
 }
 
@@ -310,43 +195,25 @@ fn an_api_server_is_killed_and_hung_and_comes_back_with_what_it_knew() -> Result
     control_plane.kubectl(&["create", "serviceaccount", "guest"])?;
     let guest = control_plane.service_account_kubeconfig("default", "guest")?;
     let as_guest = format!("--kubeconfig={}", guest.display());
-    let whoami = control_plane.kubectl(&[
-        &as_guest,
-        "auth",
-        "whoami",
-        "-o",
-        "jsonpath={.status.userInfo.username}",
-    ])?;
+    let whoami = control_plane.kubectl(&[&as_guest, "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"])?;
     assert_eq!(whoami, "system:serviceaccount:default:guest");
 
     api_server.kill()?;
-    let error = control_plane
-        .kubectl(&["get", "configmap", "memory"])
-        .expect_err("it is dead");
+    let error = control_plane.kubectl(&["get", "configmap", "memory"]).expect_err("it is dead");
     assert!(error.to_string().contains("refused"), "{error}");
     api_server.start()?;
     control_plane.wait_ready()?;
     control_plane.kubectl(&["get", "configmap", "memory"])?;
 
     api_server.pause()?;
-    let error = control_plane
-        .kubectl(&["get", "configmap", "memory", "--request-timeout=1s"])
-        .expect_err("it hangs");
-    assert!(
-        error.to_string().to_lowercase().contains("timeout"),
-        "{error}"
-    );
+    let error = control_plane.kubectl(&["get", "configmap", "memory", "--request-timeout=1s"]).expect_err("it hangs");
+    assert!(error.to_string().to_lowercase().contains("timeout"), "{error}");
     api_server.resume()?;
     control_plane.wait_ready()?;
 
     let error = control_plane
         .kubectl(&[&as_guest, "get", "configmap", "memory"])
         .expect_err("RBAC is on, and the token outlived the restart");
-    assert!(
-        error
-            .to_string()
-            .contains("configmaps \"memory\" is forbidden"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("configmaps \"memory\" is forbidden"), "{error}");
     Ok(())
 }

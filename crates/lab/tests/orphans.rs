@@ -20,16 +20,9 @@ fn owner() -> Result<()> {
     let paused = RedisServer::start()?;
     paused.process().pause()?;
     let control_plane = ControlPlane::start(Components::ApiServer)?;
-    for process in [
-        redis.process(),
-        paused.process(),
-        control_plane.api_server(),
-    ] {
+    for process in [redis.process(), paused.process(), control_plane.api_server()] {
         println!("pid {}", process.pid().expect("it runs"));
-        println!(
-            "dir {}",
-            process.log().parent().expect("a folder").display()
-        );
+        println!("dir {}", process.log().parent().expect("a folder").display());
     }
     if env::var_os("KEEP").is_some() {
         println!("watchdog {}", keep_running()?);
@@ -52,10 +45,7 @@ struct Lot {
 impl Lot {
     fn left(&self) -> Vec<String> {
         let running = self.pids.iter().map(|pid| format!("/proc/{pid}"));
-        running
-            .chain(self.folders.iter().cloned())
-            .filter(|path| exists(path))
-            .collect()
+        running.chain(self.folders.iter().cloned()).filter(|path| exists(path)).collect()
     }
 
     fn all_go(&self) {
@@ -75,28 +65,17 @@ fn exists(path: &str) -> bool {
 
 fn start_owner(keep: bool) -> (Child, Lot, BufReader<ChildStdout>) {
     let mut command = Command::new(env::current_exe().expect("this test"));
-    command
-        .args(["--exact", "owner", "--ignored", "--nocapture"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped());
+    command.args(["--exact", "owner", "--ignored", "--nocapture"]).stdin(Stdio::piped()).stdout(Stdio::piped());
     if keep {
         command.env("KEEP", "1");
     }
     let mut child = command.spawn().expect("an owner");
     let mut output = BufReader::new(child.stdout.take().expect("its output"));
-    let mut lot = Lot {
-        pids: Vec::new(),
-        folders: Vec::new(),
-        watchdog: None,
-    };
+    let mut lot = Lot { pids: Vec::new(), folders: Vec::new(), watchdog: None };
     let mut line = String::new();
     loop {
         line.clear();
-        assert_ne!(
-            output.read_line(&mut line).expect("its output"),
-            0,
-            "the owner failed"
-        );
+        assert_ne!(output.read_line(&mut line).expect("its output"), 0, "the owner failed");
         match line.trim().split_once(' ') {
             Some(("pid", pid)) => lot.pids.push(pid.parse().expect("a number")),
             Some(("watchdog", pid)) => lot.watchdog = Some(pid.parse().expect("a number")),
@@ -106,11 +85,7 @@ fn start_owner(keep: bool) -> (Child, Lot, BufReader<ChildStdout>) {
         }
     }
     assert_eq!((lot.pids.len(), lot.folders.len()), (3, 3));
-    assert_eq!(
-        lot.left().len(),
-        6,
-        "all of it is there while the owner lives"
-    );
+    assert_eq!(lot.left().len(), 6, "all of it is there while the owner lives");
     (child, lot, output)
 }
 
@@ -128,12 +103,6 @@ fn what_is_kept_outlives_its_owner_until_its_watchdog_is_told() {
     assert!(owner.wait().expect("its end").success());
     assert_eq!(lot.left().len(), 6, "all of it outlives the owner");
     let watchdog = lot.watchdog.expect("its number").to_string();
-    assert!(
-        Command::new("/bin/sh")
-            .args(["-c", "kill $0", &watchdog])
-            .status()
-            .expect("kill")
-            .success()
-    );
+    assert!(Command::new("/bin/sh").args(["-c", "kill $0", &watchdog]).status().expect("kill").success());
     lot.all_go();
 }

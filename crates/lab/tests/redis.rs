@@ -24,11 +24,7 @@ fn a_server_comes_back_full_empty_or_with_an_older_memory() -> Result<()> {
 
     server.restart_empty()?;
     assert_eq!(get(&server, "term"), None);
-    assert_eq!(
-        server.address(),
-        address,
-        "the port is kept over all restarts"
-    );
+    assert_eq!(server.address(), address, "the port is kept over all restarts");
     Ok(())
 }
 
@@ -49,33 +45,21 @@ fn a_paused_server_executes_its_backlog_when_it_goes_on() -> Result<()> {
     let server = RedisServer::start()?;
     server.process().pause()?;
     let started = Instant::now();
-    let error = server
-        .command(&["SET", "late", "1"])
-        .expect_err("it is paused");
-    assert!(
-        started.elapsed() < Duration::from_secs(10),
-        "a paused server does not hang the caller"
-    );
-    assert!(
-        error.to_string().contains("SET"),
-        "the error names the command: {error}"
-    );
+    let error = server.command(&["SET", "late", "1"]).expect_err("it is paused");
+    assert!(started.elapsed() < Duration::from_secs(10), "a paused server does not hang the caller");
+    assert!(error.to_string().contains("SET"), "the error names the command: {error}");
     server.process().resume()?;
-    server
-        .process()
-        .wait_until(Duration::from_secs(10), || match get(&server, "late") {
-            Some(_) => Ok(()),
-            None => Err("the late write is not there".to_owned()),
-        })
+    server.process().wait_until(Duration::from_secs(10), || match get(&server, "late") {
+        Some(_) => Ok(()),
+        None => Err("the late write is not there".to_owned()),
+    })
 }
 
 #[test]
 fn a_password_and_arguments_reach_the_server() -> Result<()> {
     let server = RedisServer::start_with(&RedisOptions {
         password: Some("sesame".to_owned()),
-        args: ["--maxmemory-policy", "allkeys-lru", "--appendonly", "yes"]
-            .map(str::to_owned)
-            .into(),
+        args: ["--maxmemory-policy", "allkeys-lru", "--appendonly", "yes"].map(str::to_owned).into(),
     })?;
     let policy = server.command(&["CONFIG", "GET", "maxmemory-policy"])?;
     let words = ["maxmemory-policy", "allkeys-lru"].map(|word| Reply::Bulk(word.into()));
@@ -83,37 +67,19 @@ fn a_password_and_arguments_reach_the_server() -> Result<()> {
 
     server.command(&["SET", "logged", "1"])?;
     server.restart()?;
-    assert_eq!(
-        get(&server, "logged").as_deref(),
-        Some("1"),
-        "the append-only file outlives a kill"
-    );
+    assert_eq!(get(&server, "logged").as_deref(), Some("1"), "the append-only file outlives a kill");
     server.restart_empty()?;
     assert_eq!(get(&server, "logged"), None);
 
-    let error = server
-        .command(&["INCR"])
-        .expect_err("an argument is missing");
-    assert!(
-        error
-            .to_string()
-            .contains("INCR: ERR wrong number of arguments"),
-        "{error}"
-    );
+    let error = server.command(&["INCR"]).expect_err("an argument is missing");
+    assert!(error.to_string().contains("INCR: ERR wrong number of arguments"), "{error}");
     Ok(())
 }
 
 #[test]
 fn a_server_that_cannot_start_says_why() {
-    let options = RedisOptions {
-        args: ["--no-such-option", "yes"].map(str::to_owned).into(),
-        ..RedisOptions::default()
-    };
-    let error = RedisServer::start_with(&options)
-        .expect_err("no such option")
-        .to_string();
-    assert!(
-        error.contains("no-such-option") && error.contains("ended with exit status"),
-        "{error}"
-    );
+    let options =
+        RedisOptions { args: ["--no-such-option", "yes"].map(str::to_owned).into(), ..RedisOptions::default() };
+    let error = RedisServer::start_with(&options).expect_err("no such option").to_string();
+    assert!(error.contains("no-such-option") && error.contains("ended with exit status"), "{error}");
 }

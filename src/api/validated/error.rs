@@ -19,12 +19,7 @@ pub struct InvalidSpec {
 
 impl fmt::Display for InvalidSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            object,
-            field,
-            value,
-            must,
-        } = self;
+        let Self { object, field, value, must } = self;
         write!(f, "{object}: {field} is {value:?} and must {must}")
     }
 }
@@ -38,9 +33,7 @@ pub(super) struct Reader {
 
 impl Reader {
     pub(super) fn new(kind: &str, namespace: &str, name: &str) -> Self {
-        Self {
-            object: format!("{kind} {namespace}/{name}"),
-        }
+        Self { object: format!("{kind} {namespace}/{name}") }
     }
 
     pub(super) fn invalid(
@@ -49,20 +42,11 @@ impl Reader {
         value: impl ToString,
         must: impl Into<String>,
     ) -> InvalidSpec {
-        InvalidSpec {
-            object: self.object.clone(),
-            field: field.into(),
-            value: value.to_string(),
-            must: must.into(),
-        }
+        InvalidSpec { object: self.object.clone(), field: field.into(), value: value.to_string(), must: must.into() }
     }
 
     /// A duration longer than zero and at most an hour.
-    pub(super) fn duration(
-        &self,
-        field: &str,
-        text: &api::Duration,
-    ) -> Result<Duration, InvalidSpec> {
+    pub(super) fn duration(&self, field: &str, text: &api::Duration) -> Result<Duration, InvalidSpec> {
         self.duration_up_to(MAX_LEASE, field, text)
     }
 
@@ -117,24 +101,14 @@ pub enum Mismatch {
 impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::LeaseTooLong {
-                lease,
-                lease_duration,
-                quorum,
-                max_lease,
-            } => write!(
+            Self::LeaseTooLong { lease, lease_duration, quorum, max_lease } => write!(
                 f,
                 "RedisLease {lease}: spec.leaseDuration ({}) must be at most spec.maxLeaseDuration ({}) of RedisQuorum {quorum}: \
                  shorten the lease or refer to a quorum for longer leases",
                 api::Duration::from(*lease_duration),
                 api::Duration::from(*max_lease)
             ),
-            Self::RenewalTooFrequent {
-                lease,
-                renew_interval,
-                quorum,
-                command_timeout,
-            } => write!(
+            Self::RenewalTooFrequent { lease, renew_interval, quorum, command_timeout } => write!(
                 f,
                 "RedisLease {lease}: spec.renewInterval ({}) must be at least 2 * spec.commandTimeout ({}) of RedisQuorum {quorum}: \
                  renew less often or shorten the quorum's commandTimeout",

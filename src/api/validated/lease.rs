@@ -74,13 +74,7 @@ pub enum WorkloadKind {
 
 impl WorkloadKind {
     /// Every kind.
-    pub const ALL: [Self; 5] = [
-        Self::Deployment,
-        Self::StatefulSet,
-        Self::DaemonSet,
-        Self::ReplicaSet,
-        Self::Job,
-    ];
+    pub const ALL: [Self; 5] = [Self::Deployment, Self::StatefulSet, Self::DaemonSet, Self::ReplicaSet, Self::Job];
 
     /// The kind as it stands in a manifest.
     pub const fn as_str(self) -> &'static str {
@@ -219,11 +213,7 @@ fn keys(read: &Reader, spec: &RedisLeaseSpec, name: &str) -> Result<Vec<String>,
         return Ok(vec![name.to_owned()]);
     };
     if keys.is_empty() || keys.len() > MAX_KEYS {
-        return Err(read.invalid(
-            "spec.keys",
-            keys.join(", "),
-            "have 1 to 8 entries, or be absent",
-        ));
+        return Err(read.invalid("spec.keys", keys.join(", "), "have 1 to 8 entries, or be absent"));
     }
     if let Some(key) = keys.iter().find(|key| !is_key(key)) {
         return Err(read.invalid(
@@ -240,10 +230,7 @@ fn keys(read: &Reader, spec: &RedisLeaseSpec, name: &str) -> Result<Vec<String>,
 }
 
 fn is_key(key: &str) -> bool {
-    (1..=MAX_KEY_LENGTH).contains(&key.len())
-        && key
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b"._:-".contains(&b))
+    (1..=MAX_KEY_LENGTH).contains(&key.len()) && key.bytes().all(|b| b.is_ascii_alphanumeric() || b"._:-".contains(&b))
 }
 
 fn candidates(read: &Reader, spec: &CandidatesSpec) -> Result<Candidates, InvalidSpec> {
@@ -271,11 +258,7 @@ fn candidates(read: &Reader, spec: &CandidatesSpec) -> Result<Candidates, Invali
             "selector and workloadRef",
             "have exactly one of selector and workloadRef",
         )),
-        (None, None) => Err(read.invalid(
-            "spec.candidates",
-            "",
-            "have exactly one of selector and workloadRef",
-        )),
+        (None, None) => Err(read.invalid("spec.candidates", "", "have exactly one of selector and workloadRef")),
     }
 }
 
@@ -293,10 +276,7 @@ fn workload_ref(read: &Reader, workload: &WorkloadRef) -> Result<Workload, Inval
     if workload.name.is_empty() {
         return Err(read.invalid("spec.candidates.workloadRef.name", "", "name a workload"));
     }
-    Ok(Workload {
-        kind,
-        name: workload.name.clone(),
-    })
+    Ok(Workload { kind, name: workload.name.clone() })
 }
 
 fn retry(read: &Reader, spec: &RetrySpec) -> Result<Retry, InvalidSpec> {
@@ -330,37 +310,15 @@ fn retry(read: &Reader, spec: &RetrySpec) -> Result<Retry, InvalidSpec> {
     let jitter_percent = u8::try_from(spec.jitter)
         .ok()
         .filter(|percent| *percent <= 100)
-        .ok_or_else(|| {
-            read.invalid(
-                "spec.retry.jitter",
-                spec.jitter,
-                "be a percentage from 0 to 100",
-            )
-        })?;
-    Ok(Retry {
-        strategy: spec.strategy,
-        min_delay,
-        max_delay,
-        limit,
-        jitter_percent,
-    })
+        .ok_or_else(|| read.invalid("spec.retry.jitter", spec.jitter, "be a percentage from 0 to 100"))?;
+    Ok(Retry { strategy: spec.strategy, min_delay, max_delay, limit, jitter_percent })
 }
 
-fn readiness(
-    read: &Reader,
-    spec: &ElectionSpec,
-    lease_duration: Duration,
-) -> Result<Readiness, InvalidSpec> {
+fn readiness(read: &Reader, spec: &ElectionSpec, lease_duration: Duration) -> Result<Readiness, InvalidSpec> {
     match (&spec.unhealthy_after, spec.require_ready) {
-        (None, true) => Ok(Readiness::Required {
-            unhealthy_after: lease_duration,
-        }),
+        (None, true) => Ok(Readiness::Required { unhealthy_after: lease_duration }),
         (Some(text), true) => Ok(Readiness::Required {
-            unhealthy_after: read.duration_up_to(
-                MAX_UNHEALTHY,
-                "spec.election.unhealthyAfter",
-                text,
-            )?,
+            unhealthy_after: read.duration_up_to(MAX_UNHEALTHY, "spec.election.unhealthyAfter", text)?,
         }),
         (None, false) => Ok(Readiness::Ignored),
         (Some(text), false) => Err(read.invalid(

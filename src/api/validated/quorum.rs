@@ -51,11 +51,7 @@ pub struct Address {
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { host, port } = self;
-        if host.contains(':') {
-            write!(f, "[{host}]:{port}")
-        } else {
-            write!(f, "{host}:{port}")
-        }
+        if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
     }
 }
 
@@ -69,11 +65,7 @@ pub struct Fingerprint(String);
 
 impl Fingerprint {
     fn of(names: &[&str], majority: usize, max_lease: Duration) -> Self {
-        let text = format!(
-            "{};q={majority};max={}ms",
-            names.join(","),
-            max_lease.as_millis()
-        );
+        let text = format!("{};q={majority};max={}ms", names.join(","), max_lease.as_millis());
         Self(format!("{:016x}", fnv1a(text.as_bytes())))
     }
 
@@ -91,9 +83,7 @@ impl fmt::Display for Fingerprint {
 
 /// FNV-1a with the 64-bit offset basis and prime of its reference: the standard library's hash promises no stability.
 fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
 impl ValidQuorum {
@@ -132,11 +122,7 @@ impl TryFrom<&RedisQuorum> for ValidQuorum {
 fn nodes(read: &Reader, spec: &RedisQuorumSpec) -> Result<Vec<ValidNode>, InvalidSpec> {
     let count = spec.nodes.len();
     if !(1..=MAX_NODES).contains(&count) {
-        return Err(read.invalid(
-            "spec.nodes",
-            format!("{count} nodes"),
-            "have 1 to 9 entries",
-        ));
+        return Err(read.invalid("spec.nodes", format!("{count} nodes"), "have 1 to 9 entries"));
     }
     if count == 1 && !spec.allow_single_node {
         return Err(read.invalid(
@@ -150,9 +136,7 @@ fn nodes(read: &Reader, spec: &RedisQuorumSpec) -> Result<Vec<ValidNode>, Invali
         nodes.push(valid_node(read, node)?);
     }
     nodes.sort();
-    let distinct = |key: fn(&ValidNode) -> String| {
-        nodes.iter().map(key).collect::<BTreeSet<_>>().len() == count
-    };
+    let distinct = |key: fn(&ValidNode) -> String| nodes.iter().map(key).collect::<BTreeSet<_>>().len() == count;
     if !distinct(|node| node.name.clone()) {
         return Err(read.invalid("spec.nodes", listed(&nodes), "have unique names"));
     }
@@ -167,10 +151,7 @@ fn nodes(read: &Reader, spec: &RedisQuorumSpec) -> Result<Vec<ValidNode>, Invali
 }
 
 fn listed(nodes: &[ValidNode]) -> String {
-    let nodes: Vec<_> = nodes
-        .iter()
-        .map(|node| format!("{}={}", node.name, node.address))
-        .collect();
+    let nodes: Vec<_> = nodes.iter().map(|node| format!("{}={}", node.name, node.address)).collect();
     nodes.join(", ")
 }
 
@@ -189,18 +170,13 @@ fn valid_node(read: &Reader, node: &QuorumNode) -> Result<ValidNode, InvalidSpec
             "be host:port, such as redis-0.redis:6379 or [fd00::1]:6379, with a port from 1 to 65535",
         )
     })?;
-    Ok(ValidNode {
-        name: node.name.clone(),
-        address,
-    })
+    Ok(ValidNode { name: node.name.clone(), address })
 }
 
 fn is_dns_label(name: &str) -> bool {
     name.len() <= 63
         && begins_and_ends_with(name, |b| b.is_ascii_lowercase() || b.is_ascii_digit())
-        && name
-            .bytes()
-            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
 }
 
 fn begins_and_ends_with(text: &str, allowed: impl Fn(u8) -> bool) -> bool {
@@ -226,18 +202,14 @@ fn parse_address(text: &str) -> Option<Address> {
 
 fn is_host(host: &str) -> bool {
     begins_and_ends_with(host, |b| b.is_ascii_alphanumeric())
-        && host
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'.')
+        && host.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'.')
 }
 
 fn key_prefix(read: &Reader, spec: &RedisQuorumSpec) -> Result<String, InvalidSpec> {
     let prefix = &spec.key_prefix;
     let plain = prefix.len() <= 63
         && begins_and_ends_with(prefix, |b| b.is_ascii_alphanumeric())
-        && prefix
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
+        && prefix.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
     if !plain {
         return Err(read.invalid(
             "spec.keyPrefix",

@@ -22,18 +22,14 @@ pub(super) const KWOK: &str = "kwok";
 /// that Kubernetes ships for them; kwok acts for the kubelets of all nodes.
 pub(super) fn write(folder: &Path, address: SocketAddr) -> Result<()> {
     let mut tokens = Vec::new();
-    for (user, group) in [
-        (ADMIN, "system:masters"),
-        (CONTROLLER_MANAGER, ""),
-        (SCHEDULER, ""),
-        (KWOK, "system:masters"),
-    ] {
+    for (user, group) in
+        [(ADMIN, "system:masters"), (CONTROLLER_MANAGER, ""), (SCHEDULER, ""), (KWOK, "system:masters")]
+    {
         let token = random_token()?;
         tokens.push(format!("{token},{user},{user},\"{group}\"\n"));
         write_kubeconfig(folder, address, user, "default", &token)?;
     }
-    fs::write(folder.join(TOKENS), tokens.concat())
-        .map_err(Error::io("write the API server's tokens"))
+    fs::write(folder.join(TOKENS), tokens.concat()).map_err(Error::io("write the API server's tokens"))
 }
 
 pub(super) fn kubeconfig(folder: &Path, user: &str) -> PathBuf {
@@ -60,8 +56,7 @@ pub(super) fn write_kubeconfig(
         "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": user, "namespace": namespace}}],
         "current-context": "lab",
     });
-    fs::write(&path, content.to_string())
-        .map_err(Error::io(format!("write the kubeconfig of {user}")))?;
+    fs::write(&path, content.to_string()).map_err(Error::io(format!("write the kubeconfig of {user}")))?;
     Ok(path)
 }
 

@@ -2,9 +2,7 @@
 
 use std::{fs, path::Path};
 
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose,
-};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose};
 
 use crate::{Error, Result};
 
@@ -18,20 +16,13 @@ pub(super) const ACCOUNTS_PUBLIC_KEY: &str = "service-accounts.pub";
 pub(super) fn write(folder: &Path) -> Result<()> {
     let mut authority = CertificateParams::default();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    authority.key_usages = vec![
-        KeyUsagePurpose::KeyCertSign,
-        KeyUsagePurpose::DigitalSignature,
-    ];
-    authority
-        .distinguished_name
-        .push(DnType::CommonName, "redislease-lab");
+    authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+    authority.distinguished_name.push(DnType::CommonName, "redislease-lab");
     let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate()?)?;
 
     let names = ["127.0.0.1", "localhost", "kubernetes.default.svc"].map(str::to_owned);
     let mut server = CertificateParams::new(names)?;
-    server
-        .distinguished_name
-        .push(DnType::CommonName, "kube-apiserver");
+    server.distinguished_name.push(DnType::CommonName, "kube-apiserver");
     let server_key = KeyPair::generate()?;
     let server = server.signed_by(&server_key, &authority)?;
 

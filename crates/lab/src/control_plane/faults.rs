@@ -26,15 +26,9 @@ impl ControlPlane {
     /// [`Error::Command`](crate::Error::Command) with the API server's answer.
     pub fn lose_node(&self, node: &str) -> Result<()> {
         self.kubectl(&["label", "node", node, &format!("{KUBELET}-")])?;
-        self.patch_status(
-            &["node", node],
-            &[("Ready", "Unknown", "NodeStatusUnknown")],
-        )?;
+        self.patch_status(&["node", node], &[("Ready", "Unknown", "NodeStatusUnknown")])?;
         for (namespace, pod) in self.pods_on(node)? {
-            self.patch_status(
-                &["pod", &pod, "--namespace", &namespace],
-                &[("Ready", "False", "")],
-            )?;
+            self.patch_status(&["pod", &pod, "--namespace", &namespace], &[("Ready", "False", "")])?;
         }
         Ok(())
     }
@@ -56,18 +50,8 @@ impl ControlPlane {
         let template = "{{range .items}}{{if not .metadata.deletionTimestamp}}\
                         {{.metadata.namespace}}/{{.metadata.name}}{{\"\\n\"}}{{end}}{{end}}";
         let selector = format!("--field-selector=spec.nodeName={node},status.phase=Running");
-        let pods = self.kubectl(&[
-            "get",
-            "pods",
-            "--all-namespaces",
-            &selector,
-            "--template",
-            template,
-        ])?;
-        let split = |pod: &str| {
-            pod.split_once('/')
-                .map(|(namespace, name)| (namespace.into(), name.into()))
-        };
+        let pods = self.kubectl(&["get", "pods", "--all-namespaces", &selector, "--template", template])?;
+        let split = |pod: &str| pod.split_once('/').map(|(namespace, name)| (namespace.into(), name.into()));
         Ok(pods.lines().filter_map(split).collect())
     }
 
@@ -80,14 +64,6 @@ impl ControlPlane {
             })
             .collect();
         let patch = json!({"status": {"conditions": conditions}}).to_string();
-        self.kubectl(
-            &[
-                &["patch"],
-                object,
-                &["--subresource=status", "--patch", &patch],
-            ]
-            .concat(),
-        )
-        .map(drop)
+        self.kubectl(&[&["patch"], object, &["--subresource=status", "--patch", &patch]].concat()).map(drop)
     }
 }

@@ -17,11 +17,7 @@ pub(super) struct Kubectl {
 
 impl Kubectl {
     pub(super) fn new(program: &Path, kubeconfig: PathBuf, folder: &Path) -> Self {
-        Self {
-            program: program.to_owned(),
-            kubeconfig,
-            cache: folder.join("kubectl-cache"),
-        }
+        Self { program: program.to_owned(), kubeconfig, cache: folder.join("kubectl-cache") }
     }
 
     pub(super) fn kubeconfig(&self) -> &Path {
@@ -43,9 +39,7 @@ impl Kubectl {
             // It may end without reading all; its own message is then the better one.
             let _ = stdin.write_all(input.as_bytes());
         }
-        let output = child
-            .wait_with_output()
-            .map_err(Error::io("wait for kubectl"))?;
+        let output = child.wait_with_output().map_err(Error::io("wait for kubectl"))?;
         if output.status.success() {
             Ok(String::from_utf8_lossy(&output.stdout).into_owned())
         } else {

@@ -61,14 +61,7 @@ impl ControlPlane {
         let admin = access::kubeconfig(folder.path(), access::ADMIN);
         let kubectl = Kubectl::new(&tools.kubectl, admin, folder.path());
         let (api_server, address) = start_api_server(&tools, folder.path(), &kubectl)?;
-        let mut control_plane = Self {
-            agents: Vec::new(),
-            api_server,
-            etcd,
-            address,
-            kubectl,
-            folder,
-        };
+        let mut control_plane = Self { agents: Vec::new(), api_server, etcd, address, kubectl, folder };
         if components != Components::ApiServer {
             control_plane.start_controllers(&tools)?;
         }
@@ -80,13 +73,7 @@ impl ControlPlane {
             control_plane.wait_for(&["get", "serviceaccount", "default", "--namespace=default"])?;
         }
         if matches!(components, Components::Nodes(1..)) {
-            control_plane.wait_for(&[
-                "wait",
-                "--for=condition=Ready",
-                "node",
-                "--all",
-                "--timeout=1s",
-            ])?;
+            control_plane.wait_for(&["wait", "--for=condition=Ready", "node", "--all", "--timeout=1s"])?;
         }
         Ok(control_plane)
     }
@@ -98,14 +85,8 @@ impl ControlPlane {
             &tools.kube_controller_manager,
             folder,
             &[
-                flag(
-                    "kubeconfig",
-                    access::kubeconfig(folder, access::CONTROLLER_MANAGER).display(),
-                ),
-                flag(
-                    "service-account-private-key-file",
-                    folder.join(certificates::ACCOUNTS_KEY).display(),
-                ),
+                flag("kubeconfig", access::kubeconfig(folder, access::CONTROLLER_MANAGER).display()),
+                flag("service-account-private-key-file", folder.join(certificates::ACCOUNTS_KEY).display()),
                 flag("root-ca-file", folder.join(certificates::CA).display()),
                 // The roles that Kubernetes ships are for the single controllers.
                 flag("use-service-account-credentials", true),
@@ -122,17 +103,13 @@ impl ControlPlane {
     fn start_nodes(&mut self, tools: &Tools, count: usize) -> Result<()> {
         let folder = self.folder.path();
         let stages = folder.join("stages.yaml");
-        fs::write(&stages, include_str!("stages.yaml"))
-            .map_err(Error::io("write kwok's stages"))?;
+        fs::write(&stages, include_str!("stages.yaml")).map_err(Error::io("write kwok's stages"))?;
         self.agents.push(start(
             "kube-scheduler",
             &tools.kube_scheduler,
             folder,
             &[
-                flag(
-                    "kubeconfig",
-                    access::kubeconfig(folder, access::SCHEDULER).display(),
-                ),
+                flag("kubeconfig", access::kubeconfig(folder, access::SCHEDULER).display()),
                 flag("leader-elect", false),
                 flag("secure-port", 0),
             ],
@@ -142,10 +119,7 @@ impl ControlPlane {
             &tools.kwok,
             folder,
             &[
-                flag(
-                    "kubeconfig",
-                    access::kubeconfig(folder, access::KWOK).display(),
-                ),
+                flag("kubeconfig", access::kubeconfig(folder, access::KWOK).display()),
                 flag("config", stages.display()),
                 // By label, not by annotation: then kwok also sees when a node is taken from it.
                 flag("manage-all-nodes", false),
@@ -198,22 +172,9 @@ impl ControlPlane {
     /// # Errors
     /// [`Error::Command`] with the API server's answer.
     pub fn service_account_kubeconfig(&self, namespace: &str, account: &str) -> Result<PathBuf> {
-        let token = self.kubectl(&[
-            "create",
-            "token",
-            account,
-            "--namespace",
-            namespace,
-            "--duration=24h",
-        ])?;
+        let token = self.kubectl(&["create", "token", account, "--namespace", namespace, "--duration=24h"])?;
         let user = format!("system:serviceaccount:{namespace}:{account}");
-        access::write_kubeconfig(
-            self.folder.path(),
-            self.address,
-            &user,
-            namespace,
-            token.trim(),
-        )
+        access::write_kubeconfig(self.folder.path(), self.address, &user, namespace, token.trim())
     }
 
     /// Runs kubectl as the administrator (or as `--kubeconfig` among the arguments says) and returns what it printed.
@@ -230,8 +191,7 @@ impl ControlPlane {
     /// # Errors
     /// [`Error::Command`] with the API server's refusal.
     pub fn apply(&self, manifest: &str) -> Result<()> {
-        self.kubectl_with_input(&["apply", "--server-side", "--filename=-"], manifest)
-            .map(drop)
+        self.kubectl_with_input(&["apply", "--server-side", "--filename=-"], manifest).map(drop)
     }
 
     /// Runs kubectl with something on its standard input.
@@ -250,12 +210,7 @@ impl ControlPlane {
 
 fn wait_for(api_server: &Process, kubectl: &Kubectl, args: &[&str]) -> Result<()> {
     let args = [args, &["--request-timeout=5s"]].concat();
-    api_server.wait_until(START_WITHIN, || {
-        kubectl
-            .run(&args, "")
-            .map(drop)
-            .map_err(|error| error.to_string())
-    })
+    api_server.wait_until(START_WITHIN, || kubectl.run(&args, "").map(drop).map_err(|error| error.to_string()))
 }
 
 fn start_etcd(tools: &Tools, folder: &Path) -> Result<Process> {
@@ -276,20 +231,12 @@ fn start_etcd(tools: &Tools, folder: &Path) -> Result<Process> {
     )?;
     // An API server that starts before it waits a second before it tries again.
     etcd.wait_until(START_WITHIN, || {
-        if socket.exists() {
-            Ok(())
-        } else {
-            Err(format!("there is no {}", socket.display()))
-        }
+        if socket.exists() { Ok(()) } else { Err(format!("there is no {}", socket.display())) }
     })?;
     Ok(etcd)
 }
 
-fn start_api_server(
-    tools: &Tools,
-    folder: &Path,
-    kubectl: &Kubectl,
-) -> Result<(Process, SocketAddr)> {
+fn start_api_server(tools: &Tools, folder: &Path, kubectl: &Kubectl) -> Result<(Process, SocketAddr)> {
     let mut tries = 5;
     loop {
         let address = free_address()?;
@@ -299,32 +246,17 @@ fn start_api_server(
             &tools.kube_apiserver,
             folder,
             &[
-                flag(
-                    "etcd-servers",
-                    format!("unix://{}", folder.join("etcd.sock").display()),
-                ),
+                flag("etcd-servers", format!("unix://{}", folder.join("etcd.sock").display())),
                 flag("bind-address", address.ip()),
                 flag("secure-port", address.port()),
-                flag(
-                    "tls-cert-file",
-                    folder.join(certificates::SERVER_CERTIFICATE).display(),
-                ),
-                flag(
-                    "tls-private-key-file",
-                    folder.join(certificates::SERVER_KEY).display(),
-                ),
+                flag("tls-cert-file", folder.join(certificates::SERVER_CERTIFICATE).display()),
+                flag("tls-private-key-file", folder.join(certificates::SERVER_KEY).display()),
                 flag("token-auth-file", folder.join(access::TOKENS).display()),
                 flag("authorization-mode", "Node,RBAC"),
                 flag("endpoint-reconciler-type", "none"),
                 flag("service-account-issuer", "https://kubernetes.default.svc"),
-                flag(
-                    "service-account-key-file",
-                    folder.join(certificates::ACCOUNTS_PUBLIC_KEY).display(),
-                ),
-                flag(
-                    "service-account-signing-key-file",
-                    folder.join(certificates::ACCOUNTS_KEY).display(),
-                ),
+                flag("service-account-key-file", folder.join(certificates::ACCOUNTS_PUBLIC_KEY).display()),
+                flag("service-account-signing-key-file", folder.join(certificates::ACCOUNTS_KEY).display()),
                 flag("service-cluster-ip-range", "10.96.0.0/16"),
             ],
         )?;
