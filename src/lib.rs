@@ -4,3 +4,5 @@
 pub mod api;
 #[cfg(feature = "operator")]
 pub mod cli;
+#[cfg(feature = "api")]
+pub mod plan;

@@ -1,0 +1,171 @@
+//! Who may be elected, and who is.
+
+use std::cmp::Reverse;
+
+use crate::api::names;
+use crate::api::validated::Readiness;
+use crate::plan::PodFacts;
+
+/// Why a pod may not be elected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Ineligible {
+    /// Its annotation `redislease.io/exclude` is `"true"`.
+    Excluded,
+    /// Its annotation `redislease.io/priority` is no integer.
+    InvalidPriority,
+    /// Its phase is Succeeded or Failed.
+    Finished,
+    /// It is being deleted.
+    Terminating,
+    /// No node runs it yet.
+    NotScheduled,
+    /// It is not Ready.
+    NotReady,
+}
+
+impl Ineligible {
+    /// The reason as it stands in `status.candidates.ineligible[].reason`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Excluded => "Excluded",
+            Self::InvalidPriority => "InvalidPriority",
+            Self::Finished => "Finished",
+            Self::Terminating => "Terminating",
+            Self::NotScheduled => "NotScheduled",
+            Self::NotReady => "NotReady",
+        }
+    }
+}
+
+/// The candidates of a lease, each with its verdict.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Electorate<'a> {
+    /// Those that may be elected, the first choice first.
+    pub eligible: Vec<&'a PodFacts>,
+    /// The others, by name, with the reason.
+    pub ineligible: Vec<(&'a PodFacts, Ineligible)>,
+}
+
+impl<'a> Electorate<'a> {
+    /// Judges `pods`: highest priority first, among equals the oldest, among those by name.
+    pub fn of(pods: impl IntoIterator<Item = &'a PodFacts>, readiness: Readiness) -> Self {
+        let mut electorate = Self::default();
+        let mut ranked = Vec::new();
+        for pod in pods {
+            match judge(pod, readiness) {
+                Ok(priority) => ranked.push((Reverse(priority), pod.created, &pod.name, pod)),
+                Err(reason) => electorate.ineligible.push((pod, reason)),
+            }
+        }
+        ranked.sort_by(|a, b| (a.0, a.1, a.2).cmp(&(b.0, b.1, b.2)));
+        electorate.eligible = ranked.into_iter().map(|(.., pod)| pod).collect();
+        electorate.ineligible.sort_by(|(a, _), (b, _)| a.name.cmp(&b.name));
+        electorate
+    }
+
+    /// The pod with this UID, eligible or not.
+    pub fn find(&self, uid: &str) -> Option<&'a PodFacts> {
+        let all = self.eligible.iter().copied().chain(self.ineligible.iter().map(|(pod, _)| *pod));
+        all.into_iter().find(|pod| pod.uid == uid)
+    }
+
+    /// How many pods there are.
+    pub fn total(&self) -> usize {
+        self.eligible.len() + self.ineligible.len()
+    }
+}
+
+/// Whether the pod's own annotations take it out of the election whatever its state.
+pub(super) fn barred(pod: &PodFacts) -> bool {
+    pod.annotations.get(names::EXCLUDE_ANNOTATION).is_some_and(|value| value == "true")
+}
+
+fn judge(pod: &PodFacts, readiness: Readiness) -> Result<i64, Ineligible> {
+    if barred(pod) {
+        return Err(Ineligible::Excluded);
+    }
+    let priority = match pod.annotations.get(names::PRIORITY_ANNOTATION) {
+        Some(text) => text.trim().parse().map_err(|_| Ineligible::InvalidPriority)?,
+        None => 0,
+    };
+    if pod.finished {
+        Err(Ineligible::Finished)
+    } else if pod.deletion_grace.is_some() {
+        Err(Ineligible::Terminating)
+    } else if pod.node.is_none() {
+        Err(Ineligible::NotScheduled)
+    } else if !pod.ready && matches!(readiness, Readiness::Required { .. }) {
+        Err(Ineligible::NotReady)
+    } else {
+        Ok(priority)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::time::Duration;
+    use jiff::Timestamp;
+
+    const REQUIRED: Readiness = Readiness::Required { unhealthy_after: Duration::from_secs(30) };
+
+    fn pod(name: &str, age: i64) -> PodFacts {
+        PodFacts {
+            namespace: "n".into(),
+            name: name.into(),
+            uid: format!("uid-{name}"),
+            resource_version: None,
+            labels: [].into(),
+            annotations: [].into(),
+            created: Some(Timestamp::from_second(1_000_000 - age).unwrap()),
+            node: Some("node-1".into()),
+            ready: true,
+            finished: false,
+            deletion_grace: None,
+            stopped: false,
+        }
+    }
+
+    fn annotated(name: &str, age: i64, key: &str, value: &str) -> PodFacts {
+        PodFacts { annotations: [(key.into(), value.into())].into(), ..pod(name, age) }
+    }
+
+    fn ranked(pods: &[PodFacts]) -> Vec<&str> {
+        Electorate::of(pods, REQUIRED).eligible.iter().map(|pod| pod.name.as_str()).collect()
+    }
+
+    #[test]
+    fn priority_then_age_then_name() {
+        let pods = [
+            pod("young", 1),
+            pod("old", 9),
+            annotated("chosen", 0, names::PRIORITY_ANNOTATION, "10"),
+            annotated("last", 99, names::PRIORITY_ANNOTATION, "-1"),
+            pod("also-old", 9),
+        ];
+        assert_eq!(ranked(&pods), ["chosen", "also-old", "old", "young", "last"]);
+    }
+
+    #[test]
+    fn verdicts() {
+        let table = [
+            (annotated("a", 0, names::EXCLUDE_ANNOTATION, "true"), Ineligible::Excluded),
+            (annotated("a", 0, names::PRIORITY_ANNOTATION, "high"), Ineligible::InvalidPriority),
+            (PodFacts { finished: true, ..pod("a", 0) }, Ineligible::Finished),
+            (PodFacts { deletion_grace: Some(Duration::ZERO), ..pod("a", 0) }, Ineligible::Terminating),
+            (PodFacts { node: None, ..pod("a", 0) }, Ineligible::NotScheduled),
+            (PodFacts { ready: false, ..pod("a", 0) }, Ineligible::NotReady),
+        ];
+        for (pod, reason) in table {
+            let electorate = Electorate::of([&pod], REQUIRED);
+            assert_eq!(electorate.ineligible, [(&pod, reason)]);
+            assert_eq!(electorate.find("uid-a"), Some(&pod));
+        }
+    }
+
+    #[test]
+    fn readiness_can_be_ignored() {
+        let pod = PodFacts { ready: false, ..pod("a", 0) };
+        assert_eq!(Electorate::of([&pod], Readiness::Ignored).eligible, [&pod]);
+    }
+}

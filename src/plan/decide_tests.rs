@@ -1,0 +1,189 @@
+use super::*;
+use redislease_core::lease::{EndReason, EndingView, TermView};
+use redislease_core::op::{Attempt, Holder, Token};
+
+const REQUIRED: Readiness = Readiness::Required { unhealthy_after: Duration::from_secs(30) };
+const NOW: Time = Time(1_000_000);
+
+fn pod(name: &str) -> PodFacts {
+    PodFacts {
+        namespace: "n".into(),
+        name: name.into(),
+        uid: format!("uid-{name}"),
+        resource_version: None,
+        labels: [].into(),
+        annotations: [].into(),
+        created: None,
+        node: Some("node-1".into()),
+        ready: true,
+        finished: false,
+        deletion_grace: None,
+        stopped: false,
+    }
+}
+
+fn term() -> TermId {
+    TermId { attempt: Attempt(7), token: Token(42), holder: Holder("c/n/l/a/uid-a".into()) }
+}
+
+fn held() -> View {
+    let term = TermView { id: term(), valid_until: None, stop_at: None, failed_rounds: 0 };
+    View { standing: Standing::Held(term), ..View::default() }
+}
+
+fn ending() -> View {
+    let ending = EndingView { id: term(), reason: EndReason::Decided, sealed: true, keys_until: NOW };
+    View { ending: Some(ending), ..View::default() }
+}
+
+fn sighting(pod: PodFacts, not_ready: Option<u64>, terminating: Option<u64>) -> Sighting {
+    let ago = |seconds: Option<u64>| seconds.map(|seconds| NOW - Millis::from_secs(seconds));
+    Sighting { facts: pod, not_ready_since: ago(not_ready), terminating_since: ago(terminating) }
+}
+
+struct Case {
+    view: View,
+    electorate: Vec<PodFacts>,
+    may_begin: bool,
+    revoked: Option<EndCause>,
+    fresh: bool,
+    readiness: Readiness,
+}
+
+impl Case {
+    fn of(view: View) -> Self {
+        let electorate = vec![pod("a"), pod("b")];
+        Self { view, electorate, may_begin: true, revoked: None, fresh: true, readiness: REQUIRED }
+    }
+
+    fn decide(&self, holder: HolderPod<'_>) -> String {
+        let electorate = Electorate::of(&self.electorate, REQUIRED);
+        let decision = decide(&Situation {
+            now: NOW,
+            view: &self.view,
+            holder,
+            electorate: &electorate,
+            readiness: self.readiness,
+            grace_period: Duration::from_secs(10),
+            may_begin: self.may_begin,
+            revoked: self.revoked,
+            fresh: self.fresh,
+        });
+        let step = match decision.step {
+            Step::Keep => "keep".into(),
+            Step::Want(pod) => format!("want {}", pod.name),
+            Step::Forget => "forget".into(),
+            Step::End { proof, cause, .. } => {
+                format!("{} {}", if proof { "release" } else { "seal" }, cause.as_str())
+            }
+            Step::LookAgain => "look again".into(),
+        };
+        match decision.again_at {
+            Some(at) => format!("{step}, again in {} ms", at.since(NOW).0),
+            None => step,
+        }
+    }
+
+    fn here(&self, sighting: &Sighting, candidate: bool) -> String {
+        self.decide(HolderPod::Here { sighting, candidate })
+    }
+}
+
+#[test]
+fn what_happens_to_the_holders_pod() {
+    let graceful = PodFacts { deletion_grace: Some(Duration::from_secs(30)), ready: false, ..pod("a") };
+    let table = [
+        ("runs", sighting(pod("a"), None, None), "keep"),
+        ("is deleted gracefully", sighting(graceful.clone(), Some(99), Some(1)), "keep, again in 39000 ms"),
+        ("does not stop in time", sighting(graceful.clone(), Some(99), Some(40)), "seal StopOverdue"),
+        (
+            "has stopped",
+            sighting(PodFacts { stopped: true, finished: true, ..graceful }, None, Some(1)),
+            "release HolderStopped",
+        ),
+        (
+            "is finished without a proof",
+            sighting(PodFacts { finished: true, ..pod("a") }, None, None),
+            "seal HolderVanished",
+        ),
+        (
+            "is not Ready for a moment",
+            sighting(PodFacts { ready: false, ..pod("a") }, Some(29), None),
+            "keep, again in 1000 ms",
+        ),
+        (
+            "is not Ready for too long",
+            sighting(PodFacts { ready: false, ..pod("a") }, Some(30), None),
+            "seal HolderUnhealthy",
+        ),
+        (
+            "is excluded",
+            sighting(
+                PodFacts { annotations: [("redislease.io/exclude".into(), "true".into())].into(), ..pod("a") },
+                None,
+                None,
+            ),
+            "seal NoLongerCandidate",
+        ),
+    ];
+    for (what, sighting, step) in table {
+        assert_eq!(Case::of(held()).here(&sighting, true), step, "the holder {what}");
+    }
+    assert_eq!(Case::of(held()).here(&sighting(pod("a"), None, None), false), "seal NoLongerCandidate");
+}
+
+#[test]
+fn a_pod_that_is_gone_counts_as_stopped_only_with_proof() {
+    let case = Case::of(held());
+    assert_eq!(case.decide(HolderPod::Gone { stopped: true }), "release HolderStopped");
+    assert_eq!(case.decide(HolderPod::Gone { stopped: false }), "seal HolderVanished");
+    assert_eq!(case.decide(HolderPod::Unseen), "keep", "not listed yet is not gone");
+}
+
+#[test]
+fn time_alone_moves_nothing_while_the_api_server_is_away() {
+    let case = Case { fresh: false, ..Case::of(held()) };
+    assert_eq!(case.here(&sighting(PodFacts { ready: false, ..pod("a") }, Some(99), None), true), "look again");
+    let graceful = PodFacts { deletion_grace: Some(Duration::ZERO), ..pod("a") };
+    assert_eq!(case.here(&sighting(graceful, None, Some(99)), true), "look again");
+}
+
+#[test]
+fn readiness_that_is_ignored_ends_nothing() {
+    let case = Case { readiness: Readiness::Ignored, ..Case::of(held()) };
+    assert_eq!(case.here(&sighting(PodFacts { ready: false, ..pod("a") }, Some(9999), None), true), "keep");
+}
+
+#[test]
+fn a_revoked_term_is_released_only_on_proof() {
+    let case = Case { revoked: Some(EndCause::Suspended), may_begin: false, ..Case::of(held()) };
+    assert_eq!(case.here(&sighting(pod("a"), None, None), true), "seal Suspended");
+    assert_eq!(case.decide(HolderPod::Gone { stopped: true }), "release Suspended");
+    assert_eq!(case.decide(HolderPod::Unseen), "seal Suspended");
+}
+
+#[test]
+fn proof_after_the_seal_ends_the_wait() {
+    let case = Case::of(ending());
+    assert_eq!(case.decide(HolderPod::Gone { stopped: true }), "release HolderStopped");
+    assert_eq!(case.decide(HolderPod::Gone { stopped: false }), "want a");
+}
+
+#[test]
+fn the_next_holder() {
+    assert_eq!(Case::of(View::default()).decide(HolderPod::Unseen), "want a");
+    let blocked = Case { may_begin: false, ..Case::of(View::default()) };
+    assert_eq!(blocked.decide(HolderPod::Unseen), "forget");
+    let nobody = Case { electorate: vec![], ..Case::of(View::default()) };
+    assert_eq!(nobody.decide(HolderPod::Unseen), "forget");
+}
+
+#[test]
+fn an_attempt_under_way_is_finished_while_its_pod_may_hold() {
+    let acquiring = |holder: &str| {
+        let standing = Standing::Acquiring(Attempt(7), Holder(holder.into()));
+        Case::of(View { standing, ..View::default() })
+    };
+    assert_eq!(acquiring("c/n/l/b/uid-b").decide(HolderPod::Unseen), "want b");
+    assert_eq!(acquiring("c/n/l/z/uid-z").decide(HolderPod::Unseen), "want a");
+}

@@ -1,0 +1,244 @@
+//! What matters about a pod.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
+use kube::ResourceExt;
+use redislease_core::time::Time;
+
+use crate::api::names;
+
+/// A pod as one watch event showed it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PodFacts {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its UID: a pod of the same name that was created again is another one.
+    pub uid: String,
+    /// The version a write of ours must name.
+    pub resource_version: Option<String>,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its annotations of ours: those that begin with a name in [`names`].
+    pub annotations: BTreeMap<String, String>,
+    /// When it was created.
+    pub created: Option<Timestamp>,
+    /// The Kubernetes node it is bound to.
+    pub node: Option<String>,
+    /// Whether its condition Ready is True.
+    pub ready: bool,
+    /// Its phase is Succeeded or Failed: it never runs again. No proof that its processes have ended.
+    pub finished: bool,
+    /// It is being deleted, and has this long to stop.
+    pub deletion_grace: Option<Duration>,
+    /// The proof that its processes have ended.
+    pub stopped: bool,
+}
+
+impl From<&Pod> for PodFacts {
+    fn from(pod: &Pod) -> Self {
+        let ours = |key: &str| key.starts_with("redislease.io/") || names::lease_of_token_annotation(key).is_some();
+        let annotations = pod.annotations().iter().filter(|(key, _)| ours(key));
+        let status = pod.status.as_ref();
+        let condition = |type_: &str| {
+            let conditions = status.and_then(|status| status.conditions.as_ref());
+            conditions.is_some_and(|all| all.iter().any(|one| one.type_ == type_ && one.status == "True"))
+        };
+        let grace = pod.metadata.deletion_grace_period_seconds.unwrap_or(0);
+        Self {
+            namespace: pod.namespace().unwrap_or_default(),
+            name: pod.name_any(),
+            uid: pod.uid().unwrap_or_default(),
+            resource_version: pod.resource_version(),
+            labels: pod.labels().clone(),
+            annotations: annotations.map(|(key, value)| (key.clone(), value.clone())).collect(),
+            created: pod.creation_timestamp().map(|time| time.0),
+            node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).filter(|node| !node.is_empty()),
+            ready: condition("Ready"),
+            finished: finished(status),
+            deletion_grace: pod
+                .metadata
+                .deletion_timestamp
+                .is_some()
+                .then(|| Duration::from_secs(u64::try_from(grace).unwrap_or(0))),
+            stopped: stopped(pod),
+        }
+    }
+}
+
+impl PodFacts {
+    /// What its last event proves once it is gone: its processes have ended, or were never started because the pod
+    /// was never bound to a node.
+    pub const fn proves_stopped_when_deleted(&self) -> bool {
+        self.stopped || self.node.is_none()
+    }
+}
+
+fn finished(status: Option<&PodStatus>) -> bool {
+    matches!(status.and_then(|status| status.phase.as_deref()), Some("Succeeded" | "Failed"))
+}
+
+/// Whether this pod proves that its processes have ended.
+///
+/// A kubelet writes a final phase and a terminated status for every container before it lets a pod go. The pod
+/// garbage collector writes a final phase too, for pods of lost nodes whose processes may run on: it keeps the old
+/// container statuses and names itself in a condition, so neither passes here.
+fn stopped(pod: &Pod) -> bool {
+    let (Some(spec), Some(status)) = (&pod.spec, &pod.status) else { return false };
+    if !finished(Some(status)) {
+        return false;
+    }
+    let collected = status.conditions.iter().flatten().any(|condition| {
+        condition.type_ == "DisruptionTarget" && condition.reason.as_deref() == Some("DeletionByPodGC")
+    });
+    let statuses = status
+        .container_statuses
+        .iter()
+        .chain(&status.init_container_statuses)
+        .chain(&status.ephemeral_container_statuses)
+        .flatten();
+    let terminated: BTreeSet<&str> = statuses.filter(|one| has_terminated(one)).map(|one| one.name.as_str()).collect();
+    let names = spec.containers.iter().chain(spec.init_containers.iter().flatten()).map(|container| &container.name);
+    let names = names.chain(spec.ephemeral_containers.iter().flatten().map(|container| &container.name));
+    !collected && !spec.containers.is_empty() && names.into_iter().all(|name| terminated.contains(name.as_str()))
+}
+
+fn has_terminated(status: &ContainerStatus) -> bool {
+    status.state.as_ref().is_some_and(|state| state.terminated.is_some())
+}
+
+/// A pod and since when this process has seen it so. The times are ours: those in the pod are of another clock.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sighting {
+    /// The pod as last seen.
+    pub facts: PodFacts,
+    /// Since when it is not Ready.
+    pub not_ready_since: Option<Time>,
+    /// Since when it is being deleted.
+    pub terminating_since: Option<Time>,
+}
+
+impl Sighting {
+    /// The pod is seen now; `before` is the last sighting of the same pod.
+    pub fn now(facts: PodFacts, now: Time, before: Option<&Self>) -> Self {
+        let since = |is: bool, before: Option<Time>| is.then(|| before.unwrap_or(now));
+        Self {
+            not_ready_since: since(!facts.ready, before.and_then(|before| before.not_ready_since)),
+            terminating_since: since(
+                facts.deletion_grace.is_some(),
+                before.and_then(|before| before.terminating_since),
+            ),
+            facts,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn pod(spec: Value, status: Value) -> Pod {
+        let metadata = json!({"name": "p", "namespace": "n", "uid": "u"});
+        serde_json::from_value(json!({"metadata": metadata, "spec": spec, "status": status})).unwrap()
+    }
+
+    fn terminated(name: &str) -> Value {
+        json!({"name": name, "image": "", "imageID": "", "ready": false, "restartCount": 0,
+               "state": {"terminated": {"exitCode": 0}}})
+    }
+
+    fn running(name: &str) -> Value {
+        json!({"name": name, "image": "", "imageID": "", "ready": true, "restartCount": 0,
+               "state": {"running": {}}})
+    }
+
+    fn spec() -> Value {
+        json!({"nodeName": "node-1", "containers": [{"name": "app"}], "initContainers": [{"name": "sidecar"}]})
+    }
+
+    #[test]
+    fn only_a_final_phase_with_every_container_terminated_is_proof() {
+        let both = json!([terminated("app")]);
+        let sidecar = json!([terminated("sidecar")]);
+        let table = [
+            (
+                "kubelet's last word",
+                json!({"phase": "Succeeded", "containerStatuses": both, "initContainerStatuses": sidecar}),
+                true,
+            ),
+            (
+                "failed is as final",
+                json!({"phase": "Failed", "containerStatuses": both, "initContainerStatuses": sidecar}),
+                true,
+            ),
+            (
+                "a pod that lives",
+                json!({"phase": "Running", "containerStatuses": both, "initContainerStatuses": sidecar}),
+                false,
+            ),
+            (
+                "a sidecar runs on",
+                json!({"phase": "Failed", "containerStatuses": both, "initContainerStatuses": [running("sidecar")]}),
+                false,
+            ),
+            ("a container without a status", json!({"phase": "Failed", "containerStatuses": both}), false),
+            (
+                "the pod garbage collector",
+                json!({"phase": "Failed", "containerStatuses": both, "initContainerStatuses": sidecar,
+                "conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC"}]}),
+                false,
+            ),
+            (
+                "an eviction the kubelet finished",
+                json!({"phase": "Failed", "containerStatuses": both, "initContainerStatuses": sidecar,
+                "conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}]}),
+                true,
+            ),
+            (
+                "collected with old statuses",
+                json!({"phase": "Failed", "containerStatuses": [running("app")], "initContainerStatuses": sidecar}),
+                false,
+            ),
+            ("no status at all", json!({}), false),
+        ];
+        for (what, status, proof) in table {
+            let facts = PodFacts::from(&pod(spec(), status));
+            assert_eq!(facts.stopped, proof, "{what}");
+            assert_eq!(facts.proves_stopped_when_deleted(), proof, "{what}, deleted");
+        }
+    }
+
+    #[test]
+    fn a_pod_that_was_never_bound_proves_it_when_it_is_deleted() {
+        let unbound = PodFacts::from(&pod(json!({"containers": [{"name": "app"}]}), json!({"phase": "Pending"})));
+        assert!(!unbound.stopped && unbound.proves_stopped_when_deleted());
+    }
+
+    #[test]
+    fn times_are_kept_while_the_state_lasts() {
+        let ready = |ready: bool| {
+            let status = json!({"conditions": [{"type": "Ready", "status": if ready { "True" } else { "False" }}]});
+            PodFacts::from(&pod(spec(), status))
+        };
+        let first = Sighting::now(ready(false), Time(10), None);
+        let second = Sighting::now(ready(false), Time(20), Some(&first));
+        assert_eq!(second.not_ready_since, Some(Time(10)));
+        let third = Sighting::now(ready(true), Time(30), Some(&second));
+        assert_eq!(third.not_ready_since, None);
+        assert_eq!(Sighting::now(ready(false), Time(40), Some(&third)).not_ready_since, Some(Time(40)));
+    }
+
+    #[test]
+    fn deletion_and_its_grace_are_seen() {
+        let mut deleted = pod(spec(), json!({}));
+        assert_eq!(PodFacts::from(&deleted).deletion_grace, None);
+        deleted.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+        deleted.metadata.deletion_grace_period_seconds = Some(30);
+        assert_eq!(PodFacts::from(&deleted).deletion_grace, Some(Duration::from_secs(30)));
+    }
+}
