@@ -116,7 +116,7 @@ pub struct QuorumNode {
     #[x_kube(validation = rules::node_name_is_a_dns_label())]
     pub name: String,
 
-    /// Where the node listens, as host:port, [IPv6]:port included. Change it only after the old server is stopped for good,
+    /// Where the node listens, as host:port, an IPv6 host in brackets. Change it only after the old server is stopped for good,
     /// or when the same server has moved.
     #[schemars(length(max = 253))]
     #[x_kube(validation = rules::address_is_host_and_port())]
