@@ -1,5 +1,5 @@
 //! Condition types and their reasons as fixed sets. A reason fixes the status of its condition, so that a pair which means nothing,
-//! such as Ready=True with NoCandidate, cannot be written.
+//! such as `Ready=True` with `NoCandidate`, cannot be written.
 
 /// The types of the conditions on a `RedisLease` and a `RedisQuorum`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -100,7 +100,7 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// Why a lease is ready or not. A healthy passive cluster is ready too, so that GitOps tools stay green.
+    /// Why a lease is ready or not. A healthy passive cluster is ready too, so that tools that wait for it stay green.
     LeaseReady of Ready {
         /// A pod of this cluster holds the lease.
         HeldHere => True,

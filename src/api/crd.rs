@@ -1,4 +1,4 @@
-//! The two CustomResourceDefinitions as they are installed.
+//! The two custom resource definitions as they are installed.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray,
@@ -24,8 +24,8 @@ pub fn redis_quorum() -> CustomResourceDefinition {
 
 /// The derived definition, with two changes to its schema.
 ///
-/// It lets every optional field be null. The API server keeps such a null and hands it to the rules as a value that is there, so that
-/// `status: null` would pass a rule that asks whether status is there. Without `nullable` a null is dropped like an absent field.
+/// It lets every optional field be null. Without `nullable` the API server drops a null before anybody sees it, so that neither the
+/// rules nor a reader of the stored object meets a second way to write "absent".
 ///
 /// Descriptions have the line breaks of the source: `kubectl explain` breaks lines itself.
 fn published(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {

@@ -1,5 +1,6 @@
 //! `RedisLease`: what a user asks for.
 #![allow(clippy::duplicated_attributes, reason = "each printer column repeats the names of its attributes")]
+#![allow(clippy::doc_markdown, reason = "kubectl explain shows the documentation of a field as it is")]
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::{CustomResource, KubeSchema};
@@ -120,7 +121,7 @@ pub struct RedisLeaseSpec {
     /// The names taken on the quorum, all or none, under this object's namespace. Default: the name of this object.
     /// Leases with the same namespace and keys in several clusters are one lease. Cannot be changed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 8), inner(length(min = 1, max = 128)))]
+    #[schemars(length(min = 1, max = 8), inner(length(max = 128)))]
     #[x_kube(validation = rules::keys_are_names(), validation = rules::keys_are_unique(), merge_strategy = ListMerge::Atomic)]
     pub keys: Option<Vec<String>>,
 

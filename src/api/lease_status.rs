@@ -1,4 +1,5 @@
 //! `RedisLease`: what the operator answers. Written on transitions only, never per renewal.
+#![allow(clippy::doc_markdown, reason = "kubectl explain shows the documentation of a field as it is")]
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::KubeSchema;

@@ -7,7 +7,7 @@
 //! | [`validated`] | parse, don't validate: what every later stage works with |
 //! | [`conditions`] | condition types and their reasons, as fixed sets |
 //! | [`names`] | group, labels and annotations, in one place |
-//! | [`crd`] | the two CustomResourceDefinitions as they are installed |
+//! | [`crd`] | the two definitions as they are installed |
 //!
 //! A spec as read from the API server is text that somebody wrote: durations stay strings until [`validated`] parses them,
 //! so that one malformed object is an error about that object and nothing else.

@@ -1,5 +1,6 @@
 //! `RedisQuorum`: the independent Redis masters that leases are held on.
 #![allow(clippy::duplicated_attributes, reason = "each printer column repeats the names of its attributes")]
+#![allow(clippy::doc_markdown, reason = "kubectl explain shows the documentation of a field as it is")]
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
@@ -83,7 +84,7 @@ pub struct RedisQuorumSpec {
 
     /// What every Redis key of this quorum begins with. Operators that share leases share it; everybody else uses another. Cannot be changed.
     #[serde(default = "defaults::key_prefix")]
-    #[schemars(length(min = 1, max = 63))]
+    #[schemars(length(max = 63))]
     #[x_kube(validation = rules::key_prefix_is_plain())]
     pub key_prefix: String,
 
@@ -111,13 +112,13 @@ pub struct RedisQuorumSpec {
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuorumNode {
     /// What the node is called, for good: lower-case letters, digits and dashes.
-    #[schemars(length(min = 1, max = 63))]
+    #[schemars(length(max = 63))]
     #[x_kube(validation = rules::node_name_is_a_dns_label())]
     pub name: String,
 
-    /// Where the node listens, as host:port, [IPv6]:port included. Change it only after the old server is stopped for good,
+    /// Where the node listens, as host:port, an IPv6 host in brackets. Change it only after the old server is stopped for good,
     /// or when the same server has moved.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(max = 253))]
     #[x_kube(validation = rules::address_is_host_and_port())]
     pub address: String,
 }

@@ -20,8 +20,11 @@ pub(super) fn duration(field: &str, max: &str) -> Rule {
 
 /// `rule`, unless one of the fields it reads is not a duration.
 fn over_durations(fields: &[&str], rule: &str) -> Rule {
-    let unless: String = fields.iter().map(|field| format!("!self.{field}.matches('{PATTERN}') || ")).collect();
-    Rule::new(format!("{unless}{rule}"))
+    let rule = fields
+        .iter()
+        .rev()
+        .fold(rule.to_owned(), |rule, field| format!("!self.{field}.matches('{PATTERN}') || {rule}"));
+    Rule::new(rule)
 }
 
 /// A message as it is.
@@ -149,7 +152,7 @@ pub(super) fn unhealthy_needs_readiness() -> Rule {
 // RedisQuorum
 
 pub(super) fn one_node_is_meant() -> Rule {
-    Rule::new("self.nodes.size() > 1 || self.allowSingleNode").message(says(
+    Rule::new("self.nodes.size() != 1 || self.allowSingleNode").message(says(
         "nodes has one entry and allowSingleNode is not true: one node tolerates no failure, so name three or say allowSingleNode: true",
     ))
 }

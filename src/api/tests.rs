@@ -1,12 +1,12 @@
 //! The table of admission cases, judged here by the local CEL evaluator and by the validated types.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::core::cel::{Validator, apply_defaults};
+use kube::core::cel::{ValidationErrors, Validator, apply_defaults};
 use serde_json::Value;
 
-use super::{RedisLease, RedisQuorum, ValidLease, ValidQuorum, crd};
+use super::{RedisLease, RedisQuorum, ValidLease, ValidQuorum, crd, names};
 
-#[path = "../../tests/kube/cases.rs"]
+#[path = "../../tests/kube/cases/mod.rs"]
 #[allow(dead_code, reason = "only a real API server has subresources")]
 mod cases;
 
@@ -49,7 +49,7 @@ fn the_rules_admit_and_refuse_with_one_sentence() {
             .validate(&schema, &stored(&case.new), old.as_ref())
             .err()
             .into_iter()
-            .flat_map(|errors| errors.into_vec())
+            .flat_map(ValidationErrors::into_vec)
             .map(|error| (error.field_path, error.message))
             .collect();
         let expected: Vec<(String, String)> =
@@ -110,6 +110,14 @@ fn every_field_is_described() {
 }
 
 #[test]
+fn the_group_and_version_are_those_of_the_names() {
+    for crd in crd::all() {
+        assert_eq!(crd.spec.group, names::GROUP);
+        assert_eq!(crd.spec.versions[0].name, names::VERSION);
+    }
+}
+
+#[test]
 fn columns_are_those_that_are_documented() {
     let columns = |crd: CustomResourceDefinition, wide: bool| -> Vec<String> {
         crd.spec.versions[0]
@@ -123,4 +131,34 @@ fn columns_are_those_that_are_documented() {
     assert_eq!(columns(crd::redis_lease(), false), ["ACTIVE", "HOLDER", "CLUSTER", "TOKEN", "SINCE", "READY", "AGE"]);
     assert_eq!(columns(crd::redis_lease(), true), ["REASON", "QUORUM", "CANDIDATES", "TRANSITIONS", "NODE"]);
     assert_eq!(columns(crd::redis_quorum(), false), ["READY", "HEALTH", "NODES", "LONGEST", "AGE"]);
+}
+
+/// The sentences of all rules; of one that shows values, the part before the first.
+fn sentences(schema: &Value, found: &mut Vec<String>) {
+    for rule in schema["x-kubernetes-validations"].as_array().into_iter().flatten() {
+        let computed = || rule["messageExpression"].as_str().and_then(|text| text.split('\'').nth(1));
+        let sentence = rule["message"].as_str().or_else(computed);
+        found.push(sentence.unwrap_or_else(|| panic!("a rule without a message: {rule}")).to_owned());
+    }
+    for property in schema["properties"].as_object().into_iter().flat_map(|all| all.values()) {
+        sentences(property, found);
+    }
+    if schema["items"].is_object() {
+        sentences(&schema["items"], found);
+    }
+}
+
+#[test]
+fn every_rule_is_seen_to_refuse() {
+    let cases = cases::all();
+    let mut all = Vec::new();
+    for crd in crd::all() {
+        sentences(&schema(&crd), &mut all);
+    }
+    assert!(all.len() > 25, "{all:#?}");
+    for sentence in all {
+        let seen =
+            cases.iter().filter_map(|case| case.refused.as_ref()).any(|refusal| refusal.says.starts_with(&sentence));
+        assert!(seen, "no case is refused with: {sentence}");
+    }
 }

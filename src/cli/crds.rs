@@ -1,4 +1,4 @@
-//! `redislease crds`: the CustomResourceDefinitions as YAML.
+//! `redislease crds`: the custom resource definitions as YAML.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 
 use crate::api::crd;
 
-/// Prints the CustomResourceDefinitions, ready for `kubectl apply --server-side -f -`.
+/// Prints the custom resource definitions, ready for `kubectl apply --server-side -f -`.
 #[derive(Debug, Args)]
 pub(super) struct Crds {
     /// Writes one file a definition into this directory instead of printing.

@@ -13,6 +13,9 @@ use serde_json::{Value, json};
 
 use crate::cases::{self, Case, Judge};
 
+/// What the API server adds to a complaint of the schema about an object too malformed for the rules.
+const RULES_NOT_CHECKED: &str = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
+
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
 const DEFINITIONS: [&str; 2] = ["crds/redisquorums.yaml", "crds/redisleases.yaml"];
@@ -39,25 +42,32 @@ async fn client(control_plane: &ControlPlane) -> Outcome<Client> {
 }
 
 async fn every_case_is_judged(client: &Client) -> Outcome {
+    let mut surprises = Vec::new();
     for (index, case) in cases::all().iter().enumerate() {
         let complaints =
             judge(client, &format!("case-{index}"), case).await.map_err(|error| format!("{}: {error}", case.what))?;
-        let found: Vec<_> = complaints.iter().map(|cause| (cause.field.as_str(), cause.message.as_str())).collect();
-        match (&case.refused, found.as_slice()) {
-            (None, []) => {}
-            (Some(refusal), [(field, message)]) => {
-                assert_eq!(*field, on_server(refusal.field), "{}: {message}", case.what);
-                // Before the sentence stands what the API server says of every bad value: `Invalid value: "…": `.
-                let sentence = match refusal.by {
-                    Judge::Rule => format!(": {}", refusal.says),
-                    Judge::Schema => refusal.says.to_owned(),
-                };
-                assert!(message.ends_with(&sentence), "{}: {message}", case.what);
-            }
-            _ => panic!("{}: expected {:?}, got {found:#?}", case.what, case.refused),
+        if !as_expected(case, &complaints) {
+            surprises.push(format!("{}: expected {:?}, got {complaints:#?}", case.what, case.refused));
         }
     }
+    assert!(surprises.is_empty(), "{}", surprises.join("\n"));
     Ok(())
+}
+
+fn as_expected(case: &Case, complaints: &[StatusCause]) -> bool {
+    let complaints: Vec<_> = complaints.iter().filter(|cause| !cause.message.ends_with(RULES_NOT_CHECKED)).collect();
+    match (&case.refused, complaints.as_slice()) {
+        (None, []) => true,
+        (Some(refusal), [only]) => {
+            // Before the sentence stands what the API server says of every bad value: `Invalid value: "…": `.
+            let sentence = match refusal.by {
+                Judge::Rule => format!(": {}", refusal.says),
+                Judge::Schema => refusal.says.to_owned(),
+            };
+            only.field == on_server(refusal.field) && only.message.ends_with(&sentence)
+        }
+        _ => false,
+    }
 }
 
 /// The API server calls the root of an object `<nil>`.

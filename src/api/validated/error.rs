@@ -39,7 +39,7 @@ impl Reader {
     pub(super) fn invalid(
         &self,
         field: impl Into<String>,
-        value: impl ToString,
+        value: impl fmt::Display,
         must: impl Into<String>,
     ) -> InvalidSpec {
         InvalidSpec { object: self.object.clone(), field: field.into(), value: value.to_string(), must: must.into() }

@@ -21,3 +21,6 @@ pub const REAP_MARGIN: Duration = Duration::from_secs(1);
 
 /// Longest time a holder may be unhealthy, so that "never" is not written as a number.
 const MAX_UNHEALTHY: Duration = Duration::from_hours(24);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,277 @@
+use core::time::Duration;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::api::lease::RetryStrategy;
+use crate::api::{RedisLease, RedisQuorum};
+
+fn lease(spec: &Value) -> RedisLease {
+    let mut whole =
+        json!({"candidates": {"workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "billing"}}});
+    overwrite(&mut whole, spec);
+    serde_json::from_value(json!({
+        "apiVersion": "redislease.io/v1alpha1", "kind": "RedisLease",
+        "metadata": {"name": "billing", "namespace": "shop"}, "spec": whole,
+    }))
+    .expect("the test's lease reads")
+}
+
+fn quorum(spec: &Value) -> RedisQuorum {
+    let mut whole = json!({"nodes": [
+        {"name": "c", "address": "redis-c:6379"},
+        {"name": "a", "address": "redis-a:6379"},
+        {"name": "b", "address": "[FD00::0:1]:6379"},
+    ]});
+    overwrite(&mut whole, spec);
+    serde_json::from_value(json!({
+        "apiVersion": "redislease.io/v1alpha1", "kind": "RedisQuorum",
+        "metadata": {"name": "main", "namespace": "redislease"}, "spec": whole,
+    }))
+    .expect("the test's quorum reads")
+}
+
+fn overwrite(whole: &mut Value, fields: &Value) {
+    for (name, value) in fields.as_object().expect("fields of a spec") {
+        whole[name] = value.clone();
+    }
+}
+
+fn valid_lease(spec: &Value) -> ValidLease {
+    ValidLease::try_from(&lease(spec)).expect("the lease is valid")
+}
+
+fn valid_quorum(spec: &Value) -> ValidQuorum {
+    ValidQuorum::try_from(&quorum(spec)).expect("the quorum is valid")
+}
+
+#[test]
+fn the_least_a_user_writes_means_the_defaults() {
+    let lease = valid_lease(&json!({}));
+    assert_eq!(
+        lease,
+        ValidLease {
+            namespace: "shop".into(),
+            name: "billing".into(),
+            quorum: "default".into(),
+            keys: vec!["billing".into()],
+            candidates: Candidates::Workload(Workload { kind: WorkloadKind::Deployment, name: "billing".into() }),
+            lease_duration: Duration::from_secs(30),
+            renew_interval: Duration::from_secs(5),
+            grace_period: Duration::from_secs(10),
+            retry: Retry {
+                strategy: RetryStrategy::Exponential,
+                min_delay: Duration::from_millis(100),
+                max_delay: Duration::from_secs(10),
+                limit: None,
+                jitter_percent: 10,
+            },
+            readiness: Readiness::Required { unhealthy_after: Duration::from_secs(30) },
+            suspended: false,
+        }
+    );
+    assert_eq!(lease.stop_budget(), Duration::from_secs(11));
+
+    let quorum = valid_quorum(&json!({}));
+    assert_eq!(quorum.key_prefix, "redislease");
+    assert_eq!(quorum.max_lease, Duration::from_mins(1));
+    assert_eq!(quorum.command_timeout, Duration::from_millis(500));
+    assert_eq!(quorum.secret, None);
+    assert_eq!(lease.check_against(&quorum), Ok(()));
+}
+
+#[test]
+fn what_is_written_is_what_is_meant() {
+    let lease = valid_lease(&json!({
+        "keys": ["b", "a"],
+        "candidates": {"selector": {"matchLabels": {"app": "billing"}, "matchExpressions": [{"key": "tier", "operator": "In", "values": ["x"]}]}},
+        "retry": {"strategy": "None"},
+        "election": {"requireReady": false},
+    }));
+    assert_eq!(lease.keys, ["a", "b"], "their order makes no difference");
+    match &lease.candidates {
+        Candidates::Selector(selector) => {
+            let text = selector.to_string();
+            assert!(text.contains("app=billing"), "{text}");
+            assert!(text.contains("tier in (x)"), "{text}");
+        }
+        other @ Candidates::Workload(_) => panic!("{other:?}"),
+    }
+    assert_eq!(lease.retry.limit, Some(1));
+    assert_eq!(lease.readiness, Readiness::Ignored);
+
+    let named = valid_lease(&json!({"election": {"unhealthyAfter": "2h"}}));
+    assert_eq!(named.readiness, Readiness::Required { unhealthy_after: Duration::from_hours(2) });
+}
+
+#[test]
+fn nodes_are_in_order_and_addresses_in_one_form() {
+    let quorum = valid_quorum(&json!({}));
+    let nodes: Vec<_> = quorum.nodes.iter().map(|node| format!("{} {}", node.name, node.address)).collect();
+    assert_eq!(nodes, ["a redis-a:6379", "b [fd00::1]:6379", "c redis-c:6379"]);
+    assert_eq!(quorum.nodes[1].address.host, "fd00::1");
+}
+
+#[test]
+fn a_lease_that_makes_no_sense_is_an_error_that_says_what_to_do() {
+    let duration = "longer than 0s and at most 1h, written in h, m, s and ms, such as 30s, 1m30s or 250ms";
+    for (spec, says) in [
+        (json!({"leaseDuration": "soon"}), format!("spec.leaseDuration is \"soon\" and must be a duration {duration}")),
+        (json!({"renewInterval": "0s"}), format!("spec.renewInterval is \"0s\" and must be a duration {duration}")),
+        (json!({"gracePeriod": "61m"}), format!("spec.gracePeriod is \"61m\" and must be a duration {duration}")),
+        (json!({"leaseDuration": "25s"}), "spec.leaseDuration is \"25s\" and must be at least 3 * renewInterval (5s) + gracePeriod (10s) + 1s: \
+            the holder must have stopped before another may start".into()),
+        (json!({"keys": ["a/b"]}), "spec.keys is \"a/b\" and must consist of letters, digits, '.', '_', ':' and '-', at most 128 of them, \
+            without '/', which separates a key from the namespace".into()),
+        (json!({"keys": ["a", "a"]}), "spec.keys is \"a, a\" and must be unique".into()),
+        (json!({"quorumRef": {"name": ""}}), "spec.quorumRef.name is \"\" and must name a RedisQuorum".into()),
+        (json!({"candidates": {"selector": {"matchExpressions": [{"key": "app", "operator": "Like", "values": ["x"]}]}}}),
+            "and must use the operators In and NotIn with values, Exists and DoesNotExist without".into()),
+        (json!({"candidates": {}}), "spec.candidates is \"\" and must have exactly one of selector and workloadRef".into()),
+        (json!({"candidates": {"workloadRef": {"apiVersion": "batch/v1", "kind": "CronJob", "name": "x"}}}),
+            "spec.candidates.workloadRef is \"batch/v1 CronJob\" and must be a Deployment, StatefulSet, DaemonSet or ReplicaSet of apps/v1 or a Job of batch/v1".into()),
+        (json!({"retry": {"jitter": -1}}), "spec.retry.jitter is \"-1\" and must be a percentage from 0 to 100".into()),
+        (json!({"retry": {"limit": 0}}), "spec.retry.limit is \"0\" and must be at least 1, or absent".into()),
+        (json!({"retry": {"strategy": "None", "limit": 2}}), "spec.retry.limit is \"2\" and must be absent or 1 if retry.strategy is None, which tries once".into()),
+        (json!({"retry": {"minDelay": "11s"}}), "spec.retry.minDelay is \"11s\" and must be at most retry.maxDelay (10s)".into()),
+        (json!({"election": {"requireReady": false, "unhealthyAfter": "1s"}}),
+            "spec.election.unhealthyAfter is \"1s\" and must be absent if election.requireReady is false, since readiness is ignored then".into()),
+    ] {
+        let error = ValidLease::try_from(&lease(&spec)).expect_err("a spec that makes no sense");
+        let shown = error.to_string();
+        assert!(shown.starts_with("RedisLease shop/billing: spec."), "{shown}");
+        assert!(shown.ends_with(&says), "{shown}\ndoes not end with\n{says}");
+    }
+}
+
+#[test]
+fn a_quorum_that_makes_no_sense_is_an_error_that_says_what_to_do() {
+    let node = |name: &str, address: &str| json!({"name": name, "address": address});
+    for (spec, says) in [
+        (json!({"nodes": []}), "spec.nodes is \"0 nodes\" and must have 1 to 9 entries"),
+        (
+            json!({"nodes": [node("a", "h:1")]}),
+            "spec.nodes is \"1 node\" and must have three entries, since one node tolerates no failure; for a trial say allowSingleNode: true",
+        ),
+        (
+            json!({"nodes": [node("a", "h:1"), node("a", "i:1")]}),
+            "spec.nodes is \"a=h:1, a=i:1\" and must have unique names",
+        ),
+        (
+            json!({"nodes": [node("a", "[::1]:1"), node("b", "[0::1]:1")]}),
+            "spec.nodes is \"a=[::1]:1, b=[::1]:1\" and must have an address of their own each: two nodes on one server fail together",
+        ),
+        (
+            json!({"nodes": [node("a:1", "h:1"), node("b", "i:1")]}),
+            "spec.nodes[].name is \"a:1\" and must consist of lower-case letters, digits and '-', at most 63 of them, and begin and end with a letter or digit",
+        ),
+        (
+            json!({"nodes": [node("a", "h:99999"), node("b", "i:1")]}),
+            "spec.nodes[].address is \"h:99999\" and must be host:port, such as redis-0.redis:6379 or [fd00::1]:6379, with a port from 1 to 65535",
+        ),
+        (
+            json!({"keyPrefix": "a b"}),
+            "spec.keyPrefix is \"a b\" and must consist of letters, digits, '.', '_' and '-', at most 63 of them, and begin and end with a letter or digit",
+        ),
+        (
+            json!({"maxLeaseDuration": "2h"}),
+            "spec.maxLeaseDuration is \"2h\" and must be a duration longer than 0s and at most 1h, written in h, m, s and ms, such as 30s, 1m30s or 250ms",
+        ),
+        (json!({"auth": {"secretRef": {"name": ""}}}), "spec.auth.secretRef.name is \"\" and must name a secret"),
+    ] {
+        let error = ValidQuorum::try_from(&quorum(&spec)).expect_err("a spec that makes no sense");
+        assert_eq!(error.to_string(), format!("RedisQuorum redislease/main: {says}"));
+    }
+}
+
+#[test]
+fn a_lease_fits_its_quorum_or_says_what_does_not() {
+    let lease = |spec: Value| valid_lease(&spec);
+    let longest = lease(json!({"leaseDuration": "60s"}));
+    let longer = lease(json!({"leaseDuration": "1m1ms"}));
+    let quorum = valid_quorum(&json!({}));
+    assert_eq!(longest.check_against(&quorum), Ok(()));
+    assert_eq!(
+        longer.check_against(&quorum).map_err(|e| e.to_string()),
+        Err("RedisLease shop/billing: spec.leaseDuration (1m1ms) must be at most spec.maxLeaseDuration (1m) of \
+             RedisQuorum redislease/main: shorten the lease or refer to a quorum for longer leases"
+            .into())
+    );
+
+    let slow = valid_quorum(&json!({"commandTimeout": "2s"}));
+    assert_eq!(lease(json!({"renewInterval": "4s"})).check_against(&slow), Ok(()));
+    let often = lease(json!({"renewInterval": "3s999ms"}));
+    assert_eq!(
+        often.check_against(&slow).map_err(|e| e.to_string()),
+        Err("RedisLease shop/billing: spec.renewInterval (3s999ms) must be at least 2 * spec.commandTimeout (2s) of \
+             RedisQuorum redislease/main: renew less often or shorten the quorum's commandTimeout"
+            .into())
+    );
+}
+
+#[test]
+fn a_majority_is_of_the_configured_nodes() {
+    for (nodes, majority) in [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3), (8, 5), (9, 5)] {
+        let nodes: Vec<_> =
+            (0..nodes).map(|i| json!({"name": format!("n{i}"), "address": format!("n{i}:1")})).collect();
+        let quorum = valid_quorum(&json!({"nodes": nodes, "allowSingleNode": true}));
+        assert_eq!(quorum.majority(), majority, "of {}", quorum.nodes.len());
+    }
+}
+
+/// Markers on real servers hold this text: a change here makes every quorum of an older operator Misconfigured.
+#[test]
+fn the_fingerprint_never_changes_its_form() {
+    let base = valid_quorum(&json!({}));
+    // Computed by an independent implementation from "a,b,c;q=2;max=60000ms".
+    assert_eq!(base.fingerprint().as_str(), "d57c5188fbd957de");
+
+    let same = valid_quorum(&json!({"maxLeaseDuration": "1m", "commandTimeout": "1s", "keyPrefix": "x",
+        "nodes": [{"name": "a", "address": "x:1"}, {"name": "b", "address": "y:1"}, {"name": "c", "address": "z:1"}]}));
+    assert_eq!(same.fingerprint(), base.fingerprint());
+
+    for other in [
+        json!({"maxLeaseDuration": "61s"}),
+        json!({"nodes": [{"name": "a", "address": "x:1"}, {"name": "b", "address": "y:1"}, {"name": "d", "address": "z:1"}]}),
+        json!({"nodes": [{"name": "a", "address": "x:1"}, {"name": "b", "address": "y:1"}]}),
+    ] {
+        let other = valid_quorum(&other).fingerprint();
+        assert_ne!(other, base.fingerprint());
+        assert_eq!(other.as_str().len(), 16);
+        assert!(other.as_str().bytes().all(|b| b.is_ascii_hexdigit()), "{other}");
+    }
+}
+
+proptest! {
+    /// Whatever stands in an object, reading it ends in a value or in an error.
+    #[test]
+    fn parsing_a_lease_never_panics(
+        text in "[0-9hms]{0,30}|\\PC{0,30}",
+        keys in proptest::option::of(proptest::collection::vec("\\PC{0,140}", 0..10)),
+        limit in proptest::option::of(any::<i32>()),
+        jitter: i32,
+    ) {
+        let mut lease = lease(&json!({}));
+        lease.spec.keys = keys;
+        lease.spec.retry.limit = limit;
+        lease.spec.retry.jitter = jitter;
+        lease.spec.grace_period = crate::api::Duration::new(text.clone());
+        lease.metadata.name = Some(text);
+        if let Ok(valid) = ValidLease::try_from(&lease) {
+            prop_assert!(!valid.keys.is_empty());
+            prop_assert!(valid.lease_duration >= 3 * valid.renew_interval + valid.stop_budget());
+        }
+    }
+
+    #[test]
+    fn parsing_a_quorum_never_panics(name in "[a-z0-9-]{0,4}|\\PC{0,9}", address in "[a-z]?:[0-9]{0,6}|\\[[0-9a-f:]{0,9}\\]:1|\\PC{0,30}") {
+        let mut quorum = quorum(&json!({}));
+        quorum.spec.nodes[0].name = name;
+        quorum.spec.nodes[0].address = address;
+        if let Ok(valid) = ValidQuorum::try_from(&quorum) {
+            prop_assert_eq!(valid.nodes.len(), 3);
+            prop_assert!(valid.nodes.is_sorted());
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! Cases about a `RedisLease`.
+
+use serde_json::{Value, json};
+
+use super::{Case, lease};
+
+fn spec(patch: &Value) -> Value {
+    lease(json!({"spec": patch}))
+}
+
+pub(super) fn creations() -> Vec<Case> {
+    vec![
+        Case::good("the least a user must write", lease(json!({}))),
+        Case::good(
+            "everything a user may write",
+            spec(&json!({
+                "quorumRef": {"name": "main"}, "keys": ["billing", "EU.invoices_2:x-1"],
+                "leaseDuration": "1h", "renewInterval": "1m30s", "gracePeriod": "250ms",
+                "retry": {"strategy": "Linear", "minDelay": "1s", "maxDelay": "1s", "limit": 7, "jitter": 100},
+                "election": {"requireReady": true, "unhealthyAfter": "24h"}, "suspend": true,
+            })),
+        ),
+        Case::good("a name of 63 characters", lease(json!({"metadata": {"name": "n".repeat(63)}}))),
+        Case::bad(
+            "a name of 64 characters",
+            lease(json!({"metadata": {"name": "n".repeat(64)}})),
+            "",
+            "metadata.name must be at most 63 characters, since the name becomes part of a pod's label",
+        ),
+        Case::good(
+            "eight keys of 128 characters",
+            spec(&json!({"keys": (0..8).map(|i| i.to_string().repeat(128)).collect::<Vec<_>>()})),
+        ),
+        Case::malformed(
+            "nine keys",
+            spec(&json!({"keys": ["1", "2", "3", "4", "5", "6", "7", "8", "9"]})),
+            "spec.keys",
+            "must have at most 8 items",
+        ),
+        Case::malformed("no keys", spec(&json!({"keys": []})), "spec.keys", "should have at least 1 items"),
+        Case::malformed(
+            "a key of 129 characters",
+            spec(&json!({"keys": ["k".repeat(129)]})),
+            "spec.keys[0]",
+            "may not be more than 128 bytes",
+        ),
+        Case::bad(
+            "a key with a slash",
+            spec(&json!({"keys": ["other/billing"]})),
+            "spec.keys",
+            "keys must consist of letters, digits, '.', '_', ':' and '-', without '/', which separates them from the namespace",
+        ),
+        Case::bad(
+            "an empty key",
+            spec(&json!({"keys": [""]})),
+            "spec.keys",
+            "keys must consist of letters, digits, '.', '_', ':' and '-', without '/', which separates them from the namespace",
+        ),
+        Case::bad(
+            "a key with a line break",
+            spec(&json!({"keys": ["billing\n"]})),
+            "spec.keys",
+            "keys must consist of letters, digits, '.', '_', ':' and '-', without '/', which separates them from the namespace",
+        ),
+        Case::bad(
+            "a key twice",
+            spec(&json!({"keys": ["a", "b", "a"]})),
+            "spec.keys",
+            "keys must be unique: a lease takes each of its keys once",
+        ),
+        Case::malformed(
+            "an unknown retry strategy",
+            spec(&json!({"retry": {"strategy": "exponential"}})),
+            "spec.retry.strategy",
+            "supported values: \"Exponential\", \"Linear\", \"None\"",
+        ),
+        Case::malformed(
+            "more than all jitter",
+            spec(&json!({"retry": {"jitter": 101}})),
+            "spec.retry.jitter",
+            "should be less than or equal to 100",
+        ),
+        Case::malformed(
+            "a burst of no tries",
+            spec(&json!({"retry": {"limit": 0}})),
+            "spec.retry.limit",
+            "should be greater than or equal to 1",
+        ),
+        Case::good("one try", spec(&json!({"retry": {"strategy": "None", "limit": 1}}))),
+        Case::bad(
+            "one try, three times",
+            spec(&json!({"retry": {"strategy": "None", "limit": 3}})),
+            "spec.retry",
+            "retry.limit must be absent or 1 if retry.strategy is None, which tries once",
+        ),
+        Case::good("readiness ignored", spec(&json!({"election": {"requireReady": false}}))),
+        Case::bad(
+            "readiness ignored and timed",
+            spec(&json!({"election": {"requireReady": false, "unhealthyAfter": "10s"}})),
+            "spec.election",
+            "election.unhealthyAfter needs election.requireReady: true, since readiness is ignored otherwise",
+        ),
+    ]
+}
+
+pub(super) fn candidates() -> Vec<Case> {
+    let workload = |api_version: &str, kind: &str| {
+        spec(&json!({"candidates": {"selector": null,
+            "workloadRef": {"apiVersion": api_version, "kind": kind, "name": "billing"}}}))
+    };
+    vec![
+        Case::malformed("no candidates", spec(&json!({"candidates": null})), "spec.candidates", "Required value"),
+        Case::bad(
+            "candidates without a way to find them",
+            spec(&json!({"candidates": {"selector": null}})),
+            "spec.candidates",
+            "candidates must have exactly one of selector and workloadRef",
+        ),
+        Case::bad(
+            "candidates with two ways to find them",
+            spec(
+                &json!({"candidates": {"workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "billing"}}}),
+            ),
+            "spec.candidates",
+            "candidates must have exactly one of selector and workloadRef",
+        ),
+        Case::bad(
+            "a selector of everything",
+            spec(&json!({"candidates": {"selector": {"matchLabels": null}}})),
+            "spec.candidates.selector",
+            "candidates.selector must have at least one of matchLabels and matchExpressions: an empty selector selects every pod of the namespace",
+        ),
+        Case::good(
+            "a selector of one expression",
+            spec(
+                &json!({"candidates": {"selector": {"matchLabels": null, "matchExpressions": [{"key": "app", "operator": "Exists"}]}}}),
+            ),
+        ),
+        Case::good("a Deployment", workload("apps/v1", "Deployment")),
+        Case::good("a StatefulSet", workload("apps/v1", "StatefulSet")),
+        Case::good("a DaemonSet", workload("apps/v1", "DaemonSet")),
+        Case::good("a ReplicaSet", workload("apps/v1", "ReplicaSet")),
+        Case::good("a Job", workload("batch/v1", "Job")),
+        Case::bad(
+            "a CronJob",
+            workload("batch/v1", "CronJob"),
+            "spec.candidates.workloadRef",
+            "workloadRef must be a Deployment, StatefulSet, DaemonSet or ReplicaSet of apps/v1 or a Job of batch/v1, not CronJob of batch/v1",
+        ),
+        Case::bad(
+            "a Deployment of another group",
+            workload("extensions/v1beta1", "Deployment"),
+            "spec.candidates.workloadRef",
+            "workloadRef must be a Deployment, StatefulSet, DaemonSet or ReplicaSet of apps/v1 or a Job of batch/v1, not Deployment of extensions/v1beta1",
+        ),
+    ]
+}
+
+pub(super) fn durations() -> Vec<Case> {
+    vec![
+        Case::good("a lease just long enough", spec(&json!({"leaseDuration": "26s"}))),
+        Case::bad(
+            "a lease a millisecond too short",
+            spec(&json!({"leaseDuration": "25s999ms"})),
+            "spec",
+            "leaseDuration (25s999ms) must be at least 3 * renewInterval (5s) + gracePeriod (10s) + 1s: the holder must have stopped before another may start",
+        ),
+        Case::bad(
+            "a grace period that does not fit",
+            spec(&json!({"gracePeriod": "14s1ms"})),
+            "spec",
+            "leaseDuration (30s) must be at least 3 * renewInterval (5s) + gracePeriod (14s1ms) + 1s: the holder must have stopped before another may start",
+        ),
+        Case::bad(
+            "a lease that is no duration",
+            spec(&json!({"leaseDuration": "half a minute"})),
+            "spec.leaseDuration",
+            "leaseDuration must be a duration longer than 0s and at most 1h, written in h, m, s and ms, such as 30s, 1m30s or 250ms",
+        ),
+        Case::bad(
+            "a lease of more than an hour",
+            spec(&json!({"leaseDuration": "1h1ms"})),
+            "spec.leaseDuration",
+            "leaseDuration must be a duration longer than 0s and at most 1h, written in h, m, s and ms, such as 30s, 1m30s or 250ms",
+        ),
+        Case::malformed(
+            "a lease in numbers",
+            spec(&json!({"leaseDuration": 30})),
+            "spec.leaseDuration",
+            "must be of type string: \"integer\"",
+        ),
+        Case::malformed(
+            "a lease of many words",
+            spec(&json!({"leaseDuration": "1s".repeat(15)})),
+            "spec.leaseDuration",
+            "may not be more than 28 bytes",
+        ),
+        Case::bad(
+            "a renewal at once",
+            spec(&json!({"renewInterval": "0s"})),
+            "spec.renewInterval",
+            "renewInterval must be a duration longer than 0s and at most 1h, written in h, m, s and ms, such as 30s, 1m30s or 250ms",
+        ),
+        Case::bad(
+            "a negative grace period",
+            spec(&json!({"gracePeriod": "-10s"})),
+            "spec.gracePeriod",
+            "gracePeriod must be a duration longer than 0s and at most 1h, written in h, m, s and ms, such as 30s, 1m30s or 250ms",
+        ),
+        Case::bad(
+            "a fraction of a delay",
+            spec(&json!({"retry": {"minDelay": "0.1s"}})),
+            "spec.retry.minDelay",
+            "retry.minDelay must be a duration longer than 0s and at most 1h, written in h, m, s and ms, such as 30s, 1m30s or 250ms",
+        ),
+        Case::bad(
+            "an absurd delay",
+            spec(&json!({"retry": {"maxDelay": "99999h99999h99999h99999h"}})),
+            "spec.retry.maxDelay",
+            "retry.maxDelay must be a duration longer than 0s and at most 1h, written in h, m, s and ms, such as 30s, 1m30s or 250ms",
+        ),
+        Case::bad(
+            "delays in the wrong order",
+            spec(&json!({"retry": {"minDelay": "11s"}})),
+            "spec.retry",
+            "retry.minDelay (11s) must be at most retry.maxDelay (10s)",
+        ),
+        Case::bad(
+            "never unhealthy",
+            spec(&json!({"election": {"unhealthyAfter": "24h1s"}})),
+            "spec.election.unhealthyAfter",
+            "election.unhealthyAfter must be a duration longer than 0s and at most 24h, written in h, m, s and ms, such as 30s, 1m30s or 250ms",
+        ),
+    ]
+}
+
+pub(super) fn changes() -> Vec<Case> {
+    const KEYS: &str = "keys cannot be changed, added or removed: delete this RedisLease and create it again";
+    const QUORUM: &str = "quorumRef cannot be changed: delete this RedisLease and create it again";
+    let keys = |keys: Value| spec(&json!({"keys": keys}));
+    let null_keys = || {
+        let mut object = lease(json!({}));
+        object["spec"]["keys"] = Value::Null;
+        object
+    };
+    let other_quorum = || spec(&json!({"quorumRef": {"name": "other"}}));
+    vec![
+        Case::good("durations change", spec(&json!({"leaseDuration": "45s", "suspend": true})))
+            .changes(lease(json!({}))),
+        Case::good("keys stay", keys(json!(["a", "b"]))).changes(keys(json!(["a", "b"]))),
+        Case::bad("a key changes", keys(json!(["a", "c"])), "spec", KEYS).changes(keys(json!(["a", "b"]))),
+        Case::bad("a key is added to others", keys(json!(["a", "b"])), "spec", KEYS).changes(keys(json!(["a"]))),
+        Case::bad("keys are added", keys(json!(["a"])), "spec", KEYS).changes(lease(json!({}))),
+        Case::good("keys of null are no keys", null_keys()).changes(lease(json!({}))),
+        Case::bad("keys are removed by null", null_keys(), "spec", KEYS).changes(keys(json!(["a"]))),
+        Case::bad("keys are removed", lease(json!({})), "spec", KEYS).changes(keys(json!(["a"]))),
+        Case::good("the default quorum is spelt out", spec(&json!({"quorumRef": {"name": "default"}})))
+            .changes(lease(json!({}))),
+        Case::bad("a quorum is named", other_quorum(), "spec", QUORUM).changes(lease(json!({}))),
+        Case::bad("a quorum is no longer named", lease(json!({})), "spec", QUORUM).changes(other_quorum()),
+    ]
+}
+
+pub(super) fn statuses() -> Vec<Case> {
+    const TOKEN: &str =
+        "status.fencingToken can neither fall nor be removed: a resource that checks it relies on it to grow";
+    const STATUS: &str =
+        "status cannot be removed: it names the current term, which nobody could continue or end without it";
+    let status = |status: Value| lease(json!({"status": status}));
+    let token = |token: i64| {
+        status(json!({"fencingToken": token, "transitions": 1, "conditions": [{"type": "Ready", "status": "True",
+            "reason": "HeldHere", "message": "", "lastTransitionTime": "2026-11-21T07:00:00Z"}]}))
+    };
+    // The greatest token the protocol allows: numbers above lose digits in JSON.
+    let greatest = (1 << 53) - 1;
+    let null = || {
+        let mut object = lease(json!({}));
+        object["status"] = Value::Null;
+        object
+    };
+    let null_token = || {
+        let mut object = token(7);
+        object["status"]["fencingToken"] = Value::Null;
+        object
+    };
+    vec![
+        Case::good("a first status", token(7)).changes_status(lease(json!({}))),
+        Case::good("a token after none", token(7)).changes_status(status(json!({"transitions": 0}))),
+        Case::good("the same token", token(7)).changes_status(token(7)),
+        Case::good("the greatest token", token(greatest)).changes_status(token(greatest - 1)),
+        Case::bad("a smaller token", token(greatest - 1), "", TOKEN).changes_status(token(greatest)),
+        Case::bad("no token after one", status(json!({"transitions": 1})), "", TOKEN).changes_status(token(7)),
+        Case::bad("a token of null", null_token(), "", TOKEN).changes_status(token(7)),
+        Case::bad("an empty status", status(json!({})), "", TOKEN).changes_status(token(7)),
+        Case::bad("no status", lease(json!({})), "", STATUS).changes_status(token(7)),
+        Case::bad("a status of null", null(), "", STATUS).changes_status(token(7)),
+        Case::bad("no status after one without a token", lease(json!({})), "", STATUS)
+            .changes_status(status(json!({"transitions": 0}))),
+    ]
+}

@@ -1,0 +1,129 @@
+//! Cases about a `RedisQuorum`.
+
+use serde_json::{Value, json};
+
+use super::{Case, nodes, quorum};
+
+fn spec(patch: &Value) -> Value {
+    quorum(json!({"spec": patch}))
+}
+
+pub(super) fn creations() -> Vec<Case> {
+    const ADDRESS: &str =
+        "a node's address must be host:port, such as redis-0.redis:6379 or [fd00::1]:6379, with a port from 1 to 65535";
+    const NAME: &str =
+        "a node's name must consist of lower-case letters, digits and '-', and begin and end with a letter or digit";
+    let at = |address: &str| spec(&json!({"nodes": nodes(&[address, "redis-b:6379", "redis-c:6379"])}));
+    let named = |name: &str| {
+        spec(&json!({"nodes": [{"name": name, "address": "redis-x:1"}, {"name": "b", "address": "redis-b:1"}]}))
+    };
+    let many: Vec<String> = (1..=10).map(|i| format!("{}:6379", "h".repeat(240) + &i.to_string())).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    vec![
+        Case::good("three nodes", quorum(json!({}))),
+        Case::good(
+            "everything a user may write about a quorum",
+            spec(&json!({
+                "nodes": nodes(&["10.0.0.1:1", "[fd00::1]:65535", "redis-c.redis.svc.cluster.local:6379", "d:1", "e:1"]),
+                "keyPrefix": "team-a.leases_2", "maxLeaseDuration": "1h", "commandTimeout": "1s500ms",
+                "auth": {"secretRef": {"name": "redis"}}, "allowSingleNode": false,
+            })),
+        ),
+        Case::good("nine nodes", spec(&json!({"nodes": nodes(&many[..9])}))),
+        Case::malformed("ten nodes", spec(&json!({"nodes": nodes(&many)})), "spec.nodes", "must have at most 9 items"),
+        Case::malformed("no nodes", spec(&json!({"nodes": []})), "spec.nodes", "should have at least 1 items"),
+        Case::good("two nodes", spec(&json!({"nodes": nodes(&["redis-a:1", "redis-b:1"])}))),
+        Case::good("one node that is meant", spec(&json!({"nodes": nodes(&["redis-a:1"]), "allowSingleNode": true}))),
+        Case::bad(
+            "one node",
+            spec(&json!({"nodes": nodes(&["redis-a:1"])})),
+            "spec",
+            "nodes has one entry and allowSingleNode is not true: one node tolerates no failure, so name three or say allowSingleNode: true",
+        ),
+        Case::malformed("a name twice", named("b"), "spec.nodes[1]", "Duplicate value: {\"name\":\"b\"}"),
+        Case::bad(
+            "an address twice",
+            at("redis-b:6379"),
+            "spec.nodes",
+            "nodes must have an address of their own each: two nodes on one server fail together",
+        ),
+        Case::bad("a name in upper case", named("A"), "spec.nodes[0].name", NAME),
+        Case::bad("a name with a colon", named("a:1"), "spec.nodes[0].name", NAME),
+        Case::bad("a name that ends in a dash", named("a-"), "spec.nodes[0].name", NAME),
+        Case::malformed(
+            "a name of 64 characters for a node",
+            named(&"n".repeat(64)),
+            "spec.nodes[0].name",
+            "may not be more than 63 bytes",
+        ),
+        Case::bad("an address without a port", at("redis-a"), "spec.nodes[0].address", ADDRESS),
+        Case::bad("an address without a host", at(":6379"), "spec.nodes[0].address", ADDRESS),
+        Case::bad("an address with a scheme", at("redis://redis-a:6379"), "spec.nodes[0].address", ADDRESS),
+        Case::bad("an address with port 0", at("redis-a:0"), "spec.nodes[0].address", ADDRESS),
+        Case::bad("an address with port 65536", at("redis-a:65536"), "spec.nodes[0].address", ADDRESS),
+        Case::bad("an IPv6 address without brackets", at("fd00::1:6379"), "spec.nodes[0].address", ADDRESS),
+        Case::bad("brackets round a name", at("[redis-a]:6379"), "spec.nodes[0].address", ADDRESS),
+        Case::bad("brackets round half an address", at("[1:2]:6379"), "spec.nodes[0].address", ADDRESS),
+        Case::bad(
+            "a key prefix with a colon",
+            spec(&json!({"keyPrefix": "a:b"})),
+            "spec.keyPrefix",
+            "keyPrefix must consist of letters, digits, '.', '_' and '-', and begin and end with a letter or digit",
+        ),
+        Case::bad(
+            "an empty key prefix",
+            spec(&json!({"keyPrefix": ""})),
+            "spec.keyPrefix",
+            "keyPrefix must consist of letters, digits, '.', '_' and '-', and begin and end with a letter or digit",
+        ),
+        Case::bad("an empty name of a node", named(""), "spec.nodes[0].name", NAME),
+        Case::bad("an empty address", at(""), "spec.nodes[0].address", ADDRESS),
+        Case::bad(
+            "a longest lease of more than an hour",
+            spec(&json!({"maxLeaseDuration": "61m"})),
+            "spec.maxLeaseDuration",
+            "maxLeaseDuration must be a duration longer than 0s and at most 1h, written in h, m, s and ms, such as 30s, 1m30s or 250ms",
+        ),
+        Case::bad(
+            "a timeout that is no duration",
+            spec(&json!({"commandTimeout": "500"})),
+            "spec.commandTimeout",
+            "commandTimeout must be a duration longer than 0s and at most 1h, written in h, m, s and ms, such as 30s, 1m30s or 250ms",
+        ),
+        Case::malformed(
+            "a secret without a name",
+            spec(&json!({"auth": {"secretRef": {"name": ""}}})),
+            "spec.auth.secretRef.name",
+            "should be at least 1 chars long",
+        ),
+    ]
+}
+
+pub(super) fn changes() -> Vec<Case> {
+    const NODES: &str =
+        "nodes cannot be added, removed or renamed: majorities of the old and the new set might not meet";
+    let three = || quorum(json!({}));
+    let at = |addresses: &[&str]| spec(&json!({"nodes": nodes(addresses)}));
+    let longest = |text: &str| spec(&json!({"maxLeaseDuration": text}));
+    vec![
+        Case::good("a timeout changes", spec(&json!({"commandTimeout": "1s"}))).changes(three()),
+        Case::good("nodes in another order", spec(&json!({"nodes": [
+            {"name": "c", "address": "redis-c:6379"}, {"name": "a", "address": "redis-a:6379"}, {"name": "b", "address": "redis-b:6379"}]})))
+            .changes(three()),
+        Case::good("one address changes", at(&["redis-x:6379", "redis-b:6379", "redis-c:6379"])).changes(three()),
+        Case::bad("two addresses change", at(&["redis-x:6379", "redis-y:6379", "redis-c:6379"]), "spec",
+            "nodes may change the address of one node at a time: the others must still know the leases that are held").changes(three()),
+        Case::bad("a node is added", at(&["redis-a:6379", "redis-b:6379", "redis-c:6379", "redis-d:6379"]), "spec", NODES).changes(three()),
+        Case::bad("a node is removed", at(&["redis-a:6379", "redis-b:6379"]), "spec", NODES).changes(three()),
+        Case::bad("a node is renamed", spec(&json!({"nodes": [
+            {"name": "a", "address": "redis-a:6379"}, {"name": "b", "address": "redis-b:6379"}, {"name": "d", "address": "redis-c:6379"}]})),
+            "spec", NODES).changes(three()),
+        Case::bad("the key prefix changes", spec(&json!({"keyPrefix": "other"})), "spec",
+            "keyPrefix cannot be changed: create another RedisQuorum").changes(three()),
+        Case::good("the longest lease is spelt otherwise", longest("1m")).changes(longest("60s")),
+        Case::bad("the longest lease changes", longest("59s")  , "spec",
+            "maxLeaseDuration cannot be changed: create another RedisQuorum").changes(three()),
+        Case::bad("the longest lease turns into nonsense", longest("soon"), "spec.maxLeaseDuration",
+            "maxLeaseDuration must be a duration longer than 0s and at most 1h, written in h, m, s and ms, such as 30s, 1m30s or 250ms").changes(three()),
+    ]
+}
