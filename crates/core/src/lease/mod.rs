@@ -237,6 +237,18 @@ impl Lease {
         &self.shown
     }
 
+    /// Whether an attempt for `holder` is under way or waits for its turn, or a term runs, for whomever.
+    pub fn is_taken_for(&self, holder: &Holder) -> bool {
+        let wanted = self.acquiring.as_ref().map(|acquiring| &acquiring.want).or(self.wanted.as_ref());
+        self.term.is_some() || wanted.is_some_and(|want| want.holder == *holder)
+    }
+
+    /// Whether nothing is left to do until somebody asks for it.
+    pub fn is_quiet(&self) -> bool {
+        let idle = self.wanted.is_none() && self.acquiring.is_none() && self.term.is_none();
+        idle && self.ending.is_none() && self.cleanups.is_empty()
+    }
+
     /// The next effect to carry out.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
