@@ -4,3 +4,9 @@
 pub mod api;
 #[cfg(feature = "operator")]
 pub mod cli;
+#[cfg(feature = "lock")]
+pub mod clock;
+#[cfg(feature = "lock")]
+pub mod metrics;
+#[cfg(feature = "lock")]
+pub mod nodes;
