@@ -4,5 +4,13 @@
 pub mod api;
 #[cfg(feature = "operator")]
 pub mod cli;
+#[cfg(feature = "lock")]
+pub mod clock;
+#[cfg(feature = "lock")]
+pub mod keeper;
+#[cfg(feature = "lock")]
+pub mod metrics;
+#[cfg(feature = "lock")]
+pub mod nodes;
 #[cfg(feature = "api")]
 pub mod plan;

@@ -1,0 +1,169 @@
+//! The one door to the clock.
+//!
+//! Validity is counted on `CLOCK_BOOTTIME`, which goes on while the machine is suspended: the keys on the nodes do
+//! not wait for it. `std::time::Instant` and the timers of tokio stop in suspend, so nothing here uses them.
+
+use std::future::Future;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, SystemTime};
+
+use redislease_core::time::{Millis, Time};
+use rustix::time::{
+    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime, timerfd_create,
+    timerfd_settime,
+};
+use tokio::io::unix::AsyncFd;
+
+/// Now, in whole milliseconds, rounded down.
+pub fn now() -> Time {
+    let now = clock_gettime(ClockId::Boottime);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
+    let nanoseconds = u64::try_from(now.tv_nsec).unwrap_or_default();
+    Time(seconds.saturating_mul(1000) + nanoseconds / 1_000_000)
+}
+
+/// Microseconds of Unix time by the wall clock: never for validity.
+pub fn unix_micros() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// What the wall clock shows at `instant`, if nobody sets it: for people.
+pub fn wall(instant: Time) -> SystemTime {
+    let (now, wall) = (now(), SystemTime::now());
+    if instant >= now {
+        wall + Duration::from(instant.since(now))
+    } else {
+        wall - Duration::from(now.since(instant))
+    }
+}
+
+/// One timer that can be set again and again.
+#[derive(Debug)]
+pub struct Alarm {
+    timer: AsyncFd<OwnedFd>,
+    set: Option<Time>,
+}
+
+impl Alarm {
+    /// An alarm that is not set. Needs a running tokio runtime.
+    ///
+    /// # Errors
+    /// When the process has no file descriptor left.
+    pub fn new() -> io::Result<Self> {
+        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+        let timer = timerfd_create(TimerfdClockId::Boottime, flags)?;
+        #[allow(deprecated, reason = "its successor wants an unsafe promise, which the type OwnedFd keeps by itself")]
+        let timer = AsyncFd::new(timer)?;
+        Ok(Self { timer, set: None })
+    }
+
+    /// Rings at `at` and no more at the instant set before; `None` never rings.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn set(&mut self, at: Option<Time>) -> io::Result<()> {
+        if self.set == at {
+            return Ok(());
+        }
+        // An expiration of zero would disarm the timer instead of ringing at once.
+        let value = at.map_or(Timespec { tv_sec: 0, tv_nsec: 0 }, |at| timespec(at.max(Time(1))));
+        let spec = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
+        timerfd_settime(self.timer.get_ref(), TimerfdTimerFlags::ABSTIME, &spec)?;
+        self.set = at;
+        Ok(())
+    }
+
+    /// Rings at `at` at the latest, perhaps before: saves a system call for who looks at the clock anyway.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn set_no_later(&mut self, at: Option<Time>) -> io::Result<()> {
+        match (self.set, at) {
+            (_, None) => Ok(()),
+            (Some(set), Some(at)) if set <= at => Ok(()),
+            _ => self.set(at),
+        }
+    }
+
+    /// Waits until it rings, then it is no longer set. May be dropped at any time.
+    ///
+    /// # Errors
+    /// When the runtime is shutting down.
+    pub async fn ring(&mut self) -> io::Result<()> {
+        loop {
+            let mut guard = self.timer.readable().await?;
+            let read = guard.try_io(|timer| Ok(rustix::io::read(timer.get_ref(), &mut [0_u8; 8])?));
+            match read {
+                Ok(Ok(_)) => {
+                    self.set = None;
+                    return Ok(());
+                }
+                Ok(Err(error)) => return Err(error),
+                Err(_not_yet) => {}
+            }
+        }
+    }
+}
+
+fn timespec(at: Time) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(at.0 / 1000).unwrap_or(i64::MAX),
+        tv_nsec: i64::try_from(at.0 % 1000).unwrap_or_default() * 1_000_000,
+    }
+}
+
+/// Returns at `at`, or at once if that is past.
+///
+/// # Errors
+/// When the process has no file descriptor left.
+pub async fn sleep_until(at: Time) -> io::Result<()> {
+    let mut alarm = Alarm::new()?;
+    alarm.set(Some(at))?;
+    alarm.ring().await
+}
+
+/// Runs `work` for `span` at most.
+///
+/// # Errors
+/// [`io::ErrorKind::TimedOut`] when it is not done by then; it is dropped.
+pub async fn within<T>(span: Millis, work: impl Future<Output = T>) -> io::Result<T> {
+    let timeout = sleep_until(now() + span);
+    tokio::select! {
+        biased;
+        done = work => Ok(done),
+        slept = timeout => Err(slept.err().unwrap_or_else(|| io::ErrorKind::TimedOut.into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn sleeps_no_less_than_asked() {
+        let at = now() + Millis(20);
+        sleep_until(at).await.unwrap();
+        assert!(now() >= at);
+        sleep_until(Time(0)).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn an_alarm_rings_at_the_instant_set_last() {
+        let mut alarm = Alarm::new().unwrap();
+        alarm.set(Some(now() + Millis(60_000))).unwrap();
+        let at = now() + Millis(20);
+        alarm.set(Some(at)).unwrap();
+        alarm.ring().await.unwrap();
+        assert!(now() >= at && now().since(at) < Millis(10_000));
+        let error = within(Millis(20), alarm.ring()).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut, "it rings once");
+    }
+
+    #[test]
+    fn the_wall_clock_is_far_from_1970() {
+        assert!(unix_micros() > 1_700_000_000_000_000);
+        assert!(wall(now() + Millis(5000)) > SystemTime::now());
+    }
+}

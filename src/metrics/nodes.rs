@@ -1,0 +1,227 @@
+//! The Redis nodes of each quorum.
+
+use prometheus::{
+    Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry,
+};
+
+/// The states that `redislease_quorum_nodes` counts.
+pub const STATES: [&str; 4] = ["up", "down", "quarantined", "misconfigured"];
+
+/// From a server on the same machine to one that exhausts the longest timeout.
+const SECONDS: [f64; 8] = [0.0005, 0.001, 0.0025, 0.01, 0.05, 0.1, 0.5, 2.5];
+
+const NODE: [&str; 2] = ["quorum", "redis_node"];
+
+/// The families, registered once in a process.
+#[derive(Clone, Debug)]
+pub struct NodeMetrics {
+    nodes: IntGaugeVec,
+    required: IntGaugeVec,
+    mismatch: IntGaugeVec,
+    up: IntGaugeVec,
+    offset: GaugeVec,
+    duration: HistogramVec,
+    errors: IntCounterVec,
+    restarts: IntCounterVec,
+}
+
+impl NodeMetrics {
+    /// Registers the families with `registry`.
+    ///
+    /// # Errors
+    /// When one of the names is taken.
+    pub fn register(registry: &Registry) -> prometheus::Result<Self> {
+        let gauge = |name, help, labels: &[&str]| -> prometheus::Result<IntGaugeVec> {
+            let family = IntGaugeVec::new(Opts::new(name, help), labels)?;
+            registry.register(Box::new(family.clone()))?;
+            Ok(family)
+        };
+        let counter = |name, help, labels: &[&str]| -> prometheus::Result<IntCounterVec> {
+            let family = IntCounterVec::new(Opts::new(name, help), labels)?;
+            registry.register(Box::new(family.clone()))?;
+            Ok(family)
+        };
+        let offset = GaugeVec::new(
+            Opts::new(
+                "redislease_redis_clock_offset_seconds",
+                "Wall clock of the Redis node less the wall clock of this process.",
+            ),
+            &NODE,
+        )?;
+        registry.register(Box::new(offset.clone()))?;
+        let duration = HistogramVec::new(
+            HistogramOpts::new(
+                "redislease_redis_command_duration_seconds",
+                "From sending a command to a Redis node to its answer. Commands without an answer are in redislease_redis_errors_total.",
+            )
+            .buckets(SECONDS.to_vec()),
+            &NODE,
+        )?;
+        registry.register(Box::new(duration.clone()))?;
+        Ok(Self {
+            nodes: gauge("redislease_quorum_nodes", "Nodes of the quorum by state.", &["quorum", "state"])?,
+            required: gauge("redislease_quorum_required_nodes", "Nodes that make a majority.", &["quorum"])?,
+            mismatch: gauge(
+                "redislease_quorum_config_mismatch",
+                "Nodes whose marker names another configuration of the quorum.",
+                &["quorum"],
+            )?,
+            up: gauge("redislease_redis_up", "1 while the Redis node has a vote.", &NODE)?,
+            offset,
+            duration,
+            errors: counter(
+                "redislease_redis_errors_total",
+                "Requests to the Redis node that ended without a vote, and failed connections, by kind.",
+                &["quorum", "redis_node", "kind"],
+            )?,
+            restarts: counter(
+                "redislease_redis_restarts_total",
+                "Times the Redis node came back as another server process.",
+                &NODE,
+            )?,
+        })
+    }
+
+    /// The series of one quorum. They vanish when it is dropped: drop the old before a quorum of the same name begins.
+    pub fn quorum(&self, name: &str, nodes: &[String], majority: usize, kinds: &[&'static str]) -> QuorumSeries {
+        self.required.with_label_values(&[name]).set(as_gauge(majority));
+        QuorumSeries {
+            states: STATES.map(|state| self.nodes.with_label_values(&[name, state])),
+            mismatch: self.mismatch.with_label_values(&[name]),
+            series: nodes.iter().map(|node| self.node(name, node, kinds)).collect(),
+            quorum: name.to_owned(),
+            nodes: nodes.to_vec(),
+            kinds: kinds.to_vec(),
+            families: self.clone(),
+        }
+    }
+
+    fn node(&self, quorum: &str, node: &str, kinds: &[&'static str]) -> NodeSeries {
+        let labels = [quorum, node];
+        NodeSeries {
+            up: self.up.with_label_values(&labels),
+            offset: self.offset.with_label_values(&labels),
+            duration: self.duration.with_label_values(&labels),
+            restarts: self.restarts.with_label_values(&labels),
+            errors: kinds.iter().map(|kind| (*kind, self.errors.with_label_values(&[quorum, node, kind]))).collect(),
+        }
+    }
+}
+
+fn as_gauge(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// The series of one quorum and its nodes.
+#[derive(Debug)]
+pub struct QuorumSeries {
+    states: [IntGauge; STATES.len()],
+    mismatch: IntGauge,
+    series: Vec<NodeSeries>,
+    quorum: String,
+    nodes: Vec<String>,
+    kinds: Vec<&'static str>,
+    families: NodeMetrics,
+}
+
+impl QuorumSeries {
+    /// The series of the node at `index`.
+    pub fn node(&self, index: usize) -> Option<NodeSeries> {
+        self.series.get(index).cloned()
+    }
+
+    /// Shows how many nodes are in each of [`STATES`], and how many name another configuration.
+    pub fn show(&self, states: [usize; STATES.len()], mismatch: usize) {
+        for (gauge, count) in self.states.iter().zip(states) {
+            gauge.set(as_gauge(count));
+        }
+        self.mismatch.set(as_gauge(mismatch));
+    }
+}
+
+impl Drop for QuorumSeries {
+    fn drop(&mut self) {
+        let families = &self.families;
+        let quorum = self.quorum.as_str();
+        // A series that is not there any more is what is wanted.
+        for state in STATES {
+            let _ = families.nodes.remove_label_values(&[quorum, state]);
+        }
+        let _ = families.required.remove_label_values(&[quorum]);
+        let _ = families.mismatch.remove_label_values(&[quorum]);
+        for node in &self.nodes {
+            let labels = [quorum, node.as_str()];
+            let _ = families.up.remove_label_values(&labels);
+            let _ = families.offset.remove_label_values(&labels);
+            let _ = families.duration.remove_label_values(&labels);
+            let _ = families.restarts.remove_label_values(&labels);
+            for kind in &self.kinds {
+                let _ = families.errors.remove_label_values(&[quorum, node, kind]);
+            }
+        }
+    }
+}
+
+/// The series of one node.
+#[derive(Clone, Debug)]
+pub struct NodeSeries {
+    /// 1 while it has a vote.
+    pub up: IntGauge,
+    /// Its wall clock less ours, in seconds.
+    pub offset: Gauge,
+    /// How long its answers take, in seconds.
+    pub duration: Histogram,
+    /// Times it came back as another process.
+    pub restarts: IntCounter,
+    errors: Vec<(&'static str, IntCounter)>,
+}
+
+impl NodeSeries {
+    /// Counts one error. A kind outside the set given at the start is not counted.
+    pub fn error(&self, kind: &str) {
+        if let Some((_, counter)) = self.errors.iter().find(|(name, _)| *name == kind) {
+            counter.inc();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prometheus::TextEncoder;
+
+    fn page(registry: &Registry) -> String {
+        TextEncoder::new().encode_to_string(&registry.gather()).unwrap()
+    }
+
+    #[test]
+    fn every_series_is_there_at_zero_and_vanishes_with_its_quorum() {
+        let registry = Registry::new();
+        let metrics = NodeMetrics::register(&registry).unwrap();
+        let kept = metrics.quorum("kept", &["a".into()], 1, &["timeout"]);
+        let quorum = metrics.quorum("q", &["a".into(), "b".into()], 2, &["timeout", "auth"]);
+        quorum.node(1).unwrap().error("auth");
+        quorum.show([1, 1, 0, 0], 1);
+        let before = page(&registry);
+        for line in [
+            r#"redislease_quorum_nodes{quorum="q",state="misconfigured"} 0"#,
+            r#"redislease_quorum_nodes{quorum="q",state="up"} 1"#,
+            r#"redislease_quorum_required_nodes{quorum="q"} 2"#,
+            r#"redislease_quorum_config_mismatch{quorum="q"} 1"#,
+            r#"redislease_redis_up{quorum="q",redis_node="a"} 0"#,
+            r#"redislease_redis_clock_offset_seconds{quorum="q",redis_node="b"} 0"#,
+            r#"redislease_redis_command_duration_seconds_count{quorum="q",redis_node="b"} 0"#,
+            r#"redislease_redis_errors_total{kind="timeout",quorum="q",redis_node="b"} 0"#,
+            r#"redislease_redis_errors_total{kind="auth",quorum="q",redis_node="b"} 1"#,
+            r#"redislease_redis_restarts_total{quorum="q",redis_node="a"} 0"#,
+        ] {
+            assert!(before.contains(line), "{line} is missing in\n{before}");
+        }
+        drop(quorum);
+        let after = page(&registry);
+        assert!(!after.contains(r#"quorum="q""#), "{after}");
+        assert!(after.contains(r#"quorum="kept""#), "{after}");
+        drop(kept);
+    }
+}

@@ -1,0 +1,200 @@
+//! From an address to a connection that may be asked.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::io::tcp::{TcpSettings, socket2};
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo, RedisError, RedisResult,
+};
+use redislease_core::time::Millis;
+
+use super::info::Info;
+use super::script::Script;
+use super::{Credentials, Reason};
+use crate::clock;
+
+/// Where a node is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Address {
+    host: String,
+    port: u16,
+}
+
+impl Address {
+    /// Reads `host:port`, an IPv6 address in brackets.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (host, port) = text.rsplit_once(':')?;
+        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        let host = bare.unwrap_or(host);
+        let plain = !host.is_empty() && !host.contains(['/', '@', ' ']) && (bare.is_some() || !host.contains(':'));
+        Some(Self { host: host.to_owned(), port: port.parse().ok().filter(|port| *port > 0)? }).filter(|_| plain)
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host.contains(':') {
+            true => write!(f, "[{}]:{}", self.host, self.port),
+            false => write!(f, "{}:{}", self.host, self.port),
+        }
+    }
+}
+
+/// How to log in, and how it was done before the last change.
+#[derive(Clone, Debug)]
+pub(super) struct Secrets {
+    current: Option<Credentials>,
+    /// None when nothing was changed yet.
+    previous: Option<Option<Credentials>>,
+}
+
+impl Secrets {
+    pub fn new(current: Option<Credentials>) -> Self {
+        Self { current, previous: None }
+    }
+
+    /// Whether this was a change.
+    pub fn replace(&mut self, credentials: Option<Credentials>) -> bool {
+        let changed = self.current != credentials;
+        if changed {
+            self.previous = Some(std::mem::replace(&mut self.current, credentials));
+        }
+        changed
+    }
+}
+
+/// Why there is no connection, or no longer.
+#[derive(Clone, Debug)]
+pub(super) struct Failure {
+    pub reason: Reason,
+    /// To follow the node's name.
+    pub text: String,
+}
+
+impl Failure {
+    pub fn protocol(text: impl fmt::Display) -> Self {
+        Self { reason: Reason::Protocol, text: text.to_string() }
+    }
+
+    pub fn timeout(limit: Millis) -> Self {
+        Self { reason: Reason::Timeout, text: format!("no answer within {} ms", limit.0) }
+    }
+
+    pub fn of(doing: &str, error: &RedisError) -> Self {
+        Self { reason: Reason::from(error), text: format!("{doing}: {error}") }
+    }
+}
+
+/// A connection whose server has said what it is.
+pub(super) struct Opened {
+    pub connection: MultiplexedConnection,
+    pub info: Info,
+}
+
+/// Connects, logs in, asks the server what it is, and teaches it our scripts if it may be a node.
+pub(super) async fn open(address: Address, secrets: Secrets, timeout: Millis) -> Result<Opened, Failure> {
+    let first = connect(&address, secrets.current.as_ref(), timeout).await;
+    let mut connection = match (first, secrets.previous) {
+        (Err(failure), Some(previous)) if failure.reason == Reason::Auth => {
+            connect(&address, previous.as_ref(), timeout).await.map_err(|_| failure)?
+        }
+        (connected, _) => connected?,
+    };
+    // The run id is the first thing asked on every connection: one remembered from an older connection would accept
+    // the marker that a restarted server restored.
+    let text: String = bounded(timeout, "INFO", redis::cmd("INFO").query_async(&mut connection)).await?;
+    let info = Info::parse(&text).map_err(Failure::protocol)?;
+    if info.misconfiguration.is_none() {
+        let mut load = redis::pipe();
+        for script in Script::ALL {
+            load.cmd("SCRIPT").arg("LOAD").arg(script.source()).ignore();
+        }
+        bounded(timeout, "SCRIPT LOAD", load.query_async::<()>(&mut connection)).await?;
+    }
+    Ok(Opened { connection, info })
+}
+
+async fn connect(
+    address: &Address,
+    credentials: Option<&Credentials>,
+    timeout: Millis,
+) -> Result<MultiplexedConnection, Failure> {
+    // Without a library name nothing is sent before the login, so that a server with too many clients can say so.
+    let mut login = RedisConnectionInfo::default().set_skip_set_lib_name();
+    if let Some(Credentials { username, password }) = credentials {
+        login = login.set_password(password);
+        if let Some(username) = username {
+            login = login.set_username(username);
+        }
+    }
+    let keepalive = socket2::TcpKeepalive::new()
+        .with_time(Duration::from_secs(10))
+        .with_interval(Duration::from_secs(5))
+        .with_retries(3);
+    let tcp = TcpSettings::default()
+        .set_nodelay(true)
+        .set_keepalive(keepalive)
+        .set_user_timeout(Duration::from(timeout).max(Duration::from_secs(1)));
+    let connecting = async {
+        let target = ConnectionAddr::Tcp(address.host.clone(), address.port).into_connection_info()?;
+        let client = Client::open(target.set_redis_settings(login).set_tcp_settings(tcp))?;
+        // The timeouts of the library stop in suspend: ours is around it.
+        let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+        client.get_multiplexed_async_connection_with_config(&config).await
+    };
+    bounded(timeout, "cannot connect", connecting).await
+}
+
+async fn bounded<T>(
+    timeout: Millis,
+    doing: &str,
+    work: impl Future<Output = RedisResult<T>>,
+) -> Result<T, Failure> {
+    match clock::within(timeout, work).await {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(error)) => Err(Failure::of(doing, &error)),
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(Failure {
+            reason: Reason::Timeout,
+            text: format!("{doing}: no answer within {} ms", timeout.0),
+        }),
+        Err(error) => Err(Failure { reason: Reason::Refused, text: format!("{doing}: {error}") }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses() {
+        for (text, host, port) in
+            [("redis-0:6379", "redis-0", 6379), ("10.0.0.1:1", "10.0.0.1", 1), ("[::1]:6379", "::1", 6379)]
+        {
+            assert_eq!(Address::parse(text), Some(Address { host: host.into(), port }), "{text}");
+        }
+        for text in ["", "redis", "redis:", ":6379", "redis:0", "redis:70000", "::1:6379", "a/b:1", "u@h:1", "redis://h:1"] {
+            assert_eq!(Address::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_credentials_before_the_last_change_are_kept() {
+        let password = |password: &str| Some(Credentials { username: None, password: password.into() });
+        let mut secrets = Secrets::new(password("one"));
+        assert!(!secrets.replace(password("one")));
+        assert_eq!(secrets.previous, None);
+        assert!(secrets.replace(password("two")));
+        assert_eq!((secrets.current, secrets.previous), (password("two"), Some(password("one"))));
+    }
+
+    #[test]
+    fn no_password_in_debug_output() {
+        let secrets = Secrets::new(Some(Credentials { username: Some("app".into()), password: "hunter2".into() }));
+        let shown = format!("{secrets:?}");
+        assert!(shown.contains("app") && !shown.contains("hunter2"), "{shown}");
+    }
+}

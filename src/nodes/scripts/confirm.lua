@@ -1,0 +1,23 @@
+#!lua
+-- ARGV  4 this node's grant number, 5 the token
+-- Every key `p` of this grant, or `t` already: `t` with the token, the TTL stays. The fence never falls behind a token.
+local no = not_admitted()
+if no then return no end
+
+local pending = 'p:' .. ARGV[3] .. ':' .. ARGV[4] .. ':'
+local term = 't:' .. ARGV[3] .. ':' .. ARGV[5] .. ':'
+local left
+for i = 3, #KEYS do
+  local value = redis.call('GET', KEYS[i])
+  if not starts(value, pending) and not starts(value, term) then return answer('miss', value) end
+  left = least(left, KEYS[i])
+end
+
+raise_fence(ARGV[5])
+for i = 3, #KEYS do
+  local value = redis.call('GET', KEYS[i])
+  if starts(value, pending) then
+    redis.call('SET', KEYS[i], term .. string.sub(value, #pending + 1), 'KEEPTTL')
+  end
+end
+return answer('confirmed', left)

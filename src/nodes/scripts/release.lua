@@ -1,0 +1,11 @@
+#!lua flags=allow-oom
+-- ARGV  1, 2 unused, 4 the letters of the stages that may be deleted
+-- Keys of this attempt in one of the stages are deleted. Whose they are is all that matters: no marker, no deadline.
+local count = 0
+for i = 3, #KEYS do
+  local stage, attempt = stage_and_attempt(redis.call('GET', KEYS[i]))
+  if attempt == ARGV[3] and string.find(ARGV[4], stage, 1, true) then
+    count = count + redis.call('DEL', KEYS[i])
+  end
+end
+return answer('released', count)

@@ -1,0 +1,40 @@
+//! Asks every node for its fence, to seed the counter of one that forgot.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use redislease_core::op::Token;
+use redislease_core::quorum::Node;
+use redislease_core::seed::{FenceReport, Unseedable, seed};
+use tokio::sync::oneshot;
+
+use super::Shared;
+use super::node::Message;
+use crate::clock;
+
+/// The counter for `target`. Every node is asked from this moment on: a fence read before the end of the wait may be
+/// behind a term that was confirmed meanwhile. None when `target` itself gives no answer.
+pub(super) async fn ask(shared: Arc<Shared>, target: Node) -> Option<Result<Token, Unseedable>> {
+    let asked: Vec<_> = shared
+        .quorum
+        .nodes()
+        .zip(&shared.inboxes)
+        .map(|(node, inbox)| {
+            let (answer, answered) = oneshot::channel();
+            // A task that is gone drops the sender, which is an answer too.
+            let _ = inbox.send(Message::Fence(answer));
+            (node, answered)
+        })
+        .collect();
+    let mut own = None;
+    let mut others: Vec<FenceReport> = Vec::new();
+    for (node, answered) in asked {
+        match answered.await {
+            Ok(report) if node == target => own = Some(report),
+            Ok(report) => others.push(report),
+            Err(_no_answer) => {}
+        }
+    }
+    let floor = Token(shared.floor.load(Ordering::Relaxed));
+    own.map(|own| seed(shared.quorum, own, &others, floor, clock::unix_micros()))
+}

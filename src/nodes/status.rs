@@ -1,0 +1,204 @@
+//! How the nodes are, for everybody who wants to know.
+
+use std::fmt;
+
+use redislease_core::marker::RunId;
+use redislease_core::quorum::Node;
+use redislease_core::time::Time;
+use tokio::sync::watch;
+
+use super::Reason;
+use crate::metrics::nodes::{QuorumSeries, STATES};
+
+/// How one node is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeStatus {
+    /// Its name in the configuration.
+    pub name: String,
+    /// `host:port`.
+    pub address: String,
+    /// Whether it has a vote, and if not, what is in the way.
+    pub state: NodeState,
+    /// Why it is [`NodeState::Down`].
+    pub reason: Option<Reason>,
+    /// One sentence for people; empty while the node is up.
+    pub message: String,
+    /// The version its server reports, as last seen.
+    pub version: String,
+    /// The server process behind the address; none while it cannot be reached.
+    pub run_id: Option<RunId>,
+    /// Its wall clock less ours, in milliseconds. A change of this alone wakes nobody.
+    pub clock_offset_ms: Option<i64>,
+}
+
+/// Whether a node has a vote, and if not, what is in the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeState {
+    /// It votes.
+    Up,
+    /// It cannot be asked.
+    Down,
+    /// It may have forgotten leases that are still believed in.
+    Quarantined {
+        /// When the wait ends, unless the node forgets again.
+        until: Time,
+    },
+    /// It may never vote as it is.
+    Misconfigured(Misconfiguration),
+}
+
+impl NodeState {
+    /// The place of the state in [`STATES`].
+    const fn index(self) -> usize {
+        match self {
+            Self::Up => 0,
+            Self::Down => 1,
+            Self::Quarantined { .. } => 2,
+            Self::Misconfigured(_) => 3,
+        }
+    }
+}
+
+impl fmt::Display for NodeState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(STATES[self.index()])
+    }
+}
+
+/// Why a node may never vote as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Misconfiguration {
+    /// It copies another server, and forgets what that one forgets.
+    Replica,
+    /// It is part of a Redis Cluster, whose slots move.
+    Cluster,
+    /// It throws keys away when its memory is full.
+    Eviction,
+    /// It is older than 7.0.
+    Version,
+    /// Another name of this quorum leads to the same server.
+    SharedServer,
+    /// Its marker names another configuration of the quorum.
+    ConfigMismatch,
+}
+
+/// The statuses of all nodes of a quorum, and their metrics.
+#[derive(Debug)]
+pub(super) struct Board {
+    statuses: watch::Sender<Vec<NodeStatus>>,
+    series: QuorumSeries,
+}
+
+impl Board {
+    /// Every node is down until it was reached.
+    pub fn new(nodes: impl IntoIterator<Item = (String, String)>, series: QuorumSeries) -> Self {
+        let statuses = nodes.into_iter().map(|(name, address)| NodeStatus {
+            message: format!("node {name} ({address}): not reached yet"),
+            name,
+            address,
+            state: NodeState::Down,
+            reason: None,
+            version: String::new(),
+            run_id: None,
+            clock_offset_ms: None,
+        });
+        let board = Self { statuses: watch::Sender::new(statuses.collect()), series };
+        board.count(&board.statuses.borrow());
+        board
+    }
+
+    pub fn subscribe(&self) -> watch::Receiver<Vec<NodeStatus>> {
+        self.statuses.subscribe()
+    }
+
+    /// Changes the status of `node`; wakes those who watch if anything but its clock offset changed.
+    pub fn update(&self, node: Node, change: impl FnOnce(&mut NodeStatus)) {
+        self.statuses.send_if_modified(|statuses| {
+            let Some(status) = statuses.get_mut(node.index()) else { return false };
+            let before = status.clone();
+            change(status);
+            let modified = NodeStatus { clock_offset_ms: status.clock_offset_ms, ..before.clone() } != *status;
+            if modified {
+                report(&before, status);
+                self.count(statuses);
+            }
+            modified
+        });
+    }
+
+    /// Another node that leads to the server of `node`: `name (address)`.
+    pub fn twin(&self, node: Node) -> Option<String> {
+        let statuses = self.statuses.borrow();
+        let own = statuses.get(node.index())?.run_id.as_ref()?;
+        let twin = |(index, status): &(usize, &NodeStatus)| *index != node.index() && status.run_id.as_ref() == Some(own);
+        statuses.iter().enumerate().find(twin).map(|(_, status)| format!("{} ({})", status.name, status.address))
+    }
+
+    fn count(&self, statuses: &[NodeStatus]) {
+        let mut states = [0; STATES.len()];
+        let mut mismatch = 0;
+        for (index, status) in statuses.iter().enumerate() {
+            states[status.state.index()] += 1;
+            mismatch += usize::from(status.state == NodeState::Misconfigured(Misconfiguration::ConfigMismatch));
+            if let Some(series) = self.series.node(index) {
+                series.up.set(i64::from(status.state == NodeState::Up));
+            }
+        }
+        self.series.show(states, mismatch);
+    }
+
+    /// The metrics of `node`.
+    pub fn series(&self, node: Node) -> Option<crate::metrics::nodes::NodeSeries> {
+        self.series.node(node.index())
+    }
+}
+
+fn report(before: &NodeStatus, after: &NodeStatus) {
+    if before.state == after.state && before.message == after.message {
+        return;
+    }
+    let NodeStatus { name, address, state, message, .. } = after;
+    match state {
+        NodeState::Up | NodeState::Quarantined { .. } => {
+            tracing::info!(node = %name, %address, %state, "{message}");
+        }
+        NodeState::Down | NodeState::Misconfigured(_) => {
+            tracing::warn!(node = %name, %address, %state, "{message}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::nodes::NodeMetrics;
+
+    fn board() -> Board {
+        let metrics = NodeMetrics::register(&prometheus::Registry::new()).unwrap();
+        let names = ["a".to_owned(), "b".to_owned()];
+        let series = metrics.quorum("q", &names, 2, &[]);
+        Board::new(names.map(|name| (name.clone(), format!("{name}:6379"))), series)
+    }
+
+    #[test]
+    fn a_clock_offset_alone_wakes_nobody() {
+        let board = board();
+        let watch = board.subscribe();
+        board.update(Node(0), |status| status.clock_offset_ms = Some(7));
+        assert!(!watch.has_changed().unwrap());
+        assert_eq!(watch.borrow()[0].clock_offset_ms, Some(7));
+        board.update(Node(0), |status| status.state = NodeState::Up);
+        assert!(watch.has_changed().unwrap());
+    }
+
+    #[test]
+    fn two_names_of_one_server_are_twins() {
+        let board = board();
+        board.update(Node(0), |status| status.run_id = Some("r1".into()));
+        assert_eq!(board.twin(Node(0)), None);
+        board.update(Node(1), |status| status.run_id = Some("r1".into()));
+        assert_eq!(board.twin(Node(0)).as_deref(), Some("b (b:6379)"));
+        board.update(Node(1), |status| status.run_id = Some("r2".into()));
+        assert_eq!(board.twin(Node(0)), None);
+    }
+}
