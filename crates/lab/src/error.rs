@@ -8,8 +8,8 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// Why a server did not do what the test or the demo asked of it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A pinned tool has not been built yet.
-    #[error("{tool} is missing at {}: run `make tools`", path.display())]
+    /// A tool has not been built or installed yet.
+    #[error("{tool} is missing (looked for {}): run `make tools`", path.display())]
     MissingTool {
         /// Name of the binary.
         tool: &'static str,

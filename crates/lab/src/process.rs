@@ -141,7 +141,9 @@ impl Process {
 
     /// Number of the process while it runs.
     pub fn pid(&self) -> Option<u32> {
-        self.child().as_ref().map(Child::id)
+        let mut guard = self.child();
+        let child = guard.as_mut()?;
+        matches!(child.try_wait(), Ok(None)).then(|| child.id())
     }
 
     /// Where its output goes.

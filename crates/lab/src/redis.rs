@@ -69,8 +69,7 @@ impl RedisServer {
     fn prepare(options: &RedisOptions) -> Result<Self> {
         let folder = Scratch::new("redis")?;
         let address = free_address()?;
-        let program = env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into());
-        let process = Process::new(format!("redis-server {address}"), program, folder.path().join("log"))
+        let process = Process::new(format!("redis-server {address}"), program(), folder.path().join("log"))
             .args(["--port", &address.port().to_string(), "--bind", "127.0.0.1", "--save", "", "--dir"])
             .args([folder.path()])
             .args(options.password.iter().flat_map(|password| ["--requirepass", password]))
@@ -120,18 +119,27 @@ impl RedisServer {
                 Err(error) if error.is_address_in_use() && Instant::now() < deadline => {
                     std::thread::sleep(Duration::from_millis(50));
                 }
+                // How a shell says that there is no such program.
+                Err(Error::Exited { status, .. }) if status.code() == Some(127) => {
+                    return Err(Error::MissingTool { tool: "redis-server", path: program() });
+                }
                 other => return other,
             }
         }
     }
 
-    /// Another server that took the port would answer as well: only ours has our process number.
+    /// Another server that took the port would answer as well, and one that still loads its data answers INFO:
+    /// ready is the one with our process number that has loaded.
     fn is_ours(&self) -> std::result::Result<(), String> {
-        let info = self.command(&["INFO", "server"]).map_err(|error| error.to_string())?;
-        let pid = format!("process_id:{}\r", self.process.pid().unwrap_or_default());
-        match info.text() {
-            Some(info) if info.contains(&pid) => Ok(()),
-            _ => Err(format!("another server answers at {}", self.address)),
+        let info = self.command(&["INFO"]).map_err(|error| error.to_string())?;
+        let info = info.text().unwrap_or_default();
+        let pid = format!("process_id:{}", self.process.pid().unwrap_or_default());
+        if !info.lines().any(|line| line == pid) {
+            Err(format!("another server answers at {}", self.address))
+        } else if !info.lines().any(|line| line == "loading:0") {
+            Err("it is loading its data".to_owned())
+        } else {
+            Ok(())
         }
     }
 
@@ -196,6 +204,10 @@ impl RedisServer {
             .and_then(|()| remove(&self.folder.path().join("appendonlydir")))
             .map_err(Error::io("remove the data of redis-server"))
     }
+}
+
+fn program() -> PathBuf {
+    env::var_os("REDIS_SERVER").map_or_else(|| "redis-server".into(), PathBuf::from)
 }
 
 /// A loopback address that the kernel says is free.

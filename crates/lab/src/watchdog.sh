@@ -33,7 +33,7 @@ clean() {
 set --
 while read -r what value; do
     case $what in
-        pid) pids="$pids $value:$(started "$value")" ;;
+        pid) start=$(started "$value") && pids="$pids $value:$start" ;;
         dir) set -- "$@" "$value" ;;
         keep) keep=1 ;;
     esac

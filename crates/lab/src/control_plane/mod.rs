@@ -31,7 +31,9 @@ pub enum Components {
     ApiServer,
     /// And the controller-manager: namespaces, service accounts, Deployments, garbage collection. No pod runs.
     Controllers,
-    /// And the scheduler and this many nodes `node-0`, `node-1`, ..., on which pods run.
+    /// And the scheduler and this many nodes `node-0`, `node-1`, ..., on which pods run. A pod is Ready at once. When it
+    /// is deleted gracefully it stops at once, or after the duration in its annotation `lab.redislease.io/stops-after`
+    /// (`3s`): first its status says that every container terminated, then it goes. A forced deletion writes nothing.
     Nodes(usize),
 }
 
