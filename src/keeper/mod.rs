@@ -12,8 +12,9 @@ use redislease_core::op::{Attempt, Holder};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use crate::clock;
+use crate::clock::Alarm;
 use crate::nodes::Nodes;
+use crate::nodes::random::Random;
 use owner::Owner;
 
 /// What the owner reports beside the view, for metrics. It must not block.
@@ -58,11 +59,11 @@ impl Keeper {
     /// Starts an owner that holds nothing and wants nothing.
     ///
     /// # Errors
-    /// When the operating system gives no timer.
+    /// When the operating system gives no timer or no randomness.
     pub fn start(setup: Setup) -> std::io::Result<Self> {
         let (commands, inbox) = mpsc::unbounded_channel();
         let (shown, view) = watch::channel(View::default());
-        let owner = Owner::new(setup, inbox, shown, clock::Timer::new()?);
+        let owner = Owner::new(setup, inbox, shown, Alarm::new()?, Random::from_system()?);
         Ok(Self { commands, view, task: tokio::spawn(owner.run()) })
     }
 

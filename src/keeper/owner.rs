@@ -8,9 +8,9 @@ use redislease_core::time::Time;
 use tokio::sync::{mpsc, watch};
 
 use super::{Command, Observer, Setup};
-use crate::clock::{self, Timer};
+use crate::clock::{self, Alarm};
+use crate::nodes::random::Random;
 use crate::nodes::{NodeState, NodeStatus, Nodes, Request};
-use crate::random;
 
 /// The owner's side: the machine, and everything its effects need.
 pub(super) struct Owner {
@@ -27,7 +27,8 @@ pub(super) struct Owner {
     votes: mpsc::UnboundedReceiver<(Round, Node, Vote)>,
     ballot_box: mpsc::UnboundedSender<(Round, Node, Vote)>,
     shown: watch::Sender<View>,
-    timer: Timer,
+    alarm: Alarm,
+    random: Random,
 }
 
 enum Event {
@@ -42,7 +43,8 @@ impl Owner {
         setup: Setup,
         inbox: mpsc::UnboundedReceiver<Command>,
         shown: watch::Sender<View>,
-        timer: Timer,
+        alarm: Alarm,
+        random: Random,
     ) -> Self {
         let Setup { nodes, keys, config, observer } = setup;
         let (ballot_box, votes) = mpsc::unbounded_channel();
@@ -58,7 +60,8 @@ impl Owner {
             votes,
             ballot_box,
             shown,
-            timer,
+            alarm,
+            random,
         }
     }
 
@@ -66,11 +69,16 @@ impl Owner {
         let mut nodes = self.nodes.watch();
         let mut had_majority = self.has_majority(&nodes.borrow_and_update());
         loop {
+            if let Err(error) = self.alarm.set(self.lease.next_deadline()) {
+                // Without a timer the term cannot be given up in time: then it is given up now.
+                tracing::error!(%error, "a lease is given up: its timer cannot be set");
+                return self.stop().await;
+            }
             let event = tokio::select! {
                 command = self.inbox.recv() => Event::Command(command),
                 Some((round, node, vote)) = self.votes.recv() => Event::Vote(round, node, vote),
                 Ok(()) = nodes.changed() => Event::Majority,
-                () = self.timer.sleep_until(self.lease.next_deadline()) => Event::Time,
+                _ = self.alarm.ring() => Event::Time,
             };
             let input = match event {
                 Event::Command(Some(Command::Stop) | None) => return self.stop().await,
@@ -129,8 +137,8 @@ impl Owner {
         if self.lease.is_taken_for(&holder) {
             return;
         }
-        let attempt = Attempt(random::word());
-        let entropy = Entropy(random::word() as u64);
+        let attempt = Attempt(self.random.nonce());
+        let entropy = Entropy(self.random.word());
         self.handle(Input::Want(Want { holder, attempt, floor: self.nodes.floor(), entropy }));
     }
 
@@ -171,7 +179,7 @@ impl Owner {
         while self.outstanding > 0 {
             tokio::select! {
                 _ = self.votes.recv() => self.outstanding -= 1,
-                () = self.timer.sleep_until(Some(give_up_at)) => return,
+                _ = clock::sleep_until(give_up_at) => return,
             }
         }
     }

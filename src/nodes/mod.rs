@@ -9,7 +9,7 @@ mod info;
 mod keyspace;
 mod node;
 mod pipe;
-mod random;
+pub(crate) mod random;
 mod reason;
 mod request;
 pub mod script;
@@ -216,6 +216,11 @@ impl Nodes {
     /// Tells the highest token that any status of this quorum showed. It only goes up.
     pub fn raise_floor(&self, token: Token) {
         self.shared.floor.fetch_max(token.0, Ordering::Relaxed);
+    }
+
+    /// The highest token told so far.
+    pub fn floor(&self) -> Token {
+        Token(self.shared.floor.load(Ordering::Relaxed))
     }
 
     /// Logs in with `credentials` from now on. Open connections stay, and where the new credentials are not accepted

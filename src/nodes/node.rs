@@ -54,8 +54,16 @@ pub(super) enum Message {
 enum Call {
     /// The reply is gone once the asker gave up.
     Vote(Request, Option<Reply>),
-    Observe { run_id: RunId, nonce: u128, stepped: Option<Marker> },
-    Admit { ticket: Marker, marker: Marker, seed: Token },
+    Observe {
+        run_id: RunId,
+        nonce: u128,
+        stepped: Option<Marker>,
+    },
+    Admit {
+        ticket: Marker,
+        marker: Marker,
+        seed: Token,
+    },
     Fence(oneshot::Sender<FenceReport>),
     Info,
 }
@@ -265,7 +273,9 @@ impl NodeTask {
     fn carry_out(&mut self) {
         while let Some(effect) = self.admission.poll_effect() {
             match effect {
-                Effect::Observe { run_id, nonce, stepped } => self.call(Call::Observe { run_id, nonce, stepped }, By::Hash),
+                Effect::Observe { run_id, nonce, stepped } => {
+                    self.call(Call::Observe { run_id, nonce, stepped }, By::Hash)
+                }
                 Effect::Admit { ticket, marker, seed } => self.call(Call::Admit { ticket, marker, seed }, By::Hash),
                 Effect::ReadFences => {
                     if let Link::Open(open) = &mut self.link {
@@ -483,7 +493,8 @@ impl NodeTask {
             // Only admit meets this: the ticket was flushed while it was waited for.
             None => {
                 count(self.series.as_ref(), Reason::NotAdmitted);
-                Err(Failure { reason: Reason::NotAdmitted, text: "its marker is gone: it was flushed".to_owned() }.into())
+                Err(Failure { reason: Reason::NotAdmitted, text: "its marker is gone: it was flushed".to_owned() }
+                    .into())
             }
         }
     }
@@ -581,7 +592,13 @@ impl NodeTask {
         let offset = i64::try_from(offset - ours).unwrap_or(i64::MAX);
         self.shared.board.update(self.node, |status| status.clock_offset_ms = Some(offset));
         if let Some(series) = &self.series {
-            series.offset.set(std::time::Duration::from_millis(offset.unsigned_abs()).as_secs_f64().copysign(if offset < 0 { -1.0 } else { 1.0 }));
+            series.offset.set(
+                std::time::Duration::from_millis(offset.unsigned_abs()).as_secs_f64().copysign(if offset < 0 {
+                    -1.0
+                } else {
+                    1.0
+                }),
+            );
         }
     }
 
@@ -597,7 +614,9 @@ impl NodeTask {
                     + "it remembers nothing of this quorum (first start, restart or flush): \
                        it votes again when the longest lease has passed",
             ),
-            Standing::Seeding(Some(reason)) => (NodeState::Quarantined { until: clock::now() }, about + &rounded(*reason)),
+            Standing::Seeding(Some(reason)) => {
+                (NodeState::Quarantined { until: clock::now() }, about + &rounded(*reason))
+            }
             Standing::Mismatch(marker) => (
                 NodeState::Misconfigured(Misconfiguration::ConfigMismatch),
                 about + &mismatch(marker, &self.membership.name()),

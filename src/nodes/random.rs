@@ -6,7 +6,7 @@ use redislease_core::time::Millis;
 
 /// A stream of words that no other process has (splitmix64 from 128 bits of the system).
 #[derive(Debug)]
-pub(super) struct Random {
+pub(crate) struct Random {
     state: [u64; 2],
 }
 
@@ -15,6 +15,11 @@ impl Random {
     pub fn from_system() -> io::Result<Self> {
         let word = || getrandom::u64().map_err(|error| io::Error::other(error.to_string()));
         Ok(Self { state: [word()?, word()?] })
+    }
+
+    /// 64 bits.
+    pub fn word(&mut self) -> u64 {
+        splitmix64(&mut self.state[0])
     }
 
     /// 128 bits that were not given before.
