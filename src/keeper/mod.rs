@@ -27,8 +27,9 @@ pub trait Observer: Send + 'static {
 
 /// What an owner begins with.
 pub struct Setup {
-    /// The nodes of the lease's quorum.
-    pub nodes: Nodes,
+    /// The nodes of the lease's quorum; none while nobody knows where they are: then nothing can be confirmed, and
+    /// what was adopted is lost in time.
+    pub nodes: Option<Nodes>,
     /// The lease's keys as the nodes know them.
     pub keys: Arc<[String]>,
     /// Its durations.
@@ -110,6 +111,11 @@ impl Keeper {
     /// The lease is no more: the owner ends by itself when the last key has.
     pub fn retire(&self) {
         self.tell(Command::Retire);
+    }
+
+    /// Whether the owner has ended.
+    pub fn has_ended(&self) -> bool {
+        self.task.is_finished()
     }
 
     /// Stops the owner: an attempt that was not published is given back, a term is left for the next process.

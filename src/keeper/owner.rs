@@ -2,7 +2,7 @@
 
 use redislease_core::backoff::Entropy;
 use redislease_core::lease::{Effect, Input, Lease, Round, View, Want};
-use redislease_core::op::{Attempt, Holder, Vote};
+use redislease_core::op::{Attempt, Holder, Token, Vote};
 use redislease_core::quorum::Node;
 use redislease_core::time::Time;
 use tokio::sync::{mpsc, watch};
@@ -15,7 +15,7 @@ use crate::nodes::{NodeState, NodeStatus, Nodes, Request};
 /// The owner's side: the machine, and everything its effects need.
 pub(super) struct Owner {
     lease: Lease,
-    nodes: Nodes,
+    nodes: Option<Nodes>,
     keys: std::sync::Arc<[String]>,
     observer: Box<dyn Observer>,
     /// For whom the next term is taken. Each try begins with a fresh attempt.
@@ -66,7 +66,7 @@ impl Owner {
     }
 
     pub async fn run(mut self) {
-        let mut nodes = self.nodes.watch();
+        let mut nodes = self.nodes.as_ref().map_or_else(|| watch::channel(Vec::new()).1, Nodes::watch);
         let mut had_majority = self.has_majority(&nodes.borrow_and_update());
         loop {
             if let Err(error) = self.alarm.set(self.lease.next_deadline()) {
@@ -103,7 +103,7 @@ impl Owner {
     }
 
     fn has_majority(&self, nodes: &[NodeStatus]) -> bool {
-        nodes.iter().filter(|node| node.state == NodeState::Up).count() >= self.nodes.quorum().majority()
+        nodes.iter().filter(|node| node.state == NodeState::Up).count() >= self.lease.config().quorum.majority()
     }
 
     fn obey(&mut self, command: Command) -> Input {
@@ -137,9 +137,10 @@ impl Owner {
         if self.lease.is_taken_for(&holder) {
             return;
         }
+        let floor = self.nodes.as_ref().map_or(Token(0), Nodes::floor);
         let attempt = Attempt(self.random.nonce());
         let entropy = Entropy(self.random.word());
-        self.handle(Input::Want(Want { holder, attempt, floor: self.nodes.floor(), entropy }));
+        self.handle(Input::Want(Want { holder, attempt, floor, entropy }));
     }
 
     fn handle(&mut self, input: Input) {
@@ -154,10 +155,13 @@ impl Owner {
             Effect::Send { round, node, op, give_up_at } => {
                 self.outstanding += 1;
                 let ballot_box = self.ballot_box.clone();
-                let request = Request { keys: self.keys.clone(), op, give_up_at };
-                self.nodes.send(node, request, move |vote| {
+                let reply = move |vote| {
                     let _ = ballot_box.send((round, node, vote));
-                });
+                };
+                match &self.nodes {
+                    Some(nodes) => nodes.send(node, Request { keys: self.keys.clone(), op, give_up_at }, reply),
+                    None => reply(Vote::Abstained),
+                }
             }
             // Whoever publishes sees it in the view, which stays at Publishing until the write is answered.
             Effect::Publish(_) => {}

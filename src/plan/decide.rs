@@ -74,11 +74,13 @@ pub enum EndCause {
     Deleted,
     /// The quorum behind the name is another one.
     QuorumChanged,
+    /// The status says that another operator has ended it.
+    EndedElsewhere,
 }
 
 impl EndCause {
     /// Every cause.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::HolderStopped,
         Self::HolderVanished,
         Self::StopOverdue,
@@ -87,6 +89,7 @@ impl EndCause {
         Self::Suspended,
         Self::Deleted,
         Self::QuorumChanged,
+        Self::EndedElsewhere,
     ];
 
     /// The cause as one word, for `status.lastTransition.reason`, events and metrics.
@@ -100,6 +103,7 @@ impl EndCause {
             Self::Suspended => "Suspended",
             Self::Deleted => "Deleted",
             Self::QuorumChanged => "QuorumChanged",
+            Self::EndedElsewhere => "EndedElsewhere",
         }
     }
 }

@@ -1,0 +1,84 @@
+//! Which leases there are, each with its actor. A resource that was created again under its name is another lease.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use kube::ResourceExt;
+use tokio::sync::watch;
+use tokio_util::task::TaskTracker;
+
+use super::House;
+use super::lease::{Actor, Object};
+use crate::api::RedisLease;
+
+type Name = (String, String);
+
+struct Entry {
+    uid: String,
+    object: watch::Sender<Object>,
+}
+
+/// The actors by namespace and name.
+#[derive(Default)]
+pub struct Directory {
+    entries: Mutex<BTreeMap<Name, Entry>>,
+}
+
+impl Directory {
+    /// The UID of the lease of this name, if there is one.
+    pub fn uid_of(&self, namespace: &str, name: &str) -> Option<String> {
+        self.lock().get(&(namespace.to_owned(), name.to_owned())).map(|entry| entry.uid.clone())
+    }
+
+    /// A lease was seen: its actor is told, or begins.
+    pub fn seen(&self, house: &Arc<House>, tasks: &TaskTracker, lease: RedisLease) {
+        let name = name_of(&lease);
+        let uid = lease.uid().unwrap_or_default();
+        let mut entries = self.lock();
+        if entries.get(&name).is_some_and(|entry| entry.uid != uid) {
+            bury(entries.remove(&name));
+        }
+        let lease = Arc::new(lease);
+        if let Some(entry) = entries.get(&name) {
+            entry.object.send_replace(Object::Here(lease));
+            return;
+        }
+        let (object, seen) = watch::channel(Object::Here(lease.clone()));
+        let actor = Actor::new(house.clone(), seen, &lease);
+        tasks.spawn(actor.run());
+        entries.insert(name, Entry { uid, object });
+    }
+
+    /// A lease is gone.
+    pub fn gone(&self, lease: &RedisLease) {
+        let (name, uid) = (name_of(lease), lease.uid().unwrap_or_default());
+        let mut entries = self.lock();
+        if entries.get(&name).is_some_and(|entry| entry.uid == uid) {
+            bury(entries.remove(&name));
+        }
+    }
+
+    /// A new list is complete: leases it did not name are gone.
+    pub fn retain(&self, named: &BTreeSet<Name>) {
+        let mut entries = self.lock();
+        let missed: Vec<Name> = entries.keys().filter(|name| !named.contains(*name)).cloned().collect();
+        for name in missed {
+            bury(entries.remove(&name));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Name, Entry>> {
+        // The map is whole between any two statements that change it.
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub(super) fn name_of(lease: &RedisLease) -> Name {
+    (lease.namespace().unwrap_or_default(), lease.name_any())
+}
+
+fn bury(entry: Option<Entry>) {
+    if let Some(entry) = entry {
+        entry.object.send_replace(Object::Gone);
+    }
+}

@@ -1,0 +1,131 @@
+//! What a lease stands on: the spec as it makes sense, the quorum, the candidates, and what is in the way.
+
+use std::sync::Arc;
+
+use kube::core::Selector;
+use redislease_core::time::{Millis, Time};
+
+use super::tenure::{Tenure, recorded};
+use super::{Actor, selects};
+use crate::api::conditions::LeaseReady;
+use crate::api::validated::{Candidates, MAX_LEASE, Readiness};
+use crate::api::{RedisLease, ValidLease, ValidQuorum};
+use crate::clock;
+use crate::operator::quorums::{Found, OpenQuorum};
+use crate::plan::PodFacts;
+
+/// The ground of one turn.
+pub(super) struct Ground {
+    /// The quorum the spec names now, if it can be spoken to.
+    pub quorum: Option<(Arc<OpenQuorum>, ValidQuorum)>,
+    /// Which pods are candidates; `None` while that is not known.
+    pub selector: Option<Selector>,
+    /// What readiness means for them.
+    pub readiness: Readiness,
+    /// The term is to end and nobody to be elected.
+    pub suspended: bool,
+    /// Why no new term may begin.
+    pub obstacle: Option<(LeaseReady, String)>,
+    /// When the ground may have changed without an event.
+    pub again_at: Option<Time>,
+}
+
+impl Ground {
+    /// Whether a new term may begin.
+    pub const fn may_begin(&self) -> bool {
+        self.obstacle.is_none() && self.quorum.is_some() && self.selector.is_some()
+    }
+
+    /// Whether the pod is among the candidates. While they are not known, none stops to be one.
+    pub fn is_candidate(&self, pod: &PodFacts) -> bool {
+        self.selector.as_ref().is_none_or(|selector| selects(selector, pod))
+    }
+
+    /// Whether the spec's quorum is another one than that of the tenure.
+    pub fn replaces(&self, tenure: &Tenure) -> bool {
+        match (&self.quorum, tenure.quorum()) {
+            (Some((now, _)), Some(then)) => !Arc::ptr_eq(now, then),
+            _ => false,
+        }
+    }
+}
+
+impl Actor {
+    /// Dereferences and validates. The first thing that is wrong is the obstacle; nothing that is held ends for it.
+    pub(super) async fn ground(&mut self, lease: &RedisLease) -> Ground {
+        let now = clock::now();
+        let mut obstacle = None;
+        match ValidLease::try_from(lease) {
+            Ok(spec) => self.spec = Some(spec),
+            Err(invalid) => obstacle = Some((LeaseReady::InvalidSpec, invalid.to_string())),
+        }
+        let found = self.house.quorums.find(&lease.spec.quorum_ref.name);
+        let Found { quorum, obstacle: quorum_obstacle } = found;
+        obstacle = obstacle.or(quorum_obstacle);
+        if let (Some(spec), Some((_, valid))) = (&self.spec, &quorum)
+            && let Err(mismatch) = spec.check_against(valid)
+        {
+            obstacle = obstacle.or_else(|| Some((LeaseReady::InvalidSpec, mismatch.to_string())));
+        }
+        let mut again_at = None;
+        let selector = match self.spec.as_ref().map(|spec| &spec.candidates) {
+            None => None,
+            Some(Candidates::Selector(selector)) => Some(selector.clone()),
+            Some(Candidates::Workload(workload)) => {
+                match self.house.workloads.selector(&self.namespace, workload, now).await {
+                    Ok(selector) => Some(selector),
+                    Err(error) => {
+                        obstacle = obstacle.or_else(|| Some((LeaseReady::InvalidReference, error.to_string())));
+                        again_at = Some(now + Millis(5000));
+                        None
+                    }
+                }
+            }
+        };
+        if let Some((until, why)) = self.block(lease, quorum.as_ref(), now) {
+            obstacle = obstacle.or(Some((LeaseReady::QuorumUnavailable, why)));
+            again_at = super::earliest(again_at, Some(until));
+        }
+        let suspended = lease.spec.suspend;
+        if suspended {
+            let message = "spec.suspend is true: nobody is elected until it is false".to_owned();
+            obstacle = Some((LeaseReady::Suspended, message));
+        }
+        let readiness = self.spec.as_ref().map_or(Readiness::Ignored, |spec| spec.readiness);
+        Ground { quorum, selector, readiness, suspended, obstacle, again_at }
+    }
+
+    /// A term that the status names was taken on a quorum of another configuration, whose nodes nobody knows any
+    /// more: its keys cannot be asked for, only waited out, for the longest lease there can be.
+    fn block(
+        &mut self,
+        lease: &RedisLease,
+        quorum: Option<&(Arc<OpenQuorum>, ValidQuorum)>,
+        now: Time,
+    ) -> Option<(Time, String)> {
+        if let Some((until, why)) = &self.blocked {
+            return (now < *until).then(|| (*until, why.clone()));
+        }
+        let (open, _) = quorum?;
+        let recorded = recorded(lease)?;
+        let known = self.tenure.as_ref().is_some_and(|tenure| tenure.has_met(recorded.term.attempt));
+        let then = lease.status.as_ref()?.quorum.as_ref().map(|quorum| quorum.fingerprint.as_str());
+        if known || then.is_none_or(|then| then == open.fingerprint) {
+            return None;
+        }
+        let longest = Millis::from(MAX_LEASE);
+        let until = now + redislease_core::time::Drift::STANDARD.most(longest);
+        let why = format!(
+            "the term that status names was taken on a quorum of another configuration ({} instead of {}), whose nodes cannot be asked: it is waited out for the longest lease there can be, one hour from the start of the operator",
+            then.unwrap_or_default(),
+            open.fingerprint
+        );
+        self.blocked = Some((until, why.clone()));
+        Some((until, why))
+    }
+
+    /// Whether what the status names may not be touched yet.
+    pub(super) fn is_blocked(&self, now: Time) -> bool {
+        self.blocked.as_ref().is_some_and(|(until, _)| now < *until)
+    }
+}

@@ -1,0 +1,369 @@
+//! One actor per RedisLease: it looks at the world, decides, tells the keeper, and shows what came of it.
+//!
+//! Every turn begins from what is there and can be repeated at will. Decisions need no answer of the API server; what
+//! is shown does, and waits for it without holding a decision up for longer than one call.
+//!
+//! | module | stage |
+//! |---|---|
+//! | [`ground`] | dereference and validate: quorum, candidates, what stands in the way |
+//! | [`tenure`] | the keeper: opened, adopted, told |
+//! | [`show`] | status and events |
+//! | [`roles`] | the label and the token on each pod |
+
+mod ground;
+mod roles;
+mod show;
+mod tenure;
+
+use std::sync::Arc;
+
+use kube::core::SelectorExt;
+use kube::{Resource, ResourceExt};
+use redislease_core::lease::{Standing, TermId, View};
+use redislease_core::time::{Millis, Time};
+use tokio::sync::watch;
+
+use super::House;
+use super::kube_api::CallError;
+use super::pods::Known;
+use crate::api::validated::Readiness;
+use crate::api::{RedisLease, ValidLease};
+use crate::clock;
+use crate::metrics::lease::LeaseSeries;
+use crate::plan::{Electorate, EndCause, HolderName, HolderPod, PodFacts, Sighting, Situation, Step, decide};
+use crate::status::Witness;
+use ground::Ground;
+use tenure::Tenure;
+
+/// After a call that failed, the API server is left alone for so long, doubled with every failure.
+const PAUSE: Millis = Millis(200);
+/// The longest pause.
+const PAUSE_MOST: Millis = Millis(10_000);
+
+/// What the directory tells an actor.
+#[derive(Clone, Debug)]
+pub(super) enum Object {
+    /// The resource as last seen.
+    Here(Arc<RedisLease>),
+    /// The resource is gone, and another of its name may be there: what is left is ended.
+    Gone,
+}
+
+/// Everything about one RedisLease in this process, keyed by its UID.
+pub(super) struct Actor {
+    house: Arc<House>,
+    object: watch::Receiver<Object>,
+    namespace: String,
+    name: String,
+    uid: String,
+    /// The newest answer to a write of ours; the watch may be behind it.
+    answered: Option<Arc<RedisLease>>,
+    /// A write was not answered: what stands there is read before the next.
+    in_doubt: bool,
+    /// The last spec that made sense: what is held goes on by it.
+    spec: Option<ValidLease>,
+    tenure: Option<Tenure>,
+    witness: Witness,
+    series: Arc<LeaseSeries>,
+    /// Neither adopt nor acquire before this instant, and why.
+    blocked: Option<(Time, String)>,
+    failures: u32,
+    /// No call to the API server before this instant.
+    quiet_until: Time,
+    /// Since when nobody has held the lease, for the event of the next term.
+    unheld_since: Option<Time>,
+}
+
+impl Actor {
+    pub fn new(house: Arc<House>, object: watch::Receiver<Object>, lease: &RedisLease) -> Self {
+        let (namespace, name) = (lease.namespace().unwrap_or_default(), lease.name_any());
+        let series = Arc::new(house.lease_metrics.lease(&namespace, &name, &lease.spec.quorum_ref.name));
+        Self {
+            house,
+            object,
+            namespace,
+            name,
+            uid: lease.uid().unwrap_or_default(),
+            answered: None,
+            in_doubt: false,
+            spec: None,
+            tenure: None,
+            witness: Witness::default(),
+            series,
+            blocked: None,
+            failures: 0,
+            quiet_until: Time(0),
+            unheld_since: None,
+        }
+    }
+
+    /// Runs until the process stops, or the resource is gone and its last key has ended.
+    pub async fn run(mut self) {
+        let mut pods = self.house.pods.watch(&self.namespace);
+        let mut quorums = self.house.quorums.watch();
+        loop {
+            let object = self.object.borrow_and_update().clone();
+            pods.borrow_and_update();
+            quorums.borrow_and_update();
+            if let Some(tenure) = &mut self.tenure {
+                tenure.follow();
+            }
+            let again_at = match object {
+                Object::Here(lease) => self.turn(&lease).await,
+                Object::Gone => match self.bury().await {
+                    Some(again_at) => Some(again_at),
+                    None => return,
+                },
+            };
+            let view = async {
+                match &mut self.tenure {
+                    Some(tenure) => tenure.moved().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = self.house.stop.cancelled() => break,
+                Ok(()) = self.object.changed() => {}
+                Ok(()) = pods.changed() => {}
+                Ok(()) = quorums.changed() => {}
+                () = view => {}
+                _ = sleep_until(again_at) => {}
+            }
+        }
+        if let Some(tenure) = self.tenure.take() {
+            tenure.stop().await;
+        }
+    }
+
+    /// One turn: dereference, validate, plan, apply, show. Returns when time alone asks for the next.
+    async fn turn(&mut self, seen: &Arc<RedisLease>) -> Option<Time> {
+        let lease = self.newest(seen);
+        let ground = self.ground(&lease).await;
+        self.settle(&lease, &ground);
+        let pods = self.house.pods.of_namespace(&self.namespace);
+        let electorate = electorate(&ground, &pods);
+        let again_at = self.plan(&lease, &ground, &electorate).await;
+        let view = self.tenure.as_ref().map(Tenure::view);
+        self.measure(view.as_ref(), &electorate);
+        let now = clock::now();
+        if now < self.quiet_until {
+            return earliest(again_at, Some(self.quiet_until));
+        }
+        let shown = match self.show(&lease, &ground, &electorate).await {
+            Ok(()) => self.assign_roles(&ground).await,
+            Err(error) => Err(error),
+        };
+        match shown {
+            Ok(()) => {
+                self.failures = 0;
+                earliest(again_at, ground.again_at)
+            }
+            // Somebody else wrote meanwhile: what they wrote is read, and everything decided anew.
+            Err(CallError::Conflict) => Some(now),
+            Err(error) => {
+                self.failures = self.failures.saturating_add(1);
+                let pause = Millis((PAUSE.0 << self.failures.min(10).saturating_sub(1)).min(PAUSE_MOST.0));
+                self.quiet_until = clock::now() + pause;
+                let lease = format!("{}/{}", self.namespace, self.name);
+                tracing::warn!(%lease, %error, pause_ms = pause.0, "the API server did not take what this lease shows");
+                earliest(again_at, Some(self.quiet_until))
+            }
+        }
+    }
+
+    /// The watch may lag behind what our own write was answered.
+    fn newest(&self, seen: &Arc<RedisLease>) -> Arc<RedisLease> {
+        let version = |lease: &RedisLease| lease.resource_version().and_then(|version| version.parse::<u64>().ok());
+        match &self.answered {
+            Some(answered) if version(answered) > version(seen) => answered.clone(),
+            _ => seen.clone(),
+        }
+    }
+
+    /// Decides and tells the keeper.
+    async fn plan(&mut self, lease: &RedisLease, ground: &Ground, electorate: &Electorate<'_>) -> Option<Time> {
+        let mut fresh = false;
+        loop {
+            let Some(tenure) = &self.tenure else { return None };
+            let view = tenure.view();
+            let holder_name = holder_of(&view);
+            let known = holder_name.as_ref().map_or(Known::Unseen, |holder| self.known(holder));
+            if known == Known::Unseen
+                && !fresh
+                && self.house.pods.listed()
+                && let Some(holder) = &holder_name
+            {
+                // Never seen is not gone: another operator may have elected a pod that our watch has yet to show.
+                fresh = self.look_at(holder).await;
+                if fresh {
+                    continue;
+                }
+            }
+            let sighting = match &known {
+                Known::Here(sighting) => Some(sighting.as_ref()),
+                Known::Unseen | Known::Gone { .. } => None,
+            };
+            let holder = match (&known, sighting) {
+                (Known::Gone { stopped }, _) => HolderPod::Gone { stopped: *stopped },
+                (_, Some(sighting)) => HolderPod::Here { sighting, candidate: ground.is_candidate(&sighting.facts) },
+                _ => HolderPod::Unseen,
+            };
+            let spec = self.spec.as_ref();
+            let decision = decide(&Situation {
+                now: clock::now(),
+                view: &view,
+                holder,
+                electorate,
+                readiness: spec.map_or(Readiness::Ignored, |spec| spec.readiness),
+                grace_period: spec.map_or_else(Default::default, |spec| spec.grace_period),
+                may_begin: ground.may_begin() && self.house.pods.listed(),
+                revoked: self.revoked(lease, ground, &view),
+                fresh,
+            });
+            match decision.step {
+                Step::Keep => {}
+                Step::LookAgain => {
+                    let seen = holder_name.as_ref();
+                    fresh = match seen {
+                        Some(holder) => self.look_at(holder).await,
+                        None => false,
+                    };
+                    if !fresh {
+                        // The API server is away: what only time says waits for it.
+                        return Some(clock::now() + Millis(1000));
+                    }
+                    continue;
+                }
+                Step::Want(pod) => tenure.want(&self.name_of(pod)),
+                Step::Forget => tenure.forget(),
+                Step::End { term, proof, cause } => self.end(term, proof, cause),
+            }
+            return decision.again_at;
+        }
+    }
+
+    fn end(&mut self, term: TermId, proof: bool, cause: EndCause) {
+        self.witness.decided(term.attempt, cause, proof);
+        if let Some(tenure) = &mut self.tenure {
+            tenure.end(term, proof);
+        }
+    }
+
+    /// Why a running term is to end whatever its holder does.
+    fn revoked(&self, lease: &RedisLease, ground: &Ground, view: &View) -> Option<EndCause> {
+        if lease.metadata.deletion_timestamp.is_some() {
+            return Some(EndCause::Deleted);
+        }
+        if ground.suspended {
+            return Some(EndCause::Suspended);
+        }
+        if self.tenure.as_ref().is_some_and(|tenure| ground.replaces(tenure)) {
+            return Some(EndCause::QuorumChanged);
+        }
+        let running = view.standing.term()?;
+        let recorded = tenure::recorded(lease)?;
+        let ended = recorded.term.attempt == running.id.attempt && !recorded.active;
+        let passed = recorded.term.token > running.id.token && !matches!(view.standing, Standing::Publishing(_));
+        (ended || passed).then_some(EndCause::EndedElsewhere)
+    }
+
+    fn known(&self, holder: &HolderName) -> Known {
+        self.house.pods.find(&self.namespace, &holder.pod_uid)
+    }
+
+    /// Asks the API server for the holder's pod. Whether it answered.
+    async fn look_at(&self, holder: &HolderName) -> bool {
+        match self.house.pod(&self.namespace, &holder.pod).await {
+            Ok(pod) => {
+                if pod.uid != holder.pod_uid {
+                    self.house.pods.missed(&self.namespace, &holder.pod_uid);
+                }
+                self.house.pods.seen(pod, clock::now());
+                true
+            }
+            Err(CallError::NotFound) => {
+                self.house.pods.missed(&self.namespace, &holder.pod_uid);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    fn name_of(&self, pod: &PodFacts) -> HolderName {
+        HolderName {
+            cluster: self.house.cluster.clone(),
+            namespace: self.namespace.clone(),
+            lease: self.name.clone(),
+            pod: pod.name.clone(),
+            pod_uid: pod.uid.clone(),
+        }
+    }
+
+    fn measure(&mut self, view: Option<&View>, electorate: &Electorate<'_>) {
+        let held = view.is_some_and(|view| matches!(view.standing, Standing::Held(_)));
+        self.unheld_since = if held { None } else { Some(self.unheld_since.unwrap_or_else(clock::now)) };
+        self.series.candidates(electorate.eligible.len(), electorate.ineligible.len());
+    }
+
+    /// The resource is gone: its term is ended, its labels are taken away, and the keeper stays until the last key has
+    /// ended. Returns when to look again; `None` when nothing is left.
+    async fn bury(&mut self) -> Option<Time> {
+        let mut again_at = None;
+        if self.clear_roles().await.is_err() {
+            again_at = Some(clock::now() + PAUSE_MOST);
+        }
+        let Some(tenure) = &mut self.tenure else { return again_at };
+        let view = tenure.view();
+        let stopped = holder_of(&view).is_some_and(|holder| {
+            match self.house.pods.find(&self.namespace, &holder.pod_uid) {
+                Known::Here(sighting) => sighting.facts.stopped,
+                Known::Gone { stopped } => stopped,
+                Known::Unseen => false,
+            }
+        });
+        let ending = view.ending.as_ref().filter(|_| stopped).map(|ending| ending.id.clone());
+        if let Some(term) = view.standing.term().map(|term| term.id.clone()).or(ending) {
+            tenure.end(term, stopped);
+        }
+        tenure.retire();
+        if tenure.has_ended() {
+            self.tenure = None;
+            return again_at;
+        }
+        // The end of the keeper wakes nobody.
+        earliest(again_at, Some(clock::now() + Millis(500)))
+    }
+}
+
+fn electorate<'a>(ground: &Ground, pods: &'a [Sighting]) -> Electorate<'a> {
+    let candidates = pods.iter().map(|pod| &pod.facts).filter(|pod| ground.is_candidate(pod));
+    Electorate::of(candidates, ground.readiness)
+}
+
+/// The holder of the running term, else of the ending one.
+fn holder_of(view: &View) -> Option<HolderName> {
+    let running = view.standing.term().map(|term| &term.id);
+    let term = running.or_else(|| view.ending.as_ref().map(|ending| &ending.id))?;
+    term.holder.0.parse().ok()
+}
+
+fn earliest(a: Option<Time>, b: Option<Time>) -> Option<Time> {
+    [a, b].into_iter().flatten().min()
+}
+
+async fn sleep_until(at: Option<Time>) -> std::io::Result<()> {
+    match at {
+        Some(at) => clock::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// What an event on the lease refers to.
+fn reference(lease: &RedisLease) -> k8s_openapi::api::core::v1::ObjectReference {
+    lease.object_ref(&())
+}
+
+/// Whether the labels of a pod are those of a candidate.
+fn selects(selector: &kube::core::Selector, pod: &PodFacts) -> bool {
+    selector.matches(&pod.labels)
+}

@@ -1,0 +1,175 @@
+//! The status of a lease, written on transitions only, and the events that go with it.
+//!
+//! A publication is such a write. It names the resource version that was read, so two operators cannot both publish,
+//! and nobody is told of a term before the API server has it. A write without an answer counts as written until a read
+//! says otherwise.
+
+use std::sync::Arc;
+
+use kube::api::PostParams;
+use kube::{Api, ResourceExt};
+use redislease_core::lease::{Publication, Standing, TermView, View};
+
+use super::tenure::{Tenure, recorded};
+use super::{Actor, Ground, reference};
+use crate::api::{RedisLease, RedisLeaseStatus};
+use crate::clock;
+use crate::metrics::operator::WriteKind;
+use crate::operator::kube_api::{CallError, call};
+use crate::operator::quorums;
+use crate::plan::Electorate;
+use crate::status::{Composed, Inputs, Obstacle, QuorumOutlook, compose};
+
+impl Actor {
+    /// Writes the status if it is to change.
+    ///
+    /// # Errors
+    /// [`CallError::Conflict`] when somebody else wrote meanwhile: decide anew. Others: later.
+    pub(super) async fn show(
+        &mut self,
+        lease: &Arc<RedisLease>,
+        ground: &Ground,
+        electorate: &Electorate<'_>,
+    ) -> Result<(), CallError> {
+        let lease = if self.in_doubt { self.read().await?.unwrap_or_else(|| lease.clone()) } else { lease.clone() };
+        self.in_doubt = false;
+        let view = self.tenure.as_ref().map(Tenure::view);
+        if let Some(view) = &view {
+            self.witness.saw(view);
+        }
+        let publishing = view.as_ref().and_then(publishing);
+        if let Some(term) = publishing
+            && let Some(outcome) = judge(&lease, &self.uid, term)
+        {
+            self.published(term, outcome);
+            return Ok(());
+        }
+        let composed = self.compose(&lease, ground, electorate, view.as_ref());
+        if lease.status.as_ref() == Some(&composed.status) {
+            return Ok(());
+        }
+        if publishing.and_then(|term| term.stop_at).is_some_and(|stop_at| clock::now() >= stop_at) {
+            // Too late to tell anybody: the keeper gives it up.
+            return Ok(());
+        }
+        let written = self.write(&lease, &composed).await;
+        let outcome = match &written {
+            Ok(_) => Some(Publication::Written),
+            Err(CallError::Unanswered(_)) => Some(Publication::Unknown),
+            Err(CallError::NotFound) => Some(Publication::Superseded),
+            Err(CallError::Conflict | CallError::Refused(_)) => None,
+        };
+        if let (Some(term), Some(outcome)) = (publishing, outcome) {
+            self.published(term, outcome);
+        }
+        match written {
+            Ok(answered) => {
+                self.answered = Some(Arc::new(answered));
+                self.tell(&lease, composed).await;
+                Ok(())
+            }
+            Err(CallError::NotFound) => Ok(()),
+            Err(error) => {
+                self.in_doubt = true;
+                Err(error)
+            }
+        }
+    }
+
+    fn published(&self, term: &TermView, outcome: Publication) {
+        if let Some(tenure) = &self.tenure {
+            tenure.published(term.id.attempt, outcome);
+        }
+    }
+
+    fn compose(
+        &self,
+        lease: &RedisLease,
+        ground: &Ground,
+        electorate: &Electorate<'_>,
+        view: Option<&View>,
+    ) -> Composed {
+        let none = RedisLeaseStatus::default();
+        let open = ground.quorum.as_ref().map(|(open, _)| open.as_ref());
+        let open = open.or_else(|| self.tenure.as_ref().and_then(Tenure::quorum).map(AsRef::as_ref));
+        let statuses = open.map(|open| open.nodes.watch().borrow().clone()).unwrap_or_default();
+        let listed = self.house.pods.listed() && ground.selector.is_some();
+        compose(&Inputs {
+            previous: lease.status.as_ref().unwrap_or(&none),
+            generation: lease.metadata.generation,
+            now: jiff::Timestamp::now(),
+            cluster: &self.house.cluster,
+            namespace: &self.namespace,
+            lease: &self.name,
+            view,
+            witness: &self.witness,
+            expired: false,
+            obstacle: ground.obstacle.as_ref().map(|(reason, message)| Obstacle { reason: *reason, message }),
+            electorate: Some(electorate).filter(|_| listed),
+            quorum: open.map(|open| QuorumOutlook {
+                name: &open.name,
+                fingerprint: &open.fingerprint,
+                up: quorums::up(&statuses),
+                majority: open.nodes.quorum().majority(),
+                mismatch: quorums::mismatch(&statuses),
+            }),
+            leaderless: self.unheld_since.map(|since| clock::now().since(since).into()),
+        })
+    }
+
+    async fn write(&self, lease: &RedisLease, composed: &Composed) -> Result<RedisLease, CallError> {
+        let mut next = lease.clone();
+        next.status = Some(composed.status.clone());
+        next.metadata.managed_fields = None;
+        let leases: Api<RedisLease> = Api::namespaced(self.house.client.clone(), &self.namespace);
+        let written = call(leases.replace_status(&self.name, &PostParams::default(), &next)).await;
+        self.house.metrics.wrote(WriteKind::LeaseStatus, &written);
+        written
+    }
+
+    /// What the API server holds now; `None` when the resource is gone or another one.
+    async fn read(&self) -> Result<Option<Arc<RedisLease>>, CallError> {
+        let leases: Api<RedisLease> = Api::namespaced(self.house.client.clone(), &self.namespace);
+        match call(leases.get(&self.name)).await {
+            Ok(lease) => Ok(Some(Arc::new(lease))),
+            Err(CallError::NotFound) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn tell(&self, lease: &RedisLease, composed: Composed) {
+        self.series.shown(&composed);
+        for notice in composed.events {
+            tracing::info!(
+                lease = %format!("{}/{}", self.namespace, self.name),
+                reason = notice.reason.as_str(),
+                "{}",
+                notice.note
+            );
+            self.house.reporter.report(&notice, reference(lease)).await;
+        }
+    }
+}
+
+const fn publishing(view: &View) -> Option<&TermView> {
+    match &view.standing {
+        Standing::Publishing(term) => Some(term),
+        _ => None,
+    }
+}
+
+/// Whether the status already decides about a publication.
+fn judge(lease: &RedisLease, uid: &str, term: &TermView) -> Option<Publication> {
+    if lease.uid().as_deref() != Some(uid) {
+        return Some(Publication::Superseded);
+    }
+    let token = lease.status.as_ref().and_then(|status| status.fencing_token).unwrap_or(0);
+    let named = recorded(lease).filter(|named| named.term.attempt == term.id.attempt);
+    if named.is_some() {
+        Some(Publication::Written)
+    } else if u64::try_from(token).is_ok_and(|token| token >= term.id.token.0) {
+        Some(Publication::Superseded)
+    } else {
+        None
+    }
+}

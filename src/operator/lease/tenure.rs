@@ -1,0 +1,308 @@
+//! The keeper of a lease, from the first turn that can open one to the end of the resource.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use redislease_core::backoff::{Backoff, Strategy};
+use redislease_core::lease::{Config, EndReason, Renewal, Standing, TermId, View};
+use redislease_core::op::{Attempt, Holder, Token};
+use redislease_core::quorum::Quorum;
+use redislease_core::time::{Drift, Millis};
+use tokio::sync::watch;
+
+use super::{Actor, Ground};
+use crate::api::conditions::{ConditionStatus, ConditionType};
+use crate::api::lease::RetryStrategy;
+use crate::api::validated::{MAX_LEASE, REAP_MARGIN};
+use crate::api::{RedisLease, ValidLease, ValidQuorum};
+use crate::clock;
+use crate::keeper::{Keeper, Observer, Setup};
+use crate::metrics::lease::{LeaseSeries, RenewalResult};
+use crate::operator::quorums::OpenQuorum;
+use crate::plan::{EndCause, HolderName};
+
+/// A keeper and the quorum it stands on.
+pub(super) struct Tenure {
+    keeper: Keeper,
+    quorum: Option<Arc<OpenQuorum>>,
+    config: Config,
+    views: watch::Receiver<View>,
+    /// What the last turn saw, without what every renewal changes.
+    seen: View,
+    /// Attempts this keeper has run, adopted or ended: the status may still name one, and is not taken at its word.
+    met: BTreeSet<Attempt>,
+    /// The last end that was told, and whether with proof.
+    told: Option<(Attempt, bool)>,
+}
+
+/// The term that a status names.
+pub(super) struct Recorded {
+    /// Which.
+    pub term: TermId,
+    /// Whether it says that the term may be gone on with.
+    pub active: bool,
+}
+
+/// Reads the term from a status. Active=False says that somebody has ended it.
+pub(super) fn recorded(lease: &RedisLease) -> Option<Recorded> {
+    let status = lease.status.as_ref()?;
+    let holder = status.holder.as_ref()?;
+    let token = Token(u64::try_from(status.fencing_token?).ok()?);
+    let attempt = status.attempt.as_ref()?.parse().ok()?;
+    let active = status.conditions.iter().find(|condition| condition.type_ == ConditionType::Active.as_str());
+    let name = HolderName {
+        cluster: holder.cluster.clone(),
+        namespace: holder.namespace.clone(),
+        lease: lease.metadata.name.clone().unwrap_or_default(),
+        pod: holder.pod.clone(),
+        pod_uid: holder.pod_uid.clone(),
+    };
+    Some(Recorded {
+        term: TermId { attempt, token, holder: Holder(name.to_string().into()) },
+        active: active.is_none_or(|active| active.status != ConditionStatus::False.as_str()),
+    })
+}
+
+impl Tenure {
+    pub fn quorum(&self) -> Option<&Arc<OpenQuorum>> {
+        self.quorum.as_ref()
+    }
+
+    pub fn view(&self) -> View {
+        self.views.borrow().clone()
+    }
+
+    pub fn has_met(&self, attempt: Attempt) -> bool {
+        self.met.contains(&attempt)
+    }
+
+    /// Takes note of the present view, before a turn looks at it.
+    pub fn follow(&mut self) {
+        self.seen = shape(&self.views.borrow_and_update());
+    }
+
+    /// Returns when the view has changed in something that a turn must see: a renewal is nothing.
+    pub async fn moved(&mut self) {
+        while shape(&self.views.borrow_and_update()) == self.seen {
+            if self.views.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    pub fn want(&self, holder: &HolderName) {
+        self.keeper.want(Holder(holder.to_string().into()));
+    }
+
+    pub fn forget(&self) {
+        self.keeper.forget();
+    }
+
+    /// Told once, and once more when the proof comes.
+    pub fn end(&mut self, term: TermId, proof: bool) {
+        if self.told.is_some_and(|(attempt, proven)| attempt == term.attempt && (proven || !proof)) {
+            return;
+        }
+        self.told = Some((term.attempt, proof));
+        self.met.insert(term.attempt);
+        self.keeper.end(term, proof);
+    }
+
+    pub fn published(&self, attempt: Attempt, outcome: redislease_core::lease::Publication) {
+        self.keeper.published(attempt, outcome);
+    }
+
+    pub fn retire(&self) {
+        self.keeper.retire();
+    }
+
+    pub fn has_ended(&self) -> bool {
+        self.keeper.has_ended()
+    }
+
+    pub async fn stop(self) {
+        self.keeper.stop().await;
+    }
+
+    fn is_idle(&self) -> bool {
+        let view = self.views.borrow();
+        matches!(view.standing, Standing::Idle) && view.ending.is_none()
+    }
+}
+
+/// A view without the times that every renewal moves.
+fn shape(view: &View) -> View {
+    let mut view = view.clone();
+    view.retry_at = None;
+    if let Standing::Publishing(term) | Standing::Held(term) | Standing::Adopting(term) | Standing::Uncertain(term) =
+        &mut view.standing
+    {
+        (term.valid_until, term.stop_at) = (None, None);
+        term.failed_rounds = term.failed_rounds.min(1);
+    }
+    view
+}
+
+impl Actor {
+    /// Opens, configures or replaces the keeper, and takes up the term that the status names.
+    pub(super) fn settle(&mut self, lease: &RedisLease, ground: &Ground) {
+        let now = clock::now();
+        let blocked = self.is_blocked(now);
+        // While the old nodes cannot be known, what they hold can only be given up in time.
+        let quorum = ground.quorum.as_ref().filter(|_| !blocked);
+        let named = recorded(lease);
+        let outgrown = match (&self.tenure, quorum) {
+            (Some(tenure), Some((open, _))) => match &tenure.quorum {
+                Some(then) => !Arc::ptr_eq(then, open) && tenure.is_idle(),
+                // Nodes at last: the term is adopted again, on them.
+                None => true,
+            },
+            _ => false,
+        };
+        if outgrown {
+            self.tenure = None;
+        }
+        if self.tenure.is_none() && (quorum.is_some() || named.is_some()) {
+            self.open_tenure(quorum);
+        }
+        let Some(tenure) = &mut self.tenure else { return };
+        if let Some(spec) = &self.spec {
+            let config = configure(spec, quorum.map(|(_, valid)| valid), tenure.config.quorum);
+            if config != tenure.config {
+                tenure.keeper.configure(config.clone());
+                tenure.config = config;
+            }
+        }
+        if let Some(running) = tenure.views.borrow().standing.term() {
+            tenure.met.insert(running.id.attempt);
+            return;
+        }
+        let Some(named) = named else { return };
+        if let Some(open) = &tenure.quorum {
+            open.nodes.raise_floor(named.term.token);
+        }
+        if tenure.met.contains(&named.term.attempt) {
+            return;
+        }
+        if named.active && !ground.suspended && lease.metadata.deletion_timestamp.is_none() {
+            tenure.met.insert(named.term.attempt);
+            tenure.keeper.adopt(named.term);
+        } else {
+            // Somebody has ended it, or it is to end: sealing again is always safe, and going on never is.
+            if ground.suspended {
+                self.witness.decided(named.term.attempt, EndCause::Suspended, false);
+            }
+            tenure.end(named.term, false);
+        }
+    }
+
+    fn open_tenure(&mut self, quorum: Option<&(Arc<OpenQuorum>, ValidQuorum)>) {
+        let size = quorum.map_or_else(|| Quorum::of(1), |(open, _)| Some(open.nodes.quorum()));
+        let Some(size) = size else { return };
+        let config = match &self.spec {
+            Some(spec) => configure(spec, quorum.map(|(_, valid)| valid), size),
+            None => longest(size),
+        };
+        let open = quorum.map(|(open, _)| open.clone());
+        let keys = match (&open, &self.spec) {
+            (Some(open), Some(spec)) => {
+                spec.keys.iter().map(|key| open.nodes.keyspace().lock(&self.namespace, key)).collect()
+            }
+            _ => Vec::new(),
+        };
+        if open.is_some() && keys.is_empty() {
+            // A spec that never made sense names no keys.
+            return;
+        }
+        let setup = Setup {
+            nodes: open.as_ref().map(|open| open.nodes.clone()),
+            keys: keys.into(),
+            config: config.clone(),
+            observer: Box::new(Series { series: self.series.clone() }),
+        };
+        match Keeper::start(setup) {
+            Ok(keeper) => {
+                let views = keeper.watch();
+                let (seen, met) = (View::default(), BTreeSet::new());
+                self.tenure = Some(Tenure { keeper, quorum: open, config, views, seen, met, told: None });
+            }
+            Err(error) => {
+                let lease = format!("{}/{}", self.namespace, self.name);
+                tracing::error!(%lease, %error, "no keeper for this lease: tried again with its next event");
+            }
+        }
+    }
+}
+
+/// The durations of a lease as the core takes them.
+fn configure(spec: &ValidLease, quorum: Option<&ValidQuorum>, size: Quorum) -> Config {
+    let command_timeout = quorum.map_or(Duration::from_millis(500), |quorum| quorum.command_timeout);
+    Config {
+        quorum: size,
+        ttl: Millis::from(spec.lease_duration),
+        renew_interval: Millis::from(spec.renew_interval),
+        stop_budget: Millis::from(spec.stop_budget()),
+        command_timeout: Millis::from(command_timeout),
+        drift: Drift::STANDARD,
+        backoff: Backoff {
+            strategy: match spec.retry.strategy {
+                RetryStrategy::Exponential => Strategy::Exponential,
+                RetryStrategy::Linear => Strategy::Linear,
+                RetryStrategy::None => Strategy::None,
+            },
+            min: Millis::from(spec.retry.min_delay),
+            max: Millis::from(spec.retry.max_delay),
+            limit: spec.retry.limit,
+            jitter: u32::from(spec.retry.jitter_percent),
+        },
+        mutant: None,
+    }
+}
+
+/// What a term may have been kept by whose spec says nothing: the longest there is.
+fn longest(size: Quorum) -> Config {
+    Config {
+        quorum: size,
+        ttl: Millis::from(MAX_LEASE),
+        renew_interval: Millis(5000),
+        stop_budget: Millis::from(REAP_MARGIN),
+        command_timeout: Millis(500),
+        drift: Drift::STANDARD,
+        backoff: Backoff { strategy: Strategy::None, min: Millis(1000), max: Millis(1000), limit: None, jitter: 0 },
+        mutant: None,
+    }
+}
+
+/// Counts what the owner reports.
+struct Series {
+    series: Arc<LeaseSeries>,
+}
+
+impl Observer for Series {
+    fn renewed(&self, renewal: &Renewal, ttl_ms: u64) {
+        let result = match renewal {
+            Renewal::Success { took, left } => {
+                self.series.renewed(Duration::from(*took), left.0 as f64 / ttl_ms.max(1) as f64);
+                RenewalResult::Success
+            }
+            Renewal::NoQuorum => RenewalResult::NoQuorum,
+            Renewal::Timeout => RenewalResult::Timeout,
+            Renewal::Lost => RenewalResult::Lost,
+        };
+        self.series.renewal(result);
+    }
+
+    fn changed(&self, view: &View) {
+        let running = view.standing.term();
+        let believed = matches!(view.standing, Standing::Held(_));
+        let expiry = running.and_then(|term| term.valid_until).map(clock::wall);
+        let expiry = expiry.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+        self.series.standing(believed, running.is_some(), expiry);
+        if let Some(ending) = &view.ending
+            && ending.reason == EndReason::Deadline
+        {
+            self.series.lapsed();
+        }
+    }
+}

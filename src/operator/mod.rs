@@ -1,0 +1,129 @@
+//! The operator: it watches leases, quorums and pods, and runs one actor for each lease.
+//!
+//! | module | what it knows |
+//! |---|---|
+//! | [`lease`] | one lease: decide, tell the keeper, show |
+//! | [`directory`] | which leases there are |
+//! | [`quorums`] | the quorums, each opened once |
+//! | [`pods`], [`workloads`] | the candidates |
+//! | [`sweep`] | labels that outlived their lease |
+//! | [`kube_api`], [`events`] | how the API server is spoken to |
+
+mod directory;
+pub mod events;
+pub mod kube_api;
+mod lease;
+mod pods;
+mod quorums;
+mod sweep;
+mod watches;
+mod workloads;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, Client};
+use prometheus::Registry;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::http::{self, Readiness};
+use crate::metrics::lease::LeaseMetrics;
+use crate::metrics::nodes::NodeMetrics;
+use crate::metrics::operator::OperatorMetrics;
+use crate::plan::PodFacts;
+use directory::Directory;
+use events::Reporter;
+use kube_api::{CallError, call};
+use pods::Pods;
+use quorums::Quorums;
+use workloads::Workloads;
+
+/// What the operator is told at its start.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The name of this cluster, the same for every operator in it and for no other cluster on its quorums.
+    pub cluster: String,
+    /// Where RedisQuorums and their secrets are honoured.
+    pub namespace: String,
+    /// Where metrics and health are served.
+    pub listen: SocketAddr,
+    /// Under which name events are reported.
+    pub instance: String,
+}
+
+/// What all actors share.
+pub(crate) struct House {
+    client: Client,
+    cluster: String,
+    pods: Pods,
+    workloads: Workloads,
+    quorums: Quorums,
+    directory: Directory,
+    metrics: OperatorMetrics,
+    lease_metrics: LeaseMetrics,
+    reporter: Reporter,
+    stop: CancellationToken,
+}
+
+impl House {
+    /// One pod as the API server holds it now.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    async fn pod(&self, namespace: &str, name: &str) -> Result<PodFacts, CallError> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        call(pods.get(name)).await.map(|pod| PodFacts::from(&pod))
+    }
+
+    /// Whether another resource of the same name has taken over.
+    fn has_successor(&self, namespace: &str, name: &str, uid: &str) -> bool {
+        self.directory.uid_of(namespace, name).is_some_and(|other| other != uid)
+    }
+}
+
+/// Runs until `stop` is cancelled: first the actors end, then their keepers; terms live on for the next process.
+///
+/// # Errors
+/// One sentence when it cannot start.
+pub async fn run(options: Options, stop: CancellationToken) -> Result<(), String> {
+    let registry = Registry::new();
+    let register = |error: prometheus::Error| format!("metrics: {error}");
+    let node_metrics = NodeMetrics::register(&registry).map_err(register)?;
+    let lease_metrics = LeaseMetrics::register(&registry).map_err(register)?;
+    let metrics = OperatorMetrics::register(&registry).map_err(register)?;
+    let client = kube_api::client().await?;
+    let reporter = Reporter::new(client.clone(), options.instance.clone(), metrics.clone());
+    let house = Arc::new(House {
+        quorums: Quorums::new(
+            client.clone(),
+            options.namespace.clone(),
+            node_metrics,
+            metrics.clone(),
+            reporter.clone(),
+        ),
+        workloads: Workloads::new(client.clone()),
+        pods: Pods::default(),
+        directory: Directory::default(),
+        cluster: options.cluster.clone(),
+        client,
+        metrics,
+        lease_metrics,
+        reporter,
+        stop: stop.clone(),
+    });
+    let readiness = Readiness::waiting_for(&["leases", "quorums", "pods", "nodes"]);
+    let served = http::serve(options.listen, registry, readiness.clone(), stop.clone());
+    let served = served.await.map_err(|error| format!("cannot listen on {}: {error}", options.listen))?;
+    tracing::info!(cluster = %options.cluster, namespace = %options.namespace, listen = %served.address(), "operator started");
+
+    let tasks = TaskTracker::new();
+    watches::spawn(&house, &options.namespace, &readiness, &tasks);
+    stop.cancelled().await;
+    tracing::info!("stopping: terms are left for the next process");
+    tasks.close();
+    tasks.wait().await;
+    served.wait().await;
+    Ok(())
+}

@@ -1,0 +1,246 @@
+//! The pods, as the watch shows them.
+//!
+//! The last event of a pod decides whether its keys may be released, so events are read as they come: a store that
+//! only knows what exists would have lost the word that matters.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use redislease_core::time::Time;
+use tokio::sync::watch;
+
+use crate::plan::{PodFacts, Sighting};
+
+/// How many pods that are gone are remembered: more than can end between two looks at a lease.
+const REMEMBERED: usize = 10_000;
+
+/// What is known about one pod.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Known {
+    /// Never seen, and not missed either.
+    Unseen,
+    /// It exists.
+    Here(Box<Sighting>),
+    /// It is gone.
+    Gone {
+        /// Whether its last event proved that its processes have ended.
+        stopped: bool,
+    },
+}
+
+/// The pods of all watched namespaces.
+#[derive(Debug, Default)]
+pub struct Pods {
+    state: Mutex<State>,
+    /// Counts the changes by namespace, for those who wait for one.
+    changes: Mutex<BTreeMap<String, watch::Sender<u64>>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// By namespace, then UID.
+    here: BTreeMap<String, BTreeMap<String, Sighting>>,
+    gone: BTreeMap<String, bool>,
+    gone_order: VecDeque<String>,
+    listed: bool,
+    /// While a list runs: which pods it has named.
+    relist: Option<BTreeSet<(String, String)>>,
+}
+
+impl Pods {
+    /// Follows the changes in a namespace.
+    pub fn watch(&self, namespace: &str) -> watch::Receiver<u64> {
+        let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        changes.entry(namespace.to_owned()).or_default().subscribe()
+    }
+
+    /// Whether all pods have been listed once.
+    pub fn listed(&self) -> bool {
+        self.lock().listed
+    }
+
+    /// The pods of a namespace.
+    pub fn of_namespace(&self, namespace: &str) -> Vec<Sighting> {
+        self.lock().here.get(namespace).map(|pods| pods.values().cloned().collect()).unwrap_or_default()
+    }
+
+    /// Every pod.
+    pub fn all(&self) -> Vec<PodFacts> {
+        self.lock().here.values().flat_map(BTreeMap::values).map(|pod| pod.facts.clone()).collect()
+    }
+
+    /// What is known about the pod with this UID.
+    pub fn find(&self, namespace: &str, uid: &str) -> Known {
+        let state = self.lock();
+        if let Some(sighting) = state.here.get(namespace).and_then(|pods| pods.get(uid)) {
+            return Known::Here(Box::new(sighting.clone()));
+        }
+        state.gone.get(uid).map_or(Known::Unseen, |&stopped| Known::Gone { stopped })
+    }
+
+    /// A list begins.
+    pub fn list_begins(&self) {
+        self.lock().relist = Some(BTreeSet::new());
+    }
+
+    /// The list is complete: what it did not name has gone without a last word.
+    pub fn list_ends(&self) {
+        let mut state = self.lock();
+        if let Some(named) = state.relist.take() {
+            let missed: Vec<(String, String)> = state
+                .here
+                .iter()
+                .flat_map(|(namespace, pods)| pods.keys().map(|uid| (namespace.clone(), uid.clone())))
+                .filter(|pod| !named.contains(pod))
+                .collect();
+            for (namespace, uid) in missed {
+                state.bury(&namespace, &uid, false);
+            }
+        }
+        state.listed = true;
+        drop(state);
+        self.changed(None);
+    }
+
+    /// A pod was seen, by an event, a list or an answer.
+    pub fn seen(&self, facts: PodFacts, now: Time) {
+        let mut state = self.lock();
+        if let Some(named) = &mut state.relist {
+            named.insert((facts.namespace.clone(), facts.uid.clone()));
+        }
+        let pods = state.here.entry(facts.namespace.clone()).or_default();
+        let before = pods.get(&facts.uid);
+        let sighting = Sighting::now(facts, now, before);
+        // Whoever decides does not care for a new resource version; whoever writes is told by a conflict.
+        let same = before.is_some_and(|before| {
+            PodFacts { resource_version: sighting.facts.resource_version.clone(), ..before.facts.clone() }
+                == sighting.facts
+        });
+        let namespace = sighting.facts.namespace.clone();
+        pods.insert(sighting.facts.uid.clone(), sighting);
+        drop(state);
+        if !same {
+            self.changed(Some(&namespace));
+        }
+    }
+
+    /// The last event of a pod.
+    pub fn deleted(&self, facts: &PodFacts) {
+        self.gone(&facts.namespace, &facts.uid, facts.proves_stopped_when_deleted());
+    }
+
+    /// The API server does not know the pod any more.
+    pub fn missed(&self, namespace: &str, uid: &str) {
+        self.gone(namespace, uid, false);
+    }
+
+    fn gone(&self, namespace: &str, uid: &str, stopped: bool) {
+        self.lock().bury(namespace, uid, stopped);
+        self.changed(Some(namespace));
+    }
+
+    fn changed(&self, namespace: Option<&str>) {
+        let changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let concerned = |other: &str| namespace.is_none_or(|namespace| namespace == other);
+        for (_, changes) in changes.iter().filter(|(other, _)| concerned(other)) {
+            changes.send_modify(|count| *count = count.wrapping_add(1));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // The state is whole between any two statements that change it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// A later word can only prove more: that a pod was missed takes no proof back.
+    fn bury(&mut self, namespace: &str, uid: &str, stopped: bool) {
+        let seen = self.here.get_mut(namespace).and_then(|pods| pods.remove(uid));
+        let stopped = stopped || seen.is_some_and(|pod| pod.facts.stopped);
+        if let Some(known) = self.gone.get_mut(uid) {
+            *known |= stopped;
+            return;
+        }
+        self.gone.insert(uid.to_owned(), stopped);
+        self.gone_order.push_back(uid.to_owned());
+        if self.gone_order.len() > REMEMBERED
+            && let Some(oldest) = self.gone_order.pop_front()
+        {
+            self.gone.remove(&oldest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(uid: &str, stopped: bool) -> PodFacts {
+        PodFacts {
+            namespace: "n".into(),
+            name: uid.into(),
+            uid: uid.into(),
+            resource_version: None,
+            labels: [].into(),
+            annotations: [].into(),
+            created: None,
+            node: Some("node-1".into()),
+            ready: true,
+            finished: stopped,
+            deletion_grace: None,
+            stopped,
+        }
+    }
+
+    #[test]
+    fn the_last_event_is_the_proof_or_not() {
+        let pods = Pods::default();
+        pods.seen(pod("a", false), Time(0));
+        pods.deleted(&pod("a", true));
+        pods.seen(pod("b", false), Time(0));
+        pods.deleted(&pod("b", false));
+        assert_eq!(pods.find("n", "a"), Known::Gone { stopped: true });
+        assert_eq!(pods.find("n", "b"), Known::Gone { stopped: false });
+        assert_eq!(pods.find("n", "c"), Known::Unseen);
+    }
+
+    #[test]
+    fn a_pod_that_a_new_list_does_not_name_is_gone_without_proof() {
+        let pods = Pods::default();
+        pods.seen(pod("a", false), Time(0));
+        pods.seen(pod("b", false), Time(0));
+        assert!(!pods.listed());
+        pods.list_begins();
+        pods.seen(pod("b", false), Time(1));
+        pods.list_ends();
+        assert!(pods.listed());
+        assert_eq!(pods.find("n", "a"), Known::Gone { stopped: false });
+        assert!(matches!(pods.find("n", "b"), Known::Here(_)));
+    }
+
+    #[test]
+    fn a_pod_seen_stopped_and_then_missed_has_stopped() {
+        let pods = Pods::default();
+        pods.seen(pod("a", true), Time(0));
+        pods.missed("n", "a");
+        assert_eq!(pods.find("n", "a"), Known::Gone { stopped: true });
+        pods.missed("n", "a");
+        assert_eq!(pods.find("n", "a"), Known::Gone { stopped: true });
+    }
+
+    #[test]
+    fn a_new_resource_version_alone_wakes_nobody() {
+        let pods = Pods::default();
+        pods.seen(pod("a", false), Time(0));
+        let watch = pods.watch("n");
+        let elsewhere = pods.watch("m");
+        pods.seen(PodFacts { resource_version: Some("7".into()), ..pod("a", false) }, Time(1));
+        assert!(!watch.has_changed().unwrap());
+        let Known::Here(sighting) = pods.find("n", "a") else { panic!("a is here") };
+        assert_eq!(sighting.facts.resource_version.as_deref(), Some("7"));
+        pods.seen(PodFacts { ready: false, ..pod("a", false) }, Time(2));
+        assert!(watch.has_changed().unwrap());
+        assert!(!elsewhere.has_changed().unwrap());
+    }
+}

@@ -1,0 +1,346 @@
+//! The quorums that leases may be held on: each RedisQuorum of the operator's namespace, opened once.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, Client, Resource, ResourceExt};
+use redislease_core::marker::Membership;
+use redislease_core::time::Millis;
+use tokio::sync::watch;
+
+use super::events::Reporter;
+use super::kube_api::{CallError, call};
+use crate::api::conditions::{LeaseReady, QuorumReady};
+use crate::api::quorum::NodeState as ShownState;
+use crate::api::{RedisQuorum, ValidQuorum};
+use crate::clock;
+use crate::metrics::nodes::NodeMetrics;
+use crate::metrics::operator::{OperatorMetrics, WriteKind};
+use crate::nodes::{Config, Credentials, Misconfiguration, NodeConfig, NodeState, NodeStatus, Nodes};
+use crate::status::{NodeReport, QuorumInputs, compose_quorum};
+
+/// The generation of every configuration, until the set of nodes can change.
+const GENERATION: u64 = 1;
+
+/// How often a secret is read again: a password that was changed is used by the next connection.
+pub const SECRET_EVERY: Duration = Duration::from_secs(15);
+
+/// A quorum with its connections. It lives as long as somebody holds on it, also when its resource is gone.
+#[derive(Debug)]
+pub struct OpenQuorum {
+    /// The name of the RedisQuorum.
+    pub name: String,
+    /// Its nodes.
+    pub nodes: Nodes,
+    /// Names of nodes, majority and longest lease.
+    pub fingerprint: String,
+    key_prefix: String,
+}
+
+impl OpenQuorum {
+    fn is_the_same_as(&self, valid: &ValidQuorum) -> bool {
+        self.fingerprint == valid.fingerprint().as_str() && self.key_prefix == valid.key_prefix
+    }
+}
+
+/// What a lease finds under a quorum's name.
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    /// The quorum as it is configured now.
+    pub quorum: Option<(Arc<OpenQuorum>, ValidQuorum)>,
+    /// Why no new term may begin on it.
+    pub obstacle: Option<(LeaseReady, String)>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    valid: Option<ValidQuorum>,
+    open: Option<Arc<OpenQuorum>>,
+    obstacle: Option<(QuorumReady, String)>,
+}
+
+/// All quorums by name.
+#[derive(Debug)]
+pub struct Quorums {
+    client: Client,
+    namespace: String,
+    nodes: NodeMetrics,
+    writes: OperatorMetrics,
+    reporter: Reporter,
+    entries: Mutex<BTreeMap<String, Entry>>,
+    /// Counts the changes, for those who wait for one.
+    changes: watch::Sender<u64>,
+    /// The task that keeps the quorums follows their nodes through these.
+    node_watches: tokio::sync::Mutex<BTreeMap<String, watch::Receiver<Vec<NodeStatus>>>>,
+}
+
+impl Quorums {
+    /// No quorum yet.
+    pub fn new(
+        client: Client,
+        namespace: String,
+        nodes: NodeMetrics,
+        writes: OperatorMetrics,
+        reporter: Reporter,
+    ) -> Self {
+        let (entries, changes) = (Mutex::default(), watch::Sender::new(0));
+        let node_watches = tokio::sync::Mutex::default();
+        Self { client, namespace, nodes, writes, reporter, entries, changes, node_watches }
+    }
+
+    /// Follows the changes: a quorum came, went, or one of its nodes did something of note.
+    pub fn watch(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// What is known under `name`.
+    pub fn find(&self, name: &str) -> Found {
+        let entries = self.lock();
+        let Some(entry) = entries.get(name) else {
+            let message = format!(
+                "spec.quorumRef names RedisQuorum {}/{name}, which does not exist: create it there, or create this lease again with another quorumRef",
+                self.namespace
+            );
+            return Found { quorum: None, obstacle: Some((LeaseReady::InvalidReference, message)) };
+        };
+        let obstacle = entry.obstacle.as_ref().map(|(_, message)| {
+            (LeaseReady::InvalidReference, format!("RedisQuorum {}/{name} cannot be used: {message}", self.namespace))
+        });
+        Found { quorum: entry.open.clone().zip(entry.valid.clone()), obstacle }
+    }
+
+    /// Brings one quorum up to date with its resource, and its resource's status with it.
+    ///
+    /// # Errors
+    /// When the API server did not take the status: to be tried again. Otherwise what it answered, if it was asked.
+    pub async fn reconcile(&self, quorum: &RedisQuorum) -> Result<Option<RedisQuorum>, CallError> {
+        let name = quorum.name_any();
+        match ValidQuorum::try_from(quorum) {
+            Ok(valid) => {
+                let credentials = self.credentials(&valid).await;
+                self.open(valid, credentials);
+            }
+            Err(invalid) => self.with(&name, |entry| {
+                entry.obstacle = Some((QuorumReady::InvalidSpec, invalid.to_string()));
+            }),
+        }
+        self.show(quorum).await
+    }
+
+    /// The resource is gone. Leases on it live on while this process does.
+    pub fn forget(&self, name: &str) {
+        self.lock().remove(name);
+        self.changed();
+    }
+
+    fn with(&self, name: &str, change: impl FnOnce(&mut Entry)) {
+        let mut entries = self.lock();
+        let entry = entries.entry(name.to_owned()).or_insert(Entry { valid: None, open: None, obstacle: None });
+        let before = entry.obstacle.clone();
+        change(entry);
+        let changed = entry.obstacle != before;
+        drop(entries);
+        if changed {
+            self.changed();
+        }
+    }
+
+    fn open(&self, valid: ValidQuorum, credentials: Result<Option<Credentials>, String>) {
+        let name = valid.name.clone();
+        let mut opened = false;
+        self.with(&name, |entry| {
+            let (credentials, secret) = match credentials {
+                Ok(credentials) => (credentials, None),
+                Err(message) => (None, Some((QuorumReady::InvalidReference, message))),
+            };
+            // A quorum of another configuration is opened once nobody holds on the old one any more.
+            let stale = entry.open.take_if(|open| !open.is_the_same_as(&valid));
+            if let Some(stale) = stale
+                && let Err(in_use) = Arc::try_unwrap(stale)
+            {
+                entry.open = Some(in_use);
+                let message = "it was replaced by one of another configuration: leases are ended on the old nodes first";
+                entry.obstacle = Some((QuorumReady::InvalidSpec, message.to_owned()));
+                return;
+            }
+            entry.obstacle = secret;
+            if let Some(open) = &entry.open {
+                if entry.obstacle.is_none() {
+                    open.nodes.set_credentials(credentials);
+                }
+                for (node, now) in open.nodes.quorum().nodes().zip(&valid.nodes) {
+                    open.nodes.set_address(node, &now.address.to_string());
+                }
+            } else {
+                match self.start(&valid, credentials) {
+                    Ok(open) => {
+                        entry.open = Some(Arc::new(open));
+                        opened = true;
+                    }
+                    Err(message) => entry.obstacle = Some((QuorumReady::InvalidSpec, message)),
+                }
+            }
+            entry.valid = Some(valid);
+        });
+        if opened {
+            self.changed();
+        }
+    }
+
+    fn start(&self, valid: &ValidQuorum, credentials: Option<Credentials>) -> Result<OpenQuorum, String> {
+        let fingerprint = valid.fingerprint().as_str().to_owned();
+        let config = Config {
+            quorum: valid.name.clone(),
+            nodes: valid
+                .nodes
+                .iter()
+                .map(|node| NodeConfig { name: node.name.clone(), address: node.address.to_string() })
+                .collect(),
+            key_prefix: valid.key_prefix.clone(),
+            membership: Membership { generation: GENERATION, fingerprint: fingerprint.as_str().into() },
+            longest_lease: Millis::from(valid.max_lease),
+            command_timeout: Millis::from(valid.command_timeout),
+            credentials,
+        };
+        let nodes = Nodes::start(config, &self.nodes).map_err(|error| error.to_string())?;
+        Ok(OpenQuorum { name: valid.name.clone(), nodes, fingerprint, key_prefix: valid.key_prefix.clone() })
+    }
+
+    async fn credentials(&self, valid: &ValidQuorum) -> Result<Option<Credentials>, String> {
+        let Some(name) = &valid.secret else { return Ok(None) };
+        let whole = format!("spec.auth.secretRef names secret {}/{name}", self.namespace);
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
+        let secret = match call(secrets.get(name)).await {
+            Ok(secret) => secret,
+            Err(CallError::NotFound) => {
+                return Err(format!("{whole}, which does not exist: create it with the key `password`"));
+            }
+            Err(error) => return Err(format!("{whole}, which could not be read: {error}")),
+        };
+        let text = |key: &str| {
+            let bytes = secret.data.as_ref().and_then(|data| data.get(key));
+            bytes.map(|bytes| String::from_utf8_lossy(&bytes.0).trim_end_matches(['\r', '\n']).to_owned())
+        };
+        let password = text("password").filter(|password| !password.is_empty());
+        let password = password.ok_or_else(|| format!("{whole}, whose key `password` is missing or empty"))?;
+        Ok(Some(Credentials { username: text("username").filter(|name| !name.is_empty()), password }))
+    }
+
+    /// The namespace in which quorums are honoured.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// Returns when a node of any quorum did something of note since the last call.
+    pub async fn any_node_moves(&self) {
+        let mut watches = self.node_watches.lock().await;
+        {
+            let entries = self.lock();
+            watches.retain(|name, _| entries.get(name).is_some_and(|entry| entry.open.is_some()));
+            for (name, entry) in entries.iter() {
+                if let Some(open) = entry.open.as_ref().filter(|_| !watches.contains_key(name)) {
+                    watches.insert(name.clone(), open.nodes.watch());
+                }
+            }
+        }
+        let moves = watches.values_mut().map(|watch| Box::pin(watch.changed()));
+        let moves: Vec<_> = moves.collect();
+        if moves.is_empty() {
+            std::future::pending::<()>().await;
+        }
+        let _ = futures::future::select_all(moves).await;
+    }
+
+    async fn show(&self, quorum: &RedisQuorum) -> Result<Option<RedisQuorum>, CallError> {
+        let name = quorum.name_any();
+        let (valid, open, obstacle) = {
+            let entries = self.lock();
+            let Some(entry) = entries.get(&name) else { return Ok(None) };
+            (entry.valid.clone(), entry.open.clone(), entry.obstacle.clone())
+        };
+        let statuses = open.as_ref().map(|open| open.nodes.watch().borrow().clone()).unwrap_or_default();
+        let reports: Vec<NodeReport<'_>> = statuses.iter().map(report).collect();
+        let mismatch = mismatch(&statuses);
+        let none = crate::api::RedisQuorumStatus::default();
+        let composed = compose_quorum(&QuorumInputs {
+            previous: quorum.status.as_ref().unwrap_or(&none),
+            generation: quorum.metadata.generation,
+            now: jiff::Timestamp::now(),
+            fingerprint: open.as_ref().map(|open| open.fingerprint.as_str()),
+            nodes: &reports,
+            majority: valid.as_ref().map_or(0, ValidQuorum::majority),
+            evaluated: evaluated(&statuses),
+            obstacle: obstacle.as_ref().map(|(reason, message)| (*reason, message.as_str())),
+            mismatch,
+        });
+        if quorum.status.as_ref() == Some(&composed.status) {
+            return Ok(None);
+        }
+        let mut next = quorum.clone();
+        next.status = Some(composed.status);
+        next.metadata.managed_fields = None;
+        let quorums: Api<RedisQuorum> = Api::namespaced(self.client.clone(), &self.namespace);
+        let written = call(quorums.replace_status(&name, &kube::api::PostParams::default(), &next)).await;
+        self.writes.wrote(WriteKind::QuorumStatus, &written);
+        let answered = match written {
+            // Somebody else changed it, or it is gone: the watch shows it in a moment.
+            Err(CallError::NotFound | CallError::Conflict) => return Ok(None),
+            Err(error) => return Err(error),
+            Ok(answered) => answered,
+        };
+        for notice in composed.events {
+            self.reporter.report(&notice, quorum.object_ref(&())).await;
+        }
+        Ok(Some(answered))
+    }
+
+    /// Whether every node of every quorum was reached or tried in vain once.
+    pub fn evaluated(&self) -> bool {
+        self.lock().values().all(|entry| {
+            let open = entry.open.as_ref();
+            entry.obstacle.is_some() || open.is_some_and(|open| evaluated(&open.nodes.watch().borrow()))
+        })
+    }
+
+    /// Tells everybody who waits that something about a quorum changed.
+    pub fn changed(&self) {
+        self.changes.send_modify(|count| *count = count.wrapping_add(1));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
+        // An entry is whole between any two statements that change it.
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How many nodes vote.
+pub fn up(statuses: &[NodeStatus]) -> usize {
+    statuses.iter().filter(|node| node.state == NodeState::Up).count()
+}
+
+/// What is said of the first node whose marker names another configuration.
+pub fn mismatch(statuses: &[NodeStatus]) -> Option<&str> {
+    let mismatched = NodeState::Misconfigured(Misconfiguration::ConfigMismatch);
+    statuses.iter().find(|node| node.state == mismatched).map(|node| node.message.as_str())
+}
+
+fn evaluated(statuses: &[NodeStatus]) -> bool {
+    statuses.iter().all(|node| node.state != NodeState::Down || node.reason.is_some())
+}
+
+fn report(node: &NodeStatus) -> NodeReport<'_> {
+    let (state, message) = match node.state {
+        NodeState::Up => (ShownState::Up, None),
+        NodeState::Down => (ShownState::Down, Some(node.message.clone())),
+        NodeState::Quarantined { until } => {
+            let until = jiff::Timestamp::try_from(clock::wall(until)).unwrap_or_default();
+            let second = until.round(jiff::Unit::Second).unwrap_or(until);
+            (ShownState::Quarantined, Some(format!("{}; it votes again from {second}", node.message)))
+        }
+        NodeState::Misconfigured(_) => (ShownState::Misconfigured, Some(node.message.clone())),
+    };
+    let version = Some(node.version.as_str()).filter(|version| !version.is_empty());
+    NodeReport { name: &node.name, state, version, clock_offset_millis: node.clock_offset_ms, message }
+}

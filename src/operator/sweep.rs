@@ -1,0 +1,53 @@
+//! Labels that outlived their lease: it was deleted while no operator ran.
+
+use std::sync::Arc;
+
+use redislease_core::time::Millis;
+
+use super::House;
+use super::kube_api::CallError;
+use super::lease::removal_or;
+use crate::api::names;
+use crate::clock;
+use crate::plan::PodFacts;
+
+/// Between two tries.
+const AGAIN: Millis = Millis(5000);
+
+/// Takes label and token of leases that do not exist from every pod, once, until all are taken. Leases and pods have
+/// been listed.
+pub(super) async fn run(house: Arc<House>) {
+    while let Err(error) = sweep(&house).await {
+        tracing::warn!(%error, "labels of deleted leases are not taken away yet");
+        tokio::select! {
+            () = house.stop.cancelled() => return,
+            _ = clock::sleep_until(clock::now() + AGAIN) => {}
+        }
+    }
+}
+
+async fn sweep(house: &House) -> Result<(), CallError> {
+    for pod in house.pods.all() {
+        for lease in orphans(&pod, |lease| house.directory.uid_of(&pod.namespace, lease).is_some()) {
+            let patch =
+                removal_or(&pod, &names::role_label(&lease), None, &names::token_annotation(&lease), None);
+            match house.write_roles(&pod, &patch).await {
+                Ok(()) | Err(CallError::NotFound) => {
+                    tracing::info!(pod = %format!("{}/{}", pod.namespace, pod.name), %lease, "took away the label of a deleted lease");
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The leases that a pod's labels and annotations speak of and that do not exist.
+fn orphans(pod: &PodFacts, exists: impl Fn(&str) -> bool) -> Vec<String> {
+    let labels = pod.labels.keys().filter_map(|key| names::lease_of_role_label(key));
+    let tokens = pod.annotations.keys().filter_map(|key| names::lease_of_token_annotation(key));
+    let mut orphans: Vec<String> = labels.chain(tokens).filter(|lease| !exists(lease)).map(str::to_owned).collect();
+    orphans.sort();
+    orphans.dedup();
+    orphans
+}
