@@ -1,0 +1,7 @@
+//! The lock on real redis-servers: scripts, admission, and what breaks.
+
+mod admission;
+mod faults;
+mod scripts;
+mod support;
+mod votes;
