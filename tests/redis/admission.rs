@@ -36,7 +36,7 @@ async fn comes_back(world: &World, server: &RedisServer, since: Time, token: u64
     assert_eq!(get(server, "rl:marker"), Some(format!("{}:1:f00d", run_id(server))));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_first_installation_waits_once() {
     let servers = servers(3);
     let start = clock::now();
@@ -66,7 +66,7 @@ async fn a_first_installation_waits_once() {
     assert!(offset.abs() < 1000, "{offset} ms on one machine");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_token_shown_by_a_status_is_below_every_new_one() {
     let servers = servers(1);
     let world = World::on(&servers);
@@ -76,7 +76,7 @@ async fn a_token_shown_by_a_status_is_below_every_new_one() {
     assert_eq!(fence(&servers[0]), 4_000_000_000_000_000);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_forgot_waits_and_learns_the_counter_from_the_others() {
     let servers = servers(3);
     let world = World::on(&servers);
@@ -113,7 +113,7 @@ async fn a_server_that_forgot_waits_and_learns_the_counter_from_the_others() {
     assert_eq!(restarts(), 3.0);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_is_no_node_and_a_promoted_one_starts_anew() {
     let servers = servers(2);
     let (master, replica) = (&servers[0], &servers[1]);
@@ -137,7 +137,7 @@ async fn a_replica_is_no_node_and_a_promoted_one_starts_anew() {
     assert!(clock::now().since(since) >= QUARANTINE, "the marker it copied names its master");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_becomes_a_replica_loses_its_vote() {
     let servers = servers(2);
     let world = World::on(&servers[..1]);
@@ -148,7 +148,7 @@ async fn a_node_that_becomes_a_replica_loses_its_vote() {
     world.wait(0, "a replica", |status| status.state == NodeState::Misconfigured(Misconfiguration::Replica)).await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_may_drop_keys_has_no_vote() {
     let server = with_args(&["--maxmemory-policy", "allkeys-lru"]);
     let world = World::start(&config([server.address().to_string()]));
@@ -167,7 +167,7 @@ async fn a_server_that_may_drop_keys_has_no_vote() {
     assert!(clock::now().since(since) >= QUARANTINE, "leases may have been dropped, and the marker not");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_node_has_no_vote() {
     let server = with_args(&["--cluster-enabled", "yes"]);
     let world = World::start(&config([server.address().to_string()]));
@@ -177,7 +177,7 @@ async fn a_cluster_node_has_no_vote() {
     assert!(status.message.contains("cluster-enabled is `yes`"), "{}", status.message);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_names_of_one_server_have_no_vote() {
     let servers = servers(2);
     let port = servers[0].address().port();
@@ -196,7 +196,7 @@ async fn two_names_of_one_server_have_no_vote() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_configuration_is_shown_and_never_heals_by_itself() {
     let servers = servers(1);
     World::on(&servers).up(0).await;
@@ -214,7 +214,7 @@ async fn another_configuration_is_shown_and_never_heals_by_itself() {
     assert_eq!(get(&servers[0], "rl:marker"), Some(membership().marker(run_id(&servers[0]).into()).to_string()));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wrong_password_is_named_and_a_new_one_is_used() {
     let server =
         RedisServer::start_with(&RedisOptions { password: Some("right".into()), ..RedisOptions::default() }).unwrap();

@@ -1,21 +1,21 @@
 //! Servers that hang, die, are busy or full of clients: a vote that comes, comes in time, and is never wrong.
 
 use std::net::TcpStream;
-use std::time::Duration;
+use std::sync::Arc;
 
 use redislease::clock;
-use redislease::nodes::{NodeState, NodeStatus, Reason};
+use redislease::nodes::{Config, NodeState, NodeStatus, Reason};
 use redislease_core::op::{Stages, Vote};
 use redislease_core::time::Millis;
 use redislease_lab::free_address;
 
-use crate::support::{TIMEOUT, World, acquire, config, confirm, eventually, extend, get, release, servers, with_args};
+use crate::support::{TIMEOUT, World, acquire, addresses, config, confirm, extend, get, release, servers, with_args};
 
 fn down(reason: Reason) -> impl Fn(&NodeStatus) -> bool {
     move |status| status.state == NodeState::Down && status.reason == Some(reason)
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stopped_server_costs_no_more_than_the_patience_of_the_asker() {
     let servers = servers(2);
     let world = World::on(&servers);
@@ -48,22 +48,25 @@ async fn a_stopped_server_costs_no_more_than_the_patience_of_the_asker() {
     assert_eq!(get(&servers[0], &world.lock("k")), None);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_late_request_in_the_backlog_is_not_carried_out() {
     let servers = servers(1);
-    let world = World::on(&servers);
+    let patient = Config { command_timeout: Millis(10_000), ..config(addresses(&servers)) };
+    let world = World::start(&patient);
     world.up(0).await;
     servers[0].process().pause().unwrap();
+    let give_up = clock::now() + Millis(100);
     assert_eq!(world.send(0, acquire(6), Millis(100)).await.unwrap(), Vote::Unknown);
+    // A millisecond would do: both clocks are rounded.
+    clock::sleep_until(give_up + Millis(10)).await.unwrap();
     servers[0].process().resume().unwrap();
-    // Before the connection is given up the server answers again: what it answered is too late for the asker.
-    eventually("an answer", || async { (world.ask(0, release(9, Stages::All)).await == Vote::Released(0)).then_some(()) })
-        .await;
+    let behind = world.send(0, release(9, Stages::All), Millis(10_000));
+    assert_eq!(behind.await.unwrap(), Vote::Released(0), "the same connection goes on");
     assert_eq!(get(&servers[0], &world.lock("k")), None);
     assert_eq!(world.metric(r#"redislease_redis_errors_total{kind="late",quorum="q",redis_node="a"}"#), 1.0);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_server_leaves_no_request_without_a_vote() {
     let servers = servers(1);
     let world = World::on(&servers);
@@ -84,7 +87,7 @@ async fn a_killed_server_leaves_no_request_without_a_vote() {
     world.quarantined(0).await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_at_the_address() {
     let address = free_address().unwrap();
     let world = World::start(&config([address.to_string(), "nowhere.invalid:6379".into()]));
@@ -95,30 +98,22 @@ async fn nobody_at_the_address() {
     assert_eq!(world.metric(r#"redislease_quorum_nodes{quorum="q",state="down"}"#), 2.0);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_busy_with_a_foreign_script_is_named() {
     let server = with_args(&["--busy-reply-threshold", "20"]);
     let world = World::start(&config([server.address().to_string()]));
     world.up(0).await;
-    std::thread::scope(|scope| {
-        scope.spawn(|| server.command(&["EVAL", "while true do end", "0"]));
-        futures::executor::block_on(async {});
-        let busy = world.nodes.watch();
-        let deadline = std::time::Instant::now() + Duration::from_secs(20);
-        loop {
-            let status = busy.borrow()[0].clone();
-            if status.reason == Some(Reason::Busy) {
-                break;
-            }
-            assert!(std::time::Instant::now() < deadline, "{status:?}");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        server.command(&["SCRIPT", "KILL"]).unwrap();
-    });
+    let server = Arc::new(server);
+    let busy = server.clone();
+    // It answers when the script was killed.
+    let script = std::thread::spawn(move || busy.command(&["EVAL", "while true do end", "0"]).map(|_| ()));
+    world.wait(0, "busy", down(Reason::Busy)).await;
+    server.command(&["SCRIPT", "KILL"]).unwrap();
+    assert!(script.join().unwrap().unwrap_err().to_string().contains("killed"));
     world.up(0).await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_with_too_many_clients_is_named() {
     let servers = servers(1);
     let taken = TcpStream::connect(servers[0].address()).unwrap();

@@ -97,10 +97,6 @@ impl World {
         self.nodes.watch().borrow()[node].clone()
     }
 
-    pub fn statuses(&self) -> Vec<NodeStatus> {
-        self.nodes.watch().borrow().clone()
-    }
-
     /// Waits for a status of `node`.
     pub async fn wait(&self, node: usize, what: &str, fits: impl Fn(&NodeStatus) -> bool) -> NodeStatus {
         let mut watch = self.nodes.watch();

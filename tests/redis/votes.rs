@@ -6,7 +6,7 @@ use redislease_core::time::Millis;
 
 use crate::support::{TIMEOUT, World, acquire, confirm, extend, get, release, seal, servers};
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_from_grant_to_release() {
     let servers = servers(1);
     let world = World::on(&servers);
@@ -22,7 +22,7 @@ async fn a_lease_from_grant_to_release() {
     assert!(world.metric(r#"redislease_redis_command_duration_seconds_count{quorum="q",redis_node="a"}"#) >= 6.0);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_without_a_vote_abstains_at_once_but_releases() {
     let servers = servers(1);
     let world = World::on(&servers);
@@ -36,7 +36,7 @@ async fn a_node_without_a_vote_abstains_at_once_but_releases() {
     assert_eq!(world.ask(0, release(1, Stages::Pending)).await, Vote::Released(1));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_reach_the_server_in_the_order_of_sending() {
     let servers = servers(1);
     let world = World::on(&servers);
@@ -59,7 +59,7 @@ async fn requests_reach_the_server_in_the_order_of_sending() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn forgotten_scripts_are_sent_again_within_the_same_deadline() {
     let servers = servers(1);
     let world = World::on(&servers);
@@ -78,7 +78,7 @@ async fn forgotten_scripts_are_sent_again_within_the_same_deadline() {
     assert_eq!(get(&servers[0], &world.lock("k")), None);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn foreign_values_are_neither_yes_nor_no() {
     let servers = servers(1);
     let world = World::on(&servers);
@@ -96,7 +96,7 @@ async fn foreign_values_are_neither_yes_nor_no() {
     world.up(0).await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_that_nobody_waits_for_is_not_sent() {
     let servers = servers(1);
     let world = World::on(&servers);
@@ -105,7 +105,7 @@ async fn a_request_that_nobody_waits_for_is_not_sent() {
     assert!(matches!(world.ask(0, acquire(2)).await, Vote::Granted(_)), "the key is free");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dropping_the_nodes_answers_everything_and_closes_the_connections() {
     let servers = servers(1);
     let world = World::on(&servers);
