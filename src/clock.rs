@@ -32,11 +32,7 @@ pub fn unix_micros() -> u64 {
 /// What the wall clock shows at `instant`, if nobody sets it: for people.
 pub fn wall(instant: Time) -> SystemTime {
     let (now, wall) = (now(), SystemTime::now());
-    if instant >= now {
-        wall + Duration::from(instant.since(now))
-    } else {
-        wall - Duration::from(now.since(instant))
-    }
+    if instant >= now { wall + Duration::from(instant.since(now)) } else { wall - Duration::from(now.since(instant)) }
 }
 
 /// One timer that can be set again and again.

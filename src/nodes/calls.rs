@@ -99,7 +99,8 @@ impl NodeTask {
         match call {
             Call::Vote(request, reply) => match script::read_vote(&request.op, value) {
                 Ok(answer) => {
-                    let vote = self.heard(at, received, answer).map_or(Vote::Unknown, |answer| self.voted(&request, answer));
+                    let vote =
+                        self.heard(at, received, answer).map_or(Vote::Unknown, |answer| self.voted(&request, answer));
                     if let Some(reply) = reply {
                         reply.answer(vote);
                     }
@@ -183,7 +184,8 @@ impl NodeTask {
             // Only admit meets this: the ticket was flushed while it was waited for.
             None => {
                 self.count(Reason::NotAdmitted);
-                Err(Failure { reason: Reason::NotAdmitted, text: "its marker is gone: it was flushed".to_owned() }.into())
+                Err(Failure { reason: Reason::NotAdmitted, text: "its marker is gone: it was flushed".to_owned() }
+                    .into())
             }
         }
     }

@@ -149,18 +149,13 @@ async fn connect(
     bounded(timeout, "cannot connect", connecting).await
 }
 
-async fn bounded<T>(
-    timeout: Millis,
-    doing: &str,
-    work: impl Future<Output = RedisResult<T>>,
-) -> Result<T, Failure> {
+async fn bounded<T>(timeout: Millis, doing: &str, work: impl Future<Output = RedisResult<T>>) -> Result<T, Failure> {
     match clock::within(timeout, work).await {
         Ok(Ok(done)) => Ok(done),
         Ok(Err(error)) => Err(Failure::of(doing, &error)),
-        Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(Failure {
-            reason: Reason::Timeout,
-            text: format!("{doing}: no answer within {} ms", timeout.0),
-        }),
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+            Err(Failure { reason: Reason::Timeout, text: format!("{doing}: no answer within {} ms", timeout.0) })
+        }
         Err(error) => Err(Failure { reason: Reason::Refused, text: format!("{doing}: {error}") }),
     }
 }
@@ -176,7 +171,9 @@ mod tests {
         {
             assert_eq!(Address::parse(text), Some(Address { host: host.into(), port }), "{text}");
         }
-        for text in ["", "redis", "redis:", ":6379", "redis:0", "redis:70000", "::1:6379", "a/b:1", "u@h:1", "redis://h:1"] {
+        for text in
+            ["", "redis", "redis:", ":6379", "redis:0", "redis:70000", "::1:6379", "a/b:1", "u@h:1", "redis://h:1"]
+        {
             assert_eq!(Address::parse(text), None, "{text}");
         }
     }

@@ -54,8 +54,16 @@ pub(super) enum Message {
 pub(super) enum Call {
     /// The reply is gone once the asker gave up.
     Vote(Request, Option<Reply>),
-    Observe { run_id: RunId, nonce: u128, stepped: Option<Marker> },
-    Admit { ticket: Marker, marker: Marker, seed: Token },
+    Observe {
+        run_id: RunId,
+        nonce: u128,
+        stepped: Option<Marker>,
+    },
+    Admit {
+        ticket: Marker,
+        marker: Marker,
+        seed: Token,
+    },
     Fence(oneshot::Sender<FenceReport>),
     Info,
 }
@@ -270,7 +278,9 @@ impl NodeTask {
     fn carry_out(&mut self) {
         while let Some(effect) = self.admission.poll_effect() {
             match effect {
-                Effect::Observe { run_id, nonce, stepped } => self.call(Call::Observe { run_id, nonce, stepped }, By::Hash),
+                Effect::Observe { run_id, nonce, stepped } => {
+                    self.call(Call::Observe { run_id, nonce, stepped }, By::Hash)
+                }
                 Effect::Admit { ticket, marker, seed } => self.call(Call::Admit { ticket, marker, seed }, By::Hash),
                 Effect::ReadFences => {
                     if let Link::Open(open) = &mut self.link {

@@ -76,7 +76,10 @@ fn what_no_script_answers_is_no_vote() {
     for (error, part) in [
         (read_vote(&extend, Value::Okay).unwrap_err().to_string(), "instead of a list"),
         (read_vote(&extend, Value::Array(vec![])).unwrap_err().to_string(), "ends too early"),
-        (read_vote(&extend, Value::Array(vec![text("x"), text("1")])).unwrap_err().to_string(), "`x` instead of a number"),
+        (
+            read_vote(&extend, Value::Array(vec![text("x"), text("1")])).unwrap_err().to_string(),
+            "`x` instead of a number",
+        ),
         (other(&extend, &[]), "ends too early"),
         (other(&extend, &[text("confirmed"), Value::Int(1)]), "`confirmed` to another question"),
         (other(&extend, &[text("EXTENDED")]), "`EXTENDED` to another question"),
@@ -113,10 +116,13 @@ fn a_call_names_its_script_by_hash_or_by_text() {
     let locks = ["rl:lock:ns/a".to_owned(), "rl:lock:ns/b".to_owned()];
     let packed = |by| {
         let command = vote(by, &keyspace, &locks, "3f:1:9c2b", 77, &ops()[1]);
-        command.args_iter().map(|arg| match arg {
-            redis::Arg::Simple(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
-            other => panic!("{other:?}"),
-        }).collect::<Vec<_>>()
+        command
+            .args_iter()
+            .map(|arg| match arg {
+                redis::Arg::Simple(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
+                other => panic!("{other:?}"),
+            })
+            .collect::<Vec<_>>()
     };
     let (by_hash, by_text) = (packed(By::Hash), packed(By::Text));
     assert_eq!((by_hash[0].as_str(), by_hash[1].len(), by_text[0].as_str()), ("EVALSHA", 40, "EVAL"));

@@ -33,7 +33,9 @@ impl NodeTask {
                     + "it remembers nothing of this quorum (first start, restart or flush): \
                        it votes again when the longest lease has passed",
             ),
-            Standing::Seeding(Some(reason)) => (NodeState::Quarantined { until: clock::now() }, about + &rounded(*reason)),
+            Standing::Seeding(Some(reason)) => {
+                (NodeState::Quarantined { until: clock::now() }, about + &rounded(*reason))
+            }
             Standing::Mismatch(marker) => (
                 NodeState::Misconfigured(Misconfiguration::ConfigMismatch),
                 about + &mismatch(marker, &self.membership.name()),

@@ -130,7 +130,8 @@ impl Board {
     pub fn twin(&self, node: Node) -> Option<String> {
         let statuses = self.statuses.borrow();
         let own = statuses.get(node.index())?.run_id.as_ref()?;
-        let twin = |(index, status): &(usize, &NodeStatus)| *index != node.index() && status.run_id.as_ref() == Some(own);
+        let twin =
+            |(index, status): &(usize, &NodeStatus)| *index != node.index() && status.run_id.as_ref() == Some(own);
         statuses.iter().enumerate().find(twin).map(|(_, status)| format!("{} ({})", status.name, status.address))
     }
 

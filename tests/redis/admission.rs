@@ -126,7 +126,11 @@ async fn a_replica_is_no_node_and_a_promoted_one_starts_anew() {
     let world = World::on(&servers[1..]);
     let misconfigured = NodeState::Misconfigured(Misconfiguration::Replica);
     let status = world.wait(0, "a replica", |status| status.state == misconfigured).await;
-    assert!(status.message.starts_with(&format!("node a ({}): role is `slave`", replica.address())), "{}", status.message);
+    assert!(
+        status.message.starts_with(&format!("node a ({}): role is `slave`", replica.address())),
+        "{}",
+        status.message
+    );
     assert_eq!(world.ask(0, acquire(1)).await, Vote::Unknown, "nobody is asked");
     assert_eq!(world.metric(r#"redislease_quorum_nodes{quorum="q",state="misconfigured"}"#), 1.0);
 
@@ -232,8 +236,10 @@ async fn a_wrong_password_is_named_and_a_new_one_is_used() {
 
     world.nodes.set_credentials(password("not yet"));
     server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).unwrap();
-    eventually("the connection to be lost", || async { (world.ask(0, acquire(1)).await == Vote::Unknown).then_some(()) })
-        .await;
+    eventually("the connection to be lost", || async {
+        (world.ask(0, acquire(1)).await == Vote::Unknown).then_some(())
+    })
+    .await;
     world.wait(0, "down", |status| status.state == NodeState::Down).await;
     world.up(0).await;
     world.nodes.set_credentials(None);

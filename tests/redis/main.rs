@@ -2,6 +2,7 @@
 
 mod admission;
 mod faults;
+mod reference;
 mod scripts;
 mod support;
 mod votes;

@@ -164,7 +164,9 @@ async fn confirm_turns_exactly_this_grant_into_the_term() {
         assert_eq!((server.value("k"), server.fence().as_deref()), (pending.clone(), Some("1")), "{wrong:?}");
     }
     let before = server.ttl("k");
-    let Vote::Confirmed { ttl_left } = server.ask(&["k"], &confirm(1, grant, 50)).await else { panic!("not confirmed") };
+    let Vote::Confirmed { ttl_left } = server.ask(&["k"], &confirm(1, grant, 50)).await else {
+        panic!("not confirmed")
+    };
     assert!(i64::try_from(ttl_left.0).unwrap() <= before && server.ttl("k") <= before, "the TTL stays");
     assert!(server.ttl("k") > 50_000, "the TTL stays");
     assert_eq!((server.value("k").as_deref(), server.fence().as_deref()), (Some("t:1:50:m"), Some("50")));
