@@ -83,18 +83,27 @@ impl NodeMetrics {
         })
     }
 
-    /// The series of one quorum. They vanish when it is dropped: drop the old before a quorum of the same name begins.
-    pub fn quorum(&self, name: &str, nodes: &[String], majority: usize, kinds: &[&'static str]) -> QuorumSeries {
+    /// The series of one quorum, which vanish with the registration. Drop that before a quorum of the same name begins.
+    pub fn quorum(
+        &self,
+        name: &str,
+        nodes: &[String],
+        majority: usize,
+        kinds: &[&'static str],
+    ) -> (QuorumSeries, Registration) {
         self.required.with_label_values(&[name]).set(as_gauge(majority));
-        QuorumSeries {
+        let series = QuorumSeries {
             states: STATES.map(|state| self.nodes.with_label_values(&[name, state])),
             mismatch: self.mismatch.with_label_values(&[name]),
-            series: nodes.iter().map(|node| self.node(name, node, kinds)).collect(),
+            nodes: nodes.iter().map(|node| self.node(name, node, kinds)).collect(),
+        };
+        let registration = Registration {
             quorum: name.to_owned(),
             nodes: nodes.to_vec(),
             kinds: kinds.to_vec(),
             families: self.clone(),
-        }
+        };
+        (series, registration)
     }
 
     fn node(&self, quorum: &str, node: &str, kinds: &[&'static str]) -> NodeSeries {
@@ -118,17 +127,13 @@ fn as_gauge(count: usize) -> i64 {
 pub struct QuorumSeries {
     states: [IntGauge; STATES.len()],
     mismatch: IntGauge,
-    series: Vec<NodeSeries>,
-    quorum: String,
-    nodes: Vec<String>,
-    kinds: Vec<&'static str>,
-    families: NodeMetrics,
+    nodes: Vec<NodeSeries>,
 }
 
 impl QuorumSeries {
-    /// The series of the node at `index`.
-    pub fn node(&self, index: usize) -> Option<NodeSeries> {
-        self.series.get(index).cloned()
+    /// The series of each node, in the order in which they were named.
+    pub fn nodes(&self) -> &[NodeSeries] {
+        &self.nodes
     }
 
     /// Shows how many nodes are in each of [`STATES`], and how many name another configuration.
@@ -140,7 +145,16 @@ impl QuorumSeries {
     }
 }
 
-impl Drop for QuorumSeries {
+/// Keeps the series of one quorum on the page.
+#[derive(Debug)]
+pub struct Registration {
+    quorum: String,
+    nodes: Vec<String>,
+    kinds: Vec<&'static str>,
+    families: NodeMetrics,
+}
+
+impl Drop for Registration {
     fn drop(&mut self) {
         let families = &self.families;
         let quorum = self.quorum.as_str();
@@ -199,9 +213,9 @@ mod tests {
     fn every_series_is_there_at_zero_and_vanishes_with_its_quorum() {
         let registry = Registry::new();
         let metrics = NodeMetrics::register(&registry).unwrap();
-        let kept = metrics.quorum("kept", &["a".into()], 1, &["timeout"]);
-        let quorum = metrics.quorum("q", &["a".into(), "b".into()], 2, &["timeout", "auth"]);
-        quorum.node(1).unwrap().error("auth");
+        let (_, kept) = metrics.quorum("kept", &["a".into()], 1, &["timeout"]);
+        let (quorum, registration) = metrics.quorum("q", &["a".into(), "b".into()], 2, &["timeout", "auth"]);
+        quorum.nodes()[1].error("auth");
         quorum.show([1, 1, 0, 0], 1);
         let before = page(&registry);
         for line in [
@@ -218,7 +232,7 @@ mod tests {
         ] {
             assert!(before.contains(line), "{line} is missing in\n{before}");
         }
-        drop(quorum);
+        drop(registration);
         let after = page(&registry);
         assert!(!after.contains(r#"quorum="q""#), "{after}");
         assert!(after.contains(r#"quorum="kept""#), "{after}");

@@ -4,6 +4,7 @@
 //! asker gives up. Requests to one node reach its server in the order in which they were sent.
 //! What is known about the nodes is in [`Nodes::watch`].
 
+mod calls;
 mod connection;
 mod info;
 mod keyspace;
@@ -14,6 +15,7 @@ mod reason;
 mod request;
 pub mod script;
 mod seeding;
+mod show;
 mod status;
 
 use std::fmt;
@@ -33,10 +35,9 @@ pub use reason::Reason;
 pub use request::Request;
 pub use status::{Misconfiguration, NodeState, NodeStatus};
 
-use crate::metrics::nodes::NodeMetrics;
-use connection::{Address, Secrets};
+use crate::metrics::nodes::{NodeMetrics, Registration};
+use connection::Secrets;
 use node::{Message, NodeTask};
-use random::Random;
 use request::Reply;
 use status::Board;
 
@@ -118,7 +119,15 @@ pub enum StartError {
 #[derive(Clone, Debug)]
 pub struct Nodes {
     shared: Arc<Shared>,
-    _tasks: Arc<DropGuard>,
+    _alive: Arc<Alive>,
+}
+
+/// What ends with the last [`Nodes`]. Not in [`Shared`], which the tasks hold a moment longer: by then a quorum of the
+/// same name may have begun.
+#[derive(Debug)]
+struct Alive {
+    _tasks: DropGuard,
+    _registration: Registration,
 }
 
 /// What the tasks of one quorum share.
@@ -140,37 +149,29 @@ impl Nodes {
     ///
     /// # Errors
     /// [`StartError`] names what is wrong; nothing was started then.
-    pub fn start(config: Config, metrics: &NodeMetrics) -> Result<Self, StartError> {
-        let name = || config.quorum.clone();
+    pub fn start(config: &Config, metrics: &NodeMetrics) -> Result<Self, StartError> {
         let count = config.nodes.len();
         let quorum = u8::try_from(count).ok().and_then(Quorum::of);
-        let quorum = quorum.ok_or_else(|| StartError::Size { quorum: name(), count })?;
-        let system = |source| StartError::System { quorum: name(), source };
+        let quorum = quorum.ok_or_else(|| StartError::Size { quorum: config.quorum.clone(), count })?;
 
         let names: Vec<String> = config.nodes.iter().map(|node| node.name.clone()).collect();
         let kinds = Reason::ALL.map(Reason::as_str);
-        let series = metrics.quorum(&config.quorum, &names, quorum.majority(), &kinds);
+        let (series, registration) = metrics.quorum(&config.quorum, &names, quorum.majority(), &kinds);
+        let of_nodes = series.nodes().to_vec();
         let (inboxes, outlets): (Vec<_>, Vec<_>) = config.nodes.iter().map(|_| mpsc::unbounded_channel()).unzip();
         let shared = Arc::new(Shared {
             quorum,
             keyspace: Keyspace::new(&config.key_prefix),
             command_timeout: config.command_timeout,
             inboxes,
-            board: Board::new(config.nodes.iter().map(|node| (node.name.clone(), node.address.clone())), series),
+            board: Board::new(&config.nodes, series),
             floor: AtomicU64::new(0),
             secrets: watch::Sender::new(Secrets::new(config.credentials.clone())),
         });
-        let mut tasks = Vec::with_capacity(count);
-        for ((node, place), inbox) in config.nodes.iter().zip(quorum.nodes()).zip(outlets) {
-            let address = Address::parse(&node.address).ok_or_else(|| StartError::Address {
-                quorum: name(),
-                node: node.name.clone(),
-                address: node.address.clone(),
-            })?;
-            let random = Random::from_system().map_err(system)?;
-            let task = NodeTask::new(place, node.name.clone(), address, &config, shared.clone(), inbox, random);
-            tasks.push(task.map_err(system)?);
-        }
+        let tasks = quorum.nodes().zip(&config.nodes).zip(outlets).zip(of_nodes);
+        let tasks = tasks
+            .map(|(((node, named), inbox), series)| NodeTask::new(node, named, config, shared.clone(), inbox, series))
+            .collect::<Result<Vec<_>, _>>()?;
         let stop = CancellationToken::new();
         for task in tasks {
             let stopped = stop.clone().cancelled_owned();
@@ -181,7 +182,7 @@ impl Nodes {
                 }
             });
         }
-        Ok(Self { shared, _tasks: Arc::new(stop.drop_guard()) })
+        Ok(Self { shared, _alive: Arc::new(Alive { _tasks: stop.drop_guard(), _registration: registration }) })
     }
 
     /// How many nodes there are, and what a majority of them is.

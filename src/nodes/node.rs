@@ -10,11 +10,11 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use redis::{RedisError, RedisResult, Value};
-use redislease_core::admission::{self, Admission, Effect, Input, Standing};
-use redislease_core::clock::{ClockWatch, Reading};
-use redislease_core::marker::{Marker, RunId};
-use redislease_core::op::{Op, Token, Vote};
+use redis::{RedisResult, Value};
+use redislease_core::admission::{self, Admission, Effect, Input};
+use redislease_core::clock::ClockWatch;
+use redislease_core::marker::{Marker, Membership, RunId};
+use redislease_core::op::Token;
 use redislease_core::quorum::Node;
 use redislease_core::seed::{FenceReport, Unseedable};
 use redislease_core::time::{Drift, Millis, Time};
@@ -25,9 +25,9 @@ use super::info::Info;
 use super::pipe::{Pipe, Sent};
 use super::random::Random;
 use super::request::{Reply, Request};
-use super::script::{self, Answer, By, Garbled};
+use super::script::By;
 use super::status::{Misconfiguration, NodeState, NodeStatus};
-use super::{Config, Reason, Shared, seeding};
+use super::{Config, NodeConfig, Reason, Shared, StartError, seeding};
 use crate::clock::{self, Alarm};
 use crate::metrics::nodes::NodeSeries;
 
@@ -51,7 +51,7 @@ pub(super) enum Message {
 
 /// What was sent to the server.
 #[derive(Debug)]
-enum Call {
+pub(super) enum Call {
     /// The reply is gone once the asker gave up.
     Vote(Request, Option<Reply>),
     Observe {
@@ -68,7 +68,7 @@ enum Call {
     Info,
 }
 
-enum Link {
+pub(super) enum Link {
     /// Until the next try.
     Pause(Time),
     Opening(Pin<Box<dyn Future<Output = Result<Opened, Failure>> + Send>>),
@@ -76,19 +76,19 @@ enum Link {
 }
 
 /// All that dies with a connection.
-struct Open {
-    pipe: Pipe<Call>,
-    run_id: RunId,
+pub(super) struct Open {
+    pub(super) pipe: Pipe<Call>,
+    pub(super) run_id: RunId,
     /// When the asker of each vote in flight gives up.
-    give_up: BTreeSet<(Time, u64)>,
+    pub(super) give_up: BTreeSet<(Time, u64)>,
     /// The node's newest TIME in milliseconds, and when the reply that carried it came.
-    node_time: Option<(u64, Time)>,
-    seeding: Option<Pin<Box<dyn Future<Output = Option<Result<Token, Unseedable>>> + Send>>>,
-    info_due: Time,
+    pub(super) node_time: Option<(u64, Time)>,
+    pub(super) seeding: Option<Pin<Box<dyn Future<Output = Option<Result<Token, Unseedable>>> + Send>>>,
+    pub(super) info_due: Time,
 }
 
 /// Why a connection ends.
-enum End {
+pub(super) enum End {
     Failure(Failure),
     Misconfigured(Misconfiguration, String),
 }
@@ -100,23 +100,23 @@ impl From<Failure> for End {
 }
 
 pub(super) struct NodeTask {
-    node: Node,
-    name: String,
-    address: Address,
-    shared: Arc<Shared>,
-    inbox: mpsc::UnboundedReceiver<Message>,
-    others: watch::Receiver<Vec<NodeStatus>>,
-    membership: redislease_core::marker::Membership,
-    admission: Admission,
-    clock_watch: ClockWatch,
-    alarm: Alarm,
-    random: Random,
-    series: Option<NodeSeries>,
-    link: Link,
-    failures: u32,
-    last_run_id: Option<RunId>,
-    /// The server could drop keys while it was looked away from.
-    evicted: bool,
+    pub(super) node: Node,
+    pub(super) name: String,
+    pub(super) address: Address,
+    pub(super) shared: Arc<Shared>,
+    pub(super) inbox: mpsc::UnboundedReceiver<Message>,
+    pub(super) others: watch::Receiver<Vec<NodeStatus>>,
+    pub(super) membership: Membership,
+    pub(super) admission: Admission,
+    pub(super) clock_watch: ClockWatch,
+    pub(super) alarm: Alarm,
+    pub(super) random: Random,
+    pub(super) series: NodeSeries,
+    pub(super) link: Link,
+    pub(super) failures: u32,
+    pub(super) last_run_id: Option<RunId>,
+    /// The server could drop keys while nobody looked.
+    pub(super) evicted: bool,
 }
 
 enum Event {
@@ -130,16 +130,17 @@ enum Event {
 
 impl NodeTask {
     /// # Errors
-    /// When the system gives no timer.
+    /// [`StartError`] when the address cannot be understood or the system gives no timer.
     pub fn new(
         node: Node,
-        name: String,
-        address: Address,
+        NodeConfig { name, address }: &NodeConfig,
         config: &Config,
         shared: Arc<Shared>,
         inbox: mpsc::UnboundedReceiver<Message>,
-        random: Random,
-    ) -> io::Result<Self> {
+        series: NodeSeries,
+    ) -> Result<Self, StartError> {
+        let quorum = || config.quorum.clone();
+        let system = |source| StartError::System { quorum: quorum(), source };
         let admission = Admission::new(admission::Config {
             membership: config.membership.clone(),
             longest_lease: config.longest_lease,
@@ -149,16 +150,20 @@ impl NodeTask {
         });
         Ok(Self {
             node,
-            name,
-            address,
+            name: name.clone(),
+            address: Address::parse(address).ok_or_else(|| StartError::Address {
+                quorum: quorum(),
+                node: name.clone(),
+                address: address.clone(),
+            })?,
             inbox,
             others: shared.board.subscribe(),
             membership: config.membership.clone(),
             admission,
             clock_watch: ClockWatch::default(),
-            alarm: Alarm::new()?,
-            random,
-            series: shared.board.series(node),
+            alarm: Alarm::new().map_err(system)?,
+            random: Random::from_system().map_err(system)?,
+            series,
             link: Link::Pause(Time(0)),
             failures: 0,
             last_run_id: None,
@@ -247,7 +252,7 @@ impl NodeTask {
                 {
                     open.give_up.pop_first();
                     if let Some(Call::Vote(_, reply)) = open.pipe.get_mut(id) {
-                        count(self.series.as_ref(), Reason::Timeout);
+                        self.series.error(Reason::Timeout.as_str());
                         drop(reply.take());
                     }
                 }
@@ -264,7 +269,7 @@ impl NodeTask {
         }
     }
 
-    fn feed(&mut self, input: Input) {
+    pub(super) fn feed(&mut self, input: Input) {
         let nonce = self.random.nonce();
         self.admission.handle(clock::now(), nonce, input);
     }
@@ -287,65 +292,6 @@ impl NodeTask {
         }
     }
 
-    /// Sends a call that is not for a vote.
-    fn call(&mut self, call: Call, by: By) {
-        let Link::Open(open) = &mut self.link else { return };
-        let keyspace = &self.shared.keyspace;
-        let command = match &call {
-            Call::Observe { run_id, nonce, stepped } => script::observe(by, keyspace, run_id, *nonce, stepped.as_ref()),
-            Call::Admit { ticket, marker, seed } => script::admit(by, keyspace, ticket, marker, *seed),
-            Call::Fence(_) => script::fence(by, keyspace, &self.membership.marker(open.run_id.clone())),
-            Call::Info => redis::cmd("INFO"),
-            Call::Vote(..) => return,
-        };
-        open.pipe.send(command, clock::now(), call);
-    }
-
-    fn vote(&mut self, request: Request, reply: Reply) {
-        let now = clock::now();
-        if request.give_up_at <= now {
-            return count(self.series.as_ref(), Reason::Timeout);
-        }
-        match self.send_vote(now, request, reply, By::Hash) {
-            Ok(()) => {}
-            Err((reply, vote)) => reply.answer(vote),
-        }
-    }
-
-    /// Sends it, or says what to answer instead.
-    fn send_vote(&mut self, now: Time, request: Request, reply: Reply, by: By) -> Result<(), (Reply, Vote)> {
-        let Link::Open(open) = &mut self.link else { return Err((reply, Vote::Unknown)) };
-        let release = matches!(request.op, Op::Release { .. });
-        let (marker, deadline) = match (self.admission.marker(), open.node_time) {
-            _ if release => (String::new(), 0),
-            (Some(marker), Some((time, received))) => {
-                (marker.to_string(), time.saturating_add(request.give_up_at.since(received).0))
-            }
-            _ => return Err((reply, Vote::Abstained)),
-        };
-        let command = script::vote(by, &self.shared.keyspace, &request.keys, &marker, deadline, &request.op);
-        let give_up_at = request.give_up_at;
-        let id = open.pipe.send(command, now, Call::Vote(request, Some(reply)));
-        open.give_up.insert((give_up_at, id));
-        Ok(())
-    }
-
-    fn fence(&mut self, answer: oneshot::Sender<FenceReport>) {
-        // The same server must not be heard twice, under two names.
-        if self.shared.board.twin(self.node).is_none() {
-            self.call(Call::Fence(answer), By::Hash);
-        }
-    }
-
-    fn seeded(&mut self, seed: Option<Result<Token, Unseedable>>) {
-        if let Link::Open(open) = &mut self.link {
-            open.seeding = None;
-        }
-        if let Some(seed) = seed {
-            self.feed(Input::Seed(seed));
-        }
-    }
-
     fn opened(&mut self, opened: Result<Opened, Failure>) {
         let now = clock::now();
         let Opened { connection, info } = match opened {
@@ -353,10 +299,8 @@ impl NodeTask {
             Err(failure) => return self.close(failure.into()),
         };
         let Info { run_id, version, misconfiguration } = info;
-        if self.last_run_id.as_ref().is_some_and(|last| *last != run_id)
-            && let Some(series) = &self.series
-        {
-            series.restarts.inc();
+        if self.last_run_id.as_ref().is_some_and(|last| *last != run_id) {
+            self.series.restarts.inc();
         }
         self.last_run_id = Some(run_id.clone());
         self.shared.board.update(self.node, |status| {
@@ -395,161 +339,6 @@ impl NodeTask {
         }
     }
 
-    /// Takes one answer. What it returns ends the connection.
-    fn answered(&mut self, sent: Sent<Call>, answer: RedisResult<Value>) -> Result<(), End> {
-        let received = clock::now();
-        if let Some(series) = &self.series {
-            let seconds = std::time::Duration::from(received.since(sent.at)).as_secs_f64();
-            series.duration.observe(seconds);
-        }
-        let Sent { id, at, call } = sent;
-        if let (Link::Open(open), Call::Vote(request, _)) = (&mut self.link, &call) {
-            open.give_up.remove(&(request.give_up_at, id));
-        }
-        let value = match answer {
-            Ok(value) => value,
-            Err(error) => return self.refused(id, call, &error),
-        };
-        match call {
-            Call::Vote(request, reply) => match script::read_vote(&request.op, value) {
-                Ok(answer) => {
-                    let vote = self.heard(at, received, answer).map_or(Vote::Unknown, |answer| self.voted(answer));
-                    if let Some(reply) = reply {
-                        reply.answer(vote);
-                    }
-                }
-                Err(garbled) => {
-                    count(self.series.as_ref(), Reason::Protocol);
-                    tracing::warn!(node = %self.name, address = %self.address, keys = ?request.keys, "{garbled}");
-                }
-            },
-            Call::Observe { .. } | Call::Admit { .. } => {
-                let answer = script::read_marker(value).map_err(garbled)?;
-                // A step is told first: the marker in the reply that shows it is not the last word.
-                let marker = answer.answer.clone();
-                self.heard(at, received, answer);
-                self.observed(marker)?;
-            }
-            Call::Fence(report) => {
-                let answer = script::read_fence(value).map_err(garbled)?;
-                let clock = answer.time;
-                if let Some((admitted, fence)) = self.heard(at, received, answer) {
-                    // Nobody may be waiting any more.
-                    let _ = report.send(FenceReport { admitted, fence, clock });
-                }
-            }
-            Call::Info => {
-                let text: String = redis::from_redis_value(value).map_err(|error| Failure::protocol(error))?;
-                self.informed(&Info::parse(&text).map_err(Failure::protocol)?)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Reads the clock in a reply. None when the clock was set: then the reply does not count.
-    fn heard<T>(&mut self, sent: Time, received: Time, reply: script::Reply<T>) -> Option<T> {
-        let time = reply.time / 1000;
-        if let Link::Open(open) = &mut self.link {
-            open.node_time = Some((time, received));
-        }
-        match self.clock_watch.read(time, sent, received) {
-            Reading::Steady => Some(reply.answer),
-            Reading::Stepped => {
-                tracing::warn!(node = %self.name, address = %self.address, "the node's clock was set: it loses its vote");
-                self.feed(Input::Stepped);
-                None
-            }
-        }
-    }
-
-    fn voted(&mut self, answer: Answer) -> Vote {
-        match answer {
-            Answer::Vote(vote) => vote,
-            Answer::Late => {
-                count(self.series.as_ref(), Reason::Late);
-                Vote::Abstained
-            }
-            Answer::NotAdmitted => {
-                count(self.series.as_ref(), Reason::NotAdmitted);
-                self.feed(Input::NotAdmitted);
-                Vote::Abstained
-            }
-        }
-    }
-
-    fn observed(&mut self, marker: Option<Marker>) -> Result<(), End> {
-        let Link::Open(open) = &self.link else { return Ok(()) };
-        match marker {
-            Some(marker) if *marker.run_id() == open.run_id => {
-                self.show_clock();
-                self.feed(Input::Observed(marker));
-                Ok(())
-            }
-            Some(marker) => Err(Failure::protocol(format!(
-                "another server answers on this connection: marker `{marker}` does not name {}",
-                open.run_id
-            ))
-            .into()),
-            // Only admit meets this: the ticket was flushed while it was waited for.
-            None => {
-                count(self.series.as_ref(), Reason::NotAdmitted);
-                Err(Failure { reason: Reason::NotAdmitted, text: "its marker is gone: it was flushed".to_owned() }
-                    .into())
-            }
-        }
-    }
-
-    fn informed(&mut self, info: &Info) -> Result<(), End> {
-        let Link::Open(open) = &self.link else { return Ok(()) };
-        if info.run_id != open.run_id {
-            let text = format!("another server answers on this connection: {} instead of {}", info.run_id, open.run_id);
-            return Err(Failure::protocol(text).into());
-        }
-        match &info.misconfiguration {
-            Some((why, sentence)) => Err(End::Misconfigured(*why, sentence.clone())),
-            None => Ok(()),
-        }
-    }
-
-    /// Takes an error instead of an answer.
-    fn refused(&mut self, id: u64, call: Call, error: &RedisError) -> Result<(), End> {
-        let reason = Reason::from(error);
-        if reason == Reason::NoScript {
-            return self.again(id, call);
-        }
-        // A replica is no node, and an own call is repeated on a new connection.
-        let ends = error.is_unrecoverable_error() || reason == Reason::ReadOnly || !matches!(call, Call::Vote(..));
-        if ends {
-            return Err(Failure::of("an answer was an error", error).into());
-        }
-        count(self.series.as_ref(), reason);
-        tracing::debug!(node = %self.name, address = %self.address, %reason, "{error}");
-        Ok(())
-    }
-
-    /// The server forgot our scripts, so this one was not run: it is sent again with its text.
-    fn again(&mut self, id: u64, call: Call) -> Result<(), End> {
-        count(self.series.as_ref(), Reason::NoScript);
-        match call {
-            Call::Vote(_, None) => {}
-            Call::Vote(request, Some(reply)) => {
-                let Link::Open(open) = &self.link else { return Ok(()) };
-                let attempt = request.op.attempt();
-                let same = |call: &Call| matches!(call, Call::Vote(other, _) if other.op.attempt() == attempt);
-                // What was sent behind it may run before it: its turn is over.
-                if open.pipe.behind(id).any(same) {
-                    return Ok(());
-                }
-                if let Err((reply, vote)) = self.send_vote(clock::now(), request, reply, By::Text) {
-                    reply.answer(vote);
-                }
-            }
-            Call::Info => return Err(Failure::protocol("INFO answered NOSCRIPT").into()),
-            own => self.call(own, By::Text),
-        }
-        Ok(())
-    }
-
     /// Ends the connection, or the try to get one. Votes in flight are unknown.
     fn close(&mut self, end: End) {
         let pause = match &end {
@@ -561,12 +350,11 @@ impl NodeTask {
         };
         self.failures = self.failures.saturating_add(1);
         let until = clock::now() + self.random.jitter(pause);
-        let link = std::mem::replace(&mut self.link, Link::Pause(until));
         if let End::Failure(failure) = &end {
-            count(self.series.as_ref(), failure.reason);
+            self.series.error(failure.reason.as_str());
         }
-        if let Link::Open(open) = link {
-            open.pipe.close().for_each(drop);
+        if let Link::Open(open) = std::mem::replace(&mut self.link, Link::Pause(until)) {
+            drop(open);
             self.feed(Input::Disconnected);
         }
         let about = format!("node {} ({}): ", self.name, self.address);
@@ -586,86 +374,8 @@ impl NodeTask {
         });
     }
 
-    fn show_clock(&self) {
-        let Some(offset) = self.clock_watch.offset() else { return };
-        let ours = i128::from(clock::unix_micros() / 1000) - i128::from(clock::now().0);
-        let offset = i64::try_from(offset - ours).unwrap_or(i64::MAX);
-        self.shared.board.update(self.node, |status| status.clock_offset_ms = Some(offset));
-        if let Some(series) = &self.series {
-            series.offset.set(
-                std::time::Duration::from_millis(offset.unsigned_abs()).as_secs_f64().copysign(if offset < 0 {
-                    -1.0
-                } else {
-                    1.0
-                }),
-            );
-        }
-    }
-
-    fn show(&mut self, standing: &Standing) {
-        let about = format!("node {} ({}): ", self.name, self.address);
-        let (state, message) = match standing {
-            // The end of a connection is shown with its reason; the others last no longer than one call.
-            Standing::Offline | Standing::Observing | Standing::Seeding(None) => return,
-            Standing::Admitted => (NodeState::Up, String::new()),
-            Standing::Quarantined { until } => (
-                NodeState::Quarantined { until: *until },
-                about
-                    + "it remembers nothing of this quorum (first start, restart or flush): \
-                       it votes again when the longest lease has passed",
-            ),
-            Standing::Seeding(Some(reason)) => {
-                (NodeState::Quarantined { until: clock::now() }, about + &rounded(*reason))
-            }
-            Standing::Mismatch(marker) => (
-                NodeState::Misconfigured(Misconfiguration::ConfigMismatch),
-                about + &mismatch(marker, &self.membership.name()),
-            ),
-        };
-        self.failures = 0;
-        self.shared.board.update(self.node, |status| {
-            // The end of a wait that is over stays what it was.
-            let over = matches!((status.state, standing), (NodeState::Quarantined { .. }, Standing::Seeding(_)));
-            if !over {
-                status.state = state;
-            }
-            status.reason = None;
-            status.message = message;
-        });
-    }
-
     fn give_up_for_good(&mut self, error: &io::Error) {
         let text = format!("no timer: {error}; restart this process");
         self.close(Failure { reason: Reason::Protocol, text }.into());
     }
-}
-
-fn count(series: Option<&NodeSeries>, reason: Reason) {
-    if let Some(series) = series {
-        series.error(reason.as_str());
-    }
-}
-
-fn garbled(garbled: Garbled) -> End {
-    Failure::protocol(garbled).into()
-}
-
-/// To whole seconds, so that a status does not change with every reading of a clock.
-fn rounded(reason: Unseedable) -> String {
-    match reason {
-        Unseedable::ClocksDisagree { by } => {
-            Unseedable::ClocksDisagree { by: Millis(by.0.div_ceil(1000) * 1000) }.to_string()
-        }
-        exhausted @ Unseedable::Exhausted => exhausted.to_string(),
-    }
-}
-
-fn mismatch(marker: &Marker, ours: &str) -> String {
-    let theirs = marker.to_string();
-    let theirs = theirs.split_once(':').map_or(theirs.as_str(), |(_run_id, name)| name);
-    format!(
-        "its marker names the configuration {theirs}, ours is {ours} (node names, majority, longest lease): \
-         restore the old spec, or choose a new keyPrefix, or stop every operator that uses this quorum for its \
-         longest lease and then delete the marker on every node"
-    )
 }

@@ -7,7 +7,7 @@ use redislease_core::quorum::Node;
 use redislease_core::time::Time;
 use tokio::sync::watch;
 
-use super::Reason;
+use super::{NodeConfig, Reason};
 use crate::metrics::nodes::{QuorumSeries, STATES};
 
 /// How one node is.
@@ -91,11 +91,11 @@ pub(super) struct Board {
 
 impl Board {
     /// Every node is down until it was reached.
-    pub fn new(nodes: impl IntoIterator<Item = (String, String)>, series: QuorumSeries) -> Self {
-        let statuses = nodes.into_iter().map(|(name, address)| NodeStatus {
+    pub fn new(nodes: &[NodeConfig], series: QuorumSeries) -> Self {
+        let statuses = nodes.iter().map(|NodeConfig { name, address }| NodeStatus {
             message: format!("node {name} ({address}): not reached yet"),
-            name,
-            address,
+            name: name.clone(),
+            address: address.clone(),
             state: NodeState::Down,
             reason: None,
             version: String::new(),
@@ -138,19 +138,14 @@ impl Board {
     fn count(&self, statuses: &[NodeStatus]) {
         let mut states = [0; STATES.len()];
         let mut mismatch = 0;
-        for (index, status) in statuses.iter().enumerate() {
+        for status in statuses {
             states[status.state.index()] += 1;
             mismatch += usize::from(status.state == NodeState::Misconfigured(Misconfiguration::ConfigMismatch));
-            if let Some(series) = self.series.node(index) {
-                series.up.set(i64::from(status.state == NodeState::Up));
-            }
+        }
+        for (status, series) in statuses.iter().zip(self.series.nodes()) {
+            series.up.set(i64::from(status.state == NodeState::Up));
         }
         self.series.show(states, mismatch);
-    }
-
-    /// The metrics of `node`.
-    pub fn series(&self, node: Node) -> Option<crate::metrics::nodes::NodeSeries> {
-        self.series.node(node.index())
     }
 }
 
@@ -177,8 +172,8 @@ mod tests {
     fn board() -> Board {
         let metrics = NodeMetrics::register(&prometheus::Registry::new()).unwrap();
         let names = ["a".to_owned(), "b".to_owned()];
-        let series = metrics.quorum("q", &names, 2, &[]);
-        Board::new(names.map(|name| (name.clone(), format!("{name}:6379"))), series)
+        let (series, _registration) = metrics.quorum("q", &names, 2, &[]);
+        Board::new(&names.map(|name| NodeConfig { address: format!("{name}:6379"), name }), series)
     }
 
     #[test]

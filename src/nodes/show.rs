@@ -1,0 +1,75 @@
+//! How the task of a node shows what it knows.
+
+use std::time::Duration;
+
+use redislease_core::admission::Standing;
+use redislease_core::marker::Marker;
+use redislease_core::seed::Unseedable;
+use redislease_core::time::Millis;
+
+use super::node::NodeTask;
+use super::status::{Misconfiguration, NodeState};
+use crate::clock;
+
+impl NodeTask {
+    pub(super) fn show_clock(&self) {
+        let Some(offset) = self.clock_watch.offset() else { return };
+        let ours = i128::from(clock::unix_micros() / 1000) - i128::from(clock::now().0);
+        let offset = i64::try_from(offset - ours).unwrap_or(i64::MAX);
+        self.shared.board.update(self.node, |status| status.clock_offset_ms = Some(offset));
+        let seconds = Duration::from_millis(offset.unsigned_abs()).as_secs_f64();
+        self.series.offset.set(if offset < 0 { -seconds } else { seconds });
+    }
+
+    pub(super) fn show(&mut self, standing: &Standing) {
+        let about = format!("node {} ({}): ", self.name, self.address);
+        let (state, message) = match standing {
+            // The end of a connection is shown with its reason; the others last no longer than one call.
+            Standing::Offline | Standing::Observing | Standing::Seeding(None) => return,
+            Standing::Admitted => (NodeState::Up, String::new()),
+            Standing::Quarantined { until } => (
+                NodeState::Quarantined { until: *until },
+                about
+                    + "it remembers nothing of this quorum (first start, restart or flush): \
+                       it votes again when the longest lease has passed",
+            ),
+            Standing::Seeding(Some(reason)) => {
+                (NodeState::Quarantined { until: clock::now() }, about + &rounded(*reason))
+            }
+            Standing::Mismatch(marker) => (
+                NodeState::Misconfigured(Misconfiguration::ConfigMismatch),
+                about + &mismatch(marker, &self.membership.name()),
+            ),
+        };
+        self.failures = 0;
+        self.shared.board.update(self.node, |status| {
+            // The end of a wait that is over stays what it was.
+            let over = matches!((status.state, standing), (NodeState::Quarantined { .. }, Standing::Seeding(_)));
+            if !over {
+                status.state = state;
+            }
+            status.reason = None;
+            status.message = message;
+        });
+    }
+}
+
+/// To whole seconds, so that a status does not change with every reading of a clock.
+fn rounded(reason: Unseedable) -> String {
+    match reason {
+        Unseedable::ClocksDisagree { by } => {
+            Unseedable::ClocksDisagree { by: Millis(by.0.div_ceil(1000) * 1000) }.to_string()
+        }
+        exhausted @ Unseedable::Exhausted => exhausted.to_string(),
+    }
+}
+
+fn mismatch(marker: &Marker, ours: &str) -> String {
+    let theirs = marker.to_string();
+    let theirs = theirs.split_once(':').map_or(theirs.as_str(), |(_run_id, name)| name);
+    format!(
+        "its marker names the configuration {theirs}, ours is {ours} (node names, majority, longest lease): \
+         restore the old spec, or choose a new keyPrefix, or stop every operator that uses this quorum for its \
+         longest lease and then delete the marker on every node"
+    )
+}

@@ -1,0 +1,248 @@
+//! When a real server may vote: never before every lease it may have forgotten has ended.
+
+use redislease::clock;
+use redislease::nodes::{Misconfiguration, NodeState, Reason};
+use redislease_core::marker::Membership;
+use redislease_core::op::{Token, Vote};
+use redislease_core::time::Time;
+use redislease_lab::{RedisOptions, RedisServer};
+
+use crate::support::{
+    LONGEST, QUARANTINE, World, acquire, addresses, config, confirm, eventually, get, membership, password, run_id,
+    servers, with_args,
+};
+
+fn fence(server: &RedisServer) -> u64 {
+    get(server, "rl:fence").map_or(0, |fence| fence.parse().unwrap())
+}
+
+/// Lifts the fence of `node` as a term with `token` does.
+async fn term(world: &World, node: usize, attempt: u128, token: u64) {
+    let vote = world.ask(node, acquire(attempt)).await;
+    let Vote::Granted(grant) = vote else { panic!("{vote:?}") };
+    let vote = world.ask(node, confirm(attempt, grant.0, token)).await;
+    assert!(matches!(vote, Vote::Confirmed { .. }), "{vote:?}");
+}
+
+/// Node 2 forgot something at `since`: it waits, then comes back with a counter above `token`.
+async fn comes_back(world: &World, server: &RedisServer, since: Time, token: u64) {
+    let status = world.quarantined(2).await;
+    assert!(status.message.contains("it remembers nothing of this quorum"), "{}", status.message);
+    assert_eq!(world.ask(2, acquire(77)).await, Vote::Abstained);
+    world.up(2).await;
+    let waited = clock::now().since(since);
+    assert!(waited >= QUARANTINE, "admitted after {waited:?}");
+    assert_eq!(fence(server), token, "what the other two remember");
+    assert_eq!(get(server, "rl:marker"), Some(format!("{}:1:f00d", run_id(server))));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_first_installation_waits_once() {
+    let servers = servers(3);
+    let start = clock::now();
+    let before = clock::unix_micros();
+    let world = World::on(&servers);
+    for (node, server) in servers.iter().enumerate() {
+        let status = world.quarantined(node).await;
+        let NodeState::Quarantined { until } = status.state else { panic!("{status:?}") };
+        assert!(until >= start + QUARANTINE, "{until:?}");
+        assert_eq!(status.run_id.as_deref(), Some(run_id(server).as_str()));
+    }
+    assert_eq!(world.metric(r#"redislease_quorum_nodes{quorum="q",state="quarantined"}"#), 3.0);
+    world.all_up().await;
+    assert!(clock::now().since(start) >= QUARANTINE);
+    for server in &servers {
+        assert!(fence(server) >= before, "seeded by the clocks: {}", fence(server));
+        assert_eq!(get(server, "rl:marker"), Some(format!("{}:1:f00d", run_id(server))));
+    }
+    assert_eq!(world.metric(r#"redislease_quorum_nodes{quorum="q",state="up"}"#), 3.0);
+    assert_eq!(world.metric(r#"redislease_redis_up{quorum="q",redis_node="b"}"#), 1.0);
+
+    let again = clock::now();
+    let second = World::on(&servers);
+    second.all_up().await;
+    assert!(clock::now().since(again) < LONGEST, "another process finds nodes that remember");
+    let offset = second.status(0).clock_offset_ms.unwrap();
+    assert!(offset.abs() < 1000, "{offset} ms on one machine");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_shown_by_a_status_is_below_every_new_one() {
+    let servers = servers(1);
+    let world = World::on(&servers);
+    world.nodes.raise_floor(Token(4_000_000_000_000_000));
+    world.nodes.raise_floor(Token(5));
+    world.up(0).await;
+    assert_eq!(fence(&servers[0]), 4_000_000_000_000_000);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_forgot_waits_and_learns_the_counter_from_the_others() {
+    let servers = servers(3);
+    let world = World::on(&servers);
+    world.all_up().await;
+    let restarts = || world.metric(r#"redislease_redis_restarts_total{quorum="q",redis_node="c"}"#);
+    let token = fence(&servers[0]).max(fence(&servers[1])) + 1000;
+
+    let older = servers[2].save().unwrap();
+    term(&world, 0, 1, token).await;
+    let since = clock::now();
+    servers[2].restart_empty().unwrap();
+    comes_back(&world, &servers[2], since, token).await;
+    assert_eq!(restarts(), 1.0);
+
+    term(&world, 1, 2, token + 1).await;
+    let since = clock::now();
+    servers[2].restart_from(&older).unwrap();
+    assert!(get(&servers[2], "rl:marker").is_some(), "its older memory has a marker");
+    comes_back(&world, &servers[2], since, token + 1).await;
+    assert_eq!(restarts(), 2.0);
+
+    let since = clock::now();
+    servers[2].restart_full().unwrap();
+    comes_back(&world, &servers[2], since, token + 1).await;
+
+    eventually("the term on node 0 to end", || async { (get(&servers[0], &world.lock("k")).is_none()).then_some(()) })
+        .await;
+    term(&world, 0, 3, token + 2).await;
+    let same = run_id(&servers[2]);
+    let since = clock::now();
+    servers[2].command(&["FLUSHALL"]).unwrap();
+    comes_back(&world, &servers[2], since, token + 2).await;
+    assert_eq!(run_id(&servers[2]), same, "its uptime says nothing");
+    assert_eq!(restarts(), 3.0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_is_no_node_and_a_promoted_one_starts_anew() {
+    let servers = servers(2);
+    let (master, replica) = (&servers[0], &servers[1]);
+    let first = World::on(&servers[..1]);
+    first.up(0).await;
+    let port = master.address().port().to_string();
+    replica.command(&["REPLICAOF", "127.0.0.1", &port]).unwrap();
+    eventually("the replica to have the marker", || async { get(replica, "rl:marker") }).await;
+
+    let world = World::on(&servers[1..]);
+    let misconfigured = NodeState::Misconfigured(Misconfiguration::Replica);
+    let status = world.wait(0, "a replica", |status| status.state == misconfigured).await;
+    assert!(
+        status.message.starts_with(&format!("node a ({}): role is `slave`", replica.address())),
+        "{}",
+        status.message
+    );
+    assert_eq!(world.ask(0, acquire(1)).await, Vote::Unknown, "nobody is asked");
+    assert_eq!(world.metric(r#"redislease_quorum_nodes{quorum="q",state="misconfigured"}"#), 1.0);
+
+    let since = clock::now();
+    replica.command(&["REPLICAOF", "NO", "ONE"]).unwrap();
+    world.quarantined(0).await;
+    world.up(0).await;
+    assert!(clock::now().since(since) >= QUARANTINE, "the marker it copied names its master");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_becomes_a_replica_loses_its_vote() {
+    let servers = servers(2);
+    let world = World::on(&servers[..1]);
+    world.up(0).await;
+    let port = servers[1].address().port().to_string();
+    servers[0].command(&["REPLICAOF", "127.0.0.1", &port]).unwrap();
+    assert_eq!(world.ask(0, acquire(1)).await, Vote::Unknown);
+    world.wait(0, "a replica", |status| status.state == NodeState::Misconfigured(Misconfiguration::Replica)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_may_drop_keys_has_no_vote() {
+    let server = with_args(&["--maxmemory-policy", "allkeys-lru"]);
+    let world = World::start(&config([server.address().to_string()]));
+    let evicting = NodeState::Misconfigured(Misconfiguration::Eviction);
+    let status = world.wait(0, "misconfigured", |status| status.state == evicting).await;
+    assert!(status.message.contains("set `maxmemory-policy noeviction`"), "{}", status.message);
+    assert_eq!(get(&server, "rl:marker"), None, "nothing is written to it");
+
+    server.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]).unwrap();
+    world.up(0).await;
+    server.command(&["CONFIG", "SET", "maxmemory-policy", "volatile-ttl"]).unwrap();
+    world.wait(0, "misconfigured", |status| status.state == evicting).await;
+    let since = clock::now();
+    server.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]).unwrap();
+    world.up(0).await;
+    assert!(clock::now().since(since) >= QUARANTINE, "leases may have been dropped, and the marker not");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_node_has_no_vote() {
+    let server = with_args(&["--cluster-enabled", "yes"]);
+    let world = World::start(&config([server.address().to_string()]));
+    let status = world
+        .wait(0, "misconfigured", |status| status.state == NodeState::Misconfigured(Misconfiguration::Cluster))
+        .await;
+    assert!(status.message.contains("cluster-enabled is `yes`"), "{}", status.message);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_names_of_one_server_have_no_vote() {
+    let servers = servers(2);
+    let port = servers[0].address().port();
+    let twice = format!("localhost:{port}");
+    let world = World::start(&config(addresses(&servers).chain([twice])));
+    let shared = NodeState::Misconfigured(Misconfiguration::SharedServer);
+    for (node, other) in [(0, format!("node c (localhost:{port})")), (2, format!("node a (127.0.0.1:{port})"))] {
+        let status = world.wait(node, "misconfigured", |status| status.state == shared).await;
+        let sentence = format!("leads to the same server as {other}");
+        assert!(status.message.contains(&sentence), "{}", status.message);
+    }
+    world.up(1).await;
+    for node in [0, 2] {
+        assert_eq!(world.status(node).state, shared);
+        assert_eq!(world.ask(node, acquire(1)).await, Vote::Unknown);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_configuration_is_shown_and_never_heals_by_itself() {
+    let servers = servers(1);
+    World::on(&servers).up(0).await;
+    let other = Membership { generation: 1, fingerprint: "beef".into() };
+    let world = World::start(&redislease::nodes::Config { membership: other, ..config(addresses(&servers)) });
+    let mismatch = NodeState::Misconfigured(Misconfiguration::ConfigMismatch);
+    let status = world.wait(0, "a mismatch", |status| status.state == mismatch).await;
+    let sentence = "its marker names the configuration 1:f00d, ours is 1:beef";
+    assert!(status.message.contains(sentence), "{}", status.message);
+    assert!(status.message.contains("or choose a new keyPrefix"), "{}", status.message);
+    assert_eq!(world.metric(r#"redislease_quorum_config_mismatch{quorum="q"}"#), 1.0);
+    assert_eq!(world.ask(0, acquire(1)).await, Vote::Abstained);
+    tokio::time::sleep(std::time::Duration::from(QUARANTINE)).await;
+    assert_eq!(world.status(0).state, mismatch);
+    assert_eq!(get(&servers[0], "rl:marker"), Some(membership().marker(run_id(&servers[0]).into()).to_string()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wrong_password_is_named_and_a_new_one_is_used() {
+    let server =
+        RedisServer::start_with(&RedisOptions { password: Some("right".into()), ..RedisOptions::default() }).unwrap();
+    let world = World::start(&redislease::nodes::Config {
+        credentials: password("wrong"),
+        ..config([server.address().to_string()])
+    });
+    let refused = |status: &redislease::nodes::NodeStatus| status.reason == Some(Reason::Auth);
+    let status = world.wait(0, "refused", refused).await;
+    assert_eq!(status.state, NodeState::Down);
+    assert!(!status.message.contains("wrong"), "no password in a status: {}", status.message);
+    assert!(world.metric(r#"redislease_redis_errors_total{kind="auth",quorum="q",redis_node="a"}"#) >= 1.0);
+    world.nodes.set_credentials(password("right"));
+    world.up(0).await;
+
+    world.nodes.set_credentials(password("not yet"));
+    server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).unwrap();
+    eventually("the connection to be lost", || async {
+        (world.ask(0, acquire(1)).await == Vote::Unknown).then_some(())
+    })
+    .await;
+    world.wait(0, "down", |status| status.state == NodeState::Down).await;
+    world.up(0).await;
+    world.nodes.set_credentials(None);
+    server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).unwrap();
+    world.wait(0, "refused", refused).await;
+}

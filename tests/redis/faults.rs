@@ -1,0 +1,126 @@
+//! Servers that hang, die, are busy or full of clients: a vote that comes, comes in time, and is never wrong.
+
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use redislease::clock;
+use redislease::nodes::{Config, NodeState, NodeStatus, Reason};
+use redislease_core::op::{Stages, Vote};
+use redislease_core::time::Millis;
+use redislease_lab::free_address;
+
+use crate::support::{TIMEOUT, World, acquire, addresses, config, confirm, extend, get, release, servers, with_args};
+
+fn down(reason: Reason) -> impl Fn(&NodeStatus) -> bool {
+    move |status| status.state == NodeState::Down && status.reason == Some(reason)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stopped_server_costs_no_more_than_the_patience_of_the_asker() {
+    let servers = servers(2);
+    let world = World::on(&servers);
+    world.all_up().await;
+    let vote = world.ask(0, acquire(5)).await;
+    let Vote::Granted(grant) = vote else { panic!("{vote:?}") };
+    world.ask(0, confirm(5, grant.0, grant.0)).await;
+    servers[0].process().pause().unwrap();
+
+    let start = clock::now();
+    let patience = Millis(100);
+    let late = world.send(0, acquire(6), patience);
+    let release_5 = world.send(0, release(5, Stages::All), patience);
+    let late_extend = world.send(0, extend(5, grant.0), patience);
+    assert!(matches!(world.ask(1, acquire(6)).await, Vote::Granted(_)), "the other node is not held up");
+    assert_eq!(late.await.unwrap(), Vote::Unknown);
+    let waited = clock::now().since(start);
+    assert!(waited >= patience && waited < TIMEOUT, "{waited:?}");
+    assert_eq!(release_5.await.unwrap(), Vote::Unknown);
+    assert_eq!(late_extend.await.unwrap(), Vote::Unknown);
+    let status = world.wait(0, "down", down(Reason::Timeout)).await;
+    assert!(status.message.contains("no answer within 400 ms"), "{}", status.message);
+    let start = clock::now();
+    assert_eq!(world.send(0, acquire(7), Millis(60_000)).await.unwrap(), Vote::Unknown, "at once");
+    assert!(clock::now().since(start) < Millis(10_000));
+
+    servers[0].process().resume().unwrap();
+    world.up(0).await;
+    // The release shows that the backlog was run; the acquire before it came too late to leave anything.
+    assert_eq!(get(&servers[0], &world.lock("k")), None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_request_in_the_backlog_is_not_carried_out() {
+    let servers = servers(1);
+    let patient = Config { command_timeout: Millis(10_000), ..config(addresses(&servers)) };
+    let world = World::start(&patient);
+    world.up(0).await;
+    servers[0].process().pause().unwrap();
+    let give_up = clock::now() + Millis(100);
+    assert_eq!(world.send(0, acquire(6), Millis(100)).await.unwrap(), Vote::Unknown);
+    // A millisecond would do: both clocks are rounded.
+    clock::sleep_until(give_up + Millis(10)).await.unwrap();
+    servers[0].process().resume().unwrap();
+    let behind = world.send(0, release(9, Stages::All), Millis(10_000));
+    assert_eq!(behind.await.unwrap(), Vote::Released(0), "the same connection goes on");
+    assert_eq!(get(&servers[0], &world.lock("k")), None);
+    assert_eq!(world.metric(r#"redislease_redis_errors_total{kind="late",quorum="q",redis_node="a"}"#), 1.0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_server_leaves_no_request_without_a_vote() {
+    let servers = servers(1);
+    let world = World::on(&servers);
+    world.up(0).await;
+    let votes: Vec<_> = (0..200).map(|attempt| world.send(0, acquire(attempt), Millis(5000))).collect();
+    servers[0].process().kill().unwrap();
+    let more: Vec<_> = (200..400).map(|attempt| world.send(0, acquire(attempt), Millis(5000))).collect();
+    let start = clock::now();
+    for vote in votes.into_iter().chain(more) {
+        let vote = vote.await.unwrap();
+        assert!(matches!(vote, Vote::Granted(_) | Vote::Refused { .. } | Vote::Unknown), "{vote:?}");
+    }
+    assert!(clock::now().since(start) < Millis(5000));
+    let status = world.wait(0, "down", down(Reason::Refused)).await;
+    assert_eq!(status.run_id, None, "it dies with the connection");
+    assert_eq!(world.ask(0, acquire(1)).await, Vote::Unknown);
+    servers[0].restart().unwrap();
+    world.quarantined(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_at_the_address() {
+    let address = free_address().unwrap();
+    let world = World::start(&config([address.to_string(), "nowhere.invalid:6379".into()]));
+    let status = world.wait(0, "refused", down(Reason::Refused)).await;
+    assert!(status.message.starts_with(&format!("node a ({address}): cannot connect")), "{}", status.message);
+    world.wait(1, "not resolved", |status| status.reason.is_some()).await;
+    assert!(world.metric(r#"redislease_redis_errors_total{kind="refused",quorum="q",redis_node="a"}"#) >= 1.0);
+    assert_eq!(world.metric(r#"redislease_quorum_nodes{quorum="q",state="down"}"#), 2.0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_busy_with_a_foreign_script_is_named() {
+    let server = with_args(&["--busy-reply-threshold", "20"]);
+    let world = World::start(&config([server.address().to_string()]));
+    world.up(0).await;
+    let server = Arc::new(server);
+    let busy = server.clone();
+    // It answers when the script was killed.
+    let script = std::thread::spawn(move || busy.command(&["EVAL", "while true do end", "0"]).map(|_| ()));
+    world.wait(0, "busy", down(Reason::Busy)).await;
+    server.command(&["SCRIPT", "KILL"]).unwrap();
+    assert!(script.join().unwrap().unwrap_err().to_string().contains("killed"));
+    world.up(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_with_too_many_clients_is_named() {
+    let servers = servers(1);
+    let taken = TcpStream::connect(servers[0].address()).unwrap();
+    servers[0].command(&["CONFIG", "SET", "maxclients", "1"]).unwrap();
+    let world = World::on(&servers);
+    let status = world.wait(0, "refused", down(Reason::MaxClients)).await;
+    assert!(status.message.contains("max number of clients"), "{}", status.message);
+    drop(taken);
+    world.quarantined(0).await;
+}

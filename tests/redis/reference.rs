@@ -1,0 +1,252 @@
+//! The scripts on a real server and their meaning in Rust, side by side: whatever the model checker and the simulator
+//! prove of the one holds for the other.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::test_runner::{Config, TestRunner};
+use redis::aio::MultiplexedConnection;
+use redislease::nodes::Keyspace;
+use redislease::nodes::script::{self, Answer, By};
+use redislease_core::marker::{Marker, RunId};
+use redislease_core::op::{Attempt, Grant, Holder, Op, Stages, Stored, Token, Vote};
+use redislease_core::reference::{Call, Node};
+use redislease_core::time::Millis;
+use redislease_lab::RedisServer;
+
+use crate::support::{PREFIX, membership};
+
+const KEYS: [&str; 3] = ["a", "b", "c"];
+const TTLS: [u64; 2] = [60_000, 120_000];
+/// Less than lies between two TTLs, more than a busy machine takes for one command.
+const SAME_LIFE: u64 = 30_000;
+
+/// One thing that happens to a node.
+#[derive(Clone, Debug)]
+enum Step {
+    Vote {
+        keys: Vec<&'static str>,
+        ours: bool,
+        late: bool,
+        exact: bool,
+        op: Op,
+    },
+    /// A key ends.
+    End(&'static str),
+    Observe {
+        run_id: &'static str,
+        nonce: u128,
+        stepped: bool,
+    },
+    Admit {
+        right: bool,
+        seed: u64,
+    },
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let attempt = || (1..=3_u128).prop_map(Attempt);
+    let ttl = || select(&TTLS).prop_map(Millis);
+    let number = || 1..=9_u64;
+    prop_oneof![
+        3 => (attempt(), ttl()).prop_map(|(attempt, ttl)| {
+            Op::Acquire { attempt, ttl, holder: Holder(format!("pod:{}", attempt.0).into()) }
+        }),
+        3 => (attempt(), number(), number())
+            .prop_map(|(attempt, grant, token)| Op::Confirm { attempt, grant: Grant(grant), token: Token(token) }),
+        3 => (attempt(), number(), ttl())
+            .prop_map(|(attempt, token, ttl)| Op::Extend { attempt, token: Token(token), ttl }),
+        1 => attempt().prop_map(|attempt| Op::Seal { attempt }),
+        1 => (attempt(), select(&[Stages::Pending, Stages::Unpublished, Stages::All]))
+            .prop_map(|(attempt, stages)| Op::Release { attempt, stages }),
+    ]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let often = || prop::bool::weighted(0.9);
+    let keys = prop::sample::subsequence(&KEYS, 1..=3);
+    prop_oneof![
+        30 => (keys, often(), often(), prop::bool::weighted(0.8), op())
+            .prop_map(|(keys, ours, in_time, exact, op)| Step::Vote { keys, ours, late: !in_time, exact, op }),
+        2 => select(&KEYS).prop_map(Step::End),
+        1 => (select(&["me", "me", "me", "you"]), 1..=2_u128, prop::bool::weighted(0.2))
+            .prop_map(|(run_id, nonce, stepped)| Step::Observe { run_id, nonce, stepped }),
+        4 => (often(), 0..=20_u64).prop_map(|(right, seed)| Step::Admit { right, seed }),
+    ]
+}
+
+/// Makes a random request fit what stands under the first key, so that not all of them miss.
+fn fitted(op: Op, standing: Option<&Stored>) -> Op {
+    let Some(Stored { attempt, number, .. }) = standing.cloned() else { return op };
+    match op {
+        Op::Confirm { token, .. } => Op::Confirm { attempt, grant: Grant(number), token },
+        Op::Extend { ttl, .. } => Op::Extend { attempt, token: Token(number), ttl },
+        Op::Seal { .. } => Op::Seal { attempt },
+        Op::Release { stages, .. } => Op::Release { attempt, stages },
+        Op::Acquire { ttl, holder, .. } => Op::Acquire { attempt, ttl, holder },
+    }
+}
+
+fn near(a: Millis, b: Millis) -> bool {
+    a.0.abs_diff(b.0) < SAME_LIFE
+}
+
+struct Pair {
+    connection: MultiplexedConnection,
+    keyspace: Keyspace,
+    model: Node<&'static str>,
+    /// By the server's TIME in the last answer.
+    now: u64,
+    seen: BTreeMap<&'static str, u64>,
+}
+
+impl Pair {
+    async fn on(server: &RedisServer) -> Self {
+        let client = redis::Client::open(format!("redis://{}", server.address())).unwrap();
+        let connection = client.get_multiplexed_async_connection().await.unwrap();
+        let keyspace = Keyspace::new(PREFIX);
+        Self { connection, keyspace, model: Node::new("me".into()), now: 0, seen: BTreeMap::new() }
+    }
+
+    fn ours() -> Marker {
+        membership().marker("me".into())
+    }
+
+    async fn run(&mut self, steps: &[Step]) -> Result<(), TestCaseError> {
+        redis::cmd("FLUSHALL").query_async::<()>(&mut self.connection).await.unwrap();
+        self.model = Node::new("me".into());
+        self.observe("me", 1, None).await?;
+        self.admit(true, 0).await?;
+        for step in steps {
+            match step.clone() {
+                Step::Vote { keys, ours, late, exact, op } => {
+                    let standing = self.model.entry(&keys[0], self.now).map(|entry| &entry.value);
+                    let op = if exact { fitted(op, standing) } else { op };
+                    self.vote(keys, ours, late, op).await?;
+                }
+                Step::End(key) => {
+                    let lock = self.keyspace.lock("ns", key);
+                    redis::cmd("DEL").arg(lock).query_async::<()>(&mut self.connection).await.unwrap();
+                    self.model.keys.remove(key);
+                }
+                Step::Observe { run_id, nonce, stepped } => {
+                    let stepped = self.model.marker.clone().filter(|_| stepped);
+                    self.observe(run_id, nonce, stepped.as_ref()).await?;
+                }
+                Step::Admit { right, seed } => self.admit(right, seed).await?,
+            }
+            self.compare().await?;
+        }
+        Ok(())
+    }
+
+    async fn vote(&mut self, keys: Vec<&'static str>, ours: bool, late: bool, op: Op) -> Result<(), TestCaseError> {
+        let marker = if ours { Self::ours() } else { membership().marker("you".into()) };
+        let deadline = if late { 1 } else { 1 << 50 };
+        let locks: Vec<String> = keys.iter().map(|key| self.keyspace.lock("ns", key)).collect();
+        let call = script::vote(By::Text, &self.keyspace, &locks, &marker.to_string(), deadline, &op);
+        let real = script::read_vote(&op, call.query_async(&mut self.connection).await.unwrap()).unwrap();
+        self.now = real.time / 1000;
+        let before = self.model.clone();
+        let model = self.model.vote(self.now, &Call { keys: keys.clone(), marker, deadline, op: op.clone() });
+        let real = match real.answer {
+            Answer::Vote(vote) => vote,
+            Answer::Late | Answer::NotAdmitted => Vote::Abstained,
+        };
+        // Lives are the same but for the milliseconds that the commands take. So which of two keys of one age lives
+        // longest is open.
+        let alike = match (&real, &model) {
+            (Vote::Refused { ttl_left: a, by }, Vote::Refused { ttl_left: b, .. }) => {
+                let lasts = |key| before.entry(key, self.now).filter(|entry| near(Millis(entry.ends - self.now), *b));
+                near(*a, *b) && keys.iter().filter_map(lasts).any(|entry| entry.value == *by)
+            }
+            (Vote::Confirmed { ttl_left: a }, Vote::Confirmed { ttl_left: b })
+            | (Vote::Sealed { ttl_left: a }, Vote::Sealed { ttl_left: b }) => near(*a, *b),
+            (a, b) => a == b,
+        };
+        prop_assert!(alike, "to {op:?}: real {real:?}, model {model:?}");
+        let name = match real {
+            Vote::Granted(_) => "granted",
+            Vote::Refused { .. } => "refused",
+            Vote::Confirmed { .. } => "confirmed",
+            Vote::Extended => "extended",
+            Vote::Miss(None) => "missing",
+            Vote::Miss(Some(_)) => "another",
+            Vote::Sealed { .. } => "sealed",
+            Vote::Released(0) => "nothing released",
+            Vote::Released(_) => "released",
+            Vote::Abstained => "abstained",
+            Vote::Unknown => "unknown",
+        };
+        *self.seen.entry(name).or_default() += 1;
+        Ok(())
+    }
+
+    async fn observe(&mut self, run_id: &str, nonce: u128, stepped: Option<&Marker>) -> Result<(), TestCaseError> {
+        let run_id = RunId::from(run_id);
+        let call = script::observe(By::Text, &self.keyspace, &run_id, nonce, stepped);
+        let real = script::read_marker(call.query_async(&mut self.connection).await.unwrap()).unwrap();
+        prop_assert_eq!(real.answer, Some(self.model.observe(&run_id, nonce, stepped)));
+        Ok(())
+    }
+
+    async fn admit(&mut self, right: bool, seed: u64) -> Result<(), TestCaseError> {
+        let wrong = Marker::Wait { run_id: "me".into(), nonce: 99 };
+        let ticket = self.model.marker.clone().filter(|_| right).unwrap_or(wrong);
+        let call = script::admit(By::Text, &self.keyspace, &ticket, &Self::ours(), Token(seed));
+        let real = script::read_marker(call.query_async(&mut self.connection).await.unwrap()).unwrap();
+        prop_assert_eq!(real.answer, self.model.admit(&ticket, &Self::ours(), Token(seed)));
+        Ok(())
+    }
+
+    /// All that stands on the server is all that stands in the model.
+    async fn compare(&mut self) -> Result<(), TestCaseError> {
+        let mut read = redis::cmd("MGET");
+        read.arg(self.keyspace.marker()).arg(self.keyspace.fence());
+        read.arg(KEYS.map(|key| self.keyspace.lock("ns", key)).as_slice());
+        let real: Vec<Option<String>> = read.query_async(&mut self.connection).await.unwrap();
+        let fence = Some(self.model.fence).filter(|fence| *fence > 0);
+        let mut model = vec![self.model.marker.as_ref().map(Marker::to_string), fence.map(|fence| fence.to_string())];
+        model.extend(KEYS.map(|key| self.model.entry(&key, self.now).map(|entry| entry.value.to_string())));
+        prop_assert_eq!(real, model);
+        for key in KEYS {
+            if let Some(entry) = self.model.entry(&key, self.now) {
+                let lock = self.keyspace.lock("ns", key);
+                let left: u64 = redis::cmd("PTTL").arg(lock).query_async(&mut self.connection).await.unwrap();
+                prop_assert!(left.abs_diff(entry.ends - self.now) < SAME_LIFE, "{} lives {} ms", key, left);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_real_server_and_the_reference_answer_and_store_the_same() {
+    let server = RedisServer::start().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let pair = RefCell::new(runtime.block_on(Pair::on(&server)));
+    let config = Config { cases: 200, max_shrink_iters: 2000, source_file: Some(file!()), ..Config::default() };
+    let outcome = TestRunner::new(config)
+        .run(&prop::collection::vec(step(), 1..60), |steps| runtime.block_on(pair.borrow_mut().run(&steps)));
+    if let Err(failure) = outcome {
+        panic!("{failure}");
+    }
+    let seen = &pair.borrow().seen;
+    let all = [
+        "granted",
+        "refused",
+        "confirmed",
+        "extended",
+        "missing",
+        "another",
+        "sealed",
+        "nothing released",
+        "released",
+        "abstained",
+    ];
+    for vote in all {
+        assert!(seen.get(vote).is_some_and(|count| *count > 10), "too tame, {vote} was rare: {seen:?}");
+    }
+}

@@ -1,0 +1,408 @@
+//! Every row of the table of scripts, on a real server: what is checked, what is written, what is answered.
+
+use std::sync::Arc;
+
+use redis::aio::MultiplexedConnection;
+use redislease::nodes::Keyspace;
+use redislease::nodes::script::{self, Answer, By};
+use redislease_core::marker::{Marker, RunId};
+use redislease_core::op::{Attempt, Grant, Holder, Op, Stage, Stages, Stored, Token, Vote};
+use redislease_core::time::Millis;
+use redislease_lab::RedisServer;
+
+use crate::support::{self, PREFIX, confirm, extend, membership, pttl, release, seal};
+
+/// No request is late before this.
+const NEVER: u64 = 1 << 50;
+const TTL: Millis = Millis(60_000);
+
+/// One server that votes under our marker, and a connection to it.
+struct Server {
+    redis: RedisServer,
+    connection: MultiplexedConnection,
+    keyspace: Keyspace,
+    marker: Marker,
+}
+
+impl Server {
+    async fn start() -> Self {
+        let redis = RedisServer::start().unwrap();
+        let client = redis::Client::open(format!("redis://{}", redis.address())).unwrap();
+        let connection = client.get_multiplexed_async_connection().await.unwrap();
+        let marker = membership().marker("me".into());
+        let server = Self { redis, connection, keyspace: Keyspace::new(PREFIX), marker };
+        server.set(server.keyspace.marker(), &server.marker.to_string());
+        server
+    }
+
+    fn lock(&self, key: &str) -> String {
+        self.keyspace.lock("ns", key)
+    }
+
+    fn set(&self, key: &str, value: &str) {
+        self.redis.command(&["SET", key, value]).unwrap();
+    }
+
+    /// What stands under a lock key, short: stage, attempt, number, metadata.
+    fn value(&self, key: &str) -> Option<String> {
+        let value: Stored = support::get(&self.redis, &self.lock(key))?.parse().unwrap();
+        Some(format!("{}:{:x}:{}:{}", value.stage.letter(), value.attempt.0, value.number, value.metadata))
+    }
+
+    fn ttl(&self, key: &str) -> i64 {
+        pttl(&self.redis, &self.lock(key))
+    }
+
+    fn fence(&self) -> Option<String> {
+        support::get(&self.redis, self.keyspace.fence())
+    }
+
+    async fn ask_until(&mut self, deadline: u64, keys: &[&str], op: &Op) -> Answer {
+        let locks: Vec<String> = keys.iter().map(|key| self.lock(key)).collect();
+        let marker = self.marker.to_string();
+        let call = script::vote(By::Text, &self.keyspace, &locks, &marker, deadline, op);
+        let value = call.query_async(&mut self.connection).await.unwrap();
+        script::read_vote(op, value).unwrap().answer
+    }
+
+    async fn answer(&mut self, keys: &[&str], op: &Op) -> Answer {
+        self.ask_until(NEVER, keys, op).await
+    }
+
+    async fn ask(&mut self, keys: &[&str], op: &Op) -> Vote {
+        match self.answer(keys, op).await {
+            Answer::Vote(vote) => vote,
+            other => panic!("{other:?} to {op:?}"),
+        }
+    }
+
+    async fn granted(&mut self, keys: &[&str], attempt: u128) -> u64 {
+        match self.ask(keys, &acquire(attempt)).await {
+            Vote::Granted(Grant(grant)) => grant,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A term of `attempt` with `token`.
+    async fn term(&mut self, keys: &[&str], attempt: u128, token: u64) {
+        let grant = self.granted(keys, attempt).await;
+        let vote = self.ask(keys, &confirm(attempt, grant, token)).await;
+        assert!(matches!(vote, Vote::Confirmed { .. }), "{vote:?}");
+    }
+
+    async fn observe(&mut self, run_id: &str, nonce: u128, stepped: Option<&Marker>) -> Marker {
+        let call = script::observe(By::Text, &self.keyspace, &RunId::from(run_id), nonce, stepped);
+        let value = call.query_async(&mut self.connection).await.unwrap();
+        script::read_marker(value).unwrap().answer.unwrap()
+    }
+
+    async fn admit(&mut self, ticket: &Marker, seed: u64) -> Option<Marker> {
+        let call = script::admit(By::Text, &self.keyspace, ticket, &self.marker.clone(), Token(seed));
+        script::read_marker(call.query_async(&mut self.connection).await.unwrap()).unwrap().answer
+    }
+
+    async fn read_fence(&mut self) -> (bool, Token) {
+        let call = script::fence(By::Text, &self.keyspace, &self.marker.clone());
+        script::read_fence(call.query_async(&mut self.connection).await.unwrap()).unwrap().answer
+    }
+}
+
+fn acquire_for(attempt: u128, ttl: Millis, metadata: &str) -> Op {
+    Op::Acquire { attempt: Attempt(attempt), ttl, holder: Holder(Arc::from(metadata)) }
+}
+
+fn acquire(attempt: u128) -> Op {
+    acquire_for(attempt, TTL, "m")
+}
+
+#[tokio::test]
+async fn acquire_grants_free_keys_once() {
+    let mut server = Server::start().await;
+    assert_eq!(server.ask(&["k"], &acquire_for(1, TTL, "pod:a \"é\"")).await, Vote::Granted(Grant(1)));
+    assert_eq!(server.value("k").as_deref(), Some("p:1:1:pod:a \"é\""));
+    let ttl = server.ttl("k");
+    assert!((50_000..=60_000).contains(&ttl), "{ttl}");
+
+    let repeat = acquire_for(1, Millis(600_000), "other");
+    assert_eq!(server.ask(&["k"], &repeat).await, Vote::Granted(Grant(1)), "the same grant");
+    assert!(server.ttl("k") <= ttl, "a repeat prolongs nothing");
+    assert_eq!((server.value("k").as_deref(), server.fence().as_deref()), (Some("p:1:1:pod:a \"é\""), Some("1")));
+    assert_eq!(server.ask(&["l"], &acquire(2)).await, Vote::Granted(Grant(2)), "one counter for all leases");
+}
+
+#[tokio::test]
+async fn acquire_is_refused_by_the_key_that_lives_longest() {
+    let mut server = Server::start().await;
+    server.ask(&["b"], &acquire_for(7, Millis(20_000), "seven")).await;
+    server.ask(&["c"], &acquire_for(8, Millis(40_000), "eight")).await;
+    let Vote::Refused { ttl_left, by } = server.ask(&["a", "b", "c"], &acquire(9)).await else { panic!("not refused") };
+    assert!((30_000..=40_000).contains(&ttl_left.0), "{ttl_left:?}");
+    assert_eq!(by, Stored { stage: Stage::Pending, attempt: Attempt(8), number: 2, metadata: "eight".into() });
+    assert_eq!((server.value("a"), server.fence().as_deref()), (None, Some("2")), "all or nothing");
+}
+
+#[tokio::test]
+async fn acquire_takes_for_its_repeat_only_what_it_wrote() {
+    let mut server = Server::start().await;
+    let first = server.granted(&["a", "b"], 1).await;
+    assert_eq!(server.granted(&["a", "b"], 1).await, first);
+    let refused = |vote: Vote| matches!(vote, Vote::Refused { .. });
+    assert!(refused(server.ask(&["a", "b", "c"], &acquire(1)).await), "one key more");
+    server.granted(&["c"], 1).await;
+    assert!(refused(server.ask(&["a", "c"], &acquire(1)).await), "of two grants");
+    server.ask(&["a", "b"], &confirm(1, first, 9)).await;
+    assert!(refused(server.ask(&["a", "b"], &acquire(1)).await), "a term is no grant");
+}
+
+#[tokio::test]
+async fn confirm_turns_exactly_this_grant_into_the_term() {
+    let mut server = Server::start().await;
+    let grant = server.granted(&["k"], 1).await;
+    let pending = server.value("k");
+    for wrong in [confirm(1, grant + 1, 50), confirm(2, grant, 50), confirm(1, grant * 10 + 1, 50)] {
+        assert!(matches!(server.ask(&["k"], &wrong).await, Vote::Miss(Some(_))), "{wrong:?}");
+        assert_eq!((server.value("k"), server.fence().as_deref()), (pending.clone(), Some("1")), "{wrong:?}");
+    }
+    let before = server.ttl("k");
+    let Vote::Confirmed { ttl_left } = server.ask(&["k"], &confirm(1, grant, 50)).await else {
+        panic!("not confirmed")
+    };
+    assert!(i64::try_from(ttl_left.0).unwrap() <= before && server.ttl("k") <= before, "the TTL stays");
+    assert!(server.ttl("k") > 50_000, "the TTL stays");
+    assert_eq!((server.value("k").as_deref(), server.fence().as_deref()), (Some("t:1:50:m"), Some("50")));
+
+    assert!(matches!(server.ask(&["k"], &confirm(1, grant, 50)).await, Vote::Confirmed { .. }), "a repeat");
+    let other = server.ask(&["k"], &confirm(1, grant, 51)).await;
+    assert!(matches!(other, Vote::Miss(Some(Stored { number: 50, .. }))), "one token a term: {other:?}");
+    let grant = server.granted(&["l"], 2).await;
+    server.ask(&["l"], &confirm(2, grant, 7)).await;
+    assert_eq!(server.fence().as_deref(), Some("51"), "the fence never falls");
+    assert_eq!(server.ask(&["absent"], &confirm(3, 1, 60)).await, Vote::Miss(None));
+}
+
+#[tokio::test]
+async fn confirm_is_all_or_nothing() {
+    let mut server = Server::start().await;
+    let grant = server.granted(&["a", "b"], 1).await;
+    server.redis.command(&["DEL", &server.lock("b")]).unwrap();
+    assert_eq!(server.ask(&["a", "b"], &confirm(1, grant, 50)).await, Vote::Miss(None));
+    assert_eq!((server.value("a").as_deref(), server.fence().as_deref()), (Some("p:1:1:m"), Some("1")));
+    assert_eq!(server.value("b"), None, "nothing is created");
+}
+
+#[tokio::test]
+async fn extend_prolongs_exactly_this_term() {
+    let mut server = Server::start().await;
+    let long = |token| Op::Extend { attempt: Attempt(1), token: Token(token), ttl: Millis(90_000) };
+    let grant = server.granted(&["k"], 1).await;
+    assert!(matches!(server.ask(&["k"], &long(12)).await, Vote::Miss(Some(_))), "a grant is no term");
+    server.ask(&["k"], &confirm(1, grant, 123)).await;
+    for wrong in [long(12), long(1234), extend(2, 123)] {
+        assert!(matches!(server.ask(&["k"], &wrong).await, Vote::Miss(Some(_))), "{wrong:?}");
+    }
+    assert!(server.ttl("k") <= 60_000, "a miss prolongs nothing");
+    assert_eq!(server.ask(&["k"], &long(123)).await, Vote::Extended);
+    assert!(server.ttl("k") > 80_000);
+    assert_eq!(server.ask(&["k"], &extend(1, 123)).await, Vote::Extended);
+    assert!(server.ttl("k") > 80_000, "never shortened");
+    assert_eq!(server.value("k").as_deref(), Some("t:1:123:m"));
+    assert_eq!(server.ask(&["absent"], &long(123)).await, Vote::Miss(None));
+    assert_eq!(server.value("absent"), None, "nothing is created");
+}
+
+#[tokio::test]
+async fn extend_is_all_or_nothing() {
+    let mut server = Server::start().await;
+    server.term(&["a", "b"], 1, 50).await;
+    server.redis.command(&["DEL", &server.lock("b")]).unwrap();
+    let long = Op::Extend { attempt: Attempt(1), token: Token(50), ttl: Millis(90_000) };
+    assert_eq!(server.ask(&["a", "b"], &long).await, Vote::Miss(None));
+    assert!(server.ttl("a") <= 60_000, "a was prolonged alone");
+}
+
+#[tokio::test]
+async fn a_sealed_key_only_ends() {
+    let mut server = Server::start().await;
+    server.term(&["k"], 1, 50).await;
+    let before = server.ttl("k");
+    let Vote::Sealed { ttl_left } = server.ask(&["k"], &seal(1)).await else { panic!("not sealed") };
+    assert!(ttl_left.0 > 50_000 && server.ttl("k") > 50_000 && server.ttl("k") <= before, "the TTL stays");
+    assert_eq!(server.value("k").as_deref(), Some("s:1:50:m"));
+    assert!(matches!(server.ask(&["k"], &seal(1)).await, Vote::Sealed { .. }), "a repeat");
+    for op in [extend(1, 50), confirm(1, 1, 50)] {
+        let vote = server.ask(&["k"], &op).await;
+        assert!(matches!(vote, Vote::Miss(Some(Stored { stage: Stage::Sealed, .. }))), "{vote:?}");
+    }
+    assert!(matches!(server.ask(&["k"], &acquire(1)).await, Vote::Refused { .. }));
+    server.granted(&["p"], 2).await;
+    assert!(matches!(server.ask(&["p"], &seal(2)).await, Vote::Sealed { .. }), "a grant is sealed too");
+}
+
+#[tokio::test]
+async fn seal_seals_what_it_finds_and_counts_only_when_it_finds_all() {
+    let mut server = Server::start().await;
+    assert_eq!(server.ask(&["k"], &seal(1)).await, Vote::Miss(None), "absent is not sealed");
+    server.term(&["a"], 1, 50).await;
+    server.term(&["b"], 2, 60).await;
+    let vote = server.ask(&["a", "b"], &seal(1)).await;
+    assert!(matches!(&vote, Vote::Miss(Some(by)) if by.attempt == Attempt(2)), "{vote:?}");
+    assert_eq!(server.value("a").as_deref(), Some("s:1:50:m"));
+    assert_eq!(server.value("b").as_deref(), Some("t:2:60:m"), "not ours");
+}
+
+#[tokio::test]
+async fn release_deletes_the_stages_it_names() {
+    for (stages, deleted) in [(Stages::Pending, "p"), (Stages::Unpublished, "pt"), (Stages::All, "pts")] {
+        let mut server = Server::start().await;
+        server.granted(&["p"], 1).await;
+        server.term(&["t"], 1, 50).await;
+        server.term(&["s"], 1, 60).await;
+        server.ask(&["s"], &seal(1)).await;
+        server.term(&["other"], 2, 70).await;
+        let keys = ["p", "t", "s", "other", "absent"];
+        assert_eq!(server.ask(&keys, &release(2, Stages::Pending)).await, Vote::Released(0), "t is not p");
+        let count = u64::try_from(deleted.len()).unwrap();
+        assert_eq!(server.ask(&keys, &release(1, stages)).await, Vote::Released(count));
+        for stage in ["p", "t", "s"] {
+            assert_eq!(server.value(stage).is_none(), deleted.contains(stage), "{stage} of {stages:?}");
+        }
+        assert_eq!(server.value("other").as_deref(), Some("t:2:70:m"), "not ours");
+    }
+}
+
+#[tokio::test]
+async fn nothing_but_release_is_done_without_exactly_our_marker() {
+    let mut server = Server::start().await;
+    server.term(&["k"], 1, 50).await;
+    let grant = server.granted(&["p"], 3).await;
+    let others = [
+        None,
+        Some("me:1:f00d2"),
+        Some("me:2:f00d"),
+        Some("you:1:f00d"),
+        Some("wait:me:00000000000000000000000000000001"),
+    ];
+    for other in others {
+        let key = server.keyspace.marker().to_owned();
+        match other {
+            Some(other) => server.set(&key, other),
+            None => drop(server.redis.command(&["DEL", &key]).unwrap()),
+        }
+        let asked = [("free", acquire(2)), ("p", confirm(3, grant, 99)), ("k", extend(1, 50)), ("k", seal(1))];
+        for (key, op) in asked {
+            assert_eq!(server.answer(&[key], &op).await, Answer::NotAdmitted, "{op:?} under {other:?}");
+        }
+        assert_eq!(server.value("free"), None);
+        assert_eq!(server.value("k").as_deref(), Some("t:1:50:m"));
+        assert_eq!(server.value("p"), Some(format!("p:3:{grant}:m")));
+        assert_eq!(server.fence().as_deref(), Some("51"));
+    }
+    assert_eq!(server.ask(&["k"], &release(1, Stages::All)).await, Vote::Released(1));
+}
+
+#[tokio::test]
+async fn what_nobody_waits_for_any_more_is_not_begun_nor_prolonged() {
+    let mut server = Server::start().await;
+    server.term(&["k"], 1, 50).await;
+    let grant = server.granted(&["p"], 3).await;
+    let past = redislease::clock::unix_micros() / 1000 - 1;
+    assert_eq!(server.ask_until(past, &["free"], &acquire(2)).await, Answer::Late);
+    assert_eq!(server.value("free"), None);
+    let long = Op::Extend { attempt: Attempt(1), token: Token(50), ttl: Millis(90_000) };
+    assert_eq!(server.ask_until(past, &["k"], &long).await, Answer::Late);
+    assert!(server.ttl("k") <= 60_000);
+    for (key, op) in [("p", confirm(3, grant, 99)), ("k", seal(1)), ("k", release(1, Stages::All))] {
+        let answer = server.ask_until(past, &[key], &op).await;
+        assert!(matches!(answer, Answer::Vote(_)), "{op:?} is never late: {answer:?}");
+    }
+    let soon = redislease::clock::unix_micros() / 1000 + 60_000;
+    assert!(matches!(server.ask_until(soon, &["free"], &acquire(2)).await, Answer::Vote(Vote::Granted(_))));
+}
+
+#[tokio::test]
+async fn numbers_of_sixteen_digits_lose_none() {
+    let mut server = Server::start().await;
+    server.set("rl:fence", "1795238400000041");
+    assert_eq!(server.granted(&["k"], 1).await, 1_795_238_400_000_042);
+    assert_eq!(server.value("k").as_deref(), Some("p:1:1795238400000042:m"));
+    server.ask(&["k"], &confirm(1, 1_795_238_400_000_042, 1_795_238_400_000_049)).await;
+    assert_eq!(server.value("k").as_deref(), Some("t:1:1795238400000049:m"));
+    assert_eq!(server.fence().as_deref(), Some("1795238400000049"));
+    let near = server.ask(&["k"], &extend(1, 1_795_238_400_000_048)).await;
+    assert!(matches!(near, Vote::Miss(Some(_))), "{near:?}");
+    assert_eq!(server.ask(&["k"], &extend(1, 1_795_238_400_000_049)).await, Vote::Extended);
+    assert_eq!(server.read_fence().await, (true, Token(1_795_238_400_000_049)));
+
+    server.set("rl:fence", "9007199254740990");
+    assert_eq!(server.granted(&["l"], 2).await, Token::END - 1, "the last token");
+    let locks = [server.lock("m")];
+    let call = script::vote(By::Text, &server.keyspace, &locks, &server.marker.to_string(), NEVER, &acquire(3));
+    let value = call.query_async(&mut server.connection).await.unwrap();
+    let error = script::read_vote(&acquire(3), value).unwrap_err().to_string();
+    assert!(error.contains("9007199254740992 is not below 2^53"), "{error}");
+}
+
+#[tokio::test]
+async fn observe_leaves_a_marker_that_names_this_server() {
+    let mut server = Server::start().await;
+    let ours = server.marker.clone();
+    assert_eq!(server.observe("me", 1, None).await, ours);
+    let ticket = |run_id: &str, nonce| Marker::Wait { run_id: run_id.into(), nonce };
+    for (standing, found) in [
+        (None, ticket("me", 2)),
+        (Some("me2:1:f00d"), ticket("me", 2)),
+        (Some("m:1:f00d"), ticket("me", 2)),
+        (Some("wait:you:00000000000000000000000000000009"), ticket("me", 2)),
+        (Some("what"), ticket("me", 2)),
+        (Some("wait:me:00000000000000000000000000000009"), ticket("me", 9)),
+        (Some("me:7:beef"), "me:7:beef".parse().unwrap()),
+    ] {
+        match standing {
+            Some(standing) => server.set("rl:marker", standing),
+            None => drop(server.redis.command(&["DEL", "rl:marker"]).unwrap()),
+        }
+        assert_eq!(server.observe("me", 2, None).await, found, "{standing:?}");
+        assert_eq!(support::get(&server.redis, "rl:marker"), Some(found.to_string()));
+    }
+    server.set("rl:marker", &ours.to_string());
+    assert_eq!(server.observe("me", 3, Some(&ticket("me", 1))).await, ours, "another one than stood at the step");
+    assert_eq!(server.observe("me", 3, Some(&ours)).await, ticket("me", 3), "the one that stood at the step");
+}
+
+#[tokio::test]
+async fn admit_replaces_exactly_its_ticket() {
+    let mut server = Server::start().await;
+    let ours = server.marker.clone();
+    let ticket = |nonce| Marker::Wait { run_id: "me".into(), nonce };
+    server.set("rl:fence", "40");
+    server.set("rl:marker", &ticket(2).to_string());
+    assert_eq!(server.read_fence().await, (false, Token(40)), "a waiting node does not remember");
+    assert_eq!(server.admit(&ticket(1), 90).await, Some(ticket(2)));
+    assert_eq!(server.fence().as_deref(), Some("40"), "nothing was done");
+    assert_eq!(server.admit(&ticket(2), 90).await, Some(ours.clone()));
+    assert_eq!(server.read_fence().await, (true, Token(90)));
+    server.set("rl:marker", &ticket(3).to_string());
+    assert_eq!(server.admit(&ticket(3), 10).await, Some(ours));
+    assert_eq!(server.fence().as_deref(), Some("90"), "the fence never falls");
+    server.redis.command(&["FLUSHALL"]).unwrap();
+    assert_eq!(server.admit(&ticket(3), 10).await, None);
+    assert_eq!(server.fence(), None);
+}
+
+#[tokio::test]
+async fn a_full_server_grants_nothing_and_goes_on_with_what_it_has() {
+    let mut server = Server::start().await;
+    server.term(&["k", "l"], 1, 50).await;
+    server.redis.command(&["CONFIG", "SET", "maxmemory", "1"]).unwrap();
+    let locks = [server.lock("free")];
+    let call = script::vote(By::Text, &server.keyspace, &locks, &server.marker.to_string(), NEVER, &acquire(2));
+    let error = call.query_async::<redis::Value>(&mut server.connection).await.unwrap_err();
+    assert_eq!(redislease::nodes::Reason::from(&error), redislease::nodes::Reason::Oom, "{error}");
+    assert_eq!(server.ask(&["k", "l"], &extend(1, 50)).await, Vote::Extended);
+    let marker = server.marker.clone();
+    assert_eq!(server.observe("me", 1, None).await, marker);
+    assert!(matches!(server.ask(&["k", "l"], &seal(1)).await, Vote::Sealed { .. }));
+    assert_eq!(server.ask(&["k", "l"], &release(1, Stages::All)).await, Vote::Released(2));
+    server.redis.command(&["CONFIG", "SET", "maxmemory", "0"]).unwrap();
+    assert_eq!((server.value("free"), server.fence().as_deref()), (None, Some("50")));
+}

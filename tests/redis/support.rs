@@ -1,0 +1,180 @@
+//! A small world of real servers, and a way to ask them.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use prometheus::{Registry, TextEncoder};
+use redislease::clock;
+use redislease::metrics::nodes::NodeMetrics;
+use redislease::nodes::{Config, Credentials, NodeConfig, NodeState, NodeStatus, Nodes, Request};
+use redislease_core::marker::Membership;
+use redislease_core::op::{Attempt, Grant, Holder, Op, Stages, Token, Vote};
+use redislease_core::quorum::Node;
+use redislease_core::time::Millis;
+use redislease_lab::{RedisOptions, RedisServer};
+use tokio::sync::oneshot;
+
+pub const PREFIX: &str = "rl";
+/// Short, so that a quarantine is.
+pub const LONGEST: Millis = Millis(1000);
+/// From the sight of a ticket to the vote.
+pub const QUARANTINE: Millis = Millis(1012);
+pub const TIMEOUT: Millis = Millis(400);
+/// Whatever is waited for has failed when it takes longer, also on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Asks again until it is there.
+///
+/// # Panics
+/// Names `what` when it does not come.
+pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut probe: impl FnMut() -> F) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = probe().await {
+            return found;
+        }
+        assert!(start.elapsed() < PATIENCE, "still waiting for {what} after {PATIENCE:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// The text of a key.
+pub fn get(server: &RedisServer, key: &str) -> Option<String> {
+    server.command(&["GET", key]).unwrap().text()
+}
+
+pub fn pttl(server: &RedisServer, key: &str) -> i64 {
+    server.command(&["PTTL", key]).unwrap().integer().unwrap()
+}
+
+pub fn run_id(server: &RedisServer) -> String {
+    let info = server.command(&["INFO", "server"]).unwrap().text().unwrap();
+    info.lines().find_map(|line| line.strip_prefix("run_id:")).unwrap().to_owned()
+}
+
+pub fn servers(count: usize) -> Vec<RedisServer> {
+    (0..count).map(|_| RedisServer::start().unwrap()).collect()
+}
+
+pub fn membership() -> Membership {
+    Membership { generation: 1, fingerprint: "f00d".into() }
+}
+
+/// A configuration of `addresses`, named `a`, `b`, …
+pub fn config(addresses: impl IntoIterator<Item = String>) -> Config {
+    let named = |(index, address)| NodeConfig { name: char::from(b'a' + index).to_string(), address };
+    Config {
+        quorum: "q".into(),
+        nodes: (0..).zip(addresses).map(named).collect(),
+        key_prefix: PREFIX.into(),
+        membership: membership(),
+        longest_lease: LONGEST,
+        command_timeout: TIMEOUT,
+        credentials: None,
+    }
+}
+
+/// One process that uses a quorum.
+pub struct World {
+    pub nodes: Nodes,
+    pub registry: Registry,
+}
+
+impl World {
+    pub fn start(config: &Config) -> Self {
+        let registry = Registry::new();
+        let metrics = NodeMetrics::register(&registry).unwrap();
+        Self { nodes: Nodes::start(config, &metrics).unwrap(), registry }
+    }
+
+    /// A process on these servers.
+    pub fn on(servers: &[RedisServer]) -> Self {
+        Self::start(&config(addresses(servers)))
+    }
+
+    pub fn status(&self, node: usize) -> NodeStatus {
+        self.nodes.watch().borrow()[node].clone()
+    }
+
+    /// Waits for a status of `node`.
+    pub async fn wait(&self, node: usize, what: &str, fits: impl Fn(&NodeStatus) -> bool) -> NodeStatus {
+        let mut watch = self.nodes.watch();
+        let waited = tokio::time::timeout(PATIENCE, watch.wait_for(|statuses| fits(&statuses[node]))).await;
+        match waited {
+            Ok(statuses) => statuses.unwrap()[node].clone(),
+            Err(_) => panic!("node {node} is not {what}: {:?}", self.status(node)),
+        }
+    }
+
+    pub async fn up(&self, node: usize) -> NodeStatus {
+        self.wait(node, "up", |status| status.state == NodeState::Up).await
+    }
+
+    pub async fn all_up(&self) {
+        for node in self.nodes.quorum().nodes() {
+            self.up(node.index()).await;
+        }
+    }
+
+    pub async fn quarantined(&self, node: usize) -> NodeStatus {
+        self.wait(node, "quarantined", |status| matches!(status.state, NodeState::Quarantined { .. })).await
+    }
+
+    pub fn lock(&self, key: &str) -> String {
+        self.nodes.keyspace().lock("ns", key)
+    }
+
+    /// Sends now; the vote comes later.
+    pub fn send(&self, node: usize, op: Op, patience: Millis) -> oneshot::Receiver<Vote> {
+        let (reply, vote) = oneshot::channel();
+        let keys: Arc<[String]> = [self.lock("k")].into();
+        let request = Request { keys, op, give_up_at: clock::now() + patience };
+        self.nodes.send(Node(u8::try_from(node).unwrap()), request, move |vote| reply.send(vote).unwrap());
+        vote
+    }
+
+    pub async fn ask(&self, node: usize, op: Op) -> Vote {
+        self.send(node, op, TIMEOUT).await.unwrap()
+    }
+
+    /// A number on the metrics page.
+    pub fn metric(&self, series: &str) -> f64 {
+        let page = TextEncoder::new().encode_to_string(&self.registry.gather()).unwrap();
+        let line = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("no {series} in\n{page}")).parse().unwrap()
+    }
+}
+
+pub fn addresses(servers: &[RedisServer]) -> impl Iterator<Item = String> {
+    servers.iter().map(|server| server.address().to_string())
+}
+
+pub fn with_args(args: &[&str]) -> RedisServer {
+    let args = args.iter().map(|&arg| arg.to_owned()).collect();
+    RedisServer::start_with(&RedisOptions { args, ..RedisOptions::default() }).unwrap()
+}
+
+pub fn password(password: &str) -> Option<Credentials> {
+    Some(Credentials { username: None, password: password.to_owned() })
+}
+
+pub fn acquire(attempt: u128) -> Op {
+    Op::Acquire { attempt: Attempt(attempt), ttl: LONGEST, holder: Holder(format!("pod-{attempt}").into()) }
+}
+
+pub fn confirm(attempt: u128, grant: u64, token: u64) -> Op {
+    Op::Confirm { attempt: Attempt(attempt), grant: Grant(grant), token: Token(token) }
+}
+
+pub fn extend(attempt: u128, token: u64) -> Op {
+    Op::Extend { attempt: Attempt(attempt), token: Token(token), ttl: LONGEST }
+}
+
+pub fn seal(attempt: u128) -> Op {
+    Op::Seal { attempt: Attempt(attempt) }
+}
+
+pub fn release(attempt: u128, stages: Stages) -> Op {
+    Op::Release { attempt: Attempt(attempt), stages }
+}

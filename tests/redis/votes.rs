@@ -1,0 +1,130 @@
+//! Requests to nodes of real servers: one vote each, in order, in time.
+
+use redislease::clock;
+use redislease_core::op::{Grant, Stage, Stages, Stored, Vote};
+use redislease_core::time::Millis;
+
+use crate::support::{TIMEOUT, World, acquire, confirm, extend, get, release, seal, servers};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_from_grant_to_release() {
+    let servers = servers(1);
+    let world = World::on(&servers);
+    world.up(0).await;
+    let vote = world.ask(0, acquire(1)).await;
+    let Vote::Granted(Grant(grant)) = vote else { panic!("{vote:?}") };
+    assert!(matches!(world.ask(0, confirm(1, grant, grant)).await, Vote::Confirmed { .. }));
+    assert_eq!(world.ask(0, extend(1, grant)).await, Vote::Extended);
+    let vote = world.ask(0, acquire(2)).await;
+    assert!(matches!(&vote, Vote::Refused { by, .. } if by.metadata == "pod-1"), "{vote:?}");
+    assert!(matches!(world.ask(0, seal(1)).await, Vote::Sealed { .. }));
+    assert_eq!(world.ask(0, release(1, Stages::All)).await, Vote::Released(1));
+    assert!(world.metric(r#"redislease_redis_command_duration_seconds_count{quorum="q",redis_node="a"}"#) >= 6.0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_without_a_vote_abstains_at_once_but_releases() {
+    let servers = servers(1);
+    let world = World::on(&servers);
+    world.quarantined(0).await;
+    for op in [acquire(1), confirm(1, 1, 1), extend(1, 1), seal(1)] {
+        assert_eq!(world.ask(0, op).await, Vote::Abstained);
+    }
+    let attempt = redislease_core::op::Attempt(1);
+    let left = Stored { stage: Stage::Pending, attempt, number: 9, metadata: "m".into() };
+    servers[0].command(&["SET", &world.lock("k"), &left.to_string(), "PX", "60000"]).unwrap();
+    assert_eq!(world.ask(0, release(1, Stages::Pending)).await, Vote::Released(1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_reach_the_server_in_the_order_of_sending() {
+    let servers = servers(1);
+    let world = World::on(&servers);
+    world.up(0).await;
+    // One key: were a release to overtake its acquire, the next acquire would be refused.
+    let patience = Millis(10_000);
+    let pairs: Vec<_> = (1..=1000)
+        .map(|attempt| {
+            let granted = world.send(0, acquire(attempt), patience);
+            (granted, world.send(0, release(attempt, Stages::Pending), patience))
+        })
+        .collect();
+    let mut last = Grant(0);
+    for (granted, released) in pairs {
+        let vote = granted.await.unwrap();
+        let Vote::Granted(grant) = vote else { panic!("{vote:?}") };
+        assert!(grant > last, "{grant:?} after {last:?}");
+        last = grant;
+        assert_eq!(released.await.unwrap(), Vote::Released(1));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn forgotten_scripts_are_sent_again_within_the_same_deadline() {
+    let servers = servers(1);
+    let world = World::on(&servers);
+    world.up(0).await;
+    let noscript = || world.metric(r#"redislease_redis_errors_total{kind="noscript",quorum="q",redis_node="a"}"#);
+    servers[0].command(&["SCRIPT", "FLUSH"]).unwrap();
+    assert!(matches!(world.ask(0, acquire(1)).await, Vote::Granted(_)));
+    assert!(noscript() >= 1.0);
+
+    assert_eq!(world.ask(0, release(1, Stages::Pending)).await, Vote::Released(1));
+    servers[0].command(&["SCRIPT", "FLUSH"]).unwrap();
+    let granted = world.send(0, acquire(2), TIMEOUT);
+    let released = world.send(0, release(2, Stages::Pending), TIMEOUT);
+    assert_eq!(granted.await.unwrap(), Vote::Unknown, "its release was sent behind it: its turn is over");
+    assert_eq!(released.await.unwrap(), Vote::Released(0));
+    assert_eq!(get(&servers[0], &world.lock("k")), None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn foreign_values_are_neither_yes_nor_no() {
+    let servers = servers(1);
+    let world = World::on(&servers);
+    world.up(0).await;
+    let protocol = || world.metric(r#"redislease_redis_errors_total{kind="protocol",quorum="q",redis_node="a"}"#);
+    servers[0].command(&["SET", &world.lock("k"), "mine"]).unwrap();
+    assert_eq!(world.ask(0, acquire(1)).await, Vote::Unknown);
+    assert_eq!(world.ask(0, extend(1, 1)).await, Vote::Unknown);
+    assert_eq!(world.ask(0, release(1, Stages::All)).await, Vote::Released(0), "not ours to delete");
+    assert_eq!(protocol(), 2.0);
+    servers[0].command(&["DEL", &world.lock("k")]).unwrap();
+    servers[0].command(&["LPUSH", &world.lock("k"), "mine"]).unwrap();
+    assert_eq!(world.ask(0, acquire(1)).await, Vote::Unknown);
+    assert_eq!(protocol(), 3.0);
+    world.up(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_nobody_waits_for_is_not_sent() {
+    let servers = servers(1);
+    let world = World::on(&servers);
+    world.up(0).await;
+    assert_eq!(world.send(0, acquire(1), Millis::ZERO).await.unwrap(), Vote::Unknown);
+    assert!(matches!(world.ask(0, acquire(2)).await, Vote::Granted(_)), "the key is free");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dropping_the_nodes_answers_everything_and_closes_the_connections() {
+    let servers = servers(1);
+    let world = World::on(&servers);
+    world.up(0).await;
+    servers[0].process().pause().unwrap();
+    let pending: Vec<_> = (0..50).map(|attempt| world.send(0, acquire(attempt), Millis(60_000))).collect();
+    let start = clock::now();
+    let World { nodes, registry } = world;
+    drop(nodes);
+    let page = prometheus::TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
+    assert!(!page.contains(r#"quorum="q""#), "{page}");
+    for vote in pending {
+        assert_eq!(vote.await.unwrap(), Vote::Unknown);
+    }
+    assert!(clock::now().since(start) < Millis(10_000));
+    servers[0].process().resume().unwrap();
+    crate::support::eventually("the connection to be closed", || async {
+        let clients = servers[0].command(&["CLIENT", "LIST", "TYPE", "normal"]).unwrap().text().unwrap();
+        (clients.lines().count() == 1).then_some(())
+    })
+    .await;
+}
