@@ -14,3 +14,5 @@ pub mod metrics;
 pub mod nodes;
 #[cfg(feature = "api")]
 pub mod plan;
+#[cfg(feature = "api")]
+pub mod status;

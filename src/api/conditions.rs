@@ -158,8 +158,10 @@ reasons! {
 reasons! {
     /// How far the quorum is from losing its majority.
     QuorumHealth of QuorumHealthy {
-        /// Every node gives votes.
+        /// Every node gives votes. Shown on a quorum.
         AllReachable => True,
+        /// A majority gives votes. Shown on a lease, where a node that comes and goes is no news.
+        MajorityReachable => True,
         /// A node gives no votes; another may fail.
         Degraded => False,
         /// A majority gives votes, and the next failure ends it.

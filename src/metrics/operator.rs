@@ -1,0 +1,181 @@
+//! The operator's own work.
+
+use std::time::Duration;
+
+use prometheus::process_collector::ProcessCollector;
+use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry};
+
+/// What a reconciliation may come to.
+const RESULTS: [&str; 2] = ["success", "error"];
+
+/// From one that finds nothing to do to one that waits for a slow API server.
+const SECONDS: [f64; 9] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0];
+
+/// What is written to the API server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WriteKind {
+    /// The status of a lease.
+    LeaseStatus,
+    /// The status of a quorum.
+    QuorumStatus,
+    /// A pod's role label and token annotation.
+    PodRole,
+    /// An event.
+    Event,
+}
+
+impl WriteKind {
+    /// Every kind.
+    pub const ALL: [Self; 4] = [Self::LeaseStatus, Self::QuorumStatus, Self::PodRole, Self::Event];
+
+    /// The kind as a label value.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::LeaseStatus => "lease_status",
+            Self::QuorumStatus => "quorum_status",
+            Self::PodRole => "pod_role",
+            Self::Event => "event",
+        }
+    }
+}
+
+/// What became of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WriteResult {
+    /// It was done.
+    Ok,
+    /// The object was another one than the one that had been read.
+    Conflict,
+    /// It was refused, or could not be sent.
+    Error,
+    /// No answer.
+    Timeout,
+}
+
+impl WriteResult {
+    /// Every result.
+    pub const ALL: [Self; 4] = [Self::Ok, Self::Conflict, Self::Error, Self::Timeout];
+
+    /// The result as a label value.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Conflict => "conflict",
+            Self::Error => "error",
+            Self::Timeout => "timeout",
+        }
+    }
+}
+
+/// The families, registered once in a process.
+#[derive(Clone, Debug)]
+pub struct OperatorMetrics {
+    reconciles: IntCounterVec,
+    durations: HistogramVec,
+    writes: IntCounterVec,
+}
+
+impl OperatorMetrics {
+    /// Registers the families with `registry`, and what is known about this process. `controllers` is the name of every
+    /// controller.
+    ///
+    /// # Errors
+    /// When one of the names is taken.
+    pub fn register(registry: &Registry, controllers: &[&'static str]) -> prometheus::Result<Self> {
+        let counter = |name, help, labels: &[&str]| -> prometheus::Result<IntCounterVec> {
+            let family = IntCounterVec::new(Opts::new(name, help), labels)?;
+            registry.register(Box::new(family.clone()))?;
+            Ok(family)
+        };
+        let durations = HistogramVec::new(
+            HistogramOpts::new(
+                "redislease_reconcile_duration_seconds",
+                "From the beginning of a reconciliation to its end, by controller.",
+            )
+            .buckets(SECONDS.to_vec()),
+            &["controller"],
+        )?;
+        registry.register(Box::new(durations.clone()))?;
+        let build = IntGaugeVec::new(
+            Opts::new("redislease_build_info", "1; the label says which version of the operator this is."),
+            &["version"],
+        )?;
+        build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        registry.register(Box::new(build))?;
+        registry.register(Box::new(ProcessCollector::for_self()))?;
+        let metrics = Self {
+            reconciles: counter(
+                "redislease_reconcile_total",
+                "Reconciliations, by controller and result.",
+                &["controller", "result"],
+            )?,
+            durations,
+            writes: counter(
+                "redislease_api_writes_total",
+                "Writes to the API server, by what was written and what became of it.",
+                &["kind", "result"],
+            )?,
+        };
+        for controller in controllers {
+            metrics.durations.with_label_values(&[controller]);
+            for result in RESULTS {
+                metrics.reconciles.with_label_values(&[*controller, result]);
+            }
+        }
+        for kind in WriteKind::ALL {
+            for result in WriteResult::ALL {
+                metrics.writes.with_label_values(&[kind.as_str(), result.as_str()]);
+            }
+        }
+        Ok(metrics)
+    }
+
+    /// Counts a reconciliation of one of the controllers given at the start.
+    pub fn reconciled(&self, controller: &'static str, success: bool, took: Duration) {
+        let [ok, error] = RESULTS;
+        self.reconciles.with_label_values(&[controller, if success { ok } else { error }]).inc();
+        self.durations.with_label_values(&[controller]).observe(took.as_secs_f64());
+    }
+
+    /// Counts a write.
+    pub fn wrote(&self, kind: WriteKind, result: WriteResult) {
+        self.writes.with_label_values(&[kind.as_str(), result.as_str()]).inc();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::page;
+
+    #[test]
+    fn every_series_is_there_at_zero() {
+        let registry = Registry::new();
+        let metrics = OperatorMetrics::register(&registry, &["lease", "quorum"]).unwrap();
+        let before = page(&registry).unwrap();
+        for line in [
+            r#"redislease_reconcile_total{controller="quorum",result="error"} 0"#.to_owned(),
+            r#"redislease_reconcile_duration_seconds_count{controller="lease"} 0"#.to_owned(),
+            r#"redislease_api_writes_total{kind="lease_status",result="conflict"} 0"#.to_owned(),
+            r#"redislease_api_writes_total{kind="pod_role",result="timeout"} 0"#.to_owned(),
+            format!(r#"redislease_build_info{{version="{}"}} 1"#, env!("CARGO_PKG_VERSION")),
+            "process_resident_memory_bytes ".to_owned(),
+        ] {
+            assert!(before.contains(&line), "{line} is missing in\n{before}");
+        }
+        assert_eq!(before.matches("redislease_api_writes_total{").count(), 16, "{before}");
+
+        metrics.reconciled("lease", false, Duration::from_millis(20));
+        metrics.wrote(WriteKind::Event, WriteResult::Ok);
+        let after = page(&registry).unwrap();
+        for line in [
+            r#"redislease_reconcile_total{controller="lease",result="error"} 1"#,
+            r#"redislease_reconcile_total{controller="lease",result="success"} 0"#,
+            r#"redislease_reconcile_duration_seconds_bucket{controller="lease",le="0.05"} 1"#,
+            r#"redislease_reconcile_duration_seconds_bucket{controller="lease",le="0.01"} 0"#,
+            r#"redislease_api_writes_total{kind="event",result="ok"} 1"#,
+        ] {
+            assert!(after.contains(line), "{line} is missing in\n{after}");
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Conditions that move only when they change.

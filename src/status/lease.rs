@@ -1,0 +1,93 @@
+//! The status of a lease.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use redislease_core::lease::View;
+
+use crate::api::RedisLeaseStatus;
+use crate::api::conditions::LeaseReady;
+use crate::plan::Electorate;
+use crate::status::{Notice, TermEnd, Witness};
+
+/// Everything a lease's status is composed of.
+#[derive(Clone, Debug)]
+pub struct Inputs<'a> {
+    /// What the API server holds now.
+    pub previous: &'a RedisLeaseStatus,
+    /// The generation of the spec.
+    pub generation: Option<i64>,
+    /// Now.
+    pub now: Timestamp,
+    /// The name of this cluster.
+    pub cluster: &'a str,
+    /// The lease's namespace.
+    pub namespace: &'a str,
+    /// The lease's name.
+    pub lease: &'a str,
+    /// The keeper's view; `None` when no keeper runs, because nothing could be started.
+    pub view: Option<&'a View>,
+    /// What was seen of the keeper's views.
+    pub witness: &'a Witness,
+    /// Without a keeper: the keys of the term that the status names have certainly ended.
+    pub expired: bool,
+    /// Why no new term may begin.
+    pub obstacle: Option<Obstacle<'a>>,
+    /// The candidates; `None` until pods were listed.
+    pub electorate: Option<&'a Electorate<'a>>,
+    /// The lease's quorum; `None` until it was evaluated. A term that is published has one.
+    pub quorum: Option<QuorumOutlook<'a>>,
+    /// How long nobody held the lease before the term that runs, on a clock finer than the status's: for the event.
+    pub leaderless: Option<Duration>,
+}
+
+/// Why no new term may begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Obstacle<'a> {
+    /// One of Suspended, InvalidReference, InvalidSpec and QuorumUnavailable. All but the last are shown while the
+    /// lease is held, too.
+    pub reason: LeaseReady,
+    /// One sentence that does not change by itself.
+    pub message: &'a str,
+}
+
+/// What a lease shows of its quorum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QuorumOutlook<'a> {
+    /// The name of the RedisQuorum.
+    pub name: &'a str,
+    /// The fingerprint of its configuration.
+    pub fingerprint: &'a str,
+    /// How many nodes give votes.
+    pub up: usize,
+    /// How many must.
+    pub majority: usize,
+    /// What is wrong with a node's marker.
+    pub mismatch: Option<&'a str>,
+}
+
+/// What the API server should hold, and what has happened.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Composed {
+    /// The status. Equal to the previous one when nothing has happened.
+    pub status: RedisLeaseStatus,
+    /// What has happened, to be told after the status was written.
+    pub events: Vec<Notice>,
+    /// Why the term of the previous status ended, if it did so now.
+    pub ended: Option<TermEnd>,
+    /// Whether a term began now.
+    pub began: bool,
+}
+
+/// Composes the status of a lease.
+pub fn compose(inputs: &Inputs<'_>) -> Composed {
+    let _ = inputs;
+    todo!()
+}
+
+/// The event for renewals that have begun to fail between two views of a held term. Status is silent about it: either
+/// they succeed again, or the term is lost.
+pub fn renewal_notice(before: &View, after: &View) -> Option<Notice> {
+    let _ = (before, after);
+    todo!()
+}
