@@ -12,6 +12,8 @@ pub mod keeper;
 pub mod metrics;
 #[cfg(feature = "lock")]
 pub mod nodes;
+#[cfg(feature = "operator")]
+pub mod operator;
 #[cfg(feature = "api")]
 pub mod plan;
 #[cfg(feature = "api")]

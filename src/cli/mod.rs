@@ -1,6 +1,7 @@
 //! The command line: one binary, one module a subcommand.
 
 mod crds;
+mod operator;
 
 use std::error::Error;
 
@@ -17,6 +18,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Crds(crds::Crds),
+    Operator(operator::Operator),
 }
 
 impl Cli {
@@ -27,6 +29,7 @@ impl Cli {
     pub fn run(self) -> Result<(), Box<dyn Error>> {
         match self.command {
             Command::Crds(command) => Ok(command.run()?),
+            Command::Operator(command) => command.run(),
         }
     }
 }

@@ -224,6 +224,14 @@ impl Nodes {
         Token(self.shared.floor.load(Ordering::Relaxed))
     }
 
+    /// Looks for `node` at `address` from now on, `host:port`; one that cannot be understood changes nothing.
+    pub fn set_address(&self, node: Node, address: &str) {
+        if let (Some(inbox), Some(address)) = (self.shared.inboxes.get(node.index()), Address::parse(address)) {
+            // Without a task there is nobody to move.
+            let _ = inbox.send(Message::Move(address));
+        }
+    }
+
     /// Logs in with `credentials` from now on. Open connections stay, and where the new credentials are not accepted
     /// yet, the ones before them are tried once.
     pub fn set_credentials(&self, credentials: Option<Credentials>) {

@@ -45,6 +45,8 @@ const BACKOFF_MOST: Millis = Millis(1000);
 pub(super) enum Message {
     /// For a vote.
     Vote(Request, Reply),
+    /// To look for the node elsewhere.
+    Move(Address),
     /// For its fence, by the task of a node that is to be admitted. Dropped when it cannot be read.
     Fence(oneshot::Sender<FenceReport>),
 }
@@ -190,6 +192,7 @@ impl NodeTask {
                 Event::Seed(seed) => self.seeded(seed),
                 Event::Message(Some(Message::Vote(request, reply))) => self.vote(request, reply),
                 Event::Message(Some(Message::Fence(answer))) => self.fence(answer),
+                Event::Message(Some(Message::Move(address))) => self.move_to(address),
                 Event::Message(None) => return,
                 Event::OthersChanged => self.look_for_a_twin(),
                 Event::Alarm(Ok(())) => self.tick(),
@@ -337,6 +340,17 @@ impl NodeTask {
         {
             self.close(End::Misconfigured(why, sentence));
         }
+    }
+
+    /// The node is elsewhere: nothing more is said to the old address.
+    fn move_to(&mut self, address: Address) {
+        if address == self.address {
+            return;
+        }
+        self.address = address;
+        self.shared.board.update(self.node, |status| status.address = self.address.to_string());
+        let text = "it has a new address".to_owned();
+        self.close(Failure { reason: Reason::Refused, text }.into());
     }
 
     /// Ends the connection, or the try to get one. Votes in flight are unknown.

@@ -28,17 +28,23 @@ use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::http::{self, Readiness};
+use crate::http::{Readiness, Server};
 use crate::metrics::lease::LeaseMetrics;
 use crate::metrics::nodes::NodeMetrics;
 use crate::metrics::operator::OperatorMetrics;
 use crate::plan::PodFacts;
+use crate::status::TermEnd;
 use directory::Directory;
 use events::Reporter;
 use kube_api::{CallError, call};
 use pods::Pods;
 use quorums::Quorums;
 use workloads::Workloads;
+
+/// What `redislease_reconcile_total` counts.
+const CONTROLLERS: [&str; 2] = [LEASE, QUORUM];
+const LEASE: &str = "lease";
+const QUORUM: &str = "quorum";
 
 /// What the operator is told at its start.
 #[derive(Clone, Debug)]
@@ -91,8 +97,9 @@ pub async fn run(options: Options, stop: CancellationToken) -> Result<(), String
     let registry = Registry::new();
     let register = |error: prometheus::Error| format!("metrics: {error}");
     let node_metrics = NodeMetrics::register(&registry).map_err(register)?;
-    let lease_metrics = LeaseMetrics::register(&registry).map_err(register)?;
-    let metrics = OperatorMetrics::register(&registry).map_err(register)?;
+    let lease_metrics = LeaseMetrics::register(&registry, &TermEnd::WORDS).map_err(register)?;
+    let metrics = OperatorMetrics::register(&registry, &CONTROLLERS).map_err(register)?;
+    let server = Server::bind(options.listen).await.map_err(|error| error.to_string())?;
     let client = kube_api::client().await?;
     let reporter = Reporter::new(client.clone(), options.instance.clone(), metrics.clone());
     let house = Arc::new(House {
@@ -113,17 +120,24 @@ pub async fn run(options: Options, stop: CancellationToken) -> Result<(), String
         reporter,
         stop: stop.clone(),
     });
-    let readiness = Readiness::waiting_for(&["leases", "quorums", "pods", "nodes"]);
-    let served = http::serve(options.listen, registry, readiness.clone(), stop.clone());
-    let served = served.await.map_err(|error| format!("cannot listen on {}: {error}", options.listen))?;
-    tracing::info!(cluster = %options.cluster, namespace = %options.namespace, listen = %served.address(), "operator started");
-
+    let readiness = Readiness::new();
+    tracing::info!(
+        cluster = %options.cluster,
+        namespace = %options.namespace,
+        listen = %server.address(),
+        version = env!("CARGO_PKG_VERSION"),
+        "operator started"
+    );
     let tasks = TaskTracker::new();
-    watches::spawn(&house, &options.namespace, &readiness, &tasks);
+    watches::spawn(&house, &readiness, &tasks);
+    let served = tokio::spawn(server.serve(registry, readiness, stop.clone().cancelled_owned()));
     stop.cancelled().await;
     tracing::info!("stopping: terms are left for the next process");
     tasks.close();
     tasks.wait().await;
-    served.wait().await;
-    Ok(())
+    match served.await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(format!("metrics and health could not be served: {error}")),
+        Err(error) => Err(error.to_string()),
+    }
 }
