@@ -49,7 +49,11 @@ async fn readiness_says_what_is_missing_until_nothing_is() {
     );
     assert!(request(server.address, "/healthz").await.starts_with("HTTP/1.1 200 "));
     leases.done();
-    assert!(request(server.address, "/readyz").await.ends_with("\r\n\r\nwaiting for the first evaluation of quorum default\n"));
+    assert!(
+        request(server.address, "/readyz")
+            .await
+            .ends_with("\r\n\r\nwaiting for the first evaluation of quorum default\n")
+    );
     quorum.done();
     let answer = request(server.address, "/readyz").await;
     assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("ready\n"), "{answer}");
