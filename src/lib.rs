@@ -6,6 +6,8 @@ pub mod api;
 pub mod cli;
 #[cfg(feature = "lock")]
 pub mod clock;
+#[cfg(feature = "operator")]
+pub mod http;
 #[cfg(feature = "lock")]
 pub mod keeper;
 #[cfg(feature = "lock")]
@@ -18,3 +20,5 @@ pub mod operator;
 pub mod plan;
 #[cfg(feature = "api")]
 pub mod status;
+#[cfg(feature = "operator")]
+pub mod telemetry;

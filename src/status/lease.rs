@@ -3,12 +3,18 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use redislease_core::lease::View;
+use redislease_core::lease::{Standing, View};
+use redislease_core::op::Attempt;
 
 use crate::api::RedisLeaseStatus;
 use crate::api::conditions::LeaseReady;
-use crate::plan::Electorate;
-use crate::status::{Notice, TermEnd, Witness};
+use crate::api::lease_status::{CandidatesStatus, IneligiblePod, MAX_INELIGIBLE};
+use crate::plan::{Electorate, HolderName};
+use crate::status::composer::Composer;
+use crate::status::conditions::Conditions;
+use crate::status::ledger::{self, Entries, Fate};
+use crate::status::rival::Rival;
+use crate::status::{Notice, NoticeReason, TermEnd, Witness};
 
 /// Everything a lease's status is composed of.
 #[derive(Clone, Debug)]
@@ -81,13 +87,68 @@ pub struct Composed {
 
 /// Composes the status of a lease.
 pub fn compose(inputs: &Inputs<'_>) -> Composed {
-    let _ = inputs;
-    todo!()
+    // The API server keeps whole seconds: with more, what was written would never equal what is read.
+    let now = Timestamp::from_second(inputs.now.as_second()).unwrap_or(inputs.now);
+    let fate = Fate::of(inputs);
+    let mut status = inputs.previous.clone();
+    let Entries { mut events, ended, began } = ledger::enter(&mut status, fate, inputs, now);
+    status.observed_generation = inputs.generation.or(status.observed_generation);
+    if let Some(electorate) = inputs.electorate {
+        status.candidates = Some(candidates_of(electorate));
+    }
+    let rival = Rival::of(inputs);
+    let previous = &inputs.previous.conditions;
+    let mut composer = Composer {
+        inputs,
+        status: &status,
+        fate,
+        rival: &rival,
+        conditions: Conditions::new(previous, status.observed_generation, now),
+    };
+    composer.active();
+    composer.ready();
+    composer.candidates();
+    composer.quorum();
+    events.extend(composer.notices());
+    let conditions = composer.conditions.finish();
+    status.conditions = conditions;
+    Composed { status, events, ended, began }
 }
+
+fn candidates_of(electorate: &Electorate<'_>) -> CandidatesStatus {
+    let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
+    let ineligible = electorate.ineligible.iter().take(MAX_INELIGIBLE);
+    CandidatesStatus {
+        total: count(electorate.total()),
+        eligible: count(electorate.eligible.len()),
+        ineligible: ineligible
+            .map(|(pod, reason)| IneligiblePod { pod: pod.name.clone(), reason: reason.as_str().into() })
+            .collect(),
+    }
+}
+
+/// After so many failed rounds in a row renewals are said to fail: one lost packet is no event.
+const RENEW_FAILING: u32 = 2;
 
 /// The event for renewals that have begun to fail between two views of a held term. Status is silent about it: either
 /// they succeed again, or the term is lost.
 pub fn renewal_notice(before: &View, after: &View) -> Option<Notice> {
-    let _ = (before, after);
-    todo!()
+    let failing = |view: &View, attempt: Attempt| match &view.standing {
+        Standing::Held(term) => term.id.attempt == attempt && term.failed_rounds >= RENEW_FAILING,
+        _ => false,
+    };
+    let term = after.standing.term()?;
+    let attempt = term.id.attempt;
+    if !failing(after, attempt) || failing(before, attempt) {
+        return None;
+    }
+    let name = term.id.holder.0.parse::<HolderName>().ok()?;
+    Some(Notice {
+        reason: NoticeReason::RenewFailing,
+        note: format!(
+            "term {}: renewals of the lease of {} fail; it is lost unless a majority of the quorum answers in time",
+            term.id.token, name.pod
+        ),
+        on_pods: vec![(name.pod, name.pod_uid)],
+    })
 }

@@ -18,7 +18,12 @@ pub mod notice;
 pub mod quorum;
 pub mod witness;
 
+mod composer;
 mod conditions;
+mod ledger;
+mod rival;
+#[cfg(test)]
+mod stories;
 
 pub use end::TermEnd;
 pub use lease::{Composed, Inputs, Obstacle, QuorumOutlook, compose, renewal_notice};

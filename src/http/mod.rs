@@ -1,0 +1,107 @@
+//! What the operator answers over HTTP: `/metrics`, `/healthz` and `/readyz`.
+//!
+//! Nothing here can be changed by a request, and nothing of it is secret; it is meant for the cluster's own network.
+
+mod readiness;
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use prometheus::Registry;
+use tokio::net::TcpListener;
+
+use crate::metrics;
+pub use readiness::{Part, Readiness};
+
+/// How long a request that is under way at the end may take.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// A server that is bound and does not answer yet.
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+#[derive(Clone)]
+struct Shared {
+    registry: Registry,
+    readiness: Readiness,
+}
+
+impl Server {
+    /// Takes `address`; with port 0 the system chooses one.
+    ///
+    /// # Errors
+    /// When the address cannot be taken; the error names it.
+    pub async fn bind(address: SocketAddr) -> io::Result<Self> {
+        let named = |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"));
+        let listener = TcpListener::bind(address).await.map_err(named)?;
+        let address = listener.local_addr().map_err(named)?;
+        Ok(Self { listener, address })
+    }
+
+    /// Where it listens.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Answers until `stop` comes, then finishes what is under way.
+    ///
+    /// # Errors
+    /// When the listener fails.
+    pub async fn serve(
+        self,
+        registry: Registry,
+        readiness: Readiness,
+        stop: impl Future<Output = ()> + Send + 'static,
+    ) -> io::Result<()> {
+        let router = Router::new()
+            .route("/metrics", get(show_metrics))
+            .route("/healthz", get(async || "ok\n"))
+            .route("/readyz", get(show_readiness))
+            .with_state(Shared { registry, readiness });
+        let (stopping, stopped) = tokio::sync::oneshot::channel();
+        let graceful = axum::serve(self.listener, router).with_graceful_shutdown(async move {
+            stop.await;
+            let _ = stopping.send(());
+        });
+        // A client that keeps its connection open must not keep the process.
+        let overdue = async {
+            let _ = stopped.await;
+            tokio::time::sleep(GRACE).await;
+        };
+        tokio::select! {
+            done = graceful.into_future() => done,
+            () = overdue => Ok(()),
+        }
+    }
+}
+
+async fn show_metrics(State(shared): State<Shared>) -> Response {
+    match metrics::page(&shared.registry) {
+        Ok(page) => ([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], page).into_response(),
+        Err(error) => {
+            (StatusCode::INTERNAL_SERVER_ERROR, format!("the metrics cannot be written: {error}\n")).into_response()
+        }
+    }
+}
+
+async fn show_readiness(State(shared): State<Shared>) -> Response {
+    let missing = shared.readiness.missing();
+    if missing.is_empty() {
+        return "ready\n".into_response();
+    }
+    let lines: String = missing.iter().map(|part| format!("waiting for {part}\n")).collect();
+    (StatusCode::SERVICE_UNAVAILABLE, lines).into_response()
+}
+
+#[cfg(test)]
+mod tests;
