@@ -36,7 +36,7 @@ pub use request::Request;
 pub use status::{Misconfiguration, NodeState, NodeStatus};
 
 use crate::metrics::nodes::{NodeMetrics, Registration};
-use connection::Secrets;
+use connection::{Address, Secrets};
 use node::{Message, NodeTask};
 use request::Reply;
 use status::Board;

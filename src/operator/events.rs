@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::PostParams;
 use kube::{Api, Client};
 
-use super::kube_api::call;
+use super::kube_api::{self, CallError, call};
 use crate::metrics::operator::{OperatorMetrics, WriteKind};
 use crate::status::Notice;
 
@@ -14,7 +14,7 @@ use crate::status::Notice;
 const NOTE: usize = 1024;
 
 /// Who reports.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Reporter {
     client: Client,
     /// The pod or host this process runs on.
@@ -41,7 +41,7 @@ impl Reporter {
         });
         for regarding in std::iter::once(object.clone()).chain(pods) {
             let written = self.send(notice, regarding.clone()).await;
-            self.writes.wrote(WriteKind::Event, &written);
+            self.writes.wrote(WriteKind::Event, kube_api::result(&written));
             if let Err(error) = written {
                 let name = regarding.name.unwrap_or_default();
                 tracing::warn!(%name, reason = notice.reason.as_str(), %error, "event not sent: {}", notice.note);
@@ -49,7 +49,7 @@ impl Reporter {
         }
     }
 
-    async fn send(&self, notice: &Notice, regarding: ObjectReference) -> Result<(), super::kube_api::CallError> {
+    async fn send(&self, notice: &Notice, regarding: ObjectReference) -> Result<(), CallError> {
         let now = jiff::Timestamp::now();
         let namespace = regarding.namespace.clone().unwrap_or_else(|| "default".into());
         let name = format!("{}.{:x}", regarding.name.as_deref().unwrap_or("redislease"), now.as_nanosecond());

@@ -8,6 +8,8 @@ use std::time::Duration;
 use kube::Client;
 use kube::config::Config;
 
+use crate::metrics::operator::WriteResult;
+
 /// How long a call may take. A lease does not wait for it, only what it shows.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -28,19 +30,13 @@ pub enum CallError {
     Refused(String),
 }
 
-impl CallError {
-    /// Whether the API server itself said no: nothing was carried out.
-    pub const fn is_definite(&self) -> bool {
-        !matches!(self, Self::Unanswered(_))
-    }
-
-    /// The outcome as a metric's label.
-    pub const fn label(&self) -> &'static str {
-        match self {
-            Self::Conflict => "conflict",
-            Self::Unanswered(_) => "timeout",
-            Self::NotFound | Self::Refused(_) => "error",
-        }
+/// What became of a write, for the metric.
+pub const fn result<T>(written: &Result<T, CallError>) -> WriteResult {
+    match written {
+        Ok(_) => WriteResult::Ok,
+        Err(CallError::Conflict) => WriteResult::Conflict,
+        Err(CallError::Unanswered(_)) => WriteResult::Timeout,
+        Err(CallError::NotFound | CallError::Refused(_)) => WriteResult::Error,
     }
 }
 

@@ -130,12 +130,12 @@ pub async fn run(options: Options, stop: CancellationToken) -> Result<(), String
     );
     let tasks = TaskTracker::new();
     watches::spawn(&house, &readiness, &tasks);
-    let served = tokio::spawn(server.serve(registry, readiness, stop.clone().cancelled_owned()));
+    let serving = tokio::spawn(server.serve(registry, readiness, stop.clone().cancelled_owned()));
     stop.cancelled().await;
     tracing::info!("stopping: terms are left for the next process");
     tasks.close();
     tasks.wait().await;
-    match served.await {
+    match serving.await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => Err(format!("metrics and health could not be served: {error}")),
         Err(error) => Err(error.to_string()),

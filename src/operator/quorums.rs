@@ -11,7 +11,7 @@ use redislease_core::time::Millis;
 use tokio::sync::watch;
 
 use super::events::Reporter;
-use super::kube_api::{CallError, call};
+use super::kube_api::{self, CallError, call};
 use crate::api::conditions::{LeaseReady, QuorumReady};
 use crate::api::quorum::NodeState as ShownState;
 use crate::api::{RedisQuorum, ValidQuorum};
@@ -62,7 +62,6 @@ struct Entry {
 }
 
 /// All quorums by name.
-#[derive(Debug)]
 pub struct Quorums {
     client: Client,
     namespace: String,
@@ -161,7 +160,8 @@ impl Quorums {
                 && let Err(in_use) = Arc::try_unwrap(stale)
             {
                 entry.open = Some(in_use);
-                let message = "it was replaced by one of another configuration: leases are ended on the old nodes first";
+                let message =
+                    "it was replaced by one of another configuration: leases are ended on the old nodes first";
                 entry.obstacle = Some((QuorumReady::InvalidSpec, message.to_owned()));
                 return;
             }
@@ -204,7 +204,7 @@ impl Quorums {
             command_timeout: Millis::from(valid.command_timeout),
             credentials,
         };
-        let nodes = Nodes::start(config, &self.nodes).map_err(|error| error.to_string())?;
+        let nodes = Nodes::start(&config, &self.nodes).map_err(|error| error.to_string())?;
         Ok(OpenQuorum { name: valid.name.clone(), nodes, fingerprint, key_prefix: valid.key_prefix.clone() })
     }
 
@@ -283,7 +283,7 @@ impl Quorums {
         next.metadata.managed_fields = None;
         let quorums: Api<RedisQuorum> = Api::namespaced(self.client.clone(), &self.namespace);
         let written = call(quorums.replace_status(&name, &kube::api::PostParams::default(), &next)).await;
-        self.writes.wrote(WriteKind::QuorumStatus, &written);
+        self.writes.wrote(WriteKind::QuorumStatus, kube_api::result(&written));
         let answered = match written {
             // Somebody else changed it, or it is gone: the watch shows it in a moment.
             Err(CallError::NotFound | CallError::Conflict) => return Ok(None),

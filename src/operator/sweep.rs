@@ -29,8 +29,7 @@ pub(super) async fn run(house: Arc<House>) {
 async fn sweep(house: &House) -> Result<(), CallError> {
     for pod in house.pods.all() {
         for lease in orphans(&pod, |lease| house.directory.uid_of(&pod.namespace, lease).is_some()) {
-            let patch =
-                removal_or(&pod, &names::role_label(&lease), None, &names::token_annotation(&lease), None);
+            let patch = removal_or(&pod, &names::role_label(&lease), None, &names::token_annotation(&lease), None);
             match house.write_roles(&pod, &patch).await {
                 Ok(()) | Err(CallError::NotFound) => {
                     tracing::info!(pod = %format!("{}/{}", pod.namespace, pod.name), %lease, "took away the label of a deleted lease");

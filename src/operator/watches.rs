@@ -110,12 +110,7 @@ fn well_formed<K>(event: Event<DeserializeGuard<K>>, kind: &str) -> Option<Event
     }
 }
 
-async fn watch_leases(
-    house: Arc<House>,
-    tasks: TaskTracker,
-    part: Part,
-    first: tokio::sync::oneshot::Sender<()>,
-) {
+async fn watch_leases(house: Arc<House>, tasks: TaskTracker, part: Part, first: tokio::sync::oneshot::Sender<()>) {
     let mut named = BTreeSet::new();
     let mut first = Some((part, first));
     let see = |lease: RedisLease| house.directory.seen(&house, &tasks, lease);
@@ -243,7 +238,8 @@ async fn keep_quorums(house: Arc<House>, mut changes: mpsc::UnboundedReceiver<Ch
                 Err(error) => tracing::warn!(quorum = %name, %error, "the API server did not take the quorum's status"),
             }
         }
-        if listed && house.quorums.evaluated()
+        if listed
+            && house.quorums.evaluated()
             && let Some(part) = part.take()
         {
             part.done();

@@ -27,7 +27,9 @@ pub struct Workloads {
 #[derive(Debug, thiserror::Error)]
 pub enum WorkloadError {
     /// It does not exist.
-    #[error("spec.candidates.workloadRef names {kind} {namespace}/{name}, which does not exist: create it or correct the reference")]
+    #[error(
+        "spec.candidates.workloadRef names {kind} {namespace}/{name}, which does not exist: create it or correct the reference"
+    )]
     Missing {
         /// Its kind.
         kind: &'static str,

@@ -23,8 +23,8 @@ pub enum TermEnd {
 
 impl TermEnd {
     /// Every end.
-    pub const ALL: [Self; 13] = {
-        let [a, b, c, d, e, f, g, h] = EndCause::ALL;
+    pub const ALL: [Self; 14] = {
+        let [a, b, c, d, e, f, g, h, i] = EndCause::ALL;
         [
             Self::Decided(a),
             Self::Decided(b),
@@ -34,6 +34,7 @@ impl TermEnd {
             Self::Decided(f),
             Self::Decided(g),
             Self::Decided(h),
+            Self::Decided(i),
             Self::KeysMissing,
             Self::RenewDeadline,
             Self::NeverConfirmed,
@@ -77,6 +78,7 @@ impl TermEnd {
                 EndCause::Suspended => "the lease is suspended",
                 EndCause::Deleted => "the lease is deleted",
                 EndCause::QuorumChanged => "the quorum behind the name is another one",
+                EndCause::EndedElsewhere => "another operator has ended it",
             },
             Self::KeysMissing => "too many nodes of the quorum do not hold its keys any more",
             Self::RenewDeadline => "no majority of the quorum renewed it in time",

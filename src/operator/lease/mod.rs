@@ -15,6 +15,8 @@ mod roles;
 mod show;
 mod tenure;
 
+pub(super) use roles::removal_or;
+
 use std::sync::Arc;
 
 use kube::core::SelectorExt;
@@ -70,6 +72,8 @@ pub(super) struct Actor {
     failures: u32,
     /// No call to the API server before this instant.
     quiet_until: Time,
+    /// The term whose end was counted.
+    counted: Option<String>,
     /// Since when nobody has held the lease, for the event of the next term.
     unheld_since: Option<Time>,
 }
@@ -93,6 +97,7 @@ impl Actor {
             blocked: None,
             failures: 0,
             quiet_until: Time(0),
+            counted: None,
             unheld_since: None,
         }
     }
@@ -144,7 +149,7 @@ impl Actor {
         let electorate = electorate(&ground, &pods);
         let again_at = self.plan(&lease, &ground, &electorate).await;
         let view = self.tenure.as_ref().map(Tenure::view);
-        self.measure(view.as_ref(), &electorate);
+        self.measure(view.as_ref());
         let now = clock::now();
         if now < self.quiet_until {
             return earliest(again_at, Some(self.quiet_until));
@@ -299,10 +304,9 @@ impl Actor {
         }
     }
 
-    fn measure(&mut self, view: Option<&View>, electorate: &Electorate<'_>) {
+    fn measure(&mut self, view: Option<&View>) {
         let held = view.is_some_and(|view| matches!(view.standing, Standing::Held(_)));
         self.unheld_since = if held { None } else { Some(self.unheld_since.unwrap_or_else(clock::now)) };
-        self.series.candidates(electorate.eligible.len(), electorate.ineligible.len());
     }
 
     /// The resource is gone: its term is ended, its labels are taken away, and the keeper stays until the last key has
@@ -314,13 +318,12 @@ impl Actor {
         }
         let Some(tenure) = &mut self.tenure else { return again_at };
         let view = tenure.view();
-        let stopped = holder_of(&view).is_some_and(|holder| {
-            match self.house.pods.find(&self.namespace, &holder.pod_uid) {
+        let stopped =
+            holder_of(&view).is_some_and(|holder| match self.house.pods.find(&self.namespace, &holder.pod_uid) {
                 Known::Here(sighting) => sighting.facts.stopped,
                 Known::Gone { stopped } => stopped,
                 Known::Unseen => false,
-            }
-        });
+            });
         let ending = view.ending.as_ref().filter(|_| stopped).map(|ending| ending.id.clone());
         if let Some(term) = view.standing.term().map(|term| term.id.clone()).or(ending) {
             tenure.end(term, stopped);

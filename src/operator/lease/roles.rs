@@ -13,7 +13,7 @@ use super::{Actor, Ground, Tenure};
 use crate::api::names::{self, PodRole};
 use crate::clock;
 use crate::metrics::operator::WriteKind;
-use crate::operator::kube_api::{CallError, call};
+use crate::operator::kube_api::{self, CallError, call};
 use crate::plan::{HolderName, PodFacts};
 use k8s_openapi::api::core::v1::Pod;
 
@@ -106,7 +106,7 @@ impl super::House {
     pub async fn write_roles(&self, pod: &PodFacts, patch: &Value) -> Result<(), CallError> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace);
         let written = call(pods.patch(&pod.name, &PatchParams::default(), &Patch::Merge(patch))).await;
-        self.metrics.wrote(WriteKind::PodRole, &written);
+        self.metrics.wrote(WriteKind::PodRole, kube_api::result(&written));
         let written = written?;
         if written.uid().as_deref() == Some(&pod.uid) {
             self.pods.seen(PodFacts::from(&written), clock::now());

@@ -12,10 +12,12 @@ use redislease_core::lease::{Publication, Standing, TermView, View};
 
 use super::tenure::{Tenure, recorded};
 use super::{Actor, Ground, reference};
+use crate::api::conditions::{ConditionStatus, ConditionType};
 use crate::api::{RedisLease, RedisLeaseStatus};
 use crate::clock;
+use crate::metrics::lease::Shown;
 use crate::metrics::operator::WriteKind;
-use crate::operator::kube_api::{CallError, call};
+use crate::operator::kube_api::{self, CallError, call};
 use crate::operator::quorums;
 use crate::plan::Electorate;
 use crate::status::{Composed, Inputs, Obstacle, QuorumOutlook, compose};
@@ -45,6 +47,7 @@ impl Actor {
             return Ok(());
         }
         let composed = self.compose(&lease, ground, electorate, view.as_ref());
+        self.count(&lease, &composed);
         if lease.status.as_ref() == Some(&composed.status) {
             return Ok(());
         }
@@ -123,7 +126,7 @@ impl Actor {
         next.metadata.managed_fields = None;
         let leases: Api<RedisLease> = Api::namespaced(self.house.client.clone(), &self.namespace);
         let written = call(leases.replace_status(&self.name, &PostParams::default(), &next)).await;
-        self.house.metrics.wrote(WriteKind::LeaseStatus, &written);
+        self.house.metrics.wrote(WriteKind::LeaseStatus, kube_api::result(&written));
         written
     }
 
@@ -137,8 +140,37 @@ impl Actor {
         }
     }
 
+    /// Metrics do not wait for the API server: what is lost is counted and shown at once, and once.
+    fn count(&mut self, lease: &RedisLease, composed: &Composed) {
+        let before = lease.status.as_ref().and_then(|status| status.attempt.clone());
+        if let Some(end) = composed.ended
+            && self.counted != before
+        {
+            self.series.ended(end.as_str());
+            self.counted = before;
+        }
+        let status = &composed.status;
+        let condition =
+            |type_: ConditionType| status.conditions.iter().find(|condition| condition.type_ == type_.as_str());
+        let is = |type_, status: ConditionStatus| condition(type_).is_some_and(|one| one.status == status.as_str());
+        let active = is(ConditionType::Active, ConditionStatus::True);
+        let holder = status.holder.as_ref();
+        let candidates = status.candidates.as_ref().map_or([0, 0], |candidates| {
+            [i64::from(candidates.eligible), i64::from(candidates.total - candidates.eligible)]
+        });
+        self.series.show(&Shown {
+            active,
+            held: active || is(ConditionType::Ready, ConditionStatus::True),
+            holder: holder.map(|holder| {
+                [holder.cluster.as_str(), holder.pod.as_str(), holder.node.as_deref().unwrap_or_default()]
+            }),
+            token: status.fencing_token.unwrap_or(0),
+            candidates,
+            conditions: status.conditions.iter().map(|one| (one.type_.as_str(), one.status.as_str())).collect(),
+        });
+    }
+
     async fn tell(&self, lease: &RedisLease, composed: Composed) {
-        self.series.shown(&composed);
         for notice in composed.events {
             tracing::info!(
                 lease = %format!("{}/{}", self.namespace, self.name),

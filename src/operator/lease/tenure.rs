@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use redislease_core::backoff::{Backoff, Strategy};
-use redislease_core::lease::{Config, EndReason, Renewal, Standing, TermId, View};
+use redislease_core::lease::{Config, Renewal, Standing, TermId, View};
 use redislease_core::op::{Attempt, Holder, Token};
 use redislease_core::quorum::Quorum;
 use redislease_core::time::{Drift, Millis};
@@ -18,7 +18,7 @@ use crate::api::validated::{MAX_LEASE, REAP_MARGIN};
 use crate::api::{RedisLease, ValidLease, ValidQuorum};
 use crate::clock;
 use crate::keeper::{Keeper, Observer, Setup};
-use crate::metrics::lease::{LeaseSeries, RenewalResult};
+use crate::metrics::lease::LeaseSeries;
 use crate::operator::quorums::OpenQuorum;
 use crate::plan::{EndCause, HolderName};
 
@@ -281,28 +281,10 @@ struct Series {
 
 impl Observer for Series {
     fn renewed(&self, renewal: &Renewal, ttl_ms: u64) {
-        let result = match renewal {
-            Renewal::Success { took, left } => {
-                self.series.renewed(Duration::from(*took), left.0 as f64 / ttl_ms.max(1) as f64);
-                RenewalResult::Success
-            }
-            Renewal::NoQuorum => RenewalResult::NoQuorum,
-            Renewal::Timeout => RenewalResult::Timeout,
-            Renewal::Lost => RenewalResult::Lost,
-        };
-        self.series.renewal(result);
+        self.series.renewed(renewal, ttl_ms);
     }
 
     fn changed(&self, view: &View) {
-        let running = view.standing.term();
-        let believed = matches!(view.standing, Standing::Held(_));
-        let expiry = running.and_then(|term| term.valid_until).map(clock::wall);
-        let expiry = expiry.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
-        self.series.standing(believed, running.is_some(), expiry);
-        if let Some(ending) = &view.ending
-            && ending.reason == EndReason::Deadline
-        {
-            self.series.lapsed();
-        }
+        self.series.viewed(view);
     }
 }
