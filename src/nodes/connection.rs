@@ -37,31 +37,31 @@ impl Address {
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.host.contains(':') {
-            true => write!(f, "[{}]:{}", self.host, self.port),
-            false => write!(f, "{}:{}", self.host, self.port),
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
         }
     }
 }
 
-/// How to log in, and how it was done before the last change.
+/// How to log in, and how it was done before the last change. None is without a password.
 #[derive(Clone, Debug)]
 pub(super) struct Secrets {
     current: Option<Credentials>,
-    /// None when nothing was changed yet.
-    previous: Option<Option<Credentials>>,
+    previous: Vec<Option<Credentials>>,
 }
 
 impl Secrets {
     pub fn new(current: Option<Credentials>) -> Self {
-        Self { current, previous: None }
+        Self { current, previous: Vec::new() }
     }
 
     /// Whether this was a change.
     pub fn replace(&mut self, credentials: Option<Credentials>) -> bool {
         let changed = self.current != credentials;
         if changed {
-            self.previous = Some(std::mem::replace(&mut self.current, credentials));
+            self.previous = vec![std::mem::replace(&mut self.current, credentials)];
         }
         changed
     }
@@ -98,7 +98,7 @@ pub(super) struct Opened {
 /// Connects, logs in, asks the server what it is, and teaches it our scripts if it may be a node.
 pub(super) async fn open(address: Address, secrets: Secrets, timeout: Millis) -> Result<Opened, Failure> {
     let first = connect(&address, secrets.current.as_ref(), timeout).await;
-    let mut connection = match (first, secrets.previous) {
+    let mut connection = match (first, secrets.previous.first()) {
         (Err(failure), Some(previous)) if failure.reason == Reason::Auth => {
             connect(&address, previous.as_ref(), timeout).await.map_err(|_| failure)?
         }
@@ -183,9 +183,9 @@ mod tests {
         let password = |password: &str| Some(Credentials { username: None, password: password.into() });
         let mut secrets = Secrets::new(password("one"));
         assert!(!secrets.replace(password("one")));
-        assert_eq!(secrets.previous, None);
+        assert_eq!(secrets.previous, []);
         assert!(secrets.replace(password("two")));
-        assert_eq!((secrets.current, secrets.previous), (password("two"), Some(password("one"))));
+        assert_eq!((secrets.current, secrets.previous), (password("two"), vec![password("one")]));
     }
 
     #[test]

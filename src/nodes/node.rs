@@ -70,11 +70,14 @@ pub(super) enum Call {
     Info,
 }
 
+/// Work that goes on beside the loop.
+type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
 pub(super) enum Link {
     /// Until the next try.
     Pause(Time),
-    Opening(Pin<Box<dyn Future<Output = Result<Opened, Failure>> + Send>>),
-    Open(Open),
+    Opening(Later<Result<Opened, Failure>>),
+    Open(Box<Open>),
 }
 
 /// All that dies with a connection.
@@ -85,7 +88,7 @@ pub(super) struct Open {
     pub(super) give_up: BTreeSet<(Time, u64)>,
     /// The node's newest TIME in milliseconds, and when the reply that carried it came.
     pub(super) node_time: Option<(u64, Time)>,
-    pub(super) seeding: Option<Pin<Box<dyn Future<Output = Option<Result<Token, Unseedable>>> + Send>>>,
+    pub(super) seeding: Option<Later<Option<Result<Token, Unseedable>>>>,
     pub(super) info_due: Time,
 }
 
@@ -128,6 +131,14 @@ enum Event {
     Message(Option<Message>),
     OthersChanged,
     Alarm(io::Result<()>),
+}
+
+/// The end of `work`, or never if there is none.
+async fn later<T>(work: &mut Option<Later<T>>) -> T {
+    match work {
+        Some(work) => work.as_mut().await,
+        None => std::future::pending().await,
+    }
 }
 
 impl NodeTask {
@@ -208,14 +219,13 @@ impl NodeTask {
             match &mut self.link {
                 Link::Pause(_) => std::future::pending().await,
                 Link::Opening(opening) => Event::Opened(opening.as_mut().await),
-                Link::Open(Open { pipe, seeding: Some(seeding), .. }) => tokio::select! {
-                    biased;
-                    (sent, answer) = pipe.answer() => Event::Answer(sent, answer),
-                    seed = seeding.as_mut() => Event::Seed(seed),
-                },
-                Link::Open(Open { pipe, seeding: None, .. }) => {
-                    let (sent, answer) = pipe.answer().await;
-                    Event::Answer(sent, answer)
+                Link::Open(open) => {
+                    let Open { pipe, seeding, .. } = open.as_mut();
+                    tokio::select! {
+                        biased;
+                        (sent, answer) = pipe.answer() => Event::Answer(sent, answer),
+                        seed = later(seeding) => Event::Seed(seed),
+                    }
                 }
             }
         };
@@ -282,7 +292,7 @@ impl NodeTask {
         while let Some(effect) = self.admission.poll_effect() {
             match effect {
                 Effect::Observe { run_id, nonce, stepped } => {
-                    self.call(Call::Observe { run_id, nonce, stepped }, By::Hash)
+                    self.call(Call::Observe { run_id, nonce, stepped }, By::Hash);
                 }
                 Effect::Admit { ticket, marker, seed } => self.call(Call::Admit { ticket, marker, seed }, By::Hash),
                 Effect::ReadFences => {
@@ -313,14 +323,14 @@ impl NodeTask {
         if let Some((why, sentence)) = misconfiguration.or_else(|| self.twin()) {
             return self.close(End::Misconfigured(why, sentence));
         }
-        self.link = Link::Open(Open {
+        self.link = Link::Open(Box::new(Open {
             pipe: Pipe::new(connection),
             run_id: run_id.clone(),
             give_up: BTreeSet::new(),
             node_time: None,
             seeding: None,
             info_due: now + INFO_EVERY,
-        });
+        }));
         self.feed(Input::Connected(run_id));
         if std::mem::take(&mut self.evicted) {
             // The marker may have outlived leases that were evicted: it is worth as little as after a step.

@@ -19,19 +19,24 @@ impl Random {
 
     /// 64 bits.
     pub fn word(&mut self) -> u64 {
-        splitmix64(&mut self.state[0])
+        let [word, _] = self.words();
+        word
+    }
+
+    fn words(&mut self) -> [u64; 2] {
+        self.state.each_mut().map(splitmix64)
     }
 
     /// 128 bits that were not given before.
     pub fn nonce(&mut self) -> u128 {
-        let [high, low] = self.state.each_mut().map(splitmix64);
+        let [high, low] = self.words();
         (u128::from(high) << 64) | u128::from(low)
     }
 
     /// Somewhere in the second half of `span`.
     pub fn jitter(&mut self, span: Millis) -> Millis {
-        let half = span.0 / 2;
-        Millis(span.0 - self.nonce() as u64 % (half + 1))
+        let [word, _] = self.words();
+        Millis(span.0 - word % (span.0 / 2 + 1))
     }
 }
 

@@ -163,7 +163,7 @@ pub fn read_vote(op: &Op, value: Value) -> Result<Reply<Answer>, Garbled> {
     let word = parts.text()?;
     let vote = match (op, word.as_str()) {
         (Op::Release { .. }, "released") => Vote::Released(parts.number()?),
-        (Op::Release { .. }, _) => return Err(parts.garbled(&word)),
+        (Op::Release { .. }, _) => return Err(misplaced(&word)),
         (_, "not_admitted") => return parts.end(time, Answer::NotAdmitted),
         (Op::Acquire { .. } | Op::Extend { .. }, "late") => return parts.end(time, Answer::Late),
         (Op::Acquire { .. }, "granted") => Vote::Granted(Grant(parts.token()?.0)),
@@ -172,7 +172,7 @@ pub fn read_vote(op: &Op, value: Value) -> Result<Reply<Answer>, Garbled> {
         (Op::Extend { .. }, "extended") => Vote::Extended,
         (Op::Seal { .. }, "sealed") => Vote::Sealed { ttl_left: parts.span()? },
         (Op::Confirm { .. } | Op::Extend { .. } | Op::Seal { .. }, "miss") => Vote::Miss(parts.stored_or_none()?),
-        _ => return Err(parts.garbled(&word)),
+        _ => return Err(misplaced(&word)),
     };
     parts.end(time, Answer::Vote(vote))
 }
@@ -201,6 +201,10 @@ pub fn read_fence(value: Value) -> Result<Reply<(bool, Token)>, Garbled> {
     parts.end(time, (admitted, fence))
 }
 
+fn misplaced(word: &str) -> Garbled {
+    Garbled(format!("`{word}` to another question"))
+}
+
 /// The parts of an answer, in order.
 struct Parts(std::vec::IntoIter<Value>);
 
@@ -213,10 +217,6 @@ impl Parts {
         let time = seconds.checked_mul(1_000_000).and_then(|time| time.checked_add(micros));
         let time = time.ok_or_else(|| Garbled(format!("TIME {seconds}.{micros:06}")))?;
         Ok((time, parts))
-    }
-
-    fn garbled(&self, word: &str) -> Garbled {
-        Garbled(format!("`{word}` to another question"))
     }
 
     fn text_or_none(&mut self) -> Result<Option<String>, Garbled> {
@@ -237,7 +237,7 @@ impl Parts {
 
     fn word(&mut self, word: &str) -> Result<(), Garbled> {
         let text = self.text()?;
-        if text == word { Ok(()) } else { Err(self.garbled(&text)) }
+        if text == word { Ok(()) } else { Err(misplaced(&text)) }
     }
 
     /// Not negative: a key without an end (-1) is none of ours.

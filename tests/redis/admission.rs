@@ -48,15 +48,15 @@ async fn a_first_installation_waits_once() {
         assert!(until >= start + QUARANTINE, "{until:?}");
         assert_eq!(status.run_id.as_deref(), Some(run_id(server).as_str()));
     }
-    assert_eq!(world.metric(r#"redislease_quorum_nodes{quorum="q",state="quarantined"}"#), 3.0);
+    assert_eq!(world.metric(r#"redislease_quorum_nodes{quorum="q",state="quarantined"}"#), 3);
     world.all_up().await;
     assert!(clock::now().since(start) >= QUARANTINE);
     for server in &servers {
         assert!(fence(server) >= before, "seeded by the clocks: {}", fence(server));
         assert_eq!(get(server, "rl:marker"), Some(format!("{}:1:f00d", run_id(server))));
     }
-    assert_eq!(world.metric(r#"redislease_quorum_nodes{quorum="q",state="up"}"#), 3.0);
-    assert_eq!(world.metric(r#"redislease_redis_up{quorum="q",redis_node="b"}"#), 1.0);
+    assert_eq!(world.metric(r#"redislease_quorum_nodes{quorum="q",state="up"}"#), 3);
+    assert_eq!(world.metric(r#"redislease_redis_up{quorum="q",redis_node="b"}"#), 1);
 
     let again = clock::now();
     let second = World::on(&servers);
@@ -89,14 +89,14 @@ async fn a_server_that_forgot_waits_and_learns_the_counter_from_the_others() {
     let since = clock::now();
     servers[2].restart_empty().unwrap();
     comes_back(&world, &servers[2], since, token).await;
-    assert_eq!(restarts(), 1.0);
+    assert_eq!(restarts(), 1);
 
     term(&world, 1, 2, token + 1).await;
     let since = clock::now();
     servers[2].restart_from(&older).unwrap();
     assert!(get(&servers[2], "rl:marker").is_some(), "its older memory has a marker");
     comes_back(&world, &servers[2], since, token + 1).await;
-    assert_eq!(restarts(), 2.0);
+    assert_eq!(restarts(), 2);
 
     let since = clock::now();
     servers[2].restart_full().unwrap();
@@ -110,7 +110,7 @@ async fn a_server_that_forgot_waits_and_learns_the_counter_from_the_others() {
     servers[2].command(&["FLUSHALL"]).unwrap();
     comes_back(&world, &servers[2], since, token + 2).await;
     assert_eq!(run_id(&servers[2]), same, "its uptime says nothing");
-    assert_eq!(restarts(), 3.0);
+    assert_eq!(restarts(), 3);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -132,7 +132,7 @@ async fn a_replica_is_no_node_and_a_promoted_one_starts_anew() {
         status.message
     );
     assert_eq!(world.ask(0, acquire(1)).await, Vote::Unknown, "nobody is asked");
-    assert_eq!(world.metric(r#"redislease_quorum_nodes{quorum="q",state="misconfigured"}"#), 1.0);
+    assert_eq!(world.metric(r#"redislease_quorum_nodes{quorum="q",state="misconfigured"}"#), 1);
 
     let since = clock::now();
     replica.command(&["REPLICAOF", "NO", "ONE"]).unwrap();
@@ -211,7 +211,7 @@ async fn another_configuration_is_shown_and_never_heals_by_itself() {
     let sentence = "its marker names the configuration 1:f00d, ours is 1:beef";
     assert!(status.message.contains(sentence), "{}", status.message);
     assert!(status.message.contains("or choose a new keyPrefix"), "{}", status.message);
-    assert_eq!(world.metric(r#"redislease_quorum_config_mismatch{quorum="q"}"#), 1.0);
+    assert_eq!(world.metric(r#"redislease_quorum_config_mismatch{quorum="q"}"#), 1);
     assert_eq!(world.ask(0, acquire(1)).await, Vote::Abstained);
     tokio::time::sleep(std::time::Duration::from(QUARANTINE)).await;
     assert_eq!(world.status(0).state, mismatch);
@@ -223,18 +223,18 @@ async fn a_wrong_password_is_named_and_a_new_one_is_used() {
     let server =
         RedisServer::start_with(&RedisOptions { password: Some("right".into()), ..RedisOptions::default() }).unwrap();
     let world = World::start(&redislease::nodes::Config {
-        credentials: password("wrong"),
+        credentials: Some(password("wrong")),
         ..config([server.address().to_string()])
     });
     let refused = |status: &redislease::nodes::NodeStatus| status.reason == Some(Reason::Auth);
     let status = world.wait(0, "refused", refused).await;
     assert_eq!(status.state, NodeState::Down);
     assert!(!status.message.contains("wrong"), "no password in a status: {}", status.message);
-    assert!(world.metric(r#"redislease_redis_errors_total{kind="auth",quorum="q",redis_node="a"}"#) >= 1.0);
-    world.nodes.set_credentials(password("right"));
+    assert!(world.metric(r#"redislease_redis_errors_total{kind="auth",quorum="q",redis_node="a"}"#) >= 1);
+    world.nodes.set_credentials(Some(password("right")));
     world.up(0).await;
 
-    world.nodes.set_credentials(password("not yet"));
+    world.nodes.set_credentials(Some(password("not yet")));
     server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).unwrap();
     eventually("the connection to be lost", || async {
         (world.ask(0, acquire(1)).await == Vote::Unknown).then_some(())

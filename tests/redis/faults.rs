@@ -63,7 +63,7 @@ async fn a_late_request_in_the_backlog_is_not_carried_out() {
     let behind = world.send(0, release(9, Stages::All), Millis(10_000));
     assert_eq!(behind.await.unwrap(), Vote::Released(0), "the same connection goes on");
     assert_eq!(get(&servers[0], &world.lock("k")), None);
-    assert_eq!(world.metric(r#"redislease_redis_errors_total{kind="late",quorum="q",redis_node="a"}"#), 1.0);
+    assert_eq!(world.metric(r#"redislease_redis_errors_total{kind="late",quorum="q",redis_node="a"}"#), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -94,8 +94,8 @@ async fn nobody_at_the_address() {
     let status = world.wait(0, "refused", down(Reason::Refused)).await;
     assert!(status.message.starts_with(&format!("node a ({address}): cannot connect")), "{}", status.message);
     world.wait(1, "not resolved", |status| status.reason.is_some()).await;
-    assert!(world.metric(r#"redislease_redis_errors_total{kind="refused",quorum="q",redis_node="a"}"#) >= 1.0);
-    assert_eq!(world.metric(r#"redislease_quorum_nodes{quorum="q",state="down"}"#), 2.0);
+    assert!(world.metric(r#"redislease_redis_errors_total{kind="refused",quorum="q",redis_node="a"}"#) >= 1);
+    assert_eq!(world.metric(r#"redislease_quorum_nodes{quorum="q",state="down"}"#), 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

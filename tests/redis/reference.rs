@@ -203,10 +203,10 @@ impl Pair {
 
     /// All that stands on the server is all that stands in the model.
     async fn compare(&mut self) -> Result<(), TestCaseError> {
-        let mut read = redis::cmd("MGET");
-        read.arg(self.keyspace.marker()).arg(self.keyspace.fence());
-        read.arg(KEYS.map(|key| self.keyspace.lock("ns", key)).as_slice());
-        let real: Vec<Option<String>> = read.query_async(&mut self.connection).await.unwrap();
+        let mut all = redis::cmd("MGET");
+        all.arg(self.keyspace.marker()).arg(self.keyspace.fence());
+        all.arg(KEYS.map(|key| self.keyspace.lock("ns", key)).as_slice());
+        let real: Vec<Option<String>> = all.query_async(&mut self.connection).await.unwrap();
         let fence = Some(self.model.fence).filter(|fence| *fence > 0);
         let mut model = vec![self.model.marker.as_ref().map(Marker::to_string), fence.map(|fence| fence.to_string())];
         model.extend(KEYS.map(|key| self.model.entry(&key, self.now).map(|entry| entry.value.to_string())));

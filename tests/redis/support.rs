@@ -103,7 +103,7 @@ impl World {
         let waited = tokio::time::timeout(PATIENCE, watch.wait_for(|statuses| fits(&statuses[node]))).await;
         match waited {
             Ok(statuses) => statuses.unwrap()[node].clone(),
-            Err(_) => panic!("node {node} is not {what}: {:?}", self.status(node)),
+            Err(elapsed) => panic!("node {node} is not {what}, {elapsed}: {:?}", self.status(node)),
         }
     }
 
@@ -138,8 +138,8 @@ impl World {
         self.send(node, op, TIMEOUT).await.unwrap()
     }
 
-    /// A number on the metrics page.
-    pub fn metric(&self, series: &str) -> f64 {
+    /// A whole number on the metrics page.
+    pub fn metric(&self, series: &str) -> u64 {
         let page = TextEncoder::new().encode_to_string(&self.registry.gather()).unwrap();
         let line = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
         line.unwrap_or_else(|| panic!("no {series} in\n{page}")).parse().unwrap()
@@ -155,8 +155,8 @@ pub fn with_args(args: &[&str]) -> RedisServer {
     RedisServer::start_with(&RedisOptions { args, ..RedisOptions::default() }).unwrap()
 }
 
-pub fn password(password: &str) -> Option<Credentials> {
-    Some(Credentials { username: None, password: password.to_owned() })
+pub fn password(password: &str) -> Credentials {
+    Credentials { username: None, password: password.to_owned() }
 }
 
 pub fn acquire(attempt: u128) -> Op {
