@@ -148,13 +148,15 @@ impl World {
             .filter(|resource| resource.uid == uid)
             .and_then(|resource| resource.term)
             .is_some_and(|term| term.attempt == attempt);
-        if was_unanswered {
-            let sight =
-                if named { Sight::UnansweredPublicationWasWritten } else { Sight::UnansweredPublicationWasNotWritten };
-            self.coverage.saw(sight);
-        }
-        // A greater token or another resource is found by the policy, which looks first.
-        if !named && !self.superseded(process, uid, place) {
+        // That it is named, or superseded, is found by the policy, which looks first.
+        if named {
+            self.processes[process].owners.iter_mut().filter(|owner| owner.uid == uid).for_each(|owner| {
+                owner.memory.unanswered = was_unanswered;
+            });
+        } else if !self.superseded(process, uid, place) {
+            if was_unanswered {
+                self.coverage.saw(Sight::UnansweredPublicationWasNotWritten);
+            }
             self.published(process, uid, attempt, Publication::NotWritten);
         }
     }
@@ -287,7 +289,11 @@ impl World {
                 view: &owner.lease.view().clone(),
                 bug: self.bug,
             };
+            let unanswered = owner.memory.unanswered;
             let Some(step) = situation.decide(&mut owner.memory) else { return };
+            if unanswered && matches!(step, Step::Feed(Input::Published { outcome: Publication::Written, .. })) {
+                self.coverage.saw(Sight::UnansweredPublicationWasWritten);
+            }
             self.take(process, uid, step);
         }
         self.check.fail(format!("the policy of process {process} never comes to rest"));
