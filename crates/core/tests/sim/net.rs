@@ -129,7 +129,7 @@ impl World {
         let (now, sent, id) = (self.now, self.local(process), self.new_id(process));
         let from = self.address(process, node);
         let cut = self.links[process][node].cut_to > 0;
-        let bound = self.command_bound();
+        let bound = self.command_bound(process);
         self.check.sent(now, process, node, bound);
         let travel = self.travel(process, cut);
         let Some(conn) = &mut self.processes[process].peers[node].conn else { return };

@@ -332,11 +332,11 @@ impl World {
         self.admission(process, target, admission::Input::Seed(seeded));
     }
 
-    /// I8: what one process may send one node within five seconds. A heartbeat a second, the steps of an admission,
-    /// and for each lease two commands per round of extension or sealing, two tries a second, and the releases of
-    /// what failed tries left behind.
-    pub fn command_bound(&self) -> u64 {
+    /// I8: what one process may send one node within five seconds. A heartbeat a second and the steps of an
+    /// admission; for each lease it still minds, three commands per round of renewal (extend and the two halves of a
+    /// join), and the tries and their releases, which the back-off spaces.
+    pub fn command_bound(&self, process: usize) -> u64 {
         let rounds = 5000 / self.swarm.lease.retry_pace().0 + 1;
-        40 + self.swarm.keys.len() as u64 * (2 * rounds + 100)
+        40 + self.processes[process].owners.len() as u64 * (3 * rounds + 60)
     }
 }
