@@ -233,6 +233,19 @@ fn two_lost_nodes_end_the_belief_at_stop_at_and_nothing_is_released() {
 }
 
 #[test]
+fn a_process_that_wakes_after_the_end_of_validity_asks_for_no_wake_in_the_past() {
+    let mut story = Story::new();
+    let id = story.held();
+    story.links = [Link::Silent; 3];
+    story.give(Input::End { term: id, proof: false });
+    story.pass(1000);
+    story.now += VALID;
+    story.give(Input::Wake);
+    assert!(story.lease.view().ending.is_some(), "the keys may still stand");
+    assert!(story.lease.next_deadline().unwrap() > Time(story.now), "{:?}", story.lease.next_deadline());
+}
+
+#[test]
 fn a_quorum_that_is_back_before_stop_at_costs_nothing() {
     let mut story = Story::new();
     let id = story.held();

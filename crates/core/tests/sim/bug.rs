@@ -1,0 +1,78 @@
+//! Bugs planted on purpose: a checker that was never seen to fail is not trusted.
+
+use redislease_core::mutant::Mutant;
+
+/// One known-bad variant: of the core, or of what surrounds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bug {
+    /// A broken rule of the state machines or of the scripts.
+    Core(Mutant),
+    /// Validity is measured on a clock that stands still in suspend.
+    MonotonicClock,
+    /// A reconnect keeps the run id of the connection before: a restored marker is accepted.
+    CachedRunId,
+    /// A vote that follows the one that showed a clock step on the same connection counts.
+    VoteBehindStep,
+    /// An unpublished attempt of somebody else is released because the status does not name it.
+    ForeignUnpublishedReleased,
+    /// A pod that is gone counts as a pod that stopped.
+    GoneIsProof,
+    /// A pod that is being deleted counts as a pod that stopped.
+    DeletingIsProof,
+    /// The publication carries no resourceVersion, and the token is not compared.
+    BlindPublication,
+    /// Too few remembering nodes, and neither the clocks nor the status lift the counter.
+    SeedFromReadableFences,
+    /// A process that lost a term never contends again.
+    NeverContendsAgain,
+    /// The loss of a term is never written into the status.
+    LossNotWritten,
+    /// A deleted resource's term is renewed on.
+    DeletionIgnored,
+    /// A failed round of anything is tried again at once.
+    NoPace,
+}
+
+impl Bug {
+    pub const ALL: [Self; 32] = [
+        Self::Core(Mutant::OneRound),
+        Self::Core(Mutant::ConfirmOutsideFirstRound),
+        Self::Core(Mutant::DeadlineFromReply),
+        Self::Core(Mutant::NoDriftMargin),
+        Self::Core(Mutant::ReleaseOnLocalDeadline),
+        Self::Core(Mutant::NoLocalDeadline),
+        Self::Core(Mutant::JoinConfirmedAtOnce),
+        Self::Core(Mutant::UnknownWriteReleased),
+        Self::Core(Mutant::NoStatusFloor),
+        Self::Core(Mutant::NoQuarantine),
+        Self::Core(Mutant::TicketNotCompared),
+        Self::Core(Mutant::SeedBeforeWait),
+        Self::Core(Mutant::ClockStepIgnored),
+        Self::Core(Mutant::ConfirmFirstKeyOnly),
+        Self::Core(Mutant::NoGrantNumber),
+        Self::Core(Mutant::CounterPerLease),
+        Self::Core(Mutant::ExtendSets),
+        Self::Core(Mutant::SealShortens),
+        Self::Core(Mutant::ReleaseIgnoresAttempt),
+        Self::Core(Mutant::AdoptByAttemptOnly),
+        Self::MonotonicClock,
+        Self::CachedRunId,
+        Self::VoteBehindStep,
+        Self::ForeignUnpublishedReleased,
+        Self::GoneIsProof,
+        Self::DeletingIsProof,
+        Self::BlindPublication,
+        Self::SeedFromReadableFences,
+        Self::NeverContendsAgain,
+        Self::LossNotWritten,
+        Self::DeletionIgnored,
+        Self::NoPace,
+    ];
+
+    pub const fn mutant(self) -> Option<Mutant> {
+        match self {
+            Self::Core(mutant) => Some(mutant),
+            _ => None,
+        }
+    }
+}

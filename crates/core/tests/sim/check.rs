@@ -1,0 +1,176 @@
+//! What must hold over the whole world, on the true time line.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use redislease_core::invariants::{self, Claim};
+use redislease_core::lease::TermId;
+use redislease_core::op::{Attempt, Token};
+use redislease_core::time::Time;
+
+use crate::clock::{Micros, SECOND};
+
+/// A broken rule, with what is needed to understand it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Broken(pub String);
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Somebody believes that `pod` may act for the term until `until`.
+#[derive(Clone, Debug)]
+pub struct Live {
+    pub process: usize,
+    pub keys: u8,
+    pub attempt: Attempt,
+    pub token: Token,
+    pub pod: u32,
+    pub from: Micros,
+    pub until: Micros,
+    /// The end on the believer's clock, in its milliseconds.
+    pub valid_until: u64,
+}
+
+struct Completed {
+    keys: u8,
+    attempt: Attempt,
+    token: Token,
+}
+
+#[derive(Default)]
+pub struct Checker {
+    pub broken: Option<Broken>,
+    pub live: Vec<Live>,
+    completed: Vec<Completed>,
+    /// For each attempt under way, the greatest token completed on its keys before its first request.
+    began: BTreeMap<Attempt, Option<Token>>,
+    resources: BTreeMap<Attempt, u32>,
+    dead: BTreeSet<u32>,
+    /// Per key: the greatest token that a store behind it has seen.
+    store: [Token; 8],
+    /// Per resource of a cluster: the last term that was believed in, and until when.
+    pub last: BTreeMap<(usize, usize), Last>,
+    /// Terms that never reached a status do not count where clocks are behind.
+    pub published_only: bool,
+    sent: BTreeMap<(usize, usize), (Micros, u64, u64)>,
+    pub busiest: u64,
+}
+
+#[derive(Clone, Debug)]
+pub struct Last {
+    pub attempt: Attempt,
+    pub until: Micros,
+}
+
+impl Checker {
+    pub fn fail(&mut self, text: String) {
+        if self.broken.is_none() {
+            self.broken = Some(Broken(text));
+        }
+    }
+
+    fn completed_on(&self, keys: u8) -> impl Iterator<Item = &Completed> {
+        self.completed.iter().filter(move |term| term.keys & keys != 0)
+    }
+
+    /// The first request of an attempt is sent.
+    pub fn begins(&mut self, keys: u8, attempt: Attempt, uid: u32) {
+        self.resources.insert(attempt, uid);
+        let before = self.completed_on(keys).map(|term| term.token).max();
+        self.began.insert(attempt, before);
+    }
+
+    pub fn resource_of(&self, attempt: Attempt) -> Option<u32> {
+        self.resources.get(&attempt).copied()
+    }
+
+    /// I2: a majority confirmed.
+    pub fn completes(&mut self, keys: u8, id: &TermId) {
+        if self.completed.iter().any(|term| term.attempt == id.attempt && term.token == id.token) {
+            return;
+        }
+        let earlier: Vec<Token> = self.completed_on(keys).map(|term| term.token).collect();
+        let before = self.began.get(&id.attempt).copied().flatten();
+        if let Err(violation) = invariants::tokens_grow(id.token, earlier, before) {
+            self.fail(format!("{violation}: token {} of {:?}, before it began {before:?}", id.token, id.attempt));
+        }
+        self.completed.push(Completed { keys, attempt: id.attempt, token: id.token });
+    }
+
+    /// I1 and I3: a process believes, or goes on believing.
+    pub fn claims(&mut self, now: Micros, of: (usize, usize), claim: Live) {
+        self.live.retain(|other| now < other.until);
+        if self.dead.contains(&claim.pod) || claim.until <= now {
+            return;
+        }
+        for key in (0..8).filter(|key| claim.keys & 1 << key != 0) {
+            let seen = &mut self.store[key];
+            if claim.token < *seen {
+                let text = format!("I3: a store saw token {seen}, and now {} of {:?} is live", claim.token, claim.attempt);
+                return self.fail(text);
+            }
+            *seen = claim.token;
+        }
+        let last = self.last.entry(of).or_insert(Last { attempt: claim.attempt, until: claim.until });
+        if last.attempt != claim.attempt {
+            *last = Last { attempt: claim.attempt, until: claim.until };
+        }
+        last.until = last.until.max(claim.until);
+        let same = |other: &&mut Live| other.process == claim.process && other.attempt == claim.attempt;
+        if let Some(known) = self.live.iter_mut().find(same) {
+            (known.until, known.valid_until) = (known.until.max(claim.until), claim.valid_until);
+        } else {
+            self.live.push(claim);
+        }
+        for key in 0..8 {
+            let on_key = self.live.iter().filter(|live| live.keys & 1 << key != 0);
+            let claims: Vec<Claim> = on_key
+                .map(|live| Claim {
+                    attempt: live.attempt,
+                    token: live.token,
+                    from: Time(live.from),
+                    until: Time(live.until),
+                })
+                .collect();
+            if let Err(violation) = invariants::one_holder(&claims) {
+                return self.fail(format!("{violation}: {claims:?}"));
+            }
+        }
+    }
+
+    /// The pod's process is gone: from here on nobody acts for it, whoever believes.
+    pub fn pod_stopped(&mut self, now: Micros, pod: u32) {
+        self.dead.insert(pod);
+        for last in self.last.values_mut() {
+            if self.live.iter().any(|live| live.pod == pod && live.attempt == last.attempt) {
+                last.until = last.until.min(now);
+            }
+        }
+        self.live.retain(|live| live.pod != pod);
+    }
+
+    /// Whether anybody believes in a term on one of the keys.
+    pub fn held(&self, now: Micros, keys: u8) -> bool {
+        self.live.iter().any(|live| live.keys & keys != 0 && now < live.until)
+    }
+
+    /// I8: one command more from this process to this node.
+    pub fn sent(&mut self, now: Micros, process: usize, node: usize, bound: u64) {
+        const WINDOW: Micros = 5 * SECOND;
+        // A lease that ended within the window counts in it.
+        let (since, count, most) = self.sent.entry((process, node)).or_insert((now, 0, bound));
+        if now >= *since + WINDOW {
+            (*since, *count, *most) = (now, 0, bound);
+        }
+        *count += 1;
+        *most = (*most).max(bound);
+        let (count, bound) = (*count, *most);
+        self.busiest = self.busiest.max(count * 100 / bound);
+        if count > bound {
+            self.fail(format!("I8: process {process} sent {count} commands to node {node} within 5 s; bound {bound}"));
+        }
+    }
+}
