@@ -135,13 +135,20 @@ struct Alive {
 struct Shared {
     quorum: Quorum,
     keyspace: Keyspace,
-    command_timeout: Millis,
+    /// In milliseconds.
+    command_timeout: AtomicU64,
     /// By node. A task asks the others for their fences here.
     inboxes: Vec<mpsc::UnboundedSender<Message>>,
     board: Board,
     /// The highest token any status showed: counters are seeded above it.
     floor: AtomicU64,
     secrets: watch::Sender<Secrets>,
+}
+
+impl Shared {
+    fn command_timeout(&self) -> Millis {
+        Millis(self.command_timeout.load(Ordering::Relaxed))
+    }
 }
 
 impl Nodes {
@@ -162,7 +169,7 @@ impl Nodes {
         let shared = Arc::new(Shared {
             quorum,
             keyspace: Keyspace::new(&config.key_prefix),
-            command_timeout: config.command_timeout,
+            command_timeout: AtomicU64::new(config.command_timeout.0),
             inboxes,
             board: Board::new(&config.nodes, series),
             floor: AtomicU64::new(0),
@@ -222,6 +229,11 @@ impl Nodes {
     /// The highest token told so far.
     pub fn floor(&self) -> Token {
         Token(self.shared.floor.load(Ordering::Relaxed))
+    }
+
+    /// From now on, a connection is given up after so long without an answer.
+    pub fn set_command_timeout(&self, timeout: Millis) {
+        self.shared.command_timeout.store(timeout.0, Ordering::Relaxed);
     }
 
     /// Looks for `node` at `address` from now on, `host:port`; one that cannot be understood changes nothing.

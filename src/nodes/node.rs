@@ -243,7 +243,7 @@ impl NodeTask {
             Link::Pause(until) => Some(*until),
             Link::Opening(_) => None,
             Link::Open(open) => {
-                let unanswered = open.pipe.oldest().map(|sent| sent + self.shared.command_timeout);
+                let unanswered = open.pipe.oldest().map(|sent| sent + self.shared.command_timeout());
                 let given_up = open.give_up.first().map(|(at, _)| *at);
                 [self.admission.next_deadline(), unanswered, given_up, Some(open.info_due)].into_iter().flatten().min()
             }
@@ -255,7 +255,7 @@ impl NodeTask {
         match &mut self.link {
             Link::Pause(until) if now >= *until => {
                 let secrets = self.shared.secrets.borrow().clone();
-                let opening = connection::open(self.address.clone(), secrets, self.shared.command_timeout);
+                let opening = connection::open(self.address.clone(), secrets, self.shared.command_timeout());
                 self.link = Link::Opening(Box::pin(opening));
             }
             Link::Pause(_) | Link::Opening(_) => {}
@@ -269,7 +269,7 @@ impl NodeTask {
                         drop(reply.take());
                     }
                 }
-                let timeout = self.shared.command_timeout;
+                let timeout = self.shared.command_timeout();
                 if open.pipe.oldest().is_some_and(|sent| now >= sent + timeout) {
                     return self.close(Failure::timeout(timeout).into());
                 }

@@ -10,12 +10,14 @@ use tokio_util::task::TaskTracker;
 use super::House;
 use super::lease::{Actor, Object};
 use crate::api::RedisLease;
+use crate::metrics::lease::LeaseSeries;
 
 type Name = (String, String);
 
 struct Entry {
     uid: String,
     object: watch::Sender<Object>,
+    series: Arc<LeaseSeries>,
 }
 
 /// The actors by namespace and name.
@@ -44,9 +46,10 @@ impl Directory {
             return;
         }
         let (object, seen) = watch::channel(Object::Here(lease.clone()));
-        let actor = Actor::new(house.clone(), seen, &lease);
+        let series = Arc::new(house.lease_metrics.lease(&name.0, &name.1, &lease.spec.quorum_ref.name));
+        let actor = Actor::new(house.clone(), seen, &lease, series.clone());
         tasks.spawn(actor.run());
-        entries.insert(name, Entry { uid, object });
+        entries.insert(name, Entry { uid, object, series });
     }
 
     /// A lease is gone.
@@ -79,6 +82,8 @@ pub(super) fn name_of(lease: &RedisLease) -> Name {
 
 fn bury(entry: Option<Entry>) {
     if let Some(entry) = entry {
+        // At once: a lease of the same name may come next, and its series are its own.
+        entry.series.forget();
         entry.object.send_replace(Object::Gone);
     }
 }

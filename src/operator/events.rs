@@ -5,6 +5,7 @@ use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::PostParams;
 use kube::{Api, Client};
+use tokio::sync::mpsc;
 
 use super::kube_api::{self, CallError, call};
 use crate::metrics::operator::{OperatorMetrics, WriteKind};
@@ -13,24 +14,41 @@ use crate::status::Notice;
 /// Longest note the API server takes, in bytes.
 const NOTE: usize = 1024;
 
-/// Who reports.
+/// Who reports. Events are sent one after the other, behind the back of whoever reports: nobody waits for them.
 #[derive(Clone)]
 pub struct Reporter {
+    queue: mpsc::UnboundedSender<(Notice, ObjectReference)>,
+}
+
+impl Reporter {
+    /// Reports as `instance`, the pod or host this process runs on. Needs a running tokio runtime.
+    pub fn start(client: Client, instance: String, writes: OperatorMetrics) -> Self {
+        let (queue, mut notices) = mpsc::unbounded_channel();
+        let sender = Sender { client, instance, writes };
+        tokio::spawn(async move {
+            while let Some((notice, object)) = notices.recv().await {
+                sender.report(&notice, object).await;
+            }
+        });
+        Self { queue }
+    }
+
+    /// Sends the event on `object`, and on each pod it names.
+    pub fn report(&self, notice: Notice, object: ObjectReference) {
+        // The sender lives as long as the runtime.
+        let _ = self.queue.send((notice, object));
+    }
+}
+
+struct Sender {
     client: Client,
-    /// The pod or host this process runs on.
     instance: String,
     writes: OperatorMetrics,
 }
 
-impl Reporter {
-    /// Reports as `instance`.
-    pub const fn new(client: Client, instance: String, writes: OperatorMetrics) -> Self {
-        Self { client, instance, writes }
-    }
-
-    /// Sends the event on `object`, and on each pod it names. An event that cannot be sent is logged: what happened is
-    /// in the status too.
-    pub async fn report(&self, notice: &Notice, object: ObjectReference) {
+impl Sender {
+    /// An event that cannot be sent is logged: what happened is in the status too.
+    async fn report(&self, notice: &Notice, object: ObjectReference) {
         let pods = notice.on_pods.iter().map(|(name, uid)| ObjectReference {
             api_version: Some("v1".into()),
             kind: Some("Pod".into()),

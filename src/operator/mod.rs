@@ -101,7 +101,7 @@ pub async fn run(options: Options, stop: CancellationToken) -> Result<(), String
     let metrics = OperatorMetrics::register(&registry, &CONTROLLERS).map_err(register)?;
     let server = Server::bind(options.listen).await.map_err(|error| error.to_string())?;
     let client = kube_api::client().await?;
-    let reporter = Reporter::new(client.clone(), options.instance.clone(), metrics.clone());
+    let reporter = Reporter::start(client.clone(), options.instance.clone(), metrics.clone());
     let house = Arc::new(House {
         quorums: Quorums::new(
             client.clone(),

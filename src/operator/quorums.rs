@@ -52,12 +52,16 @@ pub struct Found {
     pub quorum: Option<(Arc<OpenQuorum>, ValidQuorum)>,
     /// Why no new term may begin on it.
     pub obstacle: Option<(LeaseReady, String)>,
+    /// The name stands for another configuration now: what is held on the old one is to end.
+    pub replaced: bool,
 }
 
 #[derive(Debug)]
 struct Entry {
     valid: Option<ValidQuorum>,
     open: Option<Arc<OpenQuorum>>,
+    /// `open` is of an older configuration, and somebody still holds on it.
+    replaced: bool,
     obstacle: Option<(QuorumReady, String)>,
 }
 
@@ -102,12 +106,13 @@ impl Quorums {
                 "spec.quorumRef names RedisQuorum {}/{name}, which does not exist: create it there, or create this lease again with another quorumRef",
                 self.namespace
             );
-            return Found { quorum: None, obstacle: Some((LeaseReady::InvalidReference, message)) };
+            return Found { obstacle: Some((LeaseReady::InvalidReference, message)), ..Found::default() };
         };
         let obstacle = entry.obstacle.as_ref().map(|(_, message)| {
             (LeaseReady::InvalidReference, format!("RedisQuorum {}/{name} cannot be used: {message}", self.namespace))
         });
-        Found { quorum: entry.open.clone().zip(entry.valid.clone()), obstacle }
+        let quorum = entry.open.clone().zip(entry.valid.clone()).filter(|_| !entry.replaced);
+        Found { quorum, obstacle, replaced: entry.replaced }
     }
 
     /// Brings one quorum up to date with its resource, and its resource's status with it.
@@ -136,10 +141,15 @@ impl Quorums {
 
     fn with(&self, name: &str, change: impl FnOnce(&mut Entry)) {
         let mut entries = self.lock();
-        let entry = entries.entry(name.to_owned()).or_insert(Entry { valid: None, open: None, obstacle: None });
-        let before = entry.obstacle.clone();
+        let entry = entries.entry(name.to_owned()).or_insert(Entry {
+            valid: None,
+            open: None,
+            replaced: false,
+            obstacle: None,
+        });
+        let before = (entry.obstacle.clone(), entry.replaced);
         change(entry);
-        let changed = entry.obstacle != before;
+        let changed = (entry.obstacle.clone(), entry.replaced) != before;
         drop(entries);
         if changed {
             self.changed();
@@ -160,16 +170,19 @@ impl Quorums {
                 && let Err(in_use) = Arc::try_unwrap(stale)
             {
                 entry.open = Some(in_use);
+                entry.replaced = true;
                 let message =
                     "it was replaced by one of another configuration: leases are ended on the old nodes first";
                 entry.obstacle = Some((QuorumReady::InvalidSpec, message.to_owned()));
                 return;
             }
+            entry.replaced = false;
             entry.obstacle = secret;
             if let Some(open) = &entry.open {
                 if entry.obstacle.is_none() {
                     open.nodes.set_credentials(credentials);
                 }
+                open.nodes.set_command_timeout(Millis::from(valid.command_timeout));
                 for (node, now) in open.nodes.quorum().nodes().zip(&valid.nodes) {
                     open.nodes.set_address(node, &now.address.to_string());
                 }
@@ -291,7 +304,7 @@ impl Quorums {
             Ok(answered) => answered,
         };
         for notice in composed.events {
-            self.reporter.report(&notice, quorum.object_ref(&())).await;
+            self.reporter.report(notice, quorum.object_ref(&()));
         }
         Ok(Some(answered))
     }

@@ -18,6 +18,8 @@ use crate::plan::PodFacts;
 pub(super) struct Ground {
     /// The quorum the spec names now, if it can be spoken to.
     pub quorum: Option<(Arc<OpenQuorum>, ValidQuorum)>,
+    /// The name of the quorum stands for another configuration than it did.
+    pub replaced: bool,
     /// Which pods are candidates; `None` while that is not known.
     pub selector: Option<Selector>,
     /// What readiness means for them.
@@ -45,6 +47,7 @@ impl Ground {
     pub fn replaces(&self, tenure: &Tenure) -> bool {
         match (&self.quorum, tenure.quorum()) {
             (Some((now, _)), Some(then)) => !Arc::ptr_eq(now, then),
+            (None, Some(_)) => self.replaced,
             _ => false,
         }
     }
@@ -60,7 +63,7 @@ impl Actor {
             Err(invalid) => obstacle = Some((LeaseReady::InvalidSpec, invalid.to_string())),
         }
         let found = self.house.quorums.find(&lease.spec.quorum_ref.name);
-        let Found { quorum, obstacle: quorum_obstacle } = found;
+        let Found { quorum, obstacle: quorum_obstacle, replaced } = found;
         obstacle = obstacle.or(quorum_obstacle);
         if let (Some(spec), Some((_, valid))) = (&self.spec, &quorum)
             && let Err(mismatch) = spec.check_against(valid)
@@ -92,7 +95,7 @@ impl Actor {
             obstacle = Some((LeaseReady::Suspended, message));
         }
         let readiness = self.spec.as_ref().map_or(Readiness::Ignored, |spec| spec.readiness);
-        Ground { quorum, selector, readiness, suspended, obstacle, again_at }
+        Ground { quorum, replaced, selector, readiness, suspended, obstacle, again_at }
     }
 
     /// A term that the status names was taken on a quorum of another configuration, whose nodes nobody knows any

@@ -18,16 +18,17 @@ mod tenure;
 pub(super) use roles::removal_or;
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use kube::ResourceExt;
 use kube::core::SelectorExt;
-use kube::{Resource, ResourceExt};
 use redislease_core::lease::{Standing, TermId, View};
 use redislease_core::time::{Millis, Time};
 use tokio::sync::watch;
 
-use super::House;
 use super::kube_api::CallError;
 use super::pods::Known;
+use super::{House, LEASE};
 use crate::api::validated::Readiness;
 use crate::api::{RedisLease, ValidLease};
 use crate::clock;
@@ -41,6 +42,9 @@ use tenure::Tenure;
 const PAUSE: Millis = Millis(200);
 /// The longest pause.
 const PAUSE_MOST: Millis = Millis(10_000);
+
+/// The keeper does what it is told at once, if the machine lets it.
+const KEEPER_ANSWERS: Duration = Duration::from_millis(50);
 
 /// What the directory tells an actor.
 #[derive(Clone, Debug)]
@@ -72,6 +76,8 @@ pub(super) struct Actor {
     failures: u32,
     /// No call to the API server before this instant.
     quiet_until: Time,
+    /// The holder of the last term was proven to have stopped.
+    proven: bool,
     /// The term whose end was counted.
     counted: Option<String>,
     /// Since when nobody has held the lease, for the event of the next term.
@@ -79,9 +85,13 @@ pub(super) struct Actor {
 }
 
 impl Actor {
-    pub fn new(house: Arc<House>, object: watch::Receiver<Object>, lease: &RedisLease) -> Self {
+    pub fn new(
+        house: Arc<House>,
+        object: watch::Receiver<Object>,
+        lease: &RedisLease,
+        series: Arc<LeaseSeries>,
+    ) -> Self {
         let (namespace, name) = (lease.namespace().unwrap_or_default(), lease.name_any());
-        let series = Arc::new(house.lease_metrics.lease(&namespace, &name, &lease.spec.quorum_ref.name));
         Self {
             house,
             object,
@@ -97,6 +107,7 @@ impl Actor {
             blocked: None,
             failures: 0,
             quiet_until: Time(0),
+            proven: false,
             counted: None,
             unheld_since: None,
         }
@@ -113,10 +124,18 @@ impl Actor {
             if let Some(tenure) = &mut self.tenure {
                 tenure.follow();
             }
-            let again_at = match object {
-                Object::Here(lease) => self.turn(&lease).await,
-                Object::Gone => match self.bury().await {
-                    Some(again_at) => Some(again_at),
+            let stop = self.house.stop.clone();
+            let turn = async {
+                match object {
+                    Object::Here(lease) => Some(self.turn(&lease).await),
+                    Object::Gone => self.bury().await.map(Some),
+                }
+            };
+            let again_at = tokio::select! {
+                // What a turn waits for is the API server, and that may take long.
+                () = stop.cancelled() => break,
+                again_at = turn => match again_at {
+                    Some(again_at) => again_at,
                     None => return,
                 },
             };
@@ -142,6 +161,7 @@ impl Actor {
 
     /// One turn: dereference, validate, plan, apply, show. Returns when time alone asks for the next.
     async fn turn(&mut self, seen: &Arc<RedisLease>) -> Option<Time> {
+        let began = Instant::now();
         let lease = self.newest(seen);
         let ground = self.ground(&lease).await;
         self.settle(&lease, &ground);
@@ -158,6 +178,7 @@ impl Actor {
             Ok(()) => self.assign_roles(&ground).await,
             Err(error) => Err(error),
         };
+        self.house.metrics.reconciled(LEASE, shown.is_ok(), began.elapsed());
         match shown {
             Ok(()) => {
                 self.failures = 0;
@@ -241,7 +262,13 @@ impl Actor {
                 }
                 Step::Want(pod) => tenure.want(&self.name_of(pod)),
                 Step::Forget => tenure.forget(),
-                Step::End { term, proof, cause } => self.end(term, proof, cause),
+                Step::End { term, proof, cause } => {
+                    self.end(term, proof, cause);
+                    if proof && self.has_ended().await {
+                        // The keys are free: the next holder is chosen before anything is written.
+                        continue;
+                    }
+                }
             }
             return decision.again_at;
         }
@@ -249,9 +276,18 @@ impl Actor {
 
     fn end(&mut self, term: TermId, proof: bool, cause: EndCause) {
         self.witness.decided(term.attempt, cause, proof);
+        self.proven = proof;
         if let Some(tenure) = &mut self.tenure {
             tenure.end(term, proof);
         }
+    }
+
+    /// Waits a moment for the keeper to have ended a term.
+    async fn has_ended(&mut self) -> bool {
+        let Some(tenure) = &mut self.tenure else { return false };
+        let moved = tokio::time::timeout(KEEPER_ANSWERS, tenure.moved()).await.is_ok();
+        tenure.follow();
+        moved && tenure.is_idle()
     }
 
     /// Why a running term is to end whatever its holder does.
@@ -359,11 +395,6 @@ async fn sleep_until(at: Option<Time>) -> std::io::Result<()> {
         Some(at) => clock::sleep_until(at).await,
         None => std::future::pending().await,
     }
-}
-
-/// What an event on the lease refers to.
-fn reference(lease: &RedisLease) -> k8s_openapi::api::core::v1::ObjectReference {
-    lease.object_ref(&())
 }
 
 /// Whether the labels of a pod are those of a candidate.

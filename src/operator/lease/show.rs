@@ -7,15 +7,15 @@
 use std::sync::Arc;
 
 use kube::api::PostParams;
-use kube::{Api, ResourceExt};
+use kube::{Api, Resource, ResourceExt};
 use redislease_core::lease::{Publication, Standing, TermView, View};
 
 use super::tenure::{Tenure, recorded};
-use super::{Actor, Ground, reference};
+use super::{Actor, Ground};
 use crate::api::conditions::{ConditionStatus, ConditionType};
 use crate::api::{RedisLease, RedisLeaseStatus};
 use crate::clock;
-use crate::metrics::lease::Shown;
+use crate::metrics::lease::{HandoverKind, Shown};
 use crate::metrics::operator::WriteKind;
 use crate::operator::kube_api::{self, CallError, call};
 use crate::operator::quorums;
@@ -68,7 +68,7 @@ impl Actor {
         match written {
             Ok(answered) => {
                 self.answered = Some(Arc::new(answered));
-                self.tell(&lease, composed).await;
+                self.tell(&lease, composed);
                 Ok(())
             }
             Err(CallError::NotFound) => Ok(()),
@@ -170,7 +170,12 @@ impl Actor {
         });
     }
 
-    async fn tell(&self, lease: &RedisLease, composed: Composed) {
+    fn tell(&self, lease: &RedisLease, composed: Composed) {
+        let had_a_term = lease.status.as_ref().is_some_and(|status| status.fencing_token.is_some());
+        if let (true, true, Some(since)) = (composed.began, had_a_term, self.unheld_since) {
+            let kind = if self.proven { HandoverKind::Graceful } else { HandoverKind::Failover };
+            self.house.lease_metrics.handover(kind, clock::now().since(since).into());
+        }
         for notice in composed.events {
             tracing::info!(
                 lease = %format!("{}/{}", self.namespace, self.name),
@@ -178,7 +183,7 @@ impl Actor {
                 "{}",
                 notice.note
             );
-            self.house.reporter.report(&notice, reference(lease)).await;
+            self.house.reporter.report(notice, lease.object_ref(&()));
         }
     }
 }

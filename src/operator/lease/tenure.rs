@@ -125,7 +125,8 @@ impl Tenure {
         self.keeper.stop().await;
     }
 
-    fn is_idle(&self) -> bool {
+    /// Whether no term runs, is tried for or ends.
+    pub fn is_idle(&self) -> bool {
         let view = self.views.borrow();
         matches!(view.standing, Standing::Idle) && view.ending.is_none()
     }
@@ -152,14 +153,11 @@ impl Actor {
         // While the old nodes cannot be known, what they hold can only be given up in time.
         let quorum = ground.quorum.as_ref().filter(|_| !blocked);
         let named = recorded(lease);
-        let outgrown = match (&self.tenure, quorum) {
-            (Some(tenure), Some((open, _))) => match &tenure.quorum {
-                Some(then) => !Arc::ptr_eq(then, open) && tenure.is_idle(),
-                // Nodes at last: the term is adopted again, on them.
-                None => true,
-            },
-            _ => false,
-        };
+        let outgrown = self.tenure.as_ref().is_some_and(|tenure| match (&tenure.quorum, quorum) {
+            // Nodes at last: the term is adopted again, on them.
+            (None, quorum) => quorum.is_some(),
+            (Some(_), _) => ground.replaces(tenure) && tenure.is_idle(),
+        });
         if outgrown {
             self.tenure = None;
         }
@@ -174,14 +172,15 @@ impl Actor {
                 tenure.config = config;
             }
         }
+        let shown = lease.status.as_ref().and_then(|status| status.fencing_token);
+        if let (Some(open), Some(Ok(token))) = (&tenure.quorum, shown.map(u64::try_from)) {
+            open.nodes.raise_floor(Token(token));
+        }
         if let Some(running) = tenure.views.borrow().standing.term() {
             tenure.met.insert(running.id.attempt);
             return;
         }
         let Some(named) = named else { return };
-        if let Some(open) = &tenure.quorum {
-            open.nodes.raise_floor(named.term.token);
-        }
         if tenure.met.contains(&named.term.attempt) {
             return;
         }

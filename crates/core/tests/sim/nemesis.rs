@@ -188,8 +188,10 @@ impl World {
     /// Only where every process knows the clock from before, and seldom enough for each step to be seen by all.
     fn step_clock(&mut self, node: usize) {
         let known = |peer: &crate::process::Peer| peer.watch.offset().is_some();
-        let seen_by_all =
-            self.processes.iter().all(|process| process.life == Life::Running && process.peers.get(node).is_some_and(known));
+        let seen_by_all = self
+            .processes
+            .iter()
+            .all(|process| process.life == Life::Running && process.peers.get(node).is_some_and(known));
         let rested = self.now >= self.last_step[node] + 100 * SECOND;
         if seen_by_all && rested {
             self.last_step[node] = self.now;
@@ -225,7 +227,8 @@ impl World {
         } else {
             holder.or_else(|| Some(self.rng.pick(&named)))
         };
-        let running = |pod: &u32| self.apis[cluster].world.pods.get(pod).is_some_and(|pod| pod.state == PodState::Running);
+        let running =
+            |pod: &u32| self.apis[cluster].world.pods.get(pod).is_some_and(|pod| pod.state == PodState::Running);
         pod.filter(running)
     }
 

@@ -108,9 +108,11 @@ impl World {
         match answer {
             ApiAnswer::Listing(listing) => self.listed(process, listing),
             ApiAnswer::Write(Some(resource)) => {
-                let place = self.apis[self.processes[process].cluster].world.resources.iter().position(|found| {
-                    found.as_ref().is_some_and(|found| found.uid == resource.uid)
-                });
+                let place = self.apis[self.processes[process].cluster]
+                    .world
+                    .resources
+                    .iter()
+                    .position(|found| found.as_ref().is_some_and(|found| found.uid == resource.uid));
                 if let Some(place) = place {
                     self.learn_resource(process, place, resource.version, Some(resource));
                 }
@@ -164,7 +166,8 @@ impl World {
     fn superseded(&mut self, process: usize, uid: u32, place: usize) -> bool {
         let resource = self.processes[process].cache.world.resources.get(place).cloned().flatten();
         let Some(resource) = resource.filter(|resource| resource.uid == uid) else { return true };
-        let token = self.owner(process, uid).and_then(|owner| owner.lease.view().standing.term().map(|term| term.id.token));
+        let token =
+            self.owner(process, uid).and_then(|owner| owner.lease.view().standing.term().map(|term| term.id.token));
         token.is_some_and(|token| resource.token >= token)
     }
 

@@ -191,7 +191,8 @@ impl World {
         let next = self.check.live.iter().filter(|live| live.keys & keys != 0 && live.attempt != subject.attempt);
         let took = next.map(|live| live.from.saturating_sub(proof)).min();
         if took.is_none_or(|took| took > bound) {
-            self.check.fail(format!("I6: after the proof that pod {} stopped the next held in {took:?} µs", subject.pod));
+            self.check
+                .fail(format!("I6: after the proof that pod {} stopped the next held in {took:?} µs", subject.pod));
         }
     }
 

@@ -58,7 +58,8 @@ impl Swarm {
         let count = rng.between(clusters as u64, 3) as usize;
         let processes = (0..count).map(|process| process % clusters).collect();
         let clocks_behind = clusters == 1 && rng.percent(20);
-        let keys = rng.pick(&[&[0b001][..], &[0b001], &[0b011], &[0b001, 0b011], &[0b011, 0b110], &[0b001, 0b011, 0b110]]);
+        let keys =
+            rng.pick(&[&[0b001][..], &[0b001], &[0b011], &[0b001, 0b011], &[0b011, 0b110], &[0b001, 0b011, 0b110]]);
         let (ttl, renew, grace) = rng.pick(&[(6, 1000, 2), (10, 2000, 3), (15, 3000, 5)]);
         let backoff = Backoff {
             strategy: if rng.percent(80) { Strategy::Exponential } else { Strategy::Linear },
