@@ -37,10 +37,10 @@ use super::{Duration, rules};
     description = "How far the quorum is from losing its majority."
 ))]
 #[kube(printcolumn(
-    name = "Nodes",
+    name = "Votes",
     type_ = "string",
-    json_path = ".status.nodes[*].state",
-    description = "The state of each node, in the order of their names."
+    json_path = ".status.votes",
+    description = "How many of the nodes give votes."
 ))]
 #[kube(printcolumn(
     name = "Longest",
@@ -151,6 +151,10 @@ pub struct RedisQuorumStatus {
     /// What the markers on the nodes name: a hash of the names of the nodes, the majority and the longest lease.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<String>,
+
+    /// How many of the nodes give votes, such as 2/3.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub votes: Option<String>,
 
     /// The nodes, in the order of their names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

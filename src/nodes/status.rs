@@ -155,7 +155,8 @@ fn report(before: &NodeStatus, after: &NodeStatus) {
     }
     let NodeStatus { name, address, state, message, .. } = after;
     match state {
-        NodeState::Up | NodeState::Quarantined { .. } => {
+        NodeState::Up => tracing::info!(node = %name, %address, %state, "node {name} ({address}) votes"),
+        NodeState::Quarantined { .. } => {
             tracing::info!(node = %name, %address, %state, "{message}");
         }
         NodeState::Down | NodeState::Misconfigured(_) => {

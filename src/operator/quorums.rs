@@ -1,6 +1,7 @@
 //! The quorums that leases may be held on: each RedisQuorum of the operator's namespace, opened once.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -73,6 +74,8 @@ pub struct Quorums {
     writes: OperatorMetrics,
     reporter: Reporter,
     entries: Mutex<BTreeMap<String, Entry>>,
+    /// Whether every quorum there was at the start has been read once.
+    read: AtomicBool,
     /// Counts the changes, for those who wait for one.
     changes: watch::Sender<u64>,
     /// The task that keeps the quorums follows their nodes through these.
@@ -89,8 +92,9 @@ impl Quorums {
         reporter: Reporter,
     ) -> Self {
         let (entries, changes) = (Mutex::default(), watch::Sender::new(0));
+        let read = AtomicBool::new(false);
         let node_watches = tokio::sync::Mutex::default();
-        Self { client, namespace, nodes, writes, reporter, entries, changes, node_watches }
+        Self { client, namespace, nodes, writes, reporter, entries, read, changes, node_watches }
     }
 
     /// Follows the changes: a quorum came, went, or one of its nodes did something of note.
@@ -131,6 +135,18 @@ impl Quorums {
             }),
         }
         self.show(quorum).await
+    }
+
+    /// Whether every quorum there was at the start has been read: before, that one is missing says nothing.
+    pub fn are_read(&self) -> bool {
+        self.read.load(Ordering::Acquire)
+    }
+
+    /// Every quorum there was at the start has been read.
+    pub fn all_read(&self) {
+        if !self.read.swap(true, Ordering::AcqRel) {
+            self.changed();
+        }
     }
 
     /// The resource is gone. Leases on it live on while this process does.

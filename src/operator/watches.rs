@@ -238,6 +238,9 @@ async fn keep_quorums(house: Arc<House>, mut changes: mpsc::UnboundedReceiver<Ch
                 Err(error) => tracing::warn!(quorum = %name, %error, "the API server did not take the quorum's status"),
             }
         }
+        if listed {
+            house.quorums.all_read();
+        }
         if listed
             && house.quorums.evaluated()
             && let Some(part) = part.take()

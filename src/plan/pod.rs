@@ -142,7 +142,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn pod(spec: Value, status: Value) -> Pod {
+    fn pod(spec: &Value, status: &Value) -> Pod {
         let metadata = json!({"name": "p", "namespace": "n", "uid": "u"});
         serde_json::from_value(json!({"metadata": metadata, "spec": spec, "status": status})).unwrap()
     }
@@ -207,7 +207,7 @@ mod tests {
             ("no status at all", json!({}), false),
         ];
         for (what, status, proof) in table {
-            let facts = PodFacts::from(&pod(spec(), status));
+            let facts = PodFacts::from(&pod(&spec(), &status));
             assert_eq!(facts.stopped, proof, "{what}");
             assert_eq!(facts.proves_stopped_when_deleted(), proof, "{what}, deleted");
         }
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_pod_that_was_never_bound_proves_it_when_it_is_deleted() {
-        let unbound = PodFacts::from(&pod(json!({"containers": [{"name": "app"}]}), json!({"phase": "Pending"})));
+        let unbound = PodFacts::from(&pod(&json!({"containers": [{"name": "app"}]}), &json!({"phase": "Pending"})));
         assert!(!unbound.stopped && unbound.proves_stopped_when_deleted());
     }
 
@@ -223,7 +223,7 @@ mod tests {
     fn times_are_kept_while_the_state_lasts() {
         let ready = |ready: bool| {
             let status = json!({"conditions": [{"type": "Ready", "status": if ready { "True" } else { "False" }}]});
-            PodFacts::from(&pod(spec(), status))
+            PodFacts::from(&pod(&spec(), &status))
         };
         let first = Sighting::now(ready(false), Time(10), None);
         let second = Sighting::now(ready(false), Time(20), Some(&first));
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn deletion_and_its_grace_are_seen() {
-        let mut deleted = pod(spec(), json!({}));
+        let mut deleted = pod(&spec(), &json!({}));
         assert_eq!(PodFacts::from(&deleted).deletion_grace, None);
         deleted.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
         deleted.metadata.deletion_grace_period_seconds = Some(30);

@@ -77,6 +77,7 @@ pub fn compose_quorum(inputs: &QuorumInputs<'_>) -> ComposedQuorum {
     let status = RedisQuorumStatus {
         observed_generation: generation,
         fingerprint: inputs.fingerprint.map_or_else(|| previous.fingerprint.clone(), |now| Some(now.to_owned())),
+        votes: (!nodes.is_empty()).then(|| format!("{}/{}", up(inputs), nodes.len())),
         nodes,
         conditions: conditions.finish(),
     };

@@ -161,6 +161,9 @@ impl Actor {
 
     /// One turn: dereference, validate, plan, apply, show. Returns when time alone asks for the next.
     async fn turn(&mut self, seen: &Arc<RedisLease>) -> Option<Time> {
+        if !self.house.quorums.are_read() {
+            return None;
+        }
         let began = Instant::now();
         let lease = self.newest(seen);
         let ground = self.ground(&lease).await;
