@@ -130,7 +130,7 @@ fn columns_are_those_that_are_documented() {
     };
     assert_eq!(columns(crd::redis_lease(), false), ["ACTIVE", "HOLDER", "CLUSTER", "TOKEN", "SINCE", "READY", "AGE"]);
     assert_eq!(columns(crd::redis_lease(), true), ["REASON", "QUORUM", "CANDIDATES", "TRANSITIONS", "NODE"]);
-    assert_eq!(columns(crd::redis_quorum(), false), ["READY", "HEALTH", "NODES", "LONGEST", "AGE"]);
+    assert_eq!(columns(crd::redis_quorum(), false), ["READY", "HEALTH", "VOTES", "LONGEST", "AGE"]);
 }
 
 /// The sentences of all rules; of one that shows values, the part before the first.
