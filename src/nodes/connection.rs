@@ -14,7 +14,7 @@ use redislease_core::time::Millis;
 
 use super::info::Info;
 use super::script::Script;
-use super::{Credentials, Reason};
+use super::{Credentials, Reason, pipe};
 use crate::clock;
 
 /// Where a node is.
@@ -143,7 +143,10 @@ async fn connect(
         let target = ConnectionAddr::Tcp(address.host.clone(), address.port).into_connection_info()?;
         let client = Client::open(target.set_redis_settings(login).set_tcp_settings(tcp))?;
         // The timeouts of the library stop in suspend: ours is around it.
-        let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(pipe::ROOM);
         client.get_multiplexed_async_connection_with_config(&config).await
     };
     bounded(timeout, "cannot connect", connecting).await

@@ -13,6 +13,13 @@ use tokio::task::coop::unconstrained;
 
 type Answer = Pin<Box<dyn Future<Output = RedisResult<Value>> + Send>>;
 
+/// How many votes may be in flight on one connection.
+pub(super) const MOST: usize = 1 << 16;
+
+/// The room in the queue of a connection: for all votes and for our own calls. Those who wait before a full queue
+/// would enter it in any order.
+pub(super) const ROOM: usize = 2 * MOST;
+
 /// One connection and what was sent on it without an answer so far.
 pub(super) struct Pipe<C> {
     connection: MultiplexedConnection,
@@ -44,9 +51,8 @@ impl<C> Pipe<C> {
         self.next += 1;
         self.calls.push_back(Sent { id, at, call });
         let mut connection = self.connection.clone();
-        // The first poll puts the command into the queue of the connection, or into the line before it, which is
-        // first come, first served. It happens here and now, and no budget of the scheduler may put it off: otherwise
-        // a release could overtake its acquire.
+        // The first poll puts the command into the queue of the connection, which always has room. It happens here
+        // and now, and no budget of the scheduler may put it off: otherwise a release could overtake its acquire.
         let mut answer: Answer = Box::pin(unconstrained(async move { command.query_async(&mut connection).await }));
         self.answers.push_back(match (&mut answer).now_or_never() {
             Some(answered) => Box::pin(std::future::ready(answered)),
@@ -65,6 +71,11 @@ impl<C> Pipe<C> {
             Some(sent) => (sent, answer),
             None => std::future::pending().await,
         }
+    }
+
+    /// Whether no more votes may be sent for now.
+    pub fn is_full(&self) -> bool {
+        self.calls.len() >= MOST
     }
 
     /// When the call that waits longest was sent.

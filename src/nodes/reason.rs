@@ -17,7 +17,7 @@ pub enum Reason {
     ReadOnly,
     /// The server reads its data from disk.
     Loading,
-    /// The server is busy with somebody's script.
+    /// The server is busy with somebody's script, or has not answered tens of thousands of requests.
     Busy,
     /// The server's memory is full.
     Oom,

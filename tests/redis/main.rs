@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
 mod admission;
+mod fake;
 mod faults;
 mod reference;
 mod scripts;

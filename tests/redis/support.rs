@@ -20,7 +20,8 @@ pub const PREFIX: &str = "rl";
 pub const LONGEST: Millis = Millis(1000);
 /// From the sight of a ticket to the vote.
 pub const QUARANTINE: Millis = Millis(1012);
-pub const TIMEOUT: Millis = Millis(400);
+/// Long, so that a busy machine is not taken for a broken server.
+pub const TIMEOUT: Millis = Millis(2000);
 /// Whatever is waited for has failed when it takes longer, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -1,0 +1,121 @@
+//! A server that says what no real one can be made to say: its clock jumps, its answers are not ours.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+
+use redislease::clock;
+use redislease::nodes::script::Script;
+use redislease::nodes::{NodeState, Reason};
+use redislease_core::op::Vote;
+
+use crate::support::{TIMEOUT, World, acquire, config, extend, seal};
+
+const INFO: &str =
+    "redis_version:7.0.15\r\nrun_id:me\r\nrole:master\r\ncluster_enabled:0\r\nmaxmemory_policy:noeviction\r\n";
+const ADMITTED: &str = "me:1:f00d";
+
+/// What the fake does differently from an admitted node on which every term is ours.
+#[derive(Default)]
+struct Tricks {
+    /// Its wall clock less the true one, in milliseconds.
+    offset: AtomicI64,
+    /// It answers the marker with somebody's text.
+    foreign_marker: AtomicBool,
+}
+
+/// Serves until the test process ends.
+fn fake(tricks: Arc<Tricks>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let tricks = tricks.clone();
+            std::thread::spawn(move || serve(stream, &tricks));
+        }
+    });
+    address
+}
+
+/// Ends with the connection.
+fn serve(mut stream: TcpStream, tricks: &Tricks) -> io::Result<()> {
+    let mut reader = BufReader::new(stream.try_clone()?);
+    let number = |reader: &mut BufReader<TcpStream>| -> io::Result<usize> {
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        line.get(1..).and_then(|number| number.trim().parse().ok()).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    };
+    loop {
+        let mut words = Vec::new();
+        for _ in 0..number(&mut reader)? {
+            let mut word = vec![0; number(&mut reader)? + 2];
+            reader.read_exact(&mut word)?;
+            word.truncate(word.len() - 2);
+            words.push(String::from_utf8_lossy(&word).into_owned());
+        }
+        stream.write_all(answer(&words, tricks).as_bytes())?;
+    }
+}
+
+fn bulk(text: &str) -> String {
+    format!("${}\r\n{text}\r\n", text.len())
+}
+
+fn answer(words: &[String], tricks: &Tricks) -> String {
+    let ran = |script: Script| words[1] == redis::Script::new(script.source()).get_hash();
+    let parts = match words[0].as_str() {
+        "INFO" => return bulk(INFO),
+        "SCRIPT" => return "+OK\r\n".to_owned(),
+        "EVALSHA" if ran(Script::Observe) && tricks.foreign_marker.load(Ordering::SeqCst) => vec!["marker", "theirs"],
+        // KEYS are two, so the marker that stood at a step is the eighth word.
+        "EVALSHA" if ran(Script::Observe) && words[7] == ADMITTED => {
+            vec!["marker", "wait:me:00000000000000000000000000000001"]
+        }
+        "EVALSHA" if ran(Script::Observe) => vec!["marker", ADMITTED],
+        "EVALSHA" if ran(Script::Extend) => vec!["extended"],
+        "EVALSHA" if ran(Script::Seal) => vec!["extended"],
+        _ => return "-ERR unknown command\r\n".to_owned(),
+    };
+    let offset = tricks.offset.load(Ordering::SeqCst) * 1000;
+    let time = clock::unix_micros().checked_add_signed(offset).unwrap();
+    let time = [(time / 1_000_000).to_string(), (time % 1_000_000).to_string()];
+    let parts: Vec<_> = time.iter().map(String::as_str).chain(parts).map(bulk).collect();
+    format!("*{}\r\n{}", parts.len(), parts.concat())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_whose_clock_jumps_loses_its_vote_with_the_answer_that_shows_it() {
+    for jump in [60_000, -60_000] {
+        let tricks = Arc::new(Tricks::default());
+        let world = World::start(&config([fake(tricks.clone()).to_string()]));
+        world.up(0).await;
+        assert_eq!(world.ask(0, extend(1, 1)).await, Vote::Extended);
+
+        tricks.offset.store(jump, Ordering::SeqCst);
+        let in_flight: Vec<_> = (0..10).map(|_| world.send(0, extend(1, 1), TIMEOUT)).collect();
+        for vote in in_flight {
+            let vote = vote.await.unwrap();
+            assert!(matches!(vote, Vote::Unknown | Vote::Abstained), "by {jump} ms: {vote:?}");
+        }
+        world.quarantined(0).await;
+        assert_eq!(world.ask(0, extend(1, 1)).await, Vote::Abstained);
+        let offset = world.status(0).clock_offset_ms.unwrap();
+        assert!((offset - jump).abs() < 1000, "{offset}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_is_none_of_ours_is_no_vote() {
+    let tricks = Arc::new(Tricks::default());
+    let world = World::start(&config([fake(tricks.clone()).to_string()]));
+    world.up(0).await;
+    assert_eq!(world.ask(0, seal(1)).await, Vote::Unknown, "`extended` is no answer to seal");
+    assert_eq!(world.ask(0, acquire(1)).await, Vote::Unknown, "an unknown error");
+    assert_eq!(world.metric(r#"redislease_redis_errors_total{kind="protocol",quorum="q",redis_node="a"}"#), 2);
+    assert_eq!(world.status(0).state, NodeState::Up, "others may be answered well");
+
+    tricks.foreign_marker.store(true, Ordering::SeqCst);
+    let status = world.wait(0, "down", |status| status.reason == Some(Reason::Protocol)).await;
+    assert!(status.message.contains("marker `theirs` is neither"), "{}", status.message);
+}
