@@ -2,3 +2,9 @@
 
 mod cases;
 mod cel;
+mod holder;
+mod operator;
+mod quorum;
+mod resource;
+mod rights;
+mod world;

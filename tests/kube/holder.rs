@@ -1,0 +1,175 @@
+//! What happens to the holder's pod.
+
+use std::time::Instant;
+
+use redislease_lab::{Installation, Lease, LeaseState, Result};
+use serde_json::json;
+
+use crate::world::{AFTER_ONE_LEASE, FIRST_ELECTION, SOON, count, keys, shared};
+
+/// A Deployment of three and a lease over it that is held.
+pub fn held<'a>(installation: &'a Installation, namespace: &str) -> Result<(Lease<'a>, LeaseState)> {
+    installation.deployment(namespace, "billing", 3)?;
+    let lease = installation.lease(namespace, "billing", &json!({}))?;
+    let state = lease.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
+    Ok((lease, state))
+}
+
+fn another<'a>(before: &'a LeaseState) -> impl FnMut(&LeaseState) -> bool + 'a {
+    move |now| now.is_active() && now.holder() != before.holder() && now.token() > before.token()
+}
+
+/// The labels, once they have come to rest.
+fn settle(installation: &Installation, lease: &Lease<'_>, state: &LeaseState) -> Result<()> {
+    let token = state.token().map(|token| token.to_string());
+    installation.wait_for("one pod active, all others standby, each with the token", SOON, || {
+        let roles = lease.roles().map_err(|error| error.to_string())?;
+        let right = |(pod, role): (&String, &redislease_lab::Role)| {
+            let label = if Some(pod.as_str()) == state.holder() { "active" } else { "standby" };
+            role.label.as_deref() == Some(label) && role.token == token
+        };
+        let all = roles.len() >= 3 && roles.iter().all(right);
+        if all { Ok(()) } else { Err(format!("{roles:?}")) }
+    })
+}
+
+#[test]
+fn a_graceful_deletion_hands_over_at_once_and_the_label_follows() -> Result<()> {
+    let installation = &shared().installation;
+    let (lease, first) = held(installation, "graceful")?;
+    settle(installation, &lease, &first)?;
+    let began = Instant::now();
+    let pod = first.holder().unwrap_or_default();
+    installation.control_plane().kubectl(&["delete", "pod", "-n", "graceful", pod])?;
+    let second = lease.wait("another holder", SOON, another(&first))?;
+    assert!(began.elapsed() < SOON, "the proof is used: {:?}", began.elapsed());
+    let history = second.json()["status"]["history"][0].clone();
+    assert_eq!((&history["pod"], &history["reason"]), (&json!(pod), &json!("HolderStopped")));
+    installation.deployment("graceful", "billing", 3)?;
+    settle(installation, &lease, &second)
+}
+
+#[test]
+fn while_the_holder_stops_gracefully_it_keeps_the_lease_and_the_label() -> Result<()> {
+    let installation = &shared().installation;
+    installation.deployment("stopping", "billing", 3)?;
+    let lease = installation.lease("stopping", "billing", &json!({}))?;
+    let first = lease.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
+    let pod = first.holder().unwrap_or_default();
+    let cluster = installation.control_plane();
+    cluster.kubectl(&["annotate", "pod", "-n", "stopping", pod, "lab.redislease.io/stops-after=4s"])?;
+    let began = Instant::now();
+    cluster.kubectl(&["delete", "pod", "-n", "stopping", pod, "--wait=false"])?;
+    let second = lease.wait("another holder", AFTER_ONE_LEASE, |now| {
+        let moved = now.token() > first.token();
+        assert!(moved || now.is_active(), "Active until the proof: {now}");
+        moved && now.is_active()
+    })?;
+    assert!(began.elapsed().as_secs() >= 4, "not before it has stopped: {:?}", began.elapsed());
+    assert_ne!(second.holder(), first.holder());
+    Ok(())
+}
+
+#[test]
+fn a_forced_deletion_is_sealed_and_waited_out() -> Result<()> {
+    let installation = &shared().installation;
+    let (lease, first) = held(installation, "forced")?;
+    let attempt = first.attempt().unwrap_or_default();
+    let pod = first.holder().unwrap_or_default();
+    installation.control_plane().kubectl(&["delete", "pod", "-n", "forced", pod, "--force", "--grace-period=0"])?;
+    let began = Instant::now();
+    let stopping = lease.wait("Active=False/Stopping", SOON, |now| now.reason("Active") == "Stopping")?;
+    assert_eq!(stopping.holder(), first.holder(), "named until its keys have ended");
+    installation.wait_for("sealed on every node", SOON, || {
+        let keys = keys(installation, "forced", "billing");
+        if count(&keys, attempt, "s") == 3 { Ok(()) } else { Err(format!("{keys:?}")) }
+    })?;
+    let left = keys(installation, "forced", "billing").iter().flatten().map(|key| key.left).min().unwrap_or(0);
+    let second = lease.wait("another holder", AFTER_ONE_LEASE, another(&first))?;
+    assert!(began.elapsed().as_millis() as i64 >= left, "{:?} and the keys lived {left} ms", began.elapsed());
+    assert_eq!(second.json()["status"]["history"][0]["reason"], "HolderVanished");
+    Ok(())
+}
+
+#[test]
+fn a_holder_that_is_not_ready_keeps_the_lease_until_unhealthy_after() -> Result<()> {
+    let installation = &shared().installation;
+    installation.deployment("sick", "billing", 3)?;
+    let spec = json!({"election": {"unhealthyAfter": "3s"}});
+    let lease = installation.lease("sick", "billing", &spec)?;
+    let first = lease.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
+    let pod = first.holder().unwrap_or_default().to_owned();
+    let cluster = installation.control_plane();
+    for _ in 0..3 {
+        cluster.set_pod_ready("sick", &pod, false)?;
+        cluster.set_pod_ready("sick", &pod, true)?;
+    }
+    cluster.set_pod_ready("sick", &pod, false)?;
+    let began = Instant::now();
+    let ended = lease.wait("ended for its health", SOON, |now| now.reason("Active") == "Stopping")?;
+    assert!(began.elapsed().as_millis() >= 2900, "not before 3 s: {:?}", began.elapsed());
+    assert_eq!(ended.token(), first.token(), "flapping moved nothing");
+    let second = lease.wait("another holder", AFTER_ONE_LEASE, another(&first))?;
+    assert_eq!(second.json()["status"]["history"][0]["reason"], "HolderUnhealthy");
+    Ok(())
+}
+
+#[test]
+fn a_holder_that_is_no_candidate_any_more_loses_the_lease() -> Result<()> {
+    let installation = &shared().installation;
+    let (lease, first) = held(installation, "leaver")?;
+    let pod = first.holder().unwrap_or_default();
+    installation.control_plane().kubectl(&["label", "pod", "-n", "leaver", pod, "app-", "--overwrite"])?;
+    let second = lease.wait("another holder", AFTER_ONE_LEASE, another(&first))?;
+    assert_eq!(second.json()["status"]["history"][0]["reason"], "NoLongerCandidate");
+    installation.wait_for("the pod that left carries no label", SOON, || {
+        let roles = lease.roles().map_err(|error| error.to_string())?;
+        if roles.contains_key(pod) { Err(format!("{roles:?}")) } else { Ok(()) }
+    })
+}
+
+#[test]
+fn the_annotated_pod_is_preferred_and_the_excluded_one_never_elected() -> Result<()> {
+    let installation = &shared().installation;
+    let cluster = installation.control_plane();
+    installation.deployment("choice", "billing", 3)?;
+    let pods = cluster.kubectl(&["get", "pods", "-n", "choice", "-o", "jsonpath={.items[*].metadata.name}"])?;
+    let pods: Vec<&str> = pods.split_whitespace().collect();
+    cluster.kubectl(&["annotate", "pod", "-n", "choice", pods[2], "redislease.io/priority=5"])?;
+    cluster.kubectl(&["annotate", "pod", "-n", "choice", pods[0], "redislease.io/exclude=true"])?;
+    cluster.kubectl(&["annotate", "pod", "-n", "choice", pods[1], "redislease.io/priority=high"])?;
+    let lease = installation.lease("choice", "billing", &json!({}))?;
+    let held = lease.wait("held, with the verdicts", FIRST_ELECTION, |now| {
+        now.is_active() && now.json()["status"]["candidates"]["eligible"] == 1
+    })?;
+    assert_eq!(held.holder(), Some(pods[2]));
+    let mut verdicts: Vec<(&str, &str)> = held.json()["status"]["candidates"]["ineligible"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|one| (one["pod"].as_str().unwrap_or_default(), one["reason"].as_str().unwrap_or_default()))
+        .collect();
+    verdicts.sort_unstable();
+    let mut wanted = [(pods[0], "Excluded"), (pods[1], "InvalidPriority")];
+    wanted.sort_unstable();
+    assert_eq!(verdicts, wanted);
+    Ok(())
+}
+
+#[test]
+fn suspended_it_is_held_by_nobody_and_comes_back_with_a_greater_token() -> Result<()> {
+    let installation = &shared().installation;
+    let (lease, first) = held(installation, "suspended")?;
+    lease.patch(&json!({"spec": {"suspend": true}}))?;
+    let ended = lease.wait("suspended", SOON, |now| now.reason("Ready") == "Suspended" && !now.is_active())?;
+    assert_eq!(ended.reason("Active"), "Stopping");
+    let free = lease.wait("held by nobody", AFTER_ONE_LEASE, |now| now.holder().is_none())?;
+    assert_eq!((free.reason("Active"), free.token()), ("Unheld".to_owned(), first.token()));
+    assert!(keys(installation, "suspended", "billing").iter().all(Option::is_none), "the keys have ended");
+    let roles = lease.roles()?;
+    assert!(roles.values().all(|role| role.label.as_deref() == Some("standby")), "{roles:?}");
+    lease.patch(&json!({"spec": {"suspend": false}}))?;
+    let second = lease.wait("held again", AFTER_ONE_LEASE, LeaseState::is_active)?;
+    assert!(second.token() > first.token());
+    Ok(())
+}

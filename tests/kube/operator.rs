@@ -1,0 +1,145 @@
+//! What happens to the operator, and to the API server it speaks to.
+
+use std::time::{Duration, Instant};
+
+use redislease_lab::{Installation, LeaseState, Result};
+use serde_json::json;
+
+use crate::holder::held;
+use crate::world::{AFTER_ONE_LEASE, FIRST_ELECTION, SOON, World, count, keys};
+
+/// Watches the nodes for longer than a lease: the term must be on a majority at every look.
+fn the_term_lives_on(installation: &Installation, namespace: &str, attempt: &str) {
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(12) {
+        let keys = keys(installation, namespace, "billing");
+        assert!(count(&keys, attempt, "t") >= 2, "after {:?}: {keys:?}", began.elapsed());
+    }
+}
+
+#[test]
+fn a_lease_outlives_an_api_server_that_is_killed_or_hangs() -> Result<()> {
+    let World { operator, installation } = World::new()?;
+    let (lease, first) = held(&installation, "away")?;
+    let attempt = first.attempt().unwrap_or_default().to_owned();
+    let cluster = installation.control_plane();
+
+    cluster.api_server().kill()?;
+    the_term_lives_on(&installation, "away", &attempt);
+    cluster.api_server().start()?;
+    cluster.wait_ready()?;
+
+    cluster.api_server().pause()?;
+    the_term_lives_on(&installation, "away", &attempt);
+    cluster.api_server().resume()?;
+    cluster.wait_ready()?;
+
+    let after = lease.wait("answered again", FIRST_ELECTION, LeaseState::is_active)?;
+    assert_eq!((after.attempt(), after.token()), (first.attempt(), first.token()));
+    // And it is watched again: a change is seen.
+    let pod = first.holder().unwrap_or_default();
+    cluster.kubectl(&["delete", "pod", "-n", "away", pod])?;
+    lease.wait("another holder", FIRST_ELECTION, |now| now.is_active() && now.token() > first.token())?;
+    operator.stop().map(drop)
+}
+
+#[test]
+fn a_restarted_operator_goes_on_with_the_same_term_and_writes_nothing() -> Result<()> {
+    let World { operator, installation } = World::new()?;
+    let (lease, _) = held(&installation, "restart")?;
+    installation.wait_for("the labels have come to rest", SOON, || match lease.roles() {
+        Ok(roles) if roles.values().filter(|role| role.token.is_some()).count() == 3 => Ok(()),
+        other => Err(format!("{other:?}")),
+    })?;
+    let before = lease.state()?;
+
+    let began = Instant::now();
+    let status = operator.stop()?;
+    assert!(status.success(), "{status}");
+    assert!(began.elapsed() < Duration::from_secs(5), "SIGTERM took {:?}", began.elapsed());
+    let attempt = before.attempt().unwrap_or_default();
+    assert!(count(&keys(&installation, "restart", "billing"), attempt, "t") >= 2, "SIGTERM releases nothing");
+    operator.start_again()?;
+    operator.wait_ready()?;
+    the_term_lives_on(&installation, "restart", attempt);
+    assert_eq!(lease.state()?.resource_version(), before.resource_version(), "adopted, nothing written");
+
+    operator.restart()?;
+    operator.wait_ready()?;
+    the_term_lives_on(&installation, "restart", attempt);
+    let after = lease.state()?;
+    assert_eq!((after.token(), after.holder()), (before.token(), before.holder()));
+    assert_eq!(after.resource_version(), before.resource_version());
+    let page = operator.metrics()?;
+    let adopted = [("lease_namespace", "restart")];
+    assert_eq!(page.value("redislease_lease_held", &adopted), Some(1.0));
+    assert_eq!(page.value("redislease_lease_fencing_token", &adopted), after.token().map(|token| token as f64));
+    Ok(())
+}
+
+#[test]
+fn an_attempt_that_was_never_published_is_deleted_by_nobody() -> Result<()> {
+    let World { operator, installation } = World::new()?;
+    let (lease, first) = held(&installation, "unpublished")?;
+    let cluster = installation.control_plane();
+    // Nobody may be elected, then two nodes are silent: the next attempt cannot come through.
+    lease.patch(&json!({"spec": {"suspend": true}}))?;
+    lease.wait("held by nobody", AFTER_ONE_LEASE, |now| now.holder().is_none())?;
+    for server in &installation.redis()[..2] {
+        server.process().pause()?;
+    }
+    lease.patch(&json!({"spec": {"suspend": false}}))?;
+    lease.wait("tried for", SOON, |now| now.reason("Ready") != "Suspended")?;
+    // The API server is gone before the nodes are back: round 2 succeeds, the status write does not.
+    cluster.api_server().kill()?;
+    for server in &installation.redis()[..2] {
+        server.process().resume()?;
+    }
+    let ghost = installation.wait_for("a confirmed attempt on a majority", FIRST_ELECTION, || {
+        let keys = keys(&installation, "unpublished", "billing");
+        let term = keys.iter().flatten().find(|key| count(&keys, key.attempt(), "t") >= 2).cloned();
+        term.ok_or_else(|| format!("{keys:?}"))
+    })?;
+    operator.kill()?;
+    cluster.api_server().start()?;
+    cluster.wait_ready()?;
+    assert_ne!(lease.state()?.attempt(), Some(ghost.attempt()), "no status names it");
+    let seen = Instant::now();
+    let left = keys(&installation, "unpublished", "billing").iter().flatten().map(|key| key.left).max().unwrap_or(0);
+    operator.start_again()?;
+    let second = lease.wait("a new term", FIRST_ELECTION, LeaseState::is_active)?;
+    assert!(seen.elapsed().as_millis() as i64 + 500 >= left, "{:?}, and the keys lived {left} ms", seen.elapsed());
+    assert_ne!(second.attempt(), Some(ghost.attempt()));
+    assert!(second.token() > Some(ghost.number()), "{:?} after the ghost's {}", second.token(), ghost.number());
+    assert!(second.token() > first.token());
+    Ok(())
+}
+
+#[test]
+fn two_operators_by_accident_are_one() -> Result<()> {
+    let World { operator, installation } = World::new()?;
+    let second = installation.start_operator("operator-1", &[])?;
+    let (lease, mut last) = held(&installation, "both")?;
+    let cluster = installation.control_plane();
+    for round in 0..4 {
+        let pod = last.holder().unwrap_or_default();
+        cluster.kubectl(&["delete", "pod", "-n", "both", pod])?;
+        last = lease.wait("another holder", AFTER_ONE_LEASE, |now| now.is_active() && now.token() > last.token())?;
+        installation.wait_for("one active pod", SOON, || {
+            let roles = lease.roles().map_err(|error| error.to_string())?;
+            let active: Vec<&String> =
+                roles.iter().filter(|(_, role)| role.label.as_deref() == Some("active")).map(|(pod, _)| pod).collect();
+            if active.len() == 1 && Some(active[0].as_str()) == last.holder() { Ok(()) } else { Err(format!("round {round}: {roles:?}")) }
+        })?;
+    }
+    // Either one alone keeps it: the one that is left has adopted what the other took.
+    let attempt = last.attempt().unwrap_or_default().to_owned();
+    operator.kill()?;
+    the_term_lives_on(&installation, "both", &attempt);
+    operator.start_again()?;
+    operator.wait_ready()?;
+    second.kill()?;
+    the_term_lives_on(&installation, "both", &attempt);
+    assert_eq!(lease.state()?.token(), last.token());
+    Ok(())
+}

@@ -1,0 +1,153 @@
+//! What happens to the quorum: its servers, its resource, its secret, and another cluster on it.
+
+use std::time::{Duration, Instant};
+
+use redislease_lab::{Components, ControlPlane, Installation, InstallationOptions, LeaseState, Result};
+use serde_json::json;
+
+use crate::holder::held;
+use crate::world::{AFTER_ONE_LEASE, FIRST_ELECTION, SOON, World, count, keys, options, shared};
+
+#[test]
+fn a_lost_quorum_is_declared_in_time_and_comes_back_empty_handed() -> Result<()> {
+    let World { operator, installation } = World::new()?;
+    let (lease, first) = held(&installation, "lost")?;
+    let [a, b, c] = &installation.redis()[..] else { panic!("three servers") };
+    c.process().kill()?;
+    installation.wait_for_quorum("at risk", SOON, |quorum| quorum.count("Up") == 2)?;
+    assert_eq!(lease.state()?.attempt(), first.attempt(), "one of three costs nothing");
+    let began = Instant::now();
+    b.process().kill()?;
+    let lost = lease.wait("lost", AFTER_ONE_LEASE, |now| !now.is_active())?;
+    // stop_at is 5.898 s after the start of the last good round, which was at most one interval of 2 s ago.
+    let took = began.elapsed();
+    assert!(took >= Duration::from_millis(3800) && took <= Duration::from_millis(6500), "{took:?}");
+    assert_eq!(lost.reason("Active"), "LeaseLost");
+    assert_eq!(lost.token(), first.token());
+    installation.wait_for("nobody is active", SOON, || match lease.roles() {
+        Ok(roles) if roles.values().all(|role| role.label.as_deref() == Some("standby")) => Ok(()),
+        other => Err(format!("{other:?}")),
+    })?;
+    b.restart_empty()?;
+    c.restart_empty()?;
+    let quarantined = installation.wait_for_quorum("quarantined", SOON, |quorum| quorum.count("Quarantined") == 2)?;
+    let (_, message) = quarantined.node(1);
+    assert!(message.contains("votes again"), "{message}");
+    let second = lease.wait("held again", FIRST_ELECTION, LeaseState::is_active)?;
+    assert!(began.elapsed() >= Duration::from_secs(10), "the longest lease was waited out: {:?}", began.elapsed());
+    assert!(second.token() > first.token());
+    let page = operator.metrics()?;
+    let lost = page.value("redislease_lease_transitions_total", &[("lease_namespace", "lost"), ("reason", "RenewDeadline")]);
+    assert_eq!(lost, Some(1.0));
+    let _ = a;
+    Ok(())
+}
+
+#[test]
+fn a_quorum_that_is_deleted_keeps_what_is_held_and_begins_nothing() -> Result<()> {
+    let World { operator: _operator, installation } = World::new()?;
+    let (lease, first) = held(&installation, "gone")?;
+    let cluster = installation.control_plane();
+    let whole = cluster.kubectl(&["get", "redisquorum", "-n", "redislease-system", "default", "-o", "json"])?;
+    cluster.kubectl(&["delete", "redisquorum", "-n", "redislease-system", "default"])?;
+    let named = lease.wait("the missing quorum is named", SOON, |now| now.reason("Ready") == "InvalidReference")?;
+    let message = named.condition("Ready").map(|ready| ready.message).unwrap_or_default();
+    assert!(message.contains("RedisQuorum redislease-system/default, which does not exist"), "{message}");
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(12) {
+        let keys = keys(&installation, "gone", "billing");
+        assert!(count(&keys, first.attempt().unwrap_or_default(), "t") >= 2, "renewed from memory: {keys:?}");
+    }
+    assert!(lease.state()?.is_active());
+    let mut whole: serde_json::Value = serde_json::from_str(&whole).expect("JSON");
+    whole["metadata"] = json!({"name": "default", "namespace": "redislease-system"});
+    installation.apply(&whole)?;
+    let after = lease.wait("ready again", SOON, |now| now.reason("Ready") == "HeldHere")?;
+    assert_eq!((after.attempt(), after.token()), (first.attempt(), first.token()));
+    Ok(())
+}
+
+#[test]
+fn a_missing_or_wrong_secret_is_named_and_mended() -> Result<()> {
+    let options = InstallationOptions { password: Some("correct".into()), ..options() };
+    let World { operator: _operator, installation } = World::with(&options)?;
+    let (lease, first) = held(&installation, "secret")?;
+    let cluster = installation.control_plane();
+    let secret = |password: &str| {
+        installation.apply(&json!({
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": "redis-password", "namespace": "redislease-system"},
+            "stringData": {"password": password},
+        }))
+    };
+    cluster.kubectl(&["delete", "secret", "-n", "redislease-system", "redis-password"])?;
+    let named = lease.wait("the secret is named", FIRST_ELECTION, |now| now.reason("Ready") == "InvalidReference")?;
+    let message = named.condition("Ready").map(|ready| ready.message).unwrap_or_default();
+    assert!(message.contains("secret redislease-system/redis-password, which does not exist"), "{message}");
+    assert!(named.is_active(), "what is held goes on: {named}");
+    secret("wrong")?;
+    lease.wait("the secret is there", FIRST_ELECTION, |now| now.reason("Ready") == "HeldHere")?;
+    // Open connections stay; a new one is refused, and the node says why.
+    installation.redis()[0].restart_full()?;
+    let refused = installation.wait_for_quorum("refused", SOON, |quorum| quorum.node(0).0 == "Down")?;
+    assert!(refused.node(0).1.contains("redis-0"), "{}", refused.node(0).1);
+    secret("correct")?;
+    installation.wait_for_quorum("all vote", FIRST_ELECTION * 2, |quorum| quorum.count("Up") == 3)?;
+    assert_eq!(lease.state()?.token(), first.token());
+    Ok(())
+}
+
+#[test]
+fn references_and_durations_that_do_not_fit_are_conditions_with_a_sentence() -> Result<()> {
+    let installation = &shared().installation;
+    installation.deployment("unfit", "billing", 1)?;
+    let table = [
+        ("missing", json!({"quorumRef": {"name": "nowhere"}}), "InvalidReference", "RedisQuorum redislease-system/nowhere, which does not exist"),
+        ("long", json!({"leaseDuration": "20s"}), "InvalidSpec", "spec.leaseDuration (20s) must be at most spec.maxLeaseDuration (10s) of RedisQuorum redislease-system/default"),
+        ("brisk", json!({"renewInterval": "900ms"}), "InvalidSpec", "spec.renewInterval (900ms) must be at least 2 * spec.commandTimeout (500ms)"),
+        ("nobody", json!({}), "InvalidReference", "Deployment unfit/nobody, which does not exist"),
+    ];
+    for (name, spec, reason, sentence) in table {
+        let lease = installation.lease("unfit", name, &spec)?;
+        let state = lease.wait(reason, FIRST_ELECTION, |now| now.reason("Ready") == reason)?;
+        let message = state.condition("Ready").map(|ready| ready.message).unwrap_or_default();
+        assert!(message.contains(sentence), "{name}: {message}");
+        assert!(!state.is_active());
+        installation.wait_for("an event that says so", SOON, || {
+            let field = format!("involvedObject.name={name},reason={reason}");
+            let args = ["get", "events", "-n", "unfit", "--field-selector", &field, "-o", "jsonpath={.items[*].message}"];
+            let events = installation.control_plane().kubectl(&args).map_err(|error| error.to_string())?;
+            if events.contains(sentence) { Ok(()) } else { Err(events) }
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
+fn two_clusters_of_one_name_leave_each_others_terms_alone() -> Result<()> {
+    let here = World::new()?;
+    let (ours, first) = held(&here.installation, "shared")?;
+    let control_plane = ControlPlane::start(Components::Nodes(3))?;
+    let there = Installation::install(&options(), control_plane, here.installation.redis().to_vec())?;
+    let _operator = there.start_operator("operator-there", &[])?;
+    there.deployment("shared", "billing", 3)?;
+    let theirs = there.lease("shared", "billing", &json!({}))?;
+    let passive = theirs.wait("passive", FIRST_ELECTION, |now| now.reason("Active") == "HeldByPeerCluster")?;
+    assert_eq!(passive.reason("Ready"), "HeldByPeerCluster");
+    assert_eq!(passive.reason("QuorumHealthy"), "ClusterNameConflict");
+    // Deleting, restarting and waiting over there moves nothing here.
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(12) {
+        let keys = keys(&here.installation, "shared", "billing");
+        assert!(count(&keys, first.attempt().unwrap_or_default(), "t") >= 2, "{keys:?}");
+        assert_eq!(keys.iter().flatten().filter(|key| key.stage() == "s").count(), 0, "{keys:?}");
+    }
+    assert_eq!(ours.state()?.attempt(), first.attempt());
+    assert!(!theirs.state()?.is_active());
+    ours.patch(&json!({"spec": {"suspend": true}}))?;
+    let second = theirs.wait("active over there", AFTER_ONE_LEASE * 2, LeaseState::is_active)?;
+    assert!(second.token() > first.token(), "one counter for both clusters");
+    assert!(!ours.state()?.is_active());
+    Ok(())
+}

@@ -1,0 +1,110 @@
+//! What happens to the RedisLease itself.
+
+use redislease_lab::{Installation, Lease, LeaseState, Result};
+use serde_json::json;
+
+use crate::holder::held;
+use crate::world::{AFTER_ONE_LEASE, FIRST_ELECTION, SOON, World, count, keys, shared};
+
+fn no_key_is_left(installation: &Installation, namespace: &str) -> Result<()> {
+    installation.wait_for("no key of the lease on any node", AFTER_ONE_LEASE, || {
+        let keys = keys(installation, namespace, "billing");
+        if keys.iter().all(Option::is_none) { Ok(()) } else { Err(format!("{keys:?}")) }
+    })
+}
+
+fn no_label_is_left(installation: &Installation, lease: &Lease<'_>) -> Result<()> {
+    installation.wait_for("no label and no token on any pod", SOON, || {
+        let roles = lease.roles().map_err(|error| error.to_string())?;
+        if roles.is_empty() { Ok(()) } else { Err(format!("{roles:?}")) }
+    })
+}
+
+#[test]
+fn a_deleted_lease_leaves_no_key_no_label_and_no_series() -> Result<()> {
+    let World { installation, operator } = shared();
+    let (lease, state) = held(installation, "deleted")?;
+    lease.delete()?;
+    no_label_is_left(installation, &lease)?;
+    let attempt = state.attempt().unwrap_or_default();
+    assert_eq!(count(&keys(installation, "deleted", "billing"), attempt, "t"), 0, "sealed, not extended");
+    no_key_is_left(installation, "deleted")?;
+    let page = operator.metrics()?;
+    let left: Vec<&str> = page.text().lines().filter(|line| line.contains("lease_namespace=\"deleted\"")).collect();
+    assert!(left.is_empty(), "{left:?}");
+    Ok(())
+}
+
+#[test]
+fn a_lease_that_is_created_again_goes_on_counting() -> Result<()> {
+    let installation = &shared().installation;
+    let (lease, first) = held(installation, "again")?;
+    lease.delete()?;
+    let lease = installation.lease("again", "billing", &json!({}))?;
+    let second = lease.wait("held again", AFTER_ONE_LEASE, LeaseState::is_active)?;
+    assert_ne!(second.uid(), first.uid());
+    assert!(second.token() > first.token(), "{:?} after {:?}", second.token(), first.token());
+    Ok(())
+}
+
+#[test]
+fn a_lease_that_is_deleted_while_no_operator_runs_leaves_nothing_either() -> Result<()> {
+    let World { operator, installation } = World::new()?;
+    let (lease, _) = held(&installation, "orphan")?;
+    installation.wait_for("labels", SOON, || match lease.roles() {
+        Ok(roles) if roles.len() == 3 => Ok(()),
+        other => Err(format!("{other:?}")),
+    })?;
+    operator.kill()?;
+    lease.delete()?;
+    no_key_is_left(&installation, "orphan")?;
+    assert_eq!(lease.roles()?.len(), 3, "nobody has taken them away yet");
+    operator.start_again()?;
+    no_label_is_left(&installation, &lease)
+}
+
+#[test]
+fn writes_of_others_in_between_conflict_and_lose_nothing() -> Result<()> {
+    let World { installation, operator } = shared();
+    let (lease, first) = held(installation, "busy")?;
+    let cluster = installation.control_plane();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let second = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut count = 0;
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                count += 1;
+                lease.patch(&json!({"metadata": {"annotations": {"example.com/noise": count.to_string()}}}))?;
+            }
+            Ok::<_, redislease_lab::Error>(count)
+        });
+        let mut last = first.clone();
+        for _ in 0..3 {
+            cluster.kubectl(&["delete", "pod", "-n", "busy", last.holder().unwrap_or_default()])?;
+            last = lease.wait("another holder", SOON, |now| now.is_active() && now.token() > last.token())?;
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(writer.join().expect("the writer ends")? > 0);
+        Ok::<_, redislease_lab::Error>(last)
+    })?;
+    assert_eq!(second.json()["status"]["history"].as_array().map(Vec::len), Some(3));
+    let conflicts = operator.metrics()?.value("redislease_api_writes_total", &[("result", "conflict")]);
+    assert!(conflicts.is_some(), "the page counts them");
+    Ok(())
+}
+
+#[test]
+fn a_status_that_a_hand_falsifies_does_not_move_the_lease() -> Result<()> {
+    let installation = &shared().installation;
+    let (lease, first) = held(installation, "falsified")?;
+    let cluster = installation.control_plane();
+    let lower = json!({"status": {"fencingToken": 1}}).to_string();
+    let args = ["patch", "redislease", "billing", "-n", "falsified", "--subresource=status", "--type=merge", "-p"];
+    let refused = cluster.kubectl(&[&args[..], &[lower.as_str()]].concat()).unwrap_err().to_string();
+    assert!(refused.contains("fencingToken"), "{refused}");
+    let other = json!({"status": {"candidates": {"total": 77, "eligible": 77}}}).to_string();
+    cluster.kubectl(&[&args[..], &[other.as_str()]].concat())?;
+    let mended = lease.wait("mended", SOON, |now| now.json()["status"]["candidates"]["total"] == 3)?;
+    assert_eq!((mended.token(), mended.attempt()), (first.token(), first.attempt()));
+    lease.wait("still active", FIRST_ELECTION, LeaseState::is_active).map(drop)
+}
