@@ -48,7 +48,18 @@ impl<'a> Story<'a> {
         self.narrator
     }
 
-    pub fn first_holder(&mut self) -> Outcome {
+    /// From the first holder to the last one.
+    pub fn tell(&mut self) -> Outcome {
+        self.first_holder()?;
+        self.holders_pod_is_deleted()?;
+        self.one_redis_is_killed()?;
+        self.operator_is_killed()?;
+        self.two_redis_are_killed()?;
+        self.they_come_back_empty()?;
+        self.metrics_count_it()
+    }
+
+    fn first_holder(&mut self) -> Outcome {
         self.narrator.chapter("The first holder");
         self.wait_for_quorum("nodes that wait", SOON, |quorum| quorum.count("Quarantined") == 3)?;
         self.narrator.say(
@@ -63,7 +74,7 @@ impl<'a> Story<'a> {
         Ok(())
     }
 
-    pub fn holders_pod_is_deleted(&mut self) -> Outcome {
+    fn holders_pod_is_deleted(&mut self) -> Outcome {
         self.narrator.chapter("The holder's pod is deleted");
         let before = self.before()?;
         let deleted = Instant::now();
@@ -91,7 +102,7 @@ impl<'a> Story<'a> {
         Ok(())
     }
 
-    pub fn one_redis_is_killed(&mut self) -> Outcome {
+    fn one_redis_is_killed(&mut self) -> Outcome {
         self.narrator.chapter("One Redis of three is killed");
         let before = self.before()?;
         let redis = &self.installation.redis()[0];
@@ -112,7 +123,7 @@ impl<'a> Story<'a> {
         Ok(())
     }
 
-    pub fn operator_is_killed(&mut self) -> Outcome {
+    fn operator_is_killed(&mut self) -> Outcome {
         self.narrator.chapter("The operator is killed and started again");
         let before = self.before()?;
         self.operator.kill()?;
@@ -142,7 +153,7 @@ impl<'a> Story<'a> {
         Ok(())
     }
 
-    pub fn two_redis_are_killed(&mut self) -> Outcome {
+    fn two_redis_are_killed(&mut self) -> Outcome {
         self.narrator.chapter("Two Redis of three are killed");
         let before = self.before()?;
         unchanged(&before, &self.lease.state()?)?;
@@ -183,7 +194,7 @@ impl<'a> Story<'a> {
         Ok(())
     }
 
-    pub fn they_come_back_empty(&mut self) -> Outcome {
+    fn they_come_back_empty(&mut self) -> Outcome {
         self.narrator.chapter("They come back empty-handed");
         let before = self.before()?;
         for redis in &self.installation.redis()[1..] {
@@ -204,7 +215,7 @@ impl<'a> Story<'a> {
         Ok(())
     }
 
-    pub fn metrics_count_it(&mut self) -> Outcome {
+    fn metrics_count_it(&mut self) -> Outcome {
         self.narrator.chapter("What /metrics counted since the operator's second start");
         let metrics = self.operator.metrics()?;
         let mut shown = String::new();
