@@ -75,6 +75,26 @@ pub enum Error {
         /// What it wrote to standard error.
         stderr: String,
     },
+    /// A server answered over HTTP with something else than what was asked for, or not at all.
+    #[error("GET {url}: {message}")]
+    Answer {
+        /// What was asked for.
+        url: String,
+        /// The answer, or why there is none.
+        message: String,
+    },
+    /// Something that was waited for did not come true.
+    #[error("not within {} s: {what}; last seen: {last}\n{context}", waited.as_secs())]
+    NotInTime {
+        /// What was waited for.
+        what: String,
+        /// How long.
+        waited: Duration,
+        /// What was seen instead.
+        last: String,
+        /// The ends of the operators' logs.
+        context: String,
+    },
     /// A key or certificate could not be made.
     #[error("cannot make the control plane's certificates: {0}")]
     Certificate(#[from] rcgen::Error),

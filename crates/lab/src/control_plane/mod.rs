@@ -4,6 +4,7 @@ mod access;
 mod certificates;
 mod faults;
 mod kubectl;
+mod reader;
 
 use std::{
     fs,
@@ -12,9 +13,9 @@ use std::{
     time::Duration,
 };
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use self::kubectl::Kubectl;
+use self::{kubectl::Kubectl, reader::Reader};
 use crate::{Error, Process, Result, Tools, redis::free_address, watchdog::Scratch};
 
 /// Each part is up within seconds; a machine that builds something else at the same time may take longer.
@@ -41,6 +42,7 @@ pub enum Components {
 #[derive(Debug)]
 pub struct ControlPlane {
     // In the order in which they are stopped; the folder goes last.
+    reader: Reader,
     agents: Vec<Process>,
     api_server: Process,
     etcd: Process,
@@ -63,7 +65,8 @@ impl ControlPlane {
         let admin = access::kubeconfig(folder.path(), access::ADMIN);
         let kubectl = Kubectl::new(&tools.kubectl, admin, folder.path());
         let (api_server, address) = start_api_server(&tools, folder.path(), &kubectl)?;
-        let mut control_plane = Self { agents: Vec::new(), api_server, etcd, address, kubectl, folder };
+        let reader = Reader::start(&tools, folder.path())?;
+        let mut control_plane = Self { reader, agents: Vec::new(), api_server, etcd, address, kubectl, folder };
         if components != Components::ApiServer {
             control_plane.start_controllers(&tools)?;
         }
@@ -177,6 +180,15 @@ impl ControlPlane {
         let token = self.kubectl(&["create", "token", account, "--namespace", namespace, "--duration=24h"])?;
         let user = format!("system:serviceaccount:{namespace}:{account}");
         access::write_kubeconfig(self.folder.path(), self.address, &user, namespace, token.trim())
+    }
+
+    /// Reads one object or list from its path in the API, for example `/api/v1/namespaces/default/pods`; `None` when it
+    /// does not exist. It takes a few milliseconds, and five seconds when the API server hangs.
+    ///
+    /// # Errors
+    /// [`Error::Answer`] when the API server does not answer, or with another refusal.
+    pub fn get(&self, path: &str) -> Result<Option<Value>> {
+        self.reader.get(path)
     }
 
     /// Runs kubectl as the administrator (or as `--kubeconfig` among the arguments says) and returns what it printed.

@@ -1,0 +1,335 @@
+//! The chapters. Each waits for what it tells with a deadline, and what it compares is what the API server answered.
+
+use std::{
+    error::Error,
+    thread,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use redislease_lab::{Installation, Lease, LeaseState, Operator, QuorumState};
+use serde_json::{Value, json};
+
+use crate::narrator::Narrator;
+
+pub type Outcome<T = ()> = Result<T, Box<dyn Error>>;
+
+pub const NAMESPACE: &str = "shop";
+pub const WORKLOAD: &str = "billing";
+
+const GRACE_PERIOD: Duration = Duration::from_secs(3);
+/// From the moment the holder is told to stop to the moment another may hold: its grace period, and 1 s.
+const STOP_BUDGET: Duration = Duration::from_secs(4);
+/// Much longer than anything takes that waits for no lease; a busy machine is no failure.
+const SOON: Duration = Duration::from_secs(15);
+/// The longest lease of the quorum, and the same reserve.
+const AFTER_THE_LONGEST_LEASE: Duration = Duration::from_secs(25);
+
+/// The shortest lease that is renewed every two seconds and leaves its holder three to stop.
+pub fn lease_spec() -> Value {
+    json!({"leaseDuration": "10s", "renewInterval": "2s", "gracePeriod": "3s"})
+}
+
+pub struct Story<'a> {
+    installation: &'a Installation,
+    operator: &'a Operator,
+    lease: Lease<'a>,
+    narrator: Narrator,
+    /// As the last chapter left it.
+    now: Option<LeaseState>,
+}
+
+impl<'a> Story<'a> {
+    pub fn new(installation: &'a Installation, operator: &'a Operator, narrator: Narrator) -> Self {
+        let lease = installation.find_lease(NAMESPACE, WORKLOAD);
+        Self { installation, operator, lease, narrator, now: None }
+    }
+
+    pub fn into_narrator(self) -> Narrator {
+        self.narrator
+    }
+
+    /// From the first holder to the last one.
+    pub fn tell(&mut self) -> Outcome {
+        self.first_holder()?;
+        self.holders_pod_is_deleted()?;
+        self.one_redis_is_killed()?;
+        self.operator_is_killed()?;
+        self.two_redis_are_killed()?;
+        self.they_come_back_empty()?;
+        self.metrics_count_it()
+    }
+
+    fn first_holder(&mut self) -> Outcome {
+        self.narrator.chapter("The first holder");
+        self.wait_for_quorum("nodes that wait", SOON, |quorum| quorum.count("Quarantined") == 3)?;
+        self.narrator.say(
+            "An empty server looks like one that forgot its leases. So it gets no vote until the longest lease\n\
+             that it could have forgotten has ended, 10 s: once in the life of a quorum, and after a restart.",
+        );
+        let first = self.wait("a first holder", AFTER_THE_LONGEST_LEASE, LeaseState::is_active)?;
+        self.narrator.say(&format!("{} holds the lease, fencing token {}", holder(&first), token(&first)));
+        self.see_roles(&first)?;
+        self.show()?;
+        self.now = Some(first);
+        Ok(())
+    }
+
+    fn holders_pod_is_deleted(&mut self) -> Outcome {
+        self.narrator.chapter("The holder's pod is deleted");
+        let before = self.before()?;
+        let deleted = Instant::now();
+        let pod = holder(&before);
+        self.installation.control_plane().kubectl(&[
+            "delete",
+            "pod",
+            &pod,
+            "--namespace",
+            NAMESPACE,
+            "--wait=false",
+        ])?;
+        self.narrator.say(&format!("{pod} is asked to stop. It keeps the lease until its containers are gone."));
+        let next = self.wait("another holder with a greater token", SOON, |lease| {
+            lease.is_active() && lease.holder() != before.holder() && lease.token() > before.token()
+        })?;
+        self.narrator.say(&format!(
+            "{} holds it, fencing token {} (greater), {:.2} s after the deletion was asked for",
+            holder(&next),
+            token(&next),
+            deleted.elapsed().as_secs_f32(),
+        ));
+        self.see_roles(&next)?;
+        self.now = Some(next);
+        Ok(())
+    }
+
+    fn one_redis_is_killed(&mut self) -> Outcome {
+        self.narrator.chapter("One Redis of three is killed");
+        let before = self.before()?;
+        let redis = &self.installation.redis()[0];
+        redis.process().kill()?;
+        let without_renewal = self.valid_until()?;
+        self.narrator.say("redis-0 is killed. Without a renewal the lease would end 10 s after the last one.");
+        self.wait_for_quorum("redis-0 is Down", SOON, |quorum| quorum.node(0).0 == "Down")?;
+        let later = self.wait("the lease outlives what it had left", SOON, |_| unix_now() > without_renewal)?;
+        unchanged(&before, &later)?;
+        self.narrator.say(&format!(
+            "{} still holds it, same token {}: two of three nodes renew it",
+            holder(&later),
+            token(&later)
+        ));
+        redis.restart_empty()?;
+        self.narrator.say("redis-0 comes back and has forgotten everything. It waits before it votes again.");
+        self.wait_for_quorum("redis-0 is Quarantined", SOON, |quorum| quorum.node(0).0 == "Quarantined")?;
+        Ok(())
+    }
+
+    fn operator_is_killed(&mut self) -> Outcome {
+        self.narrator.chapter("The operator is killed and started again");
+        let before = self.before()?;
+        self.operator.kill()?;
+        self.narrator.say("The operator is killed. It could release nothing; for two seconds nobody renews.");
+        thread::sleep(Duration::from_secs(2));
+        let started = Instant::now();
+        self.operator.start_again()?;
+        let labels = labels();
+        let active = labels.to_vec();
+        let success: Vec<_> = labels.iter().copied().chain([("result", "success")]).collect();
+        self.wait_until("the new operator renews", SOON, |story| {
+            let metrics = story.operator.metrics().map_err(|error| error.to_string())?;
+            let renewed = metrics.value("redislease_lease_renewals_total", &success).unwrap_or_default();
+            let active = metrics.value("redislease_lease_active", &active).unwrap_or_default();
+            if renewed >= 1.0 && active >= 1.0 { Ok(()) } else { Err(format!("{renewed} renewals, active {active}")) }
+        })?;
+        let later = self.lease.state()?;
+        unchanged(&before, &later)?;
+        self.narrator.say(&format!(
+            "The new one took the term up {:.2} s after its start: {}, same token {}, same attempt",
+            started.elapsed().as_secs_f32(),
+            holder(&later),
+            token(&later)
+        ));
+        self.wait_for_quorum("redis-0 votes again", AFTER_THE_LONGEST_LEASE, |quorum| quorum.count("Up") == 3)?;
+        self.narrator.say("redis-0 votes again: 3 of 3 nodes are Up");
+        Ok(())
+    }
+
+    fn two_redis_are_killed(&mut self) -> Outcome {
+        self.narrator.chapter("Two Redis of three are killed");
+        let before = self.before()?;
+        unchanged(&before, &self.lease.state()?)?;
+        let killed = Instant::now();
+        for redis in &self.installation.redis()[1..] {
+            redis.process().kill()?;
+        }
+        let valid_until = self.valid_until()?;
+        let stop_at = valid_until - STOP_BUDGET.as_secs_f64();
+        self.narrator.say(&format!(
+            "redis-1 and redis-2 are killed. Nobody can renew. Believed until {:.1} s from now at most;\n\
+             the holder must be told {} s + 1 s earlier, so that it has stopped by then.",
+            valid_until - unix_now(),
+            GRACE_PERIOD.as_secs(),
+        ));
+        let lost = self.wait("the lease is declared lost", SOON, |lease| !lease.is_active())?;
+        let (seen, took) = (unix_now(), killed.elapsed().as_secs_f32());
+        let reason = lost.reason("Active");
+        if reason != "LeaseLost" {
+            return Err(format!("Active is False with reason {reason} instead of LeaseLost: {lost}").into());
+        }
+        let left = valid_until - seen;
+        if left < GRACE_PERIOD.as_secs_f64() {
+            return Err(
+                format!("The lease was declared lost {left:.2} s before its end, too late to stop in: {lost}").into()
+            );
+        }
+        self.narrator.say(&format!(
+            "Active=False, {reason}: {took:.2} s after the kill, {} its deadline, {left:.2} s before the end",
+            offset(seen - stop_at),
+        ));
+        self.wait_until("no pod is labelled active", SOON, |story| {
+            let roles = story.lease.roles().map_err(|error| error.to_string())?;
+            let active = roles.values().any(|role| role.label.as_deref() == Some("active"));
+            if active { Err(format!("{roles:?}")) } else { Ok(()) }
+        })?;
+        self.narrator.say("No pod is labelled active.");
+        Ok(())
+    }
+
+    fn they_come_back_empty(&mut self) -> Outcome {
+        self.narrator.chapter("They come back empty-handed");
+        let before = self.before()?;
+        for redis in &self.installation.redis()[1..] {
+            redis.restart_empty()?;
+        }
+        self.narrator.say(
+            "redis-1 and redis-2 are back and remember nothing, not even which tokens were given out. A majority\n\
+             forgot: again the quorum waits out its longest lease, 10 s, before anybody may hold.",
+        );
+        let next = self.wait("held again with a greater token", AFTER_THE_LONGEST_LEASE, |lease| {
+            lease.is_active() && lease.attempt() != before.attempt() && lease.token() > before.token()
+        })?;
+        self.narrator.say(&format!("{} holds it, fencing token {} (greater)", holder(&next), token(&next)));
+        self.see_roles(&next)?;
+        self.wait_for_quorum("all nodes vote", SOON, |quorum| quorum.count("Up") == 3)?;
+        self.show()?;
+        self.now = Some(next);
+        Ok(())
+    }
+
+    fn metrics_count_it(&mut self) -> Outcome {
+        self.narrator.chapter("What /metrics counted since the operator's second start");
+        let metrics = self.operator.metrics()?;
+        let mut shown = String::new();
+        for name in [
+            "redislease_lease_active",
+            "redislease_lease_holder_info",
+            "redislease_lease_fencing_token",
+            "redislease_lease_transitions_total",
+            "redislease_lease_renewals_total",
+            "redislease_lease_unheld_seconds_total",
+            "redislease_quorum_nodes",
+            "redislease_redis_restarts_total",
+            "redislease_api_writes_total",
+        ] {
+            let lines: Vec<_> = metrics.series(name, &[]).filter(|line| !line.ends_with(" 0")).collect();
+            if lines.is_empty() {
+                return Err(format!("/metrics shows nothing but zeros for {name}.").into());
+            }
+            shown.extend(lines.iter().map(|line| format!("{line}\n")));
+        }
+        self.narrator.quote(&shown);
+        let lost: Vec<_> = labels().into_iter().chain([("reason", "RenewDeadline")]).collect();
+        let counted = metrics.value("redislease_lease_transitions_total", &lost);
+        if counted != Some(1.0) {
+            return Err(format!("One lost lease was counted as {counted:?}.").into());
+        }
+        Ok(())
+    }
+
+    fn before(&self) -> Outcome<LeaseState> {
+        self.now.clone().ok_or_else(|| "There is no holder yet.".into())
+    }
+
+    fn wait(
+        &mut self,
+        what: &str,
+        within: Duration,
+        mut wanted: impl FnMut(&LeaseState) -> bool,
+    ) -> Outcome<LeaseState> {
+        let narrator = &mut self.narrator;
+        let wanted = |lease: &LeaseState| {
+            narrator.tick();
+            wanted(lease)
+        };
+        Ok(self.lease.wait(what, within, wanted)?)
+    }
+
+    fn wait_for_quorum(&mut self, what: &str, within: Duration, wanted: impl Fn(&QuorumState) -> bool) -> Outcome {
+        let narrator = &mut self.narrator;
+        self.installation.wait_for_quorum(what, within, |quorum| {
+            narrator.tick();
+            wanted(quorum)
+        })?;
+        Ok(())
+    }
+
+    fn wait_until(&self, what: &str, within: Duration, holds: impl Fn(&Self) -> Result<(), String>) -> Outcome {
+        Ok(self.installation.wait_for(what, within, || holds(self))?)
+    }
+
+    /// Exactly the holder is labelled active, with its token.
+    fn see_roles(&mut self, lease: &LeaseState) -> Outcome {
+        let (holder, token) = (holder(lease), token(lease));
+        self.wait_until("the holder alone is labelled active", SOON, |story| {
+            let roles = story.lease.roles().map_err(|error| error.to_string())?;
+            let active: Vec<_> = roles.iter().filter(|(_, role)| role.label.as_deref() == Some("active")).collect();
+            match active.as_slice() {
+                [(pod, role)] if **pod == holder && role.token.as_deref() == Some(token.as_str()) => Ok(()),
+                _ => Err(format!("{roles:?}")),
+            }
+        })?;
+        self.narrator.say("Its pod alone is labelled lease.redislease.io/billing: active");
+        Ok(())
+    }
+
+    fn show(&mut self) -> Outcome {
+        let table = self.installation.control_plane().kubectl(&["get", "redislease", "--namespace", NAMESPACE])?;
+        self.narrator.quote(&format!("$ kubectl get redislease -n {NAMESPACE}\n{table}"));
+        Ok(())
+    }
+
+    /// Unix time until which the term may be believed in without another renewal.
+    fn valid_until(&self) -> Outcome<f64> {
+        let until = self.operator.metrics()?.value("redislease_lease_expiry_timestamp_seconds", &labels());
+        until
+            .filter(|until| *until > unix_now())
+            .ok_or_else(|| format!("/metrics shows no running term: {until:?}.").into())
+    }
+}
+
+fn labels() -> [(&'static str, &'static str); 2] {
+    [("lease_namespace", NAMESPACE), ("lease", WORKLOAD)]
+}
+
+fn holder(lease: &LeaseState) -> String {
+    lease.holder().unwrap_or("nobody").to_owned()
+}
+
+fn token(lease: &LeaseState) -> String {
+    lease.token().map_or_else(|| "none".to_owned(), |token| token.to_string())
+}
+
+fn unchanged(before: &LeaseState, later: &LeaseState) -> Outcome {
+    let term = |lease: &LeaseState| (holder(lease), token(lease), lease.attempt().map(str::to_owned));
+    if later.is_active() && term(before) == term(later) && before.transitions() == later.transitions() {
+        return Ok(());
+    }
+    Err(format!("The lease should not have moved.\nbefore: {before}\nnow:    {later}").into())
+}
+
+fn offset(seconds: f64) -> String {
+    format!("{:.2} s {}", seconds.abs(), if seconds < 0.0 { "before" } else { "after" })
+}
+
+fn unix_now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+}

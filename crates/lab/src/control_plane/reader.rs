@@ -1,0 +1,45 @@
+//! Reading objects fast: a `kubectl proxy` on a socket, so that polling every few milliseconds starts no process.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::{START_WITHIN, access, start};
+use crate::{Error, Process, Result, Tools, http};
+
+#[derive(Debug)]
+pub(super) struct Reader {
+    // Held for its end.
+    _proxy: Process,
+    socket: PathBuf,
+}
+
+impl Reader {
+    pub(super) fn start(tools: &Tools, folder: &Path) -> Result<Self> {
+        let socket = folder.join("proxy.sock");
+        let proxy = start(
+            "kubectl proxy",
+            &tools.kubectl,
+            folder,
+            &[
+                "proxy".to_owned(),
+                format!("--kubeconfig={}", access::kubeconfig(folder, access::ADMIN).display()),
+                format!("--unix-socket={}", socket.display()),
+            ],
+        )?;
+        proxy.wait_until(START_WITHIN, || {
+            if socket.exists() { Ok(()) } else { Err(format!("there is no {}", socket.display())) }
+        })?;
+        Ok(Self { _proxy: proxy, socket })
+    }
+
+    pub(super) fn get(&self, path: &str) -> Result<Option<Value>> {
+        let failed = |message: String| Error::Answer { url: path.to_owned(), message };
+        let (code, body) = http::get_from_socket(&self.socket, path).map_err(|error| failed(error.to_string()))?;
+        match code {
+            200 => serde_json::from_str(&body).map(Some).map_err(|error| failed(error.to_string())),
+            404 => Ok(None),
+            _ => Err(failed(format!("{code}: {}", body.trim()))),
+        }
+    }
+}

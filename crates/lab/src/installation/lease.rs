@@ -1,0 +1,196 @@
+//! A RedisLease as the API server shows it.
+
+use std::{collections::BTreeMap, fmt, time::Duration};
+
+use serde_json::Value;
+
+use super::Installation;
+use crate::{Error, Result};
+
+/// A RedisLease by its name.
+#[derive(Debug, Clone)]
+pub struct Lease<'a> {
+    installation: &'a Installation,
+    namespace: String,
+    name: String,
+}
+
+/// What the label and the annotation on a pod say.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Role {
+    /// The value of the label `lease.redislease.io/<lease>`: `active` or `standby`.
+    pub label: Option<String>,
+    /// The value of the annotation `token.redislease.io/<lease>`.
+    pub token: Option<String>,
+}
+
+impl<'a> Lease<'a> {
+    pub(super) fn new(installation: &'a Installation, namespace: &str, name: &str) -> Self {
+        Self { installation, namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+
+    /// The object as it is now.
+    ///
+    /// # Errors
+    /// [`Error::Answer`] when it does not exist or the API server does not answer.
+    pub fn state(&self) -> Result<LeaseState> {
+        let path = format!("/apis/redislease.io/v1alpha1/namespaces/{}/redisleases/{}", self.namespace, self.name);
+        let found = self.installation.control_plane.get(&path)?;
+        found.map(LeaseState).ok_or(Error::Answer { url: path, message: "there is none".to_owned() })
+    }
+
+    /// Polls until the object is as wanted, and returns it.
+    ///
+    /// # Errors
+    /// [`Error::NotInTime`] with the status last seen and the end of every operator's log.
+    pub fn wait(
+        &self,
+        what: &str,
+        within: Duration,
+        mut wanted: impl FnMut(&LeaseState) -> bool,
+    ) -> Result<LeaseState> {
+        self.installation.wait_for(&format!("{}/{}: {what}", self.namespace, self.name), within, || {
+            let state = self.state().map_err(|error| error.to_string())?;
+            if wanted(&state) { Ok(state) } else { Err(state.to_string()) }
+        })
+    }
+
+    /// What every pod of the namespace that has a label or an annotation of this lease is told, by pod.
+    ///
+    /// # Errors
+    /// [`Error::Answer`] when the API server does not answer.
+    pub fn roles(&self) -> Result<BTreeMap<String, Role>> {
+        let path = format!("/api/v1/namespaces/{}/pods", self.namespace);
+        let pods = self.installation.control_plane.get(&path)?.unwrap_or_default();
+        let role = |pod: &Value| {
+            let text = |value: &Value| value.as_str().map(str::to_owned);
+            let metadata = &pod["metadata"];
+            let role = Role {
+                label: text(&metadata["labels"][format!("lease.redislease.io/{}", self.name)]),
+                token: text(&metadata["annotations"][format!("token.redislease.io/{}", self.name)]),
+            };
+            (role != Role::default()).then(|| (text(&metadata["name"]).unwrap_or_default(), role))
+        };
+        Ok(pods["items"].as_array().into_iter().flatten().filter_map(role).collect())
+    }
+
+    /// Changes it with a merge patch.
+    ///
+    /// # Errors
+    /// [`Error::Command`] with the API server's refusal.
+    pub fn patch(&self, patch: &Value) -> Result<()> {
+        let patch = patch.to_string();
+        self.kubectl(&["patch", "redislease", &self.name, "--type=merge", "--patch", &patch])
+    }
+
+    /// Deletes it and waits until it is gone from the API server.
+    ///
+    /// # Errors
+    /// [`Error::Command`] with the API server's refusal.
+    pub fn delete(&self) -> Result<()> {
+        self.kubectl(&["delete", "redislease", &self.name])
+    }
+
+    fn kubectl(&self, args: &[&str]) -> Result<()> {
+        self.installation.control_plane.kubectl(&[args, &["--namespace", &self.namespace]].concat()).map(drop)
+    }
+}
+
+/// One answer of the API server about a RedisLease.
+#[derive(Debug, Clone)]
+pub struct LeaseState(Value);
+
+/// A condition of a status.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Condition {
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    /// One word of a fixed set.
+    pub reason: String,
+    /// A sentence.
+    pub message: String,
+}
+
+impl Condition {
+    pub(super) fn of(object: &Value, kind: &str) -> Option<Self> {
+        let conditions = object["status"]["conditions"].as_array()?;
+        let condition = conditions.iter().find(|condition| condition["type"] == kind)?;
+        let text = |field: &str| condition[field].as_str().unwrap_or_default().to_owned();
+        Some(Self { status: text("status"), reason: text("reason"), message: text("message") })
+    }
+
+    pub(super) fn brief(object: &Value, kind: &str) -> String {
+        Self::of(object, kind).map_or_else(
+            || format!("{kind}=-"),
+            |Self { status, reason, message }| format!("{kind}={status} ({reason}: {message})"),
+        )
+    }
+}
+
+impl LeaseState {
+    /// The whole object.
+    pub fn json(&self) -> &Value {
+        &self.0
+    }
+
+    /// A condition by its type.
+    pub fn condition(&self, kind: &str) -> Option<Condition> {
+        Condition::of(&self.0, kind)
+    }
+
+    /// The reason of a condition; empty when it is not there.
+    pub fn reason(&self, kind: &str) -> String {
+        self.condition(kind).map(|condition| condition.reason).unwrap_or_default()
+    }
+
+    /// Whether the condition Active is True.
+    pub fn is_active(&self) -> bool {
+        self.condition("Active").is_some_and(|condition| condition.status == "True")
+    }
+
+    /// The pod that holds it.
+    pub fn holder(&self) -> Option<&str> {
+        self.0["status"]["holder"]["pod"].as_str()
+    }
+
+    /// The identity of the term.
+    pub fn attempt(&self) -> Option<&str> {
+        self.0["status"]["attempt"].as_str()
+    }
+
+    /// The fencing token of the latest term.
+    pub fn token(&self) -> Option<u64> {
+        self.0["status"]["fencingToken"].as_u64()
+    }
+
+    /// How often the holder has changed.
+    pub fn transitions(&self) -> u64 {
+        self.0["status"]["transitions"].as_u64().unwrap_or_default()
+    }
+
+    /// It moves with every write.
+    pub fn resource_version(&self) -> &str {
+        self.0["metadata"]["resourceVersion"].as_str().unwrap_or_default()
+    }
+
+    /// The UID.
+    pub fn uid(&self) -> &str {
+        self.0["metadata"]["uid"].as_str().unwrap_or_default()
+    }
+}
+
+impl fmt::Display for LeaseState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let or_none = |text: Option<&str>| text.unwrap_or("-").to_owned();
+        write!(
+            f,
+            "holder {}, token {}, attempt {}, transitions {}, {}, {}",
+            or_none(self.holder()),
+            self.token().map_or_else(|| "-".to_owned(), |token| token.to_string()),
+            or_none(self.attempt()),
+            self.transitions(),
+            Condition::brief(&self.0, "Active"),
+            Condition::brief(&self.0, "Ready"),
+        )
+    }
+}

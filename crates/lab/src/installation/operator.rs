@@ -1,0 +1,149 @@
+//! One operator process.
+
+use std::{
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::ExitStatus,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use serde_json::Value;
+
+use super::{InstallationOptions, Metrics};
+use crate::{Error, Process, Result, http};
+
+/// It connects to nothing before it serves; a busy machine may take its time.
+const START_WITHIN: Duration = Duration::from_secs(20);
+/// What it promises is seconds.
+const STOP_WITHIN: Duration = Duration::from_secs(10);
+
+/// A running operator, or one to be started again. It stops when it is dropped.
+#[derive(Debug)]
+pub struct Operator {
+    process: Process,
+    listens: Mutex<Option<SocketAddr>>,
+}
+
+impl Operator {
+    pub(super) fn start(
+        options: &InstallationOptions,
+        instance: &str,
+        kubeconfig: &Path,
+        log: PathBuf,
+        args: &[&str],
+    ) -> Result<Self> {
+        let process = Process::new(format!("operator {instance}"), &options.binary, log)
+            .args(["operator", "--listen=127.0.0.1:0", "--log-format=json"])
+            .args([format!("--cluster-name={}", options.cluster), format!("--instance={instance}")])
+            .args(args)
+            .env("KUBECONFIG", kubeconfig);
+        let operator = Self { process, listens: Mutex::default() };
+        operator.start_again()?;
+        Ok(operator)
+    }
+
+    /// Starts it after it has stopped, and waits until it serves /metrics. Its log goes on.
+    ///
+    /// # Errors
+    /// [`Error::Exited`] with the end of its log.
+    pub fn start_again(&self) -> Result<()> {
+        let before = fs::metadata(self.process.log()).map_or(0, |log| log.len());
+        self.process.start()?;
+        let mut listens = None;
+        self.process.wait_until(START_WITHIN, || {
+            listens = address_in(&self.log_since(before));
+            if listens.is_some() { Ok(()) } else { Err("its log does not say where it listens".to_owned()) }
+        })?;
+        *self.listens.lock().unwrap_or_else(PoisonError::into_inner) = listens;
+        Ok(())
+    }
+
+    /// Kills it as a power cut would (SIGKILL).
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system refuses.
+    pub fn kill(&self) -> Result<()> {
+        self.process.kill()
+    }
+
+    /// Asks it to end (SIGTERM) and waits.
+    ///
+    /// # Errors
+    /// [`Error::NotReady`] when it still runs after ten seconds.
+    pub fn stop(&self) -> Result<ExitStatus> {
+        self.process.terminate(STOP_WITHIN)
+    }
+
+    /// Kills it and starts it again.
+    ///
+    /// # Errors
+    /// As [`start_again`](Self::start_again).
+    pub fn restart(&self) -> Result<()> {
+        self.kill()?;
+        self.start_again()
+    }
+
+    /// The process, to pause and resume it.
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// Where it serves.
+    pub fn address(&self) -> Option<SocketAddr> {
+        *self.listens.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What it logged, one object a line, over all its starts.
+    pub fn log(&self) -> Vec<Value> {
+        lines_in(&self.log_since(0)).collect()
+    }
+
+    /// The page /metrics.
+    ///
+    /// # Errors
+    /// [`Error::Answer`].
+    pub fn metrics(&self) -> Result<Metrics> {
+        match self.get("/metrics")? {
+            (200, page) => Ok(Metrics(page)),
+            (code, page) => Err(Error::Answer { url: "/metrics".to_owned(), message: format!("{code}: {page}") }),
+        }
+    }
+
+    /// Waits until /readyz says yes.
+    ///
+    /// # Errors
+    /// [`Error::NotReady`] with what it says instead.
+    pub fn wait_ready(&self) -> Result<()> {
+        self.process.wait_until(START_WITHIN, || match self.get("/readyz") {
+            Ok((200, _)) => Ok(()),
+            Ok((_, page)) => Err(page),
+            Err(error) => Err(error.to_string()),
+        })
+    }
+
+    /// Status code and body of one of its pages.
+    ///
+    /// # Errors
+    /// [`Error::Answer`] when it does not answer.
+    pub fn get(&self, path: &str) -> Result<(u16, String)> {
+        let failed = |message: String| Error::Answer { url: path.to_owned(), message };
+        let address = self.address().ok_or_else(|| failed("it does not run".to_owned()))?;
+        http::get(address, path).map_err(|error| failed(error.to_string()))
+    }
+
+    fn log_since(&self, offset: u64) -> String {
+        let log = fs::read(self.process.log()).unwrap_or_default();
+        let from = usize::try_from(offset).map_or(log.len(), |offset| offset.min(log.len()));
+        String::from_utf8_lossy(&log[from..]).into_owned()
+    }
+}
+
+fn lines_in(log: &str) -> impl Iterator<Item = Value> {
+    log.lines().filter_map(|line| serde_json::from_str(line).ok())
+}
+
+fn address_in(log: &str) -> Option<SocketAddr> {
+    lines_in(log).find_map(|line| line["listen"].as_str()?.parse().ok())
+}

@@ -1,0 +1,76 @@
+//! The RedisQuorum as the API server shows it.
+
+use std::{fmt, time::Duration};
+
+use serde_json::Value;
+
+use super::{Condition, Installation, QUORUM, SYSTEM, node_name};
+use crate::{Error, Result};
+
+/// One answer of the API server about the RedisQuorum.
+#[derive(Debug, Clone)]
+pub struct QuorumState(Value);
+
+impl Installation {
+    /// The quorum as it is now.
+    ///
+    /// # Errors
+    /// [`Error::Answer`] when it does not exist or the API server does not answer.
+    pub fn quorum(&self) -> Result<QuorumState> {
+        let path = format!("/apis/redislease.io/v1alpha1/namespaces/{SYSTEM}/redisquorums/{QUORUM}");
+        let found = self.control_plane().get(&path)?;
+        found.map(QuorumState).ok_or(Error::Answer { url: path, message: "there is none".to_owned() })
+    }
+
+    /// Polls until the quorum is as wanted, and returns it.
+    ///
+    /// # Errors
+    /// [`Error::NotInTime`] with the status last seen and the end of every operator's log.
+    pub fn wait_for_quorum(
+        &self,
+        what: &str,
+        within: Duration,
+        mut wanted: impl FnMut(&QuorumState) -> bool,
+    ) -> Result<QuorumState> {
+        self.wait_for(&format!("RedisQuorum: {what}"), within, || {
+            let state = self.quorum().map_err(|error| error.to_string())?;
+            if wanted(&state) { Ok(state) } else { Err(state.to_string()) }
+        })
+    }
+}
+
+impl QuorumState {
+    /// The whole object.
+    pub fn json(&self) -> &Value {
+        &self.0
+    }
+
+    /// A condition by its type.
+    pub fn condition(&self, kind: &str) -> Option<Condition> {
+        Condition::of(&self.0, kind)
+    }
+
+    /// State and message of the node at a place among the servers; both empty when status does not name it yet.
+    pub fn node(&self, index: usize) -> (&str, &str) {
+        let nodes = self.0["status"]["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let node = nodes.iter().find(|node| node["name"] == node_name(index).as_str());
+        let text = |field: &str| node.and_then(|node| node[field].as_str()).unwrap_or_default();
+        (text("state"), text("message"))
+    }
+
+    /// How many nodes are in a state: Up, Down, Quarantined or Misconfigured.
+    pub fn count(&self, state: &str) -> usize {
+        let nodes = self.0["status"]["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
+        nodes.iter().filter(|node| node["state"] == state).count()
+    }
+}
+
+impl fmt::Display for QuorumState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for node in self.0["status"]["nodes"].as_array().into_iter().flatten() {
+            let text = |field: &str| node[field].as_str().unwrap_or_default();
+            write!(f, "{} {} {}; ", text("name"), text("state"), text("message"))?;
+        }
+        write!(f, "{}, {}", Condition::brief(&self.0, "Ready"), Condition::brief(&self.0, "QuorumHealthy"))
+    }
+}

@@ -1,0 +1,32 @@
+//! Waiting for something to come true, and what to say when it does not.
+
+use std::{
+    fs,
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Short enough to measure by.
+const POLL: Duration = Duration::from_millis(5);
+const TAIL: usize = 25;
+
+/// The first value `probe` gives, or its last complaint.
+pub(super) fn poll<T>(within: Duration, mut probe: impl FnMut() -> Result<T, String>) -> Result<T, String> {
+    let deadline = Instant::now() + within;
+    loop {
+        match probe() {
+            Ok(value) => return Ok(value),
+            Err(last) if Instant::now() >= deadline => return Err(last),
+            Err(_) => thread::sleep(POLL),
+        }
+    }
+}
+
+/// The last lines of a log.
+pub(super) fn tail(log: &Path) -> String {
+    let log = fs::read(log).unwrap_or_default();
+    let log = String::from_utf8_lossy(&log);
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(TAIL)..].join("\n")
+}
