@@ -7,4 +7,5 @@ mod operator;
 mod quorum;
 mod resource;
 mod rights;
+mod roles;
 mod world;

@@ -12,7 +12,7 @@ use crate::world::{AFTER_ONE_LEASE, FIRST_ELECTION, SOON, World, count, keys, op
 fn a_lost_quorum_is_declared_in_time_and_comes_back_empty_handed() -> Result<()> {
     let World { operator, installation } = World::new()?;
     let (lease, first) = held(&installation, "lost")?;
-    let [a, b, c] = &installation.redis()[..] else { panic!("three servers") };
+    let [_, b, c] = installation.redis() else { panic!("three servers") };
     c.process().kill()?;
     installation.wait_for_quorum("at risk", SOON, |quorum| quorum.count("Up") == 2)?;
     assert_eq!(lease.state()?.attempt(), first.attempt(), "one of three costs nothing");
@@ -37,9 +37,9 @@ fn a_lost_quorum_is_declared_in_time_and_comes_back_empty_handed() -> Result<()>
     assert!(began.elapsed() >= Duration::from_secs(10), "the longest lease was waited out: {:?}", began.elapsed());
     assert!(second.token() > first.token());
     let page = operator.metrics()?;
-    let lost = page.value("redislease_lease_transitions_total", &[("lease_namespace", "lost"), ("reason", "RenewDeadline")]);
+    let lost =
+        page.value("redislease_lease_transitions_total", &[("lease_namespace", "lost"), ("reason", "RenewDeadline")]);
     assert_eq!(lost, Some(1.0));
-    let _ = a;
     Ok(())
 }
 
@@ -103,9 +103,24 @@ fn references_and_durations_that_do_not_fit_are_conditions_with_a_sentence() -> 
     let installation = &shared().installation;
     installation.deployment("unfit", "billing", 1)?;
     let table = [
-        ("missing", json!({"quorumRef": {"name": "nowhere"}}), "InvalidReference", "RedisQuorum redislease-system/nowhere, which does not exist"),
-        ("long", json!({"leaseDuration": "20s"}), "InvalidSpec", "spec.leaseDuration (20s) must be at most spec.maxLeaseDuration (10s) of RedisQuorum redislease-system/default"),
-        ("brisk", json!({"renewInterval": "900ms"}), "InvalidSpec", "spec.renewInterval (900ms) must be at least 2 * spec.commandTimeout (500ms)"),
+        (
+            "missing",
+            json!({"quorumRef": {"name": "nowhere"}}),
+            "InvalidReference",
+            "RedisQuorum redislease-system/nowhere, which does not exist",
+        ),
+        (
+            "long",
+            json!({"leaseDuration": "20s"}),
+            "InvalidSpec",
+            "spec.leaseDuration (20s) must be at most spec.maxLeaseDuration (10s) of RedisQuorum redislease-system/default",
+        ),
+        (
+            "brisk",
+            json!({"renewInterval": "900ms"}),
+            "InvalidSpec",
+            "spec.renewInterval (900ms) must be at least 2 * spec.commandTimeout (500ms)",
+        ),
         ("nobody", json!({}), "InvalidReference", "Deployment unfit/nobody, which does not exist"),
     ];
     for (name, spec, reason, sentence) in table {
@@ -116,7 +131,8 @@ fn references_and_durations_that_do_not_fit_are_conditions_with_a_sentence() -> 
         assert!(!state.is_active());
         installation.wait_for("an event that says so", SOON, || {
             let field = format!("involvedObject.name={name},reason={reason}");
-            let args = ["get", "events", "-n", "unfit", "--field-selector", &field, "-o", "jsonpath={.items[*].message}"];
+            let args =
+                ["get", "events", "-n", "unfit", "--field-selector", &field, "-o", "jsonpath={.items[*].message}"];
             let events = installation.control_plane().kubectl(&args).map_err(|error| error.to_string())?;
             if events.contains(sentence) { Ok(()) } else { Err(events) }
         })?;

@@ -25,9 +25,12 @@ fn a_deleted_lease_leaves_no_key_no_label_and_no_series() -> Result<()> {
     let World { installation, operator } = shared();
     let (lease, state) = held(installation, "deleted")?;
     lease.delete()?;
-    no_label_is_left(installation, &lease)?;
     let attempt = state.attempt().unwrap_or_default();
-    assert_eq!(count(&keys(installation, "deleted", "billing"), attempt, "t"), 0, "sealed, not extended");
+    installation.wait_for("sealed, not extended", SOON, || {
+        let keys = keys(installation, "deleted", "billing");
+        if count(&keys, attempt, "t") == 0 { Ok(()) } else { Err(format!("{keys:?}")) }
+    })?;
+    no_label_is_left(installation, &lease)?;
     no_key_is_left(installation, "deleted")?;
     let page = operator.metrics()?;
     let left: Vec<&str> = page.text().lines().filter(|line| line.contains("lease_namespace=\"deleted\"")).collect();

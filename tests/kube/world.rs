@@ -17,8 +17,7 @@ pub const AFTER_ONE_LEASE: Duration = Duration::from_secs(15);
 pub struct Key {
     /// `<stage>:<attempt>:<number>:<metadata>`.
     pub value: String,
-    /// In milliseconds.
-    pub left: i64,
+    pub left: Duration,
 }
 
 impl Key {
@@ -74,7 +73,7 @@ pub fn keys(installation: &Installation, namespace: &str, key: &str) -> Vec<Opti
     let look = |server: &redislease_lab::RedisServer| {
         let value = server.command(&["GET", &name]).ok()?.text()?;
         let left = server.command(&["PTTL", &name]).ok()?.integer()?;
-        Some(Key { value, left })
+        Some(Key { value, left: Duration::from_millis(u64::try_from(left).ok()?) })
     };
     installation.redis().iter().map(|server| look(server)).collect()
 }

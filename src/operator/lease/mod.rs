@@ -351,29 +351,30 @@ impl Actor {
     /// The resource is gone: its term is ended, its labels are taken away, and the keeper stays until the last key has
     /// ended. Returns when to look again; `None` when nothing is left.
     async fn bury(&mut self) -> Option<Time> {
-        let mut again_at = None;
-        if self.clear_roles().await.is_err() {
-            again_at = Some(clock::now() + PAUSE_MOST);
+        if let Some(tenure) = &mut self.tenure {
+            let view = tenure.view();
+            let stopped =
+                holder_of(&view).is_some_and(|holder| match self.house.pods.find(&self.namespace, &holder.pod_uid) {
+                    Known::Here(sighting) => sighting.facts.stopped,
+                    Known::Gone { stopped } => stopped,
+                    Known::Unseen => false,
+                });
+            let ending = view.ending.as_ref().filter(|_| stopped).map(|ending| ending.id.clone());
+            if let Some(term) = view.standing.term().map(|term| term.id.clone()).or(ending) {
+                tenure.end(term, stopped);
+            }
+            tenure.retire();
         }
-        let Some(tenure) = &mut self.tenure else { return again_at };
-        let view = tenure.view();
-        let stopped =
-            holder_of(&view).is_some_and(|holder| match self.house.pods.find(&self.namespace, &holder.pod_uid) {
-                Known::Here(sighting) => sighting.facts.stopped,
-                Known::Gone { stopped } => stopped,
-                Known::Unseen => false,
-            });
-        let ending = view.ending.as_ref().filter(|_| stopped).map(|ending| ending.id.clone());
-        if let Some(term) = view.standing.term().map(|term| term.id.clone()).or(ending) {
-            tenure.end(term, stopped);
-        }
-        tenure.retire();
-        if tenure.has_ended() {
+        let cleared = self.clear_roles().await.is_ok();
+        if self.tenure.as_ref().is_some_and(Tenure::has_ended) {
             self.tenure = None;
-            return again_at;
         }
         // The end of the keeper wakes nobody.
-        earliest(again_at, Some(clock::now() + Millis(500)))
+        match (&self.tenure, cleared) {
+            (None, true) => None,
+            (Some(_), true) => Some(clock::now() + Millis(500)),
+            (_, false) => Some(clock::now() + Millis(2000)),
+        }
     }
 }
 

@@ -1,0 +1,98 @@
+//! The label on the pods, as somebody who watches them sees it.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::process::{Child, Command, Stdio};
+
+use redislease_lab::{Installation, Result, Tools};
+use serde_json::json;
+
+use crate::holder::held;
+use crate::world::{FIRST_ELECTION, SOON, shared};
+
+/// A `kubectl get pods --watch` that ends with the test.
+struct Watch {
+    child: Child,
+    seen: tempfile::NamedTempFile,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Watch {
+    fn start(installation: &Installation, namespace: &str, lease: &str) -> Result<Self> {
+        let seen = tempfile::NamedTempFile::new().expect("a file");
+        let columns = format!(
+            "NAME:.metadata.name,ROLE:.metadata.labels.lease\\.redislease\\.io/{lease},TOKEN:.metadata.annotations.token\\.redislease\\.io/{lease}"
+        );
+        let child = Command::new(&Tools::locate()?.kubectl)
+            .arg(format!("--kubeconfig={}", installation.control_plane().kubeconfig().display()))
+            .args(["get", "pods", "-n", namespace, "--watch", "--output-watch-events", "--no-headers"])
+            .args(["-o", &format!("custom-columns={columns}")])
+            .stdout(Stdio::from(File::create(seen.path()).expect("a file")))
+            .spawn()
+            .expect("kubectl starts");
+        Ok(Self { child, seen })
+    }
+
+    /// Event, pod, role and token, in the order of the events.
+    fn events(&self) -> Vec<[String; 4]> {
+        let text = std::fs::read_to_string(self.seen.path()).unwrap_or_default();
+        text.lines()
+            .filter_map(|line| {
+                let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+                words.try_into().ok()
+            })
+            .collect()
+    }
+}
+
+#[test]
+fn at_no_event_are_two_pods_active_and_no_pods_token_falls() -> Result<()> {
+    let installation = &shared().installation;
+    let (lease, mut last) = held(installation, "watched")?;
+    let watch = Watch::start(installation, "watched", "billing")?;
+    let cluster = installation.control_plane();
+    lease.patch(&json!({"spec": {"election": {"unhealthyAfter": "1s"}}}))?;
+    for round in 0..4 {
+        let pod = last.holder().unwrap_or_default();
+        if round == 2 {
+            // The old holder lives on: it must be told before the new one.
+            cluster.set_pod_ready("watched", pod, false)?;
+        } else {
+            cluster.kubectl(&["delete", "pod", "-n", "watched", pod])?;
+        }
+        last = lease.wait("another holder", FIRST_ELECTION, |now| now.is_active() && now.token() > last.token())?;
+    }
+    let holder = last.holder().unwrap_or_default().to_owned();
+    installation.wait_for("the last holder is seen active", SOON, || {
+        let events = watch.events();
+        let seen = events.iter().any(|[_, pod, role, _]| *pod == holder && role == "active");
+        if seen { Ok(()) } else { Err(format!("{events:?}")) }
+    })?;
+    let mut roles: BTreeMap<String, String> = BTreeMap::new();
+    let mut tokens: BTreeMap<String, u64> = BTreeMap::new();
+    let mut active_seen = 0;
+    for event in watch.events() {
+        let [kind, pod, role, token] = event.clone();
+        if kind == "DELETED" {
+            roles.remove(&pod);
+            continue;
+        }
+        if let Ok(token) = token.parse() {
+            let before = tokens.insert(pod.clone(), token).unwrap_or(0);
+            assert!(token >= before, "{event:?} after {before}");
+        }
+        roles.insert(pod, role);
+        let active: Vec<&String> = roles.iter().filter(|(_, role)| *role == "active").map(|(pod, _)| pod).collect();
+        assert!(active.len() <= 1, "{active:?} at {event:?}");
+        active_seen += active.len();
+    }
+    assert!(active_seen > 4, "the watch saw the story");
+    Ok(())
+}
