@@ -26,6 +26,14 @@ pub enum Heal {
     Recreate(usize, usize),
 }
 
+/// The effect at which a fault strikes.
+#[derive(Clone, Copy, Debug)]
+pub struct Spot {
+    pub process: usize,
+    pub uid: u32,
+    pub node: Option<usize>,
+}
+
 impl World {
     /// Notes a fault against everything that the leases it can touch are doing.
     pub fn hit(&mut self, fault: Fault, process: Option<usize>) {
@@ -64,9 +72,10 @@ impl World {
     }
 
     /// One fault; at an effect it befalls the process and the lease whose effect it is.
-    pub fn strike(&mut self, fault: Fault, at: Option<(usize, u32)>) {
-        let process = at.map_or_else(|| self.rng.index(self.processes.len()), |(process, _)| process);
-        let node = self.rng.index(self.servers.len());
+    pub fn strike(&mut self, fault: Fault, at: Option<Spot>) {
+        let process = at.map_or_else(|| self.rng.index(self.processes.len()), |spot| spot.process);
+        let near = at.and_then(|spot| spot.node).filter(|_| self.rng.percent(50));
+        let node = near.unwrap_or_else(|| self.rng.index(self.servers.len()));
         let cluster = self.processes[process].cluster;
         let scope = match fault {
             Fault::Crash | Fault::Freeze | Fault::Suspend | Fault::Isolate | Fault::ApiCut => Some(process),
@@ -202,15 +211,17 @@ impl World {
     pub fn restore_api(&mut self, cluster: usize) {
         self.apis[cluster].mode = Mode::Up;
         for call in std::mem::take(&mut self.apis[cluster].hanging) {
-            if self.rng.percent(50) {
-                self.api_arrive(call);
+            // It works them off beside what comes in: some of them after younger ones, some never.
+            if self.rng.percent(70) {
+                let delay = self.rng.pick(&[1, 100, 3000]) * MILLI;
+                self.after(delay, Event::ApiArrive(call));
             }
         }
     }
 
     /// Who is deleted: preferably the holder of the lease in question.
-    fn victim(&mut self, cluster: usize, at: Option<(usize, u32)>) -> Option<u32> {
-        let holder = at.and_then(|(process, uid)| self.owner(process, uid)).and_then(|owner| {
+    fn victim(&mut self, cluster: usize, at: Option<Spot>) -> Option<u32> {
+        let holder = at.and_then(|spot| self.owner(spot.process, spot.uid)).and_then(|owner| {
             match &owner.lease.view().standing {
                 Standing::Held(term) | Standing::Publishing(term) => Some(pod_of(&term.id)),
                 _ => None,

@@ -97,7 +97,7 @@ impl Swarm {
             heartbeat: Millis(1000),
             weather,
             api_delay: (MILLI, rng.pick(&[5 * MILLI, 50 * MILLI])),
-            api_loss: if knows(Fault::ApiLoss) { rng.pick(&[20, 100, 300]) } else { 0 },
+            api_loss: if knows(Fault::ApiLoss) { rng.pick(&[50, 200, 500]) } else { 0 },
             watch_lag: rng.pick(&[5 * MILLI, 50 * MILLI, 3 * SECOND]),
             drift: rng.percent(60),
             installed: clocks_behind || rng.percent(85),
@@ -131,6 +131,10 @@ impl Swarm {
             Fault::LoseAll => clusters == 1 || !clocks_behind,
             _ => true,
         });
+        if clocks_behind {
+            // Only a process that has not read the status lately seeds from below.
+            faults.extend([(Fault::LoseAll, 3), (Fault::ApiCut, 10)]);
+        }
         // Somebody has to change hands now and then.
         faults.push((Fault::DeletePod, 1));
         faults

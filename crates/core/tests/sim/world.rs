@@ -169,6 +169,7 @@ impl World {
         let apis = (0..swarm.clusters).map(|_| Api::new(swarm.keys.len())).collect();
         let mut check = Checker::default();
         check.published_only = swarm.clocks_behind;
+        check.storms_pass = bug.is_some_and(|bug| bug != Bug::NoPace);
         let last_step = vec![0; servers.len()];
         let mut world = Self {
             now: 0,
