@@ -52,7 +52,9 @@ impl World {
         self.processes[process].flights.insert(id, flight);
         self.after(ANSWER_WITHIN, Event::ApiReply { process, boot, id, answer: ApiAnswer::Overdue });
         if self.processes[process].api_cut == 0 {
-            let delay = self.api_travel();
+            // A request may be under way for longer than anybody waits for its answer.
+            let strays = self.chaos && self.rng.permille(self.swarm.api_loss / 5);
+            let delay = if strays { self.rng.between(0, 8 * SECOND) } else { self.api_travel() };
             self.after(delay, Event::ApiArrive(ApiCall { process, boot, id, ask }));
         }
     }

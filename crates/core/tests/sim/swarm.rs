@@ -133,7 +133,7 @@ impl Swarm {
         });
         if clocks_behind {
             // Only a process that has not read the status lately seeds from below.
-            faults.extend([(Fault::LoseAll, 3), (Fault::ApiCut, 10)]);
+            faults.extend([(Fault::LoseAll, 3), (Fault::ApiKilled, 10), (Fault::Crash, 10)]);
         }
         // Somebody has to change hands now and then.
         faults.push((Fault::DeletePod, 1));
