@@ -13,6 +13,7 @@ mod bug;
 mod check;
 mod clock;
 mod coverage;
+mod crash_points;
 mod fault;
 mod hunt;
 mod keeper;
@@ -68,6 +69,23 @@ fn batch() {
     assert!(batch.failure.is_none(), "{}", batch.failure.unwrap_or_default());
     let missing = batch.coverage.missing();
     assert!(missing.is_empty(), "too tame, never seen: {}", missing.join(", "));
+}
+
+#[test]
+fn a_crash_at_any_effect_ends_as_no_crash() {
+    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let calm = crash_points::tell(None);
+    assert_eq!(calm.broken, None);
+    println!("{} crash points, {} status writes without a crash, end: {:?}", calm.effects, calm.writes, calm.ending);
+    let mut most = 0;
+    for effect in 1..=calm.effects {
+        let crashed = crash_points::tell(Some(effect));
+        assert_eq!(crashed.broken, None, "crash before effect {effect}");
+        assert_eq!(crashed.ending, calm.ending, "crash before effect {effect}");
+        most = most.max(crashed.writes);
+    }
+    println!("at most {most} status writes with a crash");
+    assert!(most <= calm.writes + 3, "a crash costs {most} status writes instead of {}", calm.writes);
 }
 
 #[test]

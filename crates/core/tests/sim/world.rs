@@ -68,6 +68,7 @@ pub enum Event {
     PodComes { cluster: usize, resource: usize },
     Snapshot,
     Quiet(Stage),
+    Scene(crate::crash_points::Scene),
 }
 
 impl Event {
@@ -282,6 +283,7 @@ impl World {
                 }
             }
             Event::Quiet(stage) => self.quiet_stage(stage),
+            Event::Scene(scene) => self.scene(scene),
             _ => {}
         }
     }
