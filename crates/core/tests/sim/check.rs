@@ -111,7 +111,8 @@ impl Checker {
         for key in (0..8).filter(|key| claim.keys & 1 << key != 0) {
             let seen = &mut self.store[key];
             if claim.token < *seen {
-                let text = format!("I3: a store saw token {seen}, and now {} of {:?} is live", claim.token, claim.attempt);
+                let text =
+                    format!("I3: a store saw token {seen}, and now {} of {:?} is live", claim.token, claim.attempt);
                 return self.fail(text);
             }
             *seen = claim.token;

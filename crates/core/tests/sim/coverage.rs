@@ -103,8 +103,7 @@ impl Coverage {
             }
         }
         for sight in Sight::ALL {
-            let _ =
-                write!(text, "\n{:<36}{:>9}", format!("{sight:?}"), self.sights.get(&sight).copied().unwrap_or(0));
+            let _ = write!(text, "\n{:<36}{:>9}", format!("{sight:?}"), self.sights.get(&sight).copied().unwrap_or(0));
         }
         text
     }

@@ -1,8 +1,8 @@
 //! Runs seeds, two at a time.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::bug::Bug;
@@ -97,7 +97,6 @@ pub fn batch(first: u64, enough: impl Fn(u64, Duration) -> bool + Sync) -> Batch
 
 /// A planted bug that was found.
 pub struct Found {
-    pub seed: u64,
     pub tried: u64,
     pub took: Duration,
     pub broken: Broken,
@@ -115,7 +114,7 @@ pub fn hunt(first: u64, bug: Bug, budget: u64) -> Option<Found> {
             }
             if let Some(broken) = run(seed, Some(bug)).broken {
                 let tried = seed - first + 1;
-                found.lock().unwrap().get_or_insert(Found { seed, tried, took: began.elapsed(), broken });
+                found.lock().unwrap().get_or_insert(Found { tried, took: began.elapsed(), broken });
             }
         }
     };

@@ -250,7 +250,8 @@ impl World {
         }
         self.note(Note::Claim { process, attempt: id.attempt.0, token: id.token.0, until });
         let (pod, valid_until) = (pod_of(&id), valid_until.0);
-        let claim = Live { process, keys, attempt: id.attempt, token: id.token, pod, from: self.now, until, valid_until };
+        let claim =
+            Live { process, keys, attempt: id.attempt, token: id.token, pod, from: self.now, until, valid_until };
         self.check.claims(self.now, (cluster, resource), claim);
     }
 

@@ -40,7 +40,7 @@ impl World {
         let touched = |at: usize| process.is_none_or(|process| process == at);
         let running = self.processes.iter().enumerate().filter(|(at, of)| touched(*at) && of.life == Life::Running);
         let phases: Vec<Phase> =
-            running.flat_map(|(_, process)| process.owners.iter().flat_map(|owner| owner.phases())).collect();
+            running.flat_map(|(_, process)| process.owners.iter().flat_map(crate::keeper::Owner::phases)).collect();
         for phase in phases {
             self.coverage.hit(fault, phase);
         }
@@ -78,8 +78,13 @@ impl World {
         let node = near.unwrap_or_else(|| self.rng.index(self.servers.len()));
         let cluster = self.processes[process].cluster;
         let scope = match fault {
-            Fault::Crash | Fault::Freeze | Fault::Suspend | Fault::Isolate | Fault::ApiCut => Some(process),
-            Fault::CutTo | Fault::CutFrom => Some(process),
+            Fault::Crash
+            | Fault::Freeze
+            | Fault::Suspend
+            | Fault::Isolate
+            | Fault::ApiCut
+            | Fault::CutTo
+            | Fault::CutFrom => Some(process),
             _ => None,
         };
         self.hit(fault, scope);
@@ -136,8 +141,8 @@ impl World {
         }
     }
 
-    pub fn heal(&mut self, heal: Heal) {
-        match heal {
+    pub fn heal(&mut self, heal: &Heal) {
+        match *heal {
             Heal::Server(node, memory) => self.start_server(node, memory),
             Heal::Continue(node) => self.continue_server(node),
             Heal::CutTo(process, node) => self.links[process][node].cut_to -= 1,
@@ -197,7 +202,8 @@ impl World {
     /// Only where every process knows the clock from before, and seldom enough for each step to be seen by all.
     fn step_clock(&mut self, node: usize) {
         let known = |peer: &crate::process::Peer| peer.watch.offset().is_some();
-        let aware = |process: &crate::process::Process| process.life == Life::Running && process.peers.iter().all(known);
+        let aware =
+            |process: &crate::process::Process| process.life == Life::Running && process.peers.iter().all(known);
         let seen_by_all = self.processes.iter().all(aware);
         let rested = self.last_step.iter().all(|&last| self.now >= last + 100 * SECOND);
         if seen_by_all && rested {
@@ -240,7 +246,8 @@ impl World {
         } else {
             holder.or_else(|| Some(self.rng.pick(&named)))
         };
-        let running = |pod: &u32| self.apis[cluster].world.pods.get(pod).is_some_and(|pod| pod.state == PodState::Running);
+        let running =
+            |pod: &u32| self.apis[cluster].world.pods.get(pod).is_some_and(|pod| pod.state == PodState::Running);
         pod.filter(running)
     }
 
@@ -261,7 +268,7 @@ impl World {
         let Some(found) = self.apis[cluster].world.pods.get_mut(&pod) else { return };
         found.state = state;
         let push = Push::Pod(pod, version, Some(*found));
-        self.tell(cluster, push);
+        self.tell(cluster, &push);
     }
 
     pub fn pod_stops(&mut self, cluster: usize, pod: u32) {
@@ -274,7 +281,7 @@ impl World {
     pub fn pod_leaves(&mut self, cluster: usize, pod: u32) {
         let Some(gone) = self.apis[cluster].world.pods.remove(&pod) else { return };
         let version = self.apis[cluster].next_version();
-        self.tell(cluster, Push::Pod(pod, version, None));
+        self.tell(cluster, &Push::Pod(pod, version, None));
         let delay = self.rng.pick(&[10, 500, 3000]) * MILLI;
         self.after(delay, Event::PodComes { cluster, resource: gone.resource });
     }
@@ -284,7 +291,7 @@ impl World {
         let version = self.apis[cluster].next_version();
         let pod = Pod { resource, state: PodState::Running };
         self.apis[cluster].world.pods.insert(uid, pod);
-        self.tell(cluster, Push::Pod(uid, version, Some(pod)));
+        self.tell(cluster, &Push::Pod(uid, version, Some(pod)));
     }
 
     pub fn suspend_lease(&mut self, cluster: usize, place: usize, suspend: bool) {

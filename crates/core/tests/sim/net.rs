@@ -51,7 +51,12 @@ pub enum Purpose {
     /// For the admission of this node.
     Fence(usize),
     /// The marker is the one the vote was asked under.
-    Vote { uid: u32, round: Round, marker: Option<Marker>, release: bool },
+    Vote {
+        uid: u32,
+        round: Round,
+        marker: Option<Marker>,
+        release: bool,
+    },
 }
 
 #[derive(Clone, Debug)]

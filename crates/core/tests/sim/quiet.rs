@@ -167,14 +167,11 @@ impl World {
 
     fn choose_subject(&mut self) {
         let now = self.now;
-        let last = self.check.last.iter().filter(|(_, last)| now < last.until);
-        let subject = last
-            .filter_map(|(&of, last)| {
-                let live = self.check.live.iter().find(|live| live.attempt == last.attempt)?;
-                Some(Subject { of, attempt: last.attempt, pod: live.pod })
-            })
-            .next();
-        self.quiet.subject = subject;
+        let mut last = self.check.last.iter().filter(|(_, last)| now < last.until);
+        self.quiet.subject = last.find_map(|(&of, last)| {
+            let live = self.check.live.iter().find(|live| live.attempt == last.attempt)?;
+            Some(Subject { of, attempt: last.attempt, pod: live.pod })
+        });
         self.quiet.proof = None;
     }
 
@@ -191,7 +188,8 @@ impl World {
         let next = self.check.live.iter().filter(|live| live.keys & keys != 0 && live.attempt != subject.attempt);
         let took = next.map(|live| live.from.saturating_sub(proof)).min();
         if took.is_none_or(|took| took > bound) {
-            self.check.fail(format!("I6: after the proof that pod {} stopped the next held in {took:?} µs", subject.pod));
+            self.check
+                .fail(format!("I6: after the proof that pod {} stopped the next held in {took:?} µs", subject.pod));
         }
     }
 

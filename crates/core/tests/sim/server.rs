@@ -14,7 +14,10 @@ use crate::net::Request;
 pub enum Answer {
     Info(RunId),
     Marker(Option<Marker>),
-    Fence { marker: Option<Marker>, fence: Token },
+    Fence {
+        marker: Option<Marker>,
+        fence: Token,
+    },
     /// The flag says that the marker was another one.
     Vote(Vote, bool),
 }
@@ -43,7 +46,16 @@ pub struct Server {
 impl Server {
     pub fn new(number: usize, clock: Clock) -> Self {
         let node = Node::new(run_id(number, 0));
-        Self { node, clock, incarnation: 0, up: true, stalled: false, backlog: VecDeque::new(), snapshots: VecDeque::new(), number }
+        Self {
+            node,
+            clock,
+            incarnation: 0,
+            up: true,
+            stalled: false,
+            backlog: VecDeque::new(),
+            snapshots: VecDeque::new(),
+            number,
+        }
     }
 
     /// What a later restart may go back to.

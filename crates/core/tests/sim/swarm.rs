@@ -58,7 +58,8 @@ impl Swarm {
         let count = rng.between(clusters as u64, 3) as usize;
         let processes = (0..count).map(|process| process % clusters).collect();
         let clocks_behind = clusters == 1 && rng.percent(20);
-        let keys = rng.pick(&[&[0b001][..], &[0b001], &[0b011], &[0b001, 0b011], &[0b011, 0b110], &[0b001, 0b011, 0b110]]);
+        let keys =
+            rng.pick(&[&[0b001][..], &[0b001], &[0b011], &[0b001, 0b011], &[0b011, 0b110], &[0b001, 0b011, 0b110]]);
         let (ttl, renew, grace) = rng.pick(&[(6, 1000, 2), (10, 2000, 3), (15, 3000, 5)]);
         let backoff = Backoff {
             strategy: if rng.percent(80) { Strategy::Exponential } else { Strategy::Linear },
@@ -115,14 +116,12 @@ impl Swarm {
     /// are behind do not forgive.
     fn draw_faults(rng: &mut Rng, clusters: usize, clocks_behind: bool) -> Vec<(Fault, u64)> {
         let known = rng.pick(&[15, 30, 60]);
-        let mut faults: Vec<(Fault, u64)> = Fault::ALL
-            .iter()
-            .filter(|_| rng.percent(known))
-            .map(|&fault| fault)
-            .collect::<Vec<_>>()
-            .into_iter()
-            .map(|fault| (fault, rng.pick(&[1, 3, 10])))
-            .collect();
+        let mut faults: Vec<(Fault, u64)> = Vec::new();
+        for fault in Fault::ALL {
+            if rng.percent(known) {
+                faults.push((fault, rng.pick(&[1, 3, 10])));
+            }
+        }
         let steps = rng.percent(50);
         faults.retain(|&(fault, _)| match fault {
             Fault::Step => steps && !clocks_behind,

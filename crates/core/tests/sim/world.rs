@@ -270,7 +270,7 @@ impl World {
             Event::Start(process) => self.start(process),
             Event::Resume { process, boot } => self.resume(process, boot),
             Event::Strike => self.strike_by_time(),
-            Event::Heal { epoch, heal } if epoch == self.epoch => self.heal(heal),
+            Event::Heal { epoch, heal } if epoch == self.epoch => self.heal(&heal),
             Event::PodStops { cluster, pod } => self.pod_stops(cluster, pod),
             Event::PodLeaves { cluster, pod } => self.pod_leaves(cluster, pod),
             Event::PodComes { cluster, resource } => self.pod_comes(cluster, resource),
