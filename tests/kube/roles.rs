@@ -5,7 +5,7 @@ use std::fs::File;
 use std::process::{Child, Command, Stdio};
 
 use redislease_lab::{Installation, Result, Tools};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::holder::held;
 use crate::world::{FIRST_ELECTION, SOON, shared};
@@ -25,15 +25,11 @@ impl Drop for Watch {
 }
 
 impl Watch {
-    fn start(installation: &Installation, namespace: &str, lease: &str) -> Result<Self> {
+    fn start(installation: &Installation, namespace: &str) -> Result<Self> {
         let seen = tempfile::NamedTempFile::new().expect("a file");
-        let columns = format!(
-            "NAME:.metadata.name,ROLE:.metadata.labels.lease\\.redislease\\.io/{lease},TOKEN:.metadata.annotations.token\\.redislease\\.io/{lease}"
-        );
         let child = Command::new(&Tools::locate()?.kubectl)
             .arg(format!("--kubeconfig={}", installation.control_plane().kubeconfig().display()))
-            .args(["get", "pods", "-n", namespace, "--watch", "--output-watch-events", "--no-headers"])
-            .args(["-o", &format!("custom-columns={columns}")])
+            .args(["get", "pods", "-n", namespace, "--watch", "--output-watch-events", "-o", "json"])
             .stdout(Stdio::from(File::create(seen.path()).expect("a file")))
             .spawn()
             .expect("kubectl starts");
@@ -43,10 +39,15 @@ impl Watch {
     /// Event, pod, role and token, in the order of the events.
     fn events(&self) -> Vec<[String; 4]> {
         let text = std::fs::read_to_string(self.seen.path()).unwrap_or_default();
-        text.lines()
-            .filter_map(|line| {
-                let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-                words.try_into().ok()
+        // The last event may be half written.
+        let events = serde_json::Deserializer::from_str(&text).into_iter::<Value>().map_while(std::result::Result::ok);
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        events
+            .map(|event| {
+                let metadata = &event["object"]["metadata"];
+                let role = &metadata["labels"]["lease.redislease.io/billing"];
+                let token = &metadata["annotations"]["token.redislease.io/billing"];
+                [text(&event["type"]), text(&metadata["name"]), text(role), text(token)]
             })
             .collect()
     }
@@ -56,7 +57,7 @@ impl Watch {
 fn at_no_event_are_two_pods_active_and_no_pods_token_falls() -> Result<()> {
     let installation = &shared().installation;
     let (lease, mut last) = held(installation, "watched")?;
-    let watch = Watch::start(installation, "watched", "billing")?;
+    let watch = Watch::start(installation, "watched")?;
     let cluster = installation.control_plane();
     lease.patch(&json!({"spec": {"election": {"unhealthyAfter": "1s"}}}))?;
     for round in 0..4 {

@@ -76,6 +76,8 @@ pub struct Listing {
 pub struct Api {
     pub mode: Mode,
     pub world: Listing,
+    /// Writes that changed something.
+    pub writes: u64,
     /// Requests that hang; some of them are carried out when the server goes on.
     pub hanging: Vec<crate::world::ApiCall>,
 }
@@ -83,7 +85,7 @@ pub struct Api {
 impl Api {
     pub fn new(resources: usize) -> Self {
         let world = Listing { resources: vec![None; resources], ..Listing::default() };
-        Self { mode: Mode::Up, world, hanging: Vec::new() }
+        Self { mode: Mode::Up, world, writes: 0, hanging: Vec::new() }
     }
 
     pub fn next_version(&mut self) -> u64 {
@@ -120,6 +122,7 @@ impl Api {
         }
         found.version = next;
         self.world.version = next;
+        self.writes += 1;
         let fell = self.world.resources[resource].as_ref().is_some_and(|found| found.token < before);
         (Verdict::Written, fell)
     }

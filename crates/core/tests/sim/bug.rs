@@ -34,9 +34,8 @@ pub enum Bug {
 }
 
 impl Bug {
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 28] = [
         Self::Core(Mutant::OneRound),
-        Self::Core(Mutant::ConfirmOutsideFirstRound),
         Self::Core(Mutant::DeadlineFromReply),
         Self::Core(Mutant::NoDriftMargin),
         Self::Core(Mutant::ReleaseOnLocalDeadline),
@@ -48,13 +47,10 @@ impl Bug {
         Self::Core(Mutant::TicketNotCompared),
         Self::Core(Mutant::SeedBeforeWait),
         Self::Core(Mutant::ClockStepIgnored),
-        Self::Core(Mutant::ConfirmFirstKeyOnly),
-        Self::Core(Mutant::NoGrantNumber),
         Self::Core(Mutant::CounterPerLease),
         Self::Core(Mutant::ExtendSets),
         Self::Core(Mutant::SealShortens),
         Self::Core(Mutant::ReleaseIgnoresAttempt),
-        Self::Core(Mutant::AdoptByAttemptOnly),
         Self::MonotonicClock,
         Self::CachedRunId,
         Self::VoteBehindStep,

@@ -57,6 +57,8 @@ pub struct Checker {
     pub published_only: bool,
     sent: BTreeMap<(usize, usize), (Micros, u64, u64)>,
     pub busiest: u64,
+    /// A planted bug has to be found by what it breaks, not by the noise it makes.
+    pub storms_pass: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -170,7 +172,7 @@ impl Checker {
         *most = (*most).max(bound);
         let (count, bound) = (*count, *most);
         self.busiest = self.busiest.max(count * 100 / bound);
-        if count > bound {
+        if count > bound && !self.storms_pass {
             self.fail(format!("I8: process {process} sent {count} commands to node {node} within 5 s; bound {bound}"));
         }
     }

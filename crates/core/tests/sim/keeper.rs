@@ -9,6 +9,7 @@ use redislease_core::time::Time;
 use crate::check::Live;
 use crate::coverage::Sight;
 use crate::fault::{Fault, Phase};
+use crate::nemesis::Spot;
 use crate::policy::Memory;
 use crate::process::Life;
 use crate::trace::Note;
@@ -125,7 +126,7 @@ impl World {
             }
             let Some(owner) = self.owner(process, uid) else { return };
             let Some(effect) = owner.held_back.take().or_else(|| owner.lease.poll_effect()) else { break };
-            self.strike_at_effect(process, uid);
+            self.strike_at_effect(process, uid, &effect);
             if self.processes[process].boot != boot {
                 return;
             }
@@ -254,7 +255,7 @@ impl World {
         self.check.claims(self.now, (cluster, resource), claim);
     }
 
-    fn strike_at_effect(&mut self, process: usize, uid: u32) {
+    fn strike_at_effect(&mut self, process: usize, uid: u32, effect: &Effect) {
         if let Some(at) = self.crash_before {
             self.effects += 1;
             if self.effects == at {
@@ -265,7 +266,11 @@ impl World {
         }
         if self.chaos && self.rng.permille(self.swarm.strikes) && !self.swarm.faults.is_empty() {
             let fault: Fault = self.rng.weighted(&self.swarm.faults.clone());
-            self.strike(fault, Some((process, uid)));
+            let node = match effect {
+                Effect::Send { node, .. } => Some(node.index()),
+                _ => None,
+            };
+            self.strike(fault, Some(Spot { process, uid, node }));
         }
     }
 }

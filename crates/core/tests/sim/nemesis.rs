@@ -26,13 +26,21 @@ pub enum Heal {
     Recreate(usize, usize),
 }
 
+/// The effect at which a fault strikes.
+#[derive(Clone, Copy, Debug)]
+pub struct Spot {
+    pub process: usize,
+    pub uid: u32,
+    pub node: Option<usize>,
+}
+
 impl World {
     /// Notes a fault against everything that the leases it can touch are doing.
     pub fn hit(&mut self, fault: Fault, process: Option<usize>) {
         let touched = |at: usize| process.is_none_or(|process| process == at);
         let running = self.processes.iter().enumerate().filter(|(at, of)| touched(*at) && of.life == Life::Running);
         let phases: Vec<Phase> =
-            running.flat_map(|(_, process)| process.owners.iter().flat_map(|owner| owner.phases())).collect();
+            running.flat_map(|(_, process)| process.owners.iter().flat_map(crate::keeper::Owner::phases)).collect();
         for phase in phases {
             self.coverage.hit(fault, phase);
         }
@@ -54,7 +62,7 @@ impl World {
     /// How long a fault lasts: from a blink to longer than a lease.
     fn while_it_lasts(&mut self) -> Micros {
         let ttl = self.swarm.lease.ttl.0;
-        let longest = self.rng.pick(&[50, 300, 1000, ttl / 3, ttl, 2 * ttl]);
+        let longest = self.rng.pick(&[50, 300, 1000, ttl / 3, ttl, 3 * ttl]);
         self.rng.between(1, longest) * MILLI
     }
 
@@ -64,13 +72,19 @@ impl World {
     }
 
     /// One fault; at an effect it befalls the process and the lease whose effect it is.
-    pub fn strike(&mut self, fault: Fault, at: Option<(usize, u32)>) {
-        let process = at.map_or_else(|| self.rng.index(self.processes.len()), |(process, _)| process);
-        let node = self.rng.index(self.servers.len());
+    pub fn strike(&mut self, fault: Fault, at: Option<Spot>) {
+        let process = at.map_or_else(|| self.rng.index(self.processes.len()), |spot| spot.process);
+        let near = at.and_then(|spot| spot.node).filter(|_| self.rng.percent(50));
+        let node = near.unwrap_or_else(|| self.rng.index(self.servers.len()));
         let cluster = self.processes[process].cluster;
         let scope = match fault {
-            Fault::Crash | Fault::Freeze | Fault::Suspend | Fault::Isolate | Fault::ApiCut => Some(process),
-            Fault::CutTo | Fault::CutFrom => Some(process),
+            Fault::Crash
+            | Fault::Freeze
+            | Fault::Suspend
+            | Fault::Isolate
+            | Fault::ApiCut
+            | Fault::CutTo
+            | Fault::CutFrom => Some(process),
             _ => None,
         };
         self.hit(fault, scope);
@@ -127,8 +141,8 @@ impl World {
         }
     }
 
-    pub fn heal(&mut self, heal: Heal) {
-        match heal {
+    pub fn heal(&mut self, heal: &Heal) {
+        match *heal {
             Heal::Server(node, memory) => self.start_server(node, memory),
             Heal::Continue(node) => self.continue_server(node),
             Heal::CutTo(process, node) => self.links[process][node].cut_to -= 1,
@@ -188,31 +202,36 @@ impl World {
     /// Only where every process knows the clock from before, and seldom enough for each step to be seen by all.
     fn step_clock(&mut self, node: usize) {
         let known = |peer: &crate::process::Peer| peer.watch.offset().is_some();
-        let seen_by_all = self
-            .processes
-            .iter()
-            .all(|process| process.life == Life::Running && process.peers.get(node).is_some_and(known));
-        let rested = self.now >= self.last_step[node] + 100 * SECOND;
+        let aware =
+            |process: &crate::process::Process| process.life == Life::Running && process.peers.iter().all(known);
+        let seen_by_all = self.processes.iter().all(aware);
+        let rested = self.last_step.iter().all(|&last| self.now >= last + 100 * SECOND);
         if seen_by_all && rested {
-            self.last_step[node] = self.now;
             let by = self.rng.between(5, 20) as i64 * SECOND as i64;
             let by = if self.rng.percent(50) { by } else { -by };
-            self.servers[node].clock.step(self.now, by);
+            // One server is set by hand, or all follow a time server that went astray.
+            let all = self.rng.percent(40);
+            for node in (0..self.servers.len()).filter(|&other| all || other == node) {
+                self.last_step[node] = self.now;
+                self.servers[node].clock.step(self.now, by);
+            }
         }
     }
 
     pub fn restore_api(&mut self, cluster: usize) {
         self.apis[cluster].mode = Mode::Up;
         for call in std::mem::take(&mut self.apis[cluster].hanging) {
-            if self.rng.percent(50) {
-                self.api_arrive(call);
+            // It works them off beside what comes in: some of them after younger ones, some never.
+            if self.rng.percent(70) {
+                let delay = self.rng.pick(&[1, 100, 3000]) * MILLI;
+                self.after(delay, Event::ApiArrive(call));
             }
         }
     }
 
     /// Who is deleted: preferably the holder of the lease in question.
-    fn victim(&mut self, cluster: usize, at: Option<(usize, u32)>) -> Option<u32> {
-        let holder = at.and_then(|(process, uid)| self.owner(process, uid)).and_then(|owner| {
+    fn victim(&mut self, cluster: usize, at: Option<Spot>) -> Option<u32> {
+        let holder = at.and_then(|spot| self.owner(spot.process, spot.uid)).and_then(|owner| {
             match &owner.lease.view().standing {
                 Standing::Held(term) | Standing::Publishing(term) => Some(pod_of(&term.id)),
                 _ => None,
@@ -249,7 +268,7 @@ impl World {
         let Some(found) = self.apis[cluster].world.pods.get_mut(&pod) else { return };
         found.state = state;
         let push = Push::Pod(pod, version, Some(*found));
-        self.tell(cluster, push);
+        self.tell(cluster, &push);
     }
 
     pub fn pod_stops(&mut self, cluster: usize, pod: u32) {
@@ -262,7 +281,7 @@ impl World {
     pub fn pod_leaves(&mut self, cluster: usize, pod: u32) {
         let Some(gone) = self.apis[cluster].world.pods.remove(&pod) else { return };
         let version = self.apis[cluster].next_version();
-        self.tell(cluster, Push::Pod(pod, version, None));
+        self.tell(cluster, &Push::Pod(pod, version, None));
         let delay = self.rng.pick(&[10, 500, 3000]) * MILLI;
         self.after(delay, Event::PodComes { cluster, resource: gone.resource });
     }
@@ -272,7 +291,7 @@ impl World {
         let version = self.apis[cluster].next_version();
         let pod = Pod { resource, state: PodState::Running };
         self.apis[cluster].world.pods.insert(uid, pod);
-        self.tell(cluster, Push::Pod(uid, version, Some(pod)));
+        self.tell(cluster, &Push::Pod(uid, version, Some(pod)));
     }
 
     pub fn suspend_lease(&mut self, cluster: usize, place: usize, suspend: bool) {

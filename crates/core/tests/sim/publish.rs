@@ -1,7 +1,7 @@
 //! Between a process and its API server: listing, watching, status writes, and what becomes of them.
 
 use redislease_core::backoff::Entropy;
-use redislease_core::lease::{Input, Lease, Publication, Want};
+use redislease_core::lease::{Input, Lease, Publication, Standing, Want};
 use redislease_core::op::{Attempt, Holder};
 
 use crate::api::{Ask, Listing, Mode, Patch, Pod, PodState, Resource, Verdict};
@@ -52,7 +52,9 @@ impl World {
         self.processes[process].flights.insert(id, flight);
         self.after(ANSWER_WITHIN, Event::ApiReply { process, boot, id, answer: ApiAnswer::Overdue });
         if self.processes[process].api_cut == 0 {
-            let delay = self.api_travel();
+            // A request may be under way for longer than anybody waits for its answer.
+            let strays = self.chaos && self.rng.permille(self.swarm.api_loss / 5);
+            let delay = if strays { self.rng.between(0, 8 * SECOND) } else { self.api_travel() };
             self.after(delay, Event::ApiArrive(ApiCall { process, boot, id, ask }));
         }
     }
@@ -120,21 +122,21 @@ impl World {
             _ => {}
         }
         if let Some(uid) = flight.uid {
-            self.written(process, uid, flight.patch, answered);
+            let publication = matches!(flight.patch, Some(Patch::Name(_)));
+            self.written(process, uid, publication, answered);
         }
         self.reconcile_all(process);
     }
 
     /// What became of a write or a look of one owner. The cache knows already what was answered.
-    fn written(&mut self, process: usize, uid: u32, patch: Option<Patch>, answered: bool) {
+    fn written(&mut self, process: usize, uid: u32, publication: bool, answered: bool) {
         let Some(owner) = self.owner(process, uid) else { return };
         let place = owner.resource;
         owner.memory.busy = false;
         let waiting = match &owner.lease.view().standing {
-            redislease_core::lease::Standing::Publishing(term) => Some(term.id.attempt),
+            Standing::Publishing(term) => Some(term.id.attempt),
             _ => None,
         };
-        let publication = matches!(patch, Some(Patch::Name(_)));
         let was_unanswered = owner.memory.unanswered;
         let Some(attempt) = waiting.filter(|_| publication || was_unanswered) else { return };
         if !answered {
@@ -227,11 +229,11 @@ impl World {
     pub fn tell_resource(&mut self, cluster: usize, place: usize) {
         let world = &self.apis[cluster].world;
         let push = Push::Resource(place, world.version, world.resources[place].clone());
-        self.tell(cluster, push);
+        self.tell(cluster, &push);
     }
 
     /// One event to every watch that is open. What a broken watch misses, the next listing repairs.
-    pub fn tell(&mut self, cluster: usize, push: Push) {
+    pub fn tell(&mut self, cluster: usize, push: &Push) {
         for process in 0..self.processes.len() {
             let watching = &self.processes[process];
             let open = watching.cluster == cluster && watching.life != Life::Down && watching.api_cut == 0;

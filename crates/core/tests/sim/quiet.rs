@@ -167,14 +167,11 @@ impl World {
 
     fn choose_subject(&mut self) {
         let now = self.now;
-        let last = self.check.last.iter().filter(|(_, last)| now < last.until);
-        let subject = last
-            .filter_map(|(&of, last)| {
-                let live = self.check.live.iter().find(|live| live.attempt == last.attempt)?;
-                Some(Subject { of, attempt: last.attempt, pod: live.pod })
-            })
-            .next();
-        self.quiet.subject = subject;
+        let mut last = self.check.last.iter().filter(|(_, last)| now < last.until);
+        self.quiet.subject = last.find_map(|(&of, last)| {
+            let live = self.check.live.iter().find(|live| live.attempt == last.attempt)?;
+            Some(Subject { of, attempt: last.attempt, pod: live.pod })
+        });
         self.quiet.proof = None;
     }
 

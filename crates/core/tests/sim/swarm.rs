@@ -98,7 +98,7 @@ impl Swarm {
             heartbeat: Millis(1000),
             weather,
             api_delay: (MILLI, rng.pick(&[5 * MILLI, 50 * MILLI])),
-            api_loss: if knows(Fault::ApiLoss) { rng.pick(&[20, 100, 300]) } else { 0 },
+            api_loss: if knows(Fault::ApiLoss) { rng.pick(&[50, 200, 500]) } else { 0 },
             watch_lag: rng.pick(&[5 * MILLI, 50 * MILLI, 3 * SECOND]),
             drift: rng.percent(60),
             installed: clocks_behind || rng.percent(85),
@@ -116,14 +116,12 @@ impl Swarm {
     /// are behind do not forgive.
     fn draw_faults(rng: &mut Rng, clusters: usize, clocks_behind: bool) -> Vec<(Fault, u64)> {
         let known = rng.pick(&[15, 30, 60]);
-        let mut faults: Vec<(Fault, u64)> = Fault::ALL
-            .iter()
-            .filter(|_| rng.percent(known))
-            .map(|&fault| fault)
-            .collect::<Vec<_>>()
-            .into_iter()
-            .map(|fault| (fault, rng.pick(&[1, 3, 10])))
-            .collect();
+        let mut faults: Vec<(Fault, u64)> = Vec::new();
+        for fault in Fault::ALL {
+            if rng.percent(known) {
+                faults.push((fault, rng.pick(&[1, 3, 10])));
+            }
+        }
         let steps = rng.percent(50);
         faults.retain(|&(fault, _)| match fault {
             Fault::Step => steps && !clocks_behind,
@@ -132,6 +130,10 @@ impl Swarm {
             Fault::LoseAll => clusters == 1 || !clocks_behind,
             _ => true,
         });
+        if clocks_behind {
+            // Only a process that has not read the status lately seeds from below.
+            faults.extend([(Fault::LoseAll, 3), (Fault::ApiKilled, 10), (Fault::Crash, 10)]);
+        }
         // Somebody has to change hands now and then.
         faults.push((Fault::DeletePod, 1));
         faults

@@ -68,6 +68,7 @@ pub enum Event {
     PodComes { cluster: usize, resource: usize },
     Snapshot,
     Quiet(Stage),
+    Scene(crate::crash_points::Scene),
 }
 
 impl Event {
@@ -169,6 +170,7 @@ impl World {
         let apis = (0..swarm.clusters).map(|_| Api::new(swarm.keys.len())).collect();
         let mut check = Checker::default();
         check.published_only = swarm.clocks_behind;
+        check.storms_pass = bug.is_some_and(|bug| bug != Bug::NoPace);
         let last_step = vec![0; servers.len()];
         let mut world = Self {
             now: 0,
@@ -268,7 +270,7 @@ impl World {
             Event::Start(process) => self.start(process),
             Event::Resume { process, boot } => self.resume(process, boot),
             Event::Strike => self.strike_by_time(),
-            Event::Heal { epoch, heal } if epoch == self.epoch => self.heal(heal),
+            Event::Heal { epoch, heal } if epoch == self.epoch => self.heal(&heal),
             Event::PodStops { cluster, pod } => self.pod_stops(cluster, pod),
             Event::PodLeaves { cluster, pod } => self.pod_leaves(cluster, pod),
             Event::PodComes { cluster, resource } => self.pod_comes(cluster, resource),
@@ -281,6 +283,7 @@ impl World {
                 }
             }
             Event::Quiet(stage) => self.quiet_stage(stage),
+            Event::Scene(scene) => self.scene(scene),
             _ => {}
         }
     }
