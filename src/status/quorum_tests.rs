@@ -53,7 +53,7 @@ impl Fleet {
         let composed = self.look();
         self.status = serde_json::from_value(serde_json::to_value(&composed.status).unwrap()).unwrap();
         assert_eq!(self.status, composed.status, "the API server keeps what is written");
-        self.now += std::time::Duration::from_secs(60);
+        self.now += std::time::Duration::from_mins(1);
         assert_eq!(self.look(), ComposedQuorum { status: self.status.clone(), events: vec![] }, "nothing has happened");
         let event = |notice: &Notice| {
             format!("{} {} {}", notice.reason.importance().as_str(), notice.reason.as_str(), notice.note)
