@@ -2,6 +2,7 @@
 
 mod crds;
 mod operator;
+mod status;
 
 use std::error::Error;
 
@@ -19,6 +20,7 @@ pub struct Cli {
 enum Command {
     Crds(crds::Crds),
     Operator(operator::Operator),
+    Status(status::Status),
 }
 
 impl Cli {
@@ -30,6 +32,7 @@ impl Cli {
         match self.command {
             Command::Crds(command) => Ok(command.run()?),
             Command::Operator(command) => command.run(),
+            Command::Status(command) => command.run(),
         }
     }
 }

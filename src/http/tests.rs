@@ -80,9 +80,10 @@ async fn metrics_are_served_as_prometheus_text() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_stops_although_a_client_keeps_its_connection() {
+async fn it_stops_although_a_client_never_finishes_its_request() {
     let server = run().await;
-    let open = TcpStream::connect(server.address).unwrap();
+    let mut open = TcpStream::connect(server.address).unwrap();
+    write!(open, "GET /metrics HTTP/1.1\r\n").unwrap();
     assert!(request(server.address, "/healthz").await.starts_with("HTTP/1.1 200 "));
     server.stop.send(()).unwrap();
     tokio::time::timeout(GRACE * 5, server.task).await.expect("it stops").unwrap().unwrap();

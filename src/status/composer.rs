@@ -92,9 +92,7 @@ impl Composer<'_> {
         } else if matches!(self.fate, Fate::Ending(_)) {
             let message = "Nobody may hold the lease until the keys of its last term have ended.";
             self.conditions.set(LeaseReady::Unheld, message);
-        } else if self.inputs.view.is_none()
-            || (self.inputs.electorate.is_none() && self.inputs.previous.conditions.is_empty())
-        {
+        } else if self.inputs.view.is_none() || (self.inputs.electorate.is_none() && self.is_new()) {
             self.conditions.set(LeaseReady::Starting, "The operator has not found out yet who may hold the lease.");
         } else {
             self.conditions.set(LeaseReady::Unheld, "Nobody holds the lease; the next election is due.");
@@ -156,6 +154,11 @@ impl Composer<'_> {
             is_news.then(|| Notice { reason, note: news.message.into(), on_pods: Vec::new() })
         };
         told.into_iter().filter_map(notice).collect()
+    }
+
+    /// Nothing was ever found out about this lease.
+    fn is_new(&self) -> bool {
+        self.conditions.previous(ConditionType::Ready).is_none() || self.conditions.was(LeaseReady::Starting)
     }
 
     fn was_given_up(&self) -> bool {

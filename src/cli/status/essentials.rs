@@ -1,0 +1,92 @@
+//! What is shown of a lease.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::core::DeserializeGuard;
+use serde::Serialize;
+
+use crate::api::lease_status::{CandidatesStatus, Holder, Transition};
+use crate::api::{ConditionType, RedisLease, RedisLeaseStatus};
+
+/// One lease. Two that are equal are shown as one.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Essentials {
+    pub namespace: String,
+    pub name: String,
+    /// True, False or Unknown; absent before the first status.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub active: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ready: Option<String>,
+    /// Why it is ready or not, in one word and in a sentence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub holder: Option<Holder>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fencing_token: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub acquire_time: Option<Time>,
+    pub transitions: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_transition: Option<Transition>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub candidates: Option<CandidatesStatus>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quorum: Option<String>,
+    /// What cannot be read about the object.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub deleted: bool,
+}
+
+impl Essentials {
+    /// A malformed object is shown as such, and hides no other.
+    pub fn of(lease: &DeserializeGuard<RedisLease>) -> Self {
+        match &lease.0 {
+            Ok(lease) => Self::of_status(
+                Self { quorum: Some(lease.spec.quorum_ref.name.clone()), ..Self::named(&lease.metadata) },
+                lease.status.clone().unwrap_or_default(),
+            ),
+            Err(invalid) => Self { error: Some(invalid.error.clone()), ..Self::named(&invalid.metadata) },
+        }
+    }
+
+    fn named(metadata: &ObjectMeta) -> Self {
+        Self {
+            namespace: metadata.namespace.clone().unwrap_or_default(),
+            name: metadata.name.clone().unwrap_or_default(),
+            ..Self::default()
+        }
+    }
+
+    fn of_status(self, status: RedisLeaseStatus) -> Self {
+        let condition = |type_: ConditionType| status.conditions.iter().find(|one| one.type_ == type_.as_str());
+        let ready = condition(ConditionType::Ready);
+        Self {
+            active: condition(ConditionType::Active).map(|active| active.status.clone()),
+            ready: ready.map(|ready| ready.status.clone()),
+            reason: ready.map(|ready| ready.reason.clone()),
+            message: ready.map(|ready| ready.message.clone()),
+            holder: status.holder,
+            fencing_token: status.fencing_token,
+            acquire_time: status.acquire_time,
+            transitions: status.transitions,
+            last_transition: status.last_transition,
+            candidates: status.candidates,
+            ..self
+        }
+    }
+
+    pub fn key(&self) -> (String, String) {
+        (self.namespace.clone(), self.name.clone())
+    }
+
+    /// The lease has been deleted.
+    pub fn gone(&self) -> Self {
+        Self { namespace: self.namespace.clone(), name: self.name.clone(), deleted: true, ..Self::default() }
+    }
+}

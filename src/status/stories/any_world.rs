@@ -1,0 +1,89 @@
+//! Any turns in any order, also those that never happen.
+
+use super::*;
+use proptest::prelude::*;
+
+fn views() -> impl Strategy<Value = Option<View>> {
+    let number = 1..6_u64;
+    let pod = prop::sample::select(vec!["a", "b", "gone"]);
+    let reason = prop::sample::select(vec![
+        EndReason::Decided,
+        EndReason::Misses,
+        EndReason::Deadline,
+        EndReason::NeverConfirmed,
+        EndReason::Superseded,
+    ]);
+    let metadata = prop::sample::select(vec![
+        "eu-west-1/jobs/billing/x/uid-x",
+        "us-east-1/jobs/billing/x/uid-x",
+        "eu-west-1/jobs/invoices/x/uid-x",
+        "me",
+    ]);
+    (0..9_u8, number, pod, reason, metadata).prop_map(|(kind, number, pod, reason, metadata)| {
+        let term = running(term(number, pod));
+        Some(match kind {
+            0 => return None,
+            1 => View::default(),
+            2 => acquiring(),
+            3 => standing(Standing::Publishing(term)),
+            4 => standing(Standing::Held(term)),
+            5 => standing(Standing::Adopting(term)),
+            6 => standing(Standing::Uncertain(term)),
+            7 => ending(number, pod, reason),
+            _ => refused(Stage::Term, number, metadata),
+        })
+    })
+}
+
+type Turn = (Option<View>, Option<usize>, Option<bool>, Option<(EndCause, bool)>, bool, bool);
+
+fn turns() -> impl Strategy<Value = Vec<Turn>> {
+    let cause = (prop::sample::select(EndCause::ALL.to_vec()), any::<bool>());
+    let turn = (
+        views(),
+        prop::option::of(0..=3_usize),
+        prop::option::of(any::<bool>()),
+        prop::option::of(cause),
+        any::<bool>(),
+        any::<bool>(),
+    );
+    prop::collection::vec(turn, 1..25)
+}
+
+proptest! {
+    /// Whatever happens in whatever order, also what never does: nothing is said twice, no token falls, and what
+    /// belongs together is there together.
+    #[test]
+    fn a_status_is_consistent(turns in turns()) {
+        let mut world = World::new();
+        for (view, up, ready, decided, obstacle, expired) in turns {
+            let before = world.status.clone();
+            world.view = view;
+            world.up = up;
+            world.pods = ready.map(|ready| vec![pod("a", ready), pod("b", !ready)]);
+            world.expired = expired;
+            world.obstacle = obstacle.then(|| (LeaseReady::Suspended, "Suspended.".into()));
+            if let (Some((cause, proof)), Some(attempt)) = (decided, before.attempt.as_deref()) {
+                world.witness.decided(attempt.parse().unwrap(), cause, proof);
+            }
+            let composed = world.settle();
+            let status = &world.status;
+            prop_assert!(status.fencing_token >= before.fencing_token);
+            prop_assert!(status.transitions >= before.transitions);
+            prop_assert!(status.history.len() <= MAX_HISTORY);
+            prop_assert!(status.history.windows(2).all(|two| two[0].fencing_token > two[1].fencing_token));
+            prop_assert_eq!(status.attempt.is_some(), status.holder.is_some());
+            prop_assert_eq!(status.attempt.is_some(), status.acquire_time.is_some());
+            let active = &world.condition(ConditionType::Active).status;
+            prop_assert!(status.attempt.is_some() || active == "False");
+            prop_assert_eq!(composed.began, status.fencing_token > before.fencing_token);
+            if status.attempt == before.attempt {
+                prop_assert_eq!(&status.holder, &before.holder);
+                let was = before.conditions.iter().find(|one| one.type_ == "Active");
+                if let (Some(_), Some(was)) = (&status.attempt, was) {
+                    prop_assert!(was.status != "False" || active == "False", "given up, then taken back");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! What a lease's status says, as short stories: one world, one status, one turn after the other.
+
+mod any_world;
+mod conditions;
+mod terms;
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use redislease_core::lease::{EndReason, EndingView, Standing, TermId, TermView, View};
+use redislease_core::op::{Attempt, Holder, Stage, Stored, Token};
+use redislease_core::time::Time;
+
+use crate::api::conditions::LeaseReady;
+use crate::api::lease_status::MAX_HISTORY;
+use crate::api::validated::Readiness;
+use crate::api::{ConditionType, RedisLeaseStatus};
+use crate::plan::{Electorate, EndCause, PodFacts};
+use crate::status::{Composed, Inputs, Obstacle, QuorumOutlook, Witness, compose, renewal_notice};
+
+const REQUIRED: Readiness = Readiness::Required { unhealthy_after: Duration::from_secs(30) };
+
+/// The newest token a status shows, before any arithmetic of the tests on it.
+const TOKEN: u64 = 1_795_238_400_000_042;
+
+pub(super) fn term(number: u64, pod: &str) -> TermId {
+    TermId {
+        attempt: Attempt(u128::from(number)),
+        token: Token(TOKEN + number),
+        holder: Holder(format!("eu-west-1/jobs/billing/{pod}/uid-{pod}").into()),
+    }
+}
+
+fn running(id: TermId) -> TermView {
+    TermView { id, valid_until: Some(Time(9)), stop_at: Some(Time(5)), failed_rounds: 0 }
+}
+
+fn standing(standing: Standing) -> View {
+    View { standing, ..View::default() }
+}
+
+fn held(number: u64, pod: &str) -> View {
+    standing(Standing::Held(running(term(number, pod))))
+}
+
+fn ending(number: u64, pod: &str, reason: EndReason) -> View {
+    let ending = EndingView { id: term(number, pod), reason, sealed: true, keys_until: Time(77) };
+    View { ending: Some(ending), ..View::default() }
+}
+
+fn refused(stage: Stage, number: u64, metadata: &str) -> View {
+    let by = Stored { stage, attempt: Attempt(9_999), number, metadata: metadata.into() };
+    View { refused_by: Some(by), retry_at: Some(Time(123)), ..View::default() }
+}
+
+fn acquiring() -> View {
+    standing(Standing::Acquiring(Attempt(5), Holder("eu-west-1/jobs/billing/a/uid-a".into())))
+}
+
+fn pod(name: &str, ready: bool) -> PodFacts {
+    PodFacts {
+        namespace: "jobs".into(),
+        name: name.into(),
+        uid: format!("uid-{name}"),
+        resource_version: None,
+        labels: [].into(),
+        annotations: [].into(),
+        created: None,
+        node: Some(format!("node-of-{name}")),
+        ready,
+        finished: false,
+        deletion_grace: None,
+        stopped: false,
+    }
+}
+
+/// Everything around one lease, and its status as the API server holds it.
+struct World {
+    status: RedisLeaseStatus,
+    now: Timestamp,
+    view: Option<View>,
+    witness: Witness,
+    expired: bool,
+    obstacle: Option<(LeaseReady, String)>,
+    pods: Option<Vec<PodFacts>>,
+    /// Nodes that give votes, of three.
+    up: Option<usize>,
+    mismatch: Option<String>,
+    leaderless: Option<Duration>,
+}
+
+impl World {
+    /// Two ready pods, a healthy quorum, a resource that was just created.
+    fn new() -> Self {
+        Self {
+            status: RedisLeaseStatus::default(),
+            now: "2026-11-21T08:00:00.25Z".parse().unwrap(),
+            view: Some(View::default()),
+            witness: Witness::default(),
+            expired: false,
+            obstacle: None,
+            pods: Some(vec![pod("a", true), pod("b", true)]),
+            up: Some(3),
+            mismatch: None,
+            leaderless: None,
+        }
+    }
+
+    /// `a` holds, and everybody knows.
+    fn held_by_a() -> Self {
+        let mut world = Self::new();
+        world.turn(held(1, "a"));
+        world
+    }
+
+    fn look(&mut self) -> Composed {
+        let electorate = self.pods.as_ref().map(|pods| Electorate::of(pods, REQUIRED));
+        if let Some(view) = &self.view {
+            self.witness.saw(view);
+        }
+        compose(&Inputs {
+            previous: &self.status,
+            generation: Some(1),
+            now: self.now,
+            cluster: "eu-west-1",
+            namespace: "jobs",
+            lease: "billing",
+            view: self.view.as_ref(),
+            witness: &self.witness,
+            expired: self.expired,
+            obstacle: self.obstacle.as_ref().map(|(reason, message)| Obstacle { reason: *reason, message }),
+            electorate: electorate.as_ref(),
+            quorum: self.up.map(|up| QuorumOutlook {
+                name: "default",
+                fingerprint: "f1",
+                up,
+                majority: 2,
+                mismatch: self.mismatch.as_deref(),
+            }),
+            leaderless: self.leaderless,
+        })
+    }
+
+    /// A second later: what is composed is written, and read back. A further look a minute later must change nothing.
+    fn settle(&mut self) -> Composed {
+        self.now += Duration::from_secs(1);
+        let composed = self.look();
+        let json = serde_json::to_value(&composed.status).unwrap();
+        self.status = serde_json::from_value(json).unwrap();
+        assert_eq!(self.status, composed.status, "the API server keeps what is written");
+        self.now += Duration::from_mins(1);
+        let again = self.look();
+        assert_eq!(again.status, self.status, "nothing has happened");
+        assert_eq!((again.events, again.ended, again.began), (vec![], None, false));
+        self.now -= Duration::from_mins(1);
+        composed
+    }
+
+    fn turn(&mut self, view: View) -> Composed {
+        self.view = Some(view);
+        self.settle()
+    }
+
+    /// The process ends and another begins: it has seen nothing yet.
+    fn restart(&mut self) {
+        self.witness = Witness::default();
+        self.view = Some(View::default());
+        (self.pods, self.up) = (None, None);
+    }
+
+    fn condition(&self, type_: ConditionType) -> &Condition {
+        self.status.conditions.iter().find(|one| one.type_ == type_.as_str()).unwrap()
+    }
+
+    fn message(&self, type_: ConditionType) -> &str {
+        &self.condition(type_).message
+    }
+
+    /// `Ready=True/HeldHere Active=...`
+    fn conditions(&self) -> String {
+        let all = self.status.conditions.iter();
+        all.map(|one| format!("{}={}/{}", one.type_, one.status, one.reason)).collect::<Vec<_>>().join(" ")
+    }
+
+    fn ready_and_active(&self) -> [&str; 4] {
+        let (ready, active) = (self.condition(ConditionType::Ready), self.condition(ConditionType::Active));
+        [&ready.status, &ready.reason, &active.status, &active.reason]
+    }
+}
+
+fn told(composed: &Composed) -> Vec<String> {
+    let event = |notice: &crate::status::Notice| {
+        let pods: Vec<&str> = notice.on_pods.iter().map(|(pod, _)| pod.as_str()).collect();
+        format!(
+            "{} {} [{}] {}",
+            notice.reason.importance().as_str(),
+            notice.reason.as_str(),
+            pods.join(","),
+            notice.note
+        )
+    };
+    composed.events.iter().map(event).collect()
+}
+
+const NOTHING: [String; 0] = [];
