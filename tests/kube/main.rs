@@ -7,6 +7,6 @@ mod operator;
 mod quorum;
 mod resource;
 mod rights;
-mod status;
 mod roles;
+mod status;
 mod world;

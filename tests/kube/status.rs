@@ -27,6 +27,8 @@ fn redislease_status() -> Outcome {
         control_plane.kubectl(&["apply", "--server-side", "-f", file])?;
     }
     control_plane.kubectl(&["wait", "--for=condition=Established", "crd", "--all"])?;
+    // kubectl waits while the API server prepares the storage of a new kind.
+    control_plane.kubectl(&["get", "rl", "--all-namespaces"])?;
     control_plane.kubectl(&["create", "namespace", "jobs"])?;
     control_plane.kubectl(&["create", "serviceaccount", "reader", "--namespace=jobs"])?;
     let reader = control_plane.service_account_kubeconfig("jobs", "reader")?;
