@@ -8,4 +8,5 @@ mod quorum;
 mod resource;
 mod rights;
 mod roles;
+mod status;
 mod world;

@@ -1,0 +1,215 @@
+//! `redislease status` against a real API server, with no more rights than it says it needs.
+
+use std::error::Error;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
+
+use redislease_lab::{Components, ControlPlane};
+use serde_json::{Value, json};
+
+type Outcome<T = ()> = Result<T, Box<dyn Error>>;
+
+/// A machine that builds something else at the same time is slow.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+#[test]
+fn redislease_status() -> Outcome {
+    let control_plane = ControlPlane::start(Components::ApiServer)?;
+    let admin = control_plane.kubeconfig();
+    nothing_to_speak_to(&control_plane);
+    let missing = refused(admin, &[]);
+    assert!(missing.contains("the API server does not know the kind RedisLease; install it with"), "{missing}");
+
+    for file in ["crds/redisquorums.yaml", "crds/redisleases.yaml"] {
+        control_plane.kubectl(&["apply", "--server-side", "-f", file])?;
+    }
+    control_plane.kubectl(&["wait", "--for=condition=Established", "crd", "--all"])?;
+    // kubectl waits while the API server prepares the storage of a new kind.
+    control_plane.kubectl(&["get", "rl", "--all-namespaces"])?;
+    control_plane.kubectl(&["create", "namespace", "jobs"])?;
+    control_plane.kubectl(&["create", "serviceaccount", "reader", "--namespace=jobs"])?;
+    let reader = control_plane.service_account_kubeconfig("jobs", "reader")?;
+    let forbidden = refused(&reader, &[]);
+    assert!(
+        forbidden.starts_with("error: cannot list RedisLeases in namespace jobs: the API server refused: ")
+            && forbidden.contains("\"system:serviceaccount:jobs:reader\" cannot list resource \"redisleases\""),
+        "{forbidden}"
+    );
+    control_plane.kubectl(&[
+        "create",
+        "role",
+        "reader",
+        "--namespace=jobs",
+        "--verb=list,watch",
+        "--resource=redisleases.redislease.io",
+    ])?;
+    let binding =
+        ["create", "rolebinding", "reader", "--namespace=jobs", "--role=reader", "--serviceaccount=jobs:reader"];
+    control_plane.kubectl(&binding)?;
+    wait_for_rights(&control_plane)?;
+
+    what_is_not_there(&reader);
+    what_is_there(&control_plane, &reader)?;
+    what_changes(&control_plane, &reader)
+}
+
+/// A new binding is believed in when the API server's own watch has shown it.
+fn wait_for_rights(control_plane: &ControlPlane) -> Outcome {
+    let question = ["auth", "can-i", "list", "rl", "--namespace=jobs", "--as=system:serviceaccount:jobs:reader"];
+    let give_up = Instant::now() + PATIENCE;
+    loop {
+        match control_plane.kubectl(&question) {
+            Ok(_) => return Ok(()),
+            Err(error) if Instant::now() > give_up => return Err(error.into()),
+            Err(_) => std::thread::sleep(Duration::from_millis(50)),
+        }
+    }
+}
+
+fn nothing_to_speak_to(control_plane: &ControlPlane) {
+    let nowhere = control_plane.kubeconfig().with_file_name("nowhere");
+    let message = refused(&nowhere, &[]);
+    assert!(message.starts_with("error: no access to a Kubernetes API server: "), "{message}");
+    assert_eq!(message.lines().count(), 1, "{message}");
+}
+
+fn what_is_not_there(reader: &Path) {
+    assert_eq!(refused(reader, &["billing"]), "error: there is no RedisLease billing in namespace jobs\n");
+    let (out, err) = succeeded(reader, &[]);
+    assert_eq!((out.as_str(), err.as_str()), ("", "No RedisLeases in namespace jobs.\n"));
+    assert_eq!(succeeded(reader, &["-o", "json"]).0, "[]\n");
+}
+
+fn what_is_there(control_plane: &ControlPlane, reader: &Path) -> Outcome {
+    for name in ["billing", "invoices"] {
+        control_plane.apply(&lease(name).to_string())?;
+    }
+    hold(control_plane, "billing", "billing-0", 1_795_238_400_000_042)?;
+    let (table, _) = succeeded(reader, &[]);
+    let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0], ["NAME", "ACTIVE", "HOLDER", "CLUSTER", "TOKEN", "SINCE", "READY", "REASON"], "{table}");
+    let [name, active, holder, cluster, token, _, ready, reason] = lines[1][..] else { panic!("{table}") };
+    assert_eq!(
+        [name, active, holder, cluster, token, ready, reason],
+        ["billing", "True", "billing-0", "eu-west-1", "1795238400000042", "True", "HeldHere"]
+    );
+    assert_eq!(lines[2], ["invoices"]);
+    assert_eq!(lines.len(), 3);
+
+    let (one, _) = succeeded(reader, &["billing", "-o", "json"]);
+    let one: Value = serde_json::from_str(&one)?;
+    assert_eq!(one.as_array().map(Vec::len), Some(1), "{one}");
+    assert_eq!(one[0]["holder"]["pod"], "billing-0");
+
+    // A namespace that may not be read is no namespace without leases.
+    let message = refused(reader, &["-A"]);
+    assert!(
+        message.starts_with("error: cannot list RedisLeases in all namespaces: the API server refused: "),
+        "{message}"
+    );
+    let (all, _) = succeeded(control_plane.kubeconfig(), &["-A"]);
+    assert!(all.starts_with("NAMESPACE   NAME ") && all.contains("\njobs        billing "), "{all}");
+    Ok(())
+}
+
+fn what_changes(control_plane: &ControlPlane, reader: &Path) -> Outcome {
+    let watch = Watch::start(reader)?;
+    let first = [watch.next()?, watch.next()?];
+    assert_eq!([&first[0]["name"], &first[1]["name"]], ["billing", "invoices"]);
+    // What changes besides the status is no news: the next line is that of the next holder.
+    control_plane.kubectl(&["label", "rl/billing", "--namespace=jobs", "team=money"])?;
+    hold(control_plane, "billing", "billing-1", 1_795_238_400_000_043)?;
+    let second = watch.next()?;
+    assert_eq!(
+        (&second["holder"]["pod"], &second["fencingToken"]),
+        (&json!("billing-1"), &json!(1_795_238_400_000_043_i64))
+    );
+    control_plane.kubectl(&["delete", "rl/invoices", "--namespace=jobs"])?;
+    let third = watch.next()?;
+    assert_eq!((&third["name"], &third["deleted"]), (&json!("invoices"), &json!(true)));
+    Ok(())
+}
+
+fn lease(name: &str) -> Value {
+    json!({
+        "apiVersion": "redislease.io/v1alpha1",
+        "kind": "RedisLease",
+        "metadata": {"name": name, "namespace": "jobs"},
+        "spec": {"quorumRef": {"name": "default"}, "candidates": {"selector": {"matchLabels": {"app": name}}}},
+    })
+}
+
+fn hold(control_plane: &ControlPlane, name: &str, pod: &str, token: i64) -> Outcome {
+    let time = "2026-11-21T08:00:00Z";
+    let condition = |type_: &str| json!({"type": type_, "status": "True", "reason": "HeldHere", "message": "It is held.", "lastTransitionTime": time});
+    let status = json!({"status": {
+        "holder": {"cluster": "eu-west-1", "namespace": "jobs", "pod": pod, "podUID": pod},
+        "attempt": "0123456789abcdef0123456789abcdef",
+        "fencingToken": token,
+        "acquireTime": time,
+        "transitions": 1,
+        "conditions": [condition("Ready"), condition("Active")],
+    }});
+    let patch = format!("--patch={status}");
+    control_plane.kubectl(&[
+        "patch",
+        "rl",
+        name,
+        "--namespace=jobs",
+        "--subresource=status",
+        "--type=merge",
+        &patch,
+    ])?;
+    Ok(())
+}
+
+fn command(kubeconfig: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_redislease"));
+    command.arg("status").args(args).env_clear().env("KUBECONFIG", kubeconfig).env("HOME", "/nowhere");
+    command
+}
+
+fn succeeded(kubeconfig: &Path, args: &[&str]) -> (String, String) {
+    let output = command(kubeconfig, args).output().expect("the binary runs");
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{args:?}: {err}");
+    (out.into_owned(), err.into_owned())
+}
+
+fn refused(kubeconfig: &Path, args: &[&str]) -> String {
+    let output = command(kubeconfig, args).output().expect("the binary runs");
+    assert!(!output.status.success() && output.stdout.is_empty(), "{args:?}: {output:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A watch that runs, and the lines it prints. It stops when it is dropped.
+struct Watch {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+impl Watch {
+    fn start(kubeconfig: &Path) -> Outcome<Self> {
+        let mut child = command(kubeconfig, &["--watch", "--output=json"]).stdout(Stdio::piped()).spawn()?;
+        let out = child.stdout.take().ok_or("no standard output")?;
+        let (sender, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            BufReader::new(out).lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
+        });
+        Ok(Self { child, lines })
+    }
+
+    fn next(&self) -> Outcome<Value> {
+        Ok(serde_json::from_str(&self.lines.recv_timeout(PATIENCE)?)?)
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
