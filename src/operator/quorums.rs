@@ -355,7 +355,8 @@ pub fn mismatch(statuses: &[NodeStatus]) -> Option<&str> {
     statuses.iter().find(|node| node.state == mismatched).map(|node| node.message.as_str())
 }
 
-fn evaluated(statuses: &[NodeStatus]) -> bool {
+/// Whether every node was reached or tried in vain once.
+pub fn evaluated(statuses: &[NodeStatus]) -> bool {
     statuses.iter().all(|node| node.state != NodeState::Down || node.reason.is_some())
 }
 

@@ -20,8 +20,8 @@ pub(super) use roles::removal_or;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kube::ResourceExt;
 use kube::core::SelectorExt;
+use kube::{Resource, ResourceExt};
 use redislease_core::lease::{Standing, TermId, View};
 use redislease_core::time::{Millis, Time};
 use tokio::sync::watch;
@@ -34,7 +34,7 @@ use crate::api::{RedisLease, ValidLease};
 use crate::clock;
 use crate::metrics::lease::LeaseSeries;
 use crate::plan::{Electorate, EndCause, HolderName, HolderPod, PodFacts, Sighting, Situation, Step, decide};
-use crate::status::Witness;
+use crate::status::{Witness, renewal_notice};
 use ground::Ground;
 use tenure::Tenure;
 
@@ -80,6 +80,8 @@ pub(super) struct Actor {
     proven: bool,
     /// The term whose end was counted.
     counted: Option<String>,
+    /// The view of the last turn.
+    viewed: View,
     /// Since when nobody has held the lease, for the event of the next term.
     unheld_since: Option<Time>,
 }
@@ -109,6 +111,7 @@ impl Actor {
             quiet_until: Time(0),
             proven: false,
             counted: None,
+            viewed: View::default(),
             unheld_since: None,
         }
     }
@@ -172,7 +175,7 @@ impl Actor {
         let electorate = electorate(&ground, &pods);
         let again_at = self.plan(&lease, &ground, &electorate).await;
         let view = self.tenure.as_ref().map(Tenure::view);
-        self.measure(view.as_ref());
+        self.measure(&lease, view.as_ref());
         let now = clock::now();
         if now < self.quiet_until {
             return earliest(again_at, Some(self.quiet_until));
@@ -343,9 +346,16 @@ impl Actor {
         }
     }
 
-    fn measure(&mut self, view: Option<&View>) {
+    /// What a change of the view means beside the status.
+    fn measure(&mut self, lease: &RedisLease, view: Option<&View>) {
         let held = view.is_some_and(|view| matches!(view.standing, Standing::Held(_)));
         self.unheld_since = if held { None } else { Some(self.unheld_since.unwrap_or_else(clock::now)) };
+        let Some(view) = view else { return };
+        if let Some(notice) = renewal_notice(&self.viewed, view) {
+            tracing::warn!(lease = %format!("{}/{}", self.namespace, self.name), "{}", notice.note);
+            self.house.reporter.report(notice, lease.object_ref(&()));
+        }
+        self.viewed = view.clone();
     }
 
     /// The resource is gone: its term is ended, its labels are taken away, and the keeper stays until the last key has

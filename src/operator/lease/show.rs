@@ -109,7 +109,7 @@ impl Actor {
             expired: false,
             obstacle: ground.obstacle.as_ref().map(|(reason, message)| Obstacle { reason: *reason, message }),
             electorate: Some(electorate).filter(|_| listed),
-            quorum: open.map(|open| QuorumOutlook {
+            quorum: open.filter(|_| quorums::evaluated(&statuses)).map(|open| QuorumOutlook {
                 name: &open.name,
                 fingerprint: &open.fingerprint,
                 up: quorums::up(&statuses),

@@ -21,6 +21,7 @@ use crate::keeper::{Keeper, Observer, Setup};
 use crate::metrics::lease::LeaseSeries;
 use crate::operator::quorums::OpenQuorum;
 use crate::plan::{EndCause, HolderName};
+use crate::status::Witness;
 
 /// A keeper and the quorum it stands on.
 pub(super) struct Tenure {
@@ -140,7 +141,8 @@ fn shape(view: &View) -> View {
         &mut view.standing
     {
         (term.valid_until, term.stop_at) = (None, None);
-        term.failed_rounds = term.failed_rounds.min(1);
+        // The second failure in a row is worth an event, the third is not.
+        term.failed_rounds = term.failed_rounds.min(2);
     }
     view
 }
@@ -223,6 +225,8 @@ impl Actor {
         match Keeper::start(setup) {
             Ok(keeper) => {
                 let views = keeper.watch();
+                // What was seen of an older keeper says nothing about what this one has yet to see.
+                self.witness = Witness::default();
                 let (seen, met) = (View::default(), BTreeSet::new());
                 self.tenure = Some(Tenure { keeper, quorum: open, config, views, seen, met, told: None });
             }
