@@ -120,8 +120,10 @@ pub struct Admission {
     /// Outlives a connection: the same ticket seen again proves that nothing was forgotten in between.
     wait: Option<Wait>,
     last_marker: Option<Marker>,
-    /// A step was seen and no observe has been answered since.
+    /// A step was seen, and no ticket of ours has replaced what stood then.
     stepped: bool,
+    /// Of the last observe.
+    nonce: u128,
     /// Observes and admits without an answer. Only the answer to the last one says what stands now.
     outstanding: u8,
     reading_fences: bool,
@@ -141,6 +143,7 @@ impl Admission {
             wait: None,
             last_marker: None,
             stepped: false,
+            nonce: 0,
             outstanding: 0,
             reading_fences: false,
             look_again: Time(0),
@@ -191,10 +194,18 @@ impl Admission {
             }
             Input::Observed(marker) => {
                 self.outstanding = self.outstanding.saturating_sub(1);
-                if self.outstanding == 0 {
-                    self.stepped = false;
-                    self.observed(now, marker);
+                if self.outstanding > 0 {
+                    return;
                 }
+                let ours = matches!(marker, Marker::Wait { nonce, .. } if nonce == self.nonce);
+                if self.stepped && !ours {
+                    // What stands was not the marker that we named, and may be older than the step: it is named now.
+                    self.last_marker = Some(marker);
+                    self.observe(now, nonce);
+                    return;
+                }
+                self.stepped = false;
+                self.observed(now, marker);
             }
             Input::Stepped if self.config.mutant == Some(Mutant::ClockStepIgnored) => {}
             Input::Stepped => {
@@ -232,6 +243,7 @@ impl Admission {
     fn ask(&mut self, now: Time, run_id: RunId, nonce: u128) {
         self.outstanding = self.outstanding.saturating_add(1);
         self.look_again = now + self.config.heartbeat;
+        self.nonce = nonce;
         let stepped = self.last_marker.clone().filter(|_| self.stepped);
         self.effects.push_back(Effect::Observe { run_id, nonce, stepped });
     }

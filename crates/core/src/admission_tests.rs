@@ -163,6 +163,34 @@ fn a_step_seen_while_a_heartbeat_is_out_is_not_forgotten_by_the_heartbeats_answe
 }
 
 #[test]
+fn a_step_whose_marker_was_never_seen_is_named_once_it_is() {
+    let mut story = Story::new();
+    // The step is known before the marker is: a server that may have dropped keys while nobody looked.
+    story.connect(0, "r1");
+    story.at(0, Input::Stepped);
+    assert_eq!(story.at(1, Input::Observed(admitted("r1"))), [], "the first of two answers says nothing");
+    assert_eq!(
+        story.at(2, Input::Observed(admitted("r1"))),
+        [Effect::Observe { run_id: "r1".into(), nonce: 4, stepped: Some(admitted("r1")) }]
+    );
+    story.at(3, Input::Observed(wait("r1", 4)));
+    assert!(matches!(story.machine.standing(), Standing::Quarantined { .. }));
+}
+
+#[test]
+fn a_marker_that_came_after_the_one_that_was_named_may_be_older_than_the_step() {
+    let mut story = Story::new();
+    story.connect(0, "r1");
+    story.at(0, Input::Observed(wait("r1", 7)));
+    // Another operator admitted the node, then the clock stepped, and only then we look.
+    story.at(500, Input::Stepped);
+    assert_eq!(
+        story.at(501, Input::Observed(admitted("r1"))),
+        [Effect::Observe { run_id: "r1".into(), nonce: 4, stepped: Some(admitted("r1")) }]
+    );
+}
+
+#[test]
 fn a_step_before_a_broken_connection_is_told_on_the_next() {
     let mut story = Story::new();
     story.connect(0, "r1");
