@@ -99,7 +99,7 @@ fn a_crash_at_any_effect_ends_as_no_crash() {
 #[test]
 fn planted_bugs_are_found() {
     let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let budget = from_environment("SIM_BUDGET").unwrap_or(3000);
+    let budget = from_environment("SIM_BUDGET").unwrap_or(6000);
     let mut missed = Vec::new();
     let only = std::env::var("SIM_BUG").unwrap_or_default();
     for bug in Bug::ALL.into_iter().filter(|bug| format!("{bug:?}").contains(&only)) {
