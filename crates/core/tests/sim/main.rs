@@ -6,7 +6,7 @@
 //! must run alike; after the chaos everything is healed and must be as good as new, in time.
 //!
 //! `SIM_SEED=<n>` replays one seed; `SIM_SEEDS=<count>` or `SIM_SECONDS=<n>` make the hunt longer; `SIM_FIRST=<n>`
-//! begins it elsewhere.
+//! begins it elsewhere. `SIM_BUG=<name>` hunts only the planted bugs of that name, `SIM_BUDGET=<seeds>` for so long.
 
 #![allow(
     clippy::unwrap_used,
@@ -60,7 +60,7 @@ fn batch() {
         return;
     }
     let seconds = from_environment("SIM_SECONDS");
-    let seeds = from_environment("SIM_SEEDS").unwrap_or(if seconds.is_some() { u64::MAX } else { 400 });
+    let seeds = from_environment("SIM_SEEDS").unwrap_or(if seconds.is_some() { u64::MAX } else { 600 });
     let limit = Duration::from_secs(seconds.unwrap_or(u64::MAX));
     let first = from_environment("SIM_FIRST").unwrap_or(1);
     let began = Instant::now();

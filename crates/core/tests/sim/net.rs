@@ -9,7 +9,6 @@ use redislease_core::quorum::Node;
 use redislease_core::reference::Call;
 use redislease_core::time::Time;
 
-use crate::bug::Bug;
 use crate::clock::{MILLI, Micros, SECOND};
 use crate::coverage::Sight;
 use crate::fault::Fault;
@@ -237,7 +236,7 @@ impl World {
                 if !trusted {
                     self.coverage.saw(Sight::VoteDiscardedAfterStep);
                 }
-                let counts = reading == Reading::Steady && (trusted || foreign || self.is(Bug::VoteBehindStep));
+                let counts = reading == Reading::Steady && (trusted || foreign);
                 if release {
                     self.release_answered(process, uid);
                 }

@@ -28,6 +28,8 @@ pub struct Memory {
     /// The holder that is being deleted, and since when it was seen so.
     pub deleting: Option<(u32, u64)>,
     pub lost: bool,
+    /// The term that the machine last ran.
+    pub ran: Option<Attempt>,
 }
 
 /// One decision.
@@ -153,6 +155,7 @@ impl Situation<'_> {
     }
 
     fn holding(&self, memory: &mut Memory, resource: &Resource, id: &TermId) -> Option<Step> {
+        memory.ran = Some(id.attempt);
         let pod = pod_of(id);
         let named = resource.active && resource.term.as_ref().is_some_and(|term| term.attempt == id.attempt);
         let deleting = self.cache.world.pods.get(&pod).is_some_and(|pod| pod.state == PodState::Deleting);
@@ -168,6 +171,7 @@ impl Situation<'_> {
     fn vacant(&self, memory: &mut Memory, resource: &Resource) -> Option<Step> {
         memory.to_publish = None;
         memory.unanswered = false;
+        memory.ended.extend(memory.ran.take());
         if let Some(step) = self.late_proof(memory) {
             return Some(step);
         }
