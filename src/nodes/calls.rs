@@ -52,10 +52,11 @@ impl NodeTask {
 
     /// Sends it, or says what to answer instead.
     fn send_vote(&mut self, now: Time, request: Request, reply: Reply, by: By) -> Result<(), (Reply, Vote)> {
-        let Link::Open(open) = &mut self.link else { return Err((reply, Vote::Unknown)) };
+        // What was never sent was never done.
+        let Link::Open(open) = &mut self.link else { return Err((reply, Vote::Abstained)) };
         if open.pipe.is_full() {
             self.count(Reason::Busy);
-            return Err((reply, Vote::Unknown));
+            return Err((reply, Vote::Abstained));
         }
         let release = matches!(request.op, Op::Release { .. });
         let (marker, deadline) = match (self.admission.marker(), open.node_time) {

@@ -205,7 +205,7 @@ impl Nodes {
     /// Asks `node`. `reply` is called exactly once, at the latest at `request.give_up_at`, then with
     /// [`Vote::Unknown`]; it must not block.
     ///
-    /// A node that has no vote abstains at once, and one that cannot be reached is unknown at once. A release needs no
+    /// A node that has no vote or that there is no connection to abstains at once: it was not asked. A release needs no
     /// vote: it is sent to every node that can be reached.
     pub fn send(&self, node: Node, request: Request, reply: impl FnOnce(Vote) + Send + 'static) {
         // A message that cannot be delivered is dropped, which answers it.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
@@ -34,7 +35,7 @@ impl Directory {
 
     /// A lease was seen: its actor is told, or begins.
     pub fn seen(&self, house: &Arc<House>, tasks: &TaskTracker, lease: RedisLease) {
-        let name = name_of(&lease);
+        let name = name_of(&lease.metadata);
         let uid = lease.uid().unwrap_or_default();
         let mut entries = self.lock();
         if entries.get(&name).is_some_and(|entry| entry.uid != uid) {
@@ -53,8 +54,8 @@ impl Directory {
     }
 
     /// A lease is gone.
-    pub fn gone(&self, lease: &RedisLease) {
-        let (name, uid) = (name_of(lease), lease.uid().unwrap_or_default());
+    pub fn gone(&self, lease: &ObjectMeta) {
+        let (name, uid) = (name_of(lease), lease.uid.clone().unwrap_or_default());
         let mut entries = self.lock();
         if entries.get(&name).is_some_and(|entry| entry.uid == uid) {
             bury(entries.remove(&name));
@@ -76,8 +77,8 @@ impl Directory {
     }
 }
 
-pub(super) fn name_of(lease: &RedisLease) -> Name {
-    (lease.namespace().unwrap_or_default(), lease.name_any())
+pub(super) fn name_of(lease: &ObjectMeta) -> Name {
+    (lease.namespace.clone().unwrap_or_default(), lease.name.clone().unwrap_or_default())
 }
 
 fn bury(entry: Option<Entry>) {

@@ -13,6 +13,9 @@ use crate::metrics::operator::WriteResult;
 /// How long a call may take. A lease does not wait for it, only what it shows.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How long a connection may be silent while an answer is due.
+const READ_TIMEOUT: Duration = Duration::from_mins(1);
+
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
@@ -76,5 +79,8 @@ pub async fn client() -> Result<Client, String> {
     })?;
     config.default_retry = false;
     config.connect_timeout = Some(TIMEOUT);
+    // A list, or a watch that is being opened, has no deadline of ours; an open watch says something more often.
+    config.read_timeout = Some(READ_TIMEOUT);
+    config.reset_reader_on_write = true;
     Client::try_from(config).map_err(|error| format!("the Kubernetes client cannot be built: {error}"))
 }

@@ -25,6 +25,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client};
 use prometheus::Registry;
+use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -94,6 +95,7 @@ impl House {
 /// # Errors
 /// One sentence when it cannot start.
 pub async fn run(options: Options, stop: CancellationToken) -> Result<(), String> {
+    raise_file_limit();
     let registry = Registry::new();
     let register = |error: prometheus::Error| format!("metrics: {error}");
     let node_metrics = NodeMetrics::register(&registry).map_err(register)?;
@@ -139,5 +141,14 @@ pub async fn run(options: Options, stop: CancellationToken) -> Result<(), String
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => Err(format!("metrics and health could not be served: {error}")),
         Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Each lease has a timer, which is an open file: the soft limit of most systems would end at some hundred leases.
+fn raise_file_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!(%error, "the limit of open files stays as it is");
     }
 }

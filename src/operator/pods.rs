@@ -51,6 +51,7 @@ impl Pods {
     /// Follows the changes in a namespace.
     pub fn watch(&self, namespace: &str) -> watch::Receiver<u64> {
         let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        changes.retain(|_, changes| changes.receiver_count() > 0);
         changes.entry(namespace.to_owned()).or_default().subscribe()
     }
 
@@ -108,8 +109,15 @@ impl Pods {
         if let Some(named) = &mut state.relist {
             named.insert((facts.namespace.clone(), facts.uid.clone()));
         }
+        // An answer that was on its way while the watch went on is older than what the watch said.
+        if state.gone.contains_key(&facts.uid) {
+            return;
+        }
         let pods = state.here.entry(facts.namespace.clone()).or_default();
         let before = pods.get(&facts.uid);
+        if before.is_some_and(|before| is_older(&facts, &before.facts)) {
+            return;
+        }
         let sighting = Sighting::now(facts, now, before);
         // Whoever decides does not care for a new resource version; whoever writes is told by a conflict.
         let same = before.is_some_and(|before| {
@@ -151,6 +159,12 @@ impl Pods {
         // The state is whole between any two statements that change it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether `facts` are of an older version than `known`.
+fn is_older(facts: &PodFacts, known: &PodFacts) -> bool {
+    let version = |facts: &PodFacts| facts.resource_version.as_ref().and_then(|version| version.parse::<u64>().ok());
+    matches!((version(facts), version(known)), (Some(now), Some(before)) if now < before)
 }
 
 impl State {
@@ -226,6 +240,20 @@ mod tests {
         pods.missed("n", "a");
         assert_eq!(pods.find("n", "a"), Known::Gone { stopped: true });
         pods.missed("n", "a");
+        assert_eq!(pods.find("n", "a"), Known::Gone { stopped: true });
+    }
+
+    #[test]
+    fn a_late_answer_brings_no_pod_back_and_takes_no_news_back() {
+        let of_version =
+            |version: &str, ready: bool| PodFacts { resource_version: Some(version.into()), ready, ..pod("a", false) };
+        let pods = Pods::default();
+        pods.seen(of_version("11", false), Time(0));
+        pods.seen(of_version("10", true), Time(1));
+        let Known::Here(sighting) = pods.find("n", "a") else { panic!("a is here") };
+        assert!(!sighting.facts.ready, "the older answer came later");
+        pods.deleted(&pod("a", true));
+        pods.seen(of_version("12", true), Time(2));
         assert_eq!(pods.find("n", "a"), Known::Gone { stopped: true });
     }
 

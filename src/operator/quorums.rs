@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
@@ -57,6 +57,12 @@ pub struct Found {
     pub replaced: bool,
 }
 
+/// Whose nodes, and how they are.
+type NodeWatch = (Weak<OpenQuorum>, watch::Receiver<Vec<NodeStatus>>);
+
+/// A pause where nothing is to be waited for.
+const AFTER_THE_END: Duration = Duration::from_millis(100);
+
 #[derive(Debug)]
 struct Entry {
     valid: Option<ValidQuorum>,
@@ -74,12 +80,14 @@ pub struct Quorums {
     writes: OperatorMetrics,
     reporter: Reporter,
     entries: Mutex<BTreeMap<String, Entry>>,
+    /// Quorums whose resource is gone: leases may still stand on them.
+    former: Mutex<BTreeMap<String, Weak<OpenQuorum>>>,
     /// Whether every quorum there was at the start has been read once.
     read: AtomicBool,
     /// Counts the changes, for those who wait for one.
     changes: watch::Sender<u64>,
     /// The task that keeps the quorums follows their nodes through these.
-    node_watches: tokio::sync::Mutex<BTreeMap<String, watch::Receiver<Vec<NodeStatus>>>>,
+    node_watches: tokio::sync::Mutex<BTreeMap<String, NodeWatch>>,
 }
 
 impl Quorums {
@@ -91,10 +99,10 @@ impl Quorums {
         writes: OperatorMetrics,
         reporter: Reporter,
     ) -> Self {
-        let (entries, changes) = (Mutex::default(), watch::Sender::new(0));
+        let (entries, former, changes) = (Mutex::default(), Mutex::default(), watch::Sender::new(0));
         let read = AtomicBool::new(false);
         let node_watches = tokio::sync::Mutex::default();
-        Self { client, namespace, nodes, writes, reporter, entries, read, changes, node_watches }
+        Self { client, namespace, nodes, writes, reporter, entries, former, read, changes, node_watches }
     }
 
     /// Follows the changes: a quorum came, went, or one of its nodes did something of note.
@@ -119,11 +127,8 @@ impl Quorums {
         Found { quorum, obstacle, replaced: entry.replaced }
     }
 
-    /// Brings one quorum up to date with its resource, and its resource's status with it.
-    ///
-    /// # Errors
-    /// When the API server did not take the status: to be tried again. Otherwise what it answered, if it was asked.
-    pub async fn reconcile(&self, quorum: &RedisQuorum) -> Result<Option<RedisQuorum>, CallError> {
+    /// Brings one quorum up to date with its resource.
+    pub async fn apply(&self, quorum: &RedisQuorum) {
         let name = quorum.name_any();
         match ValidQuorum::try_from(quorum) {
             Ok(valid) => {
@@ -134,7 +139,6 @@ impl Quorums {
                 entry.obstacle = Some((QuorumReady::InvalidSpec, invalid.to_string()));
             }),
         }
-        self.show(quorum).await
     }
 
     /// Whether every quorum there was at the start has been read: before, that one is missing says nothing.
@@ -151,7 +155,11 @@ impl Quorums {
 
     /// The resource is gone. Leases on it live on while this process does.
     pub fn forget(&self, name: &str) {
-        self.lock().remove(name);
+        if let Some(open) = self.lock().remove(name).and_then(|entry| entry.open) {
+            let mut former = self.former.lock().unwrap_or_else(PoisonError::into_inner);
+            former.retain(|_, open| open.strong_count() > 0);
+            former.insert(name.to_owned(), Arc::downgrade(&open));
+        }
         self.changed();
     }
 
@@ -175,7 +183,10 @@ impl Quorums {
     fn open(&self, valid: ValidQuorum, credentials: Result<Option<Credentials>, String>) {
         let name = valid.name.clone();
         let mut opened = false;
+        let former = self.former.lock().unwrap_or_else(PoisonError::into_inner).get(&name).and_then(Weak::upgrade);
         self.with(&name, |entry| {
+            // Created again: what stands on the old one goes on, if it is the same.
+            entry.open = entry.open.take().or(former);
             let (credentials, secret) = match credentials {
                 Ok(credentials) => (credentials, None),
                 Err(message) => (None, Some((QuorumReady::InvalidReference, message))),
@@ -267,22 +278,33 @@ impl Quorums {
         let mut watches = self.node_watches.lock().await;
         {
             let entries = self.lock();
-            watches.retain(|name, _| entries.get(name).is_some_and(|entry| entry.open.is_some()));
+            let open = |name: &String| entries.get(name).and_then(|entry| entry.open.as_ref());
+            watches.retain(|name, (watched, _)| open(name).is_some_and(|open| Arc::downgrade(open).ptr_eq(watched)));
             for (name, entry) in entries.iter() {
                 if let Some(open) = entry.open.as_ref().filter(|_| !watches.contains_key(name)) {
-                    watches.insert(name.clone(), open.nodes.watch());
+                    let mut watch = open.nodes.watch();
+                    // What happened before it was followed counts too.
+                    watch.mark_changed();
+                    watches.insert(name.clone(), (Arc::downgrade(open), watch));
                 }
             }
         }
-        let moves = watches.values_mut().map(|watch| Box::pin(watch.changed()));
-        let moves: Vec<_> = moves.collect();
+        let moves: Vec<_> = watches.values_mut().map(|(_, watch)| Box::pin(watch.changed())).collect();
         if moves.is_empty() {
             std::future::pending::<()>().await;
         }
-        let _ = futures::future::select_all(moves).await;
+        let (first, ..) = futures::future::select_all(moves).await;
+        if first.is_err() {
+            // The nodes of a quorum have ended; whoever calls again follows the new ones.
+            tokio::time::sleep(AFTER_THE_END).await;
+        }
     }
 
-    async fn show(&self, quorum: &RedisQuorum) -> Result<Option<RedisQuorum>, CallError> {
+    /// Brings the resource's status up to date with the quorum.
+    ///
+    /// # Errors
+    /// When the API server did not take the status: to be tried again. Otherwise what it answered, if it was asked.
+    pub async fn show(&self, quorum: &RedisQuorum) -> Result<Option<RedisQuorum>, CallError> {
         let name = quorum.name_any();
         let (valid, open, obstacle) = {
             let entries = self.lock();

@@ -5,11 +5,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::DeserializeGuard;
 use kube::runtime::WatchStreamExt;
+use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, ResourceExt};
 use serde::de::DeserializeOwned;
@@ -17,6 +20,7 @@ use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 
 use super::House;
+use super::directory;
 use super::quorums::SECRET_EVERY;
 use super::sweep;
 use crate::api::{RedisLease, RedisQuorum};
@@ -26,6 +30,35 @@ use crate::plan::PodFacts;
 
 /// A watch that died silently is noticed after so many seconds.
 const WATCH_SECONDS: u32 = 45;
+
+/// The pause before a watch begins again, doubled up to its most. The library's own lets half a minute pass: a failover
+/// would wait for it.
+#[derive(Default)]
+struct Patience(u32);
+
+impl Patience {
+    const FIRST: Duration = Duration::from_millis(100);
+    const MOST: Duration = Duration::from_secs(3);
+}
+
+impl Iterator for Patience {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let pause = (Self::FIRST * (1 << self.0.min(8))).min(Self::MOST);
+        self.0 = self.0.saturating_add(1);
+        Some(pause)
+    }
+}
+
+impl Backoff for Patience {
+    fn reset(&mut self) {
+        self.0 = 0;
+    }
+}
+
+/// Between two writes of one quorum's status.
+const PACE: Duration = Duration::from_secs(1);
 
 /// What is reported as missing until it has happened.
 struct Parts {
@@ -67,58 +100,75 @@ pub(super) fn spawn(house: &Arc<House>, readiness: &Readiness, tasks: &TaskTrack
     });
 }
 
-/// Follows all objects of a kind; a malformed one is named and left out, and stops no other.
-async fn follow<K>(house: &House, api: Api<DeserializeGuard<K>>, kind: &str, mut take: impl FnMut(Event<K>))
+/// One object of an event.
+enum Seen<K> {
+    Whole(K),
+    /// It cannot be read, but it is there.
+    Malformed(Box<ObjectMeta>),
+}
+
+/// Follows all objects of a kind; a malformed one is named in the log and stops no other.
+async fn follow<K>(house: &House, api: Api<DeserializeGuard<K>>, kind: &str, mut take: impl FnMut(Event<Seen<K>>))
 where
     K: kube::Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
 {
     let config = watcher::Config::default().timeout(WATCH_SECONDS);
-    let mut events = watcher(api, config).default_backoff().boxed();
+    let mut events = watcher(api, config).backoff(Patience::default()).boxed();
     loop {
         let event = tokio::select! {
             () = house.stop.cancelled() => return,
             event = events.try_next() => event,
         };
         match event {
-            Ok(Some(event)) => {
-                if let Some(event) = well_formed(event, kind) {
-                    take(event);
-                }
-            }
+            Ok(Some(event)) => take(read(event, kind)),
             Ok(None) => return,
             Err(error) => tracing::warn!(kind, %error, "the watch broke off and begins again"),
         }
     }
 }
 
-fn well_formed<K>(event: Event<DeserializeGuard<K>>, kind: &str) -> Option<Event<K>> {
-    let read = |DeserializeGuard(object): DeserializeGuard<K>| {
-        object
-            .map_err(|invalid| {
-                let name = invalid.metadata.name.clone().unwrap_or_default();
-                let namespace = invalid.metadata.namespace.clone().unwrap_or_default();
-                tracing::error!(kind, %namespace, %name, error = %invalid.error, "malformed object left as it is: correct it");
-            })
-            .ok()
+impl<K: kube::Resource> Seen<K> {
+    fn metadata(&self) -> &ObjectMeta {
+        match self {
+            Self::Whole(object) => object.meta(),
+            Self::Malformed(metadata) => metadata,
+        }
+    }
+}
+
+fn read<K>(event: Event<DeserializeGuard<K>>, kind: &str) -> Event<Seen<K>> {
+    let read = |DeserializeGuard(object): DeserializeGuard<K>| match object {
+        Ok(object) => Seen::Whole(object),
+        Err(invalid) => {
+            let name = invalid.metadata.name.as_deref().unwrap_or_default();
+            let namespace = invalid.metadata.namespace.as_deref().unwrap_or_default();
+            tracing::error!(kind, namespace, name, error = %invalid.error, "malformed object left as it is: correct it");
+            Seen::Malformed(Box::new(invalid.metadata))
+        }
     };
     match event {
-        Event::Apply(object) => read(object).map(Event::Apply),
-        Event::Delete(object) => read(object).map(Event::Delete),
-        Event::InitApply(object) => read(object).map(Event::InitApply),
-        Event::Init => Some(Event::Init),
-        Event::InitDone => Some(Event::InitDone),
+        Event::Apply(object) => Event::Apply(read(object)),
+        Event::Delete(object) => Event::Delete(read(object)),
+        Event::InitApply(object) => Event::InitApply(read(object)),
+        Event::Init => Event::Init,
+        Event::InitDone => Event::InitDone,
     }
 }
 
 async fn watch_leases(house: Arc<House>, tasks: TaskTracker, part: Part, first: tokio::sync::oneshot::Sender<()>) {
     let mut named = BTreeSet::new();
     let mut first = Some((part, first));
-    let see = |lease: RedisLease| house.directory.seen(&house, &tasks, lease);
+    // A lease that cannot be read is neither new nor gone: what is held goes on.
+    let see = |lease: Seen<RedisLease>| {
+        if let Seen::Whole(lease) = lease {
+            house.directory.seen(&house, &tasks, lease);
+        }
+    };
     let api = Api::all(house.client.clone());
-    follow(&house, api, "RedisLease", |event| match event {
+    follow::<RedisLease>(&house, api, "RedisLease", |event| match event {
         Event::Init => named.clear(),
         Event::InitApply(lease) => {
-            named.insert(super::directory::name_of(&lease));
+            named.insert(directory::name_of(lease.metadata()));
             see(lease);
         }
         Event::InitDone => {
@@ -129,7 +179,7 @@ async fn watch_leases(house: Arc<House>, tasks: TaskTracker, part: Part, first: 
             }
         }
         Event::Apply(lease) => see(lease),
-        Event::Delete(lease) => house.directory.gone(&lease),
+        Event::Delete(lease) => house.directory.gone(lease.metadata()),
     })
     .await;
 }
@@ -139,7 +189,9 @@ async fn watch_pods(house: Arc<House>, part: Part, first: tokio::sync::oneshot::
     let api = Api::all(house.client.clone());
     follow::<Pod>(&house, api, "Pod", |event| match event {
         Event::Init => house.pods.list_begins(),
-        Event::InitApply(pod) | Event::Apply(pod) => house.pods.seen(PodFacts::from(&pod), clock::now()),
+        Event::InitApply(Seen::Whole(pod)) | Event::Apply(Seen::Whole(pod)) => {
+            house.pods.seen(PodFacts::from(&pod), clock::now());
+        }
         Event::InitDone => {
             house.pods.list_ends();
             if let Some((part, first)) = first.take() {
@@ -147,7 +199,13 @@ async fn watch_pods(house: Arc<House>, part: Part, first: tokio::sync::oneshot::
                 let _ = first.send(());
             }
         }
-        Event::Delete(pod) => house.pods.deleted(&PodFacts::from(&pod)),
+        Event::Delete(Seen::Whole(pod)) => house.pods.deleted(&PodFacts::from(&pod)),
+        // Its end proves nothing that can be read.
+        Event::Delete(Seen::Malformed(pod)) => {
+            let ObjectMeta { namespace, uid, .. } = *pod;
+            house.pods.missed(&namespace.unwrap_or_default(), &uid.unwrap_or_default());
+        }
+        Event::InitApply(Seen::Malformed(_)) | Event::Apply(Seen::Malformed(_)) => {}
     })
     .await;
 }
@@ -171,8 +229,10 @@ async fn watch_quorums(house: Arc<House>, part: Part, changed: mpsc::UnboundedSe
     follow::<RedisQuorum>(&house, api, "RedisQuorum", |event| match event {
         Event::Init => named.clear(),
         Event::InitApply(quorum) => {
-            named.insert(quorum.name_any());
-            tell(Change::Seen(Box::new(quorum)));
+            named.extend(quorum.metadata().name.clone());
+            if let Seen::Whole(quorum) = quorum {
+                tell(Change::Seen(Box::new(quorum)));
+            }
         }
         Event::InitDone => {
             tell(Change::Listed(named.clone()));
@@ -180,8 +240,9 @@ async fn watch_quorums(house: Arc<House>, part: Part, changed: mpsc::UnboundedSe
                 part.done();
             }
         }
-        Event::Apply(quorum) => tell(Change::Seen(Box::new(quorum))),
-        Event::Delete(quorum) => tell(Change::Gone(quorum.name_any())),
+        Event::Apply(Seen::Whole(quorum)) => tell(Change::Seen(Box::new(quorum))),
+        Event::Apply(Seen::Malformed(_)) => {}
+        Event::Delete(quorum) => tell(Change::Gone(quorum.metadata().name.clone().unwrap_or_default())),
     })
     .await;
 }
@@ -191,8 +252,10 @@ async fn keep_quorums(house: Arc<House>, mut changes: mpsc::UnboundedReceiver<Ch
     let mut resources: BTreeMap<String, RedisQuorum> = BTreeMap::new();
     let mut part = Some(part);
     let mut listed = false;
+    let mut dirty: BTreeSet<String> = BTreeSet::new();
+    let mut written: BTreeMap<String, Instant> = BTreeMap::new();
     loop {
-        let mut dirty: BTreeSet<String> = BTreeSet::new();
+        let pause = if dirty.is_empty() { SECRET_EVERY } else { PACE };
         let moved = house.quorums.any_node_moves();
         tokio::select! {
             () = house.stop.cancelled() => return,
@@ -226,20 +289,32 @@ async fn keep_quorums(house: Arc<House>, mut changes: mpsc::UnboundedReceiver<Ch
                 house.quorums.changed();
             }
             // Secrets are read again, and what could not be written is tried again.
-            () = tokio::time::sleep(SECRET_EVERY) => dirty.extend(resources.keys().cloned()),
+            () = tokio::time::sleep(pause) => dirty.extend(resources.keys().cloned()),
         }
-        for name in dirty {
-            let Some(quorum) = resources.get(&name) else { continue };
-            match house.quorums.reconcile(quorum).await {
-                Ok(Some(answered)) => {
-                    resources.insert(name, answered);
-                }
-                Ok(None) => {}
-                Err(error) => tracing::warn!(quorum = %name, %error, "the API server did not take the quorum's status"),
-            }
+        // Every quorum is opened before any status is written: leases wait for it.
+        for quorum in dirty.iter().filter_map(|name| resources.get(name)) {
+            unless_stopped(&house, house.quorums.apply(quorum)).await;
         }
         if listed {
             house.quorums.all_read();
+        }
+        for name in std::mem::take(&mut dirty) {
+            let Some(quorum) = resources.get(&name) else { continue };
+            if written.get(&name).is_some_and(|written| written.elapsed() < PACE) {
+                // Two operators that see the nodes differently must not write in turns without a pause.
+                dirty.insert(name);
+                continue;
+            }
+            match unless_stopped(&house, house.quorums.show(quorum)).await {
+                Some(Ok(Some(answered))) => {
+                    written.insert(name.clone(), Instant::now());
+                    resources.insert(name, answered);
+                }
+                Some(Err(error)) => {
+                    tracing::warn!(quorum = %name, %error, "the API server did not take the quorum's status");
+                }
+                Some(Ok(None)) | None => {}
+            }
         }
         if listed
             && house.quorums.evaluated()
@@ -247,5 +322,13 @@ async fn keep_quorums(house: Arc<House>, mut changes: mpsc::UnboundedReceiver<Ch
         {
             part.done();
         }
+    }
+}
+
+/// What waits for the API server does not keep the process from ending.
+async fn unless_stopped<T>(house: &House, work: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        () = house.stop.cancelled() => None,
+        done = work => Some(done),
     }
 }

@@ -25,7 +25,7 @@ pub struct LogOptions {
     pub log_format: LogFormat,
 
     /// What is logged: a level (error, warn, info, debug, trace), or levels by module as in `info,redislease::nodes=debug`.
-    #[arg(long, env = "REDISLEASE_LOG_LEVEL", default_value = "info", value_name = "FILTER")]
+    #[arg(long, env = "REDISLEASE_LOG_LEVEL", default_value = "info,kube_client=off", value_name = "FILTER")]
     pub log_level: String,
 }
 

@@ -52,6 +52,11 @@ fn a_restarted_operator_goes_on_with_the_same_term_and_writes_nothing() -> Resul
         other => Err(format!("{other:?}")),
     })?;
     let before = lease.state()?;
+    let pods = || {
+        let versions = "jsonpath={.items[*].metadata.resourceVersion}";
+        installation.control_plane().kubectl(&["get", "pods", "-n", "restart", "-o", versions])
+    };
+    let told = pods()?;
 
     let began = Instant::now();
     let status = operator.stop()?;
@@ -70,6 +75,7 @@ fn a_restarted_operator_goes_on_with_the_same_term_and_writes_nothing() -> Resul
     let after = lease.state()?;
     assert_eq!((after.token(), after.holder()), (before.token(), before.holder()));
     assert_eq!(after.resource_version(), before.resource_version());
+    assert_eq!(pods()?, told, "no label was touched");
     let page = operator.metrics()?;
     let adopted = [("lease_namespace", "restart")];
     assert_eq!(page.value("redislease_lease_held", &adopted), Some(1.0));

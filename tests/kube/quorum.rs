@@ -64,6 +64,31 @@ fn a_quorum_that_is_deleted_keeps_what_is_held_and_begins_nothing() -> Result<()
     installation.apply(&whole)?;
     let after = lease.wait("ready again", SOON, |now| now.reason("Ready") == "HeldHere")?;
     assert_eq!((after.attempt(), after.token()), (first.attempt(), first.token()));
+    // The same configuration: nothing is ended for it, now or later.
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(4) {
+        let keys = keys(&installation, "gone", "billing");
+        assert!(count(&keys, first.attempt().unwrap_or_default(), "t") >= 2, "{keys:?}");
+    }
+    assert_eq!(lease.state()?.token(), first.token());
+    Ok(())
+}
+
+#[test]
+fn a_held_lease_is_never_made_longer_than_its_quorum_allows() -> Result<()> {
+    let installation = &shared().installation;
+    let (lease, first) = held(installation, "stretched")?;
+    lease.patch(&json!({"spec": {"leaseDuration": "50s"}}))?;
+    let named = lease.wait("the mismatch is named", SOON, |now| now.reason("Ready") == "InvalidSpec")?;
+    assert!(named.is_active(), "what is held goes on: {named}");
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(5) {
+        let longest = keys(installation, "stretched", "billing").into_iter().flatten().map(|key| key.left).max();
+        assert!(longest.is_some_and(|longest| longest <= Duration::from_secs(10)), "{longest:?}");
+    }
+    lease.patch(&json!({"spec": {"leaseDuration": "9s"}}))?;
+    let mended = lease.wait("mended", SOON, |now| now.reason("Ready") == "HeldHere")?;
+    assert_eq!(mended.token(), first.token());
     Ok(())
 }
 

@@ -39,6 +39,63 @@ fn a_deleted_lease_leaves_no_key_no_label_and_no_series() -> Result<()> {
 }
 
 #[test]
+fn a_lease_that_is_deleted_and_kept_by_a_finalizer_is_held_by_nobody() -> Result<()> {
+    let installation = &shared().installation;
+    let (lease, first) = held(installation, "kept")?;
+    lease.patch(&json!({"metadata": {"finalizers": ["example.com/keep"]}}))?;
+    let args = ["delete", "redislease", "billing", "-n", "kept", "--wait=false"];
+    installation.control_plane().kubectl(&args)?;
+    let ended = lease.wait("held by nobody", AFTER_ONE_LEASE, |now| now.holder().is_none())?;
+    no_label_is_left(installation, &lease)?;
+    no_key_is_left(installation, "kept")?;
+    assert_eq!(ended.token(), first.token());
+    let later = lease.wait("as it was", SOON, |now| now.holder().is_none())?;
+    assert_eq!(later.transitions(), ended.transitions(), "nobody was elected meanwhile");
+    lease.patch(&json!({"metadata": {"finalizers": null}}))
+}
+
+#[test]
+fn a_malformed_lease_stops_no_other_and_ends_nothing() -> Result<()> {
+    let World { operator, installation } = World::new()?;
+    let (lease, first) = held(&installation, "malformed")?;
+    let cluster = installation.control_plane();
+    // A definition that lets everything pass, as an older or a newer one might.
+    let open = json!([{
+        "op": "replace",
+        "path": "/spec/versions/0/schema/openAPIV3Schema",
+        "value": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+    }])
+    .to_string();
+    cluster.kubectl(&["patch", "crd", "redisleases.redislease.io", "--type=json", "-p", &open])?;
+    let broken = json!({
+        "apiVersion": "redislease.io/v1alpha1",
+        "kind": "RedisLease",
+        "metadata": {"name": "broken", "namespace": "malformed"},
+        "spec": {"candidates": 7, "leaseDuration": {}},
+    });
+    installation.wait_for("the open definition is served", SOON, || {
+        installation.apply(&broken).map_err(|error| error.to_string())
+    })?;
+    let patched = json!({"spec": {"gracePeriod": 7}});
+    lease.patch(&patched)?;
+    operator.restart()?;
+    operator.wait_ready()?;
+    let other = installation
+        .deployment("malformed", "other", 1)
+        .and_then(|()| installation.lease("malformed", "other", &json!({})))?;
+    other.wait("another lease is held", SOON, LeaseState::is_active)?;
+    lease.patch(&json!({"spec": {"gracePeriod": "3s"}}))?;
+    let after = lease.wait("whole again", SOON, LeaseState::is_active)?;
+    assert_eq!((after.attempt(), after.token()), (first.attempt(), first.token()));
+    let named = operator
+        .log()
+        .iter()
+        .any(|line| line["level"] == "ERROR" && line["name"] == "broken" && line["namespace"] == "malformed");
+    assert!(named, "{:?}", operator.log().last());
+    Ok(())
+}
+
+#[test]
 fn a_lease_that_is_created_again_goes_on_counting() -> Result<()> {
     let installation = &shared().installation;
     let (lease, first) = held(installation, "again")?;

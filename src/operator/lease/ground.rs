@@ -26,6 +26,8 @@ pub(super) struct Ground {
     pub readiness: Readiness,
     /// The term is to end and nobody to be elected.
     pub suspended: bool,
+    /// The resource is being deleted, and something else keeps it from being gone.
+    pub deleting: bool,
     /// Why no new term may begin.
     pub obstacle: Option<(LeaseReady, String)>,
     /// When the ground may have changed without an event.
@@ -35,7 +37,7 @@ pub(super) struct Ground {
 impl Ground {
     /// Whether a new term may begin.
     pub const fn may_begin(&self) -> bool {
-        self.obstacle.is_none() && self.quorum.is_some() && self.selector.is_some()
+        self.obstacle.is_none() && !self.deleting && self.quorum.is_some() && self.selector.is_some()
     }
 
     /// Whether the pod is among the candidates. While they are not known, none stops to be one.
@@ -54,40 +56,27 @@ impl Ground {
 }
 
 impl Actor {
-    /// Dereferences and validates. The first thing that is wrong is the obstacle; nothing that is held ends for it.
-    pub(super) async fn ground(&mut self, lease: &RedisLease) -> Ground {
+    /// Dereferences and validates what needs no answer of the API server. The first thing that is wrong is the
+    /// obstacle; nothing that is held ends for it.
+    pub(super) fn ground(&mut self, lease: &RedisLease) -> Ground {
         let now = clock::now();
-        let mut obstacle = None;
-        match ValidLease::try_from(lease) {
-            Ok(spec) => self.spec = Some(spec),
-            Err(invalid) => obstacle = Some((LeaseReady::InvalidSpec, invalid.to_string())),
-        }
-        let found = self.house.quorums.find(&lease.spec.quorum_ref.name);
-        let Found { quorum, obstacle: quorum_obstacle, replaced } = found;
-        obstacle = obstacle.or(quorum_obstacle);
-        if let (Some(spec), Some((_, valid))) = (&self.spec, &quorum)
-            && let Err(mismatch) = spec.check_against(valid)
-        {
-            obstacle = obstacle.or_else(|| Some((LeaseReady::InvalidSpec, mismatch.to_string())));
-        }
-        let mut again_at = None;
-        let selector = match self.spec.as_ref().map(|spec| &spec.candidates) {
-            None => None,
-            Some(Candidates::Selector(selector)) => Some(selector.clone()),
-            Some(Candidates::Workload(workload)) => {
-                match self.house.workloads.selector(&self.namespace, workload, now).await {
-                    Ok(selector) => Some(selector),
-                    Err(error) => {
-                        obstacle = obstacle.or_else(|| Some((LeaseReady::InvalidReference, error.to_string())));
-                        again_at = Some(now + Millis(5000));
-                        None
-                    }
+        let Found { quorum, obstacle: on_quorum, replaced } = self.house.quorums.find(&lease.spec.quorum_ref.name);
+        let mut obstacle = match ValidLease::try_from(lease) {
+            Ok(spec) => {
+                let misfit = quorum.as_ref().and_then(|(_, valid)| spec.check_against(valid).err());
+                // What is held goes on by the last spec that fitted.
+                if misfit.is_none() || self.spec.is_none() {
+                    self.spec = Some(spec);
                 }
+                misfit.map(|misfit| (LeaseReady::InvalidSpec, misfit.to_string()))
             }
+            Err(invalid) => Some((LeaseReady::InvalidSpec, invalid.to_string())),
         };
+        obstacle = obstacle.or(on_quorum);
+        let mut again_at = None;
         if let Some((until, why)) = self.block(lease, quorum.as_ref(), now) {
             obstacle = obstacle.or(Some((LeaseReady::QuorumUnavailable, why)));
-            again_at = super::earliest(again_at, Some(until));
+            again_at = Some(until);
         }
         let suspended = lease.spec.suspend;
         if suspended {
@@ -95,7 +84,27 @@ impl Actor {
             obstacle = Some((LeaseReady::Suspended, message));
         }
         let readiness = self.spec.as_ref().map_or(Readiness::Ignored, |spec| spec.readiness);
-        Ground { quorum, replaced, selector, readiness, suspended, obstacle, again_at }
+        let deleting = lease.metadata.deletion_timestamp.is_some();
+        Ground { quorum, replaced, selector: None, readiness, suspended, deleting, obstacle, again_at }
+    }
+
+    /// Finds out who the candidates are.
+    pub(super) async fn find_candidates(&self, ground: &mut Ground) {
+        let now = clock::now();
+        match self.spec.as_ref().map(|spec| &spec.candidates) {
+            None => {}
+            Some(Candidates::Selector(selector)) => ground.selector = Some(selector.clone()),
+            Some(Candidates::Workload(workload)) => {
+                match self.house.workloads.selector(&self.namespace, workload, now).await {
+                    Ok(selector) => ground.selector = Some(selector),
+                    Err(error) => {
+                        let obstacle = (LeaseReady::InvalidReference, error.to_string());
+                        ground.obstacle = ground.obstacle.take().or(Some(obstacle));
+                        ground.again_at = super::earliest(ground.again_at, Some(now + Millis(5000)));
+                    }
+                }
+            }
+        }
     }
 
     /// A term that the status names was taken on a quorum of another configuration, whose nodes nobody knows any

@@ -22,7 +22,8 @@ use std::time::{Duration, Instant};
 
 use kube::core::SelectorExt;
 use kube::{Resource, ResourceExt};
-use redislease_core::lease::{Standing, TermId, View};
+use redislease_core::lease::{EndReason, Standing, TermId, View};
+use redislease_core::op::Token;
 use redislease_core::time::{Millis, Time};
 use tokio::sync::watch;
 
@@ -41,7 +42,7 @@ use tenure::Tenure;
 /// After a call that failed, the API server is left alone for so long, doubled with every failure.
 const PAUSE: Millis = Millis(200);
 /// The longest pause.
-const PAUSE_MOST: Millis = Millis(10_000);
+const PAUSE_MOST: Millis = Millis(2000);
 
 /// The keeper does what it is told at once, if the machine lets it.
 const KEEPER_ANSWERS: Duration = Duration::from_millis(50);
@@ -80,6 +81,10 @@ pub(super) struct Actor {
     proven: bool,
     /// The term whose end was counted.
     counted: Option<String>,
+    /// When the status was last written.
+    written: Time,
+    /// A write that waits for its turn.
+    paced_until: Option<Time>,
     /// The view of the last turn.
     viewed: View,
     /// Since when nobody has held the lease, for the event of the next term.
@@ -111,6 +116,8 @@ impl Actor {
             quiet_until: Time(0),
             proven: false,
             counted: None,
+            written: Time(0),
+            paced_until: None,
             viewed: View::default(),
             unheld_since: None,
         }
@@ -154,7 +161,7 @@ impl Actor {
                 Ok(()) = pods.changed() => {}
                 Ok(()) = quorums.changed() => {}
                 () = view => {}
-                _ = sleep_until(again_at) => {}
+                () = sleep_until(again_at) => {}
             }
         }
         if let Some(tenure) = self.tenure.take() {
@@ -169,26 +176,30 @@ impl Actor {
         }
         let began = Instant::now();
         let lease = self.newest(seen);
-        let ground = self.ground(&lease).await;
+        let mut ground = self.ground(&lease);
+        // A term that status names is taken up before anything that the API server must answer first.
         self.settle(&lease, &ground);
+        self.find_candidates(&mut ground).await;
         let pods = self.house.pods.of_namespace(&self.namespace);
         let electorate = electorate(&ground, &pods);
         let again_at = self.plan(&lease, &ground, &electorate).await;
         let view = self.tenure.as_ref().map(Tenure::view);
         self.measure(&lease, view.as_ref());
+        let composed = self.compose(&lease, &ground, &electorate, view.as_ref());
+        self.count(&lease, &composed);
         let now = clock::now();
         if now < self.quiet_until {
             return earliest(again_at, Some(self.quiet_until));
         }
         let shown = match self.show(&lease, &ground, &electorate).await {
-            Ok(()) => self.assign_roles(&ground).await,
+            Ok(()) => self.assign_roles(&self.newest(seen), &ground).await,
             Err(error) => Err(error),
         };
         self.house.metrics.reconciled(LEASE, shown.is_ok(), began.elapsed());
         match shown {
             Ok(()) => {
                 self.failures = 0;
-                earliest(again_at, ground.again_at)
+                earliest(earliest(again_at, ground.again_at), self.paced_until)
             }
             // Somebody else wrote meanwhile: what they wrote is read, and everything decided anew.
             Err(CallError::Conflict) => Some(now),
@@ -215,6 +226,7 @@ impl Actor {
     /// Decides and tells the keeper.
     async fn plan(&mut self, lease: &RedisLease, ground: &Ground, electorate: &Electorate<'_>) -> Option<Time> {
         let mut fresh = false;
+        let mut unanswered = false;
         loop {
             let Some(tenure) = &self.tenure else { return None };
             let view = tenure.view();
@@ -230,6 +242,7 @@ impl Actor {
                 if fresh {
                     continue;
                 }
+                unanswered = true;
             }
             let sighting = match &known {
                 Known::Here(sighting) => Some(sighting.as_ref()),
@@ -276,7 +289,8 @@ impl Actor {
                     }
                 }
             }
-            return decision.again_at;
+            let look_again = unanswered.then(|| clock::now() + Millis(1000));
+            return earliest(decision.again_at, look_again);
         }
     }
 
@@ -292,7 +306,9 @@ impl Actor {
     async fn has_ended(&mut self) -> bool {
         let Some(tenure) = &mut self.tenure else { return false };
         let moved = tokio::time::timeout(KEEPER_ANSWERS, tenure.moved()).await.is_ok();
-        tenure.follow();
+        if moved {
+            tenure.follow();
+        }
         moved && tenure.is_idle()
     }
 
@@ -308,9 +324,13 @@ impl Actor {
             return Some(EndCause::QuorumChanged);
         }
         let running = view.standing.term()?;
-        let recorded = tenure::recorded(lease)?;
-        let ended = recorded.term.attempt == running.id.attempt && !recorded.active;
-        let passed = recorded.term.token > running.id.token && !matches!(view.standing, Standing::Publishing(_));
+        let named = tenure::recorded(lease);
+        let ours = named.as_ref().is_some_and(|named| named.term.attempt == running.id.attempt);
+        let ended = ours && named.is_some_and(|named| !named.active);
+        let shown = lease.status.as_ref().and_then(|status| status.fencing_token);
+        let shown = Token(shown.and_then(|token| u64::try_from(token).ok()).unwrap_or(0));
+        // A token like ours without our name: somebody has cleared what we hold.
+        let passed = !matches!(view.standing, Standing::Publishing(_)) && !ours && shown >= running.id.token;
         (ended || passed).then_some(EndCause::EndedElsewhere)
     }
 
@@ -351,6 +371,10 @@ impl Actor {
         let held = view.is_some_and(|view| matches!(view.standing, Standing::Held(_)));
         self.unheld_since = if held { None } else { Some(self.unheld_since.unwrap_or_else(clock::now)) };
         let Some(view) = view else { return };
+        self.witness.saw(view);
+        if view.ending.as_ref().is_some_and(|ending| ending.reason != EndReason::Decided) {
+            self.proven = false;
+        }
         if let Some(notice) = renewal_notice(&self.viewed, view) {
             tracing::warn!(lease = %format!("{}/{}", self.namespace, self.name), "{}", notice.note);
             self.house.reporter.report(notice, lease.object_ref(&()));
@@ -404,10 +428,11 @@ fn earliest(a: Option<Time>, b: Option<Time>) -> Option<Time> {
     [a, b].into_iter().flatten().min()
 }
 
-async fn sleep_until(at: Option<Time>) -> std::io::Result<()> {
-    match at {
-        Some(at) => clock::sleep_until(at).await,
-        None => std::future::pending().await,
+async fn sleep_until(at: Option<Time>) {
+    let Some(at) = at else { return std::future::pending().await };
+    if clock::sleep_until(at).await.is_err() {
+        // No timer is to be had: the time is looked at again and again, but not without a pause.
+        tokio::time::sleep(Duration::from_secs(1)).await;
     }
 }
 

@@ -7,9 +7,12 @@
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use redislease_core::lease::Standing;
+use redislease_core::op::Token;
 use serde_json::{Value, json};
 
-use super::{Actor, Ground, Tenure};
+use super::tenure::recorded;
+use super::{Actor, Ground};
+use crate::api::RedisLease;
 use crate::api::names::{self, PodRole};
 use crate::clock;
 use crate::metrics::operator::WriteKind;
@@ -22,7 +25,7 @@ use k8s_openapi::api::core::v1::Pod;
 struct Wish {
     role: Option<PodRole>,
     /// Unchanged where there is no term to speak of.
-    token: Option<String>,
+    token: Option<Token>,
 }
 
 impl Actor {
@@ -30,33 +33,39 @@ impl Actor {
     ///
     /// # Errors
     /// When a pod was not written: the holder is not told `active` before all others know better.
-    pub(super) async fn assign_roles(&self, ground: &Ground) -> Result<(), CallError> {
-        let Some(view) = self.tenure.as_ref().map(Tenure::view) else { return Ok(()) };
+    pub(super) async fn assign_roles(&self, lease: &RedisLease, ground: &Ground) -> Result<(), CallError> {
+        let Some(tenure) = &self.tenure else { return Ok(()) };
+        let view = tenure.view();
+        let named = recorded(lease).filter(|named| named.active).map(|named| named.term.attempt);
+        let running = view.standing.term().map(|term| term.id.attempt);
+        // The status says active, and this process has not found out otherwise yet.
+        let unknown = named.is_some_and(|named| Some(named) != running && !tenure.has_met(named));
+        if unknown || matches!(view.standing, Standing::Adopting(_)) {
+            return Ok(());
+        }
         let (holder, token, until) = match &view.standing {
-            // The status says active, and nobody has said otherwise yet.
-            Standing::Adopting(_) => return Ok(()),
-            Standing::Held(term) => {
+            Standing::Held(term) if named == running => {
                 let name: Option<HolderName> = term.id.holder.0.parse().ok();
-                (name.map(|name| name.pod_uid), Some(term.id.token.to_string()), term.stop_at)
+                (name.map(|name| name.pod_uid), Some(term.id.token), term.stop_at)
             }
-            Standing::Idle | Standing::Acquiring(..) | Standing::Publishing(_) | Standing::Uncertain(_) => {
-                (None, None, None)
-            }
+            _ => (None, None, None),
         };
         let pods = self.house.pods.of_namespace(&self.namespace);
         let (holders, others): (Vec<_>, Vec<_>) =
             pods.into_iter().map(|pod| pod.facts).partition(|pod| Some(&pod.uid) == holder.as_ref());
-        for pod in others.iter().filter(|pod| !pod.finished) {
-            let candidate = ground.is_candidate(pod) && (ground.selector.is_some() || self.role_of(pod).is_some());
-            let wish = Wish { role: candidate.then_some(PodRole::Standby), token: token.clone().filter(|_| candidate) };
+        // A pod that is finished is told only if it was told something before.
+        for pod in others.iter().filter(|pod| !pod.finished || self.role_of(pod).is_some()) {
+            let known = ground.selector.is_some() || self.role_of(pod).is_some();
+            let candidate = known && !ground.deleting && ground.is_candidate(pod);
+            let wish = Wish { role: candidate.then_some(PodRole::Standby), token: token.filter(|_| candidate) };
             self.grant(pod, &wish).await?;
         }
         for pod in holders {
-            let still = self.tenure.as_ref().is_some_and(|tenure| {
-                matches!(&tenure.view().standing, Standing::Held(term) if Some(term.id.token.to_string()) == token)
-            });
+            let still = self.tenure.as_ref().is_some_and(
+                |tenure| matches!(&tenure.view().standing, Standing::Held(term) if Some(term.id.token) == token),
+            );
             if still && until.is_none_or(|until| clock::now() < until) {
-                self.grant(&pod, &Wish { role: Some(PodRole::Active), token: token.clone() }).await?;
+                self.grant(&pod, &Wish { role: Some(PodRole::Active), token }).await?;
             }
         }
         Ok(())
@@ -80,21 +89,31 @@ impl Actor {
         pod.labels.get(&names::role_label(&self.name)).map(String::as_str)
     }
 
+    /// Writes the wish to the pod as it was read. What conflicts is decided anew: a right may have passed on meanwhile.
     async fn grant(&self, pod: &PodFacts, wish: &Wish) -> Result<(), CallError> {
-        let mut pod = pod.clone();
-        for _ in 0..3 {
-            let Some(patch) = patch(&pod, &self.name, wish) else { return Ok(()) };
-            match self.house.write_roles(&pod, &patch).await {
-                Err(CallError::Conflict) => match self.house.pod(&self.namespace, &pod.name).await {
-                    Ok(now) if now.uid == pod.uid => pod = now,
-                    Ok(_) | Err(CallError::NotFound) => return Ok(()),
-                    Err(error) => return Err(error),
-                },
-                Err(CallError::NotFound) => return Ok(()),
-                done => return done,
-            }
+        let token = pod.annotations.get(&names::token_annotation(&self.name)).and_then(|token| token.parse().ok());
+        if let (Some(own), Some(other)) = (wish.token, token.map(Token))
+            && other > own
+        {
+            // A later term has been here: whoever decides must learn of it first.
+            return Err(CallError::Refused(format!("pod {} carries the token {other} of a later term", pod.name)));
         }
-        Err(CallError::Conflict)
+        let Some(patch) = patch(pod, &self.name, wish) else { return Ok(()) };
+        match self.house.write_roles(pod, &patch).await {
+            Err(CallError::Conflict) => {
+                match self.house.pod(&self.namespace, &pod.name).await {
+                    Ok(now) if now.uid == pod.uid => self.house.pods.seen(now, clock::now()),
+                    Ok(_) | Err(CallError::NotFound) => self.house.pods.missed(&self.namespace, &pod.uid),
+                    Err(error) => return Err(error),
+                }
+                Err(CallError::Conflict)
+            }
+            Err(CallError::NotFound) => {
+                self.house.pods.missed(&self.namespace, &pod.uid);
+                Ok(())
+            }
+            done => done,
+        }
     }
 }
 
@@ -120,15 +139,15 @@ fn patch(pod: &PodFacts, lease: &str, wish: &Wish) -> Option<Value> {
     let (label, annotation) = (names::role_label(lease), names::token_annotation(lease));
     let role = wish.role.map(PodRole::as_str);
     let is_role = pod.labels.get(&label).map(String::as_str);
-    let is_token = pod.annotations.get(&annotation);
+    let is_token = pod.annotations.get(&annotation).cloned();
     let token = match wish.role {
-        Some(_) => wish.token.as_ref().or(is_token),
+        Some(_) => wish.token.map(|token| token.to_string()).or_else(|| is_token.clone()),
         None => None,
     };
     if is_role == role && is_token == token {
         return None;
     }
-    Some(removal_or(pod, &label, role, &annotation, token.map(String::as_str)))
+    Some(removal_or(pod, &label, role, &annotation, token.as_deref()))
 }
 
 /// A merge patch that sets or removes one label and one annotation of the pod in the version that was read.
@@ -171,7 +190,7 @@ mod tests {
     }
 
     fn change(pod: &PodFacts, role: Option<PodRole>, token: Option<&str>) -> Option<(Value, Value)> {
-        let patch = patch(pod, "billing", &Wish { role, token: token.map(str::to_owned) })?;
+        let patch = patch(pod, "billing", &Wish { role, token: token.map(|token| Token(token.parse().unwrap())) })?;
         assert_eq!(patch["metadata"]["resourceVersion"], "7", "every write names the version that was read");
         let role = patch["metadata"]["labels"]["lease.redislease.io/billing"].clone();
         Some((role, patch["metadata"]["annotations"]["token.redislease.io/billing"].clone()))

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use kube::api::PostParams;
 use kube::{Api, Resource, ResourceExt};
 use redislease_core::lease::{Publication, Standing, TermView, View};
+use redislease_core::time::Millis;
 
 use super::tenure::{Tenure, recorded};
 use super::{Actor, Ground};
@@ -22,6 +23,9 @@ use crate::operator::quorums;
 use crate::plan::Electorate;
 use crate::status::{Composed, Inputs, Obstacle, QuorumOutlook, compose};
 
+/// Between two writes of a process that is not certain.
+const PACE: Millis = Millis(1000);
+
 impl Actor {
     /// Writes the status if it is to change.
     ///
@@ -33,13 +37,22 @@ impl Actor {
         ground: &Ground,
         electorate: &Electorate<'_>,
     ) -> Result<(), CallError> {
-        let lease = if self.in_doubt { self.read().await?.unwrap_or_else(|| lease.clone()) } else { lease.clone() };
+        self.paced_until = None;
+        let lease = if self.in_doubt { self.read().await? } else { Some(lease.clone()) };
         self.in_doubt = false;
         let view = self.tenure.as_ref().map(Tenure::view);
-        if let Some(view) = &view {
-            self.witness.saw(view);
-        }
         let publishing = view.as_ref().and_then(publishing);
+        let Some(lease) = lease else {
+            // Gone, or another resource: nothing of ours is written there, and the watch will say so.
+            if let Some(term) = publishing {
+                self.published(term, Publication::Superseded);
+            }
+            return Ok(());
+        };
+        let told = |term: &TermView| self.tenure.as_ref().is_some_and(|tenure| tenure.was_told_to_end(term.id.attempt));
+        if publishing.is_some_and(told) {
+            return Ok(());
+        }
         if let Some(term) = publishing
             && let Some(outcome) = judge(&lease, &self.uid, term)
         {
@@ -47,10 +60,17 @@ impl Actor {
             return Ok(());
         }
         let composed = self.compose(&lease, ground, electorate, view.as_ref());
-        self.count(&lease, &composed);
         if lease.status.as_ref() == Some(&composed.status) {
             return Ok(());
         }
+        let now = clock::now();
+        if matches!(view.as_ref().map(|view| &view.standing), Some(Standing::Uncertain(_))) && now < self.written + PACE
+        {
+            // Another operator may be certain: two that disagree must not write in turns without a pause.
+            self.paced_until = Some(self.written + PACE);
+            return Ok(());
+        }
+        self.written = now;
         if publishing.and_then(|term| term.stop_at).is_some_and(|stop_at| clock::now() >= stop_at) {
             // Too late to tell anybody: the keeper gives it up.
             return Ok(());
@@ -85,7 +105,7 @@ impl Actor {
         }
     }
 
-    fn compose(
+    pub(super) fn compose(
         &self,
         lease: &RedisLease,
         ground: &Ground,
@@ -93,8 +113,8 @@ impl Actor {
         view: Option<&View>,
     ) -> Composed {
         let none = RedisLeaseStatus::default();
-        let open = ground.quorum.as_ref().map(|(open, _)| open.as_ref());
-        let open = open.or_else(|| self.tenure.as_ref().and_then(Tenure::quorum).map(AsRef::as_ref));
+        let open = self.tenure.as_ref().and_then(Tenure::quorum).map(AsRef::as_ref);
+        let open = open.or_else(|| ground.quorum.as_ref().map(|(open, _)| open.as_ref()));
         let statuses = open.map(|open| open.nodes.watch().borrow().clone()).unwrap_or_default();
         let listed = self.house.pods.listed() && ground.selector.is_some();
         compose(&Inputs {
@@ -134,14 +154,14 @@ impl Actor {
     async fn read(&self) -> Result<Option<Arc<RedisLease>>, CallError> {
         let leases: Api<RedisLease> = Api::namespaced(self.house.client.clone(), &self.namespace);
         match call(leases.get(&self.name)).await {
-            Ok(lease) => Ok(Some(Arc::new(lease))),
+            Ok(lease) => Ok((lease.uid().as_deref() == Some(&self.uid)).then(|| Arc::new(lease))),
             Err(CallError::NotFound) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
     /// Metrics do not wait for the API server: what is lost is counted and shown at once, and once.
-    fn count(&mut self, lease: &RedisLease, composed: &Composed) {
+    pub(super) fn count(&mut self, lease: &RedisLease, composed: &Composed) {
         let before = lease.status.as_ref().and_then(|status| status.attempt.clone());
         if let Some(end) = composed.ended
             && self.counted != before

@@ -1,6 +1,6 @@
 //! The keeper of a lease, from the first turn that can open one to the end of the resource.
 
-use std::collections::BTreeSet;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +23,9 @@ use crate::operator::quorums::OpenQuorum;
 use crate::plan::{EndCause, HolderName};
 use crate::status::Witness;
 
+/// So many terms are remembered as met: status names one of the last two.
+const REMEMBERED: usize = 16;
+
 /// A keeper and the quorum it stands on.
 pub(super) struct Tenure {
     keeper: Keeper,
@@ -32,7 +35,7 @@ pub(super) struct Tenure {
     /// What the last turn saw, without what every renewal changes.
     seen: View,
     /// Attempts this keeper has run, adopted or ended: the status may still name one, and is not taken at its word.
-    met: BTreeSet<Attempt>,
+    met: VecDeque<Attempt>,
     /// The last end that was told, and whether with proof.
     told: Option<(Attempt, bool)>,
 }
@@ -87,9 +90,31 @@ impl Tenure {
     pub async fn moved(&mut self) {
         while shape(&self.views.borrow_and_update()) == self.seen {
             if self.views.changed().await.is_err() {
-                std::future::pending::<()>().await;
+                // The keeper has ended: the turn after this sees to it.
+                return;
             }
         }
+    }
+
+    /// Takes note of the terms that the view shows. Whether one runs.
+    fn meet(&mut self) -> bool {
+        let view = self.views.borrow().clone();
+        let running = view.standing.term().map(|term| term.id.attempt);
+        let ending = view.ending.as_ref().map(|ending| ending.id.attempt);
+        for attempt in [running, ending].into_iter().flatten() {
+            if !self.met.contains(&attempt) {
+                self.met.push_back(attempt);
+            }
+        }
+        while self.met.len() > REMEMBERED {
+            self.met.pop_front();
+        }
+        running.is_some()
+    }
+
+    /// Whether this is the term whose end was told.
+    pub fn was_told_to_end(&self, attempt: Attempt) -> bool {
+        self.told.is_some_and(|(told, _)| told == attempt)
     }
 
     pub fn want(&self, holder: &HolderName) {
@@ -106,7 +131,7 @@ impl Tenure {
             return;
         }
         self.told = Some((term.attempt, proof));
-        self.met.insert(term.attempt);
+        self.met.push_back(term.attempt);
         self.keeper.end(term, proof);
     }
 
@@ -157,13 +182,18 @@ impl Actor {
         let named = recorded(lease);
         let outgrown = self.tenure.as_ref().is_some_and(|tenure| match (&tenure.quorum, quorum) {
             // Nodes at last: the term is adopted again, on them.
-            (None, quorum) => quorum.is_some(),
+            (None, quorum) => quorum.is_some() && self.spec.is_some(),
             (Some(_), _) => ground.replaces(tenure) && tenure.is_idle(),
         });
         if outgrown {
             self.tenure = None;
         }
-        if self.tenure.is_none() && (quorum.is_some() || named.is_some()) {
+        if self.tenure.as_ref().is_some_and(Tenure::has_ended) {
+            tracing::error!(lease = %format!("{}/{}", self.namespace, self.name), "the keeper ended by itself: another begins");
+            self.tenure = None;
+        }
+        let usable = quorum.is_some() && self.spec.is_some();
+        if self.tenure.is_none() && (usable || named.is_some()) {
             self.open_tenure(quorum);
         }
         let Some(tenure) = &mut self.tenure else { return };
@@ -178,8 +208,7 @@ impl Actor {
         if let (Some(open), Some(Ok(token))) = (&tenure.quorum, shown.map(u64::try_from)) {
             open.nodes.raise_floor(Token(token));
         }
-        if let Some(running) = tenure.views.borrow().standing.term() {
-            tenure.met.insert(running.id.attempt);
+        if tenure.meet() {
             return;
         }
         let Some(named) = named else { return };
@@ -187,7 +216,7 @@ impl Actor {
             return;
         }
         if named.active && !ground.suspended && lease.metadata.deletion_timestamp.is_none() {
-            tenure.met.insert(named.term.attempt);
+            // Met once it is seen to run: until then it is asked for again.
             tenure.keeper.adopt(named.term);
         } else {
             // Somebody has ended it, or it is to end: sealing again is always safe, and going on never is.
@@ -200,7 +229,12 @@ impl Actor {
 
     fn open_tenure(&mut self, quorum: Option<&(Arc<OpenQuorum>, ValidQuorum)>) {
         let size = quorum.map_or_else(|| Quorum::of(1), |(open, _)| Some(open.nodes.quorum()));
-        let Some(size) = size else { return };
+        let Some(mut size) = size else { return };
+        // A spec that never made sense names no keys: what status names can only be given up in time.
+        let quorum = quorum.filter(|_| self.spec.is_some());
+        if quorum.is_none() {
+            size = Quorum::of(1).unwrap_or(size);
+        }
         let config = match &self.spec {
             Some(spec) => configure(spec, quorum.map(|(_, valid)| valid), size),
             None => longest(size),
@@ -212,10 +246,6 @@ impl Actor {
             }
             _ => Vec::new(),
         };
-        if open.is_some() && keys.is_empty() {
-            // A spec that never made sense names no keys.
-            return;
-        }
         let setup = Setup {
             nodes: open.as_ref().map(|open| open.nodes.clone()),
             keys: keys.into(),
@@ -227,7 +257,7 @@ impl Actor {
                 let views = keeper.watch();
                 // What was seen of an older keeper says nothing about what this one has yet to see.
                 self.witness = Witness::default();
-                let (seen, met) = (View::default(), BTreeSet::new());
+                let (seen, met) = (View::default(), VecDeque::new());
                 self.tenure = Some(Tenure { keeper, quorum: open, config, views, seen, met, told: None });
             }
             Err(error) => {
@@ -243,7 +273,8 @@ fn configure(spec: &ValidLease, quorum: Option<&ValidQuorum>, size: Quorum) -> C
     let command_timeout = quorum.map_or(Duration::from_millis(500), |quorum| quorum.command_timeout);
     Config {
         quorum: size,
-        ttl: Millis::from(spec.lease_duration),
+        // A node that forgot waits for the quorum's longest lease: no key may outlive it, whatever the spec says.
+        ttl: Millis::from(quorum.map_or(spec.lease_duration, |quorum| spec.lease_duration.min(quorum.max_lease))),
         renew_interval: Millis::from(spec.renew_interval),
         stop_budget: Millis::from(spec.stop_budget()),
         command_timeout: Millis::from(command_timeout),
