@@ -26,11 +26,12 @@ async fn a_term_is_confirmed_published_and_only_then_held() {
         .told()
         .views
         .iter()
-        .map(|(_, view)| match view.standing {
-            Standing::Acquiring(..) => "acquiring",
-            Standing::Publishing(_) => "publishing",
-            Standing::Held(_) => "held",
-            _ => "other",
+        .filter_map(|(_, view)| match view.standing {
+            Standing::Idle => None,
+            Standing::Acquiring(..) => Some("acquiring"),
+            Standing::Publishing(_) => Some("publishing"),
+            Standing::Held(_) => Some("held"),
+            _ => Some("other"),
         })
         .collect();
     assert_eq!(order, ["acquiring", "publishing", "held"]);

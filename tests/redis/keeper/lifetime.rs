@@ -79,7 +79,10 @@ async fn a_stopped_owner_does_not_wait_for_a_silent_node_for_long() {
     let config = Config { renew_interval: Millis(100), ..patient() };
     let world = ready(&servers, &config).await;
     let candidate = Candidate::on(&world, &["k"], config.clone());
-    candidate.hold("pod-1").await;
+    let id = candidate.hold("pod-1").await;
+    for server in &servers {
+        candidate.joined(server, &id).await;
+    }
     servers[2].process().pause().unwrap();
     candidate.renewed(1).await;
     let start = clock::now();
