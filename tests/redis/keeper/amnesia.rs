@@ -53,6 +53,9 @@ async fn a_node_with_an_older_memory_has_no_vote_for_what_it_remembers() {
     candidate.keeper.end(old.clone(), true);
     candidate.free(&servers[2]).await;
     let id = candidate.hold("pod-2").await;
+    for server in &servers {
+        candidate.joined(server, &id).await;
+    }
 
     servers[2].restart_from(&older).unwrap();
     assert!(candidate.stands(&servers[2], 't', &old), "it holds a term that was released");

@@ -98,6 +98,16 @@ impl History {
         self.0.lock().unwrap()
     }
 
+    /// All of it, a line each.
+    pub fn story(&self) -> String {
+        let told = self.told();
+        let views = told.views.iter().map(|(at, view)| (*at, format!("{view:?}")));
+        let renewals = told.renewals.iter().map(|(at, renewal)| (*at, format!("{renewal:?}")));
+        let mut lines: Vec<(Time, String)> = views.chain(renewals).collect();
+        lines.sort_by_key(|(at, _)| *at);
+        lines.iter().map(|(at, line)| format!("{} {line}\n", at.0)).collect()
+    }
+
     /// When the rounds of renewal succeeded.
     pub fn renewed(&self) -> Vec<Time> {
         let told = self.told();
@@ -248,7 +258,26 @@ impl Candidate {
 
     /// Waits until the keys on `server` are the term's.
     pub async fn joined(&self, server: &RedisServer, id: &TermId) {
-        eventually("the node to be joined", || async { self.stands(server, 't', id).then_some(()) }).await;
+        self.comes_to_stand(server, 't', id).await;
+    }
+
+    /// Waits until the keys on `server` are the term's, and sealed.
+    pub async fn sealed(&self, server: &RedisServer, id: &TermId) {
+        self.comes_to_stand(server, 's', id).await;
+    }
+
+    async fn comes_to_stand(&self, server: &RedisServer, stage: char, id: &TermId) {
+        let start = clock::now();
+        while !self.stands(server, stage, id) {
+            assert!(
+                clock::now().since(start) < PATIENCE.into(),
+                "not `{stage}` of {id:?} but {:?} on {}, after\n{}",
+                self.values(server),
+                server.address(),
+                self.history.story(),
+            );
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 
     pub fn is_free(&self, server: &RedisServer) -> bool {

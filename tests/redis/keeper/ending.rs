@@ -5,9 +5,9 @@ use std::time::Duration;
 use redislease::clock;
 use redislease_core::lease::{Config, EndReason, Publication, Standing};
 use redislease_core::time::{Millis, Time};
+use redislease_lab::RedisServer;
 
 use super::candidate::{Candidate, calls, lease, patient, ready, voters};
-use crate::support::eventually;
 
 const HANDOVERS: usize = 21;
 
@@ -20,13 +20,13 @@ async fn with_proof_the_keys_go_at_once_and_the_next_term_begins() {
     for server in &servers {
         candidate.joined(server, &id).await;
     }
-    let proven = clock::now();
+    let (proven, deleted) = (clock::now(), deleted_on(&servers));
     candidate.keeper.end(id.clone(), true);
     for server in &servers {
         candidate.free(server).await;
     }
     assert!(clock::now().since(proven) < Millis(5000), "far from the TTL of 20 s");
-    assert!(calls(&servers[0], "del") >= 1);
+    assert_eq!(deleted_on(&servers), deleted + 3);
 
     let mut spans = Vec::new();
     for next in 1..=HANDOVERS {
@@ -46,8 +46,12 @@ async fn with_proof_the_keys_go_at_once_and_the_next_term_begins() {
     assert!(spans[HANDOVERS / 2] <= Millis(250), "{spans:?}");
 }
 
+fn deleted_on(servers: &[RedisServer]) -> u64 {
+    servers.iter().map(|server| calls(server, "del")).sum()
+}
+
 /// When a majority of the servers has let the keys go.
-fn majority_free_at(candidate: &Candidate, servers: &[redislease_lab::RedisServer]) -> Time {
+fn majority_free_at(candidate: &Candidate, servers: &[RedisServer]) -> Time {
     let mut ends: Vec<Time> = servers
         .iter()
         // The clock is read first, so that the end is not taken for later than it is.
@@ -73,7 +77,7 @@ async fn without_proof_the_term_is_sealed_and_the_next_waits_for_its_keys() {
     let ending = candidate.wait("sealed", sealed).await.ending.unwrap();
     assert_eq!((&ending.id, ending.reason), (&id, EndReason::Decided));
     for server in &servers {
-        eventually("the seal", || async { candidate.stands(server, 's', &id).then_some(()) }).await;
+        candidate.sealed(server, &id).await;
     }
     let free_at = majority_free_at(&candidate, &servers);
     assert!(free_at > clock::now(), "a busy machine let the test come too late: {free_at:?}");
@@ -135,18 +139,19 @@ async fn a_superseded_publication_is_sealed_and_never_released() {
     for server in &servers {
         candidate.joined(server, &id).await;
     }
+    let deleted = deleted_on(&servers);
     candidate.keeper.forget();
     candidate.keeper.published(id.attempt, Publication::Superseded);
     let view = candidate.wait("ending", |view| view.ending.is_some()).await;
     assert_eq!(view.ending.unwrap().reason, EndReason::Superseded);
     for server in &servers {
-        eventually("the seal", || async { candidate.stands(server, 's', &id).then_some(()) }).await;
+        candidate.sealed(server, &id).await;
     }
     candidate.wait("over", |view| view.ending.is_none()).await;
     for server in &servers {
         candidate.free(server).await;
     }
-    assert_eq!(servers.iter().map(|server| calls(server, "del")).sum::<u64>(), 0);
+    assert_eq!(deleted_on(&servers), deleted, "the keys ended by themselves");
     assert_eq!(candidate.keeper.view().standing, Standing::Idle);
     let quiet = candidate.history.attempts().len();
     tokio::time::sleep(Duration::from(lease().renew_interval)).await;

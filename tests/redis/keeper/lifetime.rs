@@ -109,7 +109,7 @@ async fn a_retired_owner_ends_when_the_last_key_has() {
     assert!(candidate.has_kept(&id) && !candidate.keeper.has_ended(), "a term runs until somebody ends it");
     candidate.keeper.end(id.clone(), false);
     for server in &servers {
-        eventually("the seal", || async { candidate.stands(server, 's', &id).then_some(()) }).await;
+        candidate.sealed(server, &id).await;
     }
     // Asked before the look at the owner, so that it has the later word.
     while servers.iter().any(|server| !candidate.is_free(server)) {

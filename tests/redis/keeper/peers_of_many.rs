@@ -36,13 +36,13 @@ async fn a_split_vote_of_an_even_number_of_nodes_is_tried_again() {
         let [winner] = ids.iter().flatten().collect::<Vec<_>>()[..] else { panic!("two won: {ids:?}") };
         assert!(last.is_none_or(|last| winner.token > last), "{winner:?} after {last:?}");
         last = Some(winner.token);
-        let (won, lost) = if ids[0].is_some() { (&rivals[0], &rivals[1]) } else { (&rivals[1], &rivals[0]) };
+        let (ahead, behind) = if ids[0].is_some() { (&rivals[0], &rivals[1]) } else { (&rivals[1], &rivals[0]) };
         tries += rivals.iter().map(|rival| rival.history.attempts().len()).sum::<usize>();
-        lost.keeper.forget();
-        lost.wait("idle", |view| view.standing == Standing::Idle).await;
-        won.keeper.end(winner.clone(), true);
+        behind.keeper.forget();
+        behind.wait("idle", |view| view.standing == Standing::Idle).await;
+        ahead.keeper.end(winner.clone(), true);
         for server in &servers {
-            won.free(server).await;
+            ahead.free(server).await;
         }
     }
     println!("{tries} tries for 20 terms");
