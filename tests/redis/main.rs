@@ -4,6 +4,7 @@
 mod admission;
 mod fake;
 mod faults;
+mod keeper;
 mod reference;
 mod scripts;
 mod support;

@@ -23,7 +23,7 @@ pub const QUARANTINE: Millis = Millis(1012);
 /// Long, so that a busy machine is not taken for a broken server.
 pub const TIMEOUT: Millis = Millis(2000);
 /// Whatever is waited for has failed when it takes longer, also on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Asks again until it is there.
 ///

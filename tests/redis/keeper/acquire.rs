@@ -1,0 +1,120 @@
+//! Taking a lease on real servers.
+
+use redislease_core::lease::{Publication, Standing};
+use redislease_core::op::{Stage, Token};
+
+use super::candidate::{Candidate, lease, patient, ready, standing_on, voters};
+use crate::support::eventually;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_term_is_confirmed_published_and_only_then_held() {
+    let servers = voters(3);
+    let world = ready(&servers, &patient()).await;
+    let candidate = Candidate::on(&world, &["k"], patient());
+    candidate.want("pod-1");
+    let term = candidate.taken().await;
+    assert_eq!(&*term.id.holder.0, "pod-1");
+    assert!(standing_on(&candidate, &servers, &term.id) >= 2, "a majority keeps it before anybody hears of it");
+    let (stop_at, valid_until) = (term.stop_at.unwrap(), term.valid_until.unwrap());
+    assert_eq!(valid_until.since(stop_at), patient().stop_budget);
+
+    candidate.keeper.published(term.id.attempt, Publication::Unknown);
+    candidate.keeper.published(term.id.attempt, Publication::Written);
+    candidate.held(&term.id).await;
+    let order: Vec<&str> = candidate
+        .history
+        .told()
+        .views
+        .iter()
+        .filter_map(|(_, view)| match view.standing {
+            Standing::Idle => None,
+            Standing::Acquiring(..) => Some("acquiring"),
+            Standing::Publishing(_) => Some("publishing"),
+            Standing::Held(_) => Some("held"),
+            _ => Some("other"),
+        })
+        .collect();
+    assert_eq!(order, ["acquiring", "publishing", "held"]);
+
+    candidate.keeper.end(term.id.clone(), true);
+    let next = candidate.hold("pod-2").await;
+    assert!(next.token > term.id.token, "{next:?} after {term:?}");
+    assert_ne!(next.attempt, term.id.attempt);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_that_a_status_showed_is_never_given_again() {
+    let servers = voters(3);
+    let world = ready(&servers, &patient()).await;
+    let shown = Token(4_000_000_000_000_000);
+    world.nodes.raise_floor(shown);
+    let candidate = Candidate::on(&world, &["k"], patient());
+    let id = candidate.hold("pod-1").await;
+    assert_eq!(id.token, Token(shown.0 + 1));
+    candidate.keeper.end(id, true);
+    // Every node that confirmed it lifted its counter to it.
+    assert_eq!(candidate.hold("pod-2").await.token, Token(shown.0 + 2));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_missed_the_acquire_is_joined_by_the_second_round() {
+    let servers = voters(3);
+    let config = lease();
+    let world = ready(&servers, &config).await;
+    let candidate = Candidate::on(&world, &["k"], config.clone());
+    let ghost = format!("p:{:032x}:1:ghost", 7);
+    let span = config.renew_interval.0.to_string();
+    servers[2].command(&["SET", &world.lock("k"), &ghost, "PX", &span]).unwrap();
+    let id = candidate.hold("pod-1").await;
+    assert!(!candidate.stands(&servers[2], 't', &id));
+
+    candidate.joined(&servers[2], &id).await;
+    // The first round may have met the ghost still; a busy machine looks late by one more.
+    let rounds = candidate.history.renewed().len();
+    assert!((2..=4).contains(&rounds), "joined after {rounds} rounds");
+    assert!(candidate.has_kept(&id));
+    assert_eq!(standing_on(&candidate, &servers, &id), 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_keys_are_all_or_nothing() {
+    let servers = voters(3);
+    // Long enough to see a refusal, short enough to wait for its end.
+    let config = redislease_core::lease::Config { ttl: redislease_core::time::Millis(5000), ..lease() };
+    let world = ready(&servers, &config).await;
+    let other = Candidate::on(&world, &["b"], config.clone());
+    let theirs = other.hold("pod-b").await;
+    other.joined(&servers[2], &theirs).await;
+
+    let all = Candidate::on(&world, &["a", "b", "c"], config.clone());
+    all.want("pod-abc");
+    let view = all.wait("refused", |view| view.refused_by.is_some()).await;
+    let by = view.refused_by.unwrap();
+    assert_eq!((by.stage, by.attempt, by.number), (Stage::Term, theirs.attempt, theirs.token.0));
+    assert_eq!(by.metadata, "pod-b");
+    assert!(view.retry_at.is_some());
+    for server in &servers {
+        let values = all.values(server);
+        assert_eq!((&values[0], &values[2]), (&None, &None), "nothing of a try that was refused");
+        assert_eq!(values[1].as_ref().unwrap().attempt, theirs.attempt);
+    }
+
+    other.keeper.end(theirs.clone(), true);
+    let ours = all.taken().await.id;
+    all.keeper.published(ours.attempt, Publication::Written);
+    assert!(ours.token > theirs.token);
+    for server in &servers {
+        all.joined(server, &ours).await;
+    }
+    for key in ["a", "c"] {
+        let one = Candidate::on(&world, &[key], config.clone());
+        one.want("pod-one");
+        let view = one.wait("refused", |view| view.refused_by.is_some()).await;
+        assert_eq!(view.refused_by.unwrap().attempt, ours.attempt);
+        one.keeper.forget();
+    }
+    all.keeper.end(ours, true);
+    for server in &servers {
+        eventually("all keys to go at once", || async { all.is_free(server).then_some(()) }).await;
+    }
+}

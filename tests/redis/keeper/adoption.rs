@@ -1,0 +1,138 @@
+//! A term goes on in another process, from what the status names.
+
+use redislease::clock;
+use redislease_core::lease::{Config, EndReason, Standing, TermId};
+use redislease_core::op::{Attempt, Holder, Token};
+use redislease_core::time::Millis;
+
+use super::candidate::{Candidate, lease, patient, ready, standing_on, voters};
+use crate::support::eventually;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restarted_process_goes_on_with_the_same_token() {
+    let servers = voters(3);
+    let world = ready(&servers, &lease()).await;
+    let first = Candidate::on(&world, &["k"], lease());
+    let id = first.hold("pod-1").await;
+    drop(first);
+    drop(world);
+
+    let world = ready(&servers, &lease()).await;
+    let second = Candidate::on(&world, &["k"], lease());
+    second.want("pod-2");
+    second.keeper.adopt(id.clone());
+    second.held(&id).await;
+    assert!(second.has_kept(&id));
+    let times = lease().ttl.0 / lease().renew_interval.0 + 1;
+    second.renewed(usize::try_from(times).unwrap()).await;
+    assert!(second.has_kept(&id), "longer than the first process could have left it");
+    for server in &servers {
+        second.joined(server, &id).await;
+    }
+}
+
+/// Renewal by two processes is no contention: each extends exactly the one term.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_processes_may_renew_one_term_and_the_seal_of_either_ends_it() {
+    let servers = voters(3);
+    let (ours, theirs) = (ready(&servers, &lease()).await, ready(&servers, &lease()).await);
+    let first = Candidate::on(&ours, &["k"], lease());
+    let id = first.hold("pod-1").await;
+    let second = Candidate::on(&theirs, &["k"], lease());
+    second.keeper.adopt(id.clone());
+    second.held(&id).await;
+    tokio::join!(first.renewed(4), second.renewed(4));
+    assert!(first.has_kept(&id) && second.has_kept(&id));
+
+    first.keeper.end(id.clone(), false);
+    let loss = second.lost().await;
+    assert_eq!((&loss.term.id, loss.reason), (&id, EndReason::Misses));
+    first.wait("ended", |view| view.ending.is_none() && view.standing == Standing::Idle).await;
+    for server in &servers {
+        second.free(server).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_adopted_term_whose_keys_are_gone_is_lost_at_once() {
+    let servers = voters(3);
+    let world = ready(&servers, &patient()).await;
+    let candidate = Candidate::on(&world, &["k"], patient());
+    let id = TermId { attempt: Attempt(77), token: Token(5), holder: Holder("pod-1".into()) };
+    let start = clock::now();
+    candidate.keeper.adopt(id.clone());
+    let loss = candidate.lost().await;
+    assert_eq!((&loss.term.id, loss.reason), (&id, EndReason::Misses));
+    assert!(loss.at.since(start) < Millis(5000), "no interval and no TTL is waited for");
+    assert!(servers.iter().all(|server| candidate.is_free(server)), "nothing is set again");
+    let held = |standing: &Standing| matches!(standing, Standing::Held(_));
+    assert!(!candidate.history.told().views.iter().any(|(_, view)| held(&view.standing)));
+}
+
+/// The attempt alone does not name a term.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_term_is_not_adopted_under_another_token() {
+    let servers = voters(3);
+    let (ours, theirs) = (ready(&servers, &patient()).await, ready(&servers, &patient()).await);
+    let first = Candidate::on(&ours, &["k"], patient());
+    let id = first.hold("pod-1").await;
+    // Also not under one that the token begins with, or that begins with it.
+    for token in [id.token.0 / 10, id.token.0 + 1, id.token.0 * 2] {
+        let second = Candidate::on(&theirs, &["other"], patient());
+        second.keeper.adopt(TermId { token: Token(token), ..id.clone() });
+        assert_eq!(second.lost().await.reason, EndReason::Misses);
+    }
+    let second = Candidate::on(&theirs, &["k"], patient());
+    second.keeper.adopt(TermId { token: Token(id.token.0 / 10), ..id.clone() });
+    assert_eq!(second.lost().await.reason, EndReason::Misses);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_adopted_term_without_a_quorum_is_uncertain_then_lost() {
+    let servers = voters(3);
+    let world = ready(&servers, &lease()).await;
+    for server in &servers[1..] {
+        server.process().kill().unwrap();
+    }
+    let reached = Candidate::on(&world, &["k"], lease());
+    // Nobody may know the nodes: a quorum that was deleted.
+    let blind = Candidate::of(None, [world.lock("k")].into(), lease());
+    for candidate in [&reached, &blind] {
+        let id = TermId { attempt: Attempt(77), token: Token(5), holder: Holder("pod-1".into()) };
+        let start = clock::now();
+        candidate.keeper.adopt(id.clone());
+        let loss = candidate.lost().await;
+        assert_eq!((&loss.term.id, loss.reason), (&id, EndReason::NeverConfirmed));
+        let ends = lease().drift.most(lease().ttl);
+        assert!(loss.at >= start + ends, "{:?} after {start:?}", loss.at);
+        assert!(loss.at < start + ends + Millis(1000), "{:?} after {start:?}", loss.at);
+        let told = candidate.history.told();
+        let uncertain = told.views.iter().find(|(_, view)| matches!(view.standing, Standing::Uncertain(_)));
+        let (at, _) = uncertain.expect("to be uncertain");
+        assert!(*at >= start + lease().renew_interval, "{at:?} after {start:?}");
+        assert!(*at < start + lease().renew_interval + Millis(1000), "{at:?} after {start:?}");
+        let adopting = |standing: &Standing| matches!(standing, Standing::Adopting(_));
+        assert!(told.views.iter().filter(|(when, _)| when < at).all(|(_, view)| adopting(&view.standing)));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_uncertain_term_is_held_again_when_the_quorum_is_back() {
+    let servers = voters(3);
+    let config = Config { ttl: Millis(10_000), ..lease() };
+    let world = ready(&servers, &config).await;
+    let first = Candidate::on(&world, &["k"], config.clone());
+    let id = first.hold("pod-1").await;
+    for server in &servers[1..] {
+        server.process().pause().unwrap();
+    }
+    drop(first);
+    let second = Candidate::on(&world, &["k"], config.clone());
+    second.keeper.adopt(id.clone());
+    second.wait("uncertain", |view| matches!(view.standing, Standing::Uncertain(_))).await;
+    for server in &servers[1..] {
+        server.process().resume().unwrap();
+    }
+    second.held(&id).await;
+    eventually("two nodes to keep it", || async { (standing_on(&second, &servers, &id) >= 2).then_some(()) }).await;
+}

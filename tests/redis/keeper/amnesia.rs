@@ -1,0 +1,140 @@
+//! Nodes that forget while a lease is held: they lose their vote, the term goes on, and they are joined again.
+
+use redislease::clock;
+use redislease::nodes::{Misconfiguration, NodeState};
+use redislease_core::lease::{Config, Standing, TermId};
+use redislease_core::time::{Drift, Millis};
+use redislease_lab::RedisServer;
+
+use super::candidate::{Candidate, lease, process, ready, standing_on, voters};
+use crate::support::{self, World, eventually};
+
+async fn term() -> (Vec<RedisServer>, World, Candidate, TermId) {
+    let servers = voters(3);
+    let world = ready(&servers, &lease()).await;
+    let candidate = Candidate::on(&world, &["k"], lease());
+    let id = candidate.hold("pod-1").await;
+    for server in &servers {
+        candidate.joined(server, &id).await;
+    }
+    (servers, world, candidate, id)
+}
+
+/// Node 2 is joined again, so that the term outlives the loss of another.
+async fn goes_on(servers: &[RedisServer], candidate: &Candidate, id: &TermId) {
+    candidate.joined(&servers[2], id).await;
+    servers[0].process().kill().unwrap();
+    let rounds = lease().ttl.0 / lease().renew_interval.0 + 1;
+    candidate.renewed(usize::try_from(rounds).unwrap()).await;
+    assert!(candidate.has_kept(id), "{:?}", candidate.keeper.view());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flushed_node_waits_although_it_never_stopped() {
+    let (servers, world, candidate, id) = term().await;
+    let since = clock::now();
+    servers[2].command(&["FLUSHALL"]).unwrap();
+    world.quarantined(2).await;
+    world.up(2).await;
+    let waited = clock::now().since(since);
+    assert!(waited >= Drift::STANDARD.most(lease().ttl), "{waited:?}");
+    goes_on(&servers, &candidate, &id).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_with_an_older_memory_has_no_vote_for_what_it_remembers() {
+    let servers = voters(3);
+    let config = Config { ttl: Millis(5000), ..lease() };
+    let world = ready(&servers, &config).await;
+    let candidate = Candidate::on(&world, &["k"], config.clone());
+    let old = candidate.hold("pod-1").await;
+    candidate.joined(&servers[2], &old).await;
+    let older = servers[2].save().unwrap();
+    candidate.keeper.end(old.clone(), true);
+    candidate.free(&servers[2]).await;
+    let id = candidate.hold("pod-2").await;
+    for server in &servers {
+        candidate.joined(server, &id).await;
+    }
+
+    servers[2].restart_from(&older).unwrap();
+    assert!(candidate.stands(&servers[2], 't', &old), "it holds a term that was released");
+    world.quarantined(2).await;
+    // Nobody goes on with that term by its word.
+    let other = Candidate::on(&world, &["k"], config.clone());
+    other.keeper.adopt(old.clone());
+    assert_eq!(other.lost().await.term.id, old);
+
+    world.up(2).await;
+    candidate.joined(&servers[2], &id).await;
+    assert!(candidate.has_kept(&id), "{:?}", candidate.keeper.view());
+    candidate.keeper.end(id.clone(), true);
+    // Its counter was older too.
+    let next = candidate.hold("pod-3").await;
+    assert!(next.token > id.token);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_may_evict_keys_has_no_vote_until_it_is_set_right() {
+    let (servers, world, candidate, id) = term().await;
+    let policy = |policy: &str| servers[2].command(&["CONFIG", "SET", "maxmemory-policy", policy]).unwrap();
+    policy("volatile-ttl");
+    let evicting = NodeState::Misconfigured(Misconfiguration::Eviction);
+    world.wait(2, "misconfigured", |status| status.state == evicting).await;
+    candidate.free(&servers[2]).await;
+    assert!(candidate.has_kept(&id), "the others keep it");
+    policy("noeviction");
+    world.quarantined(2).await;
+    goes_on(&servers, &candidate, &id).await;
+}
+
+/// All nodes empty is also what a total loss looks like: nobody holds until every lease that was forgotten has ended.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_restart_of_all_nodes_empty_a_longest_lease_passes_before_the_next_term() {
+    let (servers, world, candidate, id) = term().await;
+    for server in &servers {
+        server.process().kill().unwrap();
+    }
+    let loss = candidate.lost().await;
+    assert_eq!(loss.term.id, id);
+    let since = clock::now();
+    let wall = clock::unix_micros();
+    for server in &servers {
+        server.restart_empty().unwrap();
+    }
+    let other = process(&servers, &lease());
+    let rival = Candidate::on(&other, &["k"], lease());
+    rival.want("pod-2");
+
+    let next = eventually("somebody to hold", || async {
+        let taken = |candidate: &Candidate| match candidate.keeper.view().standing {
+            Standing::Publishing(term) if term.id != id => {
+                candidate.history.taken_at(term.id.attempt).map(|at| (at, term.id))
+            }
+            _ => None,
+        };
+        taken(&candidate).or_else(|| taken(&rival))
+    })
+    .await;
+    let (at, next) = next;
+    assert!(at >= since + Drift::STANDARD.most(lease().ttl), "held {:?} after the restart", at.since(since));
+    assert!(next.token > id.token, "{next:?} after {id:?}");
+    assert!(next.token.0 > wall, "the clocks gave it: nobody remembers {id:?}");
+    let keeps = standing_on(&candidate, &servers, &next);
+    assert!(keeps >= 2, "{keeps}");
+    drop(world);
+}
+
+/// A node's own word is not enough: the wait of one process is seen by all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_process_does_not_believe_a_node_sooner() {
+    let (servers, world, candidate, id) = term().await;
+    let since = clock::now();
+    servers[2].command(&["FLUSHALL"]).unwrap();
+    world.quarantined(2).await;
+    let other = process(&servers, &lease());
+    other.up(2).await;
+    assert!(clock::now().since(since) >= Drift::STANDARD.most(lease().ttl));
+    assert!(support::get(&servers[2], "rl:marker").is_some_and(|marker| !marker.starts_with("wait:")));
+    candidate.joined(&servers[2], &id).await;
+}

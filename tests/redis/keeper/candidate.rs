@@ -1,0 +1,295 @@
+//! One process that wants leases, and all it was ever told of them.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use redislease::clock;
+use redislease::keeper::{Keeper, Observer, Setup};
+use redislease::nodes::{self, Nodes};
+use redislease_core::backoff::{Backoff, Strategy};
+use redislease_core::lease::{Config, EndReason, Publication, Renewal, Standing, TermId, TermView, View};
+use redislease_core::op::{Attempt, Holder, Stored};
+use redislease_core::quorum::Quorum;
+use redislease_core::time::{Drift, Millis, Time};
+use redislease_lab::RedisServer;
+
+use crate::support::{self, PATIENCE, World, addresses, eventually, get, membership, run_id};
+
+/// Short, so that the end of one can be waited for.
+pub fn lease() -> Config {
+    Config {
+        quorum: Quorum::of(3).unwrap(),
+        ttl: Millis(2000),
+        renew_interval: Millis(400),
+        stop_budget: Millis(500),
+        command_timeout: Millis(200),
+        drift: Drift::STANDARD,
+        backoff: Backoff {
+            strategy: Strategy::Exponential,
+            min: Millis(20),
+            max: Millis(200),
+            limit: None,
+            jitter: 10,
+        },
+        mutant: None,
+    }
+}
+
+/// For stories in which no time may run out, whatever else the machine does.
+pub fn patient() -> Config {
+    Config { ttl: Millis(20_000), renew_interval: Millis(5000), command_timeout: Millis(2000), ..lease() }
+}
+
+/// Servers that vote at once, as if they had waited: what the wait is for has its own tests.
+pub fn voters(count: usize) -> Vec<RedisServer> {
+    let servers = support::servers(count);
+    for server in &servers {
+        let marker = membership().marker(run_id(server).into()).to_string();
+        server.command(&["SET", "rl:fence", &clock::unix_micros().to_string()]).unwrap();
+        server.command(&["SET", "rl:marker", &marker]).unwrap();
+    }
+    servers
+}
+
+/// A process on these servers that keeps leases such as `config`; the longest allowed is no longer than that.
+pub fn process(servers: &[RedisServer], config: &Config) -> World {
+    World::start(&nodes::Config {
+        longest_lease: config.ttl,
+        command_timeout: config.command_timeout,
+        ..support::config(addresses(servers))
+    })
+}
+
+/// The same, once every server votes.
+pub async fn ready(servers: &[RedisServer], config: &Config) -> World {
+    let world = process(servers, config);
+    world.all_up().await;
+    world
+}
+
+/// How often `server` ran `command`, in scripts too.
+pub fn calls(server: &RedisServer, command: &str) -> u64 {
+    let stats = server.command(&["INFO", "commandstats"]).unwrap().text().unwrap();
+    let count = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
+    count.map_or(0, |count| count.split(',').next().unwrap().parse().unwrap())
+}
+
+/// What an owner told its observer, and when.
+#[derive(Default)]
+pub struct Told {
+    pub views: Vec<(Time, View)>,
+    renewals: Vec<(Time, Renewal)>,
+}
+
+/// How a term was lost.
+#[derive(Debug)]
+pub struct Loss {
+    pub at: Time,
+    /// The last that was said of it.
+    pub term: TermView,
+    pub reason: EndReason,
+}
+
+#[derive(Clone, Default)]
+pub struct History(Arc<Mutex<Told>>);
+
+impl History {
+    pub fn told(&self) -> MutexGuard<'_, Told> {
+        self.0.lock().unwrap()
+    }
+
+    /// All of it, a line each.
+    pub fn story(&self) -> String {
+        let told = self.told();
+        let views = told.views.iter().map(|(at, view)| (*at, format!("{view:?}")));
+        let renewals = told.renewals.iter().map(|(at, renewal)| (*at, format!("{renewal:?}")));
+        let mut lines: Vec<(Time, String)> = views.chain(renewals).collect();
+        lines.sort_by_key(|(at, _)| *at);
+        lines.iter().map(|(at, line)| format!("{} {line}\n", at.0)).collect()
+    }
+
+    /// When the rounds of renewal succeeded.
+    pub fn renewed(&self) -> Vec<Time> {
+        let told = self.told();
+        told.renewals.iter().filter(|(_, how)| matches!(how, Renewal::Success { .. })).map(|(at, _)| *at).collect()
+    }
+
+    /// The first view of `attempt` in `Publishing`.
+    pub fn taken_at(&self, attempt: Attempt) -> Option<Time> {
+        let publishing =
+            |view: &View| matches!(&view.standing, Standing::Publishing(term) if term.id.attempt == attempt);
+        self.told().views.iter().find(|(_, view)| publishing(view)).map(|(at, _)| *at)
+    }
+
+    /// The attempts that began, in order.
+    pub fn attempts(&self) -> Vec<Attempt> {
+        let mut attempts: Vec<Attempt> = Vec::new();
+        for (_, view) in &self.told().views {
+            if let Standing::Acquiring(attempt, _) = view.standing
+                && attempts.last() != Some(&attempt)
+            {
+                attempts.push(attempt);
+            }
+        }
+        attempts
+    }
+
+    /// The first term that ran and was given up.
+    pub fn loss(&self) -> Option<Loss> {
+        let told = self.told();
+        let mut last: Option<TermView> = None;
+        for (at, view) in &told.views {
+            if let (Some(term), None, Some(ending)) = (&last, view.standing.term(), &view.ending) {
+                return Some(Loss { at: *at, term: term.clone(), reason: ending.reason });
+            }
+            last = view.standing.term().cloned();
+        }
+        None
+    }
+}
+
+impl Observer for History {
+    fn renewed(&self, renewal: &Renewal, _ttl_ms: u64) {
+        self.told().renewals.push((clock::now(), *renewal));
+    }
+
+    fn changed(&self, view: &View) {
+        self.told().views.push((clock::now(), view.clone()));
+    }
+}
+
+/// One owner of one lease.
+pub struct Candidate {
+    pub keeper: Keeper,
+    pub history: History,
+    keys: Arc<[String]>,
+}
+
+impl Candidate {
+    pub fn on(world: &World, keys: &[&str], config: Config) -> Self {
+        let keys = keys.iter().map(|key| world.lock(key)).collect();
+        Self::of(Some(world.nodes.clone()), keys, config)
+    }
+
+    pub fn of(nodes: Option<Nodes>, keys: Arc<[String]>, config: Config) -> Self {
+        let history = History::default();
+        let observer = Box::new(history.clone());
+        let keeper = Keeper::start(Setup { nodes, keys: keys.clone(), config, observer }).unwrap();
+        Self { keeper, history, keys }
+    }
+
+    pub fn want(&self, holder: &str) {
+        self.keeper.want(Holder(holder.into()));
+    }
+
+    /// Waits for a view.
+    pub async fn wait(&self, what: &str, fits: impl Fn(&View) -> bool) -> View {
+        self.wait_for(PATIENCE, what, fits).await
+    }
+
+    pub async fn wait_for(&self, patience: Duration, what: &str, fits: impl Fn(&View) -> bool) -> View {
+        let mut watch = self.keeper.watch();
+        let waited = tokio::time::timeout(patience, watch.wait_for(|view| fits(view))).await;
+        match waited {
+            Ok(view) => view.unwrap_or_else(|_| panic!("the owner ended before {what}")).clone(),
+            Err(elapsed) => panic!("not {what}, {elapsed}: {:?}", self.keeper.view()),
+        }
+    }
+
+    /// Waits for a term that waits for its publication.
+    pub async fn taken(&self) -> TermView {
+        let view = self.wait("taken", |view| matches!(view.standing, Standing::Publishing(_))).await;
+        view.standing.term().unwrap().clone()
+    }
+
+    /// Takes the lease, publishes it at once, and holds.
+    pub async fn hold(&self, holder: &str) -> TermId {
+        self.want(holder);
+        let id = self.taken().await.id;
+        self.keeper.published(id.attempt, Publication::Written);
+        self.held(&id).await;
+        id
+    }
+
+    pub async fn held(&self, id: &TermId) -> TermView {
+        let held = |view: &View| matches!(&view.standing, Standing::Held(term) if term.id == *id);
+        self.wait("held", held).await.standing.term().unwrap().clone()
+    }
+
+    /// Whether exactly this term runs, and nothing else was ever shown since it was held.
+    pub fn has_kept(&self, id: &TermId) -> bool {
+        let told = self.history.told();
+        let is = |view: &View| matches!(&view.standing, Standing::Held(term) if term.id == *id);
+        told.views.iter().skip_while(|(_, view)| !is(view)).all(|(_, view)| is(view))
+            && told.views.last().is_some_and(|(_, view)| is(view))
+    }
+
+    pub async fn lost(&self) -> Loss {
+        eventually("the loss to be declared", || async { self.history.loss() }).await
+    }
+
+    /// Waits for `count` successful rounds from now on.
+    pub async fn renewed(&self, count: usize) {
+        let so_far = self.history.renewed().len();
+        eventually("renewals", || async { (self.history.renewed().len() >= so_far + count).then_some(()) }).await;
+    }
+
+    /// What `server` keeps under each key.
+    pub fn values(&self, server: &RedisServer) -> Vec<Option<Stored>> {
+        self.keys.iter().map(|key| get(server, key).map(|value| value.parse().unwrap())).collect()
+    }
+
+    /// The least life of the keys on `server`; -2 when one is gone.
+    pub fn pttl(&self, server: &RedisServer) -> i64 {
+        self.keys.iter().map(|key| support::pttl(server, key)).min().unwrap()
+    }
+
+    pub fn del(&self, server: &RedisServer) {
+        for key in &*self.keys {
+            server.command(&["DEL", key]).unwrap();
+        }
+    }
+
+    /// Whether every key on `server` is exactly this value of the term: `t`, or `s` once sealed.
+    pub fn stands(&self, server: &RedisServer, stage: char, id: &TermId) -> bool {
+        let value = format!("{stage}:{}:{}:{}", id.attempt, id.token, id.holder);
+        self.keys.iter().all(|key| get(server, key).as_deref() == Some(&value))
+    }
+
+    /// Waits until the keys on `server` are the term's.
+    pub async fn joined(&self, server: &RedisServer, id: &TermId) {
+        self.comes_to_stand(server, 't', id).await;
+    }
+
+    /// Waits until the keys on `server` are the term's, and sealed.
+    pub async fn sealed(&self, server: &RedisServer, id: &TermId) {
+        self.comes_to_stand(server, 's', id).await;
+    }
+
+    async fn comes_to_stand(&self, server: &RedisServer, stage: char, id: &TermId) {
+        let start = clock::now();
+        while !self.stands(server, stage, id) {
+            assert!(
+                clock::now().since(start) < PATIENCE.into(),
+                "not `{stage}` of {id:?} but {:?} on {}, after\n{}",
+                self.values(server),
+                server.address(),
+                self.history.story(),
+            );
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    pub fn is_free(&self, server: &RedisServer) -> bool {
+        self.values(server).iter().all(Option::is_none)
+    }
+
+    pub async fn free(&self, server: &RedisServer) {
+        eventually("the keys to be gone", || async { self.is_free(server).then_some(()) }).await;
+    }
+}
+
+/// How many of the servers keep the term.
+pub fn standing_on(candidate: &Candidate, servers: &[RedisServer], id: &TermId) -> usize {
+    servers.iter().filter(|server| candidate.stands(server, 't', id)).count()
+}

@@ -1,0 +1,204 @@
+//! Many processes, many terms, one truth: what each was told is laid on one time line and checked.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use redislease::clock;
+use redislease_core::invariants::{Claim, one_holder, tokens_grow};
+use redislease_core::lease::{Config, Publication, Standing};
+use redislease_core::op::{Attempt, Token};
+use redislease_core::time::{Millis, Time};
+use redislease_lab::RedisServer;
+
+use super::candidate::{Candidate, History, lease, ready, voters};
+use crate::support::PATIENCE;
+
+/// Terms that are enough, all processes together.
+const TERMS: usize = 150;
+/// And of each process.
+const EACH: usize = 5;
+const DEADLINE: Duration = Duration::from_secs(90);
+
+/// xorshift: the choices of a run follow from its seed, the schedule of the machine does not.
+struct Choices(u64);
+
+impl Choices {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
+
+    async fn rest(&mut self, most: u64) {
+        tokio::time::sleep(Duration::from_millis(self.below(most))).await;
+    }
+}
+
+/// A term as one process saw it.
+struct Tenure {
+    began: Time,
+    claim: Claim,
+}
+
+/// The claims of a process, each from when it was told to when it was told otherwise, or its validity ended.
+fn tenures(history: &History) -> Vec<Tenure> {
+    let mut began: BTreeMap<Attempt, Time> = BTreeMap::new();
+    let mut tenures: Vec<Tenure> = Vec::new();
+    let mut running: Option<Attempt> = None;
+    for (at, view) in &history.told().views {
+        if let Standing::Acquiring(attempt, _) = view.standing {
+            began.entry(attempt).or_insert(*at);
+        }
+        let term = view.standing.term();
+        if let (Some(attempt), Some(last)) = (running, tenures.last_mut())
+            && term.is_none_or(|term| term.id.attempt != attempt)
+        {
+            last.claim.until = last.claim.until.min(*at);
+        }
+        running = term.map(|term| term.id.attempt);
+        let Some(term) = term else { continue };
+        let valid_until = term.valid_until.expect("nothing is adopted here");
+        match tenures.last_mut().filter(|last| last.claim.attempt == term.id.attempt) {
+            Some(last) => last.claim.until = valid_until,
+            None => tenures.push(Tenure {
+                began: began[&term.id.attempt],
+                claim: Claim { attempt: term.id.attempt, token: term.id.token, from: *at, until: valid_until },
+            }),
+        }
+    }
+    tenures
+}
+
+/// I1 and I2 over all terms that share a key. How many there were, or what is wrong.
+fn check<'a>(tenures: impl Iterator<Item = &'a Tenure>) -> Result<usize, String> {
+    let mut tenures: Vec<&Tenure> = tenures.collect();
+    tenures.sort_by_key(|tenure| tenure.claim.from);
+    let claims: Vec<Claim> = tenures.iter().map(|tenure| tenure.claim).collect();
+    one_holder(&claims).map_err(|violation| format!("{violation}: {claims:#?}"))?;
+    for (index, Tenure { began, claim }) in tenures.iter().enumerate() {
+        let others = claims.iter().enumerate().filter(|(other, _)| *other != index).map(|(_, claim)| claim.token);
+        let before = claims.iter().filter(|claim| claim.from < *began).map(|claim| claim.token).max();
+        tokens_grow(claim.token, others, before)
+            .map_err(|violation| format!("{violation}: {claim:?} in {claims:#?}"))?;
+    }
+    let tokens: Vec<Token> = claims.iter().map(|claim| claim.token).collect();
+    let grow = tokens.is_sorted_by(|a, b| a < b);
+    if grow { Ok(claims.len()) } else { Err(format!("not in the order of holding: {tokens:?}")) }
+}
+
+/// Takes and ends until it is enough. Mostly with proof, sometimes without, sometimes it lets a term run out.
+async fn compete(candidate: Arc<Candidate>, mut choices: Choices, done: Arc<AtomicBool>, terms: Arc<AtomicUsize>) {
+    while !done.load(Ordering::Relaxed) {
+        candidate.want("pod");
+        let id = loop {
+            let mut watch = candidate.keeper.watch();
+            let any = watch.wait_for(|view| view.standing.term().is_some());
+            match tokio::time::timeout(Duration::from_millis(500), any).await {
+                Ok(view) => break view.unwrap().standing.term().map(|term| term.id.clone()),
+                Err(_) if done.load(Ordering::Relaxed) => break None,
+                Err(_) => {}
+            }
+        };
+        let Some(id) = id else { break };
+        terms.fetch_add(1, Ordering::Relaxed);
+        match choices.below(10) {
+            0 => candidate.keeper.published(id.attempt, Publication::Superseded),
+            1 => candidate.keeper.published(id.attempt, Publication::Unknown),
+            _ => candidate.keeper.published(id.attempt, Publication::Written),
+        }
+        choices.rest(60).await;
+        candidate.keeper.end(id, choices.below(8) != 0);
+        choices.rest(500).await;
+    }
+    candidate.keeper.forget();
+}
+
+/// Stops one server at a time, and now and then makes it forget.
+async fn trouble(servers: Arc<Vec<RedisServer>>, mut choices: Choices, done: Arc<AtomicBool>) {
+    while !done.load(Ordering::Relaxed) {
+        choices.rest(1500).await;
+        let server = &servers[usize::try_from(choices.below(3)).unwrap()];
+        if choices.below(6) == 0 {
+            // A busy machine may not answer in time: then nothing was forgotten, or it was.
+            let _ = server.command(&["FLUSHALL"]);
+            continue;
+        }
+        server.process().pause().unwrap();
+        choices.rest(400).await;
+        server.process().resume().unwrap();
+    }
+}
+
+/// Two pods were labelled active at once by Vault's registration (vault#18117).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rivals_never_hold_at_once_and_tokens_grow() {
+    let seed = std::env::var("SEED").ok().map_or_else(clock::unix_micros, |seed| seed.parse().unwrap());
+    println!("SEED={seed}");
+    let servers = Arc::new(voters(3));
+    let config = Config {
+        ttl: Millis(600),
+        renew_interval: Millis(150),
+        stop_budget: Millis(100),
+        command_timeout: Millis(75),
+        ..lease()
+    };
+    let wants: [&[&str]; 4] = [&["a"], &["a", "b"], &["b"], &["b", "c", "a"]];
+    let mut worlds = Vec::new();
+    let mut rivals = Vec::new();
+    for keys in wants {
+        let world = ready(&servers, &config).await;
+        rivals.push(Arc::new(Candidate::on(&world, keys, config.clone())));
+        worlds.push(world);
+    }
+
+    let done = Arc::new(AtomicBool::new(false));
+    let counts: Vec<Arc<AtomicUsize>> = wants.iter().map(|_| Arc::default()).collect();
+    let mut tasks = Vec::new();
+    for ((rival, count), number) in rivals.iter().zip(&counts).zip(1..) {
+        let choices = Choices(seed.wrapping_mul(number) | 1);
+        tasks.push(tokio::spawn(compete(rival.clone(), choices, done.clone(), count.clone())));
+    }
+    tasks.push(tokio::spawn(trouble(servers.clone(), Choices(seed | 1), done.clone())));
+
+    let start = Instant::now();
+    let counted = || counts.iter().map(|count| count.load(Ordering::Relaxed)).collect::<Vec<_>>();
+    while counted().iter().sum::<usize>() < TERMS || counted().iter().any(|&count| count < EACH) {
+        assert!(start.elapsed() < DEADLINE, "too few terms in {DEADLINE:?}: {:?}", counted());
+        assert!(tasks.iter().all(|task| !task.is_finished()), "a rival gave up");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    done.store(true, Ordering::Relaxed);
+    for task in tasks {
+        tokio::time::timeout(PATIENCE, task).await.unwrap().unwrap();
+    }
+
+    let tenures: Vec<_> = rivals.iter().map(|rival| tenures(&rival.history)).collect();
+    for key in ["a", "b", "c"] {
+        let of_key = wants.iter().zip(&tenures).filter(|(keys, _)| keys.contains(&key));
+        let count =
+            check(of_key.flat_map(|(_, tenures)| tenures)).unwrap_or_else(|wrong| panic!("SEED={seed}: {wrong}"));
+        println!("key {key}: {count} terms by {:?} in {:?}", counted(), start.elapsed());
+    }
+}
+
+#[test]
+fn the_check_finds_what_it_looks_for() {
+    let tenure = |attempt, token, began, from, until| Tenure {
+        began: Time(began),
+        claim: Claim { attempt: Attempt(attempt), token: Token(token), from: Time(from), until: Time(until) },
+    };
+    let good = [tenure(1, 5, 0, 10, 20), tenure(2, 6, 5, 20, 30)];
+    assert_eq!(check(good.iter()), Ok(2));
+    for (bad, complaint) in [
+        ([tenure(1, 5, 0, 10, 21), tenure(2, 6, 5, 20, 30)], "are live at once"),
+        ([tenure(1, 5, 0, 10, 20), tenure(2, 5, 5, 20, 30)], "have one token"),
+        ([tenure(1, 5, 0, 10, 20), tenure(2, 4, 15, 20, 30)], "token is not greater"),
+        ([tenure(1, 5, 0, 10, 20), tenure(2, 4, 5, 20, 30)], "not in the order of holding"),
+    ] {
+        let wrong = check(bad.iter()).unwrap_err();
+        assert!(wrong.contains(complaint), "{wrong}");
+    }
+}

@@ -1,0 +1,129 @@
+//! The owner itself comes and goes: what it gives back, what it leaves, and when it is done.
+
+use redislease::clock;
+use redislease_core::lease::{Config, Standing};
+use redislease_core::op::Stage;
+use redislease_core::time::Millis;
+
+use super::candidate::{Candidate, lease, patient, ready, standing_on, voters};
+use crate::support::eventually;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stopped_owner_gives_an_unpublished_attempt_back() {
+    let servers = voters(3);
+    // As long as the two say nothing, the attempt is neither taken nor failed.
+    let config = Config { command_timeout: Millis(10_000), ..patient() };
+    let world = ready(&servers, &config).await;
+    for server in &servers[1..] {
+        server.process().pause().unwrap();
+    }
+    for by_stop in [true, false] {
+        let candidate = Candidate::on(&world, &["k"], config.clone());
+        candidate.want("pod-1");
+        eventually("the first round to reach a node", || async {
+            (candidate.values(&servers[0])[0].as_ref()?.stage == Stage::Pending).then_some(())
+        })
+        .await;
+        assert!(matches!(candidate.keeper.view().standing, Standing::Acquiring(..)));
+        let keys = [world.lock("k")].into();
+        let Candidate { keeper, .. } = candidate;
+        if by_stop {
+            // It waits for the silent nodes too, no longer than one command may take.
+            tokio::spawn(keeper.stop());
+        } else {
+            drop(keeper);
+        }
+        Candidate::of(None, keys, config.clone()).free(&servers[0]).await;
+    }
+    for server in &servers[1..] {
+        server.process().resume().unwrap();
+    }
+    world.all_up().await;
+    let next = Candidate::on(&world, &["k"], config);
+    let start = clock::now();
+    next.hold("pod-2").await;
+    assert!(clock::now().since(start) < Millis(10_000), "the nodes that were stopped have nothing of it");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stopped_owner_leaves_a_published_term_to_the_next() {
+    let servers = voters(3);
+    let world = ready(&servers, &patient()).await;
+    let candidate = Candidate::on(&world, &["k"], patient());
+    let id = candidate.hold("pod-1").await;
+    let start = clock::now();
+    candidate.keeper.stop().await;
+    assert!(clock::now().since(start) < Millis(5000), "nothing is waited for");
+    let next = Candidate::on(&world, &["k"], patient());
+    assert!(standing_on(&next, &servers, &id) >= 2);
+    next.keeper.adopt(id.clone());
+    next.held(&id).await;
+}
+
+/// The write may be on its way: somebody may read it, whoever is told nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stopped_owner_leaves_a_term_whose_publication_it_asked_for() {
+    let servers = voters(3);
+    let world = ready(&servers, &patient()).await;
+    let candidate = Candidate::on(&world, &["k"], patient());
+    candidate.want("pod-1");
+    let id = candidate.taken().await.id;
+    candidate.keeper.stop().await;
+    let next = Candidate::on(&world, &["k"], patient());
+    assert!(standing_on(&next, &servers, &id) >= 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stopped_owner_does_not_wait_for_a_silent_node_for_long() {
+    let servers = voters(3);
+    let config = Config { renew_interval: Millis(100), ..patient() };
+    let world = ready(&servers, &config).await;
+    let candidate = Candidate::on(&world, &["k"], config.clone());
+    let id = candidate.hold("pod-1").await;
+    for server in &servers {
+        candidate.joined(server, &id).await;
+    }
+    servers[2].process().pause().unwrap();
+    candidate.renewed(1).await;
+    let start = clock::now();
+    candidate.keeper.stop().await;
+    let took = clock::now().since(start);
+    assert!(took < config.command_timeout + Millis(2000), "{took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_retired_owner_ends_when_the_last_key_has() {
+    let servers = voters(3);
+    let world = ready(&servers, &lease()).await;
+    let idle = Candidate::on(&world, &["idle"], lease());
+    idle.keeper.retire();
+    eventually("an owner with nothing to do to end", || async { idle.keeper.has_ended().then_some(()) }).await;
+
+    let candidate = Candidate::on(&world, &["k"], lease());
+    let id = candidate.hold("pod-1").await;
+    for server in &servers {
+        candidate.joined(server, &id).await;
+    }
+    candidate.keeper.retire();
+    candidate.renewed(2).await;
+    assert!(candidate.has_kept(&id) && !candidate.keeper.has_ended(), "a term runs until somebody ends it");
+    candidate.keeper.end(id.clone(), false);
+    for server in &servers {
+        candidate.sealed(server, &id).await;
+    }
+    // Asked before the look at the owner, so that it has the later word.
+    while servers.iter().any(|server| !candidate.is_free(server)) {
+        assert!(!candidate.keeper.has_ended() || servers.iter().all(|server| candidate.is_free(server)));
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    eventually("the owner to end", || async { candidate.keeper.has_ended().then_some(()) }).await;
+
+    let candidate = Candidate::on(&world, &["k"], lease());
+    let id = candidate.hold("pod-2").await;
+    candidate.keeper.end(id, true);
+    candidate.keeper.retire();
+    let start = clock::now();
+    eventually("the owner to end", || async { candidate.keeper.has_ended().then_some(()) }).await;
+    assert!(servers.iter().all(|server| candidate.is_free(server)));
+    assert!(clock::now().since(start) < lease().ttl, "once every node has heard the release");
+}

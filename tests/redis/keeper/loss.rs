@@ -1,0 +1,143 @@
+//! A quorum is lost: the holder is told in time, neither early nor late, and nothing is deleted.
+
+use std::time::Duration;
+
+use redislease::clock;
+use redislease_core::lease::{Config, EndReason};
+use redislease_core::time::Millis;
+
+use super::candidate::{Candidate, calls, lease, ready, voters};
+
+/// Enough to tell a late timer from one unlucky thread.
+const LEASES: usize = 9;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_killed_nodes_end_the_belief_at_stop_at_and_nothing_is_released() {
+    let servers = voters(3);
+    let config = lease();
+    let world = ready(&servers, &config).await;
+    let names: Vec<String> = (0..LEASES).map(|lease| format!("k{lease}")).collect();
+    let candidates: Vec<_> = names.iter().map(|key| Candidate::on(&world, &[key], config.clone())).collect();
+    for candidate in &candidates {
+        candidate.hold("pod-1").await;
+    }
+    for candidate in &candidates {
+        candidate.joined(&servers[0], &candidate.keeper.view().standing.term().unwrap().id).await;
+        candidate.keeper.forget();
+    }
+    let deleted = calls(&servers[0], "del");
+    for server in &servers[1..] {
+        server.process().kill().unwrap();
+    }
+    let killed = clock::now();
+
+    let mut late = Vec::new();
+    for candidate in &candidates {
+        let loss = candidate.lost().await;
+        let (stop_at, valid_until) = (loss.term.stop_at.unwrap(), loss.term.valid_until.unwrap());
+        assert_eq!(loss.reason, EndReason::Deadline);
+        assert!(loss.at >= stop_at, "believed no more {:?} too early", stop_at.since(loss.at));
+        assert!(loss.at < valid_until, "told {:?} after another could hold", loss.at.since(valid_until));
+        assert!(stop_at > killed, "a round that two nodes did not hear counted");
+        assert!(loss.term.failed_rounds >= 2, "it was tried again: {loss:?}");
+        late.push(loss.at.since(stop_at));
+
+        let id = &loss.term.id;
+        candidate.sealed(&servers[0], id).await;
+    }
+    late.sort_unstable();
+    println!("declared so late: {late:?}");
+    assert!(late[LEASES / 2] <= Millis(100), "{late:?}");
+
+    for candidate in &candidates {
+        candidate.free(&servers[0]).await;
+    }
+    assert_eq!(calls(&servers[0], "del"), deleted, "the sealed keys ended by themselves");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quorum_that_is_back_before_stop_at_costs_nothing() {
+    let servers = voters(3);
+    // The way back takes a connection, and the pauses between tries grow to a second.
+    let config = Config { ttl: Millis(8000), ..lease() };
+    let world = ready(&servers, &config).await;
+    let candidate = Candidate::on(&world, &["k"], config.clone());
+    let id = candidate.hold("pod-1").await;
+    for server in &servers {
+        candidate.joined(server, &id).await;
+    }
+    for server in &servers[1..] {
+        server.process().pause().unwrap();
+    }
+    candidate.wait("without a quorum", |view| view.standing.term().is_some_and(|term| term.failed_rounds >= 3)).await;
+    for server in &servers[1..] {
+        server.process().resume().unwrap();
+    }
+    candidate.renewed(2).await;
+    for server in &servers {
+        candidate.joined(server, &id).await;
+    }
+    assert!(candidate.has_kept(&id), "{:?}", candidate.keeper.view());
+    assert_eq!(candidate.held(&id).await.failed_rounds, 0);
+}
+
+/// What one holder is told comes a whole stop budget before another may hold.
+///
+/// Consul's lock sample starts the next holder's child before the last one's has stopped (consul#9788).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_next_holder_begins_a_stop_budget_after_the_last_was_told_to_stop() {
+    let servers = voters(3);
+    let config = lease();
+    let (ours, theirs) = (ready(&servers, &config).await, ready(&servers, &config).await);
+    let first = Candidate::on(&ours, &["k"], config.clone());
+    let held = first.hold("pod-1").await;
+    for server in &servers {
+        first.joined(server, &held).await;
+    }
+    let second = Candidate::on(&theirs, &["k"], config.clone());
+    second.want("pod-2");
+    second.wait("refused", |view| view.refused_by.is_some()).await;
+
+    for server in &servers[1..] {
+        server.process().pause().unwrap();
+    }
+    let loss = first.lost().await;
+    first.keeper.forget();
+    for server in &servers[1..] {
+        server.process().resume().unwrap();
+    }
+    let next = second.taken().await.id;
+    let begins = second.history.taken_at(next.attempt).unwrap();
+    let stop_at = loss.term.stop_at.unwrap();
+    assert!(begins >= stop_at + config.stop_budget, "{begins:?} after {loss:?}");
+    assert!(next.token > held.token);
+}
+
+/// Too many misses are a loss at once: no timer is waited for.
+///
+/// Nobody hears of a lock that is gone in redisson (#4698), RedLock.net (#92), consul (#18271).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_loss_is_told_with_the_round_that_shows_it() {
+    let servers = voters(3);
+    let config = Config { stop_budget: Millis(2000), ..super::candidate::patient() };
+    let config = Config { renew_interval: Millis(500), ..config };
+    let world = ready(&servers, &config).await;
+    let candidate = Candidate::on(&world, &["k"], config.clone());
+    let id = candidate.hold("pod-1").await;
+    for server in &servers {
+        candidate.joined(server, &id).await;
+    }
+    let mut watch = candidate.keeper.watch();
+    watch.mark_unchanged();
+    candidate.keeper.forget();
+    for server in &servers[..2] {
+        candidate.del(server);
+    }
+    let gone = clock::now();
+    let waited = tokio::time::timeout(Duration::from_secs(10), watch.wait_for(|view| view.standing.term().is_none()));
+    waited.await.expect("those who watch are woken").unwrap();
+    let loss = candidate.lost().await;
+    assert_eq!(loss.reason, EndReason::Misses);
+    // One interval and one timeout on an idle machine; a timer would have taken 18 s.
+    assert!(loss.at.since(gone) < Millis(5000), "{:?}", loss.at.since(gone));
+}

@@ -1,0 +1,192 @@
+//! Field bugs of other locks on Redis and of other electors, each as one story about one holder.
+//!
+//! Told elsewhere: one stopped node stalls every acquire (`latency`), no signal on loss and the next holder that starts
+//! before the last has stopped (`loss`), two that are active at once (`contention`). Several processes: `peers_of_many`.
+
+use redislease::clock;
+use redislease::nodes::{self, NodeState};
+use redislease_core::lease::{Config, EndReason, Standing};
+use redislease_core::op::Stage;
+use redislease_core::time::Millis;
+
+use super::candidate::{Candidate, calls, lease, patient, ready, voters};
+use crate::support::{self, World, addresses, eventually};
+
+/// redisson's watchdog stops for good at the first connection error (redisson#2515).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn renewal_goes_on_after_connection_errors() {
+    let servers = voters(3);
+    let config = Config { ttl: Millis(8000), ..lease() };
+    let world = ready(&servers, &config).await;
+    let candidate = Candidate::on(&world, &["k"], config);
+    let id = candidate.hold("pod-1").await;
+    for _ in 0..3 {
+        for server in &servers {
+            server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).unwrap();
+        }
+        candidate.renewed(2).await;
+    }
+    assert!(candidate.has_kept(&id), "{:?}", candidate.keeper.view());
+}
+
+/// node-redlock hands out a lock whose time was used up by a slow acquire (node-redlock#296).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_acquire_that_takes_too_long_is_no_term() {
+    let servers = voters(3);
+    // The one who asks would wait longer than the lease lives.
+    let config = Config { command_timeout: Millis(10_000), ..lease() };
+    let world = World::start(&nodes::Config {
+        longest_lease: config.ttl,
+        command_timeout: config.command_timeout,
+        ..support::config(addresses(&servers))
+    });
+    world.all_up().await;
+    let candidate = Candidate::on(&world, &["k"], config.clone());
+    for server in &servers[1..] {
+        server.process().pause().unwrap();
+    }
+    candidate.want("pod-1");
+    let begun = eventually("the attempt to begin", || async { candidate.history.attempts().first().copied() }).await;
+    let begun_at = clock::now();
+    candidate
+        .wait("given up", |view| !matches!(view.standing, Standing::Acquiring(attempt, _) if attempt == begun))
+        .await;
+    assert!(clock::now().since(begun_at) < config.ttl, "when a term would have to be given up");
+    for server in &servers[1..] {
+        server.process().resume().unwrap();
+    }
+
+    let term = candidate.taken().await;
+    assert_ne!(term.id.attempt, begun);
+    assert_eq!(candidate.history.taken_at(begun), None);
+    let taken_at = candidate.history.taken_at(term.id.attempt).unwrap();
+    assert!(taken_at < term.stop_at.unwrap(), "{taken_at:?} in {term:?}");
+}
+
+/// redlock-rb extends a lock that has expired (redlock-rb#36).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_has_expired_is_not_extended() {
+    let servers = voters(3);
+    let config = Config { renew_interval: Millis(500), ..patient() };
+    let world = ready(&servers, &config).await;
+    let candidate = Candidate::on(&world, &["k"], config);
+    let id = candidate.hold("pod-1").await;
+    candidate.keeper.forget();
+    for server in &servers[..2] {
+        server.command(&["PEXPIRE", &world.lock("k"), "1"]).unwrap();
+    }
+    assert_eq!(candidate.lost().await.reason, EndReason::Misses);
+    let rounds = candidate.history.renewed().len();
+    eventually("the seal", || async {
+        let term = |server| candidate.values(server)[0].as_ref().is_some_and(|value| value.stage == Stage::Term);
+        (!servers.iter().any(term)).then_some(())
+    })
+    .await;
+    assert!(servers[..2].iter().all(|server| candidate.is_free(server)), "{id:?} is not set again");
+    assert_eq!(candidate.history.renewed().len(), rounds);
+}
+
+/// rslock 0.10 deletes the keys that are left when an extension fails.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failed_extension_deletes_nothing() {
+    let servers = voters(3);
+    let config = Config { renew_interval: Millis(500), ..patient() };
+    let world = ready(&servers, &config).await;
+    let candidate = Candidate::on(&world, &["k"], config);
+    let id = candidate.hold("pod-1").await;
+    for server in &servers {
+        candidate.joined(server, &id).await;
+    }
+    let deleted = calls(&servers[2], "del");
+    candidate.keeper.forget();
+    for server in &servers[..2] {
+        candidate.del(server);
+    }
+    assert_eq!(candidate.lost().await.reason, EndReason::Misses);
+    candidate.sealed(&servers[2], &id).await;
+    assert!(candidate.pttl(&servers[2]) > 0);
+    assert_eq!(calls(&servers[2], "del"), deleted);
+}
+
+/// node-redlock's retry meets the key that its own earlier try left, for a whole TTL (node-redlock#369).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_retry_is_not_blocked_by_its_own_earlier_try() {
+    let servers = voters(3);
+    let config = Config { ttl: Millis(60_000), ..lease() };
+    let world = ready(&servers, &config).await;
+    for server in &servers[1..] {
+        server.process().pause().unwrap();
+    }
+    let candidate = Candidate::on(&world, &["k"], config);
+    candidate.want("pod-1");
+    eventually("three tries", || async { (candidate.history.attempts().len() >= 3).then_some(()) }).await;
+    for server in &servers[1..] {
+        server.process().resume().unwrap();
+    }
+    let start = clock::now();
+    candidate.taken().await;
+    assert!(clock::now().since(start) < Millis(15_000), "a quarter of the TTL");
+}
+
+/// redlock-py raises when one node is dead, although a quorum held (redlock-py#27).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_dead_node_is_no_error_in_any_step() {
+    let servers = voters(3);
+    let world = ready(&servers, &lease()).await;
+    servers[1].process().kill().unwrap();
+    world.wait(1, "down", |status| status.state == NodeState::Down).await;
+    let candidate = Candidate::on(&world, &["k"], lease());
+    let first = candidate.hold("pod-1").await;
+    candidate.renewed(3).await;
+    assert!(candidate.has_kept(&first));
+    candidate.keeper.end(first.clone(), true);
+    for server in [&servers[0], &servers[2]] {
+        candidate.free(server).await;
+    }
+    let second = candidate.hold("pod-2").await;
+    candidate.keeper.end(second.clone(), false);
+    candidate.wait("sealed", |view| view.ending.as_ref().is_some_and(|ending| ending.sealed)).await;
+    let third = candidate.hold("pod-3").await;
+    assert!(first.token < second.token && second.token < third.token);
+}
+
+/// After one failed renewal kuberhealthy never contends again (kuberhealthy#1533).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_holder_that_lost_contends_again() {
+    let servers = voters(3);
+    let world = ready(&servers, &lease()).await;
+    let candidate = Candidate::on(&world, &["k"], lease());
+    let first = candidate.hold("pod-1").await;
+    for server in &servers {
+        server.process().pause().unwrap();
+    }
+    assert_eq!(candidate.lost().await.reason, EndReason::Deadline);
+    for server in &servers {
+        server.process().resume().unwrap();
+    }
+    let second = candidate.taken().await.id;
+    assert!(second.token > first.token);
+    assert_eq!(second.holder, first.holder);
+}
+
+/// In redsync an unlock whose context is cancelled leaves the lock for its whole TTL (redsync#68).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_whose_caller_is_gone_is_carried_out() {
+    let servers = voters(3);
+    let world = ready(&servers, &patient()).await;
+    let candidate = Candidate::on(&world, &["k"], patient());
+    let id = candidate.hold("pod-1").await;
+    for server in &servers {
+        candidate.joined(server, &id).await;
+    }
+    let watching = Candidate::of(None, [world.lock("k")].into(), patient());
+    let start = clock::now();
+    candidate.keeper.end(id, true);
+    // The owner and its nodes both lose their last user.
+    drop(candidate);
+    drop(world);
+    for server in &servers {
+        watching.free(server).await;
+    }
+    assert!(clock::now().since(start) < Millis(10_000), "half of the TTL");
+}

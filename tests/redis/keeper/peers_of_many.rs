@@ -1,0 +1,132 @@
+//! Field bugs of other locks on Redis and of other electors, each as one story about several holders.
+
+use redislease::clock;
+use redislease_core::lease::{Config, Publication, Standing};
+use redislease_core::op::Stage;
+use redislease_core::quorum::Quorum;
+use redislease_core::time::Millis;
+
+use super::candidate::{Candidate, lease, patient, ready, standing_on, voters};
+use crate::support::eventually;
+
+/// Two clients of node-redlock 5 beta on an even number of nodes split the votes and hang.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_split_vote_of_an_even_number_of_nodes_is_tried_again() {
+    let servers = voters(4);
+    let config = Config { quorum: Quorum::of(4).unwrap(), ..patient() };
+    assert_eq!(config.quorum.majority(), 3);
+    let (ours, theirs) = (ready(&servers, &config).await, ready(&servers, &config).await);
+    let mut last = None;
+    let mut tries = 0;
+    for round in 0..20 {
+        // A fresh owner has nothing to wait for: both begin at once.
+        let rivals = [&ours, &theirs].map(|world| Candidate::on(world, &["k"], config.clone()));
+        // Who is asked first alternates, or the same would always win.
+        rivals[round % 2].want("pod");
+        rivals[1 - round % 2].want("pod");
+        let taken = |candidate: &Candidate| match candidate.keeper.view().standing {
+            Standing::Publishing(term) => Some(term.id),
+            _ => None,
+        };
+        let ids = eventually("one to win", || async {
+            let ids = [taken(&rivals[0]), taken(&rivals[1])];
+            ids.iter().any(Option::is_some).then_some(ids)
+        })
+        .await;
+        let [winner] = ids.iter().flatten().collect::<Vec<_>>()[..] else { panic!("two won: {ids:?}") };
+        assert!(last.is_none_or(|last| winner.token > last), "{winner:?} after {last:?}");
+        last = Some(winner.token);
+        let (ahead, behind) = if ids[0].is_some() { (&rivals[0], &rivals[1]) } else { (&rivals[1], &rivals[0]) };
+        tries += rivals.iter().map(|rival| rival.history.attempts().len()).sum::<usize>();
+        behind.keeper.forget();
+        behind.wait("idle", |view| view.standing == Standing::Idle).await;
+        ahead.keeper.end(winner.clone(), true);
+        for server in &servers {
+            ahead.free(server).await;
+        }
+    }
+    println!("{tries} tries for 20 terms");
+
+    // And a split that lasts: two nodes of four granted to somebody who never comes back.
+    let ghost = format!("p:{:032x}:1:ghost", 7);
+    for server in &servers[..2] {
+        server.command(&["SET", &ours.lock("k"), &ghost, "PX", "1500"]).unwrap();
+    }
+    let candidate = Candidate::on(&ours, &["k"], config);
+    candidate.want("pod");
+    candidate.taken().await;
+    assert!(candidate.history.attempts().len() > 1, "it was split at first");
+}
+
+/// bsm/redislock compares a prefix: who knows "ab" releases the lock of "abc".
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_that_begins_like_another_is_another() {
+    let servers = voters(3);
+    let world = ready(&servers, &patient()).await;
+    let short = Candidate::on(&world, &["ab"], patient());
+    let long = Candidate::on(&world, &["abc"], patient());
+    let (of_short, of_long) = tokio::join!(short.hold("pod"), long.hold("pod-1"));
+    for server in &servers {
+        short.joined(server, &of_short).await;
+        long.joined(server, &of_long).await;
+    }
+    short.keeper.end(of_short, true);
+    for server in &servers {
+        short.free(server).await;
+        assert!(long.stands(server, 't', &of_long));
+    }
+    assert!(long.has_kept(&of_long));
+}
+
+/// In etcd a stale unlock deletes the lock of the next holder (etcd#22082).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stale_end_leaves_the_newer_term_alone() {
+    let servers = voters(3);
+    let config = Config { renew_interval: Millis(500), ..patient() };
+    let (ours, theirs) = (ready(&servers, &config).await, ready(&servers, &config).await);
+    let first = Candidate::on(&ours, &["k"], config.clone());
+    let old = first.hold("pod-1").await;
+    first.keeper.end(old.clone(), true);
+    for server in &servers {
+        first.free(server).await;
+    }
+    let second = Candidate::on(&theirs, &["k"], config);
+    let new = second.hold("pod-2").await;
+    for server in &servers {
+        second.joined(server, &new).await;
+    }
+    // By one that knows it from the status only, as a seal and as a release, and by the new holder's own owner.
+    for proof in [false, true] {
+        first.keeper.end(old.clone(), proof);
+        second.keeper.end(old.clone(), proof);
+    }
+    first.keeper.retire();
+    eventually("every node to answer the release", || async { first.keeper.has_ended().then_some(()) }).await;
+    second.renewed(1).await;
+    assert_eq!(standing_on(&second, &servers, &new), 3);
+    assert!(second.has_kept(&new), "{:?}", second.keeper.view());
+}
+
+/// kured's lock stays for ever when the node that took it is deleted (kured#822).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_vanished_process_held_ends_by_its_ttl() {
+    let servers = voters(3);
+    let (ours, theirs) = (ready(&servers, &lease()).await, ready(&servers, &lease()).await);
+    let gone = Candidate::on(&ours, &["k"], lease());
+    gone.want("pod-1");
+    // It dies after the second round and before its status write: nobody else may delete what it took.
+    let id = gone.taken().await.id;
+    gone.keeper.published(id.attempt, Publication::Unknown);
+    gone.keeper.stop().await;
+    drop(ours);
+    let stopped = clock::now();
+    let next = Candidate::on(&theirs, &["k"], lease());
+    next.want("pod-2");
+    let view = next.wait("refused", |view| view.refused_by.is_some()).await;
+    let by = view.refused_by.unwrap();
+    assert_eq!((by.attempt, by.stage), (id.attempt, Stage::Term));
+    let term = next.taken().await.id;
+    assert!(term.token > id.token);
+    let waited = next.history.taken_at(term.attempt).unwrap().since(stopped);
+    assert!(waited <= lease().ttl + Millis(3000), "{waited:?}");
+}
