@@ -78,7 +78,7 @@ impl Term {
         keys_until: Time,
     ) -> Self {
         let (t0, valid_until, stop_at) = times;
-        Self {
+        let mut term = Self {
             id,
             claim: Claim::Publishing,
             sites,
@@ -88,7 +88,9 @@ impl Term {
             next_round_at: t0 + config.renew_interval,
             failed_rounds: 0,
             keys_until,
-        }
+        };
+        term.prove_grants(t0);
+        term
     }
 
     fn adopted(config: &Config, id: TermId, now: Time) -> Self {
@@ -117,6 +119,14 @@ impl Term {
             Claim::Held => Standing::Held(view),
             Claim::Adopting { overdue: false, .. } => Standing::Adopting(view),
             Claim::Adopting { overdue: true, .. } => Standing::Uncertain(view),
+        }
+    }
+
+    /// A grant that no round has proven yet asks for one at `at`: until it is confirmed the term may stand on a bare
+    /// majority, which the next fault would end.
+    fn prove_grants(&mut self, at: Time) {
+        if self.sites.iter().any(|site| matches!(site, Site::Granted { .. })) {
+            self.next_round_at = self.next_round_at.min(at);
         }
     }
 
@@ -222,6 +232,7 @@ impl Lease {
 
     pub(super) fn term_vote(&mut self, now: Time, round: Round, node: Node, vote: Vote) {
         let answered = self.next_round;
+        let pace = self.config.retry_pace();
         let at_once = self.is(Mutant::JoinConfirmedAtOnce);
         let abstention_is_no = self.is(Mutant::AbstentionIsNo);
         let Some(term) = &mut self.term else { return };
@@ -250,6 +261,7 @@ impl Lease {
                     Vote::Granted(grant) => Site::Granted { grant, after: answered },
                     _ => Site::Missing,
                 };
+                term.prove_grants(term.extension.as_ref().map_or(now, |extension| extension.t0 + pace));
                 if at_once {
                     self.mend(now);
                 }
@@ -289,6 +301,10 @@ impl Lease {
                 let (took, left) = (now.since(t0), valid_until.since(now));
                 self.effects.push_back(Effect::Renewed(Renewal::Success { took, left }));
                 self.mend(now);
+                let pace = self.config.retry_pace();
+                if let Some(term) = &mut self.term {
+                    term.prove_grants(t0 + pace);
+                }
             }
             Decision::No => {
                 self.effects.push_back(Effect::Renewed(Renewal::Lost));

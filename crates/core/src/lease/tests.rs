@@ -189,17 +189,44 @@ fn a_term_is_taken_published_and_only_then_held() {
 }
 
 #[test]
-fn a_term_is_renewed_every_interval_and_the_straggler_is_joined_by_the_second_round() {
+fn a_straggler_is_joined_at_once_and_the_term_is_renewed_every_interval() {
     let mut story = Story::new();
     let id = story.held();
-    // The third grant came after the decision: it is pending until a round begun after it succeeded.
-    assert_eq!(story.values(2), alloc::vec![alloc::format!("p:{}:1001:pod", id.attempt); 2]);
-    story.pass(5000);
+    // The third grant came after the decision: a round begun after it has proven it, and then it was confirmed.
     assert_eq!(story.renewals, [Renewal::Success { took: Millis(0), left: Millis(VALID) }]);
+    let sent: Vec<_> = story.sent.iter().filter(|(node, _)| node.index() == 2).map(|(_, op)| op.clone()).collect();
+    assert!(matches!(sent.as_slice(), [Op::Acquire { .. }, Op::Extend { .. }, Op::Confirm { .. }]), "{sent:?}");
     assert_eq!(story.values(2), [term_value(id.attempt, 1001), term_value(id.attempt, 1001)]);
     story.pass(600_000);
     assert!(story.is_held());
     assert_eq!(story.renewals.len(), 121);
+}
+
+#[test]
+fn a_node_that_dies_right_after_the_acquire_costs_nothing() {
+    for dead in 0..3 {
+        let mut story = Story::new();
+        let id = story.held();
+        story.links[dead] = Link::Down;
+        story.pass(60_000);
+        assert!(story.is_held(), "without node {dead}: {:?}", story.standing());
+        assert_eq!(story.standing().term().map(|term| term.id.clone()), Some(id));
+    }
+}
+
+#[test]
+fn a_node_that_grants_and_never_confirms_is_asked_no_faster_than_failed_rounds_are() {
+    let mut story = Story::new();
+    story.held();
+    story.pass(60_000);
+    story.sent.clear();
+    for _ in 0..20 {
+        story.drop_keys(2);
+        story.pass(1000);
+    }
+    let rounds = story.sent.iter().filter(|(_, op)| matches!(op, Op::Extend { .. })).count();
+    // 3 nodes, and a round every 2.5 s at most.
+    assert!(story.is_held() && rounds <= 3 * 9, "{rounds}");
 }
 
 #[test]

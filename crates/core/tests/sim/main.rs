@@ -60,7 +60,7 @@ fn batch() {
         return;
     }
     let seconds = from_environment("SIM_SECONDS");
-    let seeds = from_environment("SIM_SEEDS").unwrap_or(if seconds.is_some() { u64::MAX } else { 600 });
+    let seeds = from_environment("SIM_SEEDS").unwrap_or(if seconds.is_some() { u64::MAX } else { 800 });
     let limit = Duration::from_secs(seconds.unwrap_or(u64::MAX));
     let first = from_environment("SIM_FIRST").unwrap_or(1);
     let began = Instant::now();
