@@ -312,6 +312,10 @@ impl Quorums {
             (entry.valid.clone(), entry.open.clone(), entry.obstacle.clone())
         };
         let statuses = open.as_ref().map(|open| open.nodes.watch().borrow().clone()).unwrap_or_default();
+        if obstacle.is_none() && !evaluated(&statuses) {
+            // That a node was not tried yet is no news; what becomes of it will be.
+            return Ok(None);
+        }
         let reports: Vec<NodeReport<'_>> = statuses.iter().map(report).collect();
         let mismatch = mismatch(&statuses);
         let none = crate::api::RedisQuorumStatus::default();
