@@ -85,7 +85,12 @@ impl Failure {
     }
 
     pub fn of(doing: &str, error: &RedisError) -> Self {
-        Self { reason: Reason::from(error), text: format!("{doing}: {error}") }
+        let reason = Reason::from(error);
+        let what_to_do = match reason {
+            Reason::Auth => "; give the quorum the user name and the password that the server knows, and its rights",
+            _ => "",
+        };
+        Self { reason, text: format!("{doing}: {error}{what_to_do}") }
     }
 }
 

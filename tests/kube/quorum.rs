@@ -120,7 +120,7 @@ fn a_missing_or_wrong_secret_is_named_and_mended() -> Result<()> {
     // A new process knows only the wrong one.
     operator.restart()?;
     let refused = installation.wait_for_quorum("refused", SOON, |quorum| quorum.count("Down") == 3)?;
-    assert!(refused.node(1).1.contains("password"), "{}", refused.node(1).1);
+    assert!(refused.node(1).1.contains("the password that the server knows"), "{}", refused.node(1).1);
     lease.wait("unknown, then lost", FIRST_ELECTION, |now| now.reason("Active") == "LeaseLost")?;
     secret("correct")?;
     let second = lease.wait("held again", FIRST_ELECTION * 2, LeaseState::is_active)?;
