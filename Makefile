@@ -1,6 +1,8 @@
 # What a developer calls. `make` alone says what there is.
 .DEFAULT_GOAL := help
-.PHONY: help deps tools
+.PHONY: help deps tools demo check test
+# The steps of a goal build on each other; cargo and go use all cores by themselves.
+.NOTPARALLEL:
 
 help: ## This list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST)
@@ -10,3 +12,12 @@ deps: ## Check the toolchains, install redis-server and a linker when missing
 
 tools: deps ## Build etcd, the Kubernetes control plane and kwok when missing
 	@hack/build-tools.sh
+
+demo: tools ## Tell the story of a lease on real servers; KEEP=1 leaves it up
+	@hack/demo.sh
+
+check: ## The fast loop: format, lints, purity, unit tests, model and simulator; no server
+	@hack/run-tests.sh fast
+
+test: deps tools ## All checks and tests, on real Redis servers and a real control plane too
+	@hack/run-tests.sh all
