@@ -1,10 +1,8 @@
 # What a developer calls. `make` alone says what there is.
 .DEFAULT_GOAL := help
-.PHONY: help deps tools demo check purity test
-
-CARGO := cargo
-# Cargo's own progress is shown; the tests' output only where something fails.
-TEST := $(CARGO) test --quiet
+.PHONY: help deps tools demo check test figures
+# The steps of a goal build on each other; cargo and go use all cores by themselves.
+.NOTPARALLEL:
 
 help: ## This list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST)
@@ -15,32 +13,15 @@ deps: ## Check the toolchains, install redis-server and a linker when missing
 tools: deps ## Build etcd, the Kubernetes control plane and kwok when missing
 	@hack/build-tools.sh
 
-demo: tools ## The whole story on this machine; KEEP=1 leaves it up to play with
-	@echo "==> building the operator and the demo"
-	@$(CARGO) build --bin redislease
-	@$(CARGO) build --package redislease-lab --example demo
-	@KEEP="$(KEEP)" target/debug/examples/demo target/debug/redislease
+demo: tools ## Tell the story of a lease on real servers; KEEP=1 leaves it up
+	@hack/demo.sh
 
-check: ## Format, lints, unit tests, model, simulator, purity: no server, for every save
-	@echo "==> format"
-	@$(CARGO) fmt --all --check
-	@echo "==> clippy"
-	@$(CARGO) clippy --workspace --all-targets --quiet -- --deny warnings
-	@$(MAKE) --no-print-directory purity
-	@echo "==> unit tests"
-	@$(TEST) --lib
-	@echo "==> core: unit tests, simulator, model"
-	@$(TEST) --package redislease-core
+check: ## The fast loop: format, lints, purity, unit tests, model and simulator; no server
+	@hack/run-tests.sh fast
 
-purity: ## The pure rooms build without any IO dependency
-	@echo "==> purity"
-	@hack/purity.sh
+test: deps tools ## All checks and tests, on real Redis servers and a real control plane too
+	@hack/run-tests.sh all
 
-test: tools check ## Every test: check, then Redis servers, control plane and all
-	@echo "==> lab: the starters themselves"
-	@$(TEST) --package redislease-lab
-	@echo "==> redis: real servers"
-	@$(TEST) --test redis
-	@echo "==> kube: a real control plane"
-	@$(TEST) --test kube
-	@echo "==> all tests passed"
+figures: tools ## Measure handovers and API writes on this machine; six minutes
+	@cargo build --package redislease --package redislease-lab --bin redislease --example figures
+	@target/debug/examples/figures target/debug/redislease

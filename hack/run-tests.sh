@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# The checks and tests, step by step, with a summary at the end.
+#
+#   hack/run-tests.sh fast   what needs no server: format, lints, purity, unit tests, model and simulator
+#   hack/run-tests.sh all    and the tests on real Redis servers and a real control plane
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+what=${1:-}
+case $what in fast | all) ;; *) echo "error: say fast or all" >&2; exit 2 ;; esac
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+summary=()
+failed=
+started=$SECONDS
+
+step() { # name, command...
+    local name=$1 began=$SECONDS
+    shift
+    if [[ -n $failed ]]; then
+        summary+=("$(printf '%-22s not run' "$name")")
+        return
+    fi
+    printf '\n== %s: %s\n' "$name" "$*"
+    if "$@" 2>&1 | tee -a "$log"; then
+        summary+=("$(printf '%-22s ok      %4d s' "$name" $((SECONDS - began)))")
+    else
+        failed=$name
+        summary+=("$(printf '%-22s FAILED  %4d s' "$name" $((SECONDS - began)))")
+    fi
+}
+
+# A toolchain may come without them. Who develops needs them; tests can pass without.
+component() { # subcommand, name, command...
+    local subcommand=$1 name=$2
+    shift 2
+    if cargo "$subcommand" --version >/dev/null 2>&1; then
+        step "$name" "$@"
+    elif [[ $what == all ]]; then
+        summary+=("$(printf '%-22s skipped: this toolchain has no cargo %s' "$name" "$subcommand")")
+    else
+        echo "error: cargo $subcommand is missing: run \`rustup component add rustfmt clippy\`" >&2
+        exit 1
+    fi
+}
+
+component fmt format cargo fmt --all --check
+component clippy lints cargo clippy --workspace --all-targets -- -D warnings
+step purity hack/check-purity.sh
+if [[ $what == fast ]]; then
+    step "unit tests" cargo test --workspace --lib --bins --no-fail-fast
+    step "model and simulator" cargo test --package redislease-core --no-fail-fast --test '*'
+else
+    step "all tests" cargo test --workspace --no-fail-fast
+fi
+
+printf '\n== summary\n'
+printf '%s\n' "${summary[@]}"
+sed -nE 's/^test result: .* ([0-9]+) passed; ([0-9]+) failed; ([0-9]+) ignored.*/\1 \2 \3/p' "$log" |
+    awk '{ passed += $1; failed += $2; ignored += $3 }
+         END { printf "tests: %d passed, %d failed, %d not run by default\n", passed, failed, ignored }'
+sed -nE 's/^test (.*) \.\.\. FAILED$/failed: \1/p' "$log" | sort -u
+printf '%d s in all\n' $((SECONDS - started))
+[[ -z $failed ]]
