@@ -121,6 +121,13 @@ impl History {
         self.told().views.iter().find(|(_, view)| publishing(view)).map(|(at, _)| *at)
     }
 
+    /// When `attempt` was seen to begin and to be taken. It began no later than the first, by the turn of a clock.
+    pub fn span_of(&self, attempt: Attempt) -> (Time, Time) {
+        let acquiring = |view: &View| matches!(view.standing, Standing::Acquiring(other, _) if other == attempt);
+        let began = self.told().views.iter().find(|(_, view)| acquiring(view)).map(|(at, _)| *at);
+        began.zip(self.taken_at(attempt)).unwrap_or_else(|| panic!("{attempt} was not taken:\n{}", self.story()))
+    }
+
     /// The attempts that began, in order.
     pub fn attempts(&self) -> Vec<Attempt> {
         let mut attempts: Vec<Attempt> = Vec::new();
@@ -209,6 +216,21 @@ impl Candidate {
         self.keeper.published(id.attempt, Publication::Written);
         self.held(&id).await;
         id
+    }
+
+    /// Holds a term that every server keeps: the next fault, whichever node it hits, is the first. On a busy machine
+    /// that may be another term than the first that was taken.
+    pub async fn hold_on_all(&self, holder: &str, servers: &[RedisServer]) -> TermId {
+        self.want(holder);
+        eventually("a term on all nodes", || async {
+            match self.keeper.view().standing {
+                Standing::Publishing(term) => self.keeper.published(term.id.attempt, Publication::Written),
+                Standing::Held(term) if standing_on(self, servers, &term.id) == servers.len() => return Some(term.id),
+                _ => {}
+            }
+            None
+        })
+        .await
     }
 
     pub async fn held(&self, id: &TermId) -> TermView {
