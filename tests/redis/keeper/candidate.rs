@@ -114,18 +114,27 @@ impl History {
         told.renewals.iter().filter(|(_, how)| matches!(how, Renewal::Success { .. })).map(|(at, _)| *at).collect()
     }
 
-    /// The first view of `attempt` in `Publishing`.
-    pub fn taken_at(&self, attempt: Attempt) -> Option<Time> {
-        let publishing =
-            |view: &View| matches!(&view.standing, Standing::Publishing(term) if term.id.attempt == attempt);
-        self.told().views.iter().find(|(_, view)| publishing(view)).map(|(at, _)| *at)
+    /// The first that was said of the term of `attempt`.
+    fn first(&self, attempt: Attempt) -> Option<(Time, TermView)> {
+        self.told().views.iter().find_map(|(at, view)| match &view.standing {
+            Standing::Publishing(term) if term.id.attempt == attempt => Some((*at, term.clone())),
+            _ => None,
+        })
     }
 
-    /// When `attempt` was seen to begin and to be taken. It began no later than the first, by the turn of a clock.
-    pub fn span_of(&self, attempt: Attempt) -> (Time, Time) {
+    /// When `attempt` became a term.
+    pub fn taken_at(&self, attempt: Attempt) -> Option<Time> {
+        self.first(attempt).map(|(at, _)| at)
+    }
+
+    /// When `attempt` was seen to begin, which is no earlier than it began, when it was taken, and as what.
+    pub fn taking(&self, attempt: Attempt) -> (Time, Time, TermView) {
         let acquiring = |view: &View| matches!(view.standing, Standing::Acquiring(other, _) if other == attempt);
         let began = self.told().views.iter().find(|(_, view)| acquiring(view)).map(|(at, _)| *at);
-        began.zip(self.taken_at(attempt)).unwrap_or_else(|| panic!("{attempt} was not taken:\n{}", self.story()))
+        let (Some(began), Some((taken, term))) = (began, self.first(attempt)) else {
+            panic!("{attempt} was not taken:\n{}", self.story())
+        };
+        (began, taken, term)
     }
 
     /// The attempts that began, in order.
