@@ -13,10 +13,7 @@ async fn term() -> (Vec<RedisServer>, World, Candidate, TermId) {
     let servers = voters(3);
     let world = ready(&servers, &lease()).await;
     let candidate = Candidate::on(&world, &["k"], lease());
-    let id = candidate.hold("pod-1").await;
-    for server in &servers {
-        candidate.joined(server, &id).await;
-    }
+    let id = candidate.hold_on_all("pod-1", &servers).await;
     (servers, world, candidate, id)
 }
 
@@ -52,10 +49,7 @@ async fn a_node_with_an_older_memory_has_no_vote_for_what_it_remembers() {
     let older = servers[2].save().unwrap();
     candidate.keeper.end(old.clone(), true);
     candidate.free(&servers[2]).await;
-    let id = candidate.hold("pod-2").await;
-    for server in &servers {
-        candidate.joined(server, &id).await;
-    }
+    let id = candidate.hold_on_all("pod-2", &servers).await;
 
     servers[2].restart_from(&older).unwrap();
     assert!(candidate.stands(&servers[2], 't', &old), "it holds a term that was released");

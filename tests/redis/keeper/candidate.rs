@@ -114,11 +114,27 @@ impl History {
         told.renewals.iter().filter(|(_, how)| matches!(how, Renewal::Success { .. })).map(|(at, _)| *at).collect()
     }
 
-    /// The first view of `attempt` in `Publishing`.
+    /// The first that was said of the term of `attempt`.
+    fn first(&self, attempt: Attempt) -> Option<(Time, TermView)> {
+        self.told().views.iter().find_map(|(at, view)| match &view.standing {
+            Standing::Publishing(term) if term.id.attempt == attempt => Some((*at, term.clone())),
+            _ => None,
+        })
+    }
+
+    /// When `attempt` became a term.
     pub fn taken_at(&self, attempt: Attempt) -> Option<Time> {
-        let publishing =
-            |view: &View| matches!(&view.standing, Standing::Publishing(term) if term.id.attempt == attempt);
-        self.told().views.iter().find(|(_, view)| publishing(view)).map(|(at, _)| *at)
+        self.first(attempt).map(|(at, _)| at)
+    }
+
+    /// When `attempt` was seen to begin, which is no earlier than it began, when it was taken, and as what.
+    pub fn taking(&self, attempt: Attempt) -> (Time, Time, TermView) {
+        let acquiring = |view: &View| matches!(view.standing, Standing::Acquiring(other, _) if other == attempt);
+        let began = self.told().views.iter().find(|(_, view)| acquiring(view)).map(|(at, _)| *at);
+        let (Some(began), Some((taken, term))) = (began, self.first(attempt)) else {
+            panic!("{attempt} was not taken:\n{}", self.story())
+        };
+        (began, taken, term)
     }
 
     /// The attempts that began, in order.
@@ -209,6 +225,21 @@ impl Candidate {
         self.keeper.published(id.attempt, Publication::Written);
         self.held(&id).await;
         id
+    }
+
+    /// Holds a term that every server keeps: the next fault, whichever node it hits, is the first. On a busy machine
+    /// that may be another term than the first that was taken.
+    pub async fn hold_on_all(&self, holder: &str, servers: &[RedisServer]) -> TermId {
+        self.want(holder);
+        eventually("a term on all nodes", || async {
+            match self.keeper.view().standing {
+                Standing::Publishing(term) => self.keeper.published(term.id.attempt, Publication::Written),
+                Standing::Held(term) if standing_on(self, servers, &term.id) == servers.len() => return Some(term.id),
+                _ => {}
+            }
+            None
+        })
+        .await
     }
 
     pub async fn held(&self, id: &TermId) -> TermView {

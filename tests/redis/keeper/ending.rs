@@ -16,10 +16,7 @@ async fn with_proof_the_keys_go_at_once_and_the_next_term_begins() {
     let servers = voters(3);
     let world = ready(&servers, &patient()).await;
     let candidate = Candidate::on(&world, &["k"], patient());
-    let mut id = candidate.hold("pod-0").await;
-    for server in &servers {
-        candidate.joined(server, &id).await;
-    }
+    let mut id = candidate.hold_on_all("pod-0", &servers).await;
     let (proven, deleted) = (clock::now(), deleted_on(&servers));
     candidate.keeper.end(id.clone(), true);
     for server in &servers {
@@ -67,10 +64,7 @@ async fn without_proof_the_term_is_sealed_and_the_next_waits_for_its_keys() {
     let config = Config { ttl: Millis(4000), ..lease() };
     let world = ready(&servers, &config).await;
     let candidate = Candidate::on(&world, &["k"], config.clone());
-    let id = candidate.hold("pod-1").await;
-    for server in &servers {
-        candidate.joined(server, &id).await;
-    }
+    let id = candidate.hold_on_all("pod-1", &servers).await;
     candidate.keeper.end(id.clone(), false);
     candidate.want("pod-2");
     let sealed = |view: &redislease_core::lease::View| view.ending.as_ref().is_some_and(|ending| ending.sealed);
@@ -113,10 +107,7 @@ async fn a_release_is_repeated_until_a_stopped_node_has_heard_it() {
     let config = Config { ttl: Millis(60_000), ..lease() };
     let world = ready(&servers, &config).await;
     let candidate = Candidate::on(&world, &["k"], config.clone());
-    let id = candidate.hold("pod-1").await;
-    for server in &servers {
-        candidate.joined(server, &id).await;
-    }
+    let id = candidate.hold_on_all("pod-1", &servers).await;
     servers[2].process().pause().unwrap();
     // What it hears on the open connection would be run when it goes on: the release has to find a way by itself.
     world.wait(2, "down", |status| status.state == redislease::nodes::NodeState::Down).await;

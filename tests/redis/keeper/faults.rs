@@ -17,10 +17,7 @@ async fn term() -> (Vec<RedisServer>, World, Candidate, TermId) {
     let servers = voters(3);
     let world = ready(&servers, &lease()).await;
     let candidate = Candidate::on(&world, &["k"], lease());
-    let id = candidate.hold("pod-1").await;
-    for server in &servers {
-        candidate.joined(server, &id).await;
-    }
+    let id = candidate.hold_on_all("pod-1", &servers).await;
     (servers, world, candidate, id)
 }
 

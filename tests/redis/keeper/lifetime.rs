@@ -79,10 +79,7 @@ async fn a_stopped_owner_does_not_wait_for_a_silent_node_for_long() {
     let config = Config { renew_interval: Millis(100), ..patient() };
     let world = ready(&servers, &config).await;
     let candidate = Candidate::on(&world, &["k"], config.clone());
-    let id = candidate.hold("pod-1").await;
-    for server in &servers {
-        candidate.joined(server, &id).await;
-    }
+    candidate.hold_on_all("pod-1", &servers).await;
     servers[2].process().pause().unwrap();
     candidate.renewed(1).await;
     let start = clock::now();
@@ -100,10 +97,7 @@ async fn a_retired_owner_ends_when_the_last_key_has() {
     eventually("an owner with nothing to do to end", || async { idle.keeper.has_ended().then_some(()) }).await;
 
     let candidate = Candidate::on(&world, &["k"], lease());
-    let id = candidate.hold("pod-1").await;
-    for server in &servers {
-        candidate.joined(server, &id).await;
-    }
+    let id = candidate.hold_on_all("pod-1", &servers).await;
     candidate.keeper.retire();
     candidate.renewed(2).await;
     assert!(candidate.has_kept(&id) && !candidate.keeper.has_ended(), "a term runs until somebody ends it");

@@ -19,10 +19,10 @@ async fn two_killed_nodes_end_the_belief_at_stop_at_and_nothing_is_released() {
     let names: Vec<String> = (0..LEASES).map(|lease| format!("k{lease}")).collect();
     let candidates: Vec<_> = names.iter().map(|key| Candidate::on(&world, &[key], config.clone())).collect();
     for candidate in &candidates {
-        candidate.hold("pod-1").await;
+        candidate.want("pod-1");
     }
     for candidate in &candidates {
-        candidate.joined(&servers[0], &candidate.keeper.view().standing.term().unwrap().id).await;
+        candidate.hold_on_all("pod-1", &servers).await;
         candidate.keeper.forget();
     }
     let deleted = calls(&servers[0], "del");
@@ -62,10 +62,7 @@ async fn a_quorum_that_is_back_before_stop_at_costs_nothing() {
     let config = Config { ttl: Millis(8000), ..lease() };
     let world = ready(&servers, &config).await;
     let candidate = Candidate::on(&world, &["k"], config.clone());
-    let id = candidate.hold("pod-1").await;
-    for server in &servers {
-        candidate.joined(server, &id).await;
-    }
+    let id = candidate.hold_on_all("pod-1", &servers).await;
     for server in &servers[1..] {
         server.process().pause().unwrap();
     }
@@ -90,10 +87,7 @@ async fn the_next_holder_begins_a_stop_budget_after_the_last_was_told_to_stop() 
     let config = lease();
     let (ours, theirs) = (ready(&servers, &config).await, ready(&servers, &config).await);
     let first = Candidate::on(&ours, &["k"], config.clone());
-    let held = first.hold("pod-1").await;
-    for server in &servers {
-        first.joined(server, &held).await;
-    }
+    let held = first.hold_on_all("pod-1", &servers).await;
     let second = Candidate::on(&theirs, &["k"], config.clone());
     second.want("pod-2");
     second.wait("refused", |view| view.refused_by.is_some()).await;
@@ -123,10 +117,7 @@ async fn a_loss_is_told_with_the_round_that_shows_it() {
     let config = Config { renew_interval: Millis(500), ..config };
     let world = ready(&servers, &config).await;
     let candidate = Candidate::on(&world, &["k"], config.clone());
-    let id = candidate.hold("pod-1").await;
-    for server in &servers {
-        candidate.joined(server, &id).await;
-    }
+    candidate.hold_on_all("pod-1", &servers).await;
     let mut watch = candidate.keeper.watch();
     watch.mark_unchanged();
     candidate.keeper.forget();

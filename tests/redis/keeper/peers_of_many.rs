@@ -91,10 +91,7 @@ async fn a_stale_end_leaves_the_newer_term_alone() {
         first.free(server).await;
     }
     let second = Candidate::on(&theirs, &["k"], config);
-    let new = second.hold("pod-2").await;
-    for server in &servers {
-        second.joined(server, &new).await;
-    }
+    let new = second.hold_on_all("pod-2", &servers).await;
     // By one that knows it from the status only, as a seal and as a release, and by the new holder's own owner.
     for proof in [false, true] {
         first.keeper.end(old.clone(), proof);
