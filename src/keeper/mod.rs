@@ -108,7 +108,8 @@ impl Keeper {
         self.tell(Command::Configure(config));
     }
 
-    /// The lease is no more: the owner ends by itself when the last key has.
+    /// The lease is no more: the owner ends by itself when the last key has. A term that runs is to be ended first, or it
+    /// is renewed for ever.
     pub fn retire(&self) {
         self.tell(Command::Retire);
     }
