@@ -191,20 +191,7 @@ mod tests {
     use super::*;
 
     fn pod(uid: &str, stopped: bool) -> PodFacts {
-        PodFacts {
-            namespace: "n".into(),
-            name: uid.into(),
-            uid: uid.into(),
-            resource_version: None,
-            labels: [].into(),
-            annotations: [].into(),
-            created: None,
-            node: Some("node-1".into()),
-            ready: true,
-            finished: stopped,
-            deletion_grace: None,
-            stopped,
-        }
+        PodFacts { uid: uid.into(), finished: stopped, stopped, ..PodFacts::running(uid) }
     }
 
     #[test]

@@ -110,20 +110,8 @@ mod tests {
     const REQUIRED: Readiness = Readiness::Required { unhealthy_after: Duration::from_secs(30) };
 
     fn pod(name: &str, age: i64) -> PodFacts {
-        PodFacts {
-            namespace: "n".into(),
-            name: name.into(),
-            uid: format!("uid-{name}"),
-            resource_version: None,
-            labels: [].into(),
-            annotations: [].into(),
-            created: Some(Timestamp::from_second(1_000_000 - age).unwrap()),
-            node: Some("node-1".into()),
-            ready: true,
-            finished: false,
-            deletion_grace: None,
-            stopped: false,
-        }
+        let created = Timestamp::from_second(1_000_000 - age).unwrap();
+        PodFacts { created: Some(created), ..PodFacts::running(name) }
     }
 
     fn annotated(name: &str, age: i64, key: &str, value: &str) -> PodFacts {

@@ -5,23 +5,6 @@ use redislease_core::op::{Attempt, Holder, Token};
 const REQUIRED: Readiness = Readiness::Required { unhealthy_after: Duration::from_secs(30) };
 const NOW: Time = Time(1_000_000);
 
-fn pod(name: &str) -> PodFacts {
-    PodFacts {
-        namespace: "n".into(),
-        name: name.into(),
-        uid: format!("uid-{name}"),
-        resource_version: None,
-        labels: [].into(),
-        annotations: [].into(),
-        created: None,
-        node: Some("node-1".into()),
-        ready: true,
-        finished: false,
-        deletion_grace: None,
-        stopped: false,
-    }
-}
-
 fn term() -> TermId {
     TermId { attempt: Attempt(7), token: Token(42), holder: Holder("c/n/l/a/uid-a".into()) }
 }
@@ -52,7 +35,7 @@ struct Case {
 
 impl Case {
     fn of(view: View) -> Self {
-        let electorate = vec![pod("a"), pod("b")];
+        let electorate = vec![PodFacts::running("a"), PodFacts::running("b")];
         Self { view, electorate, may_begin: true, revoked: None, fresh: true, readiness: REQUIRED }
     }
 
@@ -91,9 +74,9 @@ impl Case {
 
 #[test]
 fn what_happens_to_the_holders_pod() {
-    let graceful = PodFacts { deletion_grace: Some(Duration::from_secs(30)), ready: false, ..pod("a") };
+    let graceful = PodFacts { deletion_grace: Some(Duration::from_secs(30)), ready: false, ..PodFacts::running("a") };
     let table = [
-        ("runs", sighting(pod("a"), None, None), "keep"),
+        ("runs", sighting(PodFacts::running("a"), None, None), "keep"),
         ("is deleted gracefully", sighting(graceful.clone(), Some(99), Some(1)), "keep, again in 39000 ms"),
         ("does not stop in time", sighting(graceful.clone(), Some(99), Some(40)), "seal StopOverdue"),
         (
@@ -103,23 +86,26 @@ fn what_happens_to_the_holders_pod() {
         ),
         (
             "is finished without a proof",
-            sighting(PodFacts { finished: true, ..pod("a") }, None, None),
+            sighting(PodFacts { finished: true, ..PodFacts::running("a") }, None, None),
             "seal HolderVanished",
         ),
         (
             "is not Ready for a moment",
-            sighting(PodFacts { ready: false, ..pod("a") }, Some(29), None),
+            sighting(PodFacts { ready: false, ..PodFacts::running("a") }, Some(29), None),
             "keep, again in 1000 ms",
         ),
         (
             "is not Ready for too long",
-            sighting(PodFacts { ready: false, ..pod("a") }, Some(30), None),
+            sighting(PodFacts { ready: false, ..PodFacts::running("a") }, Some(30), None),
             "seal HolderUnhealthy",
         ),
         (
             "is excluded",
             sighting(
-                PodFacts { annotations: [("redislease.io/exclude".into(), "true".into())].into(), ..pod("a") },
+                PodFacts {
+                    annotations: [("redislease.io/exclude".into(), "true".into())].into(),
+                    ..PodFacts::running("a")
+                },
                 None,
                 None,
             ),
@@ -129,7 +115,7 @@ fn what_happens_to_the_holders_pod() {
     for (what, sighting, step) in table {
         assert_eq!(Case::of(held()).here(&sighting, true), step, "the holder {what}");
     }
-    assert_eq!(Case::of(held()).here(&sighting(pod("a"), None, None), false), "seal NoLongerCandidate");
+    assert_eq!(Case::of(held()).here(&sighting(PodFacts::running("a"), None, None), false), "seal NoLongerCandidate");
 }
 
 #[test]
@@ -143,21 +129,27 @@ fn a_pod_that_is_gone_counts_as_stopped_only_with_proof() {
 #[test]
 fn time_alone_moves_nothing_while_the_api_server_is_away() {
     let case = Case { fresh: false, ..Case::of(held()) };
-    assert_eq!(case.here(&sighting(PodFacts { ready: false, ..pod("a") }, Some(99), None), true), "look again");
-    let graceful = PodFacts { deletion_grace: Some(Duration::ZERO), ..pod("a") };
+    assert_eq!(
+        case.here(&sighting(PodFacts { ready: false, ..PodFacts::running("a") }, Some(99), None), true),
+        "look again"
+    );
+    let graceful = PodFacts { deletion_grace: Some(Duration::ZERO), ..PodFacts::running("a") };
     assert_eq!(case.here(&sighting(graceful, None, Some(99)), true), "look again");
 }
 
 #[test]
 fn readiness_that_is_ignored_ends_nothing() {
     let case = Case { readiness: Readiness::Ignored, ..Case::of(held()) };
-    assert_eq!(case.here(&sighting(PodFacts { ready: false, ..pod("a") }, Some(9999), None), true), "keep");
+    assert_eq!(
+        case.here(&sighting(PodFacts { ready: false, ..PodFacts::running("a") }, Some(9999), None), true),
+        "keep"
+    );
 }
 
 #[test]
 fn a_revoked_term_is_released_only_on_proof() {
     let case = Case { revoked: Some(EndCause::Suspended), may_begin: false, ..Case::of(held()) };
-    assert_eq!(case.here(&sighting(pod("a"), None, None), true), "seal Suspended");
+    assert_eq!(case.here(&sighting(PodFacts::running("a"), None, None), true), "seal Suspended");
     assert_eq!(case.decide(HolderPod::Gone { stopped: true }), "release Suspended");
     assert_eq!(case.decide(HolderPod::Unseen), "seal Suspended");
 }

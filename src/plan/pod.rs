@@ -39,6 +39,27 @@ pub struct PodFacts {
     pub stopped: bool,
 }
 
+#[cfg(test)]
+impl PodFacts {
+    /// A pod of the namespace `n` that runs and is Ready; for tests that change what matters to them.
+    pub(crate) fn running(name: &str) -> Self {
+        Self {
+            namespace: "n".into(),
+            name: name.into(),
+            uid: format!("uid-{name}"),
+            resource_version: None,
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
+            created: None,
+            node: Some("node-1".into()),
+            ready: true,
+            finished: false,
+            deletion_grace: None,
+            stopped: false,
+        }
+    }
+}
+
 impl From<&Pod> for PodFacts {
     fn from(pod: &Pod) -> Self {
         let ours = |key: &str| key.starts_with("redislease.io/") || names::lease_of_token_annotation(key).is_some();

@@ -174,18 +174,10 @@ mod tests {
         let label = role.map(|role| ("lease.redislease.io/billing".to_owned(), role.to_owned()));
         let annotation = token.map(|token| ("token.redislease.io/billing".to_owned(), token.to_owned()));
         PodFacts {
-            namespace: "jobs".into(),
-            name: "billing-0".into(),
-            uid: "u".into(),
             resource_version: Some("7".into()),
             labels: label.into_iter().collect(),
             annotations: annotation.into_iter().collect(),
-            created: None,
-            node: None,
-            ready: true,
-            finished: false,
-            deletion_grace: None,
-            stopped: false,
+            ..PodFacts::running("billing-0")
         }
     }
 

@@ -59,20 +59,8 @@ fn acquiring() -> View {
 }
 
 fn pod(name: &str, ready: bool) -> PodFacts {
-    PodFacts {
-        namespace: "jobs".into(),
-        name: name.into(),
-        uid: format!("uid-{name}"),
-        resource_version: None,
-        labels: [].into(),
-        annotations: [].into(),
-        created: None,
-        node: Some(format!("node-of-{name}")),
-        ready,
-        finished: false,
-        deletion_grace: None,
-        stopped: false,
-    }
+    let node = Some(format!("node-of-{name}"));
+    PodFacts { namespace: "jobs".into(), node, ready, ..PodFacts::running(name) }
 }
 
 /// Everything around one lease, and its status as the API server holds it.
