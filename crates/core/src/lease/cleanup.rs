@@ -18,8 +18,8 @@ pub(super) struct Cleanup {
     pub stages: Stages,
     pub round: Round,
     pub until: Time,
-    ballots: Ballots,
-    repeat_at: Time,
+    pub ballots: Ballots,
+    pub repeat_at: Time,
 }
 
 impl Cleanup {

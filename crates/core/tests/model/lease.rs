@@ -1,0 +1,259 @@
+//! The lease model: every order in which messages, time, crashes and decisions can meet.
+
+use redislease_core::invariants::{self, Claim};
+use redislease_core::lease::{Publication, Standing};
+use redislease_core::mutant::Mutant;
+use redislease_core::op::{Op, Stage, Stored};
+use redislease_core::time::Millis;
+use stateright::{Model, Property};
+
+use crate::step::Step;
+use crate::world::{Flaw, NODES, NOW, Setup, World, Write, attempt, index};
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    Tick,
+    Want { process: usize, of: usize },
+    Deliver { node: usize, place: usize },
+    Mute { node: usize, place: usize },
+    Fail { node: usize, place: usize },
+    Ghost { node: usize, place: usize },
+    Stray { node: usize, op: Op },
+    Write { of: usize },
+    Published { process: usize, of: usize, outcome: Publication },
+    Adopt { process: usize, of: usize },
+    Crash { process: usize },
+    End { process: usize, of: usize, proof: bool },
+    Word { process: usize, of: usize },
+    Death { of: usize },
+}
+
+impl Model for Setup {
+    type State = World;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<World> {
+        vec![World::new(self)]
+    }
+
+    fn actions(&self, world: &World, actions: &mut Vec<Action>) {
+        if world.flaw.is_some() {
+            return;
+        }
+        actions.push(Action::Tick);
+        for (process, of) in [(0, 0), (1, 1), (0, 1)] {
+            let idle = *world.standing(process) == Standing::Idle;
+            let turn = of == 0 || world.tales[0].begun;
+            if idle && turn && !world.tales[of].begun && (process == of || self.relay) {
+                actions.push(Action::Want { process, of });
+            }
+        }
+        for node in 0..NODES {
+            self.at_node(world, node, actions);
+        }
+        for of in 0..2 {
+            self.about_term(world, of, actions);
+        }
+        for process in 0..2 {
+            if world.crashes > 0 && world.processes[process].lease.view() != &Default::default() {
+                actions.push(Action::Crash { process });
+            }
+        }
+    }
+
+    fn next_state(&self, world: &World, action: Action) -> Option<World> {
+        let mut step = Step { setup: self, world: world.clone() };
+        match action {
+            Action::Tick => step.tick(),
+            Action::Want { process, of } => step.want(process, of),
+            Action::Deliver { node, place } => step.deliver(node, place),
+            Action::Mute { node, place } => step.mute(node, place),
+            Action::Fail { node, place } => step.fail(node, place),
+            Action::Ghost { node, place } => step.ghost(node, place),
+            Action::Stray { node, op } => step.stray(node, &op),
+            Action::Write { of } => step.write(of),
+            Action::Published { process, of, outcome } => step.published(process, of, outcome),
+            Action::Adopt { process, of } => step.adopt(process, of),
+            Action::Crash { process } => step.crash(process),
+            Action::End { process, of, proof } => step.end(process, of, proof),
+            Action::Word { process, of } => step.word(process, of),
+            Action::Death { of } => step.death(of),
+        }
+        let mut world = step.world;
+        world.sort_nodes();
+        Some(world)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        let mut all: Vec<Property<Self>> = vec![
+            Property::always("I1: one holder", |_, world| one_holder(world)),
+            Property::always("I2: unique tokens", |_, world: &World| world.flaw != Some(Flaw::EqualTokens)),
+            Property::always("I2: growing tokens", |_, world: &World| world.flaw != Some(Flaw::TokenNotAbove)),
+            Property::always("a term is not continued across a later one", |_, world: &World| {
+                world.flaw != Some(Flaw::Bridged)
+            }),
+            Property::always("each machine is sound", |_, world: &World| {
+                world.processes.iter().all(|process| invariants::lease(&process.lease).is_ok())
+            }),
+            Property::sometimes("both terms complete", |_, world: &World| {
+                world.tales.iter().all(|tale| tale.token.is_some())
+            }),
+            Property::sometimes("one term has its third node", |_, world| has_every_node(world)),
+            Property::sometimes("an extension begins after a later term", |_, world: &World| {
+                world.processes.iter().any(|process| process.across)
+            }),
+        ];
+        if self.adopt {
+            all.push(Property::sometimes("an adopted term is confirmed", |_, world: &World| {
+                matches!(world.standing(1), Standing::Held(term) if index(term.id.attempt) == 0)
+            }));
+        }
+        if self.crashes > 0 && self.adopt {
+            all.push(Property::sometimes("a restarted process confirms its term again", |setup: &Self, world: &World| {
+                world.crashes < setup.crashes && matches!(world.standing(0), Standing::Held(_))
+            }));
+        }
+        if self.joins > 0 {
+            all.push(Property::sometimes("a join is confirmed", |setup: &Self, world: &World| {
+                world.joins < setup.joins && has_every_node(world)
+            }));
+        }
+        if self.end {
+            all.push(Property::sometimes("a seal is effective", |_, world| sealed(world, 0) || sealed(world, 1)));
+            all.push(Property::sometimes("a term follows the holder's word", |_, world: &World| {
+                world.tales[0].stopped && world.tales[1].token.is_some()
+            }));
+        }
+        if self.death {
+            all.push(Property::sometimes("a term follows the proof of death", |_, world: &World| {
+                world.tales[0].dead && world.tales[1].token.is_some()
+            }));
+        }
+        if self.unanswered {
+            all.push(Property::sometimes("a write that was not answered is carried out", |_, world: &World| {
+                world.tales[0].write == Write::Done && matches!(world.standing(0), Standing::Publishing(_))
+            }));
+        }
+        all
+    }
+}
+
+impl Setup {
+    fn at_node(&self, world: &World, node: usize, actions: &mut Vec<Action>) {
+        let site = &world.sites[node];
+        for (place, request) in site.wire.iter().enumerate().filter(|(_, request)| !request.done) {
+            actions.push(Action::Deliver { node, place });
+            if matches!(request.op, Op::Acquire { .. }) {
+                actions.push(Action::Mute { node, place });
+            }
+            if self.broken {
+                actions.push(Action::Fail { node, place });
+            }
+        }
+        for place in 0..site.ghosts.len() {
+            actions.push(Action::Ghost { node, place });
+        }
+        for of in 0..2 {
+            let tale = &world.tales[of];
+            let values = || {
+                let ours = site.server.keys.values().filter(move |entry| entry.value.attempt == attempt(of));
+                ours.map(|entry| (entry.value.stage, entry.ends))
+            };
+            if tale.extended && let Some(token) = tale.token {
+                let longer = values().any(|(stage, ends)| stage != Stage::Pending && ends < NOW.0 + self.ttl);
+                if longer || self.mutant == Some(Mutant::ExtendSets) && site.server.keys.is_empty() {
+                    let op = Op::Extend { attempt: attempt(of), token, ttl: Millis(self.ttl) };
+                    actions.push(Action::Stray { node, op });
+                }
+            }
+            if tale.sealed && values().any(|(stage, _)| stage != Stage::Sealed) {
+                actions.push(Action::Stray { node, op: Op::Seal { attempt: attempt(of) } });
+            }
+            if let Some(stages) = tale.released
+                && (values().any(|(stage, _)| stages.holds(stage)) || self.mutant == Some(Mutant::ReleaseIgnoresAttempt))
+            {
+                actions.push(Action::Stray { node, op: Op::Release { attempt: attempt(of), stages } });
+            }
+        }
+    }
+
+    fn about_term(&self, world: &World, of: usize, actions: &mut Vec<Action>) {
+        let tale = &world.tales[of];
+        if let Write::Sent(process) = tale.write {
+            actions.push(Action::Write { of });
+            if self.unanswered {
+                actions.push(Action::Published { process, of, outcome: Publication::Unknown });
+            }
+        }
+        if tale.write == Write::Adrift {
+            actions.push(Action::Write { of });
+        }
+        let named = world.status == Some(of);
+        for process in 0..2 {
+            let standing = world.standing(process);
+            let runs = standing.term().is_some_and(|term| index(term.id.attempt) == of);
+            let ending = world.processes[process].lease.view().ending.as_ref();
+            let ends = ending.is_some_and(|ending| index(ending.id.attempt) == of);
+            if matches!(standing, Standing::Publishing(_)) && runs && !matches!(tale.write, Write::Sent(_)) {
+                let newer = world.status.is_some_and(|other| world.tales[other].token > tale.token);
+                let outcome = match (named, newer) {
+                    (true, _) => Publication::Written,
+                    (false, true) => Publication::Superseded,
+                    (false, false) => Publication::NotWritten,
+                };
+                actions.push(Action::Published { process, of, outcome });
+            }
+            if self.adopt && named && *standing == Standing::Idle && !ends {
+                actions.push(Action::Adopt { process, of });
+            }
+            let may_end = runs || named && *standing == Standing::Idle && !ends;
+            if self.end && may_end {
+                actions.push(Action::End { process, of, proof: false });
+            }
+            if tale.dead && (may_end || ends) {
+                actions.push(Action::End { process, of, proof: true });
+            }
+            if self.end && sealed_by(world, process, of) {
+                actions.push(Action::Word { process, of });
+            }
+        }
+        if self.death && !tale.dead && tale.token.is_some() {
+            actions.push(Action::Death { of });
+        }
+    }
+}
+
+/// I1. Whoever was told believes until the instant it was told; a process that shows a term as held believes in it.
+fn one_holder(world: &World) -> bool {
+    let live = |of: usize| {
+        let tale = &world.tales[of];
+        let shown = (0..2).any(|process| match world.standing(process) {
+            Standing::Publishing(term) | Standing::Held(term) => index(term.id.attempt) == of,
+            _ => false,
+        });
+        tale.believed_until > NOW || shown && !tale.stopped
+    };
+    let claims = [0, 1].map(|of| {
+        let until = if live(of) { NOW + Millis(1) } else { NOW };
+        let token = world.tales[of].token.unwrap_or_default();
+        Claim { attempt: attempt(of), token, from: NOW.min(until), until }
+    });
+    let live: Vec<Claim> = claims.into_iter().filter(|claim| claim.from < claim.until).collect();
+    invariants::one_holder(&live).is_ok()
+}
+
+fn has_every_node(world: &World) -> bool {
+    (0..2).any(|of| {
+        let confirmed = |value: &Stored| value.attempt == attempt(of) && value.stage == Stage::Term;
+        world.sites.iter().all(|site| site.server.keys.values().any(|entry| confirmed(&entry.value)))
+    })
+}
+
+fn sealed_by(world: &World, process: usize, of: usize) -> bool {
+    let ending = world.processes[process].lease.view().ending.as_ref();
+    ending.is_some_and(|ending| ending.sealed && index(ending.id.attempt) == of)
+}
+
+fn sealed(world: &World, of: usize) -> bool {
+    (0..2).any(|process| sealed_by(world, process, of))
+}
