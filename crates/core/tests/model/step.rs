@@ -1,13 +1,17 @@
 //! What happens to the world when one thing happens.
 
-use redislease_core::invariants::{Violation, tokens_grow};
-use redislease_core::lease::{Effect, Input, Lease, Publication, Renewal, Standing, TermId, Want};
-use redislease_core::op::{Op, Stages, Token, Vote};
+use redislease_core::backoff::Entropy;
+use redislease_core::invariants::tokens_grow;
+use redislease_core::lease::{Effect, Input, Lease, Publication, Renewal, Round, Standing, TermId, Want};
+use redislease_core::op::{Op, Token, Vote};
 use redislease_core::quorum::Node;
+use redislease_core::reference::Call;
 use redislease_core::time::{Millis, Time};
 
-use crate::shared::Shared;
-use crate::world::{Flaw, Ghost, NODES, NOW, Process, Request, Setup, Tale, World, Write, attempt, holder, index};
+use crate::interned::Interned;
+use crate::machine::{Order, Stimulus, react};
+use crate::site::{self, Change, Ghost, Request};
+use crate::world::{Flaw, NODES, NOW, Process, Setup, World, Write, attempt, holder, index};
 
 /// A world on its way to the next.
 pub struct Step<'a> {
@@ -18,35 +22,14 @@ pub struct Step<'a> {
 impl Step<'_> {
     /// One millisecond passes; every machine acts on what is due by now.
     pub fn tick(&mut self) {
-        let earlier = |instant: &mut Time| {
-            if instant.0 != u64::MAX {
-                *instant = *instant - Millis(1);
-            }
-        };
-        for site in &mut self.world.sites {
-            site.update(|site| {
-                site.server.keys.values_mut().for_each(|entry| entry.ends -= 1);
-                site.wire.iter_mut().for_each(|request| earlier(&mut request.give_up_at));
-                for ghost in &mut site.ghosts {
-                    if let Ghost::Acquire(_, deadline) = ghost {
-                        earlier(deadline);
-                    }
-                }
-                site.tidy(self.setup);
-            });
+        for node in 0..NODES {
+            self.change(node, Change::Tick);
         }
         for tale in &mut self.world.tales {
             tale.believed_until = (tale.believed_until - Millis(1)).max(NOW);
         }
         for process in 0..2 {
-            let mut lease = (*self.world.processes[process].lease).clone();
-            let rounds = lease.rebase(NOW + Millis(1), NOW);
-            let due = lease.next_deadline().is_some_and(|deadline| deadline <= NOW);
-            self.world.processes[process].lease = Shared::new(lease);
-            self.world.renumber(self.setup, process, &rounds);
-            if due {
-                self.feed(process, Input::Wake);
-            }
+            self.give(process, Stimulus::Tick);
         }
         while let Some((node, place)) = self.overdue() {
             self.fail(node, place);
@@ -60,8 +43,22 @@ impl Step<'_> {
         })
     }
 
-    fn take(&mut self, node: usize, place: usize) -> Request {
-        self.world.sites[node].update(|site| site.wire.remove(place))
+    fn change(&mut self, node: usize, change: Change) -> Option<Vote> {
+        let (site, vote) = site::change(self.world.sites[node], change);
+        self.world.sites[node] = site;
+        vote
+    }
+
+    /// Runs one script on one node.
+    pub fn execute(&mut self, node: usize, call: Call<u8>) -> Vote {
+        let before = self.world.sites[node].server.fence;
+        let of = index(call.op.attempt());
+        let acquire = matches!(call.op, Op::Acquire { .. });
+        let vote = self.change(node, Change::Execute(call)).unwrap();
+        if acquire && self.world.tales[of].token.is_some() && self.world.sites[node].server.fence > before {
+            self.world.joins = self.world.joins.saturating_sub(1);
+        }
+        vote
     }
 
     fn answer(&mut self, node: usize, request: &Request, vote: Vote) {
@@ -69,59 +66,43 @@ impl Step<'_> {
         self.feed(request.process, Input::Vote { round: request.round, node, vote });
     }
 
-    fn execute(&mut self, node: usize, op: &Op, deadline: Time) -> Vote {
-        let fence = self.world.sites[node].server.fence;
-        let vote = self.world.execute(self.setup, node, op, deadline);
-        let joined = self.world.sites[node].server.fence > fence && matches!(op, Op::Acquire { .. })
-            && self.world.tales[index(op.attempt())].token.is_some();
-        self.world.joins = self.world.joins.saturating_sub(u8::from(joined));
-        vote
-    }
-
     /// The request is executed and answered.
     pub fn deliver(&mut self, node: usize, place: usize) {
-        let request = self.take(node, place);
-        let vote = self.execute(node, &request.op, request.give_up_at);
+        let request = self.world.sites[node].wire[place].clone();
+        self.change(node, Change::Answered(place));
+        let vote = self.execute(node, request.call.clone());
         self.answer(node, &request, vote);
     }
 
     /// The request is executed, and the answer is lost.
     pub fn mute(&mut self, node: usize, place: usize) {
-        let op = self.world.sites[node].update(|site| {
-            site.wire[place].done = true;
-            site.wire[place].op.clone()
-        });
-        self.execute(node, &op, NOW);
+        let call = self.world.sites[node].wire[place].call.clone();
+        self.change(node, Change::Done(place));
+        self.execute(node, call);
     }
 
     /// The sender is told that the request failed; it may be executed all the same, and later.
     pub fn fail(&mut self, node: usize, place: usize) {
-        let request = self.take(node, place);
-        self.world.sites[node].update(|site| {
-            site.lose(self.setup, &request);
-            site.tidy(self.setup);
-        });
+        let request = self.world.sites[node].wire[place].clone();
+        self.change(node, Change::Failed(place));
         self.answer(node, &request, Vote::Unknown);
     }
 
     /// A request that nobody waits for is executed.
     pub fn ghost(&mut self, node: usize, place: usize) {
-        let ghost = self.world.sites[node].ghosts[place];
-        let op = match ghost {
-            Ghost::Acquire(attempt, _) => {
-                Op::Acquire { attempt, ttl: Millis(self.setup.ttl), holder: holder(index(attempt)) }
+        let call = match self.world.sites[node].ghosts[place].clone() {
+            Ghost::Acquire(call) => {
+                self.change(node, Change::Gone(place));
+                call
             }
-            Ghost::Confirm(attempt, grant, token) => Op::Confirm { attempt, grant, token },
+            Ghost::Confirm(call, ..) => call,
         };
-        if matches!(ghost, Ghost::Acquire(..)) {
-            self.world.sites[node].update(|site| site.ghosts.remove(place));
-        }
-        self.execute(node, &op, Time(u64::MAX));
+        self.execute(node, call);
     }
 
     /// An extension, a seal or a release that is about is executed.
-    pub fn stray(&mut self, node: usize, op: &Op) {
-        self.execute(node, op, Time(u64::MAX));
+    pub fn stray(&mut self, node: usize, op: Op) {
+        self.execute(node, self.setup.call(op, Time(u64::MAX)));
     }
 
     pub fn want(&mut self, process: usize, of: usize) {
@@ -129,7 +110,7 @@ impl Step<'_> {
         let tale = &mut self.world.tales[of];
         (tale.begun, tale.second) = (true, other);
         let floor = Token(self.setup.history);
-        let want = Want { holder: holder(of), attempt: attempt(of), floor, entropy: Default::default() };
+        let want = Want { holder: holder(of), attempt: attempt(of), floor, entropy: Entropy(0) };
         self.feed(process, Input::Want(want));
     }
 
@@ -141,15 +122,10 @@ impl Step<'_> {
 
     pub fn crash(&mut self, process: usize) {
         self.world.crashes -= 1;
-        let lease = Shared::new(Lease::new(self.setup.config()));
+        let lease = Interned::new(Lease::new(self.setup.config()));
         self.world.processes[process] = Process { lease, across: false, before_word: false };
-        for site in &mut self.world.sites {
-            site.update(|site| {
-                for request in site.wire.extract_if(.., |request| request.process == process).collect::<Vec<_>>() {
-                    site.lose(self.setup, &request);
-                }
-                site.tidy(self.setup);
-            });
+        for node in 0..NODES {
+            self.change(node, Change::Crashed(process));
         }
         self.settle_writes();
     }
@@ -203,77 +179,75 @@ impl Step<'_> {
         self.world.standing(process).term().is_some_and(|term| index(term.id.attempt) == of)
     }
 
-    /// Gives one input to one machine and carries out what it asks for.
-    pub fn feed(&mut self, process: usize, input: Input) {
-        let mut lease = (*self.world.processes[process].lease).clone();
-        lease.handle(NOW, input);
-        self.carry_out(process, &mut lease);
-        // When to try again is not what is checked here.
-        if lease.view().retry_at.is_some_and(|at| at > NOW) {
-            lease.handle(NOW, Input::TryNow);
-            self.carry_out(process, &mut lease);
+    fn feed(&mut self, process: usize, input: Input) {
+        self.give(process, Stimulus::Input(input));
+    }
+
+    /// Stimulates one machine and carries out what it asks for.
+    fn give(&mut self, process: usize, stimulus: Stimulus) {
+        let reaction = react(self.world.processes[process].lease, stimulus, self.world.joins > 0);
+        self.world.processes[process].lease = reaction.lease;
+        for node in 0..NODES {
+            let renumbered = |request: &Request| {
+                request.process == process && reaction.rounds.of(request.round) != Some(request.round)
+            };
+            if self.world.sites[node].wire.iter().any(renumbered) {
+                self.change(node, Change::Renumbered(process, reaction.rounds.clone()));
+            }
         }
-        let rounds = lease.rebase(NOW, NOW);
-        let running = lease.view().standing.term().is_some();
+        for order in &reaction.orders {
+            self.carry_out(process, order);
+        }
+        let running = reaction.lease.view().standing.term().is_some();
         let state = &mut self.world.processes[process];
-        state.lease = Shared::new(lease);
         state.across &= running;
         state.before_word &= running;
-        self.world.renumber(self.setup, process, &rounds);
         self.settle_writes();
     }
 
-    fn carry_out(&mut self, process: usize, lease: &mut Lease) {
-        while let Some(effect) = lease.poll_effect() {
-            match effect {
-                // Answered as by a node that has nothing to delete; the deletion itself is about from now on.
-                Effect::Send { round, node, op: Op::Release { attempt, stages }, .. } => {
-                    let released = &mut self.world.tales[index(attempt)].released;
-                    *released = released.max_by(stages);
-                    lease.handle(NOW, Input::Vote { round, node, vote: Vote::Released(0) });
+    fn carry_out(&mut self, process: usize, order: &Order) {
+        match order {
+            Order::Release(attempt, stages) => {
+                let released = &mut self.world.tales[index(*attempt)].released;
+                if released.is_none_or(|known| known.letters().len() < stages.letters().len()) {
+                    *released = Some(*stages);
                 }
-                Effect::Send { round, node, op, give_up_at } => {
-                    self.send(process, lease, Request { process, round, give_up_at, op, done: false }, node);
-                }
-                Effect::Publish(id) => {
-                    self.completed(&id);
-                    self.believe(lease, &id);
-                    self.world.tales[index(id.attempt)].write = Write::Sent(process);
-                }
-                Effect::Renewed(renewal) => self.renewed(process, lease, renewal),
-                Effect::Changed(_) => {}
             }
+            Order::Send { round, node, op } => self.send(process, *round, *node, op),
+            Order::Effect(Effect::Publish(id)) => {
+                self.completed(id);
+                self.believe(process, index(id.attempt));
+                self.world.tales[index(id.attempt)].write = Write::Sent(process);
+            }
+            Order::Effect(Effect::Renewed(renewal)) => self.renewed(process, *renewal),
+            Order::Effect(_) => {}
         }
     }
 
-    fn send(&mut self, process: usize, lease: &mut Lease, request: Request, node: Node) {
-        let of = index(request.op.attempt());
-        let joins_left = self.world.joins > 0;
+    fn send(&mut self, process: usize, round: Option<Round>, node: usize, op: &Op) {
+        let of = index(op.attempt());
         let tale = &mut self.world.tales[of];
-        match request.op {
-            Op::Acquire { .. } if tale.token.is_some() && !joins_left => {
-                lease.handle(NOW, Input::Vote { round: request.round, node, vote: Vote::Unknown });
-                return;
-            }
-            Op::Extend { token, .. } => {
-                tale.extended = true;
-                let across = self.world.tales[1 - of].token.is_some_and(|other| other > token);
-                let state = &mut self.world.processes[process];
-                (state.across, state.before_word) = (across, false);
-            }
-            Op::Seal { .. } => tale.sealed = true,
-            _ => {}
+        if let Op::Extend { token, .. } = op {
+            tale.extended = true;
+            let across = self.world.tales[1 - of].token.is_some_and(|other| other > *token);
+            let state = &mut self.world.processes[process];
+            (state.across, state.before_word) = (across, false);
+        } else if let Op::Seal { .. } = op {
+            tale.sealed = true;
         }
-        self.world.sites[node.index()].update(|site| {
-            if let Op::Confirm { attempt, grant, token } = request.op {
-                site.ghosts.push(Ghost::Confirm(attempt, grant, token));
-            }
-            site.wire.push(request);
-            site.tidy(self.setup);
-        });
+        let give_up_at = NOW + Millis(self.setup.command_timeout);
+        let latest = if self.setup.late_guard { give_up_at } else { Time(u64::MAX) };
+        let call = self.setup.call(op.clone(), latest);
+        let heard = round.is_some();
+        let request = Request { process, round: round.unwrap_or_default(), give_up_at, call, done: false };
+        self.change(node, Change::Sent(request.clone()));
+        if !heard {
+            let place = self.world.sites[node].wire.iter().position(|other| *other == request).unwrap();
+            self.change(node, Change::Failed(place));
+        }
     }
 
-    fn renewed(&mut self, process: usize, lease: &Lease, renewal: Renewal) {
+    fn renewed(&mut self, process: usize, renewal: Renewal) {
         let state = &mut self.world.processes[process];
         let (across, before_word) = (state.across, state.before_word);
         (state.across, state.before_word) = (false, false);
@@ -283,16 +257,16 @@ impl Step<'_> {
         if across {
             self.world.flaw = Some(Flaw::Bridged);
         }
-        if let Some(term) = lease.view().standing.term().filter(|_| !before_word) {
-            let id = term.id.clone();
-            self.believe(lease, &id);
+        let term = self.world.standing(process).term().map(|term| index(term.id.attempt));
+        if let Some(of) = term.filter(|_| !before_word) {
+            self.believe(process, of);
         }
     }
 
     /// The holder learns that it holds, and until when.
-    fn believe(&mut self, lease: &Lease, id: &TermId) {
-        let tale = &mut self.world.tales[index(id.attempt)];
-        let until = lease.view().standing.term().and_then(|term| term.valid_until);
+    fn believe(&mut self, process: usize, of: usize) {
+        let until = self.world.standing(process).term().and_then(|term| term.valid_until);
+        let tale = &mut self.world.tales[of];
         if let Some(until) = until.filter(|_| !tale.dead) {
             tale.believed_until = tale.believed_until.max(until);
         }
@@ -301,17 +275,13 @@ impl Step<'_> {
     fn completed(&mut self, id: &TermId) {
         let of = index(id.attempt);
         let other = self.world.tales[1 - of].token;
-        let tale: &mut Tale = &mut self.world.tales[of];
+        let tale = &mut self.world.tales[of];
         if tale.token.is_some() {
             return;
         }
         let history = Some(Token(self.setup.history)).filter(|token| token.0 > 0);
         let before = if tale.second { other.max(history) } else { history };
-        match tokens_grow(id.token, other, before) {
-            Err(Violation::EqualTokens) => self.world.flaw = Some(Flaw::EqualTokens),
-            Err(_) => self.world.flaw = Some(Flaw::TokenNotAbove),
-            Ok(()) => {}
-        }
+        self.world.flaw = tokens_grow(id.token, other, before).err().map(Flaw::Invariant).or(self.world.flaw);
         (tale.token, tale.second) = (Some(id.token), false);
     }
 
@@ -325,16 +295,5 @@ impl Step<'_> {
                 }
             }
         }
-    }
-}
-
-trait Widest {
-    fn max_by(self, stages: Stages) -> Self;
-}
-
-impl Widest for Option<Stages> {
-    fn max_by(self, stages: Stages) -> Self {
-        let wider = self.is_none_or(|known| known.letters().len() < stages.letters().len());
-        if wider { Some(stages) } else { self }
     }
 }

@@ -1,15 +1,19 @@
 //! Three nodes, two processes, two attempts, one status: the state, and what may be chosen about it.
 
 use redislease_core::backoff::{Backoff, Strategy};
-use redislease_core::lease::{Config, Lease, Renumbering, Round, Standing, TermId};
+use redislease_core::invariants::Violation;
+use redislease_core::lease::{Config, Lease, Standing, TermId};
 use redislease_core::marker::{Marker, Membership};
 use redislease_core::mutant::Mutant;
-use redislease_core::op::{Attempt, Grant, Holder, Op, Stages, Token, Vote};
-use redislease_core::quorum::{Node, Quorum};
+use redislease_core::op::{Attempt, Holder, Op, Stages, Token};
+use redislease_core::quorum::Quorum;
 use redislease_core::reference::{Call, Node as Server};
 use redislease_core::time::{Drift, Millis, Time};
 
-use crate::shared::{Mixer, Shared};
+use crate::interned::{Interned, Mixer};
+use crate::machine::{Stimulus, react};
+use crate::site::Site;
+use std::fmt;
 use std::hash::{Hash, Hasher};
 
 pub const NODES: usize = 3;
@@ -34,7 +38,7 @@ pub struct Setup {
     /// So many crashes: the machine is lost, its requests and its status write may still happen.
     pub crashes: u8,
     /// The term is ended by decision: sealed, and released on the holder's word once the seal is effective.
-    pub end: bool,
+    pub end: Option<usize>,
     /// The holder may be proven dead: released at once.
     pub death: bool,
     /// The first process may take B as well, after A.
@@ -63,6 +67,11 @@ impl Setup {
             mutant: self.mutant,
         }
     }
+
+    /// The call of one script, which has no effect after `deadline`.
+    pub fn call(&self, op: Op, deadline: Time) -> Call<u8> {
+        Call { keys: self.keys[index(op.attempt())].to_vec(), marker: marker(), deadline: deadline.0, op }
+    }
 }
 
 fn membership() -> Membership {
@@ -86,36 +95,10 @@ pub fn holder(index: usize) -> Holder {
     Holder(["x", "y"][index].into())
 }
 
-/// A request whose answer is awaited.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Request {
-    pub process: usize,
-    pub round: Round,
-    pub give_up_at: Time,
-    pub op: Op,
-    /// It was executed, and the answer is lost.
-    pub done: bool,
-}
-
-/// A request that may still be executed, without an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Ghost {
-    Acquire(Attempt, Time),
-    Confirm(Attempt, Grant, Token),
-}
-
-/// One node with all that is on its way to it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Site {
-    pub server: Server<u8>,
-    pub wire: Vec<Request>,
-    pub ghosts: Vec<Ghost>,
-}
-
 /// One process.
-#[derive(Clone, Debug, PartialEq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Hash)]
 pub struct Process {
-    pub lease: Shared<Lease>,
+    pub lease: Interned<Lease>,
     /// The running round of extension began after another term with a greater token had completed.
     pub across: bool,
     /// It began before the holder said that it stopped: it says nothing about the holder any more.
@@ -154,35 +137,34 @@ pub struct Tale {
     pub released: Option<Stages>,
 }
 
+/// A rule that was broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Flaw {
-    EqualTokens,
-    TokenNotAbove,
+    Invariant(Violation),
+    /// A round that began after a term with a greater token had completed continued the earlier term.
     Bridged,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+impl fmt::Display for Flaw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Invariant(violation) => violation.fmt(f),
+            Self::Bridged => f.write_str("a term is continued across a later one"),
+        }
+    }
+}
+
+/// Everything.
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub struct World {
-    pub sites: [Shared<Site>; NODES],
+    pub sites: [Interned<Site>; NODES],
     pub processes: [Process; 2],
     pub tales: [Tale; 2],
     pub status: Option<usize>,
     pub joins: u8,
     pub crashes: u8,
+    /// A rule that was broken on the way here.
     pub flaw: Option<Flaw>,
-}
-
-impl Hash for World {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        for site in &self.sites {
-            site.hash(state);
-        }
-        for process in &self.processes {
-            process.hash(state);
-        }
-        self.tales.hash(state);
-        (self.status, self.joins, self.crashes, self.flaw).hash(state);
-    }
 }
 
 impl World {
@@ -190,8 +172,8 @@ impl World {
         let mut server = Server::new("r".into());
         server.marker = Some(marker());
         server.mutant = setup.mutant;
-        let site = Shared::new(Site { server, wire: Vec::new(), ghosts: Vec::new() });
-        let lease = Shared::new(Lease::new(setup.config()));
+        let site = Interned::new(Site::new(server));
+        let lease = Interned::new(Lease::new(setup.config()));
         let process = Process { lease, across: false, before_word: false };
         let tale = Tale {
             begun: false,
@@ -206,8 +188,8 @@ impl World {
             released: None,
         };
         Self {
-            sites: std::array::from_fn(|_| site.clone()),
-            processes: [process.clone(), process],
+            sites: [site; NODES],
+            processes: [process; 2],
             tales: [tale; 2],
             status: None,
             joins: setup.joins,
@@ -226,45 +208,13 @@ impl World {
         Some(TermId { attempt: attempt(index), token, holder: holder(index) })
     }
 
-    /// Runs one script on one node.
-    pub fn execute(&mut self, setup: &Setup, node: usize, op: &Op, deadline: Time) -> Vote {
-        let lease = index(op.attempt());
-        let call = Call { keys: setup.keys[lease].to_vec(), marker: marker(), deadline: deadline.0, op: op.clone() };
-        self.sites[node].update(|site| site.server.vote(NOW.0, &call))
-    }
-
-    /// The rounds of one process were numbered again: requests that nobody listens to become ghosts.
-    pub fn renumber(&mut self, setup: &Setup, process: usize, rounds: &Renumbering) {
-        for site in &mut self.sites {
-            let stays = |request: &Request| {
-                request.process != process || rounds.of(request.round) == Some(request.round)
-            };
-            if site.wire.iter().all(stays) {
-                continue;
-            }
-            site.update(|site| {
-                for mut request in std::mem::take(&mut site.wire) {
-                    if request.process != process {
-                        site.wire.push(request);
-                    } else if let Some(round) = rounds.of(request.round) {
-                        request.round = round;
-                        site.wire.push(request);
-                    } else {
-                        site.lose(setup, &request);
-                    }
-                }
-                site.tidy(setup);
-            });
-        }
-    }
-
     /// Nodes in an order that does not depend on their names.
     pub fn sort_nodes(&mut self) {
         let key = |node: usize| {
             let mut hasher = Mixer::default();
             self.sites[node].hash(&mut hasher);
             for process in &self.processes {
-                process.lease.hash_node(Node(u8::try_from(node).unwrap()), &mut hasher);
+                hasher.write_u64(process.lease.by_node(node));
             }
             hasher.finish()
         };
@@ -272,48 +222,12 @@ impl World {
         if keys.is_sorted() {
             return;
         }
-        let mut order: [usize; NODES] = std::array::from_fn(|node| node);
+        let mut order = [0, 1, 2];
         order.sort_by_key(|&node| keys[node]);
-        self.sites = order.map(|node| self.sites[node].clone());
-        let order = order.map(|node| Node(u8::try_from(node).unwrap()));
+        self.sites = order.map(|node| self.sites[node]);
+        let order = order.map(|node| u8::try_from(node).unwrap());
         for process in &mut self.processes {
-            process.lease.update(|lease| lease.permute(&order));
+            process.lease = react(process.lease, Stimulus::Permute(order), true).lease;
         }
-    }
-}
-
-impl Site {
-    /// The answer to the request will not be heard; the request may still be executed.
-    ///
-    /// Extensions, seals and releases are about in any case, and a confirm has left its ghost when it was sent.
-    pub fn lose(&mut self, setup: &Setup, request: &Request) {
-        if let Op::Acquire { attempt, .. } = request.op
-            && !request.done
-        {
-            let deadline = if setup.late_guard { request.give_up_at } else { Time(u64::MAX) };
-            self.ghosts.push(Ghost::Acquire(attempt, deadline));
-        }
-    }
-
-    /// Drops what can have no effect any more, and orders the rest.
-    pub fn tidy(&mut self, setup: &Setup) {
-        self.server.purge(NOW.0);
-        let grants_differ = setup.mutant != Some(Mutant::NoGrantNumber);
-        let server = &self.server;
-        self.ghosts.retain(|ghost| match ghost {
-            Ghost::Acquire(_, deadline) => NOW <= *deadline,
-            // A node grants no number twice.
-            Ghost::Confirm(attempt, grant, _) => {
-                let granted = |value: &redislease_core::op::Stored| {
-                    value.attempt == *attempt
-                        && value.stage == redislease_core::op::Stage::Pending
-                        && (value.number == grant.0)
-                };
-                !grants_differ || server.keys.values().any(|entry| granted(&entry.value))
-            }
-        });
-        self.ghosts.sort_unstable();
-        self.ghosts.dedup_by(|a, b| a == b && matches!(a, Ghost::Confirm(..)));
-        self.wire.sort_by_key(|request| (request.process, request.round));
     }
 }
