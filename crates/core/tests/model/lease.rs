@@ -19,6 +19,7 @@ pub enum Action {
     Mute { node: usize, place: usize },
     Fail { node: usize, place: usize },
     Ghost { node: usize, place: usize },
+    Vanish { node: usize, key: u8 },
     Stray { node: usize, op: Op },
     Write { of: usize },
     Published { process: usize, of: usize, outcome: Publication },
@@ -34,17 +35,20 @@ impl Model for Setup {
     type Action = Action;
 
     fn init_states(&self) -> Vec<World> {
-        vec![World::new(self)]
+        self.fences.iter().map(|fences| World::new(self, *fences)).collect()
     }
 
     fn actions(&self, world: &World, actions: &mut Vec<Action>) {
         if world.flaw.is_some() || (0..2).any(|of| self.is_over(world, of)) {
             return;
         }
-        actions.push(Action::Tick);
+        if !self.tokens_only {
+            actions.push(Action::Tick);
+        }
         for (process, of) in [(0, 0), (1, 1), (0, 1)] {
             let idle = *world.standing(process) == Standing::Idle;
-            let turn = of == 0 || world.tales[0].begun;
+            let first = &world.tales[0];
+            let turn = of == 0 || self.rival && first.begun && (first.token.is_some() || !self.in_turn);
             if idle && turn && !world.tales[of].begun && (process == of || self.relay) {
                 actions.push(Action::Want { process, of });
             }
@@ -71,6 +75,7 @@ impl Model for Setup {
             Action::Mute { node, place } => step.mute(node, place),
             Action::Fail { node, place } => step.fail(node, place),
             Action::Ghost { node, place } => step.ghost(node, place),
+            Action::Vanish { node, key } => step.vanish(node, key),
             Action::Stray { node, op } => step.stray(node, op),
             Action::Write { of } => step.write(of),
             Action::Published { process, of, outcome } => step.published(process, of, outcome),
@@ -86,20 +91,24 @@ impl Model for Setup {
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        let sound = Property::always("sound", |_, world| violation(world).is_none());
+        let sound = Property::always("sound", |setup: &Self, world: &World| setup.violation(world).is_none());
         if self.mutant.is_some() {
             return vec![sound];
         }
-        let mut all: Vec<Property<Self>> = vec![
-            sound,
-            Property::sometimes("both terms complete", |_, world: &World| {
+        let mut all: Vec<Property<Self>> = vec![sound];
+        if self.rival {
+            all.push(Property::sometimes("both terms complete", |_, world: &World| {
                 world.tales.iter().all(|tale| tale.token.is_some())
-            }),
-            Property::sometimes("one term has its third node", |_, world| has_every_node(world)),
-            Property::sometimes("an extension begins after a later term", |_, world: &World| {
+            }));
+        }
+        if !self.tokens_only {
+            all.push(Property::sometimes("a term has its third node", |_, world: &World| has_every_node(world)));
+        }
+        if self.rival && self.two_believe() {
+            all.push(Property::sometimes("a round of extension begins after a later term", |_, world: &World| {
                 world.processes.iter().any(|process| process.across)
-            }),
-        ];
+            }));
+        }
         if self.adopt {
             all.push(Property::sometimes("an adopted term is confirmed", |_, world: &World| {
                 matches!(world.standing(1), Standing::Held(term) if index(term.id.attempt) == 0)
@@ -116,7 +125,7 @@ impl Model for Setup {
             }));
         }
         if self.end.is_some() {
-            all.push(Property::sometimes("a seal is effective", |_, world| sealed(world, 0) || sealed(world, 1)));
+            all.push(Property::sometimes("a seal is effective", |_, world: &World| sealed(world, 0) || sealed(world, 1)));
             all.push(Property::sometimes("a term follows the holder's word", |_, world: &World| {
                 world.tales[0].stopped && world.tales[1].token.is_some()
             }));
@@ -138,17 +147,23 @@ impl Model for Setup {
 impl Setup {
     fn at_node(&self, world: &World, node: usize, actions: &mut Vec<Action>) {
         let site = &world.sites[node];
-        for (place, request) in site.wire.iter().enumerate().filter(|(_, request)| !request.done) {
+        let possible = |call| !world.is_join_too_many(call);
+        let requests = site.wire.iter().enumerate();
+        for (place, request) in requests.filter(|(_, request)| !request.done && possible(&request.call)) {
             actions.push(Action::Deliver { node, place });
-            if matches!(request.call.op, Op::Acquire { .. }) {
+            if matches!(request.call.op, Op::Acquire { .. }) && !self.tokens_only {
                 actions.push(Action::Mute { node, place });
             }
             if self.broken {
                 actions.push(Action::Fail { node, place });
             }
         }
-        for place in 0..site.ghosts.len() {
+        for (place, _) in site.ghosts.iter().enumerate().filter(|(_, ghost)| possible(ghost.call())) {
             actions.push(Action::Ghost { node, place });
+        }
+        if self.vanish {
+            actions.extend(site.server.keys.keys().map(|&key| Action::Vanish { node, key }));
+            return;
         }
         for of in 0..2 {
             let tale = &world.tales[of];
@@ -172,13 +187,28 @@ impl Setup {
         }
     }
 
+    /// A machine may go on with a term that is over for others.
+    fn two_believe(&self) -> bool {
+        let other = self.adopt || self.crashes > 0 || self.death || self.end == Some(1);
+        other || self.vanish && !self.tokens_only
+    }
+
+    /// The rule that is broken in this state.
+    pub fn violation(&self, world: &World) -> Option<Flaw> {
+        let machines = || world.processes.iter().map(|process| invariants::lease(&process.lease));
+        let two_holders = || one_holder(world).err().filter(|_| !self.vanish);
+        let broken = || two_holders().or_else(|| machines().find_map(Result::err));
+        world.flaw.or_else(|| broken().map(Flaw::Invariant))
+    }
+
     /// Nothing is left of the attempt and nothing can bring it back, so nothing can go wrong between the two any more:
     /// what one attempt does alone is explored before the second begins.
     fn is_over(&self, world: &World, of: usize) -> bool {
         let tale = &world.tales[of];
         let settled = tale.token.is_none() || world.tales[1 - of].token.is_some();
-        let adoptable = world.status == Some(of) || matches!(tale.write, Write::Sent(_) | Write::Adrift);
-        let believed = tale.believed_until > NOW;
+        let named = world.status == Some(of) || matches!(tale.write, Write::Sent(_) | Write::Adrift);
+        let adoptable = named && !self.vanish;
+        let believed = tale.believed_until > NOW && !self.vanish;
         if !tale.begun || !settled || adoptable || believed {
             return false;
         }
@@ -202,6 +232,9 @@ impl Setup {
 
     fn about_term(&self, world: &World, of: usize, actions: &mut Vec<Action>) {
         let tale = &world.tales[of];
+        if self.vanish {
+            return;
+        }
         if let Write::Sent(process) = tale.write {
             actions.push(Action::Write { of });
             if self.unanswered {
@@ -245,13 +278,6 @@ impl Setup {
             actions.push(Action::Death { of });
         }
     }
-}
-
-/// The rule that is broken in this state.
-pub fn violation(world: &World) -> Option<Flaw> {
-    let machines = || world.processes.iter().map(|process| invariants::lease(&process.lease));
-    let broken = || one_holder(world).err().or_else(|| machines().find_map(Result::err));
-    world.flaw.or_else(|| broken().map(Flaw::Invariant))
 }
 
 /// I1. Whoever was told believes until the instant it was told; a process that shows a term as held believes in it.

@@ -39,7 +39,7 @@ pub enum Order {
 
 static POOL: Pool<Lease> = Pool::new();
 
-type Key = (Interned<Lease>, Stimulus, bool);
+type Key = (Interned<Lease>, Stimulus);
 
 thread_local! {
     static REACTIONS: Memo<Key, Rc<Reaction>> = Memo::default();
@@ -57,17 +57,15 @@ impl Part for Lease {
     }
 }
 
-/// Does it. Where nothing may be joined any more, a join fails at once.
-pub fn react(lease: Interned<Lease>, stimulus: Stimulus, joins: bool) -> Rc<Reaction> {
-    remembered(&REACTIONS, (lease, stimulus, joins), |(lease, stimulus, joins)| {
-        Rc::new(Driver { lease: (**lease).clone(), orders: Vec::new(), joins: *joins }.react(stimulus))
+pub fn react(lease: Interned<Lease>, stimulus: Stimulus) -> Rc<Reaction> {
+    remembered(&REACTIONS, (lease, stimulus), |(lease, stimulus)| {
+        Rc::new(Driver { lease: (**lease).clone(), orders: Vec::new() }.react(stimulus))
     })
 }
 
 struct Driver {
     lease: Lease,
     orders: Vec<Order>,
-    joins: bool,
 }
 
 impl Driver {
@@ -106,12 +104,7 @@ impl Driver {
                     self.lease.handle(now, Input::Vote { round, node, vote: Vote::Released(0) });
                 }
                 Effect::Send { round, node, op, .. } => {
-                    let join = matches!(op, Op::Acquire { .. }) && self.lease.view().standing.term().is_some();
-                    if join && !self.joins {
-                        self.lease.handle(now, Input::Vote { round, node, vote: Vote::Unknown });
-                    } else {
-                        self.orders.push(Order::Send { round: Some(round), node: node.index(), op });
-                    }
+                    self.orders.push(Order::Send { round: Some(round), node: node.index(), op });
                 }
                 effect @ (Effect::Publish(_) | Effect::Renewed(_)) => self.orders.push(Order::Effect(effect)),
                 Effect::Changed(_) => {}

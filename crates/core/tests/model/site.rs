@@ -60,7 +60,10 @@ pub enum Change {
     Renumbered(usize, Renumbering),
     /// The process is gone, and with it whoever waited.
     Crashed(usize),
-    Tick,
+    /// A key is gone before its time.
+    Vanished(u8),
+    /// Keys that may vanish at any time need no end of their own.
+    Tick { keys_age: bool },
 }
 
 static POOL: Pool<Site> = Pool::new();
@@ -123,7 +126,8 @@ impl Site {
                 let lost: Vec<Request> = lost;
                 lost.into_iter().for_each(|request| self.lose(request));
             }
-            Change::Tick => self.tick(),
+            Change::Vanished(key) => drop(self.server.keys.remove(&key)),
+            Change::Tick { keys_age } => self.tick(keys_age),
         }
         self.tidy();
         vote
@@ -145,13 +149,13 @@ impl Site {
         }
     }
 
-    fn tick(&mut self) {
+    fn tick(&mut self, keys_age: bool) {
         let earlier = |instant: &mut u64| {
             if *instant != u64::MAX {
                 *instant -= 1;
             }
         };
-        self.server.keys.values_mut().for_each(|entry| entry.ends -= 1);
+        self.server.keys.values_mut().for_each(|entry| entry.ends -= u64::from(keys_age));
         for request in &mut self.wire {
             request.give_up_at = request.give_up_at - Millis(1);
             earlier(&mut request.call.deadline);

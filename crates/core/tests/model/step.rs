@@ -23,7 +23,7 @@ impl Step<'_> {
     /// One millisecond passes; every machine acts on what is due by now.
     pub fn tick(&mut self) {
         for node in 0..NODES {
-            self.change(node, Change::Tick);
+            self.change(node, Change::Tick { keys_age: !self.setup.vanish });
         }
         for tale in &mut self.world.tales {
             tale.believed_until = (tale.believed_until - Millis(1)).max(NOW);
@@ -50,13 +50,18 @@ impl Step<'_> {
     }
 
     /// Runs one script on one node.
-    pub fn execute(&mut self, node: usize, call: Call<u8>) -> Vote {
-        let before = self.world.sites[node].server.fence;
+    fn execute(&mut self, node: usize, call: Call<u8>) -> Vote {
         let of = index(call.op.attempt());
-        let acquire = matches!(call.op, Op::Acquire { .. });
+        let (acquires, releases) =
+            (matches!(call.op, Op::Acquire { .. }), matches!(call.op, Op::Release { .. }));
+        let before = self.world.sites[node];
         let vote = self.change(node, Change::Execute(call)).unwrap();
-        if acquire && self.world.tales[of].token.is_some() && self.world.sites[node].server.fence > before {
+        let after = self.world.sites[node];
+        if acquires && self.world.tales[of].token.is_some() && after.server.fence > before.server.fence {
             self.world.joins = self.world.joins.saturating_sub(1);
+        }
+        if releases && after.values(attempt(1 - of)).count() < before.values(attempt(1 - of)).count() {
+            self.world.flaw = Some(Flaw::Foreign);
         }
         vote
     }
@@ -100,6 +105,10 @@ impl Step<'_> {
         self.execute(node, call);
     }
 
+    pub fn vanish(&mut self, node: usize, key: u8) {
+        self.change(node, Change::Vanished(key));
+    }
+
     /// An extension, a seal or a release that is about is executed.
     pub fn stray(&mut self, node: usize, op: Op) {
         self.execute(node, self.setup.call(op, Time(u64::MAX)));
@@ -122,8 +131,13 @@ impl Step<'_> {
 
     pub fn crash(&mut self, process: usize) {
         self.world.crashes -= 1;
+        self.vanish_process(process);
+    }
+
+    /// The machine is lost; its requests and its status write may still happen.
+    fn vanish_process(&mut self, process: usize) {
         let lease = Interned::new(Lease::new(self.setup.config()));
-        self.world.processes[process] = Process { lease, across: false, before_word: false };
+        self.world.processes[process] = Process { lease, across: false, barred: false, before_word: false };
         for node in 0..NODES {
             self.change(node, Change::Crashed(process));
         }
@@ -185,7 +199,7 @@ impl Step<'_> {
 
     /// Stimulates one machine and carries out what it asks for.
     fn give(&mut self, process: usize, stimulus: Stimulus) {
-        let reaction = react(self.world.processes[process].lease, stimulus, self.world.joins > 0);
+        let reaction = react(self.world.processes[process].lease, stimulus);
         self.world.processes[process].lease = reaction.lease;
         for node in 0..NODES {
             let renumbered = |request: &Request| {
@@ -201,8 +215,30 @@ impl Step<'_> {
         let running = reaction.lease.view().standing.term().is_some();
         let state = &mut self.world.processes[process];
         state.across &= running;
+        state.barred &= running;
         state.before_word &= running;
+        if let Some(ending) = reaction.lease.view().ending.as_ref().filter(|ending| ending.sealed) {
+            self.world.tales[index(ending.id.attempt)].barred = true;
+        }
         self.settle_writes();
+        if self.setup.vanish {
+            self.retire();
+        }
+    }
+
+    /// Where keys vanish on their own, two machines have said all they have to say: one that ends its term, and one
+    /// whose term has the greater token. Whether the other is continued across it does not depend on them.
+    fn retire(&mut self) {
+        let [a, b] = self.world.tales.map(|tale| tale.token);
+        let last = usize::from(b > a);
+        for process in 0..2 {
+            let ends = self.world.processes[process].lease.view().ending.is_some();
+            let completed = self.world.standing(process).term().is_some();
+            let superseding = a.is_some() && b.is_some() && self.runs(process, last);
+            if ends || superseding || completed && self.setup.tokens_only {
+                self.vanish_process(process);
+            }
+        }
     }
 
     fn carry_out(&mut self, process: usize, order: &Order) {
@@ -229,9 +265,10 @@ impl Step<'_> {
         let tale = &mut self.world.tales[of];
         if let Op::Extend { token, .. } = op {
             tale.extended = true;
+            let barred = tale.barred;
             let across = self.world.tales[1 - of].token.is_some_and(|other| other > *token);
             let state = &mut self.world.processes[process];
-            (state.across, state.before_word) = (across, false);
+            (state.across, state.barred, state.before_word) = (across, barred, false);
         } else if let Op::Seal { .. } = op {
             tale.sealed = true;
         }
@@ -239,7 +276,8 @@ impl Step<'_> {
         let latest = if self.setup.late_guard { give_up_at } else { Time(u64::MAX) };
         let call = self.setup.call(op.clone(), latest);
         let heard = round.is_some();
-        let request = Request { process, round: round.unwrap_or_default(), give_up_at, call, done: false };
+        let done = self.world.is_join_too_many(&call);
+        let request = Request { process, round: round.unwrap_or_default(), give_up_at, call, done };
         self.change(node, Change::Sent(request.clone()));
         if !heard {
             let place = self.world.sites[node].wire.iter().position(|other| *other == request).unwrap();
@@ -249,13 +287,15 @@ impl Step<'_> {
 
     fn renewed(&mut self, process: usize, renewal: Renewal) {
         let state = &mut self.world.processes[process];
-        let (across, before_word) = (state.across, state.before_word);
-        (state.across, state.before_word) = (false, false);
+        let (across, barred, before_word) = (state.across, state.barred, state.before_word);
+        (state.across, state.barred, state.before_word) = (false, false, false);
         if !matches!(renewal, Renewal::Success { .. }) {
             return;
         }
         if across {
             self.world.flaw = Some(Flaw::Bridged);
+        } else if barred {
+            self.world.flaw = Some(Flaw::Unsealed);
         }
         let term = self.world.standing(process).term().map(|term| index(term.id.attempt));
         if let Some(of) = term.filter(|_| !before_word) {

@@ -31,6 +31,10 @@ pub struct Setup {
     pub stop_budget: u64,
     /// Of the lease of A and of the lease of B.
     pub keys: [&'static [u8]; 2],
+    /// The second attempt is made at all.
+    pub rival: bool,
+    /// It is made only when the first has succeeded.
+    pub in_turn: bool,
     /// So many grants by joins; after that every join fails.
     pub joins: u8,
     /// Processes without a term may adopt the one that the status names.
@@ -49,6 +53,12 @@ pub struct Setup {
     pub broken: bool,
     /// The deadline inside the scripts holds: a late acquire does nothing.
     pub late_guard: bool,
+    /// Each key may vanish at any time: tokens must grow even where clocks step. Exclusion is not promised then.
+    pub vanish: bool,
+    /// How tokens come about, and no more: no time passes, and a process is gone as soon as its term is complete.
+    pub tokens_only: bool,
+    /// Where the counters of the nodes stand at the beginning, in each of these ways.
+    pub fences: &'static [[u64; NODES]],
     /// The highest token that a status shows from before the nodes forgot it.
     pub history: u64,
     pub mutant: Option<Mutant>,
@@ -101,6 +111,8 @@ pub struct Process {
     pub lease: Interned<Lease>,
     /// The running round of extension began after another term with a greater token had completed.
     pub across: bool,
+    /// It began after a seal of the term was effective.
+    pub barred: bool,
     /// It began before the holder said that it stopped: it says nothing about the holder any more.
     pub before_word: bool,
 }
@@ -131,6 +143,8 @@ pub struct Tale {
     /// The holder said that it stopped.
     pub stopped: bool,
     pub dead: bool,
+    /// A seal of it was effective.
+    pub barred: bool,
     /// Extensions, seals and releases of it are about: they may be executed at any time, and more than once.
     pub extended: bool,
     pub sealed: bool,
@@ -143,12 +157,18 @@ pub enum Flaw {
     Invariant(Violation),
     /// A round that began after a term with a greater token had completed continued the earlier term.
     Bridged,
+    /// A round that began after the term's seal was effective continued it.
+    Unsealed,
+    /// A release deleted what belongs to another attempt.
+    Foreign,
 }
 
 impl fmt::Display for Flaw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Invariant(violation) => violation.fmt(f),
+            Self::Foreign => f.write_str("a release deleted what belongs to another attempt"),
+            Self::Unsealed => f.write_str("a term is continued after its seal was effective"),
             Self::Bridged => f.write_str("a term is continued across a later one"),
         }
     }
@@ -168,13 +188,12 @@ pub struct World {
 }
 
 impl World {
-    pub fn new(setup: &Setup) -> Self {
+    pub fn new(setup: &Setup, fences: [u64; NODES]) -> Self {
         let mut server = Server::new("r".into());
         server.marker = Some(marker());
         server.mutant = setup.mutant;
-        let site = Interned::new(Site::new(server));
         let lease = Interned::new(Lease::new(setup.config()));
-        let process = Process { lease, across: false, before_word: false };
+        let process = Process { lease, across: false, barred: false, before_word: false };
         let tale = Tale {
             begun: false,
             token: None,
@@ -183,12 +202,13 @@ impl World {
             believed_until: NOW,
             stopped: false,
             dead: false,
+            barred: false,
             extended: false,
             sealed: false,
             released: None,
         };
         Self {
-            sites: [site; NODES],
+            sites: fences.map(|fence| Interned::new(Site::new(Server { fence, ..server.clone() }))),
             processes: [process; 2],
             tales: [tale; 2],
             status: None,
@@ -206,6 +226,12 @@ impl World {
     pub fn term(&self, index: usize) -> Option<TermId> {
         let token = self.tales[index].token?;
         Some(TermId { attempt: attempt(index), token, holder: holder(index) })
+    }
+
+    /// The call would join a node once more than this run explores.
+    pub fn is_join_too_many(&self, call: &Call<u8>) -> bool {
+        let join = matches!(call.op, Op::Acquire { .. }) && self.tales[index(call.op.attempt())].token.is_some();
+        join && self.joins == 0
     }
 
     /// Nodes in an order that does not depend on their names.
@@ -227,7 +253,7 @@ impl World {
         self.sites = order.map(|node| self.sites[node]);
         let order = order.map(|node| u8::try_from(node).unwrap());
         for process in &mut self.processes {
-            process.lease = react(process.lease, Stimulus::Permute(order), true).lease;
+            process.lease = react(process.lease, Stimulus::Permute(order)).lease;
         }
     }
 }
