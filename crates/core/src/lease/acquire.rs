@@ -23,7 +23,7 @@ const CONFIRM_ROUNDS: u8 = 2;
 
 /// What one node said in round 1.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum First {
+pub(super) enum First {
     Outstanding,
     Granted(Grant),
     Refused {
@@ -37,26 +37,26 @@ enum First {
 
 /// Round 2.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Second {
+pub(super) struct Second {
     token: Token,
-    round: Round,
-    sent: Time,
+    pub round: Round,
+    pub sent: Time,
     rounds: u8,
-    ballots: Ballots,
+    pub ballots: Ballots,
     /// Until when each confirmed node keeps the keys, by the life it reported from the send on.
-    alive_until: Vec<Time>,
+    pub alive_until: Vec<Time>,
 }
 
 /// One attempt under way.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Acquiring {
     pub want: Want,
-    t0: Time,
+    pub t0: Time,
     ttl: Millis,
     stop_budget: Millis,
-    round: Round,
-    first: Vec<First>,
-    second: Option<Second>,
+    pub round: Round,
+    pub first: Vec<First>,
+    pub second: Option<Second>,
 }
 
 impl Acquiring {

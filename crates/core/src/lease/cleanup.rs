@@ -19,9 +19,9 @@ pub(super) struct Cleanup {
     pub round: Round,
     pub until: Time,
     /// Round 1 of the attempt, while answers to it may still come.
-    acquire: Option<Round>,
-    ballots: Ballots,
-    repeat_at: Time,
+    pub acquire: Option<Round>,
+    pub ballots: Ballots,
+    pub repeat_at: Time,
 }
 
 impl Cleanup {

@@ -24,10 +24,10 @@ pub(super) struct Ending {
     pub effective: bool,
     /// The last round of seals; the first is due at once, however late it is.
     pub round: Option<Round>,
-    sent: Time,
-    next_round_at: Time,
+    pub sent: Time,
+    pub next_round_at: Time,
     /// Per node: until when its sealed keys live, by the life it reported from the send on.
-    sealed_until: Vec<Option<Time>>,
+    pub sealed_until: Vec<Option<Time>>,
 }
 
 impl Ending {

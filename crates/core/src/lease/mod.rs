@@ -13,6 +13,8 @@
 mod acquire;
 mod cleanup;
 mod ending;
+#[cfg(feature = "reference")]
+mod rebase;
 mod term;
 mod view;
 
@@ -22,6 +24,8 @@ mod tests;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+#[cfg(feature = "reference")]
+pub use rebase::Renumbering;
 pub use view::{EndReason, EndingView, Standing, TermView, View};
 
 use crate::backoff::{Backoff, Entropy};

@@ -33,7 +33,7 @@ pub(super) enum Site {
 
 /// Who may know of the term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Claim {
+pub(super) enum Claim {
     /// The publication was sent and is not answered.
     Publishing,
     /// The status names it and a majority confirmed it to this process.
@@ -44,28 +44,28 @@ enum Claim {
 
 /// One round of extension.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Extension {
-    round: Round,
-    t0: Time,
+pub(super) struct Extension {
+    pub round: Round,
+    pub t0: Time,
     ttl: Millis,
     stop_budget: Millis,
-    ballots: Ballots,
-    outcome: Option<Decision>,
+    pub ballots: Ballots,
+    pub outcome: Option<Decision>,
 }
 
 /// A running term.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Term {
     pub id: TermId,
-    claim: Claim,
+    pub claim: Claim,
     pub sites: Vec<Site>,
-    valid_until: Option<Time>,
-    stop_at: Option<Time>,
-    extension: Option<Extension>,
-    next_round_at: Time,
-    failed_rounds: u32,
+    pub valid_until: Option<Time>,
+    pub stop_at: Option<Time>,
+    pub extension: Option<Extension>,
+    pub next_round_at: Time,
+    pub failed_rounds: u32,
     /// The last instant at which a key of this term can stand.
-    keys_until: Time,
+    pub keys_until: Time,
 }
 
 impl Term {

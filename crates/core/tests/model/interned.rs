@@ -1,0 +1,169 @@
+//! Parts that many states have in common are kept once, and what happened to them before is not computed again.
+//!
+//! A state is a handful of references to machines and nodes. Two parts are equal if and only if they are the same one,
+//! and a part is hashed once, as a whole: no field of the core's machines is left out.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fmt::{self, Debug};
+use std::hash::{BuildHasherDefault, Hash, Hasher};
+use std::ops::Deref;
+use std::sync::Mutex;
+use std::thread::LocalKey;
+
+/// A value that lives as long as the test, and exists once.
+pub struct Interned<T: 'static>(&'static Entry<T>);
+
+struct Entry<T> {
+    hash: u64,
+    by_node: [u64; 3],
+    value: T,
+}
+
+/// All values of one kind.
+pub struct Pool<T: 'static>(Mutex<Option<Buckets<T>>>);
+
+type Buckets<T> = HashMap<u64, Vec<&'static Entry<T>>, BuildHasherDefault<Mixer>>;
+
+impl<T> Pool<T> {
+    pub const fn new() -> Self {
+        Self(Mutex::new(None))
+    }
+}
+
+/// What can be interned.
+pub trait Part: Eq + Hash + Sized + Sync {
+    fn pool() -> &'static Pool<Self>;
+
+    /// A hash of all that concerns one node.
+    fn hash_node(&self, node: usize) -> u64;
+}
+
+impl<T: Part> Interned<T> {
+    pub fn new(value: T) -> Self {
+        let hash = hash_of(&value);
+        let mut pool = T::pool().0.lock().unwrap();
+        let bucket = pool.get_or_insert_default().entry(hash).or_default();
+        if let Some(entry) = bucket.iter().find(|entry| entry.value == value) {
+            return Self(entry);
+        }
+        let by_node = std::array::from_fn(|node| value.hash_node(node));
+        let entry: &'static Entry<T> = Box::leak(Box::new(Entry { hash, by_node, value }));
+        bucket.push(entry);
+        Self(entry)
+    }
+
+    pub const fn by_node(self, node: usize) -> u64 {
+        self.0.by_node[node]
+    }
+}
+
+impl<T> Clone for Interned<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Interned<T> {}
+
+impl<T> Deref for Interned<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.0.value
+    }
+}
+
+impl<T> Hash for Interned<T> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.0.hash);
+    }
+}
+
+impl<T> PartialEq for Interned<T> {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self.0, other.0)
+    }
+}
+
+impl<T> Eq for Interned<T> {}
+
+impl<T: Debug> Debug for Interned<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.value.fmt(f)
+    }
+}
+
+/// What a pure function gave for each argument so far, in one thread.
+pub type Memo<K, V> = RefCell<HashMap<K, V, BuildHasherDefault<Mixer>>>;
+
+/// The remembered result, or the computed one.
+pub fn remembered<K: Eq + Hash + Clone, V: Clone>(
+    memo: &'static LocalKey<Memo<K, V>>,
+    key: K,
+    compute: impl FnOnce(&K) -> V,
+) -> V {
+    memo.with(|memo| {
+        if let Some(value) = memo.borrow().get(&key) {
+            return value.clone();
+        }
+        let value = compute(&key);
+        memo.borrow_mut().insert(key, value.clone());
+        value
+    })
+}
+
+pub fn hash_of(value: &impl Hash) -> u64 {
+    let mut hasher = Mixer::default();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Hashes word by word: what is hashed here are words, and there are many.
+pub struct Mixer(u64);
+
+impl Default for Mixer {
+    fn default() -> Self {
+        Self(0x9e37_79b9_7f4a_7c15)
+    }
+}
+
+/// Both halves of the full product: every bit of the word reaches every bit of the result.
+fn folded(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    let [low, high] = [product & u128::from(u64::MAX), product >> 64];
+    u64::try_from(low ^ high).unwrap_or_default()
+}
+
+impl Hasher for Mixer {
+    fn finish(&self) -> u64 {
+        folded(self.0, 0xd6e8_feb8_6659_fd93)
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.write_u64(u64::from_le_bytes(word));
+        }
+    }
+
+    fn write_u8(&mut self, word: u8) {
+        self.write_u64(u64::from(word));
+    }
+
+    fn write_u32(&mut self, word: u32) {
+        self.write_u64(u64::from(word));
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.0 = folded(self.0.rotate_left(23) ^ word, 0x5851_f42d_4c95_7f2d);
+    }
+
+    fn write_usize(&mut self, word: usize) {
+        self.write_u64(word as u64);
+    }
+
+    fn write_isize(&mut self, word: isize) {
+        self.write_u64(word.cast_unsigned() as u64);
+    }
+}
