@@ -222,12 +222,9 @@ async fn what_kubectl_shows(control_plane: &ControlPlane, client: &Client) -> Ou
 fn what_the_readme_shows_is_admitted(control_plane: &ControlPlane) -> Outcome {
     let readme = std::fs::read_to_string("README.md")?;
     let blocks = readme.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next());
-    let (mut shown, mut namespaces) = (String::new(), BTreeSet::new());
-    for block in blocks {
-        shown += &format!("---\n{block}");
-        namespaces.extend(block.split("namespace: ").skip(1).filter_map(|rest| rest.split(['}', '\n']).next()));
-    }
-    for namespace in namespaces {
+    let shown = blocks.collect::<Vec<_>>().join("---\n");
+    let namespaced = shown.split("namespace: ").skip(1).filter_map(|rest| rest.split(['}', '\n']).next());
+    for namespace in namespaced.collect::<BTreeSet<_>>() {
         control_plane.kubectl(&["create", "namespace", namespace])?;
     }
     let applied = control_plane.kubectl_with_input(&["apply", "--server-side", "-f", "-"], &shown)?;
