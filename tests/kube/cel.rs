@@ -1,5 +1,6 @@
 //! The committed definitions on a real API server: every rule admits and refuses, with exactly the sentence it has.
 
+use std::collections::BTreeSet;
 use std::error::Error;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -32,7 +33,8 @@ async fn the_definitions_on_a_real_api_server() -> Outcome {
     every_case_is_judged(&client).await?;
     a_status_cannot_be_lost_by_any_way_of_writing(&client).await?;
     what_kubectl_shows(&control_plane, &client).await?;
-    every_field_is_explained(&control_plane)
+    every_field_is_explained(&control_plane)?;
+    what_the_readme_shows_is_admitted(&control_plane)
 }
 
 async fn client(control_plane: &ControlPlane) -> Outcome<Client> {
@@ -214,6 +216,21 @@ async fn what_kubectl_shows(control_plane: &ControlPlane, client: &Client) -> Ou
     assert!(category.contains("redislease.redislease.io/shown\n"), "{category}");
     assert!(category.contains("redisquorum.redislease.io/shown\n"), "{category}");
     control_plane.kubectl(&["wait", "rl/shown", "--for=condition=Active", "--timeout=5s"])?;
+    Ok(())
+}
+
+fn what_the_readme_shows_is_admitted(control_plane: &ControlPlane) -> Outcome {
+    let readme = std::fs::read_to_string("README.md")?;
+    let blocks = readme.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let shown = blocks.collect::<Vec<_>>().join("---\n");
+    let namespaced = shown.split("namespace: ").skip(1).filter_map(|rest| rest.split(['}', '\n']).next());
+    for namespace in namespaced.collect::<BTreeSet<_>>() {
+        control_plane.kubectl(&["create", "namespace", namespace])?;
+    }
+    let applied = control_plane.kubectl_with_input(&["apply", "--server-side", "-f", "-"], &shown)?;
+    for kind in ["redisquorum", "redislease"] {
+        assert!(applied.contains(&format!("{kind}.redislease.io/")), "{kind} is not shown: {applied}");
+    }
     Ok(())
 }
 

@@ -121,7 +121,8 @@ pub enum Input {
     Want(Want),
     /// Nobody is wanted any more. An unpublished attempt is given up.
     Forget,
-    /// Something relevant changed: try now instead of waiting for the back-off.
+    /// Something relevant changed: try now instead of waiting for the back-off, or for the next round after one that
+    /// failed.
     TryNow,
     /// The status names this term and says that it is active: go on with it. Ignored while a term runs.
     Adopt(TermId),
@@ -285,6 +286,9 @@ impl Lease {
             Input::TryNow => {
                 self.tries = 0;
                 self.not_before = now;
+                if let Some(term) = &mut self.term {
+                    term.try_now(now);
+                }
             }
             Input::Adopt(id) => self.adopt(now, id),
             Input::End { term, proof } => self.end(now, term, proof),

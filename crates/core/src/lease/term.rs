@@ -130,6 +130,13 @@ impl Term {
         }
     }
 
+    /// After a round that failed, the next one begins now.
+    pub fn try_now(&mut self, now: Time) {
+        if self.failed_rounds > 0 {
+            self.next_round_at = self.next_round_at.min(now);
+        }
+    }
+
     fn unsettled(&self) -> Option<&Extension> {
         self.extension.as_ref().filter(|extension| extension.outcome.is_none())
     }

@@ -628,3 +628,21 @@ fn bursts_end_at_the_limit_and_begin_again_after_one_lease() {
     story.give(Input::TryNow);
     assert_eq!(story.published.len(), 1, "a relevant change begins a new burst");
 }
+
+#[test]
+fn a_failed_round_is_not_waited_for_once_the_quorum_is_back() {
+    let mut story = Story::new();
+    let id = TermId { attempt: Attempt(7), token: Token(1001), holder: Holder("pod".into()) };
+    let taken = story.held();
+    story.lease = Lease::new(config());
+    story.links = [Link::Away; 3];
+    story.give(Input::Adopt(TermId { attempt: taken.attempt, ..id }));
+    assert!(matches!(story.standing(), Standing::Adopting(_)), "no node is connected yet");
+    story.links = [Link::Up; 3];
+    story.give(Input::TryNow);
+    assert!(story.is_held(), "{:?}", story.standing());
+    // A term that is well is left to its pace.
+    story.sent.clear();
+    story.give(Input::TryNow);
+    assert_eq!(story.sent, []);
+}

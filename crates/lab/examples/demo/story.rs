@@ -63,8 +63,8 @@ impl<'a> Story<'a> {
         self.narrator.chapter("The first holder");
         self.wait_for_quorum("nodes that wait", SOON, |quorum| quorum.count("Quarantined") == 3)?;
         self.narrator.say(
-            "An empty server looks like one that forgot its leases. So it gets no vote until the longest lease\n\
-             that it could have forgotten has ended, 10 s: once in the life of a quorum, and after a restart.",
+            "An empty server looks like one that forgot its leases. So it has no vote until the longest lease\n\
+             it could have forgotten has ended, 10 s: once for a new quorum, later for a server that restarted.",
         );
         let first = self.wait("a first holder", AFTER_THE_LONGEST_LEASE, LeaseState::is_active)?;
         self.narrator.say(&format!("{} holds the lease, fencing token {}", holder(&first), token(&first)));
@@ -127,7 +127,7 @@ impl<'a> Story<'a> {
         self.narrator.chapter("The operator is killed and started again");
         let before = self.before()?;
         self.operator.kill()?;
-        self.narrator.say("The operator is killed. It could release nothing; for two seconds nobody renews.");
+        self.narrator.say("The operator is killed, with no time to release anything. For two seconds nobody renews.");
         thread::sleep(Duration::from_secs(2));
         let started = Instant::now();
         self.operator.start_again()?;
@@ -164,8 +164,8 @@ impl<'a> Story<'a> {
         let valid_until = self.valid_until()?;
         let stop_at = valid_until - STOP_BUDGET.as_secs_f64();
         self.narrator.say(&format!(
-            "redis-1 and redis-2 are killed. Nobody can renew. Believed until {:.1} s from now at most;\n\
-             the holder must be told {} s + 1 s earlier, so that it has stopped by then.",
+            "redis-1 and redis-2 are killed: nobody can renew. In {:.1} s another might hold, so the holder\n\
+             must be told to stop its grace period of {} s and 1 s before that.",
             valid_until - unix_now(),
             GRACE_PERIOD.as_secs(),
         ));
@@ -182,7 +182,8 @@ impl<'a> Story<'a> {
             );
         }
         self.narrator.say(&format!(
-            "Active=False, {reason}: {took:.2} s after the kill, {} its deadline, {left:.2} s before the end",
+            "Active=False, {reason}: {took:.2} s after the kill, {} the deadline for it,\n\
+             {left:.2} s before another might hold",
             offset(seen - stop_at),
         ));
         self.wait_until("no pod is labelled active", SOON, |story| {
