@@ -134,7 +134,7 @@ async fn a_replica_is_no_node_and_a_promoted_one_starts_anew() {
         "{}",
         status.message
     );
-    assert_eq!(world.ask(0, acquire(1)).await, Vote::Unknown, "nobody is asked");
+    assert_eq!(world.ask(0, acquire(1)).await, Vote::Abstained, "nobody is asked");
     assert_eq!(world.metric(r#"redislease_quorum_nodes{quorum="q",state="misconfigured"}"#), 1);
 
     let since = clock::now();
@@ -199,7 +199,7 @@ async fn two_names_of_one_server_have_no_vote() {
     world.up(1).await;
     for node in [0, 2] {
         assert_eq!(world.status(node).state, shared);
-        assert_eq!(world.ask(node, acquire(1)).await, Vote::Unknown);
+        assert_eq!(world.ask(node, acquire(1)).await, Vote::Abstained);
     }
 }
 
@@ -240,7 +240,7 @@ async fn a_wrong_password_is_named_and_a_new_one_is_used() {
     world.nodes.set_credentials(Some(password("not yet")));
     server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).unwrap();
     eventually("the connection to be lost", || async {
-        (world.ask(0, acquire(1)).await == Vote::Unknown).then_some(())
+        (world.ask(0, acquire(1)).await == Vote::Abstained).then_some(())
     })
     .await;
     world.wait(0, "down", |status| status.state == NodeState::Down).await;

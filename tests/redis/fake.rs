@@ -2,8 +2,8 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use redislease::clock;
 use redislease::nodes::script::Script;
@@ -23,6 +23,8 @@ struct Tricks {
     offset: AtomicI64,
     /// It answers the marker with somebody's text.
     foreign_marker: AtomicBool,
+    /// The ticket that replaced the marker after a step.
+    ticket: Mutex<Option<String>>,
 }
 
 /// Serves until the test process ends.
@@ -64,15 +66,20 @@ fn bulk(text: &str) -> String {
 
 fn answer(words: &[String], tricks: &Tricks) -> String {
     let ran = |script: Script| words[1] == redis::Script::new(script.source()).get_hash();
+    let observed = (words[0] == "EVALSHA" && ran(Script::Observe)).then(|| {
+        let mut ticket = tricks.ticket.lock().unwrap();
+        let stands = ticket.clone().unwrap_or_else(|| ADMITTED.to_owned());
+        // KEYS are two: the run id, the nonce and the marker that stood at a step follow them.
+        if words[7] == stands {
+            *ticket = Some(format!("wait:{}:{}", words[5], words[6]));
+        }
+        ticket.clone().unwrap_or(stands)
+    });
     let parts = match words[0].as_str() {
         "INFO" => return bulk(INFO),
         "SCRIPT" => return "+OK\r\n".to_owned(),
         "EVALSHA" if ran(Script::Observe) && tricks.foreign_marker.load(Ordering::SeqCst) => vec!["marker", "theirs"],
-        // KEYS are two, so the marker that stood at a step is the eighth word.
-        "EVALSHA" if ran(Script::Observe) && words[7] == ADMITTED => {
-            vec!["marker", "wait:me:00000000000000000000000000000001"]
-        }
-        "EVALSHA" if ran(Script::Observe) => vec!["marker", ADMITTED],
+        "EVALSHA" if observed.is_some() => vec!["marker", observed.as_deref().unwrap_or_default()],
         "EVALSHA" if ran(Script::Extend) => vec!["extended"],
         "EVALSHA" if ran(Script::Seal) => vec!["extended"],
         _ => return "-ERR unknown command\r\n".to_owned(),

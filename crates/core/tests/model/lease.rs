@@ -110,14 +110,18 @@ impl Model for Setup {
             }));
         }
         if self.adopt {
-            all.push(Property::sometimes("an adopted term is confirmed", |_, world: &World| {
-                matches!(world.standing(1), Standing::Held(term) if index(term.id.attempt) == 0)
-            }));
+            all.push(Property::sometimes(
+                "an adopted term is confirmed",
+                |_, world: &World| matches!(world.standing(1), Standing::Held(term) if index(term.id.attempt) == 0),
+            ));
         }
         if self.crashes > 0 && self.adopt {
-            all.push(Property::sometimes("a restarted process confirms its term again", |setup: &Self, world: &World| {
-                world.crashes < setup.crashes && matches!(world.standing(0), Standing::Held(_))
-            }));
+            all.push(Property::sometimes(
+                "a restarted process confirms its term again",
+                |setup: &Self, world: &World| {
+                    world.crashes < setup.crashes && matches!(world.standing(0), Standing::Held(_))
+                },
+            ));
         }
         if self.joins > 0 {
             all.push(Property::sometimes("a join is confirmed", |setup: &Self, world: &World| {
@@ -125,7 +129,9 @@ impl Model for Setup {
             }));
         }
         if self.end.is_some() {
-            all.push(Property::sometimes("a seal is effective", |_, world: &World| sealed(world, 0) || sealed(world, 1)));
+            all.push(Property::sometimes("a seal is effective", |_, world: &World| {
+                sealed(world, 0) || sealed(world, 1)
+            }));
             all.push(Property::sometimes("a term follows the holder's word", |_, world: &World| {
                 world.tales[0].stopped && world.tales[1].token.is_some()
             }));
@@ -168,7 +174,9 @@ impl Setup {
         for of in 0..2 {
             let tale = &world.tales[of];
             let values = || site.values(attempt(of));
-            if tale.extended && let Some(token) = tale.token {
+            if tale.extended
+                && let Some(token) = tale.token
+            {
                 let lenient = self.mutant.is_some();
                 let longer = values().any(|(stage, ends)| (stage == Stage::Term || lenient) && ends < NOW.0 + self.ttl);
                 if longer || self.mutant == Some(Mutant::ExtendSets) && site.server.keys.is_empty() {
@@ -180,7 +188,8 @@ impl Setup {
                 actions.push(Action::Stray { node, op: Op::Seal { attempt: attempt(of) } });
             }
             if let Some(stages) = tale.released
-                && (values().any(|(stage, _)| stages.holds(stage)) || self.mutant == Some(Mutant::ReleaseIgnoresAttempt))
+                && (values().any(|(stage, _)| stages.holds(stage))
+                    || self.mutant == Some(Mutant::ReleaseIgnoresAttempt))
             {
                 actions.push(Action::Stray { node, op: Op::Release { attempt: attempt(of), stages } });
             }

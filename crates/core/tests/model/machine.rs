@@ -32,7 +32,11 @@ pub struct Reaction {
 #[derive(Clone, Debug)]
 pub enum Order {
     /// The round is numbered anew, as the machine is; `None` if it does not listen to the answer.
-    Send { round: Option<Round>, node: usize, op: Op },
+    Send {
+        round: Option<Round>,
+        node: usize,
+        op: Op,
+    },
     Release(Attempt, Stages),
     Effect(Effect),
 }

@@ -46,7 +46,20 @@ const VANISH: Setup = Setup { name: "vanishing keys", vanish: true, joins: 1, fe
 const KEYS: Setup = Setup { name: "keys that meet", keys: [&[0, 1], &[1, 2]], vanish: true, tokens_only: true, ..BARE };
 
 const GOOD: [Setup; 14] = [
-    RIVALS, BARE, BROKEN, LATE, SLOW, REPLICA, RESTART, OWNER_SEALS, OTHER_SEALS, SEALED, PROOF, HISTORY, VANISH, KEYS,
+    RIVALS,
+    BARE,
+    BROKEN,
+    LATE,
+    SLOW,
+    REPLICA,
+    RESTART,
+    OWNER_SEALS,
+    OTHER_SEALS,
+    SEALED,
+    PROOF,
+    HISTORY,
+    VANISH,
+    KEYS,
 ];
 
 const LEVEL: &[[u64; 3]] = &[[0, 0, 0]];
@@ -76,7 +89,11 @@ const MUTANTS: [(Mutant, Setup); 20] = [
 
 fn check(setup: Setup, limit: usize) -> bool {
     let started = Instant::now();
-    let cpu = || { let s = std::fs::read_to_string("/proc/self/stat").unwrap(); let f: Vec<&str> = s.rsplit(')').next().unwrap().split_whitespace().collect(); (f[11].parse::<f64>().unwrap() + f[12].parse::<f64>().unwrap()) / 100.0 };
+    let cpu = || {
+        let s = std::fs::read_to_string("/proc/self/stat").unwrap();
+        let f: Vec<&str> = s.rsplit(')').next().unwrap().split_whitespace().collect();
+        (f[11].parse::<f64>().unwrap() + f[12].parse::<f64>().unwrap()) / 100.0
+    };
     let c0 = cpu();
     let properties = setup.properties();
     let label = setup.mutant.map_or(setup.name.into(), |m| format!("{m:?} in {}", setup.name));
@@ -98,20 +115,32 @@ fn check(setup: Setup, limit: usize) -> bool {
     }
     if std::env::var("TRACE").is_ok() {
         for property in &properties {
-            if property.expectation == Expectation::Always && let Some(path) = checker.discovery(property.name) {
-                for action in path.into_actions() { println!("      {action:?}"); }
+            if property.expectation == Expectation::Always
+                && let Some(path) = checker.discovery(property.name)
+            {
+                for action in path.into_actions() {
+                    println!("      {action:?}");
+                }
             }
         }
     }
     let cut = if checker.state_count() >= limit { "CUT" } else { "" };
-    println!("{label:45} {:>9} states {:>10} generated {seconds:6.1} s {:6.1} cpu {cut} {}", checker.unique_state_count(), checker.state_count(), cpu() - c0, verdict.join("; "));
+    println!(
+        "{label:45} {:>9} states {:>10} generated {seconds:6.1} s {:6.1} cpu {cut} {}",
+        checker.unique_state_count(),
+        checker.state_count(),
+        cpu() - c0,
+        verdict.join("; ")
+    );
     bad
 }
 
 #[test]
 fn good() {
     for setup in GOOD {
-        if std::env::var("ONLY").is_ok_and(|only| only != setup.name) { continue }
+        if std::env::var("ONLY").is_ok_and(|only| only != setup.name) {
+            continue;
+        }
         check(setup, 30_000_000);
     }
 }
@@ -120,7 +149,9 @@ fn good() {
 fn mutants() {
     let only = std::env::var("ONLY").ok();
     for (mutant, setup) in MUTANTS {
-        if only.as_ref().is_some_and(|only| *only != format!("{mutant:?}")) { continue }
+        if only.as_ref().is_some_and(|only| *only != format!("{mutant:?}")) {
+            continue;
+        }
         check(Setup { mutant: Some(mutant), ..setup }, 25_000_000);
     }
 }

@@ -63,7 +63,9 @@ pub enum Change {
     /// A key is gone before its time.
     Vanished(u8),
     /// Keys that may vanish at any time need no end of their own.
-    Tick { keys_age: bool },
+    Tick {
+        keys_age: bool,
+    },
 }
 
 static POOL: Pool<Site> = Pool::new();

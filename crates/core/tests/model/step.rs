@@ -52,8 +52,7 @@ impl Step<'_> {
     /// Runs one script on one node.
     fn execute(&mut self, node: usize, call: Call<u8>) -> Vote {
         let of = index(call.op.attempt());
-        let (acquires, releases) =
-            (matches!(call.op, Op::Acquire { .. }), matches!(call.op, Op::Release { .. }));
+        let (acquires, releases) = (matches!(call.op, Op::Acquire { .. }), matches!(call.op, Op::Release { .. }));
         let before = self.world.sites[node];
         let vote = self.change(node, Change::Execute(call)).unwrap();
         let after = self.world.sites[node];
