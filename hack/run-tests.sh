@@ -50,6 +50,7 @@ component clippy lints cargo clippy --workspace --all-targets -- -D warnings
 step purity hack/check-purity.sh
 if [[ $what == fast ]]; then
     step "unit tests" cargo test --workspace --lib --bins --no-fail-fast
+    export MODEL=quick
     step "model and simulator" cargo test --package redislease-core --no-fail-fast --test '*'
 else
     step "all tests" cargo test --workspace --no-fail-fast

@@ -220,7 +220,9 @@ impl Ending {
             if until.is_some_and(|until| until <= shift.now) && !expired_seals_count {
                 *until = None;
             }
-            until.iter_mut().for_each(|until| shift.due(until));
+            if let Some(until) = until {
+                shift.due(until);
+            }
         }
     }
 }

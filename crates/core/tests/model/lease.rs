@@ -132,9 +132,11 @@ impl Model for Setup {
             all.push(Property::sometimes("a seal is effective", |_, world: &World| {
                 sealed(world, 0) || sealed(world, 1)
             }));
-            all.push(Property::sometimes("a term follows the holder's word", |_, world: &World| {
-                world.tales[0].stopped && world.tales[1].token.is_some()
-            }));
+            if self.rival {
+                all.push(Property::sometimes("a term follows the holder's word", |_, world: &World| {
+                    world.tales[0].stopped && world.tales[1].token.is_some()
+                }));
+            }
         }
         if self.death {
             all.push(Property::sometimes("a term follows the proof of death", |_, world: &World| {

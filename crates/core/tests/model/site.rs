@@ -126,7 +126,9 @@ impl Site {
                 let (lost, kept) = std::mem::take(&mut self.wire).into_iter().partition(|one| one.process == process);
                 self.wire = kept;
                 let lost: Vec<Request> = lost;
-                lost.into_iter().for_each(|request| self.lose(request));
+                for request in lost {
+                    self.lose(request);
+                }
             }
             Change::Vanished(key) => drop(self.server.keys.remove(&key)),
             Change::Tick { keys_age } => self.tick(keys_age),
