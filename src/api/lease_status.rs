@@ -6,6 +6,8 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::api::conditions::{ConditionStatus, ConditionType};
+
 /// Greatest number of past terms that status keeps.
 pub const MAX_HISTORY: usize = 10;
 
@@ -66,6 +68,18 @@ pub struct RedisLeaseStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
+}
+
+impl RedisLeaseStatus {
+    /// The condition of this type, once it was written.
+    pub fn condition(&self, type_: ConditionType) -> Option<&Condition> {
+        self.conditions.iter().find(|condition| condition.type_ == type_.as_str())
+    }
+
+    /// Whether the condition of this type is written and has this status.
+    pub fn says(&self, type_: ConditionType, status: ConditionStatus) -> bool {
+        self.condition(type_).is_some_and(|condition| condition.status == status.as_str())
+    }
 }
 
 /// The pod that holds the lease.

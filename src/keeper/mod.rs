@@ -42,6 +42,7 @@ enum Command {
     Want(Holder),
     Forget,
     Adopt(TermId),
+    KeptElsewhere(Attempt),
     End { term: TermId, proof: bool },
     Published { attempt: Attempt, outcome: Publication },
     Configure(Config),
@@ -91,6 +92,11 @@ impl Keeper {
     /// Goes on with a term that the status names and calls active.
     pub fn adopt(&self, term: TermId) {
         self.tell(Command::Adopt(term));
+    }
+
+    /// The status calls the term of `attempt` active again, after this process had doubted it there.
+    pub fn kept_elsewhere(&self, attempt: Attempt) {
+        self.tell(Command::KeptElsewhere(attempt));
     }
 
     /// Ends a term; with `proof` that its holder stopped, its keys are released at once.

@@ -113,6 +113,7 @@ impl Owner {
                 Input::Wake
             }
             Command::Adopt(term) => Input::Adopt(term),
+            Command::KeptElsewhere(attempt) => Input::KeptElsewhere(attempt),
             Command::End { term, proof } => {
                 self.desired = None;
                 Input::End { term, proof }

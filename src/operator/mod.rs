@@ -7,12 +7,14 @@
 //! | [`quorums`] | the quorums, each opened once |
 //! | [`pods`], [`workloads`] | the candidates |
 //! | [`sweep`] | labels that outlived their lease |
+//! | [`pace`] | how soon what another operator contradicts is said again |
 //! | [`kube_api`], [`events`] | how the API server is spoken to |
 
 mod directory;
 pub mod events;
 pub mod kube_api;
 mod lease;
+mod pace;
 mod pods;
 mod quorums;
 mod sweep;

@@ -13,9 +13,10 @@ use tokio::sync::watch;
 
 use super::events::Reporter;
 use super::kube_api::{self, CallError, call};
+use super::pace::Pace;
 use crate::api::conditions::{LeaseReady, QuorumReady};
 use crate::api::quorum::NodeState as ShownState;
-use crate::api::{RedisQuorum, ValidQuorum};
+use crate::api::{RedisQuorum, RedisQuorumStatus, ValidQuorum};
 use crate::clock;
 use crate::metrics::nodes::NodeMetrics;
 use crate::metrics::operator::{OperatorMetrics, WriteKind};
@@ -303,8 +304,13 @@ impl Quorums {
     /// Brings the resource's status up to date with the quorum.
     ///
     /// # Errors
-    /// When the API server did not take the status: to be tried again. Otherwise what it answered, if it was asked.
-    pub async fn show(&self, quorum: &RedisQuorum) -> Result<Option<RedisQuorum>, CallError> {
+    /// When the API server did not take the status: to be tried again. Otherwise what it answered, if it was asked:
+    /// what another operator contradicts is said again at its pace.
+    pub async fn show(
+        &self,
+        quorum: &RedisQuorum,
+        pace: &mut Pace<RedisQuorumStatus>,
+    ) -> Result<Option<RedisQuorum>, CallError> {
         let name = quorum.name_any();
         let (valid, open, obstacle) = {
             let entries = self.lock();
@@ -318,7 +324,7 @@ impl Quorums {
         }
         let reports: Vec<NodeReport<'_>> = statuses.iter().map(report).collect();
         let mismatch = mismatch(&statuses);
-        let none = crate::api::RedisQuorumStatus::default();
+        let none = RedisQuorumStatus::default();
         let composed = compose_quorum(&QuorumInputs {
             previous: quorum.status.as_ref().unwrap_or(&none),
             generation: quorum.metadata.generation,
@@ -330,9 +336,11 @@ impl Quorums {
             obstacle: obstacle.as_ref().map(|(reason, message)| (*reason, message.as_str())),
             mismatch,
         });
-        if quorum.status.as_ref() == Some(&composed.status) {
+        let now = clock::now();
+        if quorum.status.as_ref() == Some(&composed.status) || now < pace.due(&composed.status) {
             return Ok(None);
         }
+        pace.wrote(now, &composed.status);
         let mut next = quorum.clone();
         next.status = Some(composed.status);
         next.metadata.managed_fields = None;

@@ -21,9 +21,10 @@ use tokio_util::task::TaskTracker;
 
 use super::House;
 use super::directory;
+use super::pace::Pace;
 use super::quorums::SECRET_EVERY;
 use super::sweep;
-use crate::api::{RedisLease, RedisQuorum};
+use crate::api::{RedisLease, RedisQuorum, RedisQuorumStatus};
 use crate::clock;
 use crate::http::{Part, Readiness};
 use crate::plan::PodFacts;
@@ -254,6 +255,7 @@ async fn keep_quorums(house: Arc<House>, mut changes: mpsc::UnboundedReceiver<Ch
     let mut listed = false;
     let mut dirty: BTreeSet<String> = BTreeSet::new();
     let mut written: BTreeMap<String, Instant> = BTreeMap::new();
+    let mut paces: BTreeMap<String, Pace<RedisQuorumStatus>> = BTreeMap::new();
     loop {
         let pause = if dirty.is_empty() { SECRET_EVERY } else { PACE };
         let moved = house.quorums.any_node_moves();
@@ -301,11 +303,12 @@ async fn keep_quorums(house: Arc<House>, mut changes: mpsc::UnboundedReceiver<Ch
         for name in std::mem::take(&mut dirty) {
             let Some(quorum) = resources.get(&name) else { continue };
             if written.get(&name).is_some_and(|written| written.elapsed() < PACE) {
-                // Two operators that see the nodes differently must not write in turns without a pause.
+                // Nodes that come and go are shown as they are by now.
                 dirty.insert(name);
                 continue;
             }
-            match unless_stopped(&house, house.quorums.show(quorum)).await {
+            let pace = paces.entry(name.clone()).or_default();
+            match unless_stopped(&house, house.quorums.show(quorum, pace)).await {
                 Some(Ok(Some(answered))) => {
                     written.insert(name.clone(), Instant::now());
                     resources.insert(name, answered);

@@ -82,8 +82,7 @@ pub(super) fn named(status: &RedisLeaseStatus) -> Option<Attempt> {
 
 /// Whether the status says of the term it names that it was given up.
 fn given_up(status: &RedisLeaseStatus) -> bool {
-    let active = status.conditions.iter().find(|condition| condition.type_ == ConditionType::Active.as_str());
-    active.is_some_and(|active| active.status == ConditionStatus::False.as_str())
+    status.says(ConditionType::Active, ConditionStatus::False)
 }
 
 /// Whether the status has seen a token that this term must not follow.

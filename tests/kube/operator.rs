@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use redislease_lab::{Installation, LeaseState, Result};
+use redislease_lab::{Components, ControlPlane, Gate, Installation, InstallationOptions, LeaseState, Result};
 use serde_json::json;
 
 use crate::holder::held;
-use crate::world::{AFTER_ONE_LEASE, FIRST_ELECTION, SOON, World, count, keys};
+use crate::world::{AFTER_ONE_LEASE, FIRST_ELECTION, SOON, World, count, keys, options};
 
 /// Watches the nodes for longer than a lease: the term must be on a majority at every look.
 fn the_term_lives_on(installation: &Installation, namespace: &str, attempt: &str) {
@@ -155,4 +155,49 @@ fn two_operators_by_accident_are_one() -> Result<()> {
     the_term_lives_on(&installation, "both", &attempt);
     assert_eq!(lease.state()?.token(), last.token());
     Ok(())
+}
+
+#[test]
+fn an_operator_that_reaches_no_node_leaves_the_term_to_the_one_that_keeps_it() -> Result<()> {
+    let redis = options().start_redis()?;
+    let gates = redis.iter().map(|server| Gate::before(server.address())).collect::<Result<Vec<_>>>()?;
+    let node = |(index, gate): (usize, &Gate)| json!({"name": format!("redis-{index}"), "address": gate.address().to_string()});
+    let nodes: Vec<_> = gates.iter().enumerate().map(node).collect();
+    let quorum = json!({"nodes": nodes, "commandTimeout": "1s"});
+    let options = InstallationOptions { quorum, ..options() };
+    let installation = Installation::install(&options, ControlPlane::start(Components::Nodes(options.nodes))?, redis)?;
+    let keeps = installation.start_operator("keeps", &[])?;
+    let (lease, first) = held(&installation, "cut-off")?;
+    let holder = first.holder().unwrap_or_default().to_owned();
+    let label = || -> Result<_> { Ok(lease.roles()?.remove(&holder).unwrap_or_default().label) };
+    installation.wait_for("the holder is labelled", SOON, || match label() {
+        Ok(Some(label)) if label == "active" => Ok(()),
+        other => Err(format!("{other:?}")),
+    })?;
+
+    gates.iter().for_each(Gate::close);
+    let cut_off = installation.start_operator("cut-off", &[])?;
+    let writes = |operator: &redislease_lab::Operator| {
+        let page = operator.metrics().ok()?;
+        page.value("redislease_api_writes_total", &[("kind", "lease_status"), ("result", "ok")])
+    };
+    // It doubts the term after one renewInterval, and again one lease after it was answered.
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(16) {
+        let now = lease.state()?;
+        assert_eq!((now.attempt(), now.token()), (first.attempt(), first.token()), "{now}");
+        assert_ne!(now.reason("Active"), "LeaseLost", "after {:?}: {now}", began.elapsed());
+        assert_eq!(label()?.as_deref(), Some("active"), "after {:?}: {now}", began.elapsed());
+    }
+    lease.wait("confirmed", SOON, LeaseState::is_active)?;
+    let doubts = writes(&cut_off).unwrap_or_default();
+    assert!((2.0..=4.0).contains(&doubts), "{doubts} doubts in {:?}", began.elapsed());
+
+    // Nobody is left to answer: now it is the one that says so.
+    keeps.kill()?;
+    lease.wait("declared lost", Duration::from_secs(40), |now| now.reason("Active") == "LeaseLost")?;
+    installation.wait_for("the label has followed", SOON, || match label() {
+        Ok(Some(label)) if label == "standby" => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
 }

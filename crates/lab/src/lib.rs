@@ -6,6 +6,7 @@
 
 mod control_plane;
 mod error;
+mod gate;
 mod http;
 mod installation;
 mod process;
@@ -16,6 +17,7 @@ mod watchdog;
 
 pub use control_plane::{Components, ControlPlane};
 pub use error::{Error, Result};
+pub use gate::Gate;
 pub use installation::{
     Condition, Installation, InstallationOptions, Lease, LeaseState, Metrics, Operator, QuorumState, Role, SYSTEM,
 };

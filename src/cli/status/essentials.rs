@@ -64,10 +64,9 @@ impl Essentials {
     }
 
     fn of_status(self, status: RedisLeaseStatus) -> Self {
-        let condition = |type_: ConditionType| status.conditions.iter().find(|one| one.type_ == type_.as_str());
-        let ready = condition(ConditionType::Ready);
+        let ready = status.condition(ConditionType::Ready);
         Self {
-            active: condition(ConditionType::Active).map(|active| active.status.clone()),
+            active: status.condition(ConditionType::Active).map(|active| active.status.clone()),
             ready: ready.map(|ready| ready.status.clone()),
             reason: ready.map(|ready| ready.reason.clone()),
             message: ready.map(|ready| ready.message.clone()),

@@ -23,15 +23,16 @@ use std::time::{Duration, Instant};
 use kube::core::SelectorExt;
 use kube::{Resource, ResourceExt};
 use redislease_core::lease::{EndReason, Standing, TermId, View};
-use redislease_core::op::Token;
+use redislease_core::op::{Attempt, Token};
 use redislease_core::time::{Millis, Time};
 use tokio::sync::watch;
 
 use super::kube_api::CallError;
+use super::pace::Pace;
 use super::pods::Known;
 use super::{House, LEASE};
 use crate::api::validated::Readiness;
-use crate::api::{RedisLease, ValidLease};
+use crate::api::{RedisLease, RedisLeaseStatus, ValidLease};
 use crate::clock;
 use crate::metrics::lease::LeaseSeries;
 use crate::plan::{Electorate, EndCause, HolderName, HolderPod, PodFacts, Sighting, Situation, Step, decide};
@@ -81,10 +82,12 @@ pub(super) struct Actor {
     proven: bool,
     /// The term whose end was counted.
     counted: Option<String>,
-    /// When the status was last written.
-    written: Time,
+    /// How soon a status that another operator contradicts is written again.
+    pace: Pace<RedisLeaseStatus>,
     /// A write that waits for its turn.
     paced_until: Option<Time>,
+    /// The term that the status says is not confirmed, and since when we have seen it say so.
+    doubted: Option<(Attempt, Time)>,
     /// The view of the last turn.
     viewed: View,
     /// Since when nobody has held the lease, for the event of the next term.
@@ -116,8 +119,9 @@ impl Actor {
             quiet_until: Time(0),
             proven: false,
             counted: None,
-            written: Time(0),
+            pace: Pace::default(),
             paced_until: None,
+            doubted: None,
             viewed: View::default(),
             unheld_since: None,
         }
@@ -199,7 +203,8 @@ impl Actor {
         match shown {
             Ok(()) => {
                 self.failures = 0;
-                earliest(earliest(again_at, ground.again_at), self.paced_until)
+                let doubt = self.doubt_stands_at().filter(|stands_at| *stands_at > now);
+                [again_at, ground.again_at, self.paced_until, doubt].into_iter().flatten().min()
             }
             // Somebody else wrote meanwhile: what they wrote is read, and everything decided anew.
             Err(CallError::Conflict) => Some(now),

@@ -43,6 +43,11 @@ impl Actor {
         if unknown || matches!(view.standing, Standing::Adopting(_)) {
             return Ok(());
         }
+        // The label follows a doubt that nobody answers.
+        let undecided = || self.doubt_stands_at().is_none_or(|stands_at| clock::now() < stands_at);
+        if matches!(view.standing, Standing::Uncertain(_)) && undecided() {
+            return Ok(());
+        }
         let (holder, token, until) = match &view.standing {
             Standing::Held(term) if named == running => {
                 let name: Option<HolderName> = term.id.holder.0.parse().ok();

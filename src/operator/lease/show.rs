@@ -9,7 +9,6 @@ use std::sync::Arc;
 use kube::api::PostParams;
 use kube::{Api, Resource, ResourceExt};
 use redislease_core::lease::{Publication, Standing, TermView, View};
-use redislease_core::time::Millis;
 
 use super::tenure::{Tenure, recorded};
 use super::{Actor, Ground};
@@ -22,9 +21,6 @@ use crate::operator::kube_api::{self, CallError, call};
 use crate::operator::quorums;
 use crate::plan::Electorate;
 use crate::status::{Composed, Inputs, Obstacle, QuorumOutlook, compose};
-
-/// Between two writes of a process that is not certain.
-const PACE: Millis = Millis(1000);
 
 impl Actor {
     /// Writes the status if it is to change.
@@ -64,13 +60,17 @@ impl Actor {
             return Ok(());
         }
         let now = clock::now();
-        if matches!(view.as_ref().map(|view| &view.standing), Some(Standing::Uncertain(_))) && now < self.written + PACE
-        {
-            // Another operator may be certain: two that disagree must not write in turns without a pause.
-            self.paced_until = Some(self.written + PACE);
+        let due = self.pace.due(&composed.status);
+        // Who is certain of a term answers a doubt at once.
+        let certain = matches!(view.as_ref().map(|view| &view.standing), Some(Standing::Held(_)));
+        let active =
+            lease.status.as_ref().is_some_and(|status| status.says(ConditionType::Active, ConditionStatus::True));
+        let answers = certain && !active;
+        if now < due && !answers {
+            self.paced_until = Some(due);
             return Ok(());
         }
-        self.written = now;
+        self.pace.wrote(now, &composed.status);
         if publishing.and_then(|term| term.stop_at).is_some_and(|stop_at| clock::now() >= stop_at) {
             // Too late to tell anybody: the keeper gives it up.
             return Ok(());
@@ -87,6 +87,7 @@ impl Actor {
         }
         match written {
             Ok(answered) => {
+                self.weigh_doubt(&answered);
                 self.answered = Some(Arc::new(answered));
                 self.tell(&lease, composed);
                 Ok(())
@@ -170,17 +171,14 @@ impl Actor {
             self.counted = before;
         }
         let status = &composed.status;
-        let condition =
-            |type_: ConditionType| status.conditions.iter().find(|condition| condition.type_ == type_.as_str());
-        let is = |type_, status: ConditionStatus| condition(type_).is_some_and(|one| one.status == status.as_str());
-        let active = is(ConditionType::Active, ConditionStatus::True);
+        let active = status.says(ConditionType::Active, ConditionStatus::True);
         let holder = status.holder.as_ref();
         let candidates = status.candidates.as_ref().map_or([0, 0], |candidates| {
             [i64::from(candidates.eligible), i64::from(candidates.total - candidates.eligible)]
         });
         self.series.show(&Shown {
             active,
-            held: active || is(ConditionType::Ready, ConditionStatus::True),
+            held: active || status.says(ConditionType::Ready, ConditionStatus::True),
             holder: holder.map(|holder| {
                 [holder.cluster.as_str(), holder.pod.as_str(), holder.node.as_deref().unwrap_or_default()]
             }),

@@ -8,7 +8,7 @@ use redislease_core::backoff::{Backoff, Strategy};
 use redislease_core::lease::{Config, Renewal, Standing, TermId, View};
 use redislease_core::op::{Attempt, Holder, Token};
 use redislease_core::quorum::Quorum;
-use redislease_core::time::{Drift, Millis};
+use redislease_core::time::{Drift, Millis, Time};
 use tokio::sync::watch;
 
 use super::{Actor, Ground};
@@ -25,6 +25,9 @@ use crate::status::Witness;
 
 /// So many terms are remembered as met: status names one of the last two.
 const REMEMBERED: usize = 16;
+
+/// So long another process has to answer a doubt.
+const ANSWER: Millis = Millis(1000);
 
 /// A keeper and the quorum it stands on.
 pub(super) struct Tenure {
@@ -54,7 +57,6 @@ pub(super) fn recorded(lease: &RedisLease) -> Option<Recorded> {
     let holder = status.holder.as_ref()?;
     let token = Token(u64::try_from(status.fencing_token?).ok()?);
     let attempt = status.attempt.as_ref()?.parse().ok()?;
-    let active = status.conditions.iter().find(|condition| condition.type_ == ConditionType::Active.as_str());
     let name = HolderName {
         cluster: holder.cluster.clone(),
         namespace: holder.namespace.clone(),
@@ -64,7 +66,7 @@ pub(super) fn recorded(lease: &RedisLease) -> Option<Recorded> {
     };
     Some(Recorded {
         term: TermId { attempt, token, holder: Holder(name.to_string().into()) },
-        active: active.is_none_or(|active| active.status != ConditionStatus::False.as_str()),
+        active: !status.says(ConditionType::Active, ConditionStatus::False),
     })
 }
 
@@ -208,9 +210,12 @@ impl Actor {
         if let (Some(open), Some(Ok(token))) = (&tenure.quorum, shown.map(u64::try_from)) {
             open.nodes.raise_floor(Token(token));
         }
-        if tenure.meet() {
+        let running = tenure.meet();
+        self.weigh_doubt(lease);
+        if running {
             return;
         }
+        let Some(tenure) = &mut self.tenure else { return };
         let Some(named) = named else { return };
         if tenure.met.contains(&named.term.attempt) {
             return;
@@ -225,6 +230,31 @@ impl Actor {
             }
             tenure.end(named.term, false);
         }
+    }
+
+    /// This process has said that it cannot confirm a term, and the status calls it active again: another process has
+    /// confirmed it since.
+    pub(super) fn weigh_doubt(&mut self, lease: &RedisLease) {
+        let (Some(tenure), Some(named)) = (&self.tenure, recorded(lease)) else { return };
+        let says = |status| lease.status.as_ref().is_some_and(|shown| shown.says(ConditionType::Active, status));
+        let attempt = named.term.attempt;
+        match tenure.view().standing {
+            Standing::Uncertain(term) if term.id.attempt == attempt => {
+                let doubted = self.doubted.is_some_and(|(doubted, _)| doubted == attempt);
+                if says(ConditionStatus::Unknown) && !doubted {
+                    self.doubted = Some((attempt, clock::now()));
+                } else if says(ConditionStatus::True) && doubted {
+                    self.doubted = None;
+                    tenure.keeper.kept_elsewhere(attempt);
+                }
+            }
+            _ => self.doubted = None,
+        }
+    }
+
+    /// Until when a doubt that the status shows may still be answered: the label is left alone as long.
+    pub(super) fn doubt_stands_at(&self) -> Option<Time> {
+        self.doubted.map(|(_, since)| since + ANSWER)
     }
 
     fn open_tenure(&mut self, quorum: Option<&(Arc<OpenQuorum>, ValidQuorum)>) {

@@ -126,6 +126,9 @@ pub enum Input {
     TryNow,
     /// The status names this term and says that it is active: go on with it. Ignored while a term runs.
     Adopt(TermId),
+    /// The status calls the term of this attempt active again, after this process had said there that it cannot confirm
+    /// it: another process does. Ignored unless it is being adopted.
+    KeptElsewhere(Attempt),
     /// The term is over by decision; also for a term that only the status knows.
     End {
         /// Which.
@@ -291,6 +294,7 @@ impl Lease {
                 }
             }
             Input::Adopt(id) => self.adopt(now, id),
+            Input::KeptElsewhere(attempt) => self.kept_elsewhere(now, attempt),
             Input::End { term, proof } => self.end(now, term, proof),
             Input::Vote { round, node, vote } => self.vote(now, round, node, vote),
             Input::Published { attempt, outcome } => self.published(now, attempt, outcome),

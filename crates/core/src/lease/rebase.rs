@@ -168,8 +168,9 @@ impl Acquiring {
 
 impl Term {
     fn rebase(&mut self, shift: &Shift, rounds: &Renumbering, quorum: Quorum) {
-        if let Claim::Adopting { since, .. } = &mut self.claim {
-            shift.exact(since);
+        if let Claim::Adopting { doubt_at, ends_at, .. } = &mut self.claim {
+            shift.due(doubt_at);
+            shift.due(ends_at);
         }
         let proven = self.extension.as_ref().map(|extension| extension.round);
         for site in &mut self.sites {

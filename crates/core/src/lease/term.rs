@@ -38,8 +38,8 @@ pub(super) enum Claim {
     Publishing,
     /// The status names it and a majority confirmed it to this process.
     Held,
-    /// The status names it.
-    Adopting { since: Time, overdue: bool },
+    /// The status names it. From `doubt_at` this process says that it cannot confirm it, at `ends_at` that it is lost.
+    Adopting { doubt_at: Time, ends_at: Time, overdue: bool },
 }
 
 /// One round of extension.
@@ -96,7 +96,11 @@ impl Term {
     fn adopted(config: &Config, id: TermId, now: Time) -> Self {
         Self {
             id,
-            claim: Claim::Adopting { since: now, overdue: false },
+            claim: Claim::Adopting {
+                doubt_at: now + config.renew_interval,
+                ends_at: now + config.drift.most(config.ttl),
+                overdue: false,
+            },
             sites: vec![Site::Holding; config.quorum.size()],
             valid_until: None,
             stop_at: None,
@@ -141,16 +145,11 @@ impl Term {
         self.extension.as_ref().filter(|extension| extension.outcome.is_none())
     }
 
-    /// When an adopted term that no majority confirmed is given up.
-    fn adoption_ends(config: &Config, since: Time) -> Time {
-        since + config.drift.most(config.ttl)
-    }
-
     pub fn next_deadline(&self, config: &Config) -> Time {
         let round = self.unsettled().map_or(self.next_round_at, |extension| extension.t0 + config.command_timeout);
         let adoption = match self.claim {
-            Claim::Adopting { since, overdue: false } => Some(since + config.renew_interval),
-            Claim::Adopting { since, overdue: true } => Some(Self::adoption_ends(config, since)),
+            Claim::Adopting { doubt_at, overdue: false, .. } => Some(doubt_at),
+            Claim::Adopting { ends_at, .. } => Some(ends_at),
             Claim::Publishing | Claim::Held => None,
         };
         let stop_at = self.stop_at.filter(|_| config.mutant != Some(Mutant::NoLocalDeadline));
@@ -168,6 +167,17 @@ impl Lease {
         self.abandon(now);
         self.wanted = None;
         self.term = Some(Term::adopted(&self.config, id, now));
+    }
+
+    /// Another process keeps the term that this one could not confirm: for one lease nothing is missed, and only then
+    /// is there reason to doubt again.
+    pub(super) fn kept_elsewhere(&mut self, now: Time, attempt: Attempt) {
+        let lease = self.config.drift.most(self.config.ttl);
+        if let Some(term) = self.term.as_mut().filter(|term| term.id.attempt == attempt)
+            && let Claim::Adopting { .. } = term.claim
+        {
+            term.claim = Claim::Adopting { doubt_at: now + lease, ends_at: now + lease + lease, overdue: false };
+        }
     }
 
     pub(super) fn published(&mut self, now: Time, attempt: Attempt, outcome: Publication) {
@@ -202,9 +212,9 @@ impl Lease {
             self.give_up(now, EndReason::Deadline);
             return;
         }
-        if let Claim::Adopting { since, overdue } = &mut term.claim {
-            *overdue = *overdue || now >= *since + self.config.renew_interval;
-            if now >= Term::adoption_ends(&self.config, *since) {
+        if let Claim::Adopting { doubt_at, ends_at, overdue } = &mut term.claim {
+            *overdue = *overdue || now >= *doubt_at;
+            if now >= *ends_at {
                 self.give_up(now, EndReason::NeverConfirmed);
                 return;
             }
