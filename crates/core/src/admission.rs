@@ -335,6 +335,10 @@ impl Admission {
     }
 }
 
+#[cfg(feature = "reference")]
+#[path = "admission_rebase.rs"]
+mod rebase;
+
 #[cfg(test)]
 #[path = "admission_tests.rs"]
 mod tests;

@@ -19,6 +19,8 @@ mod term;
 mod view;
 
 #[cfg(test)]
+mod rebase_tests;
+#[cfg(test)]
 mod tests;
 
 use alloc::collections::VecDeque;

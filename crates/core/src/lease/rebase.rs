@@ -10,7 +10,7 @@ use crate::ballot::{Ballot, Ballots};
 use crate::lease::acquire::{Acquiring, First};
 use crate::lease::ending::Ending;
 use crate::lease::term::{Claim, Site, Term};
-use crate::lease::{Lease, Round, view};
+use crate::lease::{Config, Lease, Round, view};
 use crate::mutant::Mutant;
 use crate::quorum::{Node, Quorum};
 use crate::time::{Millis, Time};
@@ -66,7 +66,7 @@ impl Lease {
             acquiring.rebase(&shift, &rounds);
         }
         if let Some(term) = &mut self.term {
-            term.rebase(&shift, &rounds, self.config.quorum);
+            term.rebase(&shift, &rounds, &self.config);
         }
         if let Some(ending) = &mut self.ending {
             ending.rebase(&shift, &rounds, self.config.ttl, expired_seals_count);
@@ -155,7 +155,7 @@ impl Acquiring {
         rounds.apply(&mut self.round);
         for first in &mut self.first {
             if matches!(first, First::Refused { .. }) {
-                *first = First::Silent;
+                *first = First::Abstained;
             }
         }
         if let Some(second) = &mut self.second {
@@ -167,7 +167,7 @@ impl Acquiring {
 }
 
 impl Term {
-    fn rebase(&mut self, shift: &Shift, rounds: &Renumbering, quorum: Quorum) {
+    fn rebase(&mut self, shift: &Shift, rounds: &Renumbering, config: &Config) {
         if let Claim::Adopting { doubt_at, ends_at, .. } = &mut self.claim {
             shift.due(doubt_at);
             shift.due(ends_at);
@@ -190,8 +190,10 @@ impl Term {
         if let Some(extension) = &mut self.extension {
             rounds.apply(&mut extension.round);
             if extension.outcome.is_some() {
-                extension.t0 = shift.origin;
-                extension.ballots = Ballots::none(quorum);
+                // Of a settled round is only asked whether the next may follow it.
+                let began = config.retry_pace().min(shift.now.since(extension.t0));
+                extension.t0 = shift.origin - began;
+                extension.ballots = Ballots::none(config.quorum);
             } else {
                 shift.exact(&mut extension.t0);
             }

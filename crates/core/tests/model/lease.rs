@@ -159,7 +159,7 @@ impl Setup {
         let requests = site.wire.iter().enumerate();
         for (place, request) in requests.filter(|(_, request)| !request.done && possible(&request.call)) {
             actions.push(Action::Deliver { node, place });
-            if matches!(request.call.op, Op::Acquire { .. }) && !self.tokens_only {
+            if self.lossy && matches!(request.call.op, Op::Acquire { .. }) {
                 actions.push(Action::Mute { node, place });
             }
             if self.broken {

@@ -3,6 +3,7 @@
 #![allow(clippy::struct_excessive_bools, reason = "a world is a set of switches")]
 #![allow(clippy::type_complexity, reason = "the memo's type says what is remembered of what")]
 
+mod admission;
 mod interned;
 mod lease;
 mod machine;

@@ -49,6 +49,8 @@ pub struct Setup {
     pub relay: bool,
     /// Status writes may stay without an answer.
     pub unanswered: bool,
+    /// An acquire may be executed and its answer lost.
+    pub lossy: bool,
     /// Requests may fail at once instead of at their deadline.
     pub broken: bool,
     /// The deadline inside the scripts holds: a late acquire does nothing.

@@ -35,7 +35,7 @@ pub enum Bug {
 }
 
 impl Bug {
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::Core(Mutant::OneRound),
         Self::Core(Mutant::DeadlineFromReply),
         Self::Core(Mutant::NoDriftMargin),
@@ -43,6 +43,7 @@ impl Bug {
         Self::Core(Mutant::NoLocalDeadline),
         Self::Core(Mutant::UnknownWriteReleased),
         Self::Core(Mutant::NoStatusFloor),
+        Self::Core(Mutant::AbstentionIsNo),
         Self::Core(Mutant::NoQuarantine),
         Self::Core(Mutant::TicketNotCompared),
         Self::Core(Mutant::ClockStepIgnored),

@@ -2,7 +2,7 @@
 
 use redislease_core::invariants;
 use redislease_core::lease::{Effect, EndReason, Input, Lease, Round, Standing, TermId, View};
-use redislease_core::op::{Attempt, Op, Vote};
+use redislease_core::op::{Attempt, Op, Stage, Stored, Vote};
 use redislease_core::quorum::Node;
 use redislease_core::time::Time;
 
@@ -12,6 +12,7 @@ use crate::fault::{Fault, Phase};
 use crate::nemesis::Spot;
 use crate::policy::Memory;
 use crate::process::Life;
+use crate::server::Server;
 use crate::trace::Note;
 use crate::world::World;
 
@@ -28,6 +29,8 @@ pub struct Owner {
     confirming: bool,
     renewing: bool,
     releasing: u32,
+    /// The last term that was given up as gone.
+    missed: Option<Attempt>,
 }
 
 /// The pod that a holder text names.
@@ -48,6 +51,7 @@ impl Owner {
             confirming: false,
             renewing: false,
             releasing: 0,
+            missed: None,
         }
     }
 
@@ -212,6 +216,13 @@ impl World {
         if view.standing == Standing::Idle {
             owner.memory.wanting = None;
         }
+        let lost =
+            view.ending.as_ref().filter(|ending| ending.reason == EndReason::Misses).map(|ending| ending.id.clone());
+        let lost = lost.filter(|id| owner.missed.replace(id.attempt) != Some(id.attempt));
+        let resource = owner.resource;
+        if let Some(id) = lost {
+            self.must_be_gone(self.swarm.keys[resource], &id);
+        }
         let peer = view.refused_by.is_some();
         let sight = view.ending.as_ref().map(|ending| match ending.reason {
             EndReason::Misses => Sight::LostByMisses,
@@ -229,6 +240,22 @@ impl World {
         }
         if peer {
             self.coverage.saw(Sight::RefusedByAPeer);
+        }
+    }
+
+    /// A term that was given up because the nodes said that they do not hold it: unknown is no "no".
+    fn must_be_gone(&mut self, keys: u8, id: &TermId) {
+        let now = self.now;
+        let holds = |server: &&Server| {
+            let value = |key: u8| server.node.entry(&key, server.clock.millis(now)).map(|entry| &entry.value);
+            let exact =
+                |value: &Stored| (value.stage, value.attempt, value.number) == (Stage::Term, id.attempt, id.token.0);
+            (0..8).filter(|key| keys & 1 << key != 0).all(|key| value(key).is_some_and(exact))
+        };
+        let holding = self.servers.iter().filter(|server| server.up).filter(holds).count();
+        if holding >= self.swarm.lease.quorum.majority() {
+            self.check
+                .fail(format!("unknown was taken for no: {id:?} was given up as gone, and {holding} nodes hold it"));
         }
     }
 
