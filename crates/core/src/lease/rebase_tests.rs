@@ -40,6 +40,9 @@ enum Deed {
     Stand(String, Option<Millis>),
 }
 
+/// A request with the span until it is given up.
+type Sent = (Round, Node, Op, Millis);
+
 struct Twins {
     plain: Lease,
     rebased: Lease,
@@ -65,7 +68,7 @@ impl Twins {
         }
     }
 
-    fn deeds(&self, lease: &mut Lease, now: Time, names: [u8; 3]) -> (Vec<Deed>, Vec<(Round, Node, Op, Millis)>) {
+    fn deeds(lease: &mut Lease, now: Time, names: [u8; 3]) -> (Vec<Deed>, Vec<Sent>) {
         let (mut deeds, mut sent) = (Vec::new(), Vec::new());
         while let Some(effect) = lease.poll_effect() {
             match effect {
@@ -97,8 +100,8 @@ impl Twins {
         self.plain.handle(self.now, plain);
         self.rebased.handle(ORIGIN, rebased.unwrap_or(Input::Wake));
         let (mut one, mut other) = (self.plain.clone(), self.rebased.clone());
-        let (expected, asked) = self.deeds(&mut one, self.now, [0, 1, 2]);
-        let (deeds, asked_again) = self.deeds(&mut other, ORIGIN, self.names);
+        let (expected, asked) = Self::deeds(&mut one, self.now, [0, 1, 2]);
+        let (deeds, asked_again) = Self::deeds(&mut other, ORIGIN, self.names);
         assert_eq!(deeds, expected, "listening: {listening}");
         (self.plain, self.rebased) = (one, other);
         for ((round, node, op, span), again) in asked.into_iter().zip(asked_again) {
@@ -150,7 +153,9 @@ impl Twins {
             (_, 0) => Vote::Unknown,
             (Op::Acquire { .. }, 1) => Vote::Refused { ttl_left: Millis(4), by },
             (Op::Acquire { .. }, _) => Vote::Granted(Grant(3 + node)),
-            (Op::Confirm { .. }, 1) | (Op::Extend { .. }, 1 | 2) | (Op::Seal { .. }, 1) => Vote::Miss(Some(by)),
+            (Op::Confirm { .. } | Op::Extend { .. } | Op::Seal { .. }, 1) | (Op::Extend { .. }, 2) => {
+                Vote::Miss(Some(by))
+            }
             (Op::Confirm { .. }, _) => Vote::Confirmed { ttl_left: Millis(25 - node) },
             (Op::Extend { attempt, .. }, 3) => {
                 Vote::Miss(Some(Stored { stage: Stage::Pending, attempt: *attempt, number: 3 + node, ..by }))
