@@ -53,6 +53,7 @@ if [[ $what == fast ]]; then
     export MODEL=quick
     step "model and simulator" cargo test --package redislease-core --no-fail-fast --test '*'
 else
+    export SIM_SEEDS=5000
     step "all tests" cargo test --workspace --no-fail-fast
 fi
 
