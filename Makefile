@@ -14,7 +14,7 @@ tools: deps ## Build etcd, the Kubernetes control plane and kwok when missing
 	@hack/build-tools.sh
 
 demo: tools ## Tell the story of a lease on real servers; KEEP=1 leaves it up
-	@hack/demo.sh
+	@hack/run-example.sh demo
 
 check: ## The fast loop: format, lints, purity, unit tests, model and simulator; no server
 	@hack/run-tests.sh fast
@@ -23,5 +23,4 @@ test: deps tools ## All checks and tests, on real Redis servers and a real contr
 	@hack/run-tests.sh all
 
 figures: tools ## Measure handovers and API writes on this machine; six minutes
-	@cargo build --package redislease --package redislease-lab --bin redislease --example figures
-	@target/debug/examples/figures target/debug/redislease
+	@hack/run-example.sh figures

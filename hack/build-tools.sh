@@ -10,9 +10,18 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/tools"
 
+say() { printf '%s\n' "$*" >&2; }
+die() { say "error: $*"; exit 1; }
+
+# Relative to where the user stood, a path would mean another folder here.
+for variable in XDG_CACHE_HOME KUBEBUILDER_ASSETS; do
+    [[ -z ${!variable:-} || ${!variable} == /* ]] || die "$variable=${!variable} must be an absolute path, or be unset."
+done
+[[ -n ${XDG_CACHE_HOME:-}${HOME:-} ]] || die "neither HOME nor XDG_CACHE_HOME is set: set one, the tools are kept in it."
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/redislease/tools
-# A toolchain that Go fetches by itself, and flags of the user's, would make builds differ that share a key.
-export GOTOOLCHAIN=local GOFLAGS= GOWORK=off CGO_ENABLED=0
+# A toolchain that Go fetches by itself, and settings of the user's, would make builds differ that share a key.
+export GOTOOLCHAIN=local GOFLAGS=-mod=readonly GOWORK=off CGO_ENABLED=0
+unset GOOS GOARCH GOAMD64 GOARM64 GOEXPERIMENT
 
 # tool, the module that pins it, its package
 tools="\
@@ -30,9 +39,6 @@ for module in etcd kubernetes kwok; do
     key[$module]=$({ echo "$recipe $(uname -sm)"; cat "$module/go.mod" "$module/go.sum"; } | sha256sum | cut -c1-16)
 done
 
-say() { printf '%s\n' "$*" >&2; }
-die() { say "error: $*"; exit 1; }
-
 pinned() { # module -> the version of what it builds
     case $1 in
         etcd) sed -n 's|.*go.etcd.io/etcd/server/v3 v\([0-9.]*\).*|\1|p' etcd/go.mod ;;
@@ -41,15 +47,16 @@ pinned() { # module -> the version of what it builds
     esac
 }
 
+version_of() { # tool, file -> what it says
+    if [[ $1 == kubectl ]]; then "$2" version --client 2>&1; else "$2" --version 2>&1; fi
+}
+
 from_assets() { # tool, module -> whether KUBEBUILDER_ASSETS holds it in the pinned minor version
     local file=${KUBEBUILDER_ASSETS:-}/$1 minor found
     [[ -n ${KUBEBUILDER_ASSETS:-} && -x $file ]] || return 1
     minor=$(pinned "$2"); minor=${minor%.*}
     # An older etcd lacks progress notifications (watches of kwok fail); mixed minors of Kubernetes are unsupported.
-    case $1 in
-        kubectl) found=$("$file" version --client 2>&1) ;;
-        *) found=$("$file" --version 2>&1) ;;
-    esac || true
+    found=$(version_of "$1" "$file") || true
     [[ $found =~ (^|[^0-9.])${minor//./\\.}\.[0-9] ]] && return 0
     say "note: $file is not version $minor.x and is left aside (it says: ${found%%$'\n'*})"
     return 1
@@ -69,11 +76,19 @@ need_go() {
 }
 
 build() { # tool, module, package, path
-    local started=$SECONDS flags="-s -w"
+    local started=$SECONDS flags="-s -w" ticker
     [[ $2 != kubernetes ]] || flags+=" -X k8s.io/component-base/version.gitVersion=v$(pinned kubernetes)"
     say "build $1 $(pinned "$2") ..."
-    (cd "$2" && go build -trimpath -buildvcs=false -ldflags "$flags" -o "$4.building" "$3") ||
+    # A cold build of the API server says nothing for minutes.
+    while sleep 15; do say "  still building $1, $((SECONDS - started)) s ..."; done &
+    ticker=$!
+    trap 'kill "$ticker" 2>/dev/null' EXIT
+    (cd "$2" && GOOS=$(go env GOHOSTOS) GOARCH=$(go env GOHOSTARCH) \
+        go build -trimpath -buildvcs=false -ldflags "$flags" -o "$4.building" "$3") ||
         die "building $1 failed; the lines above are Go's."
+    kill "$ticker"
+    trap - EXIT
+    version_of "$1" "$4.building" >/dev/null || die "what was built as $1 does not run: remove $4.building and see \`go env\`."
     mv "$4.building" "$4"
     say "built $1 in $((SECONDS - started)) s"
 }

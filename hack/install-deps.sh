@@ -30,7 +30,13 @@ check_version Cargo "$rust" cargo 's/^cargo \([0-9.]*\).*/\1/p' https://rustup.r
 check_version Go "$go" go 's/^go version go\([0-9.]*\).*/\1/p' https://go.dev/dl version
 
 packages=()
-command -v redis-server >/dev/null || packages+=(redis-server)
+if [[ -n ${REDIS_SERVER:-} ]]; then
+    command -v "$REDIS_SERVER" >/dev/null || problems+=("REDIS_SERVER=$REDIS_SERVER cannot be run: name a redis-server or valkey-server, or unset it.")
+elif command -v redis-server >/dev/null; then
+    check_version redis-server 7.0 redis-server 's/.*v=\([0-9.]*\).*/\1/p' "apt-get install redis-server, or REDIS_SERVER=PATH" --version
+else
+    packages+=(redis-server)
+fi
 command -v cc >/dev/null || packages+=(gcc libc6-dev)
 if ((${#packages[@]})); then
     if ! command -v apt-get >/dev/null; then
@@ -48,18 +54,27 @@ fi
 
 say "install ${packages[*]} ..."
 started=$SECONDS
+# Whoever comes second finds it done.
+exec 9>/run/lock/redislease-install.lock 2>/dev/null || exec 9>"${TMPDIR:-/tmp}/redislease-install.lock"
+flock 9
 log=$(mktemp)
 cleanup=(rm -f "$log")
 trap '"${cleanup[@]}"' EXIT
 # The package starts a server of its own on port 6379. Nobody asked for one: this file is how Debian is told.
 policy=/usr/sbin/policy-rc.d
-if [[ ! -e $policy ]]; then
+ours='#!/bin/sh
+# Left behind by an interrupted installation of RedisLease: remove it.
+exit 101'
+if [[ ! -e $policy || $(<"$policy") == "$ours" ]]; then
     cleanup+=("$policy")
-    printf '#!/bin/sh\nexit 101\n' >"$policy"
+    printf '%s\n' "$ours" >"$policy"
     chmod 755 "$policy"
 fi
 export DEBIAN_FRONTEND=noninteractive
-if ! { apt-get update && apt-get install --yes --no-install-recommends "${packages[@]}"; } >"$log" 2>&1; then
+wait=(-o DPkg::Lock::Timeout=300)
+install=(apt-get "${wait[@]}" install --yes --no-install-recommends "${packages[@]}")
+# The lists of a fresh machine are empty; where they are not, a source that is down stops nothing.
+if ! { "${install[@]}" || { apt-get "${wait[@]}" update && "${install[@]}"; }; } >"$log" 2>&1; then
     tail -15 "$log" >&2
     say "error: apt-get could not install ${packages[*]}; the lines above are its last."
     exit 1

@@ -9,6 +9,10 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 what=${1:-}
 case $what in fast | all) ;; *) echo "error: say fast or all" >&2; exit 2 ;; esac
 
+# What is tested does not depend on what somebody exported to look at one seed, or to leave a demo up.
+unset KEEP MODEL
+for variable in "${!SIM_@}"; do unset "$variable"; done
+
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 summary=()
@@ -45,16 +49,21 @@ component() { # subcommand, name, command...
     fi
 }
 
+# A later toolchain has lints that nobody here has seen: with it they are shown and stop nothing.
+pinned=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml | head -1)
+deny=()
+[[ $(rustc --version) != "rustc $pinned"* ]] || deny=(-- -D warnings)
+
 component fmt format cargo fmt --all --check
-component clippy lints cargo clippy --workspace --all-targets -- -D warnings
+component clippy lints cargo clippy --locked --workspace --all-targets "${deny[@]}"
 step purity hack/check-purity.sh
 if [[ $what == fast ]]; then
-    step "unit tests" cargo test --workspace --lib --bins --no-fail-fast
+    step "unit tests" cargo test --locked --workspace --lib --bins --no-fail-fast
     export MODEL=quick
-    step "model and simulator" cargo test --package redislease-core --no-fail-fast --test '*'
+    step "model and simulator" cargo test --locked --package redislease-core --no-fail-fast --test '*'
 else
     export SIM_SEEDS=5000
-    step "all tests" cargo test --workspace --no-fail-fast
+    step "all tests" cargo test --locked --workspace --no-fail-fast
 fi
 
 printf '\n== summary\n'

@@ -60,6 +60,15 @@ pub fn lease_of_token_annotation(key: &str) -> Option<&str> {
     key.strip_prefix(TOKEN_PREFIX)
 }
 
+/// Whether the text is a DNS label, as namespaces and nodes are called.
+pub fn is_dns_label(name: &str) -> bool {
+    name.len() <= 63
+        && !name.is_empty()
+        && !name.starts_with('-')
+        && !name.ends_with('-')
+        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

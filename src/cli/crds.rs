@@ -13,7 +13,7 @@ use crate::api::crd;
 #[derive(Debug, Args)]
 pub(super) struct Crds {
     /// Writes one file a definition into this directory instead of printing.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, env = "REDISLEASE_CRDS_DIR", value_name = "DIR")]
     dir: Option<PathBuf>,
 }
 

@@ -3,6 +3,7 @@
 mod crds;
 mod operator;
 mod status;
+mod values;
 
 use std::error::Error;
 
@@ -53,6 +54,17 @@ mod tests {
         let message = error.to_string();
         assert!(message.contains("'crd'"), "{message}");
         assert!(message.contains("'crds'"), "{message}");
+    }
+
+    #[test]
+    fn every_flag_is_also_an_environment_variable() {
+        for command in Cli::command().get_subcommands() {
+            let flags = command.get_arguments().filter_map(|flag| Some((flag.get_long()?, flag.get_env())));
+            for (name, env) in flags {
+                let env = env.and_then(|env| env.to_str()).unwrap_or_default();
+                assert!(env.starts_with("REDISLEASE_"), "{} --{name}: {env:?}", command.get_name());
+            }
+        }
     }
 
     /// The rows of a table in the README, as the flags say them.

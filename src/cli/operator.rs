@@ -7,28 +7,29 @@ use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use crate::cli::values;
 use crate::operator::{self, Options};
 use crate::telemetry::LogOptions;
 
-/// Run the operator: keep the leases of this cluster, elect their holders, write status, labels and events.
+/// Runs the operator: keeps the leases of this cluster, elects their holders, writes status, labels and events.
 ///
 /// Terms outlive the process: a stopped operator releases nothing, and the next one goes on with the same tokens.
 #[derive(Debug, Args)]
 pub struct Operator {
     /// The name of this cluster: the same for every operator in it, and for no other cluster that shares a quorum.
-    #[arg(long, env = "REDISLEASE_CLUSTER_NAME", default_value = "", value_name = "NAME", value_parser = cluster_name)]
+    #[arg(long, env = "REDISLEASE_CLUSTER_NAME", default_value = "", value_name = "NAME", value_parser = values::cluster_name)]
     cluster_name: String,
 
     /// The operator's own namespace: RedisQuorums and their secrets are honoured here and nowhere else.
-    #[arg(long, env = "REDISLEASE_NAMESPACE", default_value = "redislease-system", value_name = "NAMESPACE")]
+    #[arg(long, env = "REDISLEASE_NAMESPACE", default_value = "redislease-system", value_name = "NAMESPACE", value_parser = values::namespace)]
     namespace: String,
 
     /// Where /metrics, /healthz and /readyz are served.
-    #[arg(long, env = "REDISLEASE_LISTEN", default_value = "0.0.0.0:8080", value_name = "ADDRESS")]
+    #[arg(long, env = "REDISLEASE_LISTEN", default_value = "0.0.0.0:8080", value_name = "ADDRESS", value_parser = values::address)]
     listen: SocketAddr,
 
     /// The name events are reported under: the operator's pod.
-    #[arg(long, env = "REDISLEASE_INSTANCE", default_value = "redislease-operator", value_name = "NAME")]
+    #[arg(long, env = "REDISLEASE_INSTANCE", default_value = "redislease-operator", value_name = "NAME", value_parser = values::instance)]
     instance: String,
 
     #[command(flatten)]
@@ -65,28 +66,5 @@ impl Operator {
             });
             operator::run(options, stop).await.map_err(Into::into)
         })
-    }
-}
-
-fn cluster_name(text: &str) -> Result<String, String> {
-    let plain = text.len() <= 63 && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
-    if plain {
-        Ok(text.to_owned())
-    } else {
-        Err("a cluster name has at most 63 letters, digits, '-', '.' and '_'".to_owned())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_cluster_name_never_contains_what_separates_the_parts_of_a_holder() {
-        assert_eq!(cluster_name("eu-west-1"), Ok("eu-west-1".into()));
-        assert_eq!(cluster_name(""), Ok(String::new()));
-        for name in ["eu/west", "eu west", &"x".repeat(64)] {
-            assert!(cluster_name(name).unwrap_err().contains("at most 63"), "{name}");
-        }
     }
 }

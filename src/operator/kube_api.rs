@@ -2,6 +2,7 @@
 //!
 //! The library's own retries are off: they would hold an old intention for minutes. Who called decides again.
 
+use std::error::Error;
 use std::future::Future;
 use std::time::Duration;
 
@@ -53,9 +54,23 @@ impl From<kube::Error> for CallError {
                 Self::Unanswered(format!("{} ({})", status.message, status.code))
             }
             kube::Error::Api(status) => Self::Refused(format!("{} ({})", status.message, status.code)),
-            other => Self::Unanswered(other.to_string()),
+            other => Self::Unanswered(causes(&other)),
         }
     }
+}
+
+/// An error with everything that led to it: what a library says first is seldom what is wrong.
+pub fn causes(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(deeper) = cause {
+        let words = deeper.to_string();
+        if !text.contains(&words) {
+            text = format!("{text}: {words}");
+        }
+        cause = deeper.source();
+    }
+    text
 }
 
 /// Runs one call with the deadline.
@@ -69,18 +84,24 @@ pub async fn call<T>(work: impl Future<Output = kube::Result<T>>) -> Result<T, C
     }
 }
 
-/// A client from the environment: kubeconfig, or the pod's service account.
+/// A client from the environment: kubeconfig, or the pod's service account; and the address of its API server.
 ///
 /// # Errors
 /// One sentence that says what was tried.
-pub async fn client() -> Result<Client, String> {
+pub async fn client() -> Result<(Client, String), String> {
     let mut config = Config::infer().await.map_err(|error| {
-        format!("no access to a Kubernetes API server: neither KUBECONFIG nor a service account works: {error}")
+        format!(
+            "no access to a Kubernetes API server: neither KUBECONFIG nor a service account works: {}",
+            causes(&error)
+        )
     })?;
     config.default_retry = false;
     config.connect_timeout = Some(TIMEOUT);
     // A list, or a watch that is being opened, has no deadline of ours; an open watch says something more often.
     config.read_timeout = Some(READ_TIMEOUT);
     config.reset_reader_on_write = true;
-    Client::try_from(config).map_err(|error| format!("the Kubernetes client cannot be built: {error}"))
+    let address = config.cluster_url.to_string();
+    let client = Client::try_from(config)
+        .map_err(|error| format!("the client of the API server at {address} cannot be built: {}", causes(&error)))?;
+    Ok((client, address))
 }

@@ -104,7 +104,7 @@ pub async fn run(options: Options, stop: CancellationToken) -> Result<(), String
     let lease_metrics = LeaseMetrics::register(&registry, &TermEnd::WORDS).map_err(register)?;
     let metrics = OperatorMetrics::register(&registry, &CONTROLLERS).map_err(register)?;
     let server = Server::bind(options.listen).await.map_err(|error| error.to_string())?;
-    let client = kube_api::client().await?;
+    let (client, api_server) = kube_api::client().await?;
     let reporter = Reporter::start(client.clone(), options.instance.clone(), metrics.clone());
     let house = Arc::new(House {
         quorums: Quorums::new(
@@ -129,6 +129,7 @@ pub async fn run(options: Options, stop: CancellationToken) -> Result<(), String
         cluster = %options.cluster,
         namespace = %options.namespace,
         listen = %server.address(),
+        %api_server,
         version = env!("CARGO_PKG_VERSION"),
         "operator started"
     );

@@ -11,8 +11,6 @@ use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::DeserializeGuard;
-use kube::runtime::WatchStreamExt;
-use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, ResourceExt};
 use serde::de::DeserializeOwned;
@@ -21,6 +19,7 @@ use tokio_util::task::TaskTracker;
 
 use super::House;
 use super::directory;
+use super::kube_api;
 use super::pace::Pace;
 use super::quorums::SECRET_EVERY;
 use super::sweep;
@@ -32,29 +31,29 @@ use crate::plan::PodFacts;
 /// A watch that died silently is noticed after so many seconds.
 const WATCH_SECONDS: u32 = 45;
 
-/// The pause before a watch begins again, doubled up to its most. The library's own lets half a minute pass: a failover
-/// would wait for it.
-#[derive(Default)]
-struct Patience(u32);
+/// The pause before a watch that failed begins again: doubled up to its most, and short again after an answer. The
+/// library's own lets half a minute pass, and a failover would wait for it; and it takes the announcement of a new list
+/// for an answer.
+#[derive(Debug, Default)]
+struct Patience {
+    failures: u32,
+}
 
 impl Patience {
     const FIRST: Duration = Duration::from_millis(100);
     const MOST: Duration = Duration::from_secs(3);
-}
 
-impl Iterator for Patience {
-    type Item = Duration;
-
-    fn next(&mut self) -> Option<Duration> {
-        let pause = (Self::FIRST * (1 << self.0.min(8))).min(Self::MOST);
-        self.0 = self.0.saturating_add(1);
-        Some(pause)
+    fn failed(&mut self) -> Duration {
+        let pause = (Self::FIRST * (1 << self.failures.min(8))).min(Self::MOST);
+        self.failures = self.failures.saturating_add(1);
+        pause
     }
-}
 
-impl Backoff for Patience {
-    fn reset(&mut self) {
-        self.0 = 0;
+    /// Whether there had been failures.
+    const fn answered(&mut self) -> bool {
+        let recovered = self.failures > 0;
+        self.failures = 0;
+        recovered
     }
 }
 
@@ -114,16 +113,34 @@ where
     K: kube::Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
 {
     let config = watcher::Config::default().timeout(WATCH_SECONDS);
-    let mut events = watcher(api, config).backoff(Patience::default()).boxed();
+    let mut events = watcher(api, config).boxed();
+    let mut patience = Patience::default();
     loop {
         let event = tokio::select! {
             () = house.stop.cancelled() => return,
             event = events.try_next() => event,
         };
         match event {
-            Ok(Some(event)) => take(read(event, kind)),
+            Ok(Some(event)) => {
+                if !matches!(event, Event::Init) && patience.answered() {
+                    tracing::info!(kind, "the watch goes on");
+                }
+                take(read(event, kind));
+            }
             Ok(None) => return,
-            Err(error) => tracing::warn!(kind, %error, "the watch broke off and begins again"),
+            Err(error) => {
+                let pause = patience.failed();
+                // Once is enough to know; the rest is for who looks closely.
+                if patience.failures == 1 {
+                    tracing::warn!(kind, error = %kube_api::causes(&error), "the watch broke off and begins again");
+                } else {
+                    tracing::debug!(kind, error = %kube_api::causes(&error), ?pause, "the watch cannot begin yet");
+                }
+                tokio::select! {
+                    () = house.stop.cancelled() => return,
+                    () = tokio::time::sleep(pause) => {}
+                }
+            }
         }
     }
 }
@@ -333,5 +350,20 @@ async fn unless_stopped<T>(house: &House, work: impl Future<Output = T>) -> Opti
     tokio::select! {
         () = house.stop.cancelled() => None,
         done = work => Some(done),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pause_doubles_until_there_is_an_answer() {
+        let mut patience = Patience::default();
+        assert!(!patience.answered());
+        let pauses: Vec<u128> = (0..7).map(|_| patience.failed().as_millis()).collect();
+        assert_eq!(pauses, [100, 200, 400, 800, 1600, 3000, 3000]);
+        assert!(patience.answered());
+        assert_eq!(patience.failed().as_millis(), 100);
     }
 }

@@ -59,3 +59,13 @@ fn a_filter_that_cannot_be_read_is_named() {
     assert!(error.starts_with("--log-level \"info,redislease=loud\" is no filter ("), "{error}");
     assert!(error.contains("error, warn, info, debug, trace"), "{error}");
 }
+
+#[test]
+fn a_misspelt_level_is_refused_and_does_not_silence_the_rest() {
+    for given in ["inof", "info,nodes", "loud,redislease=debug"] {
+        let options = LogOptions { log_format: LogFormat::Text, log_level: given.into() };
+        let error = options.subscriber(io::sink).err().expect("no level").to_string();
+        assert!(error.starts_with(&format!("--log-level {given:?}: ")) && error.contains("is no level"), "{error}");
+    }
+    assert_eq!(logged(LogFormat::Text, "").lines().count(), 1, "nothing said is the default");
+}

@@ -6,6 +6,7 @@ use kube::ResourceExt;
 
 use super::InvalidSpec;
 use super::error::Reader;
+use crate::api::names;
 use crate::api::quorum::QuorumNode;
 use crate::api::{RedisQuorum, RedisQuorumSpec};
 
@@ -156,7 +157,7 @@ fn listed(nodes: &[ValidNode]) -> String {
 }
 
 fn valid_node(read: &Reader, node: &QuorumNode) -> Result<ValidNode, InvalidSpec> {
-    if !is_dns_label(&node.name) {
+    if !names::is_dns_label(&node.name) {
         return Err(read.invalid(
             "spec.nodes[].name",
             &node.name,
@@ -171,12 +172,6 @@ fn valid_node(read: &Reader, node: &QuorumNode) -> Result<ValidNode, InvalidSpec
         )
     })?;
     Ok(ValidNode { name: node.name.clone(), address })
-}
-
-fn is_dns_label(name: &str) -> bool {
-    name.len() <= 63
-        && begins_and_ends_with(name, |b| b.is_ascii_lowercase() || b.is_ascii_digit())
-        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
 }
 
 fn begins_and_ends_with(text: &str, allowed: impl Fn(u8) -> bool) -> bool {

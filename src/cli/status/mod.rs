@@ -8,6 +8,7 @@ use std::error::Error;
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 
+use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum};
 use futures::TryStreamExt as _;
 use kube::api::ListParams;
@@ -17,6 +18,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 
 use crate::api::RedisLease;
+use crate::cli::values;
 use crate::operator::kube_api::{self, CallError};
 use essentials::Essentials;
 use print::{Printer, Table};
@@ -34,11 +36,11 @@ pub(super) struct Status {
     name: Option<String>,
 
     /// The namespace; without it, that of the current context.
-    #[arg(short, long, env = "REDISLEASE_STATUS_NAMESPACE", value_name = "NAMESPACE")]
+    #[arg(short, long, env = "REDISLEASE_STATUS_NAMESPACE", value_name = "NAMESPACE", value_parser = values::namespace)]
     namespace: Option<String>,
 
-    /// The leases of all namespaces.
-    #[arg(short = 'A', long, env = "REDISLEASE_STATUS_ALL_NAMESPACES", conflicts_with_all = ["name", "namespace"])]
+    /// The leases of all namespaces, whatever namespace is named.
+    #[arg(short = 'A', long, env = "REDISLEASE_STATUS_ALL_NAMESPACES", value_parser = BoolishValueParser::new(), conflicts_with = "name")]
     all_namespaces: bool,
 
     /// How leases are shown.
@@ -46,7 +48,7 @@ pub(super) struct Status {
     output: Output,
 
     /// Goes on, and shows a lease again whenever its status has changed, until interrupted.
-    #[arg(short, long, env = "REDISLEASE_STATUS_WATCH")]
+    #[arg(short, long, env = "REDISLEASE_STATUS_WATCH", value_parser = BoolishValueParser::new())]
     watch: bool,
 }
 
@@ -78,9 +80,10 @@ impl Status {
     }
 
     async fn show(&self) -> Outcome {
-        let client = kube_api::client().await?;
+        let (client, address) = kube_api::client().await?;
         let namespace = self.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
-        let leases = self.list(&self.api(client.clone(), &namespace), &namespace).await?;
+        let leases = self.list(&self.api(client.clone(), &namespace), &namespace).await;
+        let leases = leases.map_err(|error| format!("{error} (the API server at {address})"))?;
         if leases.is_empty() && !self.watch {
             return self.nothing(&namespace);
         }
@@ -163,7 +166,8 @@ impl Status {
                     continue;
                 }
             };
-            away = false;
+            // That a list begins says nothing about its answer.
+            away &= matches!(event, Event::Init);
             let mut changed = Vec::new();
             match event {
                 Event::Init => present.clear(),
@@ -206,7 +210,7 @@ impl Status {
             return Err(self.explain("watch", &error, namespace).into());
         }
         if !std::mem::replace(away, true) {
-            eprintln!("the API server is away: {error}; waiting for it");
+            eprintln!("the API server is away: {}; waiting for it", kube_api::causes(error));
         }
         Ok(())
     }

@@ -113,11 +113,9 @@ fn ages_are_those_of_kubectl() {
 
 #[test]
 fn contradicting_flags_are_named() {
-    for (args, named) in [(["-A", "billing"], "[NAME]"), (["-A", "-njobs"], "--namespace")] {
-        let line = ["redislease"].into_iter().chain(args);
-        let message = Line::try_parse_from(line).expect_err("they contradict each other").to_string();
-        assert!(message.contains("cannot be used with") && message.contains(named), "{message}");
-    }
+    let line = Line::try_parse_from(["redislease", "-A", "billing"]);
+    let message = line.expect_err("they contradict each other").to_string();
+    assert!(message.contains("cannot be used with") && message.contains("[NAME]"), "{message}");
     let message = Line::try_parse_from(["redislease", "-oyaml"]).expect_err("no such format").to_string();
     assert!(message.contains("'yaml'") && message.contains("[possible values: table, json]"), "{message}");
 }
