@@ -34,7 +34,7 @@ pub struct RedisLeaseStatus {
 
     /// The fencing token of the latest term: a number that only ever grows, and stays when the term has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0))]
+    #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub fencing_token: Option<i64>,
 
     /// The quorum the latest term was taken on.

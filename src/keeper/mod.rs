@@ -42,6 +42,7 @@ enum Command {
     Want(Holder),
     Forget,
     Adopt(TermId),
+    DoubtShown(Attempt),
     KeptElsewhere(Attempt),
     End { term: TermId, proof: bool },
     Published { attempt: Attempt, outcome: Publication },
@@ -92,6 +93,11 @@ impl Keeper {
     /// Goes on with a term that the status names and calls active.
     pub fn adopt(&self, term: TermId) {
         self.tell(Command::Adopt(term));
+    }
+
+    /// The status says that the term of `attempt` is not confirmed.
+    pub fn doubt_shown(&self, attempt: Attempt) {
+        self.tell(Command::DoubtShown(attempt));
     }
 
     /// The status calls the term of `attempt` active again, after this process had doubted it there.

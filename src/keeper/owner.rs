@@ -90,7 +90,9 @@ impl Owner {
                 Event::Majority => {
                     // Tries that failed for want of a quorum must not keep the next one waiting.
                     let before = std::mem::replace(&mut had_majority, self.has_majority(&nodes.borrow_and_update()));
-                    if had_majority && !before { Input::TryNow } else { Input::Wake }
+                    // A refusal is another matter: it says when the keys can be free, and nothing else makes them so.
+                    let refused = self.lease.view().refused_by.is_some();
+                    if had_majority && !before && !refused { Input::TryNow } else { Input::Wake }
                 }
                 Event::Time => Input::Wake,
             };
@@ -113,6 +115,7 @@ impl Owner {
                 Input::Wake
             }
             Command::Adopt(term) => Input::Adopt(term),
+            Command::DoubtShown(attempt) => Input::DoubtShown(attempt),
             Command::KeptElsewhere(attempt) => Input::KeptElsewhere(attempt),
             Command::End { term, proof } => {
                 self.desired = None;

@@ -125,9 +125,9 @@ impl NodeTask {
             Call::Fence(report) => {
                 let answer = script::read_fence(value).map_err(garbled)?;
                 let clock = answer.time;
-                if let Some((admitted, fence)) = self.heard(at, received, answer) {
+                if let Some((allegiance, fence)) = self.heard(at, received, answer) {
                     // Nobody may be waiting any more.
-                    let _ = report.send(FenceReport { admitted, fence, clock });
+                    let _ = report.send(FenceReport { allegiance, fence, clock });
                 }
             }
             Call::Info => {

@@ -84,6 +84,9 @@ impl fmt::Debug for Credentials {
     }
 }
 
+/// The year 2112 in microseconds: half of what tokens can reach.
+const INSANE_TOKEN: u64 = Token::END / 2;
+
 /// Why a quorum cannot be used as it is configured.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -135,6 +138,7 @@ struct Alive {
 struct Shared {
     quorum: Quorum,
     keyspace: Keyspace,
+    longest_lease: Millis,
     /// In milliseconds.
     command_timeout: AtomicU64,
     /// By node. A task asks the others for their fences here.
@@ -169,6 +173,7 @@ impl Nodes {
         let shared = Arc::new(Shared {
             quorum,
             keyspace: Keyspace::new(&config.key_prefix),
+            longest_lease: config.longest_lease,
             command_timeout: AtomicU64::new(config.command_timeout.0),
             inboxes,
             board: Board::new(&config.nodes, series),
@@ -197,6 +202,16 @@ impl Nodes {
         self.shared.quorum
     }
 
+    /// How long a node that forgot has no vote: no key may live for longer.
+    pub fn longest_lease(&self) -> Millis {
+        self.shared.longest_lease
+    }
+
+    /// How long one request may take.
+    pub fn command_timeout(&self) -> Millis {
+        self.shared.command_timeout()
+    }
+
     /// The names of keys on this quorum.
     pub fn keyspace(&self) -> &Keyspace {
         &self.shared.keyspace
@@ -222,7 +237,14 @@ impl Nodes {
     }
 
     /// Tells the highest token that any status of this quorum showed. It only goes up.
+    ///
+    /// Tokens begin at Unix time in microseconds. One that no clock shows before the next century was written by a hand,
+    /// and is left aside: every token after it would be as great, and the nodes never forget it.
     pub fn raise_floor(&self, token: Token) {
+        if token.0 >= INSANE_TOKEN {
+            tracing::error!(%token, least = INSANE_TOKEN, "a status shows a fencing token that no node can have given: it is left aside");
+            return;
+        }
         self.shared.floor.fetch_max(token.0, Ordering::Relaxed);
     }
 

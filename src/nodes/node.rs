@@ -120,8 +120,8 @@ pub(super) struct NodeTask {
     pub(super) link: Link,
     pub(super) failures: u32,
     pub(super) last_run_id: Option<RunId>,
-    /// The server could drop keys while nobody looked.
-    pub(super) evicted: bool,
+    /// The server could lose keys and keep its marker: it evicts, or it was a replica and took over another's data.
+    pub(super) suspect: bool,
 }
 
 enum Event {
@@ -180,7 +180,7 @@ impl NodeTask {
             link: Link::Pause(Time(0)),
             failures: 0,
             last_run_id: None,
-            evicted: false,
+            suspect: false,
             shared,
         })
     }
@@ -332,8 +332,8 @@ impl NodeTask {
             info_due: now + INFO_EVERY,
         }));
         self.feed(Input::Connected(run_id));
-        if std::mem::take(&mut self.evicted) {
-            // The marker may have outlived leases that were evicted: it is worth as little as after a step.
+        if std::mem::take(&mut self.suspect) {
+            // The marker may have outlived leases: it is worth as little as after a step.
             self.feed(Input::Stepped);
         }
     }
@@ -374,8 +374,14 @@ impl NodeTask {
         };
         self.failures = self.failures.saturating_add(1);
         let until = clock::now() + self.random.jitter(pause);
-        if let End::Failure(failure) = &end {
-            self.series.error(failure.reason.as_str());
+        match &end {
+            End::Failure(failure) => {
+                self.series.error(failure.reason.as_str());
+                self.suspect |= failure.reason == Reason::ReadOnly;
+            }
+            End::Misconfigured(why, _) => {
+                self.suspect |= matches!(why, Misconfiguration::Eviction | Misconfiguration::Replica);
+            }
         }
         if let Link::Open(open) = std::mem::replace(&mut self.link, Link::Pause(until)) {
             drop(open);
@@ -390,7 +396,6 @@ impl NodeTask {
                 status.run_id = None;
             }
             End::Misconfigured(why, sentence) => {
-                self.evicted |= why == Misconfiguration::Eviction;
                 status.state = NodeState::Misconfigured(why);
                 status.reason = None;
                 status.message = about + &sentence;

@@ -9,6 +9,7 @@ use std::sync::LazyLock;
 use redis::{Cmd, Value};
 use redislease_core::marker::{Marker, RunId};
 use redislease_core::op::{Grant, Op, Stored, Token, Vote};
+use redislease_core::seed::Allegiance;
 use redislease_core::time::Millis;
 
 use super::Keyspace;
@@ -117,9 +118,9 @@ pub fn admit(by: By, keyspace: &Keyspace, ticket: &Marker, marker: &Marker, seed
     Script::Admit.call(by, keyspace, &[], &[&ticket.to_string(), &marker.to_string(), &seed.to_string()])
 }
 
-/// Reads the fence, and whether `marker` stands.
+/// Reads the fence, and for whom the node votes. `marker` names it as one of ours.
 pub fn fence(by: By, keyspace: &Keyspace, marker: &Marker) -> Cmd {
-    Script::Fence.call(by, keyspace, &[], &[&marker.to_string()])
+    Script::Fence.call(by, keyspace, &[], &[&marker.to_string(), marker.run_id()])
 }
 
 /// What a script answered, and when by the node's clock.
@@ -189,16 +190,21 @@ pub fn read_marker(value: Value) -> Result<Reply<Option<Marker>>, Garbled> {
     parts.end(time, marker)
 }
 
-/// Reads the answer of fence: whether the marker stands, and the counter.
+/// Reads the answer of fence: for whom the node votes, and the counter.
 ///
 /// # Errors
 /// [`Garbled`] when it is no answer of its.
-pub fn read_fence(value: Value) -> Result<Reply<(bool, Token)>, Garbled> {
+pub fn read_fence(value: Value) -> Result<Reply<(Allegiance, Token)>, Garbled> {
     let (time, mut parts) = Parts::of(value)?;
     parts.word("fence")?;
-    let admitted = parts.number()? == 1;
+    let allegiance = match parts.number()? {
+        0 => Allegiance::Nobody,
+        1 => Allegiance::Ours,
+        2 => Allegiance::Others,
+        other => return Err(Garbled(format!("{other} says for nobody that a node votes for"))),
+    };
     let fence = parts.token()?;
-    parts.end(time, (admitted, fence))
+    parts.end(time, (allegiance, fence))
 }
 
 fn misplaced(word: &str) -> Garbled {

@@ -105,8 +105,10 @@ fn markers_and_fences() {
     assert_eq!(marker(Value::Nil).unwrap().answer, None);
     assert!(marker(text("what")).unwrap_err().to_string().contains("marker `what` is neither"));
     let fence = |admitted, fence: &str| read_fence(answer(&[text("fence"), Value::Int(admitted), text(fence)]));
-    assert_eq!(fence(1, "1795238400000043").unwrap().answer, (true, Token(1_795_238_400_000_043)));
-    assert_eq!(fence(0, "0").unwrap().answer, (false, Token(0)));
+    assert_eq!(fence(1, "1795238400000043").unwrap().answer, (Allegiance::Ours, Token(1_795_238_400_000_043)));
+    assert_eq!(fence(0, "0").unwrap().answer, (Allegiance::Nobody, Token(0)));
+    assert_eq!(fence(2, "7").unwrap().answer, (Allegiance::Others, Token(7)));
+    assert!(fence(3, "7").is_err(), "an answer that nobody knows");
     assert!(fence(0, "x").unwrap_err().to_string().contains("`x` instead of a number"));
 }
 

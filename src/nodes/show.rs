@@ -60,7 +60,7 @@ fn rounded(reason: Unseedable) -> String {
         Unseedable::ClocksDisagree { by } => {
             Unseedable::ClocksDisagree { by: Millis(by.0.div_ceil(1000) * 1000) }.to_string()
         }
-        exhausted @ Unseedable::Exhausted => exhausted.to_string(),
+        other => other.to_string(),
     }
 }
 

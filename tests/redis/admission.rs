@@ -4,7 +4,7 @@ use redislease::clock;
 use redislease::nodes::{Misconfiguration, NodeState, NodeStatus, Reason};
 use redislease_core::marker::Membership;
 use redislease_core::op::{Token, Vote};
-use redislease_core::time::Time;
+use redislease_core::time::{Millis, Time};
 use redislease_lab::{RedisOptions, RedisServer};
 
 use crate::support::{
@@ -156,6 +156,29 @@ async fn a_node_that_becomes_a_replica_loses_its_vote() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_that_was_a_replica_meanwhile_starts_anew_whatever_its_marker_says() {
+    let servers = servers(2);
+    let (master, other) = (&servers[0], &servers[1]);
+    let world = World::on(&servers[..1]);
+    world.up(0).await;
+    let replicate = |of: &RedisServer, port: u16| of.command(&["REPLICAOF", "127.0.0.1", &port.to_string()]).unwrap();
+    replicate(other, master.address().port());
+    let marker = eventually("the other to have the marker", || async { get(other, "rl:marker") }).await;
+    other.command(&["REPLICAOF", "NO", "ONE"]).unwrap();
+    master.command(&["SET", "rl:lock:shop/billing", "granted after the cut"]).unwrap();
+
+    replicate(master, other.address().port());
+    world.wait(0, "a replica", |status| status.state == NodeState::Misconfigured(Misconfiguration::Replica)).await;
+    eventually("the key to be lost", || async { get(master, "rl:lock:shop/billing").is_none().then_some(()) }).await;
+    let since = clock::now();
+    master.command(&["REPLICAOF", "NO", "ONE"]).unwrap();
+    assert_eq!(get(master, "rl:marker"), Some(marker), "it names this very server, and leases are missing");
+    world.quarantined(0).await;
+    world.up(0).await;
+    assert!(clock::now().since(since) >= QUARANTINE);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_may_drop_keys_has_no_vote() {
     let server = with_args(&["--maxmemory-policy", "allkeys-lru"]);
     let world = World::start(&config([server.address().to_string()]));
@@ -219,6 +242,33 @@ async fn another_configuration_is_shown_and_never_heals_by_itself() {
     tokio::time::sleep(std::time::Duration::from(QUARANTINE)).await;
     assert_eq!(world.status(0).state, mismatch);
     assert_eq!(get(&servers[0], "rl:marker"), Some(membership().marker(run_id(&servers[0]).into()).to_string()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_has_another_configuration_takes_no_node_over_that_forgot() {
+    let servers = servers(3);
+    let ours = World::on(&servers);
+    for node in 0..3 {
+        ours.up(node).await;
+    }
+    // It believes in shorter leases, so it would have waited long enough before we have.
+    let hasty = redislease::nodes::Config {
+        membership: Membership { generation: 1, fingerprint: "beef".into() },
+        longest_lease: Millis(200),
+        ..config(addresses(&servers))
+    };
+    let hasty = World::start(&hasty);
+    for node in 0..3 {
+        let mismatch = NodeState::Misconfigured(Misconfiguration::ConfigMismatch);
+        hasty.wait(node, "a mismatch", |status| status.state == mismatch).await;
+    }
+    servers[0].command(&["FLUSHALL"]).unwrap();
+    let refused = |status: &NodeStatus| status.message.contains("another node votes under another configuration");
+    let status = hasty.wait(0, "a seed that is refused", refused).await;
+    assert!(matches!(status.state, NodeState::Quarantined { .. }), "{status:?}");
+    let marker = membership().marker(run_id(&servers[0]).into()).to_string();
+    eventually("ours to admit it", || async { (get(&servers[0], "rl:marker")? == marker).then_some(()) }).await;
+    ours.up(0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

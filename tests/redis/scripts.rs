@@ -7,6 +7,7 @@ use redislease::nodes::Keyspace;
 use redislease::nodes::script::{self, Answer, By};
 use redislease_core::marker::{Marker, RunId};
 use redislease_core::op::{Attempt, Grant, Holder, Op, Stage, Stages, Stored, Token, Vote};
+use redislease_core::seed::Allegiance;
 use redislease_core::time::Millis;
 use redislease_lab::RedisServer;
 
@@ -101,7 +102,7 @@ impl Server {
         script::read_marker(call.query_async(&mut self.connection).await.unwrap()).unwrap().answer
     }
 
-    async fn read_fence(&mut self) -> (bool, Token) {
+    async fn read_fence(&mut self) -> (Allegiance, Token) {
         let call = script::fence(By::Text, &self.keyspace, &self.marker.clone());
         script::read_fence(call.query_async(&mut self.connection).await.unwrap()).unwrap().answer
     }
@@ -331,7 +332,7 @@ async fn numbers_of_sixteen_digits_lose_none() {
     let near = server.ask(&["k"], &extend(1, 1_795_238_400_000_048)).await;
     assert!(matches!(near, Vote::Miss(Some(_))), "{near:?}");
     assert_eq!(server.ask(&["k"], &extend(1, 1_795_238_400_000_049)).await, Vote::Extended);
-    assert_eq!(server.read_fence().await, (true, Token(1_795_238_400_000_049)));
+    assert_eq!(server.read_fence().await, (Allegiance::Ours, Token(1_795_238_400_000_049)));
 
     server.set("rl:fence", "9007199254740990");
     assert_eq!(server.granted(&["l"], 2).await, Token::END - 1, "the last token");
@@ -376,11 +377,11 @@ async fn admit_replaces_exactly_its_ticket() {
     let ticket = |nonce| Marker::Wait { run_id: "me".into(), nonce };
     server.set("rl:fence", "40");
     server.set("rl:marker", &ticket(2).to_string());
-    assert_eq!(server.read_fence().await, (false, Token(40)), "a waiting node does not remember");
+    assert_eq!(server.read_fence().await, (Allegiance::Nobody, Token(40)), "a waiting node does not remember");
     assert_eq!(server.admit(&ticket(1), 90).await, Some(ticket(2)));
     assert_eq!(server.fence().as_deref(), Some("40"), "nothing was done");
     assert_eq!(server.admit(&ticket(2), 90).await, Some(ours.clone()));
-    assert_eq!(server.read_fence().await, (true, Token(90)));
+    assert_eq!(server.read_fence().await, (Allegiance::Ours, Token(90)));
     server.set("rl:marker", &ticket(3).to_string());
     assert_eq!(server.admit(&ticket(3), 10).await, Some(ours));
     assert_eq!(server.fence().as_deref(), Some("90"), "the fence never falls");

@@ -198,7 +198,7 @@ impl Admission {
                     return;
                 }
                 let ours = matches!(marker, Marker::Wait { nonce, .. } if nonce == self.nonce);
-                if self.stepped && !ours {
+                if self.stepped && !ours && !self.is_foreign(&marker) {
                     // What stands was not the marker that we named, and may be older than the step: it is named now.
                     self.last_marker = Some(marker);
                     self.observe(now, nonce);
@@ -220,6 +220,13 @@ impl Admission {
             Input::Seed(seed) => self.seeded(now, seed),
             Input::Wake => self.wake(now, nonce),
         }
+    }
+
+    /// A marker under which this server votes for others: theirs to replace, whatever its clock does.
+    fn is_foreign(&self, marker: &Marker) -> bool {
+        let Some(run_id) = &self.run_id else { return false };
+        let admitted = matches!(marker, Marker::Admitted { .. }) && marker.run_id() == run_id;
+        admitted && *marker != self.config.membership.marker(run_id.clone())
     }
 
     const fn busy(&self) -> bool {
@@ -244,7 +251,7 @@ impl Admission {
         self.outstanding = self.outstanding.saturating_add(1);
         self.look_again = now + self.config.heartbeat;
         self.nonce = nonce;
-        let stepped = self.last_marker.clone().filter(|_| self.stepped);
+        let stepped = self.last_marker.clone().filter(|marker| self.stepped && !self.is_foreign(marker));
         self.effects.push_back(Effect::Observe { run_id, nonce, stepped });
     }
 
@@ -258,7 +265,7 @@ impl Admission {
         } else if *marker.run_id() != run_id {
             // Observe leaves a marker that names the run id it was given: the server changed under this connection.
             self.stand(Standing::Observing);
-        } else if matches!(marker, Marker::Admitted { .. }) {
+        } else if self.is_foreign(&marker) {
             self.wait = None;
             self.stand(Standing::Mismatch(marker));
         } else {

@@ -216,6 +216,21 @@ fn another_configuration_never_heals_by_itself() {
 }
 
 #[test]
+fn a_clock_step_does_not_hand_over_a_server_of_another_configuration() {
+    let mut story = Story::new();
+    let other = Marker::Admitted { run_id: "r1".into(), generation: 1, fingerprint: "beef".into() };
+    story.connect(0, "r1");
+    story.at(0, Input::Observed(other.clone()));
+    let asked = story.at(500, Input::Stepped);
+    let observe = |effect: &Effect| match effect {
+        Effect::Observe { stepped, .. } => Some(stepped.clone()),
+        _ => None,
+    };
+    assert_eq!(asked.iter().find_map(observe), Some(None), "it is not named, so it is not replaced");
+    assert_eq!(story.at(501, Input::Observed(other.clone())), [Effect::Changed(Standing::Mismatch(other))]);
+}
+
+#[test]
 fn an_untrusted_seed_is_shown_and_asked_for_again() {
     let mut story = Story::new();
     story.connect(0, "r1");

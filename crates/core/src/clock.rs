@@ -15,54 +15,75 @@ pub enum Reading {
 }
 
 /// Follows the offset of one node's clock from ours.
+///
+/// What is known of the offset only narrows, but for drift: a clock that creeps, a little with every reply, shows as one
+/// that was set at once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ClockWatch {
     drift: Drift,
-    last: Option<Sample>,
+    known: Option<Known>,
 }
 
-/// The node's clock less ours, in milliseconds: somewhere in `[low, high]`, because TIME was read in between.
+/// The node's clock less ours, in hundredths of a millisecond: somewhere in `[low, high]` at some instant between
+/// `sent` and `received`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Sample {
+struct Known {
     low: i128,
     high: i128,
     sent: Time,
+    received: Time,
 }
+
+const HUNDREDTHS: i128 = 100;
 
 impl ClockWatch {
     /// Watches with the given drift bound.
     pub const fn new(drift: Drift) -> Self {
-        Self { drift, last: None }
+        Self { drift, known: None }
     }
 
     /// Takes the TIME of one reply, in milliseconds of Unix time, with when the request was sent and the reply received.
     pub fn read(&mut self, node_time: u64, sent: Time, received: Time) -> Reading {
-        let sample = Sample {
-            low: i128::from(node_time) - i128::from(received.0),
-            high: i128::from(node_time) - i128::from(sent.0),
+        let (node_time, before, after) = (i128::from(node_time), i128::from(sent.0), i128::from(received.0));
+        // TIME was read in between, and each of the three readings was cut to the millisecond.
+        let sample = Known {
+            low: (node_time - after - 1) * HUNDREDTHS,
+            high: (node_time + 1 - before) * HUNDREDTHS,
             sent,
+            received,
         };
-        let reading = match self.last {
-            Some(last) => {
-                let room = i128::from(self.drift.margin(received.since(last.sent)).0);
-                let apart = sample.low > last.high + room || sample.high < last.low - room;
-                if apart { Reading::Stepped } else { Reading::Steady }
-            }
-            None => Reading::Steady,
+        let Some(known) = self.known else {
+            self.known = Some(sample);
+            return Reading::Steady;
         };
-        self.last = Some(sample);
-        reading
+        let apart = received.since(known.sent).max(known.received.since(sent));
+        // One percent of a millisecond is a hundredth.
+        let drifted = i128::from(apart.0) * i128::from(self.drift.percent);
+        let (low, high) = (known.low - drifted, known.high + drifted);
+        let slack = i128::from(self.drift.slack.0) * HUNDREDTHS;
+        if sample.low > high + slack || sample.high < low - slack {
+            self.known = Some(sample);
+            return Reading::Stepped;
+        }
+        let (low, high) = (low.max(sample.low), high.min(sample.high));
+        // Apart by less than the slack: what was known stays, so that many such steps add up.
+        if low <= high {
+            self.known = Some(Known { low, high, ..sample });
+        }
+        Reading::Steady
     }
 
-    /// The middle of the last offset: the node's Unix time less our clock, in milliseconds.
+    /// The middle of what is known: the node's Unix time less our clock, in milliseconds.
     pub fn offset(&self) -> Option<i128> {
-        self.last.map(|sample| i128::midpoint(sample.low, sample.high))
+        self.known.map(|known| i128::midpoint(known.low, known.high).div_euclid(HUNDREDTHS))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
 
     fn readings(samples: &[(u64, u64, u64)]) -> alloc::vec::Vec<Reading> {
         let mut watch = ClockWatch::default();
@@ -90,8 +111,48 @@ mod tests {
     }
 
     #[test]
+    fn a_clock_that_creeps_is_found_out() {
+        let mut watch = ClockWatch::default();
+        // Three milliseconds with every reply: 1.5 s in two seconds.
+        let stepped = (0..500_u64).filter(|reply| {
+            let now = reply * 4;
+            watch.read(1_000_000 + now + reply * 3, Time(now), Time(now + 1)) == Reading::Stepped
+        });
+        assert!(stepped.count() > 100);
+    }
+
+    #[test]
+    fn a_slow_reply_does_not_blur_what_is_known() {
+        let readings = readings(&[(10_000, 0, 1), (10_700, 100, 1100), (11_150, 1200, 1201)]);
+        assert_eq!(readings[1..], [Reading::Steady, Reading::Stepped], "the clock went back by 50 ms");
+    }
+
+    #[test]
+    fn requests_that_overlap_are_no_step() {
+        let overlapping = [(10_005, 0, 10), (10_006, 2, 500), (10_007, 3, 501), (10_520, 400, 600)];
+        assert_eq!(readings(&overlapping), [Reading::Steady; 4]);
+    }
+
+    #[test]
     fn one_percent_of_drift_is_no_step() {
         assert_eq!(readings(&[(10_000, 0, 1), (110_900, 100_000, 100_001)])[1], Reading::Steady);
         assert_eq!(readings(&[(10_000, 0, 1), (111_100, 100_000, 100_001)])[1], Reading::Stepped);
+    }
+
+    proptest! {
+        #[test]
+        fn an_honest_clock_never_steps(rate in -100_i64..=100, replies in vec((0_u64..5000, 0_u64..700, 0_u64..=100, any::<bool>()), 1..200)) {
+            let mut watch = ClockWatch::default();
+            let mut now = 1_000_000_u64;
+            for (pause, trip, when, in_turn) in replies {
+                now += pause;
+                let executed = i128::from(now) * 100 + i128::from(trip * when);
+                // A rate within one percent, in ten thousandths.
+                let node = 5_000_000_000 + executed / 100 + executed * i128::from(rate) / 1_000_000;
+                let node = u64::try_from(node).unwrap();
+                prop_assert_eq!(watch.read(node, Time(now), Time(now + trip)), Reading::Steady);
+                now += if in_turn { trip } else { 0 };
+            }
+        }
     }
 }

@@ -12,11 +12,22 @@ use crate::time::Millis;
 /// How far apart the clocks may be that seed a counter.
 pub const CLOCKS_AGREE_WITHIN: Millis = Millis::from_secs(10);
 
+/// For whom a node votes, by its marker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Allegiance {
+    /// Under our configuration: its counter is known to remember.
+    Ours,
+    /// For nobody: it forgot, or was never admitted.
+    Nobody,
+    /// Under another configuration, by somebody else's admission.
+    Others,
+}
+
 /// What one node said after the wait, when its fence was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FenceReport {
-    /// Whether its marker is the current one: only then is its counter known to remember.
-    pub admitted: bool,
+    /// What its marker says.
+    pub allegiance: Allegiance,
     /// Its counter.
     pub fence: Token,
     /// Its clock, in microseconds of Unix time.
@@ -31,6 +42,9 @@ pub enum Unseedable {
         /// How far the extremes are apart.
         by: Millis,
     },
+    /// Too few nodes vote under our configuration, and one votes under another: whoever admitted it may wait for a
+    /// longer lease than we do.
+    OtherConfiguration,
     /// The counter would leave the range of tokens.
     Exhausted,
 }
@@ -43,6 +57,12 @@ impl fmt::Display for Unseedable {
                 "too few admitted nodes to seed the fence from, and the clocks of nodes and operator differ by {} ms \
                  (at most {} ms): synchronise the clocks",
                 by.0, CLOCKS_AGREE_WITHIN.0
+            ),
+            Self::OtherConfiguration => write!(
+                f,
+                "another node votes under another configuration, whose leases may be longer: restore the spec it was \
+                 admitted under, or choose another keyPrefix, or stop every operator that uses it for its longest \
+                 lease and then delete the marker on every node"
             ),
             Self::Exhausted => write!(f, "the fence would reach 2^53: a clock or a token is far in the future"),
         }
@@ -65,9 +85,11 @@ pub fn seed(
     own_clock: u64,
 ) -> Result<Token, Unseedable> {
     let known = others.iter().map(|report| report.fence).chain([target.fence, floor]).max().unwrap_or(floor);
-    let remembering = others.iter().filter(|report| report.admitted).count();
+    let remembering = others.iter().filter(|report| report.allegiance == Allegiance::Ours).count();
     let seed = if remembering >= quorum.majority() {
         known
+    } else if others.iter().any(|report| report.allegiance == Allegiance::Others) {
+        return Err(Unseedable::OtherConfiguration);
     } else {
         let clocks = || others.iter().map(|report| report.clock).chain([target.clock, own_clock]);
         let (first, last) = (clocks().min().unwrap_or(own_clock), clocks().max().unwrap_or(own_clock));
@@ -87,7 +109,8 @@ mod tests {
     const NOW: u64 = 1_795_238_400_000_000;
 
     fn report(admitted: bool, fence: u64, clock: u64) -> FenceReport {
-        FenceReport { admitted, fence: Token(fence), clock }
+        let allegiance = if admitted { Allegiance::Ours } else { Allegiance::Nobody };
+        FenceReport { allegiance, fence: Token(fence), clock }
     }
 
     fn of_three(target: FenceReport, others: &[FenceReport], floor: u64) -> Result<Token, Unseedable> {
@@ -112,6 +135,18 @@ mod tests {
         let error = of_three(report(false, 5, NOW + 10_001_000), &[], 0).unwrap_err();
         assert_eq!(error, Unseedable::ClocksDisagree { by: Millis(10_001) });
         assert!(alloc::format!("{error}").contains("10001 ms"));
+    }
+
+    #[test]
+    fn nodes_of_another_configuration_are_not_outvoted_by_clocks() {
+        let foreign = FenceReport { allegiance: Allegiance::Others, ..report(false, 70, NOW) };
+        let error = of_three(report(false, 5, NOW), &[foreign, report(false, 0, NOW)], 0).unwrap_err();
+        assert_eq!(error, Unseedable::OtherConfiguration);
+        assert!(alloc::format!("{error}").contains("delete the marker"));
+        let majority = [report(true, 70, 0), report(true, 80, 0)];
+        let five = [majority[0], majority[1], report(true, 60, 0), foreign];
+        let seeded = seed(Quorum::of(5).unwrap(), report(false, 5, NOW), &five, Token(0), NOW);
+        assert_eq!(seeded, Ok(Token(80)), "a majority of ours needs no clock");
     }
 
     #[test]

@@ -1,4 +1,11 @@
 #!lua flags=no-writes
--- ARGV  1 the marker of a node that votes
--- The counter, and whether this node is known to remember it.
-return answer('fence', redis.call('GET', KEYS[1]) == ARGV[1] and 1 or 0, redis.call('GET', KEYS[2]) or '0')
+-- ARGV  1 the marker of a node that votes, 2 the run_id of this connection
+-- For whom this node votes (1 us, 2 others, 0 nobody), and its counter.
+local marker = redis.call('GET', KEYS[1])
+local allegiance = 0
+if marker == ARGV[1] then
+  allegiance = 1
+elseif starts(marker, ARGV[2] .. ':') then
+  allegiance = 2
+end
+return answer('fence', allegiance, redis.call('GET', KEYS[2]) or '0')

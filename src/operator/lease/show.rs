@@ -61,21 +61,26 @@ impl Actor {
         }
         let now = clock::now();
         let due = self.pace.due(&composed.status);
-        // Who is certain of a term answers a doubt at once.
-        let certain = matches!(view.as_ref().map(|view| &view.standing), Some(Standing::Held(_)));
         let active =
             lease.status.as_ref().is_some_and(|status| status.says(ConditionType::Active, ConditionStatus::True));
-        let answers = certain && !active;
+        // A doubt is answered at once by who is certain; and it is seldom enough to be said at once.
+        let answers = match view.as_ref().map(|view| &view.standing) {
+            Some(Standing::Held(_)) => !active,
+            Some(Standing::Uncertain(_)) => active,
+            _ => false,
+        };
         if now < due && !answers {
             self.paced_until = Some(due);
             return Ok(());
         }
-        self.pace.wrote(now, &composed.status);
         if publishing.and_then(|term| term.stop_at).is_some_and(|stop_at| clock::now() >= stop_at) {
             // Too late to tell anybody: the keeper gives it up.
             return Ok(());
         }
         let written = self.write(&lease, &composed).await;
+        if matches!(written, Ok(_) | Err(CallError::Unanswered(_))) {
+            self.pace.wrote(now, &composed.status);
+        }
         let outcome = match &written {
             Ok(_) => Some(Publication::Written),
             Err(CallError::Unanswered(_)) => Some(Publication::Unknown),

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use redislease_core::backoff::{Backoff, Strategy};
 use redislease_core::lease::{Config, Renewal, Standing, TermId, View};
@@ -200,7 +199,7 @@ impl Actor {
         }
         let Some(tenure) = &mut self.tenure else { return };
         if let Some(spec) = &self.spec {
-            let config = configure(spec, quorum.map(|(_, valid)| valid), tenure.config.quorum);
+            let config = configure(spec, tenure.quorum.as_deref(), tenure.config.quorum);
             if config != tenure.config {
                 tenure.keeper.configure(config.clone());
                 tenure.config = config;
@@ -225,8 +224,9 @@ impl Actor {
             tenure.keeper.adopt(named.term);
         } else {
             // Somebody has ended it, or it is to end: sealing again is always safe, and going on never is.
-            if ground.suspended {
-                self.witness.decided(named.term.attempt, EndCause::Suspended, false);
+            let deleted = lease.metadata.deletion_timestamp.is_some().then_some(EndCause::Deleted);
+            if let Some(cause) = deleted.or(ground.suspended.then_some(EndCause::Suspended)) {
+                self.witness.decided(named.term.attempt, cause, false);
             }
             tenure.end(named.term, false);
         }
@@ -243,6 +243,7 @@ impl Actor {
                 let doubted = self.doubted.is_some_and(|(doubted, _)| doubted == attempt);
                 if says(ConditionStatus::Unknown) && !doubted {
                     self.doubted = Some((attempt, clock::now()));
+                    tenure.keeper.doubt_shown(attempt);
                 } else if says(ConditionStatus::True) && doubted {
                     self.doubted = None;
                     tenure.keeper.kept_elsewhere(attempt);
@@ -266,7 +267,7 @@ impl Actor {
             size = Quorum::of(1).unwrap_or(size);
         }
         let config = match &self.spec {
-            Some(spec) => configure(spec, quorum.map(|(_, valid)| valid), size),
+            Some(spec) => configure(spec, quorum.map(|(open, _)| open.as_ref()), size),
             None => longest(size),
         };
         let open = quorum.map(|(open, _)| open.clone());
@@ -298,16 +299,20 @@ impl Actor {
     }
 }
 
-/// The durations of a lease as the core takes them.
-fn configure(spec: &ValidLease, quorum: Option<&ValidQuorum>, size: Quorum) -> Config {
-    let command_timeout = quorum.map_or(Duration::from_millis(500), |quorum| quorum.command_timeout);
+/// The durations of a lease as the core takes them. `quorum` is the one that the lease stands on, which may outlive its
+/// resource.
+fn configure(spec: &ValidLease, quorum: Option<&OpenQuorum>, size: Quorum) -> Config {
+    let asked = Millis::from(spec.lease_duration);
+    // A node that forgot waits for the quorum's longest lease: no key may outlive it, whatever the spec says.
+    let ttl = quorum.map_or(asked, |quorum| asked.min(quorum.nodes.longest_lease()));
+    let (stop_budget, renew_interval) =
+        fitted(ttl, Millis::from(spec.stop_budget()), Millis::from(spec.renew_interval));
     Config {
         quorum: size,
-        // A node that forgot waits for the quorum's longest lease: no key may outlive it, whatever the spec says.
-        ttl: Millis::from(quorum.map_or(spec.lease_duration, |quorum| spec.lease_duration.min(quorum.max_lease))),
-        renew_interval: Millis::from(spec.renew_interval),
-        stop_budget: Millis::from(spec.stop_budget()),
-        command_timeout: Millis::from(command_timeout),
+        ttl,
+        renew_interval,
+        stop_budget,
+        command_timeout: quorum.map_or(Millis(500), |quorum| quorum.nodes.command_timeout()),
         drift: Drift::STANDARD,
         backoff: Backoff {
             strategy: match spec.retry.strategy {
@@ -322,6 +327,14 @@ fn configure(spec: &ValidLease, quorum: Option<&ValidQuorum>, size: Quorum) -> C
         },
         mutant: None,
     }
+}
+
+/// Stop budget and renewal interval for a lease that is shorter than the spec wants: a spec that its quorum does not
+/// allow is shown as such, and what is held under it goes on, if the holder is left less time to stop.
+fn fitted(ttl: Millis, stop_budget: Millis, renew_interval: Millis) -> (Millis, Millis) {
+    let stop_budget = stop_budget.min(Millis(ttl.0 / 2));
+    let most = Millis((ttl.saturating_sub(stop_budget).0 / 3).max(1));
+    (stop_budget, renew_interval.min(most))
 }
 
 /// What a term may have been kept by whose spec says nothing: the longest there is.
@@ -350,5 +363,22 @@ impl Observer for Series {
 
     fn changed(&self, view: &View) {
         self.series.viewed(view);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fits_is_left_alone_and_what_does_not_still_renews_in_time() {
+        let fitted = |ttl, budget, renew| fitted(Millis(ttl), Millis(budget), Millis(renew));
+        assert_eq!(fitted(30_000, 11_000, 5000), (Millis(11_000), Millis(5000)));
+        // The longest lease of the quorum is 60 s; the spec wants two minutes, 40 s to stop and 26 s between renewals.
+        assert_eq!(fitted(60_000, 41_000, 26_000), (Millis(30_000), Millis(10_000)));
+        for (ttl, budget, renew) in [(10_000, 100_000, 30_000), (1000, 1000, 1000), (60_000, 59_000, 1)] {
+            let (budget, renew) = fitted(ttl, budget, renew);
+            assert!(Drift::STANDARD.least(Millis(ttl)) > budget + renew + renew, "{ttl}: {budget:?} {renew:?}");
+        }
     }
 }

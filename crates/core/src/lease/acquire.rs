@@ -214,6 +214,11 @@ impl Lease {
         });
         let floor = if floor_counts { acquiring.want.floor.0.saturating_add(1) } else { 0 };
         let token = Token(greatest.max().unwrap_or(0).max(floor));
+        if token.0 >= Token::END {
+            // No node may hear of it: their counters would never come back into the range.
+            self.fail(now);
+            return;
+        }
         let mut ballots = Ballots::none(quorum);
         for (node, first) in quorum.nodes().zip(&acquiring.first) {
             if matches!(first, First::Granted(_)) {
@@ -270,7 +275,7 @@ impl Lease {
         let unbounded = self.is(Mutant::DeadlineFromReply) || self.is(Mutant::NoDriftMargin);
         let valid_until = if unbounded { by_us } else { by_us.min(by_nodes) };
         let stop_at = valid_until - acquiring.stop_budget;
-        if now >= stop_at || second.token.0 >= Token::END {
+        if now >= stop_at {
             self.acquiring = Some(acquiring);
             self.fail(now);
             return;

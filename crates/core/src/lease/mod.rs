@@ -128,6 +128,9 @@ pub enum Input {
     TryNow,
     /// The status names this term and says that it is active: go on with it. Ignored while a term runs.
     Adopt(TermId),
+    /// The status says that the term of this attempt is not confirmed: whoever can confirm it will say so. A term is not
+    /// given up for want of a confirmation before that. Ignored unless it is [`Standing::Uncertain`].
+    DoubtShown(Attempt),
     /// The status calls the term of this attempt active again, after this process had said there that it cannot confirm
     /// it: another process does. Ignored unless it is being adopted.
     KeptElsewhere(Attempt),
@@ -296,6 +299,7 @@ impl Lease {
                 }
             }
             Input::Adopt(id) => self.adopt(now, id),
+            Input::DoubtShown(attempt) => self.doubt_shown(now, attempt),
             Input::KeptElsewhere(attempt) => self.kept_elsewhere(now, attempt),
             Input::End { term, proof } => self.end(now, term, proof),
             Input::Vote { round, node, vote } => self.vote(now, round, node, vote),

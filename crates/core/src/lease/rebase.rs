@@ -168,9 +168,14 @@ impl Acquiring {
 
 impl Term {
     fn rebase(&mut self, shift: &Shift, rounds: &Renumbering, config: &Config) {
-        if let Claim::Adopting { doubt_at, ends_at, .. } = &mut self.claim {
+        if let Claim::Adopting { doubt_at, ends_at, shown, .. } = &mut self.claim {
             shift.due(doubt_at);
             shift.due(ends_at);
+            // Of the showing is only asked whether one interval has passed.
+            if let Some(shown) = shown {
+                let since = config.renew_interval.min(shift.now.since(*shown));
+                *shown = shift.origin - since;
+            }
         }
         let proven = self.extension.as_ref().map(|extension| extension.round);
         for site in &mut self.sites {

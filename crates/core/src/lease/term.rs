@@ -38,8 +38,9 @@ pub(super) enum Claim {
     Publishing,
     /// The status names it and a majority confirmed it to this process.
     Held,
-    /// The status names it. From `doubt_at` this process says that it cannot confirm it, at `ends_at` that it is lost.
-    Adopting { doubt_at: Time, ends_at: Time, overdue: bool },
+    /// The status names it. From `doubt_at` this process says that it cannot confirm it; when the status has `shown` so
+    /// for one interval, and `ends_at` has come, the term is lost.
+    Adopting { doubt_at: Time, ends_at: Time, overdue: bool, shown: Option<Time> },
 }
 
 /// One round of extension.
@@ -100,6 +101,7 @@ impl Term {
                 doubt_at: now + config.renew_interval,
                 ends_at: now + config.drift.most(config.ttl),
                 overdue: false,
+                shown: None,
             },
             sites: vec![Site::Holding; config.quorum.size()],
             valid_until: None,
@@ -149,7 +151,7 @@ impl Term {
         let round = self.unsettled().map_or(self.next_round_at, |extension| extension.t0 + config.command_timeout);
         let adoption = match self.claim {
             Claim::Adopting { doubt_at, overdue: false, .. } => Some(doubt_at),
-            Claim::Adopting { ends_at, .. } => Some(ends_at),
+            Claim::Adopting { ends_at, shown, .. } => shown.map(|shown| ends_at.max(shown + config.renew_interval)),
             Claim::Publishing | Claim::Held => None,
         };
         let stop_at = self.stop_at.filter(|_| config.mutant != Some(Mutant::NoLocalDeadline));
@@ -176,7 +178,17 @@ impl Lease {
         if let Some(term) = self.term.as_mut().filter(|term| term.id.attempt == attempt)
             && let Claim::Adopting { .. } = term.claim
         {
-            term.claim = Claim::Adopting { doubt_at: now + lease, ends_at: now + lease + lease, overdue: false };
+            term.claim =
+                Claim::Adopting { doubt_at: now + lease, ends_at: now + lease + lease, overdue: false, shown: None };
+        }
+    }
+
+    /// Others have seen that this process cannot confirm the term, and may say that they can.
+    pub(super) fn doubt_shown(&mut self, now: Time, attempt: Attempt) {
+        if let Some(term) = self.term.as_mut().filter(|term| term.id.attempt == attempt)
+            && let Claim::Adopting { overdue: true, shown, .. } = &mut term.claim
+        {
+            shown.get_or_insert(now);
         }
     }
 
@@ -212,9 +224,9 @@ impl Lease {
             self.give_up(now, EndReason::Deadline);
             return;
         }
-        if let Claim::Adopting { doubt_at, ends_at, overdue } = &mut term.claim {
+        if let Claim::Adopting { doubt_at, ends_at, overdue, shown } = &mut term.claim {
             *overdue = *overdue || now >= *doubt_at;
-            if now >= *ends_at {
+            if shown.is_some_and(|shown| now >= (*ends_at).max(shown + self.config.renew_interval)) {
                 self.give_up(now, EndReason::NeverConfirmed);
                 return;
             }

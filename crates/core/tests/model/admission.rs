@@ -7,7 +7,7 @@ use redislease_core::mutant::Mutant;
 use redislease_core::op::{Grant, Op, Token, Vote};
 use redislease_core::quorum::Quorum;
 use redislease_core::reference::{Call, Node as Server};
-use redislease_core::seed::{self, FenceReport};
+use redislease_core::seed::{self, Allegiance, FenceReport};
 use redislease_core::time::{Drift, Millis, Time};
 use stateright::{Model, Property};
 
@@ -321,7 +321,7 @@ impl State {
         // However many tokens there were, time has outrun them.
         let clock = 100 + self.claimants.iter().filter_map(|claimant| claimant.token).map(|token| token.0).sum::<u64>();
         let report = |place: &Interned<Place>| FenceReport {
-            admitted: place.is_admitted(),
+            allegiance: if place.is_admitted() { Allegiance::Ours } else { Allegiance::Nobody },
             fence: Token(place.server.fence),
             clock,
         };

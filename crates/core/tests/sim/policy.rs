@@ -30,6 +30,8 @@ pub struct Memory {
     pub lost: bool,
     /// The term that the machine last ran.
     pub ran: Option<Attempt>,
+    /// The term of which the API server was told that it is not confirmed.
+    pub doubted: Option<Attempt>,
 }
 
 /// One decision.
@@ -165,7 +167,15 @@ impl Situation<'_> {
         let overdue = memory.deleting.is_some_and(|(other, since)| other == pod && self.now >= since + self.grace);
         let gone = !self.cache.world.pods.contains_key(&pod);
         let over = !named || resource.suspend || gone || overdue || self.proof(pod);
-        over.then(|| self.end(memory, id.clone()))
+        if over {
+            return Some(self.end(memory, id.clone()));
+        }
+        let uncertain = matches!(self.view.standing, Standing::Uncertain(_));
+        if uncertain && self.cache.reachable && memory.doubted != Some(id.attempt) {
+            memory.doubted = Some(id.attempt);
+            return Some(Step::Feed(Input::DoubtShown(id.attempt)));
+        }
+        None
     }
 
     fn vacant(&self, memory: &mut Memory, resource: &Resource) -> Option<Step> {

@@ -6,7 +6,7 @@ use redislease_core::admission::{self, Admission};
 use redislease_core::clock::ClockWatch;
 use redislease_core::marker::{Marker, RunId};
 use redislease_core::op::Token;
-use redislease_core::seed::{FenceReport, seed};
+use redislease_core::seed::{Allegiance, FenceReport, seed};
 use redislease_core::time::{Drift, Time};
 
 use crate::api::Listing;
@@ -305,7 +305,9 @@ impl World {
             return;
         }
         if let Some((marker, fence, clock)) = said {
-            let report = FenceReport { admitted: marker.is_some() && marker == current, fence, clock };
+            let ours = marker.is_some() && marker == current;
+            let allegiance = if ours { Allegiance::Ours } else { Allegiance::Nobody };
+            let report = FenceReport { allegiance, fence, clock };
             if node == target {
                 gather.target = Some(report);
             } else {
@@ -319,7 +321,7 @@ impl World {
         else {
             return;
         };
-        let remembering = others.iter().filter(|report| report.admitted).count();
+        let remembering = others.iter().filter(|report| report.allegiance == Allegiance::Ours).count();
         let by_others = remembering >= quorum.majority();
         let seeded = if from_fences {
             Ok(others.iter().map(|other| other.fence).chain([report.fence]).max().unwrap_or(Token(0)))

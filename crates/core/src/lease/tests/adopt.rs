@@ -39,6 +39,7 @@ fn an_adopted_term_without_a_quorum_becomes_uncertain_then_lost() {
     assert!(matches!(story.standing(), Standing::Adopting(_)));
     story.pass_to(start + 5000);
     assert!(matches!(story.standing(), Standing::Uncertain(_)));
+    story.give(Input::DoubtShown(id.attempt));
     story.pass_to(start + 30_301);
     assert!(matches!(story.standing(), Standing::Uncertain(_)));
     story.pass_to(start + 30_302);
@@ -62,8 +63,11 @@ fn a_term_that_another_process_keeps_is_doubted_once_a_lease_and_never_lost() {
         story.give(Input::KeptElsewhere(id.attempt));
         assert!(matches!(story.standing(), Standing::Adopting(_)));
     }
-    story.pass(2 * 30_302 - 1);
-    assert!(matches!(story.standing(), Standing::Uncertain(_)), "nobody has kept it since");
+    story.pass(200_000);
+    assert!(matches!(story.standing(), Standing::Uncertain(_)), "nobody was told of the doubt");
+    story.give(Input::DoubtShown(id.attempt));
+    story.pass(4999);
+    assert!(matches!(story.standing(), Standing::Uncertain(_)), "nobody had the time to answer");
     story.pass(1);
     assert_eq!(story.lease.view().ending.as_ref().map(|ending| ending.reason), Some(EndReason::NeverConfirmed));
 }
