@@ -210,6 +210,8 @@ pub struct WorkloadRef {
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = rules::delays_are_ordered(),
+    validation = rules::first_delay_is_a_pause(),
+    validation = rules::delays_may_grow(),
     validation = rules::no_retry_has_no_limit(),
 )]
 pub struct RetrySpec {
@@ -217,17 +219,17 @@ pub struct RetrySpec {
     #[serde(default)]
     pub strategy: RetryStrategy,
 
-    /// The delay after the first failed try.
+    /// The delay after the first failed try, at least 50ms: the quorum is shared.
     #[serde(default = "defaults::min_delay")]
     #[x_kube(validation = rules::duration("retry.minDelay", "1h"))]
     pub min_delay: Duration,
 
-    /// The longest delay between two tries.
+    /// The longest delay between two tries, at least 1s.
     #[serde(default = "defaults::max_delay")]
     #[x_kube(validation = rules::duration("retry.maxDelay", "1h"))]
     pub max_delay: Duration,
 
-    /// After how many tries in a row to pause until the keys can be free, a relevant object changes or one leaseDuration has passed.
+    /// After how many tries in a row to pause until the keys can be free, the quorum is back, another pod comes first or one leaseDuration has passed.
     /// Default: no pause.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]

@@ -138,6 +138,17 @@ pub(super) fn delays_are_ordered() -> Rule {
     ))
 }
 
+/// A quorum is shared: whoever retries without a pause disturbs all who hold on it.
+pub(super) fn first_delay_is_a_pause() -> Rule {
+    over_durations(&["minDelay"], "duration(self.minDelay) >= duration('50ms')")
+        .message(shows("'retry.minDelay (' + self.minDelay + ') must be at least 50ms'"))
+}
+
+pub(super) fn delays_may_grow() -> Rule {
+    over_durations(&["maxDelay"], "duration(self.maxDelay) >= duration('1s')")
+        .message(shows("'retry.maxDelay (' + self.maxDelay + ') must be at least 1s'"))
+}
+
 pub(super) fn no_retry_has_no_limit() -> Rule {
     Rule::new("self.strategy != 'None' || !has(self.limit) || self.limit == 1")
         .message(says("retry.limit must be absent or 1 if retry.strategy is None, which tries once"))

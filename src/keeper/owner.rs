@@ -90,9 +90,7 @@ impl Owner {
                 Event::Majority => {
                     // Tries that failed for want of a quorum must not keep the next one waiting.
                     let before = std::mem::replace(&mut had_majority, self.has_majority(&nodes.borrow_and_update()));
-                    // A refusal is another matter: it says when the keys can be free, and nothing else makes them so.
-                    let refused = self.lease.view().refused_by.is_some();
-                    if had_majority && !before && !refused { Input::TryNow } else { Input::Wake }
+                    if had_majority && !before && !self.was_refused() { Input::TryNow } else { Input::Wake }
                 }
                 Event::Time => Input::Wake,
             };
@@ -104,6 +102,11 @@ impl Owner {
         }
     }
 
+    /// A refusal says when the keys can be free, and nothing else makes them so.
+    fn was_refused(&self) -> bool {
+        self.lease.view().refused_by.is_some()
+    }
+
     fn has_majority(&self, nodes: &[NodeStatus]) -> bool {
         nodes.iter().filter(|node| node.state == NodeState::Up).count() >= self.lease.config().quorum.majority()
     }
@@ -111,8 +114,9 @@ impl Owner {
     fn obey(&mut self, command: Command) -> Input {
         match command {
             Command::Want(holder) => {
-                self.desired = Some(holder);
-                Input::Wake
+                let before = self.desired.replace(holder);
+                // Somebody else comes first now: the pause after a burst of tries was for what was before.
+                if before == self.desired || self.was_refused() { Input::Wake } else { Input::TryNow }
             }
             Command::Adopt(term) => Input::Adopt(term),
             Command::DoubtShown(attempt) => Input::DoubtShown(attempt),

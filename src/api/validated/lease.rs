@@ -279,9 +279,19 @@ fn workload_ref(read: &Reader, workload: &WorkloadRef) -> Result<Workload, Inval
     Ok(Workload { kind, name: workload.name.clone() })
 }
 
+/// A quorum is shared: whoever retries without a pause disturbs all who hold on it.
+const LEAST_FIRST_DELAY: Duration = Duration::from_millis(50);
+const LEAST_LONGEST_DELAY: Duration = Duration::from_secs(1);
+
 fn retry(read: &Reader, spec: &RetrySpec) -> Result<Retry, InvalidSpec> {
     let min_delay = read.duration("spec.retry.minDelay", &spec.min_delay)?;
     let max_delay = read.duration("spec.retry.maxDelay", &spec.max_delay)?;
+    if min_delay < LEAST_FIRST_DELAY {
+        return Err(read.invalid("spec.retry.minDelay", &spec.min_delay, "be at least 50ms"));
+    }
+    if max_delay < LEAST_LONGEST_DELAY {
+        return Err(read.invalid("spec.retry.maxDelay", &spec.max_delay, "be at least 1s"));
+    }
     if min_delay > max_delay {
         return Err(read.invalid(
             "spec.retry.minDelay",

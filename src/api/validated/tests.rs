@@ -134,6 +134,8 @@ fn a_lease_that_makes_no_sense_is_an_error_that_says_what_to_do() {
         (json!({"retry": {"jitter": -1}}), "spec.retry.jitter is \"-1\" and must be a percentage from 0 to 100".into()),
         (json!({"retry": {"limit": 0}}), "spec.retry.limit is \"0\" and must be at least 1, or absent".into()),
         (json!({"retry": {"strategy": "None", "limit": 2}}), "spec.retry.limit is \"2\" and must be absent or 1 if retry.strategy is None, which tries once".into()),
+        (json!({"retry": {"minDelay": "1ms"}}), "spec.retry.minDelay is \"1ms\" and must be at least 50ms".into()),
+        (json!({"retry": {"maxDelay": "500ms"}}), "spec.retry.maxDelay is \"500ms\" and must be at least 1s".into()),
         (json!({"retry": {"minDelay": "11s"}}), "spec.retry.minDelay is \"11s\" and must be at most retry.maxDelay (10s)".into()),
         (json!({"election": {"requireReady": false, "unhealthyAfter": "1s"}}),
             "spec.election.unhealthyAfter is \"1s\" and must be absent if election.requireReady is false, since readiness is ignored then".into()),

@@ -220,6 +220,18 @@ pub(super) fn durations() -> Vec<Case> {
             "retry.maxDelay must be a duration longer than 0s and at most 1h, written in h, m, s and ms, such as 30s, 1m30s or 250ms",
         ),
         Case::bad(
+            "no pause between tries",
+            spec(&json!({"retry": {"minDelay": "49ms"}})),
+            "spec.retry",
+            "retry.minDelay (49ms) must be at least 50ms",
+        ),
+        Case::bad(
+            "delays that never grow",
+            spec(&json!({"retry": {"maxDelay": "999ms"}})),
+            "spec.retry",
+            "retry.maxDelay (999ms) must be at least 1s",
+        ),
+        Case::bad(
             "delays in the wrong order",
             spec(&json!({"retry": {"minDelay": "11s"}})),
             "spec.retry",
