@@ -43,6 +43,12 @@ impl Operator {
     /// One sentence when the operator cannot start.
     pub fn run(self) -> Result<(), Box<dyn Error>> {
         self.log.start()?;
+        // A task that is gone would leave a lease that nobody renews in a process that looks well.
+        let report = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            report(panic);
+            std::process::exit(70);
+        }));
         // Two crates bring a provider each; whoever asks first would otherwise decide.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

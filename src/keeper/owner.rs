@@ -4,13 +4,16 @@ use redislease_core::backoff::Entropy;
 use redislease_core::lease::{Effect, Input, Lease, Round, View, Want};
 use redislease_core::op::{Attempt, Holder, Token, Vote};
 use redislease_core::quorum::Node;
-use redislease_core::time::Time;
+use redislease_core::time::{Millis, Time};
 use tokio::sync::{mpsc, watch};
 
 use super::{Command, Observer, Setup};
 use crate::clock::{self, Alarm};
 use crate::nodes::random::Random;
 use crate::nodes::{NodeState, NodeStatus, Nodes, Request};
+
+/// How long a process that ends waits for the answers to what it gives back.
+const LAST_WORDS: Millis = Millis(2000);
 
 /// The owner's side: the machine, and everything its effects need.
 pub(super) struct Owner {
@@ -187,7 +190,7 @@ impl Owner {
         while let Some(effect) = self.lease.poll_effect() {
             self.carry_out(effect);
         }
-        let give_up_at: Time = clock::now() + self.lease.config().command_timeout;
+        let give_up_at: Time = clock::now() + self.lease.config().command_timeout.min(LAST_WORDS);
         while self.outstanding > 0 {
             tokio::select! {
                 _ = self.votes.recv() => self.outstanding -= 1,

@@ -14,6 +14,23 @@ use crate::clock;
 use crate::operator::quorums::{Found, OpenQuorum};
 use crate::plan::PodFacts;
 
+/// What the status names was taken on nodes that nobody knows.
+pub(super) struct Block {
+    /// The configuration it was taken under, and the one that stands under the quorum's name now.
+    fingerprint: String,
+    instead: String,
+    until: Time,
+}
+
+impl Block {
+    fn why(&self) -> String {
+        format!(
+            "the term that status names was taken on a quorum of another configuration ({} instead of {}), whose nodes cannot be asked: it is waited out for the longest lease there can be, one hour from when the operator first saw this, or until the quorum is again what it was",
+            self.fingerprint, self.instead
+        )
+    }
+}
+
 /// The ground of one turn.
 pub(super) struct Ground {
     /// The quorum the spec names now, if it can be spoken to.
@@ -108,36 +125,32 @@ impl Actor {
     }
 
     /// A term that the status names was taken on a quorum of another configuration, whose nodes nobody knows any
-    /// more: its keys cannot be asked for, only waited out, for the longest lease there can be.
+    /// more: its keys cannot be asked for, only waited out, for the longest lease there can be. The wait is over at once
+    /// when the quorum is again what it was.
     fn block(
         &mut self,
         lease: &RedisLease,
         quorum: Option<&(Arc<OpenQuorum>, ValidQuorum)>,
         now: Time,
     ) -> Option<(Time, String)> {
-        if let Some((until, why)) = &self.blocked {
-            return (now < *until).then(|| (*until, why.clone()));
-        }
         let (open, _) = quorum?;
-        let recorded = recorded(lease)?;
-        let known = self.tenure.as_ref().is_some_and(|tenure| tenure.has_met(recorded.term.attempt));
-        let then = lease.status.as_ref()?.quorum.as_ref().map(|quorum| quorum.fingerprint.as_str());
-        if known || then.is_none_or(|then| then == open.fingerprint) {
-            return None;
+        if let Some(block) = self.blocked.as_ref().filter(|block| block.fingerprint != open.fingerprint) {
+            return (now < block.until).then(|| (block.until, block.why()));
         }
-        let longest = Millis::from(MAX_LEASE);
-        let until = now + redislease_core::time::Drift::STANDARD.most(longest);
-        let why = format!(
-            "the term that status names was taken on a quorum of another configuration ({} instead of {}), whose nodes cannot be asked: it is waited out for the longest lease there can be, one hour from the start of the operator",
-            then.unwrap_or_default(),
-            open.fingerprint
-        );
-        self.blocked = Some((until, why.clone()));
-        Some((until, why))
+        self.blocked = None;
+        let recorded = recorded(lease)?;
+        // A keeper without nodes has asked nobody.
+        let asked = self.tenure.as_ref().filter(|tenure| tenure.quorum().is_some());
+        let known = asked.is_some_and(|tenure| tenure.has_met(recorded.term.attempt));
+        let then = lease.status.as_ref()?.quorum.as_ref().map(|quorum| quorum.fingerprint.clone());
+        let fingerprint = then.filter(|then| !known && *then != open.fingerprint)?;
+        let until = now + redislease_core::time::Drift::STANDARD.most(Millis::from(MAX_LEASE));
+        let block = self.blocked.insert(Block { fingerprint, instead: open.fingerprint.clone(), until });
+        Some((until, block.why()))
     }
 
     /// Whether what the status names may not be touched yet.
     pub(super) fn is_blocked(&self, now: Time) -> bool {
-        self.blocked.as_ref().is_some_and(|(until, _)| now < *until)
+        self.blocked.as_ref().is_some_and(|block| now < block.until)
     }
 }

@@ -36,8 +36,8 @@ use crate::api::{RedisLease, RedisLeaseStatus, ValidLease};
 use crate::clock;
 use crate::metrics::lease::LeaseSeries;
 use crate::plan::{Electorate, EndCause, HolderName, HolderPod, PodFacts, Sighting, Situation, Step, decide};
-use crate::status::{Witness, renewal_notice};
-use ground::Ground;
+use crate::status::{Composed, Witness, renewal_notice};
+use ground::{Block, Ground};
 use tenure::Tenure;
 
 /// After a call that failed, the API server is left alone for so long, doubled with every failure.
@@ -68,13 +68,15 @@ pub(super) struct Actor {
     answered: Option<Arc<RedisLease>>,
     /// A write was not answered: what stands there is read before the next.
     in_doubt: bool,
+    /// What that write said, and what stood there before.
+    untold: Option<(Arc<RedisLease>, Composed)>,
     /// The last spec that made sense: what is held goes on by it.
     spec: Option<ValidLease>,
     tenure: Option<Tenure>,
     witness: Witness,
     series: Arc<LeaseSeries>,
-    /// Neither adopt nor acquire before this instant, and why.
-    blocked: Option<(Time, String)>,
+    /// Neither adopt nor acquire for now.
+    blocked: Option<Block>,
     failures: u32,
     /// No call to the API server before this instant.
     quiet_until: Time,
@@ -110,6 +112,7 @@ impl Actor {
             uid: lease.uid().unwrap_or_default(),
             answered: None,
             in_doubt: false,
+            untold: None,
             spec: None,
             tenure: None,
             witness: Witness::default(),

@@ -36,6 +36,12 @@ impl Actor {
         self.paced_until = None;
         let lease = if self.in_doubt { self.read().await? } else { Some(lease.clone()) };
         self.in_doubt = false;
+        if let Some((before, composed)) = self.untold.take()
+            && lease.as_ref().is_some_and(|lease| lease.status.as_ref() == Some(&composed.status))
+        {
+            // It was written after all.
+            self.tell(&before, composed);
+        }
         let view = self.tenure.as_ref().map(Tenure::view);
         let publishing = view.as_ref().and_then(publishing);
         let Some(lease) = lease else {
@@ -100,6 +106,7 @@ impl Actor {
             Err(CallError::NotFound) => Ok(()),
             Err(error) => {
                 self.in_doubt = true;
+                self.untold = matches!(error, CallError::Unanswered(_)).then_some((lease, composed));
                 Err(error)
             }
         }

@@ -184,7 +184,11 @@ impl Actor {
         let outgrown = self.tenure.as_ref().is_some_and(|tenure| match (&tenure.quorum, quorum) {
             // Nodes at last: the term is adopted again, on them.
             (None, quorum) => quorum.is_some() && self.spec.is_some(),
-            (Some(_), _) => ground.replaces(tenure) && tenure.is_idle(),
+            // What has ended there is taken out of the status first: the new nodes have never heard of it.
+            (Some(_), _) => {
+                let told = named.as_ref().is_none_or(|named| !tenure.has_met(named.term.attempt));
+                ground.replaces(tenure) && tenure.is_idle() && told
+            }
         });
         if outgrown {
             self.tenure = None;

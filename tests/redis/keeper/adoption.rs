@@ -101,6 +101,12 @@ async fn an_adopted_term_without_a_quorum_is_uncertain_then_lost() {
         let id = TermId { attempt: Attempt(77), token: Token(5), holder: Holder("pod-1".into()) };
         let start = clock::now();
         candidate.keeper.adopt(id.clone());
+        // Whoever can confirm it is told before it is given up.
+        eventually("doubt", || async {
+            matches!(candidate.keeper.view().standing, Standing::Uncertain(_)).then_some(())
+        })
+        .await;
+        candidate.keeper.doubt_shown(id.attempt);
         let loss = candidate.lost().await;
         assert_eq!((&loss.term.id, loss.reason), (&id, EndReason::NeverConfirmed));
         let ends = lease().drift.most(lease().ttl);
