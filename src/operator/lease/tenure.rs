@@ -181,14 +181,14 @@ impl Actor {
         // While the old nodes cannot be known, what they hold can only be given up in time.
         let quorum = ground.quorum.as_ref().filter(|_| !blocked);
         let named = recorded(lease);
-        let outgrown = self.tenure.as_ref().is_some_and(|tenure| match (&tenure.quorum, quorum) {
-            // Nodes at last: the term is adopted again, on them.
-            (None, quorum) => quorum.is_some() && self.spec.is_some(),
-            // What has ended there is taken out of the status first: the new nodes have never heard of it.
-            (Some(_), _) => {
-                let told = named.as_ref().is_none_or(|named| !tenure.has_met(named.term.attempt));
-                ground.replaces(tenure) && tenure.is_idle() && told
+        let outgrown = self.tenure.as_ref().is_some_and(|tenure| {
+            if tenure.quorum.is_none() {
+                // Nodes at last: the term is adopted again, on them.
+                return quorum.is_some() && self.spec.is_some();
             }
+            // What has ended there is taken out of the status first: the new nodes have never heard of it.
+            let told = named.as_ref().is_none_or(|named| !tenure.has_met(named.term.attempt));
+            ground.replaces(tenure) && tenure.is_idle() && told
         });
         if outgrown {
             self.tenure = None;

@@ -84,9 +84,10 @@ fn leave_up(installation: &Installation, metrics: Option<String>, narrator: &mut
     let redis = installation.redis().iter().map(|server| format!("redis-cli -p {}\n", server.address().port()));
     narrator.say("All of it stays up, as KEEP=1 asked.");
     narrator.quote(&format!(
-        "export KUBECONFIG={}\n{} get redislease -A -w\n{}curl {}/metrics\nkill {stop}   # stops all of it",
+        "export KUBECONFIG={}\n{} get redislease -A -w\n{} status -A -w\n{}curl {}/metrics\nkill {stop}   # stops all of it",
         installation.control_plane().kubeconfig().display(),
         kubectl.display(),
+        operator_binary()?.display(),
         redis.collect::<String>(),
         metrics.unwrap_or_default(),
     ));
