@@ -1,7 +1,7 @@
 //! Requests to nodes of real servers: one vote each, in order, in time.
 
 use redislease::clock;
-use redislease::nodes::Config;
+use redislease::nodes::{Config, Credentials};
 use redislease_core::op::{Grant, Stage, Stages, Stored, Vote};
 use redislease_core::time::Millis;
 
@@ -21,6 +21,26 @@ async fn a_lease_from_grant_to_release() {
     assert!(matches!(world.ask(0, seal(1)).await, Vote::Sealed { .. }));
     assert_eq!(world.ask(0, release(1, Stages::All)).await, Vote::Released(1));
     assert!(world.metric(r#"redislease_redis_command_duration_seconds_count{quorum="q",redis_node="a"}"#) >= 6);
+}
+
+/// What the README says an ACL user needs is enough for a whole life of a lease, and nothing of it is refused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_with_the_rights_of_the_readme_is_enough() {
+    let readme = std::fs::read_to_string("README.md").unwrap();
+    let line = readme.lines().find(|line| line.starts_with("ACL SETUSER redislease ")).expect("the README's ACL line");
+    let line = line.replace(">PASSWORD", ">secret").replace("~redislease:*", "~rl:*");
+    let servers = servers(1);
+    servers[0].command(&line.split(' ').collect::<Vec<_>>()).unwrap();
+    let credentials = Some(Credentials { username: Some("redislease".into()), password: "secret".into() });
+    let world = World::start(&Config { credentials, ..config(addresses(&servers)) });
+    world.up(0).await;
+    let Vote::Granted(Grant(grant)) = world.ask(0, acquire(1)).await else { panic!("no grant") };
+    assert!(matches!(world.ask(0, confirm(1, grant, grant)).await, Vote::Confirmed { .. }));
+    assert_eq!(world.ask(0, extend(1, grant)).await, Vote::Extended);
+    assert!(matches!(world.ask(0, seal(1)).await, Vote::Sealed { .. }));
+    assert_eq!(world.ask(0, release(1, Stages::All)).await, Vote::Released(1));
+    let refused = servers[0].command(&["ACL", "LOG"]).unwrap();
+    assert!(!format!("{refused:?}").contains("redislease"), "{refused:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -304,7 +304,8 @@ impl Lease {
             Input::End { term, proof } => self.end(now, term, proof),
             Input::Vote { round, node, vote } => self.vote(now, round, node, vote),
             Input::Published { attempt, outcome } => self.published(now, attempt, outcome),
-            Input::Configure(config) => self.config = config,
+            // The nodes stay: ballots and sites are theirs.
+            Input::Configure(config) => self.config = Config { quorum: self.config.quorum, ..config },
             Input::Wake => {}
         }
         self.expire(now);
