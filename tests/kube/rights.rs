@@ -42,7 +42,7 @@ fn the_operator_may_do_what_it_needs_and_nothing_else() -> Result<()> {
     let kubeconfig = format!("--kubeconfig={}", installation.operator_kubeconfig().display());
     let listed = listed(cluster)?;
     // A misspelt verb or resource is refused too: then the answer would prove nothing.
-    let may = |verb: &str, what: &str, namespace: &str| -> Result<Value> {
+    let may = |verb: &str, what: &str, namespace: &str| -> Result<String> {
         let (name, sub) = split(what);
         let group = if (verb, what) == UNLISTED {
             ""
@@ -59,15 +59,10 @@ fn the_operator_may_do_what_it_needs_and_nothing_else() -> Result<()> {
             "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": attributes},
         });
-        let args = [
-            "create",
-            "--filename=-",
-            "--validate=false",
-            "--output=jsonpath={.status.allowed}/{.status.evaluationError}",
-            &kubeconfig,
-        ];
-        let answer = cluster.kubectl_with_input(&args, &question.to_string())?;
-        Ok(json!(answer))
+        let answer = "--output=jsonpath={.status.allowed}/{.status.evaluationError}";
+        // Kubectl would look into definitions, which the operator may not read.
+        let args = ["create", "--filename=-", "--validate=false", answer, &kubeconfig];
+        cluster.kubectl_with_input(&args, &question.to_string())
     };
     let system = "redislease-system";
     for (verb, resource, namespace) in [

@@ -6,11 +6,10 @@ use std::{
     os::unix::process::{CommandExt, ExitStatusExt},
     path::Path,
     process::{Child, ChildStdout, Command, Stdio},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use redislease_lab::{Components, ControlPlane, RedisServer, Result, keep_running};
+use redislease_lab::{Components, ControlPlane, RedisServer, Result, keep_running, poll};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 /// Runs in a process of its own, started by the tests below: starts servers, says so and waits to be killed.
@@ -51,11 +50,11 @@ impl Lot {
     }
 
     fn all_go(&self) {
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while !self.left().is_empty() {
-            assert!(Instant::now() < deadline, "left behind: {:?}", self.left());
-            thread::sleep(Duration::from_millis(20));
-        }
+        let probe = || {
+            let left = self.left();
+            if left.is_empty() { Ok(()) } else { Err(format!("left behind: {left:?}")) }
+        };
+        poll(Duration::from_secs(20), probe).unwrap_or_else(|left| panic!("{left}"));
     }
 }
 
