@@ -19,15 +19,10 @@ const RULES_NOT_CHECKED: &str = "some validation rules were not checked because 
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
-const DEFINITIONS: [&str; 2] = ["crds/redisquorums.yaml", "crds/redisleases.yaml"];
-
 #[tokio::test]
 async fn the_definitions_on_a_real_api_server() -> Outcome {
     let control_plane = ControlPlane::start(Components::ApiServer)?;
-    for file in DEFINITIONS {
-        control_plane.kubectl(&["apply", "--server-side", "-f", file])?;
-    }
-    control_plane.kubectl(&["wait", "--for=condition=Established", "crd", "--all"])?;
+    control_plane.define()?;
     let client = client(&control_plane).await?;
 
     every_case_is_judged(&client).await?;

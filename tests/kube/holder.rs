@@ -19,25 +19,23 @@ fn another(before: &LeaseState) -> impl FnMut(&LeaseState) -> bool {
     move |now| now.is_active() && now.holder() != before.holder() && now.token() > before.token()
 }
 
-/// The labels, once they have come to rest.
-fn settle(installation: &Installation, lease: &Lease<'_>, state: &LeaseState) -> Result<()> {
-    let token = state.token().map(|token| token.to_string());
-    installation.wait_for("one pod active, all others standby, each with the token", SOON, || {
-        let roles = lease.roles().map_err(|error| error.to_string())?;
-        let right = |(pod, role): (&String, &redislease_lab::Role)| {
-            let label = if Some(pod.as_str()) == state.holder() { "active" } else { "standby" };
-            role.label.as_deref() == Some(label) && role.token == token
-        };
-        let all = roles.len() >= 3 && roles.iter().all(right);
-        if all { Ok(()) } else { Err(format!("{roles:?}")) }
-    })
+/// What the events say of a term, on the lease and on its holder's pod.
+fn told(installation: &Installation, namespace: &str, term: &LeaseState, reason: &str, says: &str) -> Result<()> {
+    let holder = term.holder().unwrap_or_default();
+    let note = format!("term {}: {holder} in lab{says}", term.token().unwrap_or_default());
+    for on in [("RedisLease", "billing"), ("Pod", holder)] {
+        let event = installation.wait_for_event(namespace, on, reason, &note, SOON)?;
+        assert_eq!(event.kind, "Normal", "{event:?}");
+    }
+    Ok(())
 }
 
 #[test]
 fn a_graceful_deletion_hands_over_at_once_and_the_label_follows() -> Result<()> {
     let installation = &shared().installation;
     let (lease, first) = held(installation, "graceful")?;
-    settle(installation, &lease, &first)?;
+    lease.wait_for_roles(&first, 3, SOON)?;
+    told(installation, "graceful", &first, "Acquired", "")?;
     let began = Instant::now();
     let pod = first.holder().unwrap_or_default();
     installation.control_plane().kubectl(&["delete", "pod", "-n", "graceful", pod])?;
@@ -45,8 +43,11 @@ fn a_graceful_deletion_hands_over_at_once_and_the_label_follows() -> Result<()> 
     assert!(began.elapsed() < SOON, "the proof is used: {:?}", began.elapsed());
     let history = second.json()["status"]["history"][0].clone();
     assert_eq!((&history["pod"], &history["reason"]), (&json!(pod), &json!("HolderStopped")));
+    told(installation, "graceful", &first, "Released", " released the lease (reason HolderStopped)")?;
+    let was = format!(" (was {pod}, reason HolderStopped, leaderless ");
+    told(installation, "graceful", &second, "Acquired", &was)?;
     installation.deployment("graceful", "billing", 3)?;
-    settle(installation, &lease, &second)
+    lease.wait_for_roles(&second, 3, SOON)
 }
 
 #[test]
@@ -149,6 +150,37 @@ fn the_annotated_pod_is_preferred_and_the_excluded_one_never_elected() -> Result
     let mut wanted = [(pods[0], "Excluded"), (pods[1], "InvalidPriority")];
     wanted.sort_unstable();
     assert_eq!(verdicts, wanted);
+    Ok(())
+}
+
+#[test]
+fn without_a_priority_the_oldest_ready_pod_is_elected() -> Result<()> {
+    let installation = &shared().installation;
+    let cluster = installation.control_plane();
+    // Its namespace gets the account that pods need.
+    installation.deployment("ages", "others", 1)?;
+    // Their names are in the opposite order. The API server knows whole seconds: each is created in another one.
+    let names = ["z-not-ready", "y-oldest-ready", "x-younger", "a-youngest"];
+    let created = "--output=jsonpath={.metadata.creationTimestamp}";
+    let create = |name: &str, dry_run: &str| {
+        cluster.kubectl(&["run", name, "-n", "ages", "--image=none", "--labels=app=aged", dry_run, created])
+    };
+    let mut last = String::new();
+    for name in names {
+        installation.wait_for("another second", SOON, || {
+            let now = create(name, "--dry-run=server").map_err(|error| error.to_string())?;
+            if now == last { Err(now) } else { Ok(()) }
+        })?;
+        last = create(name, "--dry-run=none")?;
+    }
+    cluster.kubectl(&["wait", "pod", "-n", "ages", "-l", "app=aged", "--for=condition=Ready", "--timeout=30s"])?;
+    cluster.set_pod_ready("ages", names[0], false)?;
+    let spec = json!({"candidates": {"selector": {"matchLabels": {"app": "aged"}}}});
+    let lease = installation.lease("ages", "billing", &spec)?;
+    let held = lease.wait("held, all four seen", FIRST_ELECTION, |now| {
+        now.is_active() && now.json()["status"]["candidates"]["total"] == 4
+    })?;
+    assert_eq!((held.holder(), held.transitions()), (Some(names[1]), 1));
     Ok(())
 }
 

@@ -6,16 +6,7 @@ use redislease_lab::{Components, ControlPlane, Gate, Installation, InstallationO
 use serde_json::json;
 
 use crate::holder::held;
-use crate::world::{AFTER_ONE_LEASE, FIRST_ELECTION, SOON, World, count, keys, options};
-
-/// Watches the nodes for longer than a lease: the term must be on a majority at every look.
-fn the_term_lives_on(installation: &Installation, namespace: &str, attempt: &str) {
-    let began = Instant::now();
-    while began.elapsed() < Duration::from_secs(12) {
-        let keys = keys(installation, namespace, "billing");
-        assert!(count(&keys, attempt, "t") >= 2, "after {:?}: {keys:?}", began.elapsed());
-    }
-}
+use crate::world::{AFTER_ONE_LEASE, FIRST_ELECTION, SOON, World, count, keys, options, the_term_lives_on, throughout};
 
 #[test]
 fn a_lease_outlives_an_api_server_that_is_killed_or_hangs() -> Result<()> {
@@ -25,12 +16,12 @@ fn a_lease_outlives_an_api_server_that_is_killed_or_hangs() -> Result<()> {
     let cluster = installation.control_plane();
 
     cluster.api_server().kill()?;
-    the_term_lives_on(&installation, "away", &attempt);
+    the_term_lives_on(&installation, "away", &attempt)?;
     cluster.api_server().start()?;
     cluster.wait_ready()?;
 
     cluster.api_server().pause()?;
-    the_term_lives_on(&installation, "away", &attempt);
+    the_term_lives_on(&installation, "away", &attempt)?;
     cluster.api_server().resume()?;
     cluster.wait_ready()?;
 
@@ -47,11 +38,8 @@ fn a_lease_outlives_an_api_server_that_is_killed_or_hangs() -> Result<()> {
 fn a_restarted_operator_goes_on_with_the_same_term_and_writes_nothing() -> Result<()> {
     let World { operator, installation } = World::new()?;
     let (lease, _) = held(&installation, "restart")?;
-    installation.wait_for("the labels have come to rest", SOON, || match lease.roles() {
-        Ok(roles) if roles.values().filter(|role| role.token.is_some()).count() == 3 => Ok(()),
-        other => Err(format!("{other:?}")),
-    })?;
     let before = lease.state()?;
+    lease.wait_for_roles(&before, 3, SOON)?;
     let pods = || {
         let versions = "jsonpath={.items[*].metadata.resourceVersion}";
         installation.control_plane().kubectl(&["get", "pods", "-n", "restart", "-o", versions])
@@ -66,12 +54,12 @@ fn a_restarted_operator_goes_on_with_the_same_term_and_writes_nothing() -> Resul
     assert!(count(&keys(&installation, "restart", "billing"), attempt, "t") >= 2, "SIGTERM releases nothing");
     operator.start_again()?;
     operator.wait_ready()?;
-    the_term_lives_on(&installation, "restart", attempt);
+    the_term_lives_on(&installation, "restart", attempt)?;
     assert_eq!(lease.state()?.resource_version(), before.resource_version(), "adopted, nothing written");
 
     operator.restart()?;
     operator.wait_ready()?;
-    the_term_lives_on(&installation, "restart", attempt);
+    the_term_lives_on(&installation, "restart", attempt)?;
     let after = lease.state()?;
     assert_eq!((after.token(), after.holder()), (before.token(), before.holder()));
     assert_eq!(after.resource_version(), before.resource_version());
@@ -130,29 +118,20 @@ fn two_operators_by_accident_are_one() -> Result<()> {
     let second = installation.start_operator("operator-1", &[])?;
     let (lease, mut last) = held(&installation, "both")?;
     let cluster = installation.control_plane();
-    for round in 0..4 {
+    for _ in 0..4 {
         let pod = last.holder().unwrap_or_default();
         cluster.kubectl(&["delete", "pod", "-n", "both", pod])?;
         last = lease.wait("another holder", AFTER_ONE_LEASE, |now| now.is_active() && now.token() > last.token())?;
-        installation.wait_for("one active pod", SOON, || {
-            let roles = lease.roles().map_err(|error| error.to_string())?;
-            let active: Vec<&String> =
-                roles.iter().filter(|(_, role)| role.label.as_deref() == Some("active")).map(|(pod, _)| pod).collect();
-            if active.len() == 1 && Some(active[0].as_str()) == last.holder() {
-                Ok(())
-            } else {
-                Err(format!("round {round}: {roles:?}"))
-            }
-        })?;
+        lease.wait_for_roles(&last, 3, SOON)?;
     }
     // Either one alone keeps it: the one that is left has adopted what the other took.
     let attempt = last.attempt().unwrap_or_default().to_owned();
     operator.kill()?;
-    the_term_lives_on(&installation, "both", &attempt);
+    the_term_lives_on(&installation, "both", &attempt)?;
     operator.start_again()?;
     operator.wait_ready()?;
     second.kill()?;
-    the_term_lives_on(&installation, "both", &attempt);
+    the_term_lives_on(&installation, "both", &attempt)?;
     assert_eq!(lease.state()?.token(), last.token());
     Ok(())
 }
@@ -170,10 +149,7 @@ fn an_operator_that_reaches_no_node_leaves_the_term_to_the_one_that_keeps_it() -
     let (lease, first) = held(&installation, "cut-off")?;
     let holder = first.holder().unwrap_or_default().to_owned();
     let label = || -> Result<_> { Ok(lease.roles()?.remove(&holder).unwrap_or_default().label) };
-    installation.wait_for("the holder is labelled", SOON, || match label() {
-        Ok(Some(label)) if label == "active" => Ok(()),
-        other => Err(format!("{other:?}")),
-    })?;
+    lease.wait_for_roles(&first, 3, SOON)?;
 
     gates.iter().for_each(Gate::close);
     let cut_off = installation.start_operator("cut-off", &[])?;
@@ -182,16 +158,19 @@ fn an_operator_that_reaches_no_node_leaves_the_term_to_the_one_that_keeps_it() -
         page.value("redislease_api_writes_total", &[("kind", "lease_status"), ("result", "ok")])
     };
     // It doubts the term after one renewInterval, and again one lease after it was answered.
-    let began = Instant::now();
-    while began.elapsed() < Duration::from_secs(16) {
+    let span = Duration::from_secs(16);
+    throughout(span, |after| {
         let now = lease.state()?;
         assert_eq!((now.attempt(), now.token()), (first.attempt(), first.token()), "{now}");
-        assert_ne!(now.reason("Active"), "LeaseLost", "after {:?}: {now}", began.elapsed());
-        assert_eq!(label()?.as_deref(), Some("active"), "after {:?}: {now}", began.elapsed());
-    }
+        assert_ne!(now.reason("Active"), "LeaseLost", "after {after:?}: {now}");
+        assert_eq!(label()?.as_deref(), Some("active"), "after {after:?}: {now}");
+        Ok(())
+    })?;
     lease.wait("confirmed", SOON, LeaseState::is_active)?;
     let doubts = writes(&cut_off).unwrap_or_default();
-    assert!((2.0..=4.0).contains(&doubts), "{doubts} doubts in {:?}", began.elapsed());
+    assert!((2.0..=4.0).contains(&doubts), "{doubts} doubts in {span:?}");
+    // It has tried every node, in vain: that is all that readiness asks for.
+    cut_off.wait_ready()?;
 
     // Nobody is left to answer: now it is the one that says so.
     keeps.kill()?;

@@ -6,7 +6,9 @@ use redislease_lab::{Components, ControlPlane, Installation, InstallationOptions
 use serde_json::json;
 
 use crate::holder::held;
-use crate::world::{AFTER_ONE_LEASE, FIRST_ELECTION, SOON, World, count, keys, options, shared};
+use crate::world::{
+    AFTER_ONE_LEASE, FIRST_ELECTION, SOON, World, keys, options, shared, the_term_lives_on, throughout,
+};
 
 #[test]
 fn a_lost_quorum_is_declared_in_time_and_comes_back_empty_handed() -> Result<()> {
@@ -24,6 +26,12 @@ fn a_lost_quorum_is_declared_in_time_and_comes_back_empty_handed() -> Result<()>
     assert!(took >= Duration::from_millis(3800) && took <= Duration::from_millis(6500), "{took:?}");
     assert_eq!(lost.reason("Active"), "LeaseLost");
     assert_eq!(lost.token(), first.token());
+    let holder = first.holder().unwrap_or_default();
+    for on in [("RedisLease", "billing"), ("Pod", holder)] {
+        let says = format!("term {}: {holder} in lab lost the lease", first.token().unwrap_or_default());
+        let told = installation.wait_for_event("lost", on, "LeaseLost", &says, SOON)?;
+        assert_eq!(told.kind, "Warning", "{told:?}");
+    }
     installation.wait_for("nobody is active", SOON, || match lease.roles() {
         Ok(roles) if roles.values().all(|role| role.label.as_deref() == Some("standby")) => Ok(()),
         other => Err(format!("{other:?}")),
@@ -53,11 +61,9 @@ fn a_quorum_that_is_deleted_keeps_what_is_held_and_begins_nothing() -> Result<()
     let named = lease.wait("the missing quorum is named", SOON, |now| now.reason("Ready") == "InvalidReference")?;
     let message = named.condition("Ready").map(|ready| ready.message).unwrap_or_default();
     assert!(message.contains("RedisQuorum redislease-system/default, which does not exist"), "{message}");
-    let began = Instant::now();
-    while began.elapsed() < Duration::from_secs(12) {
-        let keys = keys(&installation, "gone", "billing");
-        assert!(count(&keys, first.attempt().unwrap_or_default(), "t") >= 2, "renewed from memory: {keys:?}");
-    }
+    // Renewed from memory.
+    let attempt = first.attempt().unwrap_or_default();
+    the_term_lives_on(&installation, "gone", attempt)?;
     assert!(lease.state()?.is_active());
     let mut whole: serde_json::Value = serde_json::from_str(&whole).expect("JSON");
     whole["metadata"] = json!({"name": "default", "namespace": "redislease-system"});
@@ -65,11 +71,7 @@ fn a_quorum_that_is_deleted_keeps_what_is_held_and_begins_nothing() -> Result<()
     let after = lease.wait("ready again", SOON, |now| now.reason("Ready") == "HeldHere")?;
     assert_eq!((after.attempt(), after.token()), (first.attempt(), first.token()));
     // The same configuration: nothing is ended for it, now or later.
-    let began = Instant::now();
-    while began.elapsed() < Duration::from_secs(4) {
-        let keys = keys(&installation, "gone", "billing");
-        assert!(count(&keys, first.attempt().unwrap_or_default(), "t") >= 2, "{keys:?}");
-    }
+    the_term_lives_on(&installation, "gone", attempt)?;
     assert_eq!(lease.state()?.token(), first.token());
     Ok(())
 }
@@ -81,11 +83,12 @@ fn a_held_lease_is_never_made_longer_than_its_quorum_allows() -> Result<()> {
     lease.patch(&json!({"spec": {"leaseDuration": "50s"}}))?;
     let named = lease.wait("the mismatch is named", SOON, |now| now.reason("Ready") == "InvalidSpec")?;
     assert!(named.is_active(), "what is held goes on: {named}");
-    let began = Instant::now();
-    while began.elapsed() < Duration::from_secs(5) {
+    // Two renewals and more.
+    throughout(Duration::from_secs(5), |after| {
         let longest = keys(installation, "stretched", "billing").into_iter().flatten().map(|key| key.left).max();
-        assert!(longest.is_some_and(|longest| longest <= Duration::from_secs(10)), "{longest:?}");
-    }
+        assert!(longest.is_some_and(|longest| longest <= Duration::from_secs(10)), "after {after:?}: {longest:?}");
+        Ok(())
+    })?;
     lease.patch(&json!({"spec": {"leaseDuration": "10s"}}))?;
     let mended = lease.wait("mended", SOON, |now| now.reason("Ready") == "HeldHere")?;
     assert_eq!(mended.token(), first.token());
@@ -109,7 +112,11 @@ fn a_missing_or_wrong_secret_is_named_and_mended() -> Result<()> {
     cluster.kubectl(&["delete", "secret", "-n", "redislease-system", "redis-password"])?;
     let named = lease.wait("the secret is named", FIRST_ELECTION, |now| now.reason("Ready") == "InvalidReference")?;
     let message = named.condition("Ready").map(|ready| ready.message).unwrap_or_default();
-    assert!(message.contains("secret redislease-system/redis-password, which does not exist"), "{message}");
+    let says = "secret redislease-system/redis-password, which does not exist";
+    assert!(message.contains(says), "{message}");
+    let on = ("RedisLease", "billing");
+    let told = installation.wait_for_event("secret", on, "InvalidReference", says, SOON)?;
+    assert_eq!(told.kind, "Warning", "{told:?}");
     assert!(named.is_active(), "what is held goes on: {named}");
     secret("wrong")?;
     lease.wait("the secret is there", FIRST_ELECTION, |now| now.reason("Ready") == "HeldHere")?;
@@ -159,13 +166,7 @@ fn references_and_durations_that_do_not_fit_are_conditions_with_a_sentence() -> 
         let message = state.condition("Ready").map(|ready| ready.message).unwrap_or_default();
         assert!(message.contains(sentence), "{name}: {message}");
         assert!(!state.is_active());
-        installation.wait_for("an event that says so", SOON, || {
-            let field = format!("involvedObject.name={name},reason={reason}");
-            let args =
-                ["get", "events", "-n", "unfit", "--field-selector", &field, "-o", "jsonpath={.items[*].message}"];
-            let events = installation.control_plane().kubectl(&args).map_err(|error| error.to_string())?;
-            if events.contains(sentence) { Ok(()) } else { Err(events) }
-        })?;
+        installation.wait_for_event("unfit", ("RedisLease", name), reason, sentence, SOON)?;
     }
     Ok(())
 }
@@ -183,12 +184,7 @@ fn two_clusters_of_one_name_leave_each_others_terms_alone() -> Result<()> {
     assert_eq!(passive.reason("Ready"), "HeldByPeerCluster");
     assert_eq!(passive.reason("QuorumHealthy"), "ClusterNameConflict");
     // Deleting, restarting and waiting over there moves nothing here.
-    let began = Instant::now();
-    while began.elapsed() < Duration::from_secs(12) {
-        let keys = keys(&here.installation, "shared", "billing");
-        assert!(count(&keys, first.attempt().unwrap_or_default(), "t") >= 2, "{keys:?}");
-        assert_eq!(keys.iter().flatten().filter(|key| key.stage() == "s").count(), 0, "{keys:?}");
-    }
+    the_term_lives_on(&here.installation, "shared", first.attempt().unwrap_or_default())?;
     assert_eq!(ours.state()?.attempt(), first.attempt());
     assert!(!theirs.state()?.is_active());
     ours.patch(&json!({"spec": {"suspend": true}}))?;

@@ -1,10 +1,10 @@
 //! What happens to the RedisLease itself.
 
-use redislease_lab::{Installation, Lease, LeaseState, Result};
+use redislease_lab::{Gate, Installation, Lease, LeaseState, Result};
 use serde_json::json;
 
 use crate::holder::held;
-use crate::world::{AFTER_ONE_LEASE, FIRST_ELECTION, SOON, World, count, keys, shared};
+use crate::world::{AFTER_ONE_LEASE, FIRST_ELECTION, SOON, World, count, keys, options, shared, throughout};
 
 fn no_key_is_left(installation: &Installation, namespace: &str) -> Result<()> {
     installation.wait_for("no key of the lease on any node", AFTER_ONE_LEASE, || {
@@ -49,8 +49,14 @@ fn a_lease_that_is_deleted_and_kept_by_a_finalizer_is_held_by_nobody() -> Result
     no_label_is_left(installation, &lease)?;
     no_key_is_left(installation, "kept")?;
     assert_eq!(ended.token(), first.token());
-    let later = lease.wait("as it was", SOON, |now| now.holder().is_none())?;
-    assert_eq!(later.transitions(), ended.transitions(), "nobody was elected meanwhile");
+    // Its pods are there and Ready: whoever wanted to elect one would have tried more than once.
+    throughout(AFTER_ONE_LEASE, |after| {
+        let now = lease.state()?;
+        assert_eq!((now.holder(), now.transitions()), (None, ended.transitions()), "after {after:?}: {now}");
+        let keys = keys(installation, "kept", "billing");
+        assert!(keys.iter().all(Option::is_none), "after {after:?}: {keys:?}");
+        Ok(())
+    })?;
     lease.patch(&json!({"metadata": {"finalizers": null}}))
 }
 
@@ -124,33 +130,46 @@ fn a_lease_that_is_deleted_while_no_operator_runs_leaves_nothing_either() -> Res
 }
 
 #[test]
-fn writes_of_others_in_between_conflict_and_lose_nothing() -> Result<()> {
-    let World { installation, operator } = shared();
-    let (lease, first) = held(installation, "busy")?;
+fn a_write_of_another_in_between_conflicts_and_loses_nothing() -> Result<()> {
+    let installation = Installation::start(&options())?;
     let cluster = installation.control_plane();
-    let stop = std::sync::atomic::AtomicBool::new(false);
-    let second = std::thread::scope(|scope| {
-        let writer = scope.spawn(|| {
-            let mut count = 0;
-            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-                count += 1;
-                lease.patch(&json!({"metadata": {"annotations": {"example.com/noise": count.to_string()}}}))?;
-            }
-            Ok::<_, redislease_lab::Error>(count)
-        });
-        let mut last = first.clone();
-        for _ in 0..3 {
-            cluster.kubectl(&["delete", "pod", "-n", "busy", last.holder().unwrap_or_default()])?;
-            last = lease.wait("another holder", SOON, |now| now.is_active() && now.token() > last.token())?;
-        }
-        stop.store(true, std::sync::atomic::Ordering::Relaxed);
-        assert!(writer.join().expect("the writer ends")? > 0);
-        Ok::<_, redislease_lab::Error>(last)
+    let gate = Gate::before(cluster.address())?;
+    let operator = installation.start_operator_behind(&gate, "operator-0")?;
+    let (lease, first) = held(&installation, "busy")?;
+    lease.wait_for_roles(&first, 3, SOON)?;
+    let conflicts = || -> Result<Option<f64>> {
+        let labels = [("kind", "lease_status"), ("result", "conflict")];
+        Ok(operator.metrics()?.value("redislease_api_writes_total", &labels))
+    };
+    assert_eq!(conflicts()?, Some(0.0));
+
+    // The operator does not hear of what the hand writes. Then the nodes give it something to tell.
+    gate.hold_answers();
+    lease
+        .patch(&json!({"metadata": {"annotations": {"example.com/by-hand": "kept"}}, "spec": {"gracePeriod": "2s"}}))?;
+    for server in installation.redis() {
+        server.command(&["DEL", "redislease:lock:busy/billing"])?;
+    }
+    // The API server's own count says when its write has been refused.
+    let refused = "apiserver_request_total{code=\"409\",";
+    installation.wait_for("the status write has conflicted", SOON, || {
+        let page = cluster.kubectl(&["get", "--raw=/metrics"]).map_err(|error| error.to_string())?;
+        let is_ours = |line: &&str| line.starts_with(refused) && line.contains("resource=\"redisleases\"");
+        page.lines().find(is_ours).map(drop).ok_or_else(|| "no conflict".to_owned())
     })?;
-    assert_eq!(second.json()["status"]["history"].as_array().map(Vec::len), Some(3));
-    let conflicts = operator.metrics()?.value("redislease_api_writes_total", &[("result", "conflict")]);
-    assert!(conflicts.is_some(), "the page counts them");
-    Ok(())
+    assert_eq!(lease.state()?.attempt(), first.attempt(), "nothing was written over the hand");
+    gate.let_go();
+
+    let lost = lease.wait("told all the same", SOON, |now| now.reason("Active") == "LeaseLost")?;
+    assert_eq!((lost.token(), lost.transitions()), (first.token(), first.transitions() + 1));
+    assert_eq!(lost.json()["status"]["history"][0]["reason"], "KeysMissing");
+    let second = lease.wait("another term", AFTER_ONE_LEASE, |now| now.is_active() && now.token() > first.token())?;
+    assert_eq!(conflicts()?, Some(1.0), "told once, and then read what stood there");
+    assert_eq!(second.transitions(), first.transitions() + 2);
+    assert_eq!(second.json()["status"]["history"].as_array().map(Vec::len), Some(1));
+    assert_eq!(second.json()["metadata"]["annotations"]["example.com/by-hand"], "kept");
+    assert_eq!(second.json()["spec"]["gracePeriod"], "2s");
+    lease.wait_for_roles(&second, 3, SOON)
 }
 
 #[test]

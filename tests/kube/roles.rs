@@ -1,64 +1,31 @@
 //! The label on the pods, as somebody who watches them sees it.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::process::{Child, Command, Stdio};
 
-use redislease_lab::{Installation, Result, Tools};
+use redislease_lab::{Result, Watch, WatchEvent};
 use serde_json::{Value, json};
 
 use crate::holder::held;
 use crate::world::{FIRST_ELECTION, SOON, shared};
 
-/// A `kubectl get pods --watch` that ends with the test.
-struct Watch {
-    child: Child,
-    seen: tempfile::NamedTempFile,
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Watch {
-    fn start(installation: &Installation, namespace: &str) -> Result<Self> {
-        let seen = tempfile::NamedTempFile::new().expect("a file");
-        let child = Command::new(&Tools::locate()?.kubectl)
-            .arg(format!("--kubeconfig={}", installation.control_plane().kubeconfig().display()))
-            .args(["get", "pods", "-n", namespace, "--watch", "--output-watch-events", "-o", "json"])
-            .stdout(Stdio::from(File::create(seen.path()).expect("a file")))
-            .spawn()
-            .expect("kubectl starts");
-        Ok(Self { child, seen })
-    }
-
-    /// Event, pod, role and token, in the order of the events.
-    fn events(&self) -> Vec<[String; 4]> {
-        let text = std::fs::read_to_string(self.seen.path()).unwrap_or_default();
-        // The last event may be half written.
-        let events = serde_json::Deserializer::from_str(&text).into_iter::<Value>().map_while(std::result::Result::ok);
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        events
-            .map(|event| {
-                let metadata = &event["object"]["metadata"];
-                let role = &metadata["labels"]["lease.redislease.io/billing"];
-                let token = &metadata["annotations"]["token.redislease.io/billing"];
-                [text(&event["type"]), text(&metadata["name"]), text(role), text(token)]
-            })
-            .collect()
-    }
+/// Event, pod, role and token, in the order of the events.
+fn told(watch: &mut Watch) -> Vec<[String; 4]> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let told = |event: &WatchEvent| {
+        let metadata = &event.object["metadata"];
+        let role = &metadata["labels"]["lease.redislease.io/billing"];
+        let token = &metadata["annotations"]["token.redislease.io/billing"];
+        [event.kind.clone(), text(&metadata["name"]), text(role), text(token)]
+    };
+    watch.so_far().iter().map(told).collect()
 }
 
 #[test]
 fn at_no_event_are_two_pods_active_and_no_pods_token_falls() -> Result<()> {
     let installation = &shared().installation;
     let (lease, mut last) = held(installation, "watched")?;
-    let watch = Watch::start(installation, "watched")?;
     let cluster = installation.control_plane();
+    let mut watch = cluster.watch("pods", "watched")?;
     lease.patch(&json!({"spec": {"election": {"unhealthyAfter": "1s"}}}))?;
     for round in 0..4 {
         let pod = last.holder().unwrap_or_default();
@@ -72,14 +39,14 @@ fn at_no_event_are_two_pods_active_and_no_pods_token_falls() -> Result<()> {
     }
     let holder = last.holder().unwrap_or_default().to_owned();
     installation.wait_for("the last holder is seen active", SOON, || {
-        let events = watch.events();
+        let events = told(&mut watch);
         let seen = events.iter().any(|[_, pod, role, _]| *pod == holder && role == "active");
         if seen { Ok(()) } else { Err(format!("{events:?}")) }
     })?;
     let mut roles: BTreeMap<String, String> = BTreeMap::new();
     let mut tokens: BTreeMap<String, u64> = BTreeMap::new();
     let mut active_seen = 0;
-    for event in watch.events() {
+    for event in told(&mut watch) {
         let [kind, pod, role, token] = event.clone();
         if kind == "DELETED" {
             roles.remove(&pod);

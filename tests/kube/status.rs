@@ -5,9 +5,9 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use redislease_lab::{Components, ControlPlane};
+use redislease_lab::{Components, ControlPlane, poll};
 use serde_json::{Value, json};
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
@@ -23,12 +23,7 @@ fn redislease_status() -> Outcome {
     let missing = refused(admin, &[]);
     assert!(missing.contains("the API server does not know the kind RedisLease; install it with"), "{missing}");
 
-    for file in ["crds/redisquorums.yaml", "crds/redisleases.yaml"] {
-        control_plane.kubectl(&["apply", "--server-side", "-f", file])?;
-    }
-    control_plane.kubectl(&["wait", "--for=condition=Established", "crd", "--all"])?;
-    // kubectl waits while the API server prepares the storage of a new kind.
-    control_plane.kubectl(&["get", "rl", "--all-namespaces"])?;
+    control_plane.define()?;
     control_plane.kubectl(&["create", "namespace", "jobs"])?;
     control_plane.kubectl(&["create", "serviceaccount", "reader", "--namespace=jobs"])?;
     let reader = control_plane.service_account_kubeconfig("jobs", "reader")?;
@@ -59,14 +54,7 @@ fn redislease_status() -> Outcome {
 /// A new binding is believed in when the API server's own watch has shown it.
 fn wait_for_rights(control_plane: &ControlPlane) -> Outcome {
     let question = ["auth", "can-i", "list", "rl", "--namespace=jobs", "--as=system:serviceaccount:jobs:reader"];
-    let give_up = Instant::now() + PATIENCE;
-    loop {
-        match control_plane.kubectl(&question) {
-            Ok(_) => return Ok(()),
-            Err(error) if Instant::now() > give_up => return Err(error.into()),
-            Err(_) => std::thread::sleep(Duration::from_millis(50)),
-        }
-    }
+    Ok(poll(PATIENCE, || control_plane.kubectl(&question).map(drop).map_err(|error| error.to_string()))?)
 }
 
 fn nothing_to_speak_to(control_plane: &ControlPlane) {

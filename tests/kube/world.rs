@@ -1,7 +1,8 @@
 //! What the stories share: one installation for those that disturb nobody else, and a look at the keys on the nodes.
 
 use std::sync::LazyLock;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use redislease_lab::{Installation, InstallationOptions, Operator, Result};
 
@@ -11,6 +12,11 @@ pub const FIRST_ELECTION: Duration = Duration::from_secs(30);
 pub const SOON: Duration = Duration::from_secs(5);
 /// After it, no key of a lease of 10 s that nobody extends is left.
 pub const AFTER_ONE_LEASE: Duration = Duration::from_secs(15);
+
+/// What is renewed from memory, or not at all, shows within so long.
+const LONGER_THAN_A_LEASE: Duration = Duration::from_secs(12);
+/// Between two looks at what must stay as it is: seldom enough to leave the machine to those who are looked at.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// One key on one node: its value and how long it still lives.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,4 +87,24 @@ pub fn keys(installation: &Installation, namespace: &str, key: &str) -> Vec<Opti
 /// How many nodes hold the key for this attempt in this stage.
 pub fn count(keys: &[Option<Key>], attempt: &str, stage: &str) -> usize {
     keys.iter().flatten().filter(|key| key.attempt() == attempt && key.stage() == stage).count()
+}
+
+/// Looks again and again for as long as `span`. What is looked for is asserted there, with the time since the first look.
+pub fn throughout(span: Duration, mut look: impl FnMut(Duration) -> Result<()>) -> Result<()> {
+    let began = Instant::now();
+    while began.elapsed() < span {
+        look(began.elapsed())?;
+        thread::sleep(LOOK);
+    }
+    Ok(())
+}
+
+/// Watches the nodes for longer than a lease: the term must be on a majority at every look, and sealed on none.
+pub fn the_term_lives_on(installation: &Installation, namespace: &str, attempt: &str) -> Result<()> {
+    throughout(LONGER_THAN_A_LEASE, |after| {
+        let keys = keys(installation, namespace, "billing");
+        assert!(count(&keys, attempt, "t") >= 2, "after {after:?}: {keys:?}");
+        assert_eq!(keys.iter().flatten().filter(|key| key.stage() == "s").count(), 0, "after {after:?}: {keys:?}");
+        Ok(())
+    })
 }

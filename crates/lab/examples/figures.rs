@@ -1,24 +1,28 @@
 //! What the operator costs and how fast it is, on this machine, in one run: `make figures`.
 //!
-//! Printed, not asserted: machines are shared, and a figure is to be read beside the others of its run.
+//! Printed, not asserted: machines are shared, and a figure is to be read beside the others of its run. What could not
+//! be measured ends the run: left out, it would flatter the rest.
 
 use std::{
-    env,
-    io::BufReader,
-    process::{Child, Command, Stdio},
-    sync::mpsc::{self, Receiver},
-    thread,
+    collections::BTreeMap,
+    env, thread,
     time::{Duration, Instant},
 };
 
-use redislease_lab::{Error, Installation, InstallationOptions, LeaseState, Result, Tools};
-use serde_json::{Value, json};
+use redislease_lab::{
+    Deadline, Error, Installation, InstallationOptions, Lease, LeaseState, Operator, Result, Spread, Watch, WatchEvent,
+};
+use serde_json::json;
 
 /// How many holders are deleted.
 const HANDOVERS: usize = 50;
 /// How many leases are held while writes are counted, and for how long.
 const LEASES: usize = 100;
 const HOLD: Duration = Duration::from_mins(5);
+/// The grace period of the lab's leases, and 1 s.
+const STOP_BUDGET: Duration = Duration::from_secs(4);
+/// Nothing takes as long; what does ends the run.
+const PATIENCE: Duration = Duration::from_mins(2);
 
 fn main() -> Result<()> {
     let binary = env::args_os().nth(1).unwrap_or_else(|| "target/debug/redislease".into());
@@ -27,95 +31,44 @@ fn main() -> Result<()> {
     let installation = Installation::start(&options)?;
     let operator = installation.start_operator("operator-0", &[])?;
     handovers(&installation)?;
-    writes(&installation, &operator)
-}
-
-/// Objects of one kind as `kubectl --watch` shows them, each with when it was seen.
-struct Watch {
-    child: Child,
-    events: Receiver<(Instant, Value)>,
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Watch {
-    fn of(installation: &Installation, kind: &str, namespace: &str) -> Result<Self> {
-        let io = |source| Error::Io { doing: "watch with kubectl".to_owned(), source };
-        let mut child = Command::new(Tools::locate()?.kubectl)
-            .arg(format!("--kubeconfig={}", installation.control_plane().kubeconfig().display()))
-            .args(["get", kind, "-n", namespace, "--watch", "--output-watch-events", "-o", "json"])
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(io)?;
-        let (seen, events) = mpsc::channel();
-        if let Some(stdout) = child.stdout.take() {
-            thread::spawn(move || {
-                let stream = serde_json::Deserializer::from_reader(BufReader::new(stdout)).into_iter::<Value>();
-                for event in stream.map_while(std::result::Result::ok) {
-                    if seen.send((Instant::now(), event)).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-        Ok(Self { child, events })
-    }
-
-    /// The first event from now on that is as wanted.
-    fn wait(&self, wanted: impl Fn(&Value) -> bool) -> Option<Instant> {
-        loop {
-            let (seen, event) = self.events.recv_timeout(Duration::from_secs(30)).ok()?;
-            if wanted(&event) {
-                return Some(seen);
-            }
-        }
-    }
+    let leases = hold(&installation)?;
+    writes(&operator)?;
+    losses(&installation, &operator, &leases)
 }
 
 /// From the event that proves that the holder stopped to the event that names the next, as one watcher sees both.
 fn handovers(installation: &Installation) -> Result<()> {
+    let control_plane = installation.control_plane();
     installation.deployment("handover", "billing", 3)?;
     let lease = installation.lease("handover", "billing", &json!({"leaseDuration": "30s", "renewInterval": "5s"}))?;
-    let mut held = lease.wait("held", Duration::from_mins(1), LeaseState::is_active)?;
-    let (pods, leases) =
-        (Watch::of(installation, "pods", "handover")?, Watch::of(installation, "redisleases", "handover")?);
+    let mut held = lease.wait("held", PATIENCE, LeaseState::is_active)?;
+    let (mut pods, mut leases) =
+        (control_plane.watch("pods", "handover")?, control_plane.watch("redisleases", "handover")?);
     let mut took = Vec::with_capacity(HANDOVERS);
     for _ in 0..HANDOVERS {
         let pod = held.holder().unwrap_or_default().to_owned();
-        installation.control_plane().kubectl(&["delete", "pod", "-n", "handover", &pod])?;
-        let proven = pods.wait(|event| {
-            let ended =
-                ["Succeeded", "Failed"].contains(&event["object"]["status"]["phase"].as_str().unwrap_or_default());
-            event["object"]["metadata"]["name"] == pod.as_str() && (ended || event["type"] == "DELETED")
-        });
+        control_plane.kubectl(&["delete", "pod", "-n", "handover", &pod])?;
+        let proven = pods.wait("the holder has stopped", PATIENCE, |WatchEvent { kind, object, .. }| {
+            let phase = object["status"]["phase"].as_str().unwrap_or_default();
+            let ended = kind == "DELETED" || ["Succeeded", "Failed"].contains(&phase);
+            object["metadata"]["name"] == pod.as_str() && ended
+        })?;
         let token = held.token();
-        held = lease.wait("another holder", Duration::from_mins(1), |now| now.is_active() && now.token() > token)?;
-        let named = leases.wait(|event| event["object"]["status"]["fencingToken"].as_u64() >= held.token());
-        if let (Some(proven), Some(named)) = (proven, named) {
-            took.push(named.saturating_duration_since(proven));
-        }
-        installation.control_plane().kubectl(&["rollout", "status", "deployment/billing", "-n", "handover"])?;
+        held = lease.wait("another holder", PATIENCE, |now| now.is_active() && now.token() > token)?;
+        let named = leases.wait("the next holder is named", PATIENCE, |event| {
+            event.object["status"]["fencingToken"].as_u64() >= held.token()
+        })?;
+        took.push(named.at.saturating_duration_since(proven.at));
+        control_plane.kubectl(&["rollout", "status", "deployment/billing", "-n", "handover"])?;
     }
-    took.sort_unstable();
-    let at = |percent: usize| took.get((took.len() * percent / 100).min(took.len().saturating_sub(1))).copied();
-    println!(
-        "proof that the holder stopped -> next holder in status, {} handovers: p50 {:?}, p99 {:?}, max {:?}",
-        took.len(),
-        at(50).unwrap_or_default(),
-        at(99).unwrap_or_default(),
-        took.last().copied().unwrap_or_default()
-    );
+    if let Some(spread) = Spread::of(took) {
+        println!("proof that the holder stopped -> next holder in status, {HANDOVERS} handovers: {spread}");
+    }
     Ok(())
 }
 
-/// What is written to the API server while leases are merely held.
-fn writes(installation: &Installation, operator: &redislease_lab::Operator) -> Result<()> {
+/// Many leases, all held.
+fn hold(installation: &Installation) -> Result<Vec<Lease<'_>>> {
     installation.deployment("many", "workers", 3)?;
     let mut leases = Vec::with_capacity(LEASES);
     for index in 0..LEASES {
@@ -127,8 +80,13 @@ fn writes(installation: &Installation, operator: &redislease_lab::Operator) -> R
         leases.push(installation.lease("many", &format!("lease-{index}"), &spec)?);
     }
     for lease in &leases {
-        lease.wait("held", Duration::from_mins(2), LeaseState::is_active)?;
+        lease.wait("held", PATIENCE, LeaseState::is_active)?;
     }
+    Ok(leases)
+}
+
+/// What is written to the API server while leases are merely held.
+fn writes(operator: &Operator) -> Result<()> {
     let page = || -> Result<Vec<(&str, f64)>> {
         let metrics = operator.metrics()?;
         let of = |kind| metrics.value("redislease_api_writes_total", &[("kind", kind)]).unwrap_or_default();
@@ -148,9 +106,7 @@ fn writes(installation: &Installation, operator: &redislease_lab::Operator) -> R
         before = now;
     }
     let (renewed, began) = (renewals()?, Instant::now());
-    while began.elapsed() < HOLD {
-        thread::sleep(Duration::from_secs(1));
-    }
+    thread::sleep(HOLD);
     let after = page()?;
     print!("writes to the API server while {LEASES} leases were held for {} s:", began.elapsed().as_secs());
     for ((kind, before), (_, after)) in before.iter().zip(&after) {
@@ -158,4 +114,53 @@ fn writes(installation: &Installation, operator: &redislease_lab::Operator) -> R
     }
     println!("; renewals meanwhile: {}", renewals()? - renewed);
     Ok(())
+}
+
+/// From the death of a majority of the nodes to Active=False in status, against when the holder must be told to stop
+/// and when another might hold.
+fn losses(installation: &Installation, operator: &Operator, leases: &[Lease<'_>]) -> Result<()> {
+    let mut watch = installation.control_plane().watch("redisleases", "many")?;
+    let killed = Instant::now();
+    for redis in &installation.redis()[1..] {
+        redis.process().kill()?;
+    }
+    let page = operator.metrics()?;
+    let mut awaited = BTreeMap::new();
+    for lease in leases {
+        let [_, (_, name)] = lease.labels();
+        let none = || Error::Answer { url: "/metrics".to_owned(), message: format!("no term of {name} runs") };
+        awaited.insert(name, page.deadline(lease, STOP_BUDGET).ok_or_else(none)?);
+    }
+    let (mut took, mut late) = (Vec::new(), Vec::new());
+    while !awaited.is_empty() {
+        let (deadline, at) = next_loss(&mut watch, &mut awaited)?;
+        took.push(at.saturating_duration_since(killed));
+        late.push(deadline.late(at));
+    }
+    late.sort_by(f64::total_cmp);
+    if let (Some(spread), [earliest, .., latest]) = (Spread::of(took), late.as_slice()) {
+        println!(
+            "two of three nodes killed -> Active=False in status, {LEASES} leases: {spread}; {:.1} to {:.1} ms after \
+             stop_at, at least {:.2} s before valid_until",
+            earliest * 1e3,
+            latest * 1e3,
+            STOP_BUDGET.as_secs_f64() - latest,
+        );
+    }
+    Ok(())
+}
+
+/// The next of the awaited leases that is shown as not active, and when that was seen.
+fn next_loss(watch: &mut Watch, awaited: &mut BTreeMap<&str, Deadline>) -> Result<(Deadline, Instant)> {
+    let is_lost = |event: &WatchEvent| {
+        let conditions = event.object["status"]["conditions"].as_array();
+        conditions.into_iter().flatten().any(|one| one["type"] == "Active" && one["status"] == "False")
+    };
+    let name = |event: &WatchEvent| event.object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    loop {
+        let event = watch.wait("a lease is declared lost", PATIENCE, is_lost)?;
+        if let Some(deadline) = awaited.remove(name(&event).as_str()) {
+            return Ok((deadline, event.at));
+        }
+    }
 }

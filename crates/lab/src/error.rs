@@ -95,6 +95,14 @@ pub enum Error {
         /// The ends of the operators' logs.
         context: String,
     },
+    /// Unix sockets in this folder would have longer names than the kernel takes.
+    #[error("{} is {excess} bytes too long for Unix sockets: set TMPDIR to a shorter folder", folder.display())]
+    LongFolder {
+        /// The temporary folder.
+        folder: PathBuf,
+        /// By how many bytes.
+        excess: usize,
+    },
     /// A key or certificate could not be made.
     #[error("cannot make the control plane's certificates: {0}")]
     Certificate(#[from] rcgen::Error),

@@ -12,17 +12,27 @@ mod installation;
 mod process;
 mod redis;
 mod resp;
+mod spread;
 mod tools;
+mod wait;
 mod watchdog;
 
-pub use control_plane::{Components, ControlPlane};
+/// The folder of the whole project.
+fn repository() -> std::path::PathBuf {
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+pub use control_plane::{Components, ControlPlane, Watch, WatchEvent};
 pub use error::{Error, Result};
 pub use gate::Gate;
 pub use installation::{
-    Condition, Installation, InstallationOptions, Lease, LeaseState, Metrics, Operator, QuorumState, Role, SYSTEM,
+    Condition, Deadline, Event, Installation, InstallationOptions, Lease, LeaseState, Metrics, Operator, QuorumState,
+    Role, SYSTEM,
 };
 pub use process::Process;
 pub use redis::{RedisOptions, RedisServer, Snapshot, free_address};
 pub use resp::Reply;
+pub use spread::Spread;
 pub use tools::Tools;
+pub use wait::poll;
 pub use watchdog::keep_running;

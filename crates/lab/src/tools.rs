@@ -1,11 +1,8 @@
 //! Where the binaries of the local control plane are.
 
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{path::PathBuf, process::Command};
 
-use crate::{Error, Result};
+use crate::{Error, Result, repository};
 
 /// The pinned binaries. The script that builds them also says where they are, so the rule lives in one place:
 /// a fitting one of `KUBEBUILDER_ASSETS`, else the user's cache folder.
@@ -26,7 +23,7 @@ impl Tools {
     /// # Errors
     /// [`Error::MissingTool`] names the first that has not been built and the command that builds it.
     pub fn locate() -> Result<Self> {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../hack/build-tools.sh");
+        let script = repository().join("hack/build-tools.sh");
         let output =
             Command::new(&script).arg("--print").output().map_err(Error::io(format!("run {}", script.display())))?;
         if !output.status.success() {

@@ -2,13 +2,11 @@
 //! Needs `make tools`.
 
 use std::{
-    fs,
     sync::OnceLock,
-    thread,
     time::{Duration, Instant},
 };
 
-use redislease_lab::{Components, ControlPlane, Process, Result, Tools};
+use redislease_lab::{Components, ControlPlane, Result, WatchEvent, poll};
 use serde_json::Value;
 
 /// One for all tests here. A static is never dropped: the watchdog stops it.
@@ -23,11 +21,9 @@ fn control_plane() -> &'static ControlPlane {
 }
 
 fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !holds() {
-        assert!(Instant::now() < deadline, "not within 30 s: {what}");
-        thread::sleep(Duration::from_millis(20));
-    }
+    let within = Duration::from_secs(30);
+    let probe = || if holds() { Ok(()) } else { Err(format!("not within {within:?}: {what}")) };
+    poll(within, probe).unwrap_or_else(|late| panic!("{late}"));
 }
 
 /// A namespace with a Deployment whose pods have a plain init container, a sidecar and a main container.
@@ -85,42 +81,31 @@ fn a_graceful_deletion_shows_the_end_of_every_container_and_a_forced_one_does_no
     let pods = pods("deletions")?;
     assert_eq!(pods.len(), 3);
 
-    let folder = tempfile::tempdir().expect("a folder");
-    let log = folder.path().join("events");
-    let watch = Process::new("kubectl watch", Tools::locate()?.kubectl, &log)
-        .args(["get", "pods", "-n", "deletions", "--watch", "--output-watch-events", "-o", "json"])
-        .env("KUBECONFIG", control_plane.kubeconfig());
-    watch.start()?;
-    let seen = |pod: &str| -> Vec<(String, Value)> {
-        let text = fs::read_to_string(&log).unwrap_or_default();
-        serde_json::Deserializer::from_str(&text)
-            .into_iter::<Value>()
-            .map_while(std::result::Result::ok)
-            .filter(|event| event["object"]["metadata"]["name"] == pod)
-            .map(|event| (event["type"].as_str().unwrap_or_default().to_owned(), event["object"].clone()))
-            .collect()
+    let mut watch = control_plane.watch("pods", "deletions")?;
+    let mut seen = |pod: &str| -> Vec<WatchEvent> {
+        watch.so_far().iter().filter(|event| event.object["metadata"]["name"] == pod).cloned().collect()
     };
     let running = ["terminated", "running", "running"];
     eventually("the watch shows both pods running", || {
-        pods[..2].iter().all(|pod| seen(pod).iter().any(|(_, object)| states(object) == running))
+        pods[..2].iter().all(|pod| seen(pod).iter().any(|event| states(&event.object) == running))
     });
 
     control_plane.kubectl(&["delete", "pod", &pods[0], "-n", "deletions"])?;
     control_plane.kubectl(&["delete", "pod", &pods[1], "-n", "deletions", "--force", "--grace-period=0"])?;
     for pod in &pods[..2] {
-        eventually("the watch shows the pod's removal", || seen(pod).iter().any(|(kind, _)| kind == "DELETED"));
+        eventually("the watch shows the pod's removal", || seen(pod).iter().any(|event| event.kind == "DELETED"));
     }
 
     let graceful = seen(&pods[0]);
-    let first_end = graceful.iter().position(|(_, pod)| pod["status"]["phase"] == "Succeeded");
-    let (kind, pod) = &graceful[first_end.expect("a final phase")];
+    let first_end = graceful.iter().position(|event| event.object["status"]["phase"] == "Succeeded");
+    let WatchEvent { kind, object: pod, .. } = &graceful[first_end.expect("a final phase")];
     assert_eq!(kind, "MODIFIED", "the end is written before the pod is let go");
     assert!(!pod["metadata"]["deletionTimestamp"].is_null());
     assert_eq!(states(pod), ["terminated", "terminated", "terminated"]);
-    let (kind, pod) = &graceful[graceful.len() - 1];
+    let WatchEvent { kind, object: pod, .. } = &graceful[graceful.len() - 1];
     assert_eq!((kind.as_str(), states(pod)), ("DELETED", vec!["terminated".to_owned(); 3]));
 
-    for (kind, pod) in seen(&pods[1]) {
+    for WatchEvent { kind, object: pod, .. } in seen(&pods[1]) {
         assert_ne!(pod["status"]["phase"], "Succeeded", "{kind}: nobody saw the forced pod end");
         assert!(states(&pod) != ["terminated"; 3], "{kind}: nobody saw its containers end");
     }

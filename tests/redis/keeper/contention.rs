@@ -37,6 +37,19 @@ impl Choices {
     }
 }
 
+/// Names the seed of a run whose choices are to be made again.
+const SEED: &str = "REDISLEASE_TEST_SEED";
+
+fn seed() -> u64 {
+    match std::env::var(SEED) {
+        Ok(text) => text.parse().unwrap_or_else(|_| {
+            panic!("{SEED}={text} is no seed: it takes the whole number from 0 to 2^64-1 that a run has printed")
+        }),
+        Err(std::env::VarError::NotPresent) => clock::unix_micros(),
+        Err(error) => panic!("{SEED}: {error}"),
+    }
+}
+
 /// A term as one process saw it.
 struct Tenure {
     began: Time,
@@ -135,8 +148,8 @@ async fn trouble(servers: Arc<Vec<RedisServer>>, mut choices: Choices, done: Arc
 /// Two pods were labelled active at once by Vault's registration (vault#18117).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rivals_never_hold_at_once_and_tokens_grow() {
-    let seed = std::env::var("SEED").ok().map_or_else(clock::unix_micros, |seed| seed.parse().unwrap());
-    println!("SEED={seed}");
+    let seed = seed();
+    println!("replay the choices with {SEED}={seed}");
     let servers = Arc::new(voters(3));
     let config = Config {
         ttl: Millis(600),
@@ -179,7 +192,7 @@ async fn rivals_never_hold_at_once_and_tokens_grow() {
     for key in ["a", "b", "c"] {
         let of_key = wants.iter().zip(&tenures).filter(|(keys, _)| keys.contains(&key));
         let count =
-            check(of_key.flat_map(|(_, tenures)| tenures)).unwrap_or_else(|wrong| panic!("SEED={seed}: {wrong}"));
+            check(of_key.flat_map(|(_, tenures)| tenures)).unwrap_or_else(|wrong| panic!("{SEED}={seed}: {wrong}"));
         println!("key {key}: {count} terms by {:?} in {:?}", counted(), start.elapsed());
     }
 }

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use redislease_core::lease::Publication;
+use redislease_lab::Spread;
 
 use super::candidate::{Candidate, patient, ready, voters};
 
@@ -20,11 +21,6 @@ async fn acquires(candidate: &Candidate, spans: &mut Vec<Duration>) {
         candidate.held(&id).await;
         candidate.keeper.end(id, true);
     }
-}
-
-fn percentile(spans: &mut [Duration], percent: usize) -> Duration {
-    spans.sort_unstable();
-    spans[(spans.len() * percent).div_ceil(100) - 1]
 }
 
 /// One stopped node stalls every acquire of rslock (1 s), redsync (3 s) and redlock-universal (5 s): they wait for
@@ -46,8 +42,8 @@ async fn one_stopped_node_costs_an_acquire_nothing() {
         server.process().resume().unwrap();
         world.all_up().await;
     }
-    let of = |spans: &mut Vec<Duration>| (percentile(spans, 50), percentile(spans, 99));
-    let (healthy, stopped) = (of(&mut healthy), of(&mut stopped));
+    let of = |spans| Spread::of(spans).map(|spread| (spread.percentile(50), spread.percentile(99))).unwrap();
+    let (healthy, stopped) = (of(healthy), of(stopped));
     println!("acquire p50, p99 of {}: healthy {healthy:?}, one node stopped {stopped:?}", BATCHES * OF);
     let timeout = Duration::from(config.command_timeout);
     assert!(stopped.0 < healthy.0 * 2 + Duration::from_millis(5), "p50: {stopped:?} against {healthy:?}");

@@ -12,7 +12,7 @@ use redislease_lab::{
     Components, ControlPlane, Error as LabError, Installation, InstallationOptions, SYSTEM, keep_running,
 };
 use serde_json::json;
-use story::{NAMESPACE, Outcome, Story, WORKLOAD};
+use story::{NAMESPACE, Outcome, REPLICAS, Story, WORKLOAD};
 
 /// Short, so that the story is: it is what the first election waits for, and the first after a majority forgot.
 const LONGEST_LEASE: &str = "10s";
@@ -71,8 +71,8 @@ fn install(options: &InstallationOptions, narrator: &mut Narrator) -> Outcome<In
     narrator.say(&format!("Kubernetes {version:<9} {}, {} nodes", control_plane.address(), options.nodes));
     let installation = Installation::install(options, control_plane, redis)?;
     narrator.say(&format!("RedisQuorum          default in {SYSTEM}: the 3 servers, longest lease {LONGEST_LEASE}"));
-    installation.deployment(NAMESPACE, WORKLOAD, 3)?;
-    narrator.say(&format!("Deployment           {WORKLOAD} in {NAMESPACE}: 3 replicas, all Ready"));
+    installation.deployment(NAMESPACE, WORKLOAD, REPLICAS)?;
+    narrator.say(&format!("Deployment           {WORKLOAD} in {NAMESPACE}: {REPLICAS} replicas, all Ready"));
     installation.lease(NAMESPACE, WORKLOAD, &story::lease_spec())?;
     narrator.say(&format!("RedisLease           {WORKLOAD} in {NAMESPACE}: one of its pods shall be active"));
     Ok(installation)

@@ -3,10 +3,10 @@
 use std::{
     error::Error,
     thread,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
-use redislease_lab::{Installation, Lease, LeaseState, Operator, QuorumState};
+use redislease_lab::{Deadline, Installation, Lease, LeaseState, Operator, QuorumState};
 use serde_json::{Value, json};
 
 use crate::narrator::Narrator;
@@ -15,6 +15,7 @@ pub type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
 pub const NAMESPACE: &str = "shop";
 pub const WORKLOAD: &str = "billing";
+pub const REPLICAS: usize = 3;
 
 const GRACE_PERIOD: Duration = Duration::from_secs(3);
 /// From the moment the holder is told to stop to the moment another may hold: its grace period, and 1 s.
@@ -107,10 +108,11 @@ impl<'a> Story<'a> {
         let before = self.before()?;
         let redis = &self.installation.redis()[0];
         redis.process().kill()?;
-        let without_renewal = self.valid_until()?;
+        let without_renewal = self.deadline()?;
         self.narrator.say("redis-0 is killed. Without a renewal the lease would end 10 s after the last one.");
         self.wait_for_quorum("redis-0 is Down", SOON, |quorum| quorum.node(0).0 == "Down")?;
-        let later = self.wait("the lease outlives what it had left", SOON, |_| unix_now() > without_renewal)?;
+        let ended = |_: &LeaseState| without_renewal.left(Instant::now()) < 0.0;
+        let later = self.wait("the lease outlives what it had left", SOON, ended)?;
         unchanged(&before, &later)?;
         self.narrator.say(&format!(
             "{} still holds it, same token {}: two of three nodes renew it",
@@ -131,7 +133,8 @@ impl<'a> Story<'a> {
         thread::sleep(Duration::from_secs(2));
         let started = Instant::now();
         self.operator.start_again()?;
-        let labels = labels();
+        let lease = self.lease.clone();
+        let labels = lease.labels();
         let active = labels.to_vec();
         let success: Vec<_> = labels.iter().copied().chain([("result", "success")]).collect();
         self.wait_until("the new operator renews", SOON, |story| {
@@ -161,21 +164,20 @@ impl<'a> Story<'a> {
         for redis in &self.installation.redis()[1..] {
             redis.process().kill()?;
         }
-        let valid_until = self.valid_until()?;
-        let stop_at = valid_until - STOP_BUDGET.as_secs_f64();
+        let deadline = self.deadline()?;
         self.narrator.say(&format!(
             "redis-1 and redis-2 are killed: nobody can renew. In {:.1} s another might hold, so the holder\n\
              must be told to stop its grace period of {} s and 1 s before that.",
-            valid_until - unix_now(),
+            deadline.left(Instant::now()),
             GRACE_PERIOD.as_secs(),
         ));
         let lost = self.wait("the lease is declared lost", SOON, |lease| !lease.is_active())?;
-        let (seen, took) = (unix_now(), killed.elapsed().as_secs_f32());
+        let (seen, took) = (Instant::now(), killed.elapsed().as_secs_f32());
         let reason = lost.reason("Active");
         if reason != "LeaseLost" {
             return Err(format!("Active is False with reason {reason} instead of LeaseLost: {lost}").into());
         }
-        let left = valid_until - seen;
+        let left = deadline.left(seen);
         if left < GRACE_PERIOD.as_secs_f64() {
             return Err(
                 format!("The lease was declared lost {left:.2} s before its end, too late to stop in: {lost}").into()
@@ -184,7 +186,7 @@ impl<'a> Story<'a> {
         self.narrator.say(&format!(
             "Active=False, {reason}: {took:.2} s after the kill, {} the deadline for it,\n\
              {left:.2} s before another might hold",
-            offset(seen - stop_at),
+            offset(deadline.late(seen)),
         ));
         self.wait_until("no pod is labelled active", SOON, |story| {
             let roles = story.lease.roles().map_err(|error| error.to_string())?;
@@ -238,7 +240,7 @@ impl<'a> Story<'a> {
             shown.extend(lines.iter().map(|line| format!("{line}\n")));
         }
         self.narrator.quote(&shown);
-        let lost: Vec<_> = labels().into_iter().chain([("reason", "RenewDeadline")]).collect();
+        let lost: Vec<_> = self.lease.labels().into_iter().chain([("reason", "RenewDeadline")]).collect();
         let counted = metrics.value("redislease_lease_transitions_total", &lost);
         if counted != Some(1.0) {
             return Err(format!("One lost lease was counted as {counted:?}.").into());
@@ -277,17 +279,8 @@ impl<'a> Story<'a> {
         Ok(self.installation.wait_for(what, within, || holds(self))?)
     }
 
-    /// Exactly the holder is labelled active, with its token.
     fn see_roles(&mut self, lease: &LeaseState) -> Outcome {
-        let (holder, token) = (holder(lease), token(lease));
-        self.wait_until("the holder alone is labelled active", SOON, |story| {
-            let roles = story.lease.roles().map_err(|error| error.to_string())?;
-            let active: Vec<_> = roles.iter().filter(|(_, role)| role.label.as_deref() == Some("active")).collect();
-            match active.as_slice() {
-                [(pod, role)] if **pod == holder && role.token.as_deref() == Some(token.as_str()) => Ok(()),
-                _ => Err(format!("{roles:?}")),
-            }
-        })?;
+        self.lease.wait_for_roles(lease, REPLICAS, SOON)?;
         self.narrator.say("Its pod alone is labelled lease.redislease.io/billing: active");
         Ok(())
     }
@@ -298,17 +291,11 @@ impl<'a> Story<'a> {
         Ok(())
     }
 
-    /// Unix time until which the term may be believed in without another renewal.
-    fn valid_until(&self) -> Outcome<f64> {
-        let until = self.operator.metrics()?.value("redislease_lease_expiry_timestamp_seconds", &labels());
-        until
-            .filter(|until| *until > unix_now())
-            .ok_or_else(|| format!("/metrics shows no running term: {until:?}.").into())
+    /// Until when the term may be believed in without another renewal.
+    fn deadline(&self) -> Outcome<Deadline> {
+        let deadline = self.operator.metrics()?.deadline(&self.lease, STOP_BUDGET);
+        deadline.ok_or_else(|| "/metrics shows no running term.".into())
     }
-}
-
-fn labels() -> [(&'static str, &'static str); 2] {
-    [("lease_namespace", NAMESPACE), ("lease", WORKLOAD)]
 }
 
 fn holder(lease: &LeaseState) -> String {
@@ -329,8 +316,4 @@ fn unchanged(before: &LeaseState, later: &LeaseState) -> Outcome {
 
 fn offset(seconds: f64) -> String {
     format!("{:.2} s {}", seconds.abs(), if seconds < 0.0 { "before" } else { "after" })
-}
-
-fn unix_now() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }

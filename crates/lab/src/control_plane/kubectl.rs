@@ -10,7 +10,7 @@ use crate::{Error, Result};
 
 #[derive(Debug)]
 pub(super) struct Kubectl {
-    program: PathBuf,
+    pub(super) program: PathBuf,
     kubeconfig: PathBuf,
     cache: PathBuf,
 }
@@ -24,11 +24,15 @@ impl Kubectl {
         &self.kubeconfig
     }
 
+    /// Its default cache goes by address, and another test had other resources at this one.
+    pub(super) fn cache_dir(&self) -> String {
+        format!("--cache-dir={}", self.cache.display())
+    }
+
     pub(super) fn run(&self, args: &[&str], input: &str) -> Result<String> {
         let mut child = Command::new(&self.program)
             .env("KUBECONFIG", &self.kubeconfig)
-            // Its default cache goes by address, and another test had other resources at this one.
-            .arg(format!("--cache-dir={}", self.cache.display()))
+            .arg(self.cache_dir())
             .args(args)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

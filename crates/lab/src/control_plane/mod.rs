@@ -4,7 +4,9 @@ mod access;
 mod certificates;
 mod faults;
 mod kubectl;
+mod place;
 mod reader;
+mod watch;
 
 use std::{
     fs,
@@ -15,11 +17,14 @@ use std::{
 
 use serde_json::{Value, json};
 
-use self::{kubectl::Kubectl, reader::Reader};
-use crate::{Error, Process, Result, Tools, redis::free_address, watchdog::Scratch};
+pub use self::watch::{Watch, WatchEvent};
+use self::{kubectl::Kubectl, place::Place, reader::Reader};
+use crate::{Error, Process, Result, Tools, redis::free_address, repository, watchdog::Scratch};
 
 /// Each part is up within seconds; a machine that builds something else at the same time may take longer.
 const START_WITHIN: Duration = Duration::from_mins(1);
+const ETCD_SOCKET: &str = "etcd.sock";
+const PROXY_SOCKET: &str = "proxy.sock";
 const READY: &[&str] = &["get", "--raw=/readyz"];
 /// Nodes with this label have a kubelet, played by kwok.
 const KUBELET: &str = "lab.redislease.io/kubelet";
@@ -49,24 +54,29 @@ pub struct ControlPlane {
     address: SocketAddr,
     kubectl: Kubectl,
     folder: Scratch,
+    _place: Place,
 }
 
 impl ControlPlane {
-    /// Starts it and waits until it serves: with [`Components::Nodes`], until the first pod can be created and run.
+    /// Starts it and waits until it serves. Of one process, three run at once: a fourth waits for one of them to stop.
+    /// With [`Components::Nodes`], until the first pod can be created and run.
     ///
     /// # Errors
     /// [`Error::MissingTool`] before `make tools`; [`Error::Exited`] or [`Error::NotReady`] with the end of the log
-    /// of the process that did not come up.
+    /// of the process that did not come up; [`Error::LongFolder`] when TMPDIR is too long for sockets.
     pub fn start(components: Components) -> Result<Self> {
         let tools = Tools::locate()?;
+        let place = Place::take()?;
         let folder = Scratch::new("control-plane")?;
+        fits_sockets(folder.path())?;
         certificates::write(folder.path())?;
         let etcd = start_etcd(&tools, folder.path())?;
         let admin = access::kubeconfig(folder.path(), access::ADMIN);
         let kubectl = Kubectl::new(&tools.kubectl, admin, folder.path());
         let (api_server, address) = start_api_server(&tools, folder.path(), &kubectl)?;
         let reader = Reader::start(&tools, folder.path())?;
-        let mut control_plane = Self { reader, agents: Vec::new(), api_server, etcd, address, kubectl, folder };
+        let mut control_plane =
+            Self { reader, agents: Vec::new(), api_server, etcd, address, kubectl, folder, _place: place };
         if components != Components::ApiServer {
             control_plane.start_controllers(&tools)?;
         }
@@ -216,6 +226,26 @@ impl ControlPlane {
         self.kubectl.run(args, input)
     }
 
+    /// Installs the definitions of RedisLease and RedisQuorum and waits until objects of both can be stored.
+    ///
+    /// # Errors
+    /// [`Error::Command`] with the API server's refusal.
+    pub fn define(&self) -> Result<()> {
+        let definitions = repository().join("crds").display().to_string();
+        self.kubectl(&["apply", "--server-side", "--filename", &definitions])?;
+        self.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=30s"])?;
+        // kubectl waits while the API server prepares the storage of a new kind.
+        self.kubectl(&["get", "redisleases,redisquorums", "--all-namespaces"]).map(drop)
+    }
+
+    /// Shows objects of one kind in a namespace as they are, and from then on every change, until it is dropped.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when no process can be made.
+    pub fn watch(&self, kind: &str, namespace: &str) -> Result<Watch> {
+        Watch::start(&self.kubectl, self.folder.path(), kind, namespace)
+    }
+
     /// Repeats a kubectl command until it succeeds.
     fn wait_for(&self, args: &[&str]) -> Result<()> {
         wait_for(&self.api_server, &self.kubectl, args)
@@ -227,8 +257,19 @@ fn wait_for(api_server: &Process, kubectl: &Kubectl, args: &[&str]) -> Result<()
     api_server.wait_until(START_WITHIN, || kubectl.run(&args, "").map(drop).map_err(|error| error.to_string()))
 }
 
+/// A server whose socket has a longer name starts and is never found.
+fn fits_sockets(folder: &Path) -> Result<()> {
+    /// The kernel's field has 108 bytes with the zero at the end.
+    const MOST: usize = 107;
+    let length = [ETCD_SOCKET, PROXY_SOCKET].map(|name| folder.join(name).as_os_str().len());
+    match length.into_iter().max() {
+        Some(length) if length > MOST => Err(Error::LongFolder { folder: folder.to_owned(), excess: length - MOST }),
+        _ => Ok(()),
+    }
+}
+
 fn start_etcd(tools: &Tools, folder: &Path) -> Result<Process> {
-    let socket = folder.join("etcd.sock");
+    let socket = folder.join(ETCD_SOCKET);
     let etcd = start(
         "etcd",
         &tools.etcd,
@@ -260,7 +301,7 @@ fn start_api_server(tools: &Tools, folder: &Path, kubectl: &Kubectl) -> Result<(
             &tools.kube_apiserver,
             folder,
             &[
-                flag("etcd-servers", format!("unix://{}", folder.join("etcd.sock").display())),
+                flag("etcd-servers", format!("unix://{}", folder.join(ETCD_SOCKET).display())),
                 flag("bind-address", address.ip()),
                 flag("secure-port", address.port()),
                 flag("tls-cert-file", folder.join(certificates::SERVER_CERTIFICATE).display()),
@@ -289,4 +330,19 @@ fn start(name: &str, program: &Path, folder: &Path, flags: &[String]) -> Result<
 
 fn flag(name: &str, value: impl std::fmt::Display) -> String {
     format!("--{name}={value}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_too_long_for_sockets_is_named() {
+        let of = |length: usize| PathBuf::from("/".to_owned() + &"x".repeat(length - 1));
+        // And a slash and `proxy.sock`.
+        assert!(fits_sockets(&of(107 - 11)).is_ok());
+        let refused = fits_sockets(&of(107 - 11 + 3)).map_err(|error| error.to_string());
+        let says = format!("{} is 3 bytes too long for Unix sockets: set TMPDIR to a shorter folder", of(99).display());
+        assert_eq!(refused, Err(says));
+    }
 }

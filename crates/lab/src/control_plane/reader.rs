@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::{START_WITHIN, access, start};
+use super::{PROXY_SOCKET, START_WITHIN, access, start};
 use crate::{Error, Process, Result, Tools, http};
 
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(super) struct Reader {
 
 impl Reader {
     pub(super) fn start(tools: &Tools, folder: &Path) -> Result<Self> {
-        let socket = folder.join("proxy.sock");
+        let socket = folder.join(PROXY_SOCKET);
         let proxy = start(
             "kubectl proxy",
             &tools.kubectl,

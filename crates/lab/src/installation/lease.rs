@@ -74,6 +74,31 @@ impl<'a> Lease<'a> {
         Ok(pods["items"].as_array().into_iter().flatten().filter_map(role).collect())
     }
 
+    /// Waits until its pods are told what `state` says: `pods` of them or more carry the label and the token, and the
+    /// holder alone is active.
+    ///
+    /// # Errors
+    /// [`Error::NotInTime`] with what they are told instead.
+    pub fn wait_for_roles(&self, state: &LeaseState, pods: usize, within: Duration) -> Result<()> {
+        let token = state.token().map(|token| token.to_string());
+        let what = format!("{}/{}: the holder's pod alone is active, all know the token", self.namespace, self.name);
+        self.installation.wait_for(&what, within, || {
+            let roles = self.roles().map_err(|error| error.to_string())?;
+            let is_right = |(pod, role): (&String, &Role)| {
+                let label = if Some(pod.as_str()) == state.holder() { "active" } else { "standby" };
+                role.label.as_deref() == Some(label) && role.token == token
+            };
+            let is_named = state.holder().is_some_and(|holder| roles.contains_key(holder));
+            let all = is_named && roles.len() >= pods && roles.iter().all(is_right);
+            if all { Ok(()) } else { Err(format!("{roles:?}")) }
+        })
+    }
+
+    /// The labels of its series on /metrics.
+    pub fn labels(&self) -> [(&str, &str); 2] {
+        [("lease_namespace", &self.namespace), ("lease", &self.name)]
+    }
+
     /// Changes it with a merge patch.
     ///
     /// # Errors

@@ -1,18 +1,39 @@
 //! A page of metrics, as far as tests ask.
 
-/// What /metrics answered.
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use super::{Deadline, Lease};
+
+/// What /metrics answered, and when.
 #[derive(Debug, Clone)]
-pub struct Metrics(pub(super) String);
+pub struct Metrics {
+    page: String,
+    read: Instant,
+    /// The same moment in seconds since 1970.
+    unix: f64,
+}
 
 impl Metrics {
+    pub(super) fn read_now(page: String) -> Self {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
+        Self { page, read: Instant::now(), unix }
+    }
+
+    /// Until when the running term of a lease may be believed in without another renewal; `stop_budget` is its grace
+    /// period and 1 s. `None` when no term runs.
+    pub fn deadline(&self, lease: &Lease<'_>, stop_budget: Duration) -> Option<Deadline> {
+        let until = self.value("redislease_lease_expiry_timestamp_seconds", &lease.labels())?;
+        (until > self.unix).then(|| Deadline::new(self.read, until - self.unix, stop_budget))
+    }
+
     /// The page.
     pub fn text(&self) -> &str {
-        &self.0
+        &self.page
     }
 
     /// The lines of the series of one name that have all of these labels, as they stand on the page.
     pub fn series<'a>(&'a self, name: &'a str, labels: &'a [(&'a str, &'a str)]) -> impl Iterator<Item = &'a str> {
-        self.0.lines().filter(move |line| {
+        self.page.lines().filter(move |line| {
             let Some(rest) = line.strip_prefix(name) else { return false };
             // Values here hold neither quotes nor braces: names of objects, words of fixed sets.
             let has = |(label, value): &(&str, &str)| {
@@ -40,7 +61,7 @@ mod tests {
     #[test]
     fn series_are_found_by_name_and_labels() {
         let page = "# HELP up Up.\nup 1\nup_total{node=\"a\",kind=\"x\"} 2\nup_total{node=\"ab\",kind=\"x\"} 40\n";
-        let metrics = Metrics(page.to_owned());
+        let metrics = Metrics::read_now(page.to_owned());
         assert_eq!(metrics.value("up", &[]), Some(1.0));
         assert_eq!(metrics.value("up_total", &[("kind", "x")]), Some(42.0));
         assert_eq!(metrics.value("up_total", &[("kind", "x"), ("node", "a")]), Some(2.0));

@@ -21,13 +21,15 @@
 //! # }
 //! ```
 
+mod deadline;
+mod events;
 mod lease;
 mod metrics;
 mod operator;
 mod quorum;
-mod wait;
 
 use std::{
+    fs,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -36,12 +38,16 @@ use std::{
 use serde_json::{Value, json};
 
 pub use self::{
+    deadline::Deadline,
+    events::Event,
     lease::{Condition, Lease, LeaseState, Role},
     metrics::Metrics,
     operator::Operator,
     quorum::QuorumState,
 };
-use crate::{Components, ControlPlane, Error, RedisOptions, RedisServer, Result, watchdog::Scratch};
+use crate::{
+    Components, ControlPlane, Error, Gate, RedisOptions, RedisServer, Result, repository, wait, watchdog::Scratch,
+};
 
 /// Where operators, their RedisQuorum and its secret live.
 pub const SYSTEM: &str = "redislease-system";
@@ -123,15 +129,10 @@ impl Installation {
         control_plane: ControlPlane,
         redis: Vec<Arc<RedisServer>>,
     ) -> Result<Self> {
-        let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let apply = |path: &str| {
-            let path = repository.join(path).display().to_string();
-            control_plane.kubectl(&["apply", "--server-side", "--filename", &path])
-        };
         control_plane.apply(&namespace(SYSTEM))?;
-        apply("crds")?;
-        apply("charts/redislease/files/operator-rbac.yaml")?;
-        control_plane.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=30s"])?;
+        control_plane.define()?;
+        let rights = repository().join("charts/redislease/files/operator-rbac.yaml").display().to_string();
+        control_plane.kubectl(&["apply", "--server-side", "--filename", &rights])?;
         let kubeconfig = control_plane.service_account_kubeconfig(SYSTEM, ACCOUNT)?;
         let installation = Self {
             options: options.clone(),
@@ -192,13 +193,29 @@ impl Installation {
     /// # Errors
     /// [`Error::Exited`] with the end of its log.
     pub fn start_operator(&self, instance: &str, args: &[&str]) -> Result<Operator> {
+        self.start_operator_as(&self.kubeconfig, instance, args)
+    }
+
+    /// The same, for an operator that reaches the API server through this gate alone.
+    ///
+    /// # Errors
+    /// [`Error::Exited`] with the end of its log.
+    pub fn start_operator_behind(&self, gate: &Gate, instance: &str) -> Result<Operator> {
+        let direct = fs::read_to_string(&self.kubeconfig).map_err(Error::io("read the operators' kubeconfig"))?;
+        let through = direct.replace(&self.control_plane.address().to_string(), &gate.address().to_string());
+        let kubeconfig = self.folder.path().join(format!("{instance}.kubeconfig"));
+        fs::write(&kubeconfig, through).map_err(Error::io(format!("write the kubeconfig of {instance}")))?;
+        self.start_operator_as(&kubeconfig, instance, &[])
+    }
+
+    fn start_operator_as(&self, kubeconfig: &Path, instance: &str, args: &[&str]) -> Result<Operator> {
         let log = self.folder.path().join(format!("{instance}.log"));
         let mut logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
         if !logs.contains(&log) {
             logs.push(log.clone());
         }
         drop(logs);
-        Operator::start(&self.options, instance, &self.kubeconfig, log, args)
+        Operator::start(&self.options, instance, kubeconfig, log, args)
     }
 
     /// Applies an object, or a whole list of them.

@@ -106,7 +106,7 @@ impl Operator {
     /// [`Error::Answer`].
     pub fn metrics(&self) -> Result<Metrics> {
         match self.get("/metrics")? {
-            (200, page) => Ok(Metrics(page)),
+            (200, page) => Ok(Metrics::read_now(page)),
             (code, page) => Err(Error::Answer { url: "/metrics".to_owned(), message: format!("{code}: {page}") }),
         }
     }

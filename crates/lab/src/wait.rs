@@ -11,8 +11,11 @@ use std::{
 const POLL: Duration = Duration::from_millis(5);
 const TAIL: usize = 25;
 
-/// The first value `probe` gives, or its last complaint.
-pub(super) fn poll<T>(within: Duration, mut probe: impl FnMut() -> Result<T, String>) -> Result<T, String> {
+/// Asks every few milliseconds until there is a value.
+///
+/// # Errors
+/// The last complaint, when there is none in time.
+pub fn poll<T>(within: Duration, mut probe: impl FnMut() -> Result<T, String>) -> Result<T, String> {
     let deadline = Instant::now() + within;
     loop {
         match probe() {
@@ -24,7 +27,7 @@ pub(super) fn poll<T>(within: Duration, mut probe: impl FnMut() -> Result<T, Str
 }
 
 /// The last lines of a log.
-pub(super) fn tail(log: &Path) -> String {
+pub(crate) fn tail(log: &Path) -> String {
     let log = fs::read(log).unwrap_or_default();
     let log = String::from_utf8_lossy(&log);
     let lines: Vec<&str> = log.lines().collect();

@@ -1,0 +1,42 @@
+//! How long a term lasts that nobody renews any more, as the operator's own page says.
+
+use std::time::{Duration, Instant};
+
+/// The end of a term without another renewal: see [`Metrics::deadline`](super::Metrics::deadline).
+#[derive(Debug, Clone, Copy)]
+pub struct Deadline {
+    read: Instant,
+    left: f64,
+    stop_budget: f64,
+}
+
+impl Deadline {
+    pub(super) fn new(read: Instant, left: f64, stop_budget: Duration) -> Self {
+        Self { read, left, stop_budget: stop_budget.as_secs_f64() }
+    }
+
+    /// Seconds from `at` to the moment when another might hold; negative after it.
+    pub fn left(&self, at: Instant) -> f64 {
+        self.left - at.saturating_duration_since(self.read).as_secs_f64()
+    }
+
+    /// Seconds from the moment when the holder must be told to stop to `at`; negative before it.
+    pub fn late(&self, at: Instant) -> f64 {
+        self.stop_budget - self.left(at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_holder_must_stop_its_budget_before_the_end() {
+        let read = Instant::now();
+        let deadline = Deadline::new(read, 9.5, Duration::from_secs(4));
+        let near = |seconds: f64, wanted: f64| (seconds - wanted).abs() < 1e-9;
+        assert!(near(deadline.left(read + Duration::from_secs(2)), 7.5));
+        assert!(near(deadline.late(read + Duration::from_secs(2)), -3.5));
+        assert!(near(deadline.late(read + Duration::from_secs(6)), 0.5));
+    }
+}
