@@ -9,8 +9,10 @@
 //! | [`tenure`] | the keeper: opened, adopted, told |
 //! | [`show`] | status and events |
 //! | [`roles`] | the label and the token on each pod |
+//! | [`quiet`] | how long the API server is left alone after a failure |
 
 mod ground;
+mod quiet;
 mod roles;
 mod show;
 mod tenure;
@@ -38,12 +40,9 @@ use crate::metrics::lease::LeaseSeries;
 use crate::plan::{Electorate, EndCause, HolderName, HolderPod, PodFacts, Sighting, Situation, Step, decide};
 use crate::status::{Witness, renewal_notice};
 use ground::Ground;
+use quiet::Quiet;
+use roles::Right;
 use tenure::Tenure;
-
-/// After a call that failed, the API server is left alone for so long, doubled with every failure.
-const PAUSE: Millis = Millis(200);
-/// The longest pause.
-const PAUSE_MOST: Millis = Millis(2000);
 
 /// The keeper does what it is told at once, if the machine lets it.
 const KEEPER_ANSWERS: Duration = Duration::from_millis(50);
@@ -75,9 +74,12 @@ pub(super) struct Actor {
     series: Arc<LeaseSeries>,
     /// Neither adopt nor acquire before this instant, and why.
     blocked: Option<(Time, String)>,
-    failures: u32,
-    /// No call to the API server before this instant.
-    quiet_until: Time,
+    /// No write of the status after a failure.
+    status_quiet: Quiet,
+    /// No write of pods after a failure.
+    roles_quiet: Quiet,
+    /// By which right the labels were last written.
+    right: Option<Right>,
     /// The holder of the last term was proven to have stopped.
     proven: bool,
     /// The term whose end was counted.
@@ -115,8 +117,9 @@ impl Actor {
             witness: Witness::default(),
             series,
             blocked: None,
-            failures: 0,
-            quiet_until: Time(0),
+            status_quiet: Quiet::default(),
+            roles_quiet: Quiet::default(),
+            right: None,
             proven: false,
             counted: None,
             pace: Pace::default(),
@@ -191,31 +194,48 @@ impl Actor {
         self.measure(&lease, view.as_ref());
         let composed = self.compose(&lease, &ground, &electorate, view.as_ref());
         self.count(&lease, &composed);
-        let now = clock::now();
-        if now < self.quiet_until {
-            return earliest(again_at, Some(self.quiet_until));
+        let tried_status = self.status_quiet.is_over(clock::now());
+        if tried_status {
+            let shown = self.show(&lease, &ground, &electorate).await;
+            let pause = self.status_quiet.note(&shown, clock::now());
+            self.warn("status", shown, pause);
         }
-        let shown = match self.show(&lease, &ground, &electorate).await {
-            Ok(()) => self.assign_roles(&self.newest(seen), &ground).await,
-            Err(error) => Err(error),
-        };
-        self.house.metrics.reconciled(LEASE, shown.is_ok(), began.elapsed());
-        match shown {
-            Ok(()) => {
-                self.failures = 0;
-                let doubt = self.doubt_stands_at().filter(|stands_at| *stands_at > now);
-                [again_at, ground.again_at, self.paced_until, doubt].into_iter().flatten().min()
-            }
-            // Somebody else wrote meanwhile: what they wrote is read, and everything decided anew.
-            Err(CallError::Conflict) => Some(now),
-            Err(error) => {
-                self.failures = self.failures.saturating_add(1);
-                let pause = Millis((PAUSE.0 << self.failures.min(10).saturating_sub(1)).min(PAUSE_MOST.0));
-                self.quiet_until = clock::now() + pause;
-                let lease = format!("{}/{}", self.namespace, self.name);
-                tracing::warn!(%lease, %error, pause_ms = pause.0, "the API server did not take what this lease shows");
-                earliest(again_at, Some(self.quiet_until))
-            }
+        // Somebody else wrote meanwhile: what they wrote is read, and everything decided anew.
+        let overtaken = tried_status && !self.status_quiet.is_calm() && self.status_quiet.is_over(clock::now());
+        // Who may be told `active` stands in the status. That nobody may be any more does not wait for it.
+        let tried_roles = !overtaken && self.assign_in_turn(&self.newest(seen), &ground).await;
+        let well = self.status_quiet.is_calm() && self.roles_quiet.is_calm();
+        if tried_status || tried_roles {
+            self.house.metrics.reconciled(LEASE, well, began.elapsed());
+        }
+        let now = clock::now();
+        let doubt = self.doubt_stands_at().filter(|stands_at| *stands_at > now);
+        let quiet = [self.status_quiet.again_at(), self.roles_quiet.again_at()];
+        let times = [again_at, ground.again_at, self.paced_until, doubt];
+        times.into_iter().chain(quiet).flatten().min()
+    }
+
+    /// Brings the labels in line. Whether it was tried.
+    async fn assign_in_turn(&mut self, lease: &Arc<RedisLease>, ground: &Ground) -> bool {
+        let Some(right) = self.right(lease) else { return false };
+        // What was refused of an older right says nothing about this one.
+        if self.right.as_ref() != Some(&right) {
+            self.roles_quiet = Quiet::default();
+            self.right = Some(right.clone());
+        }
+        if !self.roles_quiet.is_over(clock::now()) {
+            return false;
+        }
+        let assigned = self.assign_roles(&right, ground).await;
+        let pause = self.roles_quiet.note(&assigned, clock::now());
+        self.warn("role of a pod", assigned, pause);
+        true
+    }
+
+    fn warn(&self, what: &str, outcome: Result<(), CallError>, pause: Option<Millis>) {
+        if let (Err(error), Some(pause)) = (outcome, pause) {
+            let lease = format!("{}/{}", self.namespace, self.name);
+            tracing::warn!(%lease, %error, pause_ms = pause.0, "the API server did not take the {what}");
         }
     }
 
@@ -345,12 +365,13 @@ impl Actor {
 
     /// Asks the API server for the holder's pod. Whether it answered.
     async fn look_at(&self, holder: &HolderName) -> bool {
+        let asked = self.house.pods.ask();
         match self.house.pod(&self.namespace, &holder.pod).await {
             Ok(pod) => {
                 if pod.uid != holder.pod_uid {
                     self.house.pods.missed(&self.namespace, &holder.pod_uid);
                 }
-                self.house.pods.seen(pod, clock::now());
+                self.house.pods.answered(asked, pod, clock::now());
                 true
             }
             Err(CallError::NotFound) => {
@@ -404,12 +425,16 @@ impl Actor {
             }
             tenure.retire();
         }
-        let cleared = self.clear_roles().await.is_ok();
+        let cleared = self.clear_roles().await;
+        if let Err(error) = &cleared {
+            let lease = format!("{}/{}", self.namespace, self.name);
+            tracing::warn!(%lease, %error, "labels of the deleted lease are not taken away yet");
+        }
         if self.tenure.as_ref().is_some_and(Tenure::has_ended) {
             self.tenure = None;
         }
         // The end of the keeper wakes nobody.
-        match (&self.tenure, cleared) {
+        match (&self.tenure, cleared.is_ok()) {
             (None, true) => None,
             (Some(_), true) => Some(clock::now() + Millis(500)),
             (_, false) => Some(clock::now() + Millis(2000)),
