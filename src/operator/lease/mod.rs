@@ -9,8 +9,10 @@
 //! | [`tenure`] | the keeper: opened, adopted, told |
 //! | [`show`] | status and events |
 //! | [`roles`] | the label and the token on each pod |
+//! | [`bury`] | what is left of a resource that is gone |
 //! | [`quiet`] | how long the API server is left alone after a failure |
 
+mod bury;
 mod ground;
 mod quiet;
 mod roles;
@@ -33,7 +35,8 @@ use super::kube_api::CallError;
 use super::pace::Pace;
 use super::pods::Known;
 use super::{House, LEASE};
-use crate::api::validated::Readiness;
+use crate::api::conditions::{ConditionReason as _, ConditionType, LeaseActive};
+use crate::api::validated::{Candidates, Readiness};
 use crate::api::{RedisLease, RedisLeaseStatus, ValidLease};
 use crate::clock;
 use crate::metrics::lease::LeaseSeries;
@@ -185,8 +188,16 @@ impl Actor {
         let lease = self.newest(seen);
         let mut ground = self.ground(&lease);
         // A term that status names is taken up before anything that the API server must answer first.
+        let stood_on = self.stands_on();
         self.settle(&lease, &ground);
+        if stood_on != self.stands_on() {
+            self.house.quorums.let_go();
+        }
         self.find_candidates(&mut ground).await;
+        if let Some(Candidates::Workload(workload)) = self.spec.as_ref().map(|spec| &spec.candidates) {
+            // A workload that was created again may select other pods, and no event of a candidate says so.
+            ground.again_at = earliest(ground.again_at, self.house.workloads.due(&self.namespace, workload));
+        }
         let pods = self.house.pods.of_namespace(&self.namespace);
         let electorate = electorate(&ground, &pods);
         let again_at = self.plan(&lease, &ground, &electorate).await;
@@ -213,23 +224,6 @@ impl Actor {
         let quiet = [self.status_quiet.again_at(), self.roles_quiet.again_at()];
         let times = [again_at, ground.again_at, self.paced_until, doubt];
         times.into_iter().chain(quiet).flatten().min()
-    }
-
-    /// Brings the labels in line. Whether it was tried.
-    async fn assign_in_turn(&mut self, lease: &Arc<RedisLease>, ground: &Ground) -> bool {
-        let Some(right) = self.right(lease) else { return false };
-        // What was refused of an older right says nothing about this one.
-        if self.right.as_ref() != Some(&right) {
-            self.roles_quiet = Quiet::default();
-            self.right = Some(right.clone());
-        }
-        if !self.roles_quiet.is_over(clock::now()) {
-            return false;
-        }
-        let assigned = self.assign_roles(&right, ground).await;
-        let pause = self.roles_quiet.note(&assigned, clock::now());
-        self.warn("role of a pod", assigned, pause);
-        true
     }
 
     fn warn(&self, what: &str, outcome: Result<(), CallError>, pause: Option<Millis>) {
@@ -359,6 +353,11 @@ impl Actor {
         (ended || passed).then_some(EndCause::EndedElsewhere)
     }
 
+    /// Which quorum the keeper stands on, to be compared.
+    fn stands_on(&self) -> Option<usize> {
+        self.tenure.as_ref().and_then(Tenure::quorum).map(|quorum| Arc::as_ptr(quorum).addr())
+    }
+
     fn known(&self, holder: &HolderName) -> Known {
         self.house.pods.find(&self.namespace, &holder.pod_uid)
     }
@@ -394,8 +393,13 @@ impl Actor {
 
     /// What a change of the view means beside the status.
     fn measure(&mut self, lease: &RedisLease, view: Option<&View>) {
-        let held = view.is_some_and(|view| matches!(view.standing, Standing::Held(_)));
-        self.unheld_since = if held { None } else { Some(self.unheld_since.unwrap_or_else(clock::now)) };
+        // A peer's term is no gap, nor is a lease that nobody is to hold; and what is not known is neither.
+        let held = view.is_some_and(|view| {
+            matches!(view.standing, Standing::Held(_) | Standing::Adopting(_) | Standing::Uncertain(_))
+        });
+        let elsewhere = lease.status.as_ref().is_some_and(is_held_by_peer);
+        let filled = held || elsewhere || lease.spec.suspend;
+        self.unheld_since = if filled { None } else { Some(self.unheld_since.unwrap_or_else(clock::now)) };
         let Some(view) = view else { return };
         self.witness.saw(view);
         if view.ending.as_ref().is_some_and(|ending| ending.reason != EndReason::Decided) {
@@ -407,44 +411,17 @@ impl Actor {
         }
         self.viewed = view.clone();
     }
-
-    /// The resource is gone: its term is ended, its labels are taken away, and the keeper stays until the last key has
-    /// ended. Returns when to look again; `None` when nothing is left.
-    async fn bury(&mut self) -> Option<Time> {
-        if let Some(tenure) = &mut self.tenure {
-            let view = tenure.view();
-            let stopped =
-                holder_of(&view).is_some_and(|holder| match self.house.pods.find(&self.namespace, &holder.pod_uid) {
-                    Known::Here(sighting) => sighting.facts.stopped,
-                    Known::Gone { stopped } => stopped,
-                    Known::Unseen => false,
-                });
-            let ending = view.ending.as_ref().filter(|_| stopped).map(|ending| ending.id.clone());
-            if let Some(term) = view.standing.term().map(|term| term.id.clone()).or(ending) {
-                tenure.end(term, stopped);
-            }
-            tenure.retire();
-        }
-        let cleared = self.clear_roles().await;
-        if let Err(error) = &cleared {
-            let lease = format!("{}/{}", self.namespace, self.name);
-            tracing::warn!(%lease, %error, "labels of the deleted lease are not taken away yet");
-        }
-        if self.tenure.as_ref().is_some_and(Tenure::has_ended) {
-            self.tenure = None;
-        }
-        // The end of the keeper wakes nobody.
-        match (&self.tenure, cleared.is_ok()) {
-            (None, true) => None,
-            (Some(_), true) => Some(clock::now() + Millis(500)),
-            (_, false) => Some(clock::now() + Millis(2000)),
-        }
-    }
 }
 
 fn electorate<'a>(ground: &Ground, pods: &'a [Sighting]) -> Electorate<'a> {
     let candidates = pods.iter().map(|pod| &pod.facts).filter(|pod| ground.is_candidate(pod));
     Electorate::of(candidates, ground.readiness)
+}
+
+/// Whether the status says that a pod of another cluster holds the lease.
+fn is_held_by_peer(status: &RedisLeaseStatus) -> bool {
+    let reason = LeaseActive::HeldByPeerCluster.as_str();
+    status.condition(ConditionType::Active).is_some_and(|active| active.reason == reason)
 }
 
 /// The holder of the running term, else of the ending one.

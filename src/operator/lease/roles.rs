@@ -10,11 +10,12 @@ use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use redislease_core::lease::Standing;
-use redislease_core::op::Token;
+use redislease_core::lease::{Standing, View};
+use redislease_core::op::{Attempt, Token};
 use serde_json::{Value, json};
 
-use super::tenure::recorded;
+use super::quiet::Quiet;
+use super::tenure::{Tenure, recorded};
 use super::{Actor, Ground};
 use crate::api::RedisLease;
 use crate::api::names::{self, PodRole};
@@ -45,34 +46,30 @@ pub(super) struct Right {
 const AT_ONCE: usize = 8;
 
 impl Actor {
+    /// Brings the labels in line. Whether it was tried.
+    pub(super) async fn assign_in_turn(&mut self, lease: &Arc<RedisLease>, ground: &Ground) -> bool {
+        let Some(right) = self.right(lease) else { return false };
+        // What was refused of an older right says nothing about this one.
+        if self.right.as_ref() != Some(&right) {
+            self.roles_quiet = Quiet::default();
+            self.right = Some(right.clone());
+        }
+        if !self.roles_quiet.is_over(clock::now()) {
+            return false;
+        }
+        let assigned = self.assign_roles(&right, ground).await;
+        let pause = self.roles_quiet.note(&assigned, clock::now());
+        self.warn("role of a pod", assigned, pause);
+        true
+    }
+
     /// What the labels are to say now; `None` while that is not known and they stay as they are.
-    pub(super) fn right(&self, lease: &RedisLease) -> Option<Right> {
-        let latest = latest(lease);
+    fn right(&self, lease: &RedisLease) -> Option<Right> {
         let named = recorded(lease).filter(|named| named.active).map(|named| named.term.attempt);
-        let Some(tenure) = &self.tenure else {
-            // A term that status names is not over because no keeper could be opened for it.
-            return named.is_none().then_some(Right { holder: None, latest });
-        };
-        let view = tenure.view();
-        let running = view.standing.term().map(|term| term.id.attempt);
-        // The status says active, and this process has not found out otherwise yet.
-        let unknown = named.is_some_and(|named| Some(named) != running && !tenure.has_met(named));
-        if unknown || matches!(view.standing, Standing::Adopting(_)) {
-            return None;
-        }
-        // The label follows a doubt that nobody answers.
-        let undecided = || self.doubt_stands_at().is_none_or(|stands_at| clock::now() < stands_at);
-        if matches!(view.standing, Standing::Uncertain(_)) && undecided() {
-            return None;
-        }
-        let holder = match &view.standing {
-            Standing::Held(term) if named == running => {
-                let name: Option<HolderName> = term.id.holder.0.parse().ok();
-                name.map(|name| (name.pod_uid, term.id.token))
-            }
-            _ => None,
-        };
-        Some(Right { holder, latest })
+        let view = self.tenure.as_ref().map(Tenure::view);
+        let has_met = |attempt| self.tenure.as_ref().is_some_and(|tenure| tenure.has_met(attempt));
+        let undecided = self.doubt_stands_at().is_none_or(|stands_at| clock::now() < stands_at);
+        right(view.as_ref(), named, named.is_some_and(has_met), undecided, latest(lease))
     }
 
     /// Brings the labels of all pods in line with `right`. One pod that cannot be written keeps no other from it.
@@ -80,7 +77,7 @@ impl Actor {
     /// # Errors
     /// The first failure. The holder is not told `active` while the status is not in order, or while another pod may
     /// still carry it.
-    pub(super) async fn assign_roles(&mut self, right: &Right, ground: &Ground) -> Result<(), CallError> {
+    async fn assign_roles(&mut self, right: &Right, ground: &Ground) -> Result<(), CallError> {
         let token = right.holder.as_ref().map(|(_, token)| *token);
         let holder = right.holder.as_ref().map(|(uid, _)| uid);
         let pods = self.house.pods.of_namespace(&self.namespace).into_iter().map(|pod| pod.facts);
@@ -213,6 +210,29 @@ impl Actor {
     }
 }
 
+/// Who may be `active` by the keeper's view and by the term that the status calls active; `None` while that is not
+/// known. `met` says whether the keeper knows that term, `undecided` whether a doubt may still be answered.
+fn right(view: Option<&View>, named: Option<Attempt>, met: bool, undecided: bool, latest: Token) -> Option<Right> {
+    let nobody = Right { holder: None, latest };
+    // A term that status names is not over because no keeper could be opened for it.
+    let Some(view) = view else { return named.is_none().then_some(nobody) };
+    let running = view.standing.term().map(|term| term.id.attempt);
+    // The status says active, and this process has not found out otherwise yet.
+    if named.is_some() && named != running && !met {
+        return None;
+    }
+    match &view.standing {
+        Standing::Adopting(_) => None,
+        // The label follows a doubt that nobody answers.
+        Standing::Uncertain(_) if undecided => None,
+        Standing::Held(term) if named == running => {
+            let name: Option<HolderName> = term.id.holder.0.parse().ok();
+            Some(Right { holder: name.map(|name| (name.pod_uid, term.id.token)), latest })
+        }
+        _ => Some(nobody),
+    }
+}
+
 /// The first failure; but a conflict, which may hide that a right has passed on, before any other.
 fn and(all: Result<(), CallError>, next: Result<(), CallError>) -> Result<(), CallError> {
     match (all, next) {
@@ -280,6 +300,9 @@ pub(in crate::operator) fn removal_or(
 
 #[cfg(test)]
 mod tests {
+    use redislease_core::lease::{TermId, TermView};
+    use redislease_core::op::Holder;
+
     use super::*;
 
     fn pod(role: Option<&str>, token: Option<&str>) -> PodFacts {
@@ -298,6 +321,35 @@ mod tests {
         assert_eq!(patch["metadata"]["resourceVersion"], "7", "every write names the version that was read");
         let role = patch["metadata"]["labels"]["lease.redislease.io/billing"].clone();
         Some((role, patch["metadata"]["annotations"]["token.redislease.io/billing"].clone()))
+    }
+
+    #[test]
+    fn who_may_be_active() {
+        let id = TermId { attempt: Attempt(7), token: Token(42), holder: Holder("c/n/billing/a/uid-a".into()) };
+        let term = || TermView { id: id.clone(), valid_until: None, stop_at: None, failed_rounds: 0 };
+        let of = |standing| View { standing, ..View::default() };
+        let (ours, other) = (Some(Attempt(7)), Some(Attempt(8)));
+        let (unknown, nobody, pod) = (None, Some(None), Some(Some(("uid-a".to_owned(), Token(42)))));
+        let who = |view: Option<View>, named, met, undecided| {
+            right(view.as_ref(), named, met, undecided, Token(42)).map(|right| right.holder)
+        };
+        let table = [
+            (None, None, false, &nobody, "no keeper, and no term that the status names"),
+            (None, ours, false, &unknown, "no keeper for the term that the status names"),
+            (Some(Standing::Held(term())), ours, true, &pod, "held and named"),
+            (Some(Standing::Held(term())), None, false, &nobody, "held, and not in the status yet"),
+            (Some(Standing::Held(term())), other, false, &unknown, "the status names a term that is not known"),
+            (Some(Standing::Publishing(term())), None, false, &nobody, "not told yet"),
+            (Some(Standing::Idle), ours, true, &nobody, "lost, and the status does not say so yet"),
+            (Some(Standing::Idle), ours, false, &unknown, "to be adopted"),
+            (Some(Standing::Adopting(term())), ours, true, &unknown, "being adopted"),
+        ];
+        for (standing, named, met, expected, what) in table {
+            assert_eq!(who(standing.map(of), named, met, true), *expected, "{what}");
+        }
+        let doubted = || Some(of(Standing::Uncertain(term())));
+        assert_eq!(who(doubted(), ours, true, true), unknown);
+        assert_eq!(who(doubted(), ours, true, false), nobody, "a doubt that nobody answered");
     }
 
     #[test]
