@@ -92,6 +92,7 @@ impl Workloads {
             Ok(labels) => {
                 let selector = labels.and_then(|labels| Selector::try_from(labels).ok());
                 let Some(selector) = selector.filter(|selector| !selector.selects_all()) else {
+                    self.cache().remove(&key);
                     return Err(WorkloadError::NoSelector { kind, namespace, name });
                 };
                 self.cache().insert(key, (now + FRESH, selector.clone()));

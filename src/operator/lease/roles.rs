@@ -48,12 +48,13 @@ const AT_ONCE: usize = 8;
 impl Actor {
     /// Brings the labels in line. Whether it was tried.
     pub(super) async fn assign_in_turn(&mut self, lease: &Arc<RedisLease>, ground: &Ground) -> bool {
-        let Some(right) = self.right(lease) else { return false };
+        let right = self.right(lease);
         // What was refused of an older right says nothing about this one.
-        if self.right.as_ref() != Some(&right) {
+        if self.right != right {
             self.roles_quiet = Quiet::default();
-            self.right = Some(right.clone());
+            self.right.clone_from(&right);
         }
+        let Some(right) = right else { return false };
         if !self.roles_quiet.is_over(clock::now()) {
             return false;
         }
