@@ -1,7 +1,6 @@
 //! The leases, and how their renewals go.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -191,8 +190,7 @@ impl LeaseMetrics {
             }),
             wait,
             quorum: self.quorum(quorum),
-            holder: Mutex::new(None),
-            forgotten: AtomicBool::new(false),
+            holder: Mutex::default(),
             labels: labels.map(str::to_owned),
             families: self.clone(),
         }
@@ -294,6 +292,14 @@ impl Collector for UnheldCollector {
     }
 }
 
+/// Whose series is on the page.
+#[derive(Debug, Default)]
+struct Holder {
+    shown: Option<[String; 3]>,
+    /// The lease is gone: no other is shown.
+    forgotten: bool,
+}
+
 /// The series of one lease.
 #[derive(Debug)]
 pub struct LeaseSeries {
@@ -307,8 +313,7 @@ pub struct LeaseSeries {
     conditions: [[IntGauge; STATUSES.len()]; CONDITIONS.len()],
     wait: Arc<Wait>,
     quorum: Arc<QuorumRenewals>,
-    holder: Mutex<Option<[String; 3]>>,
-    forgotten: AtomicBool,
+    holder: Mutex<Holder>,
     labels: [String; 3],
     families: LeaseMetrics,
 }
@@ -316,9 +321,6 @@ pub struct LeaseSeries {
 impl LeaseSeries {
     /// Shows what the status says.
     pub fn show(&self, shown: &Shown<'_>) {
-        if self.forgotten.load(Ordering::Acquire) {
-            return;
-        }
         self.active.set(i64::from(shown.active));
         self.held.set(i64::from(shown.held));
         self.wait.set(!shown.held, clock::now());
@@ -332,11 +334,13 @@ impl LeaseSeries {
                 gauge.set(i64::from(status == Some(*name)));
             }
         }
-        self.show_holder(shown.holder);
+        self.show_holder(&mut locked(&self.holder), shown.holder);
     }
 
-    fn show_holder(&self, holder: Option<[&str; 3]>) {
-        let mut present = locked(&self.holder);
+    fn show_holder(&self, present: &mut Holder, holder: Option<[&str; 3]>) {
+        // All other series are only set here, and one that was taken off the page stays off; this one would return.
+        let holder = holder.filter(|_| !present.forgotten);
+        let present = &mut present.shown;
         if present.as_ref().map(|names| names.each_ref().map(String::as_str)) == holder {
             return;
         }
@@ -389,11 +393,13 @@ impl LeaseSeries {
     /// Takes the series off the page at once and for good: what is counted after this, nobody sees, and a lease that is
     /// created again under the same name begins anew.
     pub fn forget(&self) {
-        if self.forgotten.swap(true, Ordering::AcqRel) {
+        let mut holder = locked(&self.holder);
+        if std::mem::replace(&mut holder.forgotten, true) {
             return;
         }
+        self.show_holder(&mut holder, None);
+        drop(holder);
         self.wait.set(false, clock::now());
-        self.show_holder(None);
         let families = &self.families;
         let [namespace, lease, quorum] = self.labels.each_ref().map(String::as_str);
         let labels = [namespace, lease, quorum];

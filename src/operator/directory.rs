@@ -49,7 +49,8 @@ impl Directory {
         let (object, seen) = watch::channel(Object::Here(lease.clone()));
         let series = Arc::new(house.lease_metrics.lease(&name.0, &name.1, &lease.spec.quorum_ref.name));
         let actor = Actor::new(house.clone(), seen, &lease, series.clone());
-        tasks.spawn(actor.run());
+        let what = format!("what runs RedisLease {}/{}", name.0, name.1);
+        tasks.spawn(house.lifeline.unbroken(what, actor.run()));
         entries.insert(name, Entry { uid, object, series });
     }
 

@@ -4,8 +4,10 @@
 //! |---|---|
 //! | [`lease`] | one lease: decide, tell the keeper, show |
 //! | [`directory`] | which leases there are |
-//! | [`quorums`] | the quorums, each opened once |
+//! | [`quorums`], [`secret`] | the quorums, each opened once |
+//! | [`upkeep`] | each quorum in line with its resource, and the resource's status with the nodes |
 //! | [`pods`], [`workloads`] | the candidates |
+//! | [`lifeline`] | the tasks whose end is the end of the process |
 //! | [`sweep`] | labels that outlived their lease |
 //! | [`pace`] | how soon what another operator contradicts is said again |
 //! | [`kube_api`], [`events`] | how the API server is spoken to |
@@ -14,10 +16,13 @@ mod directory;
 pub mod events;
 pub mod kube_api;
 mod lease;
+mod lifeline;
 mod pace;
 mod pods;
 mod quorums;
+mod secret;
 mod sweep;
+mod upkeep;
 mod watches;
 mod workloads;
 
@@ -40,6 +45,7 @@ use crate::status::TermEnd;
 use directory::Directory;
 use events::Reporter;
 use kube_api::{CallError, call};
+use lifeline::Lifeline;
 use pods::Pods;
 use quorums::Quorums;
 use workloads::Workloads;
@@ -74,6 +80,7 @@ pub(crate) struct House {
     lease_metrics: LeaseMetrics,
     reporter: Reporter,
     stop: CancellationToken,
+    lifeline: Arc<Lifeline>,
 }
 
 impl House {
@@ -95,7 +102,7 @@ impl House {
 /// Runs until `stop` is cancelled: first the actors end, then their keepers; terms live on for the next process.
 ///
 /// # Errors
-/// One sentence when it cannot start.
+/// One sentence when it cannot start, or when a task ended without which it is of no use.
 pub async fn run(options: Options, stop: CancellationToken) -> Result<(), String> {
     raise_file_limit();
     let registry = Registry::new();
@@ -123,6 +130,7 @@ pub async fn run(options: Options, stop: CancellationToken) -> Result<(), String
         lease_metrics,
         reporter,
         stop: stop.clone(),
+        lifeline: Lifeline::new(stop.clone()),
     });
     let readiness = Readiness::new();
     tracing::info!(
@@ -135,13 +143,21 @@ pub async fn run(options: Options, stop: CancellationToken) -> Result<(), String
     );
     let tasks = TaskTracker::new();
     watches::spawn(&house, &readiness, &tasks);
-    let serving = tokio::spawn(server.serve(registry, readiness, stop.clone().cancelled_owned()));
+    let serving = tokio::spawn({
+        let (until, ended) = (stop.clone().cancelled_owned(), stop.clone().drop_guard());
+        async move {
+            let outcome = server.serve(registry, readiness, until).await;
+            drop(ended);
+            outcome
+        }
+    });
     stop.cancelled().await;
     tracing::info!("stopping: terms are left for the next process");
     tasks.close();
     tasks.wait().await;
+    house.reporter.flush().await;
     match serving.await {
-        Ok(Ok(())) => Ok(()),
+        Ok(Ok(())) => house.lifeline.failure().map_or(Ok(()), Err),
         Ok(Err(error)) => Err(format!("metrics and health could not be served: {error}")),
         Err(error) => Err(error.to_string()),
     }

@@ -28,6 +28,10 @@ pub enum Known {
     },
 }
 
+/// When the API server was asked: before, in or after which list.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked(u64);
+
 /// The pods of all watched namespaces.
 #[derive(Debug, Default)]
 pub struct Pods {
@@ -43,6 +47,8 @@ struct State {
     gone: BTreeMap<String, bool>,
     gone_order: VecDeque<String>,
     listed: bool,
+    /// How often a list has begun or ended.
+    lists: u64,
     /// While a list runs: which pods it has named.
     relist: Option<BTreeSet<(String, String)>>,
 }
@@ -81,12 +87,15 @@ impl Pods {
 
     /// A list begins.
     pub fn list_begins(&self) {
-        self.lock().relist = Some(BTreeSet::new());
+        let mut state = self.lock();
+        state.lists += 1;
+        state.relist = Some(BTreeSet::new());
     }
 
     /// The list is complete: what it did not name has gone without a last word.
     pub fn list_ends(&self) {
         let mut state = self.lock();
+        state.lists += 1;
         if let Some(named) = state.relist.take() {
             let missed: Vec<(String, String)> = state
                 .here
@@ -103,12 +112,34 @@ impl Pods {
         self.changed(None);
     }
 
-    /// A pod was seen, by an event, a list or an answer.
+    /// To be called before the API server is asked for a pod: where the lists stood then.
+    pub fn ask(&self) -> Asked {
+        Asked(self.lock().lists)
+    }
+
+    /// A pod was seen, by an event or a list.
     pub fn seen(&self, facts: PodFacts, now: Time) {
         let mut state = self.lock();
         if let Some(named) = &mut state.relist {
             named.insert((facts.namespace.clone(), facts.uid.clone()));
         }
+        self.learn(state, facts, now);
+    }
+
+    /// A pod was seen in the answer to what was [asked](Self::ask).
+    ///
+    /// What a list has overtaken may have ended before the list was made, and then no event will ever say so: such an
+    /// answer adds no pod, and no answer stands for the list.
+    pub fn answered(&self, asked: Asked, facts: PodFacts, now: Time) {
+        let state = self.lock();
+        let known = state.here.get(&facts.namespace).is_some_and(|pods| pods.contains_key(&facts.uid));
+        let overtaken = state.relist.is_some() || state.lists != asked.0;
+        if known || !overtaken {
+            self.learn(state, facts, now);
+        }
+    }
+
+    fn learn(&self, mut state: MutexGuard<'_, State>, facts: PodFacts, now: Time) {
         // An answer that was on its way while the watch went on is older than what the watch said.
         if state.gone.contains_key(&facts.uid) {
             return;
@@ -228,6 +259,34 @@ mod tests {
         assert_eq!(pods.find("n", "a"), Known::Gone { stopped: true });
         pods.missed("n", "a");
         assert_eq!(pods.find("n", "a"), Known::Gone { stopped: true });
+    }
+
+    #[test]
+    fn an_answer_does_not_stand_for_the_list() {
+        let pods = Pods::default();
+        pods.seen(pod("a", false), Time(0));
+        let asked = pods.ask();
+        pods.list_begins();
+        pods.answered(asked, pod("a", false), Time(1));
+        pods.list_ends();
+        assert_eq!(pods.find("n", "a"), Known::Gone { stopped: false }, "it was deleted before the list was made");
+    }
+
+    #[test]
+    fn an_answer_that_a_list_has_overtaken_adds_no_pod() {
+        let pods = Pods::default();
+        let before = pods.ask();
+        pods.list_begins();
+        let during = pods.ask();
+        pods.answered(during, pod("a", false), Time(0));
+        assert_eq!(pods.find("n", "a"), Known::Unseen, "the list will name it, or it is gone");
+        pods.list_ends();
+        for asked in [before, during] {
+            pods.answered(asked, pod("a", false), Time(1));
+            assert_eq!(pods.find("n", "a"), Known::Unseen);
+        }
+        pods.answered(pods.ask(), pod("a", false), Time(1));
+        assert!(matches!(pods.find("n", "a"), Known::Here(_)), "asked after the list");
     }
 
     #[test]

@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, Resource, ResourceExt};
 use redislease_core::marker::Membership;
 use redislease_core::time::Millis;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use super::events::Reporter;
 use super::kube_api::{self, CallError, call};
 use super::pace::Pace;
+use super::secret::SecretRead;
 use crate::api::conditions::{LeaseReady, QuorumReady};
 use crate::api::quorum::NodeState as ShownState;
 use crate::api::{RedisQuorum, RedisQuorumStatus, ValidQuorum};
@@ -58,6 +58,17 @@ pub struct Found {
     pub replaced: bool,
 }
 
+/// What became of a look at a quorum's status.
+#[derive(Debug)]
+pub enum Shown {
+    /// It says what it should, or there is nothing to say yet.
+    InOrder,
+    /// It was written: this is what the API server answered.
+    Written(Box<RedisQuorum>),
+    /// It is to be looked at again: somebody else wrote meanwhile, or contradicts it too often.
+    Later,
+}
+
 /// Whose nodes, and how they are.
 type NodeWatch = (Weak<OpenQuorum>, watch::Receiver<Vec<NodeStatus>>);
 
@@ -87,6 +98,7 @@ pub struct Quorums {
     read: AtomicBool,
     /// Counts the changes, for those who wait for one.
     changes: watch::Sender<u64>,
+    let_go: Notify,
     /// The task that keeps the quorums follows their nodes through these.
     node_watches: tokio::sync::Mutex<BTreeMap<String, NodeWatch>>,
 }
@@ -103,7 +115,19 @@ impl Quorums {
         let (entries, former, changes) = (Mutex::default(), Mutex::default(), watch::Sender::new(0));
         let read = AtomicBool::new(false);
         let node_watches = tokio::sync::Mutex::default();
-        Self { client, namespace, nodes, writes, reporter, entries, former, read, changes, node_watches }
+        Self {
+            client,
+            namespace,
+            nodes,
+            writes,
+            reporter,
+            entries,
+            former,
+            read,
+            changes,
+            let_go: Notify::new(),
+            node_watches,
+        }
     }
 
     /// Follows the changes: a quorum came, went, or one of its nodes did something of note.
@@ -128,17 +152,25 @@ impl Quorums {
         Found { quorum, obstacle, replaced: entry.replaced }
     }
 
-    /// Brings one quorum up to date with its resource.
-    pub async fn apply(&self, quorum: &RedisQuorum) {
+    /// Brings one quorum up to date with its resource. Whether that is done: a secret may be unread, or an older
+    /// configuration still in use.
+    pub async fn apply(&self, quorum: &RedisQuorum) -> bool {
         let name = quorum.name_any();
         match ValidQuorum::try_from(quorum) {
             Ok(valid) => {
-                let credentials = self.credentials(&valid).await;
-                self.open(valid, credentials);
+                let secret = SecretRead::of(&valid, self.client.clone(), &self.namespace).await;
+                if let SecretRead::Unread(message) = &secret {
+                    tracing::warn!(quorum = %name, "{message}");
+                }
+                let read = !matches!(secret, SecretRead::Unread(_));
+                self.open(valid, secret) && read
             }
-            Err(invalid) => self.with(&name, |entry| {
-                entry.obstacle = Some((QuorumReady::InvalidSpec, invalid.to_string()));
-            }),
+            Err(invalid) => {
+                self.with(&name, |entry| {
+                    entry.obstacle = Some((QuorumReady::InvalidSpec, invalid.to_string()));
+                });
+                true
+            }
         }
     }
 
@@ -181,17 +213,14 @@ impl Quorums {
         }
     }
 
-    fn open(&self, valid: ValidQuorum, credentials: Result<Option<Credentials>, String>) {
+    /// Whether the name stands for this configuration now.
+    fn open(&self, valid: ValidQuorum, secret: SecretRead) -> bool {
         let name = valid.name.clone();
-        let mut opened = false;
+        let (mut opened, mut is_current) = (false, true);
         let former = self.former.lock().unwrap_or_else(PoisonError::into_inner).get(&name).and_then(Weak::upgrade);
         self.with(&name, |entry| {
             // Created again: what stands on the old one goes on, if it is the same.
             entry.open = entry.open.take().or(former);
-            let (credentials, secret) = match credentials {
-                Ok(credentials) => (credentials, None),
-                Err(message) => (None, Some((QuorumReady::InvalidReference, message))),
-            };
             // A quorum of another configuration is opened once nobody holds on the old one any more.
             let stale = entry.open.take_if(|open| !open.is_the_same_as(&valid));
             if let Some(stale) = stale
@@ -202,12 +231,13 @@ impl Quorums {
                 let message =
                     "it was replaced by one of another configuration: leases are ended on the old nodes first";
                 entry.obstacle = Some((QuorumReady::InvalidSpec, message.to_owned()));
+                is_current = false;
                 return;
             }
             entry.replaced = false;
-            entry.obstacle = secret;
+            entry.obstacle = secret.obstacle(entry.open.is_some(), entry.obstacle.take());
             if let Some(open) = &entry.open {
-                if entry.obstacle.is_none() {
+                if let SecretRead::Found(credentials) = secret {
                     open.nodes.set_credentials(credentials);
                 }
                 open.nodes.set_command_timeout(Millis::from(valid.command_timeout));
@@ -215,6 +245,7 @@ impl Quorums {
                     open.nodes.set_address(node, &now.address.to_string());
                 }
             } else {
+                let credentials = if let SecretRead::Found(credentials) = secret { credentials } else { None };
                 match self.start(&valid, credentials) {
                     Ok(open) => {
                         entry.open = Some(Arc::new(open));
@@ -228,6 +259,17 @@ impl Quorums {
         if opened {
             self.changed();
         }
+        is_current
+    }
+
+    /// A lease does not stand on a quorum any more: another of the name may be waiting for it.
+    pub fn let_go(&self) {
+        self.let_go.notify_one();
+    }
+
+    /// Returns when a lease has let go of a quorum since the last call.
+    pub async fn is_let_go(&self) {
+        self.let_go.notified().await;
     }
 
     fn start(&self, valid: &ValidQuorum, credentials: Option<Credentials>) -> Result<OpenQuorum, String> {
@@ -247,26 +289,6 @@ impl Quorums {
         };
         let nodes = Nodes::start(&config, &self.nodes).map_err(|error| error.to_string())?;
         Ok(OpenQuorum { name: valid.name.clone(), nodes, fingerprint, key_prefix: valid.key_prefix.clone() })
-    }
-
-    async fn credentials(&self, valid: &ValidQuorum) -> Result<Option<Credentials>, String> {
-        let Some(name) = &valid.secret else { return Ok(None) };
-        let whole = format!("spec.auth.secretRef names secret {}/{name}", self.namespace);
-        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
-        let secret = match call(secrets.get(name)).await {
-            Ok(secret) => secret,
-            Err(CallError::NotFound) => {
-                return Err(format!("{whole}, which does not exist: create it with the key `password`"));
-            }
-            Err(error) => return Err(format!("{whole}, which could not be read: {error}")),
-        };
-        let text = |key: &str| {
-            let bytes = secret.data.as_ref().and_then(|data| data.get(key));
-            bytes.map(|bytes| String::from_utf8_lossy(&bytes.0).trim_end_matches(['\r', '\n']).to_owned())
-        };
-        let password = text("password").filter(|password| !password.is_empty());
-        let password = password.ok_or_else(|| format!("{whole}, whose key `password` is missing or empty"))?;
-        Ok(Some(Credentials { username: text("username").filter(|name| !name.is_empty()), password }))
     }
 
     /// The namespace in which quorums are honoured.
@@ -304,23 +326,18 @@ impl Quorums {
     /// Brings the resource's status up to date with the quorum.
     ///
     /// # Errors
-    /// When the API server did not take the status: to be tried again. Otherwise what it answered, if it was asked:
-    /// what another operator contradicts is said again at its pace.
-    pub async fn show(
-        &self,
-        quorum: &RedisQuorum,
-        pace: &mut Pace<RedisQuorumStatus>,
-    ) -> Result<Option<RedisQuorum>, CallError> {
+    /// When the API server did not take the status: to be tried again.
+    pub async fn show(&self, quorum: &RedisQuorum, pace: &mut Pace<RedisQuorumStatus>) -> Result<Shown, CallError> {
         let name = quorum.name_any();
         let (valid, open, obstacle) = {
             let entries = self.lock();
-            let Some(entry) = entries.get(&name) else { return Ok(None) };
+            let Some(entry) = entries.get(&name) else { return Ok(Shown::InOrder) };
             (entry.valid.clone(), entry.open.clone(), entry.obstacle.clone())
         };
         let statuses = open.as_ref().map(|open| open.nodes.watch().borrow().clone()).unwrap_or_default();
         if obstacle.is_none() && !evaluated(&statuses) {
             // That a node was not tried yet is no news; what becomes of it will be.
-            return Ok(None);
+            return Ok(Shown::InOrder);
         }
         let reports: Vec<NodeReport<'_>> = statuses.iter().map(report).collect();
         let mismatch = mismatch(&statuses);
@@ -337,10 +354,13 @@ impl Quorums {
             mismatch,
         });
         let now = clock::now();
-        if quorum.status.as_ref() == Some(&composed.status) || now < pace.due(&composed.status) {
-            return Ok(None);
+        if quorum.status.as_ref() == Some(&composed.status) {
+            return Ok(Shown::InOrder);
         }
-        pace.wrote(now, &composed.status);
+        if now < pace.due(&composed.status) {
+            return Ok(Shown::Later);
+        }
+        let status = composed.status.clone();
         let mut next = quorum.clone();
         next.status = Some(composed.status);
         next.metadata.managed_fields = None;
@@ -348,15 +368,18 @@ impl Quorums {
         let written = call(quorums.replace_status(&name, &kube::api::PostParams::default(), &next)).await;
         self.writes.wrote(WriteKind::QuorumStatus, kube_api::result(&written));
         let answered = match written {
-            // Somebody else changed it, or it is gone: the watch shows it in a moment.
-            Err(CallError::NotFound | CallError::Conflict) => return Ok(None),
+            // Gone: the watch shows it in a moment.
+            Err(CallError::NotFound) => return Ok(Shown::InOrder),
+            // Somebody else changed it: the watch shows that too, but it may say what it said before.
+            Err(CallError::Conflict) => return Ok(Shown::Later),
             Err(error) => return Err(error),
             Ok(answered) => answered,
         };
+        pace.wrote(now, &status);
         for notice in composed.events {
             self.reporter.report(notice, quorum.object_ref(&()));
         }
-        Ok(Some(answered))
+        Ok(Shown::Written(Box::new(answered)))
     }
 
     /// Whether every node of every quorum was reached or tried in vain once.

@@ -1,32 +1,35 @@
 //! Labels that outlived their lease: it was deleted while no operator ran.
 
 use std::sync::Arc;
-
-use redislease_core::time::Millis;
+use std::time::Duration;
 
 use super::House;
 use super::kube_api::CallError;
 use super::lease::removal_or;
 use crate::api::names;
-use crate::clock;
 use crate::plan::PodFacts;
 
 /// Between two tries.
-const AGAIN: Millis = Millis(5000);
+const AGAIN: Duration = Duration::from_secs(5);
 
 /// Takes label and token of leases that do not exist from every pod, once, until all are taken. Leases and pods have
 /// been listed.
 pub(super) async fn run(house: Arc<House>) {
-    while let Err(error) = sweep(&house).await {
-        tracing::warn!(%error, "labels of deleted leases are not taken away yet");
-        tokio::select! {
-            () = house.stop.cancelled() => return,
-            _ = clock::sleep_until(clock::now() + AGAIN) => {}
+    let work = async {
+        while let Err(error) = sweep(&house).await {
+            tracing::warn!(%error, "labels of deleted leases are not taken away yet");
+            tokio::time::sleep(AGAIN).await;
         }
+    };
+    tokio::select! {
+        () = house.stop.cancelled() => {}
+        () = work => {}
     }
 }
 
+/// One pod that cannot be written keeps no other from it: the first failure is told at the end.
 async fn sweep(house: &House) -> Result<(), CallError> {
+    let mut swept = Ok(());
     for pod in house.pods.all() {
         for lease in orphans(&pod, |lease| house.directory.uid_of(&pod.namespace, lease).is_some()) {
             let patch = removal_or(&pod, &names::role_label(&lease), None, &names::token_annotation(&lease), None);
@@ -34,11 +37,11 @@ async fn sweep(house: &House) -> Result<(), CallError> {
                 Ok(()) | Err(CallError::NotFound) => {
                     tracing::info!(pod = %format!("{}/{}", pod.namespace, pod.name), %lease, "took away the label of a deleted lease");
                 }
-                Err(error) => return Err(error),
+                Err(error) => swept = swept.and(Err(error)),
             }
         }
     }
-    Ok(())
+    swept
 }
 
 /// The leases that a pod's labels and annotations speak of and that do not exist.

@@ -1,18 +1,18 @@
-//! The three watches, and the task that keeps quorums in line with their resources.
+//! The three watches.
 //!
 //! Leases come first: the highest token of any status must be known before a node's counter can be seeded.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Api;
 use kube::core::DeserializeGuard;
 use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, ResourceExt};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
@@ -20,10 +20,9 @@ use tokio_util::task::TaskTracker;
 use super::House;
 use super::directory;
 use super::kube_api;
-use super::pace::Pace;
-use super::quorums::SECRET_EVERY;
 use super::sweep;
-use crate::api::{RedisLease, RedisQuorum, RedisQuorumStatus};
+use super::upkeep::{self, Change};
+use crate::api::{RedisLease, RedisQuorum};
 use crate::clock;
 use crate::http::{Part, Readiness};
 use crate::plan::PodFacts;
@@ -57,9 +56,6 @@ impl Patience {
     }
 }
 
-/// Between two writes of one quorum's status.
-const PACE: Duration = Duration::from_secs(1);
-
 /// What is reported as missing until it has happened.
 struct Parts {
     leases: Part,
@@ -79,8 +75,10 @@ pub(super) fn spawn(house: &Arc<House>, readiness: &Readiness, tasks: &TaskTrack
     let (leases_listed, first_leases) = tokio::sync::oneshot::channel();
     let (pods_listed, first_pods) = tokio::sync::oneshot::channel();
     let (changed, quorums) = mpsc::unbounded_channel();
-    tasks.spawn(watch_leases(house.clone(), tasks.clone(), parts.leases, leases_listed));
-    tasks.spawn(watch_pods(house.clone(), parts.pods, pods_listed));
+    let lifeline = &house.lifeline;
+    let leases = watch_leases(house.clone(), tasks.clone(), parts.leases, leases_listed);
+    tasks.spawn(lifeline.lasting("the watch of RedisLeases", leases));
+    tasks.spawn(lifeline.lasting("the watch of pods", watch_pods(house.clone(), parts.pods, pods_listed)));
     tasks.spawn({
         let house = house.clone();
         async move {
@@ -88,13 +86,15 @@ pub(super) fn spawn(house: &Arc<House>, readiness: &Readiness, tasks: &TaskTrack
                 return;
             }
             tokio::join!(
-                watch_quorums(house.clone(), parts.quorums, changed),
-                keep_quorums(house.clone(), quorums, parts.nodes),
-                async {
+                house
+                    .lifeline
+                    .lasting("the watch of RedisQuorums", watch_quorums(house.clone(), parts.quorums, changed)),
+                house.lifeline.lasting("the upkeep of RedisQuorums", upkeep::run(house.clone(), quorums, parts.nodes)),
+                house.lifeline.unbroken("the search for labels of deleted leases".to_owned(), async {
                     if first_pods.await.is_ok() {
                         sweep::run(house.clone()).await;
                     }
-                }
+                })
             );
         }
     });
@@ -228,14 +228,6 @@ async fn watch_pods(house: Arc<House>, part: Part, first: tokio::sync::oneshot::
     .await;
 }
 
-/// What happened to the resources of quorums.
-enum Change {
-    Seen(Box<RedisQuorum>),
-    Gone(String),
-    /// A list is complete: these are all there are.
-    Listed(BTreeSet<String>),
-}
-
 async fn watch_quorums(house: Arc<House>, part: Part, changed: mpsc::UnboundedSender<Change>) {
     let mut named = BTreeSet::new();
     let mut part = Some(part);
@@ -263,94 +255,6 @@ async fn watch_quorums(house: Arc<House>, part: Part, changed: mpsc::UnboundedSe
         Event::Delete(quorum) => tell(Change::Gone(quorum.metadata().name.clone().unwrap_or_default())),
     })
     .await;
-}
-
-/// Keeps every quorum in line with its resource, and the resource's status in line with the nodes.
-async fn keep_quorums(house: Arc<House>, mut changes: mpsc::UnboundedReceiver<Change>, part: Part) {
-    let mut resources: BTreeMap<String, RedisQuorum> = BTreeMap::new();
-    let mut part = Some(part);
-    let mut listed = false;
-    let mut dirty: BTreeSet<String> = BTreeSet::new();
-    let mut written: BTreeMap<String, Instant> = BTreeMap::new();
-    let mut paces: BTreeMap<String, Pace<RedisQuorumStatus>> = BTreeMap::new();
-    loop {
-        let pause = if dirty.is_empty() { SECRET_EVERY } else { PACE };
-        let moved = house.quorums.any_node_moves();
-        tokio::select! {
-            () = house.stop.cancelled() => return,
-            change = changes.recv() => {
-                let mut next = change;
-                while let Some(change) = next {
-                    match change {
-                        Change::Seen(quorum) => {
-                            dirty.insert(quorum.name_any());
-                            resources.insert(quorum.name_any(), *quorum);
-                        }
-                        Change::Gone(name) => {
-                            resources.remove(&name);
-                            house.quorums.forget(&name);
-                        }
-                        Change::Listed(names) => {
-                            listed = true;
-                            let gone: Vec<String> = resources.keys().filter(|name| !names.contains(*name)).cloned().collect();
-                            for name in gone {
-                                resources.remove(&name);
-                                house.quorums.forget(&name);
-                            }
-                        }
-                    }
-                    next = changes.try_recv().ok();
-                }
-            }
-            // What a node did is shown on its quorum, and may let leases begin.
-            () = moved => {
-                dirty.extend(resources.keys().cloned());
-                house.quorums.changed();
-            }
-            // Secrets are read again, and what could not be written is tried again.
-            () = tokio::time::sleep(pause) => dirty.extend(resources.keys().cloned()),
-        }
-        // Every quorum is opened before any status is written: leases wait for it.
-        for quorum in dirty.iter().filter_map(|name| resources.get(name)) {
-            unless_stopped(&house, house.quorums.apply(quorum)).await;
-        }
-        if listed {
-            house.quorums.all_read();
-        }
-        for name in std::mem::take(&mut dirty) {
-            let Some(quorum) = resources.get(&name) else { continue };
-            if written.get(&name).is_some_and(|written| written.elapsed() < PACE) {
-                // Nodes that come and go are shown as they are by now.
-                dirty.insert(name);
-                continue;
-            }
-            let pace = paces.entry(name.clone()).or_default();
-            match unless_stopped(&house, house.quorums.show(quorum, pace)).await {
-                Some(Ok(Some(answered))) => {
-                    written.insert(name.clone(), Instant::now());
-                    resources.insert(name, answered);
-                }
-                Some(Err(error)) => {
-                    tracing::warn!(quorum = %name, %error, "the API server did not take the quorum's status");
-                }
-                Some(Ok(None)) | None => {}
-            }
-        }
-        if listed
-            && house.quorums.evaluated()
-            && let Some(part) = part.take()
-        {
-            part.done();
-        }
-    }
-}
-
-/// What waits for the API server does not keep the process from ending.
-async fn unless_stopped<T>(house: &House, work: impl Future<Output = T>) -> Option<T> {
-    tokio::select! {
-        () = house.stop.cancelled() => None,
-        done = work => Some(done),
-    }
 }
 
 #[cfg(test)]

@@ -17,10 +17,16 @@ use crate::api::validated::{Workload, WorkloadKind};
 /// deleted and created again.
 const FRESH: Millis = Millis::from_secs(30);
 
+/// How long the last selector is used before it is asked for again, when the API server did not say.
+const UNREAD: Millis = Millis::from_secs(5);
+
+/// Selectors by namespace and workload, with the time from which on each is asked for again.
+type Cache = BTreeMap<(String, Workload), (Time, Selector)>;
+
 /// The selectors of the workloads that leases name.
 pub struct Workloads {
     client: Client,
-    cache: Mutex<BTreeMap<(String, Workload), (Time, Selector)>>,
+    cache: Mutex<Cache>,
 }
 
 /// Why a workload's pods are not known.
@@ -75,8 +81,8 @@ impl Workloads {
     pub async fn selector(&self, namespace: &str, workload: &Workload, now: Time) -> Result<Selector, WorkloadError> {
         let key = (namespace.to_owned(), workload.clone());
         let known = self.cache().get(&key).cloned();
-        if let Some((read, selector)) = &known
-            && now.since(*read) < FRESH
+        if let Some((due, selector)) = &known
+            && now < *due
         {
             return Ok(selector.clone());
         }
@@ -86,9 +92,10 @@ impl Workloads {
             Ok(labels) => {
                 let selector = labels.and_then(|labels| Selector::try_from(labels).ok());
                 let Some(selector) = selector.filter(|selector| !selector.selects_all()) else {
+                    self.cache().remove(&key);
                     return Err(WorkloadError::NoSelector { kind, namespace, name });
                 };
-                self.cache().insert(key, (now, selector.clone()));
+                self.cache().insert(key, (now + FRESH, selector.clone()));
                 Ok(selector)
             }
             Err(CallError::NotFound) => {
@@ -96,13 +103,21 @@ impl Workloads {
                 Err(WorkloadError::Missing { kind, namespace, name })
             }
             Err(source) => match known {
-                Some((_, selector)) => Ok(selector),
+                Some((_, selector)) => {
+                    self.cache().insert(key, (now + UNREAD, selector.clone()));
+                    Ok(selector)
+                }
                 None => Err(WorkloadError::Unread { kind, namespace, name, source }),
             },
         }
     }
 
-    fn cache(&self) -> std::sync::MutexGuard<'_, BTreeMap<(String, Workload), (Time, Selector)>> {
+    /// From when on the selector of a workload is to be asked for again; `None` while none is known.
+    pub fn due(&self, namespace: &str, workload: &Workload) -> Option<Time> {
+        self.cache().get(&(namespace.to_owned(), workload.clone())).map(|(due, _)| *due)
+    }
+
+    fn cache(&self) -> std::sync::MutexGuard<'_, Cache> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -9,8 +9,12 @@
 //! | [`tenure`] | the keeper: opened, adopted, told |
 //! | [`show`] | status and events |
 //! | [`roles`] | the label and the token on each pod |
+//! | [`bury`] | what is left of a resource that is gone |
+//! | [`quiet`] | how long the API server is left alone after a failure |
 
+mod bury;
 mod ground;
+mod quiet;
 mod roles;
 mod show;
 mod tenure;
@@ -31,19 +35,17 @@ use super::kube_api::CallError;
 use super::pace::Pace;
 use super::pods::Known;
 use super::{House, LEASE};
-use crate::api::validated::Readiness;
+use crate::api::conditions::{ConditionReason as _, ConditionType, LeaseActive};
+use crate::api::validated::{Candidates, Readiness};
 use crate::api::{RedisLease, RedisLeaseStatus, ValidLease};
 use crate::clock;
 use crate::metrics::lease::LeaseSeries;
 use crate::plan::{Electorate, EndCause, HolderName, HolderPod, PodFacts, Sighting, Situation, Step, decide};
 use crate::status::{Composed, Witness, renewal_notice};
 use ground::{Block, Ground};
+use quiet::Quiet;
+use roles::Right;
 use tenure::Tenure;
-
-/// After a call that failed, the API server is left alone for so long, doubled with every failure.
-const PAUSE: Millis = Millis(200);
-/// The longest pause.
-const PAUSE_MOST: Millis = Millis(2000);
 
 /// The keeper does what it is told at once, if the machine lets it.
 const KEEPER_ANSWERS: Duration = Duration::from_millis(50);
@@ -77,9 +79,12 @@ pub(super) struct Actor {
     series: Arc<LeaseSeries>,
     /// Neither adopt nor acquire for now.
     blocked: Option<Block>,
-    failures: u32,
-    /// No call to the API server before this instant.
-    quiet_until: Time,
+    /// No write of the status after a failure.
+    status_quiet: Quiet,
+    /// No write of pods after a failure.
+    roles_quiet: Quiet,
+    /// By which right the labels were last written.
+    right: Option<Right>,
     /// The holder of the last term was proven to have stopped.
     proven: bool,
     /// The term whose end was counted.
@@ -118,8 +123,9 @@ impl Actor {
             witness: Witness::default(),
             series,
             blocked: None,
-            failures: 0,
-            quiet_until: Time(0),
+            status_quiet: Quiet::default(),
+            roles_quiet: Quiet::default(),
+            right: None,
             proven: false,
             counted: None,
             pace: Pace::default(),
@@ -185,8 +191,16 @@ impl Actor {
         let lease = self.newest(seen);
         let mut ground = self.ground(&lease);
         // A term that status names is taken up before anything that the API server must answer first.
+        let stood_on = self.stands_on();
         self.settle(&lease, &ground);
+        if stood_on != self.stands_on() {
+            self.house.quorums.let_go();
+        }
         self.find_candidates(&mut ground).await;
+        if let Some(Candidates::Workload(workload)) = self.spec.as_ref().map(|spec| &spec.candidates) {
+            // A workload that was created again may select other pods, and no event of a candidate says so.
+            ground.again_at = earliest(ground.again_at, self.house.workloads.due(&self.namespace, workload));
+        }
         let pods = self.house.pods.of_namespace(&self.namespace);
         let electorate = electorate(&ground, &pods);
         let again_at = self.plan(&lease, &ground, &electorate).await;
@@ -194,31 +208,31 @@ impl Actor {
         self.measure(&lease, view.as_ref());
         let composed = self.compose(&lease, &ground, &electorate, view.as_ref());
         self.count(&lease, &composed);
-        let now = clock::now();
-        if now < self.quiet_until {
-            return earliest(again_at, Some(self.quiet_until));
+        let tried_status = self.status_quiet.is_over(clock::now());
+        if tried_status {
+            let shown = self.show(&lease, &ground, &electorate).await;
+            let pause = self.status_quiet.note(&shown, clock::now());
+            self.warn("status", shown, pause);
         }
-        let shown = match self.show(&lease, &ground, &electorate).await {
-            Ok(()) => self.assign_roles(&self.newest(seen), &ground).await,
-            Err(error) => Err(error),
-        };
-        self.house.metrics.reconciled(LEASE, shown.is_ok(), began.elapsed());
-        match shown {
-            Ok(()) => {
-                self.failures = 0;
-                let doubt = self.doubt_stands_at().filter(|stands_at| *stands_at > now);
-                [again_at, ground.again_at, self.paced_until, doubt].into_iter().flatten().min()
-            }
-            // Somebody else wrote meanwhile: what they wrote is read, and everything decided anew.
-            Err(CallError::Conflict) => Some(now),
-            Err(error) => {
-                self.failures = self.failures.saturating_add(1);
-                let pause = Millis((PAUSE.0 << self.failures.min(10).saturating_sub(1)).min(PAUSE_MOST.0));
-                self.quiet_until = clock::now() + pause;
-                let lease = format!("{}/{}", self.namespace, self.name);
-                tracing::warn!(%lease, %error, pause_ms = pause.0, "the API server did not take what this lease shows");
-                earliest(again_at, Some(self.quiet_until))
-            }
+        // Somebody else wrote meanwhile: what they wrote is read, and everything decided anew.
+        let overtaken = tried_status && !self.status_quiet.is_calm() && self.status_quiet.is_over(clock::now());
+        // Who may be told `active` stands in the status. That nobody may be any more does not wait for it.
+        let tried_roles = !overtaken && self.assign_in_turn(&self.newest(seen), &ground).await;
+        let well = self.status_quiet.is_calm() && self.roles_quiet.is_calm();
+        if tried_status || tried_roles {
+            self.house.metrics.reconciled(LEASE, well, began.elapsed());
+        }
+        let now = clock::now();
+        let doubt = self.doubt_stands_at().filter(|stands_at| *stands_at > now);
+        let quiet = [self.status_quiet.again_at(), self.roles_quiet.again_at()];
+        let times = [again_at, ground.again_at, self.paced_until, doubt];
+        times.into_iter().chain(quiet).flatten().min()
+    }
+
+    fn warn(&self, what: &str, outcome: Result<(), CallError>, pause: Option<Millis>) {
+        if let (Err(error), Some(pause)) = (outcome, pause) {
+            let lease = format!("{}/{}", self.namespace, self.name);
+            tracing::warn!(%lease, %error, pause_ms = pause.0, "the API server did not take the {what}");
         }
     }
 
@@ -342,18 +356,24 @@ impl Actor {
         (ended || passed).then_some(EndCause::EndedElsewhere)
     }
 
+    /// Which quorum the keeper stands on, to be compared.
+    fn stands_on(&self) -> Option<usize> {
+        self.tenure.as_ref().and_then(Tenure::quorum).map(|quorum| Arc::as_ptr(quorum).addr())
+    }
+
     fn known(&self, holder: &HolderName) -> Known {
         self.house.pods.find(&self.namespace, &holder.pod_uid)
     }
 
     /// Asks the API server for the holder's pod. Whether it answered.
     async fn look_at(&self, holder: &HolderName) -> bool {
+        let asked = self.house.pods.ask();
         match self.house.pod(&self.namespace, &holder.pod).await {
             Ok(pod) => {
                 if pod.uid != holder.pod_uid {
                     self.house.pods.missed(&self.namespace, &holder.pod_uid);
                 }
-                self.house.pods.seen(pod, clock::now());
+                self.house.pods.answered(asked, pod, clock::now());
                 true
             }
             Err(CallError::NotFound) => {
@@ -376,8 +396,13 @@ impl Actor {
 
     /// What a change of the view means beside the status.
     fn measure(&mut self, lease: &RedisLease, view: Option<&View>) {
-        let held = view.is_some_and(|view| matches!(view.standing, Standing::Held(_)));
-        self.unheld_since = if held { None } else { Some(self.unheld_since.unwrap_or_else(clock::now)) };
+        // A peer's term is no gap, nor is a lease that nobody is to hold; and what is not known is neither.
+        let held = view.is_some_and(|view| {
+            matches!(view.standing, Standing::Held(_) | Standing::Adopting(_) | Standing::Uncertain(_))
+        });
+        let elsewhere = lease.status.as_ref().is_some_and(is_held_by_peer);
+        let filled = held || elsewhere || lease.spec.suspend;
+        self.unheld_since = if filled { None } else { Some(self.unheld_since.unwrap_or_else(clock::now)) };
         let Some(view) = view else { return };
         self.witness.saw(view);
         if view.ending.as_ref().is_some_and(|ending| ending.reason != EndReason::Decided) {
@@ -389,40 +414,17 @@ impl Actor {
         }
         self.viewed = view.clone();
     }
-
-    /// The resource is gone: its term is ended, its labels are taken away, and the keeper stays until the last key has
-    /// ended. Returns when to look again; `None` when nothing is left.
-    async fn bury(&mut self) -> Option<Time> {
-        if let Some(tenure) = &mut self.tenure {
-            let view = tenure.view();
-            let stopped =
-                holder_of(&view).is_some_and(|holder| match self.house.pods.find(&self.namespace, &holder.pod_uid) {
-                    Known::Here(sighting) => sighting.facts.stopped,
-                    Known::Gone { stopped } => stopped,
-                    Known::Unseen => false,
-                });
-            let ending = view.ending.as_ref().filter(|_| stopped).map(|ending| ending.id.clone());
-            if let Some(term) = view.standing.term().map(|term| term.id.clone()).or(ending) {
-                tenure.end(term, stopped);
-            }
-            tenure.retire();
-        }
-        let cleared = self.clear_roles().await.is_ok();
-        if self.tenure.as_ref().is_some_and(Tenure::has_ended) {
-            self.tenure = None;
-        }
-        // The end of the keeper wakes nobody.
-        match (&self.tenure, cleared) {
-            (None, true) => None,
-            (Some(_), true) => Some(clock::now() + Millis(500)),
-            (_, false) => Some(clock::now() + Millis(2000)),
-        }
-    }
 }
 
 fn electorate<'a>(ground: &Ground, pods: &'a [Sighting]) -> Electorate<'a> {
     let candidates = pods.iter().map(|pod| &pod.facts).filter(|pod| ground.is_candidate(pod));
     Electorate::of(candidates, ground.readiness)
+}
+
+/// Whether the status says that a pod of another cluster holds the lease.
+fn is_held_by_peer(status: &RedisLeaseStatus) -> bool {
+    let reason = LeaseActive::HeldByPeerCluster.as_str();
+    status.condition(ConditionType::Active).is_some_and(|active| active.reason == reason)
 }
 
 /// The holder of the running term, else of the ending one.

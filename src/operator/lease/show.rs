@@ -34,7 +34,13 @@ impl Actor {
         electorate: &Electorate<'_>,
     ) -> Result<(), CallError> {
         self.paced_until = None;
-        let lease = if self.in_doubt { self.read().await? } else { Some(lease.clone()) };
+        let lease = if self.in_doubt {
+            let read = self.read().await?;
+            self.answered = read.clone().or(self.answered.take());
+            read
+        } else {
+            Some(lease.clone())
+        };
         self.in_doubt = false;
         if let Some((before, composed)) = self.untold.take()
             && lease.as_ref().is_some_and(|lease| lease.status.as_ref() == Some(&composed.status))
@@ -84,9 +90,6 @@ impl Actor {
             return Ok(());
         }
         let written = self.write(&lease, &composed).await;
-        if matches!(written, Ok(_) | Err(CallError::Unanswered(_))) {
-            self.pace.wrote(now, &composed.status);
-        }
         let outcome = match &written {
             Ok(_) => Some(Publication::Written),
             Err(CallError::Unanswered(_)) => Some(Publication::Unknown),
@@ -98,6 +101,7 @@ impl Actor {
         }
         match written {
             Ok(answered) => {
+                self.pace.wrote(now, &composed.status);
                 self.weigh_doubt(&answered);
                 self.answered = Some(Arc::new(answered));
                 self.tell(&lease, composed);
