@@ -1,12 +1,12 @@
 //! What can go wrong when servers are started for a test, each with what to do about it.
 
-use std::{path::PathBuf, process::ExitStatus, time::Duration};
+use std::{fmt, path::PathBuf, process::ExitStatus, time::Duration};
 
 /// The result of everything here.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why a server did not do what the test or the demo asked of it.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum Error {
     /// A tool has not been built or installed yet.
     #[error("{tool} is missing (looked for {}): run `make tools`", path.display())]
@@ -106,6 +106,13 @@ pub enum Error {
     /// A key or certificate could not be made.
     #[error("cannot make the control plane's certificates: {0}")]
     Certificate(#[from] rcgen::Error),
+}
+
+/// A test that fails with an error shows it like this: as the sentence, with the lines of a log as lines.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl Error {

@@ -46,3 +46,21 @@ impl Drop for Place {
         GIVEN_BACK.notify_one();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::mpsc, thread};
+
+    use super::*;
+
+    #[test]
+    fn one_too_many_waits_until_a_place_is_given_back() {
+        let mut places: Vec<_> = (0..AT_ONCE).map(|_| Place::take().expect("a free place")).collect();
+        let (taken, waits) = mpsc::channel();
+        let waiter = thread::spawn(move || taken.send(Place::take()));
+        assert!(waits.recv_timeout(Duration::from_millis(100)).is_err(), "there is no place");
+        places.pop();
+        waits.recv_timeout(Duration::from_secs(10)).expect("it goes on").expect("a free place");
+        waiter.join().expect("it ends").expect("somebody listened");
+    }
+}
