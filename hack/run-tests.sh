@@ -10,7 +10,7 @@ what=${1:-}
 case $what in fast | all) ;; *) echo "error: say fast or all" >&2; exit 2 ;; esac
 
 # What is tested does not depend on what somebody exported to look at one seed, or to leave a demo up.
-unset KEEP MODEL
+unset KEEP MODEL REDISLEASE_TEST_SEED
 for variable in "${!SIM_@}"; do unset "$variable"; done
 
 log=$(mktemp)
