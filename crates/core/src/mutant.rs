@@ -15,6 +15,8 @@ pub enum Mutant {
     ReleaseOnLocalDeadline,
     /// The local deadline is not watched: belief outlives the keys.
     NoLocalDeadline,
+    /// A loss is shown after the requests that follow from it: who is slow to send them believes on meanwhile.
+    ShownLast,
     /// A join is confirmed at once: it bridges a gap in which another held.
     JoinConfirmedAtOnce,
     /// A join is confirmed after a round that began before its grant.

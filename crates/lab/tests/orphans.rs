@@ -65,7 +65,9 @@ fn exists(path: &str) -> bool {
 }
 
 fn start_owner(keep: bool) -> (Child, Lot, BufReader<ChildStdout>) {
-    let mut command = Command::new(env::current_exe().expect("this test"));
+    // Who was started in the background ignores SIGINT, and all its children do.
+    let mut command = Command::new("env");
+    command.arg("--default-signal=INT").arg(env::current_exe().expect("this test"));
     command.args(["--exact", "owner", "--ignored", "--nocapture"]).stdin(Stdio::piped()).stdout(Stdio::piped());
     // What somebody exported for the demo is not meant here. And it leads a group, as a program on a terminal does.
     command.env_remove("KEEP").process_group(0);

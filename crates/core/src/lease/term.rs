@@ -404,7 +404,9 @@ impl Lease {
         let valid_until = term.valid_until.unwrap_or(term.keys_until);
         self.ending = Some(Ending::new(&self.config, now, term.id, reason, valid_until, term.keys_until));
         // Whoever watches learns that it is over before any node does.
-        self.show();
+        if !self.is(Mutant::ShownLast) {
+            self.show();
+        }
     }
 }
 

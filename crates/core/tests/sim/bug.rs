@@ -35,12 +35,13 @@ pub enum Bug {
 }
 
 impl Bug {
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::Core(Mutant::OneRound),
         Self::Core(Mutant::DeadlineFromReply),
         Self::Core(Mutant::NoDriftMargin),
         Self::Core(Mutant::ReleaseOnLocalDeadline),
         Self::Core(Mutant::NoLocalDeadline),
+        Self::Core(Mutant::ShownLast),
         Self::Core(Mutant::UnknownWriteReleased),
         Self::Core(Mutant::NoStatusFloor),
         Self::Core(Mutant::AbstentionIsNo),

@@ -25,6 +25,10 @@ pub struct Owner {
     /// Polled when the process was stopped; it is carried out when it goes on.
     held_back: Option<Effect>,
     dirty: bool,
+    /// No effect waits to be carried out.
+    drained: bool,
+    /// The term that is not believed in any more, until that is shown.
+    untold: Option<Attempt>,
     began: Option<Attempt>,
     confirming: bool,
     renewing: bool,
@@ -47,6 +51,8 @@ impl Owner {
             memory: Memory::default(),
             held_back: None,
             dirty: true,
+            drained: true,
+            untold: None,
             began: None,
             confirming: false,
             renewing: false,
@@ -110,7 +116,11 @@ impl World {
     pub fn feed(&mut self, process: usize, uid: u32, input: Input) {
         let now = Time(self.local(process));
         let Some(owner) = self.owner(process, uid) else { return };
+        let believed = |owner: &Owner| owner.lease.view().standing.term().map(|term| term.id.attempt);
+        let before = believed(owner).filter(|_| owner.drained);
         owner.lease.handle(now, input);
+        owner.untold = before.filter(|_| believed(owner) != before).or(owner.untold);
+        owner.drained = false;
         let believes_late = owner.lease.view().standing.term().and_then(|term| term.stop_at).filter(|&at| now >= at);
         if let Err(violation) = invariants::lease(&owner.lease) {
             self.check.fail(format!("{violation} (lease {uid} of process {process})"));
@@ -141,12 +151,27 @@ impl World {
                 return;
             }
             self.note(Note::Effect { process, uid, effect: effect.clone() });
+            self.shown_first(process, uid, &effect);
             self.carry_out(process, uid, effect);
+        }
+        if let Some(owner) = self.owner(process, uid) {
+            owner.drained = true;
         }
         self.claim(process, uid);
         let dirty = self.owner(process, uid).is_some_and(|owner| std::mem::take(&mut owner.dirty));
         if dirty {
             self.reconcile(process, uid);
+        }
+    }
+
+    /// I5: whoever stops believing says so before any request that follows from it.
+    fn shown_first(&mut self, process: usize, uid: u32, effect: &Effect) {
+        let Some(owner) = self.owner(process, uid) else { return };
+        let Some(attempt) = owner.untold else { return };
+        match effect {
+            Effect::Changed(_) => owner.untold = None,
+            Effect::Send { .. } => self.check.fail(format!("I5: the end of {attempt:?} is shown after {effect:?}")),
+            _ => {}
         }
     }
 
