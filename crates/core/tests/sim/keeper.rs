@@ -25,16 +25,22 @@ pub struct Owner {
     /// Polled when the process was stopped; it is carried out when it goes on.
     held_back: Option<Effect>,
     dirty: bool,
-    /// No effect waits to be carried out.
-    drained: bool,
-    /// The term that is not believed in any more, until that is shown.
-    untold: Option<Attempt>,
+    telling: Telling,
     began: Option<Attempt>,
     confirming: bool,
     renewing: bool,
     releasing: u32,
     /// The last term that was given up as gone.
     missed: Option<Attempt>,
+}
+
+/// What is owed to those who watch.
+#[derive(Default)]
+struct Telling {
+    /// Effects of an earlier step wait to be carried out.
+    behind: bool,
+    /// The term that is not believed in any more, until that is shown.
+    owed: Option<Attempt>,
 }
 
 /// The pod that a holder text names.
@@ -51,8 +57,7 @@ impl Owner {
             memory: Memory::default(),
             held_back: None,
             dirty: true,
-            drained: true,
-            untold: None,
+            telling: Telling::default(),
             began: None,
             confirming: false,
             renewing: false,
@@ -117,10 +122,10 @@ impl World {
         let now = Time(self.local(process));
         let Some(owner) = self.owner(process, uid) else { return };
         let believed = |owner: &Owner| owner.lease.view().standing.term().map(|term| term.id.attempt);
-        let before = believed(owner).filter(|_| owner.drained);
+        let before = believed(owner).filter(|_| !owner.telling.behind);
         owner.lease.handle(now, input);
-        owner.untold = before.filter(|_| believed(owner) != before).or(owner.untold);
-        owner.drained = false;
+        let owed = before.filter(|_| believed(owner) != before).or(owner.telling.owed);
+        owner.telling = Telling { behind: true, owed };
         let believes_late = owner.lease.view().standing.term().and_then(|term| term.stop_at).filter(|&at| now >= at);
         if let Err(violation) = invariants::lease(&owner.lease) {
             self.check.fail(format!("{violation} (lease {uid} of process {process})"));
@@ -155,7 +160,7 @@ impl World {
             self.carry_out(process, uid, effect);
         }
         if let Some(owner) = self.owner(process, uid) {
-            owner.drained = true;
+            owner.telling.behind = false;
         }
         self.claim(process, uid);
         let dirty = self.owner(process, uid).is_some_and(|owner| std::mem::take(&mut owner.dirty));
@@ -167,9 +172,9 @@ impl World {
     /// I5: whoever stops believing says so before any request that follows from it.
     fn shown_first(&mut self, process: usize, uid: u32, effect: &Effect) {
         let Some(owner) = self.owner(process, uid) else { return };
-        let Some(attempt) = owner.untold else { return };
+        let Some(attempt) = owner.telling.owed else { return };
         match effect {
-            Effect::Changed(_) => owner.untold = None,
+            Effect::Changed(_) => owner.telling.owed = None,
             Effect::Send { .. } => self.check.fail(format!("I5: the end of {attempt:?} is shown after {effect:?}")),
             _ => {}
         }
