@@ -7,17 +7,21 @@
 //! | [`quorums`], [`secret`] | the quorums, each opened once |
 //! | [`upkeep`] | each quorum in line with its resource, and the resource's status with the nodes |
 //! | [`pods`], [`workloads`] | the candidates |
+//! | [`identity`] | what tells this cluster from every other |
 //! | [`lifeline`] | the tasks whose end is the end of the process |
 //! | [`sweep`] | labels that outlived their lease |
 //! | [`pace`] | how soon what another operator contradicts is said again |
+//! | [`patience`] | how long what failed is left alone |
 //! | [`kube_api`], [`events`] | how the API server is spoken to |
 
 mod directory;
 pub mod events;
+mod identity;
 pub mod kube_api;
 mod lease;
 mod lifeline;
 mod pace;
+mod patience;
 mod pods;
 mod quorums;
 mod secret;
@@ -29,7 +33,7 @@ mod workloads;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{Api, Client};
 use prometheus::Registry;
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -40,7 +44,7 @@ use crate::http::{Readiness, Server};
 use crate::metrics::lease::LeaseMetrics;
 use crate::metrics::nodes::NodeMetrics;
 use crate::metrics::operator::OperatorMetrics;
-use crate::plan::PodFacts;
+use crate::plan::{Cluster, PodFacts, is_off};
 use crate::status::TermEnd;
 use directory::Directory;
 use events::Reporter;
@@ -71,7 +75,7 @@ pub struct Options {
 /// What all actors share.
 pub(crate) struct House {
     client: Client,
-    cluster: String,
+    cluster: Cluster,
     pods: Pods,
     workloads: Workloads,
     quorums: Quorums,
@@ -93,6 +97,15 @@ impl House {
         call(pods.get(name)).await.map(|pod| PodFacts::from(&pod))
     }
 
+    /// Whether this node of the cluster is off for certain.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    async fn node_is_off(&self, name: &str) -> Result<bool, CallError> {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        call(nodes.get(name)).await.map(|node| is_off(&node))
+    }
+
     /// Whether another resource of the same name has taken over.
     fn has_successor(&self, namespace: &str, name: &str, uid: &str) -> bool {
         self.directory.uid_of(namespace, name).is_some_and(|other| other != uid)
@@ -112,27 +125,8 @@ pub async fn run(options: Options, stop: CancellationToken) -> Result<(), String
     let metrics = OperatorMetrics::register(&registry, &CONTROLLERS).map_err(register)?;
     let server = Server::bind(options.listen).await.map_err(|error| error.to_string())?;
     let (client, api_server) = kube_api::client().await?;
-    let reporter = Reporter::start(client.clone(), options.instance.clone(), metrics.clone());
-    let house = Arc::new(House {
-        quorums: Quorums::new(
-            client.clone(),
-            options.namespace.clone(),
-            node_metrics,
-            metrics.clone(),
-            reporter.clone(),
-        ),
-        workloads: Workloads::new(client.clone()),
-        pods: Pods::default(),
-        directory: Directory::default(),
-        cluster: options.cluster.clone(),
-        client,
-        metrics,
-        lease_metrics,
-        reporter,
-        stop: stop.clone(),
-        lifeline: Lifeline::new(stop.clone()),
-    });
     let readiness = Readiness::new();
+    let identified = readiness.needs("the cluster: the UID of its namespace kube-system was not read yet");
     tracing::info!(
         cluster = %options.cluster,
         namespace = %options.namespace,
@@ -141,23 +135,48 @@ pub async fn run(options: Options, stop: CancellationToken) -> Result<(), String
         version = env!("CARGO_PKG_VERSION"),
         "operator started"
     );
-    let tasks = TaskTracker::new();
-    watches::spawn(&house, &readiness, &tasks);
     let serving = tokio::spawn({
         let (until, ended) = (stop.clone().cancelled_owned(), stop.clone().drop_guard());
+        let (registry, readiness) = (registry.clone(), readiness.clone());
         async move {
             let outcome = server.serve(registry, readiness, until).await;
             drop(ended);
             outcome
         }
     });
-    stop.cancelled().await;
-    tracing::info!("stopping: terms are left for the next process");
-    tasks.close();
-    tasks.wait().await;
-    house.reporter.flush().await;
+    let lifeline = Lifeline::new(stop.clone());
+    if let Some(uid) = identity::uid_of_cluster(&client, &stop).await {
+        let reporter = Reporter::start(client.clone(), options.instance.clone(), metrics.clone());
+        let house = Arc::new(House {
+            quorums: Quorums::new(
+                client.clone(),
+                options.namespace.clone(),
+                node_metrics,
+                metrics.clone(),
+                reporter.clone(),
+            ),
+            workloads: Workloads::new(client.clone()),
+            pods: Pods::default(),
+            directory: Directory::default(),
+            cluster: Cluster { name: options.cluster, uid },
+            client,
+            metrics,
+            lease_metrics,
+            reporter,
+            stop: stop.clone(),
+            lifeline: lifeline.clone(),
+        });
+        let tasks = TaskTracker::new();
+        watches::spawn(&house, &readiness, &tasks);
+        identified.done();
+        stop.cancelled().await;
+        tracing::info!("stopping: terms are left for the next process");
+        tasks.close();
+        tasks.wait().await;
+        house.reporter.flush().await;
+    }
     match serving.await {
-        Ok(Ok(())) => house.lifeline.failure().map_or(Ok(()), Err),
+        Ok(Ok(())) => lifeline.failure().map_or(Ok(()), Err),
         Ok(Err(error)) => Err(format!("metrics and health could not be served: {error}")),
         Err(error) => Err(error.to_string()),
     }

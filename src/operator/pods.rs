@@ -173,6 +173,11 @@ impl Pods {
         self.gone(namespace, uid, false);
     }
 
+    /// The pod is gone, and its processes have ended.
+    pub fn proven(&self, namespace: &str, uid: &str) {
+        self.gone(namespace, uid, true);
+    }
+
     fn gone(&self, namespace: &str, uid: &str, stopped: bool) {
         self.lock().bury(namespace, uid, stopped);
         self.changed(Some(namespace));

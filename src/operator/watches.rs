@@ -5,7 +5,6 @@
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod;
@@ -20,6 +19,7 @@ use tokio_util::task::TaskTracker;
 use super::House;
 use super::directory;
 use super::kube_api;
+use super::patience::Patience;
 use super::sweep;
 use super::upkeep::{self, Change};
 use crate::api::{RedisLease, RedisQuorum};
@@ -29,32 +29,6 @@ use crate::plan::PodFacts;
 
 /// A watch that died silently is noticed after so many seconds.
 const WATCH_SECONDS: u32 = 45;
-
-/// The pause before a watch that failed begins again: doubled up to its most, and short again after an answer. The
-/// library's own lets half a minute pass, and a failover would wait for it; and it takes the announcement of a new list
-/// for an answer.
-#[derive(Debug, Default)]
-struct Patience {
-    failures: u32,
-}
-
-impl Patience {
-    const FIRST: Duration = Duration::from_millis(100);
-    const MOST: Duration = Duration::from_secs(3);
-
-    fn failed(&mut self) -> Duration {
-        let pause = (Self::FIRST * (1 << self.failures.min(8))).min(Self::MOST);
-        self.failures = self.failures.saturating_add(1);
-        pause
-    }
-
-    /// Whether there had been failures.
-    const fn answered(&mut self) -> bool {
-        let recovered = self.failures > 0;
-        self.failures = 0;
-        recovered
-    }
-}
 
 /// What is reported as missing until it has happened.
 struct Parts {
@@ -129,9 +103,9 @@ where
             }
             Ok(None) => return,
             Err(error) => {
-                let pause = patience.failed();
+                let (pause, first) = patience.failed();
                 // Once is enough to know; the rest is for who looks closely.
-                if patience.failures == 1 {
+                if first {
                     tracing::warn!(kind, error = %kube_api::causes(&error), "the watch broke off and begins again");
                 } else {
                     tracing::debug!(kind, error = %kube_api::causes(&error), ?pause, "the watch cannot begin yet");
@@ -255,19 +229,4 @@ async fn watch_quorums(house: Arc<House>, part: Part, changed: mpsc::UnboundedSe
         Event::Delete(quorum) => tell(Change::Gone(quorum.metadata().name.clone().unwrap_or_default())),
     })
     .await;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_pause_doubles_until_there_is_an_answer() {
-        let mut patience = Patience::default();
-        assert!(!patience.answered());
-        let pauses: Vec<u128> = (0..7).map(|_| patience.failed().as_millis()).collect();
-        assert_eq!(pauses, [100, 200, 400, 800, 1600, 3000, 3000]);
-        assert!(patience.answered());
-        assert_eq!(patience.failed().as_millis(), 100);
-    }
 }

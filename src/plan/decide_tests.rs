@@ -6,7 +6,7 @@ const REQUIRED: Readiness = Readiness::Required { unhealthy_after: Duration::fro
 const NOW: Time = Time(1_000_000);
 
 fn term() -> TermId {
-    TermId { attempt: Attempt(7), token: Token(42), holder: Holder("c/n/l/a/uid-a".into()) }
+    TermId { attempt: Attempt(7), token: Token(42), holder: Holder("c/c-uid/n/l/a/uid-a".into()) }
 }
 
 fn held() -> View {
@@ -176,6 +176,6 @@ fn an_attempt_under_way_is_finished_while_its_pod_may_hold() {
         let standing = Standing::Acquiring(Attempt(7), Holder(holder.into()));
         Case::of(View { standing, ..View::default() })
     };
-    assert_eq!(acquiring("c/n/l/b/uid-b").decide(HolderPod::Unseen), "want b");
-    assert_eq!(acquiring("c/n/l/z/uid-z").decide(HolderPod::Unseen), "want a");
+    assert_eq!(acquiring("c/c-uid/n/l/b/uid-b").decide(HolderPod::Unseen), "want b");
+    assert_eq!(acquiring("c/c-uid/n/l/z/uid-z").decide(HolderPod::Unseen), "want a");
 }

@@ -9,7 +9,7 @@ use redislease_core::op::Attempt;
 use crate::api::RedisLeaseStatus;
 use crate::api::conditions::LeaseReady;
 use crate::api::lease_status::{CandidatesStatus, IneligiblePod, MAX_INELIGIBLE};
-use crate::plan::{Electorate, HolderName};
+use crate::plan::{Cluster, Electorate, HolderName};
 use crate::status::composer::Composer;
 use crate::status::conditions::Conditions;
 use crate::status::ledger::{self, Entries, Fate};
@@ -25,8 +25,8 @@ pub struct Inputs<'a> {
     pub generation: Option<i64>,
     /// Now.
     pub now: Timestamp,
-    /// The name of this cluster.
-    pub cluster: &'a str,
+    /// This cluster.
+    pub cluster: &'a Cluster,
     /// The lease's namespace.
     pub namespace: &'a str,
     /// The lease's name.

@@ -218,7 +218,7 @@ fn begin(status: &mut RedisLeaseStatus, id: &TermId, inputs: &Inputs<'_>, now: T
 /// The holder as the term's own metadata names it; its node as the pods were last seen.
 fn holder(id: &TermId, inputs: &Inputs<'_>) -> Holder {
     let name = id.holder.0.parse().unwrap_or_else(|_| HolderName {
-        cluster: inputs.cluster.into(),
+        cluster: inputs.cluster.clone(),
         namespace: inputs.namespace.into(),
         lease: inputs.lease.into(),
         pod: id.holder.to_string(),
@@ -227,7 +227,7 @@ fn holder(id: &TermId, inputs: &Inputs<'_>) -> Holder {
     let pod = inputs.electorate.and_then(|electorate| electorate.find(&name.pod_uid));
     Holder {
         node: pod.and_then(|pod| pod.node.clone()),
-        cluster: name.cluster,
+        cluster: name.cluster.name,
         namespace: name.namespace,
         pod: name.pod,
         pod_uid: name.pod_uid,

@@ -6,7 +6,6 @@ use redislease_core::time::Time;
 
 use crate::plan::HolderName;
 use crate::status::Inputs;
-use crate::status::ledger::named;
 
 /// Longest piece of somebody else's value that is shown.
 const SHOWN: usize = 80;
@@ -20,7 +19,7 @@ pub(super) enum Rival {
     AsBefore,
     /// A pod of another cluster holds the same lease.
     Peer(String),
-    /// The same, but that cluster calls itself as this one does.
+    /// The same, but that other cluster calls itself as this one does.
     Namesake(String),
     /// Another lease, or something that is no lease.
     OtherLease(String),
@@ -46,29 +45,26 @@ impl Rival {
                 "A value that is no holder's name holds a key of this lease: \"{shown}\"."
             ));
         };
-        let HolderName { cluster, namespace, lease, pod, pod_uid } = &name;
+        let HolderName { cluster, namespace, lease, pod, .. } = &name;
         if (namespace.as_str(), lease.as_str()) != (inputs.namespace, inputs.lease) {
-            return Self::OtherLease(match cluster.as_str() {
+            return Self::OtherLease(match cluster.name.as_str() {
                 "" => format!("RedisLease {namespace}/{lease} holds a key of this lease."),
                 cluster => format!("RedisLease {namespace}/{lease} of cluster {cluster} holds a key of this lease."),
             });
         }
-        if cluster != inputs.cluster {
-            return Self::Peer(format!("{pod} of cluster {} holds the lease.", shown(cluster)));
-        }
-        if is_ours(value, pod_uid, inputs) {
+        if cluster.uid == inputs.cluster.uid {
+            // The term that the status names, or an attempt that nobody published: both end by themselves.
             return Self::Nobody;
         }
-        Self::Namesake(format!(
-            "{pod} is no pod of this cluster and holds the lease under the same cluster name, {}: \
-             give each cluster on the quorum its own name.",
-            shown(cluster)
-        ))
+        let called = if cluster.name.is_empty() { "the empty one" } else { &cluster.name };
+        if cluster.name == inputs.cluster.name {
+            return Self::Namesake(format!(
+                "{pod} of another cluster holds the lease under the cluster name of this one, {called}: \
+                 give each cluster on the quorum its own name."
+            ));
+        }
+        Self::Peer(format!("{pod} of cluster {called} holds the lease."))
     }
-}
-
-fn shown(cluster: &str) -> String {
-    if cluster.is_empty() { "the empty one".into() } else { cluster.into() }
 }
 
 /// Whether the last try has not ended: a lease is as it was until then.
@@ -79,16 +75,4 @@ fn untold(view: &View) -> bool {
         Standing::Idle => view.retry_at.is_none_or(|at| at == Time(0)),
         _ => false,
     }
-}
-
-/// A value of this cluster: the term that the status names, one that it has named and that a node still keeps, or an
-/// attempt for a pod of ours that was never published. It ends by itself.
-fn is_ours(value: &Stored, pod_uid: &str, inputs: &Inputs<'_>) -> bool {
-    let status = inputs.previous;
-    let is = |token: i64| u64::try_from(token).is_ok_and(|token| token == value.number);
-    let pod_is_ours = inputs.electorate.is_none_or(|electorate| electorate.find(pod_uid).is_some());
-    named(status) == Some(value.attempt)
-        || status.fencing_token.is_some_and(is)
-        || status.history.iter().any(|past| is(past.fencing_token))
-        || pod_is_ours
 }

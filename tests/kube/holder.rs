@@ -5,7 +5,7 @@ use std::time::Instant;
 use redislease_lab::{Installation, Lease, LeaseState, Result};
 use serde_json::json;
 
-use crate::world::{AFTER_ONE_LEASE, FIRST_ELECTION, SOON, count, keys, shared};
+use crate::world::{AFTER_ONE_LEASE, FIRST_ELECTION, SOON, World, count, keys, shared};
 
 /// A Deployment of three and a lease over it that is held.
 pub fn held<'a>(installation: &'a Installation, namespace: &str) -> Result<(Lease<'a>, LeaseState)> {
@@ -85,6 +85,34 @@ fn a_forced_deletion_is_sealed_and_waited_out() -> Result<()> {
     let second = lease.wait("another holder", AFTER_ONE_LEASE, another(&first))?;
     assert!(began.elapsed() >= left, "{:?} and the keys lived {left:?}", began.elapsed());
     assert_eq!(second.json()["status"]["history"][0]["reason"], "HolderVanished");
+    Ok(())
+}
+
+#[test]
+fn a_node_that_is_said_to_be_out_of_service_is_proof() -> Result<()> {
+    let world = World::new()?;
+    let installation = &world.installation;
+    installation.deployment("lost", "billing", 3)?;
+    // The pod garbage collector comes by every 20 s; until it does, the holder is only NotReady and being deleted.
+    let lease = installation.lease("lost", "billing", &json!({"election": {"unhealthyAfter": "5m"}}))?;
+    let first = lease.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
+    let pod = first.holder().unwrap_or_default();
+    let node = first.json()["status"]["holder"]["node"].as_str().unwrap_or_default().to_owned();
+    let cluster = installation.control_plane();
+    cluster.lose_node(&node)?;
+    cluster.kubectl(&["taint", "node", &node, "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"])?;
+    let path = format!("/api/v1/namespaces/lost/pods/{pod}");
+    installation.wait_for("the pod is collected", FIRST_ELECTION, || match cluster.get(&path) {
+        Ok(None) => Ok(()),
+        Ok(Some(pod)) => Err(pod["metadata"]["deletionTimestamp"].to_string()),
+        Err(error) => Err(error.to_string()),
+    })?;
+    let second = lease.wait("another holder, long before the keys end", SOON, another(&first))?;
+    let history = &second.json()["status"]["history"][0];
+    assert_eq!((&history["pod"], &history["reason"]), (&json!(pod), &json!("HolderVanished")));
+    let graceful =
+        world.operator.metrics()?.value("redislease_handover_duration_seconds_count", &[("kind", "graceful")]);
+    assert_eq!(graceful, Some(1.0), "counted as one that waited for nothing");
     Ok(())
 }
 

@@ -52,8 +52,11 @@ fn the_operator_may_do_what_it_needs_and_nothing_else() -> Result<()> {
             group
         };
         let resource = name.split('.').next();
-        let attributes =
+        let mut attributes =
             json!({"verb": verb, "group": group, "resource": resource, "subresource": sub, "namespace": namespace});
+        if what == "namespaces" {
+            attributes["name"] = json!(namespace);
+        }
         let question = json!({
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",
@@ -72,6 +75,8 @@ fn the_operator_may_do_what_it_needs_and_nothing_else() -> Result<()> {
         ("watch", "pods", "shop"),
         ("get", "deployments.apps", "shop"),
         ("create", "events.events.k8s.io", "shop"),
+        ("get", "nodes", ""),
+        ("get", "namespaces", "kube-system"),
         ("get", "secrets", system),
         ("update", "redisquorums.redislease.io/status", system),
     ] {
@@ -91,7 +96,9 @@ fn the_operator_may_do_what_it_needs_and_nothing_else() -> Result<()> {
         ("patch", "pods/status", "shop"),
         ("patch", "deployments.apps", "shop"),
         ("list", "deployments.apps", "shop"),
-        ("get", "nodes", ""),
+        ("list", "nodes", ""),
+        ("patch", "nodes", ""),
+        ("get", "namespaces", "shop"),
         ("patch", "customresourcedefinitions.apiextensions.k8s.io", ""),
         ("create", "clusterrolebindings.rbac.authorization.k8s.io", ""),
         (UNLISTED.0, UNLISTED.1, ""),

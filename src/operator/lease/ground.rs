@@ -141,7 +141,7 @@ impl Actor {
         let recorded = recorded(lease)?;
         // A keeper without nodes has asked nobody.
         let asked = self.tenure.as_ref().filter(|tenure| tenure.quorum().is_some());
-        let known = asked.is_some_and(|tenure| tenure.has_met(recorded.term.attempt));
+        let known = asked.is_some_and(|tenure| tenure.has_met(recorded.attempt));
         let then = lease.status.as_ref()?.quorum.as_ref().map(|quorum| quorum.fingerprint.clone());
         let fingerprint = then.filter(|then| !known && *then != open.fingerprint)?;
         let until = now + redislease_core::time::Drift::STANDARD.most(Millis::from(MAX_LEASE));

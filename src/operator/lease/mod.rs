@@ -8,12 +8,14 @@
 //! | [`ground`] | dereference and validate: quorum, candidates, what stands in the way |
 //! | [`tenure`] | the keeper: opened, adopted, told |
 //! | [`show`] | status and events |
+//! | [`holder`] | what is known about the holder's pod |
 //! | [`roles`] | the label and the token on each pod |
 //! | [`bury`] | what is left of a resource that is gone |
 //! | [`quiet`] | how long the API server is left alone after a failure |
 
 mod bury;
 mod ground;
+mod holder;
 mod quiet;
 mod roles;
 mod show;
@@ -87,6 +89,8 @@ pub(super) struct Actor {
     right: Option<Right>,
     /// The holder of the last term was proven to have stopped.
     proven: bool,
+    /// The vanished holder whose node was asked for.
+    node_asked: Option<String>,
     /// The term whose end was counted.
     counted: Option<String>,
     /// How soon a status that another operator contradicts is written again.
@@ -127,6 +131,7 @@ impl Actor {
             roles_quiet: Quiet::default(),
             right: None,
             proven: false,
+            node_asked: None,
             counted: None,
             pace: Pace::default(),
             paced_until: None,
@@ -311,6 +316,14 @@ impl Actor {
                     }
                 }
             }
+            if let (Known::Gone { stopped: false }, Some(holder)) = (&known, &holder_name) {
+                // It was told to end before this, which may take an answer of the API server.
+                match self.node_is_off(lease, holder).await {
+                    Ok(true) => continue,
+                    Ok(false) => {}
+                    Err(_) => unanswered = true,
+                }
+            }
             let look_again = unanswered.then(|| clock::now() + Millis(1000));
             return earliest(decision.again_at, look_again);
         }
@@ -347,7 +360,7 @@ impl Actor {
         }
         let running = view.standing.term()?;
         let named = tenure::recorded(lease);
-        let ours = named.as_ref().is_some_and(|named| named.term.attempt == running.id.attempt);
+        let ours = named.as_ref().is_some_and(|named| named.attempt == running.id.attempt);
         let ended = ours && named.is_some_and(|named| !named.active);
         let shown = lease.status.as_ref().and_then(|status| status.fencing_token);
         let shown = Token(shown.and_then(|token| u64::try_from(token).ok()).unwrap_or(0));
@@ -359,29 +372,6 @@ impl Actor {
     /// Which quorum the keeper stands on, to be compared.
     fn stands_on(&self) -> Option<usize> {
         self.tenure.as_ref().and_then(Tenure::quorum).map(|quorum| Arc::as_ptr(quorum).addr())
-    }
-
-    fn known(&self, holder: &HolderName) -> Known {
-        self.house.pods.find(&self.namespace, &holder.pod_uid)
-    }
-
-    /// Asks the API server for the holder's pod. Whether it answered.
-    async fn look_at(&self, holder: &HolderName) -> bool {
-        let asked = self.house.pods.ask();
-        match self.house.pod(&self.namespace, &holder.pod).await {
-            Ok(pod) => {
-                if pod.uid != holder.pod_uid {
-                    self.house.pods.missed(&self.namespace, &holder.pod_uid);
-                }
-                self.house.pods.answered(asked, pod, clock::now());
-                true
-            }
-            Err(CallError::NotFound) => {
-                self.house.pods.missed(&self.namespace, &holder.pod_uid);
-                true
-            }
-            Err(_) => false,
-        }
     }
 
     fn name_of(&self, pod: &PodFacts) -> HolderName {

@@ -66,7 +66,7 @@ impl Actor {
 
     /// What the labels are to say now; `None` while that is not known and they stay as they are.
     fn right(&self, lease: &RedisLease) -> Option<Right> {
-        let named = recorded(lease).filter(|named| named.active).map(|named| named.term.attempt);
+        let named = recorded(lease).filter(|named| named.active).map(|named| named.attempt);
         let view = self.tenure.as_ref().map(Tenure::view);
         let has_met = |attempt| self.tenure.as_ref().is_some_and(|tenure| tenure.has_met(attempt));
         let undecided = self.doubt_stands_at().is_none_or(|stands_at| clock::now() < stands_at);
@@ -326,7 +326,7 @@ mod tests {
 
     #[test]
     fn who_may_be_active() {
-        let id = TermId { attempt: Attempt(7), token: Token(42), holder: Holder("c/n/billing/a/uid-a".into()) };
+        let id = TermId { attempt: Attempt(7), token: Token(42), holder: Holder("c/c-uid/n/billing/a/uid-a".into()) };
         let term = || TermView { id: id.clone(), valid_until: None, stop_at: None, failed_rounds: 0 };
         let of = |standing| View { standing, ..View::default() };
         let (ours, other) = (Some(Attempt(7)), Some(Attempt(8)));

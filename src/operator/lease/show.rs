@@ -235,7 +235,7 @@ fn judge(lease: &RedisLease, uid: &str, term: &TermView) -> Option<Publication> 
         return Some(Publication::Superseded);
     }
     let token = lease.status.as_ref().and_then(|status| status.fencing_token).unwrap_or(0);
-    let named = recorded(lease).filter(|named| named.term.attempt == term.id.attempt);
+    let named = recorded(lease).filter(|named| named.attempt == term.id.attempt);
     if named.is_some() {
         Some(Publication::Written)
     } else if u64::try_from(token).is_ok_and(|token| token >= term.id.token.0) {

@@ -14,12 +14,12 @@ use super::{Actor, Ground};
 use crate::api::conditions::{ConditionStatus, ConditionType};
 use crate::api::lease::RetryStrategy;
 use crate::api::validated::{MAX_LEASE, REAP_MARGIN};
-use crate::api::{RedisLease, ValidLease, ValidQuorum};
+use crate::api::{RedisLease, ValidLease, ValidQuorum, lease_status};
 use crate::clock;
 use crate::keeper::{Keeper, Observer, Setup};
 use crate::metrics::lease::LeaseSeries;
 use crate::operator::quorums::OpenQuorum;
-use crate::plan::{EndCause, HolderName};
+use crate::plan::{Cluster, EndCause, HolderName};
 use crate::status::Witness;
 
 /// So many terms are remembered as met: status names one of the last two.
@@ -43,30 +43,39 @@ pub(super) struct Tenure {
 }
 
 /// The term that a status names.
-pub(super) struct Recorded {
+pub(super) struct Recorded<'a> {
     /// Which.
-    pub term: TermId,
+    pub attempt: Attempt,
+    token: Token,
+    holder: &'a lease_status::Holder,
     /// Whether it says that the term may be gone on with.
     pub active: bool,
 }
 
 /// Reads the term from a status. Active=False says that somebody has ended it.
-pub(super) fn recorded(lease: &RedisLease) -> Option<Recorded> {
+pub(super) fn recorded(lease: &RedisLease) -> Option<Recorded<'_>> {
     let status = lease.status.as_ref()?;
-    let holder = status.holder.as_ref()?;
-    let token = Token(u64::try_from(status.fencing_token?).ok()?);
-    let attempt = status.attempt.as_ref()?.parse().ok()?;
-    let name = HolderName {
-        cluster: holder.cluster.clone(),
-        namespace: holder.namespace.clone(),
-        lease: lease.metadata.name.clone().unwrap_or_default(),
-        pod: holder.pod.clone(),
-        pod_uid: holder.pod_uid.clone(),
-    };
     Some(Recorded {
-        term: TermId { attempt, token, holder: Holder(name.to_string().into()) },
+        attempt: status.attempt.as_ref()?.parse().ok()?,
+        token: Token(u64::try_from(status.fencing_token?).ok()?),
+        holder: status.holder.as_ref()?,
         active: !status.says(ConditionType::Active, ConditionStatus::False),
     })
+}
+
+impl Recorded<'_> {
+    /// The term of the lease named `lease`, as a process of the cluster with this UID wrote it on the nodes.
+    fn term(&self, lease: &str, cluster_uid: &str) -> TermId {
+        let lease_status::Holder { cluster, namespace, pod, pod_uid, .. } = self.holder;
+        let name = HolderName {
+            cluster: Cluster { name: cluster.clone(), uid: cluster_uid.to_owned() },
+            namespace: namespace.clone(),
+            lease: lease.to_owned(),
+            pod: pod.clone(),
+            pod_uid: pod_uid.clone(),
+        };
+        TermId { attempt: self.attempt, token: self.token, holder: Holder(name.to_string().into()) }
+    }
 }
 
 impl Tenure {
@@ -187,7 +196,7 @@ impl Actor {
                 return quorum.is_some() && self.spec.is_some();
             }
             // What has ended there is taken out of the status first: the new nodes have never heard of it.
-            let told = named.as_ref().is_none_or(|named| !tenure.has_met(named.term.attempt));
+            let told = named.as_ref().is_none_or(|named| !tenure.has_met(named.attempt));
             ground.replaces(tenure) && tenure.is_idle() && told
         });
         if outgrown {
@@ -220,19 +229,20 @@ impl Actor {
         }
         let Some(tenure) = &mut self.tenure else { return };
         let Some(named) = named else { return };
-        if tenure.met.contains(&named.term.attempt) {
+        if tenure.met.contains(&named.attempt) {
             return;
         }
+        let term = named.term(&self.name, &self.house.cluster.uid);
         if named.active && !ground.suspended && lease.metadata.deletion_timestamp.is_none() {
             // Met once it is seen to run: until then it is asked for again.
-            tenure.keeper.adopt(named.term);
+            tenure.keeper.adopt(term);
         } else {
             // Somebody has ended it, or it is to end: sealing again is always safe, and going on never is.
             let deleted = lease.metadata.deletion_timestamp.is_some().then_some(EndCause::Deleted);
             if let Some(cause) = deleted.or(ground.suspended.then_some(EndCause::Suspended)) {
-                self.witness.decided(named.term.attempt, cause, false);
+                self.witness.decided(term.attempt, cause, false);
             }
-            tenure.end(named.term, false);
+            tenure.end(term, false);
         }
     }
 
@@ -241,7 +251,7 @@ impl Actor {
     pub(super) fn weigh_doubt(&mut self, lease: &RedisLease) {
         let (Some(tenure), Some(named)) = (&self.tenure, recorded(lease)) else { return };
         let says = |status| lease.status.as_ref().is_some_and(|shown| shown.says(ConditionType::Active, status));
-        let attempt = named.term.attempt;
+        let attempt = named.attempt;
         match tenure.view().standing {
             Standing::Uncertain(term) if term.id.attempt == attempt => {
                 let doubted = self.doubted.is_some_and(|(doubted, _)| doubted == attempt);

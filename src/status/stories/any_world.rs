@@ -14,9 +14,10 @@ fn views() -> impl Strategy<Value = Option<View>> {
         EndReason::Superseded,
     ]);
     let metadata = prop::sample::select(vec![
-        "eu-west-1/jobs/billing/x/uid-x",
-        "us-east-1/jobs/billing/x/uid-x",
-        "eu-west-1/jobs/invoices/x/uid-x",
+        "eu-west-1/uid-here/jobs/billing/x/uid-x",
+        "eu-west-1/uid-there/jobs/billing/x/uid-x",
+        "us-east-1/uid-there/jobs/billing/x/uid-x",
+        "eu-west-1/uid-here/jobs/invoices/x/uid-x",
         "me",
     ]);
     (0..9_u8, number, pod, reason, metadata).prop_map(|(kind, number, pod, reason, metadata)| {

@@ -91,7 +91,7 @@ fn candidates_are_counted_and_named() {
 #[test]
 fn a_passive_cluster_is_ready_and_stays_so_try_after_try() {
     let mut world = World::new();
-    let peer = refused(Stage::Term, 7, "us-east-1/jobs/billing/x/uid-x");
+    let peer = refused(Stage::Term, 7, "us-east-1/uid-there/jobs/billing/x/uid-x");
     assert_eq!(told(&world.turn(peer.clone())), NOTHING);
     assert_eq!(world.ready_and_active(), ["True", "HeldByPeerCluster", "False", "HeldByPeerCluster"]);
     assert_eq!(world.message(ConditionType::Active), "x of cluster us-east-1 holds the lease.");
@@ -111,16 +111,16 @@ fn a_passive_cluster_is_ready_and_stays_so_try_after_try() {
 #[test]
 fn a_peer_that_stops_is_no_holder() {
     let mut world = World::new();
-    world.turn(refused(Stage::Sealed, 7, "us-east-1/jobs/billing/x/uid-x"));
+    world.turn(refused(Stage::Sealed, 7, "us-east-1/uid-there/jobs/billing/x/uid-x"));
     assert_eq!(world.ready_and_active(), ["False", "Unheld", "False", "Unheld"]);
 }
 
 #[test]
 fn two_clusters_of_one_name_are_told_apart() {
     let mut world = World::new();
-    let namesake = refused(Stage::Term, 7, "eu-west-1/jobs/billing/x/uid-x");
+    let namesake = refused(Stage::Term, 7, "eu-west-1/uid-there/jobs/billing/x/uid-x");
     let composed = world.turn(namesake.clone());
-    let message = "x is no pod of this cluster and holds the lease under the same cluster name, eu-west-1: \
+    let message = "x of another cluster holds the lease under the cluster name of this one, eu-west-1: \
                    give each cluster on the quorum its own name.";
     assert_eq!(told(&composed), [format!("Warning ClusterNameConflict [] {message}")]);
     assert_eq!(world.ready_and_active(), ["True", "HeldByPeerCluster", "False", "HeldByPeerCluster"]);
@@ -134,24 +134,30 @@ fn two_clusters_of_one_name_are_told_apart() {
 
 #[test]
 fn what_this_cluster_left_behind_is_no_conflict() {
-    // An attempt for a pod of ours that was never published.
-    let mut world = World::new();
-    assert_eq!(told(&world.turn(refused(Stage::Term, 7, "eu-west-1/jobs/billing/b/uid-b"))), NOTHING);
-    assert_eq!(world.ready_and_active(), ["False", "Unheld", "False", "Unheld"]);
-    assert_eq!(world.condition(ConditionType::QuorumHealthy).reason, "MajorityReachable");
+    // An attempt that was never published: for a pod that lives, for one that is gone, under an older cluster name.
+    for holder in [
+        "eu-west-1/uid-here/jobs/billing/b/uid-b",
+        "eu-west-1/uid-here/jobs/billing/x/uid-x",
+        "old/uid-here/jobs/billing/x/uid-x",
+    ] {
+        let mut world = World::new();
+        assert_eq!(told(&world.turn(refused(Stage::Term, 7, holder))), NOTHING, "{holder}");
+        assert_eq!(world.ready_and_active(), ["False", "Unheld", "False", "Unheld"], "{holder}");
+        assert_eq!(world.condition(ConditionType::QuorumHealthy).reason, "MajorityReachable", "{holder}");
+    }
     // A term of a pod that is gone, on a node that missed the release.
     let mut world = World::held_by_a();
     world.pods = Some(vec![pod("b", true)]);
     world.witness.decided(term(1, "a").attempt, EndCause::HolderStopped, true);
     world.turn(View::default());
-    world.turn(refused(Stage::Term, TOKEN + 1, "eu-west-1/jobs/billing/a/uid-a"));
+    world.turn(refused(Stage::Term, TOKEN + 1, "eu-west-1/uid-here/jobs/billing/a/uid-a"));
     assert_eq!(world.ready_and_active(), ["False", "Unheld", "False", "Unheld"]);
 }
 
 #[test]
 fn another_lease_on_the_same_key_is_named() {
     let mut world = World::new();
-    let composed = world.turn(refused(Stage::Term, 7, "eu-west-1/jobs/invoices/x/uid-x"));
+    let composed = world.turn(refused(Stage::Term, 7, "eu-west-1/uid-here/jobs/invoices/x/uid-x"));
     let message = "RedisLease jobs/invoices of cluster eu-west-1 holds a key of this lease.";
     assert_eq!(told(&composed), [format!("Warning KeyHeldByOtherLease [] {message}")]);
     assert_eq!(world.ready_and_active(), ["False", "KeyHeldByOtherLease", "False", "Unheld"]);

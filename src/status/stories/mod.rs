@@ -16,7 +16,7 @@ use crate::api::conditions::LeaseReady;
 use crate::api::lease_status::MAX_HISTORY;
 use crate::api::validated::Readiness;
 use crate::api::{ConditionType, RedisLeaseStatus};
-use crate::plan::{Electorate, EndCause, PodFacts};
+use crate::plan::{Cluster, Electorate, EndCause, PodFacts};
 use crate::status::{Composed, Inputs, Obstacle, QuorumOutlook, Witness, compose, renewal_notice};
 
 const REQUIRED: Readiness = Readiness::Required { unhealthy_after: Duration::from_secs(30) };
@@ -28,7 +28,7 @@ pub(super) fn term(number: u64, pod: &str) -> TermId {
     TermId {
         attempt: Attempt(u128::from(number)),
         token: Token(TOKEN + number),
-        holder: Holder(format!("eu-west-1/jobs/billing/{pod}/uid-{pod}").into()),
+        holder: Holder(format!("eu-west-1/uid-here/jobs/billing/{pod}/uid-{pod}").into()),
     }
 }
 
@@ -55,7 +55,7 @@ fn refused(stage: Stage, number: u64, metadata: &str) -> View {
 }
 
 fn acquiring() -> View {
-    standing(Standing::Acquiring(Attempt(5), Holder("eu-west-1/jobs/billing/a/uid-a".into())))
+    standing(Standing::Acquiring(Attempt(5), Holder("eu-west-1/uid-here/jobs/billing/a/uid-a".into())))
 }
 
 fn pod(name: &str, ready: bool) -> PodFacts {
@@ -111,7 +111,7 @@ impl World {
             previous: &self.status,
             generation: Some(1),
             now: self.now,
-            cluster: "eu-west-1",
+            cluster: &Cluster { name: "eu-west-1".into(), uid: "uid-here".into() },
             namespace: "jobs",
             lease: "billing",
             view: self.view.as_ref(),

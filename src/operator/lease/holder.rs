@@ -1,0 +1,58 @@
+//! What is known about the pod of the running or ending term.
+
+use super::Actor;
+use crate::api::RedisLease;
+use crate::clock;
+use crate::operator::kube_api::CallError;
+use crate::operator::pods::Known;
+use crate::plan::HolderName;
+
+impl Actor {
+    pub(super) fn known(&self, holder: &HolderName) -> Known {
+        self.house.pods.find(&self.namespace, &holder.pod_uid)
+    }
+
+    /// Asks the API server for the holder's pod. Whether it answered.
+    pub(super) async fn look_at(&self, holder: &HolderName) -> bool {
+        let asked = self.house.pods.ask();
+        match self.house.pod(&self.namespace, &holder.pod).await {
+            Ok(pod) => {
+                if pod.uid != holder.pod_uid {
+                    self.house.pods.missed(&self.namespace, &holder.pod_uid);
+                }
+                self.house.pods.answered(asked, pod, clock::now());
+                true
+            }
+            Err(CallError::NotFound) => {
+                self.house.pods.missed(&self.namespace, &holder.pod_uid);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// A pod that vanished without a word proves nothing; what an administrator says of its node does. Whether the
+    /// node is off, which is asked once for each holder: the taint comes before the pods go.
+    ///
+    /// # Errors
+    /// The API server did not say.
+    pub(super) async fn node_is_off(&mut self, lease: &RedisLease, holder: &HolderName) -> Result<bool, CallError> {
+        let shown = lease.status.as_ref().and_then(|status| status.holder.as_ref());
+        let shown = shown.filter(|shown| shown.pod_uid == holder.pod_uid);
+        let Some(node) = shown.and_then(|shown| shown.node.as_deref()) else { return Ok(false) };
+        if self.node_asked.as_ref() == Some(&holder.pod_uid) {
+            return Ok(false);
+        }
+        let off = match self.house.node_is_off(node).await {
+            Err(CallError::NotFound) => false,
+            answer => answer?,
+        };
+        self.node_asked = Some(holder.pod_uid.clone());
+        if off {
+            let lease = format!("{}/{}", self.namespace, self.name);
+            tracing::info!(%lease, pod = holder.pod, node, "the holder's node is out of service: its processes have ended");
+            self.house.pods.proven(&self.namespace, &holder.pod_uid);
+        }
+        Ok(off)
+    }
+}
