@@ -112,6 +112,7 @@ use super::{Duration, RedisLeaseStatus, rules};
     validation = rules::never_changes("quorumRef", rules::NEW_LEASE),
     validation = rules::optional_never_changes("keys", rules::NEW_LEASE),
     validation = rules::lease_outlasts_three_renewals_and_the_stop(),
+    validation = rules::lease_outlasts_two_renewals_by_any_clock(),
 )]
 pub struct RedisLeaseSpec {
     /// The RedisQuorum that holds the lease, in the operator's own namespace. Cannot be changed: delete the lease and create it again.
@@ -129,7 +130,8 @@ pub struct RedisLeaseSpec {
     pub candidates: CandidatesSpec,
 
     /// How long the lease outlives its last renewal: what a failover takes when nobody can prove that the holder stopped.
-    /// At most 1h, at most the quorum's maxLeaseDuration, and at least 3 * renewInterval + gracePeriod + 1s.
+    /// At most 1h, at most the quorum's maxLeaseDuration, and at least 3 * renewInterval + gracePeriod + 1s; less 1 %, by which clocks may
+    /// differ, at least 2 * renewInterval + gracePeriod + 1s.
     #[serde(default = "defaults::lease_duration")]
     #[x_kube(validation = rules::duration("leaseDuration", "1h"))]
     pub lease_duration: Duration,
@@ -158,10 +160,11 @@ pub struct RedisLeaseSpec {
 }
 
 /// The RedisQuorum a lease is held on.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuorumRef {
     /// The name of the RedisQuorum.
     #[schemars(length(min = 1, max = 253))]
+    #[x_kube(validation = rules::object_name("quorumRef.name"))]
     pub name: String,
 }
 
@@ -178,7 +181,7 @@ impl Default for QuorumRef {
 pub struct CandidatesSpec {
     /// Pods with these labels. At least one label or expression: an empty selector would elect among every pod of the namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[x_kube(validation = rules::selector_selects())]
+    #[x_kube(validation = rules::selector_selects(), validation = rules::expressions_are_complete())]
     pub selector: Option<LabelSelector>,
 
     /// The pods that the selector of this workload selects.
@@ -202,6 +205,7 @@ pub struct WorkloadRef {
 
     /// The name of the workload.
     #[schemars(length(min = 1, max = 253))]
+    #[x_kube(validation = rules::object_name("workloadRef.name"))]
     pub name: String,
 }
 

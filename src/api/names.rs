@@ -62,11 +62,18 @@ pub fn lease_of_token_annotation(key: &str) -> Option<&str> {
 
 /// Whether the text is a DNS label, as namespaces and nodes are called.
 pub fn is_dns_label(name: &str) -> bool {
-    name.len() <= 63
-        && !name.is_empty()
-        && !name.starts_with('-')
-        && !name.ends_with('-')
-        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+    name.len() <= 63 && !name.contains('.') && is_object_name(name)
+}
+
+/// Whether the text is what the API server takes for the name of an object: DNS labels with dots between them.
+pub fn is_object_name(name: &str) -> bool {
+    let part = |part: &str| {
+        !part.is_empty()
+            && !part.starts_with('-')
+            && !part.ends_with('-')
+            && part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+    };
+    name.len() <= 253 && name.split('.').all(part)
 }
 
 #[cfg(test)]

@@ -132,10 +132,11 @@ pub struct QuorumAuth {
 }
 
 /// A secret in the quorum's own namespace: `password` and, for an ACL user, `username`. The type kubernetes.io/basic-auth fits.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecretRef {
     /// The name of the secret. Its data has the key password and, for an ACL user other than default, the key username.
     #[schemars(length(min = 1, max = 253))]
+    #[x_kube(validation = rules::object_name("auth.secretRef.name"))]
     pub name: String,
 }
 

@@ -59,6 +59,13 @@ pub(super) const NEW_LEASE: &str = "delete this RedisLease and create it again";
 /// What to do instead of changing a field of a `RedisQuorum`.
 pub(super) const NEW_QUORUM: &str = "create another RedisQuorum";
 
+/// The field is what the API server takes for the name of an object. That it is not empty, the schema says.
+pub(super) fn object_name(field: &str) -> Rule {
+    Rule::new("self.size() == 0 || self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')").message(says(&format!(
+        "{field} must consist of lower-case letters, digits, '-' and '.', and every part between dots begin and end with a letter or digit"
+    )))
+}
+
 // RedisLease
 
 pub(super) fn lease_name_fits_a_label() -> Rule {
@@ -106,6 +113,21 @@ pub(super) fn lease_outlasts_three_renewals_and_the_stop() -> Rule {
     ))
 }
 
+/// Judged where the rule above holds: one sentence is enough.
+pub(super) fn lease_outlasts_two_renewals_by_any_clock() -> Rule {
+    over_durations(
+        &["leaseDuration", "renewInterval", "gracePeriod"],
+        "duration(self.leaseDuration).getMilliseconds() < 3 * duration(self.renewInterval).getMilliseconds() \
+         + duration(self.gracePeriod).getMilliseconds() + 1000 \
+         || 99 * duration(self.leaseDuration).getMilliseconds() >= 100 * (2 * duration(self.renewInterval).getMilliseconds() \
+         + duration(self.gracePeriod).getMilliseconds() + 1000)",
+    )
+    .message(shows(
+        "'leaseDuration (' + self.leaseDuration + ') less 1 %, by which clocks may differ, must be at least 2 * renewInterval (' \
+         + self.renewInterval + ') + gracePeriod (' + self.gracePeriod + ') + 1s: the lease would end between two renewals'",
+    ))
+}
+
 pub(super) fn one_way_to_name_candidates() -> Rule {
     Rule::new("has(self.selector) != has(self.workloadRef)")
         .message(says("candidates must have exactly one of selector and workloadRef"))
@@ -118,6 +140,17 @@ pub(super) fn selector_selects() -> Rule {
     )
     .message(says(
         "candidates.selector must have at least one of matchLabels and matchExpressions: an empty selector selects every pod of the namespace",
+    ))
+}
+
+pub(super) fn expressions_are_complete() -> Rule {
+    Rule::new(
+        "!has(self.matchExpressions) || self.matchExpressions.all(one, \
+         (one.operator in ['In', 'NotIn'] && has(one.values) && one.values.size() > 0) \
+         || (one.operator in ['Exists', 'DoesNotExist'] && (!has(one.values) || one.values.size() == 0)))",
+    )
+    .message(says(
+        "candidates.selector.matchExpressions must have the operators In and NotIn with values, Exists and DoesNotExist without",
     ))
 }
 

@@ -1,6 +1,7 @@
 use core::time::Duration;
 use std::collections::BTreeSet;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelectorRequirement;
 use kube::ResourceExt;
 use kube::core::Selector;
 
@@ -163,6 +164,18 @@ impl TryFrom<&RedisLease> for ValidLease {
                 ),
             ));
         }
+        // By the slowest clock: the holder is to be told to stop after its second renewal, not before.
+        let shortest = 2 * valid.renew_interval + valid.stop_budget();
+        if 99 * valid.lease_duration < 100 * shortest {
+            return Err(read.invalid(
+                "spec.leaseDuration",
+                &spec.lease_duration,
+                format!(
+                    "be, less 1 %, by which clocks may differ, at least 2 * renewInterval ({}) + gracePeriod ({}) + 1s: the lease would end between two renewals",
+                    spec.renew_interval, spec.grace_period
+                ),
+            ));
+        }
         Ok(valid)
     }
 }
@@ -202,7 +215,7 @@ impl ValidLease {
 
 fn quorum_name(read: &Reader, spec: &RedisLeaseSpec) -> Result<String, InvalidSpec> {
     let name = &spec.quorum_ref.name;
-    if name.is_empty() {
+    if !names::is_object_name(name) {
         return Err(read.invalid("spec.quorumRef.name", name, "name a RedisQuorum"));
     }
     Ok(name.clone())
@@ -236,13 +249,15 @@ fn is_key(key: &str) -> bool {
 fn candidates(read: &Reader, spec: &CandidatesSpec) -> Result<Candidates, InvalidSpec> {
     match (&spec.selector, &spec.workload_ref) {
         (Some(labels), None) => {
-            let selector = Selector::try_from(labels.clone()).map_err(|error| {
-                read.invalid(
-                    "spec.candidates.selector.matchExpressions",
-                    error.0,
-                    "use the operators In and NotIn with values, Exists and DoesNotExist without",
-                )
-            })?;
+            let incomplete = |value: String| {
+                let must = "use the operators In and NotIn with values, Exists and DoesNotExist without";
+                read.invalid("spec.candidates.selector.matchExpressions", value, must)
+            };
+            // "Not one of none" would select every pod.
+            if let Some(one) = labels.match_expressions.iter().flatten().find(|one| !is_complete(one)) {
+                return Err(incomplete(format!("{} {}", one.key, one.operator)));
+            }
+            let selector = Selector::try_from(labels.clone()).map_err(|error| incomplete(error.0))?;
             if selector.selects_all() {
                 return Err(read.invalid(
                     "spec.candidates.selector",
@@ -262,6 +277,15 @@ fn candidates(read: &Reader, spec: &CandidatesSpec) -> Result<Candidates, Invali
     }
 }
 
+fn is_complete(one: &LabelSelectorRequirement) -> bool {
+    let has_values = one.values.as_ref().is_some_and(|values| !values.is_empty());
+    match one.operator.as_str() {
+        "In" | "NotIn" => has_values,
+        "Exists" | "DoesNotExist" => !has_values,
+        _ => false,
+    }
+}
+
 fn workload_ref(read: &Reader, workload: &WorkloadRef) -> Result<Workload, InvalidSpec> {
     let kind = WorkloadKind::ALL
         .into_iter()
@@ -273,8 +297,8 @@ fn workload_ref(read: &Reader, workload: &WorkloadRef) -> Result<Workload, Inval
                 "be a Deployment, StatefulSet, DaemonSet or ReplicaSet of apps/v1 or a Job of batch/v1",
             )
         })?;
-    if workload.name.is_empty() {
-        return Err(read.invalid("spec.candidates.workloadRef.name", "", "name a workload"));
+    if !names::is_object_name(&workload.name) {
+        return Err(read.invalid("spec.candidates.workloadRef.name", &workload.name, "name a workload"));
     }
     Ok(Workload { kind, name: workload.name.clone() })
 }

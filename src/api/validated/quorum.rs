@@ -220,7 +220,7 @@ fn secret(read: &Reader, spec: &RedisQuorumSpec) -> Result<Option<String>, Inval
         return Ok(None);
     };
     let name = &auth.secret_ref.name;
-    if name.is_empty() {
+    if !names::is_object_name(name) {
         return Err(read.invalid("spec.auth.secretRef.name", name, "name a secret"));
     }
     Ok(Some(name.clone()))

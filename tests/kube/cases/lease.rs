@@ -104,6 +104,15 @@ pub(super) fn creations() -> Vec<Case> {
 }
 
 pub(super) fn candidates() -> Vec<Case> {
+    let incomplete = |what: &'static str, expression: &Value| {
+        let selector = json!({"matchLabels": {"app": "billing"}, "matchExpressions": [expression]});
+        Case::bad(
+            what,
+            spec(&json!({"candidates": {"selector": selector}})),
+            "spec.candidates.selector",
+            "candidates.selector.matchExpressions must have the operators In and NotIn with values, Exists and DoesNotExist without",
+        )
+    };
     let workload = |api_version: &str, kind: &str| {
         spec(&json!({"candidates": {"selector": null,
             "workloadRef": {"apiVersion": api_version, "kind": kind, "name": "billing"}}}))
@@ -136,6 +145,27 @@ pub(super) fn candidates() -> Vec<Case> {
                 &json!({"candidates": {"selector": {"matchLabels": null, "matchExpressions": [{"key": "app", "operator": "Exists"}]}}}),
             ),
         ),
+        incomplete("an operator that there is not", &json!({"key": "app", "operator": "in", "values": ["billing"]})),
+        incomplete("one of no values", &json!({"key": "app", "operator": "In"})),
+        incomplete(
+            "not one of no values, which is every pod",
+            &json!({"key": "app", "operator": "NotIn", "values": []}),
+        ),
+        incomplete("a value for what only exists", &json!({"key": "app", "operator": "Exists", "values": ["billing"]})),
+        Case::bad(
+            "a workload whose name nothing can have",
+            spec(&json!({"candidates": {"selector": null,
+                "workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "my app"}}})),
+            "spec.candidates.workloadRef.name",
+            "workloadRef.name must consist of lower-case letters, digits, '-' and '.', and every part between dots begin and end with a letter or digit",
+        ),
+        Case::bad(
+            "a quorum whose name nothing can have",
+            spec(&json!({"quorumRef": {"name": "-main"}})),
+            "spec.quorumRef.name",
+            "quorumRef.name must consist of lower-case letters, digits, '-' and '.', and every part between dots begin and end with a letter or digit",
+        ),
+        Case::good("a quorum with dots in its name", spec(&json!({"quorumRef": {"name": "main.eu-1.2"}}))),
         Case::good("a Deployment", workload("apps/v1", "Deployment")),
         Case::good("a StatefulSet", workload("apps/v1", "StatefulSet")),
         Case::good("a DaemonSet", workload("apps/v1", "DaemonSet")),
@@ -170,6 +200,16 @@ pub(super) fn durations() -> Vec<Case> {
             spec(&json!({"gracePeriod": "14s1ms"})),
             "spec",
             "leaseDuration (30s) must be at least 3 * renewInterval (5s) + gracePeriod (14s1ms) + 1s: the holder must have stopped before another may start",
+        ),
+        Case::bad(
+            "a long lease with short renewals and hardly any room",
+            spec(&json!({"leaseDuration": "600s", "renewInterval": "3s", "gracePeriod": "590s"})),
+            "spec",
+            "leaseDuration (600s) less 1 %, by which clocks may differ, must be at least 2 * renewInterval (3s) + gracePeriod (590s) + 1s: the lease would end between two renewals",
+        ),
+        Case::good(
+            "a long lease with short renewals",
+            spec(&json!({"leaseDuration": "600s", "renewInterval": "3s", "gracePeriod": "587s"})),
         ),
         Case::bad(
             "a lease that is no duration",

@@ -90,6 +90,12 @@ pub(super) fn creations() -> Vec<Case> {
             "spec.commandTimeout",
             "commandTimeout must be a duration longer than 0s and at most 1h, written in h, m, s and ms, such as 30s, 1m30s or 250ms",
         ),
+        Case::bad(
+            "a secret in another namespace",
+            spec(&json!({"auth": {"secretRef": {"name": "vault/redis"}}})),
+            "spec.auth.secretRef.name",
+            "auth.secretRef.name must consist of lower-case letters, digits, '-' and '.', and every part between dots begin and end with a letter or digit",
+        ),
         Case::malformed(
             "a secret without a name",
             spec(&json!({"auth": {"secretRef": {"name": ""}}})),
