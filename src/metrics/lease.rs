@@ -51,6 +51,8 @@ pub struct Shown<'a> {
     pub active: bool,
     /// Somebody holds the lease, here or in another cluster.
     pub held: bool,
+    /// Nobody holds it, and somebody is to.
+    pub waiting: bool,
     /// Cluster, pod and node of the holder that status names.
     pub holder: Option<[&'a str; 3]>,
     /// The token of the latest term; 0 when there was none.
@@ -323,7 +325,7 @@ impl LeaseSeries {
     pub fn show(&self, shown: &Shown<'_>) {
         self.active.set(i64::from(shown.active));
         self.held.set(i64::from(shown.held));
-        self.wait.set(!shown.held, clock::now());
+        self.wait.set(shown.waiting, clock::now());
         self.token.set(shown.token);
         for (gauge, count) in self.candidates.iter().zip(shown.candidates) {
             gauge.set(count);

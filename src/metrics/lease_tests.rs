@@ -26,6 +26,7 @@ fn shown() -> Shown<'static> {
     Shown {
         active: true,
         held: true,
+        waiting: false,
         holder: Some(["eu-west-1", "billing-0", "node-1"]),
         token: 1_795_238_400_000_042,
         candidates: [2, 1],
@@ -172,7 +173,7 @@ fn whoever_looks_counts_the_wait_that_lasts() {
     let registry = Registry::new();
     let metrics = LeaseMetrics::register(&registry, REASONS).unwrap();
     let series = metrics.lease("jobs", "billing", "default");
-    series.show(&Shown { held: false, ..shown() });
+    series.show(&Shown { waiting: true, ..shown() });
     let give_up = std::time::Instant::now() + Duration::from_secs(10);
     while value(&page(&registry), "redislease_lease_unheld_seconds_total{") <= 0.0 {
         assert!(std::time::Instant::now() < give_up, "nothing is counted");

@@ -31,7 +31,7 @@ mod tests {
         let lease = LeaseMetrics::register(&registry, &["HolderStopped"]).unwrap().lease("n", "l", "q");
         let (candidates, conditions) = ([0, 0], Vec::new());
         let holder = Some(["c", "p", "n"]);
-        lease.show(&Shown { active: true, held: true, holder, token: 1, candidates, conditions });
+        lease.show(&Shown { active: true, held: true, waiting: false, holder, token: 1, candidates, conditions });
         let _nodes = NodeMetrics::register(&registry).unwrap().quorum("q", &["a".into()], 1, &["timeout"]);
         let families = registry.gather();
         families

@@ -90,10 +90,10 @@ impl OperatorMetrics {
         let durations = HistogramVec::new(
             HistogramOpts::new(
                 "redislease_reconcile_duration_seconds",
-                "From the beginning of a reconciliation to its end, by controller.",
+                "From the beginning of a reconciliation to its end, by controller and result.",
             )
             .buckets(SECONDS.to_vec()),
-            &["controller"],
+            &["controller", "result"],
         )?;
         registry.register(Box::new(durations.clone()))?;
         let build = IntGaugeVec::new(
@@ -117,8 +117,8 @@ impl OperatorMetrics {
             )?,
         };
         for controller in controllers {
-            metrics.durations.with_label_values(&[controller]);
             for result in RESULTS {
+                metrics.durations.with_label_values(&[*controller, result]);
                 metrics.reconciles.with_label_values(&[*controller, result]);
             }
         }
@@ -133,8 +133,9 @@ impl OperatorMetrics {
     /// Counts a reconciliation of one of the controllers given at the start.
     pub fn reconciled(&self, controller: &'static str, success: bool, took: Duration) {
         let [ok, error] = RESULTS;
-        self.reconciles.with_label_values(&[controller, if success { ok } else { error }]).inc();
-        self.durations.with_label_values(&[controller]).observe(took.as_secs_f64());
+        let labels = [controller, if success { ok } else { error }];
+        self.reconciles.with_label_values(&labels).inc();
+        self.durations.with_label_values(&labels).observe(took.as_secs_f64());
     }
 
     /// Counts a write.
@@ -155,7 +156,7 @@ mod tests {
         let before = page(&registry).unwrap();
         for line in [
             r#"redislease_reconcile_total{controller="quorum",result="error"} 0"#.to_owned(),
-            r#"redislease_reconcile_duration_seconds_count{controller="lease"} 0"#.to_owned(),
+            r#"redislease_reconcile_duration_seconds_count{controller="lease",result="success"} 0"#.to_owned(),
             r#"redislease_api_writes_total{kind="lease_status",result="conflict"} 0"#.to_owned(),
             r#"redislease_api_writes_total{kind="pod_role",result="timeout"} 0"#.to_owned(),
             format!(r#"redislease_build_info{{version="{}"}} 1"#, env!("CARGO_PKG_VERSION")),
@@ -171,8 +172,8 @@ mod tests {
         for line in [
             r#"redislease_reconcile_total{controller="lease",result="error"} 1"#,
             r#"redislease_reconcile_total{controller="lease",result="success"} 0"#,
-            r#"redislease_reconcile_duration_seconds_bucket{controller="lease",le="0.05"} 1"#,
-            r#"redislease_reconcile_duration_seconds_bucket{controller="lease",le="0.01"} 0"#,
+            r#"redislease_reconcile_duration_seconds_bucket{controller="lease",result="error",le="0.05"} 1"#,
+            r#"redislease_reconcile_duration_seconds_bucket{controller="lease",result="error",le="0.01"} 0"#,
             r#"redislease_api_writes_total{kind="event",result="ok"} 1"#,
         ] {
             assert!(after.contains(line), "{line} is missing in\n{after}");

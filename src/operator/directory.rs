@@ -25,6 +25,8 @@ struct Entry {
 #[derive(Default)]
 pub struct Directory {
     entries: Mutex<BTreeMap<Name, Entry>>,
+    /// Leases that are there and cannot be read: nothing of theirs is touched.
+    malformed: Mutex<BTreeSet<Name>>,
 }
 
 impl Directory {
@@ -33,9 +35,21 @@ impl Directory {
         self.lock().get(&(namespace.to_owned(), name.to_owned())).map(|entry| entry.uid.clone())
     }
 
+    /// Whether there is a lease of this name, readable or not.
+    pub fn knows(&self, namespace: &str, name: &str) -> bool {
+        let unreadable = (namespace.to_owned(), name.to_owned());
+        self.uid_of(namespace, name).is_some() || self.malformed().contains(&unreadable)
+    }
+
+    /// A lease is there that cannot be read. What is held goes on.
+    pub fn unreadable(&self, lease: &ObjectMeta) {
+        self.malformed().insert(name_of(lease));
+    }
+
     /// A lease was seen: its actor is told, or begins.
     pub fn seen(&self, house: &Arc<House>, tasks: &TaskTracker, lease: RedisLease) {
         let name = name_of(&lease.metadata);
+        self.malformed().remove(&name);
         let uid = lease.uid().unwrap_or_default();
         let mut entries = self.lock();
         if entries.get(&name).is_some_and(|entry| entry.uid != uid) {
@@ -57,6 +71,7 @@ impl Directory {
     /// A lease is gone.
     pub fn gone(&self, lease: &ObjectMeta) {
         let (name, uid) = (name_of(lease), lease.uid.clone().unwrap_or_default());
+        self.malformed().remove(&name);
         let mut entries = self.lock();
         if entries.get(&name).is_some_and(|entry| entry.uid == uid) {
             bury(entries.remove(&name));
@@ -65,11 +80,16 @@ impl Directory {
 
     /// A new list is complete: leases it did not name are gone.
     pub fn retain(&self, named: &BTreeSet<Name>) {
+        self.malformed().retain(|name| named.contains(name));
         let mut entries = self.lock();
         let missed: Vec<Name> = entries.keys().filter(|name| !named.contains(*name)).cloned().collect();
         for name in missed {
             bury(entries.remove(&name));
         }
+    }
+
+    fn malformed(&self) -> MutexGuard<'_, BTreeSet<Name>> {
+        self.malformed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Name, Entry>> {

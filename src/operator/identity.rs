@@ -26,8 +26,8 @@ pub(super) async fn uid_of_cluster(client: &Client, stop: &CancellationToken) ->
             Ok(_) => "it has no UID".to_owned(),
             Err(error) => error.to_string(),
         };
-        let (pause, first) = patience.failed();
-        if first {
+        let (pause, said) = patience.failed();
+        if said {
             tracing::warn!(namespace = NAMESPACE, %problem, "the cluster's UID cannot be read: nothing begins before");
         } else {
             tracing::debug!(namespace = NAMESPACE, %problem, ?pause, "the cluster's UID cannot be read yet");

@@ -13,11 +13,15 @@ impl Patience {
     const FIRST: Duration = Duration::from_millis(100);
     const MOST: Duration = Duration::from_secs(3);
 
-    /// The pause, and whether this is the first failure since an answer.
+    /// So many failures are said once.
+    const SAID_EVERY: u32 = 16;
+
+    /// The pause, and whether the failure is worth saying: the first since an answer, and then about one in a minute.
     pub fn failed(&mut self) -> (Duration, bool) {
         let pause = (Self::FIRST * (1 << self.failures.min(8))).min(Self::MOST);
-        self.failures = self.failures.saturating_add(1);
-        (pause, self.failures == 1)
+        let said = self.failures.is_multiple_of(Self::SAID_EVERY);
+        self.failures = self.failures.wrapping_add(1);
+        (pause, said)
     }
 
     /// Whether there had been failures.
@@ -36,10 +40,12 @@ mod tests {
     fn the_pause_doubles_until_there_is_an_answer() {
         let mut patience = Patience::default();
         assert!(!patience.answered());
-        let (pauses, first): (Vec<u128>, Vec<bool>) =
-            (0..7).map(|_| patience.failed()).map(|(pause, first)| (pause.as_millis(), first)).unzip();
+        let failed: Vec<(u128, bool)> =
+            (0..20).map(|_| patience.failed()).map(|(pause, said)| (pause.as_millis(), said)).collect();
+        let pauses: Vec<u128> = failed.iter().take(7).map(|(pause, _)| *pause).collect();
         assert_eq!(pauses, [100, 200, 400, 800, 1600, 3000, 3000]);
-        assert_eq!(first, [true, false, false, false, false, false, false]);
+        let said: Vec<usize> = failed.iter().enumerate().filter(|(_, (_, said))| *said).map(|(at, _)| at).collect();
+        assert_eq!(said, [0, 16]);
         assert!(patience.answered());
         assert_eq!(patience.failed(), (Duration::from_millis(100), true));
     }

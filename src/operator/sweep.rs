@@ -31,7 +31,7 @@ pub(super) async fn run(house: Arc<House>) {
 async fn sweep(house: &House) -> Result<(), CallError> {
     let mut swept = Ok(());
     for pod in house.pods.all() {
-        for lease in orphans(&pod, |lease| house.directory.uid_of(&pod.namespace, lease).is_some()) {
+        for lease in orphans(&pod, |lease| house.directory.knows(&pod.namespace, lease)) {
             let patch = removal_or(&pod, &names::role_label(&lease), None, &names::token_annotation(&lease), None);
             match house.write_roles(&pod, &patch).await {
                 Ok(()) | Err(CallError::NotFound) => {

@@ -103,9 +103,9 @@ where
             }
             Ok(None) => return,
             Err(error) => {
-                let (pause, first) = patience.failed();
-                // Once is enough to know; the rest is for who looks closely.
-                if first {
+                let (pause, said) = patience.failed();
+                // Once in a while is enough to know; the rest is for who looks closely.
+                if said {
                     tracing::warn!(kind, error = %kube_api::causes(&error), "the watch broke off and begins again");
                 } else {
                     tracing::debug!(kind, error = %kube_api::causes(&error), ?pause, "the watch cannot begin yet");
@@ -151,10 +151,9 @@ async fn watch_leases(house: Arc<House>, tasks: TaskTracker, part: Part, first: 
     let mut named = BTreeSet::new();
     let mut first = Some((part, first));
     // A lease that cannot be read is neither new nor gone: what is held goes on.
-    let see = |lease: Seen<RedisLease>| {
-        if let Seen::Whole(lease) = lease {
-            house.directory.seen(&house, &tasks, lease);
-        }
+    let see = |lease: Seen<RedisLease>| match lease {
+        Seen::Whole(lease) => house.directory.seen(&house, &tasks, lease),
+        Seen::Malformed(lease) => house.directory.unreadable(&lease),
     };
     let api = Api::all(house.client.clone());
     follow::<RedisLease>(&house, api, "RedisLease", |event| match event {

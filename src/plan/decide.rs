@@ -76,11 +76,13 @@ pub enum EndCause {
     QuorumChanged,
     /// The status says that another operator has ended it.
     EndedElsewhere,
+    /// The API server did not take it in time.
+    NotPublished,
 }
 
 impl EndCause {
     /// Every cause.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::HolderStopped,
         Self::HolderVanished,
         Self::StopOverdue,
@@ -90,6 +92,7 @@ impl EndCause {
         Self::Deleted,
         Self::QuorumChanged,
         Self::EndedElsewhere,
+        Self::NotPublished,
     ];
 
     /// The cause as one word, for `status.lastTransition.reason`, events and metrics.
@@ -104,6 +107,7 @@ impl EndCause {
             Self::Deleted => "Deleted",
             Self::QuorumChanged => "QuorumChanged",
             Self::EndedElsewhere => "EndedElsewhere",
+            Self::NotPublished => "NotPublished",
         }
     }
 }

@@ -5,13 +5,14 @@ use k8s_openapi::api::core::v1::Node;
 /// What an administrator puts on a node after making sure that it is shut down; the API server then lets its pods go.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
-/// Whether no process of the node runs: an administrator has said so, and its kubelet does not say otherwise. The taint
-/// alone could have been left from the last time.
+/// Whether no process of the node runs: an administrator has said so, and its kubelet has said nothing for so long that
+/// the node controller calls its state unknown. The taint alone could have been left from the last time, and a kubelet
+/// that reports its node as not Ready is alive.
 pub fn is_off(node: &Node) -> bool {
     let tainted =
         node.spec.iter().flat_map(|spec| spec.taints.iter().flatten()).any(|taint| taint.key == OUT_OF_SERVICE);
     let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    tainted && !conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    tainted && conditions.any(|condition| condition.type_ == "Ready" && condition.status == "Unknown")
 }
 
 #[cfg(test)]
@@ -28,10 +29,10 @@ mod tests {
         };
         let off: [(&str, &str, bool); 5] = [
             (OUT_OF_SERVICE, "Unknown", true),
-            (OUT_OF_SERVICE, "False", true),
+            (OUT_OF_SERVICE, "False", false),
             (OUT_OF_SERVICE, "True", false),
             ("node.kubernetes.io/unreachable", "Unknown", false),
-            ("node.kubernetes.io/not-ready", "False", false),
+            ("node.kubernetes.io/not-ready", "Unknown", false),
         ];
         for (taint, ready, is) in off {
             assert_eq!(is_off(&node(taint, ready)), is, "{taint}, Ready={ready}");

@@ -23,8 +23,8 @@ pub enum TermEnd {
 
 impl TermEnd {
     /// Every end.
-    pub const ALL: [Self; 14] = {
-        let [a, b, c, d, e, f, g, h, i] = EndCause::ALL;
+    pub const ALL: [Self; 15] = {
+        let [a, b, c, d, e, f, g, h, i, j] = EndCause::ALL;
         [
             Self::Decided(a),
             Self::Decided(b),
@@ -35,6 +35,7 @@ impl TermEnd {
             Self::Decided(g),
             Self::Decided(h),
             Self::Decided(i),
+            Self::Decided(j),
             Self::KeysMissing,
             Self::RenewDeadline,
             Self::NeverConfirmed,
@@ -79,6 +80,7 @@ impl TermEnd {
                 EndCause::Deleted => "the lease is deleted",
                 EndCause::QuorumChanged => "the quorum behind the name is another one",
                 EndCause::EndedElsewhere => "another operator has ended it",
+                EndCause::NotPublished => "the API server did not take it in time",
             },
             Self::KeysMissing => "too many nodes of the quorum do not hold its keys any more",
             Self::RenewDeadline => "no majority of the quorum renewed it in time",

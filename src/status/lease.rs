@@ -37,6 +37,8 @@ pub struct Inputs<'a> {
     pub witness: &'a Witness,
     /// Without a keeper: the keys of the term that the status names have certainly ended.
     pub expired: bool,
+    /// The keys of that term are on nodes that cannot be asked, and are being waited out.
+    pub withheld: bool,
     /// Why no new term may begin.
     pub obstacle: Option<Obstacle<'a>>,
     /// The candidates; `None` until pods were listed.

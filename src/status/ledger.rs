@@ -32,6 +32,14 @@ pub(super) enum Fate<'a> {
 
 impl<'a> Fate<'a> {
     pub fn of(inputs: &Inputs<'a>) -> Self {
+        match Self::judge(inputs) {
+            // Only its name tells the next process that there is something to wait out.
+            Self::Over(end) if inputs.withheld => Self::Ending(end),
+            fate => fate,
+        }
+    }
+
+    fn judge(inputs: &Inputs<'a>) -> Self {
         let named = named(inputs.previous);
         let given_up = given_up(inputs.previous);
         let Some(view) = inputs.view else {

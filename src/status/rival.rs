@@ -4,6 +4,7 @@ use redislease_core::lease::{Standing, View};
 use redislease_core::op::{Stage, Stored};
 use redislease_core::time::Time;
 
+use crate::api::conditions::LeaseReady;
 use crate::plan::HolderName;
 use crate::status::Inputs;
 
@@ -21,7 +22,7 @@ pub(super) enum Rival {
     Peer(String),
     /// The same, but that other cluster calls itself as this one does.
     Namesake(String),
-    /// Another lease, or something that is no lease.
+    /// Another lease of this cluster, or something that is no lease.
     OtherLease(String),
 }
 
@@ -30,7 +31,7 @@ impl Rival {
         let Some(view) = inputs.view else { return Self::Nobody };
         match &view.refused_by {
             Some(value) => Self::behind(value, inputs),
-            None if untold(view) => Self::AsBefore,
+            None if untold(view) && may_try(inputs) => Self::AsBefore,
             None => Self::Nobody,
         }
     }
@@ -46,25 +47,36 @@ impl Rival {
             ));
         };
         let HolderName { cluster, namespace, lease, pod, .. } = &name;
-        if (namespace.as_str(), lease.as_str()) != (inputs.namespace, inputs.lease) {
-            return Self::OtherLease(match cluster.name.as_str() {
-                "" => format!("RedisLease {namespace}/{lease} holds a key of this lease."),
-                cluster => format!("RedisLease {namespace}/{lease} of cluster {cluster} holds a key of this lease."),
-            });
-        }
+        let same_name = (namespace.as_str(), lease.as_str()) == (inputs.namespace, inputs.lease);
         if cluster.uid == inputs.cluster.uid {
             // The term that the status names, or an attempt that nobody published: both end by themselves.
-            return Self::Nobody;
+            return if same_name {
+                Self::Nobody
+            } else {
+                Self::OtherLease(format!("RedisLease {namespace}/{lease} holds a key of this lease."))
+            };
         }
+        // Across clusters the keys make the lease, whatever its resources are called.
+        let holds = if same_name {
+            "holds the lease".into()
+        } else {
+            format!("holds the lease as RedisLease {namespace}/{lease}")
+        };
         let called = if cluster.name.is_empty() { "the empty one" } else { &cluster.name };
         if cluster.name == inputs.cluster.name {
             return Self::Namesake(format!(
-                "{pod} of another cluster holds the lease under the cluster name of this one, {called}: \
+                "{pod} of another cluster {holds} under the cluster name of this one, {called}: \
                  give each cluster on the quorum its own name."
             ));
         }
-        Self::Peer(format!("{pod} of cluster {called} holds the lease."))
+        Self::Peer(format!("{pod} of cluster {called} {holds}."))
     }
+}
+
+/// Whether a try may still come that tells: for a pod that may be elected, or that is not listed yet.
+fn may_try(inputs: &Inputs<'_>) -> bool {
+    let forbidden = inputs.obstacle.is_some_and(|obstacle| obstacle.reason != LeaseReady::QuorumUnavailable);
+    !forbidden && inputs.electorate.is_none_or(|electorate| !electorate.eligible.is_empty())
 }
 
 /// Whether the last try has not ended: a lease is as it was until then.

@@ -1,9 +1,14 @@
 //! What this process has seen of the term that the status names.
 
+use std::collections::VecDeque;
+
 use redislease_core::lease::View;
 use redislease_core::op::Attempt;
 
 use crate::plan::EndCause;
+
+/// So many terms are remembered: the status names one of the last few, unless it could not be written for long.
+const REMEMBERED: usize = 16;
 
 /// One for each keeper, from its start to its end.
 ///
@@ -11,8 +16,8 @@ use crate::plan::EndCause;
 /// heard of it yet. Taking the second for the first would clear a term that lives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Witness {
-    seen: Option<Attempt>,
-    decided: Option<Decided>,
+    seen: VecDeque<Attempt>,
+    decided: VecDeque<Decided>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,26 +31,34 @@ impl Witness {
     /// To be called with every view, before anything is composed of it.
     pub fn saw(&mut self, view: &View) {
         let running = view.standing.term().map(|term| term.id.attempt);
-        if let Some(attempt) = running.or_else(|| view.ending.as_ref().map(|ending| ending.id.attempt)) {
-            self.seen = Some(attempt);
+        let shown = running.or_else(|| view.ending.as_ref().map(|ending| ending.id.attempt));
+        if let Some(attempt) = shown.filter(|attempt| !self.seen.contains(attempt)) {
+            remember(&mut self.seen, attempt);
         }
     }
 
     /// To be called when the keeper is told to end the term of `attempt`. The first cause stays; a proof may follow.
     pub fn decided(&mut self, attempt: Attempt, cause: EndCause, proof: bool) {
-        match &mut self.decided {
-            Some(before) if before.attempt == attempt => before.proof |= proof,
-            decided => *decided = Some(Decided { attempt, cause, proof }),
+        match self.decided.iter_mut().find(|before| before.attempt == attempt) {
+            Some(before) => before.proof |= proof,
+            None => remember(&mut self.decided, Decided { attempt, cause, proof }),
         }
     }
 
     /// Why the operator ended the term of `attempt`.
     pub(super) fn cause(&self, attempt: Attempt) -> Option<EndCause> {
-        self.decided.filter(|decided| decided.attempt == attempt).map(|decided| decided.cause)
+        self.decided.iter().find(|decided| decided.attempt == attempt).map(|decided| decided.cause)
     }
 
     /// Whether a view without the term of `attempt` says that it is over.
     pub(super) fn knows(&self, attempt: Attempt) -> bool {
-        self.seen == Some(attempt) || self.decided.is_some_and(|decided| decided.attempt == attempt && decided.proof)
+        self.seen.contains(&attempt) || self.decided.iter().any(|decided| decided.attempt == attempt && decided.proof)
+    }
+}
+
+fn remember<T>(known: &mut VecDeque<T>, new: T) {
+    known.push_back(new);
+    if known.len() > REMEMBERED {
+        known.pop_front();
     }
 }

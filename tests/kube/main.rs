@@ -4,6 +4,7 @@ mod cases;
 mod cel;
 mod holder;
 mod operator;
+mod policy;
 mod quorum;
 mod resource;
 mod rights;

@@ -2,13 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use redislease_lab::{Components, ControlPlane, Installation, InstallationOptions, LeaseState, Result};
-use serde_json::json;
+use redislease_lab::{Components, ControlPlane, Installation, InstallationOptions, LeaseState, RedisServer, Result};
+use serde_json::{Value, json};
 
 use crate::holder::held;
 use crate::world::{
     AFTER_ONE_LEASE, FIRST_ELECTION, SOON, World, keys, options, shared, the_term_lives_on, throughout,
 };
+
+/// The operator's namespace.
+const SYSTEM: &str = "redislease-system";
 
 #[test]
 fn a_lost_quorum_is_declared_in_time_and_comes_back_empty_handed() -> Result<()> {
@@ -65,7 +68,7 @@ fn a_quorum_that_is_deleted_keeps_what_is_held_and_begins_nothing() -> Result<()
     let attempt = first.attempt().unwrap_or_default();
     the_term_lives_on(&installation, "gone", attempt)?;
     assert!(lease.state()?.is_active());
-    let mut whole: serde_json::Value = serde_json::from_str(&whole).expect("JSON");
+    let mut whole: Value = serde_json::from_str(&whole).expect("JSON");
     whole["metadata"] = json!({"name": "default", "namespace": "redislease-system"});
     installation.apply(&whole)?;
     let after = lease.wait("ready again", SOON, |now| now.reason("Ready") == "HeldHere")?;
@@ -177,13 +180,18 @@ fn two_clusters_of_one_name_leave_each_others_terms_alone() -> Result<()> {
     let (ours, first) = held(&here.installation, "shared")?;
     let control_plane = ControlPlane::start(Components::Nodes(3))?;
     let there = Installation::install(&options(), control_plane, here.installation.redis().to_vec())?;
-    let _operator = there.start_operator("operator-there", &[])?;
+    let operator = there.start_operator("operator-there", &[])?;
     there.deployment("shared", "billing", 3)?;
     let theirs = there.lease("shared", "billing", &json!({}))?;
     let passive = theirs.wait("passive", FIRST_ELECTION, |now| now.reason("Active") == "HeldByPeerCluster")?;
     assert_eq!(passive.reason("Ready"), "HeldByPeerCluster");
     assert_eq!(passive.reason("QuorumHealthy"), "ClusterNameConflict");
-    // Deleting, restarting and waiting over there moves nothing here.
+    // Restarting, deleting and waiting over there moves nothing here.
+    operator.restart()?;
+    operator.wait_ready()?;
+    theirs.delete()?;
+    let theirs = there.lease("shared", "billing", &json!({}))?;
+    theirs.wait("passive again", FIRST_ELECTION, |now| now.reason("Active") == "HeldByPeerCluster")?;
     the_term_lives_on(&here.installation, "shared", first.attempt().unwrap_or_default())?;
     assert_eq!(ours.state()?.attempt(), first.attempt());
     assert!(!theirs.state()?.is_active());
@@ -192,4 +200,90 @@ fn two_clusters_of_one_name_leave_each_others_terms_alone() -> Result<()> {
     assert!(second.token() > first.token(), "one counter for both clusters");
     assert!(!ours.state()?.is_active());
     Ok(())
+}
+
+/// A RedisQuorum of the installation's servers with these settings.
+fn quorum(installation: &Installation, name: &str, settings: &Value) -> Value {
+    let servers = installation.redis().iter().enumerate();
+    let nodes: Vec<_> = servers
+        .map(|(index, server)| json!({"name": format!("redis-{index}"), "address": server.address().to_string()}))
+        .collect();
+    let mut spec = settings.clone();
+    spec["nodes"] = json!(nodes);
+    json!({
+        "apiVersion": "redislease.io/v1alpha1",
+        "kind": "RedisQuorum",
+        "metadata": {"name": name, "namespace": SYSTEM},
+        "spec": spec,
+    })
+}
+
+/// On how many nodes something stands under the lease's key, with this prefix.
+fn found(installation: &Installation, prefix: &str, namespace: &str) -> usize {
+    let key = format!("{prefix}:lock:{namespace}/billing");
+    let there = |server: &RedisServer| server.command(&["EXISTS", &key]).ok()?.integer();
+    installation.redis().iter().filter(|server| there(server) == Some(1)).count()
+}
+
+#[test]
+fn a_quorum_that_is_made_anew_ends_its_terms_on_the_old_nodes_first() -> Result<()> {
+    let installation = &shared().installation;
+    let cluster = installation.control_plane();
+    let under = |prefix: &str| quorum(installation, "anew", &json!({"keyPrefix": prefix, "maxLeaseDuration": "10s"}));
+    installation.apply(&under("before"))?;
+    installation.deployment("anew", "billing", 3)?;
+    let lease = installation.lease("anew", "billing", &json!({"quorumRef": {"name": "anew"}}))?;
+    let first = lease.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
+    assert!(found(installation, "before", "anew") >= 2);
+
+    cluster.kubectl(&["delete", "redisquorum", "anew", "-n", SYSTEM])?;
+    let still = lease.wait("told of it", SOON, |now| now.reason("Ready") == "InvalidReference")?;
+    assert!(still.is_active() && still.attempt() == first.attempt(), "held from memory: {still}");
+    installation.apply(&under("after"))?;
+    lease.wait("told to stop", SOON, |now| now.reason("Active") == "Stopping")?;
+    assert_eq!(found(installation, "after", "anew"), 0);
+    let second =
+        lease.wait("held on the new one", FIRST_ELECTION * 2, |now| now.is_active() && now.token() > first.token())?;
+    assert_eq!(second.json()["status"]["history"][0]["reason"], "QuorumChanged");
+    assert_eq!(found(installation, "before", "anew"), 0, "ended there before it began here");
+    assert!(found(installation, "after", "anew") >= 2);
+    Ok(())
+}
+
+#[test]
+fn what_was_taken_on_a_quorum_that_is_no_more_is_waited_out_through_restarts() -> Result<()> {
+    let World { operator, installation } = World::new()?;
+    let (lease, first) = held(&installation, "replaced")?;
+    let cluster = installation.control_plane();
+    let replace = |settings: &Value| {
+        cluster.kubectl(&["delete", "redisquorum", "default", "-n", SYSTEM])?;
+        installation.apply(&quorum(&installation, "default", settings))
+    };
+    operator.kill()?;
+    replace(&json!({"keyPrefix": "other", "maxLeaseDuration": "11s"}))?;
+    operator.start_again()?;
+    let waits = |now: &LeaseState| {
+        let message = now.condition("Ready").map(|ready| ready.message).unwrap_or_default();
+        now.reason("Active") == "LeaseLost"
+            && now.reason("Ready") == "QuorumUnavailable"
+            && message.contains("one hour")
+    };
+    lease.wait("lost, and waited out", FIRST_ELECTION * 2, waits)?;
+    // Longer than its keys, and than the quarantine of the new quorum.
+    throughout(AFTER_ONE_LEASE * 2, |after| {
+        let now = lease.state()?;
+        assert!(waits(&now) && now.attempt() == first.attempt(), "after {after:?}: {now}");
+        Ok(())
+    })?;
+    operator.restart()?;
+    operator.wait_ready()?;
+    throughout(SOON, |after| {
+        let now = lease.state()?;
+        assert!(waits(&now) && now.token() == first.token(), "{after:?} after the restart: {now}");
+        assert_eq!(found(&installation, "other", "replaced"), 0);
+        Ok(())
+    })?;
+    // It is again what it was: its nodes can be asked.
+    replace(&json!({"maxLeaseDuration": "10s"}))?;
+    lease.wait("held again", FIRST_ELECTION, |now| now.is_active() && now.token() > first.token()).map(drop)
 }

@@ -82,6 +82,7 @@ fn a_malformed_lease_stops_no_other_and_ends_nothing() -> Result<()> {
     installation.wait_for("the open definition is served", SOON, || {
         installation.apply(&broken).map_err(|error| error.to_string())
     })?;
+    lease.wait_for_roles(&first, 3, SOON)?;
     let patched = json!({"spec": {"gracePeriod": 7}});
     lease.patch(&patched)?;
     operator.restart()?;
@@ -90,6 +91,8 @@ fn a_malformed_lease_stops_no_other_and_ends_nothing() -> Result<()> {
         .deployment("malformed", "other", 1)
         .and_then(|()| installation.lease("malformed", "other", &json!({})))?;
     other.wait("another lease is held", SOON, LeaseState::is_active)?;
+    // That lease came after the search for labels of leases that are gone.
+    lease.wait_for_roles(&first, 3, SOON)?;
     lease.patch(&json!({"spec": {"gracePeriod": "3s"}}))?;
     let after = lease.wait("whole again", SOON, LeaseState::is_active)?;
     assert_eq!((after.attempt(), after.token()), (first.attempt(), first.token()));

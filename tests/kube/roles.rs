@@ -1,12 +1,14 @@
 //! The label on the pods, as somebody who watches them sees it.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use redislease_lab::{Installation, Lease, LeaseState, Result, Watch, WatchEvent};
 use serde_json::{Value, json};
 
 use crate::holder::held;
-use crate::world::{AFTER_ONE_LEASE, FIRST_ELECTION, SOON, shared};
+use crate::policy::{allow, refuse, wait_for_policy};
+use crate::world::{AFTER_ONE_LEASE, FIRST_ELECTION, SOON, keys, shared, throughout};
 
 /// Event, pod, role and token, in the order of the events.
 fn told(watch: &mut Watch) -> Vec<[String; 4]> {
@@ -20,23 +22,33 @@ fn told(watch: &mut Watch) -> Vec<[String; 4]> {
     watch.so_far().iter().map(told).collect()
 }
 
-#[test]
-fn at_no_event_are_two_pods_active_and_no_pods_token_falls() -> Result<()> {
-    let installation = &shared().installation;
-    let (lease, mut last) = held(installation, "watched")?;
+/// Has the lease change its holder four times, and looks at every event of the pods meanwhile: at none are two of them
+/// `active`, and no pod's token falls.
+pub fn changes_hands(
+    installation: &Installation,
+    namespace: &str,
+    lease: &Lease<'_>,
+    first: LeaseState,
+) -> Result<LeaseState> {
     let cluster = installation.control_plane();
-    let mut watch = cluster.watch("pods", "watched")?;
+    let mut last = first;
+    let mut watch = cluster.watch("pods", namespace)?;
     lease.patch(&json!({"spec": {"election": {"unhealthyAfter": "1s"}}}))?;
+    let mut sick = String::new();
     for round in 0..4 {
         let pod = last.holder().unwrap_or_default();
-        if round == 2 {
+        match round {
             // The old holder lives on: it must be told before the new one.
-            cluster.set_pod_ready("watched", pod, false)?;
-        } else {
-            cluster.kubectl(&["delete", "pod", "-n", "watched", pod])?;
+            2 => {
+                cluster.set_pod_ready(namespace, pod, false)?;
+                pod.clone_into(&mut sick);
+            }
+            3 => cluster.kubectl(&["delete", "pod", "-n", namespace, pod, "--force", "--grace-period=0"]).map(drop)?,
+            _ => cluster.kubectl(&["delete", "pod", "-n", namespace, pod]).map(drop)?,
         }
         last = lease.wait("another holder", FIRST_ELECTION, |now| now.is_active() && now.token() > last.token())?;
     }
+    cluster.kubectl(&["delete", "pod", "-n", namespace, &sick])?;
     let holder = last.holder().unwrap_or_default().to_owned();
     installation.wait_for("the last holder is seen active", SOON, || {
         let events = told(&mut watch);
@@ -62,58 +74,14 @@ fn at_no_event_are_two_pods_active_and_no_pods_token_falls() -> Result<()> {
         active_seen += active.len();
     }
     assert!(active_seen > 4, "the watch saw the story");
-    Ok(())
+    Ok(last)
 }
 
-/// From now on the API server refuses updates of `resource` in `namespace` unless `allowed` says otherwise.
-fn refuse(installation: &Installation, namespace: &str, resource: [&str; 2], allowed: &str) -> Result<()> {
-    let [group, resource] = resource;
-    let named = json!({"name": format!("refuse-{namespace}")});
-    let rule = json!({"apiGroups": [group], "apiVersions": ["*"], "operations": ["UPDATE"], "resources": [resource]});
-    let only_there = json!({"matchLabels": {"kubernetes.io/metadata.name": namespace}});
-    installation.apply(&json!({
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicy",
-        "metadata": named,
-        "spec": {
-            "matchConstraints": {"resourceRules": [rule], "namespaceSelector": only_there},
-            "validations": [{"expression": allowed, "message": "as the test asks for"}],
-        },
-    }))?;
-    installation.apply(&json!({
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": named,
-        "spec": {"policyName": named["name"], "validationActions": ["Deny"]},
-    }))
-}
-
-/// Waits until the API server refuses, or allows again, what these arguments of kubectl ask for.
-fn wait_for_policy(installation: &Installation, refused: bool, args: &[&str]) -> Result<()> {
-    let args = [args, &["--dry-run=server"]].concat();
-    installation.wait_for("the policy", FIRST_ELECTION, || match installation.control_plane().kubectl(&args) {
-        Err(error) if error.to_string().contains("as the test asks for") => {
-            if refused {
-                Ok(())
-            } else {
-                Err("refused".into())
-            }
-        }
-        Err(error) => Err(error.to_string()),
-        Ok(_) => {
-            if refused {
-                Err("allowed".into())
-            } else {
-                Ok(())
-            }
-        }
-    })
-}
-
-fn allow(installation: &Installation, namespace: &str) -> Result<()> {
-    let name = format!("refuse-{namespace}");
-    let policy = "validatingadmissionpolicybinding,validatingadmissionpolicy";
-    installation.control_plane().kubectl(&["delete", policy, &name]).map(drop)
+#[test]
+fn at_no_event_are_two_pods_active_and_no_pods_token_falls() -> Result<()> {
+    let installation = &shared().installation;
+    let (lease, first) = held(installation, "watched")?;
+    changes_hands(installation, "watched", &lease, first).map(drop)
 }
 
 fn wait_for_labels(installation: &Installation, lease: &Lease<'_>, wanted: &[(&str, Option<&str>)]) -> Result<()> {
@@ -149,6 +117,41 @@ fn a_pod_that_may_not_be_labelled_keeps_no_other_from_its_role() -> Result<()> {
     allow(installation, "refusing")?;
     wait_for_policy(installation, false, &label)?;
     wait_for_labels(installation, &lease, &[(first, Some("standby")), (second, Some("active")), (odd, Some("standby"))])
+}
+
+#[test]
+fn a_term_that_cannot_be_published_is_given_up_and_left_to_others() -> Result<()> {
+    let installation = &shared().installation;
+    let namespace = "unwelcome";
+    installation.deployment(namespace, "billing", 3)?;
+    let lease = installation.lease(namespace, "billing", &json!({"suspend": true}))?;
+    refuse(installation, namespace, ["redislease.io", "redisleases/status"], "false")?;
+    let patch = r#"{"status": {"transitions": 99}}"#;
+    let write =
+        ["patch", "redislease", "billing", "-n", namespace, "--subresource=status", "--type=merge", "--patch", patch];
+    wait_for_policy(installation, true, &write)?;
+    lease.patch(&json!({"spec": {"suspend": false}}))?;
+    let stages = |stage: &str| {
+        let keys = keys(installation, namespace, "billing");
+        let found = keys.iter().flatten().filter(|key| key.stage() == stage).count();
+        if found >= 2 { Ok(()) } else { Err(format!("{keys:?}")) }
+    };
+    installation.wait_for("a majority holds the term", FIRST_ELECTION, || stages("t"))?;
+    let began = Instant::now();
+    installation.wait_for("it is given up", FIRST_ELECTION, || stages("s"))?;
+    assert!(began.elapsed() > Duration::from_secs(5), "not before one lease: {:?}", began.elapsed());
+    installation.wait_for("its keys have ended", AFTER_ONE_LEASE, || {
+        let keys = keys(installation, namespace, "billing");
+        if keys.iter().all(Option::is_none) { Ok(()) } else { Err(format!("{keys:?}")) }
+    })?;
+    throughout(SOON, |after| {
+        let keys = keys(installation, namespace, "billing");
+        assert!(keys.iter().all(Option::is_none), "after {after:?}: {keys:?}");
+        Ok(())
+    })?;
+    assert!(!lease.state()?.is_active() && lease.roles()?.values().all(|role| role.label.as_deref() != Some("active")));
+    allow(installation, namespace)?;
+    lease.wait("held", FIRST_ELECTION, LeaseState::is_active).map(drop)
 }
 
 #[test]

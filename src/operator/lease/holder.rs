@@ -1,11 +1,16 @@
 //! What is known about the pod of the running or ending term.
 
+use redislease_core::time::Millis;
+
 use super::Actor;
 use crate::api::RedisLease;
 use crate::clock;
 use crate::operator::kube_api::CallError;
 use crate::operator::pods::Known;
 use crate::plan::HolderName;
+
+/// Between two looks at the node of a holder that vanished.
+const AGAIN: Millis = Millis(5000);
 
 impl Actor {
     pub(super) fn known(&self, holder: &HolderName) -> Known {
@@ -32,27 +37,25 @@ impl Actor {
     }
 
     /// A pod that vanished without a word proves nothing; what an administrator says of its node does. Whether the
-    /// node is off, which is asked once for each holder: the taint comes before the pods go.
-    ///
-    /// # Errors
-    /// The API server did not say.
-    pub(super) async fn node_is_off(&mut self, lease: &RedisLease, holder: &HolderName) -> Result<bool, CallError> {
+    /// node is off; asked for now and then, while it makes a difference.
+    pub(super) async fn node_is_off(&mut self, lease: &RedisLease, holder: &HolderName) -> bool {
         let shown = lease.status.as_ref().and_then(|status| status.holder.as_ref());
         let shown = shown.filter(|shown| shown.pod_uid == holder.pod_uid);
-        let Some(node) = shown.and_then(|shown| shown.node.as_deref()) else { return Ok(false) };
-        if self.node_asked.as_ref() == Some(&holder.pod_uid) {
-            return Ok(false);
+        let Some(node) = shown.and_then(|shown| shown.node.as_deref()) else { return false };
+        if self.node_asked_again_at.is_some_and(|at| clock::now() < at) {
+            return false;
         }
-        let off = match self.house.node_is_off(node).await {
-            Err(CallError::NotFound) => false,
-            answer => answer?,
-        };
-        self.node_asked = Some(holder.pod_uid.clone());
+        let answer = self.house.node_is_off(node).await;
+        self.node_asked_again_at = Some(clock::now() + AGAIN);
+        let lease = format!("{}/{}", self.namespace, self.name);
+        if let Err(error) = &answer {
+            tracing::warn!(%lease, pod = holder.pod, node, %error, "whether the holder's node is out of service is not known");
+        }
+        let off = answer.unwrap_or(false);
         if off {
-            let lease = format!("{}/{}", self.namespace, self.name);
             tracing::info!(%lease, pod = holder.pod, node, "the holder's node is out of service: its processes have ended");
             self.house.pods.proven(&self.namespace, &holder.pod_uid);
         }
-        Ok(off)
+        off
     }
 }

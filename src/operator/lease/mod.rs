@@ -89,12 +89,18 @@ pub(super) struct Actor {
     right: Option<Right>,
     /// The holder of the last term was proven to have stopped.
     proven: bool,
-    /// The vanished holder whose node was asked for.
-    node_asked: Option<String>,
+    /// Not before is the node of a vanished holder asked for again.
+    node_asked_again_at: Option<Time>,
+    /// Since when the term that runs waits to be published.
+    publishing: Option<(Attempt, Time)>,
+    /// Until then no term begins: the last could not be published, and others may be able to.
+    left_to_others: Option<Time>,
     /// The term whose end was counted.
     counted: Option<String>,
     /// How soon a status that another operator contradicts is written again.
     pace: Pace<RedisLeaseStatus>,
+    /// When the status was last written for nothing but the number of its candidates.
+    counted_at: Option<Time>,
     /// A write that waits for its turn.
     paced_until: Option<Time>,
     /// The term that the status says is not confirmed, and since when we have seen it say so.
@@ -131,9 +137,12 @@ impl Actor {
             roles_quiet: Quiet::default(),
             right: None,
             proven: false,
-            node_asked: None,
+            node_asked_again_at: None,
+            publishing: None,
+            left_to_others: None,
             counted: None,
             pace: Pace::default(),
+            counted_at: None,
             paced_until: None,
             doubted: None,
             viewed: View::default(),
@@ -222,7 +231,20 @@ impl Actor {
         // Somebody else wrote meanwhile: what they wrote is read, and everything decided anew.
         let overtaken = tried_status && !self.status_quiet.is_calm() && self.status_quiet.is_over(clock::now());
         // Who may be told `active` stands in the status. That nobody may be any more does not wait for it.
-        let tried_roles = !overtaken && self.assign_in_turn(&self.newest(seen), &ground).await;
+        let newest = self.newest(seen);
+        let lost = self.tenure.as_ref().map(Tenure::loses);
+        let lost = async {
+            match lost {
+                Some(lost) => lost.await,
+                None => std::future::pending().await,
+            }
+        };
+        let tried_roles = !overtaken
+            && tokio::select! {
+                tried = self.assign_in_turn(&newest, &ground) => tried,
+                // A loss waits for no pod: it is shown, and then the pods are told what is right by then.
+                () = lost => return Some(clock::now()),
+            };
         let well = self.status_quiet.is_calm() && self.roles_quiet.is_calm();
         if tried_status || tried_roles {
             self.house.metrics.reconciled(LEASE, well, began.elapsed());
@@ -255,8 +277,7 @@ impl Actor {
         let mut fresh = false;
         let mut unanswered = false;
         loop {
-            let Some(tenure) = &self.tenure else { return None };
-            let view = tenure.view();
+            let view = self.tenure.as_ref()?.view();
             let holder_name = holder_of(&view);
             let known = holder_name.as_ref().map_or(Known::Unseen, |holder| self.known(holder));
             if known == Known::Unseen
@@ -280,6 +301,7 @@ impl Actor {
                 (_, Some(sighting)) => HolderPod::Here { sighting, candidate: ground.is_candidate(&sighting.facts) },
                 _ => HolderPod::Unseen,
             };
+            let give_up_at = self.publication_ends_at(&view);
             let spec = self.spec.as_ref();
             let decision = decide(&Situation {
                 now: clock::now(),
@@ -288,10 +310,11 @@ impl Actor {
                 electorate,
                 readiness: spec.map_or(Readiness::Ignored, |spec| spec.readiness),
                 grace_period: spec.map_or_else(Default::default, |spec| spec.grace_period),
-                may_begin: ground.may_begin() && self.house.pods.listed(),
-                revoked: self.revoked(lease, ground, &view),
+                may_begin: ground.may_begin() && self.house.pods.listed() && self.left_to_others.is_none(),
+                revoked: self.revoked(lease, ground, &view, give_up_at),
                 fresh,
             });
+            let mut again_at = [decision.again_at, self.left_to_others, give_up_at].into_iter().flatten().min();
             match decision.step {
                 Step::Keep => {}
                 Step::LookAgain => {
@@ -306,8 +329,8 @@ impl Actor {
                     }
                     continue;
                 }
-                Step::Want(pod) => tenure.want(&self.name_of(pod)),
-                Step::Forget => tenure.forget(),
+                Step::Want(pod) => self.tenure.as_ref()?.want(&self.name_of(pod)),
+                Step::Forget => self.tenure.as_ref()?.forget(),
                 Step::End { term, proof, cause } => {
                     self.end(term, proof, cause);
                     if proof && self.has_ended().await {
@@ -318,18 +341,23 @@ impl Actor {
             }
             if let (Known::Gone { stopped: false }, Some(holder)) = (&known, &holder_name) {
                 // It was told to end before this, which may take an answer of the API server.
-                match self.node_is_off(lease, holder).await {
-                    Ok(true) => continue,
-                    Ok(false) => {}
-                    Err(_) => unanswered = true,
+                if self.node_is_off(lease, holder).await {
+                    continue;
                 }
+                again_at = earliest(again_at, self.node_asked_again_at);
             }
             let look_again = unanswered.then(|| clock::now() + Millis(1000));
-            return earliest(decision.again_at, look_again);
+            return earliest(again_at, look_again);
         }
     }
 
     fn end(&mut self, term: TermId, proof: bool, cause: EndCause) {
+        if cause == EndCause::NotPublished {
+            let lease = format!("{}/{}", self.namespace, self.name);
+            tracing::error!(%lease, token = %term.token, "a term is given up: the API server did not take it for one lease");
+            let ttl = self.tenure.as_ref().map_or(Millis(0), Tenure::ttl);
+            self.left_to_others = Some(clock::now() + ttl + ttl);
+        }
         self.witness.decided(term.attempt, cause, proof);
         self.proven = proof;
         if let Some(tenure) = &mut self.tenure {
@@ -347,8 +375,22 @@ impl Actor {
         moved && tenure.is_idle()
     }
 
+    /// When the running term is given up because the API server does not take it: its keys would keep others from the
+    /// lease, and nobody may act on it. Then it is left to others for two leases.
+    fn publication_ends_at(&mut self, view: &View) -> Option<Time> {
+        let now = clock::now();
+        self.left_to_others = self.left_to_others.filter(|until| now < *until);
+        let Standing::Publishing(term) = &view.standing else {
+            self.publishing = None;
+            return None;
+        };
+        let since = self.publishing.filter(|(attempt, _)| *attempt == term.id.attempt).map_or(now, |(_, since)| since);
+        self.publishing = Some((term.id.attempt, since));
+        Some(since + self.tenure.as_ref().map_or(Millis(0), Tenure::ttl))
+    }
+
     /// Why a running term is to end whatever its holder does.
-    fn revoked(&self, lease: &RedisLease, ground: &Ground, view: &View) -> Option<EndCause> {
+    fn revoked(&self, lease: &RedisLease, ground: &Ground, view: &View, give_up_at: Option<Time>) -> Option<EndCause> {
         if lease.metadata.deletion_timestamp.is_some() {
             return Some(EndCause::Deleted);
         }
@@ -357,6 +399,9 @@ impl Actor {
         }
         if self.tenure.as_ref().is_some_and(|tenure| ground.replaces(tenure)) {
             return Some(EndCause::QuorumChanged);
+        }
+        if give_up_at.is_some_and(|at| at <= clock::now()) {
+            return Some(EndCause::NotPublished);
         }
         let running = view.standing.term()?;
         let named = tenure::recorded(lease);

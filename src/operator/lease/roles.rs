@@ -107,7 +107,10 @@ impl Actor {
         }
         let overtaken = matches!(granted, Err(CallError::Conflict));
         let elsewhere = others.iter().chain(&doubtful).any(|(pod, _)| self.may_be_active(pod));
-        let Some(token) = token.filter(|_| self.status_quiet.is_calm() && !overtaken && !elsewhere) else {
+        // Who has not been listed yet may carry it, too.
+        let all_seen = self.house.pods.listed();
+        let in_order = self.status_quiet.is_calm() && !overtaken && !elsewhere && all_seen;
+        let Some(token) = token.filter(|_| in_order) else {
             return granted;
         };
         for (pod, wish) in holders {
@@ -188,23 +191,23 @@ impl Actor {
         let Some(patch) = patch(pod, &self.name, wish) else { return Ok(()) };
         let asked = self.house.pods.ask();
         match self.house.write_roles(pod, &patch).await {
-            Err(CallError::Conflict) => {
+            Err(error @ (CallError::Conflict | CallError::NotFound)) => {
                 match self.house.pod(&self.namespace, &pod.name).await {
                     Ok(now) if now.uid == pod.uid => {
+                        // An admission webhook may refuse with any code.
                         if now.resource_version == pod.resource_version {
-                            let why = format!("pod {} has not changed, and its change is called a conflict", pod.name);
+                            let why = format!("pod {} is as it was, and its change is answered: {error}", pod.name);
                             return Err(CallError::Refused(why));
                         }
                         self.house.pods.answered(asked, now, clock::now());
                     }
-                    Ok(_) | Err(CallError::NotFound) => self.house.pods.missed(&self.namespace, &pod.uid),
+                    Ok(_) | Err(CallError::NotFound) => {
+                        self.house.pods.missed(&self.namespace, &pod.uid);
+                        return Ok(());
+                    }
                     Err(_) => {}
                 }
                 Err(CallError::Conflict)
-            }
-            Err(CallError::NotFound) => {
-                self.house.pods.missed(&self.namespace, &pod.uid);
-                Ok(())
             }
             done => done,
         }

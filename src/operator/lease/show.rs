@@ -9,6 +9,7 @@ use std::sync::Arc;
 use kube::api::PostParams;
 use kube::{Api, Resource, ResourceExt};
 use redislease_core::lease::{Publication, Standing, TermView, View};
+use redislease_core::time::{Millis, Time};
 
 use super::tenure::{Tenure, recorded};
 use super::{Actor, Ground};
@@ -21,6 +22,10 @@ use crate::operator::kube_api::{self, CallError, call};
 use crate::operator::quorums;
 use crate::plan::Electorate;
 use crate::status::{Composed, Inputs, Obstacle, QuorumOutlook, compose};
+
+/// Between two writes of a status that say nothing but how many may be elected: many leases may look at the same pods,
+/// and one of these may flap.
+const COUNTS: Millis = Millis(5000);
 
 impl Actor {
     /// Writes the status if it is to change.
@@ -81,10 +86,15 @@ impl Actor {
             Some(Standing::Uncertain(_)) => active,
             _ => false,
         };
-        if now < due && !answers {
+        let only_counts =
+            lease.status.as_ref().is_some_and(|stored| without_counts(stored) == without_counts(&composed.status));
+        let counted = self.counted_at.filter(|_| only_counts).map_or(Time(0), |at| at + COUNTS);
+        let due = if answers { counted } else { due.max(counted) };
+        if now < due {
             self.paced_until = Some(due);
             return Ok(());
         }
+        self.counted_at = if only_counts { Some(now) } else { self.counted_at };
         if publishing.and_then(|term| term.stop_at).is_some_and(|stop_at| clock::now() >= stop_at) {
             // Too late to tell anybody: the keeper gives it up.
             return Ok(());
@@ -144,6 +154,7 @@ impl Actor {
             view,
             witness: &self.witness,
             expired: false,
+            withheld: self.is_blocked(clock::now()),
             obstacle: ground.obstacle.as_ref().map(|(reason, message)| Obstacle { reason: *reason, message }),
             electorate: Some(electorate).filter(|_| listed),
             quorum: open.filter(|_| quorums::evaluated(&statuses)).map(|open| QuorumOutlook {
@@ -186,15 +197,19 @@ impl Actor {
             self.series.ended(end.as_str());
             self.counted = before;
         }
-        let status = &composed.status;
-        let active = status.says(ConditionType::Active, ConditionStatus::True);
-        let holder = status.holder.as_ref();
+        // A term that no status names yet is nobody's: who held before has ended, and who comes next waits to be told.
+        let none = RedisLeaseStatus::default();
+        let stored = lease.status.as_ref().unwrap_or(&none);
+        let status = if composed.began { stored } else { &composed.status };
+        let active = !composed.began && status.says(ConditionType::Active, ConditionStatus::True);
+        let holder = status.holder.as_ref().filter(|_| !composed.began);
         let candidates = status.candidates.as_ref().map_or([0, 0], |candidates| {
             [i64::from(candidates.eligible), i64::from(candidates.total - candidates.eligible)]
         });
         self.series.show(&Shown {
             active,
-            held: active || status.says(ConditionType::Ready, ConditionStatus::True),
+            held: active || (!composed.began && status.says(ConditionType::Ready, ConditionStatus::True)),
+            waiting: self.unheld_since.is_some(),
             holder: holder.map(|holder| {
                 [holder.cluster.as_str(), holder.pod.as_str(), holder.node.as_deref().unwrap_or_default()]
             }),
@@ -220,6 +235,13 @@ impl Actor {
             self.house.reporter.report(notice, lease.object_ref(&()));
         }
     }
+}
+
+/// A status without what every Ready pod changes: it is written when it has changed, but not for each of them.
+fn without_counts(status: &RedisLeaseStatus) -> RedisLeaseStatus {
+    let mut status = RedisLeaseStatus { candidates: None, ..status.clone() };
+    status.conditions.retain(|condition| condition.type_ != ConditionType::CandidatesAvailable.as_str());
+    status
 }
 
 const fn publishing(view: &View) -> Option<&TermView> {

@@ -106,6 +106,22 @@ impl Tenure {
         }
     }
 
+    /// How long the keys live.
+    pub const fn ttl(&self) -> Millis {
+        self.config.ttl
+    }
+
+    /// Returns when the term that runs now has ended; never, when none runs.
+    pub fn loses(&self) -> impl Future<Output = ()> + use<> {
+        let mut views = self.views.clone();
+        async move {
+            let running = |view: &View| view.standing.term().map(|term| term.id.attempt);
+            let Some(attempt) = running(&views.borrow_and_update()) else { return std::future::pending().await };
+            // The end of the keeper is the end of what it runs.
+            let _ = views.wait_for(|view| running(view) != Some(attempt)).await;
+        }
+    }
+
     /// Takes note of the terms that the view shows. Whether one runs.
     fn meet(&mut self) -> bool {
         let view = self.views.borrow().clone();
@@ -320,7 +336,7 @@ fn configure(spec: &ValidLease, quorum: Option<&OpenQuorum>, size: Quorum) -> Co
     // A node that forgot waits for the quorum's longest lease: no key may outlive it, whatever the spec says.
     let ttl = quorum.map_or(asked, |quorum| asked.min(quorum.nodes.longest_lease()));
     let (stop_budget, renew_interval) =
-        fitted(ttl, Millis::from(spec.stop_budget()), Millis::from(spec.renew_interval));
+        fitted(asked, ttl, Millis::from(spec.stop_budget()), Millis::from(spec.renew_interval));
     Config {
         quorum: size,
         ttl,
@@ -343,9 +359,12 @@ fn configure(spec: &ValidLease, quorum: Option<&OpenQuorum>, size: Quorum) -> Co
     }
 }
 
-/// Stop budget and renewal interval for a lease that is shorter than the spec wants: a spec that its quorum does not
-/// allow is shown as such, and what is held under it goes on, if the holder is left less time to stop.
-fn fitted(ttl: Millis, stop_budget: Millis, renew_interval: Millis) -> (Millis, Millis) {
+/// Stop budget and renewal interval for a lease of `ttl` that may be shorter than the spec `asked` for: a spec that its
+/// quorum does not allow is shown as such, and what is held under it goes on, if the holder is left less time to stop.
+fn fitted(asked: Millis, ttl: Millis, stop_budget: Millis, renew_interval: Millis) -> (Millis, Millis) {
+    if ttl >= asked {
+        return (stop_budget, renew_interval);
+    }
     let stop_budget = stop_budget.min(Millis(ttl.0 / 2));
     let most = Millis((ttl.saturating_sub(stop_budget).0 / 3).max(1));
     (stop_budget, renew_interval.min(most))
@@ -386,12 +405,14 @@ mod tests {
 
     #[test]
     fn what_fits_is_left_alone_and_what_does_not_still_renews_in_time() {
-        let fitted = |ttl, budget, renew| fitted(Millis(ttl), Millis(budget), Millis(renew));
-        assert_eq!(fitted(30_000, 11_000, 5000), (Millis(11_000), Millis(5000)));
+        let fitted = |asked, ttl, budget, renew| fitted(Millis(asked), Millis(ttl), Millis(budget), Millis(renew));
+        for (ttl, budget, renew) in [(30_000, 11_000, 5000), (60_000, 41_000, 5000), (10_000, 4000, 2000)] {
+            assert_eq!(fitted(ttl, ttl, budget, renew), (Millis(budget), Millis(renew)), "{ttl}");
+        }
         // The longest lease of the quorum is 60 s; the spec wants two minutes, 40 s to stop and 26 s between renewals.
-        assert_eq!(fitted(60_000, 41_000, 26_000), (Millis(30_000), Millis(10_000)));
+        assert_eq!(fitted(120_000, 60_000, 41_000, 26_000), (Millis(30_000), Millis(10_000)));
         for (ttl, budget, renew) in [(10_000, 100_000, 30_000), (1000, 1000, 1000), (60_000, 59_000, 1)] {
-            let (budget, renew) = fitted(ttl, budget, renew);
+            let (budget, renew) = fitted(3_600_000, ttl, budget, renew);
             assert!(Drift::STANDARD.least(Millis(ttl)) > budget + renew + renew, "{ttl}: {budget:?} {renew:?}");
         }
     }

@@ -109,6 +109,32 @@ fn a_passive_cluster_is_ready_and_stays_so_try_after_try() {
 }
 
 #[test]
+fn who_has_nobody_to_elect_does_not_go_on_saying_that_a_peer_holds() {
+    let peer = || refused(Stage::Term, 7, "us-east-1/uid-there/jobs/billing/x/uid-x");
+    let mut world = World::new();
+    world.turn(peer());
+    world.restart();
+    (world.pods, world.up) = (Some(vec![pod("a", false)]), Some(3));
+    let composed = world.settle();
+    assert_eq!(told(&composed), ["Warning NoCandidate [] No pod may be elected: a (NotReady)."]);
+    assert_eq!(world.ready_and_active(), ["False", "NoCandidate", "False", "Unheld"]);
+    let mut world = World::new();
+    world.turn(peer());
+    world.obstacle = Some((LeaseReady::Suspended, "spec.suspend is true".into()));
+    world.turn(View::default());
+    assert_eq!(world.ready_and_active(), ["False", "Suspended", "False", "Unheld"]);
+}
+
+#[test]
+fn a_peer_may_call_its_resource_as_it_likes() {
+    let mut world = World::new();
+    world.turn(refused(Stage::Term, 7, "us-east-1/uid-there/jobs/billing-us/x/uid-x"));
+    assert_eq!(world.ready_and_active(), ["True", "HeldByPeerCluster", "False", "HeldByPeerCluster"]);
+    let message = "x of cluster us-east-1 holds the lease as RedisLease jobs/billing-us.";
+    assert_eq!(world.message(ConditionType::Ready), message);
+}
+
+#[test]
 fn a_peer_that_stops_is_no_holder() {
     let mut world = World::new();
     world.turn(refused(Stage::Sealed, 7, "us-east-1/uid-there/jobs/billing/x/uid-x"));
@@ -158,7 +184,7 @@ fn what_this_cluster_left_behind_is_no_conflict() {
 fn another_lease_on_the_same_key_is_named() {
     let mut world = World::new();
     let composed = world.turn(refused(Stage::Term, 7, "eu-west-1/uid-here/jobs/invoices/x/uid-x"));
-    let message = "RedisLease jobs/invoices of cluster eu-west-1 holds a key of this lease.";
+    let message = "RedisLease jobs/invoices holds a key of this lease.";
     assert_eq!(told(&composed), [format!("Warning KeyHeldByOtherLease [] {message}")]);
     assert_eq!(world.ready_and_active(), ["False", "KeyHeldByOtherLease", "False", "Unheld"]);
     let before = world.status.clone();

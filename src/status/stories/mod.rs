@@ -70,6 +70,7 @@ struct World {
     view: Option<View>,
     witness: Witness,
     expired: bool,
+    withheld: bool,
     obstacle: Option<(LeaseReady, String)>,
     pods: Option<Vec<PodFacts>>,
     /// Nodes that give votes, of three.
@@ -87,6 +88,7 @@ impl World {
             view: Some(View::default()),
             witness: Witness::default(),
             expired: false,
+            withheld: false,
             obstacle: None,
             pods: Some(vec![pod("a", true), pod("b", true)]),
             up: Some(3),
@@ -117,6 +119,7 @@ impl World {
             view: self.view.as_ref(),
             witness: &self.witness,
             expired: self.expired,
+            withheld: self.withheld,
             obstacle: self.obstacle.as_ref().map(|(reason, message)| Obstacle { reason: *reason, message }),
             electorate: electorate.as_ref(),
             quorum: self.up.map(|up| QuorumOutlook {

@@ -3,6 +3,20 @@
 use super::*;
 
 #[test]
+fn a_term_on_nodes_that_cannot_be_asked_stays_named_while_it_is_waited_out() {
+    let mut world = World::held_by_a();
+    world.withheld = true;
+    world.turn(ending(1, "a", EndReason::NeverConfirmed));
+    world.turn(View::default());
+    assert_eq!(world.ready_and_active()[2..], ["False", "LeaseLost"]);
+    assert!(world.status.attempt.is_some() && world.status.holder.is_some());
+    world.withheld = false;
+    world.settle();
+    assert_eq!((&world.status.attempt, &world.status.holder), (&None, &None));
+    assert_eq!(world.status.history.len(), 1);
+}
+
+#[test]
 fn one_patch_publishes_a_term() {
     let mut world = World::new();
     let composed = world.turn(standing(Standing::Publishing(running(term(1, "a")))));

@@ -1,0 +1,58 @@
+//! An API server that refuses what the operator writes, as an admission policy or webhook may.
+
+use redislease_lab::{Installation, Result};
+use serde_json::json;
+
+use crate::world::FIRST_ELECTION;
+
+/// From now on the API server refuses updates of `resource` in `namespace` unless `allowed` says otherwise.
+pub fn refuse(installation: &Installation, namespace: &str, resource: [&str; 2], allowed: &str) -> Result<()> {
+    let [group, resource] = resource;
+    let named = json!({"name": format!("refuse-{namespace}")});
+    let rule = json!({"apiGroups": [group], "apiVersions": ["*"], "operations": ["UPDATE"], "resources": [resource]});
+    let only_there = json!({"matchLabels": {"kubernetes.io/metadata.name": namespace}});
+    installation.apply(&json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": named,
+        "spec": {
+            "matchConstraints": {"resourceRules": [rule], "namespaceSelector": only_there},
+            "validations": [{"expression": allowed, "message": "as the test asks for"}],
+        },
+    }))?;
+    installation.apply(&json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": named,
+        "spec": {"policyName": named["name"], "validationActions": ["Deny"]},
+    }))
+}
+
+/// Waits until the API server refuses, or allows again, what these arguments of kubectl ask for.
+pub fn wait_for_policy(installation: &Installation, refused: bool, args: &[&str]) -> Result<()> {
+    let args = [args, &["--dry-run=server"]].concat();
+    installation.wait_for("the policy", FIRST_ELECTION, || match installation.control_plane().kubectl(&args) {
+        Err(error) if error.to_string().contains("as the test asks for") => {
+            if refused {
+                Ok(())
+            } else {
+                Err("refused".into())
+            }
+        }
+        Err(error) => Err(error.to_string()),
+        Ok(_) => {
+            if refused {
+                Err("allowed".into())
+            } else {
+                Ok(())
+            }
+        }
+    })
+}
+
+/// The API server takes again what it refused in `namespace`.
+pub fn allow(installation: &Installation, namespace: &str) -> Result<()> {
+    let name = format!("refuse-{namespace}");
+    let policy = "validatingadmissionpolicybinding,validatingadmissionpolicy";
+    installation.control_plane().kubectl(&["delete", policy, &name]).map(drop)
+}
