@@ -17,6 +17,7 @@ demo: tools ## Tell the story of a lease on real servers; KEEP=1 leaves it up
 	@hack/run-example.sh demo
 
 check: ## The fast loop: format, lints, purity, unit tests, model and simulator; no server
+	@hack/install-deps.sh rust
 	@hack/run-tests.sh fast
 
 test: deps tools ## All checks and tests, on real Redis servers and a real control plane too

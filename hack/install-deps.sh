@@ -1,8 +1,14 @@
 #!/usr/bin/env bash
 # Checks the toolchains and installs what tests and the demo need from Debian: redis-server and a C linker.
 # Everything that cannot be installed from here is named before anything is changed. Instant when all is there.
+#
+#   hack/install-deps.sh        all of it
+#   hack/install-deps.sh rust   looks for what the fast loop needs, and installs nothing
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+what=${1:-all}
+case $what in all | rust) ;; *) echo "error: say rust, or nothing" >&2; exit 2 ;; esac
 
 say() { printf '%s\n' "$*" >&2; }
 problems=()
@@ -24,9 +30,14 @@ check_version() { # name, needed, command, sed expression that takes the version
 }
 
 rust=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml | head -1)
-go=$(sed -n 's/^go //p' hack/tools/*/go.mod | sort -V | tail -1)
 check_version Rust "$rust" rustc 's/^rustc \([0-9.]*\).*/\1/p' https://rustup.rs --version
 check_version Cargo "$rust" cargo 's/^cargo \([0-9.]*\).*/\1/p' https://rustup.rs --version
+if [[ $what == rust ]]; then
+    command -v cc >/dev/null || problems+=("A C linker is missing (cc): run \`make deps\`, or install gcc and libc6-dev.")
+    for problem in "${problems[@]}"; do say "error: $problem"; done
+    exit $((${#problems[@]} > 0))
+fi
+go=$(sed -n 's/^go //p' hack/tools/*/go.mod | sort -V | tail -1)
 check_version Go "$go" go 's/^go version go\([0-9.]*\).*/\1/p' https://go.dev/dl version
 
 packages=()
