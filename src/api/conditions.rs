@@ -200,6 +200,30 @@ mod tests {
         all.iter().map(|r| (r.as_str(), r.status())).collect()
     }
 
+    /// One row of the table in the README.
+    fn row<R: ConditionReason>(on: &str, all: &[R]) -> String {
+        let with = |status: ConditionStatus| {
+            let reasons = shown(all).into_iter().filter(|(_, of)| *of == status).map(|(reason, _)| reason);
+            reasons.collect::<Vec<_>>().join(", ")
+        };
+        let row = format!("| {on} | {} | {} | {} | {} |", R::TYPE.as_str(), with(True), with(False), with(Unknown));
+        row.replace("|  |", "| |")
+    }
+
+    #[test]
+    fn the_readme_lists_the_conditions() {
+        let rows = [
+            row("RedisLease", LeaseReady::ALL),
+            row("RedisLease", LeaseActive::ALL),
+            row("RedisLease", LeaseCandidates::ALL),
+            row("both", QuorumHealth::ALL),
+            row("RedisQuorum", QuorumReady::ALL),
+        ];
+        let readme = include_str!("../../README.md");
+        let listed: Vec<_> = readme.lines().filter(|line| rows.iter().any(|row| row == line)).collect();
+        assert!(listed == rows, "the table in README.md should be\n{}", rows.join("\n"));
+    }
+
     #[test]
     fn a_reason_fixes_its_condition_and_status() {
         assert_eq!(LeaseReady::TYPE.as_str(), "Ready");
