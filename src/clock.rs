@@ -157,6 +157,36 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::TimedOut, "it rings once");
     }
 
+    /// So many seconds CLOCK_BOOTTIME is ahead of CLOCK_MONOTONIC in the namespace below, as after a long suspend.
+    const SUSPENDED: u64 = 1_000_000_000;
+
+    #[tokio::test]
+    #[ignore = "run by the next test, in a time of its own"]
+    async fn in_a_time_after_a_suspend() {
+        assert!(now() >= Time(SUSPENDED * 1000), "{:?} does not count suspend", now());
+        let at = now() + Millis(20);
+        tokio::time::timeout(Duration::from_secs(10), sleep_until(at)).await.expect("it rings").unwrap();
+        assert!(now() >= at);
+    }
+
+    #[test]
+    fn clock_and_alarm_count_suspend() {
+        let mut unshare = std::process::Command::new("unshare");
+        unshare.args(["--time", "--boottime", &SUSPENDED.to_string(), "--fork", "--"]);
+        unshare.arg(std::env::current_exe().unwrap());
+        unshare.args(["--exact", "clock::tests::in_a_time_after_a_suspend", "--ignored"]);
+        let done = match unshare.output() {
+            Ok(done) => done,
+            Err(error) => return println!("not tried: unshare cannot be run: {error}"),
+        };
+        let (said, complaint) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+        if complaint.starts_with("unshare: ") {
+            // Not everybody may have a time namespace: root may, in most containers it may not.
+            return println!("not tried: {complaint}");
+        }
+        assert!(done.status.success() && said.contains("1 passed"), "{said}{complaint}");
+    }
+
     #[test]
     fn the_wall_clock_is_far_from_1970() {
         assert!(unix_micros() > 1_700_000_000_000_000);

@@ -352,7 +352,8 @@ impl Actor {
     }
 
     fn end(&mut self, term: TermId, proof: bool, cause: EndCause) {
-        if cause == EndCause::NotPublished {
+        let told = self.tenure.as_ref().is_some_and(|tenure| tenure.was_told_to_end(term.attempt));
+        if cause == EndCause::NotPublished && !told {
             let lease = format!("{}/{}", self.namespace, self.name);
             tracing::error!(%lease, token = %term.token, "a term is given up: the API server did not take it for one lease");
             let ttl = self.tenure.as_ref().map_or(Millis(0), Tenure::ttl);

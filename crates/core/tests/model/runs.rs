@@ -107,8 +107,10 @@ const COUNTERS: Hall =
 const SMALL_HALLS: [Hall; 2] = [FLUSHES, COUNTERS];
 const LARGE_HALLS: [Hall; 3] = [RESTARTS, WIPE, FIRST_USE];
 
-const HALL_MUTANTS: [(Mutant, Hall); 4] = [
+const HALL_MUTANTS: [(Mutant, Hall); 5] = [
     (Mutant::NoQuarantine, FLUSHES),
+    // Initialised at once.
+    (Mutant::NoQuarantine, FIRST_USE),
     (Mutant::WaitOneShort, FLUSHES),
     (Mutant::TicketNotCompared, FLUSHES),
     (Mutant::SeedBeforeWait, COUNTERS),
