@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio_util::task::TaskTracker;
 
 use super::House;
@@ -25,8 +25,10 @@ struct Entry {
 #[derive(Default)]
 pub struct Directory {
     entries: Mutex<BTreeMap<Name, Entry>>,
-    /// Leases that are there and cannot be read: nothing of theirs is touched.
+    /// Leases that are there and cannot be read.
     malformed: Mutex<BTreeSet<Name>>,
+    /// One of these is gone: whoever looks for its labels is told.
+    unreadable_gone: Notify,
 }
 
 impl Directory {
@@ -35,15 +37,19 @@ impl Directory {
         self.lock().get(&(namespace.to_owned(), name.to_owned())).map(|entry| entry.uid.clone())
     }
 
-    /// Whether there is a lease of this name, readable or not.
-    pub fn knows(&self, namespace: &str, name: &str) -> bool {
-        let unreadable = (namespace.to_owned(), name.to_owned());
-        self.uid_of(namespace, name).is_some() || self.malformed().contains(&unreadable)
+    /// Whether a lease of this name is there and cannot be read.
+    pub fn is_unreadable(&self, namespace: &str, name: &str) -> bool {
+        self.malformed().contains(&(namespace.to_owned(), name.to_owned()))
     }
 
-    /// A lease is there that cannot be read. What is held goes on.
+    /// A lease is there that cannot be read. What this process holds of it goes on.
     pub fn unreadable(&self, lease: &ObjectMeta) {
         self.malformed().insert(name_of(lease));
+    }
+
+    /// Returns when a lease that could not be read is gone.
+    pub async fn unreadable_gone(&self) {
+        self.unreadable_gone.notified().await;
     }
 
     /// A lease was seen: its actor is told, or begins.
@@ -71,7 +77,9 @@ impl Directory {
     /// A lease is gone.
     pub fn gone(&self, lease: &ObjectMeta) {
         let (name, uid) = (name_of(lease), lease.uid.clone().unwrap_or_default());
-        self.malformed().remove(&name);
+        if self.malformed().remove(&name) {
+            self.unreadable_gone.notify_one();
+        }
         let mut entries = self.lock();
         if entries.get(&name).is_some_and(|entry| entry.uid == uid) {
             bury(entries.remove(&name));
@@ -80,7 +88,11 @@ impl Directory {
 
     /// A new list is complete: leases it did not name are gone.
     pub fn retain(&self, named: &BTreeSet<Name>) {
+        let unreadable = self.malformed().len();
         self.malformed().retain(|name| named.contains(name));
+        if self.malformed().len() < unreadable {
+            self.unreadable_gone.notify_one();
+        }
         let mut entries = self.lock();
         let missed: Vec<Name> = entries.keys().filter(|name| !named.contains(*name)).cloned().collect();
         for name in missed {

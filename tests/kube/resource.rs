@@ -1,5 +1,7 @@
 //! What happens to the RedisLease itself.
 
+use std::time::Duration;
+
 use redislease_lab::{Gate, Installation, Lease, LeaseState, Result};
 use serde_json::json;
 
@@ -83,19 +85,32 @@ fn a_malformed_lease_stops_no_other_and_ends_nothing() -> Result<()> {
         installation.apply(&broken).map_err(|error| error.to_string())
     })?;
     lease.wait_for_roles(&first, 3, SOON)?;
+    let holder = first.holder().unwrap_or_default();
+    cluster.kubectl(&["label", "pod", "-n", "malformed", holder, "lease.redislease.io/broken=active"])?;
     let patched = json!({"spec": {"gracePeriod": 7}});
     lease.patch(&patched)?;
     operator.restart()?;
+    // Nobody renews what nobody can read: its holder is told to stop, and nothing else is taken away.
+    let broken = installation.find_lease("malformed", "broken");
+    for (lease, pods) in [(&lease, 3), (&broken, 1)] {
+        installation.wait_for("standby alone", SOON, || {
+            let roles = lease.roles().map_err(|error| error.to_string())?;
+            let standby = roles.values().filter(|role| role.label.as_deref() == Some("standby")).count();
+            if standby == pods { Ok(()) } else { Err(format!("{roles:?}")) }
+        })?;
+    }
+    // Mended before its keys have ended, it goes on.
+    lease.patch(&json!({"spec": {"gracePeriod": "3s"}}))?;
+    let after = lease.wait("whole again", SOON, LeaseState::is_active)?;
+    assert_eq!((after.attempt(), after.token()), (first.attempt(), first.token()));
+    lease.wait_for_roles(&after, 3, SOON)?;
     operator.wait_ready()?;
     let other = installation
         .deployment("malformed", "other", 1)
         .and_then(|()| installation.lease("malformed", "other", &json!({})))?;
     other.wait("another lease is held", SOON, LeaseState::is_active)?;
-    // That lease came after the search for labels of leases that are gone.
-    lease.wait_for_roles(&first, 3, SOON)?;
-    lease.patch(&json!({"spec": {"gracePeriod": "3s"}}))?;
-    let after = lease.wait("whole again", SOON, LeaseState::is_active)?;
-    assert_eq!((after.attempt(), after.token()), (first.attempt(), first.token()));
+    broken.delete()?;
+    no_label_is_left(&installation, &broken)?;
     let named = operator
         .log()
         .iter()
@@ -189,4 +204,46 @@ fn a_status_that_a_hand_falsifies_does_not_move_the_lease() -> Result<()> {
     let mended = lease.wait("mended", SOON, |now| now.json()["status"]["candidates"]["total"] == 3)?;
     assert_eq!((mended.token(), mended.attempt()), (first.token(), first.attempt()));
     lease.wait("still active", FIRST_ELECTION, LeaseState::is_active).map(drop)
+}
+
+#[test]
+fn a_term_whose_publication_is_not_answered_is_kept_until_the_answer_is_known() -> Result<()> {
+    let installation = Installation::start(&options())?;
+    let gate = Gate::before(installation.control_plane().address())?;
+    let operator = installation.start_operator_behind(&gate, "operator-0")?;
+    installation.deployment("unanswered", "billing", 3)?;
+    installation.wait_for_quorum("admitted", FIRST_ELECTION, |quorum| quorum.count("Up") == 3)?;
+    // Somebody else's value is in the way for a while: time to become deaf before the first term can begin.
+    for server in installation.redis() {
+        let value = format!("t:{}:5:somebody", "0".repeat(32));
+        server.command(&["SET", "redislease:lock:unanswered/billing", &value, "PX", "8000"])?;
+    }
+    let lease = installation.lease("unanswered", "billing", &json!({}))?;
+    lease.wait("refused", SOON, |now| now.reason("Ready") == "KeyHeldByOtherLease")?;
+    // All that was to be told has been answered: what is written next finds a connection that is idle.
+    installation.wait_for("the event and three labels were taken", SOON, || {
+        let page = operator.metrics().map_err(|error| error.to_string())?;
+        let taken = |kind| page.value("redislease_api_writes_total", &[("kind", kind), ("result", "ok")]);
+        let taken = (taken("event"), taken("pod_role"));
+        if taken.0 >= Some(1.0) && taken.1 >= Some(3.0) { Ok(()) } else { Err(format!("{taken:?}")) }
+    })?;
+    gate.hold_answers();
+    let first = lease.wait("published", FIRST_ELECTION, LeaseState::is_active)?;
+    assert_eq!(first.transitions(), 1, "{first}");
+    // Longer than a lease and an answer may take: time alone is no reason to give up what may be published.
+    throughout(Duration::from_secs(18), |after| {
+        let keys = keys(&installation, "unanswered", "billing");
+        let attempt = first.attempt().unwrap_or_default();
+        assert!(count(&keys, attempt, "t") >= 2, "after {after:?}: {keys:?}");
+        Ok(())
+    })?;
+    assert!(
+        lease.roles()?.values().all(|role| role.label.as_deref() != Some("active")),
+        "nobody acts before it is known"
+    );
+    gate.let_go();
+    lease.wait_for_roles(&first, 3, FIRST_ELECTION)?;
+    let after = lease.state()?;
+    assert_eq!((after.attempt(), after.token()), (first.attempt(), first.token()));
+    Ok(())
 }

@@ -41,7 +41,10 @@ impl Actor {
     pub(super) async fn node_is_off(&mut self, lease: &RedisLease, holder: &HolderName) -> bool {
         let shown = lease.status.as_ref().and_then(|status| status.holder.as_ref());
         let shown = shown.filter(|shown| shown.pod_uid == holder.pod_uid);
-        let Some(node) = shown.and_then(|shown| shown.node.as_deref()) else { return false };
+        let Some(node) = shown.and_then(|shown| shown.node.as_deref()) else {
+            self.node_asked_again_at = None;
+            return false;
+        };
         if self.node_asked_again_at.is_some_and(|at| clock::now() < at) {
             return false;
         }

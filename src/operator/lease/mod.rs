@@ -6,6 +6,7 @@
 //! | module | stage |
 //! |---|---|
 //! | [`ground`] | dereference and validate: quorum, candidates, what stands in the way |
+//! | [`steer`] | decide, and tell the keeper |
 //! | [`tenure`] | the keeper: opened, adopted, told |
 //! | [`show`] | status and events |
 //! | [`holder`] | what is known about the holder's pod |
@@ -19,38 +20,36 @@ mod holder;
 mod quiet;
 mod roles;
 mod show;
+mod steer;
 mod tenure;
 
 pub(super) use roles::removal_or;
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use kube::core::SelectorExt;
 use kube::{Resource, ResourceExt};
-use redislease_core::lease::{EndReason, Standing, TermId, View};
-use redislease_core::op::{Attempt, Token};
+use redislease_core::lease::{EndReason, Standing, View};
+use redislease_core::op::Attempt;
 use redislease_core::time::{Millis, Time};
 use tokio::sync::watch;
 
 use super::kube_api::CallError;
 use super::pace::Pace;
-use super::pods::Known;
 use super::{House, LEASE};
 use crate::api::conditions::{ConditionReason as _, ConditionType, LeaseActive};
-use crate::api::validated::{Candidates, Readiness};
+use crate::api::validated::Candidates;
 use crate::api::{RedisLease, RedisLeaseStatus, ValidLease};
 use crate::clock;
 use crate::metrics::lease::LeaseSeries;
-use crate::plan::{Electorate, EndCause, HolderName, HolderPod, PodFacts, Sighting, Situation, Step, decide};
+use crate::plan::{Electorate, HolderName, PodFacts, Sighting};
 use crate::status::{Composed, Witness, renewal_notice};
 use ground::{Block, Ground};
 use quiet::Quiet;
 use roles::Right;
 use tenure::Tenure;
-
-/// The keeper does what it is told at once, if the machine lets it.
-const KEEPER_ANSWERS: Duration = Duration::from_millis(50);
 
 /// What the directory tells an actor.
 #[derive(Clone, Debug)]
@@ -91,10 +90,13 @@ pub(super) struct Actor {
     proven: bool,
     /// Not before is the node of a vanished holder asked for again.
     node_asked_again_at: Option<Time>,
-    /// Since when the term that runs waits to be published.
+    /// The term that waits to be published, and when the API server is asked what became of it.
     publishing: Option<(Attempt, Time)>,
-    /// Until then no term begins: the last could not be published, and others may be able to.
+    /// Until then no term begins: the last could not be published, and others may be able to. Who holds meanwhile is not
+    /// known.
     left_to_others: Option<Time>,
+    /// Pods that were told `active` without an answer: they may carry it, whatever was last seen.
+    unsure: Mutex<BTreeSet<String>>,
     /// The term whose end was counted.
     counted: Option<String>,
     /// How soon a status that another operator contradicts is written again.
@@ -139,6 +141,7 @@ impl Actor {
             proven: false,
             node_asked_again_at: None,
             publishing: None,
+            unsure: Mutex::default(),
             left_to_others: None,
             counted: None,
             pace: Pace::default(),
@@ -272,162 +275,9 @@ impl Actor {
         }
     }
 
-    /// Decides and tells the keeper.
-    async fn plan(&mut self, lease: &RedisLease, ground: &Ground, electorate: &Electorate<'_>) -> Option<Time> {
-        let mut fresh = false;
-        let mut unanswered = false;
-        loop {
-            let view = self.tenure.as_ref()?.view();
-            let holder_name = holder_of(&view);
-            let known = holder_name.as_ref().map_or(Known::Unseen, |holder| self.known(holder));
-            if known == Known::Unseen
-                && !fresh
-                && self.house.pods.listed()
-                && let Some(holder) = &holder_name
-            {
-                // Never seen is not gone: another operator may have elected a pod that our watch has yet to show.
-                fresh = self.look_at(holder).await;
-                if fresh {
-                    continue;
-                }
-                unanswered = true;
-            }
-            let sighting = match &known {
-                Known::Here(sighting) => Some(sighting.as_ref()),
-                Known::Unseen | Known::Gone { .. } => None,
-            };
-            let holder = match (&known, sighting) {
-                (Known::Gone { stopped }, _) => HolderPod::Gone { stopped: *stopped },
-                (_, Some(sighting)) => HolderPod::Here { sighting, candidate: ground.is_candidate(&sighting.facts) },
-                _ => HolderPod::Unseen,
-            };
-            let give_up_at = self.publication_ends_at(&view);
-            let spec = self.spec.as_ref();
-            let decision = decide(&Situation {
-                now: clock::now(),
-                view: &view,
-                holder,
-                electorate,
-                readiness: spec.map_or(Readiness::Ignored, |spec| spec.readiness),
-                grace_period: spec.map_or_else(Default::default, |spec| spec.grace_period),
-                may_begin: ground.may_begin() && self.house.pods.listed() && self.left_to_others.is_none(),
-                revoked: self.revoked(lease, ground, &view, give_up_at),
-                fresh,
-            });
-            let mut again_at = [decision.again_at, self.left_to_others, give_up_at].into_iter().flatten().min();
-            match decision.step {
-                Step::Keep => {}
-                Step::LookAgain => {
-                    let seen = holder_name.as_ref();
-                    fresh = match seen {
-                        Some(holder) => self.look_at(holder).await,
-                        None => false,
-                    };
-                    if !fresh {
-                        // The API server is away: what only time says waits for it.
-                        return Some(clock::now() + Millis(1000));
-                    }
-                    continue;
-                }
-                Step::Want(pod) => self.tenure.as_ref()?.want(&self.name_of(pod)),
-                Step::Forget => self.tenure.as_ref()?.forget(),
-                Step::End { term, proof, cause } => {
-                    self.end(term, proof, cause);
-                    if proof && self.has_ended().await {
-                        // The keys are free: the next holder is chosen before anything is written.
-                        continue;
-                    }
-                }
-            }
-            if let (Known::Gone { stopped: false }, Some(holder)) = (&known, &holder_name) {
-                // It was told to end before this, which may take an answer of the API server.
-                if self.node_is_off(lease, holder).await {
-                    continue;
-                }
-                again_at = earliest(again_at, self.node_asked_again_at);
-            }
-            let look_again = unanswered.then(|| clock::now() + Millis(1000));
-            return earliest(again_at, look_again);
-        }
-    }
-
-    fn end(&mut self, term: TermId, proof: bool, cause: EndCause) {
-        let told = self.tenure.as_ref().is_some_and(|tenure| tenure.was_told_to_end(term.attempt));
-        if cause == EndCause::NotPublished && !told {
-            let lease = format!("{}/{}", self.namespace, self.name);
-            tracing::error!(%lease, token = %term.token, "a term is given up: the API server did not take it for one lease");
-            let ttl = self.tenure.as_ref().map_or(Millis(0), Tenure::ttl);
-            self.left_to_others = Some(clock::now() + ttl + ttl);
-        }
-        self.witness.decided(term.attempt, cause, proof);
-        self.proven = proof;
-        if let Some(tenure) = &mut self.tenure {
-            tenure.end(term, proof);
-        }
-    }
-
-    /// Waits a moment for the keeper to have ended a term.
-    async fn has_ended(&mut self) -> bool {
-        let Some(tenure) = &mut self.tenure else { return false };
-        let moved = tokio::time::timeout(KEEPER_ANSWERS, tenure.moved()).await.is_ok();
-        if moved {
-            tenure.follow();
-        }
-        moved && tenure.is_idle()
-    }
-
-    /// When the running term is given up because the API server does not take it: its keys would keep others from the
-    /// lease, and nobody may act on it. Then it is left to others for two leases.
-    fn publication_ends_at(&mut self, view: &View) -> Option<Time> {
-        let now = clock::now();
-        self.left_to_others = self.left_to_others.filter(|until| now < *until);
-        let Standing::Publishing(term) = &view.standing else {
-            self.publishing = None;
-            return None;
-        };
-        let since = self.publishing.filter(|(attempt, _)| *attempt == term.id.attempt).map_or(now, |(_, since)| since);
-        self.publishing = Some((term.id.attempt, since));
-        Some(since + self.tenure.as_ref().map_or(Millis(0), Tenure::ttl))
-    }
-
-    /// Why a running term is to end whatever its holder does.
-    fn revoked(&self, lease: &RedisLease, ground: &Ground, view: &View, give_up_at: Option<Time>) -> Option<EndCause> {
-        if lease.metadata.deletion_timestamp.is_some() {
-            return Some(EndCause::Deleted);
-        }
-        if ground.suspended {
-            return Some(EndCause::Suspended);
-        }
-        if self.tenure.as_ref().is_some_and(|tenure| ground.replaces(tenure)) {
-            return Some(EndCause::QuorumChanged);
-        }
-        if give_up_at.is_some_and(|at| at <= clock::now()) {
-            return Some(EndCause::NotPublished);
-        }
-        let running = view.standing.term()?;
-        let named = tenure::recorded(lease);
-        let ours = named.as_ref().is_some_and(|named| named.attempt == running.id.attempt);
-        let ended = ours && named.is_some_and(|named| !named.active);
-        let shown = lease.status.as_ref().and_then(|status| status.fencing_token);
-        let shown = Token(shown.and_then(|token| u64::try_from(token).ok()).unwrap_or(0));
-        // A token like ours without our name: somebody has cleared what we hold.
-        let passed = !matches!(view.standing, Standing::Publishing(_)) && !ours && shown >= running.id.token;
-        (ended || passed).then_some(EndCause::EndedElsewhere)
-    }
-
     /// Which quorum the keeper stands on, to be compared.
     fn stands_on(&self) -> Option<usize> {
         self.tenure.as_ref().and_then(Tenure::quorum).map(|quorum| Arc::as_ptr(quorum).addr())
-    }
-
-    fn name_of(&self, pod: &PodFacts) -> HolderName {
-        HolderName {
-            cluster: self.house.cluster.clone(),
-            namespace: self.namespace.clone(),
-            lease: self.name.clone(),
-            pod: pod.name.clone(),
-            pod_uid: pod.uid.clone(),
-        }
     }
 
     /// What a change of the view means beside the status.
@@ -437,7 +287,7 @@ impl Actor {
             matches!(view.standing, Standing::Held(_) | Standing::Adopting(_) | Standing::Uncertain(_))
         });
         let elsewhere = lease.status.as_ref().is_some_and(is_held_by_peer);
-        let filled = held || elsewhere || lease.spec.suspend;
+        let filled = held || elsewhere || lease.spec.suspend || self.left_to_others.is_some();
         self.unheld_since = if filled { None } else { Some(self.unheld_since.unwrap_or_else(clock::now)) };
         let Some(view) = view else { return };
         self.witness.saw(view);

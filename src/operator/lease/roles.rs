@@ -4,7 +4,8 @@
 //! its resource version, so that the late write of an operator that slept through the change conflicts. Only then is
 //! the holder told `active`.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
@@ -121,7 +122,13 @@ impl Actor {
                 _ => false,
             });
             if held {
-                granted = and(granted, self.grant(&pod, &wish).await);
+                // Before it is sent: nobody may be left to hear the answer.
+                self.unsure().insert(pod.uid.clone());
+                let told = self.grant(&pod, &wish).await;
+                if !matches!(told, Err(CallError::Unanswered(_))) {
+                    self.unsure().remove(&pod.uid);
+                }
+                granted = and(granted, told);
             }
         }
         granted
@@ -149,8 +156,21 @@ impl Actor {
         Token(token.unwrap_or(0))
     }
 
-    /// Whether the pod carries `active`, as it was last seen.
+    fn unsure(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.unsure.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The change that grants the wish, also to a pod that seems to carry it and may have been told otherwise.
+    fn change(&self, pod: &PodFacts, wish: &Wish) -> Option<Value> {
+        let unsure = wish.role != Some(PodRole::Active) && self.unsure().contains(&pod.uid);
+        patch(pod, &self.name, wish, unsure)
+    }
+
+    /// Whether the pod carries `active`, as it was last seen or may have been told.
     fn may_be_active(&self, pod: &PodFacts) -> bool {
+        if self.unsure().contains(&pod.uid) {
+            return !matches!(self.house.pods.find(&self.namespace, &pod.uid), Known::Gone { .. });
+        }
         match self.house.pods.find(&self.namespace, &pod.uid) {
             Known::Here(now) => self.role_of(&now.facts) == Some(PodRole::Active.as_str()),
             Known::Unseen => self.role_of(pod) == Some(PodRole::Active.as_str()),
@@ -160,7 +180,7 @@ impl Actor {
 
     /// Pods that do not carry yet what they are to carry.
     fn changes(&self, wishes: impl Iterator<Item = (PodFacts, Wish)>) -> Vec<(PodFacts, Wish)> {
-        wishes.filter(|(pod, wish)| patch(pod, &self.name, wish).is_some()).collect()
+        wishes.filter(|(pod, wish)| self.change(pod, wish).is_some()).collect()
     }
 
     /// Asks the API server whether `token` is still the latest of this lease: a pod carries a later one. An older
@@ -188,7 +208,7 @@ impl Actor {
 
     /// Writes the wish to the pod as it was read. What conflicts is decided anew: a right may have passed on meanwhile.
     async fn grant(&self, pod: &PodFacts, wish: &Wish) -> Result<(), CallError> {
-        let Some(patch) = patch(pod, &self.name, wish) else { return Ok(()) };
+        let Some(patch) = self.change(pod, wish) else { return Ok(()) };
         let asked = self.house.pods.ask();
         match self.house.write_roles(pod, &patch).await {
             Err(error @ (CallError::Conflict | CallError::NotFound)) => {
@@ -199,6 +219,7 @@ impl Actor {
                             let why = format!("pod {} is as it was, and its change is answered: {error}", pod.name);
                             return Err(CallError::Refused(why));
                         }
+                        self.unsure().remove(&pod.uid);
                         self.house.pods.answered(asked, now, clock::now());
                     }
                     Ok(_) | Err(CallError::NotFound) => {
@@ -208,6 +229,10 @@ impl Actor {
                     Err(_) => {}
                 }
                 Err(CallError::Conflict)
+            }
+            Ok(()) => {
+                self.unsure().remove(&pod.uid);
+                Ok(())
             }
             done => done,
         }
@@ -270,8 +295,8 @@ impl super::House {
     }
 }
 
-/// The change that grants the wish; `None` when the pod carries it already.
-fn patch(pod: &PodFacts, lease: &str, wish: &Wish) -> Option<Value> {
+/// The change that grants the wish; `None` when the pod carries it already, unless that is `unsure`.
+fn patch(pod: &PodFacts, lease: &str, wish: &Wish, unsure: bool) -> Option<Value> {
     let (label, annotation) = (names::role_label(lease), names::token_annotation(lease));
     let role = wish.role.map(PodRole::as_str);
     let is_role = pod.labels.get(&label).map(String::as_str);
@@ -280,7 +305,7 @@ fn patch(pod: &PodFacts, lease: &str, wish: &Wish) -> Option<Value> {
         Some(_) => wish.token.map(|token| token.to_string()).or_else(|| is_token.clone()),
         None => None,
     };
-    if is_role == role && is_token == token {
+    if is_role == role && is_token == token && !unsure {
         return None;
     }
     Some(removal_or(pod, &label, role, &annotation, token.as_deref()))
@@ -321,7 +346,8 @@ mod tests {
     }
 
     fn change(pod: &PodFacts, role: Option<PodRole>, token: Option<&str>) -> Option<(Value, Value)> {
-        let patch = patch(pod, "billing", &Wish { role, token: token.map(|token| Token(token.parse().unwrap())) })?;
+        let wish = Wish { role, token: token.map(|token| Token(token.parse().unwrap())) };
+        let patch = patch(pod, "billing", &wish, false)?;
         assert_eq!(patch["metadata"]["resourceVersion"], "7", "every write names the version that was read");
         let role = patch["metadata"]["labels"]["lease.redislease.io/billing"].clone();
         Some((role, patch["metadata"]["annotations"]["token.redislease.io/billing"].clone()))

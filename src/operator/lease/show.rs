@@ -112,6 +112,7 @@ impl Actor {
         match written {
             Ok(answered) => {
                 self.pace.wrote(now, &composed.status);
+                self.left_to_others = None;
                 self.weigh_doubt(&answered);
                 self.answered = Some(Arc::new(answered));
                 self.tell(&lease, composed);
@@ -179,7 +180,7 @@ impl Actor {
     }
 
     /// What the API server holds now; `None` when the resource is gone or another one.
-    async fn read(&self) -> Result<Option<Arc<RedisLease>>, CallError> {
+    pub(super) async fn read(&self) -> Result<Option<Arc<RedisLease>>, CallError> {
         let leases: Api<RedisLease> = Api::namespaced(self.house.client.clone(), &self.namespace);
         match call(leases.get(&self.name)).await {
             Ok(lease) => Ok((lease.uid().as_deref() == Some(&self.uid)).then(|| Arc::new(lease))),
