@@ -13,7 +13,7 @@ tree() { cargo tree --edges normal --prefix none --format '{lib}' "$@" | sort -u
 core=$(tree --package redislease-core)
 [[ $core == redislease_core ]] || die "redislease-core has dependencies; it may have none: ${core//$'\n'/ }"
 
-# Resources, plan and status are data and functions.
+# Resources, election, status and plan are data and functions.
 cargo check --quiet --package redislease --lib --no-default-features --features api
 io='tokio|redis|hyper|kube_client|kube_runtime|axum|rustls|rustix|mio|socket2|reqwest|tower'
 all=$(tree --package redislease --no-default-features --features api)
@@ -37,13 +37,14 @@ $found" ;;
         *) die "src/$1 cannot be searched" ;;
     esac
 }
-arrow api 'plan|status|nodes|keeper|operator|cli|metrics|http|telemetry|clock'
-arrow plan 'status|nodes|keeper|operator|cli|metrics|http|telemetry|clock'
-arrow status 'nodes|keeper|operator|cli|metrics|http|telemetry|clock'
-arrow nodes 'api|plan|status|keeper|operator|cli|http|telemetry'
-arrow keeper 'api|plan|status|operator|cli|http|telemetry'
-arrow metrics 'plan|status|nodes|keeper|operator|cli|http|telemetry'
-arrow http 'api|plan|status|nodes|keeper|operator|cli|telemetry'
-arrow telemetry 'api|plan|status|nodes|keeper|operator|cli|http|metrics'
+arrow api 'election|plan|status|nodes|keeper|operator|cli|metrics|http|telemetry|clock'
+arrow election 'status|plan|nodes|keeper|operator|cli|metrics|http|telemetry|clock'
+arrow status 'plan|nodes|keeper|operator|cli|metrics|http|telemetry|clock'
+arrow plan 'nodes|keeper|operator|cli|metrics|http|telemetry|clock'
+arrow nodes 'api|election|plan|status|keeper|operator|cli|http|telemetry'
+arrow keeper 'api|election|plan|status|operator|cli|http|telemetry'
+arrow metrics 'election|plan|status|nodes|keeper|operator|cli|http|telemetry'
+arrow http 'api|election|plan|status|nodes|keeper|operator|cli|telemetry'
+arrow telemetry 'api|election|plan|status|nodes|keeper|operator|cli|http|metrics'
 arrow operator 'cli|telemetry'
 echo "pure: core without std and dependencies, api without IO, lock without Kubernetes, arrows one way"

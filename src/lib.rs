@@ -36,6 +36,8 @@ pub mod api;
 pub mod cli;
 #[cfg(feature = "lock")]
 pub mod clock;
+#[cfg(feature = "api")]
+pub mod election;
 #[cfg(feature = "operator")]
 pub mod http;
 #[cfg(feature = "lock")]

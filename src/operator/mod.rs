@@ -40,11 +40,11 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::election::{Cluster, PodFacts, is_off};
 use crate::http::{Readiness, Server};
 use crate::metrics::lease::LeaseMetrics;
 use crate::metrics::nodes::NodeMetrics;
 use crate::metrics::operator::OperatorMetrics;
-use crate::plan::{Cluster, PodFacts, is_off};
 use crate::status::TermEnd;
 use directory::Directory;
 use events::Reporter;

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use redislease_core::time::Time;
 use tokio::sync::watch;
 
-use crate::plan::{PodFacts, Sighting};
+use crate::election::{PodFacts, Sighting};
 
 /// How many pods that are gone are remembered: more than can end between two looks at a lease.
 const REMEMBERED: usize = 10_000;

@@ -8,7 +8,7 @@ use super::kube_api::CallError;
 use super::lease::removal_or;
 use super::pods::Known;
 use crate::api::names::{self, PodRole};
-use crate::plan::PodFacts;
+use crate::election::PodFacts;
 
 /// Between two tries.
 const AGAIN: Duration = Duration::from_secs(5);

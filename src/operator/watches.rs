@@ -24,8 +24,8 @@ use super::sweep;
 use super::upkeep::{self, Change};
 use crate::api::{RedisLease, RedisQuorum};
 use crate::clock;
+use crate::election::PodFacts;
 use crate::http::{Part, Readiness};
-use crate::plan::PodFacts;
 
 /// A watch that died silently is noticed after so many seconds.
 const WATCH_SECONDS: u32 = 45;

@@ -1,15 +1,75 @@
-//! Who should hold a lease, and what is to be done about it now: decisions without a client, a clock or a socket.
+//! One pure machine per lease: all that remembers and decides about it.
 //!
-//! [`pod`] and [`node`] read what matters from a pod and its node, [`candidates`] says who may be elected, [`decide`] says what comes next.
+//! The machine takes [`Event`]s and is drained of [`Effect`]s. It has no client, no clock and no socket: the operator and
+//! the simulator drive the same one.
 
-pub mod candidates;
-pub mod decide;
-pub mod holder;
-pub mod node;
-pub mod pod;
+mod effect;
+mod event;
+mod facts;
 
-pub use candidates::{Electorate, Ineligible};
-pub use decide::{Decision, EndCause, HolderPod, Situation, Step, decide};
-pub use holder::{Cluster, HolderName};
-pub use node::is_off;
-pub use pod::{PodFacts, Sighting};
+pub use effect::{Command, Effect, Measure, Priority, Read, RoleWrite, Shown, StatusWrite};
+pub use event::{Event, RoleOutcome, StatusOutcome};
+pub use facts::{Authority, CandidateFacts, Facts, OpenQuorum, PodKnowledge, QuorumFacts};
+
+use std::collections::VecDeque;
+
+use redislease_core::time::Time;
+
+use crate::election::Cluster;
+
+/// One lease of this cluster, keyed by the resource's UID: a resource that was created again is another lease.
+#[derive(Clone, Debug)]
+pub struct Reconciler {
+    identity: Identity,
+    effects: VecDeque<Effect>,
+}
+
+/// Which lease, in which cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The cluster of this process.
+    pub cluster: Cluster,
+    /// The lease's namespace.
+    pub namespace: String,
+    /// The lease's name.
+    pub name: String,
+    /// The resource's UID.
+    pub uid: String,
+}
+
+impl Reconciler {
+    /// A lease about which nothing is known yet.
+    pub fn new(identity: Identity) -> Self {
+        Self { identity, effects: VecDeque::new() }
+    }
+
+    /// Which lease this is.
+    pub const fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// The pod of the running term, else of the ending one: name and UID. The facts must say what is known about it.
+    pub fn holder(&self) -> Option<(String, String)> {
+        None
+    }
+
+    /// Takes one event.
+    pub fn handle(&mut self, now: Time, event: Event) {
+        let _ = (now, event);
+    }
+
+    /// The next effect to carry out.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// When the next turn is due, if nothing happens before.
+    pub fn next_deadline(&self) -> Option<Time> {
+        None
+    }
+
+    /// Whether nothing is left to do for a lease whose resource is gone.
+    pub fn is_finished(&self) -> bool {
+        false
+    }
+}

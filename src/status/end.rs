@@ -2,7 +2,7 @@
 
 use redislease_core::lease::EndReason;
 
-use crate::plan::EndCause;
+use crate::election::EndCause;
 
 /// Why a term ended, decided or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

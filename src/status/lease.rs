@@ -9,7 +9,7 @@ use redislease_core::op::Attempt;
 use crate::api::RedisLeaseStatus;
 use crate::api::conditions::LeaseReady;
 use crate::api::lease_status::{CandidatesStatus, IneligiblePod, MAX_INELIGIBLE};
-use crate::plan::{Cluster, Electorate, HolderName};
+use crate::election::{Cluster, Electorate, HolderName};
 use crate::status::composer::Composer;
 use crate::status::conditions::Conditions;
 use crate::status::ledger::{self, Entries, Fate};
@@ -42,7 +42,7 @@ pub struct Inputs<'a> {
     /// Why no new term may begin.
     pub obstacle: Option<Obstacle<'a>>,
     /// The candidates; `None` until pods were listed.
-    pub electorate: Option<&'a Electorate<'a>>,
+    pub electorate: Option<&'a Electorate>,
     /// The lease's quorum; `None` until it was evaluated. A term that is published has one.
     pub quorum: Option<QuorumOutlook<'a>>,
     /// How long nobody held the lease before the term that runs, on a clock finer than the status's: for the event.
@@ -117,7 +117,7 @@ pub fn compose(inputs: &Inputs<'_>) -> Composed {
     Composed { status, events, ended, began }
 }
 
-fn candidates_of(electorate: &Electorate<'_>) -> CandidatesStatus {
+fn candidates_of(electorate: &Electorate) -> CandidatesStatus {
     let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
     let ineligible = electorate.ineligible.iter().take(MAX_INELIGIBLE);
     CandidatesStatus {

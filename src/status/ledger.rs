@@ -10,7 +10,7 @@ use redislease_core::op::Attempt;
 use crate::api::RedisLeaseStatus;
 use crate::api::conditions::{ConditionStatus, ConditionType};
 use crate::api::lease_status::{Holder, MAX_HISTORY, PastTerm, QuorumIdentity, Transition};
-use crate::plan::{EndCause, HolderName};
+use crate::election::{EndCause, HolderName};
 use crate::status::{Inputs, Notice, NoticeReason, TermEnd};
 
 /// What has become of the term that the status names, or which one is to be named now.

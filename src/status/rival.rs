@@ -5,7 +5,7 @@ use redislease_core::op::{Stage, Stored};
 use redislease_core::time::Time;
 
 use crate::api::conditions::LeaseReady;
-use crate::plan::HolderName;
+use crate::election::HolderName;
 use crate::status::Inputs;
 
 /// Longest piece of somebody else's value that is shown.

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use redislease_core::lease::View;
 use redislease_core::op::Attempt;
 
-use crate::plan::EndCause;
+use crate::election::EndCause;
 
 /// So many terms are remembered: the status names one of the last few, unless it could not be written for long.
 const REMEMBERED: usize = 16;

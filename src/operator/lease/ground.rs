@@ -11,8 +11,8 @@ use crate::api::conditions::LeaseReady;
 use crate::api::validated::{Candidates, MAX_LEASE, Readiness};
 use crate::api::{RedisLease, ValidLease, ValidQuorum};
 use crate::clock;
+use crate::election::PodFacts;
 use crate::operator::quorums::{Found, OpenQuorum};
-use crate::plan::PodFacts;
 
 /// What the status names was taken on nodes that nobody knows.
 pub(super) struct Block {

@@ -5,9 +5,9 @@ use redislease_core::time::Millis;
 use super::Actor;
 use crate::api::RedisLease;
 use crate::clock;
+use crate::election::HolderName;
 use crate::operator::kube_api::CallError;
 use crate::operator::pods::Known;
-use crate::plan::HolderName;
 
 /// Between two looks at the node of a holder that vanished.
 const AGAIN: Millis = Millis(5000);

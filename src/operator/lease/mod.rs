@@ -43,8 +43,8 @@ use crate::api::conditions::{ConditionReason as _, ConditionType, LeaseActive};
 use crate::api::validated::Candidates;
 use crate::api::{RedisLease, RedisLeaseStatus, ValidLease};
 use crate::clock;
+use crate::election::{Electorate, HolderName, PodFacts, Sighting};
 use crate::metrics::lease::LeaseSeries;
-use crate::plan::{Electorate, HolderName, PodFacts, Sighting};
 use crate::status::{Composed, Witness, renewal_notice};
 use ground::{Block, Ground};
 use quiet::Quiet;
@@ -302,9 +302,9 @@ impl Actor {
     }
 }
 
-fn electorate<'a>(ground: &Ground, pods: &'a [Sighting]) -> Electorate<'a> {
+fn electorate(ground: &Ground, pods: &[Sighting]) -> Electorate {
     let candidates = pods.iter().map(|pod| &pod.facts).filter(|pod| ground.is_candidate(pod));
-    Electorate::of(candidates, ground.readiness)
+    Electorate::of(candidates.cloned().map(Arc::new), ground.readiness)
 }
 
 /// Whether the status says that a pod of another cluster holds the lease.

@@ -21,10 +21,10 @@ use super::{Actor, Ground};
 use crate::api::RedisLease;
 use crate::api::names::{self, PodRole};
 use crate::clock;
+use crate::election::{HolderName, PodFacts};
 use crate::metrics::operator::WriteKind;
 use crate::operator::kube_api::{self, CallError, call};
 use crate::operator::pods::Known;
-use crate::plan::{HolderName, PodFacts};
 
 /// What a pod is to carry.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -16,11 +16,11 @@ use super::{Actor, Ground};
 use crate::api::conditions::{ConditionStatus, ConditionType};
 use crate::api::{RedisLease, RedisLeaseStatus};
 use crate::clock;
+use crate::election::Electorate;
 use crate::metrics::lease::{HandoverKind, Shown};
 use crate::metrics::operator::WriteKind;
 use crate::operator::kube_api::{self, CallError, call};
 use crate::operator::quorums;
-use crate::plan::Electorate;
 use crate::status::{Composed, Inputs, Obstacle, QuorumOutlook, compose};
 
 /// Between two writes of a status that say nothing but how many may be elected: many leases may look at the same pods,
@@ -36,7 +36,7 @@ impl Actor {
         &mut self,
         lease: &Arc<RedisLease>,
         ground: &Ground,
-        electorate: &Electorate<'_>,
+        electorate: &Electorate,
     ) -> Result<(), CallError> {
         self.paced_until = None;
         let lease = if self.in_doubt {
@@ -137,7 +137,7 @@ impl Actor {
         &self,
         lease: &RedisLease,
         ground: &Ground,
-        electorate: &Electorate<'_>,
+        electorate: &Electorate,
         view: Option<&View>,
     ) -> Composed {
         let none = RedisLeaseStatus::default();

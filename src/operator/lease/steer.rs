@@ -12,8 +12,8 @@ use super::{Actor, earliest, holder_of};
 use crate::api::RedisLease;
 use crate::api::validated::Readiness;
 use crate::clock;
+use crate::election::{Electorate, EndCause, HolderName, HolderPod, PodFacts, Situation, Step, decide};
 use crate::operator::pods::Known;
-use crate::plan::{Electorate, EndCause, HolderName, HolderPod, PodFacts, Situation, Step, decide};
 
 /// The keeper does what it is told at once, if the machine lets it.
 const KEEPER_ANSWERS: Duration = Duration::from_millis(50);
@@ -23,12 +23,7 @@ const LEFT_TO_OTHERS: Millis = Millis(60_000);
 
 impl Actor {
     /// Decides and tells the keeper.
-    pub(super) async fn plan(
-        &mut self,
-        lease: &RedisLease,
-        ground: &Ground,
-        electorate: &Electorate<'_>,
-    ) -> Option<Time> {
+    pub(super) async fn plan(&mut self, lease: &RedisLease, ground: &Ground, electorate: &Electorate) -> Option<Time> {
         let mut fresh = false;
         let mut unanswered = false;
         loop {

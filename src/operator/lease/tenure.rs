@@ -16,10 +16,10 @@ use crate::api::lease::RetryStrategy;
 use crate::api::validated::{MAX_LEASE, REAP_MARGIN};
 use crate::api::{RedisLease, ValidLease, ValidQuorum, lease_status};
 use crate::clock;
+use crate::election::{Cluster, EndCause, HolderName};
 use crate::keeper::{Keeper, Observer, Setup};
 use crate::metrics::lease::LeaseSeries;
 use crate::operator::quorums::OpenQuorum;
-use crate::plan::{Cluster, EndCause, HolderName};
 use crate::status::Witness;
 
 /// So many terms are remembered as met: status names one of the last two.

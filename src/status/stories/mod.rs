@@ -16,7 +16,7 @@ use crate::api::conditions::LeaseReady;
 use crate::api::lease_status::MAX_HISTORY;
 use crate::api::validated::Readiness;
 use crate::api::{ConditionType, RedisLeaseStatus};
-use crate::plan::{Cluster, Electorate, EndCause, PodFacts};
+use crate::election::{Cluster, Electorate, EndCause, PodFacts};
 use crate::status::{Composed, Inputs, Obstacle, QuorumOutlook, Witness, compose, renewal_notice};
 
 const REQUIRED: Readiness = Readiness::Required { unhealthy_after: Duration::from_secs(30) };
@@ -105,7 +105,8 @@ impl World {
     }
 
     fn look(&mut self) -> Composed {
-        let electorate = self.pods.as_ref().map(|pods| Electorate::of(pods, REQUIRED));
+        let electorate =
+            self.pods.as_ref().map(|pods| Electorate::of(pods.iter().cloned().map(std::sync::Arc::new), REQUIRED));
         if let Some(view) = &self.view {
             self.witness.saw(view);
         }

@@ -1,10 +1,10 @@
 //! Who may be elected, and who is.
 
-use std::cmp::Reverse;
+use std::sync::Arc;
 
 use crate::api::names;
 use crate::api::validated::Readiness;
-use crate::plan::PodFacts;
+use crate::election::PodFacts;
 
 /// Why a pod may not be elected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -39,34 +39,38 @@ impl Ineligible {
 
 /// The candidates of a lease, each with its verdict.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Electorate<'a> {
+pub struct Electorate {
     /// Those that may be elected, the first choice first.
-    pub eligible: Vec<&'a PodFacts>,
+    pub eligible: Vec<Arc<PodFacts>>,
     /// The others, by name, with the reason.
-    pub ineligible: Vec<(&'a PodFacts, Ineligible)>,
+    pub ineligible: Vec<(Arc<PodFacts>, Ineligible)>,
 }
 
-impl<'a> Electorate<'a> {
+impl Electorate {
     /// Judges `pods`: highest priority first, among equals the oldest, among those by name.
-    pub fn of(pods: impl IntoIterator<Item = &'a PodFacts>, readiness: Readiness) -> Self {
+    pub fn of(pods: impl IntoIterator<Item = Arc<PodFacts>>, readiness: Readiness) -> Self {
         let mut electorate = Self::default();
-        let mut ranked = Vec::new();
+        let mut ranked: Vec<(i64, Arc<PodFacts>)> = Vec::new();
         for pod in pods {
-            match judge(pod, readiness) {
-                Ok(priority) => ranked.push((Reverse(priority), pod.created, &pod.name, pod)),
+            match judge(&pod, readiness) {
+                Ok(priority) => ranked.push((priority, pod)),
                 Err(reason) => electorate.ineligible.push((pod, reason)),
             }
         }
-        ranked.sort_by(|a, b| (a.0, a.1, a.2).cmp(&(b.0, b.1, b.2)));
-        electorate.eligible = ranked.into_iter().map(|(.., pod)| pod).collect();
+        ranked.sort_by(|(a, pod_a), (b, pod_b)| (b, pod_a.created, &pod_a.name).cmp(&(a, pod_b.created, &pod_b.name)));
+        electorate.eligible = ranked.into_iter().map(|(_, pod)| pod).collect();
         electorate.ineligible.sort_by(|(a, _), (b, _)| a.name.cmp(&b.name));
         electorate
     }
 
     /// The pod with this UID, eligible or not.
-    pub fn find(&self, uid: &str) -> Option<&'a PodFacts> {
-        let all = self.eligible.iter().copied().chain(self.ineligible.iter().map(|(pod, _)| *pod));
-        all.into_iter().find(|pod| pod.uid == uid)
+    pub fn find(&self, uid: &str) -> Option<&Arc<PodFacts>> {
+        self.pods().find(|pod| pod.uid == uid)
+    }
+
+    /// All pods, the eligible ones first.
+    pub fn pods(&self) -> impl Iterator<Item = &Arc<PodFacts>> {
+        self.eligible.iter().chain(self.ineligible.iter().map(|(pod, _)| pod))
     }
 
     /// How many pods there are.
@@ -118,8 +122,12 @@ mod tests {
         PodFacts { annotations: [(key.into(), value.into())].into(), ..pod(name, age) }
     }
 
-    fn ranked(pods: &[PodFacts]) -> Vec<&str> {
-        Electorate::of(pods, REQUIRED).eligible.iter().map(|pod| pod.name.as_str()).collect()
+    fn shared(pods: &[PodFacts]) -> Vec<Arc<PodFacts>> {
+        pods.iter().cloned().map(Arc::new).collect()
+    }
+
+    fn ranked(pods: &[PodFacts]) -> Vec<String> {
+        Electorate::of(shared(pods), REQUIRED).eligible.iter().map(|pod| pod.name.clone()).collect()
     }
 
     #[test]
@@ -145,15 +153,16 @@ mod tests {
             (PodFacts { ready: false, ..pod("a", 0) }, Ineligible::NotReady),
         ];
         for (pod, reason) in table {
-            let electorate = Electorate::of([&pod], REQUIRED);
-            assert_eq!(electorate.ineligible, [(&pod, reason)]);
+            let pod = Arc::new(pod);
+            let electorate = Electorate::of([pod.clone()], REQUIRED);
+            assert_eq!(electorate.ineligible, [(pod.clone(), reason)]);
             assert_eq!(electorate.find("uid-a"), Some(&pod));
         }
     }
 
     #[test]
     fn readiness_can_be_ignored() {
-        let pod = PodFacts { ready: false, ..pod("a", 0) };
-        assert_eq!(Electorate::of([&pod], Readiness::Ignored).eligible, [&pod]);
+        let pod = Arc::new(PodFacts { ready: false, ..pod("a", 0) });
+        assert_eq!(Electorate::of([pod.clone()], Readiness::Ignored).eligible, [pod]);
     }
 }

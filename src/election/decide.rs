@@ -10,8 +10,8 @@ use redislease_core::lease::{Standing, TermId, View};
 use redislease_core::time::{Millis, Time};
 
 use crate::api::validated::Readiness;
-use crate::plan::candidates::barred;
-use crate::plan::{Electorate, HolderName, PodFacts, Sighting};
+use crate::election::candidates::barred;
+use crate::election::{Electorate, HolderName, PodFacts, Sighting};
 
 /// What is known about the pod of the running or ending term.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -42,7 +42,7 @@ pub struct Situation<'a> {
     /// The pod of [`View`]'s running term, else of its ending one.
     pub holder: HolderPod<'a>,
     /// The candidates, judged.
-    pub electorate: &'a Electorate<'a>,
+    pub electorate: &'a Electorate,
     /// What readiness means.
     pub readiness: Readiness,
     /// How long a holder gets to stop.

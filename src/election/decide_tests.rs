@@ -40,7 +40,7 @@ impl Case {
     }
 
     fn decide(&self, holder: HolderPod<'_>) -> String {
-        let electorate = Electorate::of(&self.electorate, REQUIRED);
+        let electorate = Electorate::of(self.electorate.iter().cloned().map(std::sync::Arc::new), REQUIRED);
         let decision = decide(&Situation {
             now: NOW,
             view: &self.view,
