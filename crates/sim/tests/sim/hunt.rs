@@ -52,7 +52,7 @@ pub fn story(seed: u64, bug: Option<Bug>, outcome: &Outcome) -> String {
     let broken = outcome.broken.as_ref().map_or("nothing", |broken| &broken.0);
     format!(
         "seed {seed} ({bug:?}) at {:.3} s: {broken}\nthe last events, in seconds of true time:\n{}\
-         replay with SIM_SEED={seed} cargo test -p redislease-core --test sim batch",
+         replay with SIM_SEED={seed} cargo test -p redislease-sim batch",
         outcome.simulated as f64 / 1e6,
         outcome.tail
     )
