@@ -1,88 +1,106 @@
-//! One world: true time, a queue of what happens next, and everybody it happens to.
+//! One world: true time, a queue of what happens next, and everything that it happens to.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::sync::Arc;
 
+use redislease::api::ValidQuorum;
+use redislease::api::validated::{Address as NodeAddress, ValidNode};
+use redislease::plan::{Command, OpenQuorum, Priority};
 use redislease_core::lease::Round;
 use redislease_core::marker::Membership;
 use redislease_core::op::Vote;
 use redislease_core::quorum::Node;
 
-use crate::api::{Api, Ask};
-use crate::bug::Bug;
-use crate::check::Checker;
-use crate::clock::{Clock, Micros, SECOND, TRUE_RATE};
-use crate::coverage::Coverage;
-use crate::nemesis::Heal;
-use crate::net::{Address, Link, Request};
-use crate::process::{Life, Process};
-use crate::publish::{ApiAnswer, Push};
-use crate::quiet::Stage;
-use crate::rng::Rng;
-use crate::server::{Answer, Server};
-use crate::swarm::Swarm;
-use crate::trace::{Note, Trace};
+use crate::api::calls::{ApiCall, Reply};
+use crate::api::objects::{self, LeaseSpec, QUORUM, START};
+use crate::api::server::ApiServer;
+use crate::api::watch::{Kind, Step};
+use crate::chaos::bug::Bug;
+use crate::chaos::nemesis::Heal;
+use crate::chaos::pods::PodStep;
+use crate::chaos::rng::Rng;
+use crate::chaos::swarm::Swarm;
+use crate::check::checker::Checker;
+use crate::check::coverage::{Coverage, Sight};
+use crate::check::recovery::{Recovery, Stage};
+use crate::check::trace::{Note, Trace};
+use crate::core_check::Mutant;
+use crate::operator::process::{Life, Process};
+use crate::redis::clock::{Clock, Micros, SECOND, TRUE_RATE};
+use crate::redis::network::{Address, Delivery, Link};
+use crate::redis::server::{Answer, Server};
+use crate::scenario::Scene;
 
-/// 2026-11-21, in microseconds of Unix time.
-const UNIX: u64 = 1_795_238_400_000_000;
+/// The start of every run, in microseconds of Unix time.
+const UNIX: u64 = START as u64 * SECOND;
 
-/// A request on its way to, or queued in, a server.
-#[derive(Clone, Debug)]
-pub struct Delivery {
-    pub from: Address,
-    pub incarnation: u32,
-    pub id: u64,
-    pub request: Request,
-    pub repeat: bool,
-}
-
-/// A request to an API server.
-#[derive(Clone, Debug)]
-pub struct ApiCall {
-    pub process: usize,
-    pub boot: u32,
-    pub id: u64,
-    pub ask: Ask,
-}
+/// More events than this at one instant are a loop without an end.
+const EVENTS_AT_ONE_INSTANT: u32 = 5000;
 
 /// What happens at one instant. What is addressed to a process names its boot: another one never sees it.
 #[derive(Clone, Debug)]
 pub enum Event {
+    // Redis servers and their connections.
     Arrive(Delivery),
     Reply { to: Address, id: u64, answer: Answer, clock: u64 },
     Overdue(Address),
     Reset(Address),
     Dial(Address),
-    Vote { process: usize, boot: u32, uid: u32, round: Round, node: Node, vote: Vote },
+    Vote { process: usize, boot: u32, serial: u64, round: Round, node: Node, vote: Vote },
+    Gather { process: usize, boot: u32, node: usize },
+    // Inside a process.
     Wake { process: usize, boot: u32 },
-    Poll { process: usize, boot: u32 },
-    Push { process: usize, boot: u32, push: Push },
-    ApiArrive(ApiCall),
-    ApiReply { process: usize, boot: u32, id: u64, answer: ApiAnswer },
+    Turn { process: usize, boot: u32, uid: u32 },
+    Due { process: usize, boot: u32, uid: u32 },
+    Command { process: usize, boot: u32, uid: u32, command: Box<Command> },
+    Mail { process: usize, boot: u32, uid: u32, serial: u64 },
+    KeeperEnded { process: usize, boot: u32, uid: u32 },
+    QuorumRead { process: usize, boot: u32 },
+    WriteExpires { process: usize, boot: u32, at: (Priority, u64) },
+    Dispatch { process: usize, boot: u32 },
+    GateProbe { process: usize, boot: u32 },
+    // API servers.
+    ApiArrive(Box<ApiCall>),
+    ApiReply { process: usize, boot: u32, id: u64, reply: Box<Reply> },
+    WatchOpen { process: usize, boot: u32, kind: Kind },
+    WatchRenew { process: usize, boot: u32 },
+    Watch { process: usize, boot: u32, kind: Kind, step: Box<Step> },
+    // Everything else.
     Start(usize),
     Resume { process: usize, boot: u32 },
     Strike,
     Heal { epoch: u32, heal: Heal },
-    PodStops { cluster: usize, pod: u32 },
-    PodLeaves { cluster: usize, pod: u32 },
-    PodComes { cluster: usize, resource: usize },
+    Pod { cluster: usize, pod: u32, step: PodStep },
+    PodComes { cluster: usize, place: usize },
     Snapshot,
-    Quiet(Stage),
-    Scene(crate::crash_points::Scene),
+    Recovery(Stage),
+    Scene(Scene),
 }
 
 impl Event {
-    /// The process that has to be awake for it.
+    /// The process that must be awake for it.
     const fn process(&self) -> Option<(usize, u32)> {
         match self {
             Self::Reply { to, .. } | Self::Overdue(to) | Self::Reset(to) | Self::Dial(to) => {
                 Some((to.process, to.boot))
             }
             Self::Vote { process, boot, .. }
+            | Self::Gather { process, boot, .. }
             | Self::Wake { process, boot }
-            | Self::Poll { process, boot }
-            | Self::Push { process, boot, .. }
-            | Self::ApiReply { process, boot, .. } => Some((*process, *boot)),
+            | Self::Turn { process, boot, .. }
+            | Self::Due { process, boot, .. }
+            | Self::Command { process, boot, .. }
+            | Self::Mail { process, boot, .. }
+            | Self::KeeperEnded { process, boot, .. }
+            | Self::QuorumRead { process, boot }
+            | Self::WriteExpires { process, boot, .. }
+            | Self::Dispatch { process, boot }
+            | Self::GateProbe { process, boot }
+            | Self::ApiReply { process, boot, .. }
+            | Self::WatchOpen { process, boot, .. }
+            | Self::WatchRenew { process, boot }
+            | Self::Watch { process, boot, .. } => Some((*process, *boot)),
             _ => None,
         }
     }
@@ -118,23 +136,31 @@ pub struct World {
     pub now: Micros,
     queue: BinaryHeap<Reverse<Entry>>,
     seq: u64,
+    /// How many events have happened at `now`.
+    at_once: u32,
     pub rng: Rng,
     pub swarm: Swarm,
-    pub bug: Option<Bug>,
+    pub bugs: Vec<Bug>,
     pub membership: Membership,
+    pub valid_quorum: Arc<ValidQuorum>,
+    pub open_quorum: Arc<OpenQuorum>,
+    /// Per cluster: the quorum's secret is missing.
+    pub quorum_obstacles: Vec<bool>,
     pub servers: Vec<Server>,
     pub processes: Vec<Process>,
     pub links: Vec<Vec<Link>>,
-    pub apis: Vec<Api>,
+    pub apis: Vec<ApiServer>,
+    /// Per cluster and place: what the lease asks for.
+    pub specs: Vec<Vec<LeaseSpec>>,
     pub check: Checker,
     pub coverage: Coverage,
     pub trace: Trace,
-    /// Faults come; when it ends, everything is healed.
+    /// Faults come. When it ends, everything is healed.
     pub chaos: bool,
     /// A heal of an earlier epoch is over already.
     pub epoch: u32,
-    pub next_uid: u32,
-    pub quiet: crate::quiet::Quiet,
+    next_uid: u32,
+    pub recovery: Recovery,
     /// Effects carried out by process 0, and the one before which it dies.
     pub effects: u64,
     pub crash_before: Option<u64>,
@@ -143,16 +169,26 @@ pub struct World {
 }
 
 impl World {
-    pub fn new(swarm: Swarm, mut rng: Rng, bug: Option<Bug>) -> Self {
-        let membership = Membership { generation: 1, fingerprint: "f00d".into() };
-        let mut servers: Vec<Server> = (0..usize::from(swarm.nodes))
+    pub fn new(swarm: Swarm, mut rng: Rng, bugs: &[Bug]) -> Self {
+        let valid_quorum = Arc::new(valid_quorum(&swarm));
+        let fingerprint = valid_quorum.fingerprint();
+        let membership = Membership { generation: 1, fingerprint: fingerprint.as_str().into() };
+        let open_quorum = Arc::new(OpenQuorum {
+            id: 1,
+            name: QUORUM.into(),
+            fingerprint: fingerprint.as_str().into(),
+            quorum: swarm.quorum,
+            longest_lease: swarm.longest,
+            command_timeout: swarm.command_timeout,
+        });
+        let mut servers: Vec<Server> = (0..swarm.quorum.size())
             .map(|number| {
                 let unix = UNIX + rng.between(0, 3 * SECOND);
                 Server::new(number, Clock::new(unix, swarm.rate(&mut rng)))
             })
             .collect();
         for server in &mut servers {
-            server.node.mutant = bug.and_then(Bug::mutant);
+            server.node.mutant = bugs.iter().find_map(|bug| bug.mutant());
             if swarm.installed {
                 server.node.marker = Some(membership.marker(server.node.run_id.clone()));
                 server.node.fence = UNIX + if swarm.clocks_behind { 3600 * SECOND } else { 0 };
@@ -162,53 +198,62 @@ impl World {
             .processes
             .iter()
             .map(|&cluster| {
-                let clock = Clock::new(rng.below(1000 * SECOND), swarm.rate(&mut rng));
+                let clock = Clock::new(rng.between(SECOND, 1000 * SECOND), swarm.rate(&mut rng));
                 Process::new(cluster, clock, Clock::new(UNIX + rng.between(0, 3 * SECOND), TRUE_RATE))
             })
             .collect();
         let links = vec![vec![Link::default(); servers.len()]; processes.len()];
-        let apis = (0..swarm.clusters).map(|_| Api::new(swarm.keys.len())).collect();
+        let apis = (0..swarm.clusters).map(|_| ApiServer::new(swarm.keys.len())).collect();
+        let mut spec = || swarm.specs[rng.index(swarm.specs.len())].clone();
+        let specs = (0..swarm.clusters).map(|_| swarm.keys.iter().map(|_| spec()).collect()).collect();
         let mut check = Checker::default();
         check.published_only = swarm.clocks_behind;
-        check.storms_pass = bug.is_some_and(|bug| bug != Bug::NoPace);
-        let last_step = vec![0; servers.len()];
+        check.storms_pass = bugs.iter().any(|&bug| bug != Bug::NoPace);
         let mut world = Self {
             now: 0,
             queue: BinaryHeap::new(),
             seq: 0,
+            at_once: 0,
             rng,
-            swarm,
-            bug,
+            bugs: bugs.to_vec(),
             membership,
+            valid_quorum,
+            open_quorum,
+            quorum_obstacles: vec![false; swarm.clusters],
+            last_step: vec![0; servers.len()],
             servers,
             processes,
             links,
             apis,
+            specs,
             check,
             coverage: Coverage::default(),
             trace: Trace::default(),
             chaos: true,
             epoch: 0,
             next_uid: 1,
-            quiet: crate::quiet::Quiet::default(),
+            recovery: Recovery::default(),
             effects: 0,
             crash_before: None,
-            last_step,
             done: false,
+            swarm,
         };
         world.populate();
         world
     }
 
     fn populate(&mut self) {
+        self.coverage.saw(Sight::of_nodes(self.swarm.quorum.size() as u8));
         for cluster in 0..self.apis.len() {
-            for resource in 0..self.swarm.keys.len() {
-                let uid = self.new_uid();
-                self.apis[cluster].create(resource, uid);
+            for place in 0..self.swarm.keys.len() {
+                self.create_lease(cluster, place);
                 for _ in 0..self.swarm.pods {
-                    self.at(0, Event::PodComes { cluster, resource });
+                    self.pod_comes(cluster, place);
                 }
             }
+        }
+        if self.specs.windows(2).any(|clusters| clusters[0] != clusters[1]) {
+            self.coverage.saw(Sight::TwoSpecsOfOneKey);
         }
         for process in 0..self.processes.len() {
             self.at(1000, Event::Start(process));
@@ -217,7 +262,7 @@ impl World {
         if self.swarm.faults.iter().any(|&(_, weight)| weight > 0) {
             self.strike_later();
         }
-        self.at(self.swarm.chaos, Event::Quiet(Stage::Heal));
+        self.at(self.swarm.chaos, Event::Recovery(Stage::Heal));
     }
 
     pub fn new_uid(&mut self) -> u32 {
@@ -226,7 +271,12 @@ impl World {
     }
 
     pub fn is(&self, bug: Bug) -> bool {
-        self.bug == Some(bug)
+        self.bugs.contains(&bug)
+    }
+
+    /// The rule of the core that is broken.
+    pub fn mutant(&self) -> Option<Mutant> {
+        self.bugs.iter().find_map(|bug| bug.mutant())
     }
 
     pub fn at(&mut self, at: Micros, event: Event) {
@@ -245,7 +295,11 @@ impl World {
     pub fn run(&mut self) {
         while !self.done && self.check.broken.is_none() {
             let Some(Reverse(entry)) = self.queue.pop() else { return };
+            self.at_once = if entry.at == self.now { self.at_once + 1 } else { 0 };
             self.now = entry.at;
+            if self.at_once > EVENTS_AT_ONE_INSTANT {
+                self.check.fail(format!("more than {EVENTS_AT_ONE_INSTANT} events at one instant: {:?}", entry.event));
+            }
             self.happen(entry.event);
         }
     }
@@ -266,14 +320,13 @@ impl World {
         }
         match event {
             Event::Arrive(delivery) => self.arrive(delivery),
-            Event::ApiArrive(call) => self.api_arrive(call),
+            Event::ApiArrive(call) => self.api_arrive(*call),
             Event::Start(process) => self.start(process),
             Event::Resume { process, boot } => self.resume(process, boot),
             Event::Strike => self.strike_by_time(),
             Event::Heal { epoch, heal } if epoch == self.epoch => self.heal(&heal),
-            Event::PodStops { cluster, pod } => self.pod_stops(cluster, pod),
-            Event::PodLeaves { cluster, pod } => self.pod_leaves(cluster, pod),
-            Event::PodComes { cluster, resource } => self.pod_comes(cluster, resource),
+            Event::Pod { cluster, pod, step } => self.pod_step(cluster, pod, step),
+            Event::PodComes { cluster, place } => self.pod_comes(cluster, place),
             Event::Snapshot => {
                 for server in self.servers.iter_mut().filter(|server| server.up) {
                     server.snapshot();
@@ -282,7 +335,7 @@ impl World {
                     self.after(SECOND, Event::Snapshot);
                 }
             }
-            Event::Quiet(stage) => self.quiet_stage(stage),
+            Event::Recovery(stage) => self.recovery_stage(stage),
             Event::Scene(scene) => self.scene(scene),
             _ => {}
         }
@@ -294,12 +347,40 @@ impl World {
             Event::Overdue(to) => self.overdue(to),
             Event::Reset(to) => self.reset(to),
             Event::Dial(to) => self.dial(to),
-            Event::Vote { uid, round, node, vote, .. } => self.vote(process, uid, round, node, vote),
+            Event::Vote { serial, round, node, vote, .. } => self.vote(process, serial, round, node, vote),
+            Event::Gather { node, .. } => self.gather_again(process, node),
             Event::Wake { .. } => self.wake(process),
-            Event::Poll { .. } => self.poll(process),
-            Event::Push { push, .. } => self.pushed(process, push),
-            Event::ApiReply { id, answer, .. } => self.api_reply(process, id, answer),
+            Event::Turn { uid, .. } => self.turn(process, uid),
+            Event::Due { uid, .. } => self.timer(process, uid),
+            Event::Command { uid, command, .. } => self.obey(process, uid, *command),
+            Event::Mail { uid, serial, .. } => self.mail(process, uid, serial),
+            Event::KeeperEnded { uid, .. } => self.keeper_ended(process, uid),
+            Event::QuorumRead { .. } => self.quorum_read(process),
+            Event::WriteExpires { at, .. } => self.write_expires(process, at),
+            Event::Dispatch { .. } => self.dispatch(process),
+            Event::GateProbe { .. } => self.gate_probe(process),
+            Event::ApiReply { id, reply, .. } => self.api_reply(process, id, *reply),
+            Event::WatchOpen { kind, .. } => self.open_watch(process, kind),
+            Event::WatchRenew { .. } => self.renew_watches(process),
+            Event::Watch { kind, step, .. } => self.watched(process, kind, *step),
             _ => {}
         }
+    }
+}
+
+/// The quorum as its resource describes it.
+fn valid_quorum(swarm: &Swarm) -> ValidQuorum {
+    let node = |number: usize| ValidNode {
+        name: format!("node-{number}"),
+        address: NodeAddress { host: format!("redis-{number}"), port: 6379 },
+    };
+    ValidQuorum {
+        namespace: objects::NAMESPACE.into(),
+        name: QUORUM.into(),
+        nodes: (0..swarm.quorum.size()).map(node).collect(),
+        key_prefix: "redislease".into(),
+        max_lease: swarm.longest.into(),
+        command_timeout: swarm.command_timeout.into(),
+        secret: Some("redis".into()),
     }
 }

@@ -8,7 +8,7 @@ use redislease_core::lease::TermId;
 use redislease_core::op::{Attempt, Token};
 use redislease_core::time::Time;
 
-use crate::clock::{Micros, SECOND};
+use crate::redis::clock::{Micros, SECOND};
 
 /// A broken rule, with what is needed to understand it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ impl fmt::Display for Broken {
     }
 }
 
-/// Somebody believes that `pod` may act for the term until `until`.
+/// A process believes that `pod` may act for the term until `until`.
 #[derive(Clone, Debug)]
 pub struct Live {
     pub process: usize,
@@ -40,6 +40,38 @@ struct Completed {
     token: Token,
 }
 
+/// How many times something happened within a window, and how many may.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    since: Micros,
+    count: u64,
+    most: u64,
+}
+
+impl Window {
+    /// Counts one more within `length`, of which `most` may happen. Percent of the bound.
+    fn count(&mut self, now: Micros, length: Micros, most: u64) -> u64 {
+        if now >= self.since + length {
+            *self = Self { since: now, count: 0, most };
+        }
+        self.count += 1;
+        // What ended within the window counts in it.
+        self.most = self.most.max(most);
+        self.count * 100 / self.most
+    }
+
+    const fn new(now: Micros) -> Self {
+        Self { since: now, count: 0, most: 1 }
+    }
+}
+
+/// The window in which commands to one node are counted.
+const COMMANDS_WITHIN: Micros = 5 * SECOND;
+/// The window in which status writes and events of one lease are counted.
+const WRITES_WITHIN: Micros = 10 * SECOND;
+/// Events of one lease in one process within that window.
+const REPORTS: u64 = 40;
+
 #[derive(Default)]
 pub struct Checker {
     pub broken: Option<Broken>,
@@ -55,9 +87,12 @@ pub struct Checker {
     pub last: BTreeMap<(usize, usize), Last>,
     /// Terms that never reached a status do not count where clocks are behind.
     pub published_only: bool,
-    sent: BTreeMap<(usize, usize), (Micros, u64, u64)>,
-    pub busiest: u64,
-    /// A planted bug has to be found by what it breaks, not by the noise it makes.
+    sent: BTreeMap<(usize, usize), Window>,
+    written: BTreeMap<(usize, usize), Window>,
+    reported: BTreeMap<(usize, u32), Window>,
+    /// The highest counts of commands and status writes, in percent of their bounds.
+    pub busiest: [u64; 3],
+    /// A planted bug must be found by what it breaks, not by the load it makes.
     pub storms_pass: bool,
 }
 
@@ -144,7 +179,7 @@ impl Checker {
         }
     }
 
-    /// The pod's process is gone: from here on nobody acts for it, whoever believes.
+    /// The pod's processes have ended: from here on nothing acts for it, whatever is believed.
     pub fn pod_stopped(&mut self, now: Micros, pod: u32) {
         self.dead.insert(pod);
         for last in self.last.values_mut() {
@@ -155,25 +190,43 @@ impl Checker {
         self.live.retain(|live| live.pod != pod);
     }
 
-    /// Whether anybody believes in a term on one of the keys.
+    /// Whether a process believes in a term on one of the keys.
     pub fn held(&self, now: Micros, keys: u8) -> bool {
         self.live.iter().any(|live| live.keys & keys != 0 && now < live.until)
     }
 
     /// I8: one command more from this process to this node.
     pub fn sent(&mut self, now: Micros, process: usize, node: usize, bound: u64) {
-        const WINDOW: Micros = 5 * SECOND;
-        // A lease that ended within the window counts in it.
-        let (since, count, most) = self.sent.entry((process, node)).or_insert((now, 0, bound));
-        if now >= *since + WINDOW {
-            (*since, *count, *most) = (now, 0, bound);
+        let window = self.sent.entry((process, node)).or_insert_with(|| Window::new(now));
+        let percent = window.count(now, COMMANDS_WITHIN, bound);
+        let (count, most) = (window.count, window.most);
+        self.busiest[0] = self.busiest[0].max(percent);
+        if percent > 100 && !self.storms_pass {
+            self.fail(format!("I8: process {process} sent {count} commands to node {node} within 5 s; bound {most}"));
         }
-        *count += 1;
-        *most = (*most).max(bound);
-        let (count, bound) = (*count, *most);
-        self.busiest = self.busiest.max(count * 100 / bound);
-        if count > bound && !self.storms_pass {
-            self.fail(format!("I8: process {process} sent {count} commands to node {node} within 5 s; bound {bound}"));
+    }
+
+    /// I8b: one status write more of this lease, by whatever process of the cluster.
+    pub fn status_writes(&mut self, now: Micros, cluster: usize, place: usize, bound: u64) {
+        let window = self.written.entry((cluster, place)).or_insert_with(|| Window::new(now));
+        let percent = window.count(now, WRITES_WITHIN, bound);
+        let count = window.count;
+        self.busiest[1] = self.busiest[1].max(percent);
+        if percent > 100 && !self.storms_pass {
+            let text =
+                format!("I8b: {count} status writes of lease {place} of cluster {cluster} within 10 s; bound {bound}");
+            self.fail(text);
+        }
+    }
+
+    /// I8b: one Kubernetes event more about this lease.
+    pub fn reports(&mut self, now: Micros, process: usize, uid: u32) {
+        let window = self.reported.entry((process, uid)).or_insert_with(|| Window::new(now));
+        let percent = window.count(now, WRITES_WITHIN, REPORTS);
+        let count = window.count;
+        self.busiest[2] = self.busiest[2].max(percent);
+        if percent > 100 && !self.storms_pass {
+            self.fail(format!("I8b: process {process} reports {count} events of lease {uid} within 10 s"));
         }
     }
 }

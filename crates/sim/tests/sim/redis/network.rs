@@ -1,4 +1,4 @@
-//! Connections between processes and servers: first in, first out, with loss, delay, repeats and one-way cuts.
+//! Connections between operators and Redis masters: first in, first out, with loss, delay, repeats and one-way cuts.
 
 use redislease_core::admission;
 use redislease_core::clock::Reading;
@@ -6,15 +6,15 @@ use redislease_core::lease::Round;
 use redislease_core::marker::{Marker, RunId};
 use redislease_core::op::{Op, Token, Vote};
 use redislease_core::quorum::Node;
-use redislease_core::reference::Call;
 use redislease_core::time::Time;
 
-use crate::clock::{MILLI, Micros, SECOND};
-use crate::coverage::Sight;
-use crate::fault::Fault;
-use crate::server::Answer;
-use crate::trace::Note;
-use crate::world::{Delivery, Event, World};
+use crate::chaos::fault::Fault;
+use crate::check::coverage::Sight;
+use crate::check::trace::Note;
+use crate::core_check::Call;
+use crate::redis::clock::{MILLI, Micros, SECOND};
+use crate::redis::server::Answer;
+use crate::world::{Event, World};
 
 /// One connection of one start of one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,11 +25,35 @@ pub struct Address {
     pub conn: u32,
 }
 
-/// How often each direction is cut at the moment.
+/// How many faults cut each direction now.
 #[derive(Clone, Copy, Default)]
 pub struct Link {
     pub cut_to: u32,
     pub cut_from: u32,
+    /// Both directions, together with those to every other node.
+    pub isolated: u32,
+}
+
+impl Link {
+    /// The fault that keeps a request from its node.
+    fn lost_to(self) -> Option<Fault> {
+        (self.isolated > 0).then_some(Fault::Isolate).or((self.cut_to > 0).then_some(Fault::CutTo))
+    }
+
+    /// The fault that keeps an answer from its process.
+    fn lost_from(self) -> Option<Fault> {
+        (self.isolated > 0).then_some(Fault::Isolate).or((self.cut_from > 0).then_some(Fault::CutFrom))
+    }
+}
+
+/// A request on its way to, or queued in, a server.
+#[derive(Clone, Debug)]
+pub struct Delivery {
+    pub from: Address,
+    pub incarnation: u32,
+    pub id: u64,
+    pub request: Request,
+    pub repeat: bool,
 }
 
 /// What goes over a connection.
@@ -39,7 +63,7 @@ pub enum Request {
     Observe { run_id: RunId, nonce: u128, stepped: Option<Marker> },
     Admit { ticket: Marker, marker: Marker, seed: Token },
     Fence,
-    Vote { uid: u32, call: Call<u8> },
+    Vote { call: Call<u8> },
 }
 
 /// What the process waits for.
@@ -51,7 +75,7 @@ pub enum Purpose {
     Fence(usize),
     /// The marker is the one the vote was asked under.
     Vote {
-        uid: u32,
+        serial: u64,
         round: Round,
         marker: Option<Marker>,
         release: bool,
@@ -89,10 +113,13 @@ impl World {
             return;
         }
         let retry = Event::Dial(Address { process, boot, node, conn: conn + 1 });
-        if self.links[process][node].cut_to > 0 {
-            return self.after(self.swarm.lease.command_timeout.0 * MILLI, retry);
+        if let Some(fault) = self.links[process][node].lost_to() {
+            self.hit(fault, Some(process));
+            self.tried(process, node);
+            return self.after(self.swarm.command_timeout.0 * MILLI, retry);
         }
         if !self.servers[node].up {
+            self.tried(process, node);
             let delay = self.rng.between(100, 400) * MILLI;
             return self.after(delay, retry);
         }
@@ -105,34 +132,41 @@ impl World {
             last_from: self.now,
             watched: false,
         });
-        let give_up = self.local(process) + self.swarm.lease.command_timeout.0;
+        let give_up = self.local(process) + self.swarm.command_timeout.0;
         self.post(process, node, Request::Info, Purpose::Info, give_up);
     }
 
+    fn tried(&mut self, process: usize, node: usize) {
+        if !std::mem::replace(&mut self.processes[process].peers[node].tried, true) {
+            self.nodes_changed(process);
+        }
+    }
+
     /// How long a message travels, or that it does not arrive.
-    fn travel(&mut self, process: usize, cut: bool) -> Option<Micros> {
-        if cut {
+    fn travel(&mut self, process: usize, cut_by: Option<Fault>) -> Option<Micros> {
+        if let Some(fault) = cut_by {
+            self.hit(fault, Some(process));
             return None;
         }
-        let weather = self.swarm.weather.clone();
+        let network = self.swarm.network;
         if !self.chaos {
             return Some(self.rng.between(100, MILLI));
         }
-        if self.rng.permille(weather.loss) {
+        if self.rng.permille(network.loss) {
             self.hit(Fault::Loss, Some(process));
             return None;
         }
-        if self.rng.permille(weather.slow) {
+        if self.rng.permille(network.slow) {
             self.hit(Fault::Delay, Some(process));
-            return Some(self.rng.between(weather.delay.1, weather.slowest));
+            return Some(self.rng.between(network.delay.1, network.slowest));
         }
-        Some(self.rng.between(weather.delay.0, weather.delay.1))
+        Some(self.rng.between(network.delay.0, network.delay.1))
     }
 
     pub fn post(&mut self, process: usize, node: usize, request: Request, purpose: Purpose, give_up: u64) {
         let (now, sent, id) = (self.now, self.local(process), self.new_id(process));
         let from = self.address(process, node);
-        let cut = self.links[process][node].cut_to > 0;
+        let cut = self.links[process][node].lost_to();
         let bound = self.command_bound(process);
         self.check.sent(now, process, node, bound);
         let travel = self.travel(process, cut);
@@ -149,8 +183,7 @@ impl World {
         conn.last_to = conn.last_to.max(now + travel);
         let at = conn.last_to;
         let delivery = Delivery { from, incarnation, id, request, repeat: false };
-        if self.chaos && self.rng.permille(self.swarm.weather.repeat) {
-            self.hit(Fault::Repeat, Some(process));
+        if self.chaos && self.rng.permille(self.swarm.network.repeat) {
             let later = at + self.rng.between(1, 5 * SECOND);
             self.at(later, Event::Arrive(Delivery { repeat: true, ..delivery.clone() }));
         }
@@ -164,7 +197,7 @@ impl World {
         }
         if server.stalled {
             server.backlog.push_back(delivery);
-            return;
+            return self.hit(Fault::Stall, None);
         }
         self.execute(delivery);
     }
@@ -175,20 +208,23 @@ impl World {
         let answer = self.servers[node].run(self.now, &request);
         let asked = self.processes[process].boot == from.boot
             && self.processes[process].peers[node].conn.as_ref().is_some_and(|conn| conn.number == from.conn);
-        if let (Request::Vote { uid, call }, Answer::Vote(vote, foreign)) = (&request, &answer) {
+        if repeat {
+            self.hit(Fault::Repeat, Some(process));
+        }
+        if let (Request::Vote { call }, Answer::Vote(vote, foreign)) = (&request, &answer) {
             match vote {
                 Vote::Abstained if *foreign => self.coverage.saw(Sight::NotAdmittedAtTheNode),
                 Vote::Abstained => self.coverage.saw(Sight::LateAtTheNode),
                 Vote::Granted(_) if repeat || !asked => self.coverage.saw(Sight::GhostGrant),
                 _ => {}
             }
-            self.note(Note::Ran { node, process, uid: *uid, op: call.op.clone(), vote: vote.clone(), repeat });
+            self.note(Note::Ran { node, process, op: call.op.clone(), vote: vote.clone(), repeat });
         }
         if repeat || !asked {
             return;
         }
         let clock = self.servers[node].clock.micros(self.now);
-        let cut = self.links[process][node].cut_from > 0;
+        let cut = self.links[process][node].lost_from();
         let Some(travel) = self.travel(process, cut) else { return };
         let now = self.now;
         let Some(conn) = &mut self.processes[process].peers[node].conn else { return };
@@ -213,6 +249,7 @@ impl World {
         let peer = &mut self.processes[process].peers[node];
         let reading = peer.watch.read(clock / 1000, Time(sent), Time(now));
         peer.newest = Some((clock / 1000, now));
+        self.step_answered(process, node, reading);
         if reading == Reading::Stepped {
             self.coverage.saw(Sight::StepSeen);
             self.admission(process, node, admission::Input::Stepped);
@@ -227,7 +264,7 @@ impl World {
             (Purpose::Fence(target), Answer::Fence { marker, fence }) => {
                 self.fence_read(process, target, node, Some((marker, fence, clock)));
             }
-            (Purpose::Vote { uid, round, marker, release }, Answer::Vote(vote, foreign)) => {
+            (Purpose::Vote { serial, round, marker, release }, Answer::Vote(vote, foreign)) => {
                 if foreign && !release {
                     self.admission(process, node, admission::Input::NotAdmitted);
                 }
@@ -238,9 +275,9 @@ impl World {
                 }
                 let counts = reading == Reading::Steady && (trusted || foreign);
                 if release {
-                    self.release_answered(process, uid);
+                    self.release_answered(process, serial);
                 }
-                self.vote(process, uid, round, Node(node as u8), if counts { vote } else { Vote::Unknown });
+                self.vote(process, serial, round, Node(node as u8), if counts { vote } else { Vote::Unknown });
             }
             _ => {}
         }
@@ -275,11 +312,11 @@ impl World {
         self.admission(process, node, admission::Input::Disconnected);
         for pending in conn.waiting {
             match pending.purpose {
-                Purpose::Vote { uid, round, release, .. } => {
+                Purpose::Vote { serial, round, release, .. } => {
                     if release {
-                        self.release_answered(process, uid);
+                        self.release_answered(process, serial);
                     }
-                    self.vote(process, uid, round, Node(node as u8), Vote::Unknown);
+                    self.vote(process, serial, round, Node(node as u8), Vote::Unknown);
                     if self.processes[process].boot != boot {
                         return;
                     }
@@ -292,25 +329,35 @@ impl World {
         self.after(delay, Event::Dial(Address { process, boot, node, conn: conn.number + 1 }));
     }
 
-    /// One request of a lease. It has exactly one answer, by `give_up_at`.
-    pub fn ask_node(&mut self, process: usize, uid: u32, round: Round, node: Node, op: Op, give_up_at: Time) {
-        let keys = self.keys_of(process, uid);
+    /// One request of a lease. It has exactly one answer, by `give_up_at`. Without `keys` no node can be asked.
+    #[allow(clippy::too_many_arguments, reason = "one effect of the core, with whose it is")]
+    pub fn ask_node(
+        &mut self,
+        process: usize,
+        serial: u64,
+        round: Round,
+        node: Node,
+        op: Op,
+        give_up_at: Time,
+        keys: Option<Vec<u8>>,
+    ) {
         let (now, boot) = (self.local(process), self.processes[process].boot);
         let release = matches!(op, Op::Release { .. });
+        let unknown = Event::Vote { process, boot, serial, round, node, vote: Vote::Unknown };
+        let Some(keys) = keys else { return self.after(0, unknown) };
         let peer = &self.processes[process].peers[node.index()];
         let ready = peer.conn.as_ref().is_some_and(|conn| conn.ready) && now < give_up_at.0;
-        let marker = peer.admission.marker();
+        let (marker, newest) = (peer.admission.marker(), peer.newest);
         if release {
-            self.release_sent(process, uid, ready);
+            self.release_sent(process, serial, ready);
         }
-        let peer = &self.processes[process].peers[node.index()];
-        let (true, Some((time, received))) = (ready && (release || marker.is_some()), peer.newest) else {
-            return self.after(0, Event::Vote { process, boot, uid, round, node, vote: Vote::Unknown });
+        let (true, Some((time, received))) = (ready && (release || marker.is_some()), newest) else {
+            return self.after(0, unknown);
         };
         let deadline = time + give_up_at.0.saturating_sub(received);
         let asked_under = marker.clone().unwrap_or_else(|| self.membership.marker("none".into()));
         let call = Call { keys, marker: asked_under, deadline, op };
-        let purpose = Purpose::Vote { uid, round, marker, release };
-        self.post(process, node.index(), Request::Vote { uid, call }, purpose, give_up_at.0);
+        let purpose = Purpose::Vote { serial, round, marker, release };
+        self.post(process, node.index(), Request::Vote { call }, purpose, give_up_at.0);
     }
 }

@@ -3,39 +3,49 @@
 //! Only those that random search finds in seconds stand here. What needs one exact interleaving (a join confirmed too
 //! early, round 2 outside the first, a grant number not compared, a seal on too few) is the model checker's.
 
-use redislease_core::mutant::Mutant;
+use crate::core_check::Mutant;
 
-/// One known-bad variant: of the core, or of what surrounds it.
+/// One known-bad variant: of the core, or of the operator around it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
-    /// A broken rule of the state machines or of the scripts.
+    /// A broken rule of the core's machines or of the scripts.
     Core(Mutant),
     /// Validity is measured on a clock that stands still in suspend.
     MonotonicClock,
     /// A reconnect keeps the run id of the connection before: a restored marker is accepted.
     CachedRunId,
-    /// An unpublished attempt of somebody else is released because the status does not name it.
-    ForeignUnpublishedReleased,
     /// A pod that is gone counts as a pod that stopped.
     GoneIsProof,
     /// A pod that is being deleted counts as a pod that stopped.
     DeletingIsProof,
-    /// The publication carries no resourceVersion, and the token is not compared.
-    BlindPublication,
-    /// Too few remembering nodes, and neither the clocks nor the status lift the counter.
+    /// A status write is taken whatever its resource version and its token are.
+    StatusWithoutVersion,
+    /// A role write is taken whatever its resource version is.
+    RolesWithoutVersion,
+    /// A publication without an answer counts as one that was never sent.
+    UnansweredIsUnwritten,
+    /// Too few remembering nodes, and neither the clocks nor the status raise the counter.
     SeedFromReadableFences,
     /// A process that lost a term never contends again.
     NeverContendsAgain,
-    /// The loss of a term is never written into the status.
+    /// The end of a term is never written into the status.
     LossNotWritten,
-    /// A deleted resource's term is renewed on.
+    /// A deleted lease's term is renewed on.
     DeletionIgnored,
-    /// A failed round of anything is tried again at once.
+    /// A failed attempt is tried again at once.
     NoPace,
+    /// The old rule: an attempt begins although the API server does not answer.
+    ContendsWithoutAnswer,
+    /// The old rule: a term that is not published is extended for ever.
+    UnpublishedForEver,
+    /// The old rule: the keeper makes the next attempt by itself.
+    KeeperWantsAgain,
+    /// A list that shows an older state makes newer pods gone and old ones come back.
+    StaleListTrusted,
 }
 
 impl Bug {
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 32] = [
         Self::Core(Mutant::OneRound),
         Self::Core(Mutant::DeadlineFromReply),
         Self::Core(Mutant::NoDriftMargin),
@@ -54,15 +64,20 @@ impl Bug {
         Self::Core(Mutant::ReleaseIgnoresAttempt),
         Self::MonotonicClock,
         Self::CachedRunId,
-        Self::ForeignUnpublishedReleased,
         Self::GoneIsProof,
         Self::DeletingIsProof,
-        Self::BlindPublication,
+        Self::StatusWithoutVersion,
+        Self::RolesWithoutVersion,
+        Self::UnansweredIsUnwritten,
         Self::SeedFromReadableFences,
         Self::NeverContendsAgain,
         Self::LossNotWritten,
         Self::DeletionIgnored,
         Self::NoPace,
+        Self::ContendsWithoutAnswer,
+        Self::UnpublishedForEver,
+        Self::KeeperWantsAgain,
+        Self::StaleListTrusted,
     ];
 
     pub const fn mutant(self) -> Option<Mutant> {

@@ -1,9 +1,9 @@
-//! Randomness of one run: everything that is drawn comes from its seed.
+//! The random numbers of one run: all of them come from its seed.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng};
 
-/// A stream of random numbers. Its algorithm is fixed, so a seed replays for ever.
+/// A stream of random numbers. Its algorithm is fixed, so a seed always replays the same run.
 pub struct Rng(Xoshiro256PlusPlus);
 
 impl Rng {
