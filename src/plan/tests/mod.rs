@@ -2,6 +2,7 @@
 
 mod attempts;
 mod authority;
+mod leadership;
 mod roles;
 mod terms;
 
