@@ -10,7 +10,9 @@ use alloc::vec::Vec;
 
 use crate::ballot::{Ballot, Ballots};
 use crate::lease::ending::Ending;
-use crate::lease::{Config, Effect, EndReason, Lease, Publication, Renewal, Round, Standing, TermId, TermView};
+use crate::lease::{
+    Config, Effect, EndReason, LATE_WAKE, Lease, OnDeadline, Publication, Renewal, Round, Standing, TermId, TermView,
+};
 use crate::mutant::Mutant;
 use crate::op::{Attempt, Grant, Op, Stage, Stages, Vote};
 use crate::quorum::{Decision, Node};
@@ -41,6 +43,14 @@ pub(super) enum Claim {
     /// The status names it. From `doubt_at` this process says that it cannot confirm it; when the status has `shown` so
     /// for one interval, and `ends_at` has come, the term is lost.
     Adopting { doubt_at: Time, ends_at: Time, overdue: bool, shown: Option<Time> },
+}
+
+impl Claim {
+    /// Nothing is known of the term but that the status names it.
+    fn unconfirmed(config: &Config, now: Time) -> Self {
+        let (doubt_at, ends_at) = (now + config.renew_interval, now + config.drift.most(config.ttl));
+        Self::Adopting { doubt_at, ends_at, overdue: false, shown: None }
+    }
 }
 
 /// One round of extension.
@@ -97,12 +107,7 @@ impl Term {
     fn adopted(config: &Config, id: TermId, now: Time) -> Self {
         Self {
             id,
-            claim: Claim::Adopting {
-                doubt_at: now + config.renew_interval,
-                ends_at: now + config.drift.most(config.ttl),
-                overdue: false,
-                shown: None,
-            },
+            claim: Claim::unconfirmed(config, now),
             sites: vec![Site::Holding; config.quorum.size()],
             valid_until: None,
             stop_at: None,
@@ -143,6 +148,26 @@ impl Term {
         }
     }
 
+    /// Goes on as after a restart: a strict extension decides whether the term still runs.
+    fn doubt(&mut self, config: &Config, now: Time) {
+        self.claim = Claim::unconfirmed(config, now);
+        self.valid_until = None;
+        self.stop_at = None;
+        self.next_round_at = self.next_round_at.min(now);
+        // Another process may have extended it at any time until now.
+        self.keys_until = self.keys_until.max(now + config.drift.most(config.ttl));
+    }
+
+    /// When an unconfirmed term is given up.
+    fn lost_at(&self, config: &Config) -> Option<Time> {
+        match self.claim {
+            Claim::Adopting { ends_at, shown, .. } if config.deadline == OnDeadline::Seal => {
+                shown.map(|shown| ends_at.max(shown + config.renew_interval))
+            }
+            _ => None,
+        }
+    }
+
     fn unsettled(&self) -> Option<&Extension> {
         self.extension.as_ref().filter(|extension| extension.outcome.is_none())
     }
@@ -151,8 +176,7 @@ impl Term {
         let round = self.unsettled().map_or(self.next_round_at, |extension| extension.t0 + config.command_timeout);
         let adoption = match self.claim {
             Claim::Adopting { doubt_at, overdue: false, .. } => Some(doubt_at),
-            Claim::Adopting { ends_at, shown, .. } => shown.map(|shown| ends_at.max(shown + config.renew_interval)),
-            Claim::Publishing | Claim::Held => None,
+            Claim::Adopting { .. } | Claim::Publishing | Claim::Held => self.lost_at(config),
         };
         let stop_at = self.stop_at.filter(|_| config.mutant != Some(Mutant::NoLocalDeadline));
         [Some(round), adoption, stop_at].into_iter().flatten().min().unwrap_or(round)
@@ -217,20 +241,32 @@ impl Lease {
     pub(super) fn expire_term(&mut self, now: Time) {
         let watched = !self.is(Mutant::NoLocalDeadline);
         let Some(term) = &mut self.term else { return };
-        if watched && term.stop_at.is_some_and(|stop_at| now >= stop_at) {
-            if term.unsettled().is_some() {
-                self.effects.push_back(Effect::Renewed(Renewal::Timeout));
-            }
-            self.give_up(now, EndReason::Deadline);
-            return;
-        }
-        if let Claim::Adopting { doubt_at, ends_at, overdue, shown } = &mut term.claim {
-            *overdue = *overdue || now >= *doubt_at;
-            if shown.is_some_and(|shown| now >= (*ends_at).max(shown + self.config.renew_interval)) {
-                self.give_up(now, EndReason::NeverConfirmed);
+        if let Some(stop_at) = term.stop_at.filter(|&stop_at| watched && now >= stop_at) {
+            // The status need not name a term whose publication is not answered: nobody else can keep it.
+            let others_may_keep = term.claim == Claim::Held;
+            let is_late = now.since(stop_at) > LATE_WAKE;
+            if others_may_keep && (is_late || self.config.deadline == OnDeadline::Doubt) {
+                self.doubt(now);
+            } else {
+                if term.unsettled().is_some() {
+                    self.effects.push_back(Effect::Renewed(Renewal::Timeout));
+                }
+                self.give_up(now, EndReason::Deadline);
                 return;
             }
         }
+        let Some(term) = &mut self.term else { return };
+        if let Claim::Adopting { doubt_at, overdue, .. } = &mut term.claim {
+            *overdue = *overdue || now >= *doubt_at;
+        }
+        if let Some(lost_at) = term.lost_at(&self.config).filter(|&lost_at| now >= lost_at) {
+            if now.since(lost_at) <= LATE_WAKE {
+                self.give_up(now, EndReason::NeverConfirmed);
+                return;
+            }
+            term.doubt(&self.config, now);
+        }
+        let Some(term) = &mut self.term else { return };
         if let Some(extension) = &mut term.extension
             && extension.outcome.is_none()
             && now >= extension.t0 + self.config.command_timeout
@@ -373,6 +409,15 @@ impl Lease {
             next_round = Round(next_round.0.wrapping_add(1));
         }
         self.next_round = next_round;
+    }
+
+    /// This process stops believing in a term that another may keep.
+    fn doubt(&mut self, now: Time) {
+        let Some(term) = &mut self.term else { return };
+        term.doubt(&self.config, now);
+        if !self.is(Mutant::ShownLast) {
+            self.show();
+        }
     }
 
     /// This process stops believing, for a reason of its own.
