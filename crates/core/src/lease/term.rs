@@ -23,8 +23,12 @@ use crate::time::{Millis, Time};
 pub(super) enum Site {
     /// The term's value, or nothing is known to the contrary.
     Holding,
-    /// Not the term's value.
+    /// Not the term's value, or no answer to the last step of a join. It is asked for a grant after the next round
+    /// that succeeds, so at the pace of renewals: a node that does not answer gets no more requests than one that does.
     Missing,
+    /// It answered, and refused to grant or to confirm: another attempt's value stands there, often for an instant
+    /// only. It is asked for a grant at `again_at`, which is sooner than the next renewal.
+    Refused { again_at: Time },
     /// An acquire is out.
     Joining { round: Round, give_up_at: Time },
     /// It granted. An extension round numbered `after` or later began after the answer.
@@ -141,6 +145,17 @@ impl Term {
         }
     }
 
+    /// When the next node that refused is asked again. A term that is not confirmed, or whose last round failed, joins
+    /// no node: if it is lost, the grant would block that node for one TTL.
+    fn next_join_at(&self) -> Option<Time> {
+        let again_at = |site: &Site| match site {
+            Site::Refused { again_at } => Some(*again_at),
+            _ => None,
+        };
+        let confirmed = self.failed_rounds == 0 && !matches!(self.claim, Claim::Adopting { .. });
+        self.sites.iter().filter_map(again_at).min().filter(|_| confirmed)
+    }
+
     /// After a round that failed, the next one begins now.
     pub fn try_now(&mut self, now: Time) {
         if self.failed_rounds > 0 {
@@ -179,7 +194,7 @@ impl Term {
             Claim::Adopting { .. } | Claim::Publishing | Claim::Held => self.lost_at(config),
         };
         let stop_at = self.stop_at.filter(|_| config.mutant != Some(Mutant::NoLocalDeadline));
-        [Some(round), adoption, stop_at].into_iter().flatten().min().unwrap_or(round)
+        [Some(round), adoption, stop_at, self.next_join_at()].into_iter().flatten().min().unwrap_or(round)
     }
 }
 
@@ -276,8 +291,11 @@ impl Lease {
         }
     }
 
-    /// Begins the next round of extension when it is due and the last is settled.
+    /// Begins what is due: joins, and the next round of extension when the last is settled.
     pub(super) fn advance_term(&mut self, now: Time) {
+        if self.term.as_ref().and_then(Term::next_join_at).is_some_and(|at| now >= at) {
+            self.join(now, |site| matches!(site, Site::Refused { again_at } if now >= *again_at));
+        }
         let due = self.term.as_ref().is_some_and(|term| now >= term.next_round_at && term.unsettled().is_none());
         if !due {
             return;
@@ -324,6 +342,7 @@ impl Lease {
             (Site::Joining { round: asked, .. }, vote) if asked == round => {
                 *site = match vote {
                     Vote::Granted(grant) => Site::Granted { grant, after: answered },
+                    Vote::Refused { .. } => Site::Refused { again_at: now + pace },
                     _ => Site::Missing,
                 };
                 term.prove_grants(term.extension.as_ref().map_or(now, |extension| extension.t0 + pace));
@@ -332,7 +351,11 @@ impl Lease {
                 }
             }
             (Site::Confirming { round: asked, .. }, vote) if asked == round => {
-                *site = if matches!(vote, Vote::Confirmed { .. }) { Site::Holding } else { Site::Missing };
+                *site = match vote {
+                    Vote::Confirmed { .. } => Site::Holding,
+                    Vote::Miss(_) => Site::Refused { again_at: now + pace },
+                    _ => Site::Missing,
+                };
             }
             _ => {}
         }
@@ -386,29 +409,34 @@ impl Lease {
     /// After a round that succeeded: the next step of the join of every node that does not hold the term.
     fn mend(&mut self, now: Time) {
         let any_round = self.is(Mutant::JoinConfirmedAtOnce) || self.is(Mutant::JoinConfirmedByEarlierRound);
-        let mut next_round = self.next_round;
+        let proven = self.term.as_ref().and_then(|term| term.extension.as_ref()).map(|extension| extension.round);
+        self.join(now, |site| match site {
+            Site::Missing => true,
+            Site::Granted { after, .. } => any_round || proven.is_some_and(|round| round >= *after),
+            _ => false,
+        });
+    }
+
+    /// Takes the next step of the join, an acquire or a confirm, of each node that is `due`.
+    fn join(&mut self, now: Time, due: impl Fn(&Site) -> bool) {
+        let mut round = self.next_round;
         let give_up_at = now + self.config.command_timeout;
         let ttl = self.config.ttl;
         let Some(term) = &mut self.term else { return };
-        let proven = term.extension.as_ref().map(|extension| extension.round);
         let TermId { attempt, token, holder } = term.id.clone();
-        for (node, site) in self.config.quorum.nodes().zip(&mut term.sites) {
-            let op = match *site {
-                Site::Missing => {
-                    *site = Site::Joining { round: next_round, give_up_at };
-                    term.keys_until = term.keys_until.max(give_up_at + self.config.drift.most(ttl));
-                    Op::Acquire { attempt, ttl, holder: holder.clone() }
-                }
-                Site::Granted { grant, after } if any_round || proven.is_some_and(|round| round >= after) => {
-                    *site = Site::Confirming { round: next_round, give_up_at };
-                    Op::Confirm { attempt, grant, token }
-                }
-                _ => continue,
+        for (node, site) in self.config.quorum.nodes().zip(&mut term.sites).filter(|(_, site)| due(site)) {
+            let op = if let Site::Granted { grant, .. } = *site {
+                *site = Site::Confirming { round, give_up_at };
+                Op::Confirm { attempt, grant, token }
+            } else {
+                *site = Site::Joining { round, give_up_at };
+                term.keys_until = term.keys_until.max(give_up_at + self.config.drift.most(ttl));
+                Op::Acquire { attempt, ttl, holder: holder.clone() }
             };
-            self.effects.push_back(Effect::Send { round: next_round, node, op, give_up_at });
-            next_round = Round(next_round.0.wrapping_add(1));
+            self.effects.push_back(Effect::Send { round, node, op, give_up_at });
+            round = Round(round.0.wrapping_add(1));
         }
-        self.next_round = next_round;
+        self.next_round = round;
     }
 
     /// This process stops believing in a term that another may keep.
@@ -468,6 +496,8 @@ impl Site {
                 };
                 match self {
                     Self::Granted { grant, .. } if still_granted(grant) => self,
+                    // It was asked already.
+                    Self::Refused { .. } => self,
                     Self::Joining { give_up_at, .. } | Self::Confirming { give_up_at, .. } if now < give_up_at => self,
                     _ => Self::Missing,
                 }
