@@ -286,6 +286,9 @@ impl Lease {
             (Ballot::Outstanding, _) => Site::Confirming { round: second.round, give_up_at },
             (_, First::Granted(grant)) => Site::Granted { grant: *grant, after: self.next_round },
             (_, First::Outstanding) => Site::Joining { round: acquiring.round, give_up_at },
+            // A contender that failed releases its grant about now. Until the node is joined, the term stands on a bare
+            // majority, which the next fault would end.
+            (_, First::Refused { .. }) => Site::Refused { again_at: now },
             _ => Site::Missing,
         });
         let id = TermId { attempt: acquiring.want.attempt, token: second.token, holder: acquiring.want.holder.clone() };

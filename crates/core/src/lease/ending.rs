@@ -7,7 +7,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::lease::view::{EndReason, EndingView};
-use crate::lease::{Config, Effect, Lease, Round, TermId};
+use crate::lease::{Config, Effect, Lease, OnDeadline, Round, TermId};
 use crate::mutant::Mutant;
 use crate::op::{Op, Stages, Vote};
 use crate::quorum::Node;
@@ -18,6 +18,8 @@ use crate::time::Time;
 pub(super) struct Ending {
     pub id: TermId,
     reason: EndReason,
+    /// Whether this process may end the term for others too.
+    seals: bool,
     /// Until then the seal is repeated, and no new attempt begins unless it is effective.
     pub valid_until: Time,
     pub keys_until: Time,
@@ -33,9 +35,12 @@ pub(super) struct Ending {
 impl Ending {
     pub fn new(config: &Config, now: Time, id: TermId, reason: EndReason, valid_until: Time, keys_until: Time) -> Self {
         let sealed_until = vec![None; config.quorum.size()];
+        // By decision, or because the status cannot name it, it is over for everybody.
+        let is_over = matches!(reason, EndReason::Decided | EndReason::Superseded | EndReason::Deadline);
         Self {
             id,
             reason,
+            seals: is_over || config.deadline == OnDeadline::Seal,
             valid_until,
             keys_until,
             effective: false,
@@ -51,11 +56,11 @@ impl Ending {
     }
 
     fn sealing(&self, now: Time) -> bool {
-        !self.effective && (self.round.is_none() || now < self.valid_until)
+        self.seals && !self.effective && (self.round.is_none() || now < self.valid_until)
     }
 
     pub fn next_deadline(&self) -> Time {
-        if !self.effective && self.next_round_at < self.valid_until {
+        if self.seals && !self.effective && self.next_round_at < self.valid_until {
             self.next_round_at.min(self.keys_until)
         } else {
             self.keys_until

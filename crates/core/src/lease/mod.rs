@@ -8,6 +8,8 @@
 //!              │ failed      │ superseded        ▼
 //!              ▼             └─────────────▶  ending (sealed until its keys end)
 //!            back-off          Adopt ──▶ adopting ──▶ held
+//!                                           ▲           │ deadline noticed late, or OnDeadline::Doubt
+//!                                           └───────────┘
 //! ```
 
 mod acquire;
@@ -57,6 +59,8 @@ pub struct Config {
     pub drift: Drift,
     /// Between two tries to acquire.
     pub backoff: Backoff,
+    /// What happens to a term that cannot be kept. [`Input::Configure`] changes it at once.
+    pub deadline: OnDeadline,
     /// The rule to break; `None` outside the checkers.
     pub mutant: Option<Mutant>,
 }
@@ -74,6 +78,23 @@ impl Config {
         if self.mutant == Some(Mutant::NoDriftMargin) { ttl } else { self.drift.least(ttl) }
     }
 }
+
+/// What this process does with a term that it can keep no longer: it stops believing in it in either case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnDeadline {
+    /// At [`TermView::stop_at`] it seals the term, which ends it for every process. For a process that decides about
+    /// this lease.
+    #[default]
+    Seal,
+    /// At [`TermView::stop_at`] the term becomes unconfirmed ([`Standing::Adopting`]): it is extended, and held again
+    /// as soon as a majority confirms it. No deadline ends it, and a term that is lost by misses is dropped without a
+    /// seal. For a process that does not lead: another may keep the term.
+    Doubt,
+}
+
+/// A process that notices its deadline later than this was paused or suspended. Others may have kept the term
+/// meanwhile, so it does not seal by its own clock: it goes on as after a restart.
+pub const LATE_WAKE: Millis = Millis::from_secs(1);
 
 /// Numbers the groups of requests, so that an answer finds the question.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -288,6 +309,10 @@ impl Lease {
 
     /// Takes one input. Local deadlines come first: what time has ended, no late answer revives.
     pub fn handle(&mut self, now: Time, input: Input) {
+        if let Input::Configure(config) = &input {
+            // A process that has lost leadership must not seal at a deadline that passes at this very instant.
+            self.config.deadline = config.deadline;
+        }
         self.expire(now);
         match input {
             Input::Want(want) => self.want(now, want),

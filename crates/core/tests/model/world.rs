@@ -2,7 +2,7 @@
 
 use redislease_core::backoff::{Backoff, Strategy};
 use redislease_core::invariants::Violation;
-use redislease_core::lease::{Config, Lease, Standing, TermId};
+use redislease_core::lease::{Config, Lease, OnDeadline, Standing, TermId};
 use redislease_core::marker::{Marker, Membership};
 use redislease_core::mutant::Mutant;
 use redislease_core::op::{Attempt, Holder, Op, Stages, Token};
@@ -76,6 +76,7 @@ impl Setup {
             command_timeout: Millis(self.command_timeout),
             drift: Drift { percent: 0, slack: Millis(0) },
             backoff: Backoff { strategy: Strategy::Linear, min: Millis(1), max: Millis(1), limit: None, jitter: 0 },
+            deadline: OnDeadline::Seal,
             mutant: self.mutant,
         }
     }

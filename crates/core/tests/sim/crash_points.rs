@@ -89,6 +89,7 @@ fn calm() -> Swarm {
             command_timeout: Millis(200),
             drift: Drift::STANDARD,
             backoff,
+            deadline: lease::OnDeadline::Seal,
             mutant: None,
         },
     }

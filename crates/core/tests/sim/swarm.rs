@@ -77,6 +77,7 @@ impl Swarm {
             command_timeout: Millis(rng.pick(&[200, 500])),
             drift: Drift::STANDARD,
             backoff,
+            deadline: lease::OnDeadline::Seal,
             mutant: bug.and_then(Bug::mutant),
         };
         let faults = Self::draw_faults(rng, clusters, clocks_behind);

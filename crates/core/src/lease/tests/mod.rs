@@ -4,6 +4,7 @@ mod acquire;
 mod adopt;
 mod end;
 mod keep;
+mod late;
 
 use super::*;
 use crate::backoff::Strategy;
@@ -31,6 +32,7 @@ fn config() -> Config {
             limit: None,
             jitter: 10,
         },
+        deadline: OnDeadline::Seal,
         mutant: None,
     }
 }
@@ -59,6 +61,7 @@ struct Story {
     published: Vec<TermId>,
     renewals: Vec<Renewal>,
     sent: Vec<(Node, Op)>,
+    shown: Vec<View>,
     words: u64,
 }
 
@@ -83,6 +86,7 @@ impl Story {
             published: Vec::new(),
             renewals: Vec::new(),
             sent: Vec::new(),
+            shown: Vec::new(),
             words: 0,
         }
     }
@@ -102,7 +106,7 @@ impl Story {
                 Effect::Send { round, node, op, give_up_at } => self.send(round, node, op, give_up_at),
                 Effect::Publish(id) => self.published.push(id),
                 Effect::Renewed(renewal) => self.renewals.push(renewal),
-                Effect::Changed(_) => {}
+                Effect::Changed(view) => self.shown.push(view),
             }
         }
     }
