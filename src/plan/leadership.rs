@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use redislease_core::backoff::{Backoff, Strategy};
-use redislease_core::lease::{Config, Publication, Standing, View};
+use redislease_core::lease::{Config, OnDeadline, Publication, Standing, View};
 use redislease_core::op::Attempt;
 use redislease_core::time::{Drift, Millis, Time};
 
@@ -400,6 +400,7 @@ fn durations(quorum: &OpenQuorum) -> Config {
             limit: None,
             jitter: 10,
         },
+        deadline: OnDeadline::Doubt,
         mutant: None,
     }
 }

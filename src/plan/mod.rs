@@ -170,9 +170,7 @@ impl Reconciler {
         if facts.authority == Authority::Renew {
             return;
         }
-        if facts.authority == Authority::Lead {
-            self.sync_keeper(now, &lease, &inputs);
-        }
+        self.sync_keeper(now, &lease, &inputs);
         self.decide(now, &lease, &inputs, facts);
         self.measure_gap(now, &lease);
         // A view from before the last command says nothing about what is to be shown.
