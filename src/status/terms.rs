@@ -230,7 +230,7 @@ fn record_begin(status: &mut RedisLeaseStatus, id: &TermId, inputs: &Inputs<'_>,
     status.transitions = status.transitions.saturating_add(1);
     status.last_transition = Some(Transition {
         time: Time(now),
-        reason: previous.map_or(ACQUIRED, |past| &past.reason).into(),
+        reason: ACQUIRED.into(),
         message,
         from: previous.map(|past| past.pod.clone()),
         to: Some(holder.pod.clone()),

@@ -83,7 +83,7 @@ fn stopped_holder_is_replaced_immediately() {
     );
     let transition = scenario.status.last_transition.clone().unwrap();
     assert_eq!((transition.from.as_deref(), transition.to.as_deref()), (Some("a"), Some("b")));
-    assert_eq!(transition.reason, "HolderStopped");
+    assert_eq!(transition.reason, "Acquired", "the reason of this transition, not of the one before");
     assert_eq!(
         transition.message,
         "b acquired the lease with fencing token 1795238400000044. \
