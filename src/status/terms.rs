@@ -161,7 +161,6 @@ fn record_end(status: &mut RedisLeaseStatus, end: TermEnd, free: bool, now: Time
         },
     );
     status.history.truncate(MAX_HISTORY);
-    status.transitions = status.transitions.saturating_add(1);
     status.last_transition = Some(Transition {
         time: Time(now),
         reason: end.as_str().into(),
