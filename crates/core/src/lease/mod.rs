@@ -15,12 +15,17 @@
 mod acquire;
 mod cleanup;
 mod ending;
-#[cfg(feature = "reference")]
+#[cfg(feature = "check")]
+#[path = "../check/lease_planted.rs"]
+mod planted;
+#[cfg(feature = "check")]
+#[path = "../check/lease_rebase.rs"]
 mod rebase;
 mod term;
 mod view;
 
 #[cfg(test)]
+#[path = "../check/lease_rebase_tests.rs"]
 mod rebase_tests;
 #[cfg(test)]
 mod tests;
@@ -28,14 +33,14 @@ mod tests;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-#[cfg(feature = "reference")]
+#[cfg(feature = "check")]
 pub use rebase::Renumbering;
 pub use view::{EndReason, EndingView, Standing, TermView, View};
 
 use crate::backoff::{Backoff, Entropy};
-use crate::mutant::Mutant;
 use crate::op::{Attempt, Holder, Op, Stages, Stored, Token, Vote};
 use crate::quorum::{Node, Quorum};
+use crate::rules::Rules;
 use crate::time::{Drift, Millis, Time};
 use acquire::Acquiring;
 use cleanup::Cleanup;
@@ -61,8 +66,6 @@ pub struct Config {
     pub backoff: Backoff,
     /// What happens to a term that cannot be kept. [`Input::Configure`] changes it at once.
     pub deadline: OnDeadline,
-    /// The rule to break; `None` outside the checkers.
-    pub mutant: Option<Mutant>,
 }
 
 impl Config {
@@ -71,11 +74,6 @@ impl Config {
     pub fn retry_pace(&self) -> Millis {
         let brisk = Millis((self.renew_interval.0 / 2).min(self.ttl.0 / 10));
         self.command_timeout.max(brisk).max(Millis(1))
-    }
-
-    /// How long a holder may be believed in after the start of a round with this TTL.
-    fn validity(&self, ttl: Millis) -> Millis {
-        if self.mutant == Some(Mutant::NoDriftMargin) { ttl } else { self.drift.least(ttl) }
     }
 }
 
@@ -228,6 +226,7 @@ pub enum Effect {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Lease {
     config: Config,
+    pub(crate) rules: Rules,
     wanted: Option<Want>,
     acquiring: Option<Acquiring>,
     term: Option<Term>,
@@ -247,6 +246,7 @@ impl Lease {
     pub fn new(config: Config) -> Self {
         Self {
             config,
+            rules: Rules::NONE,
             wanted: None,
             acquiring: None,
             term: None,
@@ -296,7 +296,7 @@ impl Lease {
             _ => self.not_before,
         });
         let acquiring = self.acquiring.as_ref().map(|acquiring| acquiring.next_deadline(&self.config));
-        let term = self.term.as_ref().map(|term| term.next_deadline(&self.config));
+        let term = self.term.as_ref().map(|term| term.next_deadline(&self.config, self.rules));
         let ending = self.ending.as_ref().map(Ending::next_deadline);
         let cleanups = self.cleanups.iter().map(Cleanup::next_deadline).min();
         [start, acquiring, term, ending, cleanups].into_iter().flatten().min()
@@ -315,6 +315,10 @@ impl Lease {
                 self.wanted = None;
                 self.refused_by = None;
                 self.abandon(now);
+                #[cfg(feature = "check")]
+                if breaks!(self.rules, ForgetReleasesPublishing) {
+                    self.release_unpublished(now);
+                }
             }
             Input::TryNow => {
                 self.tries = 0;
@@ -347,8 +351,9 @@ impl Lease {
         }
     }
 
-    fn is(&self, mutant: Mutant) -> bool {
-        self.config.mutant == Some(mutant)
+    /// How long a holder may be believed in after the start of a round with this TTL.
+    fn validity(&self, ttl: Millis) -> Millis {
+        if breaks!(self.rules, NoDriftMargin) { ttl } else { self.config.drift.least(ttl) }
     }
 
     fn want(&mut self, now: Time, want: Want) {
@@ -365,7 +370,7 @@ impl Lease {
         if let Some(ending) = &mut self.ending
             && ending.round == Some(round)
         {
-            ending.vote(now, &self.config, node, &vote);
+            ending.vote(now, &self.config, self.rules, node, &vote);
             return;
         }
         if let Some(cleanup) = self.cleanups.iter_mut().find(|cleanup| cleanup.round == round) {
