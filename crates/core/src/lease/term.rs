@@ -15,7 +15,6 @@ use crate::lease::{
 };
 use crate::op::{Attempt, Grant, Op, Stage, Stages, Vote};
 use crate::quorum::{Decision, Node};
-use crate::rules::Rules;
 use crate::time::{Millis, Time};
 
 /// What one node is known to hold of the term.
@@ -184,22 +183,27 @@ impl Term {
         }
     }
 
-    fn unsettled(&self) -> Option<&Extension> {
+    pub fn unsettled(&self) -> Option<&Extension> {
         self.extension.as_ref().filter(|extension| extension.outcome.is_none())
-    }
-
-    pub fn next_deadline(&self, config: &Config, rules: Rules) -> Time {
-        let round = self.unsettled().map_or(self.next_round_at, |extension| extension.t0 + config.command_timeout);
-        let adoption = match self.claim {
-            Claim::Adopting { doubt_at, overdue: false, .. } => Some(doubt_at),
-            Claim::Adopting { .. } | Claim::Publishing | Claim::Held => self.lost_at(config),
-        };
-        let stop_at = self.stop_at.filter(|_| !breaks!(rules, NoLocalDeadline));
-        [Some(round), adoption, stop_at, self.next_join_at()].into_iter().flatten().min().unwrap_or(round)
     }
 }
 
 impl Lease {
+    /// When the term asks to be woken.
+    pub(super) fn term_deadline(&self) -> Option<Time> {
+        let term = self.term.as_ref()?;
+        let round = match term.unsettled() {
+            Some(extension) => extension.t0 + self.config.command_timeout,
+            None => term.next_round_at.max(self.held_until),
+        };
+        let adoption = match term.claim {
+            Claim::Adopting { doubt_at, overdue: false, .. } => Some(doubt_at),
+            Claim::Adopting { .. } | Claim::Publishing | Claim::Held => term.lost_at(&self.config),
+        };
+        let stop_at = term.stop_at.filter(|_| !breaks!(self.rules, NoLocalDeadline));
+        [Some(round), adoption, stop_at, term.next_join_at()].into_iter().flatten().min()
+    }
+
     /// A term is adopted once: what this process runs or ends already, it knows better than the status.
     pub(super) fn adopt(&mut self, now: Time, id: TermId) {
         let known = self.ending.as_ref().is_some_and(|ending| ending.id.attempt == id.attempt);
@@ -293,7 +297,7 @@ impl Lease {
         if self.term.as_ref().and_then(Term::next_join_at).is_some_and(|at| now >= at) {
             self.join(now, |site| matches!(site, Site::Refused { again_at } if now >= *again_at));
         }
-        let due = self.term.as_ref().is_some_and(|term| now >= term.next_round_at && term.unsettled().is_none());
+        let due = self.next_round_at().is_some_and(|at| now >= at.max(self.held_until));
         if !due {
             return;
         }

@@ -5,6 +5,7 @@ mod adopt;
 mod end;
 mod keep;
 mod late;
+mod schedule;
 
 use super::*;
 use crate::backoff::Strategy;
