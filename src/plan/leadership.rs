@@ -401,6 +401,5 @@ fn durations(quorum: &OpenQuorum) -> Config {
             jitter: 10,
         },
         deadline: OnDeadline::Doubt,
-        mutant: None,
     }
 }

@@ -356,7 +356,6 @@ fn configure(spec: &ValidLease, quorum: Option<&OpenQuorum>, size: Quorum) -> Co
             jitter: u32::from(spec.retry.jitter_percent),
         },
         deadline: OnDeadline::Seal,
-        mutant: None,
     }
 }
 
@@ -382,7 +381,6 @@ fn longest(size: Quorum) -> Config {
         drift: Drift::STANDARD,
         backoff: Backoff { strategy: Strategy::None, min: Millis(1000), max: Millis(1000), limit: None, jitter: 0 },
         deadline: OnDeadline::Seal,
-        mutant: None,
     }
 }
 

@@ -32,7 +32,6 @@ pub fn lease() -> Config {
             jitter: 10,
         },
         deadline: OnDeadline::Seal,
-        mutant: None,
     }
 }
 

@@ -8,9 +8,9 @@ use alloc::vec::Vec;
 
 use crate::lease::view::{EndReason, EndingView};
 use crate::lease::{Config, Effect, Lease, OnDeadline, Round, TermId};
-use crate::mutant::Mutant;
 use crate::op::{Op, Stages, Vote};
 use crate::quorum::Node;
+use crate::rules::Rules;
 use crate::time::Time;
 
 /// A term that was given up.
@@ -67,15 +67,18 @@ impl Ending {
         }
     }
 
-    pub fn vote(&mut self, now: Time, config: &Config, node: Node, vote: &Vote) {
+    pub fn vote(&mut self, now: Time, config: &Config, rules: Rules, node: Node, vote: &Vote) {
         let Some(slot) = self.sealed_until.get_mut(node.index()) else { return };
         match vote {
-            Vote::Sealed { ttl_left } => *slot = Some(self.sent + config.drift.least(*ttl_left)),
-            Vote::Miss(None) if config.mutant == Some(Mutant::AbsentCountedAsSealed) => *slot = Some(Time(u64::MAX)),
+            Vote::Sealed { ttl_left } => {
+                let from = if breaks!(rules, SealLifeFromReply) { now } else { self.sent };
+                *slot = Some(from + config.drift.least(*ttl_left));
+            }
+            Vote::Miss(None) if breaks!(rules, AbsentCountedAsSealed) => *slot = Some(Time(u64::MAX)),
             _ => {}
         }
-        let expired_count = config.mutant == Some(Mutant::SealVotesExpired);
-        let needed = config.quorum.blocking() - usize::from(config.mutant == Some(Mutant::SealOnTooFew));
+        let expired_count = breaks!(rules, SealVotesExpired);
+        let needed = config.quorum.blocking() - usize::from(breaks!(rules, SealOnTooFew));
         let sealed = self.sealed_until.iter().flatten().filter(|&&until| now < until || expired_count).count();
         self.effective |= sealed >= needed;
     }
@@ -113,6 +116,9 @@ impl Lease {
         ending.round = Some(round);
         ending.sent = now;
         ending.next_round_at = now + self.config.retry_pace();
+        if breaks!(self.rules, SealNotRepeated) {
+            ending.next_round_at = ending.keys_until;
+        }
         let attempt = ending.id.attempt;
         let open: Vec<Node> = self
             .config

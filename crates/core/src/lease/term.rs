@@ -13,7 +13,6 @@ use crate::lease::ending::Ending;
 use crate::lease::{
     Config, Effect, EndReason, LATE_WAKE, Lease, OnDeadline, Publication, Renewal, Round, Standing, TermId, TermView,
 };
-use crate::mutant::Mutant;
 use crate::op::{Attempt, Grant, Op, Stage, Stages, Vote};
 use crate::quorum::{Decision, Node};
 use crate::time::{Millis, Time};
@@ -62,7 +61,8 @@ impl Claim {
 pub(super) struct Extension {
     pub round: Round,
     pub t0: Time,
-    ttl: Millis,
+    /// Until when the holder may be believed in if the round succeeds.
+    pub valid_until: Time,
     stop_budget: Millis,
     pub ballots: Ballots,
     pub outcome: Option<Decision>,
@@ -183,22 +183,27 @@ impl Term {
         }
     }
 
-    fn unsettled(&self) -> Option<&Extension> {
+    pub fn unsettled(&self) -> Option<&Extension> {
         self.extension.as_ref().filter(|extension| extension.outcome.is_none())
-    }
-
-    pub fn next_deadline(&self, config: &Config) -> Time {
-        let round = self.unsettled().map_or(self.next_round_at, |extension| extension.t0 + config.command_timeout);
-        let adoption = match self.claim {
-            Claim::Adopting { doubt_at, overdue: false, .. } => Some(doubt_at),
-            Claim::Adopting { .. } | Claim::Publishing | Claim::Held => self.lost_at(config),
-        };
-        let stop_at = self.stop_at.filter(|_| config.mutant != Some(Mutant::NoLocalDeadline));
-        [Some(round), adoption, stop_at, self.next_join_at()].into_iter().flatten().min().unwrap_or(round)
     }
 }
 
 impl Lease {
+    /// When the term asks to be woken.
+    pub(super) fn term_deadline(&self) -> Option<Time> {
+        let term = self.term.as_ref()?;
+        let round = match term.unsettled() {
+            Some(extension) => extension.t0 + self.config.command_timeout,
+            None => term.next_round_at.max(self.held_until),
+        };
+        let adoption = match term.claim {
+            Claim::Adopting { doubt_at, overdue: false, .. } => Some(doubt_at),
+            Claim::Adopting { .. } | Claim::Publishing | Claim::Held => term.lost_at(&self.config),
+        };
+        let stop_at = term.stop_at.filter(|_| !breaks!(self.rules, NoLocalDeadline));
+        [Some(round), adoption, stop_at, term.next_join_at()].into_iter().flatten().min()
+    }
+
     /// A term is adopted once: what this process runs or ends already, it knows better than the status.
     pub(super) fn adopt(&mut self, now: Time, id: TermId) {
         let known = self.ending.as_ref().is_some_and(|ending| ending.id.attempt == id.attempt);
@@ -232,18 +237,14 @@ impl Lease {
     }
 
     pub(super) fn published(&mut self, now: Time, attempt: Attempt, outcome: Publication) {
-        let unknown_is_failure = self.is(Mutant::UnknownWriteReleased);
         let Some(term) = &mut self.term else { return };
         if term.id.attempt != attempt || term.claim != Claim::Publishing {
             return;
         }
         match outcome {
             Publication::Written => term.claim = Claim::Held,
-            Publication::Unknown if unknown_is_failure => {
-                let (id, until) = (term.id.clone(), term.keys_until);
-                self.term = None;
-                self.release_everywhere(now, id.attempt, Stages::Unpublished, until);
-            }
+            #[cfg(feature = "check")]
+            Publication::Unknown if breaks!(self.rules, UnknownWriteReleased) => self.release_unpublished(now),
             Publication::Unknown => {}
             Publication::NotWritten => {
                 let id = term.id.clone();
@@ -254,12 +255,12 @@ impl Lease {
     }
 
     pub(super) fn expire_term(&mut self, now: Time) {
-        let watched = !self.is(Mutant::NoLocalDeadline);
+        let watched = !breaks!(self.rules, NoLocalDeadline);
         let Some(term) = &mut self.term else { return };
         if let Some(stop_at) = term.stop_at.filter(|&stop_at| watched && now >= stop_at) {
             // The status need not name a term whose publication is not answered: nobody else can keep it.
             let others_may_keep = term.claim == Claim::Held;
-            let is_late = now.since(stop_at) > LATE_WAKE;
+            let is_late = now.since(stop_at) > LATE_WAKE && !breaks!(self.rules, SealOnLateWake);
             if others_may_keep && (is_late || self.config.deadline == OnDeadline::Doubt) {
                 self.doubt(now);
             } else {
@@ -296,16 +297,17 @@ impl Lease {
         if self.term.as_ref().and_then(Term::next_join_at).is_some_and(|at| now >= at) {
             self.join(now, |site| matches!(site, Site::Refused { again_at } if now >= *again_at));
         }
-        let due = self.term.as_ref().is_some_and(|term| now >= term.next_round_at && term.unsettled().is_none());
+        let due = self.next_round_at().is_some_and(|at| now >= at.max(self.held_until));
         if !due {
             return;
         }
         let round = self.new_round();
         let (ttl, stop_budget, quorum) = (self.config.ttl, self.config.stop_budget, self.config.quorum);
+        let valid_until = now + self.validity(ttl);
         let give_up_at = now + self.config.command_timeout;
         let Some(term) = &mut self.term else { return };
         let ballots = Ballots::all(quorum);
-        term.extension = Some(Extension { round, t0: now, ttl, stop_budget, ballots, outcome: None });
+        term.extension = Some(Extension { round, t0: now, valid_until, stop_budget, ballots, outcome: None });
         term.keys_until = term.keys_until.max(give_up_at + self.config.drift.most(ttl));
         let (attempt, token) = (term.id.attempt, term.id.token);
         for node in quorum.nodes() {
@@ -316,8 +318,8 @@ impl Lease {
     pub(super) fn term_vote(&mut self, now: Time, round: Round, node: Node, vote: Vote) {
         let answered = self.next_round;
         let pace = self.config.retry_pace();
-        let at_once = self.is(Mutant::JoinConfirmedAtOnce);
-        let abstention_is_no = self.is(Mutant::AbstentionIsNo);
+        let at_once = breaks!(self.rules, JoinConfirmedAtOnce);
+        let abstention_is_no = breaks!(self.rules, AbstentionIsNo);
         let Some(term) = &mut self.term else { return };
         let Some(site) = term.sites.get_mut(node.index()) else { return };
         if let Some(extension) = term.extension.as_mut().filter(|extension| extension.round == round) {
@@ -366,8 +368,13 @@ impl Lease {
         let Some(term) = &mut self.term else { return };
         let Some(extension) = &mut term.extension else { return };
         let mut decision = extension.ballots.decide(self.config.quorum);
-        let from = if self.config.mutant == Some(Mutant::DeadlineFromReply) { now } else { extension.t0 };
-        let valid_until = from + self.config.validity(extension.ttl);
+        let mut valid_until = extension.valid_until;
+        if breaks!(self.rules, DeadlineFromReply) {
+            valid_until = now + valid_until.since(extension.t0);
+        }
+        if breaks!(self.rules, ConfigureInFlight) {
+            valid_until = extension.t0 + self.config.drift.least(self.config.ttl);
+        }
         let stop_at = valid_until - extension.stop_budget;
         if decision == Decision::Yes && now >= stop_at {
             decision = Decision::Unknown;
@@ -408,7 +415,7 @@ impl Lease {
 
     /// After a round that succeeded: the next step of the join of every node that does not hold the term.
     fn mend(&mut self, now: Time) {
-        let any_round = self.is(Mutant::JoinConfirmedAtOnce) || self.is(Mutant::JoinConfirmedByEarlierRound);
+        let any_round = breaks!(self.rules, JoinConfirmedAtOnce | JoinConfirmedByEarlierRound);
         let proven = self.term.as_ref().and_then(|term| term.extension.as_ref()).map(|extension| extension.round);
         self.join(now, |site| match site {
             Site::Missing => true,
@@ -443,7 +450,7 @@ impl Lease {
     fn doubt(&mut self, now: Time) {
         let Some(term) = &mut self.term else { return };
         term.doubt(&self.config, now);
-        if !self.is(Mutant::ShownLast) {
+        if !breaks!(self.rules, ShownLast) {
             self.show();
         }
     }
@@ -451,7 +458,7 @@ impl Lease {
     /// This process stops believing, for a reason of its own.
     pub(super) fn give_up(&mut self, now: Time, reason: EndReason) {
         let Some(term) = self.term.take() else { return };
-        if reason != EndReason::Superseded && self.is(Mutant::ReleaseOnLocalDeadline) {
+        if reason != EndReason::Superseded && breaks!(self.rules, ReleaseOnLocalDeadline) {
             self.release_everywhere(now, term.id.attempt, Stages::All, term.keys_until);
             return;
         }
@@ -477,7 +484,7 @@ impl Lease {
         let valid_until = term.valid_until.unwrap_or(term.keys_until);
         self.ending = Some(Ending::new(&self.config, now, term.id, reason, valid_until, term.keys_until));
         // Whoever watches learns that it is over before any node does.
-        if !self.is(Mutant::ShownLast) {
+        if !breaks!(self.rules, ShownLast) {
             self.show();
         }
     }

@@ -90,7 +90,6 @@ fn calm() -> Swarm {
             drift: Drift::STANDARD,
             backoff,
             deadline: lease::OnDeadline::Seal,
-            mutant: None,
         },
     }
 }

@@ -5,12 +5,13 @@ mod adopt;
 mod end;
 mod keep;
 mod late;
+mod schedule;
 
 use super::*;
 use crate::backoff::Strategy;
+use crate::check::reference::{Call, Node as Server};
 use crate::marker::Membership;
 use crate::op::Grant;
-use crate::reference::{Call, Node as Server};
 use alloc::string::ToString;
 
 const TTL: u64 = 30_000;
@@ -33,7 +34,6 @@ fn config() -> Config {
             jitter: 10,
         },
         deadline: OnDeadline::Seal,
-        mutant: None,
     }
 }
 

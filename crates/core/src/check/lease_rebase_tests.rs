@@ -20,7 +20,6 @@ fn config() -> Config {
         drift: Drift { percent: 0, slack: Millis(0) },
         backoff: Backoff { strategy: Strategy::Linear, min: Millis(1), max: Millis(1), limit: None, jitter: 0 },
         deadline: OnDeadline::Seal,
-        mutant: None,
     }
 }
 

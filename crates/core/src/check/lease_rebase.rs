@@ -12,7 +12,6 @@ use crate::lease::acquire::{Acquiring, First};
 use crate::lease::ending::Ending;
 use crate::lease::term::{Claim, Site, Term};
 use crate::lease::{Config, Lease, Round, view};
-use crate::mutant::Mutant;
 use crate::op::{Attempt, Stage, Stored};
 use crate::quorum::{Node, Quorum};
 use crate::time::{Millis, Time};
@@ -63,7 +62,7 @@ impl Lease {
         let shift = Shift { now, origin };
         self.cleanups.retain(|cleanup| !cleanup.done());
         let rounds = self.open_rounds();
-        let expired_seals_count = self.config.mutant == Some(Mutant::SealVotesExpired);
+        let expired_seals_count = breaks!(self.rules, SealVotesExpired);
         if let Some(acquiring) = &mut self.acquiring {
             acquiring.rebase(&shift, &rounds);
         }
@@ -81,6 +80,7 @@ impl Lease {
         }
         self.next_round = rounds.next();
         shift.due(&mut self.not_before);
+        shift.due(&mut self.held_until);
         self.tries = 0;
         self.refused_by = None;
         self.shown = view::of(self);
@@ -154,6 +154,7 @@ impl Lease {
 impl Acquiring {
     fn rebase(&mut self, shift: &Shift, rounds: &Renumbering) {
         shift.exact(&mut self.t0);
+        shift.exact(&mut self.valid_until);
         rounds.apply(&mut self.round);
         for first in &mut self.first {
             // Who refused, and for how long, only decides the back-off.
@@ -203,9 +204,11 @@ impl Term {
                 // Of a settled round is only asked whether the next may follow it.
                 let began = config.retry_pace().min(shift.now.since(extension.t0));
                 extension.t0 = shift.origin - began;
+                extension.valid_until = shift.origin;
                 extension.ballots = Ballots::none(config.quorum);
             } else {
                 shift.exact(&mut extension.t0);
+                shift.exact(&mut extension.valid_until);
             }
         }
         self.valid_until.iter_mut().chain(&mut self.stop_at).for_each(|until| shift.due(until));
