@@ -178,7 +178,14 @@ fn end_event(status: &RedisLeaseStatus, end: TermEnd, free: bool) -> Option<Noti
     let who = term_and_holder(status);
     let why = end.explanation();
     let (reason, note) = match end {
+        TermEnd::Decided(EndCause::HolderVanished) if free => {
+            (NoticeReason::HolderVanished, format!("{who} vanished: its pod does not exist any more"))
+        }
         TermEnd::Decided(_) if free => return None,
+        TermEnd::Decided(EndCause::HolderVanished) => {
+            let note = format!("{who} vanished: {why}; another pod can acquire the lease when the keys expire");
+            (NoticeReason::HolderVanished, note)
+        }
         TermEnd::Decided(cause) => {
             let reason = match cause {
                 EndCause::HolderUnhealthy => NoticeReason::HolderUnhealthy,

@@ -96,7 +96,7 @@ fn stopped_holder_is_replaced_immediately() {
 #[test]
 fn term_ended_without_proof_stays_in_status_until_its_keys_expire() {
     for (cause, reason, what) in [
-        (EndCause::HolderVanished, "Normal Stopping", "must stop"),
+        (EndCause::HolderVanished, "Warning HolderVanished", "vanished"),
         (EndCause::StopOverdue, "Normal Stopping", "must stop"),
         (EndCause::HolderUnhealthy, "Warning HolderUnhealthy", "must stop"),
         (EndCause::NoLongerCandidate, "Normal Stopping", "must stop"),
@@ -286,4 +286,17 @@ fn failing_renewals_have_one_event() {
     assert!(renewal_notice(&failing(0), &failing(4)).is_some(), "some views can be skipped");
     assert_eq!(renewal_notice(&failing(2), &failing(3)), None);
     assert_eq!(renewal_notice(&failing(3), &failing(0)), None);
+}
+
+#[test]
+fn vanished_holder_is_a_warning_also_if_its_keys_are_free() {
+    let mut scenario = Scenario::held_by_a();
+    scenario.witness.decided(term(1, "a").attempt, EndCause::HolderVanished, true);
+    assert_eq!(
+        events(&scenario.step_to(View::default())),
+        [
+            "Warning HolderVanished [a] term 1795238400000043: a in eu-west-1 vanished: its pod does not exist any more",
+            "Normal Released [a] term 1795238400000043: a in eu-west-1 released the lease (reason HolderVanished)",
+        ]
+    );
 }
