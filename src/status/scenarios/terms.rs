@@ -300,3 +300,28 @@ fn vanished_holder_is_a_warning_also_if_its_keys_are_free() {
         ]
     );
 }
+
+#[test]
+fn term_that_another_replica_keeps_stays_in_status() {
+    let mut scenario = Scenario::held_by_a();
+    let before = scenario.status.clone();
+    // Another replica leads: this one stops renewing the term without ending it.
+    scenario.witness.record_kept_elsewhere(term(1, "a").attempt);
+    assert_eq!(events(&scenario.step_to(View::default())), NOTHING);
+    assert_eq!(scenario.status, before);
+    // It leads again, adopts the term, and now observes its end.
+    scenario.step_to(held(1, "a"));
+    assert_eq!(scenario.status, before);
+    scenario.step_to(View::default());
+    assert_eq!(scenario.status.holder, None);
+}
+
+#[test]
+fn decision_to_end_a_term_is_void_if_another_replica_keeps_it() {
+    let mut scenario = Scenario::held_by_a();
+    let before = scenario.status.clone();
+    scenario.witness.decided(term(1, "a").attempt, EndCause::HolderStopped, true);
+    scenario.witness.record_kept_elsewhere(term(1, "a").attempt);
+    scenario.step_to(View::default());
+    assert_eq!(scenario.status, before);
+}
