@@ -325,3 +325,15 @@ fn decision_to_end_a_term_is_void_if_another_replica_keeps_it() {
     scenario.step_to(View::default());
     assert_eq!(scenario.status, before);
 }
+
+#[test]
+fn pause_after_an_unpublished_term_is_shown_until_the_lease_is_held() {
+    let mut scenario = Scenario::new();
+    let Obstacle { reason, message } = Obstacle::NOT_PUBLISHED;
+    scenario.obstacle = Some((reason, message.into()));
+    scenario.step();
+    assert_eq!(scenario.ready_and_active(), ["False", "Unheld", "False", "Unheld"]);
+    assert_eq!(scenario.message(ConditionType::Ready), message);
+    scenario.step_to(held(1, "a"));
+    assert_eq!(scenario.ready_and_active(), ["True", "HeldHere", "True", "HeldHere"]);
+}
