@@ -9,7 +9,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 
 use crate::api::crd;
 
-/// Prints the CustomResourceDefinitions as YAML, for `kubectl apply --server-side -f -`.
+/// Print the CustomResourceDefinitions as YAML, for `kubectl apply --server-side -f -`.
 #[derive(Debug, Args)]
 pub(super) struct Crds {
     /// Write one file per CustomResourceDefinition into this directory instead of printing

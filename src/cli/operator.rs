@@ -11,7 +11,7 @@ use crate::cli::values;
 use crate::operator::{self, Options};
 use crate::telemetry::LogOptions;
 
-/// Runs the operator: it elects holders, renews the leases of this cluster, and writes status, pod labels and events.
+/// Run the operator: it elects holders, renews the leases of this cluster, and writes status, pod labels and events.
 ///
 /// A stopped operator releases no lease. If an operator starts again before the leases expire, it continues them with the same
 /// holders and fencing tokens.

@@ -29,10 +29,10 @@ const WATCH_SECONDS: u32 = 45;
 /// The number of leases in one page of a list request.
 const PAGE: u32 = 500;
 
-/// Shows the holder of each lease.
+/// Show the holder of each lease.
 #[derive(Debug, Args)]
 pub(super) struct Status {
-    /// The name of one RedisLease. Default: all in the namespace
+    /// The name of a RedisLease. Default: all leases in the namespace
     name: Option<String>,
 
     /// The namespace. Default: the namespace of the current kubeconfig context
@@ -47,7 +47,7 @@ pub(super) struct Status {
     #[arg(short, long, env = "REDISLEASE_STATUS_OUTPUT", value_enum, default_value_t, value_name = "FORMAT")]
     output: Output,
 
-    /// Watch: show each lease again when its status changes, until interrupted
+    /// Keep running, and show each lease again when its status changes
     #[arg(short, long, env = "REDISLEASE_STATUS_WATCH", value_parser = BoolishValueParser::new())]
     watch: bool,
 }
