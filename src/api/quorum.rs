@@ -128,8 +128,9 @@ pub struct QuorumNode {
     #[x_kube(validation = rules::node_name_is_a_dns_label())]
     pub name: String,
 
-    /// The address of the node as host:port, for example redis-0.redis:6379 or [fd00::1]:6379. Change it only if the same server has
-    /// moved, or after the old server has been stopped for good. Otherwise two servers could vote under one name.
+    /// The address of the node as host:port, for example redis-0.redis:6379. An IPv6 address must be in brackets. Change it only if
+    /// the same server has moved, or after the old server has been stopped for good. Otherwise two servers could vote under one
+    /// name.
     #[schemars(length(max = 253))]
     #[x_kube(validation = rules::address_is_host_and_port())]
     pub address: String,

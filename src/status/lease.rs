@@ -60,9 +60,18 @@ pub struct Obstacle<'a> {
     pub message: &'a str,
 }
 
+impl Obstacle<'static> {
+    /// The operator makes no attempt for a while because the API server did not accept its last term.
+    pub const NOT_PUBLISHED: Self = Self {
+        reason: LeaseReady::Unheld,
+        message: "No pod holds the lease. The operator makes no attempt for two lease durations (at most 60 s), because the API \
+                  server did not accept the last term. Another cluster can acquire the lease meanwhile.",
+    };
+}
+
 impl Obstacle<'_> {
     pub(super) fn is_shown_while_held(&self) -> bool {
-        self.reason != LeaseReady::QuorumUnavailable
+        !matches!(self.reason, LeaseReady::QuorumUnavailable | LeaseReady::Unheld)
     }
 }
 

@@ -96,7 +96,7 @@ fn stopped_holder_is_replaced_immediately() {
 #[test]
 fn term_ended_without_proof_stays_in_status_until_its_keys_expire() {
     for (cause, reason, what) in [
-        (EndCause::HolderVanished, "Normal Stopping", "must stop"),
+        (EndCause::HolderVanished, "Warning HolderVanished", "vanished"),
         (EndCause::StopOverdue, "Normal Stopping", "must stop"),
         (EndCause::HolderUnhealthy, "Warning HolderUnhealthy", "must stop"),
         (EndCause::NoLongerCandidate, "Normal Stopping", "must stop"),
@@ -286,4 +286,54 @@ fn failing_renewals_have_one_event() {
     assert!(renewal_notice(&failing(0), &failing(4)).is_some(), "some views can be skipped");
     assert_eq!(renewal_notice(&failing(2), &failing(3)), None);
     assert_eq!(renewal_notice(&failing(3), &failing(0)), None);
+}
+
+#[test]
+fn vanished_holder_is_a_warning_also_if_its_keys_are_free() {
+    let mut scenario = Scenario::held_by_a();
+    scenario.witness.decided(term(1, "a").attempt, EndCause::HolderVanished, true);
+    assert_eq!(
+        events(&scenario.step_to(View::default())),
+        [
+            "Warning HolderVanished [a] term 1795238400000043: a in eu-west-1 vanished: its pod does not exist any more",
+            "Normal Released [a] term 1795238400000043: a in eu-west-1 released the lease (reason HolderVanished)",
+        ]
+    );
+}
+
+#[test]
+fn term_that_another_replica_keeps_stays_in_status() {
+    let mut scenario = Scenario::held_by_a();
+    let before = scenario.status.clone();
+    // Another replica leads: this one stops renewing the term without ending it.
+    scenario.witness.record_kept_elsewhere(term(1, "a").attempt);
+    assert_eq!(events(&scenario.step_to(View::default())), NOTHING);
+    assert_eq!(scenario.status, before);
+    // It leads again, adopts the term, and now observes its end.
+    scenario.step_to(held(1, "a"));
+    assert_eq!(scenario.status, before);
+    scenario.step_to(View::default());
+    assert_eq!(scenario.status.holder, None);
+}
+
+#[test]
+fn decision_to_end_a_term_is_void_if_another_replica_keeps_it() {
+    let mut scenario = Scenario::held_by_a();
+    let before = scenario.status.clone();
+    scenario.witness.decided(term(1, "a").attempt, EndCause::HolderStopped, true);
+    scenario.witness.record_kept_elsewhere(term(1, "a").attempt);
+    scenario.step_to(View::default());
+    assert_eq!(scenario.status, before);
+}
+
+#[test]
+fn pause_after_an_unpublished_term_is_shown_until_the_lease_is_held() {
+    let mut scenario = Scenario::new();
+    let Obstacle { reason, message } = Obstacle::NOT_PUBLISHED;
+    scenario.obstacle = Some((reason, message.into()));
+    scenario.step();
+    assert_eq!(scenario.ready_and_active(), ["False", "Unheld", "False", "Unheld"]);
+    assert_eq!(scenario.message(ConditionType::Ready), message);
+    scenario.step_to(held(1, "a"));
+    assert_eq!(scenario.ready_and_active(), ["True", "HeldHere", "True", "HeldHere"]);
 }
