@@ -112,21 +112,21 @@ impl LeaseMetrics {
         let expiry = GaugeVec::new(
             Opts::new(
                 "redislease_lease_expiry_timestamp_seconds",
-                "Unix time until which the term that runs may be believed in without another renewal; 0 while none runs.",
+                "Unix time at which the current term ends unless it is renewed; 0 if there is no term.",
             ),
             &LEASE,
         )?;
         registry.register(Box::new(expiry.clone()))?;
         let unheld = CounterVec::new(
-            Opts::new("redislease_lease_unheld_seconds_total", "Seconds in which nobody held the lease."),
+            Opts::new("redislease_lease_unheld_seconds_total", "Seconds in which no pod held the lease."),
             &LEASE,
         )?;
         let waits = Waits::default();
         registry.register(Box::new(UnheldCollector { family: unheld.clone(), waits: waits.clone() }))?;
         let handover = histogram(
             "redislease_handover_duration_seconds",
-            "From the end of one holder's term to the next holder in status. \
-             graceful: the old holder was proven to have stopped; failover: its keys had to end.",
+            "Time from the end of one holder's term until status names the next holder. \
+             graceful: the old holder was proven to have stopped; failover: its keys had to expire.",
             &HANDOVERS,
             "kind",
         )?;
@@ -135,33 +135,37 @@ impl LeaseMetrics {
             held: gauge("redislease_lease_held", "1 while a pod of this or another cluster holds the lease.", &[])?,
             holder: gauge(
                 "redislease_lease_holder_info",
-                "1 for the holder that the lease's status names.",
+                "Always 1; the labels are the holder in status.",
                 &["holder_cluster", "holder_pod", "holder_node"],
             )?,
-            token: gauge("redislease_lease_fencing_token", "Fencing token of the latest term.", &[])?,
+            token: gauge(
+                "redislease_lease_fencing_token",
+                "Fencing token of the latest term; 0 if there was none.",
+                &[],
+            )?,
             expiry,
             transitions: counter("redislease_lease_transitions_total", "Terms that ended, by reason.", &["reason"])?,
-            renewals: counter("redislease_lease_renewals_total", "Rounds of renewal, by result.", &["result"])?,
+            renewals: counter("redislease_lease_renewals_total", "Renewals of the lease, by result.", &["result"])?,
             unheld,
             candidates: gauge(
                 "redislease_lease_candidates",
-                "Pods among which one is elected, by whether they may be elected now.",
+                "Candidate pods, by whether they are eligible.",
                 &["state"],
             )?,
             conditions: gauge(
                 "redislease_lease_status_condition",
-                "1 for the status that the lease's condition has.",
+                "1 for the current status of the condition, 0 for the other statuses.",
                 &["condition", "status"],
             )?,
             duration: histogram(
                 "redislease_renew_duration_seconds",
-                "From the first byte of a successful renewal to the answer that decided it.",
+                "Duration of a successful renewal, until a majority has confirmed it.",
                 &SECONDS,
                 "quorum",
             )?,
             margin: histogram(
                 "redislease_renew_margin_ratio",
-                "Share of the lease that was left when a renewal succeeded.",
+                "Remaining share of the lease, from 0 to 1, when a renewal succeeded.",
                 &SHARES,
                 "quorum",
             )?,

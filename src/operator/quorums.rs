@@ -352,6 +352,7 @@ impl Quorums {
             evaluated: evaluated(&statuses),
             obstacle: obstacle.as_ref().map(|(reason, message)| (*reason, message.as_str())),
             mismatch,
+            leader: None,
         });
         let now = clock::now();
         if quorum.status.as_ref() == Some(&composed.status) {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use redislease_core::backoff::{Backoff, Strategy};
-use redislease_core::lease::{Config, Renewal, Standing, TermId, View};
+use redislease_core::lease::{Config, OnDeadline, Renewal, Standing, TermId, View};
 use redislease_core::op::{Attempt, Holder, Token};
 use redislease_core::quorum::Quorum;
 use redislease_core::time::{Drift, Millis, Time};
@@ -355,7 +355,7 @@ fn configure(spec: &ValidLease, quorum: Option<&OpenQuorum>, size: Quorum) -> Co
             limit: spec.retry.limit,
             jitter: u32::from(spec.retry.jitter_percent),
         },
-        mutant: None,
+        deadline: OnDeadline::Seal,
     }
 }
 
@@ -380,7 +380,7 @@ fn longest(size: Quorum) -> Config {
         command_timeout: Millis(500),
         drift: Drift::STANDARD,
         backoff: Backoff { strategy: Strategy::None, min: Millis(1000), max: Millis(1000), limit: None, jitter: 0 },
-        mutant: None,
+        deadline: OnDeadline::Seal,
     }
 }
 

@@ -9,13 +9,14 @@ use redislease_core::admission::{self, Admission, Standing};
 use redislease_core::clock::ClockWatch;
 use redislease_core::marker::{Marker, RunId};
 use redislease_core::op::Token;
-use redislease_core::seed::{Allegiance, FenceReport, seed};
+use redislease_core::seed::{Allegiance, FenceReport};
 use redislease_core::time::{Drift, Millis, Time};
 
 use crate::chaos::bug::Bug;
 use crate::chaos::fault::Fault;
 use crate::check::coverage::Sight;
 use crate::check::trace::Note;
+use crate::core_check::seed_with;
 use crate::redis::clock::{MILLI, Micros};
 use crate::redis::network::{Conn, Purpose, Request};
 use crate::world::{Event, World};
@@ -55,10 +56,9 @@ impl World {
             longest_lease: self.swarm.longest,
             drift: Drift::STANDARD,
             heartbeat: HEARTBEAT,
-            mutant: self.mutant(),
         };
         let fresh = |_| Peer {
-            admission: Admission::new(config.clone()),
+            admission: Admission::new(config.clone()).with_mutant(self.mutant()),
             watch: ClockWatch::default(),
             conn: None,
             newest: None,
@@ -228,7 +228,7 @@ impl World {
         let seeded = if from_fences {
             Ok(others.iter().map(|other| other.fence).chain([report.fence]).max().unwrap_or(Token(0)))
         } else {
-            seed(quorum, report, &others, floor, own_clock)
+            seed_with(self.mutant(), quorum, report, &others, floor, own_clock)
         };
         if seeded.is_ok() {
             self.coverage.saw(if by_others { Sight::SeededByOthers } else { Sight::SeededByClocks });

@@ -122,7 +122,7 @@ impl World {
             Command::TryNow => Input::TryNow,
             Command::Configure(config) => {
                 self.saw_configure(process, serial);
-                Input::Configure(self.planted(config))
+                Input::Configure(config)
             }
             Command::RaiseFloor(token) => {
                 let floor = &mut self.processes[process].floor;
@@ -148,11 +148,6 @@ impl World {
         self.feed(process, serial, input);
     }
 
-    /// A machine of the core breaks the planted rule, if there is one.
-    fn planted(&self, config: Config) -> Config {
-        Config { mutant: self.mutant(), ..config }
-    }
-
     fn open_machine(
         &mut self,
         process: usize,
@@ -165,12 +160,12 @@ impl World {
         if let Some(unit) = self.unit(process, uid) {
             (unit.shape, unit.retry_at) = (View::default(), None);
         }
-        let (serial, config) = (self.new_id(process), self.planted(config));
+        let (serial, mutant) = (self.new_id(process), self.mutant());
         self.processes[process].machines.push(Machine {
             uid,
             place,
             serial,
-            lease: Lease::new(config),
+            lease: Lease::new(config).with_mutant(mutant),
             quorum,
             keys: keys.iter().map(|key| objects::key_number(key)).collect(),
             mailbox: None,
