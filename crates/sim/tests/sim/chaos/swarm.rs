@@ -242,11 +242,17 @@ fn needed_faults(bug: Bug) -> Vec<(Fault, u64)> {
         Bug::MonotonicClock => &[Fault::Suspend],
         Bug::CachedRunId => &[Fault::RestartOlder, Fault::Promote],
         Bug::GoneIsProof => &[Fault::KillPod],
-        Bug::UnansweredIsUnwritten => &[Fault::ApiLoss, Fault::ApiCut],
         Bug::ContendsWithoutAnswer | Bug::UnpublishedForEver | Bug::KeeperWantsAgain => &[Fault::ApiHangs],
         Bug::StaleListTrusted => &[Fault::StaleList, Fault::WatchExpired],
+        Bug::RolesWithoutVersion => &[Fault::ApiLoss, Fault::Freeze, Fault::ApiHangs],
         Bug::Core(Mutant::NoQuarantine | Mutant::TicketNotCompared) => &[Fault::RestartEmpty, Fault::Flush],
         Bug::Core(Mutant::ClockStepIgnored) => &[Fault::Step],
+        Bug::Core(Mutant::ConfigureInFlight) => &[Fault::ChangeSpec, Fault::Delay],
+        Bug::Core(Mutant::ForgetReleasesPublishing) => &[Fault::SuspendLease, Fault::ApiLoss],
+        Bug::Core(Mutant::DeadlineFromReply | Mutant::AbstentionIsNo) => &[Fault::Delay, Fault::Stall],
+        Bug::Core(Mutant::ExtendSets) => &[Fault::Isolate, Fault::Freeze],
+        Bug::Core(Mutant::NoStatusFloor) => &[Fault::ApiCut, Fault::LoseAll],
+        Bug::Core(Mutant::SealOnLateWake) => &[Fault::Freeze],
         _ => &[],
     };
     faults.iter().map(|&fault| (fault, 3)).collect()

@@ -117,7 +117,9 @@ impl World {
     pub fn loss_was_counted(&mut self, process: usize, uid: u32, attempt: Attempt) {
         let decides = self.authority(process) == Authority::Lead;
         let Some(unit) = self.unit(process, uid) else { return };
-        let named = unit.checks.lease.as_deref().and_then(objects::named).map(|named| named.attempt);
+        let named = unit.checks.lease.as_deref().and_then(objects::named);
+        // Another process may have recorded the end.
+        let named = named.filter(|named| named.active != Some(false)).map(|named| named.attempt);
         let counted = unit.checks.counted.contains(&attempt);
         let busy = !unit.answers.is_empty() || unit.view.is_some();
         if decides && named == Some(attempt) && !counted && !busy {
@@ -269,7 +271,6 @@ impl World {
                 writer.failed(self.now, key, priority, false);
                 StatusOutcome::Refused("a webhook, or a rule of the schema".into())
             }
-            _ if self.is(Bug::UnansweredIsUnwritten) => StatusOutcome::Withdrawn,
             _ => StatusOutcome::Unanswered("no answer".into()),
         };
         self.coverage.saw(Sight::of_status(&outcome));
