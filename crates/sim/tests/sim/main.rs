@@ -16,7 +16,7 @@
 //! | `check` | invariants, recovery, coverage, the trace |
 //! | `run`, `scenario` | many seeds; scenarios with set times, crash points |
 //!
-//! `SIM_SEED=<n>` replays one seed, `SIM_EVENTS=<n>` shows so many of its last events; `SIM_SEEDS=<count>` or
+//! `SIM_SEED=<n>` replays one seed, with `SIM_BUG=<name>` planted, and `SIM_EVENTS=<n>` shows so many of its last events; `SIM_SEEDS=<count>` or
 //! `SIM_SECONDS=<n>` make the batch longer; `SIM_FIRST=<n>` begins it elsewhere. `SIM_BUG=<name>` searches only for the
 //! planted bugs of that name, `SIM_BUDGET=<seeds>` for so long.
 
@@ -60,8 +60,10 @@ fn from_environment(name: &str) -> Option<u64> {
 fn batch() {
     let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     if let Some(seed) = from_environment("SIM_SEED") {
-        let (outcome, again) = (search::run(seed, &[]), search::run(seed, &[]));
-        assert!(outcome.broken.is_none(), "{}", search::report(seed, &[]));
+        let planted = std::env::var("SIM_BUG").unwrap_or_default();
+        let bugs: Vec<Bug> = Bug::ALL.into_iter().filter(|bug| format!("{bug:?}") == planted).collect();
+        let (outcome, again) = (search::run(seed, &bugs), search::run(seed, &bugs));
+        assert!(outcome.broken.is_none(), "{}", search::report(seed, &bugs));
         assert_eq!(outcome.hash, again.hash, "seed {seed} ran differently the second time");
         return;
     }

@@ -43,15 +43,13 @@ pub enum Bug {
 }
 
 impl Bug {
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 31] = [
         Self::Core(Mutant::OneRound),
-        Self::Core(Mutant::DeadlineFromReply),
         Self::Core(Mutant::NoDriftMargin),
         Self::Core(Mutant::ReleaseOnLocalDeadline),
         Self::Core(Mutant::NoLocalDeadline),
         Self::Core(Mutant::ShownLast),
         Self::Core(Mutant::UnknownWriteReleased),
-        Self::Core(Mutant::NoStatusFloor),
         Self::Core(Mutant::AbstentionIsNo),
         Self::Core(Mutant::NoQuarantine),
         Self::Core(Mutant::TicketNotCompared),
@@ -61,7 +59,6 @@ impl Bug {
         Self::Core(Mutant::SealShortens),
         Self::Core(Mutant::ReleaseIgnoresAttempt),
         Self::Core(Mutant::ConfigureInFlight),
-        Self::Core(Mutant::ForgetReleasesPublishing),
         Self::Core(Mutant::ExtendShortens),
         Self::Core(Mutant::SeedFromUnadmitted),
         Self::MonotonicClock,
@@ -69,7 +66,6 @@ impl Bug {
         Self::GoneIsProof,
         Self::DeletingIsProof,
         Self::StatusWithoutVersion,
-        Self::RolesWithoutVersion,
         Self::SeedFromReadableFences,
         Self::NeverContendsAgain,
         Self::LossNotWritten,

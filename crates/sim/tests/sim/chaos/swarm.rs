@@ -93,7 +93,7 @@ impl Swarm {
             loss: if has(Fault::Loss) { rng.pick(&[2, 20, 100]) } else { 0 },
             repeat: if has(Fault::Repeat) { rng.pick(&[2, 20, 200]) } else { 0 },
         };
-        Self {
+        let drawn = Self {
             quorum: Quorum::of(nodes).unwrap(),
             command_timeout,
             longest: Millis(ttl * rng.pick(&[100, 100, 150]) / 100),
@@ -120,7 +120,23 @@ impl Swarm {
             strikes: rng.pick(&[0, 2, 10, 30]),
             chaos: rng.between(40, 150) * SECOND,
             stays_away: (clusters == 2 && rng.percent(50)).then(|| rng.index(2)),
+        };
+        bug.map_or(drawn.clone(), |bug| drawn.focused(bug))
+    }
+
+    /// The world in which a planted bug shows sooner.
+    fn focused(mut self, bug: Bug) -> Self {
+        match bug {
+            Bug::Core(Mutant::DeadlineFromReply | Mutant::ConfigureInFlight) => {
+                (self.network.slow, self.network.slowest) = (600, self.command_timeout.0 * MILLI);
+            }
+            Bug::Core(Mutant::ExtendShortens) => {
+                self.elects = false;
+                self.processes = vec![0, 0, self.clusters - 1];
+            }
+            _ => {}
         }
+        self
     }
 
     /// Seconds of lease and grace period, milliseconds between renewals. Most runs have several specs.
@@ -247,7 +263,7 @@ fn needed_faults(bug: Bug) -> Vec<(Fault, u64)> {
         Bug::RolesWithoutVersion => &[Fault::ApiLoss, Fault::Freeze, Fault::ApiHangs],
         Bug::Core(Mutant::NoQuarantine | Mutant::TicketNotCompared) => &[Fault::RestartEmpty, Fault::Flush],
         Bug::Core(Mutant::ClockStepIgnored) => &[Fault::Step],
-        Bug::Core(Mutant::ConfigureInFlight) => &[Fault::ChangeSpec, Fault::Delay],
+        Bug::Core(Mutant::ConfigureInFlight | Mutant::ExtendShortens) => &[Fault::ChangeSpec, Fault::KillPod],
         Bug::Core(Mutant::ForgetReleasesPublishing) => &[Fault::SuspendLease, Fault::ApiLoss],
         Bug::Core(Mutant::DeadlineFromReply | Mutant::AbstentionIsNo) => &[Fault::Delay, Fault::Stall],
         Bug::Core(Mutant::ExtendSets) => &[Fault::Isolate, Fault::Freeze],
