@@ -227,7 +227,7 @@ fn overdue(now: Time, at: Time, cause: EndCause) -> Verdict {
     if now >= at { Verdict::Overdue { cause } } else { Verdict::Stays { until: Some(at) } }
 }
 
-const fn stopped(holder: HolderPod<'_>) -> bool {
+fn stopped(holder: HolderPod<'_>) -> bool {
     match holder {
         HolderPod::Unseen => false,
         HolderPod::Here { sighting, .. } => sighting.facts.stopped,

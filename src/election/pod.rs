@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
@@ -135,8 +136,8 @@ fn has_terminated(status: &ContainerStatus) -> bool {
 /// A pod and since when this process has seen it so. The times are ours: those in the pod are of another clock.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sighting {
-    /// The pod as last seen.
-    pub facts: PodFacts,
+    /// The pod as last seen. Shared with the electorates that it belongs to.
+    pub facts: Arc<PodFacts>,
     /// Since when it is not Ready.
     pub not_ready_since: Option<Time>,
     /// Since when it is being deleted.
@@ -145,7 +146,8 @@ pub struct Sighting {
 
 impl Sighting {
     /// The pod is seen now; `before` is the last sighting of the same pod.
-    pub fn now(facts: PodFacts, now: Time, before: Option<&Self>) -> Self {
+    pub fn now(facts: impl Into<Arc<PodFacts>>, now: Time, before: Option<&Self>) -> Self {
+        let facts = facts.into();
         let since = |is: bool, before: Option<Time>| is.then(|| before.unwrap_or(now));
         Self {
             not_ready_since: since(!facts.ready, before.and_then(|before| before.not_ready_since)),

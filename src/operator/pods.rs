@@ -73,7 +73,7 @@ impl Pods {
 
     /// Every pod.
     pub fn all(&self) -> Vec<PodFacts> {
-        self.lock().here.values().flat_map(BTreeMap::values).map(|pod| pod.facts.clone()).collect()
+        self.lock().here.values().flat_map(BTreeMap::values).map(|pod| PodFacts::clone(&pod.facts)).collect()
     }
 
     /// What is known about the pod with this UID.
@@ -152,8 +152,8 @@ impl Pods {
         let sighting = Sighting::now(facts, now, before);
         // Whoever decides does not care for a new resource version; whoever writes is told by a conflict.
         let same = before.is_some_and(|before| {
-            PodFacts { resource_version: sighting.facts.resource_version.clone(), ..before.facts.clone() }
-                == sighting.facts
+            PodFacts { resource_version: sighting.facts.resource_version.clone(), ..PodFacts::clone(&before.facts) }
+                == *sighting.facts
         });
         let namespace = sighting.facts.namespace.clone();
         pods.insert(sighting.facts.uid.clone(), sighting);

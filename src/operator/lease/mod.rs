@@ -304,7 +304,7 @@ impl Actor {
 
 fn electorate(ground: &Ground, pods: &[Sighting]) -> Electorate {
     let candidates = pods.iter().map(|pod| &pod.facts).filter(|pod| ground.is_candidate(pod));
-    Electorate::of(candidates.cloned().map(Arc::new), ground.readiness)
+    Electorate::of(candidates.cloned(), ground.readiness)
 }
 
 /// Whether the status says that a pod of another cluster holds the lease.

@@ -82,7 +82,7 @@ impl Actor {
     async fn assign_roles(&mut self, right: &Right, ground: &Ground) -> Result<(), CallError> {
         let token = right.holder.as_ref().map(|(_, token)| *token);
         let holder = right.holder.as_ref().map(|(uid, _)| uid);
-        let pods = self.house.pods.of_namespace(&self.namespace).into_iter().map(|pod| pod.facts);
+        let pods = self.house.pods.of_namespace(&self.namespace).into_iter().map(|pod| PodFacts::clone(&pod.facts));
         let (holders, others): (Vec<_>, Vec<_>) = pods.partition(|pod| Some(&pod.uid) == holder);
         // A pod that is finished is told only if it was told something before.
         let others = others.into_iter().filter(|pod| !pod.finished || self.role_of(pod).is_some()).map(|pod| {
@@ -143,7 +143,7 @@ impl Actor {
             return Ok(());
         }
         let pods = self.house.pods.of_namespace(&self.namespace).into_iter();
-        let wishes = pods.map(|pod| (pod.facts, Wish { role: None, token: None }));
+        let wishes = pods.map(|pod| (PodFacts::clone(&pod.facts), Wish { role: None, token: None }));
         self.grant_all(&self.changes(wishes)).await
     }
 
