@@ -36,6 +36,9 @@ pub enum Decision {
 }
 
 impl Quorum {
+    /// One node, which is its own majority.
+    pub const ONE: Self = Self { nodes: 1 };
+
     /// A quorum over `nodes` configured nodes, between 1 and [`MAX_NODES`].
     pub const fn of(nodes: u8) -> Option<Self> {
         if nodes >= 1 && nodes <= MAX_NODES { Some(Self { nodes }) } else { None }

@@ -270,15 +270,20 @@ impl Lease {
     /// When to wake the machine, if nothing else happens before.
     pub fn next_deadline(&self) -> Option<Time> {
         let waiting = self.wanted.as_ref().filter(|_| self.acquiring.is_none() && self.term.is_none());
-        let start = waiting.map(|_| match &self.ending {
-            Some(ending) if !ending.effective => self.not_before.max(ending.valid_until),
-            _ => self.not_before,
-        });
+        let start = waiting.map(|_| self.next_attempt_at());
         let acquiring = self.acquiring.as_ref().map(|acquiring| acquiring.next_deadline(&self.config));
         let term = self.term.as_ref().map(|term| term.next_deadline(&self.config));
         let ending = self.ending.as_ref().map(Ending::next_deadline);
         let cleanups = self.cleanups.iter().map(Cleanup::next_deadline).min();
         [start, acquiring, term, ending, cleanups].into_iter().flatten().min()
+    }
+
+    /// From when on an attempt may begin: after the back-off, and when nobody can be held for the last holder any more.
+    fn next_attempt_at(&self) -> Time {
+        match &self.ending {
+            Some(ending) if !ending.effective => self.not_before.max(ending.valid_until),
+            _ => self.not_before,
+        }
     }
 
     /// Takes one input. Local deadlines come first: what time has ended, no late answer revives.

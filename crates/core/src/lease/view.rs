@@ -80,7 +80,7 @@ pub struct View {
     pub standing: Standing,
     /// The term before, while its keys may still stand.
     pub ending: Option<EndingView>,
-    /// When the next try may begin, if none is under way.
+    /// From when on an attempt begins at once, if none is under way.
     pub retry_at: Option<Time>,
     /// Whose value refused the last try.
     pub refused_by: Option<Stored>,
@@ -96,7 +96,7 @@ pub(super) fn of(lease: &Lease) -> View {
     View {
         standing,
         ending: lease.ending.as_ref().map(super::Ending::view),
-        retry_at: idle.then_some(lease.not_before),
+        retry_at: idle.then(|| lease.next_attempt_at()),
         refused_by: lease.refused_by.clone(),
     }
 }
