@@ -36,6 +36,8 @@ pub mod api;
 pub mod cli;
 #[cfg(feature = "lock")]
 pub mod clock;
+#[cfg(feature = "lock")]
+pub mod contain;
 #[cfg(feature = "api")]
 pub mod election;
 #[cfg(feature = "operator")]

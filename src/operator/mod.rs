@@ -3,6 +3,7 @@
 mod fair_queue;
 mod index;
 pub mod kube_api;
+mod writer;
 use std::net::SocketAddr;
 use tokio_util::sync::CancellationToken;
 /// What the operator is told at its start.
