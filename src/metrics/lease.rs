@@ -93,8 +93,8 @@ impl LeaseMetrics {
         };
         let handover = histogram(
             "redislease_handover_duration_seconds",
-            "From the end of one holder's term to the next holder in status. \
-             graceful: the old holder was proven to have stopped; failover: its keys had to end.",
+            "Time from the end of one holder's term until status names the next holder. \
+             graceful: the old holder was proven to have stopped; failover: its keys had to expire.",
             &HANDOVERS,
             "kind",
         )?;
@@ -102,19 +102,19 @@ impl LeaseMetrics {
             records: Arc::default(),
             transitions: counter(
                 "redislease_transitions_total",
-                "Terms that ended on the quorum, by reason.",
+                "Terms that ended, by quorum and reason.",
                 "reason",
             )?,
-            renewals: counter("redislease_renewals_total", "Rounds of renewal on the quorum, by result.", "result")?,
+            renewals: counter("redislease_renewals_total", "Renewals, by quorum and result.", "result")?,
             duration: histogram(
                 "redislease_renew_duration_seconds",
-                "From the first byte of a successful renewal to the answer that decided it.",
+                "Duration of a successful renewal, until a majority has confirmed it.",
                 &SECONDS,
                 "quorum",
             )?,
             margin: histogram(
                 "redislease_renew_margin_ratio",
-                "Share of the lease that was left when a renewal succeeded.",
+                "Remaining share of the lease, from 0 to 1, when a renewal succeeded.",
                 &SHARES,
                 "quorum",
             )?,
@@ -377,7 +377,7 @@ const FAMILIES: [Family; 10] = [
     Family {
         name: "redislease_lease_candidates",
         kind: "gauge",
-        help: "Pods among which one is elected, by whether they may be elected now.",
+        help: "Candidate pods, by whether they are eligible.",
         write: |record, lines, _, _| {
             let [eligible, ineligible] = locked(&record.status).candidates;
             lines.line(r#"state="eligible""#, eligible);
@@ -387,7 +387,7 @@ const FAMILIES: [Family; 10] = [
     Family {
         name: "redislease_lease_expiry_timestamp_seconds",
         kind: "gauge",
-        help: "Unix time until which the running term is valid without another renewal; 0 while none runs.",
+        help: "Unix time at which the current term ends unless it is renewed; 0 if there is no term.",
         write: |record, lines, now, wall| {
             let until = Time(record.valid_until.load(Ordering::Relaxed));
             let left = Duration::from(until.since(now));
@@ -399,7 +399,7 @@ const FAMILIES: [Family; 10] = [
     Family {
         name: "redislease_lease_fencing_token",
         kind: "gauge",
-        help: "Fencing token of the latest term.",
+        help: "Fencing token of the latest term; 0 if there was none.",
         write: |record, lines, _, _| lines.line("", locked(&record.status).token),
     },
     Family {
@@ -411,7 +411,7 @@ const FAMILIES: [Family; 10] = [
     Family {
         name: "redislease_lease_holder_info",
         kind: "gauge",
-        help: "1 for the holder that the lease's status names.",
+        help: "Always 1; the labels are the holder in status.",
         write: |record, lines, _, _| {
             if let Some(holder) = &locked(&record.status).holder {
                 lines.line(holder, 1);
@@ -421,7 +421,7 @@ const FAMILIES: [Family; 10] = [
     Family {
         name: "redislease_lease_renewals_total",
         kind: "counter",
-        help: "Rounds of renewal, by result: success or failure.",
+        help: "Renewals of the lease, by result.",
         write: |record, lines, _, _| {
             lines.count(r#"result="success""#, &record.renewals);
             lines.count(r#"result="failure""#, &record.failed_renewals);
@@ -430,7 +430,7 @@ const FAMILIES: [Family; 10] = [
     Family {
         name: "redislease_lease_status_condition",
         kind: "gauge",
-        help: "1 for the status that the lease's condition has.",
+        help: "Always 1; the labels are a condition and its current status.",
         write: |record, lines, _, _| {
             let conditions = locked(&record.status).conditions;
             for (condition, status) in CONDITIONS.iter().zip(conditions) {
@@ -449,7 +449,7 @@ const FAMILIES: [Family; 10] = [
     Family {
         name: "redislease_lease_unheld_seconds_total",
         kind: "counter",
-        help: "Seconds in which nobody held the lease.",
+        help: "Seconds in which no pod held the lease.",
         write: |record, lines, _, _| {
             let seconds = Duration::from_millis(locked(&record.status).unheld_ms).as_secs_f64();
             lines.line("", seconds);

@@ -95,14 +95,14 @@ impl OperatorMetrics {
         let durations = HistogramVec::new(
             HistogramOpts::new(
                 "redislease_reconcile_duration_seconds",
-                "From the beginning of a reconciliation to its end, by controller and result.",
+                "Duration of a reconciliation, by controller and result.",
             )
             .buckets(SECONDS.to_vec()),
             &["controller", "result"],
         )?;
         registry.register(Box::new(durations.clone()))?;
         let build = IntGaugeVec::new(
-            Opts::new("redislease_build_info", "1; the label says which version of the operator this is."),
+            Opts::new("redislease_build_info", "Always 1; the label is the version of the operator."),
             &["version"],
         )?;
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
@@ -130,7 +130,7 @@ impl OperatorMetrics {
             durations,
             writes: counter(
                 "redislease_api_writes_total",
-                "Writes to the API server, by what was written and what became of it.",
+                "Writes to the API server, by kind of object and result.",
                 &["kind", "result"],
             )?,
             queued: LEVELS.map(|level| queued.with_label_values(&[level])),

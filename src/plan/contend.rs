@@ -290,7 +290,15 @@ impl Reconciler {
 }
 
 impl Reconciler {
-    /// A term was published: no other cluster needs its turn any more.
+    /// Whether an attempt is due, asked for or under way, or its term waits to be published.
+    pub(super) fn is_contending(&self) -> bool {
+        let link = self.link.as_ref();
+        let under_way =
+            link.is_some_and(|link| matches!(link.view.standing, Standing::Acquiring(..) | Standing::Publishing(_)));
+        under_way || self.contention.due_since.is_some() || link.is_some_and(|link| link.attempt_requested_at.is_some())
+    }
+
+    /// The API server took a status: no other cluster needs a turn before this one any more.
     pub(super) const fn contention_over(&mut self) {
         self.contention.acquire_cooldown_until = None;
     }

@@ -1,7 +1,7 @@
 //! The durations of a lease as the core takes them.
 
 use redislease_core::backoff::{Backoff, Strategy};
-use redislease_core::lease::Config;
+use redislease_core::lease::{Config, OnDeadline};
 use redislease_core::quorum::Quorum;
 use redislease_core::time::{Drift, Millis};
 
@@ -40,7 +40,7 @@ pub(super) fn of(spec: &ValidLease, quorum: Option<&OpenQuorum>) -> Config {
             limit: spec.retry.limit,
             jitter: u32::from(spec.retry.jitter_percent),
         },
-        mutant: None,
+        deadline: OnDeadline::Seal,
     }
 }
 
@@ -54,7 +54,7 @@ pub(super) fn longest(quorum: Option<&OpenQuorum>) -> Config {
         command_timeout: COMMAND_TIMEOUT,
         drift: Drift::STANDARD,
         backoff: Backoff { strategy: Strategy::None, min: Millis(1000), max: Millis(1000), limit: None, jitter: 0 },
-        mutant: None,
+        deadline: OnDeadline::Seal,
     }
 }
 

@@ -23,7 +23,7 @@ pub enum Authority {
     /// A deadline makes a term unconfirmed, it does not end it.
     Renew,
     /// Nobody can lead, because the quorum is lost, and `RedisQuorum.status.leader` still names this process: it ends
-    /// and shows what it runs, and begins nothing.
+    /// and shows the terms that the statuses name, and begins none.
     End,
     /// This process leads: it decides everything.
     Lead,

@@ -13,6 +13,7 @@
 //! | [`publish`] | the status and its writes |
 //! | [`roles`] | label and token on pods |
 //! | [`finalize`] | a lease whose resource is gone |
+//! | [`leadership`] | which replica decides about the leases of a quorum |
 //! | [`durations`], [`recorded`], [`repeat`] | durations for the core, the term in a status, repeated writes |
 
 mod contend;
@@ -23,6 +24,7 @@ mod facts;
 mod finalize;
 mod inputs;
 mod keeper_link;
+mod leadership;
 mod publish;
 mod recorded;
 mod repeat;
@@ -34,6 +36,7 @@ mod tests;
 pub use effect::{Command, Effect, Measure, Priority, Read, RoleWrite, Shown, StatusWrite};
 pub use event::{Event, RoleOutcome, StatusOutcome};
 pub use facts::{Authority, CandidateFacts, Facts, OpenQuorum, PodKnowledge, QuorumFacts};
+pub use leadership::{Leadership, LeadershipEffect, LeadershipEvent, LeadershipFacts};
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -167,9 +170,7 @@ impl Reconciler {
         if facts.authority == Authority::Renew {
             return;
         }
-        if facts.authority == Authority::Lead {
-            self.sync_keeper(now, &lease, &inputs);
-        }
+        self.sync_keeper(now, &lease, &inputs);
         self.decide(now, &lease, &inputs, facts);
         self.measure_gap(now, &lease);
         // A view from before the last command says nothing about what is to be shown.

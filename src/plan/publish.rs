@@ -24,6 +24,9 @@ use crate::status::{self, Composed, Notice, Obstacle, QuorumOutlook, compose};
 /// a pod's readiness may flap.
 const COUNTS: Millis = Millis(5000);
 
+/// How long a write waits for the outcome of an attempt that is due or under way: the publication then says both.
+const HELD_BACK: Millis = Millis(250);
+
 /// What is remembered of a lease's status.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StatusState {
@@ -35,6 +38,8 @@ pub(super) struct StatusState {
     repeat: RepeatLimit,
     /// When nothing but the number of candidates was written last.
     counts_written_at: Option<Time>,
+    /// Since when a write waits for the outcome of an attempt.
+    held_back_since: Option<Time>,
     /// The attempt whose end was counted.
     counted_end: Option<String>,
     /// The fingerprint of what metrics show.
@@ -110,7 +115,11 @@ impl Reconciler {
             }
         }
         if lease.status.as_ref() == Some(&composed.status) {
+            self.status.held_back_since = None;
             return;
+        }
+        if let Some(until) = self.held_back_until(now, lease, &composed) {
+            return self.wake_at(until);
         }
         let due = self.due(lease, &composed.status);
         if now < due {
@@ -124,9 +133,24 @@ impl Reconciler {
         self.send(now, lease, composed, publishing.and(stop_at));
     }
 
+    /// Until when the write waits for an attempt, whose publication says the same and more. A term that ended without proof
+    /// is shown at once.
+    fn held_back_until(&mut self, now: Time, lease: &RedisLease, composed: &Composed) -> Option<Time> {
+        let active = lease.status.as_ref().and_then(|status| status.condition(ConditionType::Active));
+        let urgent = active.is_some_and(|active| active.status != ConditionStatus::False.as_str())
+            && !composed.status.says(ConditionType::Active, ConditionStatus::True)
+            && !self.status.last_end_was_proven;
+        if composed.began || urgent || !self.is_contending() {
+            self.status.held_back_since = None;
+            return None;
+        }
+        let until = *self.status.held_back_since.get_or_insert(now) + HELD_BACK;
+        (now < until).then_some(until)
+    }
+
     fn send(&mut self, now: Time, lease: &RedisLease, composed: Composed, not_after: Option<Time>) {
-        let only_counts = only_counts(lease, &composed.status);
-        if only_counts {
+        self.status.held_back_since = None;
+        if only_counts(lease, &composed.status) {
             self.status.counts_written_at = Some(now);
         }
         let before = lease.status.as_ref();

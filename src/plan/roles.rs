@@ -137,6 +137,8 @@ impl Reconciler {
         }
         let elsewhere = others.iter().any(|(pod, _)| self.may_be_active(pod));
         let (first, then): (Vec<_>, Vec<_>) = others.into_iter().partition(|(pod, _)| self.may_be_active(pod));
+        // During an attempt the others wait: if it succeeds, one write says role and token.
+        let then = if self.is_contending() { Vec::new() } else { then };
         for (pod, wish) in first.into_iter().chain(then) {
             if self.is_later_than(&right, &pod) {
                 self.verify_latest();

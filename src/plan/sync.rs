@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use redislease_core::lease::Standing;
+use redislease_core::lease::{OnDeadline, Standing};
 use redislease_core::op::Attempt;
 use redislease_core::time::{Millis, Time};
 
@@ -73,9 +73,16 @@ impl Reconciler {
 
     /// Durations of a held lease apply from the next successful extension that begins after the change.
     pub(super) fn configure(&mut self, authority: Authority) {
-        let (Some(link), Some(spec)) = (&mut self.link, &self.spec.valid) else { return };
-        let _ = authority;
-        let config = durations::of(spec, link.quorum.as_deref());
+        let Some(link) = &mut self.link else { return };
+        let mut config = match &self.spec.valid {
+            Some(spec) => durations::of(spec, link.quorum.as_deref()),
+            None => durations::longest(link.quorum.as_deref()),
+        };
+        config.deadline = match authority {
+            Authority::Lead | Authority::End => OnDeadline::Seal,
+            // Another replica may keep the term.
+            Authority::Renew | Authority::Follow => OnDeadline::Doubt,
+        };
         if config != link.config {
             link.config = config.clone();
             self.command(Command::Configure(config));

@@ -1,4 +1,4 @@
-//! What this process has seen of the term that the status names.
+//! The terms that this process has observed.
 
 use std::collections::VecDeque;
 
@@ -7,56 +7,65 @@ use redislease_core::op::Attempt;
 
 use crate::election::EndCause;
 
-/// So many terms are remembered: the status names one of the last few, unless it could not be written for long.
+/// How many terms are remembered. The status names one of the latest terms, unless it could not be written for a long time.
 const REMEMBERED: usize = 16;
 
-/// One for each keeper, from its start to its end.
+/// The terms that this process has observed since it opened the lease, and its decisions to end them.
 ///
-/// A view that does not show the term which the status names has two meanings: the term is over, or the keeper has not
-/// heard of it yet. Taking the second for the first would clear a term that lives.
+/// A view that does not contain the term in status has two possible meanings: the term has ended, or the lock layer does not
+/// know the term yet. This record distinguishes them. Without it, the operator could remove a running term from status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Witness {
     seen: VecDeque<Attempt>,
-    decided: VecDeque<Decided>,
+    decisions: VecDeque<Decision>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Decided {
+struct Decision {
     attempt: Attempt,
     cause: EndCause,
     proof: bool,
 }
 
 impl Witness {
-    /// To be called with every view, before anything is composed of it.
+    /// Records the term that `view` contains. Call it with every view before [`compose`](crate::status::compose).
     pub fn saw(&mut self, view: &View) {
         let running = view.standing.term().map(|term| term.id.attempt);
         let shown = running.or_else(|| view.ending.as_ref().map(|ending| ending.id.attempt));
         if let Some(attempt) = shown.filter(|attempt| !self.seen.contains(attempt)) {
-            remember(&mut self.seen, attempt);
+            push_bounded(&mut self.seen, attempt);
         }
     }
 
-    /// To be called when the keeper is told to end the term of `attempt`. The first cause stays; a proof may follow.
+    /// Records the decision to end a term. Call it together with the command to the lock layer. The first cause of a term is
+    /// kept; `proof` can be added later.
     pub fn decided(&mut self, attempt: Attempt, cause: EndCause, proof: bool) {
-        match self.decided.iter_mut().find(|before| before.attempt == attempt) {
-            Some(before) => before.proof |= proof,
-            None => remember(&mut self.decided, Decided { attempt, cause, proof }),
+        match self.decisions.iter_mut().find(|earlier| earlier.attempt == attempt) {
+            Some(earlier) => earlier.proof |= proof,
+            None => push_bounded(&mut self.decisions, Decision { attempt, cause, proof }),
         }
     }
 
-    /// Why the operator ended the term of `attempt`.
-    pub(super) fn cause(&self, attempt: Attempt) -> Option<EndCause> {
-        self.decided.iter().find(|decided| decided.attempt == attempt).map(|decided| decided.cause)
+    /// Records that this process dropped a term without ending it because another replica of the operator renews it. From then
+    /// on, a view without the term does not mean that the term has ended.
+    pub fn record_kept_elsewhere(&mut self, attempt: Attempt) {
+        self.seen.retain(|seen| *seen != attempt);
+        self.decisions.retain(|decision| decision.attempt != attempt);
     }
 
-    /// Whether a view without the term of `attempt` says that it is over.
+    /// Why the operator ended the term of `attempt`, if it did.
+    pub(super) fn cause(&self, attempt: Attempt) -> Option<EndCause> {
+        self.decisions.iter().find(|decision| decision.attempt == attempt).map(|decision| decision.cause)
+    }
+
+    /// Whether a view without the term of `attempt` means that the term has ended.
     pub(super) fn knows(&self, attempt: Attempt) -> bool {
-        self.seen.contains(&attempt) || self.decided.iter().any(|decided| decided.attempt == attempt && decided.proof)
+        self.seen.contains(&attempt)
+            || self.decisions.iter().any(|decision| decision.attempt == attempt && decision.proof)
     }
 }
 
-fn remember<T>(known: &mut VecDeque<T>, new: T) {
+fn push_bounded<T>(known: &mut VecDeque<T>, new: T) {
     known.push_back(new);
     if known.len() > REMEMBERED {
         known.pop_front();

@@ -8,8 +8,8 @@
 use alloc::collections::VecDeque;
 
 use crate::marker::{Marker, Membership, RunId};
-use crate::mutant::Mutant;
 use crate::op::Token;
+use crate::rules::Rules;
 use crate::seed::Unseedable;
 use crate::time::{Drift, Millis, Time};
 
@@ -24,18 +24,12 @@ pub struct Config {
     pub drift: Drift,
     /// How often the marker is looked at while nothing else happens.
     pub heartbeat: Millis,
-    /// The rule to break; `None` outside the checkers.
-    pub mutant: Option<Mutant>,
 }
 
 impl Config {
     /// From the first sight of a ticket to the request that admits by it.
     pub fn quarantine(&self) -> Millis {
-        match self.mutant {
-            Some(Mutant::NoQuarantine) => Millis::ZERO,
-            Some(Mutant::WaitOneShort) => self.drift.most(self.longest_lease).saturating_sub(Millis(1)),
-            _ => self.drift.most(self.longest_lease),
-        }
+        self.drift.most(self.longest_lease)
     }
 }
 
@@ -115,6 +109,7 @@ struct Wait {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Admission {
     config: Config,
+    pub(crate) rules: Rules,
     run_id: Option<RunId>,
     standing: Standing,
     /// Outlives a connection: the same ticket seen again proves that nothing was forgotten in between.
@@ -128,7 +123,8 @@ pub struct Admission {
     outstanding: u8,
     reading_fences: bool,
     look_again: Time,
-    /// Only `SeedBeforeWait` fills it.
+    /// Only the planted bug `SeedBeforeWait` fills it.
+    #[cfg(feature = "check")]
     early_seed: Option<Token>,
     effects: VecDeque<Effect>,
 }
@@ -138,6 +134,7 @@ impl Admission {
     pub const fn new(config: Config) -> Self {
         Self {
             config,
+            rules: Rules::NONE,
             run_id: None,
             standing: Standing::Offline,
             wait: None,
@@ -147,6 +144,7 @@ impl Admission {
             outstanding: 0,
             reading_fences: false,
             look_again: Time(0),
+            #[cfg(feature = "check")]
             early_seed: None,
             effects: VecDeque::new(),
         }
@@ -207,7 +205,7 @@ impl Admission {
                 self.stepped = false;
                 self.observed(now, marker);
             }
-            Input::Stepped if self.config.mutant == Some(Mutant::ClockStepIgnored) => {}
+            Input::Stepped if breaks!(self.rules, ClockStepIgnored) => {}
             Input::Stepped => {
                 self.stepped = true;
                 self.observe(now, nonce);
@@ -274,16 +272,22 @@ impl Admission {
     }
 
     fn waiting(&mut self, now: Time, ticket: Marker) {
-        let same = self.config.mutant == Some(Mutant::TicketNotCompared)
-            || self.wait.as_ref().is_some_and(|wait| wait.ticket == ticket);
+        let same =
+            breaks!(self.rules, TicketNotCompared) || self.wait.as_ref().is_some_and(|wait| wait.ticket == ticket);
         let since = self.wait.as_ref().filter(|_| same).map_or(now, |wait| wait.since);
         let first_sight = self.wait.is_none();
         self.wait = Some(Wait { ticket, since });
-        let until = since + self.config.quarantine();
+        let mut until = since + self.config.quarantine();
+        if breaks!(self.rules, NoQuarantine) {
+            until = since;
+        }
+        if breaks!(self.rules, WaitOneShort) {
+            until = until - Millis(1);
+        }
         if now >= until {
             self.read_fences();
         } else {
-            if first_sight && self.config.mutant == Some(Mutant::SeedBeforeWait) {
+            if first_sight && breaks!(self.rules, SeedBeforeWait) {
                 self.effects.push_back(Effect::ReadFences);
             }
             self.stand(Standing::Quarantined { until });
@@ -295,17 +299,18 @@ impl Admission {
         if !matches!(self.standing, Standing::Seeding(_)) {
             self.stand(Standing::Seeding(None));
         }
+        #[cfg(feature = "check")]
         if let Some(seed) = self.early_seed.take() {
-            self.admit(seed);
-        } else {
-            self.effects.push_back(Effect::ReadFences);
+            return self.admit(seed);
         }
+        self.effects.push_back(Effect::ReadFences);
     }
 
     fn seeded(&mut self, now: Time, seed: Result<Token, Unseedable>) {
         self.reading_fences = false;
         if !matches!(self.standing, Standing::Seeding(_)) {
-            if self.config.mutant == Some(Mutant::SeedBeforeWait) {
+            #[cfg(feature = "check")]
+            if breaks!(self.rules, SeedBeforeWait) {
                 self.early_seed = seed.ok();
             }
             return;
@@ -342,8 +347,8 @@ impl Admission {
     }
 }
 
-#[cfg(feature = "reference")]
-#[path = "admission_rebase.rs"]
+#[cfg(feature = "check")]
+#[path = "check/admission_rebase.rs"]
 mod rebase;
 
 #[cfg(test)]

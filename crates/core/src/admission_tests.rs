@@ -12,7 +12,6 @@ fn config() -> Config {
         longest_lease: LONGEST,
         drift: Drift::STANDARD,
         heartbeat: Millis(1000),
-        mutant: None,
     }
 }
 

@@ -11,22 +11,24 @@
 //! | [`lease`] | one lease in one process: acquire, publish, extend, join, adopt, seal, release |
 //! | [`admission`], [`seed`], [`clock`] | one node: when it may vote, with which counter, and whether its clock stepped |
 //! | [`invariants`] | what must hold; shared by simulator, model checker and debug assertions |
-//! | [`mutant`] | known-bad variants that the checkers must find |
+//! | `check` | with the feature `check` only: planted bugs and the reference node, for the checkers |
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
 
+#[macro_use]
+mod rules;
+
 pub mod admission;
 pub mod backoff;
 pub mod ballot;
+#[cfg(feature = "check")]
+pub mod check;
 pub mod clock;
 pub mod invariants;
 pub mod lease;
 pub mod marker;
-pub mod mutant;
 pub mod op;
 pub mod quorum;
-#[cfg(feature = "reference")]
-pub mod reference;
 pub mod seed;
 pub mod time;

@@ -7,6 +7,7 @@ use core::fmt;
 
 use crate::op::Token;
 use crate::quorum::Quorum;
+use crate::rules::Rules;
 use crate::time::Millis;
 
 /// How far apart the clocks may be that seed a counter.
@@ -84,8 +85,36 @@ pub fn seed(
     floor: Token,
     own_clock: u64,
 ) -> Result<Token, Unseedable> {
+    seed_by(Rules::NONE, quorum, target, others, floor, own_clock)
+}
+
+/// As [`seed`], with a planted bug or with none.
+///
+/// # Errors
+/// As [`seed`].
+#[cfg(feature = "check")]
+pub fn seed_with(
+    mutant: Option<crate::check::Mutant>,
+    quorum: Quorum,
+    target: FenceReport,
+    others: &[FenceReport],
+    floor: Token,
+    own_clock: u64,
+) -> Result<Token, Unseedable> {
+    seed_by(Rules { broken: mutant }, quorum, target, others, floor, own_clock)
+}
+
+fn seed_by(
+    rules: Rules,
+    quorum: Quorum,
+    target: FenceReport,
+    others: &[FenceReport],
+    floor: Token,
+    own_clock: u64,
+) -> Result<Token, Unseedable> {
     let known = others.iter().map(|report| report.fence).chain([target.fence, floor]).max().unwrap_or(floor);
-    let remembering = others.iter().filter(|report| report.allegiance == Allegiance::Ours).count();
+    let any = breaks!(rules, SeedFromUnadmitted);
+    let remembering = others.iter().filter(|report| any || report.allegiance == Allegiance::Ours).count();
     let seed = if remembering >= quorum.majority() {
         known
     } else if others.iter().any(|report| report.allegiance == Allegiance::Others) {

@@ -10,7 +10,6 @@ use alloc::vec::Vec;
 use crate::ballot::{Ballot, Ballots};
 use crate::lease::term::{Site, Term};
 use crate::lease::{Effect, Lease, Round, TermId, Want};
-use crate::mutant::Mutant;
 use crate::op::{Grant, Op, Stage, Stages, Stored, Token, Vote};
 use crate::quorum::Node;
 use crate::time::{Millis, Time};
@@ -38,7 +37,7 @@ pub(super) enum First {
 /// Round 2.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Second {
-    token: Token,
+    pub token: Token,
     pub round: Round,
     pub sent: Time,
     rounds: u8,
@@ -53,6 +52,8 @@ pub(super) struct Acquiring {
     pub want: Want,
     pub t0: Time,
     ttl: Millis,
+    /// When the holder must not be believed in any more, by our own clock.
+    pub valid_until: Time,
     stop_budget: Millis,
     pub round: Round,
     pub first: Vec<First>,
@@ -68,12 +69,12 @@ impl Acquiring {
         self.second.as_ref().map_or(self.t0, |second| second.sent) + config.command_timeout
     }
 
-    fn stop_at(&self, config: &Config) -> Time {
-        (self.t0 + config.validity(self.ttl)) - self.stop_budget
+    fn stop_at(&self) -> Time {
+        self.valid_until - self.stop_budget
     }
 
     pub fn next_deadline(&self, config: &Config) -> Time {
-        self.give_up_at(config).min(self.stop_at(config))
+        self.give_up_at(config).min(self.stop_at())
     }
 
     /// The last instant at which a key of this attempt can stand, when an acquire ran at its own deadline.
@@ -84,7 +85,8 @@ impl Acquiring {
 
 impl Lease {
     pub(super) fn begin_acquire(&mut self, now: Time) {
-        let free = self.term.is_none() && self.acquiring.is_none() && now >= self.not_before;
+        let from = self.not_before.max(self.held_until);
+        let free = self.term.is_none() && self.acquiring.is_none() && now >= from;
         let after_the_last = self.ending.as_ref().is_none_or(|ending| ending.effective || now >= ending.valid_until);
         let Some(want) = self.wanted.take_if(|_| free && after_the_last) else { return };
         let round = self.new_round();
@@ -96,12 +98,13 @@ impl Lease {
         }
         let first = vec![First::Outstanding; nodes.len()];
         self.refused_by = None;
-        self.acquiring = Some(Acquiring { want, t0: now, ttl, stop_budget, round, first, second: None });
+        let valid_until = now + self.validity(ttl);
+        self.acquiring = Some(Acquiring { want, t0: now, ttl, valid_until, stop_budget, round, first, second: None });
     }
 
     pub(super) fn expire_acquiring(&mut self, now: Time) {
         let Some(acquiring) = &mut self.acquiring else { return };
-        if now >= acquiring.stop_at(&self.config) {
+        if now >= acquiring.stop_at() {
             self.fail(now);
             return;
         }
@@ -122,7 +125,7 @@ impl Lease {
     }
 
     pub(super) fn acquire_vote(&mut self, now: Time, round: Round, node: Node, vote: &Vote) {
-        let abstention_is_no = self.is(Mutant::AbstentionIsNo);
+        let abstention_is_no = breaks!(self.rules, AbstentionIsNo);
         let Some(acquiring) = &mut self.acquiring else { return };
         if round == acquiring.round {
             let first = match vote {
@@ -138,7 +141,10 @@ impl Lease {
                 && *slot == First::Outstanding
             {
                 *slot = first;
-                self.confirm_late_grant(now, node);
+                #[cfg(feature = "check")]
+                if breaks!(self.rules, ConfirmOutsideFirstRound) {
+                    self.confirm_late_grant(now, node);
+                }
             }
         }
         let Some(acquiring) = &mut self.acquiring else { return };
@@ -158,22 +164,6 @@ impl Lease {
             second.ballots.set(node, ballot);
         }
         self.proceed(now);
-    }
-
-    /// What must not be done: a node that was no part of the choice of the token confirms it.
-    fn confirm_late_grant(&mut self, now: Time, node: Node) {
-        if !self.is(Mutant::ConfirmOutsideFirstRound) {
-            return;
-        }
-        if let Some(acquiring) = &mut self.acquiring
-            && let Some(second) = &mut acquiring.second
-            && let First::Granted(grant) = acquiring.first[node.index()]
-        {
-            second.ballots.set(node, Ballot::Outstanding);
-            let op = Op::Confirm { attempt: acquiring.want.attempt, grant, token: second.token };
-            let (round, give_up_at) = (second.round, now + self.config.command_timeout);
-            self.send(round, node, op, give_up_at);
-        }
     }
 
     fn proceed(&mut self, now: Time) {
@@ -203,16 +193,16 @@ impl Lease {
     }
 
     fn begin_confirm(&mut self, now: Time) {
-        let one_round = self.is(Mutant::OneRound);
+        let one_round = breaks!(self.rules, OneRound);
         let round = self.new_round();
-        let floor_counts = !self.is(Mutant::NoStatusFloor);
+        let no_floor = breaks!(self.rules, NoStatusFloor);
         let Some(acquiring) = &mut self.acquiring else { return };
         let quorum = self.config.quorum;
         let greatest = acquiring.first.iter().filter_map(|first| match first {
             First::Granted(grant) => Some(grant.0),
             _ => None,
         });
-        let floor = if floor_counts { acquiring.want.floor.0.saturating_add(1) } else { 0 };
+        let floor = if no_floor { 0 } else { acquiring.want.floor.0.saturating_add(1) };
         let token = Token(greatest.max().unwrap_or(0).max(floor));
         if token.0 >= Token::END {
             // No node may hear of it: their counters would never come back into the range.
@@ -262,7 +252,6 @@ impl Lease {
         let quorum = self.config.quorum;
         let Some(acquiring) = self.acquiring.take() else { return };
         let Some(second) = &acquiring.second else { return };
-        let t0 = if self.is(Mutant::DeadlineFromReply) { now } else { acquiring.t0 };
         // A majority keeps the keys until the q-th latest of its ends.
         let mut ends: Vec<Time> = quorum
             .nodes()
@@ -271,9 +260,13 @@ impl Lease {
             .collect();
         ends.sort_unstable_by(|a, b| b.cmp(a));
         let by_nodes = ends.get(quorum.majority() - 1).copied().unwrap_or(now);
-        let by_us = t0 + self.config.validity(acquiring.ttl);
-        let unbounded = self.is(Mutant::DeadlineFromReply) || self.is(Mutant::NoDriftMargin);
-        let valid_until = if unbounded { by_us } else { by_us.min(by_nodes) };
+        let mut valid_until = acquiring.valid_until.min(by_nodes);
+        if breaks!(self.rules, DeadlineFromReply) {
+            valid_until = now + self.validity(acquiring.ttl);
+        }
+        if breaks!(self.rules, NoDriftMargin | ConfirmLifeIgnored) {
+            valid_until = acquiring.valid_until;
+        }
         let stop_at = valid_until - acquiring.stop_budget;
         if now >= stop_at {
             self.acquiring = Some(acquiring);
@@ -286,6 +279,9 @@ impl Lease {
             (Ballot::Outstanding, _) => Site::Confirming { round: second.round, give_up_at },
             (_, First::Granted(grant)) => Site::Granted { grant: *grant, after: self.next_round },
             (_, First::Outstanding) => Site::Joining { round: acquiring.round, give_up_at },
+            // A contender that failed releases its grant about now. Until the node is joined, the term stands on a bare
+            // majority, which the next fault would end.
+            (_, First::Refused { .. }) => Site::Refused { again_at: now },
             _ => Site::Missing,
         });
         let id = TermId { attempt: acquiring.want.attempt, token: second.token, holder: acquiring.want.holder.clone() };
@@ -308,7 +304,7 @@ impl Lease {
         let Some(acquiring) = self.acquiring.take() else { return };
         self.release_failed(now, &acquiring);
         self.back_off(now, &acquiring);
-        if self.is(Mutant::ReusedAttempt) && self.wanted.is_none() {
+        if breaks!(self.rules, ReusedAttempt) && self.wanted.is_none() {
             self.wanted = Some(acquiring.want);
         }
     }

@@ -7,10 +7,10 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::lease::view::{EndReason, EndingView};
-use crate::lease::{Config, Effect, Lease, Round, TermId};
-use crate::mutant::Mutant;
+use crate::lease::{Config, Effect, Lease, OnDeadline, Round, TermId};
 use crate::op::{Op, Stages, Vote};
 use crate::quorum::Node;
+use crate::rules::Rules;
 use crate::time::Time;
 
 /// A term that was given up.
@@ -18,6 +18,8 @@ use crate::time::Time;
 pub(super) struct Ending {
     pub id: TermId,
     reason: EndReason,
+    /// Whether this process may end the term for others too.
+    seals: bool,
     /// Until then the seal is repeated, and no new attempt begins unless it is effective.
     pub valid_until: Time,
     pub keys_until: Time,
@@ -33,9 +35,12 @@ pub(super) struct Ending {
 impl Ending {
     pub fn new(config: &Config, now: Time, id: TermId, reason: EndReason, valid_until: Time, keys_until: Time) -> Self {
         let sealed_until = vec![None; config.quorum.size()];
+        // By decision, or because the status cannot name it, it is over for everybody.
+        let is_over = matches!(reason, EndReason::Decided | EndReason::Superseded | EndReason::Deadline);
         Self {
             id,
             reason,
+            seals: is_over || config.deadline == OnDeadline::Seal,
             valid_until,
             keys_until,
             effective: false,
@@ -51,26 +56,29 @@ impl Ending {
     }
 
     fn sealing(&self, now: Time) -> bool {
-        !self.effective && (self.round.is_none() || now < self.valid_until)
+        self.seals && !self.effective && (self.round.is_none() || now < self.valid_until)
     }
 
     pub fn next_deadline(&self) -> Time {
-        if !self.effective && self.next_round_at < self.valid_until {
+        if self.seals && !self.effective && self.next_round_at < self.valid_until {
             self.next_round_at.min(self.keys_until)
         } else {
             self.keys_until
         }
     }
 
-    pub fn vote(&mut self, now: Time, config: &Config, node: Node, vote: &Vote) {
+    pub fn vote(&mut self, now: Time, config: &Config, rules: Rules, node: Node, vote: &Vote) {
         let Some(slot) = self.sealed_until.get_mut(node.index()) else { return };
         match vote {
-            Vote::Sealed { ttl_left } => *slot = Some(self.sent + config.drift.least(*ttl_left)),
-            Vote::Miss(None) if config.mutant == Some(Mutant::AbsentCountedAsSealed) => *slot = Some(Time(u64::MAX)),
+            Vote::Sealed { ttl_left } => {
+                let from = if breaks!(rules, SealLifeFromReply) { now } else { self.sent };
+                *slot = Some(from + config.drift.least(*ttl_left));
+            }
+            Vote::Miss(None) if breaks!(rules, AbsentCountedAsSealed) => *slot = Some(Time(u64::MAX)),
             _ => {}
         }
-        let expired_count = config.mutant == Some(Mutant::SealVotesExpired);
-        let needed = config.quorum.blocking() - usize::from(config.mutant == Some(Mutant::SealOnTooFew));
+        let expired_count = breaks!(rules, SealVotesExpired);
+        let needed = config.quorum.blocking() - usize::from(breaks!(rules, SealOnTooFew));
         let sealed = self.sealed_until.iter().flatten().filter(|&&until| now < until || expired_count).count();
         self.effective |= sealed >= needed;
     }
@@ -108,6 +116,9 @@ impl Lease {
         ending.round = Some(round);
         ending.sent = now;
         ending.next_round_at = now + self.config.retry_pace();
+        if breaks!(self.rules, SealNotRepeated) {
+            ending.next_round_at = ending.keys_until;
+        }
         let attempt = ending.id.attempt;
         let open: Vec<Node> = self
             .config

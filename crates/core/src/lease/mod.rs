@@ -8,17 +8,25 @@
 //!              │ failed      │ superseded        ▼
 //!              ▼             └─────────────▶  ending (sealed until its keys end)
 //!            back-off          Adopt ──▶ adopting ──▶ held
+//!                                           ▲           │ deadline noticed late, or OnDeadline::Doubt
+//!                                           └───────────┘
 //! ```
 
 mod acquire;
 mod cleanup;
 mod ending;
-#[cfg(feature = "reference")]
+#[cfg(feature = "check")]
+#[path = "../check/lease_planted.rs"]
+mod planted;
+#[cfg(feature = "check")]
+#[path = "../check/lease_rebase.rs"]
 mod rebase;
+mod schedule;
 mod term;
 mod view;
 
 #[cfg(test)]
+#[path = "../check/lease_rebase_tests.rs"]
 mod rebase_tests;
 #[cfg(test)]
 mod tests;
@@ -26,14 +34,14 @@ mod tests;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-#[cfg(feature = "reference")]
+#[cfg(feature = "check")]
 pub use rebase::Renumbering;
 pub use view::{EndReason, EndingView, Standing, TermView, View};
 
 use crate::backoff::{Backoff, Entropy};
-use crate::mutant::Mutant;
 use crate::op::{Attempt, Holder, Op, Stages, Stored, Token, Vote};
 use crate::quorum::{Node, Quorum};
+use crate::rules::Rules;
 use crate::time::{Drift, Millis, Time};
 use acquire::Acquiring;
 use cleanup::Cleanup;
@@ -57,8 +65,8 @@ pub struct Config {
     pub drift: Drift,
     /// Between two tries to acquire.
     pub backoff: Backoff,
-    /// The rule to break; `None` outside the checkers.
-    pub mutant: Option<Mutant>,
+    /// What happens to a term that cannot be kept. [`Input::Configure`] changes it at once.
+    pub deadline: OnDeadline,
 }
 
 impl Config {
@@ -68,12 +76,24 @@ impl Config {
         let brisk = Millis((self.renew_interval.0 / 2).min(self.ttl.0 / 10));
         self.command_timeout.max(brisk).max(Millis(1))
     }
-
-    /// How long a holder may be believed in after the start of a round with this TTL.
-    fn validity(&self, ttl: Millis) -> Millis {
-        if self.mutant == Some(Mutant::NoDriftMargin) { ttl } else { self.drift.least(ttl) }
-    }
 }
+
+/// What this process does with a term that it can keep no longer: it stops believing in it in either case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnDeadline {
+    /// At [`TermView::stop_at`] it seals the term, which ends it for every process. For a process that decides about
+    /// this lease.
+    #[default]
+    Seal,
+    /// At [`TermView::stop_at`] the term becomes unconfirmed ([`Standing::Adopting`]): it is extended, and held again
+    /// as soon as a majority confirms it. No deadline ends it, and a term that is lost by misses is dropped without a
+    /// seal. For a process that does not lead: another may keep the term.
+    Doubt,
+}
+
+/// A process that notices its deadline later than this was paused or suspended. Others may have kept the term
+/// meanwhile, so it does not seal by its own clock: it goes on as after a restart.
+pub const LATE_WAKE: Millis = Millis::from_secs(1);
 
 /// Numbers the groups of requests, so that an answer finds the question.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -207,6 +227,7 @@ pub enum Effect {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Lease {
     config: Config,
+    pub(crate) rules: Rules,
     wanted: Option<Want>,
     acquiring: Option<Acquiring>,
     term: Option<Term>,
@@ -215,6 +236,8 @@ pub struct Lease {
     /// Failed tries of the present burst.
     tries: u32,
     not_before: Time,
+    /// By the driver, see [`Lease::hold`].
+    held_until: Time,
     refused_by: Option<Stored>,
     next_round: Round,
     shown: View,
@@ -226,6 +249,7 @@ impl Lease {
     pub fn new(config: Config) -> Self {
         Self {
             config,
+            rules: Rules::NONE,
             wanted: None,
             acquiring: None,
             term: None,
@@ -233,6 +257,7 @@ impl Lease {
             cleanups: Vec::new(),
             tries: 0,
             not_before: Time(0),
+            held_until: Time(0),
             refused_by: None,
             next_round: Round(0),
             shown: View::default(),
@@ -264,22 +289,26 @@ impl Lease {
 
     /// The next effect to carry out.
     pub fn poll_effect(&mut self) -> Option<Effect> {
-        self.effects.pop_front()
+        let effect = self.effects.pop_front();
+        if effect.is_none() {
+            // Most leases wait most of the time: the buffer would double what one takes.
+            self.effects = VecDeque::new();
+        }
+        effect
     }
 
     /// When to wake the machine, if nothing else happens before.
     pub fn next_deadline(&self) -> Option<Time> {
-        let waiting = self.wanted.as_ref().filter(|_| self.acquiring.is_none() && self.term.is_none());
-        let start = waiting.map(|_| self.next_attempt_at());
+        let start = self.next_attempt_at().map(|at| at.max(self.held_until));
         let acquiring = self.acquiring.as_ref().map(|acquiring| acquiring.next_deadline(&self.config));
-        let term = self.term.as_ref().map(|term| term.next_deadline(&self.config));
+        let term = self.term_deadline();
         let ending = self.ending.as_ref().map(Ending::next_deadline);
         let cleanups = self.cleanups.iter().map(Cleanup::next_deadline).min();
         [start, acquiring, term, ending, cleanups].into_iter().flatten().min()
     }
 
     /// From when on an attempt may begin: after the back-off, and when nobody can be held for the last holder any more.
-    fn next_attempt_at(&self) -> Time {
+    fn attempt_allowed_at(&self) -> Time {
         match &self.ending {
             Some(ending) if !ending.effective => self.not_before.max(ending.valid_until),
             _ => self.not_before,
@@ -288,6 +317,10 @@ impl Lease {
 
     /// Takes one input. Local deadlines come first: what time has ended, no late answer revives.
     pub fn handle(&mut self, now: Time, input: Input) {
+        if let Input::Configure(config) = &input {
+            // A process that has lost leadership must not seal at a deadline that passes at this very instant.
+            self.config.deadline = config.deadline;
+        }
         self.expire(now);
         match input {
             Input::Want(want) => self.want(now, want),
@@ -295,6 +328,10 @@ impl Lease {
                 self.wanted = None;
                 self.refused_by = None;
                 self.abandon(now);
+                #[cfg(feature = "check")]
+                if breaks!(self.rules, ForgetReleasesPublishing) {
+                    self.release_unpublished(now);
+                }
             }
             Input::TryNow => {
                 self.tries = 0;
@@ -327,8 +364,9 @@ impl Lease {
         }
     }
 
-    fn is(&self, mutant: Mutant) -> bool {
-        self.config.mutant == Some(mutant)
+    /// How long a holder may be believed in after the start of a round with this TTL.
+    fn validity(&self, ttl: Millis) -> Millis {
+        if breaks!(self.rules, NoDriftMargin) { ttl } else { self.config.drift.least(ttl) }
     }
 
     fn want(&mut self, now: Time, want: Want) {
@@ -345,7 +383,7 @@ impl Lease {
         if let Some(ending) = &mut self.ending
             && ending.round == Some(round)
         {
-            ending.vote(now, &self.config, node, &vote);
+            ending.vote(now, &self.config, self.rules, node, &vote);
             return;
         }
         if let Some(cleanup) = self.cleanups.iter_mut().find(|cleanup| cleanup.round == round) {

@@ -10,8 +10,9 @@ use alloc::vec::Vec;
 
 use crate::ballot::{Ballot, Ballots};
 use crate::lease::ending::Ending;
-use crate::lease::{Config, Effect, EndReason, Lease, Publication, Renewal, Round, Standing, TermId, TermView};
-use crate::mutant::Mutant;
+use crate::lease::{
+    Config, Effect, EndReason, LATE_WAKE, Lease, OnDeadline, Publication, Renewal, Round, Standing, TermId, TermView,
+};
 use crate::op::{Attempt, Grant, Op, Stage, Stages, Vote};
 use crate::quorum::{Decision, Node};
 use crate::time::{Millis, Time};
@@ -21,8 +22,12 @@ use crate::time::{Millis, Time};
 pub(super) enum Site {
     /// The term's value, or nothing is known to the contrary.
     Holding,
-    /// Not the term's value.
+    /// Not the term's value, or no answer to the last step of a join. It is asked for a grant after the next round
+    /// that succeeds, so at the pace of renewals: a node that does not answer gets no more requests than one that does.
     Missing,
+    /// It answered, and refused to grant or to confirm: another attempt's value stands there, often for an instant
+    /// only. It is asked for a grant at `again_at`, which is sooner than the next renewal.
+    Refused { again_at: Time },
     /// An acquire is out.
     Joining { round: Round, give_up_at: Time },
     /// It granted. An extension round numbered `after` or later began after the answer.
@@ -43,12 +48,21 @@ pub(super) enum Claim {
     Adopting { doubt_at: Time, ends_at: Time, overdue: bool, shown: Option<Time> },
 }
 
+impl Claim {
+    /// Nothing is known of the term but that the status names it.
+    fn unconfirmed(config: &Config, now: Time) -> Self {
+        let (doubt_at, ends_at) = (now + config.renew_interval, now + config.drift.most(config.ttl));
+        Self::Adopting { doubt_at, ends_at, overdue: false, shown: None }
+    }
+}
+
 /// One round of extension.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Extension {
     pub round: Round,
     pub t0: Time,
-    ttl: Millis,
+    /// Until when the holder may be believed in if the round succeeds.
+    pub valid_until: Time,
     stop_budget: Millis,
     pub ballots: Ballots,
     pub outcome: Option<Decision>,
@@ -97,12 +111,7 @@ impl Term {
     fn adopted(config: &Config, id: TermId, now: Time) -> Self {
         Self {
             id,
-            claim: Claim::Adopting {
-                doubt_at: now + config.renew_interval,
-                ends_at: now + config.drift.most(config.ttl),
-                overdue: false,
-                shown: None,
-            },
+            claim: Claim::unconfirmed(config, now),
             sites: vec![Site::Holding; config.quorum.size()],
             valid_until: None,
             stop_at: None,
@@ -136,6 +145,17 @@ impl Term {
         }
     }
 
+    /// When the next node that refused is asked again. A term that is not confirmed, or whose last round failed, joins
+    /// no node: if it is lost, the grant would block that node for one TTL.
+    fn next_join_at(&self) -> Option<Time> {
+        let again_at = |site: &Site| match site {
+            Site::Refused { again_at } => Some(*again_at),
+            _ => None,
+        };
+        let confirmed = self.failed_rounds == 0 && !matches!(self.claim, Claim::Adopting { .. });
+        self.sites.iter().filter_map(again_at).min().filter(|_| confirmed)
+    }
+
     /// After a round that failed, the next one begins now.
     pub fn try_now(&mut self, now: Time) {
         if self.failed_rounds > 0 {
@@ -143,23 +163,47 @@ impl Term {
         }
     }
 
-    fn unsettled(&self) -> Option<&Extension> {
-        self.extension.as_ref().filter(|extension| extension.outcome.is_none())
+    /// Goes on as after a restart: a strict extension decides whether the term still runs.
+    fn doubt(&mut self, config: &Config, now: Time) {
+        self.claim = Claim::unconfirmed(config, now);
+        self.valid_until = None;
+        self.stop_at = None;
+        self.next_round_at = self.next_round_at.min(now);
+        // Another process may have extended it at any time until now.
+        self.keys_until = self.keys_until.max(now + config.drift.most(config.ttl));
     }
 
-    pub fn next_deadline(&self, config: &Config) -> Time {
-        let round = self.unsettled().map_or(self.next_round_at, |extension| extension.t0 + config.command_timeout);
-        let adoption = match self.claim {
-            Claim::Adopting { doubt_at, overdue: false, .. } => Some(doubt_at),
-            Claim::Adopting { ends_at, shown, .. } => shown.map(|shown| ends_at.max(shown + config.renew_interval)),
-            Claim::Publishing | Claim::Held => None,
-        };
-        let stop_at = self.stop_at.filter(|_| config.mutant != Some(Mutant::NoLocalDeadline));
-        [Some(round), adoption, stop_at].into_iter().flatten().min().unwrap_or(round)
+    /// When an unconfirmed term is given up.
+    fn lost_at(&self, config: &Config) -> Option<Time> {
+        match self.claim {
+            Claim::Adopting { ends_at, shown, .. } if config.deadline == OnDeadline::Seal => {
+                shown.map(|shown| ends_at.max(shown + config.renew_interval))
+            }
+            _ => None,
+        }
+    }
+
+    pub fn unsettled(&self) -> Option<&Extension> {
+        self.extension.as_ref().filter(|extension| extension.outcome.is_none())
     }
 }
 
 impl Lease {
+    /// When the term asks to be woken.
+    pub(super) fn term_deadline(&self) -> Option<Time> {
+        let term = self.term.as_ref()?;
+        let round = match term.unsettled() {
+            Some(extension) => extension.t0 + self.config.command_timeout,
+            None => term.next_round_at.max(self.held_until),
+        };
+        let adoption = match term.claim {
+            Claim::Adopting { doubt_at, overdue: false, .. } => Some(doubt_at),
+            Claim::Adopting { .. } | Claim::Publishing | Claim::Held => term.lost_at(&self.config),
+        };
+        let stop_at = term.stop_at.filter(|_| !breaks!(self.rules, NoLocalDeadline));
+        [Some(round), adoption, stop_at, term.next_join_at()].into_iter().flatten().min()
+    }
+
     /// A term is adopted once: what this process runs or ends already, it knows better than the status.
     pub(super) fn adopt(&mut self, now: Time, id: TermId) {
         let known = self.ending.as_ref().is_some_and(|ending| ending.id.attempt == id.attempt);
@@ -193,18 +237,14 @@ impl Lease {
     }
 
     pub(super) fn published(&mut self, now: Time, attempt: Attempt, outcome: Publication) {
-        let unknown_is_failure = self.is(Mutant::UnknownWriteReleased);
         let Some(term) = &mut self.term else { return };
         if term.id.attempt != attempt || term.claim != Claim::Publishing {
             return;
         }
         match outcome {
             Publication::Written => term.claim = Claim::Held,
-            Publication::Unknown if unknown_is_failure => {
-                let (id, until) = (term.id.clone(), term.keys_until);
-                self.term = None;
-                self.release_everywhere(now, id.attempt, Stages::Unpublished, until);
-            }
+            #[cfg(feature = "check")]
+            Publication::Unknown if breaks!(self.rules, UnknownWriteReleased) => self.release_unpublished(now),
             Publication::Unknown => {}
             Publication::NotWritten => {
                 let id = term.id.clone();
@@ -215,22 +255,34 @@ impl Lease {
     }
 
     pub(super) fn expire_term(&mut self, now: Time) {
-        let watched = !self.is(Mutant::NoLocalDeadline);
+        let watched = !breaks!(self.rules, NoLocalDeadline);
         let Some(term) = &mut self.term else { return };
-        if watched && term.stop_at.is_some_and(|stop_at| now >= stop_at) {
-            if term.unsettled().is_some() {
-                self.effects.push_back(Effect::Renewed(Renewal::Timeout));
-            }
-            self.give_up(now, EndReason::Deadline);
-            return;
-        }
-        if let Claim::Adopting { doubt_at, ends_at, overdue, shown } = &mut term.claim {
-            *overdue = *overdue || now >= *doubt_at;
-            if shown.is_some_and(|shown| now >= (*ends_at).max(shown + self.config.renew_interval)) {
-                self.give_up(now, EndReason::NeverConfirmed);
+        if let Some(stop_at) = term.stop_at.filter(|&stop_at| watched && now >= stop_at) {
+            // The status need not name a term whose publication is not answered: nobody else can keep it.
+            let others_may_keep = term.claim == Claim::Held;
+            let is_late = now.since(stop_at) > LATE_WAKE && !breaks!(self.rules, SealOnLateWake);
+            if others_may_keep && (is_late || self.config.deadline == OnDeadline::Doubt) {
+                self.doubt(now);
+            } else {
+                if term.unsettled().is_some() {
+                    self.effects.push_back(Effect::Renewed(Renewal::Timeout));
+                }
+                self.give_up(now, EndReason::Deadline);
                 return;
             }
         }
+        let Some(term) = &mut self.term else { return };
+        if let Claim::Adopting { doubt_at, overdue, .. } = &mut term.claim {
+            *overdue = *overdue || now >= *doubt_at;
+        }
+        if let Some(lost_at) = term.lost_at(&self.config).filter(|&lost_at| now >= lost_at) {
+            if now.since(lost_at) <= LATE_WAKE {
+                self.give_up(now, EndReason::NeverConfirmed);
+                return;
+            }
+            term.doubt(&self.config, now);
+        }
+        let Some(term) = &mut self.term else { return };
         if let Some(extension) = &mut term.extension
             && extension.outcome.is_none()
             && now >= extension.t0 + self.config.command_timeout
@@ -240,18 +292,22 @@ impl Lease {
         }
     }
 
-    /// Begins the next round of extension when it is due and the last is settled.
+    /// Begins what is due: joins, and the next round of extension when the last is settled.
     pub(super) fn advance_term(&mut self, now: Time) {
-        let due = self.term.as_ref().is_some_and(|term| now >= term.next_round_at && term.unsettled().is_none());
+        if self.term.as_ref().and_then(Term::next_join_at).is_some_and(|at| now >= at) {
+            self.join(now, |site| matches!(site, Site::Refused { again_at } if now >= *again_at));
+        }
+        let due = self.next_round_at().is_some_and(|at| now >= at.max(self.held_until));
         if !due {
             return;
         }
         let round = self.new_round();
         let (ttl, stop_budget, quorum) = (self.config.ttl, self.config.stop_budget, self.config.quorum);
+        let valid_until = now + self.validity(ttl);
         let give_up_at = now + self.config.command_timeout;
         let Some(term) = &mut self.term else { return };
         let ballots = Ballots::all(quorum);
-        term.extension = Some(Extension { round, t0: now, ttl, stop_budget, ballots, outcome: None });
+        term.extension = Some(Extension { round, t0: now, valid_until, stop_budget, ballots, outcome: None });
         term.keys_until = term.keys_until.max(give_up_at + self.config.drift.most(ttl));
         let (attempt, token) = (term.id.attempt, term.id.token);
         for node in quorum.nodes() {
@@ -262,8 +318,8 @@ impl Lease {
     pub(super) fn term_vote(&mut self, now: Time, round: Round, node: Node, vote: Vote) {
         let answered = self.next_round;
         let pace = self.config.retry_pace();
-        let at_once = self.is(Mutant::JoinConfirmedAtOnce);
-        let abstention_is_no = self.is(Mutant::AbstentionIsNo);
+        let at_once = breaks!(self.rules, JoinConfirmedAtOnce);
+        let abstention_is_no = breaks!(self.rules, AbstentionIsNo);
         let Some(term) = &mut self.term else { return };
         let Some(site) = term.sites.get_mut(node.index()) else { return };
         if let Some(extension) = term.extension.as_mut().filter(|extension| extension.round == round) {
@@ -288,6 +344,7 @@ impl Lease {
             (Site::Joining { round: asked, .. }, vote) if asked == round => {
                 *site = match vote {
                     Vote::Granted(grant) => Site::Granted { grant, after: answered },
+                    Vote::Refused { .. } => Site::Refused { again_at: now + pace },
                     _ => Site::Missing,
                 };
                 term.prove_grants(term.extension.as_ref().map_or(now, |extension| extension.t0 + pace));
@@ -296,7 +353,11 @@ impl Lease {
                 }
             }
             (Site::Confirming { round: asked, .. }, vote) if asked == round => {
-                *site = if matches!(vote, Vote::Confirmed { .. }) { Site::Holding } else { Site::Missing };
+                *site = match vote {
+                    Vote::Confirmed { .. } => Site::Holding,
+                    Vote::Miss(_) => Site::Refused { again_at: now + pace },
+                    _ => Site::Missing,
+                };
             }
             _ => {}
         }
@@ -307,8 +368,13 @@ impl Lease {
         let Some(term) = &mut self.term else { return };
         let Some(extension) = &mut term.extension else { return };
         let mut decision = extension.ballots.decide(self.config.quorum);
-        let from = if self.config.mutant == Some(Mutant::DeadlineFromReply) { now } else { extension.t0 };
-        let valid_until = from + self.config.validity(extension.ttl);
+        let mut valid_until = extension.valid_until;
+        if breaks!(self.rules, DeadlineFromReply) {
+            valid_until = now + valid_until.since(extension.t0);
+        }
+        if breaks!(self.rules, ConfigureInFlight) {
+            valid_until = extension.t0 + self.config.drift.least(self.config.ttl);
+        }
         let stop_at = valid_until - extension.stop_budget;
         if decision == Decision::Yes && now >= stop_at {
             decision = Decision::Unknown;
@@ -349,36 +415,50 @@ impl Lease {
 
     /// After a round that succeeded: the next step of the join of every node that does not hold the term.
     fn mend(&mut self, now: Time) {
-        let any_round = self.is(Mutant::JoinConfirmedAtOnce) || self.is(Mutant::JoinConfirmedByEarlierRound);
-        let mut next_round = self.next_round;
+        let any_round = breaks!(self.rules, JoinConfirmedAtOnce | JoinConfirmedByEarlierRound);
+        let proven = self.term.as_ref().and_then(|term| term.extension.as_ref()).map(|extension| extension.round);
+        self.join(now, |site| match site {
+            Site::Missing => true,
+            Site::Granted { after, .. } => any_round || proven.is_some_and(|round| round >= *after),
+            _ => false,
+        });
+    }
+
+    /// Takes the next step of the join, an acquire or a confirm, of each node that is `due`.
+    fn join(&mut self, now: Time, due: impl Fn(&Site) -> bool) {
+        let mut round = self.next_round;
         let give_up_at = now + self.config.command_timeout;
         let ttl = self.config.ttl;
         let Some(term) = &mut self.term else { return };
-        let proven = term.extension.as_ref().map(|extension| extension.round);
         let TermId { attempt, token, holder } = term.id.clone();
-        for (node, site) in self.config.quorum.nodes().zip(&mut term.sites) {
-            let op = match *site {
-                Site::Missing => {
-                    *site = Site::Joining { round: next_round, give_up_at };
-                    term.keys_until = term.keys_until.max(give_up_at + self.config.drift.most(ttl));
-                    Op::Acquire { attempt, ttl, holder: holder.clone() }
-                }
-                Site::Granted { grant, after } if any_round || proven.is_some_and(|round| round >= after) => {
-                    *site = Site::Confirming { round: next_round, give_up_at };
-                    Op::Confirm { attempt, grant, token }
-                }
-                _ => continue,
+        for (node, site) in self.config.quorum.nodes().zip(&mut term.sites).filter(|(_, site)| due(site)) {
+            let op = if let Site::Granted { grant, .. } = *site {
+                *site = Site::Confirming { round, give_up_at };
+                Op::Confirm { attempt, grant, token }
+            } else {
+                *site = Site::Joining { round, give_up_at };
+                term.keys_until = term.keys_until.max(give_up_at + self.config.drift.most(ttl));
+                Op::Acquire { attempt, ttl, holder: holder.clone() }
             };
-            self.effects.push_back(Effect::Send { round: next_round, node, op, give_up_at });
-            next_round = Round(next_round.0.wrapping_add(1));
+            self.effects.push_back(Effect::Send { round, node, op, give_up_at });
+            round = Round(round.0.wrapping_add(1));
         }
-        self.next_round = next_round;
+        self.next_round = round;
+    }
+
+    /// This process stops believing in a term that another may keep.
+    fn doubt(&mut self, now: Time) {
+        let Some(term) = &mut self.term else { return };
+        term.doubt(&self.config, now);
+        if !breaks!(self.rules, ShownLast) {
+            self.show();
+        }
     }
 
     /// This process stops believing, for a reason of its own.
     pub(super) fn give_up(&mut self, now: Time, reason: EndReason) {
         let Some(term) = self.term.take() else { return };
-        if reason != EndReason::Superseded && self.is(Mutant::ReleaseOnLocalDeadline) {
+        if reason != EndReason::Superseded && breaks!(self.rules, ReleaseOnLocalDeadline) {
             self.release_everywhere(now, term.id.attempt, Stages::All, term.keys_until);
             return;
         }
@@ -404,7 +484,7 @@ impl Lease {
         let valid_until = term.valid_until.unwrap_or(term.keys_until);
         self.ending = Some(Ending::new(&self.config, now, term.id, reason, valid_until, term.keys_until));
         // Whoever watches learns that it is over before any node does.
-        if !self.is(Mutant::ShownLast) {
+        if !breaks!(self.rules, ShownLast) {
             self.show();
         }
     }
@@ -423,6 +503,8 @@ impl Site {
                 };
                 match self {
                     Self::Granted { grant, .. } if still_granted(grant) => self,
+                    // It was asked already.
+                    Self::Refused { .. } => self,
                     Self::Joining { give_up_at, .. } | Self::Confirming { give_up_at, .. } if now < give_up_at => self,
                     _ => Self::Missing,
                 }

@@ -96,7 +96,7 @@ pub(super) fn of(lease: &Lease) -> View {
     View {
         standing,
         ending: lease.ending.as_ref().map(super::Ending::view),
-        retry_at: idle.then(|| lease.next_attempt_at()),
+        retry_at: idle.then(|| lease.attempt_allowed_at()),
         refused_by: lease.refused_by.clone(),
     }
 }

@@ -3,7 +3,7 @@
 //! Only those that random search finds in seconds stand here. What needs one exact interleaving (a join confirmed too
 //! early, round 2 outside the first, a grant number not compared, a seal on too few) is the model checker's.
 
-use redislease_core::mutant::Mutant;
+use redislease_core::check::Mutant;
 
 /// One known-bad variant: of the core, or of what surrounds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -89,7 +89,7 @@ fn calm() -> Swarm {
             command_timeout: Millis(200),
             drift: Drift::STANDARD,
             backoff,
-            mutant: None,
+            deadline: lease::OnDeadline::Seal,
         },
     }
 }

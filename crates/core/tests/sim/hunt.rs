@@ -26,7 +26,7 @@ pub struct Outcome {
 /// One run of one seed, from its first to its last event.
 pub fn run(seed: u64, bug: Option<Bug>) -> Outcome {
     let mut rng = Rng::new(seed);
-    let swarm = Swarm::draw(&mut rng, bug);
+    let swarm = Swarm::draw(&mut rng);
     finish(World::new(swarm, rng, bug))
 }
 

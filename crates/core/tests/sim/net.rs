@@ -1,12 +1,12 @@
 //! Connections between processes and servers: first in, first out, with loss, delay, repeats and one-way cuts.
 
 use redislease_core::admission;
+use redislease_core::check::reference::Call;
 use redislease_core::clock::Reading;
 use redislease_core::lease::Round;
 use redislease_core::marker::{Marker, RunId};
 use redislease_core::op::{Op, Token, Vote};
 use redislease_core::quorum::Node;
-use redislease_core::reference::Call;
 use redislease_core::time::Time;
 
 use crate::clock::{MILLI, Micros, SECOND};

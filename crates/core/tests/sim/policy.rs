@@ -171,6 +171,9 @@ impl Situation<'_> {
             return Some(self.end(memory, id.clone()));
         }
         let uncertain = matches!(self.view.standing, Standing::Uncertain(_));
+        if !uncertain {
+            memory.doubted = None;
+        }
         if uncertain && self.cache.reachable && memory.doubted != Some(id.attempt) {
             memory.doubted = Some(id.attempt);
             return Some(Step::Feed(Input::DoubtShown(id.attempt)));

@@ -116,10 +116,10 @@ impl World {
             longest_lease: self.swarm.longest,
             drift: Drift::STANDARD,
             heartbeat: self.swarm.heartbeat,
-            mutant: self.bug.and_then(Bug::mutant),
         };
+        let mutant = self.bug.and_then(Bug::mutant);
         let fresh = |_| Peer {
-            admission: Admission::new(config.clone()),
+            admission: Admission::new(config.clone()).with_mutant(mutant),
             watch: ClockWatch::default(),
             conn: None,
             newest: None,

@@ -264,7 +264,8 @@ impl World {
             .collect();
         for (place, uid) in found {
             if self.owner(process, uid).is_none() {
-                let lease = Lease::new(self.swarm.lease.clone());
+                let mutant = self.bug.and_then(Bug::mutant);
+                let lease = Lease::new(self.swarm.lease.clone()).with_mutant(mutant);
                 self.processes[process].owners.push(Owner::new(uid, place, lease));
             }
         }

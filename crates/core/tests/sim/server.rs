@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
+use redislease_core::check::reference::{Call, Node};
 use redislease_core::marker::{Marker, RunId};
 use redislease_core::op::{Token, Vote};
-use redislease_core::reference::{Call, Node};
 
 use crate::clock::{Clock, Micros};
 use crate::net::Request;

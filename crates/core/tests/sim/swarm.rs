@@ -6,7 +6,6 @@ use redislease_core::lease;
 use redislease_core::quorum::Quorum;
 use redislease_core::time::{Drift, Millis};
 
-use crate::bug::Bug;
 use crate::clock::{FASTEST, MILLI, Micros, SECOND, SLOWEST, TRUE_RATE};
 use crate::fault::Fault;
 use crate::rng::Rng;
@@ -53,7 +52,7 @@ pub struct Swarm {
 }
 
 impl Swarm {
-    pub fn draw(rng: &mut Rng, bug: Option<Bug>) -> Self {
+    pub fn draw(rng: &mut Rng) -> Self {
         let clusters = if rng.percent(35) { 2 } else { 1 };
         let count = rng.between(clusters as u64, 3) as usize;
         let processes = (0..count).map(|process| process % clusters).collect();
@@ -77,7 +76,7 @@ impl Swarm {
             command_timeout: Millis(rng.pick(&[200, 500])),
             drift: Drift::STANDARD,
             backoff,
-            mutant: bug.and_then(Bug::mutant),
+            deadline: lease::OnDeadline::Seal,
         };
         let faults = Self::draw_faults(rng, clusters, clocks_behind);
         let knows = |fault| faults.iter().any(|&(other, _)| other == fault);

@@ -127,3 +127,101 @@ fn new_durations_count_from_the_next_round() {
     story.pass(5000);
     assert_eq!(story.standing().term().and_then(|term| term.valid_until), Some(Time(story.now + 59_398)));
 }
+
+/// Another attempt holds the story's keys on `node`; it is released by clearing the node.
+fn contender_on(story: &mut Story, node: usize) {
+    let marker = Membership { generation: 1, fingerprint: "f".into() }.marker(story.servers[node].run_id.clone());
+    let op = Op::Acquire { attempt: Attempt(77), ttl: Millis(TTL), holder: Holder("contender".into()) };
+    let call = Call { keys: alloc::vec!["a", "b"], marker, deadline: u64::MAX, op };
+    assert!(matches!(story.servers[node].vote(story.now, &call), Vote::Granted(_)));
+}
+
+fn sent_to(story: &Story, node: u8) -> Vec<&'static str> {
+    let name = |op: &Op| match op {
+        Op::Acquire { .. } => "acquire",
+        Op::Confirm { .. } => "confirm",
+        Op::Extend { .. } => "extend",
+        Op::Seal { .. } => "seal",
+        Op::Release { .. } => "release",
+    };
+    story.sent.iter().filter(|(to, _)| to.0 == node).map(|(_, op)| name(op)).collect()
+}
+
+#[test]
+fn a_node_where_a_contender_stood_is_joined_at_retry_pace_and_not_only_with_the_next_renewal() {
+    let mut story = Story::new();
+    contender_on(&mut story, 2);
+    let id = story.held();
+    assert_eq!(sent_to(&story, 2), ["acquire", "acquire"], "once in round 1, once as the first join");
+    story.pass(2499);
+    assert_eq!(sent_to(&story, 2).len(), 2, "and then at the pace of retries");
+    story.drop_keys(2);
+    story.pass(1);
+    assert_eq!(story.values(2)[0], term_value(id.attempt, 1001), "2.5 s after the election, half an interval");
+    assert_eq!(sent_to(&story, 2), ["acquire", "acquire", "acquire", "extend", "confirm"]);
+    story.links[0] = Link::Down;
+    story.pass(60_000);
+    assert!(story.is_held(), "the third node carries the first fault");
+}
+
+#[test]
+fn a_contender_that_releases_at_once_costs_the_term_no_time_on_a_bare_majority() {
+    let mut story = Story::new();
+    contender_on(&mut story, 2);
+    story.links[1] = Link::Silent;
+    story.want();
+    story.drop_keys(2);
+    story.links[1] = Link::Up;
+    let (_, round, node) = story.silent.remove(0);
+    let marker = Membership { generation: 1, fingerprint: "f".into() }.marker("r1".into());
+    let op = Op::Acquire { attempt: Attempt(1), ttl: Millis(TTL), holder: Holder("pod".into()) };
+    let call = Call { keys: alloc::vec!["a", "b"], marker, deadline: u64::MAX, op };
+    let vote = story.servers[1].vote(story.now, &call);
+    story.give(Input::Vote { round, node, vote });
+    assert!(matches!(story.standing(), Standing::Publishing(_)), "{:?}", story.standing());
+    assert_eq!(story.values(2)[0], term_value(Attempt(1), 1001), "joined while the publication is under way");
+}
+
+#[test]
+fn a_node_that_goes_on_refusing_is_asked_once_a_pace_and_one_that_is_away_once_an_interval() {
+    let mut story = Story::new();
+    contender_on(&mut story, 2);
+    story.held();
+    story.sent.clear();
+    story.pass(25_000);
+    assert_eq!(story.sent.iter().filter(|(_, op)| matches!(op, Op::Acquire { .. })).count(), 10);
+    let mut story = Story::new();
+    story.links[2] = Link::Away;
+    story.held();
+    story.sent.clear();
+    story.pass(25_000);
+    assert_eq!(story.sent.iter().filter(|(_, op)| matches!(op, Op::Acquire { .. })).count(), 5);
+}
+
+#[test]
+fn a_node_that_loses_its_keys_during_the_term_and_refuses_once_is_joined_at_retry_pace() {
+    let mut story = Story::new();
+    let id = story.held();
+    story.pass(5000);
+    story.drop_keys(2);
+    contender_on(&mut story, 2);
+    story.pass(5000);
+    story.drop_keys(2);
+    story.pass(2500);
+    assert_eq!(story.values(2)[0], term_value(id.attempt, 1001));
+}
+
+#[test]
+fn a_term_whose_rounds_fail_joins_no_node() {
+    let mut story = Story::new();
+    contender_on(&mut story, 2);
+    story.held();
+    story.links = [Link::Up, Link::Down, Link::Up];
+    story.drop_keys(2);
+    story.pass(5000 - 2500);
+    story.drop_keys(2);
+    story.pass(2500);
+    story.sent.clear();
+    story.pass_to(1_000_000 + STOP - 1);
+    assert!(!story.sent.iter().any(|(_, op)| matches!(op, Op::Acquire { .. })), "{:?}", story.sent);
+}

@@ -4,12 +4,14 @@ mod acquire;
 mod adopt;
 mod end;
 mod keep;
+mod late;
+mod schedule;
 
 use super::*;
 use crate::backoff::Strategy;
+use crate::check::reference::{Call, Node as Server};
 use crate::marker::Membership;
 use crate::op::Grant;
-use crate::reference::{Call, Node as Server};
 use alloc::string::ToString;
 
 const TTL: u64 = 30_000;
@@ -31,7 +33,7 @@ fn config() -> Config {
             limit: None,
             jitter: 10,
         },
-        mutant: None,
+        deadline: OnDeadline::Seal,
     }
 }
 
@@ -59,6 +61,7 @@ struct Story {
     published: Vec<TermId>,
     renewals: Vec<Renewal>,
     sent: Vec<(Node, Op)>,
+    shown: Vec<View>,
     words: u64,
 }
 
@@ -83,6 +86,7 @@ impl Story {
             published: Vec::new(),
             renewals: Vec::new(),
             sent: Vec::new(),
+            shown: Vec::new(),
             words: 0,
         }
     }
@@ -102,7 +106,7 @@ impl Story {
                 Effect::Send { round, node, op, give_up_at } => self.send(round, node, op, give_up_at),
                 Effect::Publish(id) => self.published.push(id),
                 Effect::Renewed(renewal) => self.renewals.push(renewal),
-                Effect::Changed(_) => {}
+                Effect::Changed(view) => self.shown.push(view),
             }
         }
     }

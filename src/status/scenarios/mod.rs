@@ -1,7 +1,7 @@
-//! What a lease's status says, as short stories: one world, one status, one turn after the other.
+//! Tests of a lease's status: each composes it step by step for changing inputs.
 
-mod any_world;
 mod conditions;
+mod random;
 mod terms;
 
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::status::{Composed, Inputs, Obstacle, QuorumOutlook, Witness, compose,
 
 const REQUIRED: Readiness = Readiness::Required { unhealthy_after: Duration::from_secs(30) };
 
-/// The newest token a status shows, before any arithmetic of the tests on it.
+/// Tests add the number of a term to this token.
 const TOKEN: u64 = 1_795_238_400_000_042;
 
 pub(super) fn term(number: u64, pod: &str) -> TermId {
@@ -63,8 +63,8 @@ fn pod(name: &str, ready: bool) -> PodFacts {
     PodFacts { namespace: "jobs".into(), node, ready, ..PodFacts::running(name) }
 }
 
-/// Everything around one lease, and its status as the API server holds it.
-struct World {
+/// The inputs for one lease, and its status as the API server has it.
+struct Scenario {
     status: RedisLeaseStatus,
     now: Timestamp,
     view: Option<View>,
@@ -73,14 +73,14 @@ struct World {
     withheld: bool,
     obstacle: Option<(LeaseReady, String)>,
     pods: Option<Vec<PodFacts>>,
-    /// Nodes that give votes, of three.
+    /// The number of nodes that vote, of three.
     up: Option<usize>,
     mismatch: Option<String>,
     leaderless: Option<Duration>,
 }
 
-impl World {
-    /// Two ready pods, a healthy quorum, a resource that was just created.
+impl Scenario {
+    /// A new RedisLease with two Ready pods and a healthy quorum.
     fn new() -> Self {
         Self {
             status: RedisLeaseStatus::default(),
@@ -97,14 +97,14 @@ impl World {
         }
     }
 
-    /// `a` holds, and everybody knows.
+    /// Pod `a` holds the lease, and status names it.
     fn held_by_a() -> Self {
-        let mut world = Self::new();
-        world.turn(held(1, "a"));
-        world
+        let mut scenario = Self::new();
+        scenario.step_to(held(1, "a"));
+        scenario
     }
 
-    fn look(&mut self) -> Composed {
+    fn compose(&mut self) -> Composed {
         let electorate =
             self.pods.as_ref().map(|pods| Electorate::of(pods.iter().cloned().map(std::sync::Arc::new), REQUIRED));
         if let Some(view) = &self.view {
@@ -134,27 +134,28 @@ impl World {
         })
     }
 
-    /// A second later: what is composed is written, and read back. A further look a minute later must change nothing.
-    fn settle(&mut self) -> Composed {
+    /// One second later, composes the status, writes it and reads it back. Checks that composing it again one minute later changes
+    /// nothing.
+    fn step(&mut self) -> Composed {
         self.now += Duration::from_secs(1);
-        let composed = self.look();
+        let composed = self.compose();
         let json = serde_json::to_value(&composed.status).unwrap();
         self.status = serde_json::from_value(json).unwrap();
-        assert_eq!(self.status, composed.status, "the API server keeps what is written");
+        assert_eq!(self.status, composed.status, "the status survives serialization");
         self.now += Duration::from_mins(1);
-        let again = self.look();
-        assert_eq!(again.status, self.status, "nothing has happened");
+        let again = self.compose();
+        assert_eq!(again.status, self.status, "composing again changes nothing");
         assert_eq!((again.events, again.ended, again.began), (vec![], None, false));
         self.now -= Duration::from_mins(1);
         composed
     }
 
-    fn turn(&mut self, view: View) -> Composed {
+    fn step_to(&mut self, view: View) -> Composed {
         self.view = Some(view);
-        self.settle()
+        self.step()
     }
 
-    /// The process ends and another begins: it has seen nothing yet.
+    /// The operator restarts: the new process has observed nothing yet.
     fn restart(&mut self) {
         self.witness = Witness::default();
         self.view = Some(View::default());
@@ -181,7 +182,8 @@ impl World {
     }
 }
 
-fn told(composed: &Composed) -> Vec<String> {
+/// The events as `type reason [pods] note`.
+fn events(composed: &Composed) -> Vec<String> {
     let event = |notice: &crate::status::Notice| {
         let pods: Vec<&str> = notice.on_pods.iter().map(|(pod, _)| pod.as_str()).collect();
         format!(

@@ -1,4 +1,4 @@
-//! Any turns in any order, also those that never happen.
+//! Random sequences of inputs, including sequences that cannot occur in practice.
 
 use super::*;
 use proptest::prelude::*;
@@ -36,11 +36,11 @@ fn views() -> impl Strategy<Value = Option<View>> {
     })
 }
 
-type Turn = (Option<View>, Option<usize>, Option<bool>, Option<(EndCause, bool)>, bool, bool);
+type Step = (Option<View>, Option<usize>, Option<bool>, Option<(EndCause, bool)>, bool, bool);
 
-fn turns() -> impl Strategy<Value = Vec<Turn>> {
+fn steps() -> impl Strategy<Value = Vec<Step>> {
     let cause = (prop::sample::select(EndCause::ALL.to_vec()), any::<bool>());
-    let turn = (
+    let step = (
         views(),
         prop::option::of(0..=3_usize),
         prop::option::of(any::<bool>()),
@@ -48,41 +48,41 @@ fn turns() -> impl Strategy<Value = Vec<Turn>> {
         any::<bool>(),
         any::<bool>(),
     );
-    prop::collection::vec(turn, 1..25)
+    prop::collection::vec(step, 1..25)
 }
 
 proptest! {
-    /// Whatever happens in whatever order, also what never does: nothing is said twice, no token falls, and what
-    /// belongs together is there together.
+    /// After any sequence of inputs: no event is sent twice, the token never decreases, and the fields of a term are present
+    /// together.
     #[test]
-    fn a_status_is_consistent(turns in turns()) {
-        let mut world = World::new();
-        for (view, up, ready, decided, obstacle, expired) in turns {
-            let before = world.status.clone();
-            world.view = view;
-            world.up = up;
-            world.pods = ready.map(|ready| vec![pod("a", ready), pod("b", !ready)]);
-            world.expired = expired;
-            world.obstacle = obstacle.then(|| (LeaseReady::Suspended, "Suspended.".into()));
+    fn status_is_consistent_after_any_inputs(steps in steps()) {
+        let mut scenario = Scenario::new();
+        for (view, up, ready, decided, obstacle, expired) in steps {
+            let before = scenario.status.clone();
+            scenario.view = view;
+            scenario.up = up;
+            scenario.pods = ready.map(|ready| vec![pod("a", ready), pod("b", !ready)]);
+            scenario.expired = expired;
+            scenario.obstacle = obstacle.then(|| (LeaseReady::Suspended, "Suspended.".into()));
             if let (Some((cause, proof)), Some(attempt)) = (decided, before.attempt.as_deref()) {
-                world.witness.decided(attempt.parse().unwrap(), cause, proof);
+                scenario.witness.decided(attempt.parse().unwrap(), cause, proof);
             }
-            let composed = world.settle();
-            let status = &world.status;
+            let composed = scenario.step();
+            let status = &scenario.status;
             prop_assert!(status.fencing_token >= before.fencing_token);
             prop_assert!(status.transitions >= before.transitions);
             prop_assert!(status.history.len() <= MAX_HISTORY);
             prop_assert!(status.history.windows(2).all(|two| two[0].fencing_token > two[1].fencing_token));
             prop_assert_eq!(status.attempt.is_some(), status.holder.is_some());
             prop_assert_eq!(status.attempt.is_some(), status.acquire_time.is_some());
-            let active = &world.condition(ConditionType::Active).status;
+            let active = &scenario.condition(ConditionType::Active).status;
             prop_assert!(status.attempt.is_some() || active == "False");
             prop_assert_eq!(composed.began, status.fencing_token > before.fencing_token);
             if status.attempt == before.attempt {
                 prop_assert_eq!(&status.holder, &before.holder);
                 let was = before.conditions.iter().find(|one| one.type_ == "Active");
                 if let (Some(_), Some(was)) = (&status.attempt, was) {
-                    prop_assert!(was.status != "False" || active == "False", "given up, then taken back");
+                    prop_assert!(was.status != "False" || active == "False", "an ended term became active again");
                 }
             }
         }

@@ -7,8 +7,8 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::check::Mutant;
 use crate::marker::{Marker, RunId};
-use crate::mutant::Mutant;
 use crate::op::{Attempt, Grant, Holder, Op, Stage, Stages, Stored, Token, Vote};
 use crate::time::Millis;
 
@@ -173,7 +173,8 @@ impl<K: Ord + Clone> Node<K> {
         }
         for key in keys {
             if let Some(entry) = self.keys.get_mut(key) {
-                entry.ends = entry.ends.max(now + ttl.0);
+                let shortens = mutant == Some(Mutant::ExtendShortens);
+                entry.ends = if shortens { now + ttl.0 } else { entry.ends.max(now + ttl.0) };
                 if mutant == Some(Mutant::ExtendUnseals) {
                     entry.value.stage = Stage::Term;
                 }

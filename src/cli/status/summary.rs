@@ -1,4 +1,4 @@
-//! What is shown of a lease.
+//! The facts about a lease that `redislease status` shows.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::core::DeserializeGuard;
@@ -7,20 +7,22 @@ use serde::Serialize;
 use crate::api::lease_status::{CandidatesStatus, Holder, Transition};
 use crate::api::{ConditionType, RedisLease, RedisLeaseStatus};
 
-/// One lease. Two that are equal are shown as one.
+/// The facts about one lease. With `--watch`, a lease is shown again only if this value has changed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Essentials {
+pub(super) struct LeaseSummary {
     pub namespace: String,
     pub name: String,
-    /// True, False or Unknown; absent before the first status.
+    /// The status of the condition Active: True, False or Unknown. Absent until the operator has written a status.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub active: Option<String>,
+    /// The status of the condition Ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ready: Option<String>,
-    /// Why it is ready or not, in one word and in a sentence.
+    /// The reason of the condition Ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The message of the condition Ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -36,15 +38,16 @@ pub(super) struct Essentials {
     pub candidates: Option<CandidatesStatus>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quorum: Option<String>,
-    /// What cannot be read about the object.
+    /// Why the object cannot be parsed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub deleted: bool,
+    /// Whether the lease was deleted.
+    #[serde(rename = "deleted", skip_serializing_if = "std::ops::Not::not")]
+    pub is_deleted: bool,
 }
 
-impl Essentials {
-    /// A malformed object is shown as such, and hides no other.
+impl LeaseSummary {
+    /// For an object that cannot be parsed, `error` is set.
     pub fn of(lease: &DeserializeGuard<RedisLease>) -> Self {
         match &lease.0 {
             Ok(lease) => Self::of_status(
@@ -84,8 +87,8 @@ impl Essentials {
         (self.namespace.clone(), self.name.clone())
     }
 
-    /// The lease has been deleted.
-    pub fn gone(&self) -> Self {
-        Self { namespace: self.namespace.clone(), name: self.name.clone(), deleted: true, ..Self::default() }
+    /// The summary of this lease after its deletion.
+    pub fn deleted(&self) -> Self {
+        Self { namespace: self.namespace.clone(), name: self.name.clone(), is_deleted: true, ..Self::default() }
     }
 }

@@ -19,7 +19,7 @@ fn config() -> Config {
         command_timeout: Millis(6),
         drift: Drift { percent: 0, slack: Millis(0) },
         backoff: Backoff { strategy: Strategy::Linear, min: Millis(1), max: Millis(1), limit: None, jitter: 0 },
-        mutant: None,
+        deadline: OnDeadline::Seal,
     }
 }
 

@@ -3,6 +3,7 @@
 //! Two machines that differ only in *when* they are, in how many rounds they have counted, or in the order of the
 //! nodes, do the same from then on. Here they are made equal, so that a search through all states comes to an end.
 
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::hash::{Hash, Hasher};
 
@@ -11,7 +12,7 @@ use crate::lease::acquire::{Acquiring, First};
 use crate::lease::ending::Ending;
 use crate::lease::term::{Claim, Site, Term};
 use crate::lease::{Config, Lease, Round, view};
-use crate::mutant::Mutant;
+use crate::op::{Attempt, Stage, Stored};
 use crate::quorum::{Node, Quorum};
 use crate::time::{Millis, Time};
 
@@ -61,7 +62,7 @@ impl Lease {
         let shift = Shift { now, origin };
         self.cleanups.retain(|cleanup| !cleanup.done());
         let rounds = self.open_rounds();
-        let expired_seals_count = self.config.mutant == Some(Mutant::SealVotesExpired);
+        let expired_seals_count = breaks!(self.rules, SealVotesExpired);
         if let Some(acquiring) = &mut self.acquiring {
             acquiring.rebase(&shift, &rounds);
         }
@@ -79,6 +80,7 @@ impl Lease {
         }
         self.next_round = rounds.next();
         shift.due(&mut self.not_before);
+        shift.due(&mut self.held_until);
         self.tries = 0;
         self.refused_by = None;
         self.shown = view::of(self);
@@ -92,7 +94,7 @@ impl Lease {
         let term = self.term.iter().flat_map(|term| {
             let sites = term.sites.iter().filter_map(|site| match site {
                 Site::Joining { round, .. } | Site::Confirming { round, .. } => Some(*round),
-                Site::Holding | Site::Missing | Site::Granted { .. } => None,
+                Site::Holding | Site::Missing | Site::Refused { .. } | Site::Granted { .. } => None,
             });
             sites.chain(term.extension.iter().map(|extension| extension.round))
         });
@@ -152,10 +154,13 @@ impl Lease {
 impl Acquiring {
     fn rebase(&mut self, shift: &Shift, rounds: &Renumbering) {
         shift.exact(&mut self.t0);
+        shift.exact(&mut self.valid_until);
         rounds.apply(&mut self.round);
         for first in &mut self.first {
-            if matches!(first, First::Refused { .. }) {
-                *first = First::Abstained;
+            // Who refused, and for how long, only decides the back-off.
+            if let First::Refused { free_at, by } = first {
+                *free_at = shift.origin;
+                *by = Stored { stage: Stage::Pending, attempt: Attempt(0), number: 0, metadata: String::new() };
             }
         }
         if let Some(second) = &mut self.second {
@@ -189,6 +194,7 @@ impl Term {
                     let proven = proven.is_some_and(|round| round >= *after);
                     *after = if proven { Round(0) } else { rounds.next() };
                 }
+                Site::Refused { again_at } => shift.due(again_at),
                 Site::Holding | Site::Missing => {}
             }
         }
@@ -198,15 +204,18 @@ impl Term {
                 // Of a settled round is only asked whether the next may follow it.
                 let began = config.retry_pace().min(shift.now.since(extension.t0));
                 extension.t0 = shift.origin - began;
+                extension.valid_until = shift.origin;
                 extension.ballots = Ballots::none(config.quorum);
             } else {
                 shift.exact(&mut extension.t0);
+                shift.exact(&mut extension.valid_until);
             }
         }
         self.valid_until.iter_mut().chain(&mut self.stop_at).for_each(|until| shift.due(until));
         shift.due(&mut self.next_round_at);
         shift.due(&mut self.keys_until);
-        self.failed_rounds = 0;
+        // Of the failures is only asked whether there was one since the last success.
+        self.failed_rounds = self.failed_rounds.min(1);
     }
 }
 
