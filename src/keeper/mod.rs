@@ -47,6 +47,7 @@ enum Command {
     End { term: TermId, proof: bool },
     Published { attempt: Attempt, outcome: Publication },
     Configure(Config),
+    TryNow,
     Retire,
     Stop,
 }
@@ -113,6 +114,11 @@ impl Keeper {
     /// Tells what became of the publication of `attempt`.
     pub fn published(&self, attempt: Attempt, outcome: Publication) {
         self.tell(Command::Published { attempt, outcome });
+    }
+
+    /// Something relevant changed: the next attempt need not wait for its back-off.
+    pub fn try_now(&self) {
+        self.tell(Command::TryNow);
     }
 
     /// Changes the durations.

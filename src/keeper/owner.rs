@@ -117,9 +117,8 @@ impl Owner {
     fn obey(&mut self, command: Command) -> Input {
         match command {
             Command::Want(holder) => {
-                let before = self.desired.replace(holder);
-                // Somebody else comes first now: the pause after a burst of tries was for what was before.
-                if before == self.desired || self.was_refused() { Input::Wake } else { Input::TryNow }
+                self.desired = Some(holder);
+                Input::Wake
             }
             Command::Adopt(term) => Input::Adopt(term),
             Command::DoubtShown(attempt) => Input::DoubtShown(attempt),
@@ -130,6 +129,7 @@ impl Owner {
             }
             Command::Published { attempt, outcome } => Input::Published { attempt, outcome },
             Command::Configure(config) => Input::Configure(config),
+            Command::TryNow => Input::TryNow,
             Command::Forget | Command::Stop => {
                 self.desired = None;
                 Input::Forget
@@ -142,9 +142,9 @@ impl Owner {
         }
     }
 
-    /// Hands the machine the next attempt when it has none for the desired holder.
+    /// Hands the machine one attempt for each wish. One that does not begin at once is dropped.
     fn want(&mut self) {
-        let Some(holder) = self.desired.clone() else { return };
+        let Some(holder) = self.desired.take() else { return };
         if self.lease.is_taken_for(&holder) {
             return;
         }
@@ -152,6 +152,9 @@ impl Owner {
         let attempt = Attempt(self.random.nonce());
         let entropy = Entropy(self.random.word());
         self.handle(Input::Want(Want { holder, attempt, floor, entropy }));
+        if self.lease.view().standing == redislease_core::lease::Standing::Idle {
+            self.handle(Input::Forget);
+        }
     }
 
     fn handle(&mut self, input: Input) {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts, Registry};
@@ -73,6 +73,7 @@ pub struct LeaseMetrics {
     graceful: Histogram,
     failover: Histogram,
     reasons: &'static [&'static str],
+    quorums: Arc<Mutex<BTreeMap<String, Weak<QuorumRenewals>>>>,
 }
 
 impl LeaseMetrics {
@@ -100,11 +101,7 @@ impl LeaseMetrics {
         )?;
         Ok(Self {
             records: Arc::default(),
-            transitions: counter(
-                "redislease_transitions_total",
-                "Terms that ended, by quorum and reason.",
-                "reason",
-            )?,
+            transitions: counter("redislease_transitions_total", "Terms that ended, by quorum and reason.", "reason")?,
             renewals: counter("redislease_renewals_total", "Renewals, by quorum and result.", "result")?,
             duration: histogram(
                 "redislease_renew_duration_seconds",
@@ -121,6 +118,7 @@ impl LeaseMetrics {
             graceful: handover.with_label_values(&["graceful"]),
             failover: handover.with_label_values(&["failover"]),
             reasons,
+            quorums: Arc::default(),
         })
     }
 
@@ -145,9 +143,13 @@ impl LeaseMetrics {
     }
 
     /// The series of one quorum, which exists: a name that a lease has invented makes none. They vanish with the last
-    /// clone of the `Arc`; drop it before a quorum of the same name begins.
+    /// clone of the `Arc`.
     pub fn quorum(&self, name: &str) -> Arc<QuorumRenewals> {
-        Arc::new(QuorumRenewals {
+        let mut quorums = locked(&self.quorums);
+        if let Some(known) = quorums.get(name).and_then(Weak::upgrade) {
+            return known;
+        }
+        let new = Arc::new(QuorumRenewals {
             name: name.to_owned(),
             transitions: self
                 .reasons
@@ -158,7 +160,9 @@ impl LeaseMetrics {
             duration: self.duration.with_label_values(&[name]),
             margin: self.margin.with_label_values(&[name]),
             families: self.clone(),
-        })
+        });
+        quorums.insert(name.to_owned(), Arc::downgrade(&new));
+        new
     }
 
     /// Counts a change from one holder to the next.
@@ -249,8 +253,14 @@ impl QuorumRenewals {
 
 impl Drop for QuorumRenewals {
     fn drop(&mut self) {
-        let LeaseMetrics { transitions, renewals, duration, margin, reasons, .. } = &self.families;
+        let LeaseMetrics { transitions, renewals, duration, margin, reasons, quorums, .. } = &self.families;
         let name = self.name.as_str();
+        let mut quorums = locked(quorums);
+        // A quorum that came in the meantime has taken the series over.
+        if quorums.get(name).is_none_or(|other| other.strong_count() > 0) {
+            return;
+        }
+        quorums.remove(name);
         // A series that is not there any more is what is wanted.
         for reason in *reasons {
             let _ = transitions.remove_label_values(&[name, reason]);

@@ -58,6 +58,8 @@ pub struct Config {
     pub command_timeout: Millis,
     /// How to log in.
     pub credentials: Option<Credentials>,
+    /// No counter is seeded before [`Nodes::floor_complete`].
+    pub wait_for_floor: bool,
 }
 
 /// One node of a quorum.
@@ -146,6 +148,7 @@ struct Shared {
     board: Board,
     /// The highest token any status showed: counters are seeded above it.
     floor: AtomicU64,
+    floor_complete: watch::Sender<bool>,
     secrets: watch::Sender<Secrets>,
 }
 
@@ -178,6 +181,7 @@ impl Nodes {
             inboxes,
             board: Board::new(&config.nodes, series),
             floor: AtomicU64::new(0),
+            floor_complete: watch::Sender::new(!config.wait_for_floor),
             secrets: watch::Sender::new(Secrets::new(config.credentials.clone())),
         });
         let tasks = quorum.nodes().zip(&config.nodes).zip(outlets).zip(of_nodes);
@@ -251,6 +255,11 @@ impl Nodes {
     /// The highest token told so far.
     pub fn floor(&self) -> Token {
         Token(self.shared.floor.load(Ordering::Relaxed))
+    }
+
+    /// Every status of this quorum has been read: counters may be seeded.
+    pub fn floor_complete(&self) {
+        self.shared.floor_complete.send_replace(true);
     }
 
     /// From now on, a connection is given up after so long without an answer.

@@ -15,6 +15,8 @@ use crate::clock;
 /// The counter for `target`. Every node is asked from this moment on: a fence read before the end of the wait may be
 /// behind a term that was confirmed meanwhile. None when `target` itself gives no answer.
 pub(super) async fn ask(shared: Arc<Shared>, target: Node) -> Option<Result<Token, Unseedable>> {
+    // The sender lives in `shared`.
+    let _ = shared.floor_complete.subscribe().wait_for(|complete| *complete).await;
     let asked: Vec<_> = shared
         .quorum
         .nodes()

@@ -1,11 +1,62 @@
-//! The operator (being rewritten).
-#![allow(dead_code, unused_imports)]
+//! The operator: it watches leases, quorums and pods, decides about each lease, and writes what came of it.
+//!
+//! | module | concept |
+//! |---|---|
+//! | [`watches`] | follows the objects of one kind |
+//! | [`index`] | compact facts; which leases an event concerns (pure) |
+//! | [`engine`] | one task: a turn for each lease that is due |
+//! | [`writer`] | every call to the API server beside the watches |
+//! | [`quorums`] | the quorums, each opened once |
+//! | [`leadership`] | what this process may decide |
+//! | [`supervisor`] | the tasks whose end is the end of the process |
+//! | [`fair_queue`], [`backoff`], [`kube_api`] | small tools |
+
+mod backoff;
+mod engine;
 mod fair_queue;
 mod index;
 pub mod kube_api;
+mod leadership;
+mod quorums;
+mod supervisor;
+mod watches;
 mod writer;
+
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, Client};
+use prometheus::Registry;
+use rustix::process::{Resource, getrlimit, setrlimit};
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::api::{RedisLease, RedisQuorum};
+use crate::election::{Cluster, PodFacts};
+use crate::http::{Readiness, Server};
+use crate::metrics::Page;
+use crate::metrics::lease::LeaseMetrics;
+use crate::metrics::nodes::NodeMetrics;
+use crate::metrics::operator::OperatorMetrics;
+use crate::plan::Reconciler;
+use crate::status::TermEnd;
+use engine::{Engine, Input, Shell};
+use index::Index;
+use supervisor::TaskSupervisor;
+use writer::{Call, Writer};
+
+/// What `redislease_reconcile_total` counts.
+const CONTROLLERS: [&str; 2] = [engine::CONTROLLER, quorums::CONTROLLER];
+
+/// Before the UID of the cluster is read again that the API server refused to tell.
+const IDENTITY_AGAIN: Duration = Duration::from_secs(2);
+
+/// How many events the watch of quorums may be ahead.
+const AHEAD: usize = 64;
+
 /// What the operator is told at its start.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -18,10 +69,188 @@ pub struct Options {
     /// Under which name events are reported.
     pub instance: String,
 }
-/// Runs.
+
+/// What all parts share.
+struct Context {
+    options: Options,
+    client: Client,
+    metrics: OperatorMetrics,
+    lease_metrics: LeaseMetrics,
+    node_metrics: NodeMetrics,
+    readiness: Readiness,
+    supervisor: TaskSupervisor,
+    stop: CancellationToken,
+}
+
+/// Runs until `stop` is cancelled: first what decides ends, then the keepers. Terms live on for the next process.
 ///
 /// # Errors
-/// Always.
-pub async fn run(_options: Options, _stop: CancellationToken) -> Result<(), String> {
-    Err("later".into())
+/// One sentence when it cannot start, or when a task ended without which it is of no use.
+pub async fn run(options: Options, stop: CancellationToken) -> Result<(), String> {
+    raise_file_limit();
+    let registry = Registry::new();
+    let register = |error: prometheus::Error| format!("metrics: {error}");
+    let node_metrics = NodeMetrics::register(&registry).map_err(register)?;
+    let lease_metrics = LeaseMetrics::register(&registry, &TermEnd::WORDS).map_err(register)?;
+    let metrics = OperatorMetrics::register(&registry, &CONTROLLERS).map_err(register)?;
+    let server = Server::bind(options.listen).await.map_err(|error| error.to_string())?;
+    let (client, api_server) = kube_api::client().await?;
+    let readiness = Readiness::new();
+    tracing::info!(
+        cluster = %options.cluster,
+        namespace = %options.namespace,
+        listen = %server.address(),
+        %api_server,
+        version = env!("CARGO_PKG_VERSION"),
+        "operator started"
+    );
+    let page = Page { registry, leases: lease_metrics.clone() };
+    let serving = tokio::spawn({
+        let (until, ended) = (stop.clone().cancelled_owned(), stop.clone().drop_guard());
+        let readiness = readiness.clone();
+        async move {
+            let outcome = server.serve(page, readiness, until).await;
+            drop(ended);
+            outcome
+        }
+    });
+    let supervisor = TaskSupervisor::new(stop.clone());
+    let context = Context {
+        options,
+        client,
+        metrics,
+        lease_metrics,
+        node_metrics,
+        readiness,
+        supervisor: supervisor.clone(),
+        stop: stop.clone(),
+    };
+    context.run().await;
+    match serving.await {
+        Ok(Ok(())) => supervisor.failure().map_or(Ok(()), Err),
+        Ok(Err(error)) => Err(format!("metrics and health could not be served: {error}")),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+impl Context {
+    async fn run(self) {
+        let parts = ["leases", "quorums", "pods"].map(|kind| self.readiness.needs(format!("{kind}: not listed yet")));
+        let [leases_listed, quorums_listed, pods_listed] = parts;
+        let tried = self.readiness.needs("quorums: not every node was tried yet");
+        let identified = self.readiness.needs("the cluster: the UID of its namespace kube-system was not read yet");
+
+        let index = Index::new(&self.options.namespace);
+        let (senders, inbox) = engine::channels();
+        let answers = senders.others.clone();
+        // An engine that has ended ends the process.
+        let on_answer = move || drop(answers.send(Input::ApiAnswered));
+        let writer =
+            Writer::new(self.options.instance.clone(), index.pod_lists().clone(), self.metrics.clone(), on_answer);
+        let (deciding, writing) = (TaskTracker::new(), TaskTracker::new());
+        // It ends after those who use it: the last events are sent.
+        let decided = CancellationToken::new();
+        writing.spawn(writer.clone().run(self.client.clone(), decided.clone()));
+
+        if let Some(uid) = self.uid_of_cluster(&writer).await {
+            identified.done();
+            let cluster = Cluster { name: self.options.cluster.clone(), uid };
+            let (metrics, leases) = (self.metrics.clone(), self.lease_metrics.clone());
+            let shell = Shell::new(writer.clone(), senders.others.clone(), &inbox, metrics, leases);
+            let engine = Engine::<Reconciler, Shell>::new(cluster, index, shell);
+            let (quorum_events, quorum_watch) = mpsc::channel(AHEAD);
+            let quorums = quorums::Parts {
+                namespace: self.options.namespace.clone(),
+                writer,
+                engine: senders.others,
+                node_metrics: self.node_metrics.clone(),
+                lease_metrics: self.lease_metrics.clone(),
+                metrics: self.metrics.clone(),
+                tried,
+                listed: quorums_listed,
+            };
+            let stop = || self.stop.clone();
+            let spawn = |what, work| deciding.spawn(self.supervisor.must_not_end(what, work));
+            let all = || self.client.clone();
+            let quorum_api = Api::namespaced(all(), &self.options.namespace);
+            spawn("the engine", Box::pin(engine::run(engine, inbox, stop())) as BoxedTask);
+            spawn("the controller of RedisQuorums", Box::pin(quorums::run(quorums, quorum_watch, stop())));
+            spawn(
+                "the watch of RedisQuorums",
+                Box::pin(watches::follow::<RedisQuorum, _>(
+                    quorum_api,
+                    "RedisQuorum",
+                    |quorum| quorum,
+                    quorum_events,
+                    None,
+                    stop(),
+                )),
+            );
+            spawn(
+                "the watch of RedisLeases",
+                Box::pin(watches::follow::<RedisLease, _>(
+                    Api::all(all()),
+                    "RedisLease",
+                    |lease| lease,
+                    senders.leases,
+                    Some(leases_listed),
+                    stop(),
+                )),
+            );
+            spawn(
+                "the watch of pods",
+                Box::pin(watches::follow::<Pod, _>(
+                    Api::all(all()),
+                    "Pod",
+                    |pod| PodFacts::from(&pod),
+                    senders.pods,
+                    Some(pods_listed),
+                    stop(),
+                )),
+            );
+            self.stop.cancelled().await;
+            tracing::info!("stopping: terms are left for the next process");
+        }
+        deciding.close();
+        deciding.wait().await;
+        decided.cancel();
+        writing.close();
+        writing.wait().await;
+    }
+
+    /// The UID of the cluster; `None` when the process is to stop before the API server has told it. Nothing begins
+    /// before: a value on the Redis nodes says by it which cluster wrote it.
+    async fn uid_of_cluster(&self, writer: &Writer) -> Option<String> {
+        loop {
+            let (done, answer) = oneshot::channel();
+            let done = Box::new(move |uid| drop(done.send(uid)));
+            writer.send(&Arc::from(""), "", Call::ClusterUid { done });
+            let answer = tokio::select! {
+                () = self.stop.cancelled() => return None,
+                answer = answer => answer,
+            };
+            match answer {
+                Ok(Ok(uid)) if !uid.is_empty() => return Some(uid),
+                // The writer has said why.
+                Ok(_) => {}
+                // It has ended, and so does the process.
+                Err(_) => return None,
+            }
+            tokio::select! {
+                () = self.stop.cancelled() => return None,
+                () = tokio::time::sleep(IDENTITY_AGAIN) => {}
+            }
+        }
+    }
+}
+
+type BoxedTask = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Each Redis node and each connection to the API server is an open file.
+fn raise_file_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!(%error, "The limit of open files stays as it is.");
+    }
 }

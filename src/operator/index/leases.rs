@@ -58,7 +58,7 @@ impl Entry {
     }
 
     /// Takes a version of the resource. Whether it is new.
-    pub(super) fn take(&mut self, mut lease: RedisLease) -> bool {
+    pub(super) fn take(&mut self, lease: Arc<RedisLease>) -> bool {
         if self.is_newer_than(&lease) {
             return false;
         }
@@ -66,12 +66,11 @@ impl Entry {
         if self.object.is_some() && version.is_some() && version == self.version {
             return false;
         }
-        lease.metadata.managed_fields = None;
         if self.object.as_ref().is_none_or(|known| known.spec != lease.spec) {
             self.resolve(&lease);
         }
         self.version = version;
-        self.object = Some(Arc::new(lease));
+        self.object = Some(lease);
         true
     }
 
@@ -107,7 +106,7 @@ impl Entry {
 #[derive(Debug, Default)]
 struct Relist {
     named: BTreeSet<Name>,
-    older: Vec<RedisLease>,
+    older: Vec<Arc<RedisLease>>,
     /// Leases of which an answer told after the list began.
     read: BTreeSet<Name>,
 }
@@ -117,7 +116,7 @@ struct Relist {
 pub(super) struct Listed {
     pub missed: Vec<LeaseId>,
     /// Leases in an older version than was known: etcd was restored from a backup.
-    pub older: Vec<RedisLease>,
+    pub older: Vec<Arc<RedisLease>>,
     /// A lease that could not be read is gone.
     pub unreadable_gone: bool,
 }
@@ -207,7 +206,7 @@ impl Leases {
     }
 
     /// Keeps a listed lease that is older than what is known until the list is complete.
-    pub fn keep_older(&mut self, lease: RedisLease) {
+    pub fn keep_older(&mut self, lease: Arc<RedisLease>) {
         if let Some(relist) = &mut self.relist {
             relist.older.push(lease);
         }

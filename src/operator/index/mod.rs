@@ -112,18 +112,15 @@ impl Index {
         }
     }
 
-    /// Every lease of this process.
-    pub fn ids(&self) -> impl Iterator<Item = LeaseId> {
-        self.leases.ids()
-    }
-
     /// A list of leases begins.
     pub fn lease_list_begins(&mut self) {
         self.leases.list_begins();
     }
 
     /// Takes a lease of an event or of a list. Returns its number if it is new.
-    pub fn lease_seen(&mut self, lease: RedisLease, now: Time) -> Option<LeaseId> {
+    pub fn lease_seen(&mut self, mut lease: RedisLease, now: Time) -> Option<LeaseId> {
+        lease.metadata.managed_fields = None;
+        let lease = Arc::new(lease);
         let listed = self.leases.name_listed(&lease.metadata);
         self.leases.unreadable.remove(&leases::name_of(&lease.metadata));
         let known = self.leases.current(&lease.metadata);
@@ -138,7 +135,7 @@ impl Index {
         Some(self.add(lease, now))
     }
 
-    fn add(&mut self, lease: RedisLease, now: Time) -> LeaseId {
+    fn add(&mut self, lease: Arc<RedisLease>, now: Time) -> LeaseId {
         let (namespace, name) = leases::name_of(&lease.metadata);
         let before = self.namespaces.get(&namespace).and_then(|pods| pods.names.get(&name)).copied();
         if let Some(before) = before {
@@ -152,7 +149,7 @@ impl Index {
     }
 
     /// Takes a newer version of a known lease.
-    fn renew(&mut self, id: LeaseId, lease: RedisLease, now: Time) {
+    fn renew(&mut self, id: LeaseId, lease: Arc<RedisLease>, now: Time) {
         let Some(entry) = self.leases.get_mut(id) else { return };
         if !entry.take(lease) {
             return;
@@ -163,7 +160,7 @@ impl Index {
     }
 
     /// Takes a lease of the answer to a read or write of ours.
-    pub fn lease_answered(&mut self, id: LeaseId, lease: RedisLease, now: Time) {
+    pub fn lease_answered(&mut self, id: LeaseId, lease: Arc<RedisLease>, now: Time) {
         let Some(entry) = self.leases.get(id) else { return };
         let same = lease.metadata.uid.as_deref() == Some(&entry.uid) && entry.object.is_some();
         if same && !entry.is_newer_than(&lease) {
@@ -203,9 +200,9 @@ impl Index {
         list.unreadable_gone
     }
 
-    /// Whether all leases have been listed once.
-    pub const fn leases_listed(&self) -> bool {
-        self.leases.listed
+    /// Whether all leases and all pods have been listed once.
+    pub const fn is_listed(&self) -> bool {
+        self.leases.listed && self.pods.listed
     }
 
     fn drop_object(&mut self, id: LeaseId) {
@@ -356,6 +353,17 @@ impl Index {
             }
         }
         orphans
+    }
+
+    /// What this pod still carries of a lease that does not exist or cannot be read.
+    pub fn orphan(&self, namespace: &str, lease: &str, pod: &str) -> Option<Orphan> {
+        let pods = self.namespaces.get(namespace)?;
+        if pods.names.contains_key(lease) {
+            return None;
+        }
+        let pod = pods.strays(lease, None).into_iter().find(|stray| stray.uid == pod)?;
+        let unreadable = self.leases.unreadable.contains(&(namespace.into(), lease.to_owned()));
+        Some(Orphan { pod, lease: lease.to_owned(), unreadable })
     }
 
     /// The next workload to read.

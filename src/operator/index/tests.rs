@@ -257,7 +257,7 @@ fn a_lease_that_is_created_again_is_another_lease() {
     assert!(index.snapshot(first).unwrap().has_successor);
     assert!(!index.snapshot(second).unwrap().has_successor);
     // An answer to a write of the first one says nothing of the second.
-    index.lease_answered(second, lease("n", "a", 99, &app("a")), NOW);
+    index.lease_answered(second, Arc::new(lease("n", "a", 99, &app("a"))), NOW);
     assert_eq!(index.lease(second).unwrap().object.as_ref().unwrap().metadata.resource_version.as_deref(), Some("9"));
     index.remove(first);
     index.remove(second);

@@ -79,7 +79,7 @@ struct Shared {
     answered_at: AtomicU64,
     /// Whether somebody waits for the next answer.
     awaited: AtomicBool,
-    answered: Notify,
+    on_answer: Box<dyn Fn() + Send + Sync>,
 }
 
 struct State {
@@ -89,7 +89,12 @@ struct State {
 
 impl Writer {
     /// A writer that sends nothing before [`Writer::run`]. Events are reported under the name `instance`.
-    pub fn new(instance: String, lists: ListCount, metrics: OperatorMetrics) -> Self {
+    pub fn new(
+        instance: String,
+        lists: ListCount,
+        metrics: OperatorMetrics,
+        on_answer: impl Fn() + Send + Sync + 'static,
+    ) -> Self {
         let shared = Shared {
             state: Mutex::new(State { queue: Queue::new(), events: Events::default() }),
             wake: Notify::new(),
@@ -98,7 +103,7 @@ impl Writer {
             metrics,
             answered_at: AtomicU64::new(0),
             awaited: AtomicBool::new(false),
-            answered: Notify::new(),
+            on_answer: Box::new(on_answer),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -134,14 +139,14 @@ impl Writer {
         self.withdraw(&Key::Role { pod: pod.into(), lease: lease.into() });
     }
 
-    /// Sends a read, or the write of a quorum's status. `of` is the UID of the lease that asks; empty for others.
+    /// Sends a read, or the write of a quorum's status. `of` tells who asks: the UID of a lease, or the name of a quorum.
     pub fn send(&self, tenant: &Arc<str>, of: &str, call: Call) {
         let (key, level) = match &call {
             Call::Lease { .. } => (Key::ReadLease(of.into()), Level::Publication),
             Call::Pod { .. } => (Key::ReadPod(of.into()), Level::End),
             Call::Node { .. } => (Key::ReadNode(of.into()), Level::End),
             Call::Workload { key, .. } => (Key::ReadWorkload(key.clone()), Level::Active),
-            Call::Secret { name, .. } => (Key::ReadSecret(name.as_str().into()), Level::Publication),
+            Call::Secret { .. } => (Key::ReadSecret(of.into()), Level::Publication),
             Call::ClusterUid { .. } => (Key::ReadClusterUid, Level::End),
             Call::QuorumStatus { .. } => (Key::QuorumStatus(of.into()), Level::Standby),
             Call::LeaseStatus { .. } | Call::PodRole { .. } | Call::Event(_) => return,
@@ -161,10 +166,9 @@ impl Writer {
         (at > 0).then_some(Time(at))
     }
 
-    /// Returns when a call is answered after this is awaited for the first time.
-    pub async fn next_answer(&self) {
+    /// Calls `on_answer` of [`Writer::new`] once, when the next call is answered.
+    pub fn await_answer(&self) {
         self.shared.awaited.store(true, Ordering::Release);
-        self.shared.answered.notified().await;
     }
 
     /// Reports what happened just now on `object` and on each pod that the notice names.
@@ -389,7 +393,7 @@ impl Sender {
         if answered {
             shared.answered_at.fetch_max(now.0, Ordering::AcqRel);
             if shared.awaited.swap(false, Ordering::AcqRel) {
-                shared.answered.notify_one();
+                (shared.on_answer)();
             }
             if let Some(closed) = self.closed.take() {
                 tracing::info!(waiting, "The API server answers again after {:.1} s.", closed.elapsed().as_secs_f64());
