@@ -147,6 +147,7 @@ impl Context {
         let on_answer = move || drop(answers.send(Input::ApiAnswered));
         let writer =
             Writer::new(self.options.instance.clone(), index.pod_lists().clone(), self.metrics.clone(), on_answer);
+        let lists = index.pod_lists().clone();
         let (deciding, writing) = (TaskTracker::new(), TaskTracker::new());
         // It ends after those who use it: the last events are sent.
         let decided = CancellationToken::new();
@@ -183,6 +184,7 @@ impl Context {
                     |quorum| quorum,
                     quorum_events,
                     None,
+                    None,
                     stop(),
                 )),
             );
@@ -194,6 +196,7 @@ impl Context {
                     |lease| lease,
                     senders.leases,
                     Some(leases_listed),
+                    None,
                     stop(),
                 )),
             );
@@ -205,6 +208,7 @@ impl Context {
                     |pod| PodFacts::from(&pod),
                     senders.pods,
                     Some(pods_listed),
+                    Some(lists),
                     stop(),
                 )),
             );

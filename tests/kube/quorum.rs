@@ -48,8 +48,7 @@ fn a_lost_quorum_is_declared_in_time_and_comes_back_empty_handed() -> Result<()>
     assert!(began.elapsed() >= Duration::from_secs(10), "the longest lease was waited out: {:?}", began.elapsed());
     assert!(second.token() > first.token());
     let page = operator.metrics()?;
-    let lost =
-        page.value("redislease_lease_transitions_total", &[("lease_namespace", "lost"), ("reason", "RenewDeadline")]);
+    let lost = page.value("redislease_transitions_total", &[("quorum", "default"), ("reason", "RenewDeadline")]);
     assert_eq!(lost, Some(1.0));
     Ok(())
 }
