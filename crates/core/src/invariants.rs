@@ -2,9 +2,10 @@
 
 use core::fmt;
 
-use crate::lease::Lease;
+use crate::lease::{Lease, Standing, View};
 use crate::op::{Attempt, Token};
-use crate::time::Time;
+use crate::quorum::Quorum;
+use crate::time::{Drift, Millis, Time};
 
 /// A rule that was broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -15,8 +16,12 @@ pub enum Violation {
     EqualTokens,
     /// I2: a term began after another had completed, with a token that is not greater.
     TokenNotAbove,
-    /// The machine believes for longer than its keys live, or past its own deadline.
+    /// A machine believes in a term for longer than a majority of the nodes keeps its keys.
     BeliefOutlivesKeys,
+    /// A machine believes in a term after its own deadline for it.
+    BeliefPastDeadline,
+    /// A machine shows an end of validity for a term that no majority has confirmed to it.
+    UnconfirmedBelief,
     /// The machine runs two things that exclude each other.
     TwoTermsAtOnce,
 }
@@ -27,7 +32,9 @@ impl fmt::Display for Violation {
             Self::TwoHolders => "I1: two terms that share a key are live at once",
             Self::EqualTokens => "I2: two terms that share a key have one token",
             Self::TokenNotAbove => "I2: a later term's token is not greater",
-            Self::BeliefOutlivesKeys => "a machine believes past its own deadline",
+            Self::BeliefOutlivesKeys => "a machine believes in a term for longer than a majority keeps its keys",
+            Self::BeliefPastDeadline => "a machine believes in a term after its own deadline",
+            Self::UnconfirmedBelief => "a machine believes in a term that no majority has confirmed",
             Self::TwoTermsAtOnce => "a machine acquires, holds or ends two terms at once",
         })
     }
@@ -78,18 +85,51 @@ pub fn tokens_grow(
     Ok(())
 }
 
-/// What one machine must never be in, whatever it was fed.
+/// The belief in a term ends before its keys do, on a majority of the nodes.
+///
+/// `lives` is what the nodes themselves say, and nothing that the machine has computed: for each node that holds every
+/// key of the term, the least remaining life of them at `now`, on the node's clock. It holds from the moment of the
+/// confirmation on, for as long as nobody released the keys and no node lost its memory.
 ///
 /// # Errors
-/// [`Violation::BeliefOutlivesKeys`] and [`Violation::TwoTermsAtOnce`].
+/// [`Violation::BeliefOutlivesKeys`].
+pub fn belief_within_keys(
+    quorum: Quorum,
+    drift: Drift,
+    now: Time,
+    valid_until: Time,
+    lives: impl IntoIterator<Item = Millis>,
+) -> Result<(), Violation> {
+    let lasting = lives.into_iter().filter(|&life| now + drift.least(life) >= valid_until).count();
+    if now >= valid_until || lasting >= quorum.majority() { Ok(()) } else { Err(Violation::BeliefOutlivesKeys) }
+}
+
+/// A machine that was just fed at `now` believes in nothing whose deadline has come.
+///
+/// # Errors
+/// [`Violation::BeliefPastDeadline`].
+pub fn belief_ends_in_time(now: Time, view: &View) -> Result<(), Violation> {
+    let overdue = |deadline: Option<Time>| deadline.is_some_and(|deadline| now >= deadline);
+    match view.standing.term() {
+        Some(term) if overdue(term.stop_at) || overdue(term.valid_until) => Err(Violation::BeliefPastDeadline),
+        _ => Ok(()),
+    }
+}
+
+/// What one machine must never show, whatever it was fed.
+///
+/// # Errors
+/// [`Violation::TwoTermsAtOnce`] and [`Violation::UnconfirmedBelief`].
 pub fn lease(lease: &Lease) -> Result<(), Violation> {
     let view = lease.view();
     let Some(term) = view.standing.term() else { return Ok(()) };
     if view.ending.as_ref().is_some_and(|ending| ending.id.attempt == term.id.attempt) {
         return Err(Violation::TwoTermsAtOnce);
     }
-    match (term.stop_at, term.valid_until) {
-        (Some(stop_at), Some(valid_until)) if stop_at > valid_until => Err(Violation::BeliefOutlivesKeys),
-        _ => Ok(()),
+    let confirmed = matches!(view.standing, Standing::Publishing(_) | Standing::Held(_));
+    if term.valid_until.is_some() == confirmed && term.stop_at.is_some() == confirmed {
+        Ok(())
+    } else {
+        Err(Violation::UnconfirmedBelief)
     }
 }

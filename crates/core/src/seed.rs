@@ -160,6 +160,16 @@ mod tests {
     }
 
     #[test]
+    fn nodes_that_lost_their_memory_are_no_majority() {
+        let others = [report(false, 7, NOW + 1), report(false, 9, NOW + 2)];
+        let target = report(false, 5, NOW);
+        assert_eq!(of_three(target, &others, 0), Ok(Token(NOW + 2)), "their fences say nothing, the clocks seed");
+        let planted = Some(crate::check::Mutant::SeedFromUnadmitted);
+        let seeded = seed_with(planted, Quorum::of(3).unwrap(), target, &others, Token(0), NOW);
+        assert_eq!(seeded, Ok(Token(9)), "the planted bug seeds from them");
+    }
+
+    #[test]
     fn clocks_that_disagree_seed_nothing() {
         let error = of_three(report(false, 5, NOW + 10_001_000), &[], 0).unwrap_err();
         assert_eq!(error, Unseedable::ClocksDisagree { by: Millis(10_001) });

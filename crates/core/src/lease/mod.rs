@@ -353,7 +353,11 @@ impl Lease {
         self.expire(now);
         self.advance(now);
         self.show();
-        debug_assert_eq!(crate::invariants::lease(self), Ok(()));
+        // With a planted bug it is the checker's part to find it.
+        if self.rules == Rules::NONE {
+            debug_assert_eq!(crate::invariants::lease(self), Ok(()));
+            debug_assert_eq!(crate::invariants::belief_ends_in_time(now, &self.shown), Ok(()));
+        }
     }
 
     /// Gives up an attempt that was never sent for publication; for a process that shuts down.
