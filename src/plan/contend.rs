@@ -213,7 +213,7 @@ impl Reconciler {
                 until.since(now).0
             )));
         }
-        self.terms.decided(term.attempt, cause, proof);
+        self.terms.record_decision(term.attempt, cause, proof);
         self.status.last_end_was_proven = proof;
         self.command(Command::End { term, proof });
     }

@@ -286,7 +286,7 @@ impl Reconciler {
             namespace: &self.identity.namespace,
             lease: &self.identity.name,
             view,
-            witness: &self.terms,
+            observed_terms: &self.terms,
             expired: false,
             withheld: inputs.blocked,
             obstacle: inputs.obstacle.as_ref().map(|(reason, message)| Obstacle { reason: *reason, message }),
