@@ -46,13 +46,6 @@ impl ObservedTerms {
         }
     }
 
-    /// Records that this process dropped a term without ending it because another replica of the operator renews it. From then
-    /// on, a view without the term does not mean that the term has ended.
-    pub fn record_kept_elsewhere(&mut self, attempt: Attempt) {
-        self.seen.retain(|seen| *seen != attempt);
-        self.decisions.retain(|decision| decision.attempt != attempt);
-    }
-
     /// Why the operator ended the term of `attempt`, if it did.
     pub(super) fn cause(&self, attempt: Attempt) -> Option<EndCause> {
         self.decisions.iter().find(|decision| decision.attempt == attempt).map(|decision| decision.cause)
