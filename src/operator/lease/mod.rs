@@ -45,7 +45,7 @@ use crate::api::{RedisLease, RedisLeaseStatus, ValidLease};
 use crate::clock;
 use crate::election::{Electorate, HolderName, PodFacts, Sighting};
 use crate::metrics::lease::LeaseSeries;
-use crate::status::{Composed, Witness, renewal_notice};
+use crate::status::{Composed, ObservedTerms, renewal_notice};
 use ground::{Block, Ground};
 use quiet::Quiet;
 use roles::Right;
@@ -76,7 +76,7 @@ pub(super) struct Actor {
     /// The last spec that made sense: what is held goes on by it.
     spec: Option<ValidLease>,
     tenure: Option<Tenure>,
-    witness: Witness,
+    witness: ObservedTerms,
     series: Arc<LeaseSeries>,
     /// Neither adopt nor acquire for now.
     blocked: Option<Block>,
@@ -132,7 +132,7 @@ impl Actor {
             untold: None,
             spec: None,
             tenure: None,
-            witness: Witness::default(),
+            witness: ObservedTerms::default(),
             series,
             blocked: None,
             status_quiet: Quiet::default(),
@@ -290,7 +290,7 @@ impl Actor {
         let filled = held || elsewhere || lease.spec.suspend || self.left_to_others.is_some();
         self.unheld_since = if filled { None } else { Some(self.unheld_since.unwrap_or_else(clock::now)) };
         let Some(view) = view else { return };
-        self.witness.saw(view);
+        self.witness.record_view(view);
         if view.ending.as_ref().is_some_and(|ending| ending.reason != EndReason::Decided) {
             self.proven = false;
         }

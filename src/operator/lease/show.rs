@@ -153,7 +153,7 @@ impl Actor {
             namespace: &self.namespace,
             lease: &self.name,
             view,
-            witness: &self.witness,
+            observed_terms: &self.witness,
             expired: false,
             withheld: self.is_blocked(clock::now()),
             obstacle: ground.obstacle.as_ref().map(|(reason, message)| Obstacle { reason: *reason, message }),

@@ -109,7 +109,7 @@ impl Actor {
             let ttl = self.tenure.as_ref().map_or(Millis(0), Tenure::ttl);
             self.left_to_others = Some(clock::now() + (ttl + ttl).min(LEFT_TO_OTHERS));
         }
-        self.witness.decided(term.attempt, cause, proof);
+        self.witness.record_decision(term.attempt, cause, proof);
         self.proven = proof;
         if let Some(tenure) = &mut self.tenure {
             tenure.end(term, proof);

@@ -20,7 +20,7 @@ use crate::election::{Cluster, EndCause, HolderName};
 use crate::keeper::{Keeper, Observer, Setup};
 use crate::metrics::lease::LeaseSeries;
 use crate::operator::quorums::OpenQuorum;
-use crate::status::Witness;
+use crate::status::ObservedTerms;
 
 /// So many terms are remembered as met: status names one of the last two.
 const REMEMBERED: usize = 16;
@@ -256,7 +256,7 @@ impl Actor {
             // Somebody has ended it, or it is to end: sealing again is always safe, and going on never is.
             let deleted = lease.metadata.deletion_timestamp.is_some().then_some(EndCause::Deleted);
             if let Some(cause) = deleted.or(ground.suspended.then_some(EndCause::Suspended)) {
-                self.witness.decided(term.attempt, cause, false);
+                self.witness.record_decision(term.attempt, cause, false);
             }
             tenure.end(term, false);
         }
@@ -317,7 +317,7 @@ impl Actor {
             Ok(keeper) => {
                 let views = keeper.watch();
                 // What was seen of an older keeper says nothing about what this one has yet to see.
-                self.witness = Witness::default();
+                self.witness = ObservedTerms::default();
                 let (seen, met) = (View::default(), VecDeque::new());
                 self.tenure = Some(Tenure { keeper, quorum: open, config, views, seen, met, told: None });
             }

@@ -15,7 +15,7 @@ const REMEMBERED: usize = 16;
 /// A view that does not contain the term in status has two possible meanings: the term has ended, or the lock layer does not
 /// know the term yet. This record distinguishes them. Without it, the operator could remove a running term from status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Witness {
+pub struct ObservedTerms {
     seen: VecDeque<Attempt>,
     decisions: VecDeque<Decision>,
 }
@@ -27,9 +27,9 @@ struct Decision {
     proof: bool,
 }
 
-impl Witness {
+impl ObservedTerms {
     /// Records the term that `view` contains. Call it with every view before [`compose`](crate::status::compose).
-    pub fn saw(&mut self, view: &View) {
+    pub fn record_view(&mut self, view: &View) {
         let running = view.standing.term().map(|term| term.id.attempt);
         let shown = running.or_else(|| view.ending.as_ref().map(|ending| ending.id.attempt));
         if let Some(attempt) = shown.filter(|attempt| !self.seen.contains(attempt)) {
@@ -39,7 +39,7 @@ impl Witness {
 
     /// Records the decision to end a term. Call it together with the command to the lock layer. The first cause of a term is
     /// kept; `proof` can be added later.
-    pub fn decided(&mut self, attempt: Attempt, cause: EndCause, proof: bool) {
+    pub fn record_decision(&mut self, attempt: Attempt, cause: EndCause, proof: bool) {
         match self.decisions.iter_mut().find(|earlier| earlier.attempt == attempt) {
             Some(earlier) => earlier.proof |= proof,
             None => push_bounded(&mut self.decisions, Decision { attempt, cause, proof }),
