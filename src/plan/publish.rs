@@ -197,7 +197,6 @@ impl Reconciler {
         match outcome {
             StatusOutcome::Written(lease) => {
                 self.status.repeat.wrote(now, &writing.status);
-                self.contention_over();
                 if let Some(term) = &publishing
                     && let Some(outcome) = judge(&lease, term)
                 {

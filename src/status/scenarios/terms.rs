@@ -300,3 +300,15 @@ fn vanished_holder_is_a_warning_also_if_its_keys_are_free() {
         ]
     );
 }
+
+#[test]
+fn pause_after_an_unpublished_term_is_shown_until_the_lease_is_held() {
+    let mut scenario = Scenario::new();
+    let Obstacle { reason, message } = Obstacle::NOT_PUBLISHED;
+    scenario.obstacle = Some((reason, message.into()));
+    scenario.step();
+    assert_eq!(scenario.ready_and_active(), ["False", "Unheld", "False", "Unheld"]);
+    assert_eq!(scenario.message(ConditionType::Ready), message);
+    scenario.step_to(held(1, "a"));
+    assert_eq!(scenario.ready_and_active(), ["True", "HeldHere", "True", "HeldHere"]);
+}
