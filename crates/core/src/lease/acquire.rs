@@ -84,7 +84,8 @@ impl Acquiring {
 
 impl Lease {
     pub(super) fn begin_acquire(&mut self, now: Time) {
-        let free = self.term.is_none() && self.acquiring.is_none() && now >= self.not_before;
+        let from = self.not_before.max(self.held_until);
+        let free = self.term.is_none() && self.acquiring.is_none() && now >= from;
         let after_the_last = self.ending.as_ref().is_none_or(|ending| ending.effective || now >= ending.valid_until);
         let Some(want) = self.wanted.take_if(|_| free && after_the_last) else { return };
         let round = self.new_round();

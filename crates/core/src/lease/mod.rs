@@ -15,6 +15,7 @@ mod cleanup;
 mod ending;
 #[cfg(feature = "reference")]
 mod rebase;
+mod schedule;
 mod term;
 mod view;
 
@@ -215,6 +216,8 @@ pub struct Lease {
     /// Failed tries of the present burst.
     tries: u32,
     not_before: Time,
+    /// By the driver, see [`Lease::hold`].
+    held_until: Time,
     refused_by: Option<Stored>,
     next_round: Round,
     shown: View,
@@ -233,6 +236,7 @@ impl Lease {
             cleanups: Vec::new(),
             tries: 0,
             not_before: Time(0),
+            held_until: Time(0),
             refused_by: None,
             next_round: Round(0),
             shown: View::default(),
@@ -264,18 +268,19 @@ impl Lease {
 
     /// The next effect to carry out.
     pub fn poll_effect(&mut self) -> Option<Effect> {
-        self.effects.pop_front()
+        let effect = self.effects.pop_front();
+        if effect.is_none() {
+            // Most leases wait most of the time: the buffer would double what one takes.
+            self.effects = VecDeque::new();
+        }
+        effect
     }
 
     /// When to wake the machine, if nothing else happens before.
     pub fn next_deadline(&self) -> Option<Time> {
-        let waiting = self.wanted.as_ref().filter(|_| self.acquiring.is_none() && self.term.is_none());
-        let start = waiting.map(|_| match &self.ending {
-            Some(ending) if !ending.effective => self.not_before.max(ending.valid_until),
-            _ => self.not_before,
-        });
+        let start = self.next_attempt_at().map(|at| at.max(self.held_until));
         let acquiring = self.acquiring.as_ref().map(|acquiring| acquiring.next_deadline(&self.config));
-        let term = self.term.as_ref().map(|term| term.next_deadline(&self.config));
+        let term = self.term.as_ref().map(|term| term.next_deadline(&self.config, self.held_until));
         let ending = self.ending.as_ref().map(Ending::next_deadline);
         let cleanups = self.cleanups.iter().map(Cleanup::next_deadline).min();
         [start, acquiring, term, ending, cleanups].into_iter().flatten().min()

@@ -79,6 +79,7 @@ impl Lease {
         }
         self.next_round = rounds.next();
         shift.due(&mut self.not_before);
+        shift.due(&mut self.held_until);
         self.tries = 0;
         self.refused_by = None;
         self.shown = view::of(self);

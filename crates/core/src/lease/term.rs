@@ -143,12 +143,13 @@ impl Term {
         }
     }
 
-    fn unsettled(&self) -> Option<&Extension> {
+    pub fn unsettled(&self) -> Option<&Extension> {
         self.extension.as_ref().filter(|extension| extension.outcome.is_none())
     }
 
-    pub fn next_deadline(&self, config: &Config) -> Time {
-        let round = self.unsettled().map_or(self.next_round_at, |extension| extension.t0 + config.command_timeout);
+    pub fn next_deadline(&self, config: &Config, held_until: Time) -> Time {
+        let next_round_at = self.next_round_at.max(held_until);
+        let round = self.unsettled().map_or(next_round_at, |extension| extension.t0 + config.command_timeout);
         let adoption = match self.claim {
             Claim::Adopting { doubt_at, overdue: false, .. } => Some(doubt_at),
             Claim::Adopting { ends_at, shown, .. } => shown.map(|shown| ends_at.max(shown + config.renew_interval)),
@@ -242,7 +243,7 @@ impl Lease {
 
     /// Begins the next round of extension when it is due and the last is settled.
     pub(super) fn advance_term(&mut self, now: Time) {
-        let due = self.term.as_ref().is_some_and(|term| now >= term.next_round_at && term.unsettled().is_none());
+        let due = self.next_round_at().is_some_and(|at| now >= at.max(self.held_until));
         if !due {
             return;
         }

@@ -4,6 +4,7 @@ mod acquire;
 mod adopt;
 mod end;
 mod keep;
+mod schedule;
 
 use super::*;
 use crate::backoff::Strategy;
