@@ -6,6 +6,7 @@
 pub mod lease;
 pub mod nodes;
 pub mod operator;
+pub mod panics;
 
 use prometheus::{Registry, TextEncoder};
 
@@ -23,6 +24,7 @@ mod tests {
     use lease::{LeaseMetrics, Shown};
     use nodes::NodeMetrics;
     use operator::OperatorMetrics;
+    use panics::Panics;
 
     /// The rows of the table in the README, as the families say them.
     fn rows() -> Vec<String> {
@@ -32,7 +34,8 @@ mod tests {
         let (candidates, conditions) = ([0, 0], Vec::new());
         let holder = Some(["c", "p", "n"]);
         lease.show(&Shown { active: true, held: true, waiting: false, holder, token: 1, candidates, conditions });
-        let _nodes = NodeMetrics::register(&registry).unwrap().quorum("q", &["a".into()], 1, &["timeout"]);
+        let panics = Panics::register(&registry).unwrap();
+        let _nodes = NodeMetrics::register(&registry, &panics).unwrap().quorum("q", &["a".into()], 1, &["timeout"]);
         let families = registry.gather();
         families
             .iter()

@@ -42,9 +42,11 @@ use tokio_util::task::TaskTracker;
 
 use crate::election::{Cluster, PodFacts, is_off};
 use crate::http::{Readiness, Server};
+use crate::keeper::Keeper;
 use crate::metrics::lease::LeaseMetrics;
 use crate::metrics::nodes::NodeMetrics;
 use crate::metrics::operator::OperatorMetrics;
+use crate::metrics::panics::Panics;
 use crate::status::TermEnd;
 use directory::Directory;
 use events::Reporter;
@@ -82,6 +84,7 @@ pub(crate) struct House {
     directory: Directory,
     metrics: OperatorMetrics,
     lease_metrics: LeaseMetrics,
+    keeper: Keeper,
     reporter: Reporter,
     stop: CancellationToken,
     lifeline: Arc<Lifeline>,
@@ -120,9 +123,11 @@ pub async fn run(options: Options, stop: CancellationToken) -> Result<(), String
     raise_file_limit();
     let registry = Registry::new();
     let register = |error: prometheus::Error| format!("metrics: {error}");
-    let node_metrics = NodeMetrics::register(&registry).map_err(register)?;
+    let panics = Panics::register(&registry).map_err(register)?;
+    let node_metrics = NodeMetrics::register(&registry, &panics).map_err(register)?;
     let lease_metrics = LeaseMetrics::register(&registry, &TermEnd::WORDS).map_err(register)?;
     let metrics = OperatorMetrics::register(&registry, &CONTROLLERS).map_err(register)?;
+    let keeper = Keeper::start(0, &panics).map_err(|error| format!("cannot start the keeper: {error}"))?;
     let server = Server::bind(options.listen).await.map_err(|error| error.to_string())?;
     let (client, api_server) = kube_api::client().await?;
     let readiness = Readiness::new();
@@ -162,6 +167,7 @@ pub async fn run(options: Options, stop: CancellationToken) -> Result<(), String
             client,
             metrics,
             lease_metrics,
+            keeper,
             reporter,
             stop: stop.clone(),
             lifeline: lifeline.clone(),

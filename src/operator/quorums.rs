@@ -286,6 +286,7 @@ impl Quorums {
             longest_lease: Millis::from(valid.max_lease),
             command_timeout: Millis::from(valid.command_timeout),
             credentials,
+            wait_for_floor: false,
         };
         let nodes = Nodes::start(&config, &self.nodes).map_err(|error| error.to_string())?;
         Ok(OpenQuorum { name: valid.name.clone(), nodes, fingerprint, key_prefix: valid.key_prefix.clone() })

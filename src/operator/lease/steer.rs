@@ -79,8 +79,11 @@ impl Actor {
                     }
                     continue;
                 }
-                Step::Want(pod) => self.tenure.as_ref()?.want(&self.name_of(pod)),
-                Step::Forget => self.tenure.as_ref()?.forget(),
+                Step::Want(pod) => {
+                    let holder = self.name_of(pod);
+                    self.tenure.as_mut()?.want(&holder);
+                }
+                Step::Forget => self.tenure.as_mut()?.forget(),
                 Step::End { term, proof, cause } => {
                     self.end(term, proof, cause);
                     if proof && self.has_ended().await {

@@ -17,7 +17,7 @@ use crate::api::validated::{MAX_LEASE, REAP_MARGIN};
 use crate::api::{RedisLease, ValidLease, ValidQuorum, lease_status};
 use crate::clock;
 use crate::election::{Cluster, EndCause, HolderName};
-use crate::keeper::{Keeper, Observer, Setup};
+use crate::keeper::{LeaseHandle, Observer, Setup};
 use crate::metrics::lease::LeaseSeries;
 use crate::operator::quorums::OpenQuorum;
 use crate::status::ObservedTerms;
@@ -30,8 +30,10 @@ const ANSWER: Millis = Millis(1000);
 
 /// A keeper and the quorum it stands on.
 pub(super) struct Tenure {
-    keeper: Keeper,
+    keeper: LeaseHandle,
     quorum: Option<Arc<OpenQuorum>>,
+    /// For whom the next term is taken: the keeper makes one attempt for each wish, and another is made after a failure.
+    desired: Option<Holder>,
     config: Config,
     views: watch::Receiver<View>,
     /// What the last turn saw, without what every renewal changes.
@@ -99,6 +101,7 @@ impl Tenure {
     /// Returns when the view has changed in something that a turn must see: a renewal is nothing.
     pub async fn moved(&mut self) {
         while shape(&self.views.borrow_and_update()) == self.seen {
+            self.want_again();
             if self.views.changed().await.is_err() {
                 // The keeper has ended: the turn after this sees to it.
                 return;
@@ -143,11 +146,27 @@ impl Tenure {
         self.told.is_some_and(|(told, _)| told == attempt)
     }
 
-    pub fn want(&self, holder: &HolderName) {
-        self.keeper.want(Holder(holder.to_string().into()));
+    pub fn want(&mut self, holder: &HolderName) {
+        let holder = Holder(holder.to_string().into());
+        let another = self.desired.replace(holder.clone()) != Some(holder);
+        self.want_again();
+        // The pause after a burst of tries was for the holder before.
+        if another && self.views.borrow().refused_by.is_none() {
+            self.keeper.try_now();
+        }
     }
 
-    pub fn forget(&self) {
+    /// Makes another attempt when none is under way.
+    fn want_again(&self) {
+        if let Some(holder) = self.desired.clone()
+            && !matches!(self.views.borrow().standing, Standing::Acquiring(..))
+        {
+            self.keeper.want(holder);
+        }
+    }
+
+    pub fn forget(&mut self) {
+        self.desired = None;
         self.keeper.forget();
     }
 
@@ -157,6 +176,7 @@ impl Tenure {
             return;
         }
         self.told = Some((term.attempt, proof));
+        self.desired = None;
         self.met.push_back(term.attempt);
         self.keeper.end(term, proof);
     }
@@ -165,16 +185,20 @@ impl Tenure {
         self.keeper.published(attempt, outcome);
     }
 
-    pub fn retire(&self) {
+    pub fn retire(&mut self) {
+        self.desired = None;
         self.keeper.retire();
     }
 
     pub fn has_ended(&self) -> bool {
-        self.keeper.has_ended()
+        self.views.has_changed().is_err()
     }
 
+    /// Leaves the term to the next process. Returns when an attempt that was not published has been given back.
     pub async fn stop(self) {
-        self.keeper.stop().await;
+        let Self { keeper, mut views, .. } = self;
+        keeper.close();
+        while views.changed().await.is_ok() {}
     }
 
     /// Whether no term runs, is tried for or ends.
@@ -313,19 +337,11 @@ impl Actor {
             config: config.clone(),
             observer: Box::new(Series { series: self.series.clone() }),
         };
-        match Keeper::start(setup) {
-            Ok(keeper) => {
-                let views = keeper.watch();
-                // What was seen of an older keeper says nothing about what this one has yet to see.
-                self.witness = ObservedTerms::default();
-                let (seen, met) = (View::default(), VecDeque::new());
-                self.tenure = Some(Tenure { keeper, quorum: open, config, views, seen, met, told: None });
-            }
-            Err(error) => {
-                let lease = format!("{}/{}", self.namespace, self.name);
-                tracing::error!(%lease, %error, "no keeper for this lease: tried again with its next event");
-            }
-        }
+        let (keeper, views) = self.house.keeper.open_watched(setup);
+        // What was seen of an older keeper says nothing about what this one has yet to see.
+        self.witness = ObservedTerms::default();
+        let (seen, met) = (View::default(), VecDeque::new());
+        self.tenure = Some(Tenure { keeper, quorum: open, desired: None, config, views, seen, met, told: None });
     }
 }
 
