@@ -54,7 +54,7 @@ fn admitted(run_id: &str) -> Marker {
 }
 
 #[test]
-fn a_node_that_remembers_votes_at_once() {
+fn a_node_with_our_marker_votes_at_once() {
     let mut scenario = Scenario::new();
     assert_eq!(
         scenario.connect(1000, "r1"),
@@ -66,7 +66,7 @@ fn a_node_that_remembers_votes_at_once() {
 }
 
 #[test]
-fn a_ticket_is_waited_out_to_the_millisecond_and_only_then_the_fences_are_read() {
+fn the_fences_are_read_when_the_wait_is_over_to_the_millisecond() {
     let mut scenario = Scenario::new();
     scenario.connect(1000, "r1");
     let until = Time(2000 + QUARANTINE);
@@ -100,7 +100,7 @@ fn a_changed_ticket_starts_the_wait_again() {
 }
 
 #[test]
-fn the_same_ticket_after_a_reconnect_goes_on_waiting() {
+fn the_wait_for_a_ticket_continues_after_a_reconnect() {
     let mut scenario = Scenario::new();
     scenario.connect(0, "r1");
     scenario.at(0, Input::Observed(wait("r1", 7)));
@@ -155,7 +155,7 @@ fn a_clock_step_takes_the_vote_and_replaces_the_marker_that_was_seen() {
 }
 
 #[test]
-fn a_step_seen_while_a_heartbeat_is_out_is_not_forgotten_by_the_heartbeats_answer() {
+fn a_step_seen_during_a_heartbeat_outlasts_the_answer_to_the_heartbeat() {
     let mut scenario = Scenario::new();
     scenario.connect(0, "r1");
     scenario.at(0, Input::Observed(admitted("r1")));
@@ -168,9 +168,9 @@ fn a_step_seen_while_a_heartbeat_is_out_is_not_forgotten_by_the_heartbeats_answe
 }
 
 #[test]
-fn a_step_whose_marker_was_never_seen_is_named_once_it_is() {
+fn a_step_whose_marker_was_never_seen_is_named_when_it_is_seen() {
     let mut scenario = Scenario::new();
-    // The step is known before the marker is: a server that may have dropped keys while nobody looked.
+    // The step is known before the marker: keys of the server may have ended early meanwhile.
     scenario.connect(0, "r1");
     scenario.at(0, Input::Stepped);
     assert_eq!(scenario.at(1, Input::Observed(admitted("r1"))), [], "the first of two answers says nothing");
@@ -187,7 +187,7 @@ fn a_marker_that_came_after_the_one_that_was_named_may_be_older_than_the_step() 
     let mut scenario = Scenario::new();
     scenario.connect(0, "r1");
     scenario.at(0, Input::Observed(wait("r1", 7)));
-    // Another operator admitted the node, then the clock stepped, and only then we look.
+    // Another operator admits the node, then the clock steps, and then this process reads the marker.
     scenario.at(500, Input::Stepped);
     assert_eq!(
         scenario.at(501, Input::Observed(admitted("r1"))),
@@ -196,7 +196,7 @@ fn a_marker_that_came_after_the_one_that_was_named_may_be_older_than_the_step() 
 }
 
 #[test]
-fn a_step_before_a_broken_connection_is_told_on_the_next() {
+fn a_step_before_a_disconnect_is_named_on_the_next_connection() {
     let mut scenario = Scenario::new();
     scenario.connect(0, "r1");
     scenario.at(0, Input::Observed(admitted("r1")));
@@ -210,7 +210,7 @@ fn a_step_before_a_broken_connection_is_told_on_the_next() {
 }
 
 #[test]
-fn another_configuration_never_heals_by_itself() {
+fn another_configuration_stays_a_mismatch() {
     let mut scenario = Scenario::new();
     let other = Marker::Admitted { run_id: "r1".into(), generation: 1, fingerprint: "beef".into() };
     scenario.connect(0, "r1");
@@ -221,7 +221,7 @@ fn another_configuration_never_heals_by_itself() {
 }
 
 #[test]
-fn a_clock_step_does_not_hand_over_a_server_of_another_configuration() {
+fn a_clock_step_does_not_replace_the_marker_of_another_configuration() {
     let mut scenario = Scenario::new();
     let other = Marker::Admitted { run_id: "r1".into(), generation: 1, fingerprint: "beef".into() };
     scenario.connect(0, "r1");

@@ -1,4 +1,4 @@
-//! What must hold, in one place: the simulator, the model checker and the debug assertions all call these.
+//! The invariants, in one place: the simulator, the model checker, the unit tests and the debug assertions share them.
 
 use core::fmt;
 
@@ -7,10 +7,10 @@ use crate::op::{Attempt, Token};
 use crate::quorum::Quorum;
 use crate::time::{Drift, Millis, Time};
 
-/// A rule that was broken.
+/// A broken invariant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Violation {
-    /// I1: two terms that share a key are believed in at one true time.
+    /// I1: at one true time two terms that share a key are believed in.
     TwoHolders,
     /// I2: two terms that share a key have one token.
     EqualTokens,
@@ -22,7 +22,7 @@ pub enum Violation {
     BeliefPastDeadline,
     /// A machine shows an end of validity for a term that no majority has confirmed to it.
     UnconfirmedBelief,
-    /// The machine runs two things that exclude each other.
+    /// A machine runs and ends the same term.
     TwoTermsAtOnce,
 }
 
@@ -35,28 +35,28 @@ impl fmt::Display for Violation {
             Self::BeliefOutlivesKeys => "a machine believes in a term for longer than a majority keeps its keys",
             Self::BeliefPastDeadline => "a machine believes in a term after its own deadline",
             Self::UnconfirmedBelief => "a machine believes in a term that no majority has confirmed",
-            Self::TwoTermsAtOnce => "a machine acquires, holds or ends two terms at once",
+            Self::TwoTermsAtOnce => "a machine runs a term and ends it at once",
         })
     }
 }
 
 impl core::error::Error for Violation {}
 
-/// A belief in a term, on the true time line: from its confirmation to the earliest of the end of its validity by the
-/// believer's own clock, the release, and the loss that the believer knows.
+/// The time in which a process believes in a term, on the true time line. It runs from the confirmation to the earliest
+/// of the end of validity by the process's own clock, the release, and the loss that the process knows of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Claim {
-    /// Which term.
+    /// The attempt of the term.
     pub attempt: Attempt,
     /// Its token.
     pub token: Token,
     /// True time of its confirmation.
     pub from: Time,
-    /// True time of its end; it does not hold at this instant any more.
+    /// True time of its end, which is not part of it.
     pub until: Time,
 }
 
-/// I1 over the claims on keys that meet: at any true time all live ones belong to one term.
+/// I1 over the claims on key sets that overlap: at any true time all live claims belong to one term.
 ///
 /// # Errors
 /// [`Violation::TwoHolders`].
@@ -66,8 +66,8 @@ pub fn one_holder(claims: &[Claim]) -> Result<(), Violation> {
     if broken { Err(Violation::TwoHolders) } else { Ok(()) }
 }
 
-/// I2 for a term that completes now: `completed` are the tokens of the earlier ones that share a key with it, and
-/// `before_it_began` the greatest token completed before its first request.
+/// I2 for a term that completes now. `completed` are the tokens of the earlier terms that share a key with it, and
+/// `before_it_began` is the greatest token that was completed before its first request.
 ///
 /// # Errors
 /// [`Violation::EqualTokens`] and [`Violation::TokenNotAbove`].
@@ -87,9 +87,9 @@ pub fn tokens_grow(
 
 /// The belief in a term ends before its keys do, on a majority of the nodes.
 ///
-/// `lives` is what the nodes themselves say, and nothing that the machine has computed: for each node that holds every
-/// key of the term, the least remaining life of them at `now`, on the node's clock. It holds from the moment of the
-/// confirmation on, for as long as nobody released the keys and no node lost its memory.
+/// `lives` comes from the nodes and not from the machine: for each node that holds every key of the term, the least
+/// remaining life of these keys at `now`, on the node's clock. The rule holds from the confirmation on, for as long as
+/// no process released the keys and no node lost its memory.
 ///
 /// # Errors
 /// [`Violation::BeliefOutlivesKeys`].
@@ -104,7 +104,7 @@ pub fn belief_within_keys(
     if now >= valid_until || lasting >= quorum.majority() { Ok(()) } else { Err(Violation::BeliefOutlivesKeys) }
 }
 
-/// A machine that was just fed at `now` believes in nothing whose deadline has come.
+/// A machine that took an input at `now` does not believe in a term whose deadline has come.
 ///
 /// # Errors
 /// [`Violation::BeliefPastDeadline`].
@@ -116,7 +116,7 @@ pub fn belief_ends_in_time(now: Time, view: &View) -> Result<(), Violation> {
     }
 }
 
-/// What one machine must never show, whatever it was fed.
+/// The rules for the view of one machine, which hold after every input.
 ///
 /// # Errors
 /// [`Violation::TwoTermsAtOnce`] and [`Violation::UnconfirmedBelief`].

@@ -11,11 +11,14 @@ mod planted;
 mod schedule;
 
 use super::*;
-use crate::backoff::Strategy;
+use crate::backoff::{Backoff, Entropy, Strategy};
 use crate::check::Mutant;
 use crate::check::reference::{Call, Node as Server};
 use crate::invariants;
 use crate::marker::Membership;
+use crate::op::Token;
+use crate::quorum::Quorum;
+use crate::time::Drift;
 use alloc::format;
 use alloc::string::{String, ToString};
 
