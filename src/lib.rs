@@ -49,6 +49,8 @@ mod http;
 #[cfg(feature = "lock")]
 pub mod keeper;
 #[cfg(feature = "lock")]
+mod mailbox;
+#[cfg(feature = "lock")]
 pub mod metrics;
 #[cfg(feature = "lock")]
 pub mod nodes;

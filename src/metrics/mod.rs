@@ -6,6 +6,7 @@
 pub mod lease;
 pub mod nodes;
 pub mod operator;
+pub mod panics;
 
 use prometheus::{Registry, TextEncoder};
 
@@ -44,6 +45,7 @@ mod tests {
     use lease::{LeaseMetrics, Shown};
     use nodes::NodeMetrics;
     use operator::OperatorMetrics;
+    use panics::Panics;
 
     /// The rows of the table in the README, as the page says them.
     fn rows() -> Vec<String> {
@@ -63,7 +65,8 @@ mod tests {
             conditions,
         });
         let _quorum = leases.quorum("q");
-        let _nodes = NodeMetrics::register(&registry).unwrap().quorum("q", &["a".into()], 1, &["timeout"]);
+        let panics = Panics::register(&registry).unwrap();
+        let _nodes = NodeMetrics::register(&registry, &panics).unwrap().quorum("q", &["a".into()], 1, &["timeout"]);
         let page = Page { registry, leases }.encode().unwrap();
         let mut rows: Vec<String> = page.lines().filter_map(|line| row(&page, line)).collect();
         rows.sort();

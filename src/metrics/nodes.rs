@@ -5,6 +5,8 @@ use prometheus::{
     Registry,
 };
 
+use super::panics::Panics;
+
 /// The states that `redislease_quorum_nodes` counts.
 pub const STATES: [&str; 4] = ["up", "down", "quarantined", "misconfigured"];
 
@@ -24,14 +26,15 @@ pub struct NodeMetrics {
     duration: HistogramVec,
     errors: IntCounterVec,
     restarts: IntCounterVec,
+    panics: Panics,
 }
 
 impl NodeMetrics {
-    /// Registers the families with `registry`.
+    /// Registers the families with `registry`. Panics of node tasks are counted in `panics`.
     ///
     /// # Errors
     /// When one of the names is taken.
-    pub fn register(registry: &Registry) -> prometheus::Result<Self> {
+    pub fn register(registry: &Registry, panics: &Panics) -> prometheus::Result<Self> {
         let gauge = |name, help, labels: &[&str]| -> prometheus::Result<IntGaugeVec> {
             let family = IntGaugeVec::new(Opts::new(name, help), labels)?;
             registry.register(Box::new(family.clone()))?;
@@ -81,7 +84,13 @@ impl NodeMetrics {
                 "Restarts of the Redis node: how often it returned as another server process.",
                 &NODE,
             )?,
+            panics: panics.clone(),
         })
+    }
+
+    /// Where panics of node tasks are counted.
+    pub const fn panics(&self) -> &Panics {
+        &self.panics
     }
 
     /// The series of one quorum, which vanish with the registration. Drop that before a quorum of the same name begins.
@@ -213,7 +222,7 @@ mod tests {
     #[test]
     fn every_series_is_there_at_zero_and_vanishes_with_its_quorum() {
         let registry = Registry::new();
-        let metrics = NodeMetrics::register(&registry).unwrap();
+        let metrics = NodeMetrics::register(&registry, &Panics::register(&registry).unwrap()).unwrap();
         let (_, kept) = metrics.quorum("kept", &["a".into()], 1, &["timeout"]);
         let (quorum, registration) = metrics.quorum("q", &["a".into(), "b".into()], 2, &["timeout", "auth"]);
         quorum.nodes()[1].error("auth");

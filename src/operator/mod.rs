@@ -37,10 +37,12 @@ use tokio_util::task::TaskTracker;
 use crate::api::{RedisLease, RedisQuorum};
 use crate::election::{Cluster, PodFacts};
 use crate::http::{Readiness, Server};
+use crate::keeper::Keeper;
 use crate::metrics::Page;
 use crate::metrics::lease::LeaseMetrics;
 use crate::metrics::nodes::NodeMetrics;
 use crate::metrics::operator::OperatorMetrics;
+use crate::metrics::panics::Panics;
 use crate::plan::Reconciler;
 use crate::status::TermEnd;
 use engine::{Engine, Input, Shell};
@@ -74,6 +76,7 @@ pub struct Options {
 struct Context {
     options: Options,
     client: Client,
+    keeper: Arc<Keeper>,
     metrics: OperatorMetrics,
     lease_metrics: LeaseMetrics,
     node_metrics: NodeMetrics,
@@ -90,7 +93,8 @@ pub async fn run(options: Options, stop: CancellationToken) -> Result<(), String
     raise_file_limit();
     let registry = Registry::new();
     let register = |error: prometheus::Error| format!("metrics: {error}");
-    let node_metrics = NodeMetrics::register(&registry).map_err(register)?;
+    let panics = Panics::register(&registry).map_err(register)?;
+    let node_metrics = NodeMetrics::register(&registry, &panics).map_err(register)?;
     let lease_metrics = LeaseMetrics::register(&registry, &TermEnd::WORDS).map_err(register)?;
     let metrics = OperatorMetrics::register(&registry, &CONTROLLERS).map_err(register)?;
     let server = Server::bind(options.listen).await.map_err(|error| error.to_string())?;
@@ -114,10 +118,12 @@ pub async fn run(options: Options, stop: CancellationToken) -> Result<(), String
             outcome
         }
     });
+    let keeper = Keeper::start(0, &panics).map_err(|error| format!("the keeper's threads cannot start: {error}"))?;
     let supervisor = TaskSupervisor::new(stop.clone());
     let context = Context {
         options,
         client,
+        keeper: Arc::new(keeper),
         metrics,
         lease_metrics,
         node_metrics,
@@ -157,7 +163,7 @@ impl Context {
             identified.done();
             let cluster = Cluster { name: self.options.cluster.clone(), uid };
             let (metrics, leases) = (self.metrics.clone(), self.lease_metrics.clone());
-            let shell = Shell::new(writer.clone(), senders.others.clone(), &inbox, metrics, leases);
+            let shell = Shell::new(self.keeper.clone(), writer.clone(), senders.others.clone(), &inbox, metrics, leases);
             let engine = Engine::<Reconciler, Shell>::new(cluster, index, shell);
             let (quorum_events, quorum_watch) = mpsc::channel(AHEAD);
             let quorums = quorums::Parts {
@@ -217,6 +223,7 @@ impl Context {
         }
         deciding.close();
         deciding.wait().await;
+        self.keeper.shutdown().await;
         decided.cancel();
         writing.close();
         writing.wait().await;

@@ -35,10 +35,7 @@ pub(super) async fn follow<K, F>(
 ) where
     K: kube::Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
 {
-    let mut random = match Random::from_system() {
-        Ok(random) => random,
-        Err(error) => return tracing::error!(kind, %error, "The watch cannot start."),
-    };
+    let mut random = Random::new();
     let config = watcher::Config::default().timeout(WATCH_SECONDS);
     let mut events = watcher(api, config).boxed();
     let (mut backoff, mut listed) = (Backoff::default(), listed);
@@ -51,7 +48,7 @@ pub(super) async fn follow<K, F>(
             Ok(Some(event)) => event,
             Ok(None) => return,
             Err(error) => {
-                let (pause, warn) = backoff.failed(random.word());
+                let (pause, warn) = backoff.failed(random.entropy().0);
                 let error = kube_api::causes(&error);
                 if warn {
                     tracing::warn!(kind, %error, "The watch broke off and begins again.");

@@ -148,10 +148,8 @@ impl Observer for Watcher {
         self.record.viewed(view);
         self.slot.show(view);
     }
-}
 
-impl Drop for Watcher {
-    fn drop(&mut self) {
+    fn ended(&self) {
         self.slot.end();
     }
 }

@@ -73,8 +73,8 @@ pub async fn run<M: Machine, O: Outside>(mut engine: Engine<M, O>, mut inbox: In
             () = inbox.mailbox.filled() => {}
             Some(event) = inbox.leases.recv() => engine.take(Input::Lease(event)),
             Some(event) = inbox.pods.recv() => engine.take(Input::Pod(event)),
-            rang = alarm.ring() => {
-                if let Err(error) = rang {
+            expired = alarm.expired() => {
+                if let Err(error) = expired {
                     return tracing::error!(%error, "The timer of the engine is broken.");
                 }
             }

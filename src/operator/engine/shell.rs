@@ -16,7 +16,7 @@ use super::mailbox::{Mailbox, News, Slot, Watcher};
 use super::run::Inbox;
 use crate::api::RedisLease;
 use crate::clock;
-use crate::keeper::{Keeper, Setup};
+use crate::keeper::{Keeper, LeaseHandle, Setup};
 use crate::metrics::lease::{HandoverKind, LeaseMetrics, LeaseRecord, Shown};
 use crate::metrics::operator::OperatorMetrics;
 use crate::operator::index::{LeaseId, WorkloadKey};
@@ -31,6 +31,7 @@ pub const CONTROLLER: &str = "lease";
 
 /// Everything around the engine.
 pub struct Shell {
+    keeper: Arc<Keeper>,
     writer: Writer,
     leadership: Leadership,
     inputs: UnboundedSender<Input>,
@@ -47,7 +48,7 @@ pub struct Shell {
 /// What a lease has beside its machine.
 #[derive(Default)]
 struct Lease {
-    keeper: Option<(Keeper, Arc<Slot>)>,
+    keeper: Option<(LeaseHandle, Arc<Slot>)>,
     /// The quorum of the keeper's machine.
     connection: Option<Arc<Connection>>,
     record: Option<(String, String, Arc<LeaseRecord>)>,
@@ -55,6 +56,7 @@ struct Lease {
 
 impl Shell {
     pub fn new(
+        keeper: Arc<Keeper>,
         writer: Writer,
         inputs: UnboundedSender<Input>,
         inbox: &Inbox,
@@ -62,6 +64,7 @@ impl Shell {
         lease_metrics: LeaseMetrics,
     ) -> Self {
         Self {
+            keeper,
             writer,
             leadership: Leadership,
             inputs,
@@ -141,15 +144,10 @@ impl Shell {
         let keys: Vec<String> = keys.iter().filter_map(lock).collect();
         let renewals = connection.as_ref().map(|connection| connection.renewals.clone());
         let observer = Box::new(Watcher { slot: slot.clone(), record, quorum: renewals, _in_use: in_use });
+        let handle = self.keeper.open(Setup { nodes, keys: keys.into(), config, observer });
         let of = self.leases.entry(lease.id).or_default();
         of.connection = connection;
-        of.keeper = match Keeper::start(Setup { nodes, keys: keys.into(), config, observer }) {
-            Ok(keeper) => Some((keeper, slot)),
-            Err(error) => {
-                tracing::error!(lease = %name(lease), %error, "The keeper of this lease cannot start.");
-                None
-            }
-        };
+        of.keeper = Some((handle, slot));
     }
 
     fn write_status(&self, lease: Subject<'_>, write: Box<StatusWrite>) {

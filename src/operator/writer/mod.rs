@@ -26,7 +26,6 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
 use kube::Client;
-use redislease_core::backoff::Entropy;
 use redislease_core::time::Time;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -270,7 +269,7 @@ struct Sender {
 
 impl Sender {
     fn new(writer: Writer, client: Client) -> std::io::Result<Self> {
-        let (alarm, random) = (Alarm::new()?, Random::from_system()?);
+        let (alarm, random) = (Alarm::new()?, Random::new());
         Ok(Self { writer, client, calls: JoinSet::new(), alarm, random, closed: None })
     }
 
@@ -296,7 +295,7 @@ impl Sender {
                         self.ended(ended);
                     }
                 }
-                _ = self.alarm.ring() => {}
+                _ = self.alarm.expired() => {}
             }
         }
     }
@@ -356,7 +355,7 @@ impl Sender {
 
     fn ended(&mut self, ended: Ended) {
         let now = clock::now();
-        let entropy = Entropy(self.random.word());
+        let entropy = self.random.entropy();
         let mut state = self.writer.state();
         let (answered, problem, finish) = match ended {
             Ended::Probe(answer) => {
