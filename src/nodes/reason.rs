@@ -87,6 +87,9 @@ impl fmt::Display for Reason {
     }
 }
 
+/// How Redis 7.0, and Redis 7.2 and newer, say that the user may not use a command or a key in a script.
+const NOT_ALLOWED: [&str; 2] = ["The user executing the script can't", "ACL failure in script"];
+
 impl From<&RedisError> for Reason {
     /// What is not recognised is [`Reason::Protocol`]: unknown error text is a failure, never a success.
     fn from(error: &RedisError) -> Self {
@@ -96,6 +99,10 @@ impl From<&RedisError> for Reason {
         // Redis has no code for it, and the client library reports it as whatever it was doing.
         if error.detail().is_some_and(|detail| detail.contains("max number of clients")) {
             return Self::MaxClients;
+        }
+        // What a user may not do in a script has the code of any other error.
+        if error.detail().is_some_and(|detail| NOT_ALLOWED.iter().any(|text| detail.contains(text))) {
+            return Self::Auth;
         }
         match error.kind() {
             ErrorKind::Io => Self::Refused,
@@ -150,6 +157,8 @@ mod tests {
             ("NOAUTH Authentication required.", Reason::Auth),
             ("WRONGPASS invalid username-password pair or user is disabled.", Reason::Auth),
             ("NOPERM this user has no permissions to run the 'evalsha' command", Reason::Auth),
+            ("ERR The user executing the script can't run this command or subcommand script: 3af6", Reason::Auth),
+            ("ERR ACL failure in script: User app has no permissions to run the 'incr' command", Reason::Auth),
             ("READONLY You can't write against a read only replica.", Reason::ReadOnly),
             ("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", Reason::ReadOnly),
             ("LOADING Redis is loading the dataset in memory", Reason::Loading),
