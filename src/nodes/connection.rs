@@ -1,4 +1,4 @@
-//! From an address to a connection that can be used.
+//! Opens a connection to a node: TCP, login, INFO, scripts.
 
 use std::fmt;
 use std::future::Future;
@@ -19,7 +19,7 @@ use super::script::{self, Script};
 use super::{Credentials, Keyspace, Misconfiguration, Reason, pipe};
 use crate::clock;
 
-/// Where a node is.
+/// The address of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Address {
     host: String,
@@ -47,7 +47,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// How to log in, and how it was done before the last change. None is without a password.
+/// The credentials, and those before the last change. `None` logs in without a password.
 #[derive(Clone, Debug)]
 pub(super) struct Secrets {
     current: Option<Credentials>,
@@ -69,11 +69,11 @@ impl Secrets {
     }
 }
 
-/// Why there is no connection, or no longer.
+/// Why there is no connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
     pub reason: Reason,
-    /// To follow the node's name.
+    /// A sentence that follows the node's name.
     pub text: String,
 }
 
@@ -82,7 +82,7 @@ impl Failure {
         Self { reason: Reason::Protocol, text: text.to_string() }
     }
 
-    /// What this process needs for a connection and does not get.
+    /// The operating system gives no random words.
     pub fn system(error: &io::Error) -> Self {
         Self { reason: Reason::Internal, text: format!("the system has no random words: {error}") }
     }
@@ -100,7 +100,7 @@ impl Failure {
         Self { reason, text: format!("{doing}: {error}{what_to_do}") }
     }
 
-    /// If the server is well and refuses a request for a reason that lasts: what it refuses, and what to do.
+    /// If the server works and refuses a request for a reason that lasts: what it refuses, and what to do.
     pub fn refusal(error: &RedisError) -> Option<Self> {
         let reason = Reason::from(error);
         let what_to_do = match reason {
