@@ -8,7 +8,7 @@ use std::time::Duration;
 use redislease::keeper::{Keeper, LeaseHandle, Observer, Setup};
 use redislease::nodes::Nodes;
 use redislease_core::backoff::{Backoff, Strategy};
-use redislease_core::lease::{Config, EndReason, Publication, Renewal, Standing, TermId, View};
+use redislease_core::lease::{Config, EndReason, OnDeadline, Publication, Renewal, Standing, TermId, View};
 use redislease_core::op::{Attempt, Holder};
 use redislease_core::quorum::Quorum;
 use redislease_core::time::{Drift, Millis};
@@ -30,7 +30,7 @@ fn config() -> Config {
             limit: None,
             jitter: 10,
         },
-        mutant: None,
+        deadline: OnDeadline::Seal,
     }
 }
 

@@ -1,24 +1,26 @@
-//! Condition types and their reasons as fixed sets. A reason fixes the status of its condition, so that a pair which means nothing,
-//! such as `Ready=True` with `NoCandidate`, cannot be written.
+//! Condition types and their reasons, as fixed sets.
+//!
+//! Each reason determines the status of its condition. A contradictory pair, such as `Ready=True` with reason
+//! `NoCandidate`, cannot be written.
 
-/// The types of the conditions on a `RedisLease` and a `RedisQuorum`.
+/// The types of the conditions on a `RedisLease` and on a `RedisQuorum`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ConditionType {
-    /// Nothing is wrong: on a lease, somebody holds it, here or in another cluster; on a quorum, leases can be taken on it.
+    /// On a lease: a pod of this or another cluster holds it. On a quorum: leases can be acquired on it.
     Ready,
-    /// A pod of this cluster holds the lease: what `kubectl wait --for=condition=Active` waits for.
+    /// A pod of this cluster holds the lease. `kubectl wait --for=condition=Active` waits for this.
     Active,
-    /// Somebody could take over from the holder at once.
+    /// At least one eligible pod could take over from the holder immediately.
     CandidatesAvailable,
-    /// How far the quorum is from losing its majority.
+    /// How many more nodes the quorum can lose before it loses its majority.
     QuorumHealthy,
 }
 
 impl ConditionType {
-    /// All types, in the order in which they are shown.
+    /// All types, in the order in which status lists them.
     pub const ALL: [Self; 4] = [Self::Ready, Self::Active, Self::CandidatesAvailable, Self::QuorumHealthy];
 
-    /// The type as it stands in `status.conditions[].type`.
+    /// The value of `status.conditions[].type`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Ready => "Ready",
@@ -32,11 +34,11 @@ impl ConditionType {
 /// The status of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ConditionStatus {
-    /// The condition holds.
+    /// The condition is met.
     True,
-    /// The condition does not hold.
+    /// The condition is not met.
     False,
-    /// Nobody has found out yet: neither yes nor no.
+    /// The operator does not know yet whether the condition is met.
     Unknown,
 }
 
@@ -44,7 +46,7 @@ impl ConditionStatus {
     /// All statuses.
     pub const ALL: [Self; 3] = [Self::True, Self::False, Self::Unknown];
 
-    /// The status as it stands in `status.conditions[].status`.
+    /// The value of `status.conditions[].status`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::True => "True",
@@ -54,15 +56,15 @@ impl ConditionStatus {
     }
 }
 
-/// A reason says which condition it belongs to and what it makes of it.
+/// A condition reason: it determines the condition's type and status.
 pub trait ConditionReason: Copy {
-    /// The condition this set of reasons belongs to.
+    /// The type of the condition that this set of reasons belongs to.
     const TYPE: ConditionType;
 
-    /// The status the condition has for this reason.
+    /// The status that the condition has with this reason.
     fn status(self) -> ConditionStatus;
 
-    /// The reason as it stands in `status.conditions[].reason`.
+    /// The value of `status.conditions[].reason`.
     fn as_str(self) -> &'static str;
 }
 
@@ -100,93 +102,93 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// Why a lease is ready or not. A healthy passive cluster is ready too, so that tools that wait for it stay green.
+    /// Reasons of `Ready` on a lease. A passive cluster is `Ready=True` too, so that GitOps tools report it as healthy.
     LeaseReady of Ready {
         /// A pod of this cluster holds the lease.
         HeldHere => True,
         /// A pod of another cluster holds the lease.
         HeldByPeerCluster => True,
-        /// No pod may be elected.
+        /// No pod is eligible.
         NoCandidate => False,
-        /// Too few nodes of the quorum give votes.
+        /// Fewer than a majority of the quorum's nodes vote.
         QuorumUnavailable => False,
-        /// The spec says `suspend: true`.
+        /// `spec.suspend` is true.
         Suspended => False,
-        /// An object the spec names does not exist or cannot be used.
+        /// An object that the spec names does not exist or cannot be used.
         InvalidReference => False,
-        /// The spec asks for something that cannot be done and that admission could not see.
+        /// The spec has values that do not work, and that admission cannot check.
         InvalidSpec => False,
-        /// Another lease of this cluster holds one of the keys.
+        /// Another lease of this cluster holds one of the keys, or a key has a value that RedisLease did not write.
         KeyHeldByOtherLease => False,
-        /// Nobody holds the lease, and nothing stands in the way of the next election.
+        /// No pod holds the lease. The operator elects a pod as soon as the keys are free.
         Unheld => False,
-        /// This process has not found out yet.
+        /// The operator has started and does not know the state of the lease yet.
         Starting => Unknown,
     }
 }
 
 reasons! {
-    /// Why a lease is active in this cluster or not.
+    /// Reasons of `Active` on a lease.
     LeaseActive of Active {
         /// A pod of this cluster holds the lease.
         HeldHere => True,
         /// A pod of another cluster holds the lease.
         HeldByPeerCluster => False,
-        /// Nobody holds the lease.
+        /// No pod of this cluster holds the lease.
         Unheld => False,
-        /// The term was ended by decision: the holder is stopping, and nobody else may start yet.
+        /// The operator ended the term. The holder must stop; no other pod can acquire the lease yet.
         Stopping => False,
-        /// The term was lost with the quorum.
+        /// The term was lost: a majority of the nodes did not renew it, or no longer has its keys.
         LeaseLost => False,
-        /// This process has not yet confirmed the term that status names.
+        /// The operator has not confirmed on the quorum yet that the term in status still exists.
         Starting => Unknown,
     }
 }
 
 reasons! {
-    /// Whether somebody could take over.
+    /// Reasons of `CandidatesAvailable` on a lease.
     LeaseCandidates of CandidatesAvailable {
-        /// At least one pod beside the holder may be elected.
+        /// At least one pod other than the holder is eligible.
         StandbyAvailable => True,
-        /// The holder is the only pod that may be elected.
+        /// The holder is the only eligible pod.
         OnlyHolder => False,
-        /// No pod may be elected.
+        /// No pod is eligible.
         NoCandidate => False,
     }
 }
 
 reasons! {
-    /// How far the quorum is from losing its majority.
+    /// Reasons of `QuorumHealthy` on a quorum and on a lease.
     QuorumHealth of QuorumHealthy {
-        /// Every node gives votes. Shown on a quorum.
+        /// All nodes vote. Only on a quorum.
         AllReachable => True,
-        /// A majority gives votes. Shown on a lease, where a node that comes and goes is no news.
+        /// A majority of the nodes votes. Only on a lease, which does not report single nodes.
         MajorityReachable => True,
-        /// A node gives no votes; another may fail.
+        /// At least one node does not vote. At least one more node can fail before the majority is lost.
         Degraded => False,
-        /// A majority gives votes, and the next failure ends it.
+        /// Exactly a majority of the nodes votes. If one more node fails, the majority is lost.
         AtRisk => False,
-        /// Fewer than a majority give votes.
+        /// Fewer than a majority of the nodes vote.
         Lost => False,
-        /// A node's marker was written for another configuration.
+        /// The marker key on a node names another quorum configuration.
         ConfigMismatch => False,
-        /// Another cluster on this quorum uses the same cluster name.
+        /// Another cluster on this quorum uses the cluster name of this cluster.
         ClusterNameConflict => False,
     }
 }
 
 reasons! {
-    /// Why leases can be taken on a quorum or not.
+    /// Reasons of `Ready` on a quorum.
     QuorumReady of Ready {
-        /// A majority gives votes.
+        /// A majority of the nodes votes.
         QuorumAvailable => True,
-        /// Fewer than a majority give votes.
+        /// Fewer than a majority of the nodes vote.
         QuorumUnavailable => False,
-        /// The secret the spec names does not exist or has no password.
+        /// The Secret that the spec names does not exist or has no password.
         InvalidReference => False,
-        /// The spec asks for something that cannot be done and that admission could not see.
+        /// The spec has values that do not work, and that admission cannot check.
         InvalidSpec => False,
-        /// This process has not found out yet.
+        /// The operator has started and has not tried to reach every node yet.
         Starting => Unknown,
     }
 }
@@ -211,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_readme_lists_the_conditions() {
+    fn readme_lists_all_condition_reasons() {
         let rows = [
             row("RedisLease", LeaseReady::ALL),
             row("RedisLease", LeaseActive::ALL),
@@ -225,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_fixes_its_condition_and_status() {
+    fn reasons_determine_type_and_status() {
         assert_eq!(LeaseReady::TYPE.as_str(), "Ready");
         assert_eq!(
             shown(LeaseActive::ALL),

@@ -1,4 +1,4 @@
-//! The two custom resource definitions as they are installed.
+//! The two CustomResourceDefinitions in the form in which they are installed.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray,
@@ -7,47 +7,46 @@ use kube::CustomResourceExt;
 
 use super::{RedisLease, RedisQuorum};
 
-/// Both definitions, in the order in which they are applied.
+/// Both CRDs, in the order in which they are applied.
 pub fn all() -> [CustomResourceDefinition; 2] {
     [redis_quorum(), redis_lease()]
 }
 
-/// The definition of `RedisLease`.
+/// The CRD of `RedisLease`.
 pub fn redis_lease() -> CustomResourceDefinition {
-    published(RedisLease::crd())
+    normalized(RedisLease::crd())
 }
 
-/// The definition of `RedisQuorum`.
+/// The CRD of `RedisQuorum`.
 pub fn redis_quorum() -> CustomResourceDefinition {
-    published(RedisQuorum::crd())
+    normalized(RedisQuorum::crd())
 }
 
-/// The derived definition, with two changes to its schema.
+/// Changes two things in the schema of the derived CRD:
 ///
-/// It lets every optional field be null. Without `nullable` the API server drops a null before anybody sees it, so that neither the
-/// rules nor a reader of the stored object meets a second way to write "absent".
-///
-/// Descriptions have the line breaks of the source: `kubectl explain` breaks lines itself.
-fn published(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
+/// - It removes `nullable` from optional fields. The API server then drops null values, so that CEL rules and readers
+///   meet only one form of "absent".
+/// - It removes the line breaks of the source from descriptions, because `kubectl explain` wraps lines itself.
+fn normalized(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     for version in &mut crd.spec.versions {
         if let Some(schema) = version.schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut()) {
-            tidy(schema);
+            normalize_schema(schema);
         }
     }
     crd
 }
 
-fn tidy(schema: &mut JSONSchemaProps) {
+fn normalize_schema(schema: &mut JSONSchemaProps) {
     schema.nullable = None;
     if let Some(description) = &mut schema.description {
         *description = description.replace('\n', " ");
     }
     for property in schema.properties.iter_mut().flat_map(|p| p.values_mut()) {
-        tidy(property);
+        normalize_schema(property);
     }
     match &mut schema.items {
-        Some(JSONSchemaPropsOrArray::Schema(item)) => tidy(item),
-        Some(JSONSchemaPropsOrArray::Schemas(items)) => items.iter_mut().for_each(tidy),
+        Some(JSONSchemaPropsOrArray::Schema(item)) => normalize_schema(item),
+        Some(JSONSchemaPropsOrArray::Schemas(items)) => items.iter_mut().for_each(normalize_schema),
         None => {}
     }
 }

@@ -1,4 +1,4 @@
-//! Durations in a spec: strings as in Gateway API (GEP-2257).
+//! Durations in a spec: strings in the format of Gateway API (GEP-2257), such as `30s` or `1m30s`.
 
 use core::fmt;
 use core::time;
@@ -6,36 +6,37 @@ use core::time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What a duration in a spec looks like: one to four numbers of one to five digits, each with its unit, added up.
-/// The same expression judges in the admission rules and, through [`Duration::parse`], here.
+/// Regular expression of a duration: one to four numbers of one to five digits, each with a unit. The parts are summed.
+/// The admission rules use this expression; [`Duration::parse`] accepts the same texts.
 pub(super) const PATTERN: &str = "^([0-9]{1,5}(h|m|s|ms)){1,4}$";
 
-/// The longest text that fits [`PATTERN`]. CEL's cost estimate multiplies by it.
+/// Length of the longest text that matches [`PATTERN`]. The API server estimates the cost of CEL rules from it.
 const MAX_LENGTH: usize = 4 * (5 + 2);
 
-/// A duration as somebody wrote it: `30s`, `250ms`, `1m30s`.
+/// A duration as the user wrote it, such as `30s`, `250ms` or `1m30s`.
 ///
-/// Reading an object never fails on it: the text is kept, and [`parse`](Self::parse) judges it.
+/// Deserialization accepts any text, so that an invalid duration does not make the whole object unreadable.
+/// [`parse`](Self::parse) checks the text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 #[schemars(inline)]
 pub struct Duration(#[schemars(length(max = MAX_LENGTH))] String);
 
 impl Duration {
-    /// Takes the text as it is; whether it is a duration is found out by [`parse`](Self::parse).
+    /// Stores the text without checking it; see [`parse`](Self::parse).
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// The text as it was written.
+    /// The text as the user wrote it.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The length of time, exact to the millisecond; zero is a length too.
+    /// The duration, in whole milliseconds. Zero is allowed.
     ///
     /// # Errors
-    /// The text does not have the shape of GEP-2257.
+    /// The text is not a GEP-2257 duration.
     pub fn parse(&self) -> Result<time::Duration, ParseDurationError> {
         let mut rest = self.0.as_str();
         let mut millis = 0;
@@ -51,14 +52,14 @@ impl Duration {
     }
 }
 
-/// The first number with its unit, in milliseconds, and what follows it.
+/// Splits the first number and its unit from `text`: its value in milliseconds, and the rest of the text.
 fn segment(text: &str) -> Option<(u64, &str)> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     if !(1..=5).contains(&digits) {
         return None;
     }
     let (number, unit) = text.split_at(digits);
-    // "ms" before "m": a minute cannot be followed by an "s", which needs a number of its own.
+    // "ms" is tried before "m", which is its prefix.
     let (scale, rest) = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)]
         .into_iter()
         .find_map(|(name, scale)| Some((scale, unit.strip_prefix(name)?)))?;
@@ -67,9 +68,9 @@ fn segment(text: &str) -> Option<(u64, &str)> {
 }
 
 impl From<time::Duration> for Duration {
-    /// The shortest text that means the same, down to whole milliseconds.
+    /// The shortest text for this duration. Fractions of a millisecond are dropped.
     ///
-    /// Text for more than 99,999 hours (eleven years) does not parse back: no field of this API admits a fraction of that.
+    /// The text for more than 99,999 hours (11 years) cannot be parsed again. The longest duration in this API is 24 h.
     fn from(duration: time::Duration) -> Self {
         use fmt::Write as _;
         let mut rest = duration.as_millis();
@@ -94,13 +95,13 @@ impl fmt::Display for Duration {
     }
 }
 
-/// A text that is not a duration.
+/// The error for a text that is not a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParseDurationError;
 
 impl fmt::Display for ParseDurationError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a duration is written in h, m, s and ms, such as 30s, 1m30s or 250ms")
+        f.write_str("a duration must be written in h, m, s and ms, such as 30s, 1m30s or 250ms")
     }
 }
 
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn the_grammar_of_gep_2257() {
+    fn parse_accepts_the_gep_2257_format_only() {
         for (text, millis) in [
             ("0s", 0),
             ("250ms", 250),
@@ -157,29 +158,30 @@ mod tests {
     }
 
     #[test]
-    fn an_absurd_text_is_kept_on_reading_and_refused_on_parsing() {
-        let read: Duration = serde_json::from_str("\"99999999999999999999h\"").expect("any text is read");
+    fn deserialize_accepts_any_text_and_parse_rejects_it() {
+        let read: Duration =
+            serde_json::from_str("\"99999999999999999999h\"").expect("deserialization accepts any text");
         assert_eq!(read.as_str(), "99999999999999999999h");
         assert_eq!(
             read.parse().map_err(|e| e.to_string()),
-            Err("a duration is written in h, m, s and ms, such as 30s, 1m30s or 250ms".into())
+            Err("a duration must be written in h, m, s and ms, such as 30s, 1m30s or 250ms".into())
         );
     }
 
     proptest! {
         #[test]
-        fn parsing_never_panics(text in "\\PC{0,40}|[0-9hms]{0,40}") {
+        fn parse_never_panics(text in "\\PC{0,40}|[0-9hms]{0,40}") {
             let _ = parse(&text);
         }
 
         #[test]
-        fn what_is_written_is_read_back(millis in 0..=99_999u64 * 3_600_000) {
+        fn a_formatted_duration_parses_to_the_same_duration(millis in 0..=99_999u64 * 3_600_000) {
             let duration = time::Duration::from_millis(millis);
             prop_assert_eq!(Duration::from(duration).parse(), Ok(duration));
         }
 
         #[test]
-        fn every_text_of_the_pattern_parses(text in &PATTERN[1..PATTERN.len() - 1]) {
+        fn every_text_that_matches_the_pattern_parses(text in &PATTERN[1..PATTERN.len() - 1]) {
             prop_assert!(text.len() <= MAX_LENGTH);
             prop_assert!(parse(&text).is_ok());
         }

@@ -1,6 +1,6 @@
-//! `RedisLease`: what a user asks for.
+//! `RedisLease`: the spec, which users write.
 #![allow(clippy::duplicated_attributes, reason = "each printer column repeats the names of its attributes")]
-#![allow(clippy::doc_markdown, reason = "kubectl explain shows the documentation of a field as it is")]
+#![allow(clippy::doc_markdown, reason = "kubectl explain shows these comments as plain text")]
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::{CustomResource, KubeSchema};
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Duration, RedisLeaseStatus, rules};
 
-/// What to elect among, on which quorum, and how fast.
+/// The desired state of the lease: the candidate pods, the quorum and the timing.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[kube(
@@ -22,11 +22,11 @@ use super::{Duration, RedisLeaseStatus, rules};
     namespaced,
     status = "RedisLeaseStatus",
     derive = "PartialEq",
-    doc = "A lease held on a quorum of independent Redis masters, so that exactly one pod of a workload is active.",
+    doc = "RedisLease elects one active pod among a set of pods. The lease is held on a quorum of independent Redis masters.",
     selectable = ".status.holder.pod",
-    validation = rules::lease_name_fits_a_label(),
-    validation = rules::status_never_vanishes(),
-    validation = rules::fencing_token_never_falls(),
+    validation = rules::lease_name_fits_a_label_key(),
+    validation = rules::status_is_kept(),
+    validation = rules::fencing_token_never_decreases(),
 )]
 #[kube(printcolumn(
     name = "Active",
@@ -44,40 +44,40 @@ use super::{Duration, RedisLeaseStatus, rules};
     name = "Cluster",
     type_ = "string",
     json_path = ".status.holder.cluster",
-    description = "The cluster the holder runs in."
+    description = "The name of the cluster that the holder runs in."
 ))]
 #[kube(printcolumn(
     name = "Token",
     type_ = "integer",
     format = "int64",
     json_path = ".status.fencingToken",
-    description = "The greatest fencing token this lease has had."
+    description = "The fencing token of the latest term."
 ))]
 #[kube(printcolumn(
     name = "Since",
     type_ = "date",
     json_path = ".status.acquireTime",
-    description = "How long the holder has held the lease."
+    description = "How long the current holder has held the lease."
 ))]
 #[kube(printcolumn(
     name = "Ready",
     type_ = "string",
     json_path = r#".status.conditions[?(@.type=="Ready")].status"#,
-    description = "Whether the lease is held, here or in another cluster."
+    description = "Whether a pod of this or of another cluster holds the lease."
 ))]
 #[kube(printcolumn(
     name = "Reason",
     type_ = "string",
     priority = 1,
     json_path = r#".status.conditions[?(@.type=="Ready")].reason"#,
-    description = "Why the lease is ready or not."
+    description = "The reason of the condition Ready."
 ))]
 #[kube(printcolumn(
     name = "Quorum",
     type_ = "string",
     priority = 1,
     json_path = ".spec.quorumRef.name",
-    description = "The RedisQuorum the lease is held on."
+    description = "The name of the RedisQuorum."
 ))]
 #[kube(printcolumn(
     name = "Candidates",
@@ -85,7 +85,7 @@ use super::{Duration, RedisLeaseStatus, rules};
     format = "int32",
     priority = 1,
     json_path = ".status.candidates.eligible",
-    description = "How many pods may be elected now."
+    description = "The number of pods that can be elected now, the holder included."
 ))]
 #[kube(printcolumn(
     name = "Transitions",
@@ -93,73 +93,79 @@ use super::{Duration, RedisLeaseStatus, rules};
     format = "int64",
     priority = 1,
     json_path = ".status.transitions",
-    description = "How often the holder has changed."
+    description = "The number of terms that have begun."
 ))]
 #[kube(printcolumn(
     name = "Node",
     type_ = "string",
     priority = 1,
     json_path = ".status.holder.node",
-    description = "The Kubernetes node the holder runs on."
+    description = "The Kubernetes node that the holder runs on."
 ))]
 #[kube(printcolumn(
     name = "Age",
     type_ = "date",
     json_path = ".metadata.creationTimestamp",
-    description = "How long the object has existed."
+    description = "The time since the object was created."
 ))]
 #[x_kube(
-    validation = rules::never_changes("quorumRef", rules::NEW_LEASE),
-    validation = rules::optional_never_changes("keys", rules::NEW_LEASE),
-    validation = rules::lease_outlasts_three_renewals_and_the_stop(),
-    validation = rules::lease_outlasts_two_renewals_by_any_clock(),
+    validation = rules::immutable("quorumRef", rules::NEW_LEASE),
+    validation = rules::optional_immutable("keys", rules::NEW_LEASE),
+    validation = rules::lease_covers_three_renewals(),
+    validation = rules::lease_covers_two_renewals_with_drift(),
 )]
 pub struct RedisLeaseSpec {
-    /// The RedisQuorum that holds the lease, in the operator's own namespace. Cannot be changed: delete the lease and create it again.
+    /// The RedisQuorum on which the lease is held. It must exist in the operator's namespace. Default: the RedisQuorum named default.
+    /// Immutable: to change it, delete the RedisLease and create it again.
     #[serde(default)]
     pub quorum_ref: QuorumRef,
 
-    /// The names taken on the quorum, all or none, under this object's namespace. Default: the name of this object.
-    /// Leases with the same namespace and keys in several clusters are one lease. Cannot be changed.
+    /// The names that the lease locks on the quorum, 1 to 8 names of up to 128 characters. The lease holds all of them or none.
+    /// Default: the name of this object. In clusters that share a quorum, RedisLeases with the same namespace name and the same keys
+    /// are one lease. In one cluster, two RedisLeases of a namespace that share a key exclude each other.
+    /// Immutable: to change it, delete the RedisLease and create it again.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 8), inner(length(max = 128)))]
-    #[x_kube(validation = rules::keys_are_names(), validation = rules::keys_are_unique(), merge_strategy = ListMerge::Atomic)]
+    #[x_kube(validation = rules::keys_are_valid(), validation = rules::keys_are_unique(), merge_strategy = ListMerge::Atomic)]
     pub keys: Option<Vec<String>>,
 
-    /// The pods among which one is elected.
+    /// The pods from which the operator elects the holder.
     pub candidates: CandidatesSpec,
 
-    /// How long the lease outlives its last renewal: what a failover takes when nobody can prove that the holder stopped.
-    /// At most 1h, at most the quorum's maxLeaseDuration, and at least 3 * renewInterval + gracePeriod + 1s; less 1 %, by which clocks may
-    /// differ, at least 2 * renewInterval + gracePeriod + 1s.
+    /// How long the lease lasts after its last successful renewal. Default: 30s. Another pod can acquire the lease only after
+    /// this time, unless the old holder is proven to have stopped. A shorter lease makes a failover faster and tolerates shorter
+    /// outages of Redis. Limits: at least 3 * renewInterval + gracePeriod + 1s; minus 1 % for clock drift, still at least
+    /// 2 * renewInterval + gracePeriod + 1s; at most the quorum's maxLeaseDuration, and at most 1h.
     #[serde(default = "defaults::lease_duration")]
     #[x_kube(validation = rules::duration("leaseDuration", "1h"))]
     pub lease_duration: Duration,
 
-    /// How often the lease is renewed. At least twice the quorum's commandTimeout.
+    /// The time between two renewals of the lease. Default: 5s. Renewals do not call the API server. Limits: at least twice the
+    /// quorum's commandTimeout, and at most 1h.
     #[serde(default = "defaults::renew_interval")]
     #[x_kube(validation = rules::duration("renewInterval", "1h"))]
     pub renew_interval: Duration,
 
-    /// How long the holder gets to stop before the lease can end: it is told to stop this long, and 1s, before anybody else may start.
+    /// How long the holder has to stop when the lease is lost. Default: 10s. If the lease cannot be renewed, the operator changes
+    /// the pod label to standby this time plus 1s before another pod can acquire the lease. Limits: longer than 0s and at most 1h.
     #[serde(default = "defaults::grace_period")]
     #[x_kube(validation = rules::duration("gracePeriod", "1h"))]
     pub grace_period: Duration,
 
-    /// How an attempt to take the lease is repeated when it failed.
+    /// How the operator repeats a failed attempt to acquire the lease. Renewals do not use these values.
     #[serde(default)]
     pub retry: RetrySpec,
 
-    /// Who may be elected, and when a holder loses the lease.
+    /// Which candidates can be elected, and when an unhealthy holder loses the lease.
     #[serde(default)]
     pub election: ElectionSpec,
 
-    /// Ends the current term and elects nobody until it is false again.
+    /// If true, the operator ends the current term and elects no pod until the value is false again. Default: false.
     #[serde(default)]
     pub suspend: bool,
 }
 
-/// The RedisQuorum a lease is held on.
+/// A reference to a RedisQuorum in the operator's namespace.
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuorumRef {
     /// The name of the RedisQuorum.
@@ -174,32 +180,34 @@ impl Default for QuorumRef {
     }
 }
 
-/// The pods among which one is elected, all of them in the lease's namespace: exactly one of the fields is set.
+/// The pods from which the operator elects the holder. They are in the namespace of the RedisLease.
+/// Exactly one of selector and workloadRef must be set.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = rules::one_way_to_name_candidates())]
+#[x_kube(validation = rules::exactly_one_candidate_source())]
 pub struct CandidatesSpec {
-    /// Pods with these labels. At least one label or expression: an empty selector would elect among every pod of the namespace.
+    /// Selects the candidate pods by label. It must have at least one label or expression, because an empty selector selects every
+    /// pod of the namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[x_kube(validation = rules::selector_selects(), validation = rules::expressions_are_complete())]
+    #[x_kube(validation = rules::selector_is_not_empty(), validation = rules::expressions_are_valid())]
     pub selector: Option<LabelSelector>,
 
-    /// The pods that the selector of this workload selects.
+    /// Names a workload. The candidates are the pods that its own spec.selector selects.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workload_ref: Option<WorkloadRef>,
 }
 
-/// A workload in the lease's namespace whose own selector selects the candidates:
+/// A workload in the namespace of the RedisLease:
 /// a Deployment, StatefulSet, DaemonSet or ReplicaSet of apps/v1, or a Job of batch/v1.
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = rules::workload_has_a_pod_selector())]
+#[x_kube(validation = rules::workload_kind_is_supported())]
 pub struct WorkloadRef {
-    /// apps/v1, or batch/v1 for a Job.
+    /// The API version of the workload: apps/v1, or batch/v1 for a Job.
     #[schemars(length(max = 63))]
     pub api_version: String,
 
-    /// Deployment, StatefulSet, DaemonSet, ReplicaSet or Job.
+    /// The kind of the workload: Deployment, StatefulSet, DaemonSet, ReplicaSet or Job.
     #[schemars(length(max = 63))]
     pub kind: String,
 
@@ -209,37 +217,40 @@ pub struct WorkloadRef {
     pub name: String,
 }
 
-/// How an attempt to take the lease is repeated when it failed. Renewals do not depend on it.
+/// How the operator repeats a failed attempt to acquire the lease. Renewals do not use these values.
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = rules::delays_are_ordered(),
-    validation = rules::first_delay_is_a_pause(),
-    validation = rules::delays_may_grow(),
-    validation = rules::no_retry_has_no_limit(),
+    validation = rules::min_delay_at_most_max_delay(),
+    validation = rules::min_delay_is_long_enough(),
+    validation = rules::max_delay_is_long_enough(),
+    validation = rules::strategy_none_has_no_limit(),
 )]
 pub struct RetrySpec {
-    /// How the delay grows from try to try: Exponential doubles it, Linear adds minDelay, None tries once.
+    /// How the delay grows after each failed attempt: Exponential doubles it, Linear adds minDelay, None makes one attempt only.
+    /// Default: Exponential.
     #[serde(default)]
     pub strategy: RetryStrategy,
 
-    /// The delay after the first failed try, at least 50ms: the quorum is shared.
+    /// The delay after the first failed attempt. Default: 100ms. Limits: at least 50ms, to protect the shared quorum, and at most
+    /// maxDelay.
     #[serde(default = "defaults::min_delay")]
     #[x_kube(validation = rules::duration("retry.minDelay", "1h"))]
     pub min_delay: Duration,
 
-    /// The longest delay between two tries, at least 1s.
+    /// The longest delay between two attempts. Default: 10s. Limits: at least 1s and at most 1h.
     #[serde(default = "defaults::max_delay")]
     #[x_kube(validation = rules::duration("retry.maxDelay", "1h"))]
     pub max_delay: Duration,
 
-    /// After how many tries in a row to pause until the keys can be free, the quorum is back, another pod comes first or one leaseDuration has passed.
-    /// Default: no pause.
+    /// The number of consecutive attempts after which the operator pauses, at least 1. It continues when the keys can be free,
+    /// the quorum is available again, the preferred candidate changes, or one leaseDuration has passed. Default: no pause.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub limit: Option<i32>,
 
-    /// By how many percent a delay is varied at random, up or down, so that contenders do not meet again and again.
+    /// The random variation of each delay, up or down, in percent from 0 to 100. Default: 10. It keeps clusters that compete
+    /// for one lease from retrying at the same moment.
     #[serde(default = "defaults::jitter")]
     #[schemars(range(min = 0, max = 100))]
     pub jitter: i32,
@@ -257,10 +268,10 @@ impl Default for RetrySpec {
     }
 }
 
-/// How the delay between two tries grows.
+/// How the delay grows after each failed attempt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum RetryStrategy {
-    // The variants' documentation would turn the enum into a `oneOf`, which is no structural schema.
+    // Documented variants would become a `oneOf`, which a structural schema does not allow.
     #[default]
     #[allow(missing_docs)]
     Exponential,
@@ -270,16 +281,18 @@ pub enum RetryStrategy {
     None,
 }
 
-/// Who may be elected, and when a holder loses the lease.
+/// Which candidates can be elected, and when an unhealthy holder loses the lease.
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = rules::unhealthy_needs_readiness())]
+#[x_kube(validation = rules::unhealthy_after_needs_require_ready())]
 pub struct ElectionSpec {
-    /// Whether only a Ready pod may be elected and stay the holder. If false, readiness is ignored for both.
+    /// If true, only a Ready pod can be elected, and a holder that is not Ready for unhealthyAfter loses the lease.
+    /// If false, the operator ignores readiness. Default: true.
     #[serde(default = "defaults::require_ready")]
     pub require_ready: bool,
 
-    /// How long the holder may be not Ready before it loses the lease; a shorter lapse moves nothing. Default: one leaseDuration.
+    /// How long the holder can be not Ready before it loses the lease. Default: one leaseDuration. Limits: longer than 0s and at
+    /// most 24h. Must be absent if requireReady is false.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rules::duration("election.unhealthyAfter", "24h"))]
     pub unhealthy_after: Option<Duration>,

@@ -1,5 +1,5 @@
-//! `RedisLease`: what the operator answers. Written on transitions only, never per renewal.
-#![allow(clippy::doc_markdown, reason = "kubectl explain shows the documentation of a field as it is")]
+//! `RedisLease`: the status, which the operator writes. It changes on transitions, never on a renewal.
+#![allow(clippy::doc_markdown, reason = "kubectl explain shows these comments as plain text")]
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::KubeSchema;
@@ -8,85 +8,88 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::conditions::{ConditionStatus, ConditionType};
 
-/// Greatest number of past terms that status keeps.
+/// Maximum number of past terms in `status.history`.
 pub const MAX_HISTORY: usize = 10;
 
-/// Greatest number of pods that status lists with the reason why they may not be elected.
+/// Maximum number of pods in `status.candidates.ineligible`.
 pub const MAX_INELIGIBLE: usize = 20;
 
-/// Who holds the lease, since when, and what led to it. A term exists for others once it is named here.
+/// The observed state of the lease: the current term, past terms, candidates and conditions. A pod holds the lease only when it is
+/// named here. The operator writes this; other writers must not change it.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RedisLeaseStatus {
-    /// The metadata.generation of the spec that this status answers to.
+    /// The metadata.generation of the spec that the operator processed last.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub observed_generation: Option<i64>,
 
-    /// The pod that holds the lease. Absent when nobody does.
+    /// The pod that holds the lease. If the condition Active is False, this pod has lost the lease and must stop; the field is then
+    /// removed when the keys on the Redis nodes have expired or are released. Absent if this cluster has no current term.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holder: Option<Holder>,
 
-    /// The random identity of the holder's term on the Redis nodes, 32 hexadecimal digits. Absent when there is no term.
+    /// The random 128-bit ID of the current term on the Redis nodes, as 32 hexadecimal digits. Absent if there is no holder.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = "^[0-9a-f]{32}$"))]
     pub attempt: Option<String>,
 
-    /// The fencing token of the latest term: a number that only ever grows, and stays when the term has ended.
+    /// The fencing token of the latest term. Each term has a greater token than all terms before it. The value stays when the term
+    /// has ended, and never decreases.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub fencing_token: Option<i64>,
 
-    /// The quorum the latest term was taken on.
+    /// The quorum on which the latest term was acquired.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quorum: Option<QuorumIdentity>,
 
-    /// When the holder's term began. Absent when there is no term.
+    /// When the current term began. Absent if there is no holder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub acquire_time: Option<Time>,
 
-    /// How often the holder has changed, from or to nobody included.
+    /// The number of terms that have begun: 1 for the first election, and one more for each later one.
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub transitions: i64,
 
-    /// The latest change of the holder.
+    /// The latest transition: the beginning or the end of a term.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_transition: Option<Transition>,
 
-    /// The latest terms that have ended, the newest first, at most 10.
+    /// The terms that ended last, newest first, at most 10.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_HISTORY))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub history: Vec<PastTerm>,
 
-    /// The pods among which one is elected. Absent until they have been listed.
+    /// The candidate pods. Absent until the operator has listed the pods.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub candidates: Option<CandidatesStatus>,
 
-    /// Ready, Active, CandidatesAvailable and QuorumHealthy.
+    /// The conditions Ready, Active, CandidatesAvailable and QuorumHealthy. To wait for a holder in this cluster, wait for Active.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
 }
 
 impl RedisLeaseStatus {
-    /// The condition of this type, once it was written.
+    /// The condition of this type, if status has it.
     pub fn condition(&self, type_: ConditionType) -> Option<&Condition> {
         self.conditions.iter().find(|condition| condition.type_ == type_.as_str())
     }
 
-    /// Whether the condition of this type is written and has this status.
+    /// Whether status has a condition of this type with this status.
     pub fn says(&self, type_: ConditionType, status: ConditionStatus) -> bool {
         self.condition(type_).is_some_and(|condition| condition.status == status.as_str())
     }
 }
 
-/// The pod that holds the lease.
+/// A pod that holds the lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Holder {
-    /// The name of the cluster the pod runs in, as its operator was told by --cluster-name.
+    /// The name of the cluster that the pod runs in: the operator's --cluster-name. May be empty.
     pub cluster: String,
 
     /// The namespace of the pod.
@@ -95,42 +98,42 @@ pub struct Holder {
     /// The name of the pod.
     pub pod: String,
 
-    /// The UID of the pod: a pod of the same name that was created again is another holder.
+    /// The UID of the pod. A new pod with the same name is another holder.
     #[serde(rename = "podUID")]
     pub pod_uid: String,
 
-    /// The Kubernetes node the pod is bound to.
+    /// The Kubernetes node that the pod runs on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
 }
 
-/// Which quorum, in which configuration.
+/// A quorum and its configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct QuorumIdentity {
     /// The name of the RedisQuorum.
     pub name: String,
 
-    /// The fingerprint of its configuration: the names of its nodes, its majority and its longest lease.
+    /// A hash of the quorum's configuration: the names of its nodes, the majority and maxLeaseDuration.
     pub fingerprint: String,
 }
 
-/// A change of the holder.
+/// The beginning or the end of a term.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Transition {
-    /// When it happened.
+    /// When the transition happened.
     pub time: Time,
 
-    /// Why it happened, in one word of a fixed set.
+    /// Acquired if a term began. If a term ended, the reason of the end, for example HolderStopped, HolderVanished or RenewDeadline.
     pub reason: String,
 
-    /// Why it happened, in a sentence.
+    /// The transition in one sentence.
     pub message: String,
 
-    /// The pod that held the lease before. Absent when nobody did.
+    /// The previous holder. Absent if the lease never had one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
 
-    /// The pod that holds the lease since. Absent when nobody does.
+    /// The new holder. Absent if a term ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
 }
@@ -143,46 +146,47 @@ pub struct PastTerm {
     #[schemars(range(min = 0))]
     pub fencing_token: i64,
 
-    /// The cluster of the pod that held the lease.
+    /// The name of the cluster that the holder ran in.
     pub cluster: String,
 
-    /// The pod that held the lease.
+    /// The name of the pod that held the lease.
     pub pod: String,
 
     /// When the term began.
     pub acquire_time: Time,
 
-    /// When the operator ended the term or found it lost.
+    /// When the operator ended the term, or found that it was lost.
     pub end_time: Time,
 
-    /// Why it ended, in one word of a fixed set.
+    /// The reason of the end, for example HolderStopped, HolderVanished or RenewDeadline.
     pub reason: String,
 }
 
-/// The pods among which one is elected.
+/// The candidate pods: how many there are, and which of them cannot be elected.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CandidatesStatus {
-    /// How many pods were found.
+    /// The number of candidate pods.
     #[schemars(range(min = 0))]
     pub total: i32,
 
-    /// How many of them may be elected now, the holder included.
+    /// The number of candidate pods that can be elected now, the holder included.
     #[schemars(range(min = 0))]
     pub eligible: i32,
 
-    /// Pods that may not be elected, by name, at most 20: the two numbers say how many there are.
+    /// The candidate pods that cannot be elected, sorted by name. The list has at most 20 entries; total minus eligible is their
+    /// number.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_INELIGIBLE))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub ineligible: Vec<IneligiblePod>,
 }
 
-/// A pod that may not be elected.
+/// A candidate pod that cannot be elected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct IneligiblePod {
     /// The name of the pod.
     pub pod: String,
 
-    /// Why it may not be elected.
+    /// Why the pod cannot be elected: Excluded, InvalidPriority, Finished, Terminating, NotScheduled or NotReady.
     pub reason: String,
 }

@@ -1,16 +1,16 @@
-//! The resources `RedisLease` and `RedisQuorum` as types: data, admission rules and names. No IO.
+//! The custom resources `RedisLease` and `RedisQuorum`: types, admission rules and names. No IO.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
-//! | [`lease`], [`lease_status`] | `RedisLease`: what a user asks for, what the operator answers |
-//! | [`quorum`] | `RedisQuorum`: the Redis nodes, and how each of them is doing |
-//! | [`validated`] | parse, don't validate: what every later stage works with |
-//! | [`conditions`] | condition types and their reasons, as fixed sets |
-//! | [`names`] | group, labels and annotations, in one place |
-//! | [`crd`] | the two definitions as they are installed |
+//! | [`lease`], [`lease_status`] | `RedisLease`: the spec, which users write, and the status, which the operator writes |
+//! | [`quorum`] | `RedisQuorum`: the Redis nodes in the spec, and the state of each node in the status |
+//! | [`validated`] | specs after validation, with parsed values; all other modules use these |
+//! | [`conditions`] | condition types and their reasons |
+//! | [`names`] | API group, labels and annotations |
+//! | [`crd`] | the two CustomResourceDefinitions |
 //!
-//! A spec as read from the API server is text that somebody wrote: durations stay strings until [`validated`] parses them,
-//! so that one malformed object is an error about that object and nothing else.
+//! Durations in a spec stay strings until [`validated`] parses them. An invalid value is then an error of that one object and
+//! does not break the list or the watch that returned it.
 
 pub mod conditions;
 pub mod crd;

@@ -1,4 +1,4 @@
-//! The names the operator reads and writes on other objects: one place, so that a selector in a manifest never drifts from the code.
+//! The API group, and the labels and annotations that the operator reads and writes on pods.
 
 /// API group of both resources.
 pub const GROUP: &str = "redislease.io";
@@ -6,32 +6,32 @@ pub const GROUP: &str = "redislease.io";
 /// API version of both resources.
 pub const VERSION: &str = "v1alpha1";
 
-/// Annotation on a pod: an integer; the candidate with the greatest is elected first. Absent counts as 0.
+/// Pod annotation with an integer. The operator elects the eligible pod with the greatest value. Default: 0.
 pub const PRIORITY_ANNOTATION: &str = "redislease.io/priority";
 
-/// Annotation on a pod: `"true"` takes the pod out of every election.
+/// Pod annotation. With the value `"true"` the pod is never elected.
 pub const EXCLUDE_ANNOTATION: &str = "redislease.io/exclude";
 
-/// Before the slash of the pod label that says which role the pod plays for a lease.
+/// Prefix of the pod label that says whether the pod is active for a lease.
 const ROLE_PREFIX: &str = "lease.redislease.io/";
 
-/// Before the slash of the pod annotation that carries a lease's fencing token.
+/// Prefix of the pod annotation with the fencing token of a lease.
 const TOKEN_PREFIX: &str = "token.redislease.io/";
 
-/// Longest name of a `RedisLease`: it becomes the part of a label key after the slash.
+/// Maximum length of the name of a `RedisLease`. The name becomes the part of a label key after the slash.
 pub const MAX_LEASE_NAME: usize = 63;
 
-/// The two values of the role label on a pod.
+/// The value of the role label on a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PodRole {
     /// The pod holds the lease.
     Active,
-    /// The pod is a candidate, or was the holder.
+    /// The pod is a candidate and does not hold the lease.
     Standby,
 }
 
 impl PodRole {
-    /// The label's value.
+    /// The value of the label.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Active => "active",
@@ -40,32 +40,32 @@ impl PodRole {
     }
 }
 
-/// Key of the pod label `active` or `standby` for the lease of this name.
+/// The key of the pod label whose value is `active` or `standby` for this lease.
 pub fn role_label(lease: &str) -> String {
     format!("{ROLE_PREFIX}{lease}")
 }
 
-/// Key of the pod annotation that carries the fencing token of the lease of this name, as a decimal number.
+/// The key of the pod annotation with the fencing token of this lease, a decimal number.
 pub fn token_annotation(lease: &str) -> String {
     format!("{TOKEN_PREFIX}{lease}")
 }
 
-/// The lease a pod's label key speaks of: how labels of leases that are gone are found.
+/// The name of the lease in the key of a role label, or `None` for other keys.
 pub fn lease_of_role_label(key: &str) -> Option<&str> {
     key.strip_prefix(ROLE_PREFIX)
 }
 
-/// The lease a pod's annotation key speaks of.
+/// The name of the lease in the key of a token annotation, or `None` for other keys.
 pub fn lease_of_token_annotation(key: &str) -> Option<&str> {
     key.strip_prefix(TOKEN_PREFIX)
 }
 
-/// Whether the text is a DNS label, as namespaces and nodes are called.
+/// Whether `name` is a DNS label: the format of namespaces and of node names in a `RedisQuorum`.
 pub fn is_dns_label(name: &str) -> bool {
     name.len() <= 63 && !name.contains('.') && is_object_name(name)
 }
 
-/// Whether the text is what the API server takes for the name of an object: DNS labels with dots between them.
+/// Whether the API server accepts `name` as an object name: DNS labels separated by dots, at most 253 characters.
 pub fn is_object_name(name: &str) -> bool {
     let part = |part: &str| {
         !part.is_empty()
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_name_their_lease_and_are_read_back() {
+    fn label_and_annotation_keys_contain_the_lease_name() {
         assert_eq!(role_label("billing"), "lease.redislease.io/billing");
         assert_eq!(token_annotation("billing"), "token.redislease.io/billing");
         assert_eq!(lease_of_role_label(&role_label("billing")), Some("billing"));

@@ -1,15 +1,16 @@
-//! `RedisQuorum`: the independent Redis masters that leases are held on.
+//! `RedisQuorum`: the independent Redis masters on which leases are held.
 #![allow(clippy::duplicated_attributes, reason = "each printer column repeats the names of its attributes")]
-#![allow(clippy::doc_markdown, reason = "kubectl explain shows the documentation of a field as it is")]
+#![allow(clippy::doc_markdown, reason = "kubectl explain shows these comments as plain text")]
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Duration, rules};
 
-/// Which Redis nodes form the quorum and how they are spoken to. Honoured in the operator's own namespace only.
+/// The desired state of the quorum: its Redis nodes and how the operator connects to them. The operator uses RedisQuorums in its own
+/// namespace only.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[kube(
@@ -22,180 +23,215 @@ use super::{Duration, rules};
     namespaced,
     status = "RedisQuorumStatus",
     derive = "PartialEq",
-    doc = "A quorum of independent Redis masters that leases are held on."
+    doc = "RedisQuorum names the independent Redis masters on which leases are held. It must be in the operator's namespace."
 )]
 #[kube(printcolumn(
     name = "Ready",
     type_ = "string",
     json_path = r#".status.conditions[?(@.type=="Ready")].status"#,
-    description = "Whether leases can be taken on the quorum."
+    description = "Whether leases can be acquired on the quorum."
 ))]
 #[kube(printcolumn(
     name = "Health",
     type_ = "string",
     json_path = r#".status.conditions[?(@.type=="QuorumHealthy")].reason"#,
-    description = "How far the quorum is from losing its majority."
+    description = "The reason of the condition QuorumHealthy."
 ))]
 #[kube(printcolumn(
     name = "Votes",
     type_ = "string",
     json_path = ".status.votes",
-    description = "How many of the nodes give votes."
+    description = "The number of nodes that vote, and the number of all nodes."
 ))]
 #[kube(printcolumn(
     name = "Longest",
     type_ = "string",
     json_path = ".spec.maxLeaseDuration",
-    description = "The longest lease the quorum takes."
+    description = "The longest leaseDuration that a lease on this quorum can have."
+))]
+#[kube(printcolumn(
+    name = "Leader",
+    type_ = "string",
+    json_path = ".status.leader.instance",
+    description = "The replica of the operator that decides about the leases on this quorum."
 ))]
 #[kube(printcolumn(
     name = "Reason",
     type_ = "string",
     priority = 1,
     json_path = r#".status.conditions[?(@.type=="Ready")].reason"#,
-    description = "Why leases can be taken or not."
+    description = "The reason of the condition Ready."
 ))]
 #[kube(printcolumn(
     name = "Fingerprint",
     type_ = "string",
     priority = 1,
     json_path = ".status.fingerprint",
-    description = "The fingerprint of the configuration."
+    description = "A hash of the quorum's configuration."
 ))]
 #[kube(printcolumn(
     name = "Age",
     type_ = "date",
     json_path = ".metadata.creationTimestamp",
-    description = "How long the object has existed."
+    description = "The time since the object was created."
 ))]
 #[x_kube(
-    validation = rules::one_node_is_meant(),
-    validation = rules::node_names_never_change(),
+    validation = rules::single_node_is_allowed_explicitly(),
+    validation = rules::node_names_are_immutable(),
     validation = rules::addresses_change_one_at_a_time(),
-    validation = rules::never_changes("keyPrefix", rules::NEW_QUORUM),
-    validation = rules::max_lease_never_changes(),
+    validation = rules::immutable("keyPrefix", rules::NEW_QUORUM),
+    validation = rules::max_lease_is_immutable(),
 )]
 pub struct RedisQuorumSpec {
-    /// The Redis masters, each independent of the others: no replica, no cluster slot, no two addresses of one server.
-    /// An odd number is best: an even one tolerates no more failures than one less. The set of names cannot be changed.
+    /// The Redis nodes, 1 to 9. Each must be an independent Redis master: no replica, no member of a Redis Cluster, and no second
+    /// address of another node. A majority of them must vote. Use an odd number: 4 nodes tolerate no more failures than 3.
+    /// The set of node names is immutable; one address can change per update.
     #[schemars(length(min = 1, max = 9))]
     #[x_kube(validation = rules::addresses_are_unique(), merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub nodes: Vec<QuorumNode>,
 
-    /// What every Redis key of this quorum begins with. Operators that share leases share it; everybody else uses another. Cannot be changed.
+    /// The prefix of all Redis keys of this quorum. Default: redislease. Up to 63 letters, digits, '.', '_' and '-'. Clusters that
+    /// share leases must use the same prefix. Other users of the same Redis servers must use another one. Immutable.
     #[serde(default = "defaults::key_prefix")]
     #[schemars(length(max = 63))]
-    #[x_kube(validation = rules::key_prefix_is_plain())]
+    #[x_kube(validation = rules::key_prefix_is_valid())]
     pub key_prefix: String,
 
-    /// The longest leaseDuration a lease on this quorum may have, at most 1h. A node that restarted gives no votes for this long,
-    /// since it may have forgotten a lease. The same in every cluster on this quorum. Cannot be changed.
+    /// The longest leaseDuration that a lease on this quorum can have. Default: 60s. Limits: longer than 0s and at most 1h. A new or
+    /// restarted node does not vote for this time plus 1 %, because it may have lost the key of a lease. All clusters that share
+    /// the quorum must use the same value. Immutable.
     #[serde(default = "defaults::max_lease_duration")]
     #[x_kube(validation = rules::duration("maxLeaseDuration", "1h"))]
     pub max_lease_duration: Duration,
 
-    /// How to authenticate. Absent: without a password.
+    /// How the operator authenticates to the nodes. Default: no authentication.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auth: Option<QuorumAuth>,
 
-    /// How long a node may take to answer before its vote counts as unknown and its connection is given up.
+    /// How long the operator waits for the answer of a node. Default: 500ms. After this time the vote counts as unknown and the
+    /// operator reconnects. Limits: at most half of the renewInterval of each lease on this quorum, and at most 1h.
     #[serde(default = "defaults::command_timeout")]
     #[x_kube(validation = rules::duration("commandTimeout", "1h"))]
     pub command_timeout: Duration,
 
-    /// Allows a quorum of one node: no failure is tolerated, and a restart of that node ends every lease. For trials.
+    /// If true, the quorum can have a single node. Default: false. Use it for tests only: a single node tolerates no failure, and
+    /// its restart ends every lease.
     #[serde(default)]
     pub allow_single_node: bool,
 }
 
-/// One Redis master.
+/// A Redis node of the quorum.
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuorumNode {
-    /// What the node is called, for good: lower-case letters, digits and dashes.
+    /// The name of the node: up to 63 lower-case letters, digits and dashes. Immutable.
     #[schemars(length(max = 63))]
     #[x_kube(validation = rules::node_name_is_a_dns_label())]
     pub name: String,
 
-    /// Where the node listens, as host:port, an IPv6 host in brackets. Change it only after the old server is stopped for good,
-    /// or when the same server has moved.
+    /// The address of the node as host:port, for example redis-0.redis:6379. An IPv6 address must be in brackets. Change it only if
+    /// the same server has moved, or after the old server has been stopped for good. Otherwise two servers could vote under one
+    /// name.
     #[schemars(length(max = 253))]
     #[x_kube(validation = rules::address_is_host_and_port())]
     pub address: String,
 }
 
-/// How to authenticate to every node of the quorum.
+/// How the operator authenticates to every node of the quorum.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct QuorumAuth {
-    /// The secret that holds the password.
+    /// The Secret with the password.
     pub secret_ref: SecretRef,
 }
 
-/// A secret in the quorum's own namespace: `password` and, for an ACL user, `username`. The type kubernetes.io/basic-auth fits.
+/// A Secret in the namespace of the RedisQuorum. It has the key password and, for a Redis ACL user, the key username. The type
+/// kubernetes.io/basic-auth works.
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecretRef {
-    /// The name of the secret. Its data has the key password and, for an ACL user other than default, the key username.
+    /// The name of the Secret. Its data has the key password and, for a Redis ACL user other than default, the key username.
     #[schemars(length(min = 1, max = 253))]
     #[x_kube(validation = rules::object_name("auth.secretRef.name"))]
     pub name: String,
 }
 
-/// How the quorum and each of its nodes are doing.
+/// The observed state of the quorum and of each node. The operator writes this.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RedisQuorumStatus {
-    /// The metadata.generation of the spec that this status answers to.
+    /// The metadata.generation of the spec that the operator processed last.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub observed_generation: Option<i64>,
 
-    /// What the markers on the nodes name: a hash of the names of the nodes, the majority and the longest lease.
+    /// A hash of the node names, the majority and maxLeaseDuration. The operator stores it on each node in a marker key. A node whose
+    /// marker names another fingerprint does not vote.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<String>,
 
-    /// How many of the nodes give votes, such as 2/3.
+    /// The number of nodes that vote, and the number of all nodes, for example 2/3.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub votes: Option<String>,
 
-    /// The nodes, in the order of their names.
+    /// The replica of this cluster's operator that decides about the leases on this quorum. It changes when another replica takes
+    /// over, never for a renewal. Absent until a replica was elected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub leader: Option<Leader>,
+
+    /// The nodes, sorted by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 9))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub nodes: Vec<NodeStatus>,
 
-    /// Ready and QuorumHealthy.
+    /// The conditions Ready and QuorumHealthy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
 }
 
-/// How one node is doing.
+/// The replica of the operator that decides about the leases on a quorum.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Leader {
+    /// The name of the replica: its pod, or the host it runs on.
+    pub instance: String,
+
+    /// When it took over.
+    pub since: Time,
+
+    /// How often another replica has taken over.
+    #[schemars(range(min = 0))]
+    pub transitions: i64,
+}
+
+/// The observed state of one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeStatus {
     /// The name of the node.
     pub name: String,
 
-    /// Up gives votes, Down does not answer, Quarantined answers but may have forgotten a lease, Misconfigured must not be asked.
+    /// Only a node in state Up votes. Down: the node does not answer. Quarantined: the node is new or has restarted, and votes after
+    /// maxLeaseDuration. Misconfigured: the node cannot be used as it is configured, see message.
     pub state: NodeState,
 
-    /// The version the server gives itself. Absent until it has answered.
+    /// The version that the Redis server reports. Absent until the server has answered once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
 
-    /// By how many milliseconds the node's clock was ahead of the operator's when this status was written; negative is behind.
+    /// The node's clock minus the operator's clock in milliseconds, rounded to 100 ms. It is updated when it has changed by 500 ms.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock_offset_millis: Option<i64>,
 
-    /// What is wrong and what to do about it, or until when the node is quarantined. Absent when it is Up.
+    /// Why the node does not vote, and what to do. Absent if the state is Up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-/// What a node is good for.
+/// The state of a Redis node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum NodeState {
-    // The variants' documentation would turn the enum into a `oneOf`, which is no structural schema.
+    // Documented variants would become a `oneOf`, which a structural schema does not allow.
     #[allow(missing_docs)]
     Up,
     #[allow(missing_docs)]
@@ -210,7 +246,7 @@ impl NodeState {
     /// Every state.
     pub const ALL: [Self; 4] = [Self::Up, Self::Down, Self::Quarantined, Self::Misconfigured];
 
-    /// The state as it stands in status.
+    /// The value of `status.nodes[].state`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Up => "Up",

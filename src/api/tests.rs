@@ -1,4 +1,4 @@
-//! The table of admission cases, judged here by the local CEL evaluator and by the validated types.
+//! Runs the table of admission cases with the local CEL evaluator and with the validated types.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::core::cel::{ValidationErrors, Validator, apply_defaults};
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{RedisLease, RedisQuorum, ValidLease, ValidQuorum, crd, names};
 
 #[path = "../../tests/kube/cases/mod.rs"]
-#[allow(dead_code, reason = "only a real API server has subresources")]
+#[allow(dead_code, reason = "the fields for subresources are used with a real API server only")]
 mod cases;
 
 use cases::Judge;
@@ -25,7 +25,7 @@ fn schema(crd: &CustomResourceDefinition) -> Value {
     serde_json::to_value(&schema.open_api_v3_schema).expect("a schema is JSON")
 }
 
-/// What the API server does with nulls before any rule sees them.
+/// Removes nulls, as the API server does before it evaluates rules.
 fn without_nulls(mut value: Value) -> Value {
     if let Value::Object(fields) = &mut value {
         fields.retain(|_, field| !field.is_null());
@@ -37,7 +37,7 @@ fn without_nulls(mut value: Value) -> Value {
 }
 
 #[test]
-fn the_rules_admit_and_refuse_with_one_sentence() {
+fn cel_rules_accept_and_reject_each_case() {
     for case in cases::all() {
         if matches!(&case.refused, Some(refusal) if refusal.by == Judge::Schema) {
             continue;
@@ -58,9 +58,9 @@ fn the_rules_admit_and_refuse_with_one_sentence() {
     }
 }
 
-/// Every object that admission refuses for what it is, rather than for what it was before, is refused again when it is parsed.
+/// Validation rejects every object that admission rejects on creation, and no other.
 #[test]
-fn the_validated_types_agree_with_admission() {
+fn validation_agrees_with_admission() {
     for case in cases::all().iter().filter(|case| case.old.is_none()) {
         let object = apply_defaults(&schema(&definition(&case.new)), &case.new);
         let parsed = match object["kind"].as_str() {
@@ -75,9 +75,9 @@ fn the_validated_types_agree_with_admission() {
     }
 }
 
-/// The defaults in the types are those in the schema: what an object means does not depend on who fills it in.
+/// The API server and the operator fill in the same defaults.
 #[test]
-fn defaults_of_types_and_schema_agree() {
+fn defaults_in_types_and_schema_agree() {
     for object in [cases::lease(serde_json::json!({})), cases::quorum(serde_json::json!({}))] {
         let filled = apply_defaults(&schema(&definition(&object)), &object);
         let read = match object["kind"].as_str() {
@@ -91,7 +91,7 @@ fn defaults_of_types_and_schema_agree() {
 
 /// `kubectl explain` shows `<empty>` for a field without a description.
 #[test]
-fn every_field_is_described() {
+fn every_field_has_a_description() {
     fn check(path: &str, schema: &Value) {
         let description = schema["description"].as_str().unwrap_or_default();
         assert!(!description.is_empty(), "{path} has no description");
@@ -110,7 +110,7 @@ fn every_field_is_described() {
 }
 
 #[test]
-fn the_group_and_version_are_those_of_the_names() {
+fn crds_use_the_declared_group_and_version() {
     for crd in crd::all() {
         assert_eq!(crd.spec.group, names::GROUP);
         assert_eq!(crd.spec.versions[0].name, names::VERSION);
@@ -118,7 +118,7 @@ fn the_group_and_version_are_those_of_the_names() {
 }
 
 #[test]
-fn columns_are_those_that_are_documented() {
+fn printer_columns_are_as_documented() {
     let columns = |crd: CustomResourceDefinition, wide: bool| -> Vec<String> {
         crd.spec.versions[0]
             .additional_printer_columns
@@ -130,10 +130,10 @@ fn columns_are_those_that_are_documented() {
     };
     assert_eq!(columns(crd::redis_lease(), false), ["ACTIVE", "HOLDER", "CLUSTER", "TOKEN", "SINCE", "READY", "AGE"]);
     assert_eq!(columns(crd::redis_lease(), true), ["REASON", "QUORUM", "CANDIDATES", "TRANSITIONS", "NODE"]);
-    assert_eq!(columns(crd::redis_quorum(), false), ["READY", "HEALTH", "VOTES", "LONGEST", "AGE"]);
+    assert_eq!(columns(crd::redis_quorum(), false), ["READY", "HEALTH", "VOTES", "LONGEST", "LEADER", "AGE"]);
 }
 
-/// The sentences of all rules; of one that shows values, the part before the first.
+/// Collects the messages of all rules; for a computed message, the text before the first value.
 fn sentences(schema: &Value, found: &mut Vec<String>) {
     for rule in schema["x-kubernetes-validations"].as_array().into_iter().flatten() {
         let computed = || rule["messageExpression"].as_str().and_then(|text| text.split('\'').nth(1));
@@ -149,7 +149,7 @@ fn sentences(schema: &Value, found: &mut Vec<String>) {
 }
 
 #[test]
-fn every_rule_is_seen_to_refuse() {
+fn every_rule_rejects_at_least_one_case() {
     let cases = cases::all();
     let mut all = Vec::new();
     for crd in crd::all() {
@@ -159,6 +159,6 @@ fn every_rule_is_seen_to_refuse() {
     for sentence in all {
         let seen =
             cases.iter().filter_map(|case| case.refused.as_ref()).any(|refusal| refusal.says.starts_with(&sentence));
-        assert!(seen, "no case is refused with: {sentence}");
+        assert!(seen, "no case is rejected with: {sentence}");
     }
 }

@@ -1,4 +1,4 @@
-//! Who may be elected, and who is.
+//! Which pods are eligible, and which of them is elected first.
 
 use std::sync::Arc;
 
@@ -6,25 +6,25 @@ use crate::api::names;
 use crate::api::validated::Readiness;
 use crate::election::PodFacts;
 
-/// Why a pod may not be elected.
+/// Why a pod is not eligible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Ineligible {
     /// Its annotation `redislease.io/exclude` is `"true"`.
     Excluded,
-    /// Its annotation `redislease.io/priority` is no integer.
+    /// Its annotation `redislease.io/priority` is not an integer.
     InvalidPriority,
     /// Its phase is Succeeded or Failed.
     Finished,
     /// It is being deleted.
     Terminating,
-    /// No node runs it yet.
+    /// It is not scheduled to a Kubernetes node yet.
     NotScheduled,
     /// It is not Ready.
     NotReady,
 }
 
 impl Ineligible {
-    /// The reason as it stands in `status.candidates.ineligible[].reason`.
+    /// The value of `status.candidates.ineligible[].reason`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Excluded => "Excluded",
@@ -37,22 +37,22 @@ impl Ineligible {
     }
 }
 
-/// The candidates of a lease, each with its verdict.
+/// The candidates of a lease, divided into eligible and ineligible pods.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Electorate {
-    /// Those that may be elected, the first choice first.
+    /// The eligible pods. The first one is elected.
     pub eligible: Vec<Arc<PodFacts>>,
-    /// The others, by name, with the reason.
+    /// The other pods with the reason, sorted by name.
     pub ineligible: Vec<(Arc<PodFacts>, Ineligible)>,
 }
 
 impl Electorate {
-    /// Judges `pods`: highest priority first, among equals the oldest, among those by name.
+    /// Sorts eligible pods by priority (greatest first), then by age (oldest first), then by name.
     pub fn of(pods: impl IntoIterator<Item = Arc<PodFacts>>, readiness: Readiness) -> Self {
         let mut electorate = Self::default();
         let mut ranked: Vec<(i64, Arc<PodFacts>)> = Vec::new();
         for pod in pods {
-            match judge(&pod, readiness) {
+            match priority_if_eligible(&pod, readiness) {
                 Ok(priority) => ranked.push((priority, pod)),
                 Err(reason) => electorate.ineligible.push((pod, reason)),
             }
@@ -73,19 +73,19 @@ impl Electorate {
         self.eligible.iter().chain(self.ineligible.iter().map(|(pod, _)| pod))
     }
 
-    /// How many pods there are.
+    /// The number of all candidates.
     pub fn total(&self) -> usize {
         self.eligible.len() + self.ineligible.len()
     }
 }
 
-/// Whether the pod's own annotations take it out of the election whatever its state.
-pub(super) fn barred(pod: &PodFacts) -> bool {
+/// Whether the pod's annotation excludes it from every election.
+pub(super) fn is_excluded(pod: &PodFacts) -> bool {
     pod.annotations.get(names::EXCLUDE_ANNOTATION).is_some_and(|value| value == "true")
 }
 
-fn judge(pod: &PodFacts, readiness: Readiness) -> Result<i64, Ineligible> {
-    if barred(pod) {
+fn priority_if_eligible(pod: &PodFacts, readiness: Readiness) -> Result<i64, Ineligible> {
+    if is_excluded(pod) {
         return Err(Ineligible::Excluded);
     }
     let priority = match pod.annotations.get(names::PRIORITY_ANNOTATION) {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn priority_then_age_then_name() {
+    fn eligible_pods_are_sorted_by_priority_age_and_name() {
         let pods = [
             pod("young", 1),
             pod("old", 9),
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn verdicts() {
+    fn each_obstacle_has_its_reason() {
         let table = [
             (annotated("a", 0, names::EXCLUDE_ANNOTATION, "true"), Ineligible::Excluded),
             (annotated("a", 0, names::PRIORITY_ANNOTATION, "high"), Ineligible::InvalidPriority),
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn readiness_can_be_ignored() {
+    fn not_ready_pods_are_eligible_if_readiness_is_ignored() {
         let pod = Arc::new(PodFacts { ready: false, ..pod("a", 0) });
         assert_eq!(Electorate::of([pod.clone()], Readiness::Ignored).eligible, [pod]);
     }

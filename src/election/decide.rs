@@ -1,8 +1,9 @@
-//! What to do about a lease now.
+//! Decides the next step for a lease.
 //!
-//! A holder is asked to leave only for what is certain, and its keys are released only on proof that it has stopped.
-//! What only the passing of time calls for is decided on a fresh answer of the API server: while it is away, nobody
-//! knows whether the holder has recovered, and the lease stays where it is.
+//! - A term ends only for a reason that is certain.
+//! - Its keys are released only on proof that the holder has stopped. Without proof they are sealed, and expire.
+//! - A timeout, such as `unhealthyAfter`, ends a term only after a fresh read from the API server. While the API server
+//!   does not answer, the holder may have recovered without notice, so the term continues.
 
 use core::time::Duration;
 
@@ -10,48 +11,49 @@ use redislease_core::lease::{Standing, TermId, View};
 use redislease_core::time::{Millis, Time};
 
 use crate::api::validated::Readiness;
-use crate::election::candidates::barred;
+use crate::election::candidates::is_excluded;
 use crate::election::{Electorate, HolderName, PodFacts, Sighting};
 
-/// What is known about the pod of the running or ending term.
+/// What is known about the pod that holds the running or the ending term.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum HolderPod<'a> {
-    /// The pods have not been listed yet: nothing is known.
+    /// Neither an event nor a list has shown the pod yet. It may exist.
     Unseen,
-    /// It exists.
+    /// The pod exists.
     Here {
-        /// As last seen.
+        /// The latest facts about it.
         sighting: &'a Sighting,
-        /// Whether the lease's candidates still include it.
+        /// Whether it still is a candidate of the lease.
         candidate: bool,
     },
-    /// It does not exist.
+    /// The pod does not exist any more.
     Gone {
-        /// Whether its last event proved that its processes have ended.
+        /// Whether it is proven that its processes have ended.
         stopped: bool,
     },
 }
 
-/// Everything a decision depends on.
+/// The input of a decision.
 #[derive(Clone, Debug)]
 pub struct Situation<'a> {
     /// Now.
     pub now: Time,
-    /// Where the lease stands in this process.
+    /// The lease as the lock layer of this process sees it.
     pub view: &'a View,
-    /// The pod of [`View`]'s running term, else of its ending one.
+    /// The pod that holds the running term of `view`, or else its ending term.
     pub holder: HolderPod<'a>,
-    /// The candidates, judged.
+    /// The candidates.
     pub electorate: &'a Electorate,
-    /// What readiness means.
+    /// Whether readiness matters.
     pub readiness: Readiness,
-    /// How long a holder gets to stop.
+    /// The lease's grace period: how long a holder has to stop.
     pub grace_period: Duration,
-    /// Whether a new term may begin: not suspended, not deleted, a usable quorum, nothing to wait out.
+    /// Whether a new term can begin: the lease is neither suspended nor deleted, the quorum is usable, and no waiting period
+    /// is running.
     pub may_begin: bool,
-    /// The running term is to end by decision, whatever its holder does.
+    /// The reason to end the running term regardless of its holder's state.
     pub revoked: Option<EndCause>,
-    /// Whether `holder` is an answer of the API server of just now.
+    /// Whether `holder` was read from the API server just now.
     pub fresh: bool,
 }
 
@@ -60,23 +62,24 @@ pub struct Situation<'a> {
 pub enum EndCause {
     /// The holder is proven to have stopped.
     HolderStopped,
-    /// The holder is gone without a proof: force-deleted, or missed.
+    /// The holder's pod does not exist any more and nothing proves that its processes have stopped, for example after a forced
+    /// deletion.
     HolderVanished,
-    /// The holder did not stop in the time it was given.
+    /// The holder's pod was deleted and did not stop within its deletion grace period plus the lease's grace period.
     StopOverdue,
-    /// The holder was not Ready for too long.
+    /// The holder was not Ready for `unhealthyAfter`.
     HolderUnhealthy,
-    /// The holder is no candidate any more.
+    /// The holder is not a candidate any more, or is excluded.
     NoLongerCandidate,
     /// The lease is suspended.
     Suspended,
     /// The lease is deleted.
     Deleted,
-    /// The quorum behind the name is another one.
+    /// The RedisQuorum was replaced by one with another configuration.
     QuorumChanged,
-    /// The status says that another operator has ended it.
+    /// Another replica of the operator ended the term; the status shows it.
     EndedElsewhere,
-    /// The API server did not take it in time.
+    /// The API server did not accept the status that names the term within one lease duration.
     NotPublished,
 }
 
@@ -95,7 +98,7 @@ impl EndCause {
         Self::NotPublished,
     ];
 
-    /// The cause as one word, for `status.lastTransition.reason`, events and metrics.
+    /// The reason as one word, for `status.lastTransition.reason`, events and metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::HolderStopped => "HolderStopped",
@@ -112,45 +115,45 @@ impl EndCause {
     }
 }
 
-/// What comes next.
+/// The next step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step<'a> {
-    /// Nothing.
+    /// Do nothing: the term continues.
     Keep,
-    /// Take the lease for this pod.
+    /// Acquire the lease for this pod.
     Want(&'a PodFacts),
-    /// Take it for nobody.
+    /// Do not acquire the lease. Give up an attempt that is not published.
     Forget,
     /// End this term.
     End {
-        /// Which.
+        /// The term.
         term: TermId,
         /// Whether its holder is proven to have stopped.
         proof: bool,
-        /// Why.
+        /// The reason.
         cause: EndCause,
     },
-    /// Ask the API server for the holder's pod, then decide again: time alone is no reason.
+    /// Read the holder's pod from the API server, then decide again: a timeout alone does not end a term.
     LookAgain,
 }
 
-/// A step, and when to decide again if nothing happens before.
+/// The next step, and when to decide again.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision<'a> {
-    /// What comes next.
+    /// The next step.
     pub step: Step<'a>,
-    /// When the passing of time alone may change the decision.
+    /// When the decision can change without any event, because a timeout is reached.
     pub again_at: Option<Time>,
 }
 
-/// Decides.
+/// Decides the next step.
 pub fn decide<'a>(situation: &Situation<'a>) -> Decision<'a> {
     if let Some(term) = situation.view.standing.term() {
-        return match judge_holder(situation) {
-            Verdict::Stays { until } => Decision { step: Step::Keep, again_at: until },
-            Verdict::Leaves { proof, cause } => end(&term.id, proof, cause),
-            Verdict::Overdue { .. } if !situation.fresh => Decision { step: Step::LookAgain, again_at: None },
-            Verdict::Overdue { cause } => end(&term.id, false, cause),
+        return match check_holder(situation) {
+            Check::Continue { until } => Decision { step: Step::Keep, again_at: until },
+            Check::End { proof, cause } => end(&term.id, proof, cause),
+            Check::TimedOut { .. } if !situation.fresh => Decision { step: Step::LookAgain, again_at: None },
+            Check::TimedOut { cause } => end(&term.id, false, cause),
         };
     }
     if let Some(ending) = &situation.view.ending
@@ -168,7 +171,7 @@ fn end<'a>(term: &TermId, proof: bool, cause: EndCause) -> Decision<'a> {
 fn next_holder<'a>(situation: &Situation<'a>) -> Step<'a> {
     let first = situation.electorate.eligible.first().filter(|_| situation.may_begin);
     let Some(first) = first else { return Step::Forget };
-    // A better candidate that turns up during an attempt waits for the next term: the attempt is nearly done.
+    // An attempt continues for its pod while that pod is eligible, even if a better candidate appears meanwhile.
     if let Standing::Acquiring(_, holder) = &situation.view.standing
         && let Ok(HolderName { pod_uid, .. }) = holder.0.parse()
         && let Some(present) = situation.electorate.eligible.iter().find(|pod| pod.uid == pod_uid)
@@ -178,56 +181,52 @@ fn next_holder<'a>(situation: &Situation<'a>) -> Step<'a> {
     Step::Want(first)
 }
 
-enum Verdict {
-    Stays {
-        until: Option<Time>,
-    },
-    Leaves {
-        proof: bool,
-        cause: EndCause,
-    },
-    /// Only the time says so.
-    Overdue {
-        cause: EndCause,
-    },
+/// Whether the running term continues.
+enum Check {
+    /// It continues; `until` is the next timeout.
+    Continue { until: Option<Time> },
+    /// It ends.
+    End { proof: bool, cause: EndCause },
+    /// It ends because of a timeout, if a fresh read confirms the holder's state.
+    TimedOut { cause: EndCause },
 }
 
-fn judge_holder(situation: &Situation<'_>) -> Verdict {
+fn check_holder(situation: &Situation<'_>) -> Check {
     if let Some(cause) = situation.revoked {
-        return Verdict::Leaves { proof: stopped(situation.holder), cause };
+        return Check::End { proof: stopped(situation.holder), cause };
     }
     let (sighting, candidate) = match situation.holder {
-        HolderPod::Unseen => return Verdict::Stays { until: None },
-        HolderPod::Gone { stopped: true } => return Verdict::Leaves { proof: true, cause: EndCause::HolderStopped },
+        HolderPod::Unseen => return Check::Continue { until: None },
+        HolderPod::Gone { stopped: true } => return Check::End { proof: true, cause: EndCause::HolderStopped },
         HolderPod::Gone { stopped: false } => {
-            return Verdict::Leaves { proof: false, cause: EndCause::HolderVanished };
+            return Check::End { proof: false, cause: EndCause::HolderVanished };
         }
         HolderPod::Here { sighting, candidate } => (sighting, candidate),
     };
     let pod = &sighting.facts;
     if pod.stopped {
-        Verdict::Leaves { proof: true, cause: EndCause::HolderStopped }
+        Check::End { proof: true, cause: EndCause::HolderStopped }
     } else if pod.finished {
-        Verdict::Leaves { proof: false, cause: EndCause::HolderVanished }
-    } else if !candidate || barred(pod) {
-        Verdict::Leaves { proof: false, cause: EndCause::NoLongerCandidate }
+        Check::End { proof: false, cause: EndCause::HolderVanished }
+    } else if !candidate || is_excluded(pod) {
+        Check::End { proof: false, cause: EndCause::NoLongerCandidate }
     } else if let (Some(since), Some(grace)) = (sighting.terminating_since, pod.deletion_grace) {
         let allowed = Millis::from(grace) + Millis::from(situation.grace_period);
-        overdue(situation.now, since + allowed, EndCause::StopOverdue)
+        check_timeout(situation.now, since + allowed, EndCause::StopOverdue)
     } else if let (Some(since), Readiness::Required { unhealthy_after }) =
         (sighting.not_ready_since, situation.readiness)
     {
-        overdue(situation.now, since + Millis::from(unhealthy_after), EndCause::HolderUnhealthy)
+        check_timeout(situation.now, since + Millis::from(unhealthy_after), EndCause::HolderUnhealthy)
     } else {
-        Verdict::Stays { until: None }
+        Check::Continue { until: None }
     }
 }
 
-fn overdue(now: Time, at: Time, cause: EndCause) -> Verdict {
-    if now >= at { Verdict::Overdue { cause } } else { Verdict::Stays { until: Some(at) } }
+fn check_timeout(now: Time, at: Time, cause: EndCause) -> Check {
+    if now >= at { Check::TimedOut { cause } } else { Check::Continue { until: Some(at) } }
 }
 
-const fn stopped(holder: HolderPod<'_>) -> bool {
+fn stopped(holder: HolderPod<'_>) -> bool {
     match holder {
         HolderPod::Unseen => false,
         HolderPod::Here { sighting, .. } => sighting.facts.stopped,

@@ -21,7 +21,7 @@ fn ending() -> View {
 
 fn sighting(pod: PodFacts, not_ready: Option<u64>, terminating: Option<u64>) -> Sighting {
     let ago = |seconds: Option<u64>| seconds.map(|seconds| NOW - Millis::from_secs(seconds));
-    Sighting { facts: pod, not_ready_since: ago(not_ready), terminating_since: ago(terminating) }
+    Sighting { facts: pod.into(), not_ready_since: ago(not_ready), terminating_since: ago(terminating) }
 }
 
 struct Case {
@@ -73,29 +73,29 @@ impl Case {
 }
 
 #[test]
-fn what_happens_to_the_holders_pod() {
+fn holder_pod_state_determines_the_step() {
     let graceful = PodFacts { deletion_grace: Some(Duration::from_secs(30)), ready: false, ..PodFacts::running("a") };
     let table = [
-        ("runs", sighting(PodFacts::running("a"), None, None), "keep"),
+        ("is running", sighting(PodFacts::running("a"), None, None), "keep"),
         ("is deleted gracefully", sighting(graceful.clone(), Some(99), Some(1)), "keep, again in 39000 ms"),
-        ("does not stop in time", sighting(graceful.clone(), Some(99), Some(40)), "seal StopOverdue"),
+        ("is deleted and does not stop in time", sighting(graceful.clone(), Some(99), Some(40)), "seal StopOverdue"),
         (
             "has stopped",
             sighting(PodFacts { stopped: true, finished: true, ..graceful }, None, Some(1)),
             "release HolderStopped",
         ),
         (
-            "is finished without a proof",
+            "is finished, but not proven to have stopped",
             sighting(PodFacts { finished: true, ..PodFacts::running("a") }, None, None),
             "seal HolderVanished",
         ),
         (
-            "is not Ready for a moment",
+            "is not Ready, for less than unhealthyAfter",
             sighting(PodFacts { ready: false, ..PodFacts::running("a") }, Some(29), None),
             "keep, again in 1000 ms",
         ),
         (
-            "is not Ready for too long",
+            "is not Ready for unhealthyAfter",
             sighting(PodFacts { ready: false, ..PodFacts::running("a") }, Some(30), None),
             "seal HolderUnhealthy",
         ),
@@ -113,21 +113,21 @@ fn what_happens_to_the_holders_pod() {
         ),
     ];
     for (what, sighting, step) in table {
-        assert_eq!(Case::of(held()).here(&sighting, true), step, "the holder {what}");
+        assert_eq!(Case::of(held()).here(&sighting, true), step, "holder {what}");
     }
     assert_eq!(Case::of(held()).here(&sighting(PodFacts::running("a"), None, None), false), "seal NoLongerCandidate");
 }
 
 #[test]
-fn a_pod_that_is_gone_counts_as_stopped_only_with_proof() {
+fn missing_holder_is_released_on_proof_only() {
     let case = Case::of(held());
     assert_eq!(case.decide(HolderPod::Gone { stopped: true }), "release HolderStopped");
     assert_eq!(case.decide(HolderPod::Gone { stopped: false }), "seal HolderVanished");
-    assert_eq!(case.decide(HolderPod::Unseen), "keep", "not listed yet is not gone");
+    assert_eq!(case.decide(HolderPod::Unseen), "keep", "a pod that was not listed yet may exist");
 }
 
 #[test]
-fn time_alone_moves_nothing_while_the_api_server_is_away() {
+fn timeout_ends_no_term_without_a_fresh_read() {
     let case = Case { fresh: false, ..Case::of(held()) };
     assert_eq!(
         case.here(&sighting(PodFacts { ready: false, ..PodFacts::running("a") }, Some(99), None), true),
@@ -138,7 +138,7 @@ fn time_alone_moves_nothing_while_the_api_server_is_away() {
 }
 
 #[test]
-fn readiness_that_is_ignored_ends_nothing() {
+fn not_ready_holder_stays_if_readiness_is_ignored() {
     let case = Case { readiness: Readiness::Ignored, ..Case::of(held()) };
     assert_eq!(
         case.here(&sighting(PodFacts { ready: false, ..PodFacts::running("a") }, Some(9999), None), true),
@@ -147,7 +147,7 @@ fn readiness_that_is_ignored_ends_nothing() {
 }
 
 #[test]
-fn a_revoked_term_is_released_only_on_proof() {
+fn revoked_term_is_released_on_proof_only() {
     let case = Case { revoked: Some(EndCause::Suspended), may_begin: false, ..Case::of(held()) };
     assert_eq!(case.here(&sighting(PodFacts::running("a"), None, None), true), "seal Suspended");
     assert_eq!(case.decide(HolderPod::Gone { stopped: true }), "release Suspended");
@@ -155,14 +155,14 @@ fn a_revoked_term_is_released_only_on_proof() {
 }
 
 #[test]
-fn proof_after_the_seal_ends_the_wait() {
+fn proof_after_the_seal_releases_the_keys() {
     let case = Case::of(ending());
     assert_eq!(case.decide(HolderPod::Gone { stopped: true }), "release HolderStopped");
     assert_eq!(case.decide(HolderPod::Gone { stopped: false }), "want a");
 }
 
 #[test]
-fn the_next_holder() {
+fn next_holder_is_the_first_eligible_pod() {
     assert_eq!(Case::of(View::default()).decide(HolderPod::Unseen), "want a");
     let blocked = Case { may_begin: false, ..Case::of(View::default()) };
     assert_eq!(blocked.decide(HolderPod::Unseen), "forget");
@@ -171,7 +171,7 @@ fn the_next_holder() {
 }
 
 #[test]
-fn an_attempt_under_way_is_finished_while_its_pod_may_hold() {
+fn attempt_continues_while_its_pod_is_eligible() {
     let acquiring = |holder: &str| {
         let standing = Standing::Acquiring(Attempt(7), Holder(holder.into()));
         Case::of(View { standing, ..View::default() })

@@ -1,23 +1,23 @@
-//! The holder as it stands behind a value on the nodes: how another cluster, or another lease, recognises it.
+//! The holder's name in a value on the Redis nodes. Other clusters and other leases identify the holder by it.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A cluster, as the values on the nodes name it.
+/// A cluster, as named in the values on the Redis nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Cluster {
-    /// What its operator was told to call it; may be empty. For people.
+    /// The operator's `--cluster-name`, for display. May be empty.
     pub name: String,
-    /// The UID of its namespace kube-system: what tells it from every other, whatever they are called.
+    /// The UID of the cluster's kube-system namespace. It identifies the cluster, whatever its name is.
     pub uid: String,
 }
 
-/// Who holds: `<cluster>/<cluster uid>/<namespace>/<lease>/<pod>/<pod uid>`. None of the parts contains a slash.
+/// A holder. Its text form is `<cluster>/<cluster uid>/<namespace>/<lease>/<pod>/<pod uid>`; no part contains a slash.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HolderName {
-    /// The cluster of the pod.
+    /// The cluster that the pod runs in.
     pub cluster: Cluster,
-    /// The namespace of lease and pod.
+    /// The namespace of the lease and of the pod.
     pub namespace: String,
     /// The name of the `RedisLease`.
     pub lease: String,
@@ -34,16 +34,16 @@ impl fmt::Display for HolderName {
     }
 }
 
-/// A text that does not name a holder: a value was not written by this operator.
+/// The error for a text that is not a holder's name: RedisLease did not write this value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ForeignHolder;
+pub struct InvalidHolderName;
 
 impl FromStr for HolderName {
-    type Err = ForeignHolder;
+    type Err = InvalidHolderName;
 
-    fn from_str(text: &str) -> Result<Self, ForeignHolder> {
+    fn from_str(text: &str) -> Result<Self, InvalidHolderName> {
         let parts: Vec<&str> = text.split('/').collect();
-        let [cluster, cluster_uid, namespace, lease, pod, pod_uid] = parts[..] else { return Err(ForeignHolder) };
+        let [cluster, cluster_uid, namespace, lease, pod, pod_uid] = parts[..] else { return Err(InvalidHolderName) };
         Ok(Self {
             cluster: Cluster { name: cluster.to_owned(), uid: cluster_uid.to_owned() },
             namespace: namespace.to_owned(),
@@ -59,11 +59,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn holders_round_trip() {
+    fn formatting_and_parsing_round_trip() {
         for text in ["eu-west-1/77a0/jobs/billing/billing-x2x8k/5c1f", "/77a0/jobs/billing/billing-0/5c1f"] {
             assert_eq!(text.parse::<HolderName>().unwrap().to_string(), text);
         }
-        assert_eq!("billing-0".parse::<HolderName>(), Err(ForeignHolder));
-        assert_eq!("a/b/c/d/e/f/g".parse::<HolderName>(), Err(ForeignHolder));
+        assert_eq!("billing-0".parse::<HolderName>(), Err(InvalidHolderName));
+        assert_eq!("a/b/c/d/e/f/g".parse::<HolderName>(), Err(InvalidHolderName));
     }
 }

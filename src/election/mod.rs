@@ -1,15 +1,20 @@
-//! Who should hold a lease, and what is to be done about it now: decisions without a client, a clock or a socket.
+//! Elections: which pods are eligible, and what the operator does next about a lease. Pure functions: no client, no clock.
 //!
-//! [`pod`] and [`node`] read what matters from a pod and its node, [`candidates`] says who may be elected, [`decide`] says what comes next.
+//! | item | purpose |
+//! |---|---|
+//! | [`PodFacts`], [`Sighting`], [`is_off`] | extract the relevant facts from a Pod and from its Node |
+//! | [`Electorate`], [`Ineligible`] | rank the eligible pods; say why each other pod is not eligible |
+//! | [`decide()`], [`Situation`], [`Decision`] | decide the next step: acquire the lease for a pod, end the term, or wait |
+//! | [`HolderName`], [`Cluster`] | the holder's name in the values on the Redis nodes |
 
-pub mod candidates;
-pub mod decide;
-pub mod holder;
-pub mod node;
-pub mod pod;
+mod candidates;
+mod decide;
+mod holder;
+mod node;
+mod pod;
 
 pub use candidates::{Electorate, Ineligible};
 pub use decide::{Decision, EndCause, HolderPod, Situation, Step, decide};
-pub use holder::{Cluster, HolderName};
+pub use holder::{Cluster, HolderName, InvalidHolderName};
 pub use node::is_off;
 pub use pod::{PodFacts, Sighting};

@@ -1,13 +1,15 @@
-//! What matters about the node of a pod that vanished.
+//! Whether the Kubernetes node of a vanished pod is off.
 
 use k8s_openapi::api::core::v1::Node;
 
-/// What an administrator puts on a node after making sure that it is shut down; the API server then lets its pods go.
+/// The taint that an administrator sets on a node after shutting it down. Kubernetes then deletes the node's pods by force.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
-/// Whether no process of the node runs: an administrator has said so, and its kubelet has said nothing for so long that
-/// the node controller calls its state unknown. The taint alone could have been left from the last time, and a kubelet
-/// that reports its node as not Ready is alive.
+/// Whether no process runs on the Kubernetes node any more. Both conditions are required:
+///
+/// - The node has the out-of-service taint. The taint alone is not enough: it may be left over from an earlier outage.
+/// - The node's condition Ready is Unknown: the kubelet has not reported for so long that the node controller marked it.
+///   If Ready is False, the kubelet still runs.
 pub fn is_off(node: &Node) -> bool {
     let tainted =
         node.spec.iter().flat_map(|spec| spec.taints.iter().flatten()).any(|taint| taint.key == OUT_OF_SERVICE);
@@ -21,7 +23,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_node_is_off_when_it_is_said_to_be_and_does_not_answer() {
+    fn node_is_off_with_taint_and_silent_kubelet_only() {
         let node = |taint: &str, ready: &str| -> Node {
             let spec = json!({"taints": [{"key": taint, "value": "nodeshutdown", "effect": "NoExecute"}]});
             let status = json!({"conditions": [{"type": "Ready", "status": ready}]});
@@ -34,8 +36,8 @@ mod tests {
             ("node.kubernetes.io/unreachable", "Unknown", false),
             ("node.kubernetes.io/not-ready", "Unknown", false),
         ];
-        for (taint, ready, is) in off {
-            assert_eq!(is_off(&node(taint, ready)), is, "{taint}, Ready={ready}");
+        for (taint, ready, expected) in off {
+            assert_eq!(is_off(&node(taint, ready)), expected, "{taint}, Ready={ready}");
         }
         assert!(!is_off(&Node::default()));
     }

@@ -1,7 +1,8 @@
-//! What matters about a pod.
+//! The facts about a pod that elections need.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
@@ -10,38 +11,38 @@ use redislease_core::time::Time;
 
 use crate::api::names;
 
-/// A pod as one watch event showed it.
+/// The facts about a pod, taken from one watch event or one read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodFacts {
     /// Its namespace.
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Its UID: a pod of the same name that was created again is another one.
+    /// Its UID. A new pod with the same name is another pod.
     pub uid: String,
-    /// The version a write of ours must name.
+    /// Its resourceVersion. A write by the operator names it.
     pub resource_version: Option<String>,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
-    /// Its annotations of ours: those that begin with a name in [`names`].
+    /// Its annotations that belong to RedisLease; see [`names`].
     pub annotations: BTreeMap<String, String>,
     /// When it was created.
     pub created: Option<Timestamp>,
-    /// The Kubernetes node it is bound to.
+    /// The Kubernetes node that it is scheduled to.
     pub node: Option<String>,
     /// Whether its condition Ready is True.
     pub ready: bool,
-    /// Its phase is Succeeded or Failed: it never runs again. No proof that its processes have ended.
+    /// Whether its phase is Succeeded or Failed. This alone does not prove that its processes have ended.
     pub finished: bool,
-    /// It is being deleted, and has this long to stop.
+    /// The deletion grace period, if the pod is being deleted.
     pub deletion_grace: Option<Duration>,
-    /// The proof that its processes have ended.
+    /// Whether the pod's status proves that all its processes have ended.
     pub stopped: bool,
 }
 
 #[cfg(test)]
 impl PodFacts {
-    /// A pod of the namespace `n` that runs and is Ready; for tests that change what matters to them.
+    /// A running and Ready pod in the namespace `n`, for tests.
     pub(crate) fn running(name: &str) -> Self {
         Self {
             namespace: "n".into(),
@@ -62,8 +63,8 @@ impl PodFacts {
 
 impl From<&Pod> for PodFacts {
     fn from(pod: &Pod) -> Self {
-        let ours = |key: &str| key.starts_with("redislease.io/") || names::lease_of_token_annotation(key).is_some();
-        let annotations = pod.annotations().iter().filter(|(key, _)| ours(key));
+        let is_ours = |key: &str| key.starts_with("redislease.io/") || names::lease_of_token_annotation(key).is_some();
+        let annotations = pod.annotations().iter().filter(|(key, _)| is_ours(key));
         let status = pod.status.as_ref();
         let condition = |type_: &str| {
             let conditions = status.and_then(|status| status.conditions.as_ref());
@@ -92,8 +93,8 @@ impl From<&Pod> for PodFacts {
 }
 
 impl PodFacts {
-    /// What its last event proves once it is gone: its processes have ended, or were never started because the pod
-    /// was never bound to a node.
+    /// Whether these facts, as the last before the pod's deletion, prove that no process of the pod runs: all its processes
+    /// have ended, or none was started because the pod was never scheduled to a node.
     pub const fn proves_stopped_when_deleted(&self) -> bool {
         self.stopped || self.node.is_none()
     }
@@ -103,11 +104,11 @@ fn finished(status: Option<&PodStatus>) -> bool {
     matches!(status.and_then(|status| status.phase.as_deref()), Some("Succeeded" | "Failed"))
 }
 
-/// Whether this pod proves that its processes have ended.
+/// Whether the pod's status proves that all its processes have ended.
 ///
-/// A kubelet writes a final phase and a terminated status for every container before it lets a pod go. The pod
-/// garbage collector writes a final phase too, for pods of lost nodes whose processes may run on: it keeps the old
-/// container statuses and names itself in a condition, so neither passes here.
+/// Before a gracefully deleted pod is removed, its kubelet writes a final phase and a terminated status for every container.
+/// The pod garbage collector writes a final phase too, for pods on lost nodes whose processes may still run. It does not
+/// change the container statuses, and it adds a condition with its own reason. Such a pod proves nothing.
 fn stopped(pod: &Pod) -> bool {
     let (Some(spec), Some(status)) = (&pod.spec, &pod.status) else { return false };
     if !finished(Some(status)) {
@@ -132,21 +133,24 @@ fn has_terminated(status: &ContainerStatus) -> bool {
     status.state.as_ref().is_some_and(|state| state.terminated.is_some())
 }
 
-/// A pod and since when this process has seen it so. The times are ours: those in the pod are of another clock.
+/// The facts about a pod, and since when this process has observed its current state.
+///
+/// The times are on this process's clock. Timestamps in the pod are on the clocks of other machines.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sighting {
-    /// The pod as last seen.
-    pub facts: PodFacts,
-    /// Since when it is not Ready.
+    /// The latest facts about the pod, shared with the electorates that it belongs to.
+    pub facts: Arc<PodFacts>,
+    /// Since when this process has observed it as not Ready.
     pub not_ready_since: Option<Time>,
-    /// Since when it is being deleted.
+    /// Since when this process has observed its deletion.
     pub terminating_since: Option<Time>,
 }
 
 impl Sighting {
-    /// The pod is seen now; `before` is the last sighting of the same pod.
-    pub fn now(facts: PodFacts, now: Time, before: Option<&Self>) -> Self {
-        let since = |is: bool, before: Option<Time>| is.then(|| before.unwrap_or(now));
+    /// Records facts observed now. `before` is the previous sighting of the same pod.
+    pub fn now(facts: impl Into<Arc<PodFacts>>, now: Time, before: Option<&Self>) -> Self {
+        let facts = facts.into();
+        let since = |observed: bool, before: Option<Time>| observed.then(|| before.unwrap_or(now));
         Self {
             not_ready_since: since(!facts.ready, before.and_then(|before| before.not_ready_since)),
             terminating_since: since(
@@ -183,49 +187,49 @@ mod tests {
     }
 
     #[test]
-    fn only_a_final_phase_with_every_container_terminated_is_proof() {
+    fn proof_needs_a_final_phase_and_all_containers_terminated() {
         let both = json!([terminated("app")]);
         let sidecar = json!([terminated("sidecar")]);
         let table = [
             (
-                "kubelet's last word",
+                "the kubelet reports all containers as terminated",
                 json!({"phase": "Succeeded", "containerStatuses": both, "initContainerStatuses": sidecar}),
                 true,
             ),
             (
-                "failed is as final",
+                "phase Failed is final too",
                 json!({"phase": "Failed", "containerStatuses": both, "initContainerStatuses": sidecar}),
                 true,
             ),
             (
-                "a pod that lives",
+                "the pod is running",
                 json!({"phase": "Running", "containerStatuses": both, "initContainerStatuses": sidecar}),
                 false,
             ),
             (
-                "a sidecar runs on",
+                "a sidecar is still running",
                 json!({"phase": "Failed", "containerStatuses": both, "initContainerStatuses": [running("sidecar")]}),
                 false,
             ),
-            ("a container without a status", json!({"phase": "Failed", "containerStatuses": both}), false),
+            ("a container has no status", json!({"phase": "Failed", "containerStatuses": both}), false),
             (
-                "the pod garbage collector",
+                "the pod garbage collector wrote the phase",
                 json!({"phase": "Failed", "containerStatuses": both, "initContainerStatuses": sidecar,
                 "conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC"}]}),
                 false,
             ),
             (
-                "an eviction the kubelet finished",
+                "the kubelet completed an eviction",
                 json!({"phase": "Failed", "containerStatuses": both, "initContainerStatuses": sidecar,
                 "conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}]}),
                 true,
             ),
             (
-                "collected with old statuses",
+                "garbage-collected with old container statuses",
                 json!({"phase": "Failed", "containerStatuses": [running("app")], "initContainerStatuses": sidecar}),
                 false,
             ),
-            ("no status at all", json!({}), false),
+            ("the pod has no status", json!({}), false),
         ];
         for (what, status, proof) in table {
             let facts = PodFacts::from(&pod(&spec(), &status));
@@ -235,13 +239,13 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_was_never_bound_proves_it_when_it_is_deleted() {
+    fn deleted_pod_without_a_node_is_proof() {
         let unbound = PodFacts::from(&pod(&json!({"containers": [{"name": "app"}]}), &json!({"phase": "Pending"})));
         assert!(!unbound.stopped && unbound.proves_stopped_when_deleted());
     }
 
     #[test]
-    fn times_are_kept_while_the_state_lasts() {
+    fn since_times_are_kept_while_the_state_is_unchanged() {
         let ready = |ready: bool| {
             let status = json!({"conditions": [{"type": "Ready", "status": if ready { "True" } else { "False" }}]});
             PodFacts::from(&pod(&spec(), &status))
@@ -255,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn deletion_and_its_grace_are_seen() {
+    fn deletion_grace_period_is_read() {
         let mut deleted = pod(&spec(), &json!({}));
         assert_eq!(PodFacts::from(&deleted).deletion_grace, None);
         deleted.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();

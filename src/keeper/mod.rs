@@ -108,7 +108,7 @@ impl Keeper {
 
     /// Closes every lease and ends the shards. Returns when the nodes have answered the releases of attempts that were
     /// not published, and after 2 s at the latest.
-    pub async fn shutdown(self) {
+    pub async fn shutdown(&self) {
         for shard in &self.shards {
             shard.shut_down();
         }

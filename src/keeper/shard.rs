@@ -419,7 +419,7 @@ mod tests {
     use super::*;
     use crate::keeper::Observer;
     use redislease_core::backoff::{Backoff, Strategy};
-    use redislease_core::lease::{Config, Renewal, Standing, TermId, View};
+    use redislease_core::lease::{Config, OnDeadline, Renewal, Standing, TermId, View};
     use redislease_core::op::{Attempt, Holder, Token};
     use redislease_core::quorum::Quorum;
     use redislease_core::time::Drift;
@@ -445,7 +445,7 @@ mod tests {
             command_timeout: Millis(100),
             drift: Drift::STANDARD,
             backoff: Backoff { strategy: Strategy::None, min: Millis(10), max: Millis(10), limit: None, jitter: 0 },
-            mutant: None,
+            deadline: OnDeadline::Seal,
         }
     }
 

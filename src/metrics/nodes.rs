@@ -46,25 +46,26 @@ impl NodeMetrics {
             Ok(family)
         };
         let offset = GaugeVec::new(
-            Opts::new(
-                "redislease_redis_clock_offset_seconds",
-                "Wall clock of the Redis node less the wall clock of this process.",
-            ),
+            Opts::new("redislease_redis_clock_offset_seconds", "Clock of the Redis node minus clock of this process."),
             &NODE,
         )?;
         registry.register(Box::new(offset.clone()))?;
         let duration = HistogramVec::new(
             HistogramOpts::new(
                 "redislease_redis_command_duration_seconds",
-                "From sending a command to a Redis node to its answer; many renewals are one command. Commands without an answer are in redislease_redis_errors_total.",
+                "Time until the Redis node answers a command. Commands without an answer are in redislease_redis_errors_total.",
             )
             .buckets(SECONDS.to_vec()),
             &NODE,
         )?;
         registry.register(Box::new(duration.clone()))?;
         Ok(Self {
-            nodes: gauge("redislease_quorum_nodes", "Redis nodes of the quorum by state.", &["quorum", "state"])?,
-            required: gauge("redislease_quorum_required_nodes", "Redis nodes that make a majority.", &["quorum"])?,
+            nodes: gauge("redislease_quorum_nodes", "Redis nodes of the quorum, by state.", &["quorum", "state"])?,
+            required: gauge(
+                "redislease_quorum_required_nodes",
+                "Redis nodes that make a majority of the quorum.",
+                &["quorum"],
+            )?,
             mismatch: gauge(
                 "redislease_quorum_config_mismatch",
                 "Redis nodes whose marker names another configuration of the quorum.",
@@ -75,12 +76,12 @@ impl NodeMetrics {
             duration,
             errors: counter(
                 "redislease_redis_errors_total",
-                "Requests to the Redis node that ended without a vote, and failed connections, by kind.",
+                "Requests without a vote and failed connections, by kind of error.",
                 &["quorum", "redis_node", "kind"],
             )?,
             restarts: counter(
                 "redislease_redis_restarts_total",
-                "Times the Redis node was found to be another server process than before.",
+                "Restarts of the Redis node: how often it returned as another server process.",
                 &NODE,
             )?,
             panics: panics.clone(),

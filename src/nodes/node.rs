@@ -159,7 +159,6 @@ impl NodeTask {
             longest_lease: context.shared.longest_lease,
             drift: Drift::STANDARD,
             heartbeat: HEARTBEAT,
-            mutant: None,
         });
         Ok(Self {
             address: context.address(),

@@ -5,6 +5,8 @@
 
 use std::io;
 
+#[cfg(feature = "operator")]
+use redislease_core::backoff::Entropy;
 use redislease_core::time::Millis;
 
 /// How many words one system call reads.
@@ -47,6 +49,12 @@ impl Random {
     /// As [`word`](Self::word).
     pub fn nonce(&mut self) -> io::Result<u128> {
         Ok((u128::from(self.word()?) << 64) | u128::from(self.word()?))
+    }
+
+    /// 64 bits for a back-off; zero when the system has no random words.
+    #[cfg(feature = "operator")]
+    pub fn entropy(&mut self) -> Entropy {
+        Entropy(self.word().unwrap_or_default())
     }
 
     /// Between half of `span` and all of it; all of it when the system has no random words.

@@ -26,6 +26,12 @@ pub enum Effect {
     /// Write label and token of one pod. Answered by exactly one [`super::Event::RoleWritten`]. At most one is under
     /// way for each pod.
     WriteRole(RoleWrite),
+    /// The role write of this pod that is under way is out of date: do not send it, if it was not sent yet. It is
+    /// answered all the same.
+    WithdrawRole {
+        /// The pod's UID.
+        uid: String,
+    },
     /// Read something. Answered by exactly one event.
     Read(Read),
     /// Ask the API server anything: one answer serves every lease that asks. `Facts::api_answered_at` shows it.
@@ -34,6 +40,8 @@ pub enum Effect {
     Report(Notice),
     /// Count what happened.
     Measure(Measure),
+    /// Log a warning about this lease.
+    Warn(String),
 }
 
 /// What the keeper of a lease is told.
@@ -171,7 +179,7 @@ pub enum Measure {
 }
 
 /// What a lease shows in metrics.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Shown {
     /// A pod of this cluster is active.
     pub active: bool,

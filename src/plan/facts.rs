@@ -23,7 +23,7 @@ pub enum Authority {
     /// A deadline makes a term unconfirmed, it does not end it.
     Renew,
     /// Nobody can lead, because the quorum is lost, and `RedisQuorum.status.leader` still names this process: it ends
-    /// and shows what it runs, and begins nothing.
+    /// and shows the terms that the statuses name, and begins none.
     End,
     /// This process leads: it decides everything.
     Lead,
@@ -32,7 +32,8 @@ pub enum Authority {
 /// Everything a turn depends on beside what the reconciler remembers.
 #[derive(Clone, Debug)]
 pub struct Facts {
-    /// The resource as last seen; `None` when it is gone, or another resource stands under its name.
+    /// The resource as last seen, by the watch or by the answer to a read or write of ours, whichever is newer; `None` when
+    /// it is gone, or another resource stands under its name.
     pub lease: Option<Arc<RedisLease>>,
     /// Another resource stands under the lease's name: pods' labels are that one's.
     pub has_successor: bool,
@@ -48,6 +49,9 @@ pub struct Facts {
     pub pods_listed: bool,
     /// What this process may decide.
     pub authority: Authority,
+    /// Until when the process may believe in the term that the keeper's machine runs, as last shown: renewals move it
+    /// without an [`crate::plan::Event::View`].
+    pub stop_at: Option<Time>,
     /// When a call to the API server was last answered, on this process's clock.
     pub api_answered_at: Option<Time>,
     /// Unix time, for what people read.

@@ -1,26 +1,75 @@
 //! One pure machine per lease: all that remembers and decides about it.
 //!
-//! The machine takes [`Event`]s and is drained of [`Effect`]s. It has no client, no clock and no socket: the operator and
-//! the simulator drive the same one.
+//! The machine takes [`Event`]s and is drained of [`Effect`]s. It has no client, no clock and no socket, so the operator
+//! and the simulator drive the same one. Everything but [`Event::Facts`] is only remembered; [`Event::Facts`] is a turn,
+//! which begins from what is there and can be repeated at will.
+//!
+//! | module | concept |
+//! |---|---|
+//! | [`facts`], [`event`], [`effect`] | the interface |
+//! | [`inputs`] | resolve the spec, the quorum and the candidates; what keeps a term from beginning |
+//! | [`keeper_link`], [`sync`] | the keeper's machine: opened, configured, adopting, ending |
+//! | [`contend`] | who should hold; when an attempt may begin |
+//! | [`publish`] | the status and its writes |
+//! | [`roles`] | label and token on pods |
+//! | [`finalize`] | a lease whose resource is gone |
+//! | [`leadership`] | which replica decides about the leases of a quorum |
+//! | [`durations`], [`recorded`], [`repeat`] | durations for the core, the term in a status, repeated writes |
 
+mod contend;
+mod durations;
 mod effect;
 mod event;
 mod facts;
+mod finalize;
+mod inputs;
+mod keeper_link;
+mod leadership;
+mod publish;
+mod recorded;
+mod repeat;
+mod roles;
+mod sync;
+#[cfg(test)]
+mod tests;
 
 pub use effect::{Command, Effect, Measure, Priority, Read, RoleWrite, Shown, StatusWrite};
 pub use event::{Event, RoleOutcome, StatusOutcome};
 pub use facts::{Authority, CandidateFacts, Facts, OpenQuorum, PodKnowledge, QuorumFacts};
+pub use leadership::{Leadership, LeadershipEffect, LeadershipEvent, LeadershipFacts};
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
+use redislease_core::lease::{EndReason, Standing, View};
 use redislease_core::time::Time;
 
+use crate::api::RedisLease;
+use crate::api::conditions::{ConditionReason as _, ConditionType, LeaseActive};
 use crate::election::Cluster;
+use crate::status::{ObservedTerms, renewal_notice};
+use contend::Contention;
+use inputs::{Block, SpecCache};
+use keeper_link::KeeperLink;
+use publish::StatusState;
+use roles::RoleState;
 
 /// One lease of this cluster, keyed by the resource's UID: a resource that was created again is another lease.
 #[derive(Clone, Debug)]
 pub struct Reconciler {
     identity: Identity,
+    spec: SpecCache,
+    block: Option<Block>,
+    link: Option<KeeperLink>,
+    /// The terms that this keeper's machine has shown, and why they were ended.
+    terms: ObservedTerms,
+    contention: Contention,
+    status: StatusState,
+    roles: RoleState,
+    /// Since when nobody has held the lease.
+    unheld_since: Option<Time>,
+    /// The latest time at which the next turn must be.
+    deadline: Option<Time>,
     effects: VecDeque<Effect>,
 }
 
@@ -40,7 +89,19 @@ pub struct Identity {
 impl Reconciler {
     /// A lease about which nothing is known yet.
     pub fn new(identity: Identity) -> Self {
-        Self { identity, effects: VecDeque::new() }
+        Self {
+            identity,
+            spec: SpecCache::default(),
+            block: None,
+            link: None,
+            terms: ObservedTerms::default(),
+            contention: Contention::default(),
+            status: StatusState::default(),
+            roles: RoleState::default(),
+            unheld_since: None,
+            deadline: None,
+            effects: VecDeque::new(),
+        }
     }
 
     /// Which lease this is.
@@ -50,12 +111,32 @@ impl Reconciler {
 
     /// The pod of the running term, else of the ending one: name and UID. The facts must say what is known about it.
     pub fn holder(&self) -> Option<(String, String)> {
-        None
+        let holder = keeper_link::holder_of(&self.link.as_ref()?.view)?;
+        Some((holder.pod, holder.pod_uid))
+    }
+
+    /// What the keeper's machine showed last.
+    pub fn view(&self) -> Option<&View> {
+        self.link.as_ref().map(|link| &link.view)
+    }
+
+    /// Whether the next answer of the API server, to whatever call, must be followed by a turn.
+    pub const fn awaits_api_answer(&self) -> bool {
+        self.contention.awaits_api_answer()
     }
 
     /// Takes one event.
     pub fn handle(&mut self, now: Time, event: Event) {
-        let _ = (now, event);
+        match event {
+            Event::Facts(facts) => self.turn(now, &facts),
+            Event::View(view) => self.show_view(view),
+            Event::KeeperEnded => self.keeper_ended(),
+            Event::StatusWritten(outcome) => self.status_written(now, outcome),
+            Event::LeaseRead(read) => self.lease_read(read),
+            Event::HolderRead { answered } => self.contention.holder_read(now, answered),
+            Event::NodeRead { answered: _ } => self.contention.node_read(now),
+            Event::RoleWritten { uid, outcome } => self.roles.written(&uid, &outcome),
+        }
     }
 
     /// The next effect to carry out.
@@ -64,12 +145,108 @@ impl Reconciler {
     }
 
     /// When the next turn is due, if nothing happens before.
-    pub fn next_deadline(&self) -> Option<Time> {
-        None
+    pub const fn next_deadline(&self) -> Option<Time> {
+        self.deadline
     }
 
     /// Whether nothing is left to do for a lease whose resource is gone.
     pub fn is_finished(&self) -> bool {
-        false
+        self.link.is_none() && !self.status.is_writing() && !self.roles.is_writing()
+    }
+
+    fn turn(&mut self, now: Time, facts: &Facts) {
+        self.deadline = None;
+        if facts.authority == Authority::Follow {
+            return self.follow();
+        }
+        let Some(seen) = &facts.lease else { return self.finalize(facts) };
+        // Whether a quorum is missing is known only after every quorum was read once.
+        if !facts.quorum.read {
+            return;
+        }
+        let lease = seen.clone();
+        let inputs = self.resolve(now, &lease, facts);
+        self.configure(facts.authority);
+        if facts.authority == Authority::Renew {
+            return;
+        }
+        self.sync_keeper(now, &lease, &inputs);
+        self.decide(now, &lease, &inputs, facts);
+        self.measure_gap(now, &lease);
+        // A view from before the last command says nothing about what is to be shown.
+        if self.link.as_ref().is_none_or(|link| !link.is_behind()) {
+            self.write_status(now, &lease, &inputs, facts);
+            self.assign_roles(now, &lease, &inputs, facts);
+        }
+    }
+
+    /// Another replica leads: what this process runs is dropped, not ended, since the leader keeps it.
+    fn follow(&mut self) {
+        if self.link.take().is_some() {
+            self.emit(Effect::Keeper(Command::Close));
+        }
+        self.terms = ObservedTerms::default();
+        self.contention = Contention::default();
+        self.block = None;
+        self.unheld_since = None;
+        if self.status.is_writing() {
+            self.emit(Effect::WithdrawStatus);
+        }
+        self.status.forget();
+        for uid in self.roles.being_written() {
+            self.emit(Effect::WithdrawRole { uid });
+        }
+        self.roles.forget();
+    }
+
+    fn show_view(&mut self, view: View) {
+        let Some(link) = &mut self.link else { return };
+        let notice = renewal_notice(&link.view, &view);
+        self.terms.record_view(&view);
+        if view.ending.as_ref().is_some_and(|ending| ending.reason != EndReason::Decided) {
+            self.status.last_end_was_proven = false;
+        }
+        link.show(view);
+        if let Some(notice) = notice {
+            self.emit(Effect::Report(notice));
+        }
+    }
+
+    fn keeper_ended(&mut self) {
+        if let Some(link) = self.link.take() {
+            if !link.retiring {
+                self.emit(Effect::Warn("The keeper of this lease has ended by itself; it is started again.".into()));
+            }
+            // What was seen of this machine says nothing about what the next one has yet to see.
+            self.terms = ObservedTerms::default();
+        }
+    }
+
+    /// For how long nobody holds the lease. A term of another cluster is no gap, nor is a lease that nobody should hold,
+    /// nor one of which it is not known.
+    fn measure_gap(&mut self, now: Time, lease: &RedisLease) {
+        let standing = self.link.as_ref().map(|link| &link.view.standing);
+        let held = matches!(standing, Some(Standing::Held(_) | Standing::Adopting(_) | Standing::Uncertain(_)));
+        let reason = LeaseActive::HeldByPeerCluster.as_str();
+        let active = lease.status.as_ref().and_then(|status| status.condition(ConditionType::Active));
+        let elsewhere = active.is_some_and(|active| active.reason == reason);
+        let no_gap = held || elsewhere || lease.spec.suspend || self.contention.is_cooling_down(now);
+        self.unheld_since = if no_gap { None } else { Some(self.unheld_since.unwrap_or(now)) };
+    }
+
+    /// The next turn is at `at` at the latest.
+    fn wake_at(&mut self, at: Time) {
+        self.deadline = Some(self.deadline.map_or(at, |deadline| deadline.min(at)));
+    }
+
+    fn emit(&mut self, effect: Effect) {
+        self.effects.push_back(effect);
+    }
+
+    fn command(&mut self, command: Command) {
+        self.emit(Effect::Keeper(command));
     }
 }
+
+/// A lease as it is shared between turns.
+type Shared = Arc<RedisLease>;

@@ -1,11 +1,11 @@
-//! Conditions that move only when they change.
+//! Builds the conditions of a resource. A condition's `lastTransitionTime` changes only when its status changes.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use crate::api::{ConditionReason, ConditionType};
 
-/// The conditions of one resource, before and after.
+/// The previous conditions of one resource, and the new ones as far as they are set.
 #[derive(Debug)]
 pub(super) struct Conditions<'a> {
     previous: &'a [Condition],
@@ -19,26 +19,27 @@ impl<'a> Conditions<'a> {
         Self { previous, next: Vec::new(), generation, now }
     }
 
-    /// The condition as the API server holds it.
+    /// The previous condition of this type.
     pub fn previous(&self, type_: ConditionType) -> Option<&'a Condition> {
         self.previous.iter().find(|condition| condition.type_ == type_.as_str())
     }
 
-    /// Whether the API server holds the condition with this reason.
-    pub fn was<R: ConditionReason>(&self, reason: R) -> bool {
+    /// Whether the previous condition has this reason.
+    pub fn had_reason<R: ConditionReason>(&self, reason: R) -> bool {
         self.previous(R::TYPE).is_some_and(|condition| condition.reason == reason.as_str())
     }
 
-    /// The reason that was set.
-    pub fn is<R: ConditionReason>(&self, reason: R) -> bool {
+    /// Whether the new condition has this reason.
+    pub fn has_reason<R: ConditionReason>(&self, reason: R) -> bool {
         self.next.iter().any(|condition| condition.type_ == R::TYPE.as_str() && condition.reason == reason.as_str())
     }
 
+    /// Sets the new condition.
     pub fn set<R: ConditionReason>(&mut self, reason: R, message: impl Into<String>) {
         let (type_, status) = (R::TYPE.as_str(), reason.status().as_str());
-        let before = self.previous(R::TYPE).filter(|before| before.status == status);
+        let unchanged = self.previous(R::TYPE).filter(|before| before.status == status);
         self.next.push(Condition {
-            last_transition_time: before.map_or(Time(self.now), |before| before.last_transition_time.clone()),
+            last_transition_time: unchanged.map_or(Time(self.now), |before| before.last_transition_time.clone()),
             message: message.into(),
             observed_generation: self.generation,
             reason: reason.as_str().into(),
@@ -47,43 +48,43 @@ impl<'a> Conditions<'a> {
         });
     }
 
-    /// Leaves the condition as it is. Whether there is one.
+    /// Copies the previous condition. Returns whether there is one.
     pub fn keep(&mut self, type_: ConditionType) -> bool {
         let kept = self.previous(type_).map(|before| Condition {
             observed_generation: self.generation.or(before.observed_generation),
             ..before.clone()
         });
-        let is = kept.is_some();
+        let exists = kept.is_some();
         self.next.extend(kept);
-        is
+        exists
     }
 
-    /// Whether the condition was set to another reason, or to other words, than it had.
-    pub fn news(&self, type_: ConditionType) -> Option<News<'_>> {
+    /// Compares the new condition with the previous one; `None` if no new condition is set.
+    pub fn change(&self, type_: ConditionType) -> Option<Change<'_>> {
         let after = self.next.iter().find(|condition| condition.type_ == type_.as_str())?;
         let before = self.previous(type_);
-        Some(News {
+        Some(Change {
             reason: &after.reason,
             message: &after.message,
-            another_reason: before.is_none_or(|before| before.reason != after.reason),
-            another_message: before.is_none_or(|before| before.message != after.message),
+            reason_changed: before.is_none_or(|before| before.reason != after.reason),
+            message_changed: before.is_none_or(|before| before.message != after.message),
         })
     }
 
-    /// All, in the order of their types; what others have added stays behind them.
+    /// The new conditions in the order of their types, followed by conditions that other writers have added.
     pub fn finish(mut self) -> Vec<Condition> {
-        let place = |type_: &str| ConditionType::ALL.iter().position(|known| known.as_str() == type_);
-        self.next.sort_by_key(|condition| place(&condition.type_));
-        let foreign = self.previous.iter().filter(|condition| place(&condition.type_).is_none());
-        self.next.extend(foreign.cloned());
+        let position = |type_: &str| ConditionType::ALL.iter().position(|known| known.as_str() == type_);
+        self.next.sort_by_key(|condition| position(&condition.type_));
+        let added_by_others = self.previous.iter().filter(|condition| position(&condition.type_).is_none());
+        self.next.extend(added_by_others.cloned());
         self.next
     }
 }
 
-/// What is new about a condition.
-pub(super) struct News<'a> {
+/// A new condition, compared with the previous one.
+pub(super) struct Change<'a> {
     pub reason: &'a str,
     pub message: &'a str,
-    pub another_reason: bool,
-    pub another_message: bool,
+    pub reason_changed: bool,
+    pub message_changed: bool,
 }

@@ -1,28 +1,28 @@
-//! Why a term ended.
+//! The reasons why a term ends.
 
 use redislease_core::lease::EndReason;
 
 use crate::election::EndCause;
 
-/// Why a term ended, decided or not.
+/// Why a term ended: by a decision of the operator, or because it was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TermEnd {
-    /// The operator ended it.
+    /// The operator decided to end it.
     Decided(EndCause),
-    /// So many nodes did not have the term's value any more that it was lost.
+    /// So many Redis nodes no longer have the term's keys that no majority can renew it.
     KeysMissing,
-    /// No majority extended it in time.
+    /// No majority of the Redis nodes renewed it before the deadline.
     RenewDeadline,
-    /// No majority confirmed it after this process had begun.
+    /// After the operator started, no majority of the Redis nodes confirmed that it still exists.
     NeverConfirmed,
-    /// The status named a later term.
+    /// The status names a later term.
     Superseded,
-    /// It ended while nobody watched.
+    /// It has ended, and this operator did not observe why.
     Unobserved,
 }
 
 impl TermEnd {
-    /// Every end.
+    /// All reasons.
     pub const ALL: [Self; 15] = {
         let [a, b, c, d, e, f, g, h, i, j] = EndCause::ALL;
         [
@@ -44,7 +44,7 @@ impl TermEnd {
         ]
     };
 
-    /// [`TermEnd::as_str`] of every end: the label values of the metric that counts them.
+    /// [`TermEnd::as_str`] of all reasons: the label values of `redislease_lease_transitions_total`.
     pub const WORDS: [&str; Self::ALL.len()] = {
         let mut words = [""; Self::ALL.len()];
         let mut at = 0;
@@ -55,7 +55,7 @@ impl TermEnd {
         words
     };
 
-    /// The end as one word: what stands in status, events and metrics.
+    /// The reason as one word, for status, events and metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Decided(cause) => cause.as_str(),
@@ -67,40 +67,44 @@ impl TermEnd {
         }
     }
 
-    /// The end as a sentence's second half: "the term was ended because ...".
-    pub(super) const fn because(self) -> &'static str {
+    /// The reason as a clause that follows a colon in messages.
+    pub(super) const fn explanation(self) -> &'static str {
         match self {
             Self::Decided(cause) => match cause {
                 EndCause::HolderStopped => "the holder has stopped",
-                EndCause::HolderVanished => "the holder is gone without a proof that it has stopped",
-                EndCause::StopOverdue => "the holder did not stop in the time it was given",
-                EndCause::HolderUnhealthy => "the holder was not Ready for too long",
-                EndCause::NoLongerCandidate => "the holder is no candidate any more",
-                EndCause::Suspended => "the lease is suspended",
-                EndCause::Deleted => "the lease is deleted",
-                EndCause::QuorumChanged => "the quorum behind the name is another one",
-                EndCause::EndedElsewhere => "another operator has ended it",
-                EndCause::NotPublished => "the API server did not take it in time",
+                EndCause::HolderVanished => {
+                    "the holder's pod is gone, and nothing proves that its containers have stopped"
+                }
+                EndCause::StopOverdue => "the holder did not stop within its deletion grace period plus gracePeriod",
+                EndCause::HolderUnhealthy => "the holder was not Ready for election.unhealthyAfter",
+                EndCause::NoLongerCandidate => "the holder is no longer a candidate",
+                EndCause::Suspended => "spec.suspend is true",
+                EndCause::Deleted => "the RedisLease is being deleted",
+                EndCause::QuorumChanged => "the RedisQuorum was replaced by one with another configuration",
+                EndCause::EndedElsewhere => "another replica of the operator ended it",
+                EndCause::NotPublished => {
+                    "the API server did not confirm the status write for it within one leaseDuration"
+                }
             },
-            Self::KeysMissing => "too many nodes of the quorum do not hold its keys any more",
-            Self::RenewDeadline => "no majority of the quorum renewed it in time",
-            Self::NeverConfirmed => "no majority of the quorum confirmed it after the operator had started",
+            Self::KeysMissing => "too many Redis nodes no longer have its keys",
+            Self::RenewDeadline => "no majority of the Redis nodes renewed it in time",
+            Self::NeverConfirmed => "no majority of the Redis nodes confirmed it after the operator started",
             Self::Superseded => "the status names a later term",
-            Self::Unobserved => "its keys ended while nobody watched",
+            Self::Unobserved => "this operator did not observe why it ended",
         }
     }
 
-    /// Whether the term was lost rather than ended by decision.
+    /// Whether the term was lost, as opposed to ended by a decision.
     pub const fn is_loss(self) -> bool {
         !matches!(self, Self::Decided(_))
     }
 
-    /// The end that stands as `word` in a status.
+    /// The inverse of [`TermEnd::as_str`].
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|end| end.as_str() == word)
     }
 
-    /// What the keeper says, with the cause if the operator decided it.
+    /// Combines the reason that the lock layer reports with the operator's `cause`, if the operator decided the end.
     pub(super) fn of(reason: EndReason, cause: Option<EndCause>) -> Self {
         match reason {
             EndReason::Decided => cause.map_or(Self::Unobserved, Self::Decided),
@@ -117,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_word_stands_for_one_end() {
+    fn each_word_stands_for_one_reason() {
         for end in TermEnd::ALL {
             assert_eq!(TermEnd::from_word(end.as_str()), Some(end));
         }

@@ -1,4 +1,4 @@
-//! The status of a lease.
+//! Composes the status of a lease.
 
 use std::time::Duration;
 
@@ -10,110 +10,125 @@ use crate::api::RedisLeaseStatus;
 use crate::api::conditions::LeaseReady;
 use crate::api::lease_status::{CandidatesStatus, IneligiblePod, MAX_INELIGIBLE};
 use crate::election::{Cluster, Electorate, HolderName};
-use crate::status::composer::Composer;
 use crate::status::conditions::Conditions;
-use crate::status::ledger::{self, Entries, Fate};
-use crate::status::rival::Rival;
-use crate::status::{Notice, NoticeReason, TermEnd, Witness};
+use crate::status::foreign_holder::ForeignHolder;
+use crate::status::lease_conditions::LeaseConditions;
+use crate::status::terms::{self, TermState, Update};
+use crate::status::{Notice, NoticeReason, ObservedTerms, TermEnd};
 
-/// Everything a lease's status is composed of.
+/// The input of [`compose`].
 #[derive(Clone, Debug)]
 pub struct Inputs<'a> {
-    /// What the API server holds now.
+    /// The status that the API server has.
     pub previous: &'a RedisLeaseStatus,
     /// The generation of the spec.
     pub generation: Option<i64>,
-    /// Now.
+    /// The current time.
     pub now: Timestamp,
     /// This cluster.
     pub cluster: &'a Cluster,
-    /// The lease's namespace.
+    /// The namespace of the lease.
     pub namespace: &'a str,
-    /// The lease's name.
+    /// The name of the lease.
     pub lease: &'a str,
-    /// The keeper's view; `None` when no keeper runs, because nothing could be started.
+    /// The lease as the lock layer of this process sees it; `None` if the lock layer could not open it.
     pub view: Option<&'a View>,
-    /// What was seen of the keeper's views.
-    pub witness: &'a Witness,
-    /// Without a keeper: the keys of the term that the status names have certainly ended.
+    /// The terms that this process has observed.
+    pub observed_terms: &'a ObservedTerms,
+    /// Only without a view: whether the keys of the term in status have certainly expired.
     pub expired: bool,
-    /// The keys of that term are on nodes that cannot be asked, and are being waited out.
+    /// Whether the keys of the term in status are on nodes that cannot be reached, and the operator waits until they have expired.
     pub withheld: bool,
-    /// Why no new term may begin.
+    /// Why no new term can begin.
     pub obstacle: Option<Obstacle<'a>>,
-    /// The candidates; `None` until pods were listed.
+    /// The candidates; `None` until pods are listed.
     pub electorate: Option<&'a Electorate>,
-    /// The lease's quorum; `None` until it was evaluated. A term that is published has one.
+    /// The quorum of the lease; `None` until each of its nodes was reached or timed out. A published term has a quorum.
     pub quorum: Option<QuorumOutlook<'a>>,
-    /// How long nobody held the lease before the term that runs, on a clock finer than the status's: for the event.
+    /// How long no pod held the lease before the running term, for the event. It is more precise than the timestamps in status,
+    /// which are whole seconds.
     pub leaderless: Option<Duration>,
 }
 
-/// Why no new term may begin.
+/// Why no new term can begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Obstacle<'a> {
-    /// One of Suspended, InvalidReference, InvalidSpec and QuorumUnavailable. All but the last are shown while the
-    /// lease is held, too.
+    /// Suspended, `InvalidReference`, `InvalidSpec`, `QuorumUnavailable` or Unheld. The last two are shown only if no pod of this
+    /// cluster holds the lease.
     pub reason: LeaseReady,
-    /// One sentence that does not change by itself.
+    /// One sentence. It must not change unless the situation changes.
     pub message: &'a str,
 }
 
-/// What a lease shows of its quorum.
+impl Obstacle<'static> {
+    /// The operator makes no attempt for a while because the API server did not accept its last term.
+    pub const NOT_PUBLISHED: Self = Self {
+        reason: LeaseReady::Unheld,
+        message: "No pod holds the lease. The operator makes no attempt for two lease durations (at most 60 s), because the API \
+                  server did not accept the last term. Another cluster can acquire the lease meanwhile.",
+    };
+}
+
+impl Obstacle<'_> {
+    pub(super) fn is_shown_while_held(&self) -> bool {
+        !matches!(self.reason, LeaseReady::QuorumUnavailable | LeaseReady::Unheld)
+    }
+}
+
+/// The facts about the quorum that the status of a lease shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuorumOutlook<'a> {
-    /// The name of the RedisQuorum.
+    /// The name of the `RedisQuorum`.
     pub name: &'a str,
     /// The fingerprint of its configuration.
     pub fingerprint: &'a str,
-    /// How many nodes give votes.
+    /// The number of nodes that vote.
     pub up: usize,
-    /// How many must.
+    /// The number of nodes that must vote.
     pub majority: usize,
-    /// What is wrong with a node's marker.
+    /// The message about a node whose marker names another configuration.
     pub mismatch: Option<&'a str>,
 }
 
-/// What the API server should hold, and what has happened.
+/// The output of [`compose`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Composed {
-    /// The status. Equal to the previous one when nothing has happened.
+    /// The status that the API server should have. It equals the previous one if nothing has happened.
     pub status: RedisLeaseStatus,
-    /// What has happened, to be told after the status was written.
+    /// The events to send after the status was written.
     pub events: Vec<Notice>,
-    /// Why the term of the previous status ended, if it did so now.
+    /// Why the term in the previous status ended, if it ended now.
     pub ended: Option<TermEnd>,
     /// Whether a term began now.
     pub began: bool,
 }
 
-/// Composes the status of a lease.
+/// Composes the status of a lease and the events that go with it.
 pub fn compose(inputs: &Inputs<'_>) -> Composed {
-    // The API server keeps whole seconds: with more, what was written would never equal what is read.
+    // The API server stores whole seconds. With fractions, a written status would differ from the one that is read back.
     let now = Timestamp::from_second(inputs.now.as_second()).unwrap_or(inputs.now);
-    let fate = Fate::of(inputs);
+    let term = TermState::of(inputs);
     let mut status = inputs.previous.clone();
-    let Entries { mut events, ended, began } = ledger::enter(&mut status, fate, inputs, now);
+    let Update { mut events, ended, began } = terms::update(&mut status, term, inputs, now);
     status.observed_generation = inputs.generation.or(status.observed_generation);
     if let Some(electorate) = inputs.electorate {
         status.candidates = Some(candidates_of(electorate));
     }
-    let rival = Rival::of(inputs);
+    let foreign_holder = ForeignHolder::of(inputs);
     let previous = &inputs.previous.conditions;
-    let mut composer = Composer {
+    let mut conditions = LeaseConditions {
         inputs,
         status: &status,
-        fate,
-        rival: &rival,
+        term,
+        foreign_holder: &foreign_holder,
         conditions: Conditions::new(previous, status.observed_generation, now),
     };
-    composer.active();
-    composer.ready();
-    composer.candidates();
-    composer.quorum();
-    events.extend(composer.notices());
-    let conditions = composer.conditions.finish();
-    status.conditions = conditions;
+    conditions.active();
+    conditions.ready();
+    conditions.candidates();
+    conditions.quorum();
+    events.extend(conditions.notices());
+    status.conditions = conditions.conditions.finish();
     Composed { status, events, ended, began }
 }
 
@@ -129,11 +144,11 @@ fn candidates_of(electorate: &Electorate) -> CandidatesStatus {
     }
 }
 
-/// After so many failed rounds in a row renewals are said to fail: one lost packet is no event.
+/// The number of consecutive failed renewals after which an event is sent. One lost packet causes no event.
 const RENEW_FAILING: u32 = 2;
 
-/// The event for renewals that have begun to fail between two views of a held term. Status is silent about it: either
-/// they succeed again, or the term is lost.
+/// The event for renewals that have begun to fail between two views of a held term. The status does not show it: either a
+/// later renewal succeeds, or the term is lost.
 pub fn renewal_notice(before: &View, after: &View) -> Option<Notice> {
     let failing = |view: &View, attempt: Attempt| match &view.standing {
         Standing::Held(term) => term.id.attempt == attempt && term.failed_rounds >= RENEW_FAILING,
@@ -148,8 +163,8 @@ pub fn renewal_notice(before: &View, after: &View) -> Option<Notice> {
     Some(Notice {
         reason: NoticeReason::RenewFailing,
         note: format!(
-            "term {}: renewals of the lease of {} fail; it is lost unless a majority of the quorum answers in time",
-            term.id.token, name.pod
+            "term {}: the last {} renewals for {} failed; the lease is lost unless a majority of the Redis nodes answers in time",
+            term.id.token, term.failed_rounds, name.pod
         ),
         on_pods: vec![(name.pod, name.pod_uid)],
     })

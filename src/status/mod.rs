@@ -1,32 +1,37 @@
-//! What status, conditions and events say about a lease or a quorum: views in, data out. No client, no clock.
+//! Composes the status, the conditions and the events of leases and quorums. Pure functions: no client, no clock.
 //!
-//! Every function takes the status the API server holds now and returns the one it should hold. As long as nothing has
-//! happened the two are equal, so whoever writes compares them and stays silent. A time never moves by itself, and no
-//! sentence contains an age.
+//! Each function takes the status that the API server has, and returns the status that it should have. The two are equal if
+//! nothing has happened; the caller then writes nothing. For that reason no message contains an age or a counter that changes by
+//! itself.
 //!
-//! | module | what it knows |
+//! Status never reports that the API server does not answer: nobody could read it before the API server answers again, and it
+//! would cost two writes per lease.
+//!
+//! | module | content |
 //! |---|---|
-//! | [`lease`] | a lease: what is composed of what |
-//! | [`quorum`] | the same for a quorum |
-//! | [`witness`] | what this process has seen of the term that the status names |
-//! | [`end`] | why terms end, as a fixed set |
-//! | [`notice`] | events, as a fixed set of reasons |
+//! | `lease` | [`compose`]: the status of a lease |
+//! | `lease_conditions` | the conditions of a lease |
+//! | `terms` | the current term, the last transition and the history of a lease |
+//! | `foreign_holder` | who else holds the keys of a lease |
+//! | `observed_terms` | [`ObservedTerms`]: the terms that this process has observed |
+//! | `end` | [`TermEnd`]: why terms end |
+//! | `quorum` | [`compose_quorum`]: the status of a quorum |
+//! | `notice` | [`Notice`]: events |
 
-pub mod end;
-pub mod lease;
-pub mod notice;
-pub mod quorum;
-pub mod witness;
-
-mod composer;
 mod conditions;
-mod ledger;
-mod rival;
+mod end;
+mod foreign_holder;
+mod lease;
+mod lease_conditions;
+mod notice;
+mod observed_terms;
+mod quorum;
 #[cfg(test)]
-mod stories;
+mod scenarios;
+mod terms;
 
 pub use end::TermEnd;
 pub use lease::{Composed, Inputs, Obstacle, QuorumOutlook, compose, renewal_notice};
 pub use notice::{Importance, Notice, NoticeReason};
+pub use observed_terms::ObservedTerms;
 pub use quorum::{ComposedQuorum, NodeReport, QuorumInputs, compose_quorum};
-pub use witness::Witness;

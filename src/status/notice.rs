@@ -1,16 +1,16 @@
-//! Events: what happened, once, on the lease and on the pods it happened to.
+//! Kubernetes Events: the set of reasons, and one event to send.
 
-/// How an event is shown.
+/// The type of a Kubernetes Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Importance {
-    /// As it should be.
+    /// Normal operation.
     Normal,
-    /// Somebody may have to do something.
+    /// Someone may have to act.
     Warning,
 }
 
 impl Importance {
-    /// The type of the event.
+    /// The value of the event's `type`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Normal => "Normal",
@@ -21,24 +21,24 @@ impl Importance {
 
 macro_rules! notices {
     ($($(#[$doc:meta])* $reason:ident => $importance:ident,)+) => {
-        /// The reasons of all events.
+        /// The reason of an event.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum NoticeReason {
             $($(#[$doc])* $reason,)+
         }
 
         impl NoticeReason {
-            /// Every reason.
+            /// All reasons.
             pub const ALL: &[Self] = &[$(Self::$reason),+];
 
-            /// The reason as it stands in the event.
+            /// The value of the event's `reason`.
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$reason => stringify!($reason),)+
                 }
             }
 
-            /// How the event is shown.
+            /// The type of an event with this reason.
             pub const fn importance(self) -> Importance {
                 match self {
                     $(Self::$reason => Importance::$importance,)+
@@ -51,45 +51,47 @@ macro_rules! notices {
 notices! {
     /// A term began.
     Acquired => Normal,
-    /// A term was ended without proof that its holder has stopped: it is waited for.
+    /// The operator ended a term without proof that the holder has stopped. The holder must stop.
     Stopping => Normal,
-    /// The same, because the holder was not Ready for too long.
+    /// As `Stopping`, because the holder was not Ready for `unhealthyAfter`.
     HolderUnhealthy => Warning,
-    /// The keys of a term that was ended by decision are free.
+    /// The operator ended a term because the holder's pod does not exist any more.
+    HolderVanished => Warning,
+    /// The operator ended a term, and its keys are free now.
     Released => Normal,
     /// A term was lost.
     LeaseLost => Warning,
-    /// Renewals fail, and the term is still held.
+    /// The last renewals failed. The lease is still held.
     RenewFailing => Warning,
-    /// Nobody holds the lease, and no pod may be elected.
+    /// No pod holds the lease, and no pod is eligible.
     NoCandidate => Warning,
-    /// An object the spec names does not exist or cannot be used.
+    /// An object that the spec names does not exist or cannot be used.
     InvalidReference => Warning,
-    /// The spec asks for something that cannot be done.
+    /// The spec has values that do not work.
     InvalidSpec => Warning,
-    /// Another lease, or something that is no lease, holds a key.
+    /// Another lease of this cluster holds a key, or a key has a value that RedisLease did not write.
     KeyHeldByOtherLease => Warning,
-    /// Another cluster uses the same cluster name.
+    /// Another cluster on the quorum has the same cluster name.
     ClusterNameConflict => Warning,
-    /// A node more than before gives no votes; a majority does.
+    /// Fewer nodes vote than before, but still a majority.
     QuorumDegraded => Warning,
-    /// Fewer than a majority give votes.
+    /// Fewer than a majority of the nodes vote.
     QuorumLost => Warning,
-    /// A node more than before gives votes.
+    /// More nodes vote than before.
     QuorumRestored => Normal,
-    /// A node may have forgotten a lease, and gives no votes for a while.
+    /// A node is new or has restarted. It does not vote until the quorum's longest lease has passed.
     NodeQuarantined => Warning,
-    /// A node must not be asked as it is.
+    /// A node cannot be used as it is configured.
     NodeMisconfigured => Warning,
 }
 
-/// One event, to be sent after the status was written.
+/// One event. It is sent after the status was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// What happened.
+    /// The reason of the event.
     pub reason: NoticeReason,
-    /// What happened, in words.
+    /// The text of the event.
     pub note: String,
-    /// The pods it happened to, name and UID, in the lease's namespace: each gets the event too.
+    /// Name and UID of the pods, in the lease's namespace, that get the same event.
     pub on_pods: Vec<(String, String)>,
 }

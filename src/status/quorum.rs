@@ -1,67 +1,70 @@
-//! The status of a quorum.
+//! Composes the status of a quorum.
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::api::conditions::{QuorumHealth, QuorumReady};
-use crate::api::quorum::{NodeState, NodeStatus};
+use crate::api::quorum::{Leader, NodeState, NodeStatus};
 use crate::api::{ConditionType, RedisQuorumStatus};
 use crate::status::conditions::Conditions;
 use crate::status::{Notice, NoticeReason};
 
-/// Everything a quorum's status is composed of.
+/// The input of [`compose_quorum`].
 #[derive(Clone, Debug)]
 pub struct QuorumInputs<'a> {
-    /// What the API server holds now.
+    /// The status that the API server has.
     pub previous: &'a RedisQuorumStatus,
     /// The generation of the spec.
     pub generation: Option<i64>,
-    /// Now.
+    /// The current time.
     pub now: Timestamp,
-    /// The fingerprint of the configuration; `None` while there is no valid one.
+    /// The fingerprint of the configuration; `None` if there is no valid configuration.
     pub fingerprint: Option<&'a str>,
-    /// The configured nodes; empty while there is no valid configuration.
+    /// The configured nodes; empty if there is no valid configuration.
     pub nodes: &'a [NodeReport<'a>],
-    /// How many nodes must give votes.
+    /// The number of nodes that must vote.
     pub majority: usize,
-    /// Whether each node was reached or tried in vain at least once.
+    /// Whether each node was reached or timed out at least once.
     pub evaluated: bool,
-    /// What keeps leases from being taken: InvalidReference or InvalidSpec, and a sentence.
+    /// Why no lease can be acquired: `InvalidReference` or `InvalidSpec`, and one sentence.
     pub obstacle: Option<(QuorumReady, &'a str)>,
-    /// What is wrong with a node's marker.
+    /// The message about a node whose marker names another configuration.
     pub mismatch: Option<&'a str>,
+    /// The name of this replica if it decides about the quorum's leases; otherwise the leader stays as it is.
+    pub leader: Option<&'a str>,
 }
 
-/// How one node is.
+/// The observed state of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeReport<'a> {
-    /// Its name.
+    /// The name of the node.
     pub name: &'a str,
-    /// What it is good for.
+    /// The state of the node.
     pub state: NodeState,
-    /// The version the server gives itself.
+    /// The version that the Redis server reports.
     pub version: Option<&'a str>,
-    /// By how many milliseconds its clock is ahead of ours.
+    /// The node's clock minus this process's clock, in milliseconds.
     pub clock_offset_millis: Option<i64>,
-    /// What is wrong, in one sentence that does not change by itself.
+    /// Why the node does not vote. It must not change unless the situation changes.
     pub message: Option<String>,
 }
 
-/// What the API server should hold, and what has happened.
+/// The output of [`compose_quorum`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct ComposedQuorum {
-    /// The status. Equal to the previous one when nothing has happened.
+    /// The status that the API server should have. It equals the previous one if nothing has happened.
     pub status: RedisQuorumStatus,
-    /// What has happened, to be told after the status was written: on the quorum alone.
+    /// The events to send, for the RedisQuorum, after the status was written.
     pub events: Vec<Notice>,
 }
 
-/// A clock offset is shown in whole steps of so many milliseconds ...
+/// The clock offset in status is rounded to this many milliseconds.
 const OFFSET_STEP: i64 = 100;
 
-/// ... and stays as it is until it has moved by so many: a clock that wanders costs no write.
-const OFFSET_MOVES: u64 = 500;
+/// The clock offset in status is updated when it has changed by this many milliseconds. Small variations cause no write.
+const OFFSET_CHANGE: u64 = 500;
 
-/// Composes the status of a quorum.
+/// Composes the status of a quorum and the events that go with it.
 pub fn compose_quorum(inputs: &QuorumInputs<'_>) -> ComposedQuorum {
     let now = Timestamp::from_second(inputs.now.as_second()).unwrap_or(inputs.now);
     let previous = inputs.previous;
@@ -78,10 +81,21 @@ pub fn compose_quorum(inputs: &QuorumInputs<'_>) -> ComposedQuorum {
         observed_generation: generation,
         fingerprint: inputs.fingerprint.map_or_else(|| previous.fingerprint.clone(), |now| Some(now.to_owned())),
         votes: (!nodes.is_empty()).then(|| format!("{}/{}", up(inputs), nodes.len())),
+        leader: leader(inputs, previous, now),
         nodes,
         conditions: conditions.finish(),
     };
     ComposedQuorum { status, events }
+}
+
+fn leader(inputs: &QuorumInputs<'_>, previous: &RedisQuorumStatus, now: Timestamp) -> Option<Leader> {
+    let before = previous.leader.clone();
+    let Some(instance) = inputs.leader else { return before };
+    if before.as_ref().is_some_and(|before| before.instance == instance) {
+        return before;
+    }
+    let transitions = before.map_or(0, |before| before.transitions.saturating_add(1));
+    Some(Leader { instance: instance.to_owned(), since: Time(now), transitions })
 }
 
 fn node_status(node: &NodeReport<'_>, previous: &RedisQuorumStatus) -> NodeStatus {
@@ -90,20 +104,20 @@ fn node_status(node: &NodeReport<'_>, previous: &RedisQuorumStatus) -> NodeStatu
     NodeStatus {
         name: node.name.to_owned(),
         state: node.state,
-        // A node that is away is still the one it was.
+        // The last known version stays while the node is down.
         version: node
             .version
             .filter(|version| !version.is_empty())
             .map(str::to_owned)
             .or_else(|| before.and_then(|before| before.version.clone())),
-        clock_offset_millis: node.clock_offset_millis.map_or(shown, |offset| Some(show_offset(offset, shown))),
+        clock_offset_millis: node.clock_offset_millis.map_or(shown, |offset| Some(rounded_offset(offset, shown))),
         message: node.message.clone().filter(|message| !message.is_empty()),
     }
 }
 
-fn show_offset(offset: i64, shown: Option<i64>) -> i64 {
-    let moved = shown.is_none_or(|shown| offset.abs_diff(shown) >= OFFSET_MOVES);
-    shown.filter(|_| !moved).unwrap_or_else(|| {
+fn rounded_offset(offset: i64, shown: Option<i64>) -> i64 {
+    let changed = shown.is_none_or(|shown| offset.abs_diff(shown) >= OFFSET_CHANGE);
+    shown.filter(|_| !changed).unwrap_or_else(|| {
         let half = OFFSET_STEP / 2 * offset.signum();
         offset.saturating_add(half) / OFFSET_STEP * OFFSET_STEP
     })
@@ -113,23 +127,27 @@ fn up(inputs: &QuorumInputs<'_>) -> usize {
     inputs.nodes.iter().filter(|node| node.state == NodeState::Up).count()
 }
 
-fn count(inputs: &QuorumInputs<'_>) -> String {
-    format!("{} of {} nodes give votes, {} must.", up(inputs), inputs.nodes.len(), inputs.majority)
+/// Such as `3 of 5 nodes vote (3 required). Not voting: d, e.`
+fn votes(inputs: &QuorumInputs<'_>) -> String {
+    let votes = format!("{} of {} nodes vote ({} required).", up(inputs), inputs.nodes.len(), inputs.majority);
+    let others = inputs.nodes.iter().filter(|node| node.state != NodeState::Up);
+    let others: Vec<&str> = others.map(|node| node.name).collect();
+    if others.is_empty() { votes } else { format!("{votes} Not voting: {}.", others.join(", ")) }
 }
 
 fn ready(inputs: &QuorumInputs<'_>, conditions: &mut Conditions<'_>) {
     if let Some((reason, message)) = inputs.obstacle {
         conditions.set(reason, message);
     } else if up(inputs) >= inputs.majority && !inputs.nodes.is_empty() {
-        conditions.set(QuorumReady::QuorumAvailable, count(inputs));
+        conditions.set(QuorumReady::QuorumAvailable, votes(inputs));
     } else if inputs.evaluated {
-        conditions.set(QuorumReady::QuorumUnavailable, count(inputs));
+        conditions.set(QuorumReady::QuorumUnavailable, votes(inputs));
     } else {
         conditions.set(QuorumReady::Starting, "The operator has not reached a majority of the nodes yet.");
     }
 }
 
-/// Sets QuorumHealthy, unless nothing is known of the nodes.
+/// Sets `QuorumHealthy`, unless nothing is known about the nodes yet.
 fn health(inputs: &QuorumInputs<'_>, conditions: &mut Conditions<'_>) -> Option<QuorumHealth> {
     let (up, all, majority) = (up(inputs), inputs.nodes.len(), inputs.majority);
     if inputs.nodes.is_empty() || (up < majority && !inputs.evaluated) {
@@ -139,7 +157,7 @@ fn health(inputs: &QuorumInputs<'_>, conditions: &mut Conditions<'_>) -> Option<
     let health = by_count(up, all, majority);
     match inputs.mismatch.filter(|_| health != QuorumHealth::Lost) {
         Some(message) => conditions.set(QuorumHealth::ConfigMismatch, message),
-        None => conditions.set(health, count(inputs)),
+        None => conditions.set(health, votes(inputs)),
     }
     Some(health)
 }
@@ -165,7 +183,7 @@ fn node_events(nodes: &[NodeStatus], previous: &RedisQuorumStatus) -> Vec<Notice
         };
         let known = previous.nodes.iter().any(|before| before.name == node.name && before.state == node.state);
         let message = node.message.as_deref().unwrap_or("no details");
-        // Most messages name the node themselves.
+        // Most messages contain the name of the node already.
         let note =
             if message.contains(&node.name) { message.to_owned() } else { format!("node {}: {message}", node.name) };
         (!known).then_some(Notice { reason, note, on_pods: Vec::new() })
@@ -174,15 +192,15 @@ fn node_events(nodes: &[NodeStatus], previous: &RedisQuorumStatus) -> Vec<Notice
 }
 
 fn obstacle_event(conditions: &Conditions<'_>) -> Option<Notice> {
-    let news = conditions.news(ConditionType::Ready)?;
+    let change = conditions.change(ConditionType::Ready)?;
     let invalid = [NoticeReason::InvalidReference, NoticeReason::InvalidSpec];
-    let reason = invalid.into_iter().find(|reason| reason.as_str() == news.reason)?;
-    let is_news = news.another_reason || news.another_message;
-    is_news.then(|| Notice { reason, note: news.message.into(), on_pods: Vec::new() })
+    let reason = invalid.into_iter().find(|reason| reason.as_str() == change.reason)?;
+    let is_new = change.reason_changed || change.message_changed;
+    is_new.then(|| Notice { reason, note: change.message.into(), on_pods: Vec::new() })
 }
 
-/// How bad it is.
-const fn rank(health: QuorumHealth) -> u8 {
+/// The greater, the worse.
+const fn severity(health: QuorumHealth) -> u8 {
     match health {
         QuorumHealth::AllReachable | QuorumHealth::MajorityReachable => 0,
         QuorumHealth::Degraded | QuorumHealth::ConfigMismatch | QuorumHealth::ClusterNameConflict => 1,
@@ -191,23 +209,20 @@ const fn rank(health: QuorumHealth) -> u8 {
     }
 }
 
-/// The first evaluation of a quorum is no change.
+/// The event for a change of the number of votes. The first evaluation of a quorum is no change.
 fn health_event(health: QuorumHealth, inputs: &QuorumInputs<'_>, conditions: &Conditions<'_>) -> Option<Notice> {
     conditions.previous(ConditionType::QuorumHealthy)?;
-    // By the nodes, not by the condition: there, a mismatch hides the number of votes.
+    // Compare the nodes, not the condition: reason ConfigMismatch hides the number of votes.
     let nodes = &inputs.previous.nodes;
     let before =
         by_count(nodes.iter().filter(|node| node.state == NodeState::Up).count(), nodes.len(), inputs.majority);
-    let reason = match (rank(before), rank(health)) {
+    let reason = match (severity(before), severity(health)) {
         (before, now) if now == before => return None,
         (before, now) if now < before => NoticeReason::QuorumRestored,
         _ if health == QuorumHealth::Lost => NoticeReason::QuorumLost,
         _ => NoticeReason::QuorumDegraded,
     };
-    let away = inputs.nodes.iter().filter(|node| node.state != NodeState::Up);
-    let away: Vec<&str> = away.map(|node| node.name).collect();
-    let without = if away.is_empty() { String::new() } else { format!(" Without a vote: {}.", away.join(", ")) };
-    Some(Notice { reason, note: count(inputs) + &without, on_pods: Vec::new() })
+    Some(Notice { reason, note: votes(inputs), on_pods: Vec::new() })
 }
 
 #[cfg(test)]

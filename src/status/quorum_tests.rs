@@ -1,18 +1,19 @@
 use super::*;
 use NodeState::{Down, Misconfigured, Quarantined, Up};
 
-/// Nodes a, b, c ... in these states.
-struct Fleet {
+/// A quorum with nodes a, b, c ... in these states, and its status as the API server has it.
+struct Scenario {
     states: Vec<NodeState>,
     offset: i64,
     evaluated: bool,
     obstacle: Option<(QuorumReady, &'static str)>,
     mismatch: Option<&'static str>,
+    leader: Option<&'static str>,
     status: RedisQuorumStatus,
     now: Timestamp,
 }
 
-impl Fleet {
+impl Scenario {
     fn of(states: &[NodeState]) -> Self {
         Self {
             states: states.to_vec(),
@@ -20,18 +21,19 @@ impl Fleet {
             evaluated: true,
             obstacle: None,
             mismatch: None,
+            leader: None,
             status: RedisQuorumStatus::default(),
             now: "2026-11-21T08:00:00.25Z".parse().unwrap(),
         }
     }
 
-    fn look(&self) -> ComposedQuorum {
+    fn compose(&self) -> ComposedQuorum {
         let report = |(name, state): (&'static str, &NodeState)| NodeReport {
             name,
             state: *state,
             version: (*state == Up).then_some("7.0.15"),
             clock_offset_millis: (*state == Up).then_some(self.offset),
-            message: (*state != Up).then(|| format!("node {name} (10.0.0.1:6379): gone")),
+            message: (*state != Up).then(|| format!("node {name} (10.0.0.1:6379): no answer")),
         };
         let nodes: Vec<NodeReport<'_>> = ["a", "b", "c", "d", "e"].into_iter().zip(&self.states).map(report).collect();
         compose_quorum(&QuorumInputs {
@@ -44,26 +46,32 @@ impl Fleet {
             evaluated: self.evaluated,
             obstacle: self.obstacle,
             mismatch: self.mismatch,
+            leader: self.leader,
         })
     }
 
-    /// A second later: what is composed is written, and read back. A further look a minute later must change nothing.
-    fn settle(&mut self) -> Vec<String> {
+    /// One second later, composes the status, writes it and reads it back. Checks that composing it again one minute later changes
+    /// nothing. Returns the events.
+    fn step(&mut self) -> Vec<String> {
         self.now += std::time::Duration::from_secs(1);
-        let composed = self.look();
+        let composed = self.compose();
         self.status = serde_json::from_value(serde_json::to_value(&composed.status).unwrap()).unwrap();
-        assert_eq!(self.status, composed.status, "the API server keeps what is written");
+        assert_eq!(self.status, composed.status, "the status survives serialization");
         self.now += std::time::Duration::from_mins(1);
-        assert_eq!(self.look(), ComposedQuorum { status: self.status.clone(), events: vec![] }, "nothing has happened");
+        assert_eq!(
+            self.compose(),
+            ComposedQuorum { status: self.status.clone(), events: vec![] },
+            "composing again changes nothing"
+        );
         let event = |notice: &Notice| {
             format!("{} {} {}", notice.reason.importance().as_str(), notice.reason.as_str(), notice.note)
         };
         composed.events.iter().map(event).collect()
     }
 
-    fn turn(&mut self, states: &[NodeState]) -> Vec<String> {
+    fn step_to(&mut self, states: &[NodeState]) -> Vec<String> {
         self.states = states.to_vec();
-        self.settle()
+        self.step()
     }
 
     fn conditions(&self) -> String {
@@ -73,7 +81,7 @@ impl Fleet {
 }
 
 #[test]
-fn the_number_of_votes_says_how_healthy_a_quorum_is() {
+fn health_depends_on_the_number_of_votes() {
     let table: [(&[NodeState], &str); 10] = [
         (&[Up, Up, Up], "Ready=True/QuorumAvailable QuorumHealthy=True/AllReachable"),
         (&[Up, Down, Up], "Ready=True/QuorumAvailable QuorumHealthy=False/AtRisk"),
@@ -87,107 +95,131 @@ fn the_number_of_votes_says_how_healthy_a_quorum_is() {
         (&[Down], "Ready=False/QuorumUnavailable QuorumHealthy=False/Lost"),
     ];
     for (states, conditions) in table {
-        let mut fleet = Fleet::of(states);
-        fleet.settle();
-        assert_eq!(fleet.conditions(), conditions, "{states:?}");
+        let mut scenario = Scenario::of(states);
+        scenario.step();
+        assert_eq!(scenario.conditions(), conditions, "{states:?}");
     }
 }
 
 #[test]
-fn a_first_start_says_why_it_waits() {
-    let mut fleet = Fleet::of(&[Down, Down, Down]);
-    fleet.evaluated = false;
-    assert_eq!(fleet.settle(), [""; 0]);
-    assert_eq!(fleet.conditions(), "Ready=Unknown/Starting");
-    fleet.evaluated = true;
-    let events = fleet.turn(&[Quarantined, Quarantined, Quarantined]);
+fn first_start_reports_quarantined_nodes() {
+    let mut scenario = Scenario::of(&[Down, Down, Down]);
+    scenario.evaluated = false;
+    assert_eq!(scenario.step(), [""; 0]);
+    assert_eq!(scenario.conditions(), "Ready=Unknown/Starting");
+    scenario.evaluated = true;
+    let events = scenario.step_to(&[Quarantined, Quarantined, Quarantined]);
     assert_eq!(events.len(), 3, "{events:?}");
-    assert_eq!(events[0], "Warning NodeQuarantined node a (10.0.0.1:6379): gone");
-    assert_eq!(fleet.conditions(), "Ready=False/QuorumUnavailable QuorumHealthy=False/Lost");
-    let events = fleet.turn(&[Up, Up, Up]);
-    assert_eq!(events, ["Normal QuorumRestored 3 of 3 nodes give votes, 2 must."]);
+    assert_eq!(events[0], "Warning NodeQuarantined node a (10.0.0.1:6379): no answer");
+    assert_eq!(scenario.conditions(), "Ready=False/QuorumUnavailable QuorumHealthy=False/Lost");
+    let events = scenario.step_to(&[Up, Up, Up]);
+    assert_eq!(events, ["Normal QuorumRestored 3 of 3 nodes vote (2 required)."]);
 }
 
 #[test]
-fn each_step_down_and_up_is_told() {
-    let mut fleet = Fleet::of(&[Up; 5]);
-    assert_eq!(fleet.settle(), [""; 0]);
+fn each_change_of_health_has_an_event() {
+    let mut scenario = Scenario::of(&[Up; 5]);
+    assert_eq!(scenario.step(), [""; 0]);
     assert_eq!(
-        fleet.turn(&[Up, Up, Up, Up, Down]),
-        ["Warning QuorumDegraded 4 of 5 nodes give votes, 3 must. Without a vote: e."]
+        scenario.step_to(&[Up, Up, Up, Up, Down]),
+        ["Warning QuorumDegraded 4 of 5 nodes vote (3 required). Not voting: e."]
     );
     assert_eq!(
-        fleet.turn(&[Up, Up, Up, Down, Down]),
-        ["Warning QuorumDegraded 3 of 5 nodes give votes, 3 must. Without a vote: d, e."]
+        scenario.step_to(&[Up, Up, Up, Down, Down]),
+        ["Warning QuorumDegraded 3 of 5 nodes vote (3 required). Not voting: d, e."]
     );
     assert_eq!(
-        fleet.turn(&[Up, Up, Down, Down, Down]),
-        ["Warning QuorumLost 2 of 5 nodes give votes, 3 must. Without a vote: c, d, e."]
+        scenario.step_to(&[Up, Up, Down, Down, Down]),
+        ["Warning QuorumLost 2 of 5 nodes vote (3 required). Not voting: c, d, e."]
     );
-    assert_eq!(fleet.turn(&[Up, Down, Down, Down, Down]), [""; 0], "lost is lost");
-    let events = fleet.turn(&[Up, Up, Up, Quarantined, Misconfigured]);
+    assert_eq!(scenario.step_to(&[Up, Down, Down, Down, Down]), [""; 0], "the quorum was lost already");
+    let events = scenario.step_to(&[Up, Up, Up, Quarantined, Misconfigured]);
     assert_eq!(
         events,
         [
-            "Warning NodeQuarantined node d (10.0.0.1:6379): gone",
-            "Warning NodeMisconfigured node e (10.0.0.1:6379): gone",
-            "Normal QuorumRestored 3 of 5 nodes give votes, 3 must. Without a vote: d, e.",
+            "Warning NodeQuarantined node d (10.0.0.1:6379): no answer",
+            "Warning NodeMisconfigured node e (10.0.0.1:6379): no answer",
+            "Normal QuorumRestored 3 of 5 nodes vote (3 required). Not voting: d, e.",
         ]
     );
 }
 
 #[test]
-fn a_mismatch_is_shown_and_hides_no_loss() {
-    let mut fleet = Fleet::of(&[Up, Up, Misconfigured]);
-    fleet.mismatch = Some("node c: its marker names another configuration");
-    fleet.settle();
-    assert_eq!(fleet.conditions(), "Ready=True/QuorumAvailable QuorumHealthy=False/ConfigMismatch");
+fn config_mismatch_does_not_hide_a_lost_quorum() {
+    let mut scenario = Scenario::of(&[Up, Up, Misconfigured]);
+    scenario.mismatch = Some("node c: its marker names another configuration");
+    scenario.step();
+    assert_eq!(scenario.conditions(), "Ready=True/QuorumAvailable QuorumHealthy=False/ConfigMismatch");
     assert_eq!(
-        fleet.turn(&[Up, Down, Misconfigured]),
-        ["Warning QuorumLost 1 of 3 nodes give votes, 2 must. Without a vote: b, c."]
+        scenario.step_to(&[Up, Down, Misconfigured]),
+        ["Warning QuorumLost 1 of 3 nodes vote (2 required). Not voting: b, c."]
     );
-    assert_eq!(fleet.conditions(), "Ready=False/QuorumUnavailable QuorumHealthy=False/Lost");
+    assert_eq!(scenario.conditions(), "Ready=False/QuorumUnavailable QuorumHealthy=False/Lost");
 }
 
 #[test]
-fn a_quorum_that_cannot_be_opened_says_why() {
-    let mut fleet = Fleet::of(&[]);
+fn obstacle_is_shown_with_an_event() {
+    let mut scenario = Scenario::of(&[]);
     for (reason, event) in
         [(QuorumReady::InvalidReference, "InvalidReference"), (QuorumReady::InvalidSpec, "InvalidSpec")]
     {
-        fleet.obstacle = Some((reason, "Secret redis does not exist."));
-        assert_eq!(fleet.settle(), [format!("Warning {event} Secret redis does not exist.")]);
-        assert_eq!(fleet.conditions(), format!("Ready=False/{event}"));
+        scenario.obstacle = Some((reason, "Secret redis does not exist."));
+        assert_eq!(scenario.step(), [format!("Warning {event} Secret redis does not exist.")]);
+        assert_eq!(scenario.conditions(), format!("Ready=False/{event}"));
     }
 }
 
 #[test]
-fn a_clock_that_wanders_costs_no_write() {
-    let mut fleet = Fleet::of(&[Up, Up, Up]);
-    fleet.offset = 37;
-    fleet.settle();
-    let shown = |fleet: &Fleet| fleet.status.nodes[0].clock_offset_millis;
-    assert_eq!(shown(&fleet), Some(0));
+fn small_clock_changes_do_not_change_status() {
+    let mut scenario = Scenario::of(&[Up, Up, Up]);
+    scenario.offset = 37;
+    scenario.step();
+    let shown = |scenario: &Scenario| scenario.status.nodes[0].clock_offset_millis;
+    assert_eq!(shown(&scenario), Some(0));
     for offset in [-80, 499, 0, -499] {
-        fleet.offset = offset;
-        fleet.settle();
-        assert_eq!(shown(&fleet), Some(0), "{offset}");
+        scenario.offset = offset;
+        scenario.step();
+        assert_eq!(shown(&scenario), Some(0), "{offset}");
     }
     for (offset, step) in [(-500, -500), (-540, -500), (1_260, 1_300), (i64::MAX, i64::MAX / 100 * 100)] {
-        fleet.offset = offset;
-        fleet.settle();
-        assert_eq!(shown(&fleet), Some(step));
+        scenario.offset = offset;
+        scenario.step();
+        assert_eq!(shown(&scenario), Some(step));
     }
 }
 
 #[test]
-fn a_node_that_is_away_is_still_the_one_it_was() {
-    let mut fleet = Fleet::of(&[Up, Up, Up]);
-    fleet.offset = 900;
-    fleet.settle();
-    fleet.turn(&[Down, Up, Up]);
-    let node = &fleet.status.nodes[0];
+fn node_that_is_down_keeps_version_and_clock_offset() {
+    let mut scenario = Scenario::of(&[Up, Up, Up]);
+    scenario.offset = 900;
+    scenario.step();
+    scenario.step_to(&[Down, Up, Up]);
+    let node = &scenario.status.nodes[0];
     assert_eq!((node.state, node.version.as_deref(), node.clock_offset_millis), (Down, Some("7.0.15"), Some(900)));
-    assert_eq!(node.message.as_deref(), Some("node a (10.0.0.1:6379): gone"));
-    assert_eq!(fleet.status.fingerprint.as_deref(), Some("f1"));
+    assert_eq!(node.message.as_deref(), Some("node a (10.0.0.1:6379): no answer"));
+    assert_eq!(scenario.status.fingerprint.as_deref(), Some("f1"));
+}
+
+#[test]
+fn leader_changes_only_when_another_replica_takes_over() {
+    let mut scenario = Scenario::of(&[Up, Up, Up]);
+    scenario.step();
+    assert_eq!(scenario.status.leader, None, "no replica was elected yet");
+    let mut since = None;
+    for (leader, instance, transitions) in [
+        (Some("operator-0"), "operator-0", 0),
+        (Some("operator-0"), "operator-0", 0),
+        (None, "operator-0", 0),
+        (Some("operator-1"), "operator-1", 1),
+        (Some("operator-0"), "operator-0", 2),
+    ] {
+        let before = scenario.status.leader.clone();
+        scenario.leader = leader;
+        scenario.step();
+        let shown = scenario.status.leader.clone().unwrap();
+        assert_eq!((shown.instance.as_str(), shown.transitions), (instance, transitions));
+        let moved = before.is_none_or(|before| before.instance != instance);
+        assert_eq!(since.as_ref() != Some(&shown.since), moved, "the time moves with the replica");
+        since = Some(shown.since);
+    }
 }

@@ -125,7 +125,7 @@ async fn store(api: &Api<DynamicObject>, name: &str, object: &Value) -> Outcome<
 
 /// The table replaces whole objects; patches and writes past the status subresource end the same way.
 async fn a_status_cannot_be_lost_by_any_way_of_writing(client: &Client) -> Outcome {
-    const TOKEN: &str = "status.fencingToken can neither fall nor be removed";
+    const TOKEN: &str = "status.fencingToken cannot decrease or be removed";
     const STATUS: &str = "status cannot be removed";
     let merge = PatchParams::default();
     let api = api_of(client, &cases::lease(json!({})));

@@ -10,9 +10,9 @@ use proptest::test_runner::{Config, TestRunner};
 use redis::aio::MultiplexedConnection;
 use redislease::nodes::Keyspace;
 use redislease::nodes::script::{self, Answer, Extension, Script};
+use redislease_core::check::reference::{Call, Node};
 use redislease_core::marker::{Marker, RunId};
 use redislease_core::op::{Attempt, Grant, Holder, Op, Stages, Stored, Token, Vote};
-use redislease_core::reference::{Call, Node};
 use redislease_core::time::Millis;
 use redislease_lab::RedisServer;
 

@@ -4,16 +4,16 @@ use core::time::Duration;
 use super::MAX_LEASE;
 use crate::api;
 
-/// A spec that asks for something that cannot be done: which object, which field, its value and what to do.
+/// The error for an invalid spec: the object, the field, its value, and what the value must be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidSpec {
     /// Kind, namespace and name, such as `RedisLease shop/invoices`.
     pub object: String,
-    /// The field, from the object's root.
+    /// The path of the field, such as `spec.leaseDuration`.
     pub field: String,
-    /// The value as it was written.
+    /// The value as the user wrote it.
     pub value: String,
-    /// What the field must be: the end of a sentence that begins with the field.
+    /// What the field must be. It completes the sentence "FIELD must ...".
     pub must: String,
 }
 
@@ -26,7 +26,7 @@ impl fmt::Display for InvalidSpec {
 
 impl core::error::Error for InvalidSpec {}
 
-/// Reads the fields of one object and turns what is wrong with them into errors that name it.
+/// Parses fields of one object. Its errors name the object.
 pub(super) struct Reader {
     object: String,
 }
@@ -45,12 +45,12 @@ impl Reader {
         InvalidSpec { object: self.object.clone(), field: field.into(), value: value.to_string(), must: must.into() }
     }
 
-    /// A duration longer than zero and at most an hour.
+    /// Parses a duration longer than 0 s and at most 1 h.
     pub(super) fn duration(&self, field: &str, text: &api::Duration) -> Result<Duration, InvalidSpec> {
         self.duration_up_to(MAX_LEASE, field, text)
     }
 
-    /// A duration longer than zero and at most `max`.
+    /// Parses a duration longer than 0 s and at most `max`.
     pub(super) fn duration_up_to(
         &self,
         max: Duration,
@@ -71,10 +71,11 @@ impl Reader {
     }
 }
 
-/// A lease and a quorum, each valid, that do not fit together.
+/// A valid lease and a valid quorum that cannot be used together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mismatch {
-    /// A node that restarted waits for the quorum's longest lease: a longer one could be forgotten.
+    /// The leaseDuration is longer than the quorum's maxLeaseDuration. A restarted node could lose a key of the lease and vote
+    /// again while the lease is still valid.
     LeaseTooLong {
         /// Namespace and name of the lease.
         lease: String,
@@ -85,7 +86,8 @@ pub enum Mismatch {
         /// Its maxLeaseDuration.
         max_lease: Duration,
     },
-    /// A renewal must be able to fail and be tried again within one interval.
+    /// The renewInterval is shorter than two times the quorum's commandTimeout. A failed renewal must fit into an interval
+    /// together with its retry.
     RenewalTooFrequent {
         /// Namespace and name of the lease.
         lease: String,
@@ -104,14 +106,14 @@ impl fmt::Display for Mismatch {
             Self::LeaseTooLong { lease, lease_duration, quorum, max_lease } => write!(
                 f,
                 "RedisLease {lease}: spec.leaseDuration ({}) must be at most spec.maxLeaseDuration ({}) of RedisQuorum {quorum}: \
-                 shorten the lease or refer to a quorum for longer leases",
+                 use a shorter leaseDuration or another quorum",
                 api::Duration::from(*lease_duration),
                 api::Duration::from(*max_lease)
             ),
             Self::RenewalTooFrequent { lease, renew_interval, quorum, command_timeout } => write!(
                 f,
                 "RedisLease {lease}: spec.renewInterval ({}) must be at least 2 * spec.commandTimeout ({}) of RedisQuorum {quorum}: \
-                 renew less often or shorten the quorum's commandTimeout",
+                 use a longer renewInterval or a shorter commandTimeout",
                 api::Duration::from(*renew_interval),
                 api::Duration::from(*command_timeout)
             ),

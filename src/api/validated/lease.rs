@@ -13,7 +13,7 @@ use crate::api::{RedisLease, RedisLeaseSpec, names};
 const MAX_KEYS: usize = 8;
 const MAX_KEY_LENGTH: usize = 128;
 
-/// A `RedisLease` whose spec makes sense.
+/// A `RedisLease` with a valid spec.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ValidLease {
     /// The namespace of the lease, of its candidates and of its keys.
@@ -22,34 +22,34 @@ pub struct ValidLease {
     pub name: String,
     /// The name of the `RedisQuorum`, in the operator's namespace.
     pub quorum: String,
-    /// The names to take, all or none: at least one, each once, in alphabetical order, so that the order in the spec makes no difference.
+    /// The keys that the lease locks: at least one, unique, and sorted, so that their order in the spec has no effect.
     pub keys: Vec<String>,
     /// Which pods are candidates.
     pub candidates: Candidates,
-    /// How long the lease outlives its last renewal.
+    /// How long the lease lasts after its last renewal.
     pub lease_duration: Duration,
-    /// How often it is renewed.
+    /// The time between two renewals.
     pub renew_interval: Duration,
-    /// How long the holder gets to stop.
+    /// How long the holder has to stop.
     pub grace_period: Duration,
-    /// How a failed attempt is repeated.
+    /// How failed attempts are repeated.
     pub retry: Retry,
-    /// What readiness means for an election.
+    /// Whether readiness matters for elections.
     pub readiness: Readiness,
-    /// Whether the term is to end and nobody to be elected.
+    /// Whether `spec.suspend` is true: the term ends and no pod is elected.
     pub suspended: bool,
 }
 
 /// Which pods of the lease's namespace are candidates.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Candidates {
-    /// Pods with these labels.
+    /// The pods that this selector selects.
     Selector(Selector),
-    /// The pods that the workload's own `spec.selector` selects.
+    /// The pods that the workload's `spec.selector` selects.
     Workload(Workload),
 }
 
-/// A workload by its kind and name.
+/// A workload in the lease's namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Workload {
     /// The kind, which fixes the API group and version.
@@ -58,7 +58,7 @@ pub struct Workload {
     pub name: String,
 }
 
-/// The kinds that have a `spec.selector` over pods.
+/// The supported kinds of workloads: those with a `spec.selector` for pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum WorkloadKind {
     /// `apps/v1` Deployment.
@@ -77,7 +77,7 @@ impl WorkloadKind {
     /// Every kind.
     pub const ALL: [Self; 5] = [Self::Deployment, Self::StatefulSet, Self::DaemonSet, Self::ReplicaSet, Self::Job];
 
-    /// The kind as it stands in a manifest.
+    /// The `kind` in a manifest.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Deployment => "Deployment",
@@ -88,7 +88,7 @@ impl WorkloadKind {
         }
     }
 
-    /// The API version as it stands in a manifest.
+    /// The `apiVersion` in a manifest.
     pub const fn api_version(self) -> &'static str {
         match self {
             Self::Job => "batch/v1",
@@ -97,30 +97,30 @@ impl WorkloadKind {
     }
 }
 
-/// How a failed attempt to take the lease is repeated.
+/// How failed attempts to acquire the lease are repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retry {
     /// How the delay grows.
     pub strategy: RetryStrategy,
-    /// The first delay.
+    /// The delay after the first failed attempt.
     pub min_delay: Duration,
-    /// The longest delay, not shorter than the first.
+    /// The longest delay, at least `min_delay`.
     pub max_delay: Duration,
-    /// Tries in one burst, at least 1; 1 for [`RetryStrategy::None`]. Absent: as many as it takes.
+    /// The number of attempts before a pause, at least 1. It is 1 for [`RetryStrategy::None`]. `None`: no pause.
     pub limit: Option<u32>,
-    /// Random variation of a delay in percent, 0 to 100.
+    /// The random variation of a delay in percent, 0 to 100.
     pub jitter_percent: u8,
 }
 
-/// What readiness means for an election.
+/// Whether readiness matters for elections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
-    /// Only a Ready pod is elected, and a holder that was not Ready for `unhealthy_after` loses the lease.
+    /// Only a Ready pod can be elected. A holder that is not Ready for `unhealthy_after` loses the lease.
     Required {
-        /// How long a holder may be not Ready.
+        /// How long a holder can be not Ready.
         unhealthy_after: Duration,
     },
-    /// Readiness is not looked at.
+    /// Readiness has no effect.
     Ignored,
 }
 
@@ -135,7 +135,7 @@ impl TryFrom<&RedisLease> for ValidLease {
             return Err(read.invalid(
                 "metadata.name",
                 &name,
-                "have 1 to 63 characters, since the name becomes part of a pod's label",
+                "have 1 to 63 characters, because it becomes part of a pod label key",
             ));
         }
         let spec = &lease.spec;
@@ -159,19 +159,19 @@ impl TryFrom<&RedisLease> for ValidLease {
                 "spec.leaseDuration",
                 &spec.lease_duration,
                 format!(
-                    "be at least 3 * renewInterval ({}) + gracePeriod ({}) + 1s: the holder must have stopped before another may start",
+                    "be at least 3 * renewInterval ({}) + gracePeriod ({}) + 1s: the old holder must stop before another pod starts",
                     spec.renew_interval, spec.grace_period
                 ),
             ));
         }
-        // By the slowest clock: the holder is to be told to stop after its second renewal, not before.
+        // With the maximal clock drift, the deadline to stop must still come after the second renewal.
         let shortest = 2 * valid.renew_interval + valid.stop_budget();
         if 99 * valid.lease_duration < 100 * shortest {
             return Err(read.invalid(
                 "spec.leaseDuration",
                 &spec.lease_duration,
                 format!(
-                    "be, less 1 %, by which clocks may differ, at least 2 * renewInterval ({}) + gracePeriod ({}) + 1s: the lease would end between two renewals",
+                    "be, minus 1 % for clock drift, at least 2 * renewInterval ({}) + gracePeriod ({}) + 1s: otherwise the lease is lost between two renewals",
                     spec.renew_interval, spec.grace_period
                 ),
             ));
@@ -181,15 +181,16 @@ impl TryFrom<&RedisLease> for ValidLease {
 }
 
 impl ValidLease {
-    /// What the holder's local deadline keeps back from the end of the lease, so that the holder has stopped by then.
+    /// The time between the deadline to stop (`stop_at`) and the end of the lease: the grace period plus 1 s. The holder must
+    /// stop within it.
     pub fn stop_budget(&self) -> Duration {
         self.grace_period + REAP_MARGIN
     }
 
-    /// Whether this lease can be held on that quorum.
+    /// Checks the two rules that compare fields of the lease with fields of the quorum.
     ///
     /// # Errors
-    /// The first of the two rules that cross objects and does not hold.
+    /// The first rule that is violated.
     pub fn check_against(&self, quorum: &ValidQuorum) -> Result<(), Mismatch> {
         let lease = || format!("{}/{}", self.namespace, self.name);
         let on = || format!("{}/{}", quorum.namespace, quorum.name);
@@ -216,7 +217,7 @@ impl ValidLease {
 fn quorum_name(read: &Reader, spec: &RedisLeaseSpec) -> Result<String, InvalidSpec> {
     let name = &spec.quorum_ref.name;
     if !names::is_object_name(name) {
-        return Err(read.invalid("spec.quorumRef.name", name, "name a RedisQuorum"));
+        return Err(read.invalid("spec.quorumRef.name", name, "be the name of a RedisQuorum"));
     }
     Ok(name.clone())
 }
@@ -232,7 +233,7 @@ fn keys(read: &Reader, spec: &RedisLeaseSpec, name: &str) -> Result<Vec<String>,
         return Err(read.invalid(
             "spec.keys",
             key,
-            "consist of letters, digits, '.', '_', ':' and '-', at most 128 of them, without '/', which separates a key from the namespace",
+            "consist of 1 to 128 letters, digits, '.', '_', ':' and '-'; '/' is not allowed",
         ));
     }
     let unique: BTreeSet<&String> = keys.iter().collect();
@@ -250,10 +251,10 @@ fn candidates(read: &Reader, spec: &CandidatesSpec) -> Result<Candidates, Invali
     match (&spec.selector, &spec.workload_ref) {
         (Some(labels), None) => {
             let incomplete = |value: String| {
-                let must = "use the operators In and NotIn with values, Exists and DoesNotExist without";
+                let must = "use the operators In and NotIn with values, or Exists and DoesNotExist without values";
                 read.invalid("spec.candidates.selector.matchExpressions", value, must)
             };
-            // "Not one of none" would select every pod.
+            // `NotIn` with an empty list would select every pod.
             if let Some(one) = labels.match_expressions.iter().flatten().find(|one| !is_complete(one)) {
                 return Err(incomplete(format!("{} {}", one.key, one.operator)));
             }
@@ -262,7 +263,7 @@ fn candidates(read: &Reader, spec: &CandidatesSpec) -> Result<Candidates, Invali
                 return Err(read.invalid(
                     "spec.candidates.selector",
                     selector,
-                    "have at least one of matchLabels and matchExpressions: an empty selector selects every pod of the namespace",
+                    "have matchLabels or matchExpressions: an empty selector selects every pod of the namespace",
                 ));
             }
             Ok(Candidates::Selector(selector))
@@ -298,22 +299,23 @@ fn workload_ref(read: &Reader, workload: &WorkloadRef) -> Result<Workload, Inval
             )
         })?;
     if !names::is_object_name(&workload.name) {
-        return Err(read.invalid("spec.candidates.workloadRef.name", &workload.name, "name a workload"));
+        return Err(read.invalid("spec.candidates.workloadRef.name", &workload.name, "be the name of a workload"));
     }
     Ok(Workload { kind, name: workload.name.clone() })
 }
 
-/// A quorum is shared: whoever retries without a pause disturbs all who hold on it.
-const LEAST_FIRST_DELAY: Duration = Duration::from_millis(50);
-const LEAST_LONGEST_DELAY: Duration = Duration::from_secs(1);
+/// The minimum of `retry.minDelay`. A quorum is shared: attempts without a pause would slow down the renewals of other leases.
+const LEAST_MIN_DELAY: Duration = Duration::from_millis(50);
+/// The minimum of `retry.maxDelay`.
+const LEAST_MAX_DELAY: Duration = Duration::from_secs(1);
 
 fn retry(read: &Reader, spec: &RetrySpec) -> Result<Retry, InvalidSpec> {
     let min_delay = read.duration("spec.retry.minDelay", &spec.min_delay)?;
     let max_delay = read.duration("spec.retry.maxDelay", &spec.max_delay)?;
-    if min_delay < LEAST_FIRST_DELAY {
+    if min_delay < LEAST_MIN_DELAY {
         return Err(read.invalid("spec.retry.minDelay", &spec.min_delay, "be at least 50ms"));
     }
-    if max_delay < LEAST_LONGEST_DELAY {
+    if max_delay < LEAST_MAX_DELAY {
         return Err(read.invalid("spec.retry.maxDelay", &spec.max_delay, "be at least 1s"));
     }
     if min_delay > max_delay {
@@ -335,7 +337,7 @@ fn retry(read: &Reader, spec: &RetrySpec) -> Result<Retry, InvalidSpec> {
             return Err(read.invalid(
                 "spec.retry.limit",
                 limit,
-                "be absent or 1 if retry.strategy is None, which tries once",
+                "be absent or 1 if retry.strategy is None, because None makes one attempt only",
             ));
         }
         (RetryStrategy::None, _) => Some(1),
@@ -358,7 +360,7 @@ fn readiness(read: &Reader, spec: &ElectionSpec, lease_duration: Duration) -> Re
         (Some(text), false) => Err(read.invalid(
             "spec.election.unhealthyAfter",
             text,
-            "be absent if election.requireReady is false, since readiness is ignored then",
+            "be absent if election.requireReady is false, because readiness is then ignored",
         )),
     }
 }

@@ -1,7 +1,7 @@
-//! Parse, don't validate: a spec becomes a type whose values make sense, or an error that says what to do.
+//! Specs after validation. A spec is parsed into a type with valid values, or into an error that says what to change.
 //!
-//! Admission refuses most of what is refused here. It is judged again since objects outlive the rules they were admitted under,
-//! and since some rules cannot be written in CEL.
+//! The admission rules reject most invalid specs already. The operator checks them again for two reasons: an object may be
+//! older than the rules, and CEL cannot express all of them.
 
 mod error;
 mod lease;
@@ -13,13 +13,14 @@ pub use quorum::{Address, Fingerprint, ValidNode, ValidQuorum};
 
 use core::time::Duration;
 
-/// Longest lease that any quorum takes. What nobody knows about an earlier quorum is waited out for this long.
+/// The longest lease that any quorum allows: 1 h. The operator waits this long for keys on an earlier quorum whose longest lease
+/// it does not know.
 pub const MAX_LEASE: Duration = Duration::from_hours(1);
 
-/// What the holder's local deadline keeps back beside its grace period: time to reap the processes that were killed.
+/// The part of the stop budget beyond the grace period: 1 s to reap the holder's processes after SIGKILL.
 pub const REAP_MARGIN: Duration = Duration::from_secs(1);
 
-/// Longest time a holder may be unhealthy, so that "never" is not written as a number.
+/// The maximum of `election.unhealthyAfter`: 24 h. To ignore readiness, users set `election.requireReady: false`.
 const MAX_UNHEALTHY: Duration = Duration::from_hours(24);
 
 #[cfg(test)]

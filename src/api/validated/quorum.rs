@@ -12,22 +12,22 @@ use crate::api::{RedisQuorum, RedisQuorumSpec};
 
 const MAX_NODES: usize = 9;
 
-/// A `RedisQuorum` whose spec makes sense.
+/// A `RedisQuorum` with a valid spec.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValidQuorum {
-    /// The namespace of the quorum and of its secret.
+    /// The namespace of the quorum and of its Secret.
     pub namespace: String,
     /// The name of the quorum.
     pub name: String,
-    /// The nodes in the order of their names: at least one, names and addresses each once.
+    /// The nodes, sorted by name: at least one, with unique names and unique addresses.
     pub nodes: Vec<ValidNode>,
-    /// What every key begins with.
+    /// The prefix of every Redis key.
     pub key_prefix: String,
-    /// The longest lease.
+    /// The longest duration of a lease on this quorum.
     pub max_lease: Duration,
-    /// How long a node may take to answer.
+    /// How long the operator waits for the answer of a node.
     pub command_timeout: Duration,
-    /// The name of the secret with `password` and, for an ACL user, `username`.
+    /// The name of the Secret with `password` and, for a Redis ACL user, `username`.
     pub secret: Option<String>,
 }
 
@@ -36,7 +36,7 @@ pub struct ValidQuorum {
 pub struct ValidNode {
     /// The name: a DNS label.
     pub name: String,
-    /// Where it listens.
+    /// The address that the node listens on.
     pub address: Address,
 }
 
@@ -56,11 +56,11 @@ impl fmt::Display for Address {
     }
 }
 
-/// What a node's marker says about the configuration it votes in: 16 hexadecimal digits.
+/// The fingerprint of a quorum's configuration: 16 hexadecimal digits. Each node's marker key contains it.
 ///
-/// The 64-bit FNV-1a hash of the names of the nodes in their order, the majority and the longest lease, as
-/// `a,b,c;q=2;max=60000ms`. It tells a mistake from the right configuration, it does not resist an attacker: whoever may write
-/// markers may do anything. Every operator on the quorum must compute the same text, so this form never changes.
+/// It is the 64-bit FNV-1a hash of a text such as `a,b,c;q=2;max=60000ms`: the sorted node names, the majority and the longest
+/// lease. It detects mistakes, not attacks: an attacker who can write markers can do anything. All operators on a quorum
+/// must compute the same text, so the format must never change.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Fingerprint(String);
 
@@ -70,7 +70,7 @@ impl Fingerprint {
         Self(format!("{:016x}", fnv1a(text.as_bytes())))
     }
 
-    /// The 16 digits.
+    /// The 16 hexadecimal digits.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -82,18 +82,18 @@ impl fmt::Display for Fingerprint {
     }
 }
 
-/// FNV-1a with the 64-bit offset basis and prime of its reference: the standard library's hash promises no stability.
+/// The 64-bit FNV-1a hash. The hash of the standard library can change between Rust versions.
 fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
 impl ValidQuorum {
-    /// How many nodes must agree: a majority of the configured nodes, never of the reachable ones.
+    /// The number of nodes that make a majority of the configured nodes, whether they are reachable or not.
     pub fn majority(&self) -> usize {
         self.nodes.len() / 2 + 1
     }
 
-    /// What the markers of this configuration name.
+    /// The fingerprint of this configuration.
     pub fn fingerprint(&self) -> Fingerprint {
         let names: Vec<&str> = self.nodes.iter().map(|node| node.name.as_str()).collect();
         Fingerprint::of(&names, self.majority(), self.max_lease)
@@ -129,7 +129,7 @@ fn nodes(read: &Reader, spec: &RedisQuorumSpec) -> Result<Vec<ValidNode>, Invali
         return Err(read.invalid(
             "spec.nodes",
             "1 node",
-            "have three entries, since one node tolerates no failure; for a trial say allowSingleNode: true",
+            "have three entries, because one node tolerates no failure; for tests set allowSingleNode: true",
         ));
     }
     let mut nodes = Vec::with_capacity(count);
@@ -145,7 +145,7 @@ fn nodes(read: &Reader, spec: &RedisQuorumSpec) -> Result<Vec<ValidNode>, Invali
         return Err(read.invalid(
             "spec.nodes",
             listed(&nodes),
-            "have an address of their own each: two nodes on one server fail together",
+            "have unique addresses: two nodes on one server fail together",
         ));
     }
     Ok(nodes)
@@ -221,7 +221,7 @@ fn secret(read: &Reader, spec: &RedisQuorumSpec) -> Result<Option<String>, Inval
     };
     let name = &auth.secret_ref.name;
     if !names::is_object_name(name) {
-        return Err(read.invalid("spec.auth.secretRef.name", name, "name a secret"));
+        return Err(read.invalid("spec.auth.secretRef.name", name, "be the name of a Secret"));
     }
     Ok(Some(name.clone()))
 }

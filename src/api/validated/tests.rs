@@ -47,7 +47,7 @@ fn valid_quorum(spec: &Value) -> ValidQuorum {
 }
 
 #[test]
-fn the_least_a_user_writes_means_the_defaults() {
+fn absent_fields_have_their_defaults() {
     let lease = valid_lease(&json!({}));
     assert_eq!(
         lease,
@@ -82,14 +82,14 @@ fn the_least_a_user_writes_means_the_defaults() {
 }
 
 #[test]
-fn what_is_written_is_what_is_meant() {
+fn present_fields_are_parsed() {
     let lease = valid_lease(&json!({
         "keys": ["b", "a"],
         "candidates": {"selector": {"matchLabels": {"app": "billing"}, "matchExpressions": [{"key": "tier", "operator": "In", "values": ["x"]}]}},
         "retry": {"strategy": "None"},
         "election": {"requireReady": false},
     }));
-    assert_eq!(lease.keys, ["a", "b"], "their order makes no difference");
+    assert_eq!(lease.keys, ["a", "b"], "keys are sorted");
     match &lease.candidates {
         Candidates::Selector(selector) => {
             let text = selector.to_string();
@@ -106,7 +106,7 @@ fn what_is_written_is_what_is_meant() {
 }
 
 #[test]
-fn nodes_are_in_order_and_addresses_in_one_form() {
+fn nodes_are_sorted_and_addresses_normalized() {
     let quorum = valid_quorum(&json!({}));
     let nodes: Vec<_> = quorum.nodes.iter().map(|node| format!("{} {}", node.name, node.address)).collect();
     assert_eq!(nodes, ["a redis-a:6379", "b [fd00::1]:6379", "c redis-c:6379"]);
@@ -114,33 +114,32 @@ fn nodes_are_in_order_and_addresses_in_one_form() {
 }
 
 #[test]
-fn a_lease_that_makes_no_sense_is_an_error_that_says_what_to_do() {
+fn invalid_lease_error_names_field_and_valid_values() {
     let duration = "longer than 0s and at most 1h, written in h, m, s and ms, such as 30s, 1m30s or 250ms";
     for (spec, says) in [
         (json!({"leaseDuration": "soon"}), format!("spec.leaseDuration is \"soon\" and must be a duration {duration}")),
         (json!({"renewInterval": "0s"}), format!("spec.renewInterval is \"0s\" and must be a duration {duration}")),
         (json!({"gracePeriod": "61m"}), format!("spec.gracePeriod is \"61m\" and must be a duration {duration}")),
         (json!({"leaseDuration": "25s"}), "spec.leaseDuration is \"25s\" and must be at least 3 * renewInterval (5s) + gracePeriod (10s) + 1s: \
-            the holder must have stopped before another may start".into()),
-        (json!({"keys": ["a/b"]}), "spec.keys is \"a/b\" and must consist of letters, digits, '.', '_', ':' and '-', at most 128 of them, \
-            without '/', which separates a key from the namespace".into()),
+            the old holder must stop before another pod starts".into()),
+        (json!({"keys": ["a/b"]}), "spec.keys is \"a/b\" and must consist of 1 to 128 letters, digits, '.', '_', ':' and '-'; '/' is not allowed".into()),
         (json!({"keys": ["a", "a"]}), "spec.keys is \"a, a\" and must be unique".into()),
-        (json!({"quorumRef": {"name": ""}}), "spec.quorumRef.name is \"\" and must name a RedisQuorum".into()),
+        (json!({"quorumRef": {"name": ""}}), "spec.quorumRef.name is \"\" and must be the name of a RedisQuorum".into()),
         (json!({"candidates": {"selector": {"matchExpressions": [{"key": "app", "operator": "Like", "values": ["x"]}]}}}),
-            "and must use the operators In and NotIn with values, Exists and DoesNotExist without".into()),
+            "and must use the operators In and NotIn with values, or Exists and DoesNotExist without values".into()),
         (json!({"candidates": {}}), "spec.candidates is \"\" and must have exactly one of selector and workloadRef".into()),
         (json!({"candidates": {"workloadRef": {"apiVersion": "batch/v1", "kind": "CronJob", "name": "x"}}}),
             "spec.candidates.workloadRef is \"batch/v1 CronJob\" and must be a Deployment, StatefulSet, DaemonSet or ReplicaSet of apps/v1 or a Job of batch/v1".into()),
         (json!({"retry": {"jitter": -1}}), "spec.retry.jitter is \"-1\" and must be a percentage from 0 to 100".into()),
         (json!({"retry": {"limit": 0}}), "spec.retry.limit is \"0\" and must be at least 1, or absent".into()),
-        (json!({"retry": {"strategy": "None", "limit": 2}}), "spec.retry.limit is \"2\" and must be absent or 1 if retry.strategy is None, which tries once".into()),
+        (json!({"retry": {"strategy": "None", "limit": 2}}), "spec.retry.limit is \"2\" and must be absent or 1 if retry.strategy is None, because None makes one attempt only".into()),
         (json!({"retry": {"minDelay": "1ms"}}), "spec.retry.minDelay is \"1ms\" and must be at least 50ms".into()),
         (json!({"retry": {"maxDelay": "500ms"}}), "spec.retry.maxDelay is \"500ms\" and must be at least 1s".into()),
         (json!({"retry": {"minDelay": "11s"}}), "spec.retry.minDelay is \"11s\" and must be at most retry.maxDelay (10s)".into()),
         (json!({"election": {"requireReady": false, "unhealthyAfter": "1s"}}),
-            "spec.election.unhealthyAfter is \"1s\" and must be absent if election.requireReady is false, since readiness is ignored then".into()),
+            "spec.election.unhealthyAfter is \"1s\" and must be absent if election.requireReady is false, because readiness is then ignored".into()),
     ] {
-        let error = ValidLease::try_from(&lease(&spec)).expect_err("a spec that makes no sense");
+        let error = ValidLease::try_from(&lease(&spec)).expect_err("an invalid lease");
         let shown = error.to_string();
         assert!(shown.starts_with("RedisLease shop/billing: spec."), "{shown}");
         assert!(shown.ends_with(&says), "{shown}\ndoes not end with\n{says}");
@@ -148,13 +147,13 @@ fn a_lease_that_makes_no_sense_is_an_error_that_says_what_to_do() {
 }
 
 #[test]
-fn a_quorum_that_makes_no_sense_is_an_error_that_says_what_to_do() {
+fn invalid_quorum_error_names_field_and_valid_values() {
     let node = |name: &str, address: &str| json!({"name": name, "address": address});
     for (spec, says) in [
         (json!({"nodes": []}), "spec.nodes is \"0 nodes\" and must have 1 to 9 entries"),
         (
             json!({"nodes": [node("a", "h:1")]}),
-            "spec.nodes is \"1 node\" and must have three entries, since one node tolerates no failure; for a trial say allowSingleNode: true",
+            "spec.nodes is \"1 node\" and must have three entries, because one node tolerates no failure; for tests set allowSingleNode: true",
         ),
         (
             json!({"nodes": [node("a", "h:1"), node("a", "i:1")]}),
@@ -162,7 +161,7 @@ fn a_quorum_that_makes_no_sense_is_an_error_that_says_what_to_do() {
         ),
         (
             json!({"nodes": [node("a", "[::1]:1"), node("b", "[0::1]:1")]}),
-            "spec.nodes is \"a=[::1]:1, b=[::1]:1\" and must have an address of their own each: two nodes on one server fail together",
+            "spec.nodes is \"a=[::1]:1, b=[::1]:1\" and must have unique addresses: two nodes on one server fail together",
         ),
         (
             json!({"nodes": [node("a:1", "h:1"), node("b", "i:1")]}),
@@ -180,15 +179,18 @@ fn a_quorum_that_makes_no_sense_is_an_error_that_says_what_to_do() {
             json!({"maxLeaseDuration": "2h"}),
             "spec.maxLeaseDuration is \"2h\" and must be a duration longer than 0s and at most 1h, written in h, m, s and ms, such as 30s, 1m30s or 250ms",
         ),
-        (json!({"auth": {"secretRef": {"name": ""}}}), "spec.auth.secretRef.name is \"\" and must name a secret"),
+        (
+            json!({"auth": {"secretRef": {"name": ""}}}),
+            "spec.auth.secretRef.name is \"\" and must be the name of a Secret",
+        ),
     ] {
-        let error = ValidQuorum::try_from(&quorum(&spec)).expect_err("a spec that makes no sense");
+        let error = ValidQuorum::try_from(&quorum(&spec)).expect_err("an invalid quorum");
         assert_eq!(error.to_string(), format!("RedisQuorum redislease/main: {says}"));
     }
 }
 
 #[test]
-fn a_lease_fits_its_quorum_or_says_what_does_not() {
+fn lease_is_checked_against_its_quorum() {
     let lease = |spec: Value| valid_lease(&spec);
     let longest = lease(json!({"leaseDuration": "60s"}));
     let longer = lease(json!({"leaseDuration": "1m1ms"}));
@@ -197,7 +199,7 @@ fn a_lease_fits_its_quorum_or_says_what_does_not() {
     assert_eq!(
         longer.check_against(&quorum).map_err(|e| e.to_string()),
         Err("RedisLease shop/billing: spec.leaseDuration (1m1ms) must be at most spec.maxLeaseDuration (1m) of \
-             RedisQuorum redislease/main: shorten the lease or refer to a quorum for longer leases"
+             RedisQuorum redislease/main: use a shorter leaseDuration or another quorum"
             .into())
     );
 
@@ -207,13 +209,13 @@ fn a_lease_fits_its_quorum_or_says_what_does_not() {
     assert_eq!(
         often.check_against(&slow).map_err(|e| e.to_string()),
         Err("RedisLease shop/billing: spec.renewInterval (3s999ms) must be at least 2 * spec.commandTimeout (2s) of \
-             RedisQuorum redislease/main: renew less often or shorten the quorum's commandTimeout"
+             RedisQuorum redislease/main: use a longer renewInterval or a shorter commandTimeout"
             .into())
     );
 }
 
 #[test]
-fn a_majority_is_of_the_configured_nodes() {
+fn majority_counts_configured_nodes() {
     for (nodes, majority) in [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3), (8, 5), (9, 5)] {
         let nodes: Vec<_> =
             (0..nodes).map(|i| json!({"name": format!("n{i}"), "address": format!("n{i}:1")})).collect();
@@ -222,9 +224,9 @@ fn a_majority_is_of_the_configured_nodes() {
     }
 }
 
-/// Markers on real servers hold this text: a change here makes every quorum of an older operator Misconfigured.
+/// Redis servers store the fingerprint. If it changes, all nodes of existing quorums become Misconfigured.
 #[test]
-fn the_fingerprint_never_changes_its_form() {
+fn fingerprint_format_is_stable() {
     let base = valid_quorum(&json!({}));
     // Computed by an independent implementation from "a,b,c;q=2;max=60000ms".
     assert_eq!(base.fingerprint().as_str(), "d57c5188fbd957de");
@@ -246,7 +248,7 @@ fn the_fingerprint_never_changes_its_form() {
 }
 
 proptest! {
-    /// Whatever stands in an object, reading it ends in a value or in an error.
+    /// Any object is parsed into a value or into an error.
     #[test]
     fn parsing_a_lease_never_panics(
         text in "[0-9hms]{0,30}|\\PC{0,30}",

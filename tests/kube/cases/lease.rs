@@ -25,7 +25,7 @@ pub(super) fn creations() -> Vec<Case> {
             "a name of 64 characters",
             lease(json!({"metadata": {"name": "n".repeat(64)}})),
             "",
-            "metadata.name must be at most 63 characters, since the name becomes part of a pod's label",
+            "metadata.name must be at most 63 characters, because it becomes part of a pod label key",
         ),
         Case::good(
             "eight keys of 128 characters",
@@ -48,19 +48,19 @@ pub(super) fn creations() -> Vec<Case> {
             "a key with a slash",
             spec(&json!({"keys": ["other/billing"]})),
             "spec.keys",
-            "keys must consist of letters, digits, '.', '_', ':' and '-', without '/', which separates them from the namespace",
+            "keys must consist of letters, digits, '.', '_', ':' and '-'; '/' is not allowed",
         ),
         Case::bad(
             "an empty key",
             spec(&json!({"keys": [""]})),
             "spec.keys",
-            "keys must consist of letters, digits, '.', '_', ':' and '-', without '/', which separates them from the namespace",
+            "keys must consist of letters, digits, '.', '_', ':' and '-'; '/' is not allowed",
         ),
         Case::bad(
             "a key with a line break",
             spec(&json!({"keys": ["billing\n"]})),
             "spec.keys",
-            "keys must consist of letters, digits, '.', '_', ':' and '-', without '/', which separates them from the namespace",
+            "keys must consist of letters, digits, '.', '_', ':' and '-'; '/' is not allowed",
         ),
         Case::bad(
             "a key twice",
@@ -91,14 +91,14 @@ pub(super) fn creations() -> Vec<Case> {
             "one try, three times",
             spec(&json!({"retry": {"strategy": "None", "limit": 3}})),
             "spec.retry",
-            "retry.limit must be absent or 1 if retry.strategy is None, which tries once",
+            "retry.limit must be absent or 1 if retry.strategy is None, because None makes one attempt only",
         ),
         Case::good("readiness ignored", spec(&json!({"election": {"requireReady": false}}))),
         Case::bad(
             "readiness ignored and timed",
             spec(&json!({"election": {"requireReady": false, "unhealthyAfter": "10s"}})),
             "spec.election",
-            "election.unhealthyAfter needs election.requireReady: true, since readiness is ignored otherwise",
+            "election.unhealthyAfter must be absent if election.requireReady is false, because readiness is then ignored",
         ),
     ]
 }
@@ -110,7 +110,7 @@ pub(super) fn candidates() -> Vec<Case> {
             what,
             spec(&json!({"candidates": {"selector": selector}})),
             "spec.candidates.selector",
-            "candidates.selector.matchExpressions must have the operators In and NotIn with values, Exists and DoesNotExist without",
+            "candidates.selector.matchExpressions must use the operators In and NotIn with values, or Exists and DoesNotExist without values",
         )
     };
     let workload = |api_version: &str, kind: &str| {
@@ -137,7 +137,7 @@ pub(super) fn candidates() -> Vec<Case> {
             "a selector of everything",
             spec(&json!({"candidates": {"selector": {"matchLabels": null}}})),
             "spec.candidates.selector",
-            "candidates.selector must have at least one of matchLabels and matchExpressions: an empty selector selects every pod of the namespace",
+            "candidates.selector must have matchLabels or matchExpressions: an empty selector selects every pod of the namespace",
         ),
         Case::good(
             "a selector of one expression",
@@ -157,13 +157,13 @@ pub(super) fn candidates() -> Vec<Case> {
             spec(&json!({"candidates": {"selector": null,
                 "workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "my app"}}})),
             "spec.candidates.workloadRef.name",
-            "workloadRef.name must consist of lower-case letters, digits, '-' and '.', and every part between dots begin and end with a letter or digit",
+            "workloadRef.name must consist of lower-case letters, digits, '-' and '.', and each part between dots must begin and end with a letter or digit",
         ),
         Case::bad(
             "a quorum whose name nothing can have",
             spec(&json!({"quorumRef": {"name": "-main"}})),
             "spec.quorumRef.name",
-            "quorumRef.name must consist of lower-case letters, digits, '-' and '.', and every part between dots begin and end with a letter or digit",
+            "quorumRef.name must consist of lower-case letters, digits, '-' and '.', and each part between dots must begin and end with a letter or digit",
         ),
         Case::good("a quorum with dots in its name", spec(&json!({"quorumRef": {"name": "main.eu-1.2"}}))),
         Case::good("a Deployment", workload("apps/v1", "Deployment")),
@@ -193,19 +193,19 @@ pub(super) fn durations() -> Vec<Case> {
             "a lease a millisecond too short",
             spec(&json!({"leaseDuration": "25s999ms"})),
             "spec",
-            "leaseDuration (25s999ms) must be at least 3 * renewInterval (5s) + gracePeriod (10s) + 1s: the holder must have stopped before another may start",
+            "leaseDuration (25s999ms) must be at least 3 * renewInterval (5s) + gracePeriod (10s) + 1s: the old holder must stop before another pod starts",
         ),
         Case::bad(
             "a grace period that does not fit",
             spec(&json!({"gracePeriod": "14s1ms"})),
             "spec",
-            "leaseDuration (30s) must be at least 3 * renewInterval (5s) + gracePeriod (14s1ms) + 1s: the holder must have stopped before another may start",
+            "leaseDuration (30s) must be at least 3 * renewInterval (5s) + gracePeriod (14s1ms) + 1s: the old holder must stop before another pod starts",
         ),
         Case::bad(
             "a long lease with short renewals and hardly any room",
             spec(&json!({"leaseDuration": "600s", "renewInterval": "3s", "gracePeriod": "590s"})),
             "spec",
-            "leaseDuration (600s) less 1 %, by which clocks may differ, must be at least 2 * renewInterval (3s) + gracePeriod (590s) + 1s: the lease would end between two renewals",
+            "leaseDuration (600s) minus 1 % for clock drift must be at least 2 * renewInterval (3s) + gracePeriod (590s) + 1s: otherwise the lease is lost between two renewals",
         ),
         Case::good(
             "a long lease with short renewals",
@@ -315,9 +315,8 @@ pub(super) fn changes() -> Vec<Case> {
 
 pub(super) fn statuses() -> Vec<Case> {
     const TOKEN: &str =
-        "status.fencingToken can neither fall nor be removed: a resource that checks it relies on it to grow";
-    const STATUS: &str =
-        "status cannot be removed: it names the current term, which nobody could continue or end without it";
+        "status.fencingToken cannot decrease or be removed: stores that check fencing tokens rely on this";
+    const STATUS: &str = "status cannot be removed: the operator needs it to continue or end the current term";
     let status = |status: Value| lease(json!({"status": status}));
     let token = |token: i64| {
         status(json!({"fencingToken": token, "transitions": 1, "conditions": [{"type": "Ready", "status": "True",

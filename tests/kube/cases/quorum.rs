@@ -10,9 +10,9 @@ fn spec(patch: &Value) -> Value {
 
 pub(super) fn creations() -> Vec<Case> {
     const ADDRESS: &str =
-        "a node's address must be host:port, such as redis-0.redis:6379 or [fd00::1]:6379, with a port from 1 to 65535";
+        "a node address must be host:port, such as redis-0.redis:6379 or [fd00::1]:6379, with a port from 1 to 65535";
     const NAME: &str =
-        "a node's name must consist of lower-case letters, digits and '-', and begin and end with a letter or digit";
+        "a node name must consist of lower-case letters, digits and '-', and begin and end with a letter or digit";
     let at = |address: &str| spec(&json!({"nodes": nodes(&[address, "redis-b:6379", "redis-c:6379"])}));
     let named = |name: &str| {
         spec(&json!({"nodes": [{"name": name, "address": "redis-x:1"}, {"name": "b", "address": "redis-b:1"}]}))
@@ -38,14 +38,14 @@ pub(super) fn creations() -> Vec<Case> {
             "one node",
             spec(&json!({"nodes": nodes(&["redis-a:1"])})),
             "spec",
-            "nodes has one entry and allowSingleNode is not true: one node tolerates no failure, so name three or say allowSingleNode: true",
+            "nodes has one entry, which tolerates no failure: use three nodes, or set allowSingleNode: true for tests",
         ),
         Case::malformed("a name twice", named("b"), "spec.nodes[1]", "Duplicate value: {\"name\":\"b\"}"),
         Case::bad(
             "an address twice",
             at("redis-b:6379"),
             "spec.nodes",
-            "nodes must have an address of their own each: two nodes on one server fail together",
+            "node addresses must be unique: two nodes on one server fail together",
         ),
         Case::bad("a name in upper case", named("A"), "spec.nodes[0].name", NAME),
         Case::bad("a name with a colon", named("a:1"), "spec.nodes[0].name", NAME),
@@ -94,7 +94,7 @@ pub(super) fn creations() -> Vec<Case> {
             "a secret in another namespace",
             spec(&json!({"auth": {"secretRef": {"name": "vault/redis"}}})),
             "spec.auth.secretRef.name",
-            "auth.secretRef.name must consist of lower-case letters, digits, '-' and '.', and every part between dots begin and end with a letter or digit",
+            "auth.secretRef.name must consist of lower-case letters, digits, '-' and '.', and each part between dots must begin and end with a letter or digit",
         ),
         Case::malformed(
             "a secret without a name",
@@ -106,8 +106,7 @@ pub(super) fn creations() -> Vec<Case> {
 }
 
 pub(super) fn changes() -> Vec<Case> {
-    const NODES: &str =
-        "nodes cannot be added, removed or renamed: majorities of the old and the new set might not meet";
+    const NODES: &str = "nodes cannot be added, removed or renamed, because an old and a new majority might share no node: create another RedisQuorum";
     let three = || quorum(json!({}));
     let at = |addresses: &[&str]| spec(&json!({"nodes": nodes(addresses)}));
     let longest = |text: &str| spec(&json!({"maxLeaseDuration": text}));
@@ -118,7 +117,7 @@ pub(super) fn changes() -> Vec<Case> {
             .changes(three()),
         Case::good("one address changes", at(&["redis-x:6379", "redis-b:6379", "redis-c:6379"])).changes(three()),
         Case::bad("two addresses change", at(&["redis-x:6379", "redis-y:6379", "redis-c:6379"]), "spec",
-            "nodes may change the address of one node at a time: the others must still know the leases that are held").changes(three()),
+            "only one node address can change per update: the other nodes must keep the leases that are held").changes(three()),
         Case::bad("a node is added", at(&["redis-a:6379", "redis-b:6379", "redis-c:6379", "redis-d:6379"]), "spec", NODES).changes(three()),
         Case::bad("a node is removed", at(&["redis-a:6379", "redis-b:6379"]), "spec", NODES).changes(three()),
         Case::bad("a node is renamed", spec(&json!({"nodes": [

@@ -9,7 +9,7 @@ use redislease::keeper::{Keeper, LeaseHandle, Observer, Setup};
 use redislease::metrics::panics::Panics;
 use redislease::nodes::{self, Nodes};
 use redislease_core::backoff::{Backoff, Strategy};
-use redislease_core::lease::{Config, EndReason, Publication, Renewal, Standing, TermId, TermView, View};
+use redislease_core::lease::{Config, EndReason, OnDeadline, Publication, Renewal, Standing, TermId, TermView, View};
 use redislease_core::op::{Attempt, Holder, Stored};
 use redislease_core::quorum::Quorum;
 use redislease_core::time::{Drift, Millis, Time};
@@ -34,7 +34,7 @@ pub fn lease() -> Config {
             limit: None,
             jitter: 10,
         },
-        mutant: None,
+        deadline: OnDeadline::Seal,
     }
 }
 

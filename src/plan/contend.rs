@@ -1,0 +1,299 @@
+//! Who should hold the lease, and when an attempt may begin.
+//!
+//! An attempt begins only by a decision that was made while the API server answers: a call of this process was answered
+//! after the reason to contend arose. Without this rule a cluster whose API server is away could take a shared lease, never
+//! publish it, and keep the healthy cluster out.
+
+use redislease_core::lease::{Standing, TermId, View};
+use redislease_core::op::Attempt;
+use redislease_core::time::{Millis, Time};
+
+use super::Reconciler;
+use super::effect::{Command, Effect, Read};
+use super::facts::{Authority, Facts, PodKnowledge};
+use super::inputs::Inputs;
+use super::keeper_link::holder_of;
+use super::recorded::{Recorded, latest_token};
+use crate::api::RedisLease;
+use crate::api::validated::Readiness;
+use crate::election::{EndCause, HolderName, HolderPod, PodFacts, Situation, Step, decide};
+
+/// When a read that was not answered is tried again.
+const READ_AGAIN: Millis = Millis(1000);
+/// After how long without a sign of it an attempt is asked for again: the keeper drops one that cannot begin at once.
+const ATTEMPT_SHOWN: Millis = Millis(1000);
+/// Between two looks at the Kubernetes node of a holder that vanished.
+const NODE_AGAIN: Millis = Millis(5000);
+/// A lease whose term could not be published is left to other clusters for two leases, and for no longer than this.
+const COOLDOWN_MOST: Millis = Millis(60_000);
+
+/// What is remembered between turns about attempts and the holder's pod.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Contention {
+    /// Since when an attempt is due that has not begun.
+    due_since: Option<Time>,
+    /// The API server is asked for an answer on behalf of that attempt.
+    probing: bool,
+    /// No attempt begins before: the last term could not be published, and another cluster may be able to publish.
+    acquire_cooldown_until: Option<Time>,
+    /// The term that is not published yet, and when it is given up.
+    unpublished: Option<(Attempt, Time)>,
+    holder_read: HolderRead,
+    node_again_at: Option<Time>,
+    node_reading: bool,
+}
+
+/// The read of the holder's pod.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum HolderRead {
+    #[default]
+    None,
+    UnderWay,
+    /// It was answered: the next turn decides on it.
+    Fresh,
+    /// It was not answered.
+    AgainAt(Time),
+}
+
+impl Contention {
+    pub const fn awaits_api_answer(&self) -> bool {
+        self.probing
+    }
+
+    pub fn is_cooling_down(&self, now: Time) -> bool {
+        self.acquire_cooldown_until.is_some_and(|until| now < until)
+    }
+
+    pub const fn holder_read(&mut self, now: Time, answered: bool) {
+        self.holder_read = if answered { HolderRead::Fresh } else { HolderRead::AgainAt(Time(now.0 + READ_AGAIN.0)) };
+    }
+
+    pub fn node_read(&mut self, now: Time) {
+        self.node_reading = false;
+        self.node_again_at = Some(now + NODE_AGAIN);
+    }
+
+    fn not_due(&mut self) {
+        self.due_since = None;
+        self.probing = false;
+    }
+}
+
+impl Reconciler {
+    /// Decides, and tells the keeper.
+    pub(super) fn decide(&mut self, now: Time, lease: &RedisLease, inputs: &Inputs, facts: &Facts) {
+        let Some(link) = &self.link else { return };
+        if link.is_behind() {
+            return;
+        }
+        let view = link.view.clone();
+        let overdue = self.unpublished_too_long(now, &view);
+        let fresh = std::mem::take(&mut self.contention.holder_read);
+        let is_fresh = fresh == HolderRead::Fresh;
+        if !is_fresh {
+            self.contention.holder_read = fresh;
+        }
+        let holder_name = holder_of(&view);
+        if let (PodKnowledge::Unseen, Some(holder)) = (&facts.holder, &holder_name)
+            && facts.pods_listed
+            && !is_fresh
+        {
+            // Another replica may have elected a pod that our watch has yet to show: that it was not seen is no proof.
+            self.read_holder(now, holder);
+        }
+        let holder = match &facts.holder {
+            PodKnowledge::Unseen => HolderPod::Unseen,
+            PodKnowledge::Here(sighting) => {
+                HolderPod::Here { sighting, candidate: inputs.is_candidate(&sighting.facts.uid) }
+            }
+            PodKnowledge::Gone { stopped } => HolderPod::Gone { stopped: *stopped },
+        };
+        let unknown = std::sync::Arc::default();
+        let electorate = inputs.electorate.as_ref().unwrap_or(&unknown);
+        let may_begin = facts.authority == Authority::Lead && inputs.may_begin() && facts.pods_listed;
+        let decision = decide(&Situation {
+            now,
+            view: &view,
+            holder,
+            electorate,
+            readiness: self.spec.valid.as_ref().map_or(Readiness::Ignored, |spec| spec.readiness),
+            grace_period: self.spec.valid.as_ref().map_or_else(Default::default, |spec| spec.grace_period),
+            may_begin,
+            revoked: self.revoked(lease, inputs, &view, overdue),
+            fresh: is_fresh,
+        });
+        for at in
+            [decision.again_at, self.contention.acquire_cooldown_until.filter(|at| now < *at)].into_iter().flatten()
+        {
+            self.wake_at(at);
+        }
+        match decision.step {
+            Step::Keep => self.contention.not_due(),
+            Step::LookAgain => {
+                if let Some(holder) = &holder_name {
+                    self.read_holder(now, holder);
+                }
+            }
+            Step::Want(pod) => self.contend(now, pod, &view, facts.api_answered_at),
+            Step::Forget => self.stop_contending(&view),
+            Step::End { term, proof, cause } => self.end(now, term, proof, cause),
+        }
+        if let (PodKnowledge::Gone { stopped: false }, Some(holder)) = (&facts.holder, &holder_name) {
+            self.read_node(now, lease, holder);
+        }
+    }
+
+    /// Begins an attempt for the pod if it would start at once and the API server answers.
+    fn contend(&mut self, now: Time, pod: &PodFacts, view: &View, api_answered_at: Option<Time>) {
+        let Some(link) = &mut self.link else { return };
+        if let Standing::Acquiring(_, holder) = &view.standing {
+            self.contention.not_due();
+            if holder.0.parse().is_ok_and(|name: HolderName| name.pod_uid != pod.uid) {
+                self.command(Command::Forget);
+            }
+            return;
+        }
+        if let Some(at) = link.attempt_requested_at.map(|at| at + ATTEMPT_SHOWN).filter(|at| now < *at) {
+            return self.wake_at(at);
+        }
+        let changed = link.last_candidate.as_ref().is_some_and(|last| *last != pod.uid);
+        if let Some(at) = link.next_attempt_at().filter(|at| now < *at) {
+            if changed && view.refused_by.is_none() && view.ending.is_none() {
+                // The pause was for attempts of another pod.
+                link.last_candidate = Some(pod.uid.clone());
+                self.command(Command::TryNow);
+            }
+            self.contention.not_due();
+            return self.wake_at(at);
+        }
+        let due_since = *self.contention.due_since.get_or_insert(now);
+        if api_answered_at.is_none_or(|answered| answered < due_since) {
+            if !std::mem::replace(&mut self.contention.probing, true) {
+                self.emit(Effect::Probe);
+            }
+            return;
+        }
+        self.contention.not_due();
+        let holder = HolderName {
+            cluster: self.identity.cluster.clone(),
+            namespace: self.identity.namespace.clone(),
+            lease: self.identity.name.clone(),
+            pod: pod.name.clone(),
+            pod_uid: pod.uid.clone(),
+        };
+        link.attempt_requested_at = Some(now);
+        link.last_candidate = Some(pod.uid.clone());
+        self.command(Command::Want(holder));
+    }
+
+    fn stop_contending(&mut self, view: &View) {
+        self.contention.not_due();
+        let Some(link) = &mut self.link else { return };
+        if link.attempt_requested_at.take().is_some() || matches!(view.standing, Standing::Acquiring(..)) {
+            self.command(Command::Forget);
+        }
+    }
+
+    fn end(&mut self, now: Time, term: TermId, proof: bool, cause: EndCause) {
+        self.contention.not_due();
+        let Some(link) = &mut self.link else { return };
+        let ttl = link.config.ttl;
+        if !link.request_end(term.attempt, proof) {
+            return;
+        }
+        if cause == EndCause::NotPublished {
+            let until = now + (ttl + ttl).min(COOLDOWN_MOST);
+            self.contention.acquire_cooldown_until = Some(until);
+            self.wake_at(until);
+            self.emit(Effect::Warn(format!(
+                "The API server did not take the status of the term with token {} within one lease: the term is given \
+                 up, and no attempt begins for {} ms.",
+                term.token,
+                until.since(now).0
+            )));
+        }
+        self.terms.record_decision(term.attempt, cause, proof);
+        self.status.last_end_was_proven = proof;
+        self.command(Command::End { term, proof });
+    }
+
+    /// Whether the term that runs has waited for its publication for one lease. Its keys keep others from the lease, and
+    /// nobody may act on it, so it ends whether the API server answers or not.
+    fn unpublished_too_long(&mut self, now: Time, view: &View) -> bool {
+        let Standing::Publishing(term) = &view.standing else {
+            self.contention.unpublished = None;
+            return false;
+        };
+        let Some(link) = &self.link else { return false };
+        let attempt = term.id.attempt;
+        let limit = now + link.config.drift.most(link.config.ttl);
+        let ends_at = match self.contention.unpublished {
+            Some((waiting, at)) if waiting == attempt => at,
+            _ => limit,
+        };
+        self.contention.unpublished = Some((attempt, ends_at));
+        if now < ends_at {
+            self.wake_at(ends_at);
+        }
+        now >= ends_at
+    }
+
+    /// Why a running term must end whatever its holder does.
+    fn revoked(&self, lease: &RedisLease, inputs: &Inputs, view: &View, overdue: bool) -> Option<EndCause> {
+        if inputs.deleting {
+            return Some(EndCause::Deleted);
+        }
+        if inputs.suspended {
+            return Some(EndCause::Suspended);
+        }
+        if self.link.as_ref().is_some_and(|link| inputs.replaces(link)) {
+            return Some(EndCause::QuorumChanged);
+        }
+        if overdue {
+            return Some(EndCause::NotPublished);
+        }
+        let running = view.standing.term()?;
+        let recorded = Recorded::of(lease);
+        let ours = recorded.as_ref().is_some_and(|recorded| recorded.attempt == running.id.attempt);
+        let ended = ours && recorded.is_some_and(|recorded| !recorded.active);
+        // As great a token without our name: what this process holds was cleared there.
+        let passed =
+            !matches!(view.standing, Standing::Publishing(_)) && !ours && latest_token(lease) >= running.id.token;
+        (ended || passed).then_some(EndCause::EndedElsewhere)
+    }
+
+    fn read_holder(&mut self, now: Time, holder: &HolderName) {
+        match self.contention.holder_read {
+            HolderRead::UnderWay | HolderRead::Fresh => return,
+            HolderRead::AgainAt(at) if now < at => return self.wake_at(at),
+            HolderRead::AgainAt(_) | HolderRead::None => {}
+        }
+        self.contention.holder_read = HolderRead::UnderWay;
+        self.emit(Effect::Read(Read::Holder { pod: holder.pod.clone(), uid: holder.pod_uid.clone() }));
+    }
+
+    /// A pod that vanished without a last word proves nothing; what an administrator says of its node does.
+    fn read_node(&mut self, now: Time, lease: &RedisLease, holder: &HolderName) {
+        let shown = lease.status.as_ref().and_then(|status| status.holder.as_ref());
+        let shown = shown.filter(|shown| shown.pod_uid == holder.pod_uid);
+        let Some(node) = shown.and_then(|shown| shown.node.clone()) else { return };
+        if self.contention.node_reading {
+            return;
+        }
+        if let Some(at) = self.contention.node_again_at.filter(|at| now < *at) {
+            return self.wake_at(at);
+        }
+        self.contention.node_reading = true;
+        self.emit(Effect::Read(Read::Node { node, uid: holder.pod_uid.clone() }));
+    }
+}
+
+impl Reconciler {
+    /// Whether an attempt is due, asked for or under way, or its term waits to be published.
+    pub(super) fn is_contending(&self) -> bool {
+        let link = self.link.as_ref();
+        let under_way =
+            link.is_some_and(|link| matches!(link.view.standing, Standing::Acquiring(..) | Standing::Publishing(_)));
+        under_way || self.contention.due_since.is_some() || link.is_some_and(|link| link.attempt_requested_at.is_some())
+    }
+}

@@ -1,0 +1,94 @@
+//! The durations of a lease as the core takes them.
+
+use redislease_core::backoff::{Backoff, Strategy};
+use redislease_core::lease::{Config, OnDeadline};
+use redislease_core::quorum::Quorum;
+use redislease_core::time::{Drift, Millis};
+
+use super::facts::OpenQuorum;
+use crate::api::ValidLease;
+use crate::api::lease::RetryStrategy;
+use crate::api::validated::{MAX_LEASE, REAP_MARGIN};
+
+/// How long one request may take when no quorum says it.
+const COMMAND_TIMEOUT: Millis = Millis(500);
+
+/// The durations of `spec` on `quorum`.
+///
+/// A Redis node that forgot its leases waits for the quorum's longest lease before it votes again, so no key may outlive
+/// that, whatever the spec says.
+pub(super) fn of(spec: &ValidLease, quorum: Option<&OpenQuorum>) -> Config {
+    let asked = Millis::from(spec.lease_duration);
+    let ttl = quorum.map_or(asked, |quorum| asked.min(quorum.longest_lease));
+    let (stop_budget, renew_interval) =
+        fit(asked, ttl, Millis::from(spec.stop_budget()), Millis::from(spec.renew_interval));
+    Config {
+        quorum: size(quorum),
+        ttl,
+        renew_interval,
+        stop_budget,
+        command_timeout: quorum.map_or(COMMAND_TIMEOUT, |quorum| quorum.command_timeout),
+        drift: Drift::STANDARD,
+        backoff: Backoff {
+            strategy: match spec.retry.strategy {
+                RetryStrategy::Exponential => Strategy::Exponential,
+                RetryStrategy::Linear => Strategy::Linear,
+                RetryStrategy::None => Strategy::None,
+            },
+            min: Millis::from(spec.retry.min_delay),
+            max: Millis::from(spec.retry.max_delay),
+            limit: spec.retry.limit,
+            jitter: u32::from(spec.retry.jitter_percent),
+        },
+        deadline: OnDeadline::Seal,
+    }
+}
+
+/// The durations that a term may have been kept by when its spec is not valid: the longest that the API allows.
+pub(super) fn longest(quorum: Option<&OpenQuorum>) -> Config {
+    Config {
+        quorum: size(quorum),
+        ttl: Millis::from(MAX_LEASE),
+        renew_interval: Millis(5000),
+        stop_budget: Millis::from(REAP_MARGIN),
+        command_timeout: COMMAND_TIMEOUT,
+        drift: Drift::STANDARD,
+        backoff: Backoff { strategy: Strategy::None, min: Millis(1000), max: Millis(1000), limit: None, jitter: 0 },
+        deadline: OnDeadline::Seal,
+    }
+}
+
+/// Without a quorum one node stands for all: it never answers.
+fn size(quorum: Option<&OpenQuorum>) -> Quorum {
+    quorum.map_or(Quorum::ONE, |quorum| quorum.quorum)
+}
+
+/// Stop budget and renewal interval for a lease of `ttl` that may be shorter than the spec `asked` for. The status shows
+/// that the spec does not fit its quorum; a term that is held under it continues with less time for the holder to stop.
+fn fit(asked: Millis, ttl: Millis, stop_budget: Millis, renew_interval: Millis) -> (Millis, Millis) {
+    if ttl >= asked {
+        return (stop_budget, renew_interval);
+    }
+    let stop_budget = stop_budget.min(Millis(ttl.0 / 2));
+    let most = Millis((ttl.saturating_sub(stop_budget).0 / 3).max(1));
+    (stop_budget, renew_interval.min(most))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_that_fit_stay_and_others_leave_room_for_two_renewals() {
+        let fit = |asked, ttl, budget, renew| fit(Millis(asked), Millis(ttl), Millis(budget), Millis(renew));
+        for (ttl, budget, renew) in [(30_000, 11_000, 5000), (60_000, 41_000, 5000), (10_000, 4000, 2000)] {
+            assert_eq!(fit(ttl, ttl, budget, renew), (Millis(budget), Millis(renew)), "{ttl}");
+        }
+        // The longest lease of the quorum is 60 s; the spec wants two minutes, 40 s to stop and 26 s between renewals.
+        assert_eq!(fit(120_000, 60_000, 41_000, 26_000), (Millis(30_000), Millis(10_000)));
+        for (ttl, budget, renew) in [(10_000, 100_000, 30_000), (1000, 1000, 1000), (60_000, 59_000, 1)] {
+            let (budget, renew) = fit(3_600_000, ttl, budget, renew);
+            assert!(Drift::STANDARD.least(Millis(ttl)) > budget + renew + renew, "{ttl}: {budget:?} {renew:?}");
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! What one turn stands on: the valid spec, the quorum, the candidates, and what keeps a new term from beginning.
+
+use std::sync::Arc;
+
+use kube::Resource;
+use redislease_core::op::Attempt;
+use redislease_core::time::{Drift, Millis, Time};
+
+use super::Reconciler;
+use super::facts::{CandidateFacts, Facts, OpenQuorum};
+use super::keeper_link::KeeperLink;
+use super::recorded::Recorded;
+use crate::api::conditions::LeaseReady;
+use crate::api::validated::MAX_LEASE;
+use crate::api::{RedisLease, ValidLease};
+use crate::election::Electorate;
+use crate::status::Obstacle;
+
+/// How far the wall clocks of two processes may disagree when a wait is continued after a restart.
+const WALL_CLOCK_MARGIN: Millis = Millis(10_000);
+
+/// The spec as it was last read.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SpecCache {
+    generation: Option<i64>,
+    /// The last valid spec: a held lease goes on by it while a new one is not valid.
+    pub valid: Option<Arc<ValidLease>>,
+    problem: Option<String>,
+}
+
+/// The wait for a term whose quorum was replaced by another configuration while no process watched.
+#[derive(Clone, Debug)]
+pub(super) struct Block {
+    /// The configuration it was taken under.
+    fingerprint: String,
+    until: Time,
+}
+
+/// The resolved inputs of one turn.
+#[derive(Clone, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own about the resource")]
+pub(super) struct Inputs {
+    /// The quorum that the spec names, if it can be used.
+    pub quorum: Option<Arc<OpenQuorum>>,
+    /// Its name stands for another configuration than before.
+    pub replaced: bool,
+    /// The candidates; `None` while they are not known.
+    pub electorate: Option<Arc<Electorate>>,
+    /// `spec.suspend`.
+    pub suspended: bool,
+    /// The resource is being deleted.
+    pub deleting: bool,
+    /// What the status names must not be touched yet.
+    pub blocked: bool,
+    /// Why no new term may begin.
+    pub obstacle: Option<(LeaseReady, String)>,
+}
+
+impl Inputs {
+    /// Whether a new term may begin.
+    pub const fn may_begin(&self) -> bool {
+        self.obstacle.is_none() && !self.deleting && self.quorum.is_some() && self.electorate.is_some()
+    }
+
+    /// Whether the pod is a candidate. While candidates are not known, none stops to be one.
+    pub fn is_candidate(&self, pod_uid: &str) -> bool {
+        self.electorate.as_ref().is_none_or(|electorate| electorate.find(pod_uid).is_some())
+    }
+
+    /// Whether the keeper stands on another quorum than the spec names now.
+    pub fn replaces(&self, link: &KeeperLink) -> bool {
+        match (&self.quorum, &link.quorum) {
+            (Some(now), Some(then)) => now.id != then.id,
+            (None, Some(_)) => self.replaced,
+            _ => false,
+        }
+    }
+}
+
+impl SpecCache {
+    /// Reads the spec again if it has changed.
+    fn refresh(&mut self, lease: &RedisLease, fits: impl Fn(&ValidLease) -> Result<(), String>) -> Option<String> {
+        let generation = lease.meta().generation;
+        if generation.is_none() || generation != self.generation {
+            self.generation = generation;
+            match ValidLease::try_from(lease) {
+                Ok(valid) => {
+                    self.problem = None;
+                    if self.valid.is_none() || fits(&valid).is_ok() {
+                        self.valid = Some(Arc::new(valid));
+                    } else {
+                        self.problem = fits(&valid).err();
+                        // The quorum may come to allow it: it is compared again with the next change of either.
+                        self.generation = None;
+                    }
+                }
+                Err(invalid) => self.problem = Some(invalid.to_string()),
+            }
+        }
+        self.problem.clone().or_else(|| self.valid.as_deref().and_then(|valid| fits(valid).err()))
+    }
+}
+
+impl Reconciler {
+    /// Resolves what needs no answer of anybody. The first thing that is wrong is the obstacle; no term ends for it.
+    pub(super) fn resolve(&mut self, now: Time, lease: &RedisLease, facts: &Facts) -> Inputs {
+        let quorum = facts.quorum.open.clone();
+        let fits = |spec: &ValidLease| match &facts.quorum.valid {
+            Some(valid) => spec.check_against(valid).map_err(|mismatch| mismatch.to_string()),
+            None => Ok(()),
+        };
+        let mut obstacle = self.spec.refresh(lease, fits).map(|problem| (LeaseReady::InvalidSpec, problem));
+        obstacle = obstacle.or_else(|| facts.quorum.obstacle.clone());
+        let block = self.update_block(now, lease, facts, quorum.as_deref());
+        if let Some(message) = &block {
+            obstacle = obstacle.or_else(|| Some((LeaseReady::QuorumUnavailable, message.clone())));
+        }
+        let electorate = match &facts.candidates {
+            CandidateFacts::Known(electorate) => Some(electorate.clone()),
+            CandidateFacts::Unknown => None,
+            CandidateFacts::Unusable(reason, message) => {
+                obstacle = obstacle.or_else(|| Some((*reason, message.clone())));
+                None
+            }
+        };
+        if self.contention.is_cooling_down(now) {
+            let Obstacle { reason, message } = Obstacle::NOT_PUBLISHED;
+            obstacle = obstacle.or_else(|| Some((reason, message.to_owned())));
+        }
+        let suspended = lease.spec.suspend;
+        if suspended {
+            let message = "spec.suspend is true: no pod is elected until it is false.".to_owned();
+            obstacle = Some((LeaseReady::Suspended, message));
+        }
+        Inputs {
+            quorum,
+            replaced: facts.quorum.replaced,
+            electorate,
+            suspended,
+            deleting: lease.metadata.deletion_timestamp.is_some(),
+            blocked: block.is_some(),
+            obstacle,
+        }
+    }
+
+    /// The term that the status names was taken on a quorum of another configuration, whose nodes this process does not
+    /// know: its keys can only be waited out, for the longest lease that the API allows. The wait ends at once when the
+    /// quorum is again what it was. Returns the message while it lasts.
+    fn update_block(
+        &mut self,
+        now: Time,
+        lease: &RedisLease,
+        facts: &Facts,
+        quorum: Option<&OpenQuorum>,
+    ) -> Option<String> {
+        let quorum = quorum?;
+        if self.block.as_ref().is_none_or(|block| block.fingerprint == quorum.fingerprint) {
+            self.block = self.new_block(now, lease, facts, quorum);
+        }
+        let block = self.block.clone().filter(|block| now < block.until)?;
+        self.wake_at(block.until);
+        Some(format!(
+            "The term that the status names was taken on a quorum of another configuration ({} instead of {}), whose \
+             nodes are not known. The operator waits one hour, the longest lease, from when it first saw this, or until \
+             the quorum has its old configuration again.",
+            block.fingerprint, quorum.fingerprint
+        ))
+    }
+
+    fn new_block(&self, now: Time, lease: &RedisLease, facts: &Facts, quorum: &OpenQuorum) -> Option<Block> {
+        let recorded = Recorded::of(lease)?;
+        if self.link.as_ref().is_some_and(|link| link.quorum.is_some() && link.knows(recorded.attempt)) {
+            return None;
+        }
+        let status = lease.status.as_ref()?;
+        let fingerprint = status.quorum.as_ref().map(|quorum| quorum.fingerprint.clone())?;
+        if fingerprint == quorum.fingerprint {
+            return None;
+        }
+        let wait = Drift::STANDARD.most(Millis::from(MAX_LEASE));
+        let waited = waited_before(lease, recorded.attempt, facts.wall);
+        Some(Block { fingerprint, until: now + wait.saturating_sub(waited) })
+    }
+}
+
+/// For how long an earlier process has certainly waited for this term: it recorded the end when it began to wait.
+fn waited_before(lease: &RedisLease, attempt: Attempt, wall: jiff::Timestamp) -> Millis {
+    let Some(status) = lease.status.as_ref() else { return Millis::ZERO };
+    let named = status.attempt.as_ref().and_then(|text| text.parse().ok()) == Some(attempt);
+    let end = status.history.first().filter(|past| named && Some(past.fencing_token) == status.fencing_token);
+    let since = end.and_then(|past| u64::try_from(wall.duration_since(past.end_time.0).as_millis()).ok());
+    since.map_or(Millis::ZERO, |since| Millis(since).saturating_sub(WALL_CLOCK_MARGIN))
+}

@@ -1,0 +1,183 @@
+//! What a reconciler knows of its keeper's machine.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use redislease_core::lease::{Config, Standing, TermId, View};
+use redislease_core::op::{Attempt, Token};
+use redislease_core::time::Time;
+
+use super::facts::OpenQuorum;
+use crate::election::HolderName;
+
+/// How many attempts are remembered: the status names one of the last two.
+const KNOWN_ATTEMPTS: usize = 16;
+
+/// The keeper's machine of one lease, from `Open` to its end.
+#[derive(Clone, Debug)]
+pub(super) struct KeeperLink {
+    /// The quorum it was opened on; `None` when the nodes are not known.
+    pub quorum: Option<Arc<OpenQuorum>>,
+    /// The durations it uses.
+    pub config: Config,
+    /// What it showed last.
+    pub view: View,
+    /// Attempts that this machine has run, adopted or ended: the status may still name one, and what this process knows
+    /// of it is newer.
+    known_attempts: VecDeque<Attempt>,
+    /// The end that was asked for last, and whether with proof.
+    requested_end: Option<(Attempt, bool)>,
+    /// The term that it was asked to adopt.
+    pub requested_adoption: Option<Attempt>,
+    /// When it was asked for an attempt that it has not shown yet.
+    pub attempt_requested_at: Option<Time>,
+    /// The pod of the last attempt.
+    pub last_candidate: Option<String>,
+    /// The least token it was told.
+    pub floor: Token,
+    /// It was told to stop when the last key has ended.
+    pub retiring: bool,
+}
+
+impl KeeperLink {
+    pub fn new(quorum: Option<Arc<OpenQuorum>>, config: Config) -> Self {
+        Self {
+            quorum,
+            config,
+            view: View::default(),
+            known_attempts: VecDeque::new(),
+            requested_end: None,
+            requested_adoption: None,
+            attempt_requested_at: None,
+            last_candidate: None,
+            floor: Token(0),
+            retiring: false,
+        }
+    }
+
+    /// Takes what the machine shows.
+    pub fn show(&mut self, view: View) {
+        let running = view.standing.term().map(|term| term.id.attempt);
+        let ending = view.ending.as_ref().map(|ending| ending.id.attempt);
+        for attempt in [running, ending].into_iter().flatten() {
+            self.record(attempt);
+        }
+        self.attempt_requested_at = None;
+        self.view = view;
+    }
+
+    fn record(&mut self, attempt: Attempt) {
+        if self.known_attempts.contains(&attempt) {
+            return;
+        }
+        self.known_attempts.push_back(attempt);
+        if self.known_attempts.len() > KNOWN_ATTEMPTS {
+            self.known_attempts.pop_front();
+        }
+    }
+
+    /// Whether this machine has run, adopted or ended the attempt.
+    pub fn knows(&self, attempt: Attempt) -> bool {
+        self.known_attempts.contains(&attempt)
+    }
+
+    /// Notes that the end of a term is asked for. Whether that is news: it is asked for once, and once more with proof.
+    pub fn request_end(&mut self, attempt: Attempt, proof: bool) -> bool {
+        if self.requested_end.is_some_and(|(requested, proven)| requested == attempt && (proven || !proof)) {
+            return false;
+        }
+        self.requested_end = Some((attempt, proof));
+        self.record(attempt);
+        true
+    }
+
+    /// Whether the end of this attempt was asked for.
+    pub fn was_asked_to_end(&self, attempt: Attempt) -> bool {
+        self.requested_end.is_some_and(|(requested, _)| requested == attempt)
+    }
+
+    /// Whether the view is older than the last request to end its term: nothing may be concluded from it.
+    pub fn is_behind(&self) -> bool {
+        let Some((attempt, proof)) = self.requested_end else { return false };
+        let runs = self.view.standing.term().is_some_and(|term| term.id.attempt == attempt);
+        let ends = self.view.ending.as_ref().is_some_and(|ending| ending.id.attempt == attempt);
+        runs || (proof && ends)
+    }
+
+    /// Whether no term runs, is attempted or ends.
+    pub fn is_idle(&self) -> bool {
+        matches!(self.view.standing, Standing::Idle) && self.view.ending.is_none()
+    }
+
+    /// The term that runs, in whatever state.
+    pub fn running(&self) -> Option<&TermId> {
+        self.view.standing.term().map(|term| &term.id)
+    }
+
+    /// From when on an attempt would begin at once; `None` while a term or an attempt is under way.
+    pub fn next_attempt_at(&self) -> Option<Time> {
+        self.view.retry_at.or_else(|| matches!(self.view.standing, Standing::Idle).then_some(Time(0)))
+    }
+}
+
+/// The holder of the running term, else of the ending one.
+pub(super) fn holder_of(view: &View) -> Option<HolderName> {
+    let running = view.standing.term().map(|term| &term.id);
+    let term = running.or_else(|| view.ending.as_ref().map(|ending| &ending.id))?;
+    term.holder.0.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use redislease_core::lease::{EndReason, EndingView, TermView};
+    use redislease_core::op::Holder;
+
+    fn link() -> KeeperLink {
+        KeeperLink::new(None, super::super::durations::longest(None))
+    }
+
+    fn term(attempt: u128) -> TermId {
+        TermId { attempt: Attempt(attempt), token: Token(7), holder: Holder("c/u/n/l/p/uid".into()) }
+    }
+
+    fn held(attempt: u128) -> View {
+        let term = TermView { id: term(attempt), valid_until: None, stop_at: None, failed_rounds: 0 };
+        View { standing: Standing::Held(term), ..View::default() }
+    }
+
+    #[test]
+    fn an_end_is_requested_once_and_once_more_with_proof() {
+        let mut link = link();
+        assert!(link.request_end(Attempt(1), false));
+        assert!(!link.request_end(Attempt(1), false));
+        assert!(link.request_end(Attempt(1), true));
+        assert!(!link.request_end(Attempt(1), false), "the proof includes it");
+        assert!(link.request_end(Attempt(2), false));
+    }
+
+    #[test]
+    fn a_view_that_still_runs_the_ended_term_is_behind() {
+        let mut link = link();
+        link.show(held(1));
+        assert!(!link.is_behind());
+        link.request_end(Attempt(1), false);
+        assert!(link.is_behind());
+        let ending = EndingView { id: term(1), reason: EndReason::Decided, sealed: false, keys_until: Time(9) };
+        link.show(View { ending: Some(ending), ..View::default() });
+        assert!(!link.is_behind(), "it ends, as asked");
+        link.request_end(Attempt(1), true);
+        assert!(link.is_behind(), "with proof nothing is left to wait for");
+        link.show(View::default());
+        assert!(!link.is_behind() && link.is_idle() && link.knows(Attempt(1)));
+    }
+
+    #[test]
+    fn only_the_latest_attempts_are_remembered() {
+        let mut link = link();
+        for attempt in 0..40 {
+            link.show(held(attempt));
+        }
+        assert!(link.knows(Attempt(39)) && link.knows(Attempt(30)) && !link.knows(Attempt(3)));
+    }
+}

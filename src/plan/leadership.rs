@@ -1,0 +1,408 @@
+//! Which replica of the operator decides about the leases of one quorum.
+//!
+//! Replicas take a lock on that quorum with the same core that keeps the leases: 5 s, renewed every second. It saves work
+//! and keeps one sick replica from ending what the others keep; safety does not need it. Nothing is written to the API
+//! server for a renewal: `RedisQuorum.status.leader` changes with the leader.
+//!
+//! A replica contends only while the API server answers it, and gives leadership up when it does not: a new leader must
+//! be able to write. When nobody can lead because the quorum is lost, the replica that the status names still ends and shows
+//! what it ran, since ending needs no lock; before that it reads the resource again, because it may only have been cut off.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use redislease_core::backoff::{Backoff, Strategy};
+use redislease_core::lease::{Config, OnDeadline, Publication, Standing, View};
+use redislease_core::op::Attempt;
+use redislease_core::time::{Drift, Millis, Time};
+
+use super::effect::Command;
+use super::facts::{Authority, OpenQuorum};
+use crate::election::{Cluster, HolderName};
+
+/// How long the lock outlives its last renewal.
+pub const LEADER_LEASE: Millis = Millis(5000);
+/// How often it is renewed.
+pub const LEADER_RENEW: Millis = Millis(1000);
+/// How long before the end of the lock this process stops to decide.
+const STOP_BUDGET: Millis = Millis(500);
+/// One request to one Redis node may not take longer, or a lost packet costs the lock.
+const COMMAND_TIMEOUT: Millis = Millis(500);
+/// How often a leader makes sure that the API server answers.
+const HEARTBEAT: Millis = Millis(2000);
+/// For how long the quorum must be lost before a replica claims the name of a leader that may have died.
+const CLAIM_AFTER: Millis = Millis(10_000);
+/// When a read that was not answered is tried again.
+const READ_AGAIN: Millis = Millis(1000);
+
+/// What a turn depends on beside what is remembered.
+#[derive(Clone, Debug, Default)]
+pub struct LeadershipFacts {
+    /// The quorum, if it can be spoken to.
+    pub quorum: Option<Arc<OpenQuorum>>,
+    /// Whether too few of its nodes vote, as far as this process sees, after each was tried.
+    pub quorum_lost: bool,
+    /// The instance that `RedisQuorum.status.leader` names, by the newest watch event, write or read.
+    pub named: Option<String>,
+    /// When a call to the API server was last answered.
+    pub api_answered_at: Option<Time>,
+}
+
+/// One thing that happened.
+#[derive(Clone, Debug)]
+pub enum LeadershipEvent {
+    /// A turn.
+    Facts(LeadershipFacts),
+    /// What the machine of the lock shows.
+    View(View),
+    /// The machine of the lock has ended.
+    KeeperEnded,
+    /// `RedisQuorum.status.leader` as the API server holds it; `Err` when it did not answer.
+    QuorumRead(Result<Option<String>, ()>),
+    /// This process is about to end: the lock is released.
+    Stop,
+}
+
+/// One thing to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum LeadershipEffect {
+    /// To the keeper of the lock. `Open` carries no keys: the key of the lock follows from the cluster.
+    Keeper(Command),
+    /// Ask the API server anything.
+    Probe,
+    /// Read the `RedisQuorum`.
+    ReadQuorum,
+    /// Write this process into `RedisQuorum.status.leader`, against the resource version that was read.
+    Claim,
+    /// The authority over the quorum's leases has changed.
+    Authority(Authority),
+}
+
+/// The election of one replica on one quorum.
+#[derive(Clone, Debug)]
+pub struct Leadership {
+    holder: HolderName,
+    lock: Option<Lock>,
+    authority: Authority,
+    name: Name,
+    /// Another replica's lock was seen since this one had its own.
+    seen_other: bool,
+    due_since: Option<Time>,
+    quorum_lost_since: Option<Time>,
+    probed_at: Option<Time>,
+    stopping: bool,
+    deadline: Option<Time>,
+    effects: VecDeque<LeadershipEffect>,
+}
+
+/// What is known of `RedisQuorum.status.leader` while nobody can have the lock.
+#[derive(Clone, Debug, Default)]
+struct Name {
+    /// The API server named this replica since the lock was lost, so it may still end terms.
+    confirmed: bool,
+    reading: bool,
+    read_again_at: Option<Time>,
+    claimed_at: Option<Time>,
+}
+
+/// The machine of the lock.
+#[derive(Clone, Debug)]
+struct Lock {
+    quorum: u64,
+    view: View,
+    wanted_at: Option<Time>,
+    published: Option<Attempt>,
+    released: Option<Attempt>,
+}
+
+impl Leadership {
+    /// `instance` names this replica, `process` this start of it.
+    pub fn new(cluster: Cluster, instance: String, process: String) -> Self {
+        let holder =
+            HolderName { cluster, namespace: String::new(), lease: String::new(), pod: instance, pod_uid: process };
+        Self {
+            holder,
+            lock: None,
+            authority: Authority::Follow,
+            name: Name::default(),
+            seen_other: false,
+            due_since: None,
+            quorum_lost_since: None,
+            probed_at: None,
+            stopping: false,
+            deadline: None,
+            effects: VecDeque::new(),
+        }
+    }
+
+    /// What this process may decide about the leases of the quorum.
+    pub const fn authority(&self) -> Authority {
+        self.authority
+    }
+
+    /// The name of this replica.
+    pub fn instance(&self) -> &str {
+        &self.holder.pod
+    }
+
+    /// Whether the next answer of the API server must be followed by a turn.
+    pub const fn awaits_api_answer(&self) -> bool {
+        self.probed_at.is_some()
+    }
+
+    /// Takes one event.
+    pub fn handle(&mut self, now: Time, event: LeadershipEvent) {
+        match event {
+            LeadershipEvent::Facts(facts) => self.turn(now, &facts),
+            LeadershipEvent::View(view) => self.show(view),
+            LeadershipEvent::KeeperEnded => self.lock = None,
+            LeadershipEvent::QuorumRead(read) => self.quorum_read(now, read),
+            LeadershipEvent::Stop => self.stop(),
+        }
+    }
+
+    /// The next effect to carry out.
+    pub fn poll_effect(&mut self) -> Option<LeadershipEffect> {
+        self.effects.pop_front()
+    }
+
+    /// When the next turn is due, if nothing happens before.
+    pub const fn next_deadline(&self) -> Option<Time> {
+        self.deadline
+    }
+
+    fn show(&mut self, view: View) {
+        let Some(lock) = &mut self.lock else { return };
+        lock.wanted_at = None;
+        lock.view = view;
+    }
+
+    fn turn(&mut self, now: Time, facts: &LeadershipFacts) {
+        self.deadline = None;
+        if self.stopping {
+            return;
+        }
+        self.open(facts);
+        self.believe();
+        self.quorum_lost_since = facts.quorum_lost.then(|| self.quorum_lost_since.unwrap_or(now));
+        self.note_other();
+        if self.holds() {
+            self.lead(now, facts);
+        } else {
+            self.without_lock(now, facts);
+            self.contend(now, facts);
+        }
+    }
+
+    /// Keeps one machine for the lock on the quorum as it is configured now.
+    fn open(&mut self, facts: &LeadershipFacts) {
+        let now = facts.quorum.as_ref().map(|quorum| quorum.id);
+        if let Some(lock) = &self.lock
+            && Some(lock.quorum) != now
+        {
+            self.lock = None;
+            self.command(Command::Close);
+        }
+        if let (None, Some(quorum)) = (&self.lock, &facts.quorum) {
+            self.lock = Some(Lock {
+                quorum: quorum.id,
+                view: View::default(),
+                wanted_at: None,
+                published: None,
+                released: None,
+            });
+            let config = durations(quorum);
+            self.command(Command::Open { quorum: Some(quorum.clone()), keys: Vec::new(), config });
+        }
+    }
+
+    /// The lock is this process's own: it believes its own second round, nothing needs to be published.
+    fn believe(&mut self) {
+        let Some(lock) = &mut self.lock else { return };
+        if let Standing::Publishing(term) = &lock.view.standing {
+            let attempt = term.id.attempt;
+            if lock.published.replace(attempt) != Some(attempt) {
+                self.command(Command::Published { attempt, outcome: Publication::Written });
+            }
+        }
+    }
+
+    fn holds(&self) -> bool {
+        self.lock.as_ref().is_some_and(|lock| match &lock.view.standing {
+            Standing::Held(term) => lock.released != Some(term.id.attempt),
+            _ => false,
+        })
+    }
+
+    /// Notes that another replica of this cluster holds the lock.
+    fn note_other(&mut self) {
+        let refused_by = self.lock.as_ref().and_then(|lock| lock.view.refused_by.as_ref());
+        let holder: Option<HolderName> = refused_by.and_then(|value| value.metadata.parse().ok());
+        if holder.is_some_and(|holder| holder != self.holder) {
+            self.seen_other = true;
+        }
+    }
+
+    /// This process holds the lock.
+    fn lead(&mut self, now: Time, facts: &LeadershipFacts) {
+        self.due_since = None;
+        self.seen_other = false;
+        self.name.confirmed = false;
+        self.name.claimed_at = None;
+        let answered = facts.api_answered_at.unwrap_or(Time(0));
+        if self.probed_at.is_some_and(|probed| answered >= probed) {
+            self.probed_at = None;
+        }
+        match self.probed_at {
+            Some(probed) if now >= probed + LEADER_LEASE => {
+                // No answer for one leader lease: another replica may be able to write.
+                self.release();
+                return self.set(Authority::Renew);
+            }
+            Some(probed) => self.wake_at(probed + LEADER_LEASE),
+            None if now >= answered + HEARTBEAT => {
+                self.probed_at = Some(now);
+                self.emit(LeadershipEffect::Probe);
+                self.wake_at(now + LEADER_LEASE);
+            }
+            None => self.wake_at(answered + HEARTBEAT),
+        }
+        self.set(Authority::Lead);
+    }
+
+    /// What this process may still do about the terms that it runs.
+    fn without_lock(&mut self, now: Time, facts: &LeadershipFacts) {
+        if self.seen_other || facts.named.as_deref().is_some_and(|named| named != self.instance()) {
+            // Another replica leads and has adopted what this one runs.
+            self.name.confirmed = false;
+            self.set(Authority::Follow);
+        } else if matches!(self.authority, Authority::Lead | Authority::End) {
+            self.set(Authority::Renew);
+        }
+        if let Some(since) = self.quorum_lost_since {
+            self.while_quorum_is_lost(now, since, facts);
+        } else {
+            self.name.confirmed = false;
+            self.name.claimed_at = None;
+        }
+    }
+
+    fn while_quorum_is_lost(&mut self, now: Time, since: Time, facts: &LeadershipFacts) {
+        if facts.named.as_deref() == Some(self.instance()) {
+            return if self.name.confirmed { self.set(Authority::End) } else { self.read(now) };
+        }
+        // Whoever is named may have died with its process; its terms must be shown as ended all the same.
+        let answers = facts.api_answered_at.is_some_and(|answered| answered >= since);
+        if now < since + CLAIM_AFTER {
+            return self.wake_at(since + CLAIM_AFTER);
+        }
+        if answers && self.name.claimed_at.is_none_or(|claimed| now >= claimed + CLAIM_AFTER) {
+            self.name.claimed_at = Some(now);
+            self.emit(LeadershipEffect::Claim);
+        }
+        self.wake_at(now + READ_AGAIN);
+    }
+
+    fn read(&mut self, now: Time) {
+        if self.name.reading {
+            return;
+        }
+        if let Some(at) = self.name.read_again_at.filter(|at| now < *at) {
+            return self.wake_at(at);
+        }
+        self.name.reading = true;
+        self.emit(LeadershipEffect::ReadQuorum);
+    }
+
+    fn quorum_read(&mut self, now: Time, read: Result<Option<String>, ()>) {
+        self.name.reading = false;
+        self.name.read_again_at = Some(now + READ_AGAIN);
+        if let Ok(named) = read {
+            self.name.confirmed = named.as_deref() == Some(self.instance());
+        }
+    }
+
+    /// Takes the lock if it would be taken at once and the API server answers.
+    fn contend(&mut self, now: Time, facts: &LeadershipFacts) {
+        let Some(lock) = &mut self.lock else { return };
+        if !matches!(lock.view.standing, Standing::Idle) {
+            self.due_since = None;
+            return;
+        }
+        let retry_at = lock.view.retry_at.unwrap_or(Time(0));
+        let waits = lock.wanted_at.map(|wanted| wanted + READ_AGAIN);
+        if let Some(at) = waits.into_iter().chain([retry_at]).filter(|at| now < *at).max() {
+            self.due_since = None;
+            return self.wake_at(at);
+        }
+        let due_since = *self.due_since.get_or_insert(now);
+        if facts.api_answered_at.is_none_or(|answered| answered < due_since) {
+            if self.probed_at.is_none_or(|probed| probed < due_since) {
+                self.probed_at = Some(now);
+                self.emit(LeadershipEffect::Probe);
+            }
+            return;
+        }
+        self.probed_at = None;
+        self.due_since = None;
+        if let Some(lock) = &mut self.lock {
+            lock.wanted_at = Some(now);
+        }
+        self.command(Command::Want(self.holder.clone()));
+        self.wake_at(now + READ_AGAIN);
+    }
+
+    /// Gives the lock back: this process has stopped to decide.
+    fn release(&mut self) {
+        let Some(lock) = &mut self.lock else { return };
+        if let Some(term) = lock.view.standing.term().map(|term| term.id.clone()) {
+            lock.released = Some(term.attempt);
+            self.command(Command::End { term, proof: true });
+        }
+    }
+
+    fn stop(&mut self) {
+        self.stopping = true;
+        self.deadline = None;
+        self.set(Authority::Follow);
+        self.release();
+    }
+
+    fn set(&mut self, authority: Authority) {
+        if self.authority != authority {
+            self.authority = authority;
+            self.emit(LeadershipEffect::Authority(authority));
+        }
+    }
+
+    fn wake_at(&mut self, at: Time) {
+        self.deadline = Some(self.deadline.map_or(at, |deadline| deadline.min(at)));
+    }
+
+    fn emit(&mut self, effect: LeadershipEffect) {
+        self.effects.push_back(effect);
+    }
+
+    fn command(&mut self, command: Command) {
+        self.emit(LeadershipEffect::Keeper(command));
+    }
+}
+
+fn durations(quorum: &OpenQuorum) -> Config {
+    Config {
+        quorum: quorum.quorum,
+        ttl: LEADER_LEASE.min(quorum.longest_lease),
+        renew_interval: LEADER_RENEW,
+        stop_budget: STOP_BUDGET,
+        command_timeout: COMMAND_TIMEOUT.min(quorum.command_timeout),
+        drift: Drift::STANDARD,
+        backoff: Backoff {
+            strategy: Strategy::Exponential,
+            min: Millis(50),
+            max: Millis(1000),
+            limit: None,
+            jitter: 10,
+        },
+        deadline: OnDeadline::Doubt,
+    }
+}

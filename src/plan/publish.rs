@@ -1,0 +1,375 @@
+//! The status of a lease, written on transitions only, and the events that go with it.
+//!
+//! A publication is such a write. It names the resource version that was read, so two processes cannot both publish, and
+//! nobody acts on a term before the API server has it. A write without an answer counts as written until a read says
+//! otherwise.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use redislease_core::lease::{Publication, Standing, TermView, View};
+use redislease_core::time::{Millis, Time};
+
+use super::effect::{Command, Effect, Measure, Priority, Read, Shown, StatusWrite};
+use super::event::StatusOutcome;
+use super::facts::Facts;
+use super::inputs::Inputs;
+use super::recorded::{Recorded, latest_token};
+use super::repeat::RepeatLimit;
+use super::{Reconciler, Shared};
+use crate::api::conditions::{ConditionStatus, ConditionType};
+use crate::api::{RedisLease, RedisLeaseStatus};
+use crate::status::{self, Composed, Notice, Obstacle, QuorumOutlook, compose};
+
+/// Between two writes of a status that change nothing but the number of candidates: many leases may have the same pods, and
+/// a pod's readiness may flap.
+const COUNTS: Millis = Millis(5000);
+
+/// How long a write waits for the outcome of an attempt that is due or under way: the publication then says both.
+const HELD_BACK: Millis = Millis(250);
+
+/// What is remembered of a lease's status.
+#[derive(Clone, Debug, Default)]
+pub(super) struct StatusState {
+    writing: Option<Writing>,
+    /// What the API server holds is not known: it is read before the next write.
+    read: StatusRead,
+    /// A write that was not answered: what becomes of it decides whether its events are told.
+    unanswered: Option<Writing>,
+    repeat: RepeatLimit,
+    /// When nothing but the number of candidates was written last.
+    counts_written_at: Option<Time>,
+    /// Since when a write waits for the outcome of an attempt.
+    held_back_since: Option<Time>,
+    /// The attempt whose end was counted.
+    counted_end: Option<String>,
+    /// The fingerprint of what metrics show.
+    shown: Option<u64>,
+    /// The holder of the last term was proven to have stopped.
+    pub last_end_was_proven: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum StatusRead {
+    #[default]
+    NotNeeded,
+    Needed,
+    UnderWay,
+}
+
+/// A status write that has no outcome yet.
+#[derive(Clone, Debug)]
+struct Writing {
+    status: RedisLeaseStatus,
+    events: Vec<Notice>,
+    /// A handover that the write completes: graceful or not, and for how long nobody held the lease.
+    handover: Option<(bool, Millis)>,
+    withdrawn: bool,
+}
+
+impl StatusState {
+    pub const fn is_writing(&self) -> bool {
+        self.writing.is_some()
+    }
+
+    /// Whether it is known what the API server holds: nothing was refused, overtaken or left without an answer since the
+    /// last read.
+    pub fn is_known(&self) -> bool {
+        self.read == StatusRead::NotNeeded
+    }
+
+    /// Drops what is remembered; a write that is under way is still answered.
+    pub fn forget(&mut self) {
+        let writing = self.writing.take();
+        *self = Self { writing, ..Self::default() };
+    }
+}
+
+impl Reconciler {
+    /// Writes the status if it must change.
+    pub(super) fn write_status(&mut self, now: Time, lease: &Shared, inputs: &Inputs, facts: &Facts) {
+        let composed = self.compose(now, lease, inputs, facts);
+        self.count(lease, &composed);
+        let publishing = self.publishing();
+        if let Some(writing) = &mut self.status.writing {
+            // The answer comes first, whatever it is.
+            if !writing.withdrawn && says_otherwise(&writing.status, &composed.status) {
+                writing.withdrawn = true;
+                self.emit(Effect::WithdrawStatus);
+            }
+            return;
+        }
+        match self.status.read {
+            StatusRead::NotNeeded => {}
+            StatusRead::UnderWay => return,
+            StatusRead::Needed => {
+                self.status.read = StatusRead::UnderWay;
+                return self.emit(Effect::Read(Read::Lease));
+            }
+        }
+        if let Some(term) = &publishing {
+            if self.link.as_ref().is_some_and(|link| link.was_asked_to_end(term.id.attempt)) {
+                return;
+            }
+            if let Some(outcome) = judge(lease, term) {
+                return self.published(term, outcome);
+            }
+        }
+        if lease.status.as_ref() == Some(&composed.status) {
+            self.status.held_back_since = None;
+            return;
+        }
+        if let Some(until) = self.held_back_until(now, lease, &composed) {
+            return self.wake_at(until);
+        }
+        let due = self.due(lease, &composed.status);
+        if now < due {
+            return self.wake_at(due);
+        }
+        let stop_at = facts.stop_at.max(publishing.as_ref().and_then(|term| term.stop_at));
+        if publishing.is_some() && stop_at.is_some_and(|stop_at| now >= stop_at) {
+            // Too late to publish: the machine gives the term up.
+            return;
+        }
+        self.send(now, lease, composed, publishing.and(stop_at));
+    }
+
+    /// Until when the write waits for an attempt, whose publication says the same and more. A term that ended without proof
+    /// is shown at once.
+    fn held_back_until(&mut self, now: Time, lease: &RedisLease, composed: &Composed) -> Option<Time> {
+        let active = lease.status.as_ref().and_then(|status| status.condition(ConditionType::Active));
+        let urgent = active.is_some_and(|active| active.status != ConditionStatus::False.as_str())
+            && !composed.status.says(ConditionType::Active, ConditionStatus::True)
+            && !self.status.last_end_was_proven;
+        if composed.began || urgent || !self.is_contending() {
+            self.status.held_back_since = None;
+            return None;
+        }
+        let until = *self.status.held_back_since.get_or_insert(now) + HELD_BACK;
+        (now < until).then_some(until)
+    }
+
+    fn send(&mut self, now: Time, lease: &RedisLease, composed: Composed, not_after: Option<Time>) {
+        self.status.held_back_since = None;
+        if only_counts(lease, &composed.status) {
+            self.status.counts_written_at = Some(now);
+        }
+        let before = lease.status.as_ref();
+        let active = |status: &RedisLeaseStatus| status.condition(ConditionType::Active).map(|one| one.reason.clone());
+        let priority = if composed.began {
+            Priority::Publication
+        } else if before.and_then(active) == active(&composed.status) {
+            Priority::Counts
+        } else {
+            Priority::End
+        };
+        let had_a_term = before.is_some_and(|status| status.fencing_token.is_some());
+        let handover = self
+            .unheld_since
+            .filter(|_| composed.began && had_a_term)
+            .map(|since| (self.status.last_end_was_proven, now.since(since)));
+        self.status.writing =
+            Some(Writing { status: composed.status.clone(), events: composed.events, handover, withdrawn: false });
+        let version = lease.metadata.resource_version.clone();
+        let write = StatusWrite { priority, version, status: composed.status, not_after };
+        self.emit(Effect::WriteStatus(Box::new(write)));
+    }
+
+    /// From when on the status may be written.
+    fn due(&self, lease: &RedisLease, status: &RedisLeaseStatus) -> Time {
+        let counts = match self.status.counts_written_at {
+            Some(at) if only_counts(lease, status) => at + COUNTS,
+            _ => Time(0),
+        };
+        // Doubt, and the answer to a doubt, wait for no pause: another replica decides by them.
+        let active = lease.status.as_ref().is_some_and(|now| now.says(ConditionType::Active, ConditionStatus::True));
+        let answers = match self.link.as_ref().map(|link| &link.view.standing) {
+            Some(Standing::Held(_)) => !active,
+            Some(Standing::Uncertain(_)) => active,
+            _ => false,
+        };
+        if answers { counts } else { counts.max(self.status.repeat.due(status)) }
+    }
+
+    /// Takes what became of the status write.
+    pub(super) fn status_written(&mut self, now: Time, outcome: StatusOutcome) {
+        let Some(writing) = self.status.writing.take() else { return };
+        let publishing = self.publishing();
+        match outcome {
+            StatusOutcome::Written(lease) => {
+                self.status.repeat.wrote(now, &writing.status);
+                if let Some(term) = &publishing
+                    && let Some(outcome) = judge(&lease, term)
+                {
+                    self.published(term, outcome);
+                }
+                self.reconcile_unconfirmed(now, &lease);
+                self.tell(writing);
+            }
+            StatusOutcome::Unanswered(_) => {
+                if let Some(term) = &publishing {
+                    self.published(term, Publication::Unknown);
+                }
+                self.status.read = StatusRead::Needed;
+                self.status.unanswered = Some(writing);
+            }
+            StatusOutcome::Gone => {
+                if let Some(term) = &publishing {
+                    self.published(term, Publication::Superseded);
+                }
+            }
+            StatusOutcome::Conflict | StatusOutcome::Refused(_) => self.status.read = StatusRead::Needed,
+            StatusOutcome::Withdrawn => {}
+        }
+    }
+
+    /// Takes the lease as the API server holds it.
+    pub(super) fn lease_read(&mut self, read: Result<Option<Shared>, String>) {
+        match read {
+            Ok(Some(lease)) => {
+                if self.status.read == StatusRead::UnderWay {
+                    self.status.read = StatusRead::NotNeeded;
+                }
+                let written = |writing: &Writing| lease.status.as_ref() == Some(&writing.status);
+                if let Some(writing) = self.status.unanswered.take().filter(written) {
+                    self.tell(writing);
+                }
+                self.roles.lease_read(latest_token(&lease));
+            }
+            Ok(None) => {
+                self.status.read = StatusRead::NotNeeded;
+                self.roles.read_failed();
+                if let Some(term) = self.publishing() {
+                    self.published(&term, Publication::Superseded);
+                }
+            }
+            Err(_) => {
+                if self.status.read == StatusRead::UnderWay {
+                    self.status.read = StatusRead::Needed;
+                }
+                self.roles.read_failed();
+            }
+        }
+    }
+
+    fn tell(&mut self, writing: Writing) {
+        if let Some((graceful, leaderless)) = writing.handover {
+            self.emit(Effect::Measure(Measure::Handover { graceful, leaderless: leaderless.into() }));
+        }
+        for notice in writing.events {
+            self.emit(Effect::Report(notice));
+        }
+    }
+
+    fn publishing(&self) -> Option<TermView> {
+        match self.link.as_ref().map(|link| &link.view.standing) {
+            Some(Standing::Publishing(term)) => Some(term.clone()),
+            _ => None,
+        }
+    }
+
+    fn published(&mut self, term: &TermView, outcome: Publication) {
+        self.command(Command::Published { attempt: term.id.attempt, outcome });
+    }
+
+    fn compose(&self, now: Time, lease: &RedisLease, inputs: &Inputs, facts: &Facts) -> Composed {
+        let none = RedisLeaseStatus::default();
+        let link = self.link.as_ref();
+        let quorum = link.and_then(|link| link.quorum.as_ref()).or(inputs.quorum.as_ref());
+        let current = facts.quorum.open.as_ref();
+        let view: Option<&View> = link.map(|link| &link.view);
+        compose(&status::Inputs {
+            previous: lease.status.as_ref().unwrap_or(&none),
+            generation: lease.metadata.generation,
+            now: facts.wall,
+            cluster: &self.identity.cluster,
+            namespace: &self.identity.namespace,
+            lease: &self.identity.name,
+            view,
+            observed_terms: &self.terms,
+            expired: false,
+            withheld: inputs.blocked,
+            obstacle: inputs.obstacle.as_ref().map(|(reason, message)| Obstacle { reason: *reason, message }),
+            electorate: inputs.electorate.as_deref().filter(|_| facts.pods_listed),
+            quorum: quorum
+                .filter(|quorum| current.is_some_and(|now| now.id == quorum.id && facts.quorum.evaluated))
+                .map(|quorum| QuorumOutlook {
+                    name: &quorum.name,
+                    fingerprint: &quorum.fingerprint,
+                    up: facts.quorum.up,
+                    majority: quorum.quorum.majority(),
+                    mismatch: facts.quorum.mismatch.as_deref(),
+                }),
+            leaderless: self.unheld_since.map(|since| now.since(since).into()),
+        })
+    }
+
+    /// Metrics do not wait for the API server: a loss is counted at once, and once.
+    fn count(&mut self, lease: &RedisLease, composed: &Composed) {
+        let before = lease.status.as_ref().and_then(|status| status.attempt.clone());
+        if let Some(end) = composed.ended
+            && self.status.counted_end != before
+        {
+            self.emit(Effect::Measure(Measure::Ended(end)));
+            self.status.counted_end = before;
+        }
+        let shown = self.shown(lease, composed);
+        let mut hasher = DefaultHasher::new();
+        shown.hash(&mut hasher);
+        let fingerprint = hasher.finish();
+        if self.status.shown != Some(fingerprint) {
+            self.status.shown = Some(fingerprint);
+            self.emit(Effect::Measure(Measure::Shown(Box::new(shown))));
+        }
+    }
+
+    /// A term that no status names yet is nobody's: the holder before has ended.
+    fn shown(&self, lease: &RedisLease, composed: &Composed) -> Shown {
+        let none = RedisLeaseStatus::default();
+        let stored = lease.status.as_ref().unwrap_or(&none);
+        let status = if composed.began { stored } else { &composed.status };
+        let active = !composed.began && status.says(ConditionType::Active, ConditionStatus::True);
+        let holder = status.holder.as_ref().filter(|_| !composed.began);
+        Shown {
+            active,
+            held: active || (!composed.began && status.says(ConditionType::Ready, ConditionStatus::True)),
+            waiting: self.unheld_since.is_some(),
+            holder: holder
+                .map(|holder| [holder.cluster.clone(), holder.pod.clone(), holder.node.clone().unwrap_or_default()]),
+            token: status.fencing_token.unwrap_or(0),
+            candidates: status.candidates.as_ref().map_or([0, 0], |candidates| {
+                [i64::from(candidates.eligible), i64::from(candidates.total - candidates.eligible)]
+            }),
+            conditions: status.conditions.iter().map(|one| (one.type_.clone(), one.status.clone())).collect(),
+        }
+    }
+}
+
+/// Whether the status already decides about a publication.
+fn judge(lease: &RedisLease, term: &TermView) -> Option<Publication> {
+    if Recorded::of(lease).is_some_and(|recorded| recorded.attempt == term.id.attempt) {
+        Some(Publication::Written)
+    } else if latest_token(lease) >= term.id.token {
+        Some(Publication::Superseded)
+    } else {
+        None
+    }
+}
+
+/// Whether a write that waits would say something untrue of the term: then it must not be sent any more.
+fn says_otherwise(waiting: &RedisLeaseStatus, now: &RedisLeaseStatus) -> bool {
+    let active = |status: &RedisLeaseStatus| {
+        status.condition(ConditionType::Active).map(|one| (one.status.clone(), one.reason.clone()))
+    };
+    waiting.attempt != now.attempt || active(waiting) != active(now)
+}
+
+/// Whether the two differ in nothing but what every pod that becomes ready changes.
+fn only_counts(lease: &RedisLease, status: &RedisLeaseStatus) -> bool {
+    lease.status.as_ref().is_some_and(|stored| without_counts(stored) == without_counts(status))
+}
+
+fn without_counts(status: &RedisLeaseStatus) -> RedisLeaseStatus {
+    let mut status = RedisLeaseStatus { candidates: None, ..status.clone() };
+    status.conditions.retain(|condition| condition.type_ != ConditionType::CandidatesAvailable.as_str());
+    status
+}

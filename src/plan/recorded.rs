@@ -1,0 +1,51 @@
+//! The term that a status names.
+
+use redislease_core::lease::TermId;
+use redislease_core::op::{Attempt, Holder, Token};
+
+use crate::api::conditions::{ConditionStatus, ConditionType};
+use crate::api::{RedisLease, lease_status};
+use crate::election::{Cluster, HolderName};
+
+/// The term that a status names.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Recorded<'a> {
+    /// The attempt that took it.
+    pub attempt: Attempt,
+    token: Token,
+    holder: &'a lease_status::Holder,
+    /// Whether the term may be continued: `Active=False` says that a process has ended it.
+    pub active: bool,
+}
+
+impl<'a> Recorded<'a> {
+    /// Reads the term from the status; `None` when the status names none.
+    pub fn of(lease: &'a RedisLease) -> Option<Self> {
+        let status = lease.status.as_ref()?;
+        Some(Self {
+            attempt: status.attempt.as_ref()?.parse().ok()?,
+            token: Token(u64::try_from(status.fencing_token?).ok()?),
+            holder: status.holder.as_ref()?,
+            active: !status.says(ConditionType::Active, ConditionStatus::False),
+        })
+    }
+
+    /// The term as a process of the cluster with this UID wrote it on the Redis nodes for the lease named `lease`.
+    pub fn term(&self, lease: &str, cluster_uid: &str) -> TermId {
+        let lease_status::Holder { cluster, namespace, pod, pod_uid, .. } = self.holder;
+        let name = HolderName {
+            cluster: Cluster { name: cluster.clone(), uid: cluster_uid.to_owned() },
+            namespace: namespace.clone(),
+            lease: lease.to_owned(),
+            pod: pod.clone(),
+            pod_uid: pod_uid.clone(),
+        };
+        TermId { attempt: self.attempt, token: self.token, holder: Holder(name.to_string().into()) }
+    }
+}
+
+/// The greatest token that the status has shown; 0 before the first term.
+pub(super) fn latest_token(lease: &RedisLease) -> Token {
+    let token = lease.status.as_ref().and_then(|status| status.fencing_token);
+    Token(token.and_then(|token| u64::try_from(token).ok()).unwrap_or(0))
+}

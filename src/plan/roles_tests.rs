@@ -1,0 +1,65 @@
+use super::*;
+use redislease_core::lease::{TermId, TermView};
+use redislease_core::op::Holder;
+
+fn term() -> TermView {
+    let id = TermId { attempt: Attempt(7), token: Token(42), holder: Holder("c/c-uid/n/l/a/uid-a".into()) };
+    TermView { id, valid_until: None, stop_at: None, failed_rounds: 0 }
+}
+
+fn of(standing: Standing) -> View {
+    View { standing, ..View::default() }
+}
+
+#[test]
+fn who_may_be_active() {
+    let who = |view: Option<View>, recorded, known, undecided| {
+        right(view.as_ref(), recorded, known, undecided, Token(42)).map(|right| right.holder.map(|(uid, _)| uid))
+    };
+    let (ours, other) = (Some(Attempt(7)), Some(Attempt(8)));
+    let (pod, nobody, unknown) = (Some(Some("uid-a".to_owned())), Some(None), None);
+    let table = [
+        (None, None, false, &nobody, "no keeper, and no term in the status"),
+        (None, ours, false, &unknown, "no keeper for the term in the status"),
+        (Some(Standing::Held(term())), ours, true, &pod, "held and named"),
+        (Some(Standing::Held(term())), None, false, &nobody, "held, and not in the status yet"),
+        (Some(Standing::Held(term())), other, false, &unknown, "the status names a term that is not known"),
+        (Some(Standing::Publishing(term())), None, false, &nobody, "not published yet"),
+        (Some(Standing::Idle), ours, true, &nobody, "lost, and the status does not say so yet"),
+        (Some(Standing::Idle), ours, false, &unknown, "to be adopted"),
+        (Some(Standing::Adopting(term())), ours, true, &unknown, "being adopted"),
+    ];
+    for (standing, recorded, known, expected, what) in table {
+        assert_eq!(who(standing.map(of), recorded, known, true), *expected, "{what}");
+    }
+    let unconfirmed = || Some(of(Standing::Uncertain(term())));
+    assert_eq!(who(unconfirmed(), ours, true, true), unknown);
+    assert_eq!(who(unconfirmed(), ours, true, false), nobody, "nobody contradicted it");
+}
+
+#[test]
+fn what_a_pod_carries() {
+    let pod = |role: Option<&str>, token: Option<&str>| {
+        let text = |(key, value): (String, &str)| (key, value.to_owned());
+        PodFacts {
+            labels: role.map(|role| text((names::role_label("l"), role))).into_iter().collect(),
+            annotations: token.map(|token| text((names::token_annotation("l"), token))).into_iter().collect(),
+            ..PodFacts::running("a")
+        }
+    };
+    let wish = |role, token: Option<u64>| Wish { role, token: token.map(Token) };
+    let (active, standby) = (Some(PodRole::Active), Some(PodRole::Standby));
+    for (role, token, wished, expected) in [
+        (None, None, wish(active, Some(9)), false),
+        (Some("active"), Some("9"), wish(active, Some(9)), true),
+        (Some("active"), Some("8"), wish(active, Some(9)), false),
+        (Some("standby"), Some("8"), wish(standby, Some(9)), false),
+        (Some("active"), Some("9"), wish(standby, None), false),
+        (Some("standby"), Some("9"), wish(standby, None), true),
+        (Some("standby"), Some("9"), wish(None, None), false),
+        (None, Some("9"), wish(None, None), false),
+        (None, None, wish(None, None), true),
+    ] {
+        assert_eq!(carries(&pod(role, token), "l", &wished), expected, "{role:?} {token:?} {wished:?}");
+    }
+}

@@ -1,0 +1,142 @@
+//! Keeps the keeper's machine in line with the resource: opened, configured, adopting or ending what the status names.
+
+use std::sync::Arc;
+
+use redislease_core::lease::{OnDeadline, Standing};
+use redislease_core::op::Attempt;
+use redislease_core::time::{Millis, Time};
+
+use super::effect::Command;
+use super::facts::{Authority, OpenQuorum};
+use super::inputs::Inputs;
+use super::keeper_link::KeeperLink;
+use super::recorded::{Recorded, latest_token};
+use super::{Reconciler, durations};
+use crate::api::RedisLease;
+use crate::api::conditions::{ConditionStatus, ConditionType};
+use crate::election::EndCause;
+use crate::status::ObservedTerms;
+
+/// How long another replica has to contradict an unconfirmed status before the labels follow it.
+const CONTRADICTION: Millis = Millis(1000);
+
+impl Reconciler {
+    /// Opens or replaces the keeper's machine, and continues or ends the term that the status names.
+    pub(super) fn sync_keeper(&mut self, now: Time, lease: &RedisLease, inputs: &Inputs) {
+        // While the old nodes are not known, what they hold can only be waited out.
+        let quorum = inputs.quorum.clone().filter(|_| !inputs.blocked && self.spec.valid.is_some());
+        let recorded = Recorded::of(lease);
+        if self.is_outgrown(recorded.as_ref(), inputs, quorum.is_some()) {
+            self.link = None;
+            self.command(Command::Close);
+        }
+        if self.link.is_none() && (quorum.is_some() || recorded.is_some()) {
+            self.open(quorum);
+        }
+        let Some(link) = &mut self.link else { return };
+        let floor = latest_token(lease);
+        if link.quorum.is_some() && floor > link.floor {
+            link.floor = floor;
+            self.command(Command::RaiseFloor(floor));
+        }
+        self.reconcile_unconfirmed(now, lease);
+        if let Some(recorded) = recorded {
+            self.take_up(&recorded, inputs);
+        }
+    }
+
+    /// Whether the machine stands on nodes that are not the lease's any more, and has nothing left to end there.
+    fn is_outgrown(&self, recorded: Option<&Recorded<'_>>, inputs: &Inputs, usable: bool) -> bool {
+        let Some(link) = &self.link else { return false };
+        if link.quorum.is_none() {
+            // The nodes are known at last: the term is adopted again, on them.
+            return usable;
+        }
+        // What ended there is taken out of the status first: the new nodes do not know it.
+        let shown = recorded.is_none_or(|recorded| !link.knows(recorded.attempt));
+        inputs.replaces(link) && link.is_idle() && shown
+    }
+
+    fn open(&mut self, quorum: Option<Arc<OpenQuorum>>) {
+        let config = match &self.spec.valid {
+            Some(spec) => durations::of(spec, quorum.as_deref()),
+            None => durations::longest(quorum.as_deref()),
+        };
+        let keys = match (&quorum, &self.spec.valid) {
+            (Some(_), Some(spec)) => spec.keys.clone(),
+            _ => Vec::new(),
+        };
+        self.terms = ObservedTerms::default();
+        self.link = Some(KeeperLink::new(quorum.clone(), config.clone()));
+        self.command(Command::Open { quorum, keys, config });
+    }
+
+    /// Durations of a held lease apply from the next successful extension that begins after the change.
+    pub(super) fn configure(&mut self, authority: Authority) {
+        let Some(link) = &mut self.link else { return };
+        let mut config = match &self.spec.valid {
+            Some(spec) => durations::of(spec, link.quorum.as_deref()),
+            None => durations::longest(link.quorum.as_deref()),
+        };
+        config.deadline = match authority {
+            Authority::Lead | Authority::End => OnDeadline::Seal,
+            // Another replica may keep the term.
+            Authority::Renew | Authority::Follow => OnDeadline::Doubt,
+        };
+        if config != link.config {
+            link.config = config.clone();
+            self.command(Command::Configure(config));
+        }
+    }
+
+    /// Continues the term that the status names, or ends it when it must not be continued.
+    fn take_up(&mut self, recorded: &Recorded<'_>, inputs: &Inputs) {
+        let Some(link) = &mut self.link else { return };
+        if link.running().is_some() || link.knows(recorded.attempt) {
+            return;
+        }
+        let term = recorded.term(&self.identity.name, &self.identity.cluster.uid);
+        if recorded.active && !inputs.suspended && !inputs.deleting {
+            // It is known once the machine shows it; until then nothing is concluded about it.
+            if link.requested_adoption.replace(term.attempt) != Some(term.attempt) {
+                self.command(Command::Adopt(term));
+            }
+            return;
+        }
+        // A process has ended it, or it must end: to seal again is always safe, to continue never is.
+        let deleted = inputs.deleting.then_some(EndCause::Deleted);
+        if let Some(cause) = deleted.or(inputs.suspended.then_some(EndCause::Suspended)) {
+            self.terms.record_decision(term.attempt, cause, false);
+        }
+        if link.request_end(term.attempt, false) {
+            self.command(Command::End { term, proof: false });
+        }
+    }
+
+    /// This process wrote that it cannot confirm a term. If the status calls the term active again, another process has
+    /// confirmed it since.
+    pub(super) fn reconcile_unconfirmed(&mut self, now: Time, lease: &RedisLease) {
+        let (Some(link), Some(recorded)) = (&self.link, Recorded::of(lease)) else { return };
+        let says = |status| lease.status.as_ref().is_some_and(|shown| shown.says(ConditionType::Active, status));
+        let attempt = recorded.attempt;
+        match &link.view.standing {
+            Standing::Uncertain(term) if term.id.attempt == attempt => {
+                let shown = self.roles.unconfirmed_since(attempt).is_some();
+                if says(ConditionStatus::Unknown) && !shown {
+                    self.roles.set_unconfirmed(Some((attempt, now)));
+                    self.command(Command::DoubtShown(attempt));
+                } else if says(ConditionStatus::True) && shown {
+                    self.roles.set_unconfirmed(None);
+                    self.command(Command::KeptElsewhere(attempt));
+                }
+            }
+            _ => self.roles.set_unconfirmed(None),
+        }
+    }
+
+    /// Until when another replica may still contradict an unconfirmed status: the labels stay as they are so long.
+    pub(super) fn label_grace_deadline(&self) -> Option<Time> {
+        let attempt: Attempt = self.link.as_ref()?.running()?.attempt;
+        self.roles.unconfirmed_since(attempt).map(|since| since + CONTRADICTION)
+    }
+}

@@ -1,0 +1,97 @@
+//! When an attempt begins.
+
+use super::*;
+
+#[test]
+fn an_attempt_waits_for_an_answer_of_the_api_server() {
+    let mut story = Story::new();
+    story.facts.api_answered_at = Some(story.now - Millis(1));
+    story.turn();
+    assert!(matches!(story.commands()[..], [Command::Open { .. }]), "{:?}", story.effects);
+    assert!(story.wants(&Effect::Probe), "an answer from before the reason to contend arose proves nothing");
+    assert!(story.reconciler.awaits_api_answer());
+    story.pass(60_000);
+    assert_eq!((story.wanted(), story.wants(&Effect::Probe)), (None, false), "one probe is under way");
+    story.answer();
+    assert_eq!(story.wanted().as_deref(), Some("a"));
+    assert!(!story.reconciler.awaits_api_answer());
+}
+
+#[test]
+fn each_attempt_needs_an_answer_of_its_own() {
+    let mut story = Story::new();
+    story.turn();
+    story.answer();
+    story.view(View { standing: Standing::Acquiring(Attempt(1), Holder("x".into())), ..View::default() });
+    assert_eq!(story.wanted(), None);
+    let retry_at = story.now.0 + 5000;
+    story.view(idle(retry_at));
+    assert_eq!((story.wanted(), story.reconciler.next_deadline()), (None, Some(Time(retry_at))));
+    story.pass(5000);
+    assert!(story.wants(&Effect::Probe) && story.wanted().is_none(), "the old answer is 5 s old");
+    story.answer();
+    assert_eq!(story.wanted().as_deref(), Some("a"));
+}
+
+#[test]
+fn an_attempt_that_the_keeper_dropped_is_asked_for_again_after_a_second() {
+    let mut story = Story::new();
+    story.turn();
+    story.answer();
+    assert_eq!(story.wanted().as_deref(), Some("a"));
+    story.answer();
+    assert_eq!(story.wanted(), None);
+    story.now += Millis(1000);
+    story.answer();
+    assert_eq!(story.wanted().as_deref(), Some("a"));
+}
+
+#[test]
+fn another_first_candidate_ends_the_attempt_and_the_pause() {
+    let mut story = Story::new();
+    story.turn();
+    story.answer();
+    story.view(idle(story.now.0 + 10_000));
+    assert_eq!(story.commands(), []);
+    story.candidates(&[pod("b")]);
+    story.turn();
+    assert_eq!(story.commands(), [Command::TryNow], "the pause was for attempts of a");
+    let holder = "here/uid-here/jobs/billing/b/uid-b";
+    story.view(View { standing: Standing::Acquiring(Attempt(2), Holder(holder.into())), ..View::default() });
+    story.candidates(&[pod("c")]);
+    story.turn();
+    assert_eq!(story.commands(), [Command::Forget]);
+}
+
+#[test]
+fn nothing_begins_without_candidates_quorum_or_list_of_pods() {
+    type Change = fn(&mut Story);
+    let cases: [(&str, Change); 6] = [
+        ("no candidate", |story| story.candidates(&[])),
+        ("candidates not known", |story| story.facts.candidates = CandidateFacts::Unknown),
+        ("pods not listed", |story| story.facts.pods_listed = false),
+        ("no quorum", |story| story.facts.quorum = Arc::new(QuorumFacts { read: true, ..QuorumFacts::default() })),
+        ("suspended", |story| story.store(&json!({"suspend": true}), &json!(null))),
+        ("invalid spec", |story| story.store(&json!({"leaseDuration": "1s"}), &json!(null))),
+    ];
+    for (what, change) in cases {
+        let mut story = Story::new();
+        change(&mut story);
+        story.turn();
+        story.answer();
+        assert_eq!((story.wanted(), story.wants(&Effect::Probe)), (None, false), "{what}");
+    }
+}
+
+#[test]
+fn a_better_candidate_does_not_interrupt_an_attempt() {
+    let mut story = Story::new();
+    story.candidates(&[pod("b")]);
+    story.turn();
+    story.answer();
+    let holder = "here/uid-here/jobs/billing/b/uid-b";
+    story.view(View { standing: Standing::Acquiring(Attempt(2), Holder(holder.into())), ..View::default() });
+    story.candidates(&[pod("a"), pod("b")]);
+    story.turn();
+    assert_eq!(story.commands(), []);
+}

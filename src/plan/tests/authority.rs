@@ -1,0 +1,44 @@
+//! What a replica may do that does not lead.
+
+use super::*;
+
+#[test]
+fn a_follower_runs_and_writes_nothing() {
+    let mut story = Story::new();
+    story.facts.authority = Authority::Follow;
+    story.turn();
+    story.answer();
+    assert_eq!(story.effects, []);
+}
+
+#[test]
+fn who_stops_leading_drops_the_term_without_ending_it() {
+    let mut story = Story::held_by_a();
+    story.facts.authority = Authority::Follow;
+    story.turn();
+    assert_eq!(story.effects, [Effect::Keeper(Command::Close)]);
+    story.turn();
+    assert_eq!(story.effects, []);
+}
+
+#[test]
+fn who_only_renews_decides_nothing() {
+    let mut story = Story::held_by_a();
+    story.facts.authority = Authority::Renew;
+    story.holder(PodFacts { stopped: true, finished: true, ..pod("a") });
+    story.turn();
+    assert!(!story.commands().iter().any(|command| matches!(command, Command::End { .. })), "{:?}", story.effects);
+    assert_eq!((story.status_write(), story.role_writes()), (None, Vec::new()));
+}
+
+#[test]
+fn who_may_only_end_begins_nothing() {
+    let mut story = Story::held_by_a();
+    story.facts.authority = Authority::End;
+    story.view(ending(term(1, 7, "a"), EndReason::Deadline));
+    assert!(story.status_write().is_some(), "the loss is shown");
+    story.write();
+    story.view(idle(0));
+    story.answer();
+    assert_eq!((story.wanted(), story.wants(&Effect::Probe)), (None, false));
+}

@@ -1,0 +1,193 @@
+//! One replica in the election of a leader.
+
+use super::*;
+use redislease_core::lease::Publication;
+use redislease_core::op::{Stage, Stored};
+
+struct Replica {
+    now: Time,
+    machine: Leadership,
+    facts: LeadershipFacts,
+    effects: Vec<LeadershipEffect>,
+}
+
+const ME: &str = "operator-0";
+
+fn lock(attempt: u128) -> TermId {
+    TermId { attempt: Attempt(attempt), token: Token(1), holder: Holder("here/uid-here///operator-0/1".into()) }
+}
+
+fn refused_by_other() -> View {
+    let metadata = "here/uid-here///operator-1/9".to_owned();
+    let by = Stored { stage: Stage::Term, attempt: Attempt(99), number: 5, metadata };
+    View { refused_by: Some(by), retry_at: Some(Time(2_000_000)), ..View::default() }
+}
+
+impl Replica {
+    fn new() -> Self {
+        let cluster = Cluster { name: "here".into(), uid: "uid-here".into() };
+        let facts = LeadershipFacts { quorum: quorum(1, "f00d").open, ..LeadershipFacts::default() };
+        let machine = Leadership::new(cluster, ME.into(), "1".into());
+        Self { now: Time(1_000_000), machine, facts, effects: Vec::new() }
+    }
+
+    fn leading() -> Self {
+        let mut replica = Self::new();
+        replica.turn();
+        replica.answer();
+        replica.view(publishing(lock(1)));
+        replica.view(held(lock(1)));
+        replica.facts.named = Some(ME.into());
+        replica.turn();
+        assert_eq!(replica.machine.authority(), Authority::Lead);
+        replica
+    }
+
+    fn turn(&mut self) -> &[LeadershipEffect] {
+        self.effects.clear();
+        self.machine.handle(self.now, LeadershipEvent::Facts(self.facts.clone()));
+        while let Some(effect) = self.machine.poll_effect() {
+            self.effects.push(effect);
+        }
+        &self.effects
+    }
+
+    fn event(&mut self, event: LeadershipEvent) -> &[LeadershipEffect] {
+        self.machine.handle(self.now, event);
+        self.turn()
+    }
+
+    fn view(&mut self, view: View) -> &[LeadershipEffect] {
+        self.event(LeadershipEvent::View(view))
+    }
+
+    fn answer(&mut self) -> &[LeadershipEffect] {
+        self.facts.api_answered_at = Some(self.now);
+        self.turn()
+    }
+
+    fn pass(&mut self, millis: u64) -> &[LeadershipEffect] {
+        self.now += Millis(millis);
+        self.turn()
+    }
+
+    fn wants(&self) -> bool {
+        self.effects.iter().any(|effect| matches!(effect, LeadershipEffect::Keeper(Command::Want(_))))
+    }
+}
+
+#[test]
+fn a_replica_contends_only_while_the_api_server_answers() {
+    let mut replica = Replica::new();
+    replica.turn();
+    assert!(replica.effects.contains(&LeadershipEffect::Probe) && !replica.wants(), "{:?}", replica.effects);
+    replica.pass(10_000);
+    assert!(!replica.wants());
+    replica.answer();
+    assert!(replica.wants());
+    assert_eq!(replica.machine.authority(), Authority::Follow, "not before the lock is held");
+}
+
+#[test]
+fn the_holder_of_the_lock_leads_and_others_follow() {
+    let mut replica = Replica::new();
+    replica.turn();
+    replica.answer();
+    let published = Command::Published { attempt: Attempt(1), outcome: Publication::Written };
+    replica.view(publishing(lock(1)));
+    assert_eq!(replica.effects, [LeadershipEffect::Keeper(published)], "it believes its own second round");
+    replica.view(held(lock(1)));
+    assert_eq!(replica.effects, [LeadershipEffect::Authority(Authority::Lead)]);
+    let mut other = Replica::new();
+    other.turn();
+    other.answer();
+    other.view(refused_by_other());
+    assert_eq!((other.machine.authority(), other.machine.next_deadline()), (Authority::Follow, Some(Time(2_000_000))));
+}
+
+#[test]
+fn a_leader_whose_api_server_is_silent_gives_the_lock_up_and_goes_on_renewing() {
+    let mut replica = Replica::leading();
+    replica.pass(2000);
+    assert!(replica.effects.contains(&LeadershipEffect::Probe));
+    replica.pass(4999);
+    assert_eq!(replica.machine.authority(), Authority::Lead);
+    replica.pass(1);
+    let released = Command::End { term: lock(1), proof: true };
+    assert_eq!(replica.effects, [LeadershipEffect::Keeper(released), LeadershipEffect::Authority(Authority::Renew)]);
+    replica.view(idle(0));
+    assert!(!replica.wants(), "it may not lead before the API server answers");
+    replica.facts.named = Some("operator-1".into());
+    replica.turn();
+    assert_eq!(replica.machine.authority(), Authority::Follow, "another replica has adopted the terms");
+}
+
+#[test]
+fn a_leader_whose_api_server_answers_stays() {
+    let mut replica = Replica::leading();
+    for _ in 0..20 {
+        replica.pass(2000);
+        replica.answer();
+        assert_eq!(replica.machine.authority(), Authority::Lead);
+    }
+}
+
+#[test]
+fn a_leader_that_loses_the_lock_decides_nothing_more() {
+    let mut replica = Replica::leading();
+    replica.view(View { standing: Standing::Adopting(term_view(lock(1))), ..View::default() });
+    assert_eq!(replica.effects, [LeadershipEffect::Authority(Authority::Renew)]);
+    replica.view(held(lock(1)));
+    assert_eq!(replica.machine.authority(), Authority::Lead, "it was only slow: nobody else led");
+    replica.view(refused_by_other());
+    assert_eq!(replica.machine.authority(), Authority::Follow);
+}
+
+#[test]
+fn while_the_quorum_is_lost_the_named_replica_ends_after_a_fresh_read() {
+    let mut replica = Replica::leading();
+    replica.facts.quorum_lost = true;
+    replica.view(View { standing: Standing::Uncertain(term_view(lock(1))), ..View::default() });
+    assert_eq!(replica.machine.authority(), Authority::Renew);
+    assert!(replica.effects.contains(&LeadershipEffect::ReadQuorum));
+    replica.event(LeadershipEvent::QuorumRead(Err(())));
+    assert_eq!(replica.machine.authority(), Authority::Renew, "silence confirms nothing");
+    replica.pass(1000);
+    assert!(replica.effects.contains(&LeadershipEffect::ReadQuorum));
+    replica.event(LeadershipEvent::QuorumRead(Ok(Some(ME.into()))));
+    assert_eq!(replica.machine.authority(), Authority::End);
+    // It was only cut off: another replica was elected.
+    replica.facts.named = Some("operator-1".into());
+    replica.turn();
+    assert_eq!(replica.machine.authority(), Authority::Follow);
+}
+
+#[test]
+fn a_dead_leader_is_replaced_by_name_while_the_quorum_is_lost() {
+    let mut replica = Replica::new();
+    replica.facts.named = Some("operator-1".into());
+    replica.facts.quorum_lost = true;
+    replica.turn();
+    replica.pass(9_999);
+    replica.answer();
+    assert!(!replica.effects.contains(&LeadershipEffect::Claim));
+    replica.pass(1);
+    assert!(replica.effects.contains(&LeadershipEffect::Claim));
+    replica.pass(1000);
+    assert!(!replica.effects.contains(&LeadershipEffect::Claim), "once");
+    replica.facts.named = Some(ME.into());
+    replica.turn();
+    replica.event(LeadershipEvent::QuorumRead(Ok(Some(ME.into()))));
+    assert_eq!(replica.machine.authority(), Authority::End);
+}
+
+#[test]
+fn a_graceful_stop_releases_the_lock_at_once() {
+    let mut replica = Replica::leading();
+    replica.event(LeadershipEvent::Stop);
+    let released = Command::End { term: lock(1), proof: true };
+    assert_eq!(replica.effects, [LeadershipEffect::Authority(Authority::Follow), LeadershipEffect::Keeper(released)]);
+    replica.view(idle(0));
+    replica.answer();
+    assert!(!replica.wants());
+}

@@ -1,0 +1,268 @@
+//! Stories of one reconciler. [`Story`] plays the shell: it keeps the facts, records what was asked for, and answers.
+
+mod attempts;
+mod authority;
+mod leadership;
+mod roles;
+mod terms;
+
+use std::sync::Arc;
+
+use redislease_core::lease::{EndReason, EndingView, Standing, TermId, TermView, View};
+use redislease_core::op::{Attempt, Holder, Token};
+use redislease_core::quorum::Quorum;
+use redislease_core::time::{Millis, Time};
+use serde_json::json;
+
+use super::*;
+use crate::api::ValidQuorum;
+use crate::api::conditions::ConditionStatus;
+use crate::api::validated::Readiness;
+use crate::election::{Electorate, PodFacts, Sighting};
+
+/// The lease of the specs below, in milliseconds.
+const LEASE: u64 = 30_000;
+
+pub(super) struct Story {
+    pub now: Time,
+    pub reconciler: Reconciler,
+    pub facts: Facts,
+    /// Everything the last turn wanted done.
+    pub effects: Vec<Effect>,
+}
+
+pub(super) fn term(attempt: u128, token: u64, pod: &str) -> TermId {
+    let holder = format!("here/uid-here/jobs/billing/{pod}/uid-{pod}");
+    TermId { attempt: Attempt(attempt), token: Token(token), holder: Holder(holder.into()) }
+}
+
+pub(super) fn term_view(id: TermId) -> TermView {
+    TermView { id, valid_until: Some(Time(1_000_000_000)), stop_at: Some(Time(1_000_000_000)), failed_rounds: 0 }
+}
+
+pub(super) fn publishing(id: TermId) -> View {
+    View { standing: Standing::Publishing(term_view(id)), ..View::default() }
+}
+
+pub(super) fn held(id: TermId) -> View {
+    View { standing: Standing::Held(term_view(id)), ..View::default() }
+}
+
+pub(super) fn idle(retry_at: u64) -> View {
+    View { retry_at: Some(Time(retry_at)), ..View::default() }
+}
+
+pub(super) fn ending(id: TermId, reason: EndReason) -> View {
+    let ending = EndingView { id, reason, sealed: false, keys_until: Time(10_000_000) };
+    View { ending: Some(ending), retry_at: Some(Time(10_000_000)), ..View::default() }
+}
+
+pub(super) fn pod(name: &str) -> PodFacts {
+    PodFacts { namespace: "jobs".into(), resource_version: Some("1".into()), ..PodFacts::running(name) }
+}
+
+impl Story {
+    /// A lease that nobody holds, with the candidates `a` and `b`, on three healthy nodes.
+    pub fn new() -> Self {
+        let cluster = Cluster { name: "here".into(), uid: "uid-here".into() };
+        let identity =
+            Identity { cluster, namespace: "jobs".into(), name: "billing".into(), uid: "uid-billing".into() };
+        let now = Time(1_000_000);
+        let facts = Facts {
+            lease: None,
+            has_successor: false,
+            quorum: Arc::new(quorum(1, "f00d")),
+            candidates: CandidateFacts::Unknown,
+            strays: Vec::new(),
+            holder: PodKnowledge::Unseen,
+            pods_listed: true,
+            authority: Authority::Lead,
+            stop_at: None,
+            api_answered_at: None,
+            wall: jiff::Timestamp::from_second(1_795_238_400).unwrap(),
+        };
+        let mut story = Self { now, reconciler: Reconciler::new(identity), facts, effects: Vec::new() };
+        story.store(&json!({}), &json!(null));
+        story.candidates(&[pod("a"), pod("b")]);
+        story
+    }
+
+    /// `a` holds the lease with token 7, and everybody knows.
+    pub fn held_by_a() -> Self {
+        let mut story = Self::new();
+        story.turn();
+        story.answer();
+        story.holder(pod("a"));
+        story.view(publishing(term(1, 7, "a")));
+        story.write();
+        story.view(held(term(1, 7, "a")));
+        story.pods();
+        story
+    }
+
+    /// The resource as the API server holds it.
+    pub fn store(&mut self, spec: &serde_json::Value, status: &serde_json::Value) {
+        let mut whole = json!({
+            "quorumRef": {"name": "default"},
+            "candidates": {"selector": {"matchLabels": {"app": "billing"}}},
+            "leaseDuration": "30s", "renewInterval": "5s", "gracePeriod": "10s"
+        });
+        for (key, value) in spec.as_object().unwrap() {
+            whole[key] = value.clone();
+        }
+        let generation = self.facts.lease.as_ref().map_or(1, |lease| lease.metadata.generation.unwrap() + 1);
+        let metadata = json!({"name": "billing", "namespace": "jobs", "uid": "uid-billing",
+            "generation": generation, "resourceVersion": "10"});
+        let object = json!({"apiVersion": "redislease.io/v1alpha1", "kind": "RedisLease", "metadata": metadata,
+            "spec": whole, "status": status});
+        self.facts.lease = Some(Arc::new(serde_json::from_value(object).unwrap()));
+    }
+
+    pub fn candidates(&mut self, pods: &[PodFacts]) {
+        let readiness = Readiness::Required { unhealthy_after: core::time::Duration::from_secs(30) };
+        let pods = pods.iter().cloned().map(Arc::new);
+        self.facts.candidates = CandidateFacts::Known(Arc::new(Electorate::of(pods, readiness)));
+    }
+
+    /// What is known about the holder's pod.
+    pub fn holder(&mut self, pod: PodFacts) {
+        self.facts.holder = PodKnowledge::Here(Arc::new(Sighting::now(pod, self.now, None)));
+    }
+
+    pub fn turn(&mut self) -> &[Effect] {
+        self.effects.clear();
+        self.settle()
+    }
+
+    fn settle(&mut self) -> &[Effect] {
+        self.reconciler.handle(self.now, Event::Facts(Box::new(self.facts.clone())));
+        while let Some(effect) = self.reconciler.poll_effect() {
+            self.effects.push(effect);
+        }
+        &self.effects
+    }
+
+    pub fn view(&mut self, view: View) -> &[Effect] {
+        self.event(Event::View(view))
+    }
+
+    pub fn event(&mut self, event: Event) -> &[Effect] {
+        self.reconciler.handle(self.now, event);
+        self.turn()
+    }
+
+    pub fn pass(&mut self, millis: u64) -> &[Effect] {
+        self.now += Millis(millis);
+        self.turn()
+    }
+
+    /// The API server answers something.
+    pub fn answer(&mut self) -> &[Effect] {
+        self.facts.api_answered_at = Some(self.now);
+        self.turn()
+    }
+
+    /// The API server takes the status write of the last turn.
+    pub fn write(&mut self) -> &[Effect] {
+        let write = self.status_write().expect("a status is to be written");
+        let mut lease = self.facts.lease.as_deref().unwrap().clone();
+        lease.status = Some(write.status);
+        let version: u64 = lease.metadata.resource_version.as_ref().unwrap().parse().unwrap();
+        lease.metadata.resource_version = Some((version + 1).to_string());
+        let lease = Arc::new(lease);
+        self.facts.lease = Some(lease.clone());
+        self.event(Event::StatusWritten(StatusOutcome::Written(lease)))
+    }
+
+    /// The API server takes every role write, those that follow included, until nothing is left to write. Returns them in
+    /// their order: pod and role.
+    pub fn pods(&mut self) -> Vec<(String, Option<String>)> {
+        let mut order = Vec::new();
+        loop {
+            let writes: Vec<RoleWrite> = self.role_writes();
+            if writes.is_empty() {
+                return order;
+            }
+            for write in writes {
+                order.push((write.pod.clone(), write.role.map(|role| role.as_str().to_owned())));
+                self.apply(&write);
+                self.reconciler
+                    .handle(self.now, Event::RoleWritten { uid: write.uid.clone(), outcome: RoleOutcome::Written });
+            }
+            self.turn();
+        }
+    }
+
+    fn apply(&mut self, write: &RoleWrite) {
+        let CandidateFacts::Known(electorate) = &self.facts.candidates else { return };
+        let mut pods: Vec<PodFacts> = electorate.pods().map(|pod| pod.as_ref().clone()).collect();
+        for pod in pods.iter_mut().filter(|pod| pod.uid == write.uid) {
+            let (label, token) = ("lease.redislease.io/billing".to_owned(), "token.redislease.io/billing".to_owned());
+            match write.role {
+                Some(role) => pod.labels.insert(label, role.as_str().into()),
+                None => pod.labels.remove(&label),
+            };
+            match &write.token {
+                Some(value) => pod.annotations.insert(token, value.clone()),
+                None => pod.annotations.remove(&token),
+            };
+        }
+        self.candidates(&pods);
+    }
+
+    pub fn status_write(&self) -> Option<StatusWrite> {
+        self.effects.iter().find_map(|effect| match effect {
+            Effect::WriteStatus(write) => Some((**write).clone()),
+            _ => None,
+        })
+    }
+
+    pub fn role_writes(&self) -> Vec<RoleWrite> {
+        let of = |effect: &Effect| match effect {
+            Effect::WriteRole(write) => Some(write.clone()),
+            _ => None,
+        };
+        self.effects.iter().filter_map(of).collect()
+    }
+
+    pub fn commands(&self) -> Vec<Command> {
+        let of = |effect: &Effect| match effect {
+            Effect::Keeper(command) => Some(command.clone()),
+            _ => None,
+        };
+        self.effects.iter().filter_map(of).collect()
+    }
+
+    pub fn wanted(&self) -> Option<String> {
+        self.commands().into_iter().find_map(|command| match command {
+            Command::Want(holder) => Some(holder.pod),
+            _ => None,
+        })
+    }
+
+    pub fn wants(&self, effect: &Effect) -> bool {
+        self.effects.contains(effect)
+    }
+}
+
+pub(super) fn quorum(id: u64, fingerprint: &str) -> QuorumFacts {
+    let open = OpenQuorum {
+        id,
+        name: "default".into(),
+        fingerprint: fingerprint.into(),
+        quorum: Quorum::of(3).unwrap(),
+        longest_lease: Millis(60_000),
+        command_timeout: Millis(500),
+    };
+    let valid: Option<Arc<ValidQuorum>> = None;
+    QuorumFacts {
+        read: true,
+        open: Some(Arc::new(open)),
+        valid,
+        obstacle: None,
+        replaced: false,
+        up: 3,
+        evaluated: true,
+        mismatch: None,
+    }
+}

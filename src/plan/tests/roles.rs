@@ -1,0 +1,98 @@
+//! Labels on pods.
+
+use super::*;
+use crate::api::names::PodRole;
+
+#[test]
+fn no_pod_is_told_active_while_another_may_be() {
+    let mut story = Story::held_by_a();
+    story.holder(PodFacts { stopped: true, finished: true, ..pod("a") });
+    story.turn();
+    story.facts.holder = PodKnowledge::Unseen;
+    story.view(idle(0));
+    // The write that takes `active` away is not answered.
+    let writes = story.role_writes();
+    assert_eq!(
+        writes.iter().map(|write| (write.pod.as_str(), write.priority)).collect::<Vec<_>>(),
+        [("a", Priority::Active)]
+    );
+    story.view(publishing(term(2, 8, "b")));
+    story.write();
+    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Unanswered("timeout".into()) });
+    story.view(held(term(2, 8, "b")));
+    let roles: Vec<_> = story.role_writes().iter().map(|write| (write.pod.clone(), write.role)).collect();
+    assert!(!roles.contains(&("b".into(), Some(PodRole::Active))), "{roles:?}");
+    // The next one is.
+    let mut a = pod("a");
+    a.labels.insert("lease.redislease.io/billing".into(), "standby".into());
+    a.annotations.insert("token.redislease.io/billing".into(), "8".into());
+    story.candidates(&[a, pod("b")]);
+    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Written });
+    assert_eq!(story.role_writes().last().and_then(|write| write.role), Some(PodRole::Active), "{:?}", story.effects);
+}
+
+#[test]
+fn a_pod_whose_active_write_has_no_answer_is_told_standby_after_a_loss() {
+    let mut story = Story::new();
+    story.turn();
+    story.answer();
+    story.view(publishing(term(1, 7, "a")));
+    story.write();
+    story.view(held(term(1, 7, "a")));
+    let standby = story.role_writes();
+    assert_eq!(standby.len(), 2, "b is told standby, and nobody else was active: {standby:?}");
+    let unanswered = RoleOutcome::Unanswered("timeout".into());
+    story.reconciler.handle(story.now, Event::RoleWritten { uid: "uid-b".into(), outcome: RoleOutcome::Written });
+    story.reconciler.handle(story.now, Event::RoleWritten { uid: "uid-a".into(), outcome: unanswered });
+    story.view(ending(term(1, 7, "a"), EndReason::Misses));
+    let told: Vec<_> = story.role_writes().iter().map(|write| (write.pod.clone(), write.role)).collect();
+    assert!(told.contains(&("a".into(), Some(PodRole::Standby))), "it was never seen with a label: {told:?}");
+}
+
+#[test]
+fn a_waiting_active_write_is_withdrawn_when_the_term_is_lost() {
+    let mut story = Story::new();
+    story.turn();
+    story.answer();
+    story.view(publishing(term(1, 7, "a")));
+    story.write();
+    story.view(held(term(1, 7, "a")));
+    assert!(story.role_writes().iter().any(|write| write.role == Some(PodRole::Active)));
+    story.view(ending(term(1, 7, "a"), EndReason::Deadline));
+    assert!(story.wants(&Effect::WithdrawRole { uid: "uid-a".into() }), "{:?}", story.effects);
+}
+
+#[test]
+fn a_later_token_on_a_pod_is_checked_with_the_api_server_first() {
+    let mut story = Story::held_by_a();
+    let mut b = pod("b");
+    b.labels.insert("lease.redislease.io/billing".into(), "standby".into());
+    b.annotations.insert("token.redislease.io/billing".into(), "99".into());
+    let CandidateFacts::Known(electorate) = &story.facts.candidates else { panic!("they are known") };
+    let a = electorate.find("uid-a").unwrap().as_ref().clone();
+    story.candidates(&[a, b]);
+    story.turn();
+    assert_eq!(story.role_writes(), []);
+    assert!(story.wants(&Effect::Read(Read::Lease)));
+    story.event(Event::LeaseRead(Ok(story.facts.lease.clone())));
+    assert_eq!(story.role_writes().len(), 1, "7 is the latest token, 99 was left by an older resource");
+}
+
+#[test]
+fn labels_stay_as_they_are_while_a_term_is_being_adopted() {
+    let mut story = Story::held_by_a();
+    story.view(View { standing: Standing::Adopting(term_view(term(1, 7, "a"))), ..View::default() });
+    assert_eq!(story.role_writes(), []);
+}
+
+#[test]
+fn at_most_eight_pods_of_a_lease_are_written_at_a_time() {
+    let mut story = Story::new();
+    let pods: Vec<PodFacts> = (0..20).map(|number| pod(&format!("p{number:02}"))).collect();
+    story.candidates(&pods);
+    story.turn();
+    assert_eq!(story.role_writes().len(), 0, "an attempt is due: its publication changes the token");
+    story.view(idle(story.now.0 + 5000));
+    assert_eq!(story.role_writes().len(), 8);
+    assert_eq!(story.pods().len(), 20);
+}

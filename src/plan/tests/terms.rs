@@ -1,0 +1,294 @@
+//! Terms: published, adopted, ended, given up.
+
+use super::*;
+use crate::election::EndCause;
+use crate::status::{NoticeReason, TermEnd};
+
+#[test]
+fn a_term_is_published_before_anything_else() {
+    let mut story = Story::new();
+    story.turn();
+    story.answer();
+    story.facts.stop_at = Some(story.now + Millis(18_000));
+    story.view(publishing(term(1, 7, "a")));
+    let write = story.status_write().unwrap();
+    assert_eq!((write.priority, write.version.as_deref()), (Priority::Publication, Some("10")));
+    assert_eq!((write.status.fencing_token, write.not_after.is_some()), (Some(7), true));
+    assert_eq!(story.role_writes(), [], "no pod is told before the status is written");
+    story.write();
+    assert!(story.wants(&Effect::Report(story.reported(NoticeReason::Acquired))));
+    story.view(held(term(1, 7, "a")));
+    let order = story.pods();
+    let role = |pod: &str, role: &str| (pod.to_owned(), Some(role.to_owned()));
+    assert_eq!(order, [role("b", "standby"), role("a", "active")]);
+}
+
+#[test]
+fn the_keeper_learns_that_the_term_is_published() {
+    let mut story = Story::new();
+    story.turn();
+    story.answer();
+    story.view(publishing(term(1, 7, "a")));
+    let lease = story.after_write();
+    story.reconciler.handle(story.now, Event::StatusWritten(StatusOutcome::Written(lease)));
+    story.turn();
+    let published = Command::Published { attempt: Attempt(1), outcome: redislease_core::lease::Publication::Written };
+    assert!(story.commands().contains(&published), "{:?}", story.effects);
+}
+
+#[test]
+fn an_unanswered_publication_is_read_and_not_acted_on() {
+    let mut story = Story::new();
+    story.turn();
+    story.answer();
+    story.view(publishing(term(1, 7, "a")));
+    story.event(Event::StatusWritten(StatusOutcome::Unanswered("timeout".into())));
+    assert_eq!((story.status_write(), story.role_writes()), (None, Vec::new()));
+    assert!(story.wants(&Effect::Read(Read::Lease)));
+    // It was written after all: the read shows it, and only now is it told.
+    let lease = story.written(7, "a", 1);
+    story.facts.lease = Some(lease.clone());
+    story.reconciler.handle(story.now, Event::LeaseRead(Ok(Some(lease))));
+    story.turn();
+    assert!(story.commands().iter().any(|command| matches!(command, Command::Published { .. })));
+}
+
+#[test]
+fn an_unpublished_term_ends_after_one_lease_whether_the_api_server_answers_or_not() {
+    for answers in [false, true] {
+        let mut story = Story::new();
+        story.turn();
+        story.answer();
+        story.view(publishing(term(1, 7, "a")));
+        story.event(Event::StatusWritten(StatusOutcome::Unanswered("timeout".into())));
+        story.pass(LEASE - 100);
+        assert!(!story.commands().iter().any(|command| matches!(command, Command::End { .. })));
+        if answers {
+            story.facts.api_answered_at = Some(story.now);
+        }
+        story.pass(1000);
+        assert_eq!(story.commands(), [Command::End { term: term(1, 7, "a"), proof: false }], "answers: {answers}");
+        story.view(idle(0));
+        story.answer();
+        assert_eq!(story.wanted(), None, "for two leases the lease is left to others");
+        story.pass(2 * LEASE);
+        story.answer();
+        assert_eq!(story.wanted().as_deref(), Some("a"));
+    }
+}
+
+#[test]
+fn a_publication_that_is_overtaken_is_never_sent() {
+    let mut story = Story::new();
+    story.turn();
+    story.answer();
+    story.view(publishing(term(1, 7, "a")));
+    story.facts.lease = Some(story.written(9, "b", 2));
+    story.event(Event::StatusWritten(StatusOutcome::Conflict));
+    story.event(Event::LeaseRead(Ok(story.facts.lease.clone())));
+    let superseded =
+        Command::Published { attempt: Attempt(1), outcome: redislease_core::lease::Publication::Superseded };
+    assert_eq!((story.commands(), story.status_write()), (vec![superseded], None));
+}
+
+#[test]
+fn a_waiting_publication_is_withdrawn_when_its_term_is_lost() {
+    let mut story = Story::new();
+    story.turn();
+    story.answer();
+    story.view(publishing(term(1, 7, "a")));
+    assert!(story.status_write().is_some());
+    story.view(ending(term(1, 7, "a"), EndReason::Deadline));
+    assert!(story.wants(&Effect::WithdrawStatus));
+    story.turn();
+    assert!(!story.wants(&Effect::WithdrawStatus), "once");
+}
+
+#[test]
+fn a_restart_adopts_the_published_term_and_writes_nothing() {
+    let status = serde_json::to_value(Story::held_by_a().facts.lease.unwrap().status.clone()).unwrap();
+    let mut story = Story::new();
+    story.store(&json!({}), &status);
+    let mut lease = story.facts.lease.as_deref().unwrap().clone();
+    lease.metadata.generation = Some(1);
+    story.facts.lease = Some(Arc::new(lease));
+    story.turn();
+    let adopt = Command::Adopt(term(1, 7, "a"));
+    assert!(story.commands().contains(&adopt), "{:?}", story.effects);
+    story.turn();
+    assert!(!story.commands().contains(&adopt), "once");
+    story.view(View { standing: Standing::Adopting(term_view(term(1, 7, "a"))), ..View::default() });
+    story.holder(pod("a"));
+    story.view(held(term(1, 7, "a")));
+    assert_eq!(story.status_write(), None);
+}
+
+#[test]
+fn a_term_that_status_calls_ended_is_sealed_and_not_continued() {
+    let mut status = serde_json::to_value(Story::held_by_a().facts.lease.unwrap().status.clone()).unwrap();
+    for condition in status["conditions"].as_array_mut().unwrap() {
+        if condition["type"] == "Active" {
+            condition["status"] = json!("False");
+            condition["reason"] = json!("LeaseLost");
+        }
+    }
+    let mut story = Story::new();
+    story.store(&json!({}), &status);
+    story.turn();
+    assert!(story.commands().contains(&Command::End { term: term(1, 7, "a"), proof: false }), "{:?}", story.effects);
+}
+
+#[test]
+fn proof_releases_the_term_once_and_nothing_is_written_from_the_old_view() {
+    let mut story = Story::held_by_a();
+    story.holder(PodFacts { stopped: true, finished: true, ..pod("a") });
+    story.candidates(&[pod("b")]);
+    story.turn();
+    assert_eq!(story.commands(), [Command::End { term: term(1, 7, "a"), proof: true }]);
+    assert_eq!((story.status_write(), story.role_writes()), (None, Vec::new()), "the view still runs the term");
+    story.turn();
+    assert_eq!(story.commands(), []);
+    story.facts.holder = PodKnowledge::Unseen;
+    story.view(idle(0));
+    assert_eq!(story.status_write(), None, "the next publication may say it");
+    assert_eq!(story.wanted().as_deref(), Some("b"));
+    story.pass(250);
+    assert_eq!(story.status_write().map(|write| write.priority), Some(Priority::End), "the attempt takes too long");
+}
+
+#[test]
+fn a_handover_is_one_write() {
+    let mut story = Story::held_by_a();
+    story.holder(PodFacts { stopped: true, finished: true, ..pod("a") });
+    story.candidates(&[pod("b")]);
+    story.turn();
+    story.facts.holder = PodKnowledge::Unseen;
+    story.view(idle(0));
+    story.answer();
+    story.view(publishing(term(2, 8, "b")));
+    let write = story.status_write().unwrap();
+    assert_eq!(
+        (write.priority, write.status.history.len(), write.status.fencing_token),
+        (Priority::Publication, 1, Some(8))
+    );
+}
+
+#[test]
+fn a_handover_after_a_proof_is_counted_as_graceful() {
+    let mut story = Story::held_by_a();
+    story.holder(PodFacts { stopped: true, finished: true, ..pod("a") });
+    story.candidates(&[pod("b")]);
+    story.turn();
+    story.facts.holder = PodKnowledge::Unseen;
+    story.view(idle(0));
+    assert!(story.wants(&Effect::Measure(Measure::Ended(TermEnd::Decided(EndCause::HolderStopped)))));
+    story.answer();
+    story.now += Millis(100);
+    story.view(publishing(term(2, 8, "b")));
+    story.write();
+    let graceful = |effect: &Effect| matches!(effect, Effect::Measure(Measure::Handover { graceful: true, .. }));
+    assert!(story.effects.iter().any(graceful), "{:?}", story.effects);
+}
+
+#[test]
+fn a_loss_is_written_at_once_and_counted_once() {
+    let mut story = Story::held_by_a();
+    story.view(ending(term(1, 7, "a"), EndReason::Deadline));
+    let write = story.status_write().unwrap();
+    assert_eq!(write.priority, Priority::End);
+    assert!(write.status.says(ConditionType::Active, ConditionStatus::False));
+    let lost = Effect::Measure(Measure::Ended(TermEnd::RenewDeadline));
+    assert!(story.wants(&lost));
+    story.event(Event::StatusWritten(StatusOutcome::Unanswered("timeout".into())));
+    assert!(!story.wants(&lost), "once");
+}
+
+#[test]
+fn time_alone_ends_a_term_only_on_a_fresh_answer() {
+    let mut story = Story::held_by_a();
+    let unready = PodFacts { ready: false, ..pod("a") };
+    story.holder(unready.clone());
+    story.turn();
+    story.pass(30_000);
+    let read = Effect::Read(Read::Holder { pod: "a".into(), uid: "uid-a".into() });
+    assert_eq!((story.commands(), story.wants(&read)), (vec![], true));
+    story.event(Event::HolderRead { answered: false });
+    assert_eq!(story.commands(), [], "the API server is away: the holder may have recovered");
+    story.pass(1000);
+    assert!(story.wants(&read), "it is read again");
+    story.event(Event::HolderRead { answered: true });
+    assert_eq!(story.commands(), [Command::End { term: term(1, 7, "a"), proof: false }]);
+}
+
+#[test]
+fn a_term_on_a_replaced_quorum_is_waited_out_and_a_restart_continues_the_wait() {
+    let status = serde_json::to_value(Story::held_by_a().facts.lease.unwrap().status.clone()).unwrap();
+    let mut story = Story::new();
+    story.store(&json!({}), &status);
+    story.facts.quorum = Arc::new(quorum(2, "0ther"));
+    story.turn();
+    assert_eq!(story.wanted(), None);
+    let until = story.reconciler.next_deadline().unwrap();
+    assert!(until.since(story.now) > Millis(3_600_000), "one hour and the drift of clocks");
+    story.write();
+    story.view(ending(term(1, 7, "a"), EndReason::NeverConfirmed));
+    story.write();
+    // Twenty minutes later another process starts.
+    let mut later = Story::new();
+    later.facts = story.facts.clone();
+    later.facts.wall = story.facts.wall + jiff::SignedDuration::from_mins(20);
+    later.turn();
+    let left = later.reconciler.next_deadline().unwrap().since(later.now);
+    assert!(left < Millis(2_460_000) && left > Millis(2_380_000), "{left:?}");
+}
+
+#[test]
+fn a_deleted_lease_ends_its_term_and_loses_its_labels() {
+    let mut story = Story::held_by_a();
+    let CandidateFacts::Known(electorate) = story.facts.candidates.clone() else { panic!("they are known") };
+    story.facts.lease = None;
+    story.facts.candidates = CandidateFacts::Unknown;
+    story.facts.strays = electorate.pods().cloned().collect();
+    story.turn();
+    assert_eq!(story.commands(), [Command::End { term: term(1, 7, "a"), proof: false }, Command::Retire]);
+    assert_eq!(story.role_writes().len(), 2);
+    assert!(story.role_writes().iter().all(|write| write.role.is_none() && write.token.is_none()));
+    assert!(!story.reconciler.is_finished());
+    for write in story.role_writes() {
+        story.reconciler.handle(story.now, Event::RoleWritten { uid: write.uid, outcome: RoleOutcome::Gone });
+    }
+    story.facts.strays.clear();
+    story.event(Event::KeeperEnded);
+    assert!(story.reconciler.is_finished());
+}
+
+impl Story {
+    /// The event of this reason that the last turn reports.
+    fn reported(&self, reason: NoticeReason) -> crate::status::Notice {
+        let of = |effect: &Effect| match effect {
+            Effect::Report(notice) if notice.reason == reason => Some(notice.clone()),
+            _ => None,
+        };
+        self.effects.iter().find_map(of).unwrap_or_else(|| panic!("{:?}", self.effects))
+    }
+
+    /// The resource after the status write of the last turn.
+    fn after_write(&mut self) -> Arc<RedisLease> {
+        let write = self.status_write().unwrap();
+        let mut lease = self.facts.lease.as_deref().unwrap().clone();
+        lease.status = Some(write.status);
+        lease.metadata.resource_version = Some("11".into());
+        self.facts.lease = Some(Arc::new(lease));
+        self.facts.lease.clone().unwrap()
+    }
+
+    /// The resource after another process has published a term.
+    fn written(&self, token: i64, pod: &str, attempt: u128) -> Arc<RedisLease> {
+        let mut lease = self.facts.lease.as_deref().unwrap().clone();
+        let holder = json!({"cluster": "here", "namespace": "jobs", "pod": pod, "podUID": format!("uid-{pod}")});
+        let status = json!({"attempt": format!("{attempt:032x}"), "fencingToken": token, "holder": holder});
+        lease.status = Some(serde_json::from_value(status).unwrap());
+        lease.metadata.resource_version = Some("12".into());
+        Arc::new(lease)
+    }
+}

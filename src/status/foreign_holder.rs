@@ -1,0 +1,97 @@
+//! Who else holds the keys of a lease: a pod of another cluster, another lease, or a value of unknown origin.
+
+use redislease_core::lease::{Standing, View};
+use redislease_core::op::{Stage, Stored};
+use redislease_core::time::Time;
+
+use crate::api::conditions::LeaseReady;
+use crate::election::HolderName;
+use crate::status::Inputs;
+
+/// Maximum number of characters that a message shows of a value of unknown origin.
+const SHOWN: usize = 80;
+
+/// Who else holds the keys of the lease. Messages are complete sentences for conditions and events.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ForeignHolder {
+    /// As far as known, nobody.
+    Nobody,
+    /// Unknown until the current attempt has finished: what status says stays valid.
+    Unchanged,
+    /// A pod of another cluster holds the lease.
+    PeerCluster(String),
+    /// As `PeerCluster`, and the other cluster has the name of this cluster.
+    SameClusterName(String),
+    /// Another lease of this cluster, or a value that RedisLease did not write.
+    OtherLease(String),
+}
+
+impl ForeignHolder {
+    pub fn of(inputs: &Inputs<'_>) -> Self {
+        let Some(view) = inputs.view else { return Self::Nobody };
+        match &view.refused_by {
+            Some(value) => Self::from_value(value, inputs),
+            None if attempt_is_open(view) && can_attempt(inputs) => Self::Unchanged,
+            None => Self::Nobody,
+        }
+    }
+
+    /// `value` is the value of a key that refused the last attempt.
+    fn from_value(value: &Stored, inputs: &Inputs<'_>) -> Self {
+        if value.stage != Stage::Term {
+            return Self::Nobody;
+        }
+        let Ok(name) = value.metadata.parse::<HolderName>() else {
+            let shown: String = value.metadata.escape_debug().take(SHOWN).collect();
+            return Self::OtherLease(format!(
+                "A key of this lease holds a value that RedisLease did not write: \"{shown}\". \
+                 Use a RedisQuorum with another keyPrefix."
+            ));
+        };
+        let HolderName { cluster, namespace, lease, pod, .. } = &name;
+        let same_resource = (namespace.as_str(), lease.as_str()) == (inputs.namespace, inputs.lease);
+        if cluster.uid == inputs.cluster.uid {
+            // A value of this lease itself belongs to the term in status, or to an attempt that was never published. Both expire.
+            return if same_resource {
+                Self::Nobody
+            } else {
+                Self::OtherLease(format!(
+                    "RedisLease {namespace}/{lease} holds a key of this lease. \
+                     Use different spec.keys, unless the two leases must exclude each other."
+                ))
+            };
+        }
+        // Clusters share a lease through its keys. The names of their RedisLeases may differ.
+        let resource = if same_resource { String::new() } else { format!(" as RedisLease {namespace}/{lease}") };
+        if cluster.name == inputs.cluster.name {
+            let called = if cluster.name.is_empty() {
+                "has no name, like this one".into()
+            } else {
+                format!("has the name of this one, {}", cluster.name)
+            };
+            return Self::SameClusterName(format!(
+                "{pod} of another cluster holds the lease{resource}. The other cluster {called}: \
+                 set a different --cluster-name for each cluster on the quorum."
+            ));
+        }
+        let other =
+            if cluster.name.is_empty() { "a cluster without a name" } else { &format!("cluster {}", cluster.name) };
+        Self::PeerCluster(format!("{pod} of {other} holds the lease{resource}."))
+    }
+}
+
+/// Whether an attempt can begin whose result would show who holds the keys: a pod is eligible, or pods are not listed yet.
+fn can_attempt(inputs: &Inputs<'_>) -> bool {
+    let forbidden = inputs.obstacle.is_some_and(|obstacle| obstacle.reason != LeaseReady::QuorumUnavailable);
+    !forbidden && inputs.electorate.is_none_or(|electorate| !electorate.eligible.is_empty())
+}
+
+/// Whether no attempt has finished yet since the last known state.
+fn attempt_is_open(view: &View) -> bool {
+    match view.standing {
+        Standing::Acquiring(..) => true,
+        // Until the first attempt, `retry_at` is the origin of time.
+        Standing::Idle => view.retry_at.is_none_or(|at| at == Time(0)),
+        _ => false,
+    }
+}
