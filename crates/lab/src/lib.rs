@@ -14,6 +14,7 @@ mod process;
 mod proxy;
 mod redis;
 mod resp;
+pub mod scale;
 mod tools;
 mod wait;
 mod watchdog;
