@@ -13,6 +13,23 @@ tree() { cargo tree --edges normal --prefix none --format '{lib}' "$@" | sort -u
 core=$(tree --package redislease-core)
 [[ $core == redislease_core ]] || die "redislease-core has dependencies; it may have none: ${core//$'\n'/ }"
 
+# A release has no planted bug. The core is compiled as a release sees it, and as the checkers see it: no planted bug's name
+# is in the first, and every one is in the second, so that a list that does not match fails too.
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+bugs=$(sed -nE 's/^    ([A-Z][A-Za-z]+),$/\1/p' crates/core/src/check/mutant.rs)
+[[ $(wc -w <<<"$bugs") -gt 30 ]] || die "crates/core/src/check/mutant.rs lists no planted bugs"
+compile() { # compile <file> <more arguments>
+    rustc --edition 2024 --crate-type lib --crate-name redislease_core --emit "metadata=$1" "${@:2}" crates/core/src/lib.rs
+}
+compile "$scratch/release" && compile "$scratch/check" --cfg 'feature="check"'
+for bug in $bugs; do
+    grep -qa "$bug" "$scratch/check" || die "the core with the feature check does not know the planted bug $bug"
+    ! grep -qa "$bug" "$scratch/release" || die "the core without the feature check contains the planted bug $bug"
+done
+enabled=$(cargo tree --workspace --edges normal,build,features --invert redislease-core | grep 'redislease-core feature "check"') || true
+[[ -z $enabled ]] || die "a crate that is not a test enables the feature check of redislease-core; only dev-dependencies may"
+
 # Resources, election, status and plan are data and functions.
 cargo check --quiet --package redislease --lib --no-default-features --features api
 io='tokio|redis|hyper|kube_client|kube_runtime|axum|rustls|rustix|mio|socket2|reqwest|tower'
@@ -47,4 +64,4 @@ arrow metrics 'election|plan|status|nodes|keeper|operator|cli|http|telemetry'
 arrow http 'api|election|plan|status|nodes|keeper|operator|cli|telemetry'
 arrow telemetry 'api|election|plan|status|nodes|keeper|operator|cli|http|metrics'
 arrow operator 'cli|telemetry'
-echo "pure: core without std and dependencies, api without IO, lock without Kubernetes, arrows one way"
+echo "pure: core without std, dependencies and planted bugs, api without IO, lock without Kubernetes, arrows one way"

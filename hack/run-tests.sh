@@ -60,7 +60,7 @@ step purity hack/check-purity.sh
 if [[ $what == fast ]]; then
     step "unit tests" cargo test --locked --workspace --lib --bins --no-fail-fast
     export MODEL=quick
-    step "model and simulator" cargo test --locked --package redislease-core --no-fail-fast --test '*'
+    step "model and simulator" cargo test --locked --package redislease-core --package redislease-sim --no-fail-fast --test '*'
 else
     export SIM_SEEDS=5000
     step "all tests" cargo test --locked --workspace --no-fail-fast

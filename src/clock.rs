@@ -87,7 +87,7 @@ impl Alarm {
     ///
     /// # Errors
     /// When the runtime is shutting down.
-    pub async fn ring(&mut self) -> io::Result<()> {
+    pub async fn expired(&mut self) -> io::Result<()> {
         loop {
             let mut guard = self.timer.readable().await?;
             let read = guard.try_io(|timer| Ok(rustix::io::read(timer.get_ref(), &mut [0_u8; 8])?));
@@ -117,7 +117,7 @@ fn timespec(at: Time) -> Timespec {
 pub async fn sleep_until(at: Time) -> io::Result<()> {
     let mut alarm = Alarm::new()?;
     alarm.set(Some(at))?;
-    alarm.ring().await
+    alarm.expired().await
 }
 
 /// Runs `work` for `span` at most.
@@ -151,9 +151,9 @@ mod tests {
         alarm.set(Some(now() + Millis(60_000))).unwrap();
         let at = now() + Millis(20);
         alarm.set(Some(at)).unwrap();
-        alarm.ring().await.unwrap();
+        alarm.expired().await.unwrap();
         assert!(now() >= at && now().since(at) < Millis(10_000));
-        let error = within(Millis(20), alarm.ring()).await.unwrap_err();
+        let error = within(Millis(20), alarm.expired()).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut, "it rings once");
     }
 

@@ -1,34 +1,38 @@
-//! RedisLease: a lease for a pod, or for a cluster, on a quorum of independent Redis masters, so that exactly one copy
-//! of a workload is active, with a fencing token that makes late writes harmless.
+//! RedisLease elects one active pod among several, within a Kubernetes cluster or across clusters. The lease is held on a
+//! majority of independent Redis masters. Each term of a lease has a fencing token that is greater than all earlier ones, so
+//! that a store can reject the late write of an earlier holder.
 //!
 //! ```text
-//!     kube-apiserver ──watch──▶ operator   RedisLease, RedisQuorum, Pods
-//!                                 │ plan (pure): what is there ─▶ what comes next
-//!                                 ▼
-//!                               keeper     one owner per lease: feeds the core, runs its effects, shows the view
-//!                                 │ requests                              ▲ votes
-//!                                 ▼                                       │
-//!                               nodes      one task per Redis node: scripts, deadlines, admission
-//!                                 │
-//!                               N Redis masters
-//!     view ──▶ status (pure) ──▶ operator: conflict-checked status, events, labels: on transitions only
+//!   kube-apiserver
+//!     │ watch: RedisLease, RedisQuorum, Pods          ▲ status, events, pod labels: on transitions only
+//!     ▼                                               │
+//!   operator ──── facts ────▶ plan (pure): reconciler ──── effects ────▶ operator
+//!     │ commands: acquire, adopt, end                 ▲ views: held, ending, idle
+//!     ▼                                               │
+//!   keeper        runs the lock protocol of redislease-core, and renews the leases
+//!     │ requests                                      ▲ votes
+//!     ▼                                               │
+//!   nodes         one task per Redis node: scripts, deadlines, admission
+//!     │
+//!   N Redis masters
 //! ```
 //!
-//! | room | feature | what it knows |
+//! | module | feature | responsibility |
 //! |---|---|---|
-//! | `redislease_core` | | the protocol: pure machines, no clock, no socket, no randomness of their own |
-//! | [`api`] | `api` | the resources as types, their rules, and the specs that make sense |
-//! | [`plan`] | `api` | pure: who may hold, and what comes next |
-//! | [`status`] | `api` | pure: what status, conditions and events say |
-//! | [`clock`] | `lock` | the one door to the clock |
-//! | [`nodes`] | `lock` | the Redis nodes: it never sees a resource |
-//! | [`keeper`] | `lock` | the owner of each lease: where the core, the nodes and time meet |
-//! | [`metrics`] | `lock` | what is counted |
-//! | [`operator`] | `operator` | watches, decides, writes: it never speaks to Redis |
-//! | [`http`], [`telemetry`], [`cli`] | `operator` | health and metrics, the log, the command line |
+//! | `redislease_core` (crate) | | the lock protocol: pure state machines without clock, sockets or randomness of their own |
+//! | [`api`] | `api` | the custom resources as types, their admission rules, and their specs after validation |
+//! | [`election`] | `api` | pure: which pods are eligible, and whether a term continues |
+//! | [`status`] | `api` | pure: composes status, conditions and events |
+//! | [`plan`] | `api` | pure: one reconciler per lease, which decides everything about that lease |
+//! | [`clock`] | `lock` | the only access to the system clock |
+//! | [`nodes`] | `lock` | the connections to the Redis nodes; knows nothing about Kubernetes |
+//! | [`keeper`] | `lock` | runs the lock protocol for each lease; usable without Kubernetes |
+//! | [`metrics`] | `lock` | the Prometheus metrics |
+//! | `operator` | `operator` | watches and writes Kubernetes objects; does not talk to Redis itself |
+//! | `http`, `telemetry`, [`cli`] | `operator` | health checks and metrics endpoint, the log, the command line |
 //!
-//! Arrows point one way: `api` and the core are roots, then `plan` and `status`, `nodes` and `keeper`, `operator`,
-//! `cli`. The features `api` and `lock` build without the rooms they do not name.
+//! A module uses only modules that come before it in this order: `api` and the core; `election`; `status`; `plan`; `nodes` and
+//! `keeper`; `operator`; `cli`. Each of the features `api` and `lock` builds without the other.
 
 #[cfg(feature = "api")]
 pub mod api;
@@ -36,21 +40,25 @@ pub mod api;
 pub mod cli;
 #[cfg(feature = "lock")]
 pub mod clock;
+#[cfg(feature = "lock")]
+pub mod contain;
 #[cfg(feature = "api")]
 pub mod election;
 #[cfg(feature = "operator")]
-pub mod http;
+mod http;
 #[cfg(feature = "lock")]
 pub mod keeper;
+#[cfg(feature = "lock")]
+mod mailbox;
 #[cfg(feature = "lock")]
 pub mod metrics;
 #[cfg(feature = "lock")]
 pub mod nodes;
 #[cfg(feature = "operator")]
-pub mod operator;
+mod operator;
 #[cfg(feature = "api")]
 pub mod plan;
 #[cfg(feature = "api")]
 pub mod status;
 #[cfg(feature = "operator")]
-pub mod telemetry;
+mod telemetry;

@@ -1,4 +1,4 @@
-//! The redislease binary.
+//! The `redislease` binary.
 
 use std::process::ExitCode;
 

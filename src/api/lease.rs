@@ -121,8 +121,8 @@ pub struct RedisLeaseSpec {
     pub quorum_ref: QuorumRef,
 
     /// The names that the lease locks on the quorum, 1 to 8 names of up to 128 characters. The lease holds all of them or none.
-    /// Default: the name of this object. RedisLeases in namespaces of the same name with the same keys are one lease, also
-    /// across clusters that share a quorum. Two RedisLeases of one cluster that share a key exclude each other.
+    /// Default: the name of this object. In clusters that share a quorum, RedisLeases with the same namespace name and the same keys
+    /// are one lease. In one cluster, two RedisLeases of a namespace that share a key exclude each other.
     /// Immutable: to change it, delete the RedisLease and create it again.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 8), inner(length(max = 128)))]
@@ -134,7 +134,7 @@ pub struct RedisLeaseSpec {
 
     /// How long the lease lasts after its last successful renewal. Default: 30s. Another pod can acquire the lease only after
     /// this time, unless the old holder is proven to have stopped. A shorter lease makes a failover faster and tolerates shorter
-    /// outages of Redis. Limits: at least 3 * renewInterval + gracePeriod + 1s; less 1 % for clock drift, at least
+    /// outages of Redis. Limits: at least 3 * renewInterval + gracePeriod + 1s; minus 1 % for clock drift, still at least
     /// 2 * renewInterval + gracePeriod + 1s; at most the quorum's maxLeaseDuration, and at most 1h.
     #[serde(default = "defaults::lease_duration")]
     #[x_kube(validation = rules::duration("leaseDuration", "1h"))]
@@ -146,8 +146,8 @@ pub struct RedisLeaseSpec {
     #[x_kube(validation = rules::duration("renewInterval", "1h"))]
     pub renew_interval: Duration,
 
-    /// How long the holder has to stop when the lease is lost. Default: 10s. The operator marks the holder as standby this time
-    /// plus 1s before another pod can acquire the lease. Limits: longer than 0s and at most 1h.
+    /// How long the holder has to stop when the lease is lost. Default: 10s. If the lease cannot be renewed, the operator changes
+    /// the pod label to standby this time plus 1s before another pod can acquire the lease. Limits: longer than 0s and at most 1h.
     #[serde(default = "defaults::grace_period")]
     #[x_kube(validation = rules::duration("gracePeriod", "1h"))]
     pub grace_period: Duration,

@@ -24,8 +24,8 @@ pub struct RedisLeaseStatus {
     #[schemars(range(min = 0))]
     pub observed_generation: Option<i64>,
 
-    /// The pod that holds the lease. If Active is False, this pod must stop; the field is removed when the keys on the Redis nodes
-    /// have expired. Absent if no pod of this cluster holds the lease.
+    /// The pod that holds the lease. If the condition Active is False, this pod has lost the lease and must stop; the field is then
+    /// removed when the keys on the Redis nodes have expired or are released. Absent if this cluster has no current term.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holder: Option<Holder>,
 

@@ -1,4 +1,4 @@
-//! `redislease crds`: the custom resource definitions as YAML.
+//! `redislease crds`: prints the CustomResourceDefinitions as YAML.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 
 use crate::api::crd;
 
-/// Prints the custom resource definitions, ready for `kubectl apply --server-side -f -`.
+/// Print the CustomResourceDefinitions as YAML, for `kubectl apply --server-side -f -`.
 #[derive(Debug, Args)]
 pub(super) struct Crds {
-    /// Writes one file a definition into this directory instead of printing.
+    /// Write one file per CustomResourceDefinition into this directory instead of printing
     #[arg(long, env = "REDISLEASE_CRDS_DIR", value_name = "DIR")]
     dir: Option<PathBuf>,
 }
@@ -36,8 +36,8 @@ pub(super) enum CrdsError {
 impl fmt::Display for CrdsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Render(error) => write!(f, "cannot write the definitions as YAML: {error}"),
-            Self::Print(error) => write!(f, "cannot print the definitions: {error}"),
+            Self::Render(error) => write!(f, "cannot convert the CustomResourceDefinitions to YAML: {error}"),
+            Self::Print(error) => write!(f, "cannot print the CustomResourceDefinitions: {error}"),
             Self::Write { path, error } => write!(f, "cannot write {}: {error}", path.display()),
         }
     }
@@ -77,21 +77,21 @@ mod tests {
     const REGENERATE: &str = "run `cargo run -- crds --dir crds` and commit the result";
 
     #[test]
-    fn the_committed_definitions_are_those_of_the_types() {
+    fn committed_crds_match_the_types() {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("crds");
         for crd in crd::all() {
             let path = dir.join(file_name(&crd));
             let committed =
                 fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}: {REGENERATE}", path.display()));
-            let generated = yaml(&crd).expect("a definition is written as YAML");
-            assert!(committed == generated, "{} is not what the types say: {REGENERATE}", path.display());
+            let generated = yaml(&crd).expect("a CRD converts to YAML");
+            assert!(committed == generated, "{} differs from the types: {REGENERATE}", path.display());
         }
-        let files = fs::read_dir(&dir).expect("crds/ is read").count();
-        assert_eq!(files, crd::all().len(), "crds/ holds files nobody generates");
+        let files = fs::read_dir(&dir).expect("crds/ is readable").count();
+        assert_eq!(files, crd::all().len(), "crds/ contains files that are not generated");
     }
 
     #[test]
-    fn what_is_printed_reads_back_as_the_definitions() {
+    fn printed_crds_can_be_parsed() {
         let mut printed = Vec::new();
         print(&mut printed).expect("printing into memory");
         let printed = String::from_utf8(printed).expect("YAML is text");
@@ -104,9 +104,9 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_is_not_there_is_named() {
+    fn missing_directory_is_named_in_the_error() {
         let missing = tempfile::tempdir().expect("a directory").path().join("gone");
-        let error = write_files(&missing).expect_err("nothing to write into");
+        let error = write_files(&missing).expect_err("the directory does not exist");
         assert!(
             error.to_string().starts_with(&format!("cannot write {}: ", missing.join("redisquorums.yaml").display())),
             "{error}"

@@ -1,4 +1,4 @@
-//! The command line: one binary, one module a subcommand.
+//! The command line: one binary with one module per subcommand.
 
 mod crds;
 mod operator;
@@ -9,7 +9,7 @@ use std::error::Error;
 
 use clap::{Parser, Subcommand};
 
-/// Leader election for Kubernetes on a quorum of independent Redis masters, with fencing tokens.
+/// Leader election for Kubernetes workloads on a quorum of independent Redis masters, with fencing tokens.
 #[derive(Debug, Parser)]
 #[command(name = "redislease", version, propagate_version = true)]
 pub struct Cli {
@@ -28,7 +28,7 @@ impl Cli {
     /// Runs the subcommand.
     ///
     /// # Errors
-    /// What the subcommand reports: a sentence for the person who typed it.
+    /// The subcommand's error message.
     pub fn run(self) -> Result<(), Box<dyn Error>> {
         match self.command {
             Command::Crds(command) => Ok(command.run()?),
@@ -44,12 +44,12 @@ mod tests {
     use clap::CommandFactory as _;
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn command_definition_is_valid() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn a_misspelt_subcommand_is_named_with_the_nearest_right_one() {
+    fn misspelt_subcommand_gets_a_suggestion() {
         let error = Cli::try_parse_from(["redislease", "crd"]).expect_err("no such subcommand");
         let message = error.to_string();
         assert!(message.contains("'crd'"), "{message}");
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flag_is_also_an_environment_variable() {
+    fn every_flag_has_an_environment_variable() {
         for command in Cli::command().get_subcommands() {
             let flags = command.get_arguments().filter_map(|flag| Some((flag.get_long()?, flag.get_env())));
             for (name, env) in flags {
@@ -67,7 +67,7 @@ mod tests {
         }
     }
 
-    /// The rows of a table in the README, as the flags say them.
+    /// The rows of the table of flags in the README, generated from the flags.
     fn rows(subcommand: &str) -> Vec<String> {
         let command = Cli::command();
         let flags = command.find_subcommand(subcommand).expect("the subcommand").get_arguments();
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn the_readme_lists_the_flags_of_the_operator() {
+    fn readme_lists_the_operator_flags() {
         let readme = include_str!("../../README.md");
         let listed: Vec<_> = readme.lines().filter(|line| line.starts_with("| `--")).collect();
         let rows = rows("operator");

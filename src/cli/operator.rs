@@ -11,24 +11,26 @@ use crate::cli::values;
 use crate::operator::{self, Options};
 use crate::telemetry::LogOptions;
 
-/// Runs the operator: keeps the leases of this cluster, elects their holders, writes status, labels and events.
+/// Run the operator: it elects holders, renews the leases of this cluster, and writes status, pod labels and events.
 ///
-/// Terms outlive the process: a stopped operator releases nothing, and the next one goes on with the same tokens.
+/// A stopped operator releases no lease. If an operator starts again before the leases expire, it continues them with the same
+/// holders and fencing tokens.
 #[derive(Debug, Args)]
-pub struct Operator {
-    /// The name of this cluster: the same for every operator in it, and for no other cluster that shares a quorum.
+pub(super) struct Operator {
+    /// The name of this cluster, shown with each holder. Each cluster on a quorum needs its own name. At most 63 letters, digits,
+    /// '-', '.' and '_'
     #[arg(long, env = "REDISLEASE_CLUSTER_NAME", default_value = "", value_name = "NAME", value_parser = values::cluster_name)]
     cluster_name: String,
 
-    /// The operator's own namespace: RedisQuorums and their secrets are honoured here and nowhere else.
+    /// The operator's namespace. The operator uses RedisQuorums and their Secrets in this namespace only
     #[arg(long, env = "REDISLEASE_NAMESPACE", default_value = "redislease-system", value_name = "NAMESPACE", value_parser = values::namespace)]
     namespace: String,
 
-    /// Where /metrics, /healthz and /readyz are served.
+    /// The IP address and port for /metrics, /healthz and /readyz
     #[arg(long, env = "REDISLEASE_LISTEN", default_value = "0.0.0.0:8080", value_name = "ADDRESS", value_parser = values::address)]
     listen: SocketAddr,
 
-    /// The name events are reported under: the operator's pod.
+    /// The name of this operator process in Kubernetes Events, usually the name of its pod
     #[arg(long, env = "REDISLEASE_INSTANCE", default_value = "redislease-operator", value_name = "NAME", value_parser = values::instance)]
     instance: String,
 
@@ -40,16 +42,19 @@ impl Operator {
     /// Runs until SIGTERM or SIGINT.
     ///
     /// # Errors
-    /// One sentence when the operator cannot start.
-    pub fn run(self) -> Result<(), Box<dyn Error>> {
+    /// Why the operator could not start.
+    pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
         self.log.start()?;
-        // A task that is gone would leave a lease that nobody renews in a process that looks well.
+        // After a panic in a task, the process would look healthy although it no longer renews all leases. A panic that is
+        // contained to one lease is counted and goes on.
         let report = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             report(panic);
-            std::process::exit(70);
+            if !crate::contain::is_contained() {
+                std::process::exit(70);
+            }
         }));
-        // Two crates bring a provider each; whoever asks first would otherwise decide.
+        // rustls needs an explicit choice because dependencies enable more than one provider.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let options = Options {

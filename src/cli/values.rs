@@ -1,10 +1,10 @@
-//! What flags and their environment variables may say: what cannot be used is refused with what can.
+//! Parsers for the values of flags. Each error message says which values are valid.
 
 use std::net::SocketAddr;
 
 use crate::api::names;
 
-/// The longest name that events may be reported under.
+/// The maximum length of `reportingInstance` in a Kubernetes Event.
 const MAX_INSTANCE: usize = 128;
 
 pub(super) fn cluster_name(text: &str) -> Result<String, String> {
@@ -12,7 +12,7 @@ pub(super) fn cluster_name(text: &str) -> Result<String, String> {
     if plain {
         Ok(text.to_owned())
     } else {
-        Err("a cluster name has at most 63 letters, digits, '-', '.' and '_'".to_owned())
+        Err("a cluster name must have at most 63 letters, digits, '-', '.' and '_'".to_owned())
     }
 }
 
@@ -20,13 +20,13 @@ pub(super) fn namespace(text: &str) -> Result<String, String> {
     if names::is_dns_label(text) {
         Ok(text.to_owned())
     } else {
-        Err("a namespace has 1 to 63 lower case letters, digits and '-', and '-' neither first nor last".to_owned())
+        Err("a namespace must have 1 to 63 lower-case letters, digits and '-', and must begin and end with a letter or digit".to_owned())
     }
 }
 
 pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
-        "an address to listen on is an IP and a port, such as 0.0.0.0:8080, 127.0.0.1:8080 or [::]:8080".to_owned()
+        "the address must be an IP address and a port, such as 0.0.0.0:8080, 127.0.0.1:8080 or [::]:8080".to_owned()
     })
 }
 
@@ -35,7 +35,7 @@ pub(super) fn instance(text: &str) -> Result<String, String> {
     if (1..=MAX_INSTANCE).contains(&text.len()) && text.bytes().all(plain) {
         Ok(text.to_owned())
     } else {
-        Err(format!("the name of an instance has 1 to {MAX_INSTANCE} letters, digits, '-', '.', '_' and '/'"))
+        Err(format!("an instance name must have 1 to {MAX_INSTANCE} letters, digits, '-', '.', '_' and '/'"))
     }
 }
 
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cluster_name_never_contains_what_separates_the_parts_of_a_holder() {
+    fn cluster_name_contains_no_slash() {
         assert_eq!(cluster_name("eu-west-1"), Ok("eu-west-1".into()));
         assert_eq!(cluster_name(""), Ok(String::new()));
         for name in ["eu/west", "eu west", &"x".repeat(64)] {
@@ -53,15 +53,15 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_is_a_label() {
+    fn namespace_is_a_dns_label() {
         assert_eq!(namespace("redislease-system"), Ok("redislease-system".into()));
         for name in ["", "Foo", "foo/bar", "a b", "-a", "a-", &"x".repeat(64)] {
-            assert!(namespace(name).unwrap_err().contains("1 to 63 lower case"), "{name}");
+            assert!(namespace(name).unwrap_err().contains("1 to 63 lower-case"), "{name}");
         }
     }
 
     #[test]
-    fn an_address_without_an_ip_is_answered_with_examples() {
+    fn invalid_address_error_has_examples() {
         assert_eq!(address("[::]:8080").map(|address| address.port()), Ok(8080));
         for text in [":8080", "localhost:8080", "8080", ""] {
             assert!(address(text).unwrap_err().contains("0.0.0.0:8080"), "{text}");
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_has_a_name() {
+    fn instance_name_is_not_empty() {
         assert_eq!(instance("pod-0"), Ok("pod-0".into()));
         for name in ["", "a b", &"x".repeat(129)] {
             assert!(instance(name).unwrap_err().contains("1 to 128"), "{name}");

@@ -5,6 +5,8 @@ use prometheus::{
     Registry,
 };
 
+use super::panics::Panics;
+
 /// The states that `redislease_quorum_nodes` counts.
 pub const STATES: [&str; 4] = ["up", "down", "quarantined", "misconfigured"];
 
@@ -24,14 +26,15 @@ pub struct NodeMetrics {
     duration: HistogramVec,
     errors: IntCounterVec,
     restarts: IntCounterVec,
+    panics: Panics,
 }
 
 impl NodeMetrics {
-    /// Registers the families with `registry`.
+    /// Registers the families with `registry`. Panics of node tasks are counted in `panics`.
     ///
     /// # Errors
     /// When one of the names is taken.
-    pub fn register(registry: &Registry) -> prometheus::Result<Self> {
+    pub fn register(registry: &Registry, panics: &Panics) -> prometheus::Result<Self> {
         let gauge = |name, help, labels: &[&str]| -> prometheus::Result<IntGaugeVec> {
             let family = IntGaugeVec::new(Opts::new(name, help), labels)?;
             registry.register(Box::new(family.clone()))?;
@@ -43,44 +46,51 @@ impl NodeMetrics {
             Ok(family)
         };
         let offset = GaugeVec::new(
-            Opts::new(
-                "redislease_redis_clock_offset_seconds",
-                "Wall clock of the Redis node less the wall clock of this process.",
-            ),
+            Opts::new("redislease_redis_clock_offset_seconds", "Clock of the Redis node minus clock of this process."),
             &NODE,
         )?;
         registry.register(Box::new(offset.clone()))?;
         let duration = HistogramVec::new(
             HistogramOpts::new(
                 "redislease_redis_command_duration_seconds",
-                "From sending a command to a Redis node to its answer. Commands without an answer are in redislease_redis_errors_total.",
+                "Time until the Redis node answers a command. Commands without an answer are in redislease_redis_errors_total.",
             )
             .buckets(SECONDS.to_vec()),
             &NODE,
         )?;
         registry.register(Box::new(duration.clone()))?;
         Ok(Self {
-            nodes: gauge("redislease_quorum_nodes", "Nodes of the quorum by state.", &["quorum", "state"])?,
-            required: gauge("redislease_quorum_required_nodes", "Nodes that make a majority.", &["quorum"])?,
-            mismatch: gauge(
-                "redislease_quorum_config_mismatch",
-                "Nodes whose marker names another configuration of the quorum.",
+            nodes: gauge("redislease_quorum_nodes", "Redis nodes of the quorum, by state.", &["quorum", "state"])?,
+            required: gauge(
+                "redislease_quorum_required_nodes",
+                "Redis nodes that make a majority of the quorum.",
                 &["quorum"],
             )?,
-            up: gauge("redislease_redis_up", "1 while the Redis node has a vote.", &NODE)?,
+            mismatch: gauge(
+                "redislease_quorum_config_mismatch",
+                "Redis nodes whose marker names another configuration of the quorum.",
+                &["quorum"],
+            )?,
+            up: gauge("redislease_redis_up", "1 while the Redis node votes.", &NODE)?,
             offset,
             duration,
             errors: counter(
                 "redislease_redis_errors_total",
-                "Requests to the Redis node that ended without a vote, and failed connections, by kind.",
+                "Requests without a vote and failed connections, by kind of error.",
                 &["quorum", "redis_node", "kind"],
             )?,
             restarts: counter(
                 "redislease_redis_restarts_total",
-                "Times the Redis node came back as another server process.",
+                "Restarts of the Redis node: how often it returned as another server process.",
                 &NODE,
             )?,
+            panics: panics.clone(),
         })
+    }
+
+    /// Where panics of node tasks are counted.
+    pub const fn panics(&self) -> &Panics {
+        &self.panics
     }
 
     /// The series of one quorum, which vanish with the registration. Drop that before a quorum of the same name begins.
@@ -212,7 +222,7 @@ mod tests {
     #[test]
     fn every_series_is_there_at_zero_and_vanishes_with_its_quorum() {
         let registry = Registry::new();
-        let metrics = NodeMetrics::register(&registry).unwrap();
+        let metrics = NodeMetrics::register(&registry, &Panics::register(&registry).unwrap()).unwrap();
         let (_, kept) = metrics.quorum("kept", &["a".into()], 1, &["timeout"]);
         let (quorum, registration) = metrics.quorum("q", &["a".into(), "b".into()], 2, &["timeout", "auth"]);
         quorum.nodes()[1].error("auth");

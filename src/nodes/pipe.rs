@@ -89,9 +89,4 @@ impl<C> Pipe<C> {
         let place = usize::try_from(id.checked_sub(first)?).ok()?;
         self.calls.get_mut(place).map(|sent| &mut sent.call)
     }
-
-    /// The calls without an answer: those sent after the one that was answered last.
-    pub fn in_flight(&self) -> impl Iterator<Item = &C> {
-        self.calls.iter().map(|sent| &sent.call)
-    }
 }

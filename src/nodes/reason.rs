@@ -33,13 +33,15 @@ pub enum Reason {
     Late,
     /// The node has no vote.
     NotAdmitted,
-    /// An answer that is none of ours.
+    /// A reply that no script of ours gives.
     Protocol,
+    /// A defect of this process: the task of the node ended and was started again.
+    Internal,
 }
 
 impl Reason {
     /// Every reason, so that each can be counted from zero.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Timeout,
         Self::Refused,
         Self::Auth,
@@ -54,6 +56,7 @@ impl Reason {
         Self::Late,
         Self::NotAdmitted,
         Self::Protocol,
+        Self::Internal,
     ];
 
     /// The name in metrics.
@@ -73,6 +76,7 @@ impl Reason {
             Self::Late => "late",
             Self::NotAdmitted => "not_admitted",
             Self::Protocol => "protocol",
+            Self::Internal => "internal",
         }
     }
 }

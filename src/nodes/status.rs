@@ -1,4 +1,4 @@
-//! How the nodes are, for everybody who wants to know.
+//! The status of the nodes, for every part of the process that follows it.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use super::{NodeConfig, Reason};
 use crate::metrics::nodes::{QuorumSeries, STATES};
 
-/// How one node is.
+/// The status of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeStatus {
     /// Its name in the configuration.
@@ -23,11 +23,13 @@ pub struct NodeStatus {
     pub reason: Option<Reason>,
     /// One sentence for people; empty while the node is up.
     pub message: String,
+    /// What its server refused last, in one sentence; it stays when the server refuses it no more.
+    pub last_refusal: Option<String>,
     /// The version its server reports, as last seen.
     pub version: String,
     /// The server process behind the address; none while it cannot be reached.
     pub run_id: Option<RunId>,
-    /// Its wall clock less ours, in milliseconds. A change of this alone wakes nobody.
+    /// Its wall clock less ours, in milliseconds. A change of this alone notifies nobody.
     pub clock_offset_ms: Option<i64>,
 }
 
@@ -72,7 +74,7 @@ pub enum Misconfiguration {
     Replica,
     /// It is part of a Redis Cluster, whose slots move.
     Cluster,
-    /// It throws keys away when its memory is full.
+    /// It drops keys when its memory is full.
     Eviction,
     /// It is older than 7.0.
     Version,
@@ -80,6 +82,9 @@ pub enum Misconfiguration {
     SharedServer,
     /// Its marker names another configuration of the quorum.
     ConfigMismatch,
+    /// It refuses a command that a lease needs: its user may not use it, its memory is full, or it cannot save. It gives
+    /// no new lease; what it holds is extended as far as it allows.
+    Refusing,
 }
 
 /// The statuses of all nodes of a quorum, and their metrics.
@@ -98,6 +103,7 @@ impl Board {
             address: address.clone(),
             state: NodeState::Down,
             reason: None,
+            last_refusal: None,
             version: String::new(),
             run_id: None,
             clock_offset_ms: None,
@@ -111,7 +117,7 @@ impl Board {
         self.statuses.subscribe()
     }
 
-    /// Changes the status of `node`; wakes those who watch if anything but its clock offset changed.
+    /// Changes the status of `node`; notifies the receivers if anything but its clock offset changed.
     pub fn update(&self, node: Node, change: impl FnOnce(&mut NodeStatus)) {
         self.statuses.send_if_modified(|statuses| {
             let Some(status) = statuses.get_mut(node.index()) else { return false };
@@ -127,12 +133,12 @@ impl Board {
     }
 
     /// Another node that leads to the server of `node`: `name (address)`.
-    pub fn twin(&self, node: Node) -> Option<String> {
+    pub fn duplicate(&self, node: Node) -> Option<String> {
         let statuses = self.statuses.borrow();
         let own = statuses.get(node.index())?.run_id.as_ref()?;
-        let twin =
+        let same =
             |(index, status): &(usize, &NodeStatus)| *index != node.index() && status.run_id.as_ref() == Some(own);
-        statuses.iter().enumerate().find(twin).map(|(_, status)| format!("{} ({})", status.name, status.address))
+        statuses.iter().enumerate().find(same).map(|(_, status)| format!("{} ({})", status.name, status.address))
     }
 
     fn count(&self, statuses: &[NodeStatus]) {
@@ -169,16 +175,18 @@ fn report(before: &NodeStatus, after: &NodeStatus) {
 mod tests {
     use super::*;
     use crate::metrics::nodes::NodeMetrics;
+    use crate::metrics::panics::Panics;
 
     fn board() -> Board {
-        let metrics = NodeMetrics::register(&prometheus::Registry::new()).unwrap();
+        let registry = prometheus::Registry::new();
+        let metrics = NodeMetrics::register(&registry, &Panics::register(&registry).unwrap()).unwrap();
         let names = ["a".to_owned(), "b".to_owned()];
         let (series, _registration) = metrics.quorum("q", &names, 2, &[]);
         Board::new(&names.map(|name| NodeConfig { address: format!("{name}:6379"), name }), series)
     }
 
     #[test]
-    fn a_clock_offset_alone_wakes_nobody() {
+    fn a_clock_offset_alone_notifies_nobody() {
         let board = board();
         let watch = board.subscribe();
         board.update(Node(0), |status| status.clock_offset_ms = Some(7));
@@ -189,13 +197,13 @@ mod tests {
     }
 
     #[test]
-    fn two_names_of_one_server_are_twins() {
+    fn two_names_of_one_server_are_found() {
         let board = board();
         board.update(Node(0), |status| status.run_id = Some("r1".into()));
-        assert_eq!(board.twin(Node(0)), None);
+        assert_eq!(board.duplicate(Node(0)), None);
         board.update(Node(1), |status| status.run_id = Some("r1".into()));
-        assert_eq!(board.twin(Node(0)).as_deref(), Some("b (b:6379)"));
+        assert_eq!(board.duplicate(Node(0)).as_deref(), Some("b (b:6379)"));
         board.update(Node(1), |status| status.run_id = Some("r2".into()));
-        assert_eq!(board.twin(Node(0)), None);
+        assert_eq!(board.duplicate(Node(0)), None);
     }
 }

@@ -41,7 +41,6 @@ pub(super) fn of(spec: &ValidLease, quorum: Option<&OpenQuorum>) -> Config {
             jitter: u32::from(spec.retry.jitter_percent),
         },
         deadline: OnDeadline::Seal,
-        mutant: None,
     }
 }
 
@@ -56,7 +55,6 @@ pub(super) fn longest(quorum: Option<&OpenQuorum>) -> Config {
         drift: Drift::STANDARD,
         backoff: Backoff { strategy: Strategy::None, min: Millis(1000), max: Millis(1000), limit: None, jitter: 0 },
         deadline: OnDeadline::Seal,
-        mutant: None,
     }
 }
 

@@ -55,6 +55,8 @@ notices! {
     Stopping => Normal,
     /// As `Stopping`, because the holder was not Ready for `unhealthyAfter`.
     HolderUnhealthy => Warning,
+    /// The operator ended a term because the holder's pod does not exist any more.
+    HolderVanished => Warning,
     /// The operator ended a term, and its keys are free now.
     Released => Normal,
     /// A term was lost.

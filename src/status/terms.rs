@@ -74,12 +74,12 @@ impl<'a> TermState<'a> {
 
     /// The view does not contain the term in status as a running term.
     fn not_in_view(inputs: &Inputs<'a>, view: &'a View, attempt: Attempt) -> Self {
-        let cause = inputs.witness.cause(attempt);
+        let cause = inputs.observed_terms.cause(attempt);
         let ending = view.ending.as_ref().filter(|ending| ending.id.attempt == attempt);
         if let Some(EndingView { reason, .. }) = ending {
             return Self::Ending(TermEnd::of(*reason, cause));
         }
-        if inputs.witness.knows(attempt) {
+        if inputs.observed_terms.knows(attempt) {
             return Self::Ended(cause.map_or(TermEnd::Unobserved, TermEnd::Decided));
         }
         if is_inactive(inputs.previous) { Self::Ending(TermEnd::Unobserved) } else { Self::Adopting }
@@ -130,7 +130,7 @@ pub(super) fn update(
         }
         TermState::Held(id) if attempt_in(status) != Some(id.attempt) => {
             if let Some(before) = attempt_in(status) {
-                let end = inputs.witness.cause(before).map_or(TermEnd::Unobserved, TermEnd::Decided);
+                let end = inputs.observed_terms.cause(before).map_or(TermEnd::Unobserved, TermEnd::Decided);
                 record_end(status, end, true, now, &mut changes);
                 remove_holder(status, &mut changes);
             }
@@ -178,7 +178,14 @@ fn end_event(status: &RedisLeaseStatus, end: TermEnd, free: bool) -> Option<Noti
     let who = term_and_holder(status);
     let why = end.explanation();
     let (reason, note) = match end {
+        TermEnd::Decided(EndCause::HolderVanished) if free => {
+            (NoticeReason::HolderVanished, format!("{who} vanished: its pod does not exist any more"))
+        }
         TermEnd::Decided(_) if free => return None,
+        TermEnd::Decided(EndCause::HolderVanished) => {
+            let note = format!("{who} vanished: {why}; another pod can acquire the lease when the keys expire");
+            (NoticeReason::HolderVanished, note)
+        }
         TermEnd::Decided(cause) => {
             let reason = match cause {
                 EndCause::HolderUnhealthy => NoticeReason::HolderUnhealthy,
@@ -218,14 +225,18 @@ fn record_begin(status: &mut RedisLeaseStatus, id: &TermId, inputs: &Inputs<'_>,
     let holder = holder(id, inputs);
     let token = token_of(id);
     let previous = status.history.first();
-    let (mut message, mut was) =
-        (format!("{} acquired the lease with fencing token {token}.", holder.pod), String::new());
-    if let Some(PastTerm { pod, reason, end_time, .. }) = previous {
-        message += &format!(" The previous term, of {pod}, ended with reason {reason}.");
-        let by_status = Duration::try_from(now.duration_since(end_time.0)).unwrap_or_default();
-        let leaderless = format_duration(inputs.leaderless.unwrap_or(by_status));
-        was = format!(" (was {pod}, reason {reason}, leaderless {leaderless})");
-    }
+    let acquired = format!("{} acquired the lease with fencing token {token}.", holder.pod);
+    let (message, was) = match previous {
+        None => (acquired, String::new()),
+        Some(PastTerm { pod, reason, end_time, .. }) => {
+            let by_status = Duration::try_from(now.duration_since(end_time.0)).unwrap_or_default();
+            let leaderless = format_duration(inputs.leaderless.unwrap_or(by_status));
+            (
+                format!("{acquired} The previous term, of {pod}, ended with reason {reason}."),
+                format!(" (was {pod}, reason {reason}, leaderless {leaderless})"),
+            )
+        }
+    };
     status.transitions = status.transitions.saturating_add(1);
     status.last_transition = Some(Transition {
         time: Time(now),

@@ -1,4 +1,4 @@
-//! What the process logs, and how: to standard error, one line an event.
+//! The log: one line per event, on standard error.
 
 use std::fmt;
 
@@ -10,46 +10,47 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 const DEFAULT_LEVEL: &str = "info,kube_client=off";
 
-/// How a line of the log looks.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    /// For people.
+pub(crate) enum LogFormat {
+    /// Plain text
     #[default]
     Text,
-    /// One JSON object a line, for collectors.
+    /// One JSON object per line
     Json,
 }
 
-/// The flags of the log, for every subcommand that runs on.
+/// The flags for the log, for long-running subcommands.
 #[derive(Clone, Debug, Args)]
-pub struct LogOptions {
-    /// How a line of the log looks.
+pub(crate) struct LogOptions {
+    /// The format of log lines: text or json
     #[arg(long, env = "REDISLEASE_LOG_FORMAT", value_enum, default_value_t, value_name = "FORMAT")]
-    pub log_format: LogFormat,
+    pub(crate) log_format: LogFormat,
 
-    /// What is logged: a level (error, warn, info, debug, trace), or levels by module as in `info,redislease::nodes=debug`.
+    /// The log filter: a level (error, warn, info, debug, trace, off), or levels by module such as `info,redislease::nodes=debug`
     #[arg(long, env = "REDISLEASE_LOG_LEVEL", default_value = DEFAULT_LEVEL, value_name = "FILTER")]
-    pub log_level: String,
+    pub(crate) log_level: String,
 }
 
-/// The log could not be set up.
+/// Why the log could not be set up.
 #[derive(Debug)]
-pub enum LogError {
-    /// The filter cannot be read.
+pub(crate) enum LogError {
+    /// The filter cannot be parsed.
     Filter {
-        /// What was given.
+        /// The filter.
         given: String,
-        /// What is wrong with it.
+        /// The parse error.
         error: tracing_subscriber::filter::ParseError,
     },
-    /// A part of the filter is neither a level nor a module with its level: it would silence everything else.
+    /// A part of the filter is neither a level nor a module with a level. The log library would accept it as the name of a module,
+    /// and then disable all other modules.
     Word {
-        /// What was given.
+        /// The filter.
         given: String,
-        /// The part.
+        /// The invalid part.
         word: String,
     },
-    /// The process has a log already.
+    /// The log was set up before.
     Twice,
 }
 
@@ -58,15 +59,15 @@ impl fmt::Display for LogError {
         match self {
             Self::Filter { given, error } => write!(
                 f,
-                "--log-level {given:?} is no filter ({error}): give a level (error, warn, info, debug, trace), \
-                 or levels by module as in info,redislease::nodes=debug"
+                "--log-level {given:?} is not a valid filter ({error}): use a level (error, warn, info, debug, trace, off), \
+                 or levels by module such as info,redislease::nodes=debug"
             ),
             Self::Word { given, word } => write!(
                 f,
-                "--log-level {given:?}: {word:?} is no level: give one (error, warn, info, debug, trace, off), \
-                 or levels by module as in info,redislease::nodes=debug"
+                "--log-level {given:?}: {word:?} is not a level: use one (error, warn, info, debug, trace, off), \
+                 or levels by module such as info,redislease::nodes=debug"
             ),
-            Self::Twice => f.write_str("the log is set up twice"),
+            Self::Twice => f.write_str("the log is set up already"),
         }
     }
 }
@@ -74,11 +75,11 @@ impl fmt::Display for LogError {
 impl std::error::Error for LogError {}
 
 impl LogOptions {
-    /// Begins to log, for the rest of the process.
+    /// Sets up the log of this process.
     ///
     /// # Errors
-    /// When the filter cannot be read, or the process logs already.
-    pub fn start(&self) -> Result<(), LogError> {
+    /// If the filter is invalid, or if the log was set up before.
+    pub(crate) fn start(&self) -> Result<(), LogError> {
         self.subscriber(std::io::stderr)?.try_init().map_err(|_| LogError::Twice)
     }
 
@@ -86,7 +87,7 @@ impl LogOptions {
     where
         W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
     {
-        // A variable that is set to nothing is one that is not set.
+        // An empty environment variable means the default.
         let level = if self.log_level.trim().is_empty() { DEFAULT_LEVEL } else { &self.log_level };
         let is_level = |word: &str| word.parse::<LevelFilter>().is_ok();
         if let Some(word) = level.split(',').map(str::trim).find(|word| !word.contains(['=', '[']) && !is_level(word)) {

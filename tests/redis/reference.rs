@@ -9,10 +9,10 @@ use proptest::sample::select;
 use proptest::test_runner::{Config, TestRunner};
 use redis::aio::MultiplexedConnection;
 use redislease::nodes::Keyspace;
-use redislease::nodes::script::{self, Answer, By};
+use redislease::nodes::script::{self, Answer, Script};
+use redislease_core::check::reference::{Call, Node};
 use redislease_core::marker::{Marker, RunId};
 use redislease_core::op::{Attempt, Grant, Holder, Op, Stages, Stored, Token, Vote};
-use redislease_core::reference::{Call, Node};
 use redislease_core::time::Millis;
 use redislease_lab::RedisServer;
 
@@ -105,7 +105,10 @@ struct Pair {
 impl Pair {
     async fn on(server: &RedisServer) -> Self {
         let client = redis::Client::open(format!("redis://{}", server.address())).unwrap();
-        let connection = client.get_multiplexed_async_connection().await.unwrap();
+        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+        for script in Script::ALL {
+            script.load().query_async::<redis::Value>(&mut connection).await.unwrap();
+        }
         let keyspace = Keyspace::new(PREFIX);
         Self { connection, keyspace, model: Node::new("me".into()), now: 0, seen: BTreeMap::new() }
     }
@@ -146,7 +149,7 @@ impl Pair {
         let marker = if ours { Self::ours() } else { membership().marker("you".into()) };
         let deadline = if late { 1 } else { 1 << 50 };
         let locks: Vec<String> = keys.iter().map(|key| self.keyspace.lock("ns", key)).collect();
-        let call = script::vote(By::Text, &self.keyspace, &locks, &marker.to_string(), deadline, &op);
+        let call = script::vote(&self.keyspace, &locks, &marker.to_string(), deadline, &op);
         let real = script::read_vote(&op, call.query_async(&mut self.connection).await.unwrap()).unwrap();
         self.now = real.time / 1000;
         let before = self.model.clone();
@@ -186,7 +189,7 @@ impl Pair {
 
     async fn observe(&mut self, run_id: &str, nonce: u128, stepped: Option<&Marker>) -> Result<(), TestCaseError> {
         let run_id = RunId::from(run_id);
-        let call = script::observe(By::Text, &self.keyspace, &run_id, nonce, stepped);
+        let call = script::observe(&self.keyspace, &run_id, nonce, stepped);
         let real = script::read_marker(call.query_async(&mut self.connection).await.unwrap()).unwrap();
         prop_assert_eq!(real.answer, Some(self.model.observe(&run_id, nonce, stepped)));
         Ok(())
@@ -195,7 +198,7 @@ impl Pair {
     async fn admit(&mut self, right: bool, seed: u64) -> Result<(), TestCaseError> {
         let wrong = Marker::Wait { run_id: "me".into(), nonce: 99 };
         let ticket = self.model.marker.clone().filter(|_| right).unwrap_or(wrong);
-        let call = script::admit(By::Text, &self.keyspace, &ticket, &Self::ours(), Token(seed));
+        let call = script::admit(&self.keyspace, &ticket, &Self::ours(), Token(seed));
         let real = script::read_marker(call.query_async(&mut self.connection).await.unwrap()).unwrap();
         prop_assert_eq!(real.answer, self.model.admit(&ticket, &Self::ours(), Token(seed)));
         Ok(())

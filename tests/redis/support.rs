@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use prometheus::{Registry, TextEncoder};
 use redislease::clock;
 use redislease::metrics::nodes::NodeMetrics;
+use redislease::metrics::panics::Panics;
 use redislease::nodes::{Config, Credentials, NodeConfig, NodeState, NodeStatus, Nodes, Request};
 use redislease_core::marker::Membership;
 use redislease_core::op::{Attempt, Grant, Holder, Op, Stages, Token, Vote};
@@ -73,6 +74,7 @@ pub fn config(addresses: impl IntoIterator<Item = String>) -> Config {
         longest_lease: LONGEST,
         command_timeout: TIMEOUT,
         credentials: None,
+        wait_for_floor: false,
     }
 }
 
@@ -80,13 +82,15 @@ pub fn config(addresses: impl IntoIterator<Item = String>) -> Config {
 pub struct World {
     pub nodes: Nodes,
     pub registry: Registry,
+    pub panics: Panics,
 }
 
 impl World {
     pub fn start(config: &Config) -> Self {
         let registry = Registry::new();
-        let metrics = NodeMetrics::register(&registry).unwrap();
-        Self { nodes: Nodes::start(config, &metrics).unwrap(), registry }
+        let panics = Panics::register(&registry).unwrap();
+        let metrics = NodeMetrics::register(&registry, &panics).unwrap();
+        Self { nodes: Nodes::start(config, &metrics).unwrap(), registry, panics }
     }
 
     /// A process on these servers.

@@ -1,56 +1,51 @@
-//! When a node may vote: one machine per node.
+//! The admission of a node: one machine per node decides when the node may vote.
 //!
-//! A server that was restarted, flushed or replaced by its replica may have forgotten leases that are still believed
-//! in. It gets a *wait ticket* instead of a vote, and is admitted by that ticket once the longest lease has passed.
-//! There is no shorter way: neither a long uptime nor an empty server proves that nothing was forgotten. A changed
-//! ticket means that it forgot again, and starts the wait again.
+//! A server that was restarted, flushed or replaced by its replica may have lost leases that are still believed in. It
+//! gets a *ticket* instead of a vote, and is admitted by that ticket when the longest lease has passed. There is no
+//! shorter way: neither a long uptime nor an empty server proves that nothing was lost. A changed ticket means that the
+//! server lost its memory again, and the wait starts again.
 
 use alloc::collections::VecDeque;
 
 use crate::marker::{Marker, Membership, RunId};
-use crate::mutant::Mutant;
 use crate::op::Token;
+use crate::rules::Rules;
 use crate::seed::Unseedable;
 use crate::time::{Drift, Millis, Time};
 
-/// What an admission needs to know about its quorum.
+/// The configuration of an admission.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
     /// The configuration under which the node votes.
     pub membership: Membership,
-    /// The longest lease anybody may hold on this quorum.
+    /// The longest lease that is allowed on this quorum.
     pub longest_lease: Millis,
-    /// How far clocks may run apart.
+    /// How far the rates of two clocks may differ.
     pub drift: Drift,
-    /// How often the marker is looked at while nothing else happens.
+    /// Time between two looks at the marker while nothing else happens.
     pub heartbeat: Millis,
-    /// The rule to break; `None` outside the checkers.
-    pub mutant: Option<Mutant>,
 }
 
 impl Config {
-    /// From the first sight of a ticket to the request that admits by it.
+    /// Time from the first sight of a ticket to the request that admits by it.
     pub fn quarantine(&self) -> Millis {
-        match self.mutant {
-            Some(Mutant::NoQuarantine) => Millis::ZERO,
-            Some(Mutant::WaitOneShort) => self.drift.most(self.longest_lease).saturating_sub(Millis(1)),
-            _ => self.drift.most(self.longest_lease),
-        }
+        self.drift.most(self.longest_lease)
     }
 }
 
-/// What happened to the node. Every request is answered, or the connection is dropped and `Disconnected` follows.
+/// One input of an admission machine. Every request is answered, or the connection is dropped and `Disconnected`
+/// follows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Input {
-    /// A new connection learned the server's run id: it is never remembered from an older one.
+    /// A new connection has read the server's run id. The run id of an older connection must not be used.
     Connected(RunId),
     /// The connection is gone.
     Disconnected,
-    /// The marker as observe or admit answered it.
+    /// The marker that observe or admit answered.
     Observed(Marker),
-    /// A reply showed that the node's clock was set.
+    /// A reply showed that the node's clock stepped.
     Stepped,
-    /// A script answered that the marker is not the one we vote under.
+    /// A script answered that the marker is not the one under which this process votes.
     NotAdmitted,
     /// The answer to [`Effect::ReadFences`].
     Seed(Result<Token, Unseedable>),
@@ -58,23 +53,23 @@ pub enum Input {
     Wake,
 }
 
-/// What is to be done for the node, in order.
+/// One thing to do for the node. Effects are carried out in order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Effect {
-    /// Run observe: look at the marker, and write a ticket if it does not name this server.
+    /// Run observe: read the marker, and write a ticket if it does not name this server.
     Observe {
         /// The server of this connection.
         run_id: RunId,
-        /// For the ticket.
+        /// The nonce of the ticket.
         nonce: u128,
-        /// The marker that stood when the clock stepped: it is replaced too.
+        /// The marker from before the clock stepped: it is replaced too.
         stepped: Option<Marker>,
     },
-    /// Ask the other nodes for their fences, after this moment, and answer with [`Input::Seed`].
+    /// Ask the other nodes for their fences now, and answer with [`Input::Seed`].
     ReadFences,
     /// Run admit.
     Admit {
-        /// The ticket that must still stand.
+        /// The ticket that the marker key must still hold.
         ticket: Marker,
         /// The marker that replaces it.
         marker: Marker,
@@ -92,16 +87,16 @@ pub enum Standing {
     Offline,
     /// Connected; the marker is not known yet.
     Observing,
-    /// The longest lease is waited out.
+    /// The node waits for one longest lease.
     Quarantined {
-        /// When the wait ends.
+        /// End of the wait.
         until: Time,
     },
-    /// The wait is over; the fences of the others are being read, or could not be trusted.
+    /// The wait is over. The fences of the other nodes are being read, or could not be trusted.
     Seeding(Option<Unseedable>),
     /// The node votes.
     Admitted,
-    /// The node's marker names another configuration, which never heals by itself.
+    /// The node's marker names another configuration. Only an administrator can correct that.
     Mismatch(Marker),
 }
 
@@ -115,29 +110,32 @@ struct Wait {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Admission {
     config: Config,
+    pub(crate) rules: Rules,
     run_id: Option<RunId>,
     standing: Standing,
-    /// Outlives a connection: the same ticket seen again proves that nothing was forgotten in between.
+    /// It outlives a connection: the same ticket seen again proves that nothing was lost in between.
     wait: Option<Wait>,
     last_marker: Option<Marker>,
-    /// A step was seen, and no ticket of ours has replaced what stood then.
+    /// A clock step was seen, and no ticket of ours has replaced the marker from before it.
     stepped: bool,
-    /// Of the last observe.
+    /// The nonce of the last observe.
     nonce: u128,
-    /// Observes and admits without an answer. Only the answer to the last one says what stands now.
+    /// Observes and admits without an answer. Only the answer to the last one is the present marker.
     outstanding: u8,
     reading_fences: bool,
     look_again: Time,
-    /// Only `SeedBeforeWait` fills it.
+    /// Only the planted bug `SeedBeforeWait` fills it.
+    #[cfg(feature = "check")]
     early_seed: Option<Token>,
     effects: VecDeque<Effect>,
 }
 
 impl Admission {
-    /// A node that nobody has spoken to yet.
+    /// The machine of a node without a connection.
     pub const fn new(config: Config) -> Self {
         Self {
             config,
+            rules: Rules::NONE,
             run_id: None,
             standing: Standing::Offline,
             wait: None,
@@ -147,6 +145,7 @@ impl Admission {
             outstanding: 0,
             reading_fences: false,
             look_again: Time(0),
+            #[cfg(feature = "check")]
             early_seed: None,
             effects: VecDeque::new(),
         }
@@ -157,7 +156,7 @@ impl Admission {
         &self.standing
     }
 
-    /// The marker that every vote of this connection must stand under, while the node is admitted.
+    /// The marker that every vote of this connection must find, while the node is admitted.
     pub fn marker(&self) -> Option<Marker> {
         let admitted = matches!(self.standing, Standing::Admitted);
         self.run_id.clone().filter(|_| admitted).map(|run_id| self.config.membership.marker(run_id))
@@ -168,7 +167,7 @@ impl Admission {
         self.effects.pop_front()
     }
 
-    /// When to wake the machine, if nothing else happens before.
+    /// When the machine needs [`Input::Wake`], if no other input comes before.
     pub fn next_deadline(&self) -> Option<Time> {
         if self.run_id.is_none() || self.busy() {
             return None;
@@ -190,7 +189,7 @@ impl Admission {
             Input::Disconnected => {
                 self.run_id = None;
                 self.outstanding = 0;
-                self.stand(Standing::Offline);
+                self.set_standing(Standing::Offline);
             }
             Input::Observed(marker) => {
                 self.outstanding = self.outstanding.saturating_sub(1);
@@ -199,7 +198,7 @@ impl Admission {
                 }
                 let ours = matches!(marker, Marker::Wait { nonce, .. } if nonce == self.nonce);
                 if self.stepped && !ours && !self.is_foreign(&marker) {
-                    // What stands was not the marker that we named, and may be older than the step: it is named now.
+                    // The marker is not the one that the request named, and may be older than the step: name it now.
                     self.last_marker = Some(marker);
                     self.observe(now, nonce);
                     return;
@@ -207,7 +206,7 @@ impl Admission {
                 self.stepped = false;
                 self.observed(now, marker);
             }
-            Input::Stepped if self.config.mutant == Some(Mutant::ClockStepIgnored) => {}
+            Input::Stepped if breaks!(self.rules, ClockStepIgnored) => {}
             Input::Stepped => {
                 self.stepped = true;
                 self.observe(now, nonce);
@@ -222,7 +221,8 @@ impl Admission {
         }
     }
 
-    /// A marker under which this server votes for others: theirs to replace, whatever its clock does.
+    /// Whether this server votes under another configuration. Only its processes may replace that marker, even after a
+    /// clock step.
     fn is_foreign(&self, marker: &Marker) -> bool {
         let Some(run_id) = &self.run_id else { return false };
         let admitted = matches!(marker, Marker::Admitted { .. }) && marker.run_id() == run_id;
@@ -233,17 +233,17 @@ impl Admission {
         self.outstanding > 0 || (self.reading_fences && matches!(self.standing, Standing::Seeding(_)))
     }
 
-    fn stand(&mut self, standing: Standing) {
+    fn set_standing(&mut self, standing: Standing) {
         if self.standing != standing {
             self.standing = standing.clone();
             self.effects.push_back(Effect::Changed(standing));
         }
     }
 
-    /// A vote is taken away before the request that looks again.
+    /// Takes the vote away, and then reads the marker again.
     fn observe(&mut self, now: Time, nonce: u128) {
         let Some(run_id) = self.run_id.clone() else { return };
-        self.stand(Standing::Observing);
+        self.set_standing(Standing::Observing);
         self.ask(now, run_id, nonce);
     }
 
@@ -261,51 +261,58 @@ impl Admission {
         self.look_again = now + self.config.heartbeat;
         if marker == self.config.membership.marker(run_id.clone()) {
             self.wait = None;
-            self.stand(Standing::Admitted);
+            self.set_standing(Standing::Admitted);
         } else if *marker.run_id() != run_id {
-            // Observe leaves a marker that names the run id it was given: the server changed under this connection.
-            self.stand(Standing::Observing);
+            // Observe answers a marker that names the run id in the request: the server of this connection changed.
+            self.set_standing(Standing::Observing);
         } else if self.is_foreign(&marker) {
             self.wait = None;
-            self.stand(Standing::Mismatch(marker));
+            self.set_standing(Standing::Mismatch(marker));
         } else {
             self.waiting(now, marker);
         }
     }
 
     fn waiting(&mut self, now: Time, ticket: Marker) {
-        let same = self.config.mutant == Some(Mutant::TicketNotCompared)
-            || self.wait.as_ref().is_some_and(|wait| wait.ticket == ticket);
+        let same =
+            breaks!(self.rules, TicketNotCompared) || self.wait.as_ref().is_some_and(|wait| wait.ticket == ticket);
         let since = self.wait.as_ref().filter(|_| same).map_or(now, |wait| wait.since);
         let first_sight = self.wait.is_none();
         self.wait = Some(Wait { ticket, since });
-        let until = since + self.config.quarantine();
+        let mut until = since + self.config.quarantine();
+        if breaks!(self.rules, NoQuarantine) {
+            until = since;
+        }
+        if breaks!(self.rules, WaitOneShort) {
+            until = until - Millis(1);
+        }
         if now >= until {
             self.read_fences();
         } else {
-            if first_sight && self.config.mutant == Some(Mutant::SeedBeforeWait) {
+            if first_sight && breaks!(self.rules, SeedBeforeWait) {
                 self.effects.push_back(Effect::ReadFences);
             }
-            self.stand(Standing::Quarantined { until });
+            self.set_standing(Standing::Quarantined { until });
         }
     }
 
     fn read_fences(&mut self) {
         self.reading_fences = true;
         if !matches!(self.standing, Standing::Seeding(_)) {
-            self.stand(Standing::Seeding(None));
+            self.set_standing(Standing::Seeding(None));
         }
+        #[cfg(feature = "check")]
         if let Some(seed) = self.early_seed.take() {
-            self.admit(seed);
-        } else {
-            self.effects.push_back(Effect::ReadFences);
+            return self.admit(seed);
         }
+        self.effects.push_back(Effect::ReadFences);
     }
 
     fn seeded(&mut self, now: Time, seed: Result<Token, Unseedable>) {
         self.reading_fences = false;
         if !matches!(self.standing, Standing::Seeding(_)) {
-            if self.config.mutant == Some(Mutant::SeedBeforeWait) {
+            #[cfg(feature = "check")]
+            if breaks!(self.rules, SeedBeforeWait) {
                 self.early_seed = seed.ok();
             }
             return;
@@ -314,7 +321,7 @@ impl Admission {
             Ok(seed) => self.admit(seed),
             Err(reason) => {
                 self.look_again = now + self.config.heartbeat;
-                self.stand(Standing::Seeding(Some(reason)));
+                self.set_standing(Standing::Seeding(Some(reason)));
             }
         }
     }
@@ -342,8 +349,8 @@ impl Admission {
     }
 }
 
-#[cfg(feature = "reference")]
-#[path = "admission_rebase.rs"]
+#[cfg(feature = "check")]
+#[path = "check/admission_rebase.rs"]
 mod rebase;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! `redislease status`: who holds which lease. Needs no more than to list and watch RedisLeases.
+//! `redislease status`: shows the holder of each lease. It needs the verbs `list` and `watch` on RedisLeases only.
 
-mod essentials;
 mod print;
+mod summary;
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -20,45 +20,45 @@ use kube::{Api, Client};
 use crate::api::RedisLease;
 use crate::cli::values;
 use crate::operator::kube_api::{self, CallError};
-use essentials::Essentials;
 use print::{Printer, Table};
+use summary::LeaseSummary;
 
-/// A watch that died silently is noticed after so many seconds.
+/// The timeout of a watch request in seconds. A broken connection is noticed after this time.
 const WATCH_SECONDS: u32 = 45;
 
-/// How many leases are asked for at a time.
+/// The number of leases in one page of a list request.
 const PAGE: u32 = 500;
 
-/// Shows who holds which lease.
+/// Show the holder of each lease.
 #[derive(Debug, Args)]
 pub(super) struct Status {
-    /// The name of one RedisLease; all of the namespace without it.
+    /// The name of a RedisLease. Default: all leases in the namespace
     name: Option<String>,
 
-    /// The namespace; without it, that of the current context.
+    /// The namespace. Default: the namespace of the current kubeconfig context
     #[arg(short, long, env = "REDISLEASE_STATUS_NAMESPACE", value_name = "NAMESPACE", value_parser = values::namespace)]
     namespace: Option<String>,
 
-    /// The leases of all namespaces, whatever namespace is named.
+    /// Show the leases of all namespaces. Overrides --namespace
     #[arg(short = 'A', long, env = "REDISLEASE_STATUS_ALL_NAMESPACES", value_parser = BoolishValueParser::new(), conflicts_with = "name")]
     all_namespaces: bool,
 
-    /// How leases are shown.
+    /// The output format
     #[arg(short, long, env = "REDISLEASE_STATUS_OUTPUT", value_enum, default_value_t, value_name = "FORMAT")]
     output: Output,
 
-    /// Goes on, and shows a lease again whenever its status has changed, until interrupted.
+    /// Keep running, and show each lease again when its status changes
     #[arg(short, long, env = "REDISLEASE_STATUS_WATCH", value_parser = BoolishValueParser::new())]
     watch: bool,
 }
 
-/// How leases are shown.
+/// The output format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Output {
-    /// One line a lease.
+    /// One line per lease
     #[default]
     Table,
-    /// A list of objects; with --watch one object a line.
+    /// A JSON list; with --watch, one JSON object per line
     Json,
 }
 
@@ -67,11 +67,11 @@ type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
 impl Status {
     pub fn run(self) -> Outcome {
-        // Two crates bring a provider each; whoever asks first would otherwise decide.
+        // rustls needs an explicit choice because dependencies enable more than one provider.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         match runtime.block_on(self.show()) {
-            // Whoever read has read enough.
+            // The reader of the pipe has closed it, for example `head`.
             Err(error) if error.downcast_ref().is_some_and(|io: &io::Error| io.kind() == ErrorKind::BrokenPipe) => {
                 Ok(())
             }
@@ -85,7 +85,7 @@ impl Status {
         let leases = self.list(&self.api(client.clone(), &namespace), &namespace).await;
         let leases = leases.map_err(|error| format!("{error} (the API server at {address})"))?;
         if leases.is_empty() && !self.watch {
-            return self.nothing(&namespace);
+            return self.report_no_leases(&namespace);
         }
         let printer = match self.output {
             Output::Table => Printer::Table(Table::for_leases(&leases, self.all_namespaces)),
@@ -107,28 +107,28 @@ impl Status {
         self.name.as_ref().map(|name| format!("metadata.name={name}"))
     }
 
-    fn place(&self, namespace: &str) -> String {
+    fn scope(&self, namespace: &str) -> String {
         if self.all_namespaces { "in all namespaces".into() } else { format!("in namespace {namespace}") }
     }
 
-    /// In order of namespace and name, page by page.
-    async fn list(&self, api: &Api<Guarded>, namespace: &str) -> Outcome<Vec<Essentials>> {
+    /// Lists the leases page by page, and sorts them by namespace and name.
+    async fn list(&self, api: &Api<Guarded>, namespace: &str) -> Outcome<Vec<LeaseSummary>> {
         let mut params = ListParams { field_selector: self.fields(), ..ListParams::default() }.limit(PAGE);
         let mut leases = Vec::new();
         loop {
             let page =
                 kube_api::call(api.list(&params)).await.map_err(|error| self.explain("list", &error, namespace))?;
-            leases.extend(page.items.iter().map(Essentials::of));
+            leases.extend(page.items.iter().map(LeaseSummary::of));
             let more = page.metadata.continue_.filter(|token| !token.is_empty());
             let Some(token) = more else { break };
             params.continue_token = Some(token);
         }
-        leases.sort_by_key(Essentials::key);
+        leases.sort_by_key(LeaseSummary::key);
         Ok(leases)
     }
 
     fn explain(&self, verb: &str, error: &CallError, namespace: &str) -> String {
-        let what = format!("cannot {verb} RedisLeases {}", self.place(namespace));
+        let what = format!("cannot {verb} RedisLeases {}", self.scope(namespace));
         match error {
             CallError::NotFound => format!(
                 "{what}: the API server does not know the kind RedisLease; install it with \
@@ -138,58 +138,59 @@ impl Status {
         }
     }
 
-    fn nothing(&self, namespace: &str) -> Outcome {
+    fn report_no_leases(&self, namespace: &str) -> Outcome {
         if let Some(name) = &self.name {
             return Err(format!("there is no RedisLease {name} in namespace {namespace}").into());
         }
         match self.output {
             Output::Json => Printer::List.all(&[], &mut io::stdout().lock())?,
-            Output::Table => eprintln!("No RedisLeases {}.", self.place(namespace)),
+            Output::Table => eprintln!("No RedisLeases {}.", self.scope(namespace)),
         }
         Ok(())
     }
 
-    /// Shows what has changed, until interrupted. What the list has shown already is not shown again.
-    async fn follow(&self, api: Api<Guarded>, namespace: &str, known: Vec<Essentials>, printer: &Printer) -> Outcome {
+    /// Shows each lease that changes, until interrupted. `known` contains the leases that were shown before.
+    async fn follow(&self, api: Api<Guarded>, namespace: &str, known: Vec<LeaseSummary>, printer: &Printer) -> Outcome {
         let mut known: BTreeMap<_, _> = known.into_iter().map(|lease| (lease.key(), lease)).collect();
         let mut config = watcher::Config::default().timeout(WATCH_SECONDS);
         config.field_selector = self.fields();
         let mut events = Box::pin(watcher(api, config).default_backoff());
         let mut present = Vec::new();
-        let mut away = false;
+        let mut unanswered = false;
         loop {
             let event = match events.try_next().await {
                 Ok(Some(event)) => event,
                 Ok(None) => return Ok(()),
                 Err(error) => {
-                    self.complain(&error, namespace, &mut away)?;
+                    self.report_error(&error, namespace, &mut unanswered)?;
                     continue;
                 }
             };
-            // That a list begins says nothing about its answer.
-            away &= matches!(event, Event::Init);
+            // Every event except `Init` comes from an answer of the API server.
+            unanswered &= matches!(event, Event::Init);
             let mut changed = Vec::new();
             match event {
                 Event::Init => present.clear(),
                 Event::InitApply(lease) => {
-                    let lease = Essentials::of(&lease);
+                    let lease = LeaseSummary::of(&lease);
                     present.push(lease.key());
                     changed.push(lease);
                 }
                 Event::InitDone => {
-                    // What went while nobody looked.
-                    changed
-                        .extend(known.values().filter(|lease| !present.contains(&lease.key())).map(Essentials::gone));
+                    // Leases that were deleted while there was no watch.
+                    changed.extend(
+                        known.values().filter(|lease| !present.contains(&lease.key())).map(LeaseSummary::deleted),
+                    );
                 }
-                Event::Apply(lease) => changed.push(Essentials::of(&lease)),
-                Event::Delete(lease) => changed.push(Essentials::of(&lease).gone()),
+                Event::Apply(lease) => changed.push(LeaseSummary::of(&lease)),
+                Event::Delete(lease) => changed.push(LeaseSummary::of(&lease).deleted()),
             }
             for lease in changed {
                 if known.get(&lease.key()) == Some(&lease) {
                     continue;
                 }
                 printer.one(&lease, &mut io::stdout().lock())?;
-                if lease.deleted {
+                if lease.is_deleted {
                     known.remove(&lease.key())
                 } else {
                     known.insert(lease.key(), lease)
@@ -198,8 +199,9 @@ impl Status {
         }
     }
 
-    /// A refusal ends the watch; an API server that is away is waited for, and said to be away once.
-    fn complain(&self, error: &watcher::Error, namespace: &str, away: &mut bool) -> Outcome {
+    /// Returns an error if the API server refuses the watch. Otherwise the watch is retried; the first failure in a row is
+    /// reported.
+    fn report_error(&self, error: &watcher::Error, namespace: &str, unanswered: &mut bool) -> Outcome {
         let refusal = match error {
             watcher::Error::InitialListFailed(kube::Error::Api(status))
             | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => Some(status),
@@ -209,30 +211,30 @@ impl Status {
             let error = CallError::from(kube::Error::Api(status.clone()));
             return Err(self.explain("watch", &error, namespace).into());
         }
-        if !std::mem::replace(away, true) {
-            eprintln!("the API server is away: {}; waiting for it", kube_api::causes(error));
+        if !std::mem::replace(unanswered, true) {
+            eprintln!("the API server does not answer: {}; retrying", kube_api::causes(error));
         }
         Ok(())
     }
 }
 
-/// A span as kubectl shows ages: the shorter, the finer.
-fn age(span: Duration) -> String {
+/// Formats an age as kubectl does, such as `119s`, `9m59s`, `154m` or `2d2h`.
+fn format_age(age: Duration) -> String {
     const MINUTE: u64 = 60;
     const HOUR: u64 = 60 * MINUTE;
     const DAY: u64 = 24 * HOUR;
-    let seconds = span.as_secs();
-    let both = |unit: u64, name: char, rest: u64, rest_name: char| match seconds % unit / rest {
+    let seconds = age.as_secs();
+    let two_units = |unit: u64, name: char, rest: u64, rest_name: char| match seconds % unit / rest {
         0 => format!("{}{name}", seconds / unit),
         more => format!("{}{name}{more}{rest_name}", seconds / unit),
     };
     match seconds {
         ..120 => format!("{seconds}s"),
-        120..600 => both(MINUTE, 'm', 1, 's'),
+        120..600 => two_units(MINUTE, 'm', 1, 's'),
         600..10_800 => format!("{}m", seconds / MINUTE),
-        10_800..28_800 => both(HOUR, 'h', MINUTE, 'm'),
+        10_800..28_800 => two_units(HOUR, 'h', MINUTE, 'm'),
         28_800..172_800 => format!("{}h", seconds / HOUR),
-        172_800..691_200 => both(DAY, 'd', HOUR, 'h'),
+        172_800..691_200 => two_units(DAY, 'd', HOUR, 'h'),
         _ => format!("{}d", seconds / DAY),
     }
 }

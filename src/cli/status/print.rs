@@ -1,31 +1,31 @@
-//! Leases as lines and as JSON.
+//! Prints leases as a table or as JSON.
 
 use std::io::{self, Write};
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::age;
-use super::essentials::Essentials;
+use super::format_age;
+use super::summary::LeaseSummary;
 use crate::api::lease_status::Holder;
 
 const HEADINGS: [&str; 9] = ["NAMESPACE", "NAME", "ACTIVE", "HOLDER", "CLUSTER", "TOKEN", "SINCE", "READY", "REASON"];
 
-/// What a column holds at least, so that the lines of a watch stay in line: a token, an age, a reason.
-const LEAST: [usize; HEADINGS.len()] = [0, 0, 7, 12, 9, 16, 6, 7, 0];
+/// The minimum widths of the columns, so that later lines of a watch still fit: for a status, a token or an age.
+const MIN_WIDTHS: [usize; HEADINGS.len()] = [0, 0, 7, 12, 9, 16, 6, 7, 0];
 
-/// How leases are printed.
+/// Prints leases in one of the output formats.
 #[derive(Debug)]
 pub(super) enum Printer {
     Table(Table),
-    /// One JSON list of all.
+    /// One JSON list.
     List,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Lines,
 }
 
 impl Printer {
-    pub fn all(&self, leases: &[Essentials], out: &mut impl Write) -> io::Result<()> {
+    pub fn all(&self, leases: &[LeaseSummary], out: &mut impl Write) -> io::Result<()> {
         match self {
             Self::Table(table) => {
                 table.line(&HEADINGS.map(str::to_owned), out)?;
@@ -39,7 +39,7 @@ impl Printer {
         }
     }
 
-    pub fn one(&self, lease: &Essentials, out: &mut impl Write) -> io::Result<()> {
+    pub fn one(&self, lease: &LeaseSummary, out: &mut impl Write) -> io::Result<()> {
         match self {
             Self::Table(table) => table.line(&row(lease, Timestamp::now()), out),
             Self::List | Self::Lines => {
@@ -47,57 +47,57 @@ impl Printer {
                 writeln!(out)
             }
         }?;
-        // Whoever reads a watch through a pipe reads it now.
+        // A reader at the other end of a pipe gets each line immediately.
         out.flush()
     }
 }
 
-/// The widths of the columns.
+/// A table whose column widths are fixed when the first lines are printed.
 #[derive(Debug)]
 pub(super) struct Table {
     widths: [usize; HEADINGS.len()],
-    /// 1 leaves the namespace out.
-    from: usize,
+    /// The index of the first column: 1 omits the namespace.
+    first: usize,
 }
 
 impl Table {
-    pub fn for_leases(leases: &[Essentials], with_namespace: bool) -> Self {
+    pub fn for_leases(leases: &[LeaseSummary], with_namespace: bool) -> Self {
         let now = Timestamp::now();
-        let mut widths = LEAST;
+        let mut widths = MIN_WIDTHS;
         let rows = leases.iter().map(|lease| row(lease, now)).chain([HEADINGS.map(str::to_owned)]);
         for row in rows {
             for (width, cell) in widths.iter_mut().zip(&row) {
                 *width = (*width).max(cell.chars().count());
             }
         }
-        Self { widths, from: usize::from(!with_namespace) }
+        Self { widths, first: usize::from(!with_namespace) }
     }
 
     fn line(&self, row: &[String; HEADINGS.len()], out: &mut impl Write) -> io::Result<()> {
-        let cells = row.iter().zip(self.widths).skip(self.from).map(|(cell, width)| format!("{cell:<width$}"));
+        let cells = row.iter().zip(self.widths).skip(self.first).map(|(cell, width)| format!("{cell:<width$}"));
         writeln!(out, "{}", cells.collect::<Vec<_>>().join("   ").trim_end())
     }
 }
 
-fn row(lease: &Essentials, now: Timestamp) -> [String; HEADINGS.len()] {
-    let Essentials { namespace, name, active, ready, reason, holder, fencing_token, acquire_time, .. } = lease;
-    let shown = |text: &Option<String>| text.clone().unwrap_or_default();
+fn row(lease: &LeaseSummary, now: Timestamp) -> [String; HEADINGS.len()] {
+    let LeaseSummary { namespace, name, active, ready, reason, holder, fencing_token, acquire_time, .. } = lease;
+    let text_of = |text: &Option<String>| text.clone().unwrap_or_default();
     let of_holder = |part: fn(&Holder) -> &String| holder.as_ref().map(part).cloned().unwrap_or_default();
     let since = acquire_time.as_ref().map(|since| Duration::try_from(now.duration_since(since.0)).unwrap_or_default());
-    let reason = match (&lease.error, lease.deleted) {
+    let reason = match (&lease.error, lease.is_deleted) {
         (_, true) => "deleted".into(),
-        (Some(error), _) => format!("cannot be read: {error}"),
-        (None, _) => shown(reason),
+        (Some(error), _) => format!("cannot be parsed: {error}"),
+        (None, _) => text_of(reason),
     };
     [
         namespace.clone(),
         name.clone(),
-        shown(active),
+        text_of(active),
         of_holder(|holder| &holder.pod),
         of_holder(|holder| &holder.cluster),
         fencing_token.map(|token| token.to_string()).unwrap_or_default(),
-        since.map(age).unwrap_or_default(),
-        shown(ready),
+        since.map(format_age).unwrap_or_default(),
+        text_of(ready),
         reason,
     ]
 }

@@ -8,7 +8,7 @@ struct Line {
     status: Status,
 }
 
-fn lease(name: &str, status: &Value) -> Essentials {
+fn lease(name: &str, status: &Value) -> LeaseSummary {
     let object = json!({
         "apiVersion": "redislease.io/v1alpha1",
         "kind": "RedisLease",
@@ -16,7 +16,7 @@ fn lease(name: &str, status: &Value) -> Essentials {
         "spec": {"quorumRef": {"name": "default"}, "candidates": {"selector": {"matchLabels": {"app": "a"}}}},
         "status": status,
     });
-    Essentials::of(&serde_json::from_value(object).unwrap())
+    LeaseSummary::of(&serde_json::from_value(object).unwrap())
 }
 
 fn held() -> Value {
@@ -35,14 +35,14 @@ fn held() -> Value {
     })
 }
 
-fn printed(printer: &Printer, leases: &[Essentials]) -> String {
+fn printed(printer: &Printer, leases: &[LeaseSummary]) -> String {
     let mut out = Vec::new();
     printer.all(leases, &mut out).unwrap();
     String::from_utf8(out).unwrap()
 }
 
 #[test]
-fn a_table_has_a_line_for_each_lease() {
+fn table_has_one_line_per_lease() {
     let leases = [lease("billing", &json!({})), lease("invoice-runner", &held())];
     let table = printed(&Printer::Table(Table::for_leases(&leases, false)), &leases);
     let expected = "
@@ -56,7 +56,7 @@ invoice-runner   True      invoice-runner-6c9f7d-x2x8k   eu-west-1   17952384000
 }
 
 #[test]
-fn json_is_a_list_of_the_essentials() {
+fn json_is_a_list_of_summaries() {
     let leases = [lease("invoice-runner", &held())];
     let list: Value = serde_json::from_str(&printed(&Printer::List, &leases)).unwrap();
     let [only] = &list.as_array().unwrap()[..] else { panic!("{list}") };
@@ -77,23 +77,23 @@ fn json_is_a_list_of_the_essentials() {
     assert!(only.get("deleted").is_none() && only.get("error").is_none(), "{only}");
     assert_eq!(printed(&Printer::List, &[]), "[]\n");
 
-    let lines = printed(&Printer::Lines, &[leases[0].clone(), leases[0].gone()]);
+    let lines = printed(&Printer::Lines, &[leases[0].clone(), leases[0].deleted()]);
     let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines[1], json!({"namespace": "jobs", "name": "invoice-runner", "transitions": 0, "deleted": true}));
 }
 
 #[test]
-fn a_malformed_lease_is_shown_as_such_and_hides_no_other() {
+fn lease_that_cannot_be_parsed_is_shown_with_the_error() {
     let broken = json!({"metadata": {"name": "broken", "namespace": "jobs"}, "spec": {"quorumRef": 7}});
-    let leases = [Essentials::of(&serde_json::from_value(broken).unwrap()), lease("invoice-runner", &held())];
+    let leases = [LeaseSummary::of(&serde_json::from_value(broken).unwrap()), lease("invoice-runner", &held())];
     let table = printed(&Printer::Table(Table::for_leases(&leases, false)), &leases);
     let lines: Vec<&str> = table.lines().collect();
-    assert!(lines[1].starts_with("broken ") && lines[1].contains("cannot be read: "), "{table}");
+    assert!(lines[1].starts_with("broken ") && lines[1].contains("cannot be parsed: "), "{table}");
     assert!(lines[2].starts_with("invoice-runner   True "), "{table}");
 }
 
 #[test]
-fn ages_are_those_of_kubectl() {
+fn ages_are_formatted_as_in_kubectl() {
     for (seconds, text) in [
         (0, "0s"),
         (119, "119s"),
@@ -107,21 +107,21 @@ fn ages_are_those_of_kubectl() {
         (180_000, "2d2h"),
         (900_000, "10d"),
     ] {
-        assert_eq!(age(Duration::from_secs(seconds)), text);
+        assert_eq!(format_age(Duration::from_secs(seconds)), text);
     }
 }
 
 #[test]
-fn contradicting_flags_are_named() {
+fn invalid_flags_are_named_in_the_error() {
     let line = Line::try_parse_from(["redislease", "-A", "billing"]);
-    let message = line.expect_err("they contradict each other").to_string();
+    let message = line.expect_err("the two flags exclude each other").to_string();
     assert!(message.contains("cannot be used with") && message.contains("[NAME]"), "{message}");
     let message = Line::try_parse_from(["redislease", "-oyaml"]).expect_err("no such format").to_string();
     assert!(message.contains("'yaml'") && message.contains("[possible values: table, json]"), "{message}");
 }
 
 #[test]
-fn a_missing_definition_says_how_to_install_it() {
+fn missing_crd_error_says_how_to_install_it() {
     let line = Line::try_parse_from(["redislease"]).unwrap();
     let message = line.status.explain("list", &CallError::NotFound, "jobs");
     assert_eq!(

@@ -17,9 +17,9 @@ async fn acquires(candidate: &Candidate, spans: &mut Vec<Duration>) {
         candidate.want("pod");
         let id = candidate.taken().await.id;
         spans.push(start.elapsed());
-        candidate.keeper.published(id.attempt, Publication::Written);
+        candidate.lease.published(id.attempt, Publication::Written);
         candidate.held(&id).await;
-        candidate.keeper.end(id, true);
+        candidate.lease.end(id, true);
     }
 }
 

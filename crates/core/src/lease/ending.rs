@@ -1,16 +1,16 @@
 //! Ending a term without proof that its holder stopped: seal it, and let the TTL end it.
 //!
-//! A seal stops extension by *anybody*, so it must hold on so many nodes that no majority is left without it, all at
-//! one instant. Keys that ended on their own do not count: a node without the key could be joined again.
+//! A seal must keep every process from extending. So it is effective only when N-q+1 nodes hold sealed keys at one
+//! instant. Keys that ended do not count: a node without the keys could be joined again.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::lease::view::{EndReason, EndingView};
 use crate::lease::{Config, Effect, Lease, OnDeadline, Round, TermId};
-use crate::mutant::Mutant;
 use crate::op::{Op, Stages, Vote};
 use crate::quorum::Node;
+use crate::rules::Rules;
 use crate::time::Time;
 
 /// A term that was given up.
@@ -18,24 +18,24 @@ use crate::time::Time;
 pub(super) struct Ending {
     pub id: TermId,
     reason: EndReason,
-    /// Whether this process may end the term for others too.
+    /// Whether this process ends the term for other processes too.
     seals: bool,
-    /// Until then the seal is repeated, and no new attempt begins unless it is effective.
+    /// The seal is repeated until then, and no new attempt begins before unless the seal is effective.
     pub valid_until: Time,
     pub keys_until: Time,
     pub effective: bool,
-    /// The last round of seals; the first is due at once, however late it is.
+    /// The last round of seals. The first begins at once, however late it is.
     pub round: Option<Round>,
     pub sent: Time,
     pub next_round_at: Time,
-    /// Per node: until when its sealed keys live, by the life it reported from the send on.
+    /// For each node: the end of its sealed keys, by the life that it reported, from the send on.
     pub sealed_until: Vec<Option<Time>>,
 }
 
 impl Ending {
     pub fn new(config: &Config, now: Time, id: TermId, reason: EndReason, valid_until: Time, keys_until: Time) -> Self {
         let sealed_until = vec![None; config.quorum.size()];
-        // By decision, or because the status cannot name it, it is over for everybody.
+        // By decision, or because no status names it: over for every process.
         let is_over = matches!(reason, EndReason::Decided | EndReason::Superseded | EndReason::Deadline);
         Self {
             id,
@@ -67,22 +67,25 @@ impl Ending {
         }
     }
 
-    pub fn vote(&mut self, now: Time, config: &Config, node: Node, vote: &Vote) {
+    pub fn vote(&mut self, now: Time, config: &Config, rules: Rules, node: Node, vote: &Vote) {
         let Some(slot) = self.sealed_until.get_mut(node.index()) else { return };
         match vote {
-            Vote::Sealed { ttl_left } => *slot = Some(self.sent + config.drift.least(*ttl_left)),
-            Vote::Miss(None) if config.mutant == Some(Mutant::AbsentCountedAsSealed) => *slot = Some(Time(u64::MAX)),
+            Vote::Sealed { ttl_left } => {
+                let from = if breaks!(rules, SealLifeFromReply) { now } else { self.sent };
+                *slot = Some(from + config.drift.least(*ttl_left));
+            }
+            Vote::Miss(None) if breaks!(rules, AbsentCountedAsSealed) => *slot = Some(Time(u64::MAX)),
             _ => {}
         }
-        let expired_count = config.mutant == Some(Mutant::SealVotesExpired);
-        let needed = config.quorum.blocking() - usize::from(config.mutant == Some(Mutant::SealOnTooFew));
+        let expired_count = breaks!(rules, SealVotesExpired);
+        let needed = config.quorum.blocking() - usize::from(breaks!(rules, SealOnTooFew));
         let sealed = self.sealed_until.iter().flatten().filter(|&&until| now < until || expired_count).count();
         self.effective |= sealed >= needed;
     }
 }
 
 impl Lease {
-    /// Ends a term that this process does not run: one that it ends already, or that only the status knows.
+    /// Ends a term that this process does not run: one that it ends already, or one that only the status knows.
     pub(super) fn end_known(&mut self, now: Time, id: TermId, proof: bool) {
         if self.term.is_some() {
             return;
@@ -91,19 +94,19 @@ impl Lease {
         let until = known.map_or(now + self.config.drift.most(self.config.ttl), |ending| ending.keys_until);
         if proof {
             self.ending = None;
-            self.show();
+            self.emit_view();
             self.release_everywhere(now, id.attempt, Stages::All, until);
             self.not_before = now;
         } else if known.is_none() {
             self.ending = Some(Ending::new(&self.config, now, id, EndReason::Decided, until, until));
-            self.show();
+            self.emit_view();
         }
     }
 
     pub(super) fn advance_ending(&mut self, now: Time) {
         let Some(ending) = self.ending.as_mut().filter(|ending| now >= ending.next_round_at) else { return };
         if !ending.sealing(now) {
-            // Woken late: a deadline that stays in the past would wake the driver for ever.
+            // After a late wake: a deadline in the past would wake the driver for ever.
             ending.next_round_at = ending.keys_until;
             return;
         }
@@ -113,6 +116,9 @@ impl Lease {
         ending.round = Some(round);
         ending.sent = now;
         ending.next_round_at = now + self.config.retry_pace();
+        if breaks!(self.rules, SealNotRepeated) {
+            ending.next_round_at = ending.keys_until;
+        }
         let attempt = ending.id.attempt;
         let open: Vec<Node> = self
             .config

@@ -1,12 +1,12 @@
 //! The admission model: servers forget, two processes admit them again, two others take the lease meanwhile.
 
 use redislease_core::admission::{Admission, Config, Effect, Input, Standing};
+use redislease_core::check::Mutant;
+use redislease_core::check::reference::{Call, Node as Server};
 use redislease_core::invariants::{self, Claim, Violation};
 use redislease_core::marker::{Marker, Membership, RunId};
-use redislease_core::mutant::Mutant;
 use redislease_core::op::{Grant, Op, Token, Vote};
 use redislease_core::quorum::Quorum;
-use redislease_core::reference::{Call, Node as Server};
 use redislease_core::seed::{self, Allegiance, FenceReport};
 use redislease_core::time::{Drift, Millis, Time};
 use stateright::{Model, Property};
@@ -129,12 +129,12 @@ impl Model for Hall {
             longest_lease: Millis(self.ttl),
             drift: Drift { percent: 0, slack: Millis(0) },
             heartbeat: Millis(0),
-            mutant: self.mutant,
         };
         let place = |fence| {
             let marker = Some(membership().marker(run_id(0))).filter(|_| !self.new);
             let server = Server { fence, marker, ..Server::new(run_id(0)) };
-            let desk = Desk { machine: Admission::new(config.clone()), admit: None, reading: false };
+            let desk =
+                Desk { machine: Admission::new(config.clone()).with_mutant(self.mutant), admit: None, reading: false };
             let desks = vec![desk; self.admitters];
             let mut place = Place { server, desks, ballots: [Ballot::None; 2], forgotten: 0 };
             (0..self.admitters).for_each(|desk| place.look(desk, self.tokens));

@@ -1,8 +1,8 @@
 //! The lease model: every order in which messages, time, crashes and decisions can meet.
 
+use redislease_core::check::Mutant;
 use redislease_core::invariants::{self, Claim, Violation};
 use redislease_core::lease::{Publication, Standing, View};
-use redislease_core::mutant::Mutant;
 use redislease_core::op::{Op, Stage, Stored};
 use redislease_core::time::Millis;
 use stateright::{Model, Property};

@@ -1,6 +1,6 @@
 //! Which worlds are explored, and which planted mistakes must be found in them.
 
-use redislease_core::mutant::Mutant;
+use redislease_core::check::Mutant;
 use stateright::{Checker, Expectation, Model};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

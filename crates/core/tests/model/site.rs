@@ -1,9 +1,9 @@
 //! One node with all that is on its way to it.
 
+use redislease_core::check::Mutant;
+use redislease_core::check::reference::{Call, Node as Server};
 use redislease_core::lease::{Renumbering, Round};
-use redislease_core::mutant::Mutant;
 use redislease_core::op::{Attempt, Grant, Op, Stage, Token, Vote};
-use redislease_core::reference::{Call, Node as Server};
 use redislease_core::time::{Millis, Time};
 
 use crate::interned::{Interned, Memo, Part, Pool, hash_of, remembered};

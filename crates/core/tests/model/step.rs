@@ -1,11 +1,11 @@
 //! What happens to the world when one thing happens.
 
 use redislease_core::backoff::Entropy;
+use redislease_core::check::reference::Call;
 use redislease_core::invariants::tokens_grow;
-use redislease_core::lease::{Effect, Input, Lease, Publication, Renewal, Round, Standing, TermId, Want};
+use redislease_core::lease::{Effect, Input, Publication, Renewal, Round, Standing, TermId, Want};
 use redislease_core::op::{Op, Token, Vote};
 use redislease_core::quorum::Node;
-use redislease_core::reference::Call;
 use redislease_core::time::{Millis, Time};
 
 use crate::interned::Interned;
@@ -135,7 +135,7 @@ impl Step<'_> {
 
     /// The machine is lost; its requests and its status write may still happen.
     fn vanish_process(&mut self, process: usize) {
-        let lease = Interned::new(Lease::new(self.setup.config()));
+        let lease = Interned::new(self.setup.machine());
         self.world.processes[process] = Process { lease, across: false, barred: false, before_word: false };
         for node in 0..NODES {
             self.change(node, Change::Crashed(process));

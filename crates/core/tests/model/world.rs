@@ -1,13 +1,13 @@
 //! Three nodes, two processes, two attempts, one status: the state, and what may be chosen about it.
 
 use redislease_core::backoff::{Backoff, Strategy};
+use redislease_core::check::Mutant;
+use redislease_core::check::reference::{Call, Node as Server};
 use redislease_core::invariants::Violation;
 use redislease_core::lease::{Config, Lease, OnDeadline, Standing, TermId};
 use redislease_core::marker::{Marker, Membership};
-use redislease_core::mutant::Mutant;
 use redislease_core::op::{Attempt, Holder, Op, Stages, Token};
 use redislease_core::quorum::Quorum;
-use redislease_core::reference::{Call, Node as Server};
 use redislease_core::time::{Drift, Millis, Time};
 
 use crate::interned::{Interned, Mixer};
@@ -77,8 +77,11 @@ impl Setup {
             drift: Drift { percent: 0, slack: Millis(0) },
             backoff: Backoff { strategy: Strategy::Linear, min: Millis(1), max: Millis(1), limit: None, jitter: 0 },
             deadline: OnDeadline::Seal,
-            mutant: self.mutant,
         }
+    }
+
+    pub fn machine(&self) -> Lease {
+        Lease::new(self.config()).with_mutant(self.mutant)
     }
 
     /// The call of one script, which has no effect after `deadline`.
@@ -195,7 +198,7 @@ impl World {
         let mut server = Server::new("r".into());
         server.marker = Some(marker());
         server.mutant = setup.mutant;
-        let lease = Interned::new(Lease::new(setup.config()));
+        let lease = Interned::new(setup.machine());
         let process = Process { lease, across: false, barred: false, before_word: false };
         let tale = Tale {
             begun: false,

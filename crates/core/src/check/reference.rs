@@ -1,0 +1,246 @@
+//! The reference node: the meaning of the scripts, in Rust.
+//!
+//! The unit tests, the model checker and the simulator run against it, and a test compares it with real servers, call by
+//! call. It only knows the keys of the protocol.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::check::Mutant;
+use crate::marker::{Marker, RunId};
+use crate::op::{Attempt, Grant, Holder, Op, Stage, Stages, Stored, Token, Vote};
+use crate::time::Millis;
+
+/// A value and the last millisecond of the node's clock at which it exists.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Entry {
+    /// The value.
+    pub value: Stored,
+    /// The last millisecond, on the node's clock.
+    pub ends: u64,
+}
+
+/// One Redis master. `K` is the type of the names of lock keys.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Node<K> {
+    /// The identity of this start of the server.
+    pub run_id: RunId,
+    /// The lock keys that were set. Some may have ended.
+    pub keys: BTreeMap<K, Entry>,
+    /// The counter.
+    pub fence: u64,
+    /// The marker, if there is one.
+    pub marker: Option<Marker>,
+    /// The counters of the planted bug [`Mutant::CounterPerLease`].
+    pub fences: BTreeMap<K, u64>,
+    /// The planted bug, if there is one.
+    pub mutant: Option<Mutant>,
+}
+
+/// One call of a voting script.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Call<K> {
+    /// The lease's keys.
+    pub keys: Vec<K>,
+    /// The marker under which the caller counts votes.
+    pub marker: Marker,
+    /// The last millisecond of the node's clock at which the call is not late.
+    pub deadline: u64,
+    /// The request.
+    pub op: Op,
+}
+
+impl<K: Ord + Clone> Node<K> {
+    /// An empty server.
+    pub const fn new(run_id: RunId) -> Self {
+        Self { run_id, keys: BTreeMap::new(), fence: 0, marker: None, fences: BTreeMap::new(), mutant: None }
+    }
+
+    /// The entry of `key` at `now` on the node's clock.
+    pub fn entry(&self, key: &K, now: u64) -> Option<&Entry> {
+        self.keys.get(key).filter(|entry| now <= entry.ends)
+    }
+
+    fn ttl_left(&self, key: &K, now: u64) -> Millis {
+        Millis(self.entry(key, now).map_or(0, |entry| entry.ends - now))
+    }
+
+    fn value(&self, key: &K, now: u64) -> Option<&Stored> {
+        self.entry(key, now).map(|entry| &entry.value)
+    }
+
+    /// Removes the keys that have ended, as a server does at some time.
+    pub fn purge(&mut self, now: u64) {
+        self.keys.retain(|_, entry| now <= entry.ends);
+    }
+
+    /// Runs one script at `now` on the node's clock.
+    pub fn vote(&mut self, now: u64, call: &Call<K>) -> Vote {
+        if let Op::Release { attempt, stages } = call.op {
+            return self.release(now, &call.keys, attempt, stages);
+        }
+        if self.marker.as_ref() != Some(&call.marker) {
+            return Vote::Abstained;
+        }
+        let late = now > call.deadline;
+        match &call.op {
+            Op::Acquire { .. } | Op::Extend { .. } if late => Vote::Abstained,
+            Op::Acquire { attempt, ttl, holder } => self.acquire(now, &call.keys, *attempt, *ttl, holder),
+            Op::Confirm { attempt, grant, token } => self.confirm(now, &call.keys, *attempt, *grant, *token),
+            Op::Extend { attempt, token, ttl } => self.extend(now, &call.keys, *attempt, *token, *ttl),
+            Op::Seal { attempt } => self.seal(now, &call.keys, *attempt),
+            Op::Release { attempt, stages } => self.release(now, &call.keys, *attempt, *stages),
+        }
+    }
+
+    fn acquire(&mut self, now: u64, keys: &[K], attempt: Attempt, ttl: Millis, holder: &Holder) -> Vote {
+        let first = keys.first().and_then(|key| self.value(key, now)).cloned();
+        if let Some(first) = first
+            && first.stage == Stage::Pending
+            && first.attempt == attempt
+            && keys.iter().all(|key| self.value(key, now).is_some_and(|value| same(value, &first)))
+        {
+            return Vote::Granted(Grant(first.number));
+        }
+        let refusing =
+            keys.iter().filter(|key| self.entry(key, now).is_some()).max_by_key(|key| self.ttl_left(key, now));
+        if let Some(key) = refusing
+            && let Some(by) = self.value(key, now)
+        {
+            return Vote::Refused { ttl_left: self.ttl_left(key, now), by: by.clone() };
+        }
+        let counter = match (self.mutant, keys.first()) {
+            (Some(Mutant::CounterPerLease), Some(key)) => self.fences.entry(key.clone()).or_default(),
+            _ => &mut self.fence,
+        };
+        *counter += 1;
+        let number = *counter;
+        for key in keys {
+            let value = Stored { stage: Stage::Pending, attempt, number, metadata: String::from(&*holder.0) };
+            self.keys.insert(key.clone(), Entry { value, ends: now + ttl.0 });
+        }
+        Vote::Granted(Grant(number))
+    }
+
+    fn confirm(&mut self, now: u64, keys: &[K], attempt: Attempt, grant: Grant, token: Token) -> Vote {
+        let checked = if self.mutant == Some(Mutant::ConfirmFirstKeyOnly) { &keys[..1] } else { keys };
+        let any_grant = self.mutant == Some(Mutant::NoGrantNumber);
+        let right = |value: &Stored| {
+            value.attempt == attempt
+                && match value.stage {
+                    Stage::Pending => value.number == grant.0 || any_grant,
+                    Stage::Term => value.number == token.0,
+                    Stage::Sealed => false,
+                }
+        };
+        if let Some(miss) = checked.iter().find(|key| !self.value(key, now).is_some_and(right)) {
+            return Vote::Miss(self.value(miss, now).cloned());
+        }
+        let counter = match (self.mutant, keys.first()) {
+            (Some(Mutant::CounterPerLease), Some(key)) => self.fences.entry(key.clone()).or_default(),
+            _ => &mut self.fence,
+        };
+        *counter = (*counter).max(token.0);
+        for key in keys {
+            if let Some(entry) = self.keys.get_mut(key).filter(|entry| now <= entry.ends) {
+                entry.value.attempt = attempt;
+                entry.value.stage = Stage::Term;
+                entry.value.number = token.0;
+            }
+        }
+        Vote::Confirmed { ttl_left: self.least_life(keys, now) }
+    }
+
+    fn extend(&mut self, now: u64, keys: &[K], attempt: Attempt, token: Token, ttl: Millis) -> Vote {
+        let mutant = self.mutant;
+        let right = |value: &Stored| {
+            let sealed = mutant == Some(Mutant::ExtendUnseals) && value.stage == Stage::Sealed;
+            value.attempt == attempt
+                && (mutant == Some(Mutant::AdoptByAttemptOnly)
+                    || (value.stage == Stage::Term || sealed) && value.number == token.0)
+        };
+        let free = keys.iter().all(|key| self.value(key, now).is_none());
+        if mutant == Some(Mutant::ExtendSets) && free {
+            for key in keys {
+                let value = Stored { stage: Stage::Term, attempt, number: token.0, metadata: String::new() };
+                self.keys.insert(key.clone(), Entry { value, ends: now + ttl.0 });
+            }
+            return Vote::Extended;
+        }
+        if let Some(miss) = keys.iter().find(|key| !self.value(key, now).is_some_and(right)) {
+            return Vote::Miss(self.value(miss, now).cloned());
+        }
+        for key in keys {
+            if let Some(entry) = self.keys.get_mut(key) {
+                let shortens = mutant == Some(Mutant::ExtendShortens);
+                entry.ends = if shortens { now + ttl.0 } else { entry.ends.max(now + ttl.0) };
+                if mutant == Some(Mutant::ExtendUnseals) {
+                    entry.value.stage = Stage::Term;
+                }
+            }
+        }
+        Vote::Extended
+    }
+
+    fn seal(&mut self, now: u64, keys: &[K], attempt: Attempt) -> Vote {
+        let shorten = self.mutant == Some(Mutant::SealShortens);
+        let ours = |value: &Stored| value.attempt == attempt;
+        let miss = keys.iter().find(|key| !self.value(key, now).is_some_and(ours)).cloned();
+        for key in keys {
+            if let Some(entry) = self.keys.get_mut(key).filter(|entry| now <= entry.ends && ours(&entry.value)) {
+                entry.value.stage = Stage::Sealed;
+                if shorten {
+                    entry.ends = entry.ends.min(now + 1);
+                }
+            }
+        }
+        match miss {
+            Some(key) => Vote::Miss(self.value(&key, now).cloned()),
+            None => Vote::Sealed { ttl_left: self.least_life(keys, now) },
+        }
+    }
+
+    fn release(&mut self, now: u64, keys: &[K], attempt: Attempt, stages: Stages) -> Vote {
+        let anything = self.mutant == Some(Mutant::ReleaseIgnoresAttempt);
+        let mut count = 0;
+        for key in keys {
+            let ours = self
+                .value(key, now)
+                .is_some_and(|value| anything || value.attempt == attempt && stages.holds(value.stage));
+            if ours {
+                self.keys.remove(key);
+                count += 1;
+            }
+        }
+        Vote::Released(count)
+    }
+
+    fn least_life(&self, keys: &[K], now: u64) -> Millis {
+        keys.iter().map(|key| self.ttl_left(key, now)).min().unwrap_or(Millis::ZERO)
+    }
+
+    /// Writes a ticket if the marker does not name `run_id`, or is `stepped`, the marker from before the clock stepped.
+    /// Answers the present marker.
+    pub fn observe(&mut self, run_id: &RunId, nonce: u128, stepped: Option<&Marker>) -> Marker {
+        let keep = self.marker.as_ref().filter(|marker| marker.run_id() == run_id && Some(*marker) != stepped);
+        let marker = keep.cloned().unwrap_or_else(|| Marker::Wait { run_id: run_id.clone(), nonce });
+        self.marker = Some(marker.clone());
+        marker
+    }
+
+    /// Replaces exactly `ticket` by `marker` and raises the counter to `seed`. Answers the present marker, if there is
+    /// one.
+    pub fn admit(&mut self, ticket: &Marker, marker: &Marker, seed: Token) -> Option<Marker> {
+        if self.marker.as_ref() == Some(ticket) {
+            self.fence = self.fence.max(seed.0);
+            self.marker = Some(marker.clone());
+        }
+        self.marker.clone()
+    }
+}
+
+/// Whether two values are equal up to the third colon.
+fn same(a: &Stored, b: &Stored) -> bool {
+    (a.stage, a.attempt, a.number) == (b.stage, b.attempt, b.number)
+}

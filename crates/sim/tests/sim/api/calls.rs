@@ -1,0 +1,183 @@
+//! Single calls of an operator to its API server: they are refused, hang, take long, or lose their answer.
+
+use std::sync::Arc;
+
+use redislease::api::RedisLease;
+use redislease::election::PodFacts;
+use redislease::plan::{RoleWrite, StatusWrite};
+
+use crate::api::objects;
+use crate::api::server::{Mode, Verdict};
+use crate::chaos::bug::Bug;
+use crate::chaos::fault::Fault;
+use crate::check::coverage::Sight;
+use crate::check::trace::Note;
+use crate::redis::clock::{MILLI, Micros, SECOND};
+use crate::world::{Event, World};
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub enum Ask {
+    Status {
+        place: usize,
+        uid: u32,
+        write: Box<StatusWrite>,
+    },
+    Role {
+        place: usize,
+        write: Box<RoleWrite>,
+    },
+    Lease(usize),
+    Pod(u32),
+    /// Whether the Kubernetes node of this pod is out of service.
+    Node(u32),
+    Probe,
+}
+
+/// A call under way.
+#[derive(Clone, Debug)]
+pub struct ApiCall {
+    pub process: usize,
+    pub boot: u32,
+    pub id: u64,
+    pub ask: Ask,
+}
+
+/// What comes back.
+#[derive(Clone, Debug)]
+pub enum Reply {
+    Status(Verdict, Option<Arc<RedisLease>>),
+    Role(Verdict, Option<Arc<PodFacts>>),
+    Lease(Option<Arc<RedisLease>>),
+    Pod(Option<Arc<PodFacts>>),
+    Node(bool),
+    Probe,
+    /// The connection was refused.
+    Refused,
+    /// The time for the answer is over.
+    Overdue,
+}
+
+impl World {
+    fn api_travel(&mut self) -> Micros {
+        let (low, high) = if self.chaos { self.swarm.api_delay } else { (MILLI, 5 * MILLI) };
+        self.rng.between(low, high)
+    }
+
+    /// Sends one call. It has exactly one reply, `swarm.api_timeout` later at the latest.
+    pub fn send_call(&mut self, process: usize, id: u64, ask: Ask) {
+        let boot = self.processes[process].boot;
+        let timeout = self.swarm.api_timeout;
+        self.after(timeout, Event::ApiReply { process, boot, id, reply: Box::new(Reply::Overdue) });
+        if self.processes[process].api_cut > 0 {
+            return self.hit(Fault::ApiCut, Some(process));
+        }
+        // A request may be under way for longer than anybody waits for its answer.
+        let slow = self.chaos && self.rng.permille(self.swarm.api_loss / 5);
+        let delay = if slow { self.rng.between(0, 8 * SECOND) } else { self.api_travel() };
+        self.after(delay, Event::ApiArrive(Box::new(ApiCall { process, boot, id, ask })));
+    }
+
+    pub fn api_arrive(&mut self, call: ApiCall) {
+        let ApiCall { process, boot, id, .. } = call;
+        let cluster = self.processes[process].cluster;
+        let reply = match self.apis[cluster].mode {
+            Mode::Hanging => {
+                self.hit(Fault::ApiHangs, Some(process));
+                return self.apis[cluster].hanging.push(call);
+            }
+            Mode::Refusing => {
+                self.hit(Fault::ApiRefuses, Some(process));
+                Reply::Refused
+            }
+            Mode::Up => self.serve(process, cluster, &call.ask),
+        };
+        let is_write = matches!(reply, Reply::Status(..) | Reply::Role(..));
+        if is_write && self.chaos && self.rng.permille(self.swarm.api_loss) {
+            return self.hit(Fault::ApiLoss, Some(process));
+        }
+        if self.processes[process].api_cut > 0 {
+            return self.hit(Fault::ApiCut, Some(process));
+        }
+        let delay = self.api_travel();
+        self.after(delay, Event::ApiReply { process, boot, id, reply: Box::new(reply) });
+    }
+
+    fn serve(&mut self, process: usize, cluster: usize, ask: &Ask) -> Reply {
+        match ask {
+            Ask::Status { place, uid, write } => self.serve_status(process, cluster, *place, *uid, write),
+            Ask::Role { place, write } => {
+                let checked = !self.is(Bug::RolesWithoutVersion);
+                let (verdict, change) = self.apis[cluster].write_role(*place, write, checked);
+                self.note(Note::WroteRole { process, pod: objects::number(&write.uid), role: write.role, verdict });
+                self.count_write(cluster, verdict);
+                if change.is_some() {
+                    self.one_active_pod(cluster, *place);
+                }
+                self.tell(cluster, change);
+                let pod = self.apis[cluster].state.pods.get(&objects::number(&write.uid)).cloned();
+                Reply::Role(verdict, pod)
+            }
+            Ask::Lease(place) => {
+                self.apis[cluster].writes.reads += 1;
+                Reply::Lease(self.apis[cluster].state.leases[*place].clone())
+            }
+            Ask::Pod(pod) => {
+                self.apis[cluster].writes.reads += 1;
+                Reply::Pod(self.apis[cluster].state.pods.get(pod).cloned())
+            }
+            Ask::Node(pod) => {
+                self.apis[cluster].writes.reads += 1;
+                Reply::Node(self.apis[cluster].nodes_off.contains(pod))
+            }
+            Ask::Probe => {
+                self.apis[cluster].writes.reads += 1;
+                Reply::Probe
+            }
+        }
+    }
+
+    fn serve_status(&mut self, process: usize, cluster: usize, place: usize, uid: u32, write: &StatusWrite) -> Reply {
+        let before = self.apis[cluster].state.leases[place].clone();
+        let checked = !self.is(Bug::StatusWithoutVersion);
+        let (verdict, change) = self.apis[cluster].write_status(place, uid, write, checked);
+        let after = self.apis[cluster].state.leases[place].clone();
+        let named = after.as_deref().and_then(objects::named);
+        self.note(Note::WroteStatus {
+            process,
+            uid,
+            priority: write.priority,
+            verdict,
+            named: named.map(|named| named.attempt),
+        });
+        self.count_write(cluster, verdict);
+        if let (Verdict::Written, Some(before), Some(after)) = (verdict, &before, &after)
+            && objects::token(after) < objects::token(before)
+        {
+            self.check.fail(format!("I4: the status of lease {uid} shows a lower token than before"));
+        }
+        if change.is_some() {
+            self.check.status_writes(self.now, cluster, place, self.swarm.status_write_bound());
+        }
+        let publishes = write.priority == redislease::plan::Priority::Publication;
+        if publishes && verdict == Verdict::Conflict {
+            self.coverage.saw(Sight::StalePublicationRefused);
+        }
+        self.tell(cluster, change);
+        Reply::Status(verdict, after.filter(|after| objects::uid_of(after) == uid))
+    }
+
+    fn count_write(&mut self, cluster: usize, verdict: Verdict) {
+        let failed = matches!(verdict, Verdict::Conflict | Verdict::Refused | Verdict::Gone);
+        self.apis[cluster].writes.failed += u64::from(failed);
+    }
+
+    /// The label is taken from the old holder before it is given to the new one.
+    fn one_active_pod(&mut self, cluster: usize, place: usize) {
+        let active: Vec<u32> = self.apis[cluster].active_pods(place).collect();
+        if active.len() > 1 {
+            self.check
+                .fail(format!("pods {active:?} of cluster {cluster} are labelled active for lease {place} at once"));
+        }
+    }
+}

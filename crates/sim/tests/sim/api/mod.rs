@@ -1,0 +1,6 @@
+//! The API servers: one for each cluster.
+
+pub mod calls;
+pub mod objects;
+pub mod server;
+pub mod watch;

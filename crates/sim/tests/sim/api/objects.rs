@@ -1,0 +1,225 @@
+//! The Kubernetes objects of the simulated clusters. Everything has a number; names and UIDs are made from it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
+use redislease::api::conditions::{ConditionStatus, ConditionType};
+use redislease::api::lease::{CandidatesSpec, ElectionSpec, RetrySpec, RetryStrategy};
+use redislease::api::names;
+use redislease::api::{self, RedisLease, RedisLeaseSpec};
+use redislease::election::{Cluster, PodFacts};
+use redislease_core::lease::TermId;
+use redislease_core::op::{Attempt, Token};
+
+use crate::redis::clock::{Micros, SECOND};
+
+/// The namespace of every lease and pod.
+pub const NAMESPACE: &str = "team";
+/// The name of the only quorum.
+pub const QUORUM: &str = "default";
+/// 2026-11-21, in seconds of Unix time: when every run starts.
+pub const START: i64 = 1_795_238_400;
+
+/// The label that makes a pod a candidate of a lease.
+const APP: &str = "app";
+
+/// What a lease's spec says, beside its keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseSpec {
+    /// Seconds.
+    pub lease: u64,
+    /// Milliseconds.
+    pub renew: u64,
+    /// Seconds.
+    pub grace: u64,
+    /// Seconds; `None` for the default, one lease.
+    pub unhealthy_after: Option<u64>,
+    pub linear: bool,
+    /// Milliseconds.
+    pub min_delay: u64,
+    /// Milliseconds.
+    pub max_delay: u64,
+    pub limit: Option<i32>,
+    pub suspend: bool,
+}
+
+impl LeaseSpec {
+    /// What holds under every spec: the holder gives up one second earlier than its grace period asks.
+    pub const fn stop_budget(&self) -> u64 {
+        (self.grace + 1) * 1000
+    }
+
+    /// The spec as it stands in the object. `keys` has one bit for each key.
+    pub fn object(&self, place: usize, keys: u8) -> RedisLeaseSpec {
+        let labels = BTreeMap::from([(APP.to_owned(), lease_name(place))]);
+        let selector = LabelSelector { match_labels: Some(labels), match_expressions: None };
+        RedisLeaseSpec {
+            quorum_ref: redislease::api::lease::QuorumRef { name: QUORUM.into() },
+            keys: Some((0..8).filter(|key| keys & 1 << key != 0).map(key_name).collect()),
+            candidates: CandidatesSpec { selector: Some(selector), workload_ref: None },
+            lease_duration: seconds(self.lease),
+            renew_interval: millis(self.renew),
+            grace_period: seconds(self.grace),
+            retry: RetrySpec {
+                strategy: if self.linear { RetryStrategy::Linear } else { RetryStrategy::Exponential },
+                min_delay: millis(self.min_delay),
+                max_delay: millis(self.max_delay),
+                limit: self.limit,
+                jitter: 10,
+            },
+            election: ElectionSpec { require_ready: true, unhealthy_after: self.unhealthy_after.map(seconds) },
+            suspend: self.suspend,
+        }
+    }
+}
+
+fn seconds(seconds: u64) -> api::Duration {
+    Duration::from_secs(seconds).into()
+}
+
+fn millis(millis: u64) -> api::Duration {
+    Duration::from_millis(millis).into()
+}
+
+pub fn cluster(number: usize) -> Cluster {
+    Cluster { name: ["east", "west"][number].into(), uid: format!("cluster-{number}") }
+}
+
+pub fn lease_name(place: usize) -> String {
+    format!("lease-{place}")
+}
+
+pub fn lease_uid(uid: u32) -> String {
+    format!("lease-uid-{uid}")
+}
+
+pub fn pod_name(pod: u32) -> String {
+    format!("pod-{pod}")
+}
+
+pub fn pod_uid(pod: u32) -> String {
+    format!("pod-uid-{pod}")
+}
+
+fn key_name(key: u8) -> String {
+    format!("key-{key}")
+}
+
+/// The number that a name or UID ends in.
+pub fn number(text: &str) -> u32 {
+    text.rsplit('-').next().and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
+/// The key that a name stands for.
+pub fn key_number(name: &str) -> u8 {
+    number(name) as u8
+}
+
+/// The pod that a term's holder names.
+pub fn pod_of(id: &TermId) -> u32 {
+    number(&id.holder.0)
+}
+
+/// The number in a resource version, or in an annotation.
+pub fn version(text: Option<&str>) -> u64 {
+    text.and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+/// The wall clock of an API server: true time.
+pub fn timestamp(now: Micros) -> Timestamp {
+    Timestamp::from_second(START + (now / SECOND) as i64).unwrap()
+}
+
+/// A lease without a status.
+pub fn lease(place: usize, uid: u32, keys: u8, spec: &LeaseSpec, now: Micros) -> RedisLease {
+    let mut lease = RedisLease::new(&lease_name(place), spec.object(place, keys));
+    lease.metadata.namespace = Some(NAMESPACE.into());
+    lease.metadata.uid = Some(lease_uid(uid));
+    lease.metadata.generation = Some(1);
+    lease.metadata.creation_timestamp = Some(Time(timestamp(now)));
+    lease
+}
+
+/// A pod that runs and is Ready, on a Kubernetes node of its own.
+pub fn pod(pod: u32, place: usize, now: Micros) -> PodFacts {
+    PodFacts {
+        namespace: NAMESPACE.into(),
+        name: pod_name(pod),
+        uid: pod_uid(pod),
+        resource_version: None,
+        labels: BTreeMap::from([(APP.to_owned(), lease_name(place))]),
+        annotations: BTreeMap::new(),
+        created: Some(timestamp(now)),
+        node: Some(format!("node-{pod}")),
+        ready: true,
+        finished: false,
+        deletion_grace: None,
+        stopped: false,
+    }
+}
+
+/// The lease that a pod is a candidate of.
+pub fn place_of(pod: &PodFacts) -> Option<usize> {
+    pod.labels.get(APP).map(|app| number(app) as usize)
+}
+
+/// Takes the pod out of its lease's candidates.
+pub fn relabel(pod: &mut PodFacts) {
+    pod.labels.remove(APP);
+}
+
+/// Whether the pod carries the label `active` of the lease.
+pub fn is_active(pod: &PodFacts, place: usize) -> bool {
+    let label = pod.labels.get(&names::role_label(&lease_name(place)));
+    label.is_some_and(|role| role == names::PodRole::Active.as_str())
+}
+
+/// The lease's own part of a pod's labels and annotations.
+pub fn role_of(pod: &PodFacts, place: usize) -> (Option<&String>, Option<&String>) {
+    let name = lease_name(place);
+    (pod.labels.get(&names::role_label(&name)), pod.annotations.get(&names::token_annotation(&name)))
+}
+
+/// The number of a lease's UID.
+pub fn uid_of(lease: &RedisLease) -> u32 {
+    lease.metadata.uid.as_deref().map_or(0, number)
+}
+
+/// The resource version of a lease.
+pub fn version_of(lease: &RedisLease) -> u64 {
+    version(lease.metadata.resource_version.as_deref())
+}
+
+/// The term that a lease's status names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Named {
+    pub attempt: Attempt,
+    pub token: Token,
+    pub pod: u32,
+    /// What the condition Active says: `None` for Unknown.
+    pub active: Option<bool>,
+}
+
+/// Reads the term from a lease's status.
+pub fn named(lease: &RedisLease) -> Option<Named> {
+    let status = lease.status.as_ref()?;
+    let active = if status.says(ConditionType::Active, ConditionStatus::True) {
+        Some(true)
+    } else {
+        status.says(ConditionType::Active, ConditionStatus::False).then_some(false)
+    };
+    Some(Named {
+        attempt: status.attempt.as_ref()?.parse().ok()?,
+        token: token(lease),
+        pod: status.holder.as_ref().map_or(0, |holder| number(&holder.pod_uid)),
+        active,
+    })
+}
+
+/// The greatest token that a lease's status has shown.
+pub fn token(lease: &RedisLease) -> Token {
+    let token = lease.status.as_ref().and_then(|status| status.fencing_token);
+    Token(token.and_then(|token| u64::try_from(token).ok()).unwrap_or(0))
+}

@@ -1,0 +1,279 @@
+//! One cluster's API server: leases and pods with resource versions, the rules that admission enforces, and outages.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use redislease::api::{RedisLease, names};
+use redislease::election::PodFacts;
+use redislease::plan::{RoleWrite, StatusWrite};
+
+use crate::api::calls::ApiCall;
+use crate::api::objects::{self, LeaseSpec};
+use crate::redis::clock::Micros;
+
+/// How many changes a watch can be behind before it must list again.
+const LOG: usize = 200;
+/// How many past states a stale list can show.
+const PAST: usize = 40;
+
+/// Whether the API server answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    Up,
+    /// It refuses connections.
+    Refusing,
+    /// It takes requests and does not answer.
+    Hanging,
+}
+
+/// What became of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    Written,
+    /// The resource version is another one.
+    Conflict,
+    /// No object of this UID.
+    Gone,
+    /// A rule of the schema, or an admission webhook.
+    Refused,
+}
+
+/// Everything a client can list, at one version.
+#[derive(Clone, Debug, Default)]
+pub struct State {
+    pub version: u64,
+    /// By place; a place is a name.
+    pub leases: Vec<Option<Arc<RedisLease>>>,
+    pub pods: BTreeMap<u32, Arc<PodFacts>>,
+}
+
+/// One event of a watch.
+#[derive(Clone, Debug)]
+pub enum Change {
+    Lease {
+        version: u64,
+        place: usize,
+        lease: Option<Arc<RedisLease>>,
+    },
+    /// A pod as it is, or as it was when it was deleted.
+    Pod {
+        version: u64,
+        facts: Arc<PodFacts>,
+        deleted: bool,
+    },
+}
+
+impl Change {
+    pub const fn version(&self) -> u64 {
+        match self {
+            Self::Lease { version, .. } | Self::Pod { version, .. } => *version,
+        }
+    }
+
+    pub const fn is_of_pods(&self) -> bool {
+        matches!(self, Self::Pod { .. })
+    }
+}
+
+/// How often the API server was written to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Writes {
+    /// Status writes that changed something.
+    pub status: u64,
+    /// Role writes that changed something.
+    pub role: u64,
+    /// Writes that were answered with a conflict or a refusal.
+    pub failed: u64,
+    /// Reads and probes, without lists and watches.
+    pub reads: u64,
+}
+
+pub struct ApiServer {
+    pub mode: Mode,
+    /// An admission webhook refuses every write.
+    pub refuses_writes: bool,
+    pub state: State,
+    /// Kubernetes nodes that an administrator has marked as out of service, by the number of their only pod.
+    pub nodes_off: BTreeSet<u32>,
+    pub log: VecDeque<Change>,
+    past: VecDeque<Arc<State>>,
+    pub writes: Writes,
+    /// Requests that hang. Some of them are carried out when the server answers again.
+    pub hanging: Vec<ApiCall>,
+}
+
+impl ApiServer {
+    pub fn new(places: usize) -> Self {
+        let state = State { leases: vec![None; places], ..State::default() };
+        Self {
+            mode: Mode::Up,
+            refuses_writes: false,
+            state,
+            nodes_off: BTreeSet::new(),
+            log: VecDeque::new(),
+            past: VecDeque::new(),
+            writes: Writes::default(),
+            hanging: Vec::new(),
+        }
+    }
+
+    /// The state now, or an older one: `back` counts changes.
+    pub fn list(&self, back: usize) -> Arc<State> {
+        match back.checked_sub(1).and_then(|at| self.past.get(at.min(self.past.len().saturating_sub(1)))) {
+            Some(past) => past.clone(),
+            None => Arc::new(self.state.clone()),
+        }
+    }
+
+    /// The changes after `version`; `None` when the log does not reach back so far.
+    pub fn changes_since(&self, version: u64) -> Option<impl Iterator<Item = &Change>> {
+        let first = self.log.front().map_or(self.state.version + 1, Change::version);
+        (version + 1 >= first).then(|| self.log.iter().filter(move |change| change.version() > version))
+    }
+
+    fn next_version(&mut self) -> u64 {
+        if self.past.len() == PAST {
+            self.past.pop_back();
+        }
+        self.past.push_front(Arc::new(self.state.clone()));
+        self.state.version += 1;
+        self.state.version
+    }
+
+    fn record(&mut self, change: Change) -> Change {
+        if self.log.len() == LOG {
+            self.log.pop_front();
+        }
+        self.log.push_back(change.clone());
+        change
+    }
+
+    fn put_lease(&mut self, place: usize, mut lease: RedisLease) -> Change {
+        let version = self.next_version();
+        lease.metadata.resource_version = Some(version.to_string());
+        let lease = Some(Arc::new(lease));
+        self.state.leases[place].clone_from(&lease);
+        self.record(Change::Lease { version, place, lease })
+    }
+
+    pub fn create_lease(&mut self, place: usize, lease: RedisLease) -> Change {
+        self.put_lease(place, lease)
+    }
+
+    /// Changes the spec, which also counts the generation. `None` when there is no lease.
+    pub fn set_spec(&mut self, place: usize, keys: u8, spec: &LeaseSpec) -> Option<Change> {
+        let mut lease = RedisLease::clone(self.state.leases[place].as_deref()?);
+        lease.spec = spec.object(place, keys);
+        lease.metadata.generation = lease.metadata.generation.map(|generation| generation + 1);
+        Some(self.put_lease(place, lease))
+    }
+
+    /// Marks the lease as being deleted: somebody's finalizer keeps it for a while.
+    pub fn begin_deletion(&mut self, place: usize, now: Micros) -> Option<Change> {
+        let mut lease = RedisLease::clone(self.state.leases[place].as_deref()?);
+        lease.metadata.deletion_timestamp = Some(Time(objects::timestamp(now)));
+        Some(self.put_lease(place, lease))
+    }
+
+    pub fn delete_lease(&mut self, place: usize) -> Option<Change> {
+        self.state.leases[place].as_ref()?;
+        let version = self.next_version();
+        self.state.leases[place] = None;
+        Some(self.record(Change::Lease { version, place, lease: None }))
+    }
+
+    /// Writes a status. `checked` is false for a server that compares nothing, which only a planted bug makes.
+    pub fn write_status(
+        &mut self,
+        place: usize,
+        uid: u32,
+        write: &StatusWrite,
+        checked: bool,
+    ) -> (Verdict, Option<Change>) {
+        let Some(found) = self.state.leases[place].as_deref().filter(|found| objects::uid_of(found) == uid) else {
+            return (Verdict::Gone, None);
+        };
+        if checked && write.version.is_some() && write.version != found.metadata.resource_version {
+            return (Verdict::Conflict, None);
+        }
+        let before = found.status.as_ref().and_then(|status| status.fencing_token);
+        if checked && (self.refuses_writes || write.status.fencing_token < before) {
+            return (Verdict::Refused, None);
+        }
+        if found.status.as_ref() == Some(&write.status) {
+            return (Verdict::Written, None);
+        }
+        let mut lease = found.clone();
+        lease.status = Some(write.status.clone());
+        self.writes.status += 1;
+        (Verdict::Written, Some(self.put_lease(place, lease)))
+    }
+
+    /// Writes the role of one pod for the lease of this place.
+    pub fn write_role(&mut self, place: usize, write: &RoleWrite, checked: bool) -> (Verdict, Option<Change>) {
+        let pod = objects::number(&write.uid);
+        let Some(found) = self.state.pods.get(&pod).filter(|found| found.name == write.pod) else {
+            return (Verdict::Gone, None);
+        };
+        if checked && write.version.is_some() && write.version != found.resource_version {
+            return (Verdict::Conflict, None);
+        }
+        if self.refuses_writes {
+            return (Verdict::Refused, None);
+        }
+        let role = write.role.map(|role| role.as_str().to_owned());
+        if objects::role_of(found, place) == (role.as_ref(), write.token.as_ref()) {
+            return (Verdict::Written, None);
+        }
+        self.writes.role += 1;
+        let name = objects::lease_name(place);
+        let (label, annotation) = (names::role_label(&name), names::token_annotation(&name));
+        let token = write.token.clone();
+        let change = self.change_pod(pod, |pod| {
+            set(&mut pod.labels, label, role);
+            set(&mut pod.annotations, annotation, token);
+        });
+        (Verdict::Written, change)
+    }
+
+    pub fn create_pod(&mut self, pod: u32, mut facts: PodFacts) -> Change {
+        let version = self.next_version();
+        facts.resource_version = Some(version.to_string());
+        let facts = Arc::new(facts);
+        self.state.pods.insert(pod, facts.clone());
+        self.record(Change::Pod { version, facts, deleted: false })
+    }
+
+    /// Changes a pod. `None` when it does not exist, or is as it was.
+    pub fn change_pod(&mut self, pod: u32, change: impl FnOnce(&mut PodFacts)) -> Option<Change> {
+        let before = self.state.pods.get(&pod)?;
+        let mut facts = PodFacts::clone(before);
+        change(&mut facts);
+        if facts == **before {
+            return None;
+        }
+        Some(self.create_pod(pod, facts))
+    }
+
+    /// Deletes the object. The event shows it as it was last.
+    pub fn delete_pod(&mut self, pod: u32) -> Option<Change> {
+        let facts = self.state.pods.get(&pod)?.clone();
+        let version = self.next_version();
+        self.state.pods.remove(&pod);
+        Some(self.record(Change::Pod { version, facts, deleted: true }))
+    }
+
+    /// Pods that carry the label `active` of the lease of this place.
+    pub fn active_pods(&self, place: usize) -> impl Iterator<Item = u32> {
+        let active = move |(_, pod): &(&u32, &Arc<PodFacts>)| objects::is_active(pod, place);
+        self.state.pods.iter().filter(active).map(|(&pod, _)| pod)
+    }
+}
+
+fn set(map: &mut BTreeMap<String, String>, key: String, value: Option<String>) {
+    match value {
+        Some(value) => map.insert(key, value),
+        None => map.remove(&key),
+    };
+}

@@ -1,0 +1,151 @@
+//! Lists and watches: how an operator learns of leases and pods, late, out of date, or again from the start.
+
+use std::sync::Arc;
+
+use crate::api::server::{Change, Mode, State};
+use crate::chaos::fault::Fault;
+use crate::operator::process::Life;
+use crate::redis::clock::{MILLI, Micros, SECOND};
+use crate::world::{Event, World};
+
+/// How long a request for a watch may take.
+const ANSWER_WITHIN: Micros = SECOND;
+/// How often a watch is opened anew, which is how a client notices that it is silent.
+const RENEWAL: Micros = 5 * SECOND;
+
+/// What is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Leases,
+    Pods,
+}
+
+impl Kind {
+    pub const ALL: [Self; 2] = [Self::Leases, Self::Pods];
+
+    const fn concerns(self, change: &Change) -> bool {
+        change.is_of_pods() == matches!(self, Self::Pods)
+    }
+}
+
+/// One watch of one process.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stream {
+    open: bool,
+    listed: bool,
+    /// The version of the newest change that was sent.
+    sent: u64,
+    /// When the last event arrives: events keep their order.
+    last: Micros,
+}
+
+/// What arrives on a watch.
+#[derive(Clone, Debug)]
+pub enum Step {
+    Listed(Arc<State>),
+    Changed(Change),
+}
+
+impl World {
+    pub fn start_watches(&mut self, process: usize) {
+        let boot = self.processes[process].boot;
+        self.processes[process].streams = [Stream::default(); 2];
+        for kind in Kind::ALL {
+            let delay = self.rng.between(1, 20) * MILLI;
+            self.after(delay, Event::WatchOpen { process, boot, kind });
+        }
+        self.after(RENEWAL, Event::WatchRenew { process, boot });
+    }
+
+    pub fn renew_watches(&mut self, process: usize) {
+        let boot = self.processes[process].boot;
+        self.after(RENEWAL, Event::WatchRenew { process, boot });
+        for kind in Kind::ALL {
+            self.open_watch(process, kind);
+        }
+    }
+
+    /// One try to open a watch: it continues after the last event that was sent, or lists again.
+    pub fn open_watch(&mut self, process: usize, kind: Kind) {
+        let (boot, cluster) = (self.processes[process].boot, self.processes[process].cluster);
+        let retry = Event::WatchOpen { process, boot, kind };
+        if self.processes[process].api_cut > 0 {
+            self.hit(Fault::ApiCut, Some(process));
+            return self.after(ANSWER_WITHIN, retry);
+        }
+        match self.apis[cluster].mode {
+            Mode::Hanging => return self.after(ANSWER_WITHIN, retry),
+            Mode::Refusing => {
+                let delay = self.rng.between(100, 1000) * MILLI;
+                return self.after(delay, retry);
+            }
+            Mode::Up => {}
+        }
+        let mut stream = self.processes[process].streams[kind as usize];
+        let expired = self.chaos && stream.listed && self.rng.permille(self.swarm.watch_expired);
+        if expired {
+            self.hit(Fault::WatchExpired, Some(process));
+        }
+        let resumes = stream.listed && !expired && self.apis[cluster].changes_since(stream.sent).is_some();
+        if !resumes {
+            let stale = self.chaos && self.rng.permille(self.swarm.stale_lists);
+            let back = if stale { self.rng.between(1, 20) as usize } else { 0 };
+            let state = self.apis[cluster].list(back);
+            (stream.sent, stream.listed) = (state.version, true);
+            self.send_step(process, kind, &mut stream, Step::Listed(state));
+        }
+        let missed: Vec<Change> = match self.apis[cluster].changes_since(stream.sent) {
+            Some(changes) => changes.filter(|change| kind.concerns(change)).cloned().collect(),
+            None => Vec::new(),
+        };
+        for change in missed {
+            self.send_step(process, kind, &mut stream, Step::Changed(change));
+        }
+        (stream.open, stream.sent) = (true, self.apis[cluster].state.version);
+        self.processes[process].streams[kind as usize] = stream;
+    }
+
+    /// Sends one change to every watch that is open. A watch that misses one is not open any more.
+    pub fn tell(&mut self, cluster: usize, change: Option<Change>) {
+        let Some(change) = change else { return };
+        let kind = if change.is_of_pods() { Kind::Pods } else { Kind::Leases };
+        for process in 0..self.processes.len() {
+            let watching = &self.processes[process];
+            if watching.cluster != cluster || watching.life == Life::Down {
+                continue;
+            }
+            let reached = watching.api_cut == 0 && self.apis[cluster].mode == Mode::Up;
+            let mut stream = watching.streams[kind as usize];
+            stream.open &= reached;
+            if stream.open {
+                stream.sent = change.version();
+                self.send_step(process, kind, &mut stream, Step::Changed(change.clone()));
+            }
+            self.processes[process].streams[kind as usize] = stream;
+        }
+    }
+
+    fn send_step(&mut self, process: usize, kind: Kind, stream: &mut Stream, step: Step) {
+        let lag = if self.chaos { self.swarm.watch_lag } else { 5 * MILLI };
+        let delay = self.rng.between(MILLI, lag);
+        stream.last = stream.last.max(self.now + delay);
+        let boot = self.processes[process].boot;
+        self.at(stream.last, Event::Watch { process, boot, kind, step: Box::new(step) });
+    }
+
+    /// The API server closes every watch.
+    pub fn close_watches(&mut self, cluster: usize) {
+        for process in 0..self.processes.len() {
+            let watching = &mut self.processes[process];
+            if watching.cluster != cluster || watching.life == Life::Down {
+                continue;
+            }
+            let boot = watching.boot;
+            for kind in Kind::ALL {
+                self.processes[process].streams[kind as usize].open = false;
+                let delay = self.rng.between(1, 50) * MILLI;
+                self.after(delay, Event::WatchOpen { process, boot, kind });
+            }
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! Faults: which there are, when they come, how they end, and the planted bugs.
+
+pub mod bug;
+pub mod fault;
+pub mod nemesis;
+pub mod pods;
+pub mod rng;
+pub mod swarm;

@@ -1,0 +1,318 @@
+//! Injects the faults and ends them again.
+
+use redislease_core::clock::Reading;
+use redislease_core::lease::Standing;
+
+use crate::api::objects;
+use crate::api::server::Mode;
+use crate::chaos::fault::{Fault, Phase};
+use crate::check::coverage::Sight;
+use crate::check::trace::Note;
+use crate::operator::keeper::Machine;
+use crate::operator::process::{Life, Process};
+use crate::redis::clock::{MILLI, Micros, SECOND};
+use crate::redis::network::Address;
+use crate::redis::server::Memory;
+use crate::world::{Event, World};
+
+/// What ends a fault.
+#[derive(Clone, Debug)]
+pub enum Heal {
+    Server(usize, Memory, Fault),
+    Continue(usize),
+    CutTo(usize, usize),
+    CutFrom(usize, usize),
+    Isolate(usize),
+    Api(usize),
+    ApiCut(usize),
+    Webhook(usize),
+    Secret(usize),
+    Ready(usize, u32),
+    Suspension(usize, usize),
+    Recreate(usize, usize),
+}
+
+/// The effect at which a fault strikes.
+#[derive(Clone, Copy, Debug)]
+pub struct Spot {
+    pub process: usize,
+    pub uid: u32,
+    pub node: Option<usize>,
+}
+
+impl World {
+    /// What the leases are doing that a fault can touch: those of one process, or all.
+    pub fn phases(&self, process: Option<usize>) -> Vec<Phase> {
+        let touched = |at: usize| process.is_none_or(|process| process == at);
+        let running = self.processes.iter().enumerate().filter(|(at, of)| touched(*at) && of.life == Life::Running);
+        running.flat_map(|(_, process)| process.machines.iter().flat_map(Machine::phases)).collect()
+    }
+
+    /// A fault took place: its effect was observed just now.
+    pub fn hit(&mut self, fault: Fault, process: Option<usize>) {
+        if self.chaos {
+            let phases = self.phases(process);
+            self.coverage.hit_all(fault, &phases);
+        }
+    }
+
+    /// The same for the processes of one cluster.
+    pub fn hit_cluster(&mut self, fault: Fault, cluster: usize) {
+        for process in 0..self.processes.len() {
+            if self.processes[process].cluster == cluster {
+                self.hit(fault, Some(process));
+            }
+        }
+    }
+
+    pub fn strike_later(&mut self) {
+        let delay = self.rng.between(MILLI, 2 * self.swarm.gap);
+        self.after(delay, Event::Strike);
+    }
+
+    pub fn strike_by_time(&mut self) {
+        if self.chaos {
+            self.strike_later();
+            let fault = self.rng.weighted(&self.swarm.faults.clone());
+            self.strike(fault, None);
+        }
+    }
+
+    /// How long a fault lasts: from milliseconds to longer than a lease.
+    pub fn while_it_lasts(&mut self) -> Micros {
+        let ttl = self.swarm.ttl();
+        let longest = self.rng.pick(&[50, 300, 1000, ttl / 3, ttl, 3 * ttl]);
+        self.rng.between(1, longest) * MILLI
+    }
+
+    pub fn heal_later(&mut self, heal: Heal) {
+        let (delay, epoch) = (self.while_it_lasts(), self.epoch);
+        self.after(delay, Event::Heal { epoch, heal });
+    }
+
+    /// One fault; at an effect it befalls the process and the lease whose effect it is.
+    pub fn strike(&mut self, fault: Fault, at: Option<Spot>) {
+        let process = at.map_or_else(|| self.rng.index(self.processes.len()), |spot| spot.process);
+        let near = at.and_then(|spot| spot.node).filter(|_| self.rng.percent(50));
+        let node = near.unwrap_or_else(|| self.rng.index(self.servers.len()));
+        let cluster = self.processes[process].cluster;
+        self.note(Note::Fault(fault, process, node));
+        match fault {
+            Fault::Crash if self.processes[process].life != Life::Down => {
+                self.hit(fault, Some(process));
+                self.crash(process);
+                let delay = self.while_it_lasts();
+                self.after(delay, Event::Start(process));
+            }
+            Fault::Freeze | Fault::Suspend if self.processes[process].life == Life::Running => {
+                self.freeze(process, fault == Fault::Suspend);
+                let (delay, boot) = (self.while_it_lasts(), self.processes[process].boot);
+                self.after(delay, Event::Resume { process, boot });
+            }
+            Fault::RestartFull => self.stop_server(node, Memory::Full, fault),
+            Fault::RestartOlder => self.stop_server(node, Memory::Older, fault),
+            Fault::RestartEmpty => self.stop_server(node, Memory::Empty, fault),
+            Fault::Promote => self.stop_server(node, Memory::Latest, fault),
+            Fault::LoseAll => {
+                (0..self.servers.len()).for_each(|node| self.stop_server(node, Memory::Empty, fault));
+            }
+            Fault::Flush if self.servers[node].up && !self.servers[node].stalled => {
+                if self.servers[node].flush() {
+                    self.hit(fault, None);
+                }
+            }
+            Fault::Stall if self.servers[node].up => {
+                self.servers[node].stalled = true;
+                self.heal_later(Heal::Continue(node));
+            }
+            Fault::CutTo => {
+                self.links[process][node].cut_to += 1;
+                self.heal_later(Heal::CutTo(process, node));
+            }
+            Fault::CutFrom => {
+                self.links[process][node].cut_from += 1;
+                self.heal_later(Heal::CutFrom(process, node));
+            }
+            Fault::Isolate => {
+                self.links[process].iter_mut().for_each(|link| link.isolated += 1);
+                self.heal_later(Heal::Isolate(process));
+            }
+            Fault::Step => {
+                let by = self.rng.between(5, 20) * SECOND;
+                self.step_clocks(node, by, fault, 100 * SECOND);
+            }
+            Fault::SmallStep => {
+                let by = self.rng.between(3, 100) * MILLI;
+                self.step_clocks(node, by, fault, 3 * self.swarm.key_life());
+            }
+            Fault::ApiCut => {
+                self.processes[process].api_cut += 1;
+                self.heal_later(Heal::ApiCut(process));
+            }
+            Fault::ApiRefuses | Fault::ApiHangs => self.take_api_away(cluster, fault == Fault::ApiHangs),
+            Fault::Webhook => {
+                self.apis[cluster].refuses_writes = true;
+                self.heal_later(Heal::Webhook(cluster));
+            }
+            Fault::NoSecret => {
+                self.set_secret(cluster, false);
+                self.hit_cluster(fault, cluster);
+                self.heal_later(Heal::Secret(cluster));
+            }
+            Fault::DeletePod | Fault::KillPod | Fault::NodeOff | Fault::Unready | Fault::Relabel => {
+                if let Some(pod) = self.victim(cluster, at) {
+                    self.hit_cluster(fault, cluster);
+                    self.harm_pod(cluster, pod, fault);
+                }
+            }
+            Fault::SuspendLease | Fault::ChangeSpec | Fault::Recreate => self.harm_lease(cluster, fault),
+            _ => {}
+        }
+    }
+
+    pub fn heal(&mut self, heal: &Heal) {
+        match *heal {
+            Heal::Server(node, memory, fault) => self.start_server(node, memory, fault),
+            Heal::Continue(node) => self.continue_server(node),
+            Heal::CutTo(process, node) => self.links[process][node].cut_to -= 1,
+            Heal::CutFrom(process, node) => self.links[process][node].cut_from -= 1,
+            Heal::Isolate(process) => self.links[process].iter_mut().for_each(|link| link.isolated -= 1),
+            Heal::Api(cluster) => self.restore_api(cluster),
+            Heal::ApiCut(process) => self.processes[process].api_cut -= 1,
+            Heal::Webhook(cluster) => self.apis[cluster].refuses_writes = false,
+            Heal::Secret(cluster) => self.set_secret(cluster, true),
+            Heal::Ready(cluster, pod) => self.change_pod(cluster, pod, |pod| pod.ready = true),
+            Heal::Suspension(cluster, place) => self.suspend_lease(cluster, place, false),
+            Heal::Recreate(cluster, place) => self.recreate_lease(cluster, place),
+        }
+    }
+
+    fn stop_server(&mut self, node: usize, memory: Memory, fault: Fault) {
+        if !self.servers[node].up {
+            return;
+        }
+        self.servers[node].stop();
+        let host_lives = self.rng.percent(70);
+        let mut connected = false;
+        for process in 0..self.processes.len() {
+            let boot = self.processes[process].boot;
+            let peer = self.processes[process].peers.get(node).and_then(|peer| peer.conn.as_ref());
+            connected |= peer.is_some();
+            if let Some(conn) = peer.filter(|_| host_lives) {
+                self.after(200, Event::Reset(Address { process, boot, node, conn: conn.number }));
+            }
+        }
+        if connected && memory == Memory::Full {
+            self.hit(fault, None);
+        }
+        self.heal_later(Heal::Server(node, memory, fault));
+    }
+
+    /// A server starts. A loss of memory takes place only if there was something to lose.
+    pub fn start_server(&mut self, node: usize, memory: Memory, fault: Fault) {
+        if self.servers[node].up {
+            return;
+        }
+        let word = self.rng.index(8);
+        if self.servers[node].start(memory, word) {
+            self.hit(fault, None);
+        }
+        self.note(Note::Healed("server", node));
+    }
+
+    /// A stalled server runs what queued up while it was stopped, in order.
+    pub fn continue_server(&mut self, node: usize) {
+        self.servers[node].stalled = false;
+        for delivery in std::mem::take(&mut self.servers[node].backlog) {
+            self.execute(delivery);
+        }
+        self.note(Note::Healed("stalled server", node));
+    }
+
+    /// Sets the clock of one server, or of all that follow one time server. Only where every process knows the clock from
+    /// before, and seldom enough for each step to be seen by all.
+    fn step_clocks(&mut self, node: usize, by: Micros, fault: Fault, rest: Micros) {
+        let known = |peer: &crate::operator::admission::Peer| peer.watch.offset().is_some();
+        let aware = |process: &Process| process.life == Life::Running && process.peers.iter().all(known);
+        let seen_by_all = self.processes.iter().all(aware);
+        let rested = self.last_step.iter().all(|&last| last == 0 || self.now >= last + rest);
+        if !seen_by_all || !rested {
+            return;
+        }
+        let by = if self.rng.percent(50) { by as i64 } else { -(by as i64) };
+        let all = fault == Fault::Step && self.rng.percent(40);
+        for node in (0..self.servers.len()).filter(|&other| all || other == node) {
+            self.last_step[node] = self.now;
+            self.servers[node].clock.step(self.now, by);
+            for process in &mut self.processes {
+                process.peers[node].stepped = Some(fault);
+            }
+        }
+    }
+
+    /// The first answer of a node after its clock was set: the step shows, or is too small to.
+    pub fn step_answered(&mut self, process: usize, node: usize, reading: Reading) {
+        let Some(fault) = self.processes[process].peers[node].stepped.take() else { return };
+        self.hit(fault, Some(process));
+        if fault == Fault::SmallStep {
+            let seen = reading == Reading::Stepped;
+            self.coverage.saw(if seen { Sight::SmallStepSeen } else { Sight::SmallStepTolerated });
+        }
+    }
+
+    pub fn take_api_away(&mut self, cluster: usize, hangs: bool) {
+        if self.apis[cluster].mode != Mode::Up {
+            return;
+        }
+        self.apis[cluster].mode = if hangs { Mode::Hanging } else { Mode::Refusing };
+        if !hangs {
+            self.close_watches(cluster);
+        }
+        self.heal_later(Heal::Api(cluster));
+    }
+
+    pub fn restore_api(&mut self, cluster: usize) {
+        self.apis[cluster].mode = Mode::Up;
+        for call in std::mem::take(&mut self.apis[cluster].hanging) {
+            // It works them off beside what comes in: some of them after younger ones, some never.
+            if self.rng.percent(70) {
+                let delay = self.rng.pick(&[1, 100, 3000]) * MILLI;
+                self.after(delay, Event::ApiArrive(Box::new(call)));
+            }
+        }
+    }
+
+    pub fn set_secret(&mut self, cluster: usize, exists: bool) {
+        self.quorum_obstacles[cluster] = !exists;
+        for process in 0..self.processes.len() {
+            if self.processes[process].cluster == cluster && self.processes[process].life == Life::Running {
+                self.nodes_changed(process);
+            }
+        }
+    }
+
+    /// Who is harmed: preferably the holder of the lease in question.
+    fn victim(&mut self, cluster: usize, at: Option<Spot>) -> Option<u32> {
+        let holder = at.and_then(|spot| self.machine_of(spot.process, spot.uid)).and_then(|machine| {
+            match &machine.lease.view().standing {
+                Standing::Held(term) | Standing::Publishing(term) => Some(objects::pod_of(&term.id)),
+                _ => None,
+            }
+        });
+        let state = &self.apis[cluster].state;
+        let named = state.leases.iter().flatten().filter_map(|lease| objects::named(lease)).map(|named| named.pod);
+        let named: Vec<u32> = named.collect();
+        let pods: Vec<u32> = state.pods.keys().copied().collect();
+        let any = self.rng.percent(30) || holder.is_none() && named.is_empty();
+        let pod = if any {
+            (!pods.is_empty()).then(|| self.rng.pick(&pods))
+        } else {
+            holder.or_else(|| Some(self.rng.pick(&named)))
+        };
+        let alive = |pod: &u32| {
+            let pod = self.apis[cluster].state.pods.get(pod);
+            pod.is_some_and(|pod| pod.deletion_grace.is_none() && !pod.finished)
+        };
+        pod.filter(alive)
+    }
+}

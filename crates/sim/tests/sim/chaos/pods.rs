@@ -1,0 +1,183 @@
+//! What users, kubelets and administrators do to pods and leases.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redislease::election::PodFacts;
+
+use crate::api::objects;
+use crate::api::server::Change;
+use crate::chaos::fault::Fault;
+use crate::chaos::nemesis::Heal;
+use crate::check::trace::Note;
+use crate::redis::clock::{MILLI, SECOND};
+use crate::world::{Event, World};
+
+/// What becomes of a pod later.
+#[derive(Clone, Copy, Debug)]
+pub enum PodStep {
+    /// Its processes have ended, and its kubelet says so.
+    Stops,
+    /// Its Kubernetes node loses power.
+    LosesPower,
+    /// An administrator marks its Kubernetes node as out of service.
+    NodeMarked,
+    /// The object is removed.
+    Leaves,
+}
+
+impl World {
+    pub fn harm_pod(&mut self, cluster: usize, pod: u32, fault: Fault) {
+        match fault {
+            Fault::DeletePod => self.delete_pod(cluster, pod),
+            Fault::KillPod => self.kill_pod(cluster, pod),
+            Fault::NodeOff => {
+                self.note(Note::Pod(pod, "its node dies"));
+                self.pod_step(cluster, pod, PodStep::LosesPower);
+                let delay = self.rng.pick(&[10, 1000, 10_000]) * MILLI;
+                self.after(delay, Event::Pod { cluster, pod, step: PodStep::Leaves });
+                let later = delay + self.rng.pick(&[1, 500, 8000]) * MILLI;
+                self.after(later, Event::Pod { cluster, pod, step: PodStep::NodeMarked });
+            }
+            Fault::Unready => {
+                self.note(Note::Pod(pod, "is not Ready"));
+                self.change_pod(cluster, pod, |pod| pod.ready = false);
+                self.heal_later(Heal::Ready(cluster, pod));
+            }
+            _ => {
+                self.note(Note::Pod(pod, "is no candidate any more"));
+                let place = self.apis[cluster].state.pods.get(&pod).and_then(|pod| objects::place_of(pod));
+                self.change_pod(cluster, pod, objects::relabel);
+                if let Some(place) = place {
+                    self.after(SECOND, Event::PodComes { cluster, place });
+                }
+            }
+        }
+    }
+
+    /// A pod is deleted, and stops in its own time: within its grace period or not.
+    pub fn delete_pod(&mut self, cluster: usize, pod: u32) {
+        self.note(Note::Pod(pod, "is being deleted"));
+        let grace = Duration::from_secs(5);
+        self.change_pod(cluster, pod, |pod| (pod.deletion_grace, pod.ready) = (Some(grace), false));
+        let stops_after = if self.chaos { self.rng.pick(&[10, 500, 4000, 20_000]) } else { 500 };
+        self.after(stops_after * MILLI, Event::Pod { cluster, pod, step: PodStep::Stops });
+    }
+
+    /// The object goes at once, and the process behind it runs on.
+    pub fn kill_pod(&mut self, cluster: usize, pod: u32) {
+        self.note(Note::Pod(pod, "is deleted by force"));
+        self.pod_step(cluster, pod, PodStep::Leaves);
+    }
+
+    pub fn pod_step(&mut self, cluster: usize, pod: u32, step: PodStep) {
+        match step {
+            PodStep::Stops => {
+                self.check.pod_stopped(self.now, pod);
+                self.note(Note::Pod(pod, "has stopped"));
+                self.change_pod(cluster, pod, |pod| (pod.finished, pod.stopped, pod.ready) = (true, true, false));
+                self.after(100 * MILLI, Event::Pod { cluster, pod, step: PodStep::Leaves });
+            }
+            PodStep::LosesPower => self.check.pod_stopped(self.now, pod),
+            PodStep::NodeMarked => {
+                self.apis[cluster].nodes_off.insert(pod);
+            }
+            PodStep::Leaves => {
+                let change = self.apis[cluster].delete_pod(pod);
+                let Some(Change::Pod { facts, .. }) = &change else { return };
+                let place = objects::place_of(facts);
+                self.tell(cluster, change);
+                if let Some(place) = place {
+                    let delay = self.rng.pick(&[10, 500, 3000]) * MILLI;
+                    self.after(delay, Event::PodComes { cluster, place });
+                }
+            }
+        }
+    }
+
+    pub fn pod_comes(&mut self, cluster: usize, place: usize) {
+        let of_place = |pod: &&Arc<PodFacts>| objects::place_of(pod) == Some(place);
+        if self.apis[cluster].state.pods.values().filter(of_place).count() >= self.swarm.pods + 1 {
+            return;
+        }
+        let pod = self.new_uid();
+        let change = self.apis[cluster].create_pod(pod, objects::pod(pod, place, self.now));
+        self.tell(cluster, Some(change));
+    }
+
+    pub fn change_pod(&mut self, cluster: usize, pod: u32, change: impl FnOnce(&mut PodFacts)) {
+        let change = self.apis[cluster].change_pod(pod, change);
+        self.tell(cluster, change);
+    }
+
+    pub fn harm_lease(&mut self, cluster: usize, fault: Fault) {
+        let place = self.rng.index(self.swarm.keys.len());
+        if self.apis[cluster].state.leases[place].is_none() {
+            return;
+        }
+        self.hit_cluster(fault, cluster);
+        match fault {
+            Fault::SuspendLease => {
+                self.suspend_lease(cluster, place, true);
+                self.heal_later(Heal::Suspension(cluster, place));
+            }
+            Fault::ChangeSpec => {
+                let spec = self.rng.index(self.swarm.specs.len());
+                let suspend = self.specs[cluster][place].suspend;
+                self.specs[cluster][place] = self.swarm.specs[spec].clone();
+                self.specs[cluster][place].suspend = suspend;
+                self.write_spec(cluster, place);
+            }
+            _ => {
+                if self.rng.percent(40) {
+                    let change = self.apis[cluster].begin_deletion(place, self.now);
+                    self.tell(cluster, change);
+                    let epoch = self.epoch;
+                    let delay = self.while_it_lasts();
+                    self.after(delay, Event::Heal { epoch, heal: Heal::Recreate(cluster, place) });
+                } else {
+                    self.delete_lease(cluster, place);
+                    self.heal_later(Heal::Recreate(cluster, place));
+                }
+            }
+        }
+    }
+
+    fn write_spec(&mut self, cluster: usize, place: usize) {
+        let spec = self.specs[cluster][place].clone();
+        let change = self.apis[cluster].set_spec(place, self.swarm.keys[place], &spec);
+        self.tell(cluster, change);
+    }
+
+    pub fn suspend_lease(&mut self, cluster: usize, place: usize, suspend: bool) {
+        if self.specs[cluster][place].suspend != suspend {
+            self.specs[cluster][place].suspend = suspend;
+            self.write_spec(cluster, place);
+        }
+    }
+
+    pub fn delete_lease(&mut self, cluster: usize, place: usize) {
+        let change = self.apis[cluster].delete_lease(place);
+        self.tell(cluster, change);
+    }
+
+    pub fn create_lease(&mut self, cluster: usize, place: usize) {
+        if self.apis[cluster].state.leases[place].is_some() {
+            return;
+        }
+        let uid = self.new_uid();
+        self.note(Note::Lease(uid, "is created"));
+        let lease = objects::lease(place, uid, self.swarm.keys[place], &self.specs[cluster][place], self.now);
+        let change = self.apis[cluster].create_lease(place, lease);
+        self.tell(cluster, Some(change));
+    }
+
+    /// A lease that was deleted, or is being deleted, is created again.
+    pub fn recreate_lease(&mut self, cluster: usize, place: usize) {
+        let lease = self.apis[cluster].state.leases[place].as_ref();
+        if lease.is_some_and(|lease| lease.metadata.deletion_timestamp.is_some()) {
+            self.delete_lease(cluster, place);
+        }
+        self.create_lease(cluster, place);
+    }
+}

@@ -1,0 +1,250 @@
+//! What one seed's world is made of. Each seed has only some faults, with weights of its own: runs in which everything
+//! happens at once hide most bugs from each other.
+
+use redislease_core::quorum::Quorum;
+use redislease_core::time::Millis;
+
+use crate::api::objects::LeaseSpec;
+use crate::chaos::bug::Bug;
+use crate::chaos::fault::Fault;
+use crate::chaos::rng::Rng;
+use crate::core_check::Mutant;
+use crate::redis::clock::{FASTEST, MILLI, Micros, SECOND, SLOWEST, TRUE_RATE};
+
+/// How messages between operators and Redis servers travel.
+#[derive(Clone, Copy, Debug)]
+pub struct Network {
+    pub delay: (Micros, Micros),
+    /// In a thousand messages: so many take up to `slowest` instead.
+    pub slow: u64,
+    pub slowest: Micros,
+    pub loss: u64,
+    pub repeat: u64,
+}
+
+#[derive(Clone, Debug)]
+pub struct Swarm {
+    pub quorum: Quorum,
+    pub command_timeout: Millis,
+    /// The longest lease that the quorum allows.
+    pub longest: Millis,
+    /// The cluster of each process.
+    pub processes: Vec<usize>,
+    pub clusters: usize,
+    /// The keys of each lease, as bits; the same in every cluster.
+    pub keys: Vec<u8>,
+    /// Candidates of each lease.
+    pub pods: usize,
+    /// What a lease's spec may be. Specs of one key differ between clusters and over time.
+    pub specs: Vec<LeaseSpec>,
+    pub network: Network,
+    pub api_delay: (Micros, Micros),
+    /// How long a call to the API server may take.
+    pub api_timeout: Micros,
+    /// In a thousand writes: so many lose their answer.
+    pub api_loss: u64,
+    /// How many calls one operator has under way at once.
+    pub calls_at_once: usize,
+    /// The longest a watch event may be under way.
+    pub watch_lag: Micros,
+    /// In a thousand watches: so many must list again when they are opened anew.
+    pub watch_expired: u64,
+    /// In a thousand lists: so many show an older state.
+    pub stale_lists: u64,
+    /// From an event to the turn that it causes.
+    pub engine_delay: (Micros, Micros),
+    pub drift: bool,
+    /// The nodes know the configuration and a counter from before.
+    pub installed: bool,
+    /// The counter runs ahead of all clocks, as after clocks that were set back: only the status knows how far.
+    pub clocks_behind: bool,
+    pub faults: Vec<(Fault, u64)>,
+    /// From one fault to the next, on average.
+    pub gap: Micros,
+    /// In a thousand effects: so many meet a fault just before.
+    pub strikes: u64,
+    pub chaos: Micros,
+    /// After the chaos the API server of this cluster stays away, and the other cluster must do without it.
+    pub stays_away: Option<usize>,
+}
+
+impl Swarm {
+    pub fn draw(rng: &mut Rng, bugs: &[Bug]) -> Self {
+        let bug = bugs.first().copied();
+        let clusters = if bug.is_some_and(needs_two_clusters) || rng.percent(35) { 2 } else { 1 };
+        let count = rng.between(clusters as u64, 3) as usize;
+        let processes = (0..count).map(|process| process % clusters).collect();
+        let clocks_behind = clusters == 1 && rng.percent(if bug.is_some_and(needs_clocks_behind) { 80 } else { 12 });
+        let keys =
+            rng.pick(&[&[0b001][..], &[0b001], &[0b011], &[0b001, 0b011], &[0b011, 0b110], &[0b001, 0b011, 0b110]]);
+        let nodes = rng.weighted(&[(1, 6), (2, 6), (3, 60), (4, 8), (5, 20)]);
+        let command_timeout = Millis(rng.pick(&[200, 500]));
+        let specs = Self::draw_specs(rng);
+        let ttl = specs.iter().map(|spec| spec.lease * 1000).max().unwrap_or(0);
+        let drift = rng.percent(60);
+        let faults = Self::draw_faults(rng, clusters, clocks_behind, drift, bug);
+        let has = |fault| faults.iter().any(|&(other, _)| other == fault);
+        let network = Network {
+            delay: (100, rng.pick(&[300, 2 * MILLI, 20 * MILLI])),
+            slow: if has(Fault::Delay) { rng.pick(&[2, 20, 100]) } else { 0 },
+            slowest: rng.pick(&[command_timeout.0 * MILLI, 2 * SECOND, 8 * SECOND]),
+            loss: if has(Fault::Loss) { rng.pick(&[2, 20, 100]) } else { 0 },
+            repeat: if has(Fault::Repeat) { rng.pick(&[2, 20, 200]) } else { 0 },
+        };
+        Self {
+            quorum: Quorum::of(nodes).unwrap(),
+            command_timeout,
+            longest: Millis(ttl * rng.pick(&[100, 100, 150]) / 100),
+            processes,
+            clusters,
+            keys: keys.to_vec(),
+            pods: rng.between(1, 3) as usize,
+            specs,
+            network,
+            api_delay: (MILLI, rng.pick(&[5 * MILLI, 50 * MILLI])),
+            api_timeout: rng.pick(&[SECOND, 3 * SECOND]),
+            api_loss: if has(Fault::ApiLoss) { rng.pick(&[50, 200, 500]) } else { 0 },
+            calls_at_once: rng.pick(&[1, 4, 16]),
+            watch_lag: rng.pick(&[5 * MILLI, 50 * MILLI, 3 * SECOND]),
+            watch_expired: if has(Fault::WatchExpired) { rng.pick(&[50, 300]) } else { 0 },
+            stale_lists: if has(Fault::StaleList) { rng.pick(&[200, 700]) } else { 0 },
+            engine_delay: rng.pick(&[(20, 200), (20, 200), (20, 5 * MILLI), (MILLI, 300 * MILLI)]),
+            drift,
+            installed: clocks_behind || rng.percent(85),
+            clocks_behind,
+            faults: faults.into_iter().filter(|(fault, _)| !fault.is_of_messages()).collect(),
+            gap: rng.pick(&[1, 4, 15]) * SECOND,
+            strikes: rng.pick(&[0, 2, 10, 30]),
+            chaos: rng.between(40, 150) * SECOND,
+            stays_away: (clusters == 2 && rng.percent(50)).then(|| rng.index(2)),
+        }
+    }
+
+    /// Seconds of lease and grace period, milliseconds between renewals. Most runs have several specs.
+    fn draw_specs(rng: &mut Rng) -> Vec<LeaseSpec> {
+        let linear = rng.percent(20);
+        let min_delay = rng.pick(&[50, 100]);
+        let max_delay = rng.pick(&[1000, 2000]);
+        let limit = rng.percent(10).then_some(5);
+        let unhealthy_after = rng.pick(&[None, Some(3), Some(8)]);
+        let of = |(lease, renew, grace)| LeaseSpec {
+            lease,
+            renew,
+            grace,
+            unhealthy_after,
+            linear,
+            min_delay,
+            max_delay,
+            limit: limit.filter(|_| !linear),
+            suspend: false,
+        };
+        let all = [(6, 1000, 2), (10, 2000, 3), (15, 3000, 5)];
+        if rng.percent(30) {
+            vec![of(rng.pick(&all))]
+        } else {
+            all[..rng.between(2, 3) as usize].iter().map(|&spec| of(spec)).collect()
+        }
+    }
+
+    /// Clock steps and new processes exclude each other: a process that never saw the clock before cannot see that it
+    /// was set, and no protocol promises anything then. Small steps and drift exclude each other too: the margin
+    /// covers one of them. A lease that is created again forgets the floor, which clocks that are behind do not allow.
+    fn draw_faults(
+        rng: &mut Rng,
+        clusters: usize,
+        clocks_behind: bool,
+        drift: bool,
+        bug: Option<Bug>,
+    ) -> Vec<(Fault, u64)> {
+        let known = rng.pick(&[12, 25, 50]);
+        let mut faults: Vec<(Fault, u64)> = Vec::new();
+        for fault in Fault::ALL {
+            if rng.percent(known) {
+                faults.push((fault, rng.pick(&[1, 3, 10])));
+            }
+        }
+        faults.extend(bug.into_iter().flat_map(needed_faults));
+        let steps = rng.percent(50) || bug == Some(Bug::Core(Mutant::ClockStepIgnored));
+        faults.retain(|&(fault, _)| match fault {
+            Fault::Step => steps && !clocks_behind,
+            Fault::SmallStep => steps && !clocks_behind && !drift,
+            Fault::Crash => !steps || clocks_behind,
+            Fault::Recreate => !clocks_behind,
+            Fault::LoseAll => clusters == 1 || !clocks_behind,
+            _ => true,
+        });
+        if clocks_behind {
+            // Only a process that has not read the status lately seeds from below.
+            faults.extend([(Fault::LoseAll, 3), (Fault::ApiRefuses, 10), (Fault::Crash, 10)]);
+        }
+        // The holder must change now and then.
+        faults.push((Fault::DeletePod, 1));
+        faults
+    }
+
+    pub fn has(&self, fault: Fault) -> bool {
+        self.faults.iter().any(|&(other, _)| other == fault)
+    }
+
+    pub fn rate(&self, rng: &mut Rng) -> u64 {
+        if !self.drift {
+            return TRUE_RATE;
+        }
+        match rng.below(3) {
+            0 => SLOWEST,
+            1 => FASTEST,
+            _ => rng.between(SLOWEST, FASTEST),
+        }
+    }
+
+    /// The longest lease of any spec, in milliseconds.
+    pub fn ttl(&self) -> u64 {
+        self.specs.iter().map(|spec| spec.lease * 1000).max().unwrap_or(0)
+    }
+
+    /// The longest delay between two attempts.
+    pub fn longest_delay(&self) -> Micros {
+        self.specs.iter().map(|spec| spec.max_delay).max().unwrap_or(0) * MILLI
+    }
+
+    /// I8b: how many status writes one lease may cause within ten seconds.
+    pub fn status_write_bound(&self) -> u64 {
+        20 + 20 * self.processes.len() as u64
+    }
+
+    /// The longest a key may stand after it was last set.
+    pub fn key_life(&self) -> Micros {
+        (self.ttl() * 1030 / 1000 + 10) * MILLI
+    }
+
+    /// The longest a node that may have forgotten goes without a vote, once a process looks at it.
+    pub fn quarantine(&self) -> Micros {
+        (self.longest.0 * 1025 / 1000 + 10) * MILLI
+    }
+}
+
+/// Bugs that only a second cluster shows.
+const fn needs_two_clusters(bug: Bug) -> bool {
+    matches!(bug, Bug::ContendsWithoutAnswer | Bug::UnpublishedForEver | Bug::KeeperWantsAgain)
+}
+
+/// Bugs that only a counter ahead of all clocks shows.
+const fn needs_clocks_behind(bug: Bug) -> bool {
+    matches!(bug, Bug::Core(Mutant::NoStatusFloor) | Bug::SeedFromReadableFences)
+}
+
+/// Faults without which a bug breaks nothing.
+fn needed_faults(bug: Bug) -> Vec<(Fault, u64)> {
+    let faults: &[Fault] = match bug {
+        Bug::MonotonicClock => &[Fault::Suspend],
+        Bug::CachedRunId => &[Fault::RestartOlder, Fault::Promote],
+        Bug::GoneIsProof => &[Fault::KillPod],
+        Bug::UnansweredIsUnwritten => &[Fault::ApiLoss, Fault::ApiCut],
+        Bug::ContendsWithoutAnswer | Bug::UnpublishedForEver | Bug::KeeperWantsAgain => &[Fault::ApiHangs],
+        Bug::StaleListTrusted => &[Fault::StaleList, Fault::WatchExpired],
+        Bug::Core(Mutant::NoQuarantine | Mutant::TicketNotCompared) => &[Fault::RestartEmpty, Fault::Flush],
+        Bug::Core(Mutant::ClockStepIgnored) => &[Fault::Step],
+        _ => &[],
+    };
+    faults.iter().map(|&fault| (fault, 3)).collect()
+}

@@ -1,0 +1,144 @@
+//! What must hold for each machine of the core, and what a process believes.
+
+use redislease_core::invariants;
+use redislease_core::lease::{Effect, EndReason, Standing, TermId, View};
+use redislease_core::op::{Op, Stage, Stored};
+use redislease_core::time::Time;
+
+use crate::api::objects::pod_of;
+use crate::check::checker::Live;
+use crate::check::coverage::Sight;
+use crate::check::trace::Note;
+use crate::redis::server::Server;
+use crate::world::World;
+
+impl World {
+    /// After each input: the shared invariants, and no belief past the deadline.
+    pub fn check_machine(&mut self, process: usize, serial: u64, now: Time) {
+        let Some(machine) = self.machine(process, serial) else { return };
+        let uid = machine.uid;
+        let late = machine.stop_at().filter(|&stop_at| now >= stop_at);
+        let broken = invariants::lease(&machine.lease).err();
+        if let Some(violation) = broken {
+            self.check.fail(format!("{violation} (lease {uid} of process {process})"));
+        }
+        if let Some(stop_at) = late {
+            let text = format!("process {process} believes at {} although it stops at {}", now.0, stop_at.0);
+            self.check.fail(text);
+        }
+    }
+
+    /// I5: a process that stops believing shows so before any request that follows from it.
+    pub fn shown_first(&mut self, process: usize, serial: u64, effect: &Effect) {
+        let Some(machine) = self.machine(process, serial) else { return };
+        let Some(attempt) = machine.unshown.ended else { return };
+        match effect {
+            Effect::Changed(_) => machine.unshown.ended = None,
+            Effect::Send { .. } => self.check.fail(format!("I5: the end of {attempt:?} is shown after {effect:?}")),
+            _ => {}
+        }
+    }
+
+    pub fn before_sending(&mut self, process: usize, serial: u64, op: &Op) {
+        let Some(machine) = self.machine(process, serial) else { return };
+        let acquiring = matches!(machine.lease.view().standing, Standing::Acquiring(..));
+        match op {
+            Op::Acquire { attempt, .. } if acquiring => {
+                machine.confirming = false;
+                if machine.began.replace(*attempt) != Some(*attempt) {
+                    let (bits, uid) = (machine.bits(), machine.uid);
+                    self.check.begins(bits, *attempt, uid);
+                }
+            }
+            Op::Confirm { .. } if acquiring => machine.confirming = true,
+            Op::Extend { .. } => machine.renewing = true,
+            _ => {}
+        }
+    }
+
+    pub fn release_sent(&mut self, process: usize, serial: u64, on_the_wire: bool) {
+        if let Some(machine) = self.machine(process, serial) {
+            machine.releasing += u32::from(on_the_wire);
+        }
+    }
+
+    /// A release was answered, one way or the other.
+    pub fn release_answered(&mut self, process: usize, serial: u64) {
+        if let Some(machine) = self.machine(process, serial) {
+            machine.releasing = machine.releasing.saturating_sub(1);
+        }
+    }
+
+    pub fn check_view(&mut self, process: usize, serial: u64, view: &View) {
+        let Some(machine) = self.machine(process, serial) else { return };
+        let (bits, known) = (machine.bits(), machine.missed);
+        let Some(ending) = &view.ending else {
+            if view.refused_by.is_some() {
+                self.coverage.saw(Sight::Refused);
+            }
+            return;
+        };
+        if ending.sealed {
+            self.coverage.saw(Sight::SealEffective);
+        }
+        self.coverage.saw(match ending.reason {
+            EndReason::Misses => Sight::LostByMisses,
+            EndReason::Deadline => Sight::LostByDeadline,
+            EndReason::NeverConfirmed => Sight::AdoptionNeverConfirmed,
+            EndReason::Superseded => Sight::Superseded,
+            EndReason::Decided => Sight::EndDecided,
+        });
+        if ending.reason == EndReason::Misses && known != Some(ending.id.attempt) {
+            let id = ending.id.clone();
+            machine_missed(self, process, serial, &id);
+            self.must_be_gone(bits, &id);
+        }
+    }
+
+    /// A term was given up because nodes said that they do not hold it. An unknown vote is no such word.
+    fn must_be_gone(&mut self, keys: u8, id: &TermId) {
+        let now = self.now;
+        let holds = |server: &&Server| {
+            let value = |key: u8| server.node.entry(&key, server.clock.millis(now)).map(|entry| &entry.value);
+            let exact =
+                |value: &Stored| (value.stage, value.attempt, value.number) == (Stage::Term, id.attempt, id.token.0);
+            (0..8).filter(|key| keys & 1 << key != 0).all(|key| value(key).is_some_and(exact))
+        };
+        let holding = self.servers.iter().filter(|server| server.up).filter(holds).count();
+        if keys != 0 && holding >= self.swarm.quorum.majority() {
+            self.check
+                .fail(format!("unknown was taken for no: {id:?} was given up as gone, and {holding} nodes hold it"));
+        }
+    }
+
+    /// Reports a belief to the checker, until it ends by the clock of the believer.
+    pub fn claim(&mut self, process: usize, serial: u64) {
+        let Some(machine) = self.machine(process, serial) else { return };
+        if !std::mem::take(&mut machine.changed) {
+            return;
+        }
+        let (place, keys) = (machine.place, machine.bits());
+        let Standing::Held(term) = &machine.lease.view().standing else { return };
+        let (Some(valid_until), id) = (term.valid_until, term.id.clone()) else { return };
+        let until = self.processes[process].clock.when(valid_until.0);
+        if self.check.published_only {
+            self.check.completes(keys, &id);
+        }
+        let cluster = self.processes[process].cluster;
+        let known = self.check.last.get(&(cluster, place)).map(|last| last.attempt);
+        if known.is_some_and(|attempt| attempt != id.attempt) {
+            self.coverage.saw(Sight::ReElection);
+        }
+        self.note(Note::Claim { process, attempt: id.attempt.0, token: id.token.0, until });
+        let (pod, valid_until) = (pod_of(&id), valid_until.0);
+        let claim =
+            Live { process, keys, attempt: id.attempt, token: id.token, pod, from: self.now, until, valid_until };
+        self.check.claims(self.now, (cluster, place), claim);
+    }
+}
+
+fn machine_missed(world: &mut World, process: usize, serial: u64, id: &TermId) {
+    if let Some(machine) = world.machine(process, serial) {
+        machine.missed = Some(id.attempt);
+    }
+}

@@ -1,0 +1,232 @@
+//! What must hold over the whole world, on the true time line.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use redislease_core::invariants::{self, Claim};
+use redislease_core::lease::TermId;
+use redislease_core::op::{Attempt, Token};
+use redislease_core::time::Time;
+
+use crate::redis::clock::{Micros, SECOND};
+
+/// A broken rule, with what is needed to understand it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Broken(pub String);
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A process believes that `pod` may act for the term until `until`.
+#[derive(Clone, Debug)]
+pub struct Live {
+    pub process: usize,
+    pub keys: u8,
+    pub attempt: Attempt,
+    pub token: Token,
+    pub pod: u32,
+    pub from: Micros,
+    pub until: Micros,
+    /// The end on the believer's clock, in its milliseconds.
+    pub valid_until: u64,
+}
+
+struct Completed {
+    keys: u8,
+    attempt: Attempt,
+    token: Token,
+}
+
+/// How many times something happened within a window, and how many may.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    since: Micros,
+    count: u64,
+    most: u64,
+}
+
+impl Window {
+    /// Counts one more within `length`, of which `most` may happen. Percent of the bound.
+    fn count(&mut self, now: Micros, length: Micros, most: u64) -> u64 {
+        if now >= self.since + length {
+            *self = Self { since: now, count: 0, most };
+        }
+        self.count += 1;
+        // What ended within the window counts in it.
+        self.most = self.most.max(most);
+        self.count * 100 / self.most
+    }
+
+    const fn new(now: Micros) -> Self {
+        Self { since: now, count: 0, most: 1 }
+    }
+}
+
+/// The window in which commands to one node are counted.
+const COMMANDS_WITHIN: Micros = 5 * SECOND;
+/// The window in which status writes and events of one lease are counted.
+const WRITES_WITHIN: Micros = 10 * SECOND;
+/// Events of one lease in one process within that window.
+const REPORTS: u64 = 40;
+
+#[derive(Default)]
+pub struct Checker {
+    pub broken: Option<Broken>,
+    pub live: Vec<Live>,
+    completed: Vec<Completed>,
+    /// For each attempt under way, the greatest token completed on its keys before its first request.
+    began: BTreeMap<Attempt, Option<Token>>,
+    resources: BTreeMap<Attempt, u32>,
+    dead: BTreeSet<u32>,
+    /// Per key: the greatest token that a store behind it has seen.
+    store: [Token; 8],
+    /// Per resource of a cluster: the last term that was believed in, and until when.
+    pub last: BTreeMap<(usize, usize), Last>,
+    /// Terms that never reached a status do not count where clocks are behind.
+    pub published_only: bool,
+    sent: BTreeMap<(usize, usize), Window>,
+    written: BTreeMap<(usize, usize), Window>,
+    reported: BTreeMap<(usize, u32), Window>,
+    /// The highest counts of commands and status writes, in percent of their bounds.
+    pub busiest: [u64; 3],
+    /// A planted bug must be found by what it breaks, not by the load it makes.
+    pub storms_pass: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct Last {
+    pub attempt: Attempt,
+    pub until: Micros,
+}
+
+impl Checker {
+    pub fn fail(&mut self, text: String) {
+        if self.broken.is_none() {
+            self.broken = Some(Broken(text));
+        }
+    }
+
+    fn completed_on(&self, keys: u8) -> impl Iterator<Item = &Completed> {
+        self.completed.iter().filter(move |term| term.keys & keys != 0)
+    }
+
+    /// The first request of an attempt is sent.
+    pub fn begins(&mut self, keys: u8, attempt: Attempt, uid: u32) {
+        self.resources.insert(attempt, uid);
+        let before = self.completed_on(keys).map(|term| term.token).max();
+        self.began.insert(attempt, before);
+    }
+
+    pub fn resource_of(&self, attempt: Attempt) -> Option<u32> {
+        self.resources.get(&attempt).copied()
+    }
+
+    /// I2: a majority confirmed.
+    pub fn completes(&mut self, keys: u8, id: &TermId) {
+        if self.completed.iter().any(|term| term.attempt == id.attempt && term.token == id.token) {
+            return;
+        }
+        let earlier: Vec<Token> = self.completed_on(keys).map(|term| term.token).collect();
+        let before = self.began.get(&id.attempt).copied().flatten();
+        if let Err(violation) = invariants::tokens_grow(id.token, earlier, before) {
+            self.fail(format!("{violation}: token {} of {:?}, before it began {before:?}", id.token, id.attempt));
+        }
+        self.completed.push(Completed { keys, attempt: id.attempt, token: id.token });
+    }
+
+    /// I1 and I3: a process believes, or goes on believing.
+    pub fn claims(&mut self, now: Micros, of: (usize, usize), claim: Live) {
+        self.live.retain(|other| now < other.until);
+        if self.dead.contains(&claim.pod) || claim.until <= now {
+            return;
+        }
+        for key in (0..8).filter(|key| claim.keys & 1 << key != 0) {
+            let seen = &mut self.store[key];
+            if claim.token < *seen {
+                let text =
+                    format!("I3: a store saw token {seen}, and now {} of {:?} is live", claim.token, claim.attempt);
+                return self.fail(text);
+            }
+            *seen = claim.token;
+        }
+        let last = self.last.entry(of).or_insert(Last { attempt: claim.attempt, until: claim.until });
+        if last.attempt != claim.attempt {
+            *last = Last { attempt: claim.attempt, until: claim.until };
+        }
+        last.until = last.until.max(claim.until);
+        let same = |other: &&mut Live| other.process == claim.process && other.attempt == claim.attempt;
+        if let Some(known) = self.live.iter_mut().find(same) {
+            (known.until, known.valid_until) = (known.until.max(claim.until), claim.valid_until);
+        } else {
+            self.live.push(claim);
+        }
+        for key in 0..8 {
+            let on_key = self.live.iter().filter(|live| live.keys & 1 << key != 0);
+            let claims: Vec<Claim> = on_key
+                .map(|live| Claim {
+                    attempt: live.attempt,
+                    token: live.token,
+                    from: Time(live.from),
+                    until: Time(live.until),
+                })
+                .collect();
+            if let Err(violation) = invariants::one_holder(&claims) {
+                return self.fail(format!("{violation}: {claims:?}"));
+            }
+        }
+    }
+
+    /// The pod's processes have ended: from here on nothing acts for it, whatever is believed.
+    pub fn pod_stopped(&mut self, now: Micros, pod: u32) {
+        self.dead.insert(pod);
+        for last in self.last.values_mut() {
+            if self.live.iter().any(|live| live.pod == pod && live.attempt == last.attempt) {
+                last.until = last.until.min(now);
+            }
+        }
+        self.live.retain(|live| live.pod != pod);
+    }
+
+    /// Whether a process believes in a term on one of the keys.
+    pub fn held(&self, now: Micros, keys: u8) -> bool {
+        self.live.iter().any(|live| live.keys & keys != 0 && now < live.until)
+    }
+
+    /// I8: one command more from this process to this node.
+    pub fn sent(&mut self, now: Micros, process: usize, node: usize, bound: u64) {
+        let window = self.sent.entry((process, node)).or_insert_with(|| Window::new(now));
+        let percent = window.count(now, COMMANDS_WITHIN, bound);
+        let (count, most) = (window.count, window.most);
+        self.busiest[0] = self.busiest[0].max(percent);
+        if percent > 100 && !self.storms_pass {
+            self.fail(format!("I8: process {process} sent {count} commands to node {node} within 5 s; bound {most}"));
+        }
+    }
+
+    /// I8b: one status write more of this lease, by whatever process of the cluster.
+    pub fn status_writes(&mut self, now: Micros, cluster: usize, place: usize, bound: u64) {
+        let window = self.written.entry((cluster, place)).or_insert_with(|| Window::new(now));
+        let percent = window.count(now, WRITES_WITHIN, bound);
+        let count = window.count;
+        self.busiest[1] = self.busiest[1].max(percent);
+        if percent > 100 && !self.storms_pass {
+            let text =
+                format!("I8b: {count} status writes of lease {place} of cluster {cluster} within 10 s; bound {bound}");
+            self.fail(text);
+        }
+    }
+
+    /// I8b: one Kubernetes event more about this lease.
+    pub fn reports(&mut self, now: Micros, process: usize, uid: u32) {
+        let window = self.reported.entry((process, uid)).or_insert_with(|| Window::new(now));
+        let percent = window.count(now, WRITES_WITHIN, REPORTS);
+        let count = window.count;
+        self.busiest[2] = self.busiest[2].max(percent);
+        if percent > 100 && !self.storms_pass {
+            self.fail(format!("I8b: process {process} reports {count} events of lease {uid} within 10 s"));
+        }
+    }
+}

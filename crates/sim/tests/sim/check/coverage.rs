@@ -1,0 +1,215 @@
+//! What was seen to happen over a batch of runs: a batch in which something never happened proves nothing about it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use redislease::plan::{Command, Read, RoleOutcome, StatusOutcome};
+
+use crate::chaos::fault::{Fault, Phase};
+
+macro_rules! sights {
+    ($($(#[$doc:meta])* $name:ident,)+) => {
+        /// Something that must happen sometimes.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Sight {
+            $($(#[$doc])* $name,)+
+        }
+
+        impl Sight {
+            pub const ALL: &[Self] = &[$(Self::$name),+];
+        }
+    };
+}
+
+sights! {
+    // The core.
+    ReElection,
+    JoinConfirmed,
+    Superseded,
+    AdoptionNeverConfirmed,
+    SealEffective,
+    EndDecided,
+    LostByMisses,
+    LostByDeadline,
+    Refused,
+    AttemptDropped,
+    ForgotDuringAttempt,
+    ConfiguredDuringRound,
+    Retired,
+    // Commands of reconcilers.
+    Opened,
+    Wanted,
+    Forgot,
+    Adopted,
+    DoubtShown,
+    KeptElsewhere,
+    EndedWithoutProof,
+    ReleasedOnProof,
+    PublishedWritten,
+    PublishedUnknown,
+    PublishedSuperseded,
+    TriedNow,
+    Configured,
+    FloorRaised,
+    // Answers of the API server.
+    StatusWritten,
+    StatusConflict,
+    StatusGone,
+    StatusUnanswered,
+    StatusRefused,
+    StatusWithdrawn,
+    RoleWritten,
+    RoleConflict,
+    RoleGone,
+    RoleUnanswered,
+    RoleRefused,
+    RoleWithdrawn,
+    LeaseRead,
+    HolderRead,
+    NodeRead,
+    NodeIsProof,
+    WriteExpired,
+    StalePublicationRefused,
+    LossCounted,
+    LossReported,
+    EndCounted,
+    Finished,
+    // Redis nodes.
+    ReAdmitted,
+    SeededByOthers,
+    SeededByClocks,
+    SeedingRefused,
+    StepSeen,
+    SmallStepSeen,
+    SmallStepTolerated,
+    VoteDiscardedAfterStep,
+    LateAtTheNode,
+    NotAdmittedAtTheNode,
+    GhostGrant,
+    // Worlds.
+    OneNode,
+    TwoNodes,
+    ThreeNodes,
+    FourNodes,
+    FiveNodes,
+    TwoSpecsOfOneKey,
+    ApiAwayInRecovery,
+}
+
+impl Sight {
+    pub const fn of_command(command: &Command) -> Self {
+        use redislease_core::lease::Publication;
+        match command {
+            Command::Open { .. } | Command::Close => Self::Opened,
+            Command::Want(_) => Self::Wanted,
+            Command::Forget | Command::Retire => Self::Forgot,
+            Command::Adopt(_) => Self::Adopted,
+            Command::DoubtShown(_) => Self::DoubtShown,
+            Command::KeptElsewhere(_) => Self::KeptElsewhere,
+            Command::End { proof: false, .. } => Self::EndedWithoutProof,
+            Command::End { proof: true, .. } => Self::ReleasedOnProof,
+            Command::Published { outcome: Publication::Written, .. } => Self::PublishedWritten,
+            Command::Published { outcome: Publication::Unknown | Publication::NotWritten, .. } => {
+                Self::PublishedUnknown
+            }
+            Command::Published { outcome: Publication::Superseded, .. } => Self::PublishedSuperseded,
+            Command::TryNow => Self::TriedNow,
+            Command::Configure(_) => Self::Configured,
+            Command::RaiseFloor(_) => Self::FloorRaised,
+        }
+    }
+
+    pub const fn of_status(outcome: &StatusOutcome) -> Self {
+        match outcome {
+            StatusOutcome::Written(_) => Self::StatusWritten,
+            StatusOutcome::Conflict => Self::StatusConflict,
+            StatusOutcome::Gone => Self::StatusGone,
+            StatusOutcome::Unanswered(_) => Self::StatusUnanswered,
+            StatusOutcome::Refused(_) => Self::StatusRefused,
+            StatusOutcome::Withdrawn => Self::StatusWithdrawn,
+        }
+    }
+
+    pub const fn of_role(outcome: &RoleOutcome) -> Self {
+        match outcome {
+            RoleOutcome::Written => Self::RoleWritten,
+            RoleOutcome::Conflict => Self::RoleConflict,
+            RoleOutcome::Gone => Self::RoleGone,
+            RoleOutcome::Unanswered(_) => Self::RoleUnanswered,
+            RoleOutcome::Refused(_) => Self::RoleRefused,
+            RoleOutcome::Withdrawn => Self::RoleWithdrawn,
+        }
+    }
+
+    pub const fn of_read(read: &Read) -> Self {
+        match read {
+            Read::Lease => Self::LeaseRead,
+            Read::Holder { .. } => Self::HolderRead,
+            Read::Node { .. } => Self::NodeRead,
+        }
+    }
+
+    pub const fn of_nodes(nodes: u8) -> Self {
+        match nodes {
+            1 => Self::OneNode,
+            2 => Self::TwoNodes,
+            3 => Self::ThreeNodes,
+            4 => Self::FourNodes,
+            _ => Self::FiveNodes,
+        }
+    }
+}
+
+/// How often each fault took place during each phase of a lease, and how often each sight was seen.
+#[derive(Default)]
+pub struct Coverage {
+    hits: BTreeMap<(Fault, Phase), u64>,
+    sights: BTreeMap<Sight, u64>,
+}
+
+impl Coverage {
+    /// A fault took place: its effect was observed.
+    pub fn hit_all(&mut self, fault: Fault, phases: &[Phase]) {
+        for &phase in phases {
+            *self.hits.entry((fault, phase)).or_default() += 1;
+        }
+    }
+
+    pub fn saw(&mut self, sight: Sight) {
+        *self.sights.entry(sight).or_default() += 1;
+    }
+
+    pub fn add(&mut self, other: &Self) {
+        for (&key, count) in &other.hits {
+            *self.hits.entry(key).or_default() += count;
+        }
+        for (&key, count) in &other.sights {
+            *self.sights.entry(key).or_default() += count;
+        }
+    }
+
+    /// What never happened.
+    pub fn missing(&self) -> Vec<String> {
+        let cells = Fault::ALL.iter().flat_map(|&fault| Phase::ALL.map(|phase| (fault, phase)));
+        let cells = cells.filter(|cell| !self.hits.contains_key(cell)).map(|cell| format!("{cell:?}"));
+        let sights = Sight::ALL.iter().filter(|sight| !self.sights.contains_key(sight));
+        cells.chain(sights.map(|sight| format!("{sight:?}"))).collect()
+    }
+
+    pub fn table(&self) -> String {
+        let mut text = String::from("fault          ");
+        for phase in Phase::ALL {
+            let _ = write!(text, "{:>12}", format!("{phase:?}"));
+        }
+        for fault in Fault::ALL {
+            let _ = write!(text, "\n{:<15}", format!("{fault:?}"));
+            for phase in Phase::ALL {
+                let _ = write!(text, "{:>12}", self.hits.get(&(fault, phase)).copied().unwrap_or(0));
+            }
+        }
+        for sight in Sight::ALL {
+            let _ = write!(text, "\n{:<28}{:>9}", format!("{sight:?}"), self.sights.get(sight).copied().unwrap_or(0));
+        }
+        text
+    }
+}

@@ -1,0 +1,7 @@
+//! What must hold, what was seen, and what happened.
+
+pub mod beliefs;
+pub mod checker;
+pub mod coverage;
+pub mod recovery;
+pub mod trace;

@@ -1,0 +1,334 @@
+//! The end of a run: every fault is healed, and then the world must be as good as new, in time.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use redislease::election::PodFacts;
+use redislease_core::lease::Standing;
+use redislease_core::op::Attempt;
+
+use crate::api::objects;
+use crate::api::server::Mode;
+use crate::chaos::fault::Fault;
+use crate::check::coverage::Sight;
+use crate::check::trace::Note;
+use crate::operator::process::Life;
+use crate::redis::clock::{MILLI, Micros, SECOND};
+use crate::redis::network::Link;
+use crate::redis::server::Memory;
+use crate::world::{Event, World};
+
+/// How long after a change of the holder the labels may be behind.
+const LABELS_FOLLOW: Micros = 8 * SECOND;
+
+/// What is tried in the recovery, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// All faults end.
+    Heal,
+    /// Wall clocks are synchronised, once every process has seen the steps.
+    Clocks,
+    /// I6: everything is held. A holder is deleted and stops.
+    Settled,
+    /// I6: the next one holds, soon after the proof. That one is deleted by force.
+    Released,
+    /// I6: the next one holds, after the rest of the TTL. A lease is deleted.
+    Expired,
+    /// I7: nothing is left of it.
+    Gone,
+    /// I4 and the labels, once a second.
+    Watch,
+}
+
+impl Stage {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Heal => "heal",
+            Self::Clocks => "clocks",
+            Self::Settled => "settled",
+            Self::Released => "released",
+            Self::Expired => "expired",
+            Self::Gone => "gone",
+            Self::Watch => "watch",
+        }
+    }
+}
+
+/// The holder whose end is watched.
+#[derive(Clone, Copy, Debug)]
+struct Subject {
+    of: (usize, usize),
+    attempt: Attempt,
+    pod: u32,
+}
+
+#[derive(Default)]
+pub struct Recovery {
+    subject: Option<Subject>,
+    proof: Option<Micros>,
+    /// Statuses that name a term in which nobody believes, and since when.
+    stale: BTreeMap<(usize, usize), (Attempt, Micros)>,
+    /// Labels that do not fit the term that is held, and since when.
+    mislabelled: BTreeMap<(usize, usize), Micros>,
+    /// The API server of this cluster stays away.
+    pub without_api: Option<usize>,
+}
+
+impl Recovery {
+    /// A process acted on the proof that this pod stopped.
+    pub fn proof_seen(&mut self, now: Micros, pod: u32) {
+        if self.subject.is_some_and(|subject| subject.pod == pod) {
+            self.proof.get_or_insert(now);
+        }
+    }
+}
+
+impl World {
+    /// How long a vacancy may last once its keys may have been set for the last time.
+    fn vacancy(&self) -> Micros {
+        let ttl = self.swarm.ttl() * MILLI;
+        let limited = self.swarm.specs.iter().any(|spec| spec.limit.is_some());
+        let burst = if limited { ttl + ttl / 50 } else { 0 };
+        self.swarm.key_life() + self.swarm.longest_delay() + burst + 3 * SECOND
+    }
+
+    pub fn recovery_stage(&mut self, stage: Stage) {
+        if stage != Stage::Watch {
+            self.note(Note::Stage(stage.name()));
+        }
+        match stage {
+            Stage::Heal => {
+                self.heal_all();
+                self.after(5 * SECOND, Event::Recovery(Stage::Clocks));
+                self.after(5 * SECOND, Event::Recovery(Stage::Watch));
+            }
+            Stage::Clocks => {
+                let residue = if self.swarm.has(Fault::Step) { 25 * SECOND } else { 0 };
+                self.synchronise();
+                // A holder may be in the middle of a deletion without a proof, and a lease whose term could not be
+                // published is left to others for two leases.
+                let cooldown = 2 * self.swarm.ttl() * MILLI;
+                let blocked = self.swarm.quarantine().max(12 * SECOND).max(cooldown) + 2 * SECOND;
+                self.after(residue + blocked + self.vacancy(), Event::Recovery(Stage::Settled));
+            }
+            Stage::Settled => {
+                self.everything_is_held("after the quarantine and the rest of the TTL");
+                self.choose_subject();
+                if let Some(subject) = self.recovery.subject {
+                    self.delete_pod(subject.of.0, subject.pod);
+                }
+                self.after(5 * SECOND, Event::Recovery(Stage::Released));
+            }
+            Stage::Released => {
+                self.next_holds_soon();
+                self.choose_subject();
+                if let Some(subject) = self.recovery.subject {
+                    self.kill_pod(subject.of.0, subject.pod);
+                }
+                self.after(self.vacancy(), Event::Recovery(Stage::Expired));
+            }
+            Stage::Expired => {
+                self.everything_is_held("one TTL after the forced deletion of a holder");
+                let cluster = usize::from(self.recovery.without_api == Some(0));
+                self.delete_lease(cluster, 0);
+                let rest = 2 * self.swarm.command_timeout.0 * MILLI + SECOND;
+                self.after(rest + self.swarm.key_life(), Event::Recovery(Stage::Gone));
+            }
+            Stage::Gone => {
+                self.nothing_is_left();
+                self.done = true;
+            }
+            Stage::Watch => {
+                self.no_stale_status(self.swarm.key_life() + self.swarm.longest_delay() + 2 * SECOND);
+                self.labels_follow();
+                self.after(SECOND, Event::Recovery(Stage::Watch));
+            }
+        }
+    }
+
+    fn heal_all(&mut self) {
+        self.chaos = false;
+        self.epoch += 1;
+        for node in 0..self.servers.len() {
+            self.start_server(node, Memory::Full, Fault::RestartFull);
+            self.continue_server(node);
+        }
+        for cluster in 0..self.apis.len() {
+            self.heal_cluster(cluster);
+        }
+        if let Some(cluster) = self.swarm.stays_away {
+            self.coverage.saw(Sight::ApiAwayInRecovery);
+            self.recovery.without_api = Some(cluster);
+            self.apis[cluster].mode = if self.rng.percent(50) { Mode::Refusing } else { Mode::Hanging };
+        }
+        for process in 0..self.processes.len() {
+            self.links[process].fill(Link::default());
+            self.processes[process].api_cut = 0;
+            let boot = self.processes[process].boot;
+            match self.processes[process].life {
+                Life::Down => self.start(process),
+                Life::Frozen => self.resume(process, boot),
+                Life::Running => {}
+            }
+        }
+    }
+
+    fn heal_cluster(&mut self, cluster: usize) {
+        if self.apis[cluster].mode != Mode::Up {
+            self.restore_api(cluster);
+        }
+        self.apis[cluster].refuses_writes = false;
+        self.set_secret(cluster, true);
+        for place in 0..self.swarm.keys.len() {
+            self.recreate_lease(cluster, place);
+            self.suspend_lease(cluster, place, false);
+            let unready: Vec<u32> =
+                self.apis[cluster].state.pods.iter().filter(|(_, pod)| !pod.ready).map(|(&pod, _)| pod).collect();
+            for pod in unready {
+                self.change_pod(cluster, pod, |pod| pod.ready = pod.deletion_grace.is_none() && !pod.finished);
+            }
+            let candidate = |pod: &&Arc<PodFacts>| {
+                objects::place_of(pod) == Some(place) && pod.deletion_grace.is_none() && !pod.finished
+            };
+            let candidates = self.apis[cluster].state.pods.values().filter(candidate).count();
+            for _ in candidates..2 {
+                let pod = self.new_uid();
+                let change = self.apis[cluster].create_pod(pod, objects::pod(pod, place, self.now));
+                self.tell(cluster, Some(change));
+            }
+        }
+    }
+
+    fn synchronise(&mut self) {
+        if !self.swarm.has(Fault::Step) {
+            return;
+        }
+        let wall = self.processes[0].wall.micros(self.now);
+        for server in &mut self.servers {
+            let off = wall as i64 - server.clock.micros(self.now) as i64;
+            if off.unsigned_abs() > 4 * SECOND {
+                server.clock.step(self.now, off);
+            }
+        }
+    }
+
+    fn everything_is_held(&mut self, when: &str) {
+        for place in 0..self.swarm.keys.len() {
+            let keys = self.swarm.keys[place];
+            if !self.check.held(self.now, keys) && !self.kept_by_the_cut_off(keys) {
+                let without = self
+                    .recovery
+                    .without_api
+                    .map_or_else(String::new, |cluster| format!(", while the API server of cluster {cluster} is away"));
+                self.check.fail(format!("I6: {when} nobody holds the keys {keys:#b}{without}"));
+            }
+        }
+    }
+
+    /// A published term of a pod that has stopped is renewed until the API server of its cluster says so.
+    fn kept_by_the_cut_off(&self, keys: u8) -> bool {
+        let Some(cluster) = self.recovery.without_api else { return false };
+        let mut machines =
+            self.processes.iter().filter(|process| process.cluster == cluster).flat_map(|of| &of.machines);
+        machines.any(|machine| machine.bits() & keys != 0 && matches!(machine.lease.view().standing, Standing::Held(_)))
+    }
+
+    /// A holder in a cluster whose API server answers.
+    fn choose_subject(&mut self) {
+        let now = self.now;
+        let away = self.recovery.without_api;
+        let mut last = self.check.last.iter().filter(|(of, last)| now < last.until && Some(of.0) != away);
+        self.recovery.subject = last.find_map(|(&of, last)| {
+            let live = self.check.live.iter().find(|live| live.attempt == last.attempt)?;
+            Some(Subject { of, attempt: last.attempt, pod: live.pod })
+        });
+        self.recovery.proof = None;
+    }
+
+    /// With one contender the next one holds a quarter of a second after the proof; contenders may meet a few times.
+    fn next_holds_soon(&mut self) {
+        let Some(subject) = self.recovery.subject else { return };
+        let alone = self.swarm.processes.len() == 1 && self.swarm.keys.len() == 1;
+        let bound = if alone { 250 * MILLI } else { 3 * SECOND };
+        let Some(proof) = self.recovery.proof else {
+            let text = format!("I6: nobody acted on the proof that pod {} stopped", subject.pod);
+            return self.check.fail(text);
+        };
+        let keys = self.swarm.keys[subject.of.1];
+        let next = self.check.live.iter().filter(|live| live.keys & keys != 0 && live.attempt != subject.attempt);
+        let took = next.map(|live| live.from.saturating_sub(proof)).min();
+        if took.is_none_or(|took| took > bound) {
+            self.check
+                .fail(format!("I6: after the proof that pod {} stopped the next held in {took:?} µs", subject.pod));
+        }
+    }
+
+    fn no_stale_status(&mut self, bound: Micros) {
+        for cluster in 0..self.apis.len() {
+            for place in 0..self.swarm.keys.len() {
+                let lease = self.apis[cluster].state.leases[place].as_deref();
+                let named = lease.and_then(objects::named).filter(|named| named.active == Some(true));
+                let live = |attempt: &Attempt| {
+                    self.check.live.iter().any(|live| live.attempt == *attempt && self.now < live.until)
+                };
+                let attempt = named.map(|named| named.attempt).filter(|attempt| !live(attempt));
+                let Some(attempt) = attempt.filter(|_| self.recovery.without_api != Some(cluster)) else {
+                    self.recovery.stale.remove(&(cluster, place));
+                    continue;
+                };
+                let entry = self.recovery.stale.entry((cluster, place)).or_insert((attempt, self.now));
+                if entry.0 != attempt {
+                    *entry = (attempt, self.now);
+                }
+                let since = entry.1;
+                if self.now - since > bound {
+                    self.check.fail(format!("I4: since {since} µs the status names {attempt:?}, which is over"));
+                }
+            }
+        }
+    }
+
+    /// The holder that the status calls active carries `active`, and no other pod does.
+    fn labels_follow(&mut self) {
+        for cluster in 0..self.apis.len() {
+            if self.recovery.without_api == Some(cluster) {
+                continue;
+            }
+            for place in 0..self.swarm.keys.len() {
+                let api = &self.apis[cluster];
+                let named = api.state.leases[place].as_deref().and_then(objects::named);
+                let holder = named.filter(|named| named.active == Some(true)).map(|named| named.pod);
+                let expected: Vec<u32> = holder.into_iter().filter(|pod| api.state.pods.contains_key(pod)).collect();
+                let active: Vec<u32> = api.active_pods(place).collect();
+                if active == expected {
+                    self.recovery.mislabelled.remove(&(cluster, place));
+                    continue;
+                }
+                let since = *self.recovery.mislabelled.entry((cluster, place)).or_insert(self.now);
+                if self.now - since > LABELS_FOLLOW {
+                    let text = format!(
+                        "labels: since {since} µs pods {active:?} of cluster {cluster} are labelled active for lease \
+                         {place}, and the status names {expected:?}"
+                    );
+                    self.check.fail(text);
+                }
+            }
+        }
+    }
+
+    fn nothing_is_left(&mut self) {
+        let leases = self.apis.iter().flat_map(|api| api.state.leases.iter().flatten());
+        let alive: Vec<u32> = leases.map(|lease| objects::uid_of(lease)).collect();
+        for (node, server) in self.servers.iter().enumerate() {
+            let millis = server.clock.millis(self.now);
+            for key in 0..8 {
+                let Some(entry) = server.node.entry(&key, millis) else { continue };
+                let uid = self.check.resource_of(entry.value.attempt);
+                if uid.is_some_and(|uid| !alive.contains(&uid)) {
+                    let text = format!("I7: node {node} still has {} of the deleted lease {uid:?}", entry.value);
+                    return self.check.fail(text);
+                }
+            }
+        }
+    }
+}

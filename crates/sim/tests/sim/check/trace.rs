@@ -1,0 +1,171 @@
+//! What happened in a run: a hash over all of it, and the last events for the reader of a failure.
+
+use std::collections::VecDeque;
+use std::fmt::Debug;
+use std::hash::{Hash, Hasher};
+
+use redislease::api::names::PodRole;
+use redislease::plan::{Command, Effect as Planned, Measure, Priority, Read};
+use redislease::status::{NoticeReason, TermEnd};
+use redislease_core::admission;
+use redislease_core::lease::{Effect, Round};
+use redislease_core::op::{Attempt, Op, Vote};
+
+use crate::api::objects;
+use crate::api::server::Verdict;
+use crate::chaos::fault::Fault;
+use crate::redis::clock::Micros;
+
+/// How many of the last events a failure shows.
+const KEPT: usize = 80;
+
+/// One event of a run. Processes, nodes, leases and pods are named by their numbers.
+#[derive(Clone, Debug, Hash)]
+pub enum Note {
+    Fault(Fault, usize, usize),
+    Healed(&'static str, usize),
+    Effect { process: usize, uid: u32, effect: Effect },
+    Planned { process: usize, uid: u32, effect: Brief },
+    Node { process: usize, node: usize, standing: admission::Standing },
+    Ran { node: usize, process: usize, op: Op, vote: Vote, repeat: bool },
+    Counted { process: usize, uid: u32, round: Round, node: u8, vote: Vote },
+    WroteStatus { process: usize, uid: u32, priority: Priority, verdict: Verdict, named: Option<Attempt> },
+    WroteRole { process: usize, pod: u32, role: Option<PodRole>, verdict: Verdict },
+    Claim { process: usize, attempt: u128, token: u64, until: Micros },
+    Pod(u32, &'static str),
+    Lease(u32, &'static str),
+    Stage(&'static str),
+}
+
+/// An effect of a reconciler, as far as a reader needs it.
+#[derive(Clone, Debug, Hash)]
+pub enum Brief {
+    Open,
+    Want(u32),
+    Adopt(Attempt),
+    End(Attempt, bool),
+    Command(&'static str),
+    WriteStatus(Priority, Option<String>, Option<String>),
+    WithdrawStatus,
+    WriteRole(u32, Option<PodRole>, Option<String>),
+    WithdrawRole(u32),
+    Read(&'static str),
+    Probe,
+    Report(NoticeReason),
+    Ended(TermEnd),
+    Other,
+}
+
+impl Brief {
+    pub fn of(effect: &Planned) -> Self {
+        match effect {
+            Planned::Keeper(command) => Self::of_command(command),
+            Planned::WriteStatus(write) => {
+                let active = write.status.conditions.iter().find(|one| one.type_ == "Active");
+                let active = active.map(|one| format!("{}/{}", one.status, one.reason));
+                Self::WriteStatus(write.priority, write.status.attempt.clone(), active)
+            }
+            Planned::WithdrawStatus => Self::WithdrawStatus,
+            Planned::WriteRole(write) => Self::WriteRole(objects::number(&write.uid), write.role, write.token.clone()),
+            Planned::WithdrawRole { uid } => Self::WithdrawRole(objects::number(uid)),
+            Planned::Read(Read::Lease) => Self::Read("lease"),
+            Planned::Read(Read::Holder { .. }) => Self::Read("holder"),
+            Planned::Read(Read::Node { .. }) => Self::Read("node"),
+            Planned::Probe => Self::Probe,
+            Planned::Report(notice) => Self::Report(notice.reason),
+            Planned::Measure(Measure::Ended(end)) => Self::Ended(*end),
+            Planned::Measure(_) | Planned::Warn(_) => Self::Other,
+        }
+    }
+
+    fn of_command(command: &Command) -> Self {
+        match command {
+            Command::Open { .. } => Self::Open,
+            Command::Want(holder) => Self::Want(objects::number(&holder.pod_uid)),
+            Command::Adopt(term) => Self::Adopt(term.attempt),
+            Command::End { term, proof } => Self::End(term.attempt, *proof),
+            Command::Forget => Self::Command("forget"),
+            Command::DoubtShown(_) => Self::Command("doubt shown"),
+            Command::KeptElsewhere(_) => Self::Command("kept elsewhere"),
+            Command::Published { .. } => Self::Command("published"),
+            Command::TryNow => Self::Command("try now"),
+            Command::Configure(_) => Self::Command("configure"),
+            Command::RaiseFloor(_) => Self::Command("raise floor"),
+            Command::Retire => Self::Command("retire"),
+            Command::Close => Self::Command("close"),
+        }
+    }
+}
+
+pub struct Trace {
+    hash: Fnv,
+    last: VecDeque<(Micros, Note)>,
+    kept: usize,
+}
+
+impl Default for Trace {
+    fn default() -> Self {
+        let kept = std::env::var("SIM_EVENTS").ok().and_then(|kept| kept.parse().ok()).unwrap_or(KEPT);
+        Self { hash: Fnv(0xcbf2_9ce4_8422_2325), last: VecDeque::with_capacity(KEPT), kept }
+    }
+}
+
+impl Trace {
+    pub fn note(&mut self, now: Micros, note: Note) {
+        now.hash(&mut self.hash);
+        note.hash(&mut self.hash);
+        if self.last.len() == self.kept {
+            self.last.pop_front();
+        }
+        self.last.push_back((now, note));
+    }
+
+    pub fn hash(&self) -> u64 {
+        self.hash.finish()
+    }
+
+    /// The last events, one a line, with the true time in seconds.
+    pub fn last_events(&self) -> String {
+        let line = |(at, note): &(Micros, Note)| format!("{:>12.6}  {note:?}\n", *at as f64 / 1e6);
+        self.last.iter().map(line).collect()
+    }
+}
+
+/// FNV-1a over eight bytes at a time: the same in every run and on every machine.
+struct Fnv(u64);
+
+impl Fnv {
+    fn word(&mut self, word: u64) {
+        self.0 = (self.0 ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23);
+    }
+}
+
+impl Hasher for Fnv {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.word(u64::from_le_bytes(word));
+        }
+    }
+
+    fn write_u8(&mut self, word: u8) {
+        self.word(u64::from(word));
+    }
+
+    fn write_u32(&mut self, word: u32) {
+        self.word(u64::from(word));
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.word(word);
+    }
+
+    fn write_usize(&mut self, word: usize) {
+        self.word(word as u64);
+    }
+}

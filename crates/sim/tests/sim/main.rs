@@ -1,0 +1,106 @@
+//! The simulator: a deterministic world around the core and the reconciler, as they ship.
+//!
+//! Redis servers with clocks of their own that restart, forget, stall and step; a network that delays, loses, repeats and
+//! cuts; operators that crash between any two effects, stand still and start again with nothing but the API server's state;
+//! API servers that refuse, hang, lose answers and show old states; users who change specs, pods and leases. Every random
+//! choice comes from one seed. Each seed runs twice and must run alike. After the chaos everything is healed and must be as
+//! good as new, in time.
+//!
+//! | module | what |
+//! |---|---|
+//! | `world` | time, the queue of events, and everything they happen to |
+//! | `redis` | the Redis servers, their clocks and the network |
+//! | `api` | the API servers: objects, calls, watches |
+//! | `operator` | the shell around `redislease_core::lease`, `redislease_core::admission` and `redislease::plan` |
+//! | `chaos` | faults, the swarm of each seed, planted bugs |
+//! | `check` | invariants, recovery, coverage, the trace |
+//! | `run`, `scenario` | many seeds; scenarios with set times, crash points |
+//!
+//! `SIM_SEED=<n>` replays one seed, `SIM_EVENTS=<n>` shows so many of its last events; `SIM_SEEDS=<count>` or
+//! `SIM_SECONDS=<n>` make the batch longer; `SIM_FIRST=<n>` begins it elsewhere. `SIM_BUG=<name>` searches only for the
+//! planted bugs of that name, `SIM_BUDGET=<seeds>` for so long.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "a test: what does not fit its bounds has to fail loudly or is only printed"
+)]
+
+mod api;
+mod chaos;
+mod check;
+mod core_check;
+mod operator;
+mod redis;
+mod run;
+mod scenario;
+mod world;
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use chaos::bug::Bug;
+use run::search;
+
+/// The tests below measure: one at a time.
+static TURN: Mutex<()> = Mutex::new(());
+
+fn from_environment(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
+}
+
+#[test]
+fn batch() {
+    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if let Some(seed) = from_environment("SIM_SEED") {
+        let (outcome, again) = (search::run(seed, &[]), search::run(seed, &[]));
+        assert!(outcome.broken.is_none(), "{}", search::report(seed, &[], &outcome));
+        assert_eq!(outcome.hash, again.hash, "seed {seed} ran differently the second time");
+        return;
+    }
+    let seconds = from_environment("SIM_SECONDS");
+    let seeds = from_environment("SIM_SEEDS").unwrap_or(if seconds.is_some() { u64::MAX } else { 800 });
+    let limit = Duration::from_secs(seconds.unwrap_or(u64::MAX));
+    let first = from_environment("SIM_FIRST").unwrap_or(1);
+    let began = Instant::now();
+    let batch = search::batch(first, |run, elapsed| run >= seeds || elapsed >= limit);
+    let wall = began.elapsed().as_secs_f64();
+    let simulated = batch.simulated as f64 / 1e6;
+    println!("{}", batch.coverage.table());
+    let [commands, writes, events] = batch.busiest;
+    println!("of their bounds: commands {commands} %, status writes {writes} %, Kubernetes events {events} %");
+    println!(
+        "{} seeds from {first}, each twice: {simulated:.0} s simulated in {wall:.1} s, {:.0} simulated seconds a second",
+        batch.seeds,
+        simulated / wall
+    );
+    for (seed, broken) in &batch.failed {
+        println!("seed {seed}: {broken:.200}");
+    }
+    assert!(batch.failure.is_none(), "{}", batch.failure.unwrap_or_default());
+    let missing = batch.coverage.missing();
+    assert!(missing.is_empty(), "never seen: {}", missing.join(", "));
+}
+
+#[test]
+fn planted_bugs_are_found() {
+    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let budget = from_environment("SIM_BUDGET").unwrap_or(3000);
+    let mut missed = Vec::new();
+    let only = std::env::var("SIM_BUG").unwrap_or_default();
+    for bug in Bug::ALL.into_iter().filter(|bug| format!("{bug:?}").contains(&only)) {
+        let name = format!("{bug:?}");
+        if let Some(found) = search::search(1, bug, budget) {
+            let (tried, took) = (found.tried, found.took.as_secs_f64());
+            println!("{name:<30} {tried:>6} seeds, {took:>6.2} s: {:.110}", found.broken.0);
+        } else {
+            println!("{name:<30} was not found within {budget} seeds");
+            missed.push(bug);
+        }
+    }
+    assert!(missed.is_empty(), "planted and not found: {missed:?}");
+}

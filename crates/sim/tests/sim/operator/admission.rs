@@ -1,0 +1,238 @@
+//! What one process knows of each Redis node: the connection, its clock, and whether it votes.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use redislease::api::conditions::LeaseReady;
+use redislease::plan::QuorumFacts;
+use redislease_core::admission::{self, Admission, Standing};
+use redislease_core::clock::ClockWatch;
+use redislease_core::marker::{Marker, RunId};
+use redislease_core::op::Token;
+use redislease_core::seed::{Allegiance, FenceReport};
+use redislease_core::time::{Drift, Millis, Time};
+
+use crate::chaos::bug::Bug;
+use crate::chaos::fault::Fault;
+use crate::check::coverage::Sight;
+use crate::check::trace::Note;
+use crate::core_check::seed_with;
+use crate::redis::clock::{MILLI, Micros};
+use crate::redis::network::{Conn, Purpose, Request};
+use crate::world::{Event, World};
+
+/// How often the marker of a node is looked at.
+const HEARTBEAT: Millis = Millis(1000);
+
+/// How often it is looked whether the leases have been listed.
+const FLOOR_AGAIN: Micros = 50 * MILLI;
+
+/// What a process knows of one node.
+pub struct Peer {
+    pub admission: Admission,
+    pub watch: ClockWatch,
+    pub conn: Option<Conn>,
+    /// The node's newest TIME in milliseconds, and when it was received.
+    pub newest: Option<(u64, u64)>,
+    /// It was reached, or tried in vain.
+    pub tried: bool,
+    pub gather: Option<Gather>,
+    /// Its clock was set, and no answer of it has been seen since.
+    pub stepped: Option<Fault>,
+    run_id: Option<RunId>,
+}
+
+/// The fences that an admission waits for.
+pub struct Gather {
+    outstanding: BTreeSet<usize>,
+    target: Option<FenceReport>,
+    others: Vec<FenceReport>,
+}
+
+impl World {
+    pub fn new_peers(&self) -> Vec<Peer> {
+        let config = admission::Config {
+            membership: self.membership.clone(),
+            longest_lease: self.swarm.longest,
+            drift: Drift::STANDARD,
+            heartbeat: HEARTBEAT,
+        };
+        let fresh = |_| Peer {
+            admission: Admission::new(config.clone()).with_mutant(self.mutant()),
+            watch: ClockWatch::default(),
+            conn: None,
+            newest: None,
+            tried: false,
+            gather: None,
+            stepped: None,
+            run_id: None,
+        };
+        (0..self.servers.len()).map(fresh).collect()
+    }
+
+    /// The quorums have been read: the leases can be opened on this one.
+    pub fn quorum_read(&mut self, process: usize) {
+        let open = Some(self.open_quorum.clone());
+        let valid = Some(self.valid_quorum.clone());
+        self.processes[process].quorum = Arc::new(QuorumFacts { read: true, open, valid, ..QuorumFacts::default() });
+        self.nodes_changed(process);
+        self.wake_all(process);
+    }
+
+    /// What the leases must know of the nodes. They are told when the majority came or went, or anything else changed.
+    pub fn nodes_changed(&mut self, process: usize) {
+        let majority = self.swarm.quorum.majority();
+        let operator = &mut self.processes[process];
+        if !operator.quorum.read {
+            return;
+        }
+        let admitted = |peer: &&super::admission::Peer| *peer.admission.standing() == Standing::Admitted;
+        let up = operator.peers.iter().filter(admitted).count();
+        let evaluated = operator.peers.iter().all(|peer| peer.tried);
+        let obstacle = self.quorum_obstacles[operator.cluster]
+            .then(|| (LeaseReady::InvalidReference, "the secret of the quorum does not exist".to_owned()));
+        let before = &operator.quorum;
+        let tells =
+            before.evaluated != evaluated || before.obstacle != obstacle || (before.up >= majority) != (up >= majority);
+        if tells || before.up != up {
+            let after = QuorumFacts { up, evaluated, obstacle, ..QuorumFacts::clone(before) };
+            operator.quorum = Arc::new(after);
+        }
+        if tells {
+            self.wake_all(process);
+        }
+    }
+
+    pub fn wake_admissions(&mut self, process: usize, now: Time) {
+        for node in 0..self.processes[process].peers.len() {
+            let deadline = self.processes[process].peers[node].admission.next_deadline();
+            if deadline.is_some_and(|deadline| deadline <= now) {
+                self.admission(process, node, admission::Input::Wake);
+            }
+        }
+    }
+
+    pub fn connected(&mut self, process: usize, node: usize, run_id: RunId) {
+        let cached = self.is(Bug::CachedRunId);
+        let peer = &mut self.processes[process].peers[node];
+        let run_id = peer.run_id.clone().filter(|_| cached).unwrap_or(run_id);
+        peer.run_id = Some(run_id.clone());
+        if let Some(conn) = &mut peer.conn {
+            conn.ready = true;
+        }
+        self.admission(process, node, admission::Input::Connected(run_id));
+    }
+
+    pub fn admission(&mut self, process: usize, node: usize, input: admission::Input) {
+        let (now, nonce) = (Time(self.local(process)), self.rng.wide());
+        let Some(peer) = self.processes[process].peers.get_mut(node) else { return };
+        let waited = matches!(peer.admission.standing(), Standing::Seeding(_));
+        peer.admission.handle(now, nonce, input);
+        let mut moved = false;
+        while let Some(effect) = self.processes[process].peers[node].admission.poll_effect() {
+            match effect {
+                admission::Effect::Observe { run_id, nonce, stepped } => {
+                    self.post_marker(process, node, Request::Observe { run_id, nonce, stepped });
+                }
+                admission::Effect::Admit { ticket, marker, seed } => {
+                    self.post_marker(process, node, Request::Admit { ticket, marker, seed });
+                }
+                admission::Effect::ReadFences => self.gather(process, node),
+                admission::Effect::Changed(standing) => {
+                    match standing {
+                        Standing::Admitted if waited => self.coverage.saw(Sight::ReAdmitted),
+                        Standing::Seeding(Some(_)) => self.coverage.saw(Sight::SeedingRefused),
+                        _ => {}
+                    }
+                    moved = true;
+                    self.note(Note::Node { process, node, standing });
+                }
+            }
+        }
+        let peer = &mut self.processes[process].peers[node];
+        if *peer.admission.standing() == Standing::Admitted && !std::mem::replace(&mut peer.tried, true) {
+            moved = true;
+        }
+        if moved {
+            self.nodes_changed(process);
+        }
+    }
+
+    fn post_marker(&mut self, process: usize, node: usize, request: Request) {
+        if self.processes[process].peers[node].conn.is_some() {
+            let give_up = self.local(process) + self.swarm.command_timeout.0;
+            self.post(process, node, request, Purpose::Marker, give_up);
+        }
+    }
+
+    /// A node's counter waits for the leases to be listed: a status may show a greater token.
+    pub fn gather_again(&mut self, process: usize, target: usize) {
+        let peer = &self.processes[process].peers[target];
+        if matches!(peer.admission.standing(), Standing::Seeding(_)) && peer.gather.is_none() {
+            self.gather(process, target);
+        }
+    }
+
+    /// Asks every node for its fence, on behalf of the admission of `target`.
+    fn gather(&mut self, process: usize, target: usize) {
+        if !self.processes[process].index.leases_listed {
+            let boot = self.processes[process].boot;
+            return self.after(FLOOR_AGAIN, Event::Gather { process, boot, node: target });
+        }
+        let peers = &self.processes[process].peers;
+        let ready = |node: &usize| peers[*node].conn.as_ref().is_some_and(|conn| conn.ready);
+        let asked: BTreeSet<usize> = (0..peers.len()).filter(ready).collect();
+        self.processes[process].peers[target].gather =
+            Some(Gather { outstanding: asked.clone(), target: None, others: Vec::new() });
+        let give_up = self.local(process) + self.swarm.command_timeout.0;
+        for node in asked {
+            self.post(process, node, Request::Fence, Purpose::Fence(target), give_up);
+        }
+    }
+
+    /// One node said what it remembers, or nothing.
+    pub fn fence_read(
+        &mut self,
+        process: usize,
+        target: usize,
+        node: usize,
+        said: Option<(Option<Marker>, Token, u64)>,
+    ) {
+        let from_fences = self.is(Bug::SeedFromReadableFences);
+        let own_clock = self.processes[process].wall.micros(self.now);
+        let (quorum, floor) = (self.swarm.quorum, self.processes[process].floor);
+        let current = self.processes[process].peers[node].admission.marker();
+        let Some(gather) = &mut self.processes[process].peers[target].gather else { return };
+        if !gather.outstanding.remove(&node) {
+            return;
+        }
+        if let Some((marker, fence, clock)) = said {
+            let ours = marker.is_some() && marker == current;
+            let allegiance = if ours { Allegiance::Ours } else { Allegiance::Nobody };
+            let report = FenceReport { allegiance, fence, clock };
+            if node == target {
+                gather.target = Some(report);
+            } else {
+                gather.others.push(report);
+            }
+        }
+        if !gather.outstanding.is_empty() {
+            return;
+        }
+        let Some(Gather { target: Some(report), others, .. }) = self.processes[process].peers[target].gather.take()
+        else {
+            return;
+        };
+        let remembering = others.iter().filter(|report| report.allegiance == Allegiance::Ours).count();
+        let by_others = remembering >= quorum.majority();
+        let seeded = if from_fences {
+            Ok(others.iter().map(|other| other.fence).chain([report.fence]).max().unwrap_or(Token(0)))
+        } else {
+            seed_with(self.mutant(), quorum, report, &others, floor, own_clock)
+        };
+        if seeded.is_ok() {
+            self.coverage.saw(if by_others { Sight::SeededByOthers } else { Sight::SeededByClocks });
+        }
+        self.admission(process, target, admission::Input::Seed(seeded));
+    }
+}

@@ -1,0 +1,288 @@
+//! Carries out what a reconciler wants done, and brings back what became of it.
+
+use std::sync::Arc;
+
+use redislease::api::RedisLease;
+use redislease::plan::{Command, Effect, Event as Input, Priority, Read, RoleOutcome, StatusOutcome, StatusWrite};
+use redislease::status::{NoticeReason, TermEnd};
+use redislease_core::lease::Standing;
+use redislease_core::time::Time;
+
+use crate::api::calls::Reply;
+use crate::api::objects;
+use crate::api::server::Verdict;
+use crate::chaos::bug::Bug;
+use crate::check::coverage::Sight;
+use crate::operator::writer::{Job, Key};
+use crate::world::{Event, World};
+
+/// How many pods of one lease may be written at a time: eight, and the holder.
+const ROLES_AT_ONCE: usize = 9;
+
+/// What is remembered of one lease to check what its reconciler asks for.
+#[derive(Default)]
+pub struct Checks {
+    /// The lease as it was last seen.
+    pub lease: Option<Arc<RedisLease>>,
+    /// It has counted the loss of a term.
+    pub lost: bool,
+}
+
+impl World {
+    pub fn carry_out_plan(&mut self, process: usize, uid: u32, effect: Effect) {
+        let Some(unit) = self.unit(process, uid) else { return };
+        let place = unit.place;
+        match effect {
+            Effect::Keeper(command) => self.instruct(process, uid, command),
+            Effect::WriteStatus(write) => self.write_status(process, uid, place, write),
+            Effect::WithdrawStatus => {
+                if self.processes[process].writer.withdraw(Key::Status(uid)).is_some() {
+                    self.answer(process, uid, Input::StatusWritten(StatusOutcome::Withdrawn));
+                }
+            }
+            Effect::WriteRole(write) => {
+                let key = Key::Role(uid, objects::number(&write.uid));
+                if self.processes[process].writer.has(key) {
+                    return self.check.fail(format!("two role writes of one pod are under way: {write:?}"));
+                }
+                self.submit(process, Job::Role { place, uid, write: Box::new(write) });
+                if self.processes[process].writer.roles_of(uid) > ROLES_AT_ONCE {
+                    self.check.fail(format!("more than {ROLES_AT_ONCE} role writes of lease {uid} are under way"));
+                }
+            }
+            Effect::WithdrawRole { uid: pod } => {
+                let key = Key::Role(uid, objects::number(&pod));
+                if self.processes[process].writer.withdraw(key).is_some() {
+                    self.answer(process, uid, Input::RoleWritten { uid: pod, outcome: RoleOutcome::Withdrawn });
+                }
+            }
+            Effect::Read(read) => self.submit(process, Job::Read { place, uid, read }),
+            Effect::Probe => self.ask_for_an_answer(process, uid),
+            Effect::Report(notice) => {
+                self.check.reports(self.now, process, uid);
+                if notice.reason == NoticeReason::LeaseLost {
+                    self.coverage.saw(Sight::LossReported);
+                }
+            }
+            Effect::Measure(redislease::plan::Measure::Ended(end)) => self.count_end(process, uid, end),
+            Effect::Measure(_) | Effect::Warn(_) => {}
+        }
+    }
+
+    fn write_status(&mut self, process: usize, uid: u32, place: usize, write: Box<StatusWrite>) {
+        if self.processes[process].writer.has(Key::Status(uid)) {
+            return self.check.fail(format!("two status writes of lease {uid} are under way in process {process}"));
+        }
+        if self.is(Bug::LossNotWritten)
+            && write.priority == Priority::End
+            && let Some(lease) = self.processes[process].index.lease(place).cloned()
+        {
+            return self.answer(process, uid, Input::StatusWritten(StatusOutcome::Written(lease)));
+        }
+        self.submit(process, Job::Status { place, uid, write });
+    }
+
+    /// I5: a loss is counted, whether the API server answers or not.
+    fn count_end(&mut self, process: usize, uid: u32, end: TermEnd) {
+        self.coverage.saw(if end.is_loss() { Sight::LossCounted } else { Sight::EndCounted });
+        if let Some(unit) = self.unit(process, uid) {
+            unit.checks.lost |= end.is_loss();
+        }
+    }
+
+    /// A command on its way to the keeper.
+    fn instruct(&mut self, process: usize, uid: u32, command: Command) {
+        self.coverage.saw(Sight::of_command(&command));
+        if matches!(&command, Command::End { term, proof: false } if self.is(Bug::UnpublishedForEver)
+            && self.is_publishing(process, uid, term.attempt))
+        {
+            return;
+        }
+        let lost = self.unit(process, uid).is_some_and(|unit| unit.checks.lost);
+        if lost && self.is(Bug::NeverContendsAgain) && matches!(command, Command::Want(_)) {
+            return;
+        }
+        if let Command::End { term, proof: true } = &command {
+            self.recovery.proof_seen(self.now, objects::pod_of(term));
+        }
+        let delay = self.rng.between(10, 200);
+        let boot = self.processes[process].boot;
+        let at = (self.now + delay).max(self.processes[process].last_command);
+        self.processes[process].last_command = at;
+        self.at(at, Event::Command { process, boot, uid, command: Box::new(command) });
+    }
+
+    fn is_publishing(&mut self, process: usize, uid: u32, attempt: redislease_core::op::Attempt) -> bool {
+        self.machine_of(process, uid).is_some_and(|machine| match &machine.lease.view().standing {
+            Standing::Publishing(term) => term.id.attempt == attempt,
+            _ => false,
+        })
+    }
+
+    /// A job was not sent: its time was over.
+    pub fn withdrawn(&mut self, process: usize, job: &Job) {
+        match job {
+            Job::Status { uid, .. } => {
+                self.answer(process, *uid, Input::StatusWritten(StatusOutcome::Withdrawn));
+            }
+            Job::Role { uid, write, .. } => {
+                let outcome = RoleOutcome::Withdrawn;
+                self.answer(process, *uid, Input::RoleWritten { uid: write.uid.clone(), outcome });
+            }
+            Job::ReadPod { .. } | Job::Read { .. } | Job::Probe => {}
+        }
+    }
+
+    pub fn write_expires(&mut self, process: usize, at: (Priority, u64)) {
+        if let Some(job) = self.processes[process].writer.expired(at) {
+            self.coverage.saw(Sight::WriteExpired);
+            self.withdrawn(process, &job);
+        }
+    }
+
+    pub fn api_reply(&mut self, process: usize, id: u64, reply: Reply) {
+        let answered = !matches!(reply, Reply::Refused | Reply::Overdue);
+        let job = self.processes[process].writer.take(id);
+        let of_gate = job.is_none() && self.gate_reply(process, id, answered);
+        if job.is_none() && !of_gate {
+            return;
+        }
+        if answered {
+            self.processes[process].api_answered_at = Some(Time(self.local(process)));
+            for uid in std::mem::take(&mut self.processes[process].writer.asking) {
+                self.wake_unit(process, uid);
+            }
+        } else {
+            self.close_gate(process);
+        }
+        if let Some(job) = job {
+            self.take_reply(process, job, reply);
+        }
+        self.dispatch(process);
+    }
+
+    fn take_reply(&mut self, process: usize, job: Job, reply: Reply) {
+        match (job, reply) {
+            (Job::Status { place, uid, write }, reply) => self.status_reply(process, place, uid, write.priority, reply),
+            (Job::Role { uid, write, .. }, Reply::Role(Verdict::Written, pod)) => {
+                let number = objects::number(&write.uid);
+                self.processes[process].writer.succeeded(Key::Role(uid, number));
+                if let Some(pod) = pod {
+                    let after = pod.resource_version.clone();
+                    self.processes[process].writer.wrote_pod(number, write.version.clone(), after);
+                    self.learn_pod(process, number, &pod);
+                }
+                self.role_written(process, uid, write.uid.clone(), RoleOutcome::Written);
+            }
+            (Job::Role { uid, write, .. }, Reply::Role(Verdict::Refused, _)) => {
+                let key = Key::Role(uid, objects::number(&write.uid));
+                self.processes[process].writer.failed(self.now, key, write.priority, false);
+                self.role_written(process, uid, write.uid.clone(), RoleOutcome::Refused("a webhook".into()));
+            }
+            (Job::Role { uid, write, .. }, Reply::Role(..)) => self.submit(process, Job::ReadPod { uid, write }),
+            (Job::Role { uid, write, .. }, _) => {
+                self.role_written(process, uid, write.uid.clone(), RoleOutcome::Unanswered("no answer".into()));
+            }
+            (Job::ReadPod { uid, write }, Reply::Pod(pod)) => {
+                let number = objects::number(&write.uid);
+                let outcome = match pod {
+                    Some(pod) if pod.resource_version == write.version => RoleOutcome::Refused("as it was".into()),
+                    Some(pod) => {
+                        self.learn_pod(process, number, &pod);
+                        RoleOutcome::Conflict
+                    }
+                    None => {
+                        self.bury_pod(process, number, false);
+                        RoleOutcome::Gone
+                    }
+                };
+                let conflict = outcome == RoleOutcome::Conflict;
+                self.processes[process].writer.failed(self.now, Key::Role(uid, number), write.priority, conflict);
+                self.role_written(process, uid, write.uid.clone(), outcome);
+            }
+            (Job::Read { place, uid, read }, reply) => self.read_reply(process, place, uid, read, reply),
+            // A probe that is not answered is repeated by the gate.
+            (Job::Probe, _) => {}
+            (job @ Job::ReadPod { .. }, _) => self.submit(process, job),
+        }
+    }
+
+    fn status_reply(&mut self, process: usize, place: usize, uid: u32, priority: Priority, reply: Reply) {
+        let key = Key::Status(uid);
+        let writer = &mut self.processes[process].writer;
+        let outcome = match reply {
+            Reply::Status(Verdict::Written, Some(lease)) => {
+                writer.succeeded(key);
+                StatusOutcome::Written(lease)
+            }
+            Reply::Status(Verdict::Gone, _) | Reply::Status(Verdict::Written, None) => StatusOutcome::Gone,
+            Reply::Status(Verdict::Conflict, _) => {
+                writer.failed(self.now, key, priority, true);
+                StatusOutcome::Conflict
+            }
+            Reply::Status(Verdict::Refused, _) => {
+                writer.failed(self.now, key, priority, false);
+                StatusOutcome::Refused("a webhook, or a rule of the schema".into())
+            }
+            _ if self.is(Bug::UnansweredIsUnwritten) => StatusOutcome::Withdrawn,
+            _ => StatusOutcome::Unanswered("no answer".into()),
+        };
+        self.coverage.saw(Sight::of_status(&outcome));
+        if let StatusOutcome::Written(lease) = &outcome {
+            self.learn_lease(process, place, lease);
+        }
+        self.answer(process, uid, Input::StatusWritten(outcome));
+    }
+
+    fn read_reply(&mut self, process: usize, place: usize, uid: u32, read: Read, reply: Reply) {
+        let input = match (&read, reply) {
+            (Read::Lease, Reply::Lease(lease)) => {
+                let ours = lease.filter(|lease| objects::uid_of(lease) == uid);
+                if let Some(lease) = &ours {
+                    self.learn_lease(process, place, lease);
+                }
+                Input::LeaseRead(Ok(ours))
+            }
+            (Read::Holder { uid, .. }, Reply::Pod(pod)) => {
+                let number = objects::number(uid);
+                match pod {
+                    Some(pod) => self.learn_pod(process, number, &pod),
+                    None => self.bury_pod(process, number, false),
+                }
+                Input::HolderRead { answered: true }
+            }
+            (Read::Node { uid, .. }, Reply::Node(off)) => {
+                if off {
+                    self.coverage.saw(Sight::NodeIsProof);
+                    self.bury_pod(process, objects::number(uid), true);
+                }
+                Input::NodeRead { answered: true }
+            }
+            // The writer reads again behind its gate.
+            _ => return self.submit(process, Job::Read { place, uid, read }),
+        };
+        self.coverage.saw(Sight::of_read(&read));
+        self.answer(process, uid, input);
+    }
+
+    fn role_written(&mut self, process: usize, uid: u32, pod: String, outcome: RoleOutcome) {
+        self.coverage.saw(Sight::of_role(&outcome));
+        self.answer(process, uid, Input::RoleWritten { uid: pod, outcome });
+    }
+
+    fn learn_lease(&mut self, process: usize, place: usize, lease: &Arc<RedisLease>) {
+        let touched = self.processes[process].index.learn_lease(place, objects::version_of(lease), Some(lease.clone()));
+        self.touched(process, &touched);
+    }
+
+    fn learn_pod(&mut self, process: usize, pod: u32, facts: &Arc<redislease::election::PodFacts>) {
+        let now = Time(self.local(process));
+        let touched = self.processes[process].index.learn_pod(pod, facts, now);
+        self.touched(process, &touched);
+    }
+
+    fn bury_pod(&mut self, process: usize, pod: u32, stopped: bool) {
+        let touched = self.processes[process].index.bury(pod, stopped);
+        self.touched(process, &touched);
+    }
+}

@@ -1,0 +1,330 @@
+//! The operator's engine: it owns the reconcilers, takes note of what happens, and runs one turn for each lease that is
+//! concerned.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use redislease::api::RedisLease;
+use redislease::api::ValidLease;
+use redislease::api::validated::Readiness;
+use redislease::plan::{Authority, CandidateFacts, Effect, Event as Input, Facts, Identity, PodKnowledge, Reconciler};
+use redislease_core::lease::{Standing, View};
+use redislease_core::time::Time;
+
+use crate::api::objects::{self, NAMESPACE};
+use crate::api::server::Change;
+use crate::api::watch::{Kind, Step};
+use crate::chaos::bug::Bug;
+use crate::check::coverage::Sight;
+use crate::check::trace::{Brief, Note};
+use crate::operator::index::Touched;
+use crate::operator::keeper::Machine;
+use crate::operator::process::{Fate, Life};
+use crate::redis::clock::{MILLI, Micros};
+use crate::world::{Event, World};
+
+/// One lease in one process.
+pub struct Unit {
+    pub uid: u32,
+    pub place: usize,
+    pub reconciler: Reconciler,
+    /// What happened since the last turn.
+    pub answers: VecDeque<Input>,
+    /// The newest view of the keeper that the reconciler has not seen.
+    pub view: Option<View>,
+    /// The keeper's view when it last asked for a turn, without times.
+    pub shape: View,
+    /// From when on an attempt begins at once, by that view.
+    pub retry_at: Option<Time>,
+    /// A turn is on its way.
+    due: bool,
+    wake_at: Option<Micros>,
+    /// Polled when the process was stopped; it is carried out when the process goes on.
+    held_back: Option<Effect>,
+    readiness: Readiness,
+    pub checks: super::effects::Checks,
+}
+
+impl Unit {
+    fn new(cluster: usize, place: usize, uid: u32) -> Self {
+        let identity = Identity {
+            cluster: objects::cluster(cluster),
+            namespace: NAMESPACE.into(),
+            name: objects::lease_name(place),
+            uid: objects::lease_uid(uid),
+        };
+        Self {
+            uid,
+            place,
+            reconciler: Reconciler::new(identity),
+            answers: VecDeque::new(),
+            view: None,
+            shape: View::default(),
+            retry_at: None,
+            due: false,
+            wake_at: None,
+            held_back: None,
+            readiness: Readiness::Ignored,
+            checks: super::effects::Checks::default(),
+        }
+    }
+
+    /// The pod of the running or ending term.
+    pub fn holder(&self) -> Option<u32> {
+        self.reconciler.holder().map(|(_, uid)| objects::number(&uid))
+    }
+}
+
+/// A view without what every renewal changes.
+pub fn shape(view: &View) -> View {
+    let mut view = view.clone();
+    view.retry_at = None;
+    if let Standing::Publishing(term) | Standing::Held(term) | Standing::Adopting(term) | Standing::Uncertain(term) =
+        &mut view.standing
+    {
+        (term.valid_until, term.stop_at) = (None, None);
+        term.failed_rounds = term.failed_rounds.min(2);
+    }
+    view
+}
+
+impl World {
+    pub fn unit(&mut self, process: usize, uid: u32) -> Option<&mut Unit> {
+        self.processes[process].units.iter_mut().find(|unit| unit.uid == uid)
+    }
+
+    /// Runs a turn for the lease soon; once, however much happens until then.
+    pub fn wake_unit(&mut self, process: usize, uid: u32) {
+        let (low, high) = if self.chaos { self.swarm.engine_delay } else { (20, MILLI) };
+        let delay = self.rng.between(low, high);
+        let boot = self.processes[process].boot;
+        let Some(unit) = self.unit(process, uid).filter(|unit| !unit.due) else { return };
+        unit.due = true;
+        self.after(delay, Event::Turn { process, boot, uid });
+    }
+
+    pub fn wake_all(&mut self, process: usize) {
+        let all: Vec<u32> = self.processes[process].units.iter().map(|unit| unit.uid).collect();
+        for uid in all {
+            self.wake_unit(process, uid);
+        }
+    }
+
+    /// Something happened to the lease: the next turn is told.
+    pub fn answer(&mut self, process: usize, uid: u32, answer: Input) {
+        if let Some(unit) = self.unit(process, uid) {
+            unit.answers.push_back(answer);
+            self.wake_unit(process, uid);
+        }
+    }
+
+    /// An event of a watch.
+    pub fn watched(&mut self, process: usize, kind: Kind, step: Step) {
+        let now = Time(self.local(process));
+        if let Step::Listed(state) = &step
+            && self.processes[process].index.is_stale(state)
+        {
+            self.hit(crate::chaos::fault::Fault::StaleList, Some(process));
+        }
+        if let Step::Listed(state) = &step {
+            let tokens = state.leases.iter().flatten().map(|lease| objects::token(lease));
+            let floor = self.processes[process].floor;
+            self.processes[process].floor = tokens.chain([floor]).max().unwrap_or(floor);
+        }
+        let index = &mut self.processes[process].index;
+        let touched = match step {
+            Step::Listed(state) if kind == Kind::Pods => index.list_pods(&state, now),
+            Step::Listed(state) => index.list_leases(&state),
+            Step::Changed(Change::Lease { version, place, lease }) => index.learn_lease(place, version, lease),
+            Step::Changed(Change::Pod { facts, deleted: false, .. }) => {
+                index.learn_pod(objects::number(&facts.uid), &facts, now)
+            }
+            Step::Changed(Change::Pod { facts, .. }) => {
+                index.bury(objects::number(&facts.uid), facts.proves_stopped_when_deleted())
+            }
+        };
+        self.touched(process, &touched);
+    }
+
+    /// Runs a turn for every lease that a change concerns.
+    pub fn touched(&mut self, process: usize, touched: &Touched) {
+        if touched.places.is_empty() && touched.pods.is_empty() {
+            return;
+        }
+        let cluster = self.processes[process].cluster;
+        let operator = &mut self.processes[process];
+        let known: Vec<(usize, u32)> = operator.index.leases().collect();
+        for (place, uid) in known {
+            if !operator.units.iter().any(|unit| unit.uid == uid) {
+                operator.units.push(Unit::new(cluster, place, uid));
+            }
+        }
+        let concerned = |unit: &&Unit| {
+            touched.places.contains(&unit.place) || unit.holder().is_some_and(|pod| touched.pods.contains(&pod))
+        };
+        let concerned: Vec<u32> = operator.units.iter().filter(concerned).map(|unit| unit.uid).collect();
+        for uid in concerned {
+            self.wake_unit(process, uid);
+        }
+    }
+
+    /// One turn of one lease: what happened, the newest view, the facts; then the effects.
+    pub fn turn(&mut self, process: usize, uid: u32) {
+        let now = Time(self.local(process));
+        if !self.processes[process].index.leases_listed {
+            return;
+        }
+        let Some(unit) = self.unit(process, uid) else { return };
+        unit.due = false;
+        let (answers, view) = (std::mem::take(&mut unit.answers), unit.view.take());
+        for input in answers.into_iter().chain(view.map(Input::View)) {
+            unit.reconciler.handle(now, input);
+        }
+        let Some(facts) = self.facts(process, uid) else { return };
+        let Some(unit) = self.unit(process, uid) else { return };
+        unit.reconciler.handle(now, Input::Facts(Box::new(facts)));
+        self.drain_unit(process, uid);
+    }
+
+    /// The world as this process sees it, for one lease.
+    fn facts(&mut self, process: usize, uid: u32) -> Option<Facts> {
+        let now = Time(self.local(process));
+        let wall = self.processes[process].wall.micros(self.now);
+        let api_answers = self.is(Bug::ContendsWithoutAnswer);
+        let (gone_is_proof, deleting_is_proof) = (self.is(Bug::GoneIsProof), self.is(Bug::DeletingIsProof));
+        let ignores_deletion = self.is(Bug::DeletionIgnored);
+        let operator = &mut self.processes[process];
+        let index = &mut operator.index;
+        let unit = operator.units.iter_mut().find(|unit| unit.uid == uid)?;
+        let found = index.lease(unit.place).filter(|lease| objects::uid_of(lease) == uid).cloned();
+        let has_successor = found.is_none() && index.lease(unit.place).is_some();
+        if let Some(lease) = &found {
+            unit.readiness = readiness(lease, &unit.checks.lease).unwrap_or(unit.readiness);
+            unit.checks.lease = Some(lease.clone());
+        }
+        let candidates = if index.pods_listed && found.is_some() {
+            CandidateFacts::Known(index.electorate(unit.place, unit.readiness))
+        } else {
+            CandidateFacts::Unknown
+        };
+        let strays = index.strays(unit.place, found.is_some());
+        let lease = if ignores_deletion { found.or_else(|| unit.checks.lease.clone()) } else { found };
+        let mut holder = unit.holder().map_or(PodKnowledge::Unseen, |pod| index.find(pod));
+        match &mut holder {
+            PodKnowledge::Gone { stopped } if gone_is_proof => *stopped = true,
+            PodKnowledge::Here(sighting) if deleting_is_proof && sighting.facts.deletion_grace.is_some() => {
+                holder = PodKnowledge::Gone { stopped: true };
+            }
+            _ => {}
+        }
+        Some(Facts {
+            lease,
+            has_successor,
+            quorum: operator.quorum.clone(),
+            candidates,
+            strays,
+            holder,
+            pods_listed: index.pods_listed,
+            authority: Authority::Lead,
+            stop_at: operator.machines.iter().rev().find(|machine| machine.uid == uid).and_then(Machine::stop_at),
+            api_answered_at: if api_answers { Some(now) } else { operator.api_answered_at },
+            wall: jiff::Timestamp::from_microsecond(wall as i64).unwrap(),
+        })
+    }
+
+    /// Carries out what the reconciler wants done. Between any two effects the process may die or stand still.
+    pub fn drain_unit(&mut self, process: usize, uid: u32) {
+        let boot = self.processes[process].boot;
+        loop {
+            if self.processes[process].life != Life::Running || self.processes[process].boot != boot {
+                return;
+            }
+            let Some(unit) = self.unit(process, uid) else { return };
+            let Some(effect) = unit.held_back.take().or_else(|| unit.reconciler.poll_effect()) else { break };
+            match self.before_effect(process, uid, None) {
+                Fate::GoesOn => {}
+                Fate::Dies => return,
+                Fate::Stops => {
+                    if let Some(unit) = self.unit(process, uid) {
+                        unit.held_back = Some(effect);
+                    }
+                    return;
+                }
+            }
+            self.note(Note::Planned { process, uid, effect: Brief::of(&effect) });
+            self.carry_out_plan(process, uid, effect);
+        }
+        self.rearm(process, uid);
+    }
+
+    /// Sets the timer of the lease, or lets a finished one go.
+    fn rearm(&mut self, process: usize, uid: u32) {
+        let (now, boot) = (self.now, self.processes[process].boot);
+        let Some(place) = self.unit(process, uid).map(|unit| unit.place) else { return };
+        let gone = self.processes[process].index.lease(place).is_none_or(|lease| objects::uid_of(lease) != uid);
+        let Some(unit) = self.unit(process, uid) else { return };
+        if gone && unit.reconciler.is_finished() {
+            self.processes[process].units.retain(|unit| unit.uid != uid);
+            self.coverage.saw(Sight::Finished);
+            return;
+        }
+        let Some(deadline) = unit.reconciler.next_deadline() else { return };
+        let at = self.processes[process].clock.when(deadline.0).max(now);
+        let Some(unit) = self.unit(process, uid) else { return };
+        if unit.wake_at.is_none_or(|earlier| at < earlier || earlier < now) {
+            unit.wake_at = Some(at);
+            self.at(at, Event::Due { process, boot, uid });
+        }
+    }
+
+    /// A timer of a lease. Only the last one that was set counts.
+    pub fn timer(&mut self, process: usize, uid: u32) {
+        let now = self.now;
+        let local = Time(self.local(process));
+        let Some(unit) = self.unit(process, uid) else { return };
+        if unit.wake_at.is_none_or(|at| at > now) {
+            return;
+        }
+        unit.wake_at = None;
+        if unit.reconciler.next_deadline().is_some_and(|deadline| deadline <= local) {
+            if !unit.due {
+                self.turn(process, uid);
+            }
+        } else {
+            self.rearm(process, uid);
+        }
+    }
+
+    /// After a pause: effects that were held back come first.
+    pub fn drain_units(&mut self, process: usize) {
+        let all: Vec<u32> = self.processes[process].units.iter().map(|unit| unit.uid).collect();
+        for uid in all {
+            self.drain_unit(process, uid);
+        }
+    }
+
+    /// A new view of the keeper. Only a change that means something runs a turn.
+    pub fn take_view(&mut self, process: usize, uid: u32, view: View) {
+        let Some(unit) = self.unit(process, uid) else { return };
+        let shape = shape(&view);
+        let sooner = match (view.retry_at, unit.retry_at) {
+            (Some(now), Some(before)) => now < before,
+            (Some(_), None) => true,
+            (None, _) => false,
+        };
+        let moved = sooner || unit.shape != shape;
+        (unit.shape, unit.retry_at) = (shape, view.retry_at);
+        unit.view = Some(view);
+        if moved {
+            self.wake_unit(process, uid);
+        }
+    }
+}
+
+/// What the lease's spec says about readiness; `None` when the spec makes no sense, or is as it was.
+fn readiness(lease: &Arc<RedisLease>, before: &Option<Arc<RedisLease>>) -> Option<Readiness> {
+    if before.as_ref().is_some_and(|before| before.spec == lease.spec) {
+        return None;
+    }
+    ValidLease::try_from(&**lease).ok().map(|valid| valid.readiness)
+}

@@ -1,0 +1,381 @@
+//! The keeper of one process: it owns the lease machines of the core, obeys commands and carries out effects.
+
+use std::sync::Arc;
+
+use redislease::election::HolderName;
+use redislease::plan::{Command, Event as Planned, OpenQuorum};
+use redislease_core::backoff::Entropy;
+use redislease_core::lease::{Config, Effect, Input, Lease, Round, Standing, View, Want};
+use redislease_core::op::{Attempt, Holder, Vote};
+use redislease_core::quorum::Node;
+use redislease_core::time::Time;
+
+use crate::api::objects;
+use crate::chaos::bug::Bug;
+use crate::chaos::fault::Phase;
+use crate::check::coverage::Sight;
+use crate::check::trace::Note;
+use crate::operator::process::{Fate, Life};
+use crate::world::{Event, World};
+
+/// The machine of one lease, from `Open` to its end.
+pub struct Machine {
+    /// The number of the lease's UID.
+    pub uid: u32,
+    pub place: usize,
+    /// Tells it from earlier machines of the same lease: an answer belongs to one.
+    pub serial: u64,
+    pub lease: Lease,
+    /// Without a quorum no node can be asked.
+    quorum: Option<Arc<OpenQuorum>>,
+    keys: Vec<u8>,
+    /// The newest view that the engine has not taken.
+    pub mailbox: Option<View>,
+    mail_due: bool,
+    /// Polled when the process was stopped; it is carried out when the process goes on.
+    held_back: Option<Effect>,
+    /// The view changed since beliefs were last reported.
+    pub changed: bool,
+    pub unshown: Unshown,
+    pub began: Option<Attempt>,
+    pub confirming: bool,
+    pub renewing: bool,
+    pub releasing: u32,
+    /// The last term that was given up because nodes did not hold it.
+    pub missed: Option<Attempt>,
+    retiring: bool,
+    /// For whom it wants again by itself: only a planted bug does so.
+    desired: Option<HolderName>,
+}
+
+/// An end of belief that is not shown yet.
+#[derive(Default)]
+pub struct Unshown {
+    /// Effects of an earlier input are still to be carried out.
+    behind: bool,
+    /// The term that is not believed in any more, until that is shown.
+    pub ended: Option<Attempt>,
+}
+
+impl Machine {
+    /// What it is doing, for the table of faults.
+    pub fn phases(&self) -> impl Iterator<Item = Phase> {
+        let main = match self.lease.view().standing {
+            Standing::Acquiring(..) if self.confirming => Some(Phase::Round2),
+            Standing::Acquiring(..) => Some(Phase::Round1),
+            Standing::Publishing(_) => Some(Phase::Publication),
+            Standing::Held(_) if self.renewing => Some(Phase::Renewing),
+            Standing::Held(_) => Some(Phase::Held),
+            _ => None,
+        };
+        main.into_iter().chain((self.releasing > 0).then_some(Phase::Releasing))
+    }
+
+    /// The keys as bits.
+    pub fn bits(&self) -> u8 {
+        self.keys.iter().fold(0, |bits, key| bits | 1 << key)
+    }
+
+    /// Until when this process may believe in the running term.
+    pub fn stop_at(&self) -> Option<Time> {
+        self.lease.view().standing.term().and_then(|term| term.stop_at)
+    }
+
+    fn believed(&self) -> Option<Attempt> {
+        self.lease.view().standing.term().map(|term| term.id.attempt)
+    }
+
+    fn is_busy(&self) -> bool {
+        !matches!(self.lease.view().standing, Standing::Idle)
+    }
+}
+
+impl World {
+    pub fn machine(&mut self, process: usize, serial: u64) -> Option<&mut Machine> {
+        self.processes[process].machines.iter_mut().find(|machine| machine.serial == serial)
+    }
+
+    /// The machine of a lease: the newest.
+    pub fn machine_of(&mut self, process: usize, uid: u32) -> Option<&mut Machine> {
+        self.processes[process].machines.iter_mut().rev().find(|machine| machine.uid == uid)
+    }
+
+    pub fn obey(&mut self, process: usize, uid: u32, command: Command) {
+        let Some(serial) = self.machine_of(process, uid).map(|machine| machine.serial) else {
+            if let Command::Open { quorum, keys, config } = command {
+                self.open_machine(process, uid, quorum, &keys, config);
+            }
+            return;
+        };
+        let input = match command {
+            Command::Open { quorum, keys, config } => {
+                self.close_machine(process, serial);
+                return self.open_machine(process, uid, quorum, &keys, config);
+            }
+            Command::Want(holder) => return self.want(process, serial, holder),
+            Command::Forget => Input::Forget,
+            Command::Adopt(term) => Input::Adopt(term),
+            Command::DoubtShown(attempt) => Input::DoubtShown(attempt),
+            Command::KeptElsewhere(attempt) => Input::KeptElsewhere(attempt),
+            Command::End { term, proof } => Input::End { term, proof },
+            Command::Published { attempt, outcome } => Input::Published { attempt, outcome },
+            Command::TryNow => Input::TryNow,
+            Command::Configure(config) => {
+                self.saw_configure(process, serial);
+                Input::Configure(config)
+            }
+            Command::RaiseFloor(token) => {
+                let floor = &mut self.processes[process].floor;
+                *floor = token.max(*floor);
+                return;
+            }
+            Command::Retire => {
+                if let Some(machine) = self.machine(process, serial) {
+                    machine.retiring = true;
+                }
+                Input::Forget
+            }
+            Command::Close => return self.close_machine(process, serial),
+        };
+        if let Some(machine) = self.machine(process, serial)
+            && matches!(input, Input::Forget | Input::End { .. })
+        {
+            machine.desired = None;
+        }
+        if matches!(input, Input::Forget) && self.machine(process, serial).is_some_and(|machine| machine.is_busy()) {
+            self.coverage.saw(Sight::ForgotDuringAttempt);
+        }
+        self.feed(process, serial, input);
+    }
+
+    fn open_machine(
+        &mut self,
+        process: usize,
+        uid: u32,
+        quorum: Option<Arc<OpenQuorum>>,
+        keys: &[String],
+        config: Config,
+    ) {
+        let Some(place) = self.unit(process, uid).map(|unit| unit.place) else { return };
+        if let Some(unit) = self.unit(process, uid) {
+            (unit.shape, unit.retry_at) = (View::default(), None);
+        }
+        let (serial, mutant) = (self.new_id(process), self.mutant());
+        self.processes[process].machines.push(Machine {
+            uid,
+            place,
+            serial,
+            lease: Lease::new(config).with_mutant(mutant),
+            quorum,
+            keys: keys.iter().map(|key| objects::key_number(key)).collect(),
+            mailbox: None,
+            mail_due: false,
+            held_back: None,
+            changed: true,
+            unshown: Unshown::default(),
+            began: None,
+            confirming: false,
+            renewing: false,
+            releasing: 0,
+            missed: None,
+            retiring: false,
+            desired: None,
+        });
+    }
+
+    /// Stops a machine without ending anything. An attempt that was not published is given back.
+    fn close_machine(&mut self, process: usize, serial: u64) {
+        self.feed(process, serial, Input::Forget);
+        self.processes[process].machines.retain(|machine| machine.serial != serial);
+    }
+
+    /// One attempt. It is ignored while another or a term is under way, and dropped if it cannot begin at once.
+    fn want(&mut self, process: usize, serial: u64, holder: HolderName) {
+        let (attempt, entropy) = (Attempt(self.rng.wide()), Entropy(self.rng.word()));
+        let floor = self.processes[process].floor;
+        let wants_again = self.is(Bug::KeeperWantsAgain);
+        let Some(machine) = self.machine(process, serial) else { return };
+        if wants_again {
+            machine.desired = Some(holder.clone());
+        }
+        if machine.is_busy() {
+            return;
+        }
+        let want = Want { holder: Holder(holder.to_string().into()), attempt, floor, entropy };
+        self.feed(process, serial, Input::Want(want));
+        let Some(machine) = self.machine(process, serial) else { return };
+        let waits = machine.held_back.is_none() && !machine.is_busy();
+        if waits && machine.desired.is_none() {
+            self.coverage.saw(Sight::AttemptDropped);
+            self.feed(process, serial, Input::Forget);
+        }
+        if self.is(Bug::NoPace) {
+            self.feed(process, serial, Input::TryNow);
+        }
+    }
+
+    fn saw_configure(&mut self, process: usize, serial: u64) {
+        let Some(machine) = self.machine(process, serial) else { return };
+        if machine.renewing {
+            self.coverage.saw(Sight::ConfiguredDuringRound);
+        }
+    }
+
+    pub fn wake_machines(&mut self, process: usize, now: Time) {
+        let due = |machine: &&Machine| machine.lease.next_deadline().is_some_and(|deadline| deadline <= now);
+        let due: Vec<u64> = self.processes[process].machines.iter().filter(due).map(|machine| machine.serial).collect();
+        for serial in due {
+            self.feed(process, serial, Input::Wake);
+        }
+    }
+
+    /// After a pause: effects that were held back come first.
+    pub fn drain_machines(&mut self, process: usize) {
+        let all: Vec<u64> = self.processes[process].machines.iter().map(|machine| machine.serial).collect();
+        for serial in all {
+            self.drain(process, serial);
+        }
+    }
+
+    pub fn vote(&mut self, process: usize, serial: u64, round: Round, node: Node, vote: Vote) {
+        if self.processes[process].life == Life::Frozen {
+            let boot = self.processes[process].boot;
+            let event = Event::Vote { process, boot, serial, round, node, vote };
+            return self.processes[process].inbox.push(event);
+        }
+        let Some(machine) = self.machine(process, serial) else { return };
+        let (uid, held) = (machine.uid, matches!(machine.lease.view().standing, Standing::Held(_)));
+        self.note(Note::Counted { process, uid, round, node: node.0, vote: vote.clone() });
+        if matches!(vote, Vote::Confirmed { .. }) && held {
+            self.coverage.saw(Sight::JoinConfirmed);
+        }
+        self.feed(process, serial, Input::Vote { round, node, vote });
+    }
+
+    pub fn feed(&mut self, process: usize, serial: u64, input: Input) {
+        let now = Time(self.local(process));
+        let Some(machine) = self.machine(process, serial) else { return };
+        let before = machine.believed().filter(|_| !machine.unshown.behind);
+        machine.lease.handle(now, input);
+        let ended = before.filter(|_| machine.believed() != before).or(machine.unshown.ended);
+        machine.unshown = Unshown { behind: true, ended };
+        self.check_machine(process, serial, now);
+        self.drain(process, serial);
+        self.want_again(process, serial, now);
+    }
+
+    /// The old rule, planted: the keeper repeats the last want by itself.
+    fn want_again(&mut self, process: usize, serial: u64, now: Time) {
+        if !self.is(Bug::KeeperWantsAgain) {
+            return;
+        }
+        let Some(machine) = self.machine(process, serial).filter(|machine| !machine.is_busy()) else { return };
+        let Some(holder) = machine.desired.clone() else { return };
+        if machine.lease.is_taken_for(&Holder(holder.to_string().into())) {
+            return;
+        }
+        let (attempt, entropy) = (Attempt(self.rng.wide()), Entropy(self.rng.word()));
+        let floor = self.processes[process].floor;
+        let want = Want { holder: Holder(holder.to_string().into()), attempt, floor, entropy };
+        if let Some(machine) = self.machine(process, serial) {
+            machine.lease.handle(now, Input::Want(want));
+        }
+        self.drain(process, serial);
+    }
+
+    /// Carries out what the machine wants done. Between any two effects the process may die or stand still.
+    fn drain(&mut self, process: usize, serial: u64) {
+        let boot = self.processes[process].boot;
+        loop {
+            if self.processes[process].life != Life::Running || self.processes[process].boot != boot {
+                return;
+            }
+            let Some(machine) = self.machine(process, serial) else { return };
+            let uid = machine.uid;
+            let Some(effect) = machine.held_back.take().or_else(|| machine.lease.poll_effect()) else { break };
+            let node = match &effect {
+                Effect::Send { node, .. } => Some(node.index()),
+                _ => None,
+            };
+            match self.before_effect(process, uid, node) {
+                Fate::GoesOn => {}
+                Fate::Dies => return,
+                Fate::Stops => {
+                    if let Some(machine) = self.machine(process, serial) {
+                        machine.held_back = Some(effect);
+                    }
+                    return;
+                }
+            }
+            self.note(Note::Effect { process, uid, effect: effect.clone() });
+            self.shown_first(process, serial, &effect);
+            self.carry_out(process, serial, effect);
+        }
+        if let Some(machine) = self.machine(process, serial) {
+            machine.unshown.behind = false;
+        }
+        self.claim(process, serial);
+        self.end_machine(process, serial);
+    }
+
+    /// A machine that was told to retire ends when its last key has ended.
+    fn end_machine(&mut self, process: usize, serial: u64) {
+        let boot = self.processes[process].boot;
+        let Some(machine) = self.machine(process, serial).filter(|machine| machine.retiring) else { return };
+        if machine.lease.is_quiet() {
+            let uid = machine.uid;
+            self.processes[process].machines.retain(|machine| machine.serial != serial);
+            self.after(100, Event::KeeperEnded { process, boot, uid });
+        }
+    }
+
+    pub fn keeper_ended(&mut self, process: usize, uid: u32) {
+        self.coverage.saw(Sight::Retired);
+        self.answer(process, uid, Planned::KeeperEnded);
+    }
+
+    fn carry_out(&mut self, process: usize, serial: u64, effect: Effect) {
+        match effect {
+            Effect::Send { round, node, op, give_up_at } => {
+                self.before_sending(process, serial, &op);
+                let Some(machine) = self.machine(process, serial) else { return };
+                let keys = machine.quorum.is_some().then(|| machine.keys.clone());
+                self.ask_node(process, serial, round, node, op, give_up_at, keys);
+            }
+            Effect::Publish(id) => {
+                let Some(bits) = self.machine(process, serial).map(|machine| machine.bits()) else { return };
+                if !self.check.published_only {
+                    self.check.completes(bits, &id);
+                }
+            }
+            Effect::Renewed(_) => {
+                if let Some(machine) = self.machine(process, serial) {
+                    machine.renewing = false;
+                }
+            }
+            Effect::Changed(view) => self.changed(process, serial, view),
+        }
+    }
+
+    fn changed(&mut self, process: usize, serial: u64, view: View) {
+        self.check_view(process, serial, &view);
+        let boot = self.processes[process].boot;
+        let delay = if self.chaos { self.rng.between(10, 500) } else { 20 };
+        let Some(machine) = self.machine(process, serial) else { return };
+        machine.changed = true;
+        machine.mailbox = Some(view);
+        if !std::mem::replace(&mut machine.mail_due, true) {
+            let uid = machine.uid;
+            self.after(delay, Event::Mail { process, boot, uid, serial });
+        }
+    }
+
+    /// The engine takes the newest view.
+    pub fn mail(&mut self, process: usize, uid: u32, serial: u64) {
+        let Some(machine) = self.machine(process, serial) else { return };
+        machine.mail_due = false;
+        if let Some(view) = machine.mailbox.take() {
+            self.take_view(process, uid, view);
+        }
+    }
+}

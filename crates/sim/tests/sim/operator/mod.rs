@@ -1,0 +1,9 @@
+//! The operators: the shell around the core's machines and the reconcilers, reduced to what matters here.
+
+pub mod admission;
+pub mod effects;
+pub mod engine;
+pub mod index;
+pub mod keeper;
+pub mod process;
+pub mod writer;

@@ -1,0 +1,265 @@
+//! One operator process: how it starts, dies, stands still and wakes.
+
+use std::sync::Arc;
+
+use redislease::plan::QuorumFacts;
+use redislease_core::op::Token;
+use redislease_core::time::Time;
+
+use crate::api::watch::Stream;
+use crate::chaos::bug::Bug;
+use crate::chaos::fault::{Fault, Phase};
+use crate::chaos::nemesis::Spot;
+use crate::operator::admission::Peer;
+use crate::operator::engine::Unit;
+use crate::operator::index::Index;
+use crate::operator::keeper::Machine;
+use crate::operator::writer::Writer;
+use crate::redis::clock::{Clock, MILLI, Micros};
+use crate::redis::network::Address;
+use crate::world::{Event, World};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    Down,
+    Running,
+    Frozen,
+}
+
+/// What becomes of a process just before an effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    GoesOn,
+    Dies,
+    Stops,
+}
+
+pub struct Process {
+    pub cluster: usize,
+    pub boot: u32,
+    pub life: Life,
+    /// Counts suspend.
+    pub clock: Clock,
+    pub wall: Clock,
+    /// What it knows of each Redis node.
+    pub peers: Vec<Peer>,
+    pub machines: Vec<Machine>,
+    pub units: Vec<Unit>,
+    pub index: Index,
+    pub quorum: Arc<QuorumFacts>,
+    pub writer: Writer,
+    pub streams: [Stream; 2],
+    /// When a call to the API server was last answered.
+    pub api_answered_at: Option<Time>,
+    /// What came while it stood still.
+    pub inbox: Vec<Event>,
+    /// The fault that stopped it, and what its leases were doing then.
+    stopped_by: Option<(Fault, Vec<Phase>)>,
+    pub floor: Token,
+    /// How many faults keep it from its API server.
+    pub api_cut: u32,
+    pub last_command: Micros,
+    wake_at: Option<Micros>,
+    ids: u64,
+}
+
+impl Process {
+    pub fn new(cluster: usize, clock: Clock, wall: Clock) -> Self {
+        Self {
+            cluster,
+            boot: 0,
+            life: Life::Down,
+            clock,
+            wall,
+            peers: Vec::new(),
+            machines: Vec::new(),
+            units: Vec::new(),
+            index: Index::default(),
+            quorum: Arc::default(),
+            writer: Writer::default(),
+            streams: [Stream::default(); 2],
+            api_answered_at: None,
+            inbox: Vec::new(),
+            stopped_by: None,
+            floor: Token(0),
+            api_cut: 0,
+            last_command: 0,
+            wake_at: None,
+            ids: 0,
+        }
+    }
+}
+
+impl World {
+    /// Milliseconds on the clock of a process.
+    pub fn local(&self, process: usize) -> u64 {
+        self.processes[process].clock.millis(self.now)
+    }
+
+    pub fn new_id(&mut self, process: usize) -> u64 {
+        self.processes[process].ids += 1;
+        self.processes[process].ids
+    }
+
+    pub fn start(&mut self, process: usize) {
+        if self.processes[process].life != Life::Down {
+            return;
+        }
+        let peers = self.new_peers();
+        let nodes = peers.len();
+        let mut index = Index::new(self.swarm.keys.len());
+        index.trusts_stale_lists = self.is(Bug::StaleListTrusted);
+        let starting = &mut self.processes[process];
+        starting.life = Life::Running;
+        starting.peers = peers;
+        starting.index = index;
+        starting.quorum = Arc::default();
+        let boot = starting.boot;
+        for node in 0..nodes {
+            self.after(1, Event::Dial(Address { process, boot, node, conn: 0 }));
+        }
+        self.start_watches(process);
+        let delay = self.rng.between(1, 20) * MILLI;
+        self.after(delay, Event::QuorumRead { process, boot });
+    }
+
+    /// Dies between two effects. What it sent travels on, and what others believe because of it lasts on.
+    pub fn crash(&mut self, process: usize) {
+        let crashed = &mut self.processes[process];
+        crashed.boot += 1;
+        crashed.life = Life::Down;
+        crashed.peers.clear();
+        crashed.machines.clear();
+        crashed.units.clear();
+        crashed.inbox.clear();
+        crashed.writer = Writer::default();
+        crashed.api_answered_at = None;
+        crashed.stopped_by = None;
+        crashed.floor = Token(0);
+        crashed.wake_at = None;
+    }
+
+    /// Stands still. With `suspend`, a clock that does not count suspend would stand still too.
+    pub fn freeze(&mut self, process: usize, suspend: bool) {
+        let fault = if suspend { Fault::Suspend } else { Fault::Freeze };
+        let phases = self.phases(Some(process));
+        self.processes[process].life = Life::Frozen;
+        self.processes[process].stopped_by = Some((fault, phases));
+        if suspend && self.is(Bug::MonotonicClock) {
+            let now = self.now;
+            self.processes[process].clock.set_rate(now, 0);
+            for claim in self.check.live.iter_mut().filter(|claim| claim.process == process) {
+                claim.until = Micros::MAX;
+            }
+        }
+    }
+
+    pub fn resume(&mut self, process: usize, boot: u32) {
+        if self.processes[process].life != Life::Frozen || self.processes[process].boot != boot {
+            return;
+        }
+        self.processes[process].life = Life::Running;
+        if self.processes[process].clock.rate() == 0 {
+            let (now, rate) = (self.now, self.swarm.rate(&mut self.rng));
+            self.processes[process].clock.set_rate(now, rate);
+            let clock = self.processes[process].clock;
+            for claim in self.check.live.iter_mut().filter(|claim| claim.process == process) {
+                claim.until = clock.when(claim.valid_until);
+            }
+        }
+        let missed = std::mem::take(&mut self.processes[process].inbox);
+        let overslept = self.processes[process].wake_at.is_some_and(|at| at < self.now);
+        if let Some((fault, phases)) = self.processes[process].stopped_by.take()
+            && (overslept || !missed.is_empty())
+        {
+            self.coverage.hit_all(fault, &phases);
+        }
+        // Either what arrived meanwhile is seen first, or what its own clock says.
+        let late = if self.rng.percent(50) { 0 } else { 1 };
+        for event in missed {
+            self.after(late, event);
+        }
+        self.processes[process].wake_at = Some(self.now);
+        self.after(0, Event::Wake { process, boot });
+    }
+
+    /// The earliest deadline of all machines becomes the next wake.
+    pub fn schedule_wake(&mut self, process: usize) {
+        let sleeper = &self.processes[process];
+        if sleeper.life != Life::Running {
+            return;
+        }
+        let leases = sleeper.machines.iter().filter_map(|machine| machine.lease.next_deadline());
+        let nodes = sleeper.peers.iter().filter_map(|peer| peer.admission.next_deadline());
+        let Some(deadline) = leases.chain(nodes).min() else { return };
+        let at = sleeper.clock.when(deadline.0).max(self.now);
+        if sleeper.wake_at.is_none_or(|earlier| at < earlier) {
+            let boot = sleeper.boot;
+            self.processes[process].wake_at = Some(at);
+            self.at(at, Event::Wake { process, boot });
+        }
+    }
+
+    pub fn wake(&mut self, process: usize) {
+        if self.processes[process].wake_at != Some(self.now) {
+            return;
+        }
+        self.processes[process].wake_at = None;
+        let now = Time(self.local(process));
+        self.drain_machines(process);
+        self.drain_units(process);
+        self.wake_admissions(process, now);
+        self.wake_machines(process, now);
+        self.nothing_spins(process, now);
+    }
+
+    /// A machine that was woken moves its deadline: otherwise a driver that sleeps until then never sleeps.
+    fn nothing_spins(&mut self, process: usize, now: Time) {
+        let woken = &self.processes[process];
+        if woken.life != Life::Running {
+            return;
+        }
+        let late = |deadline: &Option<Time>| deadline.is_some_and(|deadline| deadline <= now);
+        let lease = woken.machines.iter().find(|machine| late(&machine.lease.next_deadline()));
+        let node = woken.peers.iter().find(|peer| late(&peer.admission.next_deadline()));
+        let machine = lease.map(|machine| format!("{:?}", machine.lease));
+        if let Some(machine) = machine.or_else(|| node.map(|peer| format!("{:?}", peer.admission))) {
+            self.check.fail(format!("woken at {} it asks to be woken in the past: {machine}", now.0));
+        }
+    }
+
+    /// Between any two effects the process may die or stand still, by the scenario or by a fault.
+    pub fn before_effect(&mut self, process: usize, uid: u32, node: Option<usize>) -> Fate {
+        let boot = self.processes[process].boot;
+        if let Some(at) = self.crash_before
+            && process == 0
+        {
+            self.effects += 1;
+            if self.effects == at {
+                self.crash(process);
+                self.after(200 * MILLI, Event::Start(process));
+                return Fate::Dies;
+            }
+        }
+        if self.chaos && self.rng.permille(self.swarm.strikes) && !self.swarm.faults.is_empty() {
+            let fault = self.rng.weighted(&self.swarm.faults.clone());
+            self.strike(fault, Some(Spot { process, uid, node }));
+        }
+        if self.processes[process].boot != boot {
+            Fate::Dies
+        } else if self.processes[process].life == Life::Frozen {
+            Fate::Stops
+        } else {
+            Fate::GoesOn
+        }
+    }
+
+    /// I8: what one process may send one node within five seconds. A heartbeat a second and the steps of an
+    /// admission; for each lease it still minds, three commands for each round of renewal (extend and the two halves of
+    /// a join), and the tries and their releases, which the back-off spaces.
+    pub fn command_bound(&self, process: usize) -> u64 {
+        let machines = self.processes[process].machines.iter();
+        let rounds = machines.map(|machine| 5000 / machine.lease.config().retry_pace().0 + 1);
+        40 + rounds.map(|rounds| 3 * rounds + 60).sum::<u64>()
+    }
+}

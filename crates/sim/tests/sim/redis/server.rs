@@ -1,0 +1,139 @@
+//! One Redis master: the reference node with a clock of its own, and the ways in which it restarts.
+
+use std::collections::VecDeque;
+
+use redislease_core::marker::{Marker, RunId};
+use redislease_core::op::{Token, Vote};
+
+use crate::core_check::{Call, Node};
+use crate::redis::clock::{Clock, Micros};
+use crate::redis::network::{Delivery, Request};
+
+/// How many snapshots a restart can go back to.
+const SNAPSHOTS: usize = 8;
+
+/// What a server answers; every answer also carries TIME.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    Info(RunId),
+    Marker(Option<Marker>),
+    Fence {
+        marker: Option<Marker>,
+        fence: Token,
+    },
+    /// The flag says that the marker is not the one that the request names.
+    Vote(Vote, bool),
+}
+
+/// What a server knows after a restart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memory {
+    /// Everything.
+    Full,
+    /// Some snapshot, up to eight seconds old.
+    Older,
+    /// The newest snapshot: a replica that was promoted.
+    Latest,
+    /// Nothing.
+    Empty,
+}
+
+pub struct Server {
+    pub node: Node<u8>,
+    pub clock: Clock,
+    /// Counts the starts. A connection belongs to one start.
+    pub incarnation: u32,
+    pub up: bool,
+    pub stalled: bool,
+    pub backlog: VecDeque<Delivery>,
+    snapshots: VecDeque<Node<u8>>,
+    number: usize,
+}
+
+impl Server {
+    pub fn new(number: usize, clock: Clock) -> Self {
+        let node = Node::new(run_id(number, 0));
+        Self {
+            node,
+            clock,
+            incarnation: 0,
+            up: true,
+            stalled: false,
+            backlog: VecDeque::new(),
+            snapshots: VecDeque::new(),
+            number,
+        }
+    }
+
+    /// Saves a state that a later restart may go back to.
+    pub fn snapshot(&mut self) {
+        if self.snapshots.len() == SNAPSHOTS {
+            self.snapshots.pop_back();
+        }
+        self.snapshots.push_front(self.node.clone());
+    }
+
+    /// Stops the server and breaks every connection.
+    pub fn stop(&mut self) {
+        self.up = false;
+        self.stalled = false;
+        self.backlog.clear();
+        self.incarnation += 1;
+    }
+
+    /// Starts it under a new run id; `word` chooses the snapshot. Whether it lost lock keys, its counter or its marker.
+    pub fn start(&mut self, memory: Memory, word: usize) -> bool {
+        let mutant = self.node.mutant;
+        let old = match memory {
+            Memory::Full => Some(self.node.clone()),
+            Memory::Latest => self.snapshots.front().cloned(),
+            Memory::Older if self.snapshots.is_empty() => None,
+            Memory::Older => self.snapshots.get(word % self.snapshots.len()).cloned(),
+            Memory::Empty => None,
+        };
+        let before = std::mem::replace(&mut self.node, old.unwrap_or_else(|| Node::new(run_id(self.number, 0))));
+        let lost =
+            (&before.keys, before.fence, &before.marker) != (&self.node.keys, self.node.fence, &self.node.marker);
+        self.node.run_id = run_id(self.number, self.incarnation);
+        self.node.mutant = mutant;
+        self.up = true;
+        lost
+    }
+
+    /// FLUSHALL: the run id stays. Whether there was anything to delete.
+    pub fn flush(&mut self) -> bool {
+        let mutant = self.node.mutant;
+        let empty = Node::new(self.node.run_id.clone());
+        let before = std::mem::replace(&mut self.node, empty);
+        self.node.mutant = mutant;
+        !before.keys.is_empty() || before.marker.is_some()
+    }
+
+    pub fn run(&mut self, now: Micros, request: &Request) -> Answer {
+        match request {
+            Request::Info => Answer::Info(self.node.run_id.clone()),
+            Request::Observe { run_id, nonce, stepped } => {
+                Answer::Marker(Some(self.node.observe(run_id, *nonce, stepped.as_ref())))
+            }
+            Request::Admit { ticket, marker, seed } => Answer::Marker(self.node.admit(ticket, marker, *seed)),
+            Request::Fence => Answer::Fence { marker: self.node.marker.clone(), fence: Token(self.node.fence) },
+            Request::Vote { call } => {
+                let foreign = self.node.marker.as_ref() != Some(&call.marker);
+                let vote = self.vote(now, call);
+                Answer::Vote(vote, foreign)
+            }
+        }
+    }
+
+    fn vote(&mut self, now: Micros, call: &Call<u8>) -> Vote {
+        let millis = self.clock.millis(now);
+        if self.node.keys.len() > 8 {
+            self.node.purge(millis);
+        }
+        self.node.vote(millis, call)
+    }
+}
+
+fn run_id(number: usize, incarnation: u32) -> RunId {
+    format!("{number}r{incarnation}").into()
+}

@@ -1,0 +1,3 @@
+//! Runs many seeds.
+
+pub mod search;

@@ -1,0 +1,136 @@
+//! Runs seeds, two at a time: a batch that must pass, or a search for a planted bug.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::chaos::bug::Bug;
+use crate::chaos::rng::Rng;
+use crate::chaos::swarm::Swarm;
+use crate::check::checker::Broken;
+use crate::check::coverage::Coverage;
+use crate::redis::clock::Micros;
+use crate::world::World;
+
+/// What a run came to.
+pub struct Outcome {
+    pub hash: u64,
+    pub broken: Option<Broken>,
+    /// The last events before it broke.
+    pub last_events: String,
+    pub coverage: Coverage,
+    pub simulated: Micros,
+    /// The highest counts in percent of their bounds: commands, status writes, Kubernetes events.
+    pub busiest: [u64; 3],
+}
+
+/// One run of one seed, from its first to its last event.
+pub fn run(seed: u64, bugs: &[Bug]) -> Outcome {
+    let mut rng = Rng::new(seed);
+    let swarm = Swarm::draw(&mut rng, bugs);
+    finish(World::new(swarm, rng, bugs))
+}
+
+pub fn finish(mut world: World) -> Outcome {
+    let panicked = catch_unwind(AssertUnwindSafe(|| world.run())).err();
+    let text = panicked.map(|payload| {
+        let text = payload.downcast_ref::<String>().cloned();
+        text.or_else(|| payload.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default()
+    });
+    let broken = text.map(|text| Broken(format!("panicked: {text}"))).or(world.check.broken.take());
+    Outcome {
+        hash: world.trace.hash(),
+        last_events: if broken.is_some() { world.trace.last_events() } else { String::new() },
+        broken,
+        coverage: world.coverage,
+        simulated: world.now,
+        busiest: world.check.busiest,
+    }
+}
+
+/// A failure for a reader: what broke, what came before, how to see it again.
+pub fn report(seed: u64, bugs: &[Bug], outcome: &Outcome) -> String {
+    let broken = outcome.broken.as_ref().map_or("nothing", |broken| &broken.0);
+    format!(
+        "seed {seed} {bugs:?} at {:.3} s: {broken}\nthe last events, in seconds of true time:\n{}\
+         replay with SIM_SEED={seed} SIM_EVENTS=1000 cargo test -p redislease-sim batch",
+        outcome.simulated as f64 / 1e6,
+        outcome.last_events
+    )
+}
+
+/// After so many failed seeds a batch ends.
+const FAILURES: usize = 25;
+
+/// What a batch of runs without planted bugs came to.
+#[derive(Default)]
+pub struct Batch {
+    pub seeds: u64,
+    pub simulated: Micros,
+    pub coverage: Coverage,
+    pub busiest: [u64; 3],
+    /// The first failure in full.
+    pub failure: Option<String>,
+    /// Each seed that failed, with what broke.
+    pub failed: Vec<(u64, String)>,
+}
+
+/// Runs seeds from `first` on, each twice, until `enough` says so or one fails.
+pub fn batch(first: u64, enough: impl Fn(u64, Duration) -> bool + Sync) -> Batch {
+    let (next, total, began) = (AtomicU64::new(first), Mutex::new(Batch::default()), Instant::now());
+    let work = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            let failed = total.lock().unwrap().failed.len();
+            if failed >= FAILURES || enough(seed - first, began.elapsed()) {
+                return;
+            }
+            let (outcome, again) = (run(seed, &[]), run(seed, &[]));
+            let mut total = total.lock().unwrap();
+            total.seeds += 1;
+            total.simulated += outcome.simulated + again.simulated;
+            for (most, busiest) in total.busiest.iter_mut().zip(outcome.busiest) {
+                *most = (*most).max(busiest);
+            }
+            total.coverage.add(&outcome.coverage);
+            if let Some(broken) = &outcome.broken {
+                total.failed.push((seed, broken.0.clone()));
+                total.failure.get_or_insert_with(|| report(seed, &[], &outcome));
+            } else if outcome.hash != again.hash {
+                let text = format!("seed {seed} ran differently the second time");
+                total.failed.push((seed, text.clone()));
+                total.failure.get_or_insert(text);
+            }
+        }
+    };
+    std::thread::scope(|scope| (0..2).for_each(|_| drop(scope.spawn(work))));
+    total.into_inner().unwrap()
+}
+
+/// A planted bug that was found.
+pub struct Found {
+    pub tried: u64,
+    pub took: Duration,
+    pub broken: Broken,
+}
+
+/// Runs at most `budget` seeds from `first` on, until one shows the bug. It is counted in seeds, not in seconds: a
+/// busy machine finds what an idle one finds.
+pub fn search(first: u64, bug: Bug, budget: u64) -> Option<Found> {
+    let (next, found, began) = (AtomicU64::new(first), Mutex::new(None), Instant::now());
+    let work = || {
+        while found.lock().unwrap().is_none() {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed - first >= budget {
+                return;
+            }
+            if let Some(broken) = run(seed, &[bug]).broken {
+                let tried = seed - first + 1;
+                found.lock().unwrap().get_or_insert(Found { tried, took: began.elapsed(), broken });
+            }
+        }
+    };
+    std::thread::scope(|scope| (0..2).for_each(|_| drop(scope.spawn(work))));
+    found.into_inner().unwrap()
+}

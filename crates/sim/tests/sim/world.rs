@@ -1,0 +1,386 @@
+//! One world: true time, a queue of what happens next, and everything that it happens to.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+use redislease::api::ValidQuorum;
+use redislease::api::validated::{Address as NodeAddress, ValidNode};
+use redislease::plan::{Command, OpenQuorum, Priority};
+use redislease_core::lease::Round;
+use redislease_core::marker::Membership;
+use redislease_core::op::Vote;
+use redislease_core::quorum::Node;
+
+use crate::api::calls::{ApiCall, Reply};
+use crate::api::objects::{self, LeaseSpec, QUORUM, START};
+use crate::api::server::ApiServer;
+use crate::api::watch::{Kind, Step};
+use crate::chaos::bug::Bug;
+use crate::chaos::nemesis::Heal;
+use crate::chaos::pods::PodStep;
+use crate::chaos::rng::Rng;
+use crate::chaos::swarm::Swarm;
+use crate::check::checker::Checker;
+use crate::check::coverage::{Coverage, Sight};
+use crate::check::recovery::{Recovery, Stage};
+use crate::check::trace::{Note, Trace};
+use crate::core_check::Mutant;
+use crate::operator::process::{Life, Process};
+use crate::redis::clock::{Clock, Micros, SECOND, TRUE_RATE};
+use crate::redis::network::{Address, Delivery, Link};
+use crate::redis::server::{Answer, Server};
+use crate::scenario::Scene;
+
+/// The start of every run, in microseconds of Unix time.
+const UNIX: u64 = START as u64 * SECOND;
+
+/// More events than this at one instant are a loop without an end.
+const EVENTS_AT_ONE_INSTANT: u32 = 5000;
+
+/// What happens at one instant. What is addressed to a process names its boot: another one never sees it.
+#[derive(Clone, Debug)]
+pub enum Event {
+    // Redis servers and their connections.
+    Arrive(Delivery),
+    Reply { to: Address, id: u64, answer: Answer, clock: u64 },
+    Overdue(Address),
+    Reset(Address),
+    Dial(Address),
+    Vote { process: usize, boot: u32, serial: u64, round: Round, node: Node, vote: Vote },
+    Gather { process: usize, boot: u32, node: usize },
+    // Inside a process.
+    Wake { process: usize, boot: u32 },
+    Turn { process: usize, boot: u32, uid: u32 },
+    Due { process: usize, boot: u32, uid: u32 },
+    Command { process: usize, boot: u32, uid: u32, command: Box<Command> },
+    Mail { process: usize, boot: u32, uid: u32, serial: u64 },
+    KeeperEnded { process: usize, boot: u32, uid: u32 },
+    QuorumRead { process: usize, boot: u32 },
+    WriteExpires { process: usize, boot: u32, at: (Priority, u64) },
+    Dispatch { process: usize, boot: u32 },
+    GateProbe { process: usize, boot: u32 },
+    // API servers.
+    ApiArrive(Box<ApiCall>),
+    ApiReply { process: usize, boot: u32, id: u64, reply: Box<Reply> },
+    WatchOpen { process: usize, boot: u32, kind: Kind },
+    WatchRenew { process: usize, boot: u32 },
+    Watch { process: usize, boot: u32, kind: Kind, step: Box<Step> },
+    // Everything else.
+    Start(usize),
+    Resume { process: usize, boot: u32 },
+    Strike,
+    Heal { epoch: u32, heal: Heal },
+    Pod { cluster: usize, pod: u32, step: PodStep },
+    PodComes { cluster: usize, place: usize },
+    Snapshot,
+    Recovery(Stage),
+    Scene(Scene),
+}
+
+impl Event {
+    /// The process that must be awake for it.
+    const fn process(&self) -> Option<(usize, u32)> {
+        match self {
+            Self::Reply { to, .. } | Self::Overdue(to) | Self::Reset(to) | Self::Dial(to) => {
+                Some((to.process, to.boot))
+            }
+            Self::Vote { process, boot, .. }
+            | Self::Gather { process, boot, .. }
+            | Self::Wake { process, boot }
+            | Self::Turn { process, boot, .. }
+            | Self::Due { process, boot, .. }
+            | Self::Command { process, boot, .. }
+            | Self::Mail { process, boot, .. }
+            | Self::KeeperEnded { process, boot, .. }
+            | Self::QuorumRead { process, boot }
+            | Self::WriteExpires { process, boot, .. }
+            | Self::Dispatch { process, boot }
+            | Self::GateProbe { process, boot }
+            | Self::ApiReply { process, boot, .. }
+            | Self::WatchOpen { process, boot, .. }
+            | Self::WatchRenew { process, boot }
+            | Self::Watch { process, boot, .. } => Some((*process, *boot)),
+            _ => None,
+        }
+    }
+}
+
+struct Entry {
+    at: Micros,
+    seq: u64,
+    event: Event,
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        (self.at, self.seq) == (other.at, other.seq)
+    }
+}
+
+impl Eq for Entry {}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.seq).cmp(&(other.at, other.seq))
+    }
+}
+
+pub struct World {
+    pub now: Micros,
+    queue: BinaryHeap<Reverse<Entry>>,
+    seq: u64,
+    /// How many events have happened at `now`.
+    at_once: u32,
+    pub rng: Rng,
+    pub swarm: Swarm,
+    pub bugs: Vec<Bug>,
+    pub membership: Membership,
+    pub valid_quorum: Arc<ValidQuorum>,
+    pub open_quorum: Arc<OpenQuorum>,
+    /// Per cluster: the quorum's secret is missing.
+    pub quorum_obstacles: Vec<bool>,
+    pub servers: Vec<Server>,
+    pub processes: Vec<Process>,
+    pub links: Vec<Vec<Link>>,
+    pub apis: Vec<ApiServer>,
+    /// Per cluster and place: what the lease asks for.
+    pub specs: Vec<Vec<LeaseSpec>>,
+    pub check: Checker,
+    pub coverage: Coverage,
+    pub trace: Trace,
+    /// Faults come. When it ends, everything is healed.
+    pub chaos: bool,
+    /// A heal of an earlier epoch is over already.
+    pub epoch: u32,
+    next_uid: u32,
+    pub recovery: Recovery,
+    /// Effects carried out by process 0, and the one before which it dies.
+    pub effects: u64,
+    pub crash_before: Option<u64>,
+    pub last_step: Vec<Micros>,
+    pub done: bool,
+}
+
+impl World {
+    pub fn new(swarm: Swarm, mut rng: Rng, bugs: &[Bug]) -> Self {
+        let valid_quorum = Arc::new(valid_quorum(&swarm));
+        let fingerprint = valid_quorum.fingerprint();
+        let membership = Membership { generation: 1, fingerprint: fingerprint.as_str().into() };
+        let open_quorum = Arc::new(OpenQuorum {
+            id: 1,
+            name: QUORUM.into(),
+            fingerprint: fingerprint.as_str().into(),
+            quorum: swarm.quorum,
+            longest_lease: swarm.longest,
+            command_timeout: swarm.command_timeout,
+        });
+        let mut servers: Vec<Server> = (0..swarm.quorum.size())
+            .map(|number| {
+                let unix = UNIX + rng.between(0, 3 * SECOND);
+                Server::new(number, Clock::new(unix, swarm.rate(&mut rng)))
+            })
+            .collect();
+        for server in &mut servers {
+            server.node.mutant = bugs.iter().find_map(|bug| bug.mutant());
+            if swarm.installed {
+                server.node.marker = Some(membership.marker(server.node.run_id.clone()));
+                server.node.fence = UNIX + if swarm.clocks_behind { 3600 * SECOND } else { 0 };
+            }
+        }
+        let processes: Vec<Process> = swarm
+            .processes
+            .iter()
+            .map(|&cluster| {
+                let clock = Clock::new(rng.between(SECOND, 1000 * SECOND), swarm.rate(&mut rng));
+                Process::new(cluster, clock, Clock::new(UNIX + rng.between(0, 3 * SECOND), TRUE_RATE))
+            })
+            .collect();
+        let links = vec![vec![Link::default(); servers.len()]; processes.len()];
+        let apis = (0..swarm.clusters).map(|_| ApiServer::new(swarm.keys.len())).collect();
+        let mut spec = || swarm.specs[rng.index(swarm.specs.len())].clone();
+        let specs = (0..swarm.clusters).map(|_| swarm.keys.iter().map(|_| spec()).collect()).collect();
+        let mut check = Checker::default();
+        check.published_only = swarm.clocks_behind;
+        check.storms_pass = bugs.iter().any(|&bug| bug != Bug::NoPace);
+        let mut world = Self {
+            now: 0,
+            queue: BinaryHeap::new(),
+            seq: 0,
+            at_once: 0,
+            rng,
+            bugs: bugs.to_vec(),
+            membership,
+            valid_quorum,
+            open_quorum,
+            quorum_obstacles: vec![false; swarm.clusters],
+            last_step: vec![0; servers.len()],
+            servers,
+            processes,
+            links,
+            apis,
+            specs,
+            check,
+            coverage: Coverage::default(),
+            trace: Trace::default(),
+            chaos: true,
+            epoch: 0,
+            next_uid: 1,
+            recovery: Recovery::default(),
+            effects: 0,
+            crash_before: None,
+            done: false,
+            swarm,
+        };
+        world.populate();
+        world
+    }
+
+    fn populate(&mut self) {
+        self.coverage.saw(Sight::of_nodes(self.swarm.quorum.size() as u8));
+        for cluster in 0..self.apis.len() {
+            for place in 0..self.swarm.keys.len() {
+                self.create_lease(cluster, place);
+                for _ in 0..self.swarm.pods {
+                    self.pod_comes(cluster, place);
+                }
+            }
+        }
+        if self.specs.windows(2).any(|clusters| clusters[0] != clusters[1]) {
+            self.coverage.saw(Sight::TwoSpecsOfOneKey);
+        }
+        for process in 0..self.processes.len() {
+            self.at(1000, Event::Start(process));
+        }
+        self.at(SECOND, Event::Snapshot);
+        if self.swarm.faults.iter().any(|&(_, weight)| weight > 0) {
+            self.strike_later();
+        }
+        self.at(self.swarm.chaos, Event::Recovery(Stage::Heal));
+    }
+
+    pub fn new_uid(&mut self) -> u32 {
+        self.next_uid += 1;
+        self.next_uid - 1
+    }
+
+    pub fn is(&self, bug: Bug) -> bool {
+        self.bugs.contains(&bug)
+    }
+
+    /// The rule of the core that is broken.
+    pub fn mutant(&self) -> Option<Mutant> {
+        self.bugs.iter().find_map(|bug| bug.mutant())
+    }
+
+    pub fn at(&mut self, at: Micros, event: Event) {
+        self.seq += 1;
+        self.queue.push(Reverse(Entry { at, seq: self.seq, event }));
+    }
+
+    pub fn after(&mut self, delay: Micros, event: Event) {
+        self.at(self.now + delay, event);
+    }
+
+    pub fn note(&mut self, note: Note) {
+        self.trace.note(self.now, note);
+    }
+
+    pub fn run(&mut self) {
+        while !self.done && self.check.broken.is_none() {
+            let Some(Reverse(entry)) = self.queue.pop() else { return };
+            self.at_once = if entry.at == self.now { self.at_once + 1 } else { 0 };
+            self.now = entry.at;
+            if self.at_once > EVENTS_AT_ONE_INSTANT {
+                self.check.fail(format!("more than {EVENTS_AT_ONE_INSTANT} events at one instant: {:?}", entry.event));
+            }
+            self.happen(entry.event);
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        if let Some((process, boot)) = event.process() {
+            let addressed = &mut self.processes[process];
+            if addressed.boot != boot || addressed.life == Life::Down {
+                return;
+            }
+            if addressed.life == Life::Frozen {
+                addressed.inbox.push(event);
+                return;
+            }
+            self.happen_to(process, event);
+            self.schedule_wake(process);
+            return;
+        }
+        match event {
+            Event::Arrive(delivery) => self.arrive(delivery),
+            Event::ApiArrive(call) => self.api_arrive(*call),
+            Event::Start(process) => self.start(process),
+            Event::Resume { process, boot } => self.resume(process, boot),
+            Event::Strike => self.strike_by_time(),
+            Event::Heal { epoch, heal } if epoch == self.epoch => self.heal(&heal),
+            Event::Pod { cluster, pod, step } => self.pod_step(cluster, pod, step),
+            Event::PodComes { cluster, place } => self.pod_comes(cluster, place),
+            Event::Snapshot => {
+                for server in self.servers.iter_mut().filter(|server| server.up) {
+                    server.snapshot();
+                }
+                if self.chaos {
+                    self.after(SECOND, Event::Snapshot);
+                }
+            }
+            Event::Recovery(stage) => self.recovery_stage(stage),
+            Event::Scene(scene) => self.scene(scene),
+            _ => {}
+        }
+    }
+
+    fn happen_to(&mut self, process: usize, event: Event) {
+        match event {
+            Event::Reply { to, id, answer, clock } => self.reply(to, id, answer, clock),
+            Event::Overdue(to) => self.overdue(to),
+            Event::Reset(to) => self.reset(to),
+            Event::Dial(to) => self.dial(to),
+            Event::Vote { serial, round, node, vote, .. } => self.vote(process, serial, round, node, vote),
+            Event::Gather { node, .. } => self.gather_again(process, node),
+            Event::Wake { .. } => self.wake(process),
+            Event::Turn { uid, .. } => self.turn(process, uid),
+            Event::Due { uid, .. } => self.timer(process, uid),
+            Event::Command { uid, command, .. } => self.obey(process, uid, *command),
+            Event::Mail { uid, serial, .. } => self.mail(process, uid, serial),
+            Event::KeeperEnded { uid, .. } => self.keeper_ended(process, uid),
+            Event::QuorumRead { .. } => self.quorum_read(process),
+            Event::WriteExpires { at, .. } => self.write_expires(process, at),
+            Event::Dispatch { .. } => self.dispatch(process),
+            Event::GateProbe { .. } => self.gate_probe(process),
+            Event::ApiReply { id, reply, .. } => self.api_reply(process, id, *reply),
+            Event::WatchOpen { kind, .. } => self.open_watch(process, kind),
+            Event::WatchRenew { .. } => self.renew_watches(process),
+            Event::Watch { kind, step, .. } => self.watched(process, kind, *step),
+            _ => {}
+        }
+    }
+}
+
+/// The quorum as its resource describes it.
+fn valid_quorum(swarm: &Swarm) -> ValidQuorum {
+    let node = |number: usize| ValidNode {
+        name: format!("node-{number}"),
+        address: NodeAddress { host: format!("redis-{number}"), port: 6379 },
+    };
+    ValidQuorum {
+        namespace: objects::NAMESPACE.into(),
+        name: QUORUM.into(),
+        nodes: (0..swarm.quorum.size()).map(node).collect(),
+        key_prefix: "redislease".into(),
+        max_lease: swarm.longest.into(),
+        command_timeout: swarm.command_timeout.into(),
+        secret: Some("redis".into()),
+    }
+}

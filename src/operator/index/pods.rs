@@ -1,0 +1,183 @@
+//! Which pods exist, by the rules of the watch: the last event of a pod decides whether its keys may be released.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use redislease_core::time::Time;
+
+use super::namespace::{Namespace, PodUid};
+use super::{LeaseId, is_older};
+use crate::election::{PodFacts, Sighting};
+use crate::plan::PodKnowledge;
+
+/// How many pods that are gone are remembered, beside those that leases name as their holders.
+const REMEMBERED: usize = 10_000;
+
+/// How far the lists of pods had come when the API server was asked for a pod. Read before the request is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked(u64);
+
+/// Counts how often a list of pods has begun or ended. Clones share the count.
+#[derive(Clone, Debug, Default)]
+pub struct ListCount(Arc<AtomicU64>);
+
+impl ListCount {
+    /// To be called before the API server is asked for a pod.
+    pub fn ask(&self) -> Asked {
+        Asked(self.0.load(Ordering::Acquire))
+    }
+
+    fn advance(&self) {
+        self.0.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+/// What is known about pods beside those that exist.
+#[derive(Debug, Default)]
+pub(super) struct Pods {
+    /// Pods that are gone, and whether their processes have ended.
+    gone: BTreeMap<PodUid, bool>,
+    gone_order: VecDeque<(Arc<str>, PodUid)>,
+    pub listed: bool,
+    pub lists: ListCount,
+    relist: Option<Relist>,
+}
+
+/// A list that is under way.
+#[derive(Debug, Default)]
+struct Relist {
+    named: BTreeSet<PodUid>,
+    /// Pods that the list shows in an older version than is known, or although they were gone: an answer was newer than
+    /// the list, or etcd was restored from a backup.
+    older: Vec<PodFacts>,
+    /// Pods of which an answer told after the list began.
+    read: BTreeSet<PodUid>,
+}
+
+type Namespaces = BTreeMap<Arc<str>, Namespace>;
+
+impl Pods {
+    pub fn list_begins(&mut self) {
+        self.lists.advance();
+        self.relist = Some(Relist::default());
+    }
+
+    /// Takes a pod of an event or of a list.
+    pub fn seen(&mut self, all: &mut Namespaces, facts: PodFacts, now: Time) -> BTreeSet<LeaseId> {
+        if let Some(relist) = &mut self.relist {
+            relist.named.insert(PodUid::from(facts.uid.as_str()));
+            if is_behind(&self.gone, all, &facts) {
+                relist.older.push(facts);
+                return BTreeSet::new();
+            }
+        }
+        self.learn(all, facts, now)
+    }
+
+    /// The list is complete: a pod that it does not name has gone without a last event.
+    pub fn list_ends(&mut self, all: &mut Namespaces, now: Time) -> BTreeSet<LeaseId> {
+        self.lists.advance();
+        self.listed = true;
+        let Some(relist) = self.relist.take() else { return BTreeSet::new() };
+        let mut concerned = BTreeSet::new();
+        let missed: Vec<(Arc<str>, PodUid)> = all
+            .iter()
+            .flat_map(|(namespace, pods)| pods.uids().map(|uid| (namespace.clone(), uid.clone())))
+            .filter(|(_, uid)| !relist.named.contains(uid))
+            .collect();
+        for (namespace, uid) in missed {
+            concerned.append(&mut self.remove(all, &namespace, &uid, false));
+        }
+        for facts in relist.older {
+            if !relist.read.contains(facts.uid.as_str()) {
+                self.gone.remove(facts.uid.as_str());
+                concerned.append(&mut self.replace(all, facts, now));
+            }
+        }
+        concerned
+    }
+
+    /// Takes a pod of the answer to a call.
+    ///
+    /// A pod that a list has overtaken may have ended before the list was made, and then no event will say so: such an
+    /// answer adds no pod, and no answer stands for a list.
+    pub fn answered(&mut self, all: &mut Namespaces, asked: Asked, facts: PodFacts, now: Time) -> BTreeSet<LeaseId> {
+        let overtaken = asked != self.lists.ask();
+        if let Some(relist) = self.relist.as_mut().filter(|_| !overtaken) {
+            relist.read.insert(PodUid::from(facts.uid.as_str()));
+        }
+        if known(all, &facts).is_none() && (overtaken || self.relist.is_some()) {
+            return BTreeSet::new();
+        }
+        self.learn(all, facts, now)
+    }
+
+    fn learn(&mut self, all: &mut Namespaces, facts: PodFacts, now: Time) -> BTreeSet<LeaseId> {
+        // An answer that was on its way while the watch went on is older than what the watch showed.
+        if is_behind(&self.gone, all, &facts) { BTreeSet::new() } else { self.replace(all, facts, now) }
+    }
+
+    fn replace(&mut self, all: &mut Namespaces, facts: PodFacts, now: Time) -> BTreeSet<LeaseId> {
+        let before = known(all, &facts).cloned();
+        let sighting = Sighting::now(facts, now, before.as_deref());
+        all.entry(Arc::from(sighting.facts.namespace.as_str())).or_default().pod_seen(sighting)
+    }
+
+    /// The last event of a pod.
+    pub fn deleted(&mut self, all: &mut Namespaces, facts: &PodFacts) -> BTreeSet<LeaseId> {
+        self.remove(all, &facts.namespace, &facts.uid, facts.proves_stopped_when_deleted())
+    }
+
+    /// The pod does not exist any more. A later word can only prove more: that a pod was not found takes no proof back.
+    pub fn remove(&mut self, all: &mut Namespaces, namespace: &str, uid: &str, stopped: bool) -> BTreeSet<LeaseId> {
+        if let Some(relist) = &mut self.relist {
+            relist.read.insert(PodUid::from(uid));
+        }
+        let mut concerned = BTreeSet::new();
+        let mut proven = stopped;
+        if let Some(pods) = all.get_mut(namespace) {
+            let (seen, leases) = pods.pod_gone(uid);
+            concerned = leases;
+            proven |= seen.is_some_and(|pod| pod.facts.stopped);
+            if pods.is_empty() {
+                all.remove(namespace);
+            }
+        }
+        if let Some(known) = self.gone.get_mut(uid) {
+            *known |= proven;
+            return concerned;
+        }
+        let uid = PodUid::from(uid);
+        self.gone.insert(uid.clone(), proven);
+        self.gone_order.push_back((namespace.into(), uid));
+        if self.gone_order.len() > REMEMBERED
+            && let Some((namespace, oldest)) = self.gone_order.pop_front()
+        {
+            if all.get(&namespace).is_some_and(|pods| pods.holds_a_lease(&oldest)) {
+                self.gone_order.push_back((namespace, oldest));
+            } else {
+                self.gone.remove(&oldest);
+            }
+        }
+        concerned
+    }
+
+    /// What is known about the pod with this UID.
+    pub fn find(&self, pods: &Namespace, uid: &str) -> PodKnowledge {
+        if let Some(sighting) = pods.pod(uid) {
+            return PodKnowledge::Here(sighting.clone());
+        }
+        self.gone.get(uid).map_or(PodKnowledge::Unseen, |&stopped| PodKnowledge::Gone { stopped })
+    }
+}
+
+fn known<'a>(all: &'a Namespaces, facts: &PodFacts) -> Option<&'a Arc<Sighting>> {
+    all.get(facts.namespace.as_str()).and_then(|pods| pods.pod(&facts.uid))
+}
+
+/// Whether something newer is known than these facts.
+fn is_behind(gone: &BTreeMap<PodUid, bool>, all: &Namespaces, facts: &PodFacts) -> bool {
+    let before = known(all, facts).and_then(|known| known.facts.resource_version.as_deref());
+    gone.contains_key(facts.uid.as_str()) || is_older(facts.resource_version.as_deref(), before)
+}
