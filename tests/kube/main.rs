@@ -11,5 +11,6 @@ mod replicas;
 mod resource;
 mod rights;
 mod roles;
+mod scale;
 mod status;
 mod support;
