@@ -1,12 +1,14 @@
-//! What happens to the RedisLease itself.
+//! The RedisLease is deleted, created again, malformed or changed by others.
 
 use std::time::Duration;
 
-use redislease_lab::{Gate, Installation, Lease, LeaseState, Result};
+use redislease_lab::{Cut, Installation, Lease, LeaseState, Proxy, Result};
 use serde_json::json;
 
 use crate::holder::held;
-use crate::world::{AFTER_ONE_LEASE, FIRST_ELECTION, SOON, World, count, keys, options, shared, throughout};
+use crate::support::{
+    AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, count, installation, is, keys, shared, throughout,
+};
 
 fn no_key_is_left(installation: &Installation, namespace: &str) -> Result<()> {
     installation.wait_for("no key of the lease on any node", AFTER_ONE_LEASE, || {
@@ -24,7 +26,7 @@ fn no_label_is_left(installation: &Installation, lease: &Lease<'_>) -> Result<()
 
 #[test]
 fn a_deleted_lease_leaves_no_key_no_label_and_no_series() -> Result<()> {
-    let World { installation, operator } = shared();
+    let Cluster { installation, operator } = shared();
     let (lease, state) = held(installation, "deleted")?;
     lease.delete()?;
     let attempt = state.attempt().unwrap_or_default();
@@ -34,24 +36,24 @@ fn a_deleted_lease_leaves_no_key_no_label_and_no_series() -> Result<()> {
     })?;
     no_label_is_left(installation, &lease)?;
     no_key_is_left(installation, "deleted")?;
-    let page = operator.metrics()?;
-    let left: Vec<&str> = page.text().lines().filter(|line| line.contains("lease_namespace=\"deleted\"")).collect();
-    assert!(left.is_empty(), "{left:?}");
-    Ok(())
+    operator.wait_for_metrics(SOON, |page| {
+        let left = page.text().lines().find(|line| line.contains("lease_namespace=\"deleted\""));
+        left.map_or(Ok(()), |left| Err(left.to_owned()))
+    })
 }
 
 #[test]
-fn a_lease_that_is_deleted_and_kept_by_a_finalizer_is_held_by_nobody() -> Result<()> {
+fn a_deleted_lease_with_a_finalizer_has_no_holder() -> Result<()> {
     let installation = &shared().installation;
     let (lease, first) = held(installation, "kept")?;
     lease.patch(&json!({"metadata": {"finalizers": ["example.com/keep"]}}))?;
     let args = ["delete", "redislease", "billing", "-n", "kept", "--wait=false"];
     installation.control_plane().kubectl(&args)?;
-    let ended = lease.wait("held by nobody", AFTER_ONE_LEASE, |now| now.holder().is_none())?;
+    let ended = lease.wait("no holder", AFTER_ONE_LEASE, |now| now.holder().is_none())?;
     no_label_is_left(installation, &lease)?;
     no_key_is_left(installation, "kept")?;
     assert_eq!(ended.token(), first.token());
-    // Its pods are there and Ready: whoever wanted to elect one would have tried more than once.
+    // Its pods are Ready: an operator that still elects would have made more than one attempt.
     throughout(AFTER_ONE_LEASE, |after| {
         let now = lease.state()?;
         assert_eq!((now.holder(), now.transitions()), (None, ended.transitions()), "after {after:?}: {now}");
@@ -63,11 +65,11 @@ fn a_lease_that_is_deleted_and_kept_by_a_finalizer_is_held_by_nobody() -> Result
 }
 
 #[test]
-fn a_malformed_lease_stops_no_other_and_ends_nothing() -> Result<()> {
-    let World { operator, installation } = World::new()?;
+fn a_malformed_lease_affects_no_other_lease() -> Result<()> {
+    let Cluster { operator, installation } = Cluster::start()?;
     let (lease, first) = held(&installation, "malformed")?;
     let cluster = installation.control_plane();
-    // A definition that lets everything pass, as an older or a newer one might.
+    // A CRD that admits everything, as an older or newer version might.
     let anything = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let open = json!([
         {"op": "remove", "path": "/spec/versions/0/selectableFields"},
@@ -81,7 +83,7 @@ fn a_malformed_lease_stops_no_other_and_ends_nothing() -> Result<()> {
         "metadata": {"name": "broken", "namespace": "malformed"},
         "spec": {"candidates": 7, "leaseDuration": {}},
     });
-    installation.wait_for("the open definition is served", SOON, || {
+    installation.wait_for("the changed CRD is served", SOON, || {
         installation.apply(&broken).map_err(|error| error.to_string())
     })?;
     lease.wait_for_roles(&first, 3, SOON)?;
@@ -90,18 +92,18 @@ fn a_malformed_lease_stops_no_other_and_ends_nothing() -> Result<()> {
     let patched = json!({"spec": {"gracePeriod": 7}});
     lease.patch(&patched)?;
     operator.restart()?;
-    // Nobody renews what nobody can read: its holder is told to stop, and nothing else is taken away.
+    // The operator cannot read these leases, so it does not renew them: it labels their pods `standby` and removes nothing.
     let broken = installation.find_lease("malformed", "broken");
     for (lease, pods) in [(&lease, 3), (&broken, 1)] {
-        installation.wait_for("standby alone", SOON, || {
+        installation.wait_for("all pods are labelled standby", SOON, || {
             let roles = lease.roles().map_err(|error| error.to_string())?;
             let standby = roles.values().filter(|role| role.label.as_deref() == Some("standby")).count();
             if standby == pods { Ok(()) } else { Err(format!("{roles:?}")) }
         })?;
     }
-    // Mended before its keys have ended, it goes on.
+    // Corrected before its keys expire, the lease keeps its term.
     lease.patch(&json!({"spec": {"gracePeriod": "3s"}}))?;
-    let after = lease.wait("whole again", SOON, LeaseState::is_active)?;
+    let after = lease.wait("active again", SOON, LeaseState::is_active)?;
     assert_eq!((after.attempt(), after.token()), (first.attempt(), first.token()));
     lease.wait_for_roles(&after, 3, SOON)?;
     operator.wait_ready()?;
@@ -111,16 +113,13 @@ fn a_malformed_lease_stops_no_other_and_ends_nothing() -> Result<()> {
     other.wait("another lease is held", SOON, LeaseState::is_active)?;
     broken.delete()?;
     no_label_is_left(&installation, &broken)?;
-    let named = operator
-        .log()
-        .iter()
-        .any(|line| line["level"] == "ERROR" && line["name"] == "broken" && line["namespace"] == "malformed");
-    assert!(named, "{:?}", operator.log().last());
-    Ok(())
+    operator.wait_for_log("the malformed lease", SOON, |line| {
+        line["level"] == "ERROR" && line["name"] == "broken" && line["namespace"] == "malformed"
+    })
 }
 
 #[test]
-fn a_lease_that_is_created_again_goes_on_counting() -> Result<()> {
+fn the_tokens_of_a_lease_that_is_created_again_go_on_growing() -> Result<()> {
     let installation = &shared().installation;
     let (lease, first) = held(installation, "again")?;
     lease.delete()?;
@@ -132,8 +131,8 @@ fn a_lease_that_is_created_again_goes_on_counting() -> Result<()> {
 }
 
 #[test]
-fn a_lease_that_is_deleted_while_no_operator_runs_leaves_nothing_either() -> Result<()> {
-    let World { operator, installation } = World::new()?;
+fn a_lease_that_is_deleted_while_no_operator_runs_leaves_no_key_and_no_label() -> Result<()> {
+    let Cluster { operator, installation } = Cluster::start()?;
     let (lease, _) = held(&installation, "orphan")?;
     installation.wait_for("labels", SOON, || match lease.roles() {
         Ok(roles) if roles.len() == 3 => Ok(()),
@@ -142,47 +141,46 @@ fn a_lease_that_is_deleted_while_no_operator_runs_leaves_nothing_either() -> Res
     operator.kill()?;
     lease.delete()?;
     no_key_is_left(&installation, "orphan")?;
-    assert_eq!(lease.roles()?.len(), 3, "nobody has taken them away yet");
+    assert_eq!(lease.roles()?.len(), 3, "no operator has removed them yet");
     operator.start_again()?;
     no_label_is_left(&installation, &lease)
 }
 
 #[test]
-fn a_write_of_another_in_between_conflicts_and_loses_nothing() -> Result<()> {
-    let installation = Installation::start(&options())?;
+fn a_conflicting_write_of_another_client_is_not_overwritten() -> Result<()> {
+    let installation = installation()?;
     let cluster = installation.control_plane();
-    let gate = Gate::before(cluster.address())?;
-    let operator = installation.start_operator_behind(&gate, "operator-0")?;
+    let proxy = Proxy::to(cluster.address())?;
+    let operator = installation.start_operator_behind(&proxy, "operator-0")?;
     let (lease, first) = held(&installation, "busy")?;
     lease.wait_for_roles(&first, 3, SOON)?;
-    let conflicts = || -> Result<Option<f64>> {
-        let labels = [("kind", "lease_status"), ("result", "conflict")];
-        Ok(operator.metrics()?.value("redislease_api_writes_total", &labels))
-    };
-    assert_eq!(conflicts()?, Some(0.0));
+    let conflict = [("kind", "lease_status"), ("result", "conflict")];
+    let conflicts = |is| operator.wait_for_metric("redislease_api_writes_total", &conflict, SOON, is);
+    conflicts(is(0.0))?;
 
-    // The operator does not hear of what the hand writes. Then the nodes give it something to tell.
-    gate.hold_answers();
+    // The operator does not receive the change that the test makes now. Then it loses the term, which it must write.
+    proxy.cut(Cut::HoldReplies);
     lease
         .patch(&json!({"metadata": {"annotations": {"example.com/by-hand": "kept"}}, "spec": {"gracePeriod": "2s"}}))?;
     for server in installation.redis() {
         server.command(&["DEL", "redislease:lock:busy/billing"])?;
     }
-    // The API server's own count says when its write has been refused.
+    // The API server counts the refused write.
     let refused = "apiserver_request_total{code=\"409\",";
     installation.wait_for("the status write has conflicted", SOON, || {
         let page = cluster.kubectl(&["get", "--raw=/metrics"]).map_err(|error| error.to_string())?;
         let is_ours = |line: &&str| line.starts_with(refused) && line.contains("resource=\"redisleases\"");
         page.lines().find(is_ours).map(drop).ok_or_else(|| "no conflict".to_owned())
     })?;
-    assert_eq!(lease.state()?.attempt(), first.attempt(), "nothing was written over the hand");
-    gate.let_go();
+    assert_eq!(lease.state()?.attempt(), first.attempt(), "the status write was refused");
+    proxy.restore();
 
-    let lost = lease.wait("told all the same", SOON, |now| now.reason("Active") == "LeaseLost")?;
+    let lost = lease.wait("the loss is written", SOON, |now| now.reason("Active") == "LeaseLost")?;
     assert_eq!((lost.token(), lost.transitions()), (first.token(), first.transitions()));
     assert_eq!(lost.json()["status"]["history"][0]["reason"], "KeysMissing");
     let second = lease.wait("another term", AFTER_ONE_LEASE, |now| now.is_active() && now.token() > first.token())?;
-    assert_eq!(conflicts()?, Some(1.0), "told once, and then read what stood there");
+    // It wrote once, then read the object, and then wrote again.
+    conflicts(is(1.0))?;
     assert_eq!(second.transitions(), first.transitions() + 1);
     assert_eq!(second.json()["status"]["history"].as_array().map(Vec::len), Some(1));
     assert_eq!(second.json()["metadata"]["annotations"]["example.com/by-hand"], "kept");
@@ -191,7 +189,7 @@ fn a_write_of_another_in_between_conflicts_and_loses_nothing() -> Result<()> {
 }
 
 #[test]
-fn a_status_that_a_hand_falsifies_does_not_move_the_lease() -> Result<()> {
+fn a_status_that_another_client_changes_is_corrected_and_moves_no_lease() -> Result<()> {
     let installation = &shared().installation;
     let (lease, first) = held(installation, "falsified")?;
     let cluster = installation.control_plane();
@@ -201,33 +199,33 @@ fn a_status_that_a_hand_falsifies_does_not_move_the_lease() -> Result<()> {
     assert!(refused.contains("fencingToken"), "{refused}");
     let other = json!({"status": {"candidates": {"total": 77, "eligible": 77}}}).to_string();
     cluster.kubectl(&[&args[..], &[other.as_str()]].concat())?;
-    let mended = lease.wait("mended", SOON, |now| now.json()["status"]["candidates"]["total"] == 3)?;
+    let mended = lease.wait("corrected", SOON, |now| now.json()["status"]["candidates"]["total"] == 3)?;
     assert_eq!((mended.token(), mended.attempt()), (first.token(), first.attempt()));
     lease.wait("still active", FIRST_ELECTION, LeaseState::is_active).map(drop)
 }
 
 #[test]
 fn a_term_whose_publication_is_not_answered_is_kept_until_the_answer_is_known() -> Result<()> {
-    let installation = Installation::start(&options())?;
-    let gate = Gate::before(installation.control_plane().address())?;
-    let operator = installation.start_operator_behind(&gate, "operator-0")?;
+    let installation = installation()?;
+    let proxy = Proxy::to(installation.control_plane().address())?;
+    let operator = installation.start_operator_behind(&proxy, "operator-0")?;
     installation.deployment("unanswered", "billing", 3)?;
     installation.wait_for_quorum("admitted", FIRST_ELECTION, |quorum| quorum.count("Up") == 3)?;
-    // Somebody else's value is in the way for a while: time to become deaf before the first term can begin.
+    // A foreign value delays the first term until the replies are held back.
     for server in installation.redis() {
         let value = format!("t:{}:5:somebody", "0".repeat(32));
         server.command(&["SET", "redislease:lock:unanswered/billing", &value, "PX", "8000"])?;
     }
     let lease = installation.lease("unanswered", "billing", &json!({}))?;
     lease.wait("refused", SOON, |now| now.reason("Ready") == "KeyHeldByOtherLease")?;
-    // All that was to be told has been answered: what is written next finds a connection that is idle.
-    installation.wait_for("the event and three labels were taken", SOON, || {
+    // Everything that the operator had to write has been answered: the next write uses an idle connection.
+    installation.wait_for("the event and three labels were written", SOON, || {
         let page = operator.metrics().map_err(|error| error.to_string())?;
         let taken = |kind| page.value("redislease_api_writes_total", &[("kind", kind), ("result", "ok")]);
         let taken = (taken("event"), taken("pod_role"));
         if taken.0 >= Some(1.0) && taken.1 >= Some(3.0) { Ok(()) } else { Err(format!("{taken:?}")) }
     })?;
-    gate.hold_answers();
+    proxy.cut(Cut::HoldReplies);
     let first = lease.wait("published", FIRST_ELECTION, LeaseState::is_active)?;
     assert_eq!(first.transitions(), 1, "{first}");
     // Longer than a lease and an answer may take: time alone is no reason to give up what may be published.
@@ -239,9 +237,9 @@ fn a_term_whose_publication_is_not_answered_is_kept_until_the_answer_is_known() 
     })?;
     assert!(
         lease.roles()?.values().all(|role| role.label.as_deref() != Some("active")),
-        "nobody acts before it is known"
+        "no pod is labelled active before the answer"
     );
-    gate.let_go();
+    proxy.restore();
     lease.wait_for_roles(&first, 3, FIRST_ELECTION)?;
     let after = lease.state()?;
     assert_eq!((after.attempt(), after.token()), (first.attempt(), first.token()));
