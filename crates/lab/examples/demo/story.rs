@@ -240,8 +240,7 @@ impl<'a> Story<'a> {
             shown.extend(lines.iter().map(|line| format!("{line}\n")));
         }
         self.narrator.quote(&shown);
-        let lost: Vec<_> = self.lease.labels().into_iter().chain([("reason", "RenewDeadline")]).collect();
-        let counted = metrics.value("redislease_lease_transitions_total", &lost);
+        let counted = metrics.value("redislease_transitions_total", &[("reason", "RenewDeadline")]);
         if counted != Some(1.0) {
             return Err(format!("One lost lease was counted as {counted:?}.").into());
         }
