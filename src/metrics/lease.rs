@@ -178,7 +178,9 @@ impl LeaseMetrics {
         let records: Vec<Arc<LeaseRecord>> = locked(&self.records).values().cloned().collect();
         let now = clock::now();
         let wall = Duration::from_micros(clock::unix_micros());
-        records.iter().for_each(|record| record.count_wait(now));
+        for record in &records {
+            record.count_wait(now);
+        }
         for family in FAMILIES {
             // As in the metrics library: a family without series is not on the page.
             let header = page.len();

@@ -77,6 +77,7 @@ struct Context {
     options: Options,
     client: Client,
     keeper: Arc<Keeper>,
+    panics: Panics,
     metrics: OperatorMetrics,
     lease_metrics: LeaseMetrics,
     node_metrics: NodeMetrics,
@@ -124,6 +125,7 @@ pub async fn run(options: Options, stop: CancellationToken) -> Result<(), String
         options,
         client,
         keeper: Arc::new(keeper),
+        panics,
         metrics,
         lease_metrics,
         node_metrics,
@@ -163,8 +165,8 @@ impl Context {
             identified.done();
             let cluster = Cluster { name: self.options.cluster.clone(), uid };
             let (metrics, leases) = (self.metrics.clone(), self.lease_metrics.clone());
-            let shell =
-                Shell::new(self.keeper.clone(), writer.clone(), senders.others.clone(), &inbox, metrics, leases);
+            let (keeper, answers) = (self.keeper.clone(), senders.others.clone());
+            let shell = Shell::new(keeper, writer.clone(), answers, &inbox, metrics, leases, self.panics.clone());
             let engine = Engine::<Reconciler, Shell>::new(cluster, index, shell);
             let (quorum_events, quorum_watch) = mpsc::channel(AHEAD);
             let quorums = quorums::Parts {

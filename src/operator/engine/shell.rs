@@ -19,6 +19,7 @@ use crate::clock;
 use crate::keeper::{Keeper, LeaseHandle, Setup};
 use crate::metrics::lease::{HandoverKind, LeaseMetrics, LeaseRecord, Shown};
 use crate::metrics::operator::OperatorMetrics;
+use crate::metrics::panics::Panics;
 use crate::operator::index::{LeaseId, WorkloadKey};
 use crate::operator::leadership::Leadership;
 use crate::operator::quorums::{Connection, InUse, QuorumUpdate};
@@ -38,6 +39,7 @@ pub struct Shell {
     mailbox: Arc<Mailbox>,
     metrics: OperatorMetrics,
     lease_metrics: LeaseMetrics,
+    panics: Panics,
     /// The connections on which a lease may be opened, by the number of the quorum.
     connections: BTreeMap<u64, (Arc<Connection>, Arc<InUse>)>,
     by_name: BTreeMap<String, u64>,
@@ -62,6 +64,7 @@ impl Shell {
         inbox: &Inbox,
         metrics: OperatorMetrics,
         lease_metrics: LeaseMetrics,
+        panics: Panics,
     ) -> Self {
         Self {
             keeper,
@@ -71,6 +74,7 @@ impl Shell {
             mailbox: inbox.mailbox.clone(),
             metrics,
             lease_metrics,
+            panics,
             connections: BTreeMap::new(),
             by_name: BTreeMap::new(),
             floors_complete: false,
@@ -281,6 +285,9 @@ impl Outside for Shell {
 
     fn turned(&mut self, took: Duration, panicked: bool) {
         self.metrics.reconciled(CONTROLLER, !panicked, took);
+        if panicked {
+            self.panics.operator.inc();
+        }
     }
 
     fn read_workload(&mut self, key: WorkloadKey) {

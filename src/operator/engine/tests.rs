@@ -221,7 +221,7 @@ impl World {
     }
 
     fn work(&mut self) {
-        assert!(self.engine.work(Instant::now() + Duration::from_secs(60)));
+        assert!(self.engine.work(Instant::now() + Duration::from_mins(1)));
     }
 
     fn at(&mut self, now: u64) {

@@ -89,12 +89,12 @@ impl Namespace {
                 concerned.extend(&group.leases);
             }
         }
-        let (carried, carries) = (old.as_ref().map(|old| roles(&old.facts)).unwrap_or_default(), roles(facts));
-        for (lease, role) in &carried {
-            if carries.get(lease) != Some(role) {
+        let (before, now) = (old.as_ref().map(|old| roles(&old.facts)).unwrap_or_default(), roles(facts));
+        for (lease, role) in &before {
+            if now.get(lease) != Some(role) {
                 concerned.extend(self.names.get(*lease));
             }
-            if !carries.contains_key(lease)
+            if !now.contains_key(lease)
                 && let Some(pods) = self.carriers.get_mut(*lease)
             {
                 pods.remove(&uid);
@@ -103,11 +103,11 @@ impl Namespace {
                 }
             }
         }
-        for (lease, role) in &carries {
-            if changed || carried.get(lease) != Some(role) {
+        for (lease, role) in &now {
+            if changed || before.get(lease) != Some(role) {
                 concerned.extend(self.names.get(*lease));
             }
-            if !carried.contains_key(lease) {
+            if !before.contains_key(lease) {
                 self.carriers.entry((*lease).to_owned()).or_default().insert(uid.clone());
             }
         }

@@ -189,7 +189,9 @@ fn version(index: &Index) -> Option<String> {
 fn list(index: &mut Index, pods: Vec<PodFacts>) {
     index.pod_lists().begin();
     index.pod_list_begins();
-    pods.into_iter().for_each(|pod| index.pod_seen(pod, NOW));
+    for pod in pods {
+        index.pod_seen(pod, NOW);
+    }
     index.pod_lists().end();
     index.pod_list_ends(NOW);
 }

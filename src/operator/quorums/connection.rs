@@ -107,11 +107,13 @@ impl Connection {
         self.quorum.fingerprint == valid.fingerprint().as_str() && self.key_prefix == valid.key_prefix
     }
 
-    /// Follows what may change in a configuration. `credentials` are for new connections to the servers.
-    pub fn update(&self, valid: &ValidQuorum, credentials: Option<Option<Credentials>>) {
-        if let Some(credentials) = credentials {
-            self.nodes.set_credentials(credentials);
-        }
+    /// Uses the credentials for new connections to the servers.
+    pub fn log_in_with(&self, credentials: Option<Credentials>) {
+        self.nodes.set_credentials(credentials);
+    }
+
+    /// Follows what may change in a configuration.
+    pub fn update(&self, valid: &ValidQuorum) {
         self.nodes.set_command_timeout(Millis::from(valid.command_timeout));
         for (node, now) in self.nodes.quorum().nodes().zip(&valid.nodes) {
             self.nodes.set_address(node, &now.address.to_string());

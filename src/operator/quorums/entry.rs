@@ -121,30 +121,30 @@ impl Entry {
         let Some(valid) = self.valid.clone().filter(|_| self.exists() && self.problem.is_none()) else {
             return Step::None;
         };
-        let credentials = match (&valid.secret, &mut self.secret) {
-            (None, _) => Some(None),
-            (Some(name), secret @ None) => {
-                *secret = Some((name.clone(), SecretState::Unread));
-                return Step::ReadSecret(name.clone());
-            }
-            (Some(_), Some((_, SecretState::Found(credentials)))) => Some(credentials.clone()),
-            // A secret that is missing must not keep a held lease from its renewals.
-            (Some(_), Some((_, SecretState::Unusable(_)))) => Some(None),
-            (Some(_), Some((_, SecretState::Unread))) => None,
-        };
-        let usable = !matches!(&self.secret, Some((_, SecretState::Unusable(_))));
-        match &self.connection {
-            Some(connection) if connection.is_of(&valid) => {
+        if let (Some(name), None) = (&valid.secret, &self.secret) {
+            self.secret = Some((name.clone(), SecretState::Unread));
+            return Step::ReadSecret(name.clone());
+        }
+        let state = self.secret.as_ref().map_or(&SecretState::Found(None), |(_, state)| state).clone();
+        match (&self.connection, state) {
+            (Some(connection), state) if connection.is_of(&valid) => {
                 // Created again as it was: what stands on it goes on.
                 self.retiring = false;
-                connection.update(&valid, credentials.filter(|_| usable));
+                // A secret that is missing must not keep a held lease from its renewals.
+                if let SecretState::Found(credentials) = state {
+                    connection.log_in_with(credentials);
+                }
+                connection.update(&valid);
                 Step::None
             }
-            Some(_) => {
+            (Some(_), _) => {
                 self.retiring = true;
                 Step::None
             }
-            None => credentials.map_or(Step::None, |credentials| Step::Open(valid, credentials)),
+            (None, SecretState::Unread) => Step::None,
+            (None, SecretState::Found(credentials)) => Step::Open(valid, credentials),
+            // The servers say what they think of it.
+            (None, SecretState::Unusable(_)) => Step::Open(valid, None),
         }
     }
 

@@ -84,7 +84,7 @@ enum Event {
     /// A secret was read.
     Secret { quorum: String, secret: String, read: Result<Box<Secret>, CallError> },
     /// A status write has an outcome.
-    Shown { quorum: String, began: Instant, outcome: Result<RedisQuorum, CallError> },
+    Shown { quorum: String, began: Instant, outcome: Box<Result<RedisQuorum, CallError>> },
     /// A node did something of note.
     Moved(String),
 }
@@ -188,7 +188,9 @@ impl Controller {
                 let present = self.entries.iter().filter(|(_, entry)| entry.exists());
                 let gone: Vec<String> =
                     present.map(|(name, _)| name.clone()).filter(|name| !named.contains(name)).collect();
-                gone.iter().for_each(|name| self.gone(name));
+                for name in gone {
+                    self.gone(&name);
+                }
                 if matches!(self.start, Start::Listing) {
                     self.start = Start::Reading(self.entries.keys().cloned().collect());
                 }
@@ -308,7 +310,7 @@ impl Controller {
             Event::Shown { quorum, began, outcome } => {
                 self.metrics.reconciled(CONTROLLER, outcome.is_ok(), began.elapsed());
                 if let Some(entry) = self.entries.get_mut(&quorum) {
-                    entry.shown(outcome, &self.writer);
+                    entry.shown(*outcome, &self.writer);
                     self.show(&quorum);
                 }
             }
@@ -317,7 +319,9 @@ impl Controller {
 
     fn show_all(&mut self) {
         let names: Vec<String> = self.entries.keys().cloned().collect();
-        names.iter().for_each(|name| self.show(name));
+        for name in names {
+            self.show(&name);
+        }
     }
 
     /// Writes the status of the resource if it must change.
@@ -326,7 +330,7 @@ impl Controller {
         let Some(object) = entry.next_status() else { return };
         let (events, quorum, began) = (self.events.clone(), name.to_owned(), Instant::now());
         let done = Box::new(move |outcome| {
-            let _ = events.send(Event::Shown { quorum, began, outcome });
+            let _ = events.send(Event::Shown { quorum, began, outcome: Box::new(outcome) });
         });
         self.writer.send(&self.namespace, name, Call::QuorumStatus { object: Box::new(object), done });
     }

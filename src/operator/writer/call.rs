@@ -234,10 +234,9 @@ pub(super) async fn probe(client: Client) -> Result<kube::core::PartialObjectMet
 fn judge<T>(answer: &Result<T, CallError>) -> (Verdict, Option<String>) {
     match answer {
         Ok(_) | Err(CallError::NotFound) => (Verdict::Done, None),
-        Err(error @ CallError::Unreadable(_)) => (Verdict::Refused, Some(error.to_string())),
         Err(CallError::Conflict) => (Verdict::Conflict, None),
         Err(error @ CallError::Unanswered(_)) => (Verdict::Unanswered, Some(error.to_string())),
-        Err(error @ CallError::Refused(_)) => (Verdict::Refused, Some(error.to_string())),
+        Err(error @ (CallError::Refused(_) | CallError::Unreadable(_))) => (Verdict::Refused, Some(error.to_string())),
     }
 }
 

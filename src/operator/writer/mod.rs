@@ -252,7 +252,7 @@ const fn level(priority: Priority) -> Level {
 
 /// A call that ended.
 enum Ended {
-    Call { key: Box<Key>, retry: Option<Retry<Key>>, object: String, sent: Sent },
+    Call { key: Key, retry: Option<Retry<Key>>, object: String, sent: Box<Sent> },
     Probe(Result<(), String>),
 }
 
@@ -349,7 +349,7 @@ impl Sender {
                 };
                 shared.metrics.wrote(kind, result);
             }
-            Ended::Call { key: Box::new(key), retry, object, sent }
+            Ended::Call { key, retry, object, sent: Box::new(sent) }
         });
     }
 
@@ -367,7 +367,7 @@ impl Sender {
                 let finish = match sent.finish {
                     Finish::Tell(finish) => Some(finish),
                     Finish::Moved(before, after, finish) => {
-                        if let (Key::Role { pod, .. }, Some(after)) = (key.as_ref(), after) {
+                        if let (Key::Role { pod, .. }, Some(after)) = (&key, after) {
                             rebase(&mut state.queue, pod, before.as_ref(), &after);
                         }
                         Some(finish)
@@ -375,7 +375,7 @@ impl Sender {
                     Finish::Again(call) => {
                         if let Some(retry) = retry {
                             // A newer read of the same is queued already.
-                            drop(state.queue.put_back(now, *key, retry, call));
+                            drop(state.queue.put_back(now, key, retry, call));
                         }
                         None
                     }

@@ -355,7 +355,7 @@ impl<K: Clone + Ord, P> Queue<K, P> {
         let probe = self.gate.probe_at().filter(|_| !self.probing);
         let is_ready = self.ready.iter().any(|level| !level.is_empty());
         let may_send = self.gate.is_open() && self.under_way.len() < CONCURRENCY && is_ready;
-        let token = self.bucket.refilled_at().filter(|_| may_send);
+        let token = may_send.then(|| self.bucket.refilled_at());
         [delayed, expiring, probe, token].into_iter().flatten().min()
     }
 
@@ -422,9 +422,9 @@ impl Bucket {
     }
 
     /// When the next call may begin.
-    fn refilled_at(&self) -> Option<Time> {
+    fn refilled_at(&self) -> Time {
         let missing = Self::ONE.saturating_sub(self.level);
-        Some(self.at + Millis(missing.div_ceil(u64::from(RATE))))
+        self.at + Millis(missing.div_ceil(u64::from(RATE)))
     }
 }
 
