@@ -156,14 +156,12 @@ impl Machine {
     /// renewal failed, and after all terms the leases that wait for their back-off.
     pub fn recovers(&self, now: Time) -> Option<Time> {
         let view = self.lease.view();
-        match view.standing.term() {
-            Some(term) => (term.failed_rounds > 0).then(|| term.stop_at.unwrap_or(Time(0))),
-            // A refusal says when the keys can be free, and nothing else makes them so.
-            None => {
-                let waits = view.refused_by.is_none() && view.retry_at.is_some_and(|retry_at| retry_at > now);
-                waits.then_some(Time(u64::MAX))
-            }
+        if let Some(term) = view.standing.term() {
+            return (term.failed_rounds > 0).then(|| term.stop_at.unwrap_or(Time(0)));
         }
+        // A refusal says when the keys can be free, and nothing else makes them so.
+        let waits = view.refused_by.is_none() && view.retry_at.is_some_and(|retry_at| retry_at > now);
+        waits.then_some(Time(u64::MAX))
     }
 
     /// Makes one attempt, or none: a wish that cannot begin at once is dropped, and the view shows from when on another
