@@ -1,17 +1,20 @@
 //! Many leases, whose publisher is this process.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use redislease::clock;
 use redislease::keeper::{Keeper, LeaseHandle, Observer, Setup};
 use redislease::nodes::Nodes;
 use redislease_core::backoff::{Backoff, Strategy};
 use redislease_core::lease::{Config, EndReason, OnDeadline, Publication, Renewal, Standing, TermId, View};
 use redislease_core::op::{Attempt, Holder};
 use redislease_core::quorum::Quorum;
-use redislease_core::time::{Drift, Millis};
+use redislease_core::time::{Drift, Millis, Time};
 
 use crate::{INTERVAL, TIMEOUT, TTL};
 
@@ -37,7 +40,8 @@ fn config() -> Config {
 /// What the publisher is told of one lease.
 enum News {
     Confirmed(u32, Attempt),
-    Idle(u32),
+    /// Idle, and when the next attempt may begin.
+    Idle(u32, Time),
     Held(u32, TermId),
 }
 
@@ -101,10 +105,8 @@ impl Observer for Watch {
                 if held && ending.as_ref().is_some_and(|ending| ending.reason != EndReason::Decided) {
                     shared.lost.fetch_add(1, Ordering::Relaxed);
                 }
-                // A change of the view of a lease that was idle before needs no other attempt.
-                if held || self.acquires.swap(false, Ordering::Relaxed) {
-                    shared.tell(News::Idle(self.number));
-                }
+                self.acquires.store(false, Ordering::Relaxed);
+                shared.tell(News::Idle(self.number, view.retry_at.unwrap_or_default()));
             }
             (Standing::Acquiring(..), _) => self.acquires.store(true, Ordering::Relaxed),
             _ => {}
@@ -208,10 +210,11 @@ fn holder() -> Holder {
 /// Publishes what is confirmed, and wants again what is idle. Returns the terms that were held last.
 fn publish(shared: &Shared, handles: &[LeaseHandle]) -> Vec<Option<TermId>> {
     let mut terms = vec![None; handles.len()];
+    let mut waiting: BinaryHeap<Reverse<(Time, u32)>> = BinaryHeap::new();
     while !shared.stop.load(Ordering::Relaxed) {
         let mut all = shared.news.lock().unwrap();
         if all.is_empty() {
-            all = shared.arrived.wait_timeout(all, Duration::from_millis(100)).unwrap().0;
+            all = shared.arrived.wait_timeout(all, Duration::from_millis(10)).unwrap().0;
         }
         let news = std::mem::take(&mut *all);
         drop(all);
@@ -220,9 +223,16 @@ fn publish(shared: &Shared, handles: &[LeaseHandle]) -> Vec<Option<TermId>> {
                 News::Confirmed(number, attempt) => {
                     handles[number as usize].published(attempt, Publication::Written);
                 }
-                News::Idle(number) => handles[number as usize].want(holder()),
+                News::Idle(number, retry_at) => waiting.push(Reverse((retry_at, number))),
                 News::Held(number, term) => terms[number as usize] = Some(term),
             }
+        }
+        // A wish for a lease that has moved on since does nothing.
+        while let Some(Reverse((at, number))) = waiting.peek().copied()
+            && at <= clock::now()
+        {
+            waiting.pop();
+            handles[number as usize].want(holder());
         }
     }
     terms

@@ -42,6 +42,8 @@ pub(super) struct Machine {
     pub armed: Armed,
     /// Requests without a vote so far.
     outstanding: u32,
+    /// From when on an attempt may begin by the turn that the last wish was given.
+    turn: Option<Time>,
     /// It ends when its last key has.
     retiring: bool,
     /// It ends when its requests are answered, and then at the latest.
@@ -59,6 +61,7 @@ impl Machine {
             observer,
             armed: Armed::default(),
             outstanding: 0,
+            turn: None,
             retiring: false,
             closing: None,
         }
@@ -98,8 +101,7 @@ impl Machine {
         if let Some(until) = self.closing {
             return if now >= until { Fate::Ends } else { Fate::Goes };
         }
-        let due = self.lease.next_attempt_at().or_else(|| self.lease.next_round_at());
-        if due.is_some_and(|due| due <= now && self.lease.held_until() < due) {
+        if self.lease.next_round_at().is_some_and(|due| due <= now && self.lease.held_until() < due) {
             self.take_turn(now, tools);
         }
         self.handle(now, Input::Wake, outbox, tools);
@@ -113,19 +115,18 @@ impl Machine {
         let input = match command {
             Command::Want(holder) => {
                 let floor = outbox.as_ref().map_or(Token(0), |outbox| outbox.nodes().floor());
-                if let Some(want) = self.want(holder, floor, tools) {
-                    self.begin(now, Input::Want(want), outbox, tools);
-                }
+                self.want(now, holder, floor, outbox, tools);
                 return self.fate();
             }
             Command::Adopt(term) => {
                 self.begin(now, Input::Adopt(term), outbox, tools);
                 return self.fate();
             }
-            Command::TryNow => {
+            Command::TryNow if self.running().is_some() => {
                 self.begin(now, Input::TryNow, outbox, tools);
                 return self.fate();
             }
+            Command::TryNow => Input::TryNow,
             Command::Close => {
                 self.lease.abandon(now);
                 self.closing = Some(now + self.lease.config().command_timeout.min(LAST_ANSWERS));
@@ -151,34 +152,49 @@ impl Machine {
         self.fate()
     }
 
-    /// The remaining life of a term whose renewal failed, or of nothing for an attempt that waits for its back-off: what
-    /// a majority of nodes that is back makes possible, and in which order.
-    pub fn recovers(&self) -> Option<Time> {
+    /// What a majority of nodes that is back makes possible, and in which order: the remaining life of a term whose
+    /// renewal failed, and after all terms the leases that wait for their back-off.
+    pub fn recovers(&self, now: Time) -> Option<Time> {
         let view = self.lease.view();
-        match view.standing.term() {
-            Some(term) => (term.failed_rounds > 0).then(|| term.stop_at.unwrap_or(Time(0))),
-            // A refusal says when the keys can be free, and nothing else makes them so.
-            None => (self.lease.next_attempt_at().is_some() && view.refused_by.is_none()).then_some(Time(u64::MAX)),
+        if let Some(term) = view.standing.term() {
+            return (term.failed_rounds > 0).then(|| term.stop_at.unwrap_or(Time(0)));
         }
+        // A refusal says when the keys can be free, and nothing else makes them so.
+        let waits = view.refused_by.is_none() && view.retry_at.is_some_and(|retry_at| retry_at > now);
+        waits.then_some(Time(u64::MAX))
     }
 
-    fn want(&self, holder: Holder, floor: Token, tools: &mut Tools) -> Option<Want> {
-        if self.lease.is_taken_for(&holder) {
-            return None;
+    /// Makes one attempt, or none: a wish that cannot begin at once is dropped, and the view shows from when on another
+    /// begins at once. Who decided to contend must decide again then.
+    fn want(&mut self, now: Time, holder: Holder, floor: Token, outbox: Option<&mut Outbox>, tools: &mut Tools) {
+        if self.lease.is_taken_for(&holder) || self.lease.view().retry_at.is_some_and(|retry_at| retry_at > now) {
+            return;
         }
-        let drawn = tools.random.nonce().and_then(|attempt| Ok((attempt, tools.random.word()?)));
-        match drawn {
-            Ok((attempt, entropy)) => {
-                Some(Want { holder, attempt: Attempt(attempt), floor, entropy: Entropy(entropy) })
-            }
+        let drawn = tools.random.nonce().and_then(|attempt| Ok((Attempt(attempt), Entropy(tools.random.word()?))));
+        let (attempt, entropy) = match drawn {
+            Ok(drawn) => drawn,
             Err(error) => {
-                tracing::error!(%error, %holder, "no attempt: the system has no random words");
-                None
+                return tracing::error!(%error, %holder, "no attempt to take a lease: the system has no random words");
             }
+        };
+        let turn = match self.turn.take() {
+            Some(turn) if turn <= now => now,
+            _ => tools.turns.attempt(now),
+        };
+        if turn > now {
+            self.turn = Some(turn);
+            self.lease.hold(turn);
+            return self.handle(now, Input::Wake, outbox, tools);
+        }
+        self.lease.hold(Time(0));
+        let mut outbox = outbox;
+        self.handle(now, Input::Want(Want { holder, attempt, floor, entropy }), outbox.as_deref_mut(), tools);
+        if self.lease.next_attempt_at().is_some() {
+            self.handle(now, Input::Forget, outbox, tools);
         }
     }
 
-    /// Takes an input that makes a round or an attempt due, which begins when its turn comes.
+    /// Takes an input that makes a round due, which begins when its turn comes.
     fn begin(&mut self, now: Time, input: Input, mut outbox: Option<&mut Outbox>, tools: &mut Tools) {
         self.lease.hold(Time(u64::MAX));
         self.handle(now, input, outbox.as_deref_mut(), tools);
@@ -187,12 +203,8 @@ impl Machine {
     }
 
     fn take_turn(&mut self, now: Time, tools: &mut Tools) {
-        let turn = if let Some(due) = self.lease.next_attempt_at() {
-            (due <= now).then(|| tools.turns.attempt(now))
-        } else {
-            let due = self.lease.next_round_at().filter(|due| *due <= now);
-            due.map(|_| tools.turns.round(now, self.latest_round(now)))
-        };
+        let due = self.lease.next_round_at().filter(|due| *due <= now);
+        let turn = due.map(|_| tools.turns.round(now, self.latest_round(now)));
         self.lease.hold(turn.unwrap_or_default());
     }
 

@@ -162,9 +162,10 @@ pub struct LeaseHandle {
 }
 
 impl LeaseHandle {
-    /// Makes one attempt to take the lease for `holder`. The attempt waits for the back-off after the one before it
-    /// ([`View::retry_at`]); while one for the same holder is under way or waits, and while a term runs, nothing
-    /// happens. After a failure, a loss or an end the caller wants again.
+    /// Makes one attempt to take the lease for `holder`, if it can begin at once. Before [`View::retry_at`], while an
+    /// attempt for the same holder is under way, and while a term runs, nothing happens: no wish waits, because the
+    /// reason for it may be gone by then. After an outage many wishes come at once; then `retry_at` moves to the lease's
+    /// turn. After a failure, a loss or an end the caller wants again at `retry_at`.
     pub fn want(&self, holder: Holder) {
         self.send(Command::Want(holder));
     }
@@ -199,7 +200,8 @@ impl LeaseHandle {
         self.send(Command::Published { attempt, outcome });
     }
 
-    /// Something relevant changed: an attempt need not wait for its back-off, nor a renewal that failed for its retry.
+    /// Something relevant changed: the next attempt need not wait for its back-off, which moves `retry_at`, nor a renewal
+    /// that failed for its retry.
     pub fn try_now(&self) {
         self.send(Command::TryNow);
     }

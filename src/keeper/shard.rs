@@ -342,10 +342,11 @@ impl Shard {
 
     /// Renewals that failed for want of a majority, and attempts that wait for their back-off, get new turns.
     fn recover(&mut self, quorum: u32) {
-        self.tools.turns.restart(clock::now());
+        let now = clock::now();
+        self.tools.turns.restart(now);
         let on_it = self.slots.iter().filter(|(_, machine)| machine.quorum == Some(quorum));
         let mut helped: Vec<(Time, LeaseId)> =
-            on_it.filter_map(|(id, machine)| Some((machine.recovers()?, *id))).collect();
+            on_it.filter_map(|(id, machine)| Some((machine.recovers(now)?, *id))).collect();
         helped.sort_by_key(|(life, _)| *life);
         self.recovering.extend(helped.into_iter().map(|(_, id)| id));
     }
@@ -353,7 +354,7 @@ impl Shard {
     fn take_recovering(&mut self) {
         for _ in 0..AT_ONCE {
             let Some(id) = self.recovering.pop_front() else { break };
-            self.with(id, |machine, outbox, tools| match machine.recovers() {
+            self.with(id, |machine, outbox, tools| match machine.recovers(clock::now()) {
                 Some(_) => machine.command(clock::now(), Command::TryNow, outbox, tools),
                 None => Fate::Goes,
             });

@@ -187,11 +187,17 @@ impl WantedLease {
         let lease = Self { handle: Arc::new(handle), views, desired: Arc::default() };
         let (handle, mut views, desired) = (Arc::downgrade(&lease.handle), lease.views.clone(), lease.desired.clone());
         tokio::spawn(async move {
-            while views.changed().await.is_ok() {
-                let Some(handle) = handle.upgrade() else { return };
-                let holder = desired.lock().unwrap().clone();
-                if let (Some(holder), Standing::Idle) = (holder, &views.borrow_and_update().standing) {
+            loop {
+                let view = views.borrow_and_update().clone();
+                let due = view.retry_at.is_some_and(|retry_at| retry_at <= clock::now());
+                let holder = desired.lock().unwrap().clone().filter(|_| due);
+                if let Some(holder) = holder {
+                    let Some(handle) = handle.upgrade() else { return };
                     handle.want(holder);
+                }
+                let again = tokio::time::timeout(Duration::from_millis(10), views.changed()).await;
+                if again.is_ok_and(|changed| changed.is_err()) {
+                    return;
                 }
             }
         });

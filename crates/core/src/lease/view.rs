@@ -96,7 +96,7 @@ pub(super) fn of(lease: &Lease) -> View {
     View {
         standing,
         ending: lease.ending.as_ref().map(super::Ending::view),
-        retry_at: idle.then(|| lease.attempt_allowed_at()),
+        retry_at: idle.then(|| lease.attempt_allowed_at().max(lease.held_until)),
         refused_by: lease.refused_by.clone(),
     }
 }
