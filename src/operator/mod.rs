@@ -162,7 +162,8 @@ impl Context {
             identified.done();
             let cluster = Cluster { name: self.options.cluster.clone(), uid };
             let (metrics, leases) = (self.metrics.clone(), self.lease_metrics.clone());
-            let shell = Shell::new(self.keeper.clone(), writer.clone(), senders.others.clone(), &inbox, metrics, leases);
+            let shell =
+                Shell::new(self.keeper.clone(), writer.clone(), senders.others.clone(), &inbox, metrics, leases);
             let engine = Engine::<Reconciler, Shell>::new(cluster, index, shell);
             let (quorum_events, quorum_watch) = mpsc::channel(AHEAD);
             let quorums = quorums::Parts {
