@@ -104,7 +104,7 @@ fn run(runtime: &Runtime, shared: &Arc<Shared>, panics: &IntCounter) {
     contain_this_thread();
     loop {
         let mut leases = Shard::new(shared.clone(), panics.clone());
-        match contained(|| runtime.block_on(leases.run())) {
+        match contained(|| runtime.block_on(async { leases.run(Alarm::new()).await })) {
             Ok(()) => break,
             Err(panicked) => {
                 panics.inc();
@@ -166,14 +166,17 @@ impl Shard {
         }
     }
 
-    async fn run(&mut self) {
-        self.alarm = Alarm::new().map_err(|error| no_timer(&error)).ok();
-        while !(self.ends_when_empty && self.slots.len() == 0) {
+    async fn run(&mut self, alarm: io::Result<Alarm>) {
+        self.alarm = alarm.map_err(|error| no_timer(&error)).ok();
+        loop {
             self.take_ballots();
             self.take_messages();
             self.take_recovering();
             self.take_timers();
             self.send();
+            if self.ends_when_empty && self.slots.len() == 0 {
+                return;
+            }
             if self.messages.is_empty() && self.recovering.is_empty() {
                 self.wait().await;
             } else {
@@ -408,5 +411,76 @@ async fn watch_majority(
             let _ = shared.inbox.send(Message::MajorityBack(quorum));
         }
         before = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keeper::Observer;
+    use redislease_core::backoff::{Backoff, Strategy};
+    use redislease_core::lease::{Config, OnDeadline, Renewal, Standing, TermId, View};
+    use redislease_core::op::{Attempt, Holder, Token};
+    use redislease_core::quorum::Quorum;
+    use redislease_core::time::Drift;
+    use std::sync::Mutex;
+
+    /// The standings that were shown, and when.
+    #[derive(Clone, Default)]
+    struct Shown(Arc<Mutex<Vec<(Time, Standing)>>>);
+
+    impl Observer for Shown {
+        fn renewed(&self, _: &Renewal, _: u64) {}
+        fn changed(&self, view: &View) {
+            self.0.lock().unwrap().push((clock::now(), view.standing.clone()));
+        }
+    }
+
+    fn config() -> Config {
+        Config {
+            quorum: Quorum::of(3).unwrap(),
+            ttl: Millis(2000),
+            renew_interval: Millis(300),
+            stop_budget: Millis(500),
+            command_timeout: Millis(100),
+            drift: Drift::STANDARD,
+            backoff: Backoff { strategy: Strategy::None, min: Millis(10), max: Millis(10), limit: None, jitter: 0 },
+            deadline: OnDeadline::Seal,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_shard_without_a_timer_still_keeps_its_deadlines() {
+        let shared = Arc::new(Shared { inbox: Mailbox::new(), ids: Ids::default(), ended: watch::Sender::new(false) });
+        let handle = ShardHandle(shared.clone());
+        let shown = Shown::default();
+        let observer = Box::new(shown.clone());
+        // Without nodes an adopted term becomes uncertain after one interval.
+        let id = handle.open(Setup { nodes: None, keys: ["k".to_owned()].into(), config: config(), observer });
+        let began = clock::now();
+        let term = TermId { attempt: Attempt(7), token: Token(7), holder: Holder("pod".into()) };
+        handle.send(id, Command::Adopt(term));
+        let mut shard = Shard::new(shared, IntCounter::new("panics", "p").unwrap());
+        let uncertain = async {
+            loop {
+                let doubt = shown
+                    .0
+                    .lock()
+                    .unwrap()
+                    .iter()
+                    .find_map(|(at, standing)| matches!(standing, Standing::Uncertain(_)).then_some(*at));
+                if let Some(at) = doubt {
+                    return at;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let at = tokio::select! {
+            () = shard.run(Err(io::ErrorKind::Other.into())) => panic!("it ended"),
+            at = uncertain => at,
+            () = tokio::time::sleep(Duration::from_secs(20)) => panic!("{:?}", shown.0.lock().unwrap()),
+        };
+        assert!(at >= began + config().renew_interval, "{:?}", at.since(began));
+        assert!(shard.alarm.is_none());
     }
 }

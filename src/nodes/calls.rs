@@ -195,8 +195,9 @@ impl NodeTask {
             }
             Call::Check => {
                 let reply = script::read_check(value).map_err(ended_by)?;
+                let refused = reply.answer.clone();
                 self.check_clock(at, received, reply);
-                self.refused(None);
+                self.refused(refused.map(|(command, error)| Failure::refused_command(&command, &error)));
             }
             Call::Load { last } => {
                 if last {

@@ -1,4 +1,4 @@
-//! From an address to a connection that can be used.
+//! Opens a connection to a node: TCP, login, INFO, scripts.
 
 use std::fmt;
 use std::future::Future;
@@ -19,7 +19,7 @@ use super::script::{self, Script};
 use super::{Credentials, Keyspace, Misconfiguration, Reason, pipe};
 use crate::clock;
 
-/// Where a node is.
+/// The address of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Address {
     host: String,
@@ -47,7 +47,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// How to log in, and how it was done before the last change. None is without a password.
+/// The credentials, and those before the last change. `None` logs in without a password.
 #[derive(Clone, Debug)]
 pub(super) struct Secrets {
     current: Option<Credentials>,
@@ -69,11 +69,11 @@ impl Secrets {
     }
 }
 
-/// Why there is no connection, or no longer.
+/// Why there is no connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
     pub reason: Reason,
-    /// To follow the node's name.
+    /// A sentence that follows the node's name.
     pub text: String,
 }
 
@@ -82,7 +82,7 @@ impl Failure {
         Self { reason: Reason::Protocol, text: text.to_string() }
     }
 
-    /// What this process needs for a connection and does not get.
+    /// The operating system gives no random words.
     pub fn system(error: &io::Error) -> Self {
         Self { reason: Reason::Internal, text: format!("the system has no random words: {error}") }
     }
@@ -100,22 +100,30 @@ impl Failure {
         Self { reason, text: format!("{doing}: {error}{what_to_do}") }
     }
 
-    /// If the server is well and refuses a command for a reason that lasts: what it refuses, and what to do.
+    /// If the server works and refuses a request for a reason that lasts: what it refuses, and what to do.
     pub fn refusal(error: &RedisError) -> Option<Self> {
         let reason = Reason::from(error);
         let what_to_do = match reason {
-            Reason::Auth => "give its user the commands and keys that the README lists",
+            Reason::Auth => RIGHTS,
             Reason::Oom => "free memory or raise `maxmemory`",
             Reason::Misconf => "let it save to disk again, or set `stop-writes-on-bgsave-error no`",
             _ => return None,
         };
-        let text = format!(
-            "the server refuses what a lease needs ({error}): it gives no new lease, and what it holds is extended as \
-             far as it allows; {what_to_do}"
-        );
-        Some(Self { reason, text })
+        Some(Self { reason, text: format!("the server refuses scripts ({error}): {REFUSING}; {what_to_do}") })
+    }
+
+    /// The server refused one command of the scripts.
+    pub fn refused_command(command: &str, error: &str) -> Self {
+        let error = error.split(" script: ").next().unwrap_or(error);
+        let text = format!("the server refuses the command {command} ({error}): {REFUSING}; {RIGHTS}");
+        Self { reason: Reason::Auth, text }
     }
 }
+
+/// What a refusal means for leases.
+const REFUSING: &str = "the node gives no new lease, and what it holds is extended as far as the server allows";
+/// What to do when a command is refused.
+const RIGHTS: &str = "give the quorum's user the commands and keys that the README lists";
 
 /// A connection whose server has said what it is.
 pub(super) struct Opened {
@@ -186,7 +194,10 @@ impl Opening {
         let checked =
             bounded(self.timeout, "check", async { Ok(checking.query_async::<Value>(connection).await) }).await?;
         match checked {
-            Ok(value) => script::read_check(value).map(|_| None).map_err(Failure::protocol),
+            Ok(value) => {
+                let reply = script::read_check(value).map_err(Failure::protocol)?;
+                Ok(reply.answer.map(|(command, error)| Failure::refused_command(&command, &error)))
+            }
             Err(error) => match Failure::refusal(&error) {
                 Some(refusal) => Ok(Some(refusal)),
                 None => Err(Failure::of("check", &error)),

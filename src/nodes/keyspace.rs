@@ -17,22 +17,22 @@ impl Keyspace {
         Self { prefix: prefix.to_owned(), marker: named("marker"), fence: named("fence"), check: named("check") }
     }
 
-    /// Which server may vote, under which configuration.
+    /// The key of the marker: which server may vote, under which configuration.
     pub fn marker(&self) -> &str {
         &self.marker
     }
 
-    /// The counter of the whole quorum.
+    /// The key of the counter of the whole quorum.
     pub fn fence(&self) -> &str {
         &self.fence
     }
 
-    /// On which the commands of the scripts are tried; it never stands for longer than a second or two.
+    /// The key on which the commands of the scripts are tried. It ends after two seconds at most.
     pub fn check(&self) -> &str {
         &self.check
     }
 
-    /// The lock behind the key `key` of a lease in `namespace`, which contains no slash.
+    /// The key of a lease's lock: `key` of the lease's spec, in `namespace`, which contains no slash.
     pub fn lock(&self, namespace: &str, key: &str) -> String {
         format!("{}:lock:{namespace}/{key}", self.prefix)
     }

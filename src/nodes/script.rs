@@ -284,14 +284,18 @@ pub fn read_fence(value: Value) -> Result<Reply<(Allegiance, Token)>, InvalidRep
     parts.end(time, (allegiance, fence))
 }
 
-/// Reads the reply of check.
+/// Reads the reply of check: the command that the server refused, and its error.
 ///
 /// # Errors
 /// [`InvalidReply`] when it is no reply of that script.
-pub fn read_check(value: Value) -> Result<Reply<()>, InvalidReply> {
+pub fn read_check(value: Value) -> Result<Reply<Option<(String, String)>>, InvalidReply> {
     let (time, mut parts) = Parts::of(value)?;
-    parts.word("checked")?;
-    parts.end(time, ())
+    let refused = match parts.text()?.as_str() {
+        "checked" => None,
+        "refused" => Some((parts.text()?, parts.text()?)),
+        word => return Err(unexpected(word)),
+    };
+    parts.end(time, refused)
 }
 
 fn unexpected(word: &str) -> InvalidReply {

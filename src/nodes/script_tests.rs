@@ -133,6 +133,15 @@ fn a_reply_to_many_extensions_names_the_exceptions() {
     assert!(read(&disordered).unwrap_err().to_string().contains("lease 2 is out of order"));
 }
 
+#[test]
+fn a_check_names_what_is_refused() {
+    let read = |parts: &[Value]| read_check(answer(parts)).map(|reply| reply.answer);
+    assert_eq!(read(&[text("checked")]), Ok(None));
+    let refused = Some(("INCR".to_owned(), "ERR no".to_owned()));
+    assert_eq!(read(&[text("refused"), text("INCR"), text("ERR no")]), Ok(refused));
+    assert!(read(&[text("extended")]).is_err());
+}
+
 fn words(command: &Cmd) -> Vec<String> {
     let word = |arg| match arg {
         redis::Arg::Simple(bytes) => String::from_utf8(<[u8]>::to_vec(bytes)).unwrap(),

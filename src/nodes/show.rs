@@ -1,4 +1,4 @@
-//! How the task of a node shows what it knows.
+//! What the task of a node writes into the node's status.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ impl NodeTask {
         self.set_reach();
         let about = self.context.about(&self.address);
         let (state, message) = match (standing, &self.refusal) {
-            // The end of a connection is shown with its reason; the others last no longer than one call.
+            // The end of a connection is written with its reason; the others last no longer than one call.
             (Standing::Offline | Standing::Observing | Standing::Seeding(None), _) => return,
             (Standing::Mismatch(marker), _) => (
                 NodeState::Misconfigured(Misconfiguration::ConfigMismatch),
@@ -37,8 +37,8 @@ impl NodeTask {
             (Standing::Quarantined { until }, None) => (
                 NodeState::Quarantined { until: *until },
                 about
-                    + "it remembers nothing of this quorum (first start, restart or flush): \
-                       it votes again when the longest lease has passed",
+                    + "it has no data of this quorum (first start, restart or flush): \
+                       it votes when the longest lease has passed",
             ),
             (Standing::Seeding(Some(reason)), None) => {
                 (NodeState::Quarantined { until: clock::now() }, about + &rounded(*reason))
@@ -46,7 +46,7 @@ impl NodeTask {
         };
         self.failures = 0;
         self.context.update(|status| {
-            // The end of a wait that is over stays what it was.
+            // The end of a wait that is over is not moved.
             let waited = |state| matches!(state, NodeState::Quarantined { .. });
             let over = waited(status.state) && waited(state) && matches!(standing, Standing::Seeding(_));
             if !over {
@@ -58,7 +58,7 @@ impl NodeTask {
     }
 }
 
-/// To whole seconds, so that a status does not change with every reading of a clock.
+/// Rounds to whole seconds, so that a status does not change with every reading of a clock.
 fn rounded(reason: Unseedable) -> String {
     match reason {
         Unseedable::ClocksDisagree { by } => {

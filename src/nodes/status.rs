@@ -17,35 +17,35 @@ pub struct NodeStatus {
     pub name: String,
     /// `host:port`.
     pub address: String,
-    /// Whether it has a vote, and if not, what is in the way.
+    /// Whether it votes, and if not, why.
     pub state: NodeState,
     /// Why it is [`NodeState::Down`].
     pub reason: Option<Reason>,
     /// One sentence for people; empty while the node is up.
     pub message: String,
-    /// What its server refused last, in one sentence; it stays when the server refuses it no more.
+    /// What its server refused last, in one sentence. It stays after the refusal is over.
     pub last_refusal: Option<String>,
     /// The version its server reports, as last seen.
     pub version: String,
-    /// The server process behind the address; none while it cannot be reached.
+    /// The name of the server process in markers; `None` while it cannot be reached.
     pub run_id: Option<RunId>,
     /// Its wall clock less ours, in milliseconds. A change of this alone notifies nobody.
     pub clock_offset_ms: Option<i64>,
 }
 
-/// Whether a node has a vote, and if not, what is in the way.
+/// Whether a node votes, and if not, why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeState {
     /// It votes.
     Up,
-    /// It cannot be asked.
+    /// There is no connection.
     Down,
-    /// It may have forgotten leases that are still believed in.
+    /// It may have lost leases that are still held.
     Quarantined {
-        /// When the wait ends, unless the node forgets again.
+        /// When the wait ends, unless the node loses its data again.
         until: Time,
     },
-    /// It may never vote as it is.
+    /// It cannot vote until somebody changes the server or the quorum.
     Misconfigured(Misconfiguration),
 }
 
@@ -67,23 +67,23 @@ impl fmt::Display for NodeState {
     }
 }
 
-/// Why a node may never vote as it is.
+/// What must be changed before a node can vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Misconfiguration {
-    /// It copies another server, and forgets what that one forgets.
+    /// It is a replica: it loses what its master loses.
     Replica,
     /// It is part of a Redis Cluster, whose slots move.
     Cluster,
     /// It drops keys when its memory is full.
     Eviction,
-    /// It is older than 7.0.
+    /// It is older than Redis 7.0.
     Version,
-    /// Another name of this quorum leads to the same server.
+    /// Another node of this quorum has the address of the same server.
     SharedServer,
     /// Its marker names another configuration of the quorum.
     ConfigMismatch,
-    /// It refuses a command that a lease needs: its user may not use it, its memory is full, or it cannot save. It gives
-    /// no new lease; what it holds is extended as far as it allows.
+    /// It refuses a command that a lease needs: the user may not run it, the memory is full, or it cannot save. It takes
+    /// part in no new term; terms that it holds are extended as far as it allows.
     Refusing,
 }
 
@@ -95,7 +95,7 @@ pub(super) struct Board {
 }
 
 impl Board {
-    /// Every node is down until it was reached.
+    /// Every node is down until it is reached.
     pub fn new(nodes: &[NodeConfig], series: QuorumSeries) -> Self {
         let statuses = nodes.iter().map(|NodeConfig { name, address }| NodeStatus {
             message: format!("node {name} ({address}): not reached yet"),
@@ -132,7 +132,7 @@ impl Board {
         });
     }
 
-    /// Another node that leads to the server of `node`: `name (address)`.
+    /// Another node whose address is that of the same server process: `name (address)`.
     pub fn duplicate(&self, node: Node) -> Option<String> {
         let statuses = self.statuses.borrow();
         let own = statuses.get(node.index())?.run_id.as_ref()?;

@@ -153,6 +153,7 @@ impl Context {
         let on_answer = move || drop(answers.send(Input::ApiAnswered));
         let writer =
             Writer::new(self.options.instance.clone(), index.pod_lists().clone(), self.metrics.clone(), on_answer);
+        let lists = index.pod_lists().clone();
         let (deciding, writing) = (TaskTracker::new(), TaskTracker::new());
         // It ends after those who use it: the last events are sent.
         let decided = CancellationToken::new();
@@ -190,6 +191,7 @@ impl Context {
                     |quorum| quorum,
                     quorum_events,
                     None,
+                    None,
                     stop(),
                 )),
             );
@@ -201,6 +203,7 @@ impl Context {
                     |lease| lease,
                     senders.leases,
                     Some(leases_listed),
+                    None,
                     stop(),
                 )),
             );
@@ -212,6 +215,7 @@ impl Context {
                     |pod| PodFacts::from(&pod),
                     senders.pods,
                     Some(pods_listed),
+                    Some(lists),
                     stop(),
                 )),
             );

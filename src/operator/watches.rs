@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::backoff::Backoff;
 use super::engine::Watched;
+use super::index::ListCount;
 use super::kube_api;
 use crate::http::Part;
 use crate::nodes::random::Random;
@@ -21,13 +22,15 @@ use crate::nodes::random::Random;
 const WATCH_SECONDS: u32 = 45;
 
 /// Follows all objects of a kind until `stop` or until nobody listens. `facts` keeps of an object what is needed. A
-/// malformed object is named in the log and stops no other. `listed` is done with the first complete list.
+/// malformed object is named in the log and stops no other. `listed` is done with the first complete list; `lists`
+/// counts the lists.
 pub(super) async fn follow<K, F>(
     api: Api<DeserializeGuard<K>>,
     kind: &'static str,
     facts: impl Fn(K) -> F,
     out: Sender<Watched<F>>,
     listed: Option<Part>,
+    lists: Option<ListCount>,
     stop: CancellationToken,
 ) where
     K: kube::Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
@@ -65,6 +68,11 @@ pub(super) async fn follow<K, F>(
             tracing::info!(kind, "The watch goes on.");
         }
         let is_list = matches!(event, Event::InitDone);
+        match (&event, &lists) {
+            (Event::Init, Some(lists)) => lists.begin(),
+            (Event::InitDone, Some(lists)) => lists.end(),
+            _ => {}
+        }
         if out.send(read(event, kind, &facts)).await.is_err() {
             return;
         }

@@ -51,8 +51,8 @@ fn without_a_quorum_the_term_ends_in_time_and_empty_servers_are_quarantined() ->
         began.elapsed()
     );
     assert!(second.token() > first.token());
-    let labels = [("lease_namespace", "lost"), ("reason", "RenewDeadline")];
-    operator.wait_for_metric("redislease_lease_transitions_total", &labels, SOON, is(1.0))
+    let labels = [("quorum", "default"), ("reason", "RenewDeadline")];
+    operator.wait_for_metric("redislease_transitions_total", &labels, SOON, is(1.0))
 }
 
 #[test]

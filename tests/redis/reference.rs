@@ -9,7 +9,7 @@ use proptest::sample::select;
 use proptest::test_runner::{Config, TestRunner};
 use redis::aio::MultiplexedConnection;
 use redislease::nodes::Keyspace;
-use redislease::nodes::script::{self, Answer, Script};
+use redislease::nodes::script::{self, Answer, Extension, Script};
 use redislease_core::check::reference::{Call, Node};
 use redislease_core::marker::{Marker, RunId};
 use redislease_core::op::{Attempt, Grant, Holder, Op, Stages, Stored, Token, Vote};
@@ -32,6 +32,13 @@ enum Step {
         late: bool,
         exact: bool,
         op: Op,
+    },
+    /// Several leases in one call: keys, attempt, token and TTL of each.
+    Extend {
+        leases: Vec<(Vec<&'static str>, u128, u64, u64)>,
+        ours: bool,
+        late: bool,
+        exact: bool,
     },
     /// A key ends.
     End(&'static str),
@@ -67,9 +74,12 @@ fn op() -> impl Strategy<Value = Op> {
 fn step() -> impl Strategy<Value = Step> {
     let often = || prop::bool::weighted(0.9);
     let keys = prop::sample::subsequence(&KEYS, 1..=3);
+    let lease = (prop::sample::subsequence(&KEYS, 1..=3), 1..=3_u128, 1..=9_u64, select(&TTLS));
     prop_oneof![
         30 => (keys, often(), often(), prop::bool::weighted(0.8), op())
             .prop_map(|(keys, ours, in_time, exact, op)| Step::Vote { keys, ours, late: !in_time, exact, op }),
+        10 => (prop::collection::vec(lease, 1..6), often(), often(), prop::bool::weighted(0.8))
+            .prop_map(|(leases, ours, in_time, exact)| Step::Extend { leases, ours, late: !in_time, exact }),
         2 => select(&KEYS).prop_map(Step::End),
         1 => (select(&["me", "me", "me", "you"]), 1..=2_u128, prop::bool::weighted(0.2))
             .prop_map(|(run_id, nonce, stepped)| Step::Observe { run_id, nonce, stepped }),
@@ -129,6 +139,16 @@ impl Pair {
                     let op = if exact { fitted(op, standing) } else { op };
                     self.vote(keys, ours, late, op).await?;
                 }
+                Step::Extend { leases, ours, late, exact } => {
+                    let mut ops = Vec::new();
+                    for (keys, attempt, token, ttl) in leases {
+                        let op = Op::Extend { attempt: Attempt(attempt), token: Token(token), ttl: Millis(ttl) };
+                        let standing = self.model.entry(&keys[0], self.now).map(|entry| &entry.value);
+                        let op = if exact { fitted(op, standing) } else { op };
+                        ops.push((keys, op));
+                    }
+                    self.extend(&ops, ours, late).await?;
+                }
                 Step::End(key) => {
                     let lock = self.keyspace.lock("ns", key);
                     redis::cmd("DEL").arg(lock).query_async::<()>(&mut self.connection).await.unwrap();
@@ -184,6 +204,42 @@ impl Pair {
             Vote::Unknown => "unknown",
         };
         *self.seen.entry(name).or_default() += 1;
+        Ok(())
+    }
+
+    /// The votes on many extensions in one call are those on each alone, in order.
+    async fn extend(
+        &mut self,
+        leases: &[(Vec<&'static str>, Op)],
+        ours: bool,
+        late: bool,
+    ) -> Result<(), TestCaseError> {
+        let marker = if ours { Self::ours() } else { membership().marker("you".into()) };
+        let deadline = if late { 1 } else { 1 << 50 };
+        let lock = |key: &&str| self.keyspace.lock("ns", key);
+        let locks: Vec<Vec<String>> = leases.iter().map(|(keys, _)| keys.iter().map(lock).collect()).collect();
+        let mut extensions = Vec::new();
+        for ((_, op), keys) in leases.iter().zip(&locks) {
+            let Op::Extend { attempt, token, ttl } = *op else { unreachable!() };
+            extensions.push(Extension { keys, attempt, token, ttl });
+        }
+        let call = script::extend(&self.keyspace, &marker.to_string(), deadline, &extensions);
+        let real = script::read_extend(leases.len(), call.query_async(&mut self.connection).await.unwrap()).unwrap();
+        self.now = real.time / 1000;
+        for (place, (keys, op)) in leases.iter().enumerate() {
+            let call = Call { keys: keys.clone(), marker: marker.clone(), deadline, op: op.clone() };
+            let model = self.model.vote(self.now, &call);
+            let real = match &real.answer {
+                Answer::Vote(exceptions) => {
+                    let exception = exceptions.iter().find(|(exception, _)| *exception == place);
+                    exception.map_or(Vote::Extended, |(_, vote)| vote.clone())
+                }
+                Answer::Late | Answer::NotAdmitted => Vote::Abstained,
+            };
+            let name = if real == Vote::Extended { "extended with others" } else { "an exception among others" };
+            *self.seen.entry(name).or_default() += 1;
+            prop_assert_eq!(&real, &model, "lease {} of {:?}", place, leases);
+        }
         Ok(())
     }
 
@@ -248,6 +304,8 @@ fn a_real_server_and_the_reference_answer_and_store_the_same() {
         "nothing released",
         "released",
         "abstained",
+        "extended with others",
+        "an exception among others",
     ];
     for vote in all {
         assert!(seen.get(vote).is_some_and(|count| *count > 10), "too tame, {vote} was rare: {seen:?}");

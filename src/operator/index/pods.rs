@@ -18,7 +18,8 @@ const REMEMBERED: usize = 10_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked(u64);
 
-/// Counts how often a list of pods has begun or ended. Clones share the count.
+/// Counts how often a list of pods has begun or ended: it is odd while one runs. Clones share the count. The index takes
+/// the events of a list later than this.
 #[derive(Clone, Debug, Default)]
 pub struct ListCount(Arc<AtomicU64>);
 
@@ -28,8 +29,20 @@ impl ListCount {
         Asked(self.0.load(Ordering::Acquire))
     }
 
-    fn advance(&self) {
+    /// To be called by the watch before it asks for a list. A list that broke off is not ended before.
+    pub fn begin(&self) {
+        let count = self.0.load(Ordering::Acquire);
+        self.0.store(Self::begun(count), Ordering::Release);
+    }
+
+    /// To be called by the watch when the list is complete.
+    pub fn end(&self) {
         self.0.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The next odd count.
+    const fn begun(count: u64) -> u64 {
+        count + 1 + count % 2
     }
 }
 
@@ -41,6 +54,8 @@ pub(super) struct Pods {
     gone_order: VecDeque<(Arc<str>, PodUid)>,
     pub listed: bool,
     pub lists: ListCount,
+    /// How many beginnings and ends of lists were taken: as many as [`ListCount`] says, or fewer.
+    taken: u64,
     relist: Option<Relist>,
 }
 
@@ -59,25 +74,30 @@ type Namespaces = BTreeMap<Arc<str>, Namespace>;
 
 impl Pods {
     pub fn list_begins(&mut self) {
-        self.lists.advance();
+        self.taken = ListCount::begun(self.taken);
         self.relist = Some(Relist::default());
     }
 
     /// Takes a pod of an event or of a list.
     pub fn seen(&mut self, all: &mut Namespaces, facts: PodFacts, now: Time) -> BTreeSet<LeaseId> {
+        let known = known(all, &facts).and_then(|known| known.facts.resource_version.as_deref());
+        let is_older = is_older(facts.resource_version.as_deref(), known);
         if let Some(relist) = &mut self.relist {
             relist.named.insert(PodUid::from(facts.uid.as_str()));
-            if is_behind(&self.gone, all, &facts) {
+            if is_older || self.gone.contains_key(facts.uid.as_str()) {
                 relist.older.push(facts);
                 return BTreeSet::new();
             }
+        } else if is_older {
+            // The answer to a call was ahead of the watch.
+            return BTreeSet::new();
         }
-        self.learn(all, facts, now)
+        self.replace(all, facts, now)
     }
 
     /// The list is complete: a pod that it does not name has gone without a last event.
     pub fn list_ends(&mut self, all: &mut Namespaces, now: Time) -> BTreeSet<LeaseId> {
-        self.lists.advance();
+        self.taken += 1;
         self.listed = true;
         let Some(relist) = self.relist.take() else { return BTreeSet::new() };
         let mut concerned = BTreeSet::new();
@@ -91,7 +111,6 @@ impl Pods {
         }
         for facts in relist.older {
             if !relist.read.contains(facts.uid.as_str()) {
-                self.gone.remove(facts.uid.as_str());
                 concerned.append(&mut self.replace(all, facts, now));
             }
         }
@@ -100,25 +119,26 @@ impl Pods {
 
     /// Takes a pod of the answer to a call.
     ///
-    /// A pod that a list has overtaken may have ended before the list was made, and then no event will say so: such an
-    /// answer adds no pod, and no answer stands for a list.
+    /// A list that has begun since the call was sent decides whether the pod exists: a pod may have ended before the list
+    /// was made, and then no event will say so. Such an answer adds no pod, and none brings back one that is gone.
     pub fn answered(&mut self, all: &mut Namespaces, asked: Asked, facts: PodFacts, now: Time) -> BTreeSet<LeaseId> {
-        let overtaken = asked != self.lists.ask();
-        if let Some(relist) = self.relist.as_mut().filter(|_| !overtaken) {
+        if let Some(relist) = &mut self.relist {
             relist.read.insert(PodUid::from(facts.uid.as_str()));
         }
-        if known(all, &facts).is_none() && (overtaken || self.relist.is_some()) {
+        let is_current = self.relist.is_none() && asked == Asked(self.taken) && asked == self.lists.ask();
+        let (is_known, version) = match known(all, &facts) {
+            Some(known) => (true, known.facts.resource_version.as_deref()),
+            None => (false, None),
+        };
+        let is_gone = self.gone.contains_key(facts.uid.as_str());
+        if is_gone || is_older(facts.resource_version.as_deref(), version) || !(is_known || is_current) {
             return BTreeSet::new();
         }
-        self.learn(all, facts, now)
-    }
-
-    fn learn(&mut self, all: &mut Namespaces, facts: PodFacts, now: Time) -> BTreeSet<LeaseId> {
-        // An answer that was on its way while the watch went on is older than what the watch showed.
-        if is_behind(&self.gone, all, &facts) { BTreeSet::new() } else { self.replace(all, facts, now) }
+        self.replace(all, facts, now)
     }
 
     fn replace(&mut self, all: &mut Namespaces, facts: PodFacts, now: Time) -> BTreeSet<LeaseId> {
+        self.gone.remove(facts.uid.as_str());
         let before = known(all, &facts).cloned();
         let sighting = Sighting::now(facts, now, before.as_deref());
         all.entry(Arc::from(sighting.facts.namespace.as_str())).or_default().pod_seen(sighting)
@@ -174,10 +194,4 @@ impl Pods {
 
 fn known<'a>(all: &'a Namespaces, facts: &PodFacts) -> Option<&'a Arc<Sighting>> {
     all.get(facts.namespace.as_str()).and_then(|pods| pods.pod(&facts.uid))
-}
-
-/// Whether something newer is known than these facts.
-fn is_behind(gone: &BTreeMap<PodUid, bool>, all: &Namespaces, facts: &PodFacts) -> bool {
-    let before = known(all, facts).and_then(|known| known.facts.resource_version.as_deref());
-    gone.contains_key(facts.uid.as_str()) || is_older(facts.resource_version.as_deref(), before)
 }

@@ -45,8 +45,7 @@ fn pod(namespace: &str, name: &str, version: u64, labels: &[(&str, &str)]) -> Po
 
 fn index() -> Index {
     let mut index = Index::new("redislease-system");
-    index.pod_list_begins();
-    index.pod_list_ends(NOW);
+    list(&mut index, Vec::new());
     index
 }
 
@@ -177,14 +176,22 @@ fn the_last_event_of_a_pod_is_the_proof_or_not() {
     assert_eq!(holder(&mut index, "uid-r"), PodKnowledge::Gone { stopped: true });
     // A new list does not name it.
     index.pod_seen(pod("n", "s", 1, &[]), NOW);
-    index.pod_list_begins();
-    index.pod_list_ends(NOW);
+    list(&mut index, Vec::new());
     assert_eq!(holder(&mut index, "uid-s"), PodKnowledge::Gone { stopped: false });
 }
 
 /// The version in which the pod `p` is known.
 fn version(index: &Index) -> Option<String> {
     index.namespaces.get("n")?.pod("uid-p")?.facts.resource_version.clone()
+}
+
+/// Takes a list of pods as the watch does.
+fn list(index: &mut Index, pods: Vec<PodFacts>) {
+    index.pod_lists().begin();
+    index.pod_list_begins();
+    pods.into_iter().for_each(|pod| index.pod_seen(pod, NOW));
+    index.pod_lists().end();
+    index.pod_list_ends(NOW);
 }
 
 #[test]
@@ -194,20 +201,55 @@ fn an_answer_neither_stands_for_a_list_nor_brings_a_pod_back() {
     index.pod_seen(pod("n", "p", 5, &[]), NOW);
     index.pod_answered(before, pod("n", "p", 4, &[]), NOW);
     assert_eq!(version(&index).as_deref(), Some("5"), "the older answer came later");
+    index.pod_lists().begin();
     index.pod_list_begins();
     let during = index.pod_lists().ask();
     index.pod_answered(during, pod("n", "p", 6, &[]), NOW);
+    index.pod_lists().end();
     index.pod_list_ends(NOW);
     assert_eq!(version(&index), None, "it was deleted before the list was made");
     for asked in [before, during, index.pod_lists().ask()] {
         index.pod_answered(asked, pod("n", "p", 7, &[]), NOW);
         assert_eq!(version(&index), None, "gone is gone");
     }
-    let new = PodFacts { uid: "uid-new".into(), ..pod("n", "new", 1, &[]) };
-    index.pod_answered(during, new.clone(), NOW);
-    assert!(index.namespaces.get("n").is_none_or(|pods| pods.pod("uid-new").is_none()), "a list has overtaken it");
-    index.pod_answered(index.pod_lists().ask(), new, NOW);
-    assert!(index.namespaces["n"].pod("uid-new").is_some());
+    index.pod_seen(pod("n", "p", 8, &[]), NOW);
+    assert_eq!(version(&index).as_deref(), Some("8"), "but the watch shows it: it was created after the list was made");
+}
+
+#[test]
+fn an_answer_adds_a_pod_only_if_no_list_has_begun_since_it_was_asked_for() {
+    let mut index = index();
+    let knows = |index: &Index| index.namespaces.get("n").is_some_and(|pods| pods.pod("uid-p").is_some());
+    let before = index.pod_lists().ask();
+    // The watch has asked for a list, which the index has yet to hear of.
+    index.pod_lists().begin();
+    let during = index.pod_lists().ask();
+    for asked in [before, during] {
+        index.pod_answered(asked, pod("n", "p", 1, &[]), NOW);
+        assert!(!knows(&index));
+    }
+    index.pod_lists().end();
+    let after = index.pod_lists().ask();
+    index.pod_answered(after, pod("n", "p", 1, &[]), NOW);
+    assert!(!knows(&index), "the list that it has not taken yet would remove it for ever");
+    index.pod_list_begins();
+    index.pod_list_ends(NOW);
+    for asked in [before, during] {
+        index.pod_answered(asked, pod("n", "p", 1, &[]), NOW);
+        assert!(!knows(&index));
+    }
+    index.pod_answered(after, pod("n", "p", 1, &[]), NOW);
+    assert!(knows(&index));
+    // A list that broke off and begins again.
+    index.pod_lists().begin();
+    index.pod_lists().begin();
+    index.pod_list_begins();
+    index.pod_list_begins();
+    index.pod_seen(pod("n", "p", 1, &[]), NOW);
+    index.pod_lists().end();
+    index.pod_list_ends(NOW);
+    index.pod_answered(index.pod_lists().ask(), pod("n", "q", 1, &[]), NOW);
+    assert!(knows(&index) && index.namespaces["n"].pod("uid-q").is_some());
 }
 
 #[test]
@@ -222,7 +264,7 @@ fn a_complete_list_is_believed_even_with_lower_versions() {
     assert_eq!(version(&index).as_deref(), Some("50"), "the list is not complete");
     index.pod_list_ends(NOW);
     assert_eq!(version(&index).as_deref(), Some("30"));
-    // An answer that was asked for during the list is newer than the list.
+    // An answer of which the index hears during the list is newer than the list.
     index.pod_list_begins();
     index.pod_answered(index.pod_lists().ask(), pod("n", "p", 60, &[]), NOW);
     index.pod_seen(pod("n", "p", 31, &[]), NOW);

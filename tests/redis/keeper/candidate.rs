@@ -70,13 +70,6 @@ pub async fn ready(servers: &[RedisServer], config: &Config) -> World {
     world
 }
 
-/// How often `server` ran `command`, in scripts too.
-pub fn calls(server: &RedisServer, command: &str) -> u64 {
-    let stats = server.command(&["INFO", "commandstats"]).unwrap().text().unwrap();
-    let count = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
-    count.map_or(0, |count| count.split(',').next().unwrap().parse().unwrap())
-}
-
 /// What a lease told its observer, and when.
 #[derive(Default)]
 pub struct Told {

@@ -7,7 +7,8 @@ use redislease_core::lease::{Config, EndReason, Publication, Standing};
 use redislease_core::time::{Millis, Time};
 use redislease_lab::RedisServer;
 
-use super::candidate::{Candidate, calls, lease, patient, ready, voters};
+use super::candidate::{Candidate, lease, patient, ready, voters};
+use crate::support::calls;
 
 const HANDOVERS: usize = 21;
 

@@ -6,7 +6,8 @@ use redislease::clock;
 use redislease_core::lease::{Config, EndReason};
 use redislease_core::time::Millis;
 
-use super::candidate::{Candidate, calls, lease, ready, voters};
+use super::candidate::{Candidate, lease, ready, voters};
+use crate::support::calls;
 
 /// Enough to tell a late timer from one unlucky thread.
 const LEASES: usize = 9;

@@ -9,8 +9,8 @@ use redislease_core::lease::{Config, EndReason, Standing};
 use redislease_core::op::Stage;
 use redislease_core::time::Millis;
 
-use super::candidate::{Candidate, calls, lease, patient, ready, voters};
-use crate::support::{self, World, addresses, eventually};
+use super::candidate::{Candidate, lease, patient, ready, voters};
+use crate::support::{self, World, addresses, calls, eventually};
 
 /// redisson's watchdog stops for good at the first connection error (redisson#2515).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
