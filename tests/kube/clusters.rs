@@ -4,13 +4,14 @@ use redislease_lab::{LeaseState, Process, Result};
 use serde_json::json;
 
 use crate::holder::held;
-use crate::support::{AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, keys, throughout};
+use crate::support::{AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, keys, throughout, two_control_planes};
 
 /// How an API server fails, and how it comes back.
 type Failure = fn(&Process) -> Result<()>;
 
 #[test]
 fn a_cluster_without_its_api_server_does_not_take_a_shared_lease() -> Result<()> {
+    let _turn = two_control_planes();
     let (here, there) = (Cluster::start()?, Cluster::start()?);
     let installation = &here.installation;
     let (ours, _) = held(installation, "two-clusters")?;
