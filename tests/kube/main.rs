@@ -3,6 +3,7 @@
 
 mod cases;
 mod cel;
+mod clusters;
 mod holder;
 mod operator;
 mod policy;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::holder::held;
 use crate::support::{
     AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, is, keys, nobody_is_active, options, shared, the_term_is_kept,
-    throughout,
+    throughout, two_control_planes,
 };
 
 /// The operator's namespace.
@@ -179,6 +179,7 @@ fn invalid_references_and_durations_are_reported_in_conditions() -> Result<()> {
 
 #[test]
 fn two_clusters_with_the_same_name_do_not_change_each_others_terms() -> Result<()> {
+    let _turn = two_control_planes();
     let here = Cluster::with_own_redis(&options())?;
     let (ours, first) = held(&here.installation, "shared")?;
     let control_plane = ControlPlane::start(Components::Nodes(3))?;

@@ -1,8 +1,9 @@
 //! The RedisLease is deleted, created again, malformed or changed by others.
 
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use redislease_lab::{Cut, Installation, Lease, LeaseState, Proxy, Result};
+use redislease_lab::{Cut, Installation, Lease, LeaseState, Operator, Proxy, Result};
 use serde_json::json;
 
 use crate::holder::held;
@@ -202,6 +203,72 @@ fn a_status_that_another_client_changes_is_corrected_and_moves_no_lease() -> Res
     let mended = lease.wait("corrected", SOON, |now| now.json()["status"]["candidates"]["total"] == 3)?;
     assert_eq!((mended.token(), mended.attempt()), (first.token(), first.attempt()));
     lease.wait("still active", FIRST_ELECTION, LeaseState::is_active).map(drop)
+}
+
+/// Lets a lease be elected, and holds back all replies of the API server between the first key of the attempt and the
+/// reply to its publication. Returns the published state, or `None` when the operator received the reply.
+fn publish_without_a_reply(
+    installation: &Installation,
+    proxy: &Proxy,
+    operator: &Operator,
+    lease: &Lease<'_>,
+) -> Result<Option<LeaseState>> {
+    let answered = || -> Result<Option<f64>> {
+        let labels = [("kind", "lease_status"), ("result", "ok")];
+        Ok(operator.metrics()?.value("redislease_api_writes_total", &labels))
+    };
+    let before = answered()?;
+    lease.patch(&json!({"spec": {"suspend": false}}))?;
+    let deadline = Instant::now() + FIRST_ELECTION;
+    // A few milliseconds pass from the first key to the reply, so this does not sleep.
+    while keys(installation, "unanswered", "billing").iter().all(Option::is_none) {
+        assert!(Instant::now() < deadline, "no attempt begins");
+    }
+    proxy.cut(Cut::HoldReplies);
+    let published = lease.wait("published", SOON, LeaseState::is_active)?;
+    // A reply that passed before the cut is counted by now.
+    thread::sleep(Duration::from_secs(1));
+    Ok((answered()? == before).then_some(published))
+}
+
+#[test]
+fn a_term_whose_publication_is_not_answered_is_sealed_after_one_lease() -> Result<()> {
+    let installation = installation()?;
+    let proxy = Proxy::to(installation.control_plane().address())?;
+    let operator = installation.start_operator_behind(&proxy, "operator-0")?;
+    installation.deployment("unanswered", "billing", 3)?;
+    let lease = installation.lease("unanswered", "billing", &json!({"suspend": true}))?;
+    lease.wait("suspended", FIRST_ELECTION, |now| now.reason("Ready") == "Suspended")?;
+    installation.wait_for_quorum("admitted", FIRST_ELECTION, |quorum| quorum.count("Up") == 3)?;
+    let mut published = None;
+    for _ in 0..5 {
+        published = publish_without_a_reply(&installation, &proxy, &operator, &lease)?;
+        if published.is_some() {
+            break;
+        }
+        proxy.restore();
+        lease.patch(&json!({"spec": {"suspend": true}}))?;
+        lease.wait("no holder", AFTER_ONE_LEASE, |now| now.holder().is_none())?;
+    }
+    let first = published.expect("in one of five attempts the reply is held back");
+    let began = Instant::now();
+    let attempt = first.attempt().unwrap_or_default();
+    let on_a_majority = |stage: &str| {
+        let keys = keys(&installation, "unanswered", "billing");
+        if count(&keys, attempt, stage) >= 2 { Ok(()) } else { Err(format!("{keys:?}")) }
+    };
+    throughout(Duration::from_secs(6), |after| {
+        on_a_majority("t").unwrap_or_else(|keys| panic!("after {after:?}: {keys}"));
+        Ok(())
+    })?;
+    installation.wait_for("the term is sealed", AFTER_ONE_LEASE, || on_a_majority("s"))?;
+    assert!(began.elapsed() >= Duration::from_secs(7), "the lease lasts 10 s; sealed after {:?}", began.elapsed());
+    let roles = lease.roles()?;
+    assert!(roles.values().all(|role| role.label.as_deref() != Some("active")), "before the answer: {roles:?}");
+    proxy.restore();
+    // The operator leaves the lease to others for two leases.
+    let next = lease.wait("another term", FIRST_ELECTION * 2, |now| now.is_active() && now.token() > first.token())?;
+    lease.wait_for_roles(&next, 3, SOON)
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Shared by the tests: clusters to run on, and helpers that read the keys on the Redis nodes.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -85,6 +85,13 @@ pub fn installation() -> Result<Installation> {
 pub fn shared() -> &'static Cluster {
     static SHARED: LazyLock<Cluster> = LazyLock::new(|| Cluster::start().expect("the shared cluster starts"));
     &SHARED
+}
+
+/// Permission to start two control planes. Three run at a time, and the shared one is one of them: two tests that each
+/// have one of their own and wait for a second would wait for each other.
+pub fn two_control_planes() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Three Redis servers that no test stops.
