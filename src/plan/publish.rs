@@ -77,10 +77,11 @@ impl StatusState {
         self.read == StatusRead::NotNeeded
     }
 
-    /// Drops what is remembered; a write that is under way is still answered.
+    /// Drops what is remembered; a write that is under way is still answered, and an end that was counted is not counted
+    /// again.
     pub fn forget(&mut self) {
-        let writing = self.writing.take();
-        *self = Self { writing, ..Self::default() };
+        let (writing, counted_end) = (self.writing.take(), self.counted_end.take());
+        *self = Self { writing, counted_end, ..Self::default() };
     }
 }
 

@@ -1,7 +1,7 @@
 //! One world: true time, a queue of what happens next, and everything that it happens to.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeSet, BinaryHeap};
 use std::sync::Arc;
 
 use redislease::api::ValidQuorum;
@@ -9,7 +9,7 @@ use redislease::api::validated::{Address as NodeAddress, ValidNode};
 use redislease::plan::{Command, OpenQuorum, Priority};
 use redislease_core::lease::Round;
 use redislease_core::marker::Membership;
-use redislease_core::op::Vote;
+use redislease_core::op::{Attempt, Vote};
 use redislease_core::quorum::Node;
 
 use crate::api::calls::{ApiCall, Reply};
@@ -30,7 +30,6 @@ use crate::operator::process::{Life, Process};
 use crate::redis::clock::{Clock, Micros, SECOND, TRUE_RATE};
 use crate::redis::network::{Address, Delivery, Link};
 use crate::redis::server::{Answer, Server};
-use crate::scenario::Scene;
 
 /// The start of every run, in microseconds of Unix time.
 const UNIX: u64 = START as u64 * SECOND;
@@ -60,6 +59,11 @@ pub enum Event {
     WriteExpires { process: usize, boot: u32, at: (Priority, u64) },
     Dispatch { process: usize, boot: u32 },
     GateProbe { process: usize, boot: u32 },
+    LeaderTurn { process: usize, boot: u32 },
+    LeaderDue { process: usize, boot: u32 },
+    LossDue { process: usize, boot: u32, uid: u32, attempt: Attempt },
+    Terminate { process: usize, boot: u32 },
+    Exit { process: usize, boot: u32 },
     // API servers.
     ApiArrive(Box<ApiCall>),
     ApiReply { process: usize, boot: u32, id: u64, reply: Box<Reply> },
@@ -75,7 +79,6 @@ pub enum Event {
     PodComes { cluster: usize, place: usize },
     Snapshot,
     Recovery(Stage),
-    Scene(Scene),
 }
 
 impl Event {
@@ -97,6 +100,10 @@ impl Event {
             | Self::WriteExpires { process, boot, .. }
             | Self::Dispatch { process, boot }
             | Self::GateProbe { process, boot }
+            | Self::LeaderTurn { process, boot }
+            | Self::LeaderDue { process, boot }
+            | Self::Terminate { process, boot }
+            | Self::LossDue { process, boot, .. }
             | Self::ApiReply { process, boot, .. }
             | Self::WatchOpen { process, boot, .. }
             | Self::WatchRenew { process, boot }
@@ -106,10 +113,11 @@ impl Event {
     }
 }
 
+/// A place in the queue. The event stands in a slot, so that ordering the queue moves little.
 struct Entry {
     at: Micros,
     seq: u64,
-    event: Event,
+    slot: usize,
 }
 
 impl PartialEq for Entry {
@@ -135,6 +143,8 @@ impl Ord for Entry {
 pub struct World {
     pub now: Micros,
     queue: BinaryHeap<Reverse<Entry>>,
+    slots: Vec<Option<Event>>,
+    free: Vec<usize>,
     seq: u64,
     /// How many events have happened at `now`.
     at_once: u32,
@@ -166,6 +176,8 @@ pub struct World {
     pub crash_before: Option<u64>,
     pub last_step: Vec<Micros>,
     pub done: bool,
+    /// Losses that must be counted, by process.
+    pub lost: BTreeSet<(usize, Attempt)>,
 }
 
 impl World {
@@ -212,6 +224,8 @@ impl World {
         let mut world = Self {
             now: 0,
             queue: BinaryHeap::new(),
+            slots: Vec::new(),
+            free: Vec::new(),
             seq: 0,
             at_once: 0,
             rng,
@@ -228,7 +242,7 @@ impl World {
             specs,
             check,
             coverage: Coverage::default(),
-            trace: Trace::default(),
+            trace: Trace::new(0),
             chaos: true,
             epoch: 0,
             next_uid: 1,
@@ -236,6 +250,7 @@ impl World {
             effects: 0,
             crash_before: None,
             done: false,
+            lost: BTreeSet::new(),
             swarm,
         };
         world.populate();
@@ -281,27 +296,46 @@ impl World {
 
     pub fn at(&mut self, at: Micros, event: Event) {
         self.seq += 1;
-        self.queue.push(Reverse(Entry { at, seq: self.seq, event }));
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
+        self.slots[slot] = Some(event);
+        self.queue.push(Reverse(Entry { at, seq: self.seq, slot }));
     }
 
     pub fn after(&mut self, delay: Micros, event: Event) {
         self.at(self.now + delay, event);
     }
 
-    pub fn note(&mut self, note: Note) {
+    pub fn note(&mut self, note: Note<'_>) {
         self.trace.note(self.now, note);
     }
 
     pub fn run(&mut self) {
-        while !self.done && self.check.broken.is_none() {
-            let Some(Reverse(entry)) = self.queue.pop() else { return };
-            self.at_once = if entry.at == self.now { self.at_once + 1 } else { 0 };
-            self.now = entry.at;
-            if self.at_once > EVENTS_AT_ONE_INSTANT {
-                self.check.fail(format!("more than {EVENTS_AT_ONE_INSTANT} events at one instant: {:?}", entry.event));
-            }
-            self.happen(entry.event);
+        while !self.done && self.check.broken.is_none() && !self.queue.is_empty() {
+            self.next_event();
         }
+    }
+
+    fn next_event(&mut self) {
+        let Some(Reverse(entry)) = self.queue.pop() else { return };
+        let Some(event) = self.slots[entry.slot].take() else { return };
+        self.free.push(entry.slot);
+        self.at_once = if entry.at == self.now { self.at_once + 1 } else { 0 };
+        self.now = entry.at;
+        if self.at_once > EVENTS_AT_ONE_INSTANT {
+            self.check.fail(format!("more than {EVENTS_AT_ONE_INSTANT} events at one instant: {event:?}"));
+        }
+        self.happen(event);
+    }
+
+    /// Runs until true time is `end`, for a scenario that then changes something.
+    pub fn run_until(&mut self, end: Micros) {
+        while self.check.broken.is_none() && self.queue.peek().is_some_and(|Reverse(entry)| entry.at <= end) {
+            self.next_event();
+        }
+        self.now = self.now.max(end);
     }
 
     fn happen(&mut self, event: Event) {
@@ -322,6 +356,7 @@ impl World {
             Event::Arrive(delivery) => self.arrive(delivery),
             Event::ApiArrive(call) => self.api_arrive(*call),
             Event::Start(process) => self.start(process),
+            Event::Exit { process, boot } if self.processes[process].boot == boot => self.crash(process),
             Event::Resume { process, boot } => self.resume(process, boot),
             Event::Strike => self.strike_by_time(),
             Event::Heal { epoch, heal } if epoch == self.epoch => self.heal(&heal),
@@ -336,7 +371,6 @@ impl World {
                 }
             }
             Event::Recovery(stage) => self.recovery_stage(stage),
-            Event::Scene(scene) => self.scene(scene),
             _ => {}
         }
     }
@@ -359,6 +393,10 @@ impl World {
             Event::WriteExpires { at, .. } => self.write_expires(process, at),
             Event::Dispatch { .. } => self.dispatch(process),
             Event::GateProbe { .. } => self.gate_probe(process),
+            Event::LossDue { uid, attempt, .. } => self.loss_was_counted(process, uid, attempt),
+            Event::Terminate { .. } => self.stop_gracefully(process),
+            Event::LeaderTurn { .. } => self.leader_turn(process),
+            Event::LeaderDue { .. } => self.leader_timer(process),
             Event::ApiReply { id, reply, .. } => self.api_reply(process, id, *reply),
             Event::WatchOpen { kind, .. } => self.open_watch(process, kind),
             Event::WatchRenew { .. } => self.renew_watches(process),

@@ -31,6 +31,12 @@ pub enum Ask {
     Pod(u32),
     /// Whether the Kubernetes node of this pod is out of service.
     Node(u32),
+    /// Who leads, by the `RedisQuorum`.
+    Quorum,
+    Claim {
+        version: u64,
+        instance: String,
+    },
     Probe,
 }
 
@@ -51,6 +57,8 @@ pub enum Reply {
     Lease(Option<Arc<RedisLease>>),
     Pod(Option<Arc<PodFacts>>),
     Node(bool),
+    /// Who leads, and the version of that.
+    Quorum(Verdict, u64, Option<String>),
     Probe,
     /// The connection was refused.
     Refused,
@@ -110,7 +118,7 @@ impl World {
                 let checked = !self.is(Bug::RolesWithoutVersion);
                 let (verdict, change) = self.apis[cluster].write_role(*place, write, checked);
                 self.note(Note::WroteRole { process, pod: objects::number(&write.uid), role: write.role, verdict });
-                self.count_write(cluster, verdict);
+                self.count_write(process, cluster, verdict);
                 if change.is_some() {
                     self.one_active_pod(cluster, *place);
                 }
@@ -129,6 +137,16 @@ impl World {
             Ask::Node(pod) => {
                 self.apis[cluster].writes.reads += 1;
                 Reply::Node(self.apis[cluster].nodes_off.contains(pod))
+            }
+            Ask::Quorum => {
+                let (version, leader) = self.apis[cluster].state.leader.clone();
+                Reply::Quorum(Verdict::Written, version, leader)
+            }
+            Ask::Claim { version, instance } => {
+                let (verdict, change) = self.apis[cluster].write_leader(*version, instance);
+                self.tell(cluster, change);
+                let (version, leader) = self.apis[cluster].state.leader.clone();
+                Reply::Quorum(verdict, version, leader)
             }
             Ask::Probe => {
                 self.apis[cluster].writes.reads += 1;
@@ -150,7 +168,7 @@ impl World {
             verdict,
             named: named.map(|named| named.attempt),
         });
-        self.count_write(cluster, verdict);
+        self.count_write(process, cluster, verdict);
         if let (Verdict::Written, Some(before), Some(after)) = (verdict, &before, &after)
             && objects::token(after) < objects::token(before)
         {
@@ -167,7 +185,10 @@ impl World {
         Reply::Status(verdict, after.filter(|after| objects::uid_of(after) == uid))
     }
 
-    fn count_write(&mut self, cluster: usize, verdict: Verdict) {
+    fn count_write(&mut self, process: usize, cluster: usize, verdict: Verdict) {
+        if verdict == Verdict::Refused && self.apis[cluster].refuses_writes {
+            self.hit(Fault::Webhook, Some(process));
+        }
         let failed = matches!(verdict, Verdict::Conflict | Verdict::Refused | Verdict::Gone);
         self.apis[cluster].writes.failed += u64::from(failed);
     }

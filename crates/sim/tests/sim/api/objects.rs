@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 use redislease::api::conditions::{ConditionStatus, ConditionType};
-use redislease::api::lease::{CandidatesSpec, ElectionSpec, RetrySpec, RetryStrategy};
+use redislease::api::lease::{CandidatesSpec, ElectionSpec, QuorumRef, RetrySpec, RetryStrategy};
 use redislease::api::names;
 use redislease::api::{self, RedisLease, RedisLeaseSpec};
 use redislease::election::{Cluster, PodFacts};
@@ -46,17 +46,12 @@ pub struct LeaseSpec {
 }
 
 impl LeaseSpec {
-    /// What holds under every spec: the holder gives up one second earlier than its grace period asks.
-    pub const fn stop_budget(&self) -> u64 {
-        (self.grace + 1) * 1000
-    }
-
     /// The spec as it stands in the object. `keys` has one bit for each key.
-    pub fn object(&self, place: usize, keys: u8) -> RedisLeaseSpec {
+    pub fn object(&self, place: usize, keys: u16) -> RedisLeaseSpec {
         let labels = BTreeMap::from([(APP.to_owned(), lease_name(place))]);
         let selector = LabelSelector { match_labels: Some(labels), match_expressions: None };
         RedisLeaseSpec {
-            quorum_ref: redislease::api::lease::QuorumRef { name: QUORUM.into() },
+            quorum_ref: QuorumRef { name: QUORUM.into() },
             keys: Some((0..8).filter(|key| keys & 1 << key != 0).map(key_name).collect()),
             candidates: CandidatesSpec { selector: Some(selector), workload_ref: None },
             lease_duration: seconds(self.lease),
@@ -133,7 +128,7 @@ pub fn timestamp(now: Micros) -> Timestamp {
 }
 
 /// A lease without a status.
-pub fn lease(place: usize, uid: u32, keys: u8, spec: &LeaseSpec, now: Micros) -> RedisLease {
+pub fn lease(place: usize, uid: u32, keys: u16, spec: &LeaseSpec, now: Micros) -> RedisLease {
     let mut lease = RedisLease::new(&lease_name(place), spec.object(place, keys));
     lease.metadata.namespace = Some(NAMESPACE.into());
     lease.metadata.uid = Some(lease_uid(uid));

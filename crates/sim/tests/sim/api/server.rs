@@ -46,6 +46,8 @@ pub struct State {
     /// By place; a place is a name.
     pub leases: Vec<Option<Arc<RedisLease>>>,
     pub pods: BTreeMap<u32, Arc<PodFacts>>,
+    /// `status.leader` of the `RedisQuorum`, and its version.
+    pub leader: (u64, Option<String>),
 }
 
 /// One event of a watch.
@@ -62,12 +64,16 @@ pub enum Change {
         facts: Arc<PodFacts>,
         deleted: bool,
     },
+    Quorum {
+        version: u64,
+        leader: Option<String>,
+    },
 }
 
 impl Change {
     pub const fn version(&self) -> u64 {
         match self {
-            Self::Lease { version, .. } | Self::Pod { version, .. } => *version,
+            Self::Lease { version, .. } | Self::Pod { version, .. } | Self::Quorum { version, .. } => *version,
         }
     }
 
@@ -83,6 +89,8 @@ pub struct Writes {
     pub status: u64,
     /// Role writes that changed something.
     pub role: u64,
+    /// Changes of the leader.
+    pub leader: u64,
     /// Writes that were answered with a conflict or a refusal.
     pub failed: u64,
     /// Reads and probes, without lists and watches.
@@ -162,7 +170,7 @@ impl ApiServer {
     }
 
     /// Changes the spec, which also counts the generation. `None` when there is no lease.
-    pub fn set_spec(&mut self, place: usize, keys: u8, spec: &LeaseSpec) -> Option<Change> {
+    pub fn set_spec(&mut self, place: usize, keys: u16, spec: &LeaseSpec) -> Option<Change> {
         let mut lease = RedisLease::clone(self.state.leases[place].as_deref()?);
         lease.spec = spec.object(place, keys);
         lease.metadata.generation = lease.metadata.generation.map(|generation| generation + 1);
@@ -235,6 +243,20 @@ impl ApiServer {
             set(&mut pod.annotations, annotation, token);
         });
         (Verdict::Written, change)
+    }
+
+    /// Writes who leads.
+    pub fn write_leader(&mut self, version: u64, instance: &str) -> (Verdict, Option<Change>) {
+        if self.state.leader.0 != version {
+            return (Verdict::Conflict, None);
+        }
+        if self.refuses_writes {
+            return (Verdict::Refused, None);
+        }
+        let version = self.next_version();
+        self.writes.leader += 1;
+        self.state.leader = (version, Some(instance.to_owned()));
+        (Verdict::Written, Some(self.record(Change::Quorum { version, leader: Some(instance.to_owned()) })))
     }
 
     pub fn create_pod(&mut self, pod: u32, mut facts: PodFacts) -> Change {

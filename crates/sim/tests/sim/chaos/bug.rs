@@ -22,8 +22,6 @@ pub enum Bug {
     StatusWithoutVersion,
     /// A role write is taken whatever its resource version is.
     RolesWithoutVersion,
-    /// A publication without an answer counts as one that was never sent.
-    UnansweredIsUnwritten,
     /// Too few remembering nodes, and neither the clocks nor the status raise the counter.
     SeedFromReadableFences,
     /// A process that lost a term never contends again.
@@ -45,7 +43,7 @@ pub enum Bug {
 }
 
 impl Bug {
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 35] = [
         Self::Core(Mutant::OneRound),
         Self::Core(Mutant::DeadlineFromReply),
         Self::Core(Mutant::NoDriftMargin),
@@ -62,13 +60,16 @@ impl Bug {
         Self::Core(Mutant::ExtendSets),
         Self::Core(Mutant::SealShortens),
         Self::Core(Mutant::ReleaseIgnoresAttempt),
+        Self::Core(Mutant::ConfigureInFlight),
+        Self::Core(Mutant::ForgetReleasesPublishing),
+        Self::Core(Mutant::ExtendShortens),
+        Self::Core(Mutant::SeedFromUnadmitted),
         Self::MonotonicClock,
         Self::CachedRunId,
         Self::GoneIsProof,
         Self::DeletingIsProof,
         Self::StatusWithoutVersion,
         Self::RolesWithoutVersion,
-        Self::UnansweredIsUnwritten,
         Self::SeedFromReadableFences,
         Self::NeverContendsAgain,
         Self::LossNotWritten,

@@ -5,6 +5,8 @@
 pub enum Fault {
     /// A process dies between two effects and starts again with nothing but the API server's state.
     Crash,
+    /// A process stops in order, and another starts in its place.
+    Rollout,
     /// A process stands still while its clock goes on.
     Freeze,
     /// As freeze; a clock that does not count suspend would stand still too.
@@ -74,8 +76,9 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 35] = [
         Self::Crash,
+        Self::Rollout,
         Self::Freeze,
         Self::Suspend,
         Self::RestartFull,

@@ -104,6 +104,13 @@ impl World {
                 let delay = self.while_it_lasts();
                 self.after(delay, Event::Start(process));
             }
+            Fault::Rollout if self.processes[process].life == Life::Running => {
+                self.hit(fault, Some(process));
+                let boot = self.processes[process].boot;
+                self.after(0, Event::Terminate { process, boot });
+                let delay = SECOND + self.while_it_lasts();
+                self.after(delay, Event::Start(process));
+            }
             Fault::Freeze | Fault::Suspend if self.processes[process].life == Life::Running => {
                 self.freeze(process, fault == Fault::Suspend);
                 let (delay, boot) = (self.while_it_lasts(), self.processes[process].boot);

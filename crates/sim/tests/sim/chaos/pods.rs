@@ -143,7 +143,7 @@ impl World {
         }
     }
 
-    fn write_spec(&mut self, cluster: usize, place: usize) {
+    pub fn write_spec(&mut self, cluster: usize, place: usize) {
         let spec = self.specs[cluster][place].clone();
         let change = self.apis[cluster].set_spec(place, self.swarm.keys[place], &spec);
         self.tell(cluster, change);

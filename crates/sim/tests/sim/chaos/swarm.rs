@@ -31,8 +31,10 @@ pub struct Swarm {
     /// The cluster of each process.
     pub processes: Vec<usize>,
     pub clusters: usize,
+    /// Replicas elect a leader; otherwise each decides as if it led.
+    pub elects: bool,
     /// The keys of each lease, as bits; the same in every cluster.
-    pub keys: Vec<u8>,
+    pub keys: Vec<u16>,
     /// Candidates of each lease.
     pub pods: usize,
     /// What a lease's spec may be. Specs of one key differ between clusters and over time.
@@ -76,7 +78,7 @@ impl Swarm {
         let processes = (0..count).map(|process| process % clusters).collect();
         let clocks_behind = clusters == 1 && rng.percent(if bug.is_some_and(needs_clocks_behind) { 80 } else { 12 });
         let keys =
-            rng.pick(&[&[0b001][..], &[0b001], &[0b011], &[0b001, 0b011], &[0b011, 0b110], &[0b001, 0b011, 0b110]]);
+            rng.pick(&[&[0b001_u16][..], &[0b001], &[0b011], &[0b001, 0b011], &[0b011, 0b110], &[0b001, 0b011, 0b110]]);
         let nodes = rng.weighted(&[(1, 6), (2, 6), (3, 60), (4, 8), (5, 20)]);
         let command_timeout = Millis(rng.pick(&[200, 500]));
         let specs = Self::draw_specs(rng);
@@ -97,6 +99,7 @@ impl Swarm {
             longest: Millis(ttl * rng.pick(&[100, 100, 150]) / 100),
             processes,
             clusters,
+            elects: rng.percent(60),
             keys: keys.to_vec(),
             pods: rng.between(1, 3) as usize,
             specs,
@@ -168,7 +171,7 @@ impl Swarm {
         faults.retain(|&(fault, _)| match fault {
             Fault::Step => steps && !clocks_behind,
             Fault::SmallStep => steps && !clocks_behind && !drift,
-            Fault::Crash => !steps || clocks_behind,
+            Fault::Crash | Fault::Rollout => !steps || clocks_behind,
             Fault::Recreate => !clocks_behind,
             Fault::LoseAll => clusters == 1 || !clocks_behind,
             _ => true,
@@ -239,11 +242,17 @@ fn needed_faults(bug: Bug) -> Vec<(Fault, u64)> {
         Bug::MonotonicClock => &[Fault::Suspend],
         Bug::CachedRunId => &[Fault::RestartOlder, Fault::Promote],
         Bug::GoneIsProof => &[Fault::KillPod],
-        Bug::UnansweredIsUnwritten => &[Fault::ApiLoss, Fault::ApiCut],
         Bug::ContendsWithoutAnswer | Bug::UnpublishedForEver | Bug::KeeperWantsAgain => &[Fault::ApiHangs],
         Bug::StaleListTrusted => &[Fault::StaleList, Fault::WatchExpired],
+        Bug::RolesWithoutVersion => &[Fault::ApiLoss, Fault::Freeze, Fault::ApiHangs],
         Bug::Core(Mutant::NoQuarantine | Mutant::TicketNotCompared) => &[Fault::RestartEmpty, Fault::Flush],
         Bug::Core(Mutant::ClockStepIgnored) => &[Fault::Step],
+        Bug::Core(Mutant::ConfigureInFlight) => &[Fault::ChangeSpec, Fault::Delay],
+        Bug::Core(Mutant::ForgetReleasesPublishing) => &[Fault::SuspendLease, Fault::ApiLoss],
+        Bug::Core(Mutant::DeadlineFromReply | Mutant::AbstentionIsNo) => &[Fault::Delay, Fault::Stall],
+        Bug::Core(Mutant::ExtendSets) => &[Fault::Isolate, Fault::Freeze],
+        Bug::Core(Mutant::NoStatusFloor) => &[Fault::ApiCut, Fault::LoseAll],
+        Bug::Core(Mutant::SealOnLateWake) => &[Fault::Freeze],
         _ => &[],
     };
     faults.iter().map(|&fault| (fault, 3)).collect()

@@ -6,9 +6,10 @@ use redislease_core::op::{Op, Stage, Stored};
 use redislease_core::time::Time;
 
 use crate::api::objects::pod_of;
-use crate::check::checker::Live;
+use crate::check::checker::{KEYS, LOCK_HOLDER, Live};
 use crate::check::coverage::Sight;
 use crate::check::trace::Note;
+use crate::operator::leader::LOCK;
 use crate::redis::server::Server;
 use crate::world::World;
 
@@ -71,7 +72,10 @@ impl World {
 
     pub fn check_view(&mut self, process: usize, serial: u64, view: &View) {
         let Some(machine) = self.machine(process, serial) else { return };
-        let (bits, known) = (machine.bits(), machine.missed);
+        let (uid, bits, known) = (machine.uid, machine.bits(), machine.missed);
+        if uid == LOCK && !matches!(view.standing, Standing::Held(_)) {
+            self.check.leads_no_more(process);
+        }
         let Some(ending) = &view.ending else {
             if view.refused_by.is_some() {
                 self.coverage.saw(Sight::Refused);
@@ -88,6 +92,10 @@ impl World {
             EndReason::Superseded => Sight::Superseded,
             EndReason::Decided => Sight::EndDecided,
         });
+        let lost = matches!(ending.reason, EndReason::Misses | EndReason::Deadline | EndReason::NeverConfirmed);
+        if lost && uid != LOCK && self.lost.insert((process, ending.id.attempt)) {
+            self.loss_is_due(process, uid, ending.id.attempt);
+        }
         if ending.reason == EndReason::Misses && known != Some(ending.id.attempt) {
             let id = ending.id.clone();
             machine_missed(self, process, serial, &id);
@@ -96,13 +104,13 @@ impl World {
     }
 
     /// A term was given up because nodes said that they do not hold it. An unknown vote is no such word.
-    fn must_be_gone(&mut self, keys: u8, id: &TermId) {
+    fn must_be_gone(&mut self, keys: u16, id: &TermId) {
         let now = self.now;
         let holds = |server: &&Server| {
             let value = |key: u8| server.node.entry(&key, server.clock.millis(now)).map(|entry| &entry.value);
             let exact =
                 |value: &Stored| (value.stage, value.attempt, value.number) == (Stage::Term, id.attempt, id.token.0);
-            (0..8).filter(|key| keys & 1 << key != 0).all(|key| value(key).is_some_and(exact))
+            (0..KEYS as u8).filter(|key| keys & 1 << key != 0).all(|key| value(key).is_some_and(exact))
         };
         let holding = self.servers.iter().filter(|server| server.up).filter(holds).count();
         if keys != 0 && holding >= self.swarm.quorum.majority() {
@@ -117,10 +125,13 @@ impl World {
         if !std::mem::take(&mut machine.changed) {
             return;
         }
-        let (place, keys) = (machine.place, machine.bits());
+        let (uid, place, keys) = (machine.uid, machine.place, machine.bits());
         let Standing::Held(term) = &machine.lease.view().standing else { return };
         let (Some(valid_until), id) = (term.valid_until, term.id.clone()) else { return };
         let until = self.processes[process].clock.when(valid_until.0);
+        if uid == LOCK {
+            return self.claim_lock(process, keys, &id, valid_until.0);
+        }
         if self.check.published_only {
             self.check.completes(keys, &id);
         }
@@ -134,6 +145,24 @@ impl World {
         let claim =
             Live { process, keys, attempt: id.attempt, token: id.token, pod, from: self.now, until, valid_until };
         self.check.claims(self.now, (cluster, place), claim);
+    }
+}
+
+impl World {
+    /// A replica leads for as long as its lock is valid.
+    fn claim_lock(&mut self, process: usize, keys: u16, id: &TermId, valid_until: u64) {
+        let until = self.processes[process].clock.when(valid_until);
+        let claim = Live {
+            process,
+            keys,
+            attempt: id.attempt,
+            token: id.token,
+            pod: LOCK_HOLDER,
+            from: self.now,
+            until,
+            valid_until,
+        };
+        self.check.leads(self.now, claim);
     }
 }
 

@@ -24,7 +24,7 @@ impl fmt::Display for Broken {
 #[derive(Clone, Debug)]
 pub struct Live {
     pub process: usize,
-    pub keys: u8,
+    pub keys: u16,
     pub attempt: Attempt,
     pub token: Token,
     pub pod: u32,
@@ -35,7 +35,7 @@ pub struct Live {
 }
 
 struct Completed {
-    keys: u8,
+    keys: u16,
     attempt: Attempt,
     token: Token,
 }
@@ -65,6 +65,12 @@ impl Window {
     }
 }
 
+/// Stands for the pod where the lock of the replicas is meant.
+pub const LOCK_HOLDER: u32 = u32::MAX;
+
+/// Keys of leases, and of the lock of the replicas of each cluster.
+pub const KEYS: usize = 10;
+
 /// The window in which commands to one node are counted.
 const COMMANDS_WITHIN: Micros = 5 * SECOND;
 /// The window in which status writes and events of one lease are counted.
@@ -82,7 +88,7 @@ pub struct Checker {
     resources: BTreeMap<Attempt, u32>,
     dead: BTreeSet<u32>,
     /// Per key: the greatest token that a store behind it has seen.
-    store: [Token; 8],
+    store: [Token; KEYS],
     /// Per resource of a cluster: the last term that was believed in, and until when.
     pub last: BTreeMap<(usize, usize), Last>,
     /// Terms that never reached a status do not count where clocks are behind.
@@ -109,12 +115,12 @@ impl Checker {
         }
     }
 
-    fn completed_on(&self, keys: u8) -> impl Iterator<Item = &Completed> {
+    fn completed_on(&self, keys: u16) -> impl Iterator<Item = &Completed> {
         self.completed.iter().filter(move |term| term.keys & keys != 0)
     }
 
     /// The first request of an attempt is sent.
-    pub fn begins(&mut self, keys: u8, attempt: Attempt, uid: u32) {
+    pub fn begins(&mut self, keys: u16, attempt: Attempt, uid: u32) {
         self.resources.insert(attempt, uid);
         let before = self.completed_on(keys).map(|term| term.token).max();
         self.began.insert(attempt, before);
@@ -125,7 +131,7 @@ impl Checker {
     }
 
     /// I2: a majority confirmed.
-    pub fn completes(&mut self, keys: u8, id: &TermId) {
+    pub fn completes(&mut self, keys: u16, id: &TermId) {
         if self.completed.iter().any(|term| term.attempt == id.attempt && term.token == id.token) {
             return;
         }
@@ -143,7 +149,7 @@ impl Checker {
         if self.dead.contains(&claim.pod) || claim.until <= now {
             return;
         }
-        for key in (0..8).filter(|key| claim.keys & 1 << key != 0) {
+        for key in (0..KEYS).filter(|key| claim.keys & 1 << key != 0) {
             let seen = &mut self.store[key];
             if claim.token < *seen {
                 let text =
@@ -157,13 +163,30 @@ impl Checker {
             *last = Last { attempt: claim.attempt, until: claim.until };
         }
         last.until = last.until.max(claim.until);
+        self.add(claim);
+    }
+
+    /// I1 for the lock of the replicas.
+    pub fn leads(&mut self, now: Micros, claim: Live) {
+        self.live.retain(|other| now < other.until);
+        if claim.until > now {
+            self.add(claim);
+        }
+    }
+
+    /// A replica has stopped to decide.
+    pub fn leads_no_more(&mut self, process: usize) {
+        self.live.retain(|live| live.process != process || live.pod != LOCK_HOLDER);
+    }
+
+    fn add(&mut self, claim: Live) {
         let same = |other: &&mut Live| other.process == claim.process && other.attempt == claim.attempt;
         if let Some(known) = self.live.iter_mut().find(same) {
             (known.until, known.valid_until) = (known.until.max(claim.until), claim.valid_until);
         } else {
             self.live.push(claim);
         }
-        for key in 0..8 {
+        for key in 0..KEYS {
             let on_key = self.live.iter().filter(|live| live.keys & 1 << key != 0);
             let claims: Vec<Claim> = on_key
                 .map(|live| Claim {
@@ -191,7 +214,7 @@ impl Checker {
     }
 
     /// Whether a process believes in a term on one of the keys.
-    pub fn held(&self, now: Micros, keys: u8) -> bool {
+    pub fn held(&self, now: Micros, keys: u16) -> bool {
         self.live.iter().any(|live| live.keys & keys != 0 && now < live.until)
     }
 

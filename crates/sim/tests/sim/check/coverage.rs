@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use redislease::plan::{Command, Read, RoleOutcome, StatusOutcome};
+use redislease::plan::{Authority, Command, Read, RoleOutcome, StatusOutcome};
 
 use crate::chaos::fault::{Fault, Phase};
 
@@ -74,6 +74,12 @@ sights! {
     LossReported,
     EndCounted,
     Finished,
+    // Replicas.
+    Leads,
+    LeadsNoMore,
+    Ends,
+    Follows,
+    LeadershipReleased,
     // Redis nodes.
     ReAdmitted,
     SeededByOthers,
@@ -149,6 +155,15 @@ impl Sight {
         }
     }
 
+    pub const fn of_authority(authority: Authority) -> Self {
+        match authority {
+            Authority::Lead => Self::Leads,
+            Authority::Renew => Self::LeadsNoMore,
+            Authority::End => Self::Ends,
+            Authority::Follow => Self::Follows,
+        }
+    }
+
     pub const fn of_nodes(nodes: u8) -> Self {
         match nodes {
             1 => Self::OneNode,
@@ -188,12 +203,14 @@ impl Coverage {
         }
     }
 
-    /// What never happened.
-    pub fn missing(&self) -> Vec<String> {
+    /// What never happened: faults at all, or in each phase if the batch was `large`, and sights.
+    pub fn missing(&self, large: bool) -> Vec<String> {
         let cells = Fault::ALL.iter().flat_map(|&fault| Phase::ALL.map(|phase| (fault, phase)));
-        let cells = cells.filter(|cell| !self.hits.contains_key(cell)).map(|cell| format!("{cell:?}"));
+        let cells = cells.filter(|cell| large && !self.hits.contains_key(cell)).map(|cell| format!("{cell:?}"));
+        let took_place = |fault: &&Fault| self.hits.keys().any(|(hit, _)| hit == *fault);
+        let faults = Fault::ALL.iter().filter(|fault| !took_place(fault)).map(|fault| format!("{fault:?}"));
         let sights = Sight::ALL.iter().filter(|sight| !self.sights.contains_key(sight));
-        cells.chain(sights.map(|sight| format!("{sight:?}"))).collect()
+        cells.chain(faults).chain(sights.map(|sight| format!("{sight:?}"))).collect()
     }
 
     pub fn table(&self) -> String {

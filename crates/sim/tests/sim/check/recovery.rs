@@ -226,7 +226,7 @@ impl World {
     }
 
     /// A published term of a pod that has stopped is renewed until the API server of its cluster says so.
-    fn kept_by_the_cut_off(&self, keys: u8) -> bool {
+    fn kept_by_the_cut_off(&self, keys: u16) -> bool {
         let Some(cluster) = self.recovery.without_api else { return false };
         let mut machines =
             self.processes.iter().filter(|process| process.cluster == cluster).flat_map(|of| &of.machines);

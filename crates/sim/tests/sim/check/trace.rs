@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::hash::{Hash, Hasher};
 
 use redislease::api::names::PodRole;
-use redislease::plan::{Command, Effect as Planned, Measure, Priority, Read};
+use redislease::plan::{Authority, Command, Effect as Planned, Measure, Priority, Read};
 use redislease::status::{NoticeReason, TermEnd};
 use redislease_core::admission;
 use redislease_core::lease::{Effect, Round};
@@ -17,21 +17,22 @@ use crate::chaos::fault::Fault;
 use crate::redis::clock::Micros;
 
 /// How many of the last events a failure shows.
-const KEPT: usize = 80;
+pub const KEPT: usize = 80;
 
 /// One event of a run. Processes, nodes, leases and pods are named by their numbers.
-#[derive(Clone, Debug, Hash)]
-pub enum Note {
+#[derive(Clone, Copy, Debug, Hash)]
+pub enum Note<'a> {
     Fault(Fault, usize, usize),
     Healed(&'static str, usize),
-    Effect { process: usize, uid: u32, effect: Effect },
-    Planned { process: usize, uid: u32, effect: Brief },
-    Node { process: usize, node: usize, standing: admission::Standing },
-    Ran { node: usize, process: usize, op: Op, vote: Vote, repeat: bool },
-    Counted { process: usize, uid: u32, round: Round, node: u8, vote: Vote },
+    Effect { process: usize, uid: u32, effect: &'a Effect },
+    Planned { process: usize, uid: u32, effect: &'a Brief },
+    Node { process: usize, node: usize, standing: &'a admission::Standing },
+    Ran { node: usize, process: usize, op: &'a Op, vote: &'a Vote, repeat: bool },
+    Counted { process: usize, uid: u32, round: Round, node: u8, vote: &'a Vote },
     WroteStatus { process: usize, uid: u32, priority: Priority, verdict: Verdict, named: Option<Attempt> },
     WroteRole { process: usize, pod: u32, role: Option<PodRole>, verdict: Verdict },
     Claim { process: usize, attempt: u128, token: u64, until: Micros },
+    Authority { process: usize, authority: Authority },
     Pod(u32, &'static str),
     Lease(u32, &'static str),
     Stage(&'static str),
@@ -97,27 +98,28 @@ impl Brief {
     }
 }
 
+/// The hash of all events, and the last of them as text if they are recorded.
 pub struct Trace {
     hash: Fnv,
-    last: VecDeque<(Micros, Note)>,
+    last: VecDeque<String>,
+    /// How many are recorded.
     kept: usize,
 }
 
-impl Default for Trace {
-    fn default() -> Self {
-        let kept = std::env::var("SIM_EVENTS").ok().and_then(|kept| kept.parse().ok()).unwrap_or(KEPT);
-        Self { hash: Fnv(0xcbf2_9ce4_8422_2325), last: VecDeque::with_capacity(KEPT), kept }
-    }
-}
-
 impl Trace {
-    pub fn note(&mut self, now: Micros, note: Note) {
+    pub fn new(kept: usize) -> Self {
+        Self { hash: Fnv(0xcbf2_9ce4_8422_2325), last: VecDeque::with_capacity(kept), kept }
+    }
+
+    pub fn note(&mut self, now: Micros, note: Note<'_>) {
         now.hash(&mut self.hash);
         note.hash(&mut self.hash);
-        if self.last.len() == self.kept {
-            self.last.pop_front();
+        if self.kept > 0 {
+            if self.last.len() == self.kept {
+                self.last.pop_front();
+            }
+            self.last.push_back(format!("{:>12.6}  {note:?}\n", now as f64 / 1e6));
         }
-        self.last.push_back((now, note));
     }
 
     pub fn hash(&self) -> u64 {
@@ -126,8 +128,7 @@ impl Trace {
 
     /// The last events, one a line, with the true time in seconds.
     pub fn last_events(&self) -> String {
-        let line = |(at, note): &(Micros, Note)| format!("{:>12.6}  {note:?}\n", *at as f64 / 1e6);
-        self.last.iter().map(line).collect()
+        self.last.iter().map(String::as_str).collect()
     }
 }
 

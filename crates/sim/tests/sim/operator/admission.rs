@@ -76,6 +76,7 @@ impl World {
         let valid = Some(self.valid_quorum.clone());
         self.processes[process].quorum = Arc::new(QuorumFacts { read: true, open, valid, ..QuorumFacts::default() });
         self.nodes_changed(process);
+        self.wake_leader(process);
         self.wake_all(process);
     }
 
@@ -86,7 +87,7 @@ impl World {
         if !operator.quorum.read {
             return;
         }
-        let admitted = |peer: &&super::admission::Peer| *peer.admission.standing() == Standing::Admitted;
+        let admitted = |peer: &&Peer| *peer.admission.standing() == Standing::Admitted;
         let up = operator.peers.iter().filter(admitted).count();
         let evaluated = operator.peers.iter().all(|peer| peer.tried);
         let obstacle = self.quorum_obstacles[operator.cluster]
@@ -99,6 +100,7 @@ impl World {
             operator.quorum = Arc::new(after);
         }
         if tells {
+            self.wake_leader(process);
             self.wake_all(process);
         }
     }
@@ -145,7 +147,7 @@ impl World {
                         _ => {}
                     }
                     moved = true;
-                    self.note(Note::Node { process, node, standing });
+                    self.note(Note::Node { process, node, standing: &standing });
                 }
             }
         }

@@ -1,11 +1,15 @@
 //! Carries out what a reconciler wants done, and brings back what became of it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use redislease::api::RedisLease;
-use redislease::plan::{Command, Effect, Event as Input, Priority, Read, RoleOutcome, StatusOutcome, StatusWrite};
+use redislease::plan::{
+    Authority, Command, Effect, Event as Input, Priority, Read, RoleOutcome, StatusOutcome, StatusWrite,
+};
 use redislease::status::{NoticeReason, TermEnd};
 use redislease_core::lease::Standing;
+use redislease_core::op::Attempt;
 use redislease_core::time::Time;
 
 use crate::api::calls::Reply;
@@ -13,11 +17,16 @@ use crate::api::objects;
 use crate::api::server::Verdict;
 use crate::chaos::bug::Bug;
 use crate::check::coverage::Sight;
+use crate::operator::leader::LOCK;
 use crate::operator::writer::{Job, Key};
+use crate::redis::clock::{Micros, SECOND};
 use crate::world::{Event, World};
 
 /// How many pods of one lease may be written at a time: eight, and the holder.
 const ROLES_AT_ONCE: usize = 9;
+
+/// How soon a loss must be counted, beside the delay of the engine.
+const COUNTED_WITHIN: Micros = SECOND;
 
 /// What is remembered of one lease to check what its reconciler asks for.
 #[derive(Default)]
@@ -26,6 +35,8 @@ pub struct Checks {
     pub lease: Option<Arc<RedisLease>>,
     /// It has counted the loss of a term.
     pub lost: bool,
+    /// The terms whose end was counted.
+    pub counted: BTreeSet<Attempt>,
 }
 
 impl World {
@@ -36,8 +47,8 @@ impl World {
             Effect::Keeper(command) => self.instruct(process, uid, command),
             Effect::WriteStatus(write) => self.write_status(process, uid, place, write),
             Effect::WithdrawStatus => {
-                if self.processes[process].writer.withdraw(Key::Status(uid)).is_some() {
-                    self.answer(process, uid, Input::StatusWritten(StatusOutcome::Withdrawn));
+                if let Some(job) = self.processes[process].writer.withdraw(Key::Status(uid)) {
+                    self.withdrawn(process, &job);
                 }
             }
             Effect::WriteRole(write) => {
@@ -52,8 +63,8 @@ impl World {
             }
             Effect::WithdrawRole { uid: pod } => {
                 let key = Key::Role(uid, objects::number(&pod));
-                if self.processes[process].writer.withdraw(key).is_some() {
-                    self.answer(process, uid, Input::RoleWritten { uid: pod, outcome: RoleOutcome::Withdrawn });
+                if let Some(job) = self.processes[process].writer.withdraw(key) {
+                    self.withdrawn(process, &job);
                 }
             }
             Effect::Read(read) => self.submit(process, Job::Read { place, uid, read }),
@@ -85,8 +96,34 @@ impl World {
     /// I5: a loss is counted, whether the API server answers or not.
     fn count_end(&mut self, process: usize, uid: u32, end: TermEnd) {
         self.coverage.saw(if end.is_loss() { Sight::LossCounted } else { Sight::EndCounted });
-        if let Some(unit) = self.unit(process, uid) {
-            unit.checks.lost |= end.is_loss();
+        let Some(unit) = self.unit(process, uid) else { return };
+        unit.checks.lost |= end.is_loss();
+        let named = unit.checks.lease.as_deref().and_then(objects::named).map(|named| named.attempt);
+        if let Some(attempt) = named
+            && !unit.checks.counted.insert(attempt)
+        {
+            self.check.fail(format!("I5: process {process} counts the end of {attempt:?} twice"));
+        }
+    }
+
+    /// I5: the machine of a lease has lost a term. It must be counted soon, whether the API server answers or not.
+    pub fn loss_is_due(&mut self, process: usize, uid: u32, attempt: Attempt) {
+        let boot = self.processes[process].boot;
+        let delay = self.swarm.engine_delay.1 + COUNTED_WITHIN;
+        self.after(delay, Event::LossDue { process, boot, uid, attempt });
+    }
+
+    /// The status still names the lost term, this process decides, and it has not counted the loss.
+    pub fn loss_was_counted(&mut self, process: usize, uid: u32, attempt: Attempt) {
+        let decides = self.authority(process) == Authority::Lead;
+        let Some(unit) = self.unit(process, uid) else { return };
+        let named = unit.checks.lease.as_deref().and_then(objects::named);
+        // Another process may have recorded the end.
+        let named = named.filter(|named| named.active != Some(false)).map(|named| named.attempt);
+        let counted = unit.checks.counted.contains(&attempt);
+        let busy = !unit.answers.is_empty() || unit.view.is_some();
+        if decides && named == Some(attempt) && !counted && !busy {
+            self.check.fail(format!("I5: process {process} lost {attempt:?} and has not counted it"));
         }
     }
 
@@ -105,6 +142,11 @@ impl World {
         if let Command::End { term, proof: true } = &command {
             self.recovery.proof_seen(self.now, objects::pod_of(term));
         }
+        self.send_command(process, uid, command);
+    }
+
+    /// Commands keep their order.
+    pub fn send_command(&mut self, process: usize, uid: u32, command: Command) {
         let delay = self.rng.between(10, 200);
         let boot = self.processes[process].boot;
         let at = (self.now + delay).max(self.processes[process].last_command);
@@ -112,7 +154,7 @@ impl World {
         self.at(at, Event::Command { process, boot, uid, command: Box::new(command) });
     }
 
-    fn is_publishing(&mut self, process: usize, uid: u32, attempt: redislease_core::op::Attempt) -> bool {
+    fn is_publishing(&mut self, process: usize, uid: u32, attempt: Attempt) -> bool {
         self.machine_of(process, uid).is_some_and(|machine| match &machine.lease.view().standing {
             Standing::Publishing(term) => term.id.attempt == attempt,
             _ => false,
@@ -123,13 +165,13 @@ impl World {
     pub fn withdrawn(&mut self, process: usize, job: &Job) {
         match job {
             Job::Status { uid, .. } => {
+                self.coverage.saw(Sight::StatusWithdrawn);
                 self.answer(process, *uid, Input::StatusWritten(StatusOutcome::Withdrawn));
             }
             Job::Role { uid, write, .. } => {
-                let outcome = RoleOutcome::Withdrawn;
-                self.answer(process, *uid, Input::RoleWritten { uid: write.uid.clone(), outcome });
+                self.role_written(process, *uid, write.uid.clone(), RoleOutcome::Withdrawn);
             }
-            Job::ReadPod { .. } | Job::Read { .. } | Job::Probe => {}
+            Job::ReadPod { .. } | Job::Read { .. } | Job::ReadQuorum | Job::Claim { .. } | Job::Probe => {}
         }
     }
 
@@ -150,7 +192,11 @@ impl World {
         if answered {
             self.processes[process].api_answered_at = Some(Time(self.local(process)));
             for uid in std::mem::take(&mut self.processes[process].writer.asking) {
-                self.wake_unit(process, uid);
+                if uid == LOCK {
+                    self.wake_leader(process);
+                } else {
+                    self.wake_unit(process, uid);
+                }
             }
         } else {
             self.close_gate(process);
@@ -201,6 +247,7 @@ impl World {
                 self.role_written(process, uid, write.uid.clone(), outcome);
             }
             (Job::Read { place, uid, read }, reply) => self.read_reply(process, place, uid, read, reply),
+            (job @ (Job::ReadQuorum | Job::Claim { .. }), reply) => self.leader_reply(process, &job, reply),
             // A probe that is not answered is repeated by the gate.
             (Job::Probe, _) => {}
             (job @ Job::ReadPod { .. }, _) => self.submit(process, job),
@@ -224,7 +271,6 @@ impl World {
                 writer.failed(self.now, key, priority, false);
                 StatusOutcome::Refused("a webhook, or a rule of the schema".into())
             }
-            _ if self.is(Bug::UnansweredIsUnwritten) => StatusOutcome::Withdrawn,
             _ => StatusOutcome::Unanswered("no answer".into()),
         };
         self.coverage.saw(Sight::of_status(&outcome));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use redislease::api::RedisLease;
 use redislease::api::ValidLease;
 use redislease::api::validated::Readiness;
-use redislease::plan::{Authority, CandidateFacts, Effect, Event as Input, Facts, Identity, PodKnowledge, Reconciler};
+use redislease::plan::{CandidateFacts, Effect, Event as Input, Facts, Identity, PodKnowledge, Reconciler};
 use redislease_core::lease::{Standing, View};
 use redislease_core::time::Time;
 
@@ -127,9 +127,15 @@ impl World {
             self.hit(crate::chaos::fault::Fault::StaleList, Some(process));
         }
         if let Step::Listed(state) = &step {
+            if kind == Kind::Leases {
+                self.learn_leader(process, state.leader.0, state.leader.1.clone());
+            }
             let tokens = state.leases.iter().flatten().map(|lease| objects::token(lease));
             let floor = self.processes[process].floor;
             self.processes[process].floor = tokens.chain([floor]).max().unwrap_or(floor);
+        }
+        if let Step::Changed(Change::Quorum { version, leader }) = step {
+            return self.learn_leader(process, version, leader);
         }
         let index = &mut self.processes[process].index;
         let touched = match step {
@@ -139,6 +145,7 @@ impl World {
             Step::Changed(Change::Pod { facts, deleted: false, .. }) => {
                 index.learn_pod(objects::number(&facts.uid), &facts, now)
             }
+            Step::Changed(Change::Quorum { .. }) => Touched::default(),
             Step::Changed(Change::Pod { facts, .. }) => {
                 index.bury(objects::number(&facts.uid), facts.proves_stopped_when_deleted())
             }
@@ -190,6 +197,7 @@ impl World {
     fn facts(&mut self, process: usize, uid: u32) -> Option<Facts> {
         let now = Time(self.local(process));
         let wall = self.processes[process].wall.micros(self.now);
+        let authority = self.authority(process);
         let api_answers = self.is(Bug::ContendsWithoutAnswer);
         let (gone_is_proof, deleting_is_proof) = (self.is(Bug::GoneIsProof), self.is(Bug::DeletingIsProof));
         let ignores_deletion = self.is(Bug::DeletionIgnored);
@@ -225,7 +233,7 @@ impl World {
             strays,
             holder,
             pods_listed: index.pods_listed,
-            authority: Authority::Lead,
+            authority,
             stop_at: operator.machines.iter().rev().find(|machine| machine.uid == uid).and_then(Machine::stop_at),
             api_answered_at: if api_answers { Some(now) } else { operator.api_answered_at },
             wall: jiff::Timestamp::from_microsecond(wall as i64).unwrap(),
@@ -251,7 +259,7 @@ impl World {
                     return;
                 }
             }
-            self.note(Note::Planned { process, uid, effect: Brief::of(&effect) });
+            self.note(Note::Planned { process, uid, effect: &Brief::of(&effect) });
             self.carry_out_plan(process, uid, effect);
         }
         self.rearm(process, uid);

@@ -15,6 +15,7 @@ use crate::chaos::bug::Bug;
 use crate::chaos::fault::Phase;
 use crate::check::coverage::Sight;
 use crate::check::trace::Note;
+use crate::operator::leader::{LOCK, lock_key};
 use crate::operator::process::{Fate, Life};
 use crate::world::{Event, World};
 
@@ -72,7 +73,7 @@ impl Machine {
     }
 
     /// The keys as bits.
-    pub fn bits(&self) -> u8 {
+    pub fn bits(&self) -> u16 {
         self.keys.iter().fold(0, |bits, key| bits | 1 << key)
     }
 
@@ -156,18 +157,26 @@ impl World {
         keys: &[String],
         config: Config,
     ) {
-        let Some(place) = self.unit(process, uid).map(|unit| unit.place) else { return };
+        let place = self.unit(process, uid).map(|unit| unit.place);
+        if place.is_none() && uid != LOCK {
+            return;
+        }
+        let keys = if uid == LOCK {
+            vec![lock_key(self.processes[process].cluster)]
+        } else {
+            keys.iter().map(|key| objects::key_number(key)).collect()
+        };
         if let Some(unit) = self.unit(process, uid) {
             (unit.shape, unit.retry_at) = (View::default(), None);
         }
         let (serial, mutant) = (self.new_id(process), self.mutant());
         self.processes[process].machines.push(Machine {
             uid,
-            place,
+            place: place.unwrap_or(0),
             serial,
             lease: Lease::new(config).with_mutant(mutant),
             quorum,
-            keys: keys.iter().map(|key| objects::key_number(key)).collect(),
+            keys,
             mailbox: None,
             mail_due: false,
             held_back: None,
@@ -245,7 +254,7 @@ impl World {
         }
         let Some(machine) = self.machine(process, serial) else { return };
         let (uid, held) = (machine.uid, matches!(machine.lease.view().standing, Standing::Held(_)));
-        self.note(Note::Counted { process, uid, round, node: node.0, vote: vote.clone() });
+        self.note(Note::Counted { process, uid, round, node: node.0, vote: &vote });
         if matches!(vote, Vote::Confirmed { .. }) && held {
             self.coverage.saw(Sight::JoinConfirmed);
         }
@@ -307,7 +316,7 @@ impl World {
                     return;
                 }
             }
-            self.note(Note::Effect { process, uid, effect: effect.clone() });
+            self.note(Note::Effect { process, uid, effect: &effect });
             self.shown_first(process, serial, &effect);
             self.carry_out(process, serial, effect);
         }
@@ -330,6 +339,9 @@ impl World {
     }
 
     pub fn keeper_ended(&mut self, process: usize, uid: u32) {
+        if uid == LOCK {
+            return self.lock_ended(process);
+        }
         self.coverage.saw(Sight::Retired);
         self.answer(process, uid, Planned::KeeperEnded);
     }
@@ -375,7 +387,11 @@ impl World {
         let Some(machine) = self.machine(process, serial) else { return };
         machine.mail_due = false;
         if let Some(view) = machine.mailbox.take() {
-            self.take_view(process, uid, view);
+            if uid == LOCK {
+                self.take_lock_view(process, view);
+            } else {
+                self.take_view(process, uid, view);
+            }
         }
     }
 }

@@ -5,5 +5,6 @@ pub mod effects;
 pub mod engine;
 pub mod index;
 pub mod keeper;
+pub mod leader;
 pub mod process;
 pub mod writer;

@@ -14,6 +14,7 @@ use crate::operator::admission::Peer;
 use crate::operator::engine::Unit;
 use crate::operator::index::Index;
 use crate::operator::keeper::Machine;
+use crate::operator::leader::Leader;
 use crate::operator::writer::Writer;
 use crate::redis::clock::{Clock, MILLI, Micros};
 use crate::redis::network::Address;
@@ -48,6 +49,8 @@ pub struct Process {
     pub index: Index,
     pub quorum: Arc<QuorumFacts>,
     pub writer: Writer,
+    /// Without one, every process decides as if it led.
+    pub leader: Option<Leader>,
     pub streams: [Stream; 2],
     /// When a call to the API server was last answered.
     pub api_answered_at: Option<Time>,
@@ -77,6 +80,7 @@ impl Process {
             index: Index::default(),
             quorum: Arc::default(),
             writer: Writer::default(),
+            leader: None,
             streams: [Stream::default(); 2],
             api_answered_at: None,
             inbox: Vec::new(),
@@ -107,12 +111,14 @@ impl World {
         }
         let peers = self.new_peers();
         let nodes = peers.len();
+        let leader = self.new_leader(process);
         let mut index = Index::new(self.swarm.keys.len());
         index.trusts_stale_lists = self.is(Bug::StaleListTrusted);
         let starting = &mut self.processes[process];
         starting.life = Life::Running;
         starting.peers = peers;
         starting.index = index;
+        starting.leader = leader;
         starting.quorum = Arc::default();
         let boot = starting.boot;
         for node in 0..nodes {
@@ -125,6 +131,7 @@ impl World {
 
     /// Dies between two effects. What it sent travels on, and what others believe because of it lasts on.
     pub fn crash(&mut self, process: usize) {
+        self.check.leads_no_more(process);
         let crashed = &mut self.processes[process];
         crashed.boot += 1;
         crashed.life = Life::Down;
@@ -133,6 +140,7 @@ impl World {
         crashed.units.clear();
         crashed.inbox.clear();
         crashed.writer = Writer::default();
+        crashed.leader = None;
         crashed.api_answered_at = None;
         crashed.stopped_by = None;
         crashed.floor = Token(0);
@@ -208,6 +216,7 @@ impl World {
         let now = Time(self.local(process));
         self.drain_machines(process);
         self.drain_units(process);
+        self.drain_leader(process);
         self.wake_admissions(process, now);
         self.wake_machines(process, now);
         self.nothing_spins(process, now);

@@ -39,6 +39,13 @@ pub enum Job {
         uid: u32,
         read: Read,
     },
+    /// Who leads, by the `RedisQuorum`.
+    ReadQuorum,
+    /// This replica leads.
+    Claim {
+        version: u64,
+        instance: String,
+    },
     Probe,
 }
 
@@ -56,7 +63,7 @@ impl Job {
             Self::Status { uid, .. } => Key::Status(*uid),
             Self::Role { uid, write, .. } => Key::Role(*uid, objects::number(&write.uid)),
             Self::ReadPod { uid, write } => Key::Role(*uid, objects::number(&write.uid)),
-            Self::Read { .. } | Self::Probe => Key::Other,
+            Self::Read { .. } | Self::ReadQuorum | Self::Claim { .. } | Self::Probe => Key::Other,
         }
     }
 
@@ -64,7 +71,7 @@ impl Job {
         match self {
             Self::Status { write, .. } => write.priority,
             Self::Role { write, .. } => write.priority,
-            Self::ReadPod { .. } | Self::Read { .. } | Self::Probe => Priority::Publication,
+            _ => Priority::Publication,
         }
     }
 
@@ -72,7 +79,7 @@ impl Job {
         match self {
             Self::Status { write, .. } => write.not_after,
             Self::Role { write, .. } => write.not_after,
-            Self::ReadPod { .. } | Self::Read { .. } | Self::Probe => None,
+            _ => None,
         }
     }
 
@@ -94,6 +101,8 @@ impl Job {
                 Self::Read { read: Read::Node { .. }, .. } => Ask::Node(objects::number(uid)),
                 _ => Ask::Pod(objects::number(uid)),
             },
+            Self::ReadQuorum => Ask::Quorum,
+            Self::Claim { version, instance } => Ask::Claim { version: *version, instance: instance.clone() },
             Self::Probe => Ask::Probe,
         }
     }

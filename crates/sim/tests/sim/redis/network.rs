@@ -218,7 +218,7 @@ impl World {
                 Vote::Granted(_) if repeat || !asked => self.coverage.saw(Sight::GhostGrant),
                 _ => {}
             }
-            self.note(Note::Ran { node, process, op: call.op.clone(), vote: vote.clone(), repeat });
+            self.note(Note::Ran { node, process, op: &call.op, vote, repeat });
         }
         if repeat || !asked {
             return;

@@ -10,6 +10,7 @@ use crate::chaos::rng::Rng;
 use crate::chaos::swarm::Swarm;
 use crate::check::checker::Broken;
 use crate::check::coverage::Coverage;
+use crate::check::trace::{KEPT, Trace};
 use crate::redis::clock::Micros;
 use crate::world::World;
 
@@ -27,9 +28,13 @@ pub struct Outcome {
 
 /// One run of one seed, from its first to its last event.
 pub fn run(seed: u64, bugs: &[Bug]) -> Outcome {
+    finish(world(seed, bugs))
+}
+
+fn world(seed: u64, bugs: &[Bug]) -> World {
     let mut rng = Rng::new(seed);
     let swarm = Swarm::draw(&mut rng, bugs);
-    finish(World::new(swarm, rng, bugs))
+    World::new(swarm, rng, bugs)
 }
 
 pub fn finish(mut world: World) -> Outcome {
@@ -49,8 +54,12 @@ pub fn finish(mut world: World) -> Outcome {
     }
 }
 
-/// A failure for a reader: what broke, what came before, how to see it again.
-pub fn report(seed: u64, bugs: &[Bug], outcome: &Outcome) -> String {
+/// A failure for a reader: what broke, what came before, how to see it again. It runs the seed once more to record it.
+pub fn report(seed: u64, bugs: &[Bug]) -> String {
+    let kept = std::env::var("SIM_EVENTS").ok().and_then(|kept| kept.parse().ok()).unwrap_or(KEPT);
+    let mut world = world(seed, bugs);
+    world.trace = Trace::new(kept);
+    let outcome = finish(world);
     let broken = outcome.broken.as_ref().map_or("nothing", |broken| &broken.0);
     format!(
         "seed {seed} {bugs:?} at {:.3} s: {broken}\nthe last events, in seconds of true time:\n{}\
@@ -96,7 +105,7 @@ pub fn batch(first: u64, enough: impl Fn(u64, Duration) -> bool + Sync) -> Batch
             total.coverage.add(&outcome.coverage);
             if let Some(broken) = &outcome.broken {
                 total.failed.push((seed, broken.0.clone()));
-                total.failure.get_or_insert_with(|| report(seed, &[], &outcome));
+                total.failure.get_or_insert_with(|| report(seed, &[]));
             } else if outcome.hash != again.hash {
                 let text = format!("seed {seed} ran differently the second time");
                 total.failed.push((seed, text.clone()));

@@ -1,31 +1,29 @@
 //! Scenarios: worlds without random faults, in which things happen at set times.
 
+mod api_outage;
+mod crash_points;
+mod pauses;
+mod replicas;
+mod storms;
+
+use redislease::plan::Authority;
+use redislease_core::op::Attempt;
 use redislease_core::quorum::Quorum;
 use redislease_core::time::Millis;
 
-use crate::api::objects::LeaseSpec;
+use crate::api::objects::{self, LeaseSpec};
+use crate::api::server::Mode;
+use crate::chaos::bug::Bug;
+use crate::chaos::rng::Rng;
 use crate::chaos::swarm::{Network, Swarm};
-use crate::redis::clock::{MILLI, SECOND};
-use crate::world::World;
+use crate::check::trace::{KEPT, Trace};
+use crate::operator::process::Life;
+use crate::redis::clock::{MILLI, Micros, SECOND};
+use crate::world::{Event, World};
 
-/// Something that happens at a set time.
-#[derive(Clone, Copy)]
-pub struct Scene(pub fn(&mut World));
-
-impl std::fmt::Debug for Scene {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Scene")
-    }
-}
-
-impl World {
-    pub fn scene(&mut self, scene: Scene) {
-        (scene.0)(self);
-    }
-}
-
-/// A world in which nothing goes wrong by itself: three nodes, one lease on one key, two candidates in each cluster.
-pub fn calm(processes: Vec<usize>) -> Swarm {
+/// A world in which nothing goes wrong by itself: three nodes, one lease of six seconds on one key, two candidates in each
+/// cluster. `processes` names the cluster of each operator process.
+fn calm(processes: Vec<usize>) -> Swarm {
     let spec = LeaseSpec {
         lease: 6,
         renew: 1000,
@@ -43,6 +41,7 @@ pub fn calm(processes: Vec<usize>) -> Swarm {
         longest: Millis(6000),
         clusters: processes.iter().max().map_or(1, |most| most + 1),
         processes,
+        elects: false,
         keys: vec![0b001],
         pods: 2,
         specs: vec![spec],
@@ -64,4 +63,124 @@ pub fn calm(processes: Vec<usize>) -> Swarm {
         chaos: 3600 * SECOND,
         stays_away: None,
     }
+}
+
+/// The same with the shortest lease that survives a change of the leader: 15 s, renewed every 2 s.
+fn of_fifteen_seconds(processes: Vec<usize>) -> Swarm {
+    let mut swarm = calm(processes);
+    (swarm.specs[0].lease, swarm.specs[0].renew, swarm.specs[0].grace) = (15, 2000, 5);
+    swarm.longest = Millis(15_000);
+    swarm.command_timeout = Millis(500);
+    swarm
+}
+
+/// The holder of a lease: a belief in its term.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Holding {
+    process: usize,
+    cluster: usize,
+    pod: u32,
+    attempt: Attempt,
+}
+
+/// What a scenario came to: `Err` says what went wrong.
+type Outcome = Result<(), String>;
+
+impl World {
+    fn scenario(swarm: Swarm, seed: u64, bugs: &[Bug]) -> Self {
+        let mut world = Self::new(swarm, Rng::new(seed), bugs);
+        world.trace = Trace::new(KEPT);
+        world.check.storms_pass = false;
+        world
+    }
+
+    fn run_for(&mut self, span: Micros) {
+        self.run_until(self.now + span);
+    }
+
+    /// Runs until something holds, for at most `span`. Whether it came to hold.
+    fn run_until_holds(&mut self, span: Micros, holds: impl Fn(&Self) -> bool) -> bool {
+        let end = self.now + span;
+        while self.now < end && self.check.broken.is_none() {
+            if holds(self) {
+                return true;
+            }
+            self.run_for(MILLI);
+        }
+        holds(self)
+    }
+
+    /// Who holds the lease of this place, by the newest belief.
+    fn holding(&self, place: usize) -> Option<Holding> {
+        let keys = self.swarm.keys[place];
+        let live = self.check.live.iter().filter(|live| live.keys == keys && self.now < live.until);
+        live.max_by_key(|live| live.until).map(|live| Holding {
+            process: live.process,
+            cluster: self.processes[live.process].cluster,
+            pod: live.pod,
+            attempt: live.attempt,
+        })
+    }
+
+    /// The process that leads in this cluster, or a process of it where none is elected.
+    fn leading(&self, cluster: usize) -> Option<usize> {
+        let leads = |&process: &usize| {
+            let of = &self.processes[process];
+            of.cluster == cluster && of.life == Life::Running && self.authority(process) == Authority::Lead
+        };
+        (0..self.processes.len()).find(leads)
+    }
+
+    fn take_api(&mut self, cluster: usize, mode: Mode) {
+        match mode {
+            Mode::Up => return self.restore_api(cluster),
+            Mode::Refusing => self.close_watches(cluster),
+            Mode::Hanging => {}
+        }
+        self.apis[cluster].mode = mode;
+    }
+
+    fn isolate(&mut self, process: usize, isolated: bool) {
+        let by = u32::from(isolated);
+        self.links[process].iter_mut().for_each(|link| link.isolated = by);
+    }
+
+    /// Stands still for a while.
+    fn pause(&mut self, process: usize, span: Micros) {
+        self.freeze(process, false);
+        let boot = self.processes[process].boot;
+        self.after(span, Event::Resume { process, boot });
+    }
+
+    fn restart(&mut self, process: usize, after: Micros) {
+        self.crash(process);
+        self.after(after, Event::Start(process));
+    }
+
+    /// The token that the status of a lease shows.
+    fn token(&self, cluster: usize, place: usize) -> u64 {
+        self.apis[cluster].state.leases[place].as_deref().map_or(0, |lease| objects::token(lease).0)
+    }
+
+    /// The scenario went well if nothing is broken and the condition holds.
+    fn require(&self, condition: bool, what: impl FnOnce() -> String) -> Outcome {
+        match &self.check.broken {
+            Some(broken) => Err(format!("{broken}\n{}", self.trace.last_events())),
+            None if condition => Ok(()),
+            None => Err(format!("at {:.3} s: {}\n{}", self.now as f64 / 1e6, what(), self.trace.last_events())),
+        }
+    }
+}
+
+/// Runs a scenario for many seeds: the first failure, and how many failed.
+fn failures(seeds: std::ops::RangeInclusive<u64>, scenario: impl Fn(u64) -> Outcome) -> (usize, Option<String>) {
+    let failed: Vec<String> =
+        seeds.filter_map(|seed| scenario(seed).err().map(|why| format!("seed {seed}: {why}"))).collect();
+    (failed.len(), failed.into_iter().next())
+}
+
+/// Every seed must pass.
+fn all_pass(seeds: std::ops::RangeInclusive<u64>, scenario: impl Fn(u64) -> Outcome) {
+    let (failed, first) = failures(seeds, scenario);
+    assert!(failed == 0, "{failed} seeds failed; {}", first.unwrap_or_default());
 }

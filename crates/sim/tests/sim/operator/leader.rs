@@ -1,0 +1,235 @@
+//! The election of one replica on the quorum: the shell around `redislease::plan::Leadership`.
+
+use redislease::plan::{Authority, Command, Leadership, LeadershipEffect, LeadershipEvent, LeadershipFacts};
+use redislease_core::lease::View;
+use redislease_core::time::Time;
+
+use crate::api::calls::Reply;
+use crate::api::objects::cluster;
+use crate::api::server::Verdict;
+use crate::check::coverage::Sight;
+use crate::check::trace::Note;
+use crate::operator::process::{Fate, Life};
+use crate::operator::writer::Job;
+use crate::redis::clock::{MILLI, Micros};
+use crate::world::{Event, World};
+
+/// Stands for the UID of a lease where the lock of the replicas is meant.
+pub const LOCK: u32 = u32::MAX;
+/// How long a replica that stops waits for what it gives back.
+const LAST_ANSWERS: Micros = 300 * MILLI;
+
+/// What one process knows of the election.
+pub struct Leader {
+    machine: Leadership,
+    /// Who leads, by the newest event, read or answer: the resource version, and the instance.
+    named: (u64, Option<String>),
+    view: Option<View>,
+    due: bool,
+    wake_at: Option<Micros>,
+    held_back: Option<LeadershipEffect>,
+}
+
+/// The key of the lock on the Redis nodes.
+pub const fn lock_key(cluster: usize) -> u8 {
+    8 + cluster as u8
+}
+
+/// How a replica is called. A start of it has another process name.
+fn instance(process: usize) -> String {
+    format!("operator-{process}")
+}
+
+impl World {
+    pub fn new_leader(&self, process: usize) -> Option<Leader> {
+        let Self { swarm, processes, .. } = self;
+        let of = &processes[process];
+        let machine = Leadership::new(cluster(of.cluster), instance(process), format!("start-{}", of.boot));
+        let leader = Leader { machine, named: (0, None), view: None, due: false, wake_at: None, held_back: None };
+        swarm.elects.then_some(leader)
+    }
+
+    /// What this process may decide now. A lock whose time is over gives no right, whether its machine has noticed or
+    /// not.
+    pub fn authority(&self, process: usize) -> Authority {
+        let Some(leader) = &self.processes[process].leader else { return Authority::Lead };
+        let authority = leader.machine.authority();
+        let lock = self.processes[process].machines.iter().rev().find(|machine| machine.uid == LOCK);
+        let now = Time(self.local(process));
+        let holds = lock.and_then(|lock| lock.stop_at()).is_some_and(|stop_at| now < stop_at);
+        if authority == Authority::Lead && !holds { Authority::Renew } else { authority }
+    }
+
+    pub fn wake_leader(&mut self, process: usize) {
+        let boot = self.processes[process].boot;
+        let delay = self.rng.between(20, 500);
+        let Some(leader) = self.processes[process].leader.as_mut().filter(|leader| !leader.due) else { return };
+        leader.due = true;
+        self.after(delay, Event::LeaderTurn { process, boot });
+    }
+
+    pub fn leader_turn(&mut self, process: usize) {
+        let now = Time(self.local(process));
+        let operator = &mut self.processes[process];
+        let quorum = operator.quorum.clone();
+        let api_answered_at = operator.api_answered_at;
+        let majority = self.swarm.quorum.majority();
+        let Some(leader) = &mut operator.leader else { return };
+        leader.due = false;
+        if !quorum.read {
+            return;
+        }
+        if let Some(view) = leader.view.take() {
+            leader.machine.handle(now, LeadershipEvent::View(view));
+        }
+        let facts = LeadershipFacts {
+            quorum: quorum.open.clone(),
+            quorum_lost: quorum.evaluated && quorum.up < majority,
+            named: leader.named.1.clone(),
+            api_answered_at,
+        };
+        leader.machine.handle(now, LeadershipEvent::Facts(facts));
+        self.drain_leader(process);
+    }
+
+    pub fn drain_leader(&mut self, process: usize) {
+        let boot = self.processes[process].boot;
+        loop {
+            if self.processes[process].life != Life::Running || self.processes[process].boot != boot {
+                return;
+            }
+            let Some(leader) = &mut self.processes[process].leader else { return };
+            let Some(effect) = leader.held_back.take().or_else(|| leader.machine.poll_effect()) else { break };
+            match self.before_effect(process, LOCK, None) {
+                Fate::GoesOn => {}
+                Fate::Dies => return,
+                Fate::Stops => {
+                    if let Some(leader) = &mut self.processes[process].leader {
+                        leader.held_back = Some(effect);
+                    }
+                    return;
+                }
+            }
+            self.carry_out_leader(process, effect);
+        }
+        self.rearm_leader(process);
+    }
+
+    fn carry_out_leader(&mut self, process: usize, effect: LeadershipEffect) {
+        match effect {
+            LeadershipEffect::Keeper(command) => {
+                if matches!(command, Command::End { .. }) {
+                    self.coverage.saw(Sight::LeadershipReleased);
+                }
+                self.send_command(process, LOCK, command);
+            }
+            LeadershipEffect::Probe => self.ask_for_an_answer(process, LOCK),
+            LeadershipEffect::ReadQuorum => self.submit(process, Job::ReadQuorum),
+            LeadershipEffect::Claim => self.claim_leadership(process),
+            LeadershipEffect::Authority(authority) => {
+                self.note(Note::Authority { process, authority });
+                self.coverage.saw(Sight::of_authority(authority));
+                if authority == Authority::Lead {
+                    self.claim_leadership(process);
+                }
+                self.wake_all(process);
+            }
+        }
+    }
+
+    /// Writes who leads, against the version that was read. One write for each change.
+    fn claim_leadership(&mut self, process: usize) {
+        let Some(leader) = &self.processes[process].leader else { return };
+        let instance = instance(process);
+        if leader.named.1.as_ref() != Some(&instance) {
+            let version = leader.named.0;
+            self.submit(process, Job::Claim { version, instance });
+        }
+    }
+
+    pub fn learn_leader(&mut self, process: usize, version: u64, named: Option<String>) {
+        let Some(leader) = &mut self.processes[process].leader else { return };
+        if version > leader.named.0 {
+            leader.named = (version, named);
+            self.wake_leader(process);
+        }
+    }
+
+    pub fn leader_reply(&mut self, process: usize, job: &Job, reply: Reply) {
+        let now = Time(self.local(process));
+        let answer = match reply {
+            Reply::Quorum(verdict, version, named) => {
+                self.learn_leader(process, version, named.clone());
+                // Another replica wrote meanwhile; what this one writes is decided anew.
+                if verdict == Verdict::Conflict && self.authority(process) == Authority::Lead {
+                    self.claim_leadership(process);
+                }
+                Ok(named)
+            }
+            _ => Err(()),
+        };
+        if matches!(job, Job::ReadQuorum)
+            && let Some(leader) = &mut self.processes[process].leader
+        {
+            leader.machine.handle(now, LeadershipEvent::QuorumRead(answer));
+            self.wake_leader(process);
+        }
+    }
+
+    pub fn take_lock_view(&mut self, process: usize, view: View) {
+        if let Some(leader) = &mut self.processes[process].leader {
+            leader.view = Some(view);
+            self.wake_leader(process);
+        }
+    }
+
+    pub fn lock_ended(&mut self, process: usize) {
+        let now = Time(self.local(process));
+        if let Some(leader) = &mut self.processes[process].leader {
+            leader.machine.handle(now, LeadershipEvent::KeeperEnded);
+            self.wake_leader(process);
+        }
+    }
+
+    fn rearm_leader(&mut self, process: usize) {
+        let (now, boot) = (self.now, self.processes[process].boot);
+        let clock = self.processes[process].clock;
+        let Some(leader) = &mut self.processes[process].leader else { return };
+        let Some(deadline) = leader.machine.next_deadline() else { return };
+        let at = clock.when(deadline.0).max(now);
+        if leader.wake_at.is_none_or(|earlier| at < earlier || earlier < now) {
+            leader.wake_at = Some(at);
+            self.at(at, Event::LeaderDue { process, boot });
+        }
+    }
+
+    pub fn leader_timer(&mut self, process: usize) {
+        let now = self.now;
+        let local = Time(self.local(process));
+        let Some(leader) = &mut self.processes[process].leader else { return };
+        if leader.wake_at.is_none_or(|at| at > now) {
+            return;
+        }
+        leader.wake_at = None;
+        if leader.machine.next_deadline().is_some_and(|deadline| deadline <= local) {
+            self.leader_turn(process);
+        } else {
+            self.rearm_leader(process);
+        }
+    }
+
+    /// A graceful stop: leadership is given back, published terms are left for the next process.
+    pub fn stop_gracefully(&mut self, process: usize) {
+        let (now, boot) = (Time(self.local(process)), self.processes[process].boot);
+        if let Some(leader) = &mut self.processes[process].leader {
+            leader.machine.handle(now, LeadershipEvent::Stop);
+            self.drain_leader(process);
+        } else {
+            let all: Vec<u32> = self.processes[process].machines.iter().map(|machine| machine.uid).collect();
+            for uid in all {
+                self.obey(process, uid, Command::Close);
+            }
+        }
+        self.after(LAST_ANSWERS, Event::Exit { process, boot });
+    }
+}

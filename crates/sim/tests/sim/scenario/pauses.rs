@@ -1,0 +1,76 @@
+//! A process that was paused ends nothing that others keep, and goes on with what only it kept.
+
+use super::{Outcome, all_pass, of_fifteen_seconds};
+use crate::redis::clock::SECOND;
+use crate::world::World;
+
+const SEEDS: std::ops::RangeInclusive<u64> = 1..=6;
+
+/// One of two replicas is paused for `seconds`. The other keeps the lease: it does not move.
+fn the_other_replica_keeps_the_lease(seed: u64, seconds: u64, elects: bool) -> Outcome {
+    let mut swarm = of_fifteen_seconds(vec![0, 0]);
+    swarm.elects = elects;
+    let mut world = World::scenario(swarm, seed, &[]);
+    let held = world.run_until_holds(40 * SECOND, |world| world.holding(0).is_some());
+    world.require(held, || "nobody holds at first".into())?;
+    world.run_for(5 * SECOND);
+    let before = world.holding(0);
+    let victim = if seed % 3 == 0 { 1 - world.leading(0).unwrap_or(0) } else { world.leading(0).unwrap_or(0) };
+    world.pause(victim, seconds * SECOND);
+    let end = world.now + (seconds + 40) * SECOND;
+    while world.now < end {
+        world.run_for(SECOND / 2);
+        let now = world.holding(0).map(|holding| holding.attempt);
+        let same = now == before.map(|before| before.attempt);
+        world.require(same, || format!("process {victim} was paused for {seconds} s and the lease moved"))?;
+    }
+    let named = world.apis[0].state.leases[0].as_deref().and_then(crate::api::objects::named);
+    let active = named.is_some_and(|named| named.active == Some(true));
+    world.require(active, || format!("the status does not call the term active: {named:?}"))
+}
+
+#[test]
+fn a_paused_replica_does_not_end_what_the_other_keeps() {
+    for seconds in [3, 8, 12, 20, 45] {
+        all_pass(SEEDS, |seed| the_other_replica_keeps_the_lease(seed, seconds, true));
+    }
+    // Without an election, a deadline that is noticed less than a second late is no sign of a pause.
+    for seconds in [3, 12, 20, 45] {
+        all_pass(SEEDS, |seed| the_other_replica_keeps_the_lease(seed, seconds, false));
+    }
+}
+
+/// The only replica is paused for less than the keys live: it goes on with the same term.
+fn the_only_replica_goes_on(seed: u64, seconds: u64) -> Outcome {
+    let mut swarm = of_fifteen_seconds(vec![0]);
+    swarm.elects = seed % 2 == 0;
+    let mut world = World::scenario(swarm, seed, &[]);
+    let held = world.run_until_holds(40 * SECOND, |world| world.holding(0).is_some());
+    world.require(held, || "nobody holds at first".into())?;
+    world.run_for(5 * SECOND);
+    let (before, token) = (world.holding(0), world.token(0, 0));
+    world.pause(0, seconds * SECOND);
+    world.run_for((seconds + 20) * SECOND);
+    let same = world.holding(0).map(|now| now.attempt) == before.map(|before| before.attempt);
+    world.require(same && world.token(0, 0) == token, || format!("paused for {seconds} s, it did not go on"))
+}
+
+/// Paused for longer than the keys live, it holds by a new term with a greater token.
+fn the_only_replica_begins_anew(seed: u64) -> Outcome {
+    let mut world = World::scenario(of_fifteen_seconds(vec![0]), seed, &[]);
+    world.run_until(10 * SECOND);
+    let token = world.token(0, 0);
+    world.pause(0, 40 * SECOND);
+    world.run_for(40 * SECOND);
+    let bound = world.swarm.key_life() + world.swarm.longest_delay() + 3 * SECOND;
+    let again = world.run_until_holds(bound, |world| world.holding(0).is_some() && world.token(0, 0) > token);
+    world.require(again, || format!("nobody holds {bound} µs after the pause"))
+}
+
+#[test]
+fn a_single_replica_goes_on_with_its_term_while_its_keys_live() {
+    for seconds in [2, 6, 9, 12] {
+        all_pass(SEEDS, |seed| the_only_replica_goes_on(seed, seconds));
+    }
+    all_pass(SEEDS, the_only_replica_begins_anew);
+}
