@@ -1,10 +1,10 @@
-# What a developer calls. `make` alone says what there is.
+# What developers run. `make` alone lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help deps tools demo check test figures
-# The steps of a goal build on each other; cargo and go use all cores by themselves.
+.PHONY: help deps tools demo check test figures scale
+# The prerequisites of a target depend on each other; cargo and go use all cores by themselves.
 .NOTPARALLEL:
 
-help: ## This list
+help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST)
 
 deps: ## Check the toolchains, install redis-server and a linker when missing
@@ -13,15 +13,18 @@ deps: ## Check the toolchains, install redis-server and a linker when missing
 tools: deps ## Build etcd, the Kubernetes control plane and kwok when missing
 	@hack/build-tools.sh
 
-demo: tools ## Tell the story of a lease on real servers; KEEP=1 leaves it up
+demo: tools ## Show the life of a lease on real servers; KEEP=1 leaves the servers running
 	@hack/run-example.sh demo
 
-check: ## The fast loop: format, lints, purity, unit tests, model and simulator; no server
+check: ## Run what needs no server: format, lints, purity, unit tests, model and simulator
 	@hack/install-deps.sh rust
 	@hack/run-tests.sh fast
 
-test: deps tools ## All checks and tests, on real Redis servers and a real control plane too
+test: deps tools ## Run all checks and tests, also those on real Redis servers and a real control plane
 	@hack/run-tests.sh all
 
-figures: tools ## Measure handovers and API writes on this machine; six minutes
+figures: tools ## Measure handovers and API writes on this machine (6 minutes)
 	@hack/run-example.sh figures
+
+scale: tools ## Measure N leases (1000) on a real control plane; PHASES=start,hold selects parts, KEEP=1 leaves it running
+	@hack/run-example.sh scale --release

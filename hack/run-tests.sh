@@ -9,7 +9,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 what=${1:-}
 case $what in fast | all) ;; *) echo "error: say fast or all" >&2; exit 2 ;; esac
 
-# What is tested does not depend on what somebody exported to look at one seed, or to leave a demo up.
+# Variables that select a seed, or leave servers running, must not change what is tested.
 unset KEEP MODEL REDISLEASE_TEST_SEED
 for variable in "${!SIM_@}"; do unset "$variable"; done
 
@@ -19,13 +19,9 @@ summary=()
 failed=
 started=$SECONDS
 
-step() { # name, command...
+run() { # name, command...
     local name=$1 began=$SECONDS
     shift
-    if [[ -n $failed ]]; then
-        summary+=("$(printf '%-22s not run' "$name")")
-        return
-    fi
     printf '\n== %s: %s\n' "$name" "$*"
     if "$@" 2>&1 | tee -a "$log"; then
         summary+=("$(printf '%-22s ok      %4d s' "$name" $((SECONDS - began)))")
@@ -35,7 +31,15 @@ step() { # name, command...
     fi
 }
 
-# A toolchain may come without them. Who develops needs them; tests can pass without.
+step() { # name, command...: not run after a step that failed
+    if [[ -n $failed ]]; then
+        summary+=("$(printf '%-22s not run' "$1")")
+    else
+        run "$@"
+    fi
+}
+
+# A toolchain may lack rustfmt or clippy. Developers need them; the tests can pass without.
 component() { # subcommand, name, command...
     local subcommand=$1 name=$2
     shift 2
@@ -49,7 +53,11 @@ component() { # subcommand, name, command...
     fi
 }
 
-# A later toolchain has lints that nobody here has seen: with it they are shown and stop nothing.
+tests() { # name, arguments of cargo test...: runs also after other tests that failed
+    run "$1" cargo test --locked --workspace --no-fail-fast "${@:2}"
+}
+
+# A newer toolchain has other lints: its warnings are shown and do not fail the step.
 pinned=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 deny=()
 [[ $(rustc --version) != "rustc $pinned"* ]] || deny=(-- -D warnings)
@@ -61,13 +69,28 @@ if [[ $what == fast ]]; then
     step "unit tests" cargo test --locked --workspace --lib --bins --no-fail-fast
     export MODEL=quick
     step "model and simulator" cargo test --locked --package redislease-core --package redislease-sim --no-fail-fast --test '*'
-else
+elif [[ -z $failed ]]; then
     export SIM_SEEDS=5000
-    step "all tests" cargo test --locked --workspace --no-fail-fast
+    # Every step selects from the whole workspace: with fewer packages, dependencies would be built again with other
+    # features. The tests on a control plane come last and on their own, because they wait most of the time: more of them
+    # than there are cores can run at once. A process runs at most three control planes.
+    others=()
+    for file in crates/*/tests/*.rs crates/*/tests/*/main.rs tests/*/main.rs; do
+        file=${file%/main.rs}
+        file=${file##*/}
+        [[ ${file%.rs} == kube ]] || others+=(--test "${file%.rs}")
+    done
+    tests "unit tests" --lib --bins
+    tests "other tests" "${others[@]}"
+    tests "documentation" --doc
+    RUST_TEST_THREADS=4 tests "control plane" --test kube
 fi
 
 printf '\n== summary\n'
 printf '%s\n' "${summary[@]}"
+# The test binaries that took longest.
+sed -nE 's/^ +Running (.*) \(.*/\1/p; s/^test result: .*finished in ([0-9.]+)s$/\1/p' "$log" |
+    awk '/^[0-9.]+$/ { if (name != "" && $1 >= 5) printf "%7.1f s  %s\n", $1, name; name = ""; next } { name = $0 }' | sort -rn
 sed -nE 's/^test result: .* ([0-9]+) passed; ([0-9]+) failed; ([0-9]+) ignored.*/\1 \2 \3/p' "$log" |
     awk '{ passed += $1; failed += $2; ignored += $3 }
          END { printf "tests: %d passed, %d failed, %d not run by default\n", passed, failed, ignored }'

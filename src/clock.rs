@@ -1,7 +1,7 @@
-//! The one door to the clock.
+//! The clock that validity is counted on, and timers on it.
 //!
-//! Validity is counted on `CLOCK_BOOTTIME`, which goes on while the machine is suspended: the keys on the nodes do
-//! not wait for it. `std::time::Instant` and the timers of tokio stop in suspend, so nothing here uses them.
+//! The clock is `CLOCK_BOOTTIME`, which runs while the machine is suspended: the keys on the nodes do not wait for the
+//! machine. `std::time::Instant` and the timers of tokio stop in suspend, so validity never uses them.
 
 use std::future::Future;
 use std::io;
@@ -23,19 +23,19 @@ pub fn now() -> Time {
     Time(seconds.saturating_mul(1000) + nanoseconds / 1_000_000)
 }
 
-/// Microseconds of Unix time by the wall clock: never for validity.
+/// Unix time by the wall clock, in microseconds. Never for validity.
 pub fn unix_micros() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// What the wall clock shows at `instant`, if nobody sets it: for people.
+/// The wall clock's time at `instant`, if nobody sets that clock. For people.
 pub fn wall(instant: Time) -> SystemTime {
     let (now, wall) = (now(), SystemTime::now());
     if instant >= now { wall + Duration::from(instant.since(now)) } else { wall - Duration::from(now.since(instant)) }
 }
 
-/// One timer that can be set again and again.
+/// One timer of the operating system (timerfd), which can be set again and again.
 #[derive(Debug)]
 pub struct Alarm {
     timer: AsyncFd<OwnedFd>,
@@ -43,7 +43,7 @@ pub struct Alarm {
 }
 
 impl Alarm {
-    /// An alarm that is not set. Needs a running tokio runtime.
+    /// An alarm that is not set. Must be called in a tokio runtime.
     ///
     /// # Errors
     /// When the process has no file descriptor left.
@@ -55,7 +55,7 @@ impl Alarm {
         Ok(Self { timer, set: None })
     }
 
-    /// Rings at `at` and no more at the instant set before; `None` never rings.
+    /// Sets the alarm to `at` instead of what was set before; `None` clears it.
     ///
     /// # Errors
     /// When the system refuses.
@@ -63,7 +63,7 @@ impl Alarm {
         if self.set == at {
             return Ok(());
         }
-        // An expiration of zero would disarm the timer instead of ringing at once.
+        // A value of zero would clear the timer instead of expiring at once.
         let value = at.map_or(Timespec { tv_sec: 0, tv_nsec: 0 }, |at| timespec(at.max(Time(1))));
         let spec = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
         timerfd_settime(self.timer.get_ref(), TimerfdTimerFlags::ABSTIME, &spec)?;
@@ -71,7 +71,7 @@ impl Alarm {
         Ok(())
     }
 
-    /// Rings at `at` at the latest, perhaps before: saves a system call for who looks at the clock anyway.
+    /// Sets the alarm to expire at `at` or earlier. Saves a system call for a caller that reads the clock then anyway.
     ///
     /// # Errors
     /// When the system refuses.
@@ -83,11 +83,11 @@ impl Alarm {
         }
     }
 
-    /// Waits until it rings, then it is no longer set. May be dropped at any time.
+    /// Returns when the alarm expires; it is not set then. May be dropped at any time.
     ///
     /// # Errors
     /// When the runtime is shutting down.
-    pub async fn ring(&mut self) -> io::Result<()> {
+    pub async fn expired(&mut self) -> io::Result<()> {
         loop {
             let mut guard = self.timer.readable().await?;
             let read = guard.try_io(|timer| Ok(rustix::io::read(timer.get_ref(), &mut [0_u8; 8])?));
@@ -110,20 +110,21 @@ fn timespec(at: Time) -> Timespec {
     }
 }
 
-/// Returns at `at`, or at once if that is past.
+/// Returns at `at`; at once if that is in the past.
 ///
 /// # Errors
 /// When the process has no file descriptor left.
 pub async fn sleep_until(at: Time) -> io::Result<()> {
     let mut alarm = Alarm::new()?;
     alarm.set(Some(at))?;
-    alarm.ring().await
+    alarm.expired().await
 }
 
-/// Runs `work` for `span` at most.
+/// Runs `work` for at most `span`.
 ///
 /// # Errors
-/// [`io::ErrorKind::TimedOut`] when it is not done by then; it is dropped.
+/// [`io::ErrorKind::TimedOut`] when `work` is not done by then; it is dropped. Another error when the process has no file
+/// descriptor left.
 pub async fn within<T>(span: Millis, work: impl Future<Output = T>) -> io::Result<T> {
     let timeout = sleep_until(now() + span);
     tokio::select! {
@@ -146,26 +147,27 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_alarm_rings_at_the_instant_set_last() {
+    async fn an_alarm_expires_at_the_instant_set_last() {
         let mut alarm = Alarm::new().unwrap();
         alarm.set(Some(now() + Millis(60_000))).unwrap();
         let at = now() + Millis(20);
         alarm.set(Some(at)).unwrap();
-        alarm.ring().await.unwrap();
+        alarm.expired().await.unwrap();
         assert!(now() >= at && now().since(at) < Millis(10_000));
-        let error = within(Millis(20), alarm.ring()).await.unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::TimedOut, "it rings once");
+        let error = within(Millis(20), alarm.expired()).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut, "it expires once");
     }
 
-    /// So many seconds CLOCK_BOOTTIME is ahead of CLOCK_MONOTONIC in the namespace below, as after a long suspend.
+    /// By how many seconds CLOCK_BOOTTIME is ahead of CLOCK_MONOTONIC in the time namespace of the test below, as after a
+    /// long suspend.
     const SUSPENDED: u64 = 1_000_000_000;
 
     #[tokio::test]
-    #[ignore = "run by the next test, in a time of its own"]
-    async fn in_a_time_after_a_suspend() {
+    #[ignore = "run by the next test, in a time namespace"]
+    async fn in_a_time_namespace_after_a_suspend() {
         assert!(now() >= Time(SUSPENDED * 1000), "{:?} does not count suspend", now());
         let at = now() + Millis(20);
-        tokio::time::timeout(Duration::from_secs(10), sleep_until(at)).await.expect("it rings").unwrap();
+        tokio::time::timeout(Duration::from_secs(10), sleep_until(at)).await.expect("the timer expires").unwrap();
         assert!(now() >= at);
     }
 
@@ -174,15 +176,15 @@ mod tests {
         let mut unshare = std::process::Command::new("unshare");
         unshare.args(["--time", "--boottime", &SUSPENDED.to_string(), "--fork", "--"]);
         unshare.arg(std::env::current_exe().unwrap());
-        unshare.args(["--exact", "clock::tests::in_a_time_after_a_suspend", "--ignored"]);
+        unshare.args(["--exact", "clock::tests::in_a_time_namespace_after_a_suspend", "--ignored"]);
         let done = match unshare.output() {
             Ok(done) => done,
-            Err(error) => return println!("not tried: unshare cannot be run: {error}"),
+            Err(error) => return println!("skipped: cannot run unshare: {error}"),
         };
         let (said, complaint) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
         if complaint.starts_with("unshare: ") {
-            // Not everybody may have a time namespace: root may, in most containers it may not.
-            return println!("not tried: {complaint}");
+            // A time namespace needs rights that most containers do not have.
+            return println!("skipped: {complaint}");
         }
         assert!(done.status.success() && said.contains("1 passed"), "{said}{complaint}");
     }

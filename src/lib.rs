@@ -40,12 +40,16 @@ pub mod api;
 pub mod cli;
 #[cfg(feature = "lock")]
 pub mod clock;
+#[cfg(feature = "lock")]
+pub mod contain;
 #[cfg(feature = "api")]
 pub mod election;
 #[cfg(feature = "operator")]
 mod http;
 #[cfg(feature = "lock")]
 pub mod keeper;
+#[cfg(feature = "lock")]
+mod mailbox;
 #[cfg(feature = "lock")]
 pub mod metrics;
 #[cfg(feature = "lock")]

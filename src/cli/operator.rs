@@ -45,11 +45,14 @@ impl Operator {
     /// Why the operator could not start.
     pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
         self.log.start()?;
-        // After a panic in one task, the process would look healthy although it no longer renews all leases.
+        // After a panic in a task, the process would look healthy although it no longer renews all leases. A panic that is
+        // contained to one lease is counted and goes on.
         let report = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             report(panic);
-            std::process::exit(70);
+            if !crate::contain::is_contained() {
+                std::process::exit(70);
+            }
         }));
         // rustls needs an explicit choice because dependencies enable more than one provider.
         let _ = rustls::crypto::ring::default_provider().install_default();

@@ -226,7 +226,7 @@ fn check_timeout(now: Time, at: Time, cause: EndCause) -> Check {
     if now >= at { Check::TimedOut { cause } } else { Check::Continue { until: Some(at) } }
 }
 
-const fn stopped(holder: HolderPod<'_>) -> bool {
+fn stopped(holder: HolderPod<'_>) -> bool {
     match holder {
         HolderPod::Unseen => false,
         HolderPod::Here { sighting, .. } => sighting.facts.stopped,

@@ -21,7 +21,7 @@ fn ending() -> View {
 
 fn sighting(pod: PodFacts, not_ready: Option<u64>, terminating: Option<u64>) -> Sighting {
     let ago = |seconds: Option<u64>| seconds.map(|seconds| NOW - Millis::from_secs(seconds));
-    Sighting { facts: pod, not_ready_since: ago(not_ready), terminating_since: ago(terminating) }
+    Sighting { facts: pod.into(), not_ready_since: ago(not_ready), terminating_since: ago(terminating) }
 }
 
 struct Case {

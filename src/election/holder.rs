@@ -36,14 +36,14 @@ impl fmt::Display for HolderName {
 
 /// The error for a text that is not a holder's name: RedisLease did not write this value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ForeignHolder;
+pub struct InvalidHolderName;
 
 impl FromStr for HolderName {
-    type Err = ForeignHolder;
+    type Err = InvalidHolderName;
 
-    fn from_str(text: &str) -> Result<Self, ForeignHolder> {
+    fn from_str(text: &str) -> Result<Self, InvalidHolderName> {
         let parts: Vec<&str> = text.split('/').collect();
-        let [cluster, cluster_uid, namespace, lease, pod, pod_uid] = parts[..] else { return Err(ForeignHolder) };
+        let [cluster, cluster_uid, namespace, lease, pod, pod_uid] = parts[..] else { return Err(InvalidHolderName) };
         Ok(Self {
             cluster: Cluster { name: cluster.to_owned(), uid: cluster_uid.to_owned() },
             namespace: namespace.to_owned(),
@@ -63,7 +63,7 @@ mod tests {
         for text in ["eu-west-1/77a0/jobs/billing/billing-x2x8k/5c1f", "/77a0/jobs/billing/billing-0/5c1f"] {
             assert_eq!(text.parse::<HolderName>().unwrap().to_string(), text);
         }
-        assert_eq!("billing-0".parse::<HolderName>(), Err(ForeignHolder));
-        assert_eq!("a/b/c/d/e/f/g".parse::<HolderName>(), Err(ForeignHolder));
+        assert_eq!("billing-0".parse::<HolderName>(), Err(InvalidHolderName));
+        assert_eq!("a/b/c/d/e/f/g".parse::<HolderName>(), Err(InvalidHolderName));
     }
 }

@@ -15,6 +15,6 @@ mod pod;
 
 pub use candidates::{Electorate, Ineligible};
 pub use decide::{Decision, EndCause, HolderPod, Situation, Step, decide};
-pub use holder::{Cluster, HolderName};
+pub use holder::{Cluster, HolderName, InvalidHolderName};
 pub use node::is_off;
 pub use pod::{PodFacts, Sighting};

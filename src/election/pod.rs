@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
@@ -137,8 +138,8 @@ fn has_terminated(status: &ContainerStatus) -> bool {
 /// The times are on this process's clock. Timestamps in the pod are on the clocks of other machines.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sighting {
-    /// The latest facts about the pod.
-    pub facts: PodFacts,
+    /// The latest facts about the pod, shared with the electorates that it belongs to.
+    pub facts: Arc<PodFacts>,
     /// Since when this process has observed it as not Ready.
     pub not_ready_since: Option<Time>,
     /// Since when this process has observed its deletion.
@@ -147,7 +148,8 @@ pub struct Sighting {
 
 impl Sighting {
     /// Records facts observed now. `before` is the previous sighting of the same pod.
-    pub fn now(facts: PodFacts, now: Time, before: Option<&Self>) -> Self {
+    pub fn now(facts: impl Into<Arc<PodFacts>>, now: Time, before: Option<&Self>) -> Self {
+        let facts = facts.into();
         let since = |observed: bool, before: Option<Time>| observed.then(|| before.unwrap_or(now));
         Self {
             not_ready_since: since(!facts.ready, before.and_then(|before| before.not_ready_since)),

@@ -1,12 +1,13 @@
 //! What the operator answers over HTTP: `/metrics`, `/healthz` and `/readyz`.
 //!
-//! Nothing here can be changed by a request, and nothing of it is secret; it is meant for the cluster's own network.
+//! No request changes anything, and no answer is secret; it is meant for the cluster's own network.
 
 mod readiness;
 
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -14,10 +15,10 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use prometheus::Registry;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 
-use crate::metrics;
+use crate::metrics::Page;
 pub use readiness::{Part, Readiness};
 
 /// How long a request that is under way at the end may take.
@@ -32,8 +33,10 @@ pub struct Server {
 
 #[derive(Clone)]
 struct Shared {
-    registry: Registry,
+    page: Page,
     readiness: Readiness,
+    /// One page at a time: with thousands of leases each takes tens of megabytes.
+    encoding: Arc<Semaphore>,
 }
 
 impl Server {
@@ -59,7 +62,7 @@ impl Server {
     /// When the listener fails.
     pub async fn serve(
         self,
-        registry: Registry,
+        page: Page,
         readiness: Readiness,
         stop: impl Future<Output = ()> + Send + 'static,
     ) -> io::Result<()> {
@@ -67,7 +70,7 @@ impl Server {
             .route("/metrics", get(show_metrics))
             .route("/healthz", get(async || "ok\n"))
             .route("/readyz", get(show_readiness))
-            .with_state(Shared { registry, readiness });
+            .with_state(Shared { page, readiness, encoding: Arc::new(Semaphore::new(1)) });
         let (stopping, stopped) = tokio::sync::oneshot::channel();
         let graceful = axum::serve(self.listener, router).with_graceful_shutdown(async move {
             stop.await;
@@ -86,12 +89,18 @@ impl Server {
 }
 
 async fn show_metrics(State(shared): State<Shared>) -> Response {
-    match metrics::page(&shared.registry) {
-        Ok(page) => ([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], page).into_response(),
-        Err(error) => {
-            (StatusCode::INTERNAL_SERVER_ERROR, format!("the metrics cannot be written: {error}\n")).into_response()
-        }
+    let Shared { page, encoding, .. } = shared;
+    let _turn = encoding.acquire().await;
+    // On a thread of its own: nothing that keeps a lease waits for it.
+    match tokio::task::spawn_blocking(move || page.encode()).await {
+        Ok(Ok(page)) => ([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], page).into_response(),
+        Ok(Err(error)) => failed(&error.to_string()),
+        Err(error) => failed(&error.to_string()),
     }
+}
+
+fn failed(error: &str) -> Response {
+    (StatusCode::INTERNAL_SERVER_ERROR, format!("the metrics cannot be written: {error}\n")).into_response()
 }
 
 async fn show_readiness(State(shared): State<Shared>) -> Response {

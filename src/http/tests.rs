@@ -1,5 +1,6 @@
 use super::*;
-use prometheus::IntCounter;
+use crate::metrics::lease::LeaseMetrics;
+use prometheus::{IntCounter, Registry};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use tokio::sync::oneshot;
@@ -17,7 +18,9 @@ async fn run() -> Running {
     let server = Server::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
     let (address, readiness, registry) = (server.address(), Readiness::new(), Registry::new());
     let (stop, stopped) = oneshot::channel::<()>();
-    let task = tokio::spawn(server.serve(registry.clone(), readiness.clone(), async {
+    let leases = LeaseMetrics::register(&registry, &[]).unwrap();
+    let page = Page { registry: registry.clone(), leases };
+    let task = tokio::spawn(server.serve(page, readiness.clone(), async {
         let _ = stopped.await;
     }));
     Running { address, readiness, registry, stop, task }
@@ -75,7 +78,7 @@ async fn metrics_are_served_as_prometheus_text() {
     let answer = request(server.address, "/metrics").await;
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     assert!(answer.to_lowercase().contains("content-type: text/plain; version=0.0.4"), "{answer}");
-    assert!(answer.ends_with("# TYPE apples_total counter\napples_total 1\n"), "{answer}");
+    assert!(answer.contains("# TYPE apples_total counter\napples_total 1\n"), "{answer}");
     assert!(request(server.address, "/nothing").await.starts_with("HTTP/1.1 404 "));
 }
 

@@ -1,15 +1,15 @@
 //! The leases, and how their renewals go.
+//!
+//! A lease has a compact record, and its lines are written straight from it: an object of the metrics library for each of
+//! fifteen series would take more memory than the lease itself. What is counted by a reason is counted for each quorum.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use prometheus::core::{Collector, Desc};
-use prometheus::proto::MetricFamily;
-use prometheus::{
-    Counter, CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
-    IntGaugeVec, Opts, Registry,
-};
+use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts, Registry};
 use redislease_core::lease::{Renewal, View};
 use redislease_core::time::Time;
 
@@ -18,13 +18,9 @@ use crate::clock;
 /// How a round of renewal may end.
 const RESULTS: [&str; 4] = ["success", "no_quorum", "lost", "timeout"];
 
-const CANDIDATES: [&str; 2] = ["eligible", "ineligible"];
-
 const CONDITIONS: [&str; 4] = ["Ready", "Active", "CandidatesAvailable", "QuorumHealthy"];
 
 const STATUSES: [&str; 3] = ["True", "False", "Unknown"];
-
-const LEASE: [&str; 3] = ["lease_namespace", "lease", "quorum"];
 
 /// From a quorum on the same machine to a round that exhausts the longest timeout.
 const SECONDS: [f64; 9] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 2.5];
@@ -40,7 +36,7 @@ const HANDOVERS: [f64; 10] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 3
 pub enum HandoverKind {
     /// The old holder was proven to have stopped.
     Graceful,
-    /// It was waited for until its keys had ended.
+    /// Its keys had to end.
     Failover,
 }
 
@@ -51,9 +47,9 @@ pub struct Shown<'a> {
     pub active: bool,
     /// Somebody holds the lease, here or in another cluster.
     pub held: bool,
-    /// Nobody holds it, and somebody is to.
+    /// Nobody holds it, and somebody should.
     pub waiting: bool,
-    /// Cluster, pod and node of the holder that status names.
+    /// Cluster, pod and Kubernetes node of the holder that the status names.
     pub holder: Option<[&'a str; 3]>,
     /// The token of the latest term; 0 when there was none.
     pub token: i64,
@@ -63,44 +59,31 @@ pub struct Shown<'a> {
     pub conditions: Vec<(&'a str, &'a str)>,
 }
 
-/// The families, registered once in a process.
+/// Name and UID-free identity of a lease on the page: namespace and name.
+type Name = (String, String);
+
+/// All leases of this process. Clones are the same.
 #[derive(Clone, Debug)]
 pub struct LeaseMetrics {
-    active: IntGaugeVec,
-    held: IntGaugeVec,
-    holder: IntGaugeVec,
-    token: IntGaugeVec,
-    expiry: GaugeVec,
+    records: Arc<Mutex<BTreeMap<Name, Arc<LeaseRecord>>>>,
     transitions: IntCounterVec,
     renewals: IntCounterVec,
-    unheld: CounterVec,
-    candidates: IntGaugeVec,
-    conditions: IntGaugeVec,
     duration: HistogramVec,
     margin: HistogramVec,
     graceful: Histogram,
     failover: Histogram,
     reasons: &'static [&'static str],
     quorums: Arc<Mutex<BTreeMap<String, Weak<QuorumRenewals>>>>,
-    waits: Waits,
 }
 
-/// The leases that may be unheld now: their seconds are counted when somebody looks.
-type Waits = Arc<Mutex<Vec<Weak<Wait>>>>;
-
 impl LeaseMetrics {
-    /// Registers the families with `registry`. `reasons` is every reason for which a term may end.
+    /// Registers what is counted for each quorum with `registry`. `reasons` is every reason for which a term may end.
     ///
     /// # Errors
     /// When one of the names is taken.
     pub fn register(registry: &Registry, reasons: &'static [&'static str]) -> prometheus::Result<Self> {
-        let gauge = |name, help, more: &[&str]| -> prometheus::Result<IntGaugeVec> {
-            let family = IntGaugeVec::new(Opts::new(name, help), &[&LEASE, more].concat())?;
-            registry.register(Box::new(family.clone()))?;
-            Ok(family)
-        };
-        let counter = |name, help, more: &[&str]| -> prometheus::Result<IntCounterVec> {
-            let family = IntCounterVec::new(Opts::new(name, help), &[&LEASE, more].concat())?;
+        let counter = |name, help, label| -> prometheus::Result<IntCounterVec> {
+            let family = IntCounterVec::new(Opts::new(name, help), &["quorum", label])?;
             registry.register(Box::new(family.clone()))?;
             Ok(family)
         };
@@ -109,20 +92,6 @@ impl LeaseMetrics {
             registry.register(Box::new(family.clone()))?;
             Ok(family)
         };
-        let expiry = GaugeVec::new(
-            Opts::new(
-                "redislease_lease_expiry_timestamp_seconds",
-                "Unix time at which the current term ends unless it is renewed; 0 if there is no term.",
-            ),
-            &LEASE,
-        )?;
-        registry.register(Box::new(expiry.clone()))?;
-        let unheld = CounterVec::new(
-            Opts::new("redislease_lease_unheld_seconds_total", "Seconds in which no pod held the lease."),
-            &LEASE,
-        )?;
-        let waits = Waits::default();
-        registry.register(Box::new(UnheldCollector { family: unheld.clone(), waits: waits.clone() }))?;
         let handover = histogram(
             "redislease_handover_duration_seconds",
             "Time from the end of one holder's term until status names the next holder. \
@@ -131,32 +100,9 @@ impl LeaseMetrics {
             "kind",
         )?;
         Ok(Self {
-            active: gauge("redislease_lease_active", "1 while a pod of this cluster holds the lease.", &[])?,
-            held: gauge("redislease_lease_held", "1 while a pod of this or another cluster holds the lease.", &[])?,
-            holder: gauge(
-                "redislease_lease_holder_info",
-                "Always 1; the labels are the holder in status.",
-                &["holder_cluster", "holder_pod", "holder_node"],
-            )?,
-            token: gauge(
-                "redislease_lease_fencing_token",
-                "Fencing token of the latest term; 0 if there was none.",
-                &[],
-            )?,
-            expiry,
-            transitions: counter("redislease_lease_transitions_total", "Terms that ended, by reason.", &["reason"])?,
-            renewals: counter("redislease_lease_renewals_total", "Renewals of the lease, by result.", &["result"])?,
-            unheld,
-            candidates: gauge(
-                "redislease_lease_candidates",
-                "Candidate pods, by whether they are eligible.",
-                &["state"],
-            )?,
-            conditions: gauge(
-                "redislease_lease_status_condition",
-                "1 for the current status of the condition, 0 for the other statuses.",
-                &["condition", "status"],
-            )?,
+            records: Arc::default(),
+            transitions: counter("redislease_transitions_total", "Terms that ended, by quorum and reason.", "reason")?,
+            renewals: counter("redislease_renewals_total", "Renewals, by quorum and result.", "result")?,
             duration: histogram(
                 "redislease_renew_duration_seconds",
                 "Duration of a successful renewal, until a majority has confirmed it.",
@@ -173,33 +119,50 @@ impl LeaseMetrics {
             failover: handover.with_label_values(&["failover"]),
             reasons,
             quorums: Arc::default(),
-            waits,
         })
     }
 
-    /// The series of one lease. They vanish with [`LeaseSeries::forget`], or when it is dropped.
-    pub fn lease(&self, namespace: &str, lease: &str, quorum: &str) -> LeaseSeries {
-        let labels = [namespace, lease, quorum];
-        let with = |value: &'static str| [namespace, lease, quorum, value];
-        let wait = Arc::new(Wait { since: Mutex::new(None), total: self.unheld.with_label_values(&labels) });
-        locked(&self.waits).push(Arc::downgrade(&wait));
-        LeaseSeries {
-            active: self.active.with_label_values(&labels),
-            held: self.held.with_label_values(&labels),
-            token: self.token.with_label_values(&labels),
-            expiry: self.expiry.with_label_values(&labels),
-            transitions: self.reasons.iter().map(|r| (*r, self.transitions.with_label_values(&with(r)))).collect(),
-            renewals: RESULTS.map(|result| self.renewals.with_label_values(&with(result))),
-            candidates: CANDIDATES.map(|state| self.candidates.with_label_values(&with(state))),
-            conditions: CONDITIONS.map(|condition| {
-                STATUSES.map(|s| self.conditions.with_label_values(&[namespace, lease, quorum, condition, s]))
-            }),
-            wait,
-            quorum: self.quorum(quorum),
-            holder: Mutex::default(),
-            labels: labels.map(str::to_owned),
-            families: self.clone(),
+    /// Puts a lease on the page; a lease that was there under the same name leaves it.
+    pub fn lease(&self, namespace: &str, lease: &str, quorum: &str) -> Arc<LeaseRecord> {
+        let mut labels = String::new();
+        for (label, value) in [("lease", lease), ("lease_namespace", namespace), ("quorum", quorum)] {
+            push_label(&mut labels, label, value);
         }
+        let record = Arc::new(LeaseRecord { labels: labels.into(), ..LeaseRecord::default() });
+        locked(&self.records).insert((namespace.to_owned(), lease.to_owned()), record.clone());
+        record
+    }
+
+    /// Takes a lease off the page. What is counted for it after this, nobody sees.
+    pub fn remove(&self, namespace: &str, lease: &str, record: &Arc<LeaseRecord>) {
+        let mut records = locked(&self.records);
+        let name = (namespace.to_owned(), lease.to_owned());
+        if records.get(&name).is_some_and(|present| Arc::ptr_eq(present, record)) {
+            records.remove(&name);
+        }
+    }
+
+    /// The series of one quorum, which exists: a name that a lease has invented makes none. They vanish with the last
+    /// clone of the `Arc`.
+    pub fn quorum(&self, name: &str) -> Arc<QuorumRenewals> {
+        let mut quorums = locked(&self.quorums);
+        if let Some(known) = quorums.get(name).and_then(Weak::upgrade) {
+            return known;
+        }
+        let new = Arc::new(QuorumRenewals {
+            name: name.to_owned(),
+            transitions: self
+                .reasons
+                .iter()
+                .map(|reason| (*reason, self.transitions.with_label_values(&[name, reason])))
+                .collect(),
+            renewals: RESULTS.map(|result| self.renewals.with_label_values(&[name, result])),
+            duration: self.duration.with_label_values(&[name]),
+            margin: self.margin.with_label_values(&[name]),
+            families: self.clone(),
+        });
+        quorums.insert(name.to_owned(), Arc::downgrade(&new));
+        new
     }
 
     /// Counts a change from one holder to the next.
@@ -210,160 +173,62 @@ impl LeaseMetrics {
         }
     }
 
-    fn quorum(&self, name: &str) -> Arc<QuorumRenewals> {
-        let mut quorums = locked(&self.quorums);
-        if let Some(known) = quorums.get(name).and_then(Weak::upgrade) {
-            return known;
+    /// Writes the series of all leases in the text format that Prometheus scrapes.
+    pub fn encode(&self, page: &mut String) {
+        let records: Vec<Arc<LeaseRecord>> = locked(&self.records).values().cloned().collect();
+        let now = clock::now();
+        let wall = Duration::from_micros(clock::unix_micros());
+        for record in &records {
+            record.count_wait(now);
         }
-        let new = Arc::new(QuorumRenewals {
-            name: name.to_owned(),
-            duration: self.duration.with_label_values(&[name]),
-            margin: self.margin.with_label_values(&[name]),
-            families: self.clone(),
-        });
-        quorums.insert(name.to_owned(), Arc::downgrade(&new));
-        new
+        for family in FAMILIES {
+            // As in the metrics library: a family without series is not on the page.
+            let header = page.len();
+            let _ = writeln!(page, "# HELP {} {}\n# TYPE {} {}", family.name, family.help, family.name, family.kind);
+            let first = page.len();
+            for record in &records {
+                let mut lines = Lines { page, family: family.name, labels: &record.labels };
+                (family.write)(record, &mut lines, now, wall);
+            }
+            if page.len() == first {
+                page.truncate(header);
+            }
+        }
     }
 }
 
 /// A thread that panicked while it held one of these locks left numbers behind, and any number will do.
-fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The renewals of all leases of one quorum. They vanish with its last lease.
+/// Appends a label to others.
+fn push_label(labels: &mut String, label: &str, value: &str) {
+    let separator = if labels.is_empty() { "" } else { "," };
+    let _ = write!(labels, "{separator}{label}=\"");
+    for character in value.chars() {
+        match character {
+            '\\' => labels.push_str("\\\\"),
+            '"' => labels.push_str("\\\""),
+            '\n' => labels.push_str("\\n"),
+            other => labels.push(other),
+        }
+    }
+    labels.push('"');
+}
+
+/// The renewals and the ends of all terms on one quorum.
 #[derive(Debug)]
-struct QuorumRenewals {
+pub struct QuorumRenewals {
     name: String,
+    transitions: Vec<(&'static str, IntCounter)>,
+    renewals: [IntCounter; RESULTS.len()],
     duration: Histogram,
     margin: Histogram,
     families: LeaseMetrics,
 }
 
-impl Drop for QuorumRenewals {
-    fn drop(&mut self) {
-        let mut quorums = locked(&self.families.quorums);
-        // A lease that came in the meantime has taken the series over.
-        if quorums.get(&self.name).is_some_and(|other| other.strong_count() == 0) {
-            quorums.remove(&self.name);
-            let _ = self.families.duration.remove_label_values(&[self.name.as_str()]);
-            let _ = self.families.margin.remove_label_values(&[self.name.as_str()]);
-        }
-    }
-}
-
-/// The seconds in which nobody holds one lease.
-#[derive(Debug)]
-struct Wait {
-    since: Mutex<Option<Time>>,
-    total: Counter,
-}
-
-impl Wait {
-    fn count(&self, now: Time) {
-        if let Some(since) = &mut *locked(&self.since) {
-            self.total.inc_by(Duration::from(now.since(*since)).as_secs_f64());
-            *since = now;
-        }
-    }
-
-    fn set(&self, waiting: bool, now: Time) {
-        self.count(now);
-        let mut since = locked(&self.since);
-        *since = waiting.then_some(now);
-    }
-}
-
-/// Counts on when somebody looks: a counter that only moved at the end of a wait would hide the wait that lasts.
-struct UnheldCollector {
-    family: CounterVec,
-    waits: Waits,
-}
-
-impl Collector for UnheldCollector {
-    fn desc(&self) -> Vec<&Desc> {
-        self.family.desc()
-    }
-
-    fn collect(&self) -> Vec<MetricFamily> {
-        let now = clock::now();
-        locked(&self.waits).retain(|wait| match wait.upgrade() {
-            Some(wait) => {
-                wait.count(now);
-                true
-            }
-            None => false,
-        });
-        self.family.collect()
-    }
-}
-
-/// Whose series is on the page.
-#[derive(Debug, Default)]
-struct Holder {
-    shown: Option<[String; 3]>,
-    /// The lease is gone: no other is shown.
-    forgotten: bool,
-}
-
-/// The series of one lease.
-#[derive(Debug)]
-pub struct LeaseSeries {
-    active: IntGauge,
-    held: IntGauge,
-    token: IntGauge,
-    expiry: Gauge,
-    transitions: Vec<(&'static str, IntCounter)>,
-    renewals: [IntCounter; RESULTS.len()],
-    candidates: [IntGauge; CANDIDATES.len()],
-    conditions: [[IntGauge; STATUSES.len()]; CONDITIONS.len()],
-    wait: Arc<Wait>,
-    quorum: Arc<QuorumRenewals>,
-    holder: Mutex<Holder>,
-    labels: [String; 3],
-    families: LeaseMetrics,
-}
-
-impl LeaseSeries {
-    /// Shows what the status says.
-    pub fn show(&self, shown: &Shown<'_>) {
-        self.active.set(i64::from(shown.active));
-        self.held.set(i64::from(shown.held));
-        self.wait.set(shown.waiting, clock::now());
-        self.token.set(shown.token);
-        for (gauge, count) in self.candidates.iter().zip(shown.candidates) {
-            gauge.set(count);
-        }
-        for (condition, gauges) in CONDITIONS.iter().zip(&self.conditions) {
-            let status = shown.conditions.iter().find(|(type_, _)| type_ == condition).map(|(_, status)| *status);
-            for (name, gauge) in STATUSES.iter().zip(gauges) {
-                gauge.set(i64::from(status == Some(*name)));
-            }
-        }
-        self.show_holder(&mut locked(&self.holder), shown.holder);
-    }
-
-    fn show_holder(&self, present: &mut Holder, holder: Option<[&str; 3]>) {
-        // All other series are only set here, and one that was taken off the page stays off; this one would return.
-        let holder = holder.filter(|_| !present.forgotten);
-        let present = &mut present.shown;
-        if present.as_ref().map(|names| names.each_ref().map(String::as_str)) == holder {
-            return;
-        }
-        if let Some(old) = present.take() {
-            let _ = self.families.holder.remove_label_values(&self.of_holder(old.each_ref().map(String::as_str)));
-        }
-        if let Some(new) = holder {
-            self.families.holder.with_label_values(&self.of_holder(new)).set(1);
-        }
-        *present = holder.map(|names| names.map(str::to_owned));
-    }
-
-    fn of_holder<'a>(&'a self, [cluster, pod, node]: [&'a str; 3]) -> [&'a str; 6] {
-        let [namespace, lease, quorum] = &self.labels;
-        [namespace, lease, quorum, cluster, pod, node]
-    }
-
+impl QuorumRenewals {
     /// Counts the end of a term. A reason outside the set given at the start is not counted.
     pub fn ended(&self, reason: &str) {
         if let Some((_, counter)) = self.transitions.iter().find(|(name, _)| *name == reason) {
@@ -377,67 +242,232 @@ impl LeaseSeries {
         match renewal {
             Renewal::Success { took, left } => {
                 success.inc();
-                self.quorum.duration.observe(Duration::from(*took).as_secs_f64());
+                self.duration.observe(Duration::from(*took).as_secs_f64());
                 let ttl = Duration::from_millis(ttl_ms.max(1)).as_secs_f64();
-                self.quorum.margin.observe(Duration::from(*left).as_secs_f64() / ttl);
+                self.margin.observe(Duration::from(*left).as_secs_f64() / ttl);
             }
             Renewal::NoQuorum => no_quorum.inc(),
             Renewal::Lost => lost.inc(),
             Renewal::Timeout => timeout.inc(),
         }
     }
+}
 
-    /// Shows until when the running term may be believed in.
-    pub fn viewed(&self, view: &View) {
-        let until = view.standing.term().and_then(|term| term.valid_until);
-        self.expiry.set(until.map_or(0.0, |until| {
-            let left = Duration::from(until.since(clock::now()));
-            Duration::from_micros(clock::unix_micros()).saturating_add(left).as_secs_f64()
-        }));
-    }
-
-    /// Takes the series off the page at once and for good: what is counted after this, nobody sees, and a lease that is
-    /// created again under the same name begins anew.
-    pub fn forget(&self) {
-        let mut holder = locked(&self.holder);
-        if std::mem::replace(&mut holder.forgotten, true) {
+impl Drop for QuorumRenewals {
+    fn drop(&mut self) {
+        let LeaseMetrics { transitions, renewals, duration, margin, reasons, quorums, .. } = &self.families;
+        let name = self.name.as_str();
+        let mut quorums = locked(quorums);
+        // A quorum that came in the meantime has taken the series over.
+        if quorums.get(name).is_none_or(|other| other.strong_count() > 0) {
             return;
         }
-        self.show_holder(&mut holder, None);
-        drop(holder);
-        self.wait.set(false, clock::now());
-        let families = &self.families;
-        let [namespace, lease, quorum] = self.labels.each_ref().map(String::as_str);
-        let labels = [namespace, lease, quorum];
-        let with = |value: &'static str| [namespace, lease, quorum, value];
+        quorums.remove(name);
         // A series that is not there any more is what is wanted.
-        for family in [&families.active, &families.held, &families.token] {
-            let _ = family.remove_label_values(&labels);
-        }
-        let _ = families.expiry.remove_label_values(&labels);
-        let _ = families.unheld.remove_label_values(&labels);
-        for reason in families.reasons {
-            let _ = families.transitions.remove_label_values(&with(reason));
+        for reason in *reasons {
+            let _ = transitions.remove_label_values(&[name, reason]);
         }
         for result in RESULTS {
-            let _ = families.renewals.remove_label_values(&with(result));
+            let _ = renewals.remove_label_values(&[name, result]);
         }
-        for state in CANDIDATES {
-            let _ = families.candidates.remove_label_values(&with(state));
-        }
-        for condition in CONDITIONS {
-            for status in STATUSES {
-                let _ = families.conditions.remove_label_values(&[namespace, lease, quorum, condition, status]);
+        let _ = duration.remove_label_values(&[name]);
+        let _ = margin.remove_label_values(&[name]);
+    }
+}
+
+/// What one lease shows on the page.
+#[derive(Debug, Default)]
+pub struct LeaseRecord {
+    /// As they stand in each line.
+    labels: Box<str>,
+    transitions: AtomicU64,
+    renewals: AtomicU64,
+    failed_renewals: AtomicU64,
+    /// Until when the term that runs is valid, in milliseconds of our clock; 0 while none runs.
+    valid_until: AtomicU64,
+    status: Mutex<Status>,
+}
+
+#[derive(Debug, Default)]
+struct Status {
+    active: bool,
+    held: bool,
+    /// The holder as labels.
+    holder: Option<Box<str>>,
+    token: i64,
+    candidates: [i64; 2],
+    /// The place of each condition's status in [`STATUSES`].
+    conditions: [Option<u8>; CONDITIONS.len()],
+    waiting_since: Option<Time>,
+    unheld_ms: u64,
+}
+
+impl LeaseRecord {
+    /// Shows what the status says.
+    pub fn show(&self, shown: &Shown<'_>) {
+        let now = clock::now();
+        self.count_wait(now);
+        let mut status = locked(&self.status);
+        (status.active, status.held) = (shown.active, shown.held);
+        (status.token, status.candidates) = (shown.token, shown.candidates);
+        status.waiting_since = shown.waiting.then_some(now);
+        status.holder = shown.holder.map(|names| {
+            let mut labels = String::new();
+            for (label, name) in ["holder_cluster", "holder_pod", "holder_node"].into_iter().zip(names) {
+                push_label(&mut labels, label, name);
             }
+            labels.into()
+        });
+        status.conditions = CONDITIONS.map(|condition| {
+            let (_, now) = shown.conditions.iter().find(|(type_, _)| *type_ == condition)?;
+            STATUSES.iter().position(|status| status == now).and_then(|place| u8::try_from(place).ok())
+        });
+    }
+
+    /// Counts the end of a term.
+    pub fn ended(&self) {
+        self.transitions.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a round of renewal.
+    pub fn renewed(&self, renewal: &Renewal) {
+        let counter = if matches!(renewal, Renewal::Success { .. }) { &self.renewals } else { &self.failed_renewals };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Shows until when the running term is valid.
+    pub fn viewed(&self, view: &View) {
+        let until = view.standing.term().and_then(|term| term.valid_until);
+        self.valid_until.store(until.map_or(0, |until| until.0), Ordering::Relaxed);
+    }
+
+    /// Counts the wait that lasts: a counter that only moved at the end of a wait would hide it.
+    fn count_wait(&self, now: Time) {
+        let mut status = locked(&self.status);
+        if let Some(since) = status.waiting_since {
+            status.unheld_ms += now.since(since).0;
+            status.waiting_since = Some(now);
         }
     }
 }
 
-impl Drop for LeaseSeries {
-    fn drop(&mut self) {
-        self.forget();
+/// One family of lines.
+struct Family {
+    name: &'static str,
+    kind: &'static str,
+    help: &'static str,
+    write: fn(&LeaseRecord, &mut Lines<'_>, Time, Duration),
+}
+
+/// Writes the lines of one lease and family.
+struct Lines<'a> {
+    page: &'a mut String,
+    family: &'static str,
+    labels: &'a str,
+}
+
+impl Lines<'_> {
+    fn line(&mut self, more: &str, value: impl std::fmt::Display) {
+        let Self { page, family, labels } = self;
+        let separator = if more.is_empty() { "" } else { "," };
+        let _ = writeln!(page, "{family}{{{labels}{separator}{more}}} {value}");
+    }
+
+    fn count(&mut self, more: &str, counter: &AtomicU64) {
+        self.line(more, counter.load(Ordering::Relaxed));
     }
 }
+
+/// What is shown of each lease: fifteen series.
+const FAMILIES: [Family; 10] = [
+    Family {
+        name: "redislease_lease_active",
+        kind: "gauge",
+        help: "1 while a pod of this cluster holds the lease.",
+        write: |record, lines, _, _| lines.line("", u8::from(locked(&record.status).active)),
+    },
+    Family {
+        name: "redislease_lease_candidates",
+        kind: "gauge",
+        help: "Candidate pods, by whether they are eligible.",
+        write: |record, lines, _, _| {
+            let [eligible, ineligible] = locked(&record.status).candidates;
+            lines.line(r#"state="eligible""#, eligible);
+            lines.line(r#"state="ineligible""#, ineligible);
+        },
+    },
+    Family {
+        name: "redislease_lease_expiry_timestamp_seconds",
+        kind: "gauge",
+        help: "Unix time at which the current term ends unless it is renewed; 0 if there is no term.",
+        write: |record, lines, now, wall| {
+            let until = Time(record.valid_until.load(Ordering::Relaxed));
+            let left = Duration::from(until.since(now));
+            let past = Duration::from(now.since(until));
+            let at = if until == Time(0) { Duration::ZERO } else { wall.saturating_add(left).saturating_sub(past) };
+            lines.line("", at.as_secs_f64());
+        },
+    },
+    Family {
+        name: "redislease_lease_fencing_token",
+        kind: "gauge",
+        help: "Fencing token of the latest term; 0 if there was none.",
+        write: |record, lines, _, _| lines.line("", locked(&record.status).token),
+    },
+    Family {
+        name: "redislease_lease_held",
+        kind: "gauge",
+        help: "1 while a pod of this or another cluster holds the lease.",
+        write: |record, lines, _, _| lines.line("", u8::from(locked(&record.status).held)),
+    },
+    Family {
+        name: "redislease_lease_holder_info",
+        kind: "gauge",
+        help: "Always 1; the labels are the holder in status.",
+        write: |record, lines, _, _| {
+            if let Some(holder) = &locked(&record.status).holder {
+                lines.line(holder, 1);
+            }
+        },
+    },
+    Family {
+        name: "redislease_lease_renewals_total",
+        kind: "counter",
+        help: "Renewals of the lease, by result.",
+        write: |record, lines, _, _| {
+            lines.count(r#"result="success""#, &record.renewals);
+            lines.count(r#"result="failure""#, &record.failed_renewals);
+        },
+    },
+    Family {
+        name: "redislease_lease_status_condition",
+        kind: "gauge",
+        help: "Always 1; the labels are a condition and its current status.",
+        write: |record, lines, _, _| {
+            let conditions = locked(&record.status).conditions;
+            for (condition, status) in CONDITIONS.iter().zip(conditions) {
+                if let Some(status) = status.and_then(|place| STATUSES.get(usize::from(place))) {
+                    lines.line(&format!("condition=\"{condition}\",status=\"{status}\""), 1);
+                }
+            }
+        },
+    },
+    Family {
+        name: "redislease_lease_transitions_total",
+        kind: "counter",
+        help: "Terms that ended.",
+        write: |record, lines, _, _| lines.count("", &record.transitions),
+    },
+    Family {
+        name: "redislease_lease_unheld_seconds_total",
+        kind: "counter",
+        help: "Seconds in which no pod held the lease.",
+        write: |record, lines, _, _| {
+            let seconds = Duration::from_millis(locked(&record.status).unheld_ms).as_secs_f64();
+            lines.line("", seconds);
+        },
+    },
+];
 
 #[cfg(test)]
 #[path = "lease_tests.rs"]

@@ -1,13 +1,23 @@
 use super::*;
-use crate::metrics;
 use redislease_core::lease::{Standing, TermId, TermView};
 use redislease_core::op::{Attempt, Holder, Token};
 use redislease_core::time::Millis;
 
 const REASONS: &[&str] = &["HolderStopped", "RenewDeadline"];
 
-fn page(registry: &Registry) -> String {
-    metrics::page(registry).unwrap()
+/// The labels of the lease that most tests look at.
+const OF: &str = r#"lease="billing",lease_namespace="jobs",quorum="default""#;
+
+fn metrics() -> (Registry, LeaseMetrics) {
+    let registry = Registry::new();
+    let metrics = LeaseMetrics::register(&registry, REASONS).unwrap();
+    (registry, metrics)
+}
+
+fn page((registry, metrics): &(Registry, LeaseMetrics)) -> String {
+    let mut page = crate::metrics::registered(registry).unwrap();
+    metrics.encode(&mut page);
+    page
 }
 
 fn assert_lines(page: &str, lines: &[&str]) {
@@ -35,42 +45,37 @@ fn shown() -> Shown<'static> {
 }
 
 #[test]
-fn every_series_is_there_at_zero() {
-    let registry = Registry::new();
-    let metrics = LeaseMetrics::register(&registry, REASONS).unwrap();
-    let page_before = page(&registry);
+fn every_counter_is_there_at_zero() {
+    let world = metrics();
     assert_lines(
-        &page_before,
+        &page(&world),
         &[
             r#"redislease_handover_duration_seconds_count{kind="graceful"} 0"#,
             r#"redislease_handover_duration_seconds_count{kind="failover"} 0"#,
         ],
     );
-    let _series = metrics.lease("jobs", "billing", "default");
-    let page = page(&registry);
+    assert!(!page(&world).contains("redislease_lease_"), "no lease, no family: {}", page(&world));
+    let _lease = world.1.lease("jobs", "billing", "default");
+    let _quorum = world.1.quorum("default");
+    let page = page(&world);
     for (family, rest) in [
         ("active", ""),
         ("held", ""),
         ("fencing_token", ""),
         ("expiry_timestamp_seconds", ""),
         ("unheld_seconds_total", ""),
-        ("transitions_total", r#",reason="HolderStopped""#),
-        ("transitions_total", r#",reason="RenewDeadline""#),
+        ("transitions_total", ""),
         ("renewals_total", r#",result="success""#),
-        ("renewals_total", r#",result="no_quorum""#),
-        ("renewals_total", r#",result="lost""#),
-        ("renewals_total", r#",result="timeout""#),
+        ("renewals_total", r#",result="failure""#),
+        ("candidates", r#",state="eligible""#),
     ] {
-        let line =
-            format!(r#"redislease_lease_{family}{{lease="billing",lease_namespace="jobs",quorum="default"{rest}}} 0"#);
-        assert_lines(&page, &[&line]);
+        assert_lines(&page, &[&format!("redislease_lease_{family}{{{OF}{rest}}} 0")]);
     }
-    assert_eq!(page.matches("redislease_lease_candidates{").count(), 2, "{page}");
-    assert_eq!(page.matches("redislease_lease_status_condition{").count(), 12, "{page}");
-    assert!(!page.contains("redislease_lease_holder_info{"), "{page}");
     assert_lines(
         &page,
         &[
+            r#"redislease_transitions_total{quorum="default",reason="RenewDeadline"} 0"#,
+            r#"redislease_renewals_total{quorum="default",result="no_quorum"} 0"#,
             r#"redislease_renew_duration_seconds_count{quorum="default"} 0"#,
             r#"redislease_renew_margin_ratio_count{quorum="default"} 0"#,
         ],
@@ -78,58 +83,68 @@ fn every_series_is_there_at_zero() {
 }
 
 #[test]
+fn a_lease_with_everything_has_fifteen_series() {
+    let world = metrics();
+    let lease = world.1.lease("jobs", "billing", "default");
+    let conditions = CONDITIONS.iter().map(|condition| (*condition, "True")).collect();
+    lease.show(&Shown { conditions, ..shown() });
+    assert_eq!(page(&world).matches(OF).count(), 15, "{}", page(&world));
+}
+
+#[test]
 fn the_status_is_shown() {
-    let registry = Registry::new();
-    let metrics = LeaseMetrics::register(&registry, REASONS).unwrap();
-    let series = metrics.lease("jobs", "billing", "default");
-    series.show(&shown());
-    series.ended("HolderStopped");
-    series.ended("no such reason");
-    let first = page(&registry);
-    let of = r#"lease="billing",lease_namespace="jobs",quorum="default""#;
+    let world = metrics();
+    let lease = world.1.lease("jobs", "billing", "default");
+    lease.show(&shown());
+    lease.ended();
+    let first = page(&world);
     assert_lines(
         &first,
         &[
-            &format!("redislease_lease_active{{{of}}} 1"),
-            &format!("redislease_lease_held{{{of}}} 1"),
-            &format!("redislease_lease_fencing_token{{{of}}} 1795238400000042"),
-            &format!(r#"redislease_lease_candidates{{{of},state="eligible"}} 2"#),
-            &format!(r#"redislease_lease_candidates{{{of},state="ineligible"}} 1"#),
-            &format!(r#"redislease_lease_transitions_total{{{of},reason="HolderStopped"}} 1"#),
-            &format!(r#"redislease_lease_status_condition{{condition="Active",{of},status="True"}} 1"#),
-            &format!(r#"redislease_lease_status_condition{{condition="Active",{of},status="False"}} 0"#),
-            &format!(r#"redislease_lease_status_condition{{condition="QuorumHealthy",{of},status="False"}} 1"#),
-            &format!(r#"redislease_lease_status_condition{{condition="CandidatesAvailable",{of},status="True"}} 0"#),
+            "# TYPE redislease_lease_active gauge",
+            &format!("redislease_lease_active{{{OF}}} 1"),
+            &format!("redislease_lease_held{{{OF}}} 1"),
+            &format!("redislease_lease_fencing_token{{{OF}}} 1795238400000042"),
+            &format!(r#"redislease_lease_candidates{{{OF},state="eligible"}} 2"#),
+            &format!(r#"redislease_lease_candidates{{{OF},state="ineligible"}} 1"#),
+            &format!("redislease_lease_transitions_total{{{OF}}} 1"),
+            &format!(r#"redislease_lease_status_condition{{{OF},condition="Active",status="True"}} 1"#),
+            &format!(r#"redislease_lease_status_condition{{{OF},condition="QuorumHealthy",status="False"}} 1"#),
+            &format!(
+                r#"redislease_lease_holder_info{{{OF},holder_cluster="eu-west-1",holder_pod="billing-0",holder_node="node-1"}} 1"#
+            ),
         ],
     );
-    let holders = |page: &str| page.lines().filter(|line| line.starts_with("redislease_lease_holder_info{")).count();
-    assert!(first.contains(r#"holder_cluster="eu-west-1",holder_node="node-1",holder_pod="billing-0""#), "{first}");
-    assert_eq!(holders(&first), 1);
-    series.show(&Shown { holder: Some(["eu-west-1", "billing-1", "node-1"]), ..shown() });
-    let second = page(&registry);
-    assert_eq!(holders(&second), 1, "one holder at a time: {second}");
-    assert!(second.contains(r#"holder_pod="billing-1""#), "{second}");
-    series.show(&Shown { holder: None, active: false, held: false, ..shown() });
-    assert_eq!(holders(&page(&registry)), 0);
+    assert_eq!(first.matches("redislease_lease_status_condition{").count(), 3, "{first}");
+    let holders = |page: &str| page.matches("redislease_lease_holder_info{").count();
+    lease.show(&Shown { holder: Some(["eu-west-1", "billing-1", "node-1"]), ..shown() });
+    let second = page(&world);
+    assert!(holders(&second) == 1 && second.contains(r#"holder_pod="billing-1""#), "one at a time: {second}");
+    lease.show(&Shown { holder: None, active: false, held: false, ..shown() });
+    assert_eq!(holders(&page(&world)), 0);
 }
 
 #[test]
 fn renewals_are_counted_with_what_was_left() {
-    let registry = Registry::new();
-    let metrics = LeaseMetrics::register(&registry, REASONS).unwrap();
-    let series = metrics.lease("jobs", "billing", "default");
-    series.renewed(&Renewal::Success { took: Millis(4), left: Millis(15_000) }, 30_000);
-    for renewal in [Renewal::NoQuorum, Renewal::Timeout, Renewal::Timeout, Renewal::Lost] {
-        series.renewed(&renewal, 30_000);
+    let world = metrics();
+    let (lease, quorum) = (world.1.lease("jobs", "billing", "default"), world.1.quorum("default"));
+    let success = Renewal::Success { took: Millis(4), left: Millis(15_000) };
+    for renewal in [success, Renewal::NoQuorum, Renewal::Timeout, Renewal::Timeout, Renewal::Lost] {
+        lease.renewed(&renewal);
+        quorum.renewed(&renewal, 30_000);
     }
-    let page = page(&registry);
-    let of = r#"lease="billing",lease_namespace="jobs",quorum="default""#;
+    quorum.ended("HolderStopped");
+    quorum.ended("no such reason");
+    let page = page(&world);
     for (result, count) in [("success", 1), ("no_quorum", 1), ("timeout", 2), ("lost", 1)] {
-        assert_lines(&page, &[&format!(r#"redislease_lease_renewals_total{{{of},result="{result}"}} {count}"#)]);
+        assert_lines(&page, &[&format!(r#"redislease_renewals_total{{quorum="default",result="{result}"}} {count}"#)]);
     }
     assert_lines(
         &page,
         &[
+            &format!(r#"redislease_lease_renewals_total{{{OF},result="success"}} 1"#),
+            &format!(r#"redislease_lease_renewals_total{{{OF},result="failure"}} 4"#),
+            r#"redislease_transitions_total{quorum="default",reason="HolderStopped"} 1"#,
             r#"redislease_renew_margin_ratio_bucket{quorum="default",le="0.5"} 1"#,
             r#"redislease_renew_margin_ratio_bucket{quorum="default",le="0.4"} 0"#,
             r#"redislease_renew_duration_seconds_bucket{quorum="default",le="0.005"} 1"#,
@@ -140,89 +155,85 @@ fn renewals_are_counted_with_what_was_left() {
 
 #[test]
 fn the_end_of_validity_is_a_time_of_day() {
-    let registry = Registry::new();
-    let metrics = LeaseMetrics::register(&registry, REASONS).unwrap();
-    let series = metrics.lease("jobs", "billing", "default");
+    let world = metrics();
+    let lease = world.1.lease("jobs", "billing", "default");
     let id = TermId { attempt: Attempt(1), token: Token(1), holder: Holder("c/n/l/p/u".into()) };
     let valid_until = Some(clock::now() + Millis(20_000));
     let term = TermView { id, valid_until, stop_at: None, failed_rounds: 0 };
-    series.viewed(&View { standing: Standing::Held(term), ..View::default() });
-    let expiry = value(&page(&registry), "redislease_lease_expiry_timestamp_seconds{");
+    lease.viewed(&View { standing: Standing::Held(term), ..View::default() });
+    let expiry = value(&page(&world), "redislease_lease_expiry_timestamp_seconds{");
     let now = Duration::from_micros(clock::unix_micros()).as_secs_f64();
     assert!((expiry - now - 20.0).abs() < 5.0, "{expiry} at {now}");
-    series.viewed(&View::default());
-    assert!(value(&page(&registry), "redislease_lease_expiry_timestamp_seconds{").abs() < f64::EPSILON);
+    lease.viewed(&View::default());
+    assert!(value(&page(&world), "redislease_lease_expiry_timestamp_seconds{").abs() < f64::EPSILON);
 }
 
 #[test]
 fn seconds_without_a_holder_are_counted_while_they_pass() {
-    let total = Counter::new("unheld", "Unheld.").unwrap();
-    let wait = Wait { since: Mutex::new(None), total };
-    wait.count(Time(1_000));
-    assert!(wait.total.get().abs() < f64::EPSILON, "nobody waits yet");
-    wait.set(true, Time(2_000));
-    wait.count(Time(3_500));
-    assert!((wait.total.get() - 1.5).abs() < 1e-9);
-    wait.set(false, Time(4_000));
-    wait.count(Time(9_000));
-    assert!((wait.total.get() - 2.0).abs() < 1e-9);
+    let lease = LeaseRecord::default();
+    let unheld = || locked(&lease.status).unheld_ms;
+    lease.count_wait(Time(1_000));
+    assert_eq!(unheld(), 0, "nobody waits yet");
+    locked(&lease.status).waiting_since = Some(Time(2_000));
+    lease.count_wait(Time(3_500));
+    assert_eq!(unheld(), 1500);
+    lease.count_wait(Time(4_000));
+    locked(&lease.status).waiting_since = None;
+    lease.count_wait(Time(9_000));
+    assert_eq!(unheld(), 2000);
 }
 
 #[test]
 fn whoever_looks_counts_the_wait_that_lasts() {
-    let registry = Registry::new();
-    let metrics = LeaseMetrics::register(&registry, REASONS).unwrap();
-    let series = metrics.lease("jobs", "billing", "default");
-    series.show(&Shown { waiting: true, ..shown() });
+    let world = metrics();
+    world.1.lease("jobs", "billing", "default").show(&Shown { waiting: true, ..shown() });
     let give_up = std::time::Instant::now() + Duration::from_secs(10);
-    while value(&page(&registry), "redislease_lease_unheld_seconds_total{") <= 0.0 {
+    while value(&page(&world), "redislease_lease_unheld_seconds_total{") <= 0.0 {
         assert!(std::time::Instant::now() < give_up, "nothing is counted");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
 
 #[test]
-fn the_series_vanish_with_their_lease() {
-    let registry = Registry::new();
-    let metrics = LeaseMetrics::register(&registry, REASONS).unwrap();
-    let kept = metrics.lease("jobs", "kept", "default");
-    let gone = metrics.lease("jobs", "gone", "default");
-    let alone = metrics.lease("jobs", "alone", "other");
-    for series in [&kept, &gone, &alone] {
-        series.show(&shown());
-        series.renewed(&Renewal::Success { took: Millis(4), left: Millis(15_000) }, 30_000);
-    }
-    gone.forget();
+fn the_series_vanish_with_what_they_describe() {
+    let world = metrics();
+    let _kept = world.1.lease("jobs", "kept", "default");
+    let gone = world.1.lease("jobs", "gone", "default");
+    world.1.remove("jobs", "gone", &gone);
     // Its keeper still seals: what it counts, nobody sees.
     gone.show(&shown());
-    gone.renewed(&Renewal::Timeout, 30_000);
-    let first = page(&registry);
-    assert!(!first.contains("gone"), "{first}");
-    assert_lines(&first, &[r#"redislease_renew_duration_seconds_count{quorum="default"} 2"#]);
+    gone.renewed(&Renewal::Timeout);
+    assert!(!page(&world).contains("gone"), "{}", page(&world));
 
     // Created again under the same name, while the old one is still about.
-    let again = metrics.lease("jobs", "gone", "default");
-    drop(gone);
-    let second = page(&registry);
+    let again = world.1.lease("jobs", "gone", "default");
+    world.1.remove("jobs", "gone", &gone);
     let of = r#"lease="gone",lease_namespace="jobs",quorum="default""#;
-    assert_lines(&second, &[&format!(r#"redislease_lease_renewals_total{{{of},result="timeout"}} 0"#)]);
+    assert_lines(&page(&world), &[&format!(r#"redislease_lease_renewals_total{{{of},result="failure"}} 0"#)]);
+    world.1.remove("jobs", "gone", &again);
+    assert!(!page(&world).contains("gone"), "{}", page(&world));
 
-    drop(alone);
-    let third = page(&registry);
-    assert!(!third.contains(r#"quorum="other""#), "{third}");
-    drop((kept, again));
-    let last = page(&registry);
-    assert!(!last.contains("lease_namespace") && !last.contains("quorum="), "{last}");
+    drop(world.1.quorum("other"));
+    assert!(!page(&world).contains(r#"quorum="other""#), "{}", page(&world));
+}
+
+#[test]
+fn names_cannot_break_a_line() {
+    let world = metrics();
+    let _lease = world.1.lease("jobs", "billing", "a\"b\\c\nd");
+    assert_lines(
+        &page(&world),
+        &[r#"redislease_lease_active{lease="billing",lease_namespace="jobs",quorum="a\"b\\c\nd"} 0"#],
+    );
 }
 
 #[test]
 fn handovers_are_counted_by_kind() {
-    let registry = Registry::new();
-    let metrics = LeaseMetrics::register(&registry, REASONS).unwrap();
-    metrics.handover(HandoverKind::Graceful, Duration::from_millis(80));
-    metrics.handover(HandoverKind::Failover, Duration::from_secs(40));
+    let world = metrics();
+    world.1.handover(HandoverKind::Graceful, Duration::from_millis(80));
+    world.1.handover(HandoverKind::Failover, Duration::from_secs(40));
     assert_lines(
-        &page(&registry),
+        &page(&world),
         &[
             r#"redislease_handover_duration_seconds_bucket{kind="graceful",le="0.1"} 1"#,
             r#"redislease_handover_duration_seconds_bucket{kind="failover",le="15"} 0"#,

@@ -1,14 +1,16 @@
-//! The Redis nodes of each quorum.
+//! Metrics of the Redis nodes of each quorum.
 
 use prometheus::{
     Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
     Registry,
 };
 
+use super::panics::Panics;
+
 /// The states that `redislease_quorum_nodes` counts.
 pub const STATES: [&str; 4] = ["up", "down", "quarantined", "misconfigured"];
 
-/// From a server on the same machine to one that exhausts the longest timeout.
+/// From a server on the same machine to one that uses up the longest timeout, in seconds.
 const SECONDS: [f64; 8] = [0.0005, 0.001, 0.0025, 0.01, 0.05, 0.1, 0.5, 2.5];
 
 const NODE: [&str; 2] = ["quorum", "redis_node"];
@@ -24,14 +26,15 @@ pub struct NodeMetrics {
     duration: HistogramVec,
     errors: IntCounterVec,
     restarts: IntCounterVec,
+    panics: Panics,
 }
 
 impl NodeMetrics {
-    /// Registers the families with `registry`.
+    /// Registers the families with `registry`. Panics of node tasks are counted in `panics`.
     ///
     /// # Errors
     /// When one of the names is taken.
-    pub fn register(registry: &Registry) -> prometheus::Result<Self> {
+    pub fn register(registry: &Registry, panics: &Panics) -> prometheus::Result<Self> {
         let gauge = |name, help, labels: &[&str]| -> prometheus::Result<IntGaugeVec> {
             let family = IntGaugeVec::new(Opts::new(name, help), labels)?;
             registry.register(Box::new(family.clone()))?;
@@ -81,10 +84,17 @@ impl NodeMetrics {
                 "Restarts of the Redis node: how often it returned as another server process.",
                 &NODE,
             )?,
+            panics: panics.clone(),
         })
     }
 
-    /// The series of one quorum, which vanish with the registration. Drop that before a quorum of the same name begins.
+    /// Where panics of node tasks are counted.
+    pub const fn panics(&self) -> &Panics {
+        &self.panics
+    }
+
+    /// Adds the series of one quorum. They are removed when the registration is dropped, which must happen before a quorum
+    /// of the same name is added.
     pub fn quorum(
         &self,
         name: &str,
@@ -159,7 +169,7 @@ impl Drop for Registration {
     fn drop(&mut self) {
         let families = &self.families;
         let quorum = self.quorum.as_str();
-        // A series that is not there any more is what is wanted.
+        // An error says that a series is gone already.
         for state in STATES {
             let _ = families.nodes.remove_label_values(&[quorum, state]);
         }
@@ -181,13 +191,13 @@ impl Drop for Registration {
 /// The series of one node.
 #[derive(Clone, Debug)]
 pub struct NodeSeries {
-    /// 1 while it has a vote.
+    /// 1 while it votes.
     pub up: IntGauge,
     /// Its wall clock less ours, in seconds.
     pub offset: Gauge,
     /// How long its answers take, in seconds.
     pub duration: Histogram,
-    /// Times it came back as another process.
+    /// Times it was found to be another process than before.
     pub restarts: IntCounter,
     errors: Vec<(&'static str, IntCounter)>,
 }
@@ -211,9 +221,9 @@ mod tests {
     }
 
     #[test]
-    fn every_series_is_there_at_zero_and_vanishes_with_its_quorum() {
+    fn every_series_exists_at_zero_and_is_removed_with_its_quorum() {
         let registry = Registry::new();
-        let metrics = NodeMetrics::register(&registry).unwrap();
+        let metrics = NodeMetrics::register(&registry, &Panics::register(&registry).unwrap()).unwrap();
         let (_, kept) = metrics.quorum("kept", &["a".into()], 1, &["timeout"]);
         let (quorum, registration) = metrics.quorum("q", &["a".into(), "b".into()], 2, &["timeout", "auth"]);
         quorum.nodes()[1].error("auth");

@@ -3,13 +3,16 @@
 use std::time::Duration;
 
 use prometheus::process_collector::ProcessCollector;
-use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry};
+use prometheus::{HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
-/// What a reconciliation may come to.
+/// The results of a reconciliation.
 const RESULTS: [&str; 2] = ["success", "error"];
 
-/// From one that finds nothing to do to one that waits for a slow API server.
-const SECONDS: [f64; 9] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0];
+/// From a turn that finds nothing to do to a quorum whose secret is read from a slow API server.
+const SECONDS: [f64; 9] = [0.00005, 0.0002, 0.001, 0.005, 0.02, 0.1, 0.5, 2.5, 10.0];
+
+/// How urgent a call to the API server is, the most urgent first.
+const LEVELS: [&str; 6] = ["end", "publication", "active", "standby", "counts", "event"];
 
 /// What is written to the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -73,10 +76,12 @@ pub struct OperatorMetrics {
     reconciles: IntCounterVec,
     durations: HistogramVec,
     writes: IntCounterVec,
+    queued: [IntGauge; LEVELS.len()],
+    dropped: IntCounter,
 }
 
 impl OperatorMetrics {
-    /// Registers the families with `registry`, and what is known about this process. `controllers` is the name of every
+    /// Registers the families with `registry`, and what is known about this process. `controllers` names every
     /// controller.
     ///
     /// # Errors
@@ -103,6 +108,19 @@ impl OperatorMetrics {
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         registry.register(Box::new(build))?;
         registry.register(Box::new(ProcessCollector::for_self()))?;
+        let queued = IntGaugeVec::new(
+            Opts::new(
+                "redislease_api_queue_length",
+                "Calls to the API server that wait to be sent, by how urgent they are.",
+            ),
+            &["priority"],
+        )?;
+        registry.register(Box::new(queued.clone()))?;
+        let dropped = IntCounter::new(
+            "redislease_events_dropped_total",
+            "Kubernetes events that were not sent because too many waited.",
+        )?;
+        registry.register(Box::new(dropped.clone()))?;
         let metrics = Self {
             reconciles: counter(
                 "redislease_reconcile_total",
@@ -115,6 +133,8 @@ impl OperatorMetrics {
                 "Writes to the API server, by kind of object and result.",
                 &["kind", "result"],
             )?,
+            queued: LEVELS.map(|level| queued.with_label_values(&[level])),
+            dropped,
         };
         for controller in controllers {
             for result in RESULTS {
@@ -138,6 +158,18 @@ impl OperatorMetrics {
         self.durations.with_label_values(&labels).observe(took.as_secs_f64());
     }
 
+    /// Shows how many calls wait, the most urgent first.
+    pub fn queued(&self, lengths: [usize; LEVELS.len()]) {
+        for (gauge, length) in self.queued.iter().zip(lengths) {
+            gauge.set(i64::try_from(length).unwrap_or(i64::MAX));
+        }
+    }
+
+    /// Counts an event that was not sent.
+    pub fn event_dropped(&self) {
+        self.dropped.inc();
+    }
+
     /// Counts a write.
     pub fn wrote(&self, kind: WriteKind, result: WriteResult) {
         self.writes.with_label_values(&[kind.as_str(), result.as_str()]).inc();
@@ -147,7 +179,7 @@ impl OperatorMetrics {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::page;
+    use crate::metrics::registered as page;
 
     #[test]
     fn every_series_is_there_at_zero() {
@@ -168,13 +200,18 @@ mod tests {
 
         metrics.reconciled("lease", false, Duration::from_millis(20));
         metrics.wrote(WriteKind::Event, WriteResult::Ok);
+        metrics.queued([0, 2, 0, 0, 0, 9]);
+        metrics.event_dropped();
         let after = page(&registry).unwrap();
         for line in [
             r#"redislease_reconcile_total{controller="lease",result="error"} 1"#,
             r#"redislease_reconcile_total{controller="lease",result="success"} 0"#,
-            r#"redislease_reconcile_duration_seconds_bucket{controller="lease",result="error",le="0.05"} 1"#,
-            r#"redislease_reconcile_duration_seconds_bucket{controller="lease",result="error",le="0.01"} 0"#,
+            r#"redislease_reconcile_duration_seconds_bucket{controller="lease",result="error",le="0.1"} 1"#,
+            r#"redislease_reconcile_duration_seconds_bucket{controller="lease",result="error",le="0.005"} 0"#,
             r#"redislease_api_writes_total{kind="event",result="ok"} 1"#,
+            r#"redislease_api_queue_length{priority="publication"} 2"#,
+            r#"redislease_api_queue_length{priority="event"} 9"#,
+            "redislease_events_dropped_total 1",
         ] {
             assert!(after.contains(line), "{line} is missing in\n{after}");
         }

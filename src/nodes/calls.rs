@@ -13,70 +13,126 @@ use tokio::sync::oneshot;
 
 use super::Reason;
 use super::connection::Failure;
+use super::extends::Extend;
 use super::info::Info;
 use super::node::{Call, End, Link, NodeTask};
 use super::pipe::Sent;
+use super::reload::Reload;
 use super::request::{Reply, Request};
-use super::script::{self, Answer, By, Garbled};
+use super::script::{self, Answer, Extension, InvalidReply, Script};
 use crate::clock;
 
 impl NodeTask {
     fn count(&self, reason: Reason) {
-        self.series.error(reason.as_str());
+        self.context.series.error(reason.as_str());
+    }
+
+    fn count_each(&self, leases: &[Extend], reason: Reason) {
+        for _ in leases {
+            self.count(reason);
+        }
     }
 
     /// Sends a call that is not for a vote.
-    pub(super) fn call(&mut self, call: Call, by: By) {
+    pub(super) fn call(&mut self, call: Call) {
         let Link::Open(open) = &mut self.link else { return };
-        let keyspace = &self.shared.keyspace;
+        let keyspace = &self.context.shared.keyspace;
         let command = match &call {
-            Call::Observe { run_id, nonce, stepped } => script::observe(by, keyspace, run_id, *nonce, stepped.as_ref()),
-            Call::Admit { ticket, marker, seed } => script::admit(by, keyspace, ticket, marker, *seed),
-            Call::Fence(_) => script::fence(by, keyspace, &self.membership.marker(open.run_id.clone())),
+            Call::Observe { run_id, nonce, stepped } => script::observe(keyspace, run_id, *nonce, stepped.as_ref()),
+            Call::Admit { ticket, marker, seed } => script::admit(keyspace, ticket, marker, *seed),
+            Call::Fence(_) => script::fence(keyspace, &self.context.membership.marker(open.run_id.clone())),
+            Call::Check => script::check(keyspace),
             Call::Info => redis::cmd("INFO"),
-            Call::Vote(..) => return,
+            Call::Vote(..) | Call::Extend(_) | Call::Load { .. } => return,
         };
         open.pipe.send(command, clock::now(), call);
     }
 
+    /// Takes one request for a vote: sends it, lets it wait for a call of many, or answers it.
     pub(super) fn vote(&mut self, request: Request, reply: Reply) {
         let now = clock::now();
         if request.give_up_at <= now {
+            // The reply is dropped, which answers it.
             return self.count(Reason::Timeout);
         }
-        match self.send_vote(now, request, reply, By::Hash) {
-            Ok(()) => {}
-            Err((reply, vote)) => reply.answer(vote),
-        }
-    }
-
-    /// Sends it, or says what to answer instead.
-    fn send_vote(&mut self, now: Time, request: Request, reply: Reply, by: By) -> Result<(), (Reply, Vote)> {
         // What was never sent was never done.
-        let Link::Open(open) = &mut self.link else { return Err((reply, Vote::Abstained)) };
+        let Link::Open(open) = &mut self.link else { return reply.give(Vote::Abstained) };
+        if let Some(reload) = &mut open.reload {
+            return reload.wait(request, reply);
+        }
         if open.pipe.is_full() {
             self.count(Reason::Busy);
-            return Err((reply, Vote::Abstained));
+            return reply.give(Vote::Abstained);
         }
-        let release = matches!(request.op, Op::Release { .. });
-        let (marker, deadline) = match (self.admission.marker(), open.node_time) {
-            _ if release => (String::new(), 0),
-            (Some(marker), Some((time, received))) => {
-                (marker.to_string(), time.saturating_add(request.give_up_at.since(received).0))
-            }
-            _ => return Err((reply, Vote::Abstained)),
+        let Request { keys, op, give_up_at } = request;
+        if let Op::Extend { attempt, token, ttl } = op {
+            let extend = Extend { keys, attempt, token, ttl, give_up_at, reply: Some(reply) };
+            return if self.admission.marker().is_some() {
+                open.extends.push(extend);
+            } else {
+                answer(extend, Vote::Abstained);
+            };
+        }
+        if self.refusal.is_some() && matches!(op, Op::Acquire { .. } | Op::Confirm { .. }) {
+            return reply.give(Vote::Abstained);
+        }
+        if let Some(before) = open.extends.take(op.attempt()) {
+            self.send_extend(now, vec![before]);
+        }
+        self.send_vote(now, Request { keys, op, give_up_at }, reply);
+    }
+
+    fn send_vote(&mut self, now: Time, request: Request, reply: Reply) {
+        let (marker, deadline) = match self.terms(now, request.give_up_at) {
+            _ if matches!(request.op, Op::Release { .. }) => (String::new(), 0),
+            Some(terms) => terms,
+            None => return reply.give(Vote::Abstained),
         };
-        let command = script::vote(by, &self.shared.keyspace, &request.keys, &marker, deadline, &request.op);
+        let Link::Open(open) = &mut self.link else { return reply.give(Vote::Abstained) };
+        let command = script::vote(&self.context.shared.keyspace, &request.keys, &marker, deadline, &request.op);
         let give_up_at = request.give_up_at;
         let id = open.pipe.send(command, now, Call::Vote(request, Some(reply)));
         open.give_up.insert((give_up_at, id));
-        Ok(())
+    }
+
+    /// The marker that must stand, and the deadline in milliseconds of the node's clock; `None` while it has no vote.
+    fn terms(&self, now: Time, give_up_at: Time) -> Option<(String, u64)> {
+        let Link::Open(open) = &self.link else { return None };
+        let (time, received) = open.node_time?;
+        let marker = self.admission.marker()?;
+        (give_up_at > now).then(|| (marker.to_string(), time.saturating_add(give_up_at.since(received).0)))
+    }
+
+    /// Sends as many of the waiting extensions as may be under way.
+    pub(super) fn send_extends(&mut self) {
+        let now = clock::now();
+        while let Link::Open(open) = &mut self.link
+            && open.reload.is_none()
+            && let Some(leases) = open.extends.next_call()
+        {
+            self.send_extend(now, leases);
+        }
+    }
+
+    /// Sends one call for all of `leases`. The server acts for none of them after the first has given up.
+    fn send_extend(&mut self, now: Time, mut leases: Vec<Extend>) {
+        leases.retain(|lease| lease.give_up_at > now);
+        let Some(give_up_at) = leases.iter().map(|lease| lease.give_up_at).min() else { return };
+        let Some((marker, deadline)) = self.terms(now, give_up_at) else {
+            return leases.into_iter().for_each(|lease| answer(lease, Vote::Abstained));
+        };
+        let Link::Open(open) = &mut self.link else { return };
+        let extensions: Vec<Extension<'_>> = leases.iter().map(Extend::extension).collect();
+        let command = script::extend(&self.context.shared.keyspace, &marker, deadline, &extensions);
+        let id = open.pipe.send(command, now, Call::Extend(leases));
+        open.extends.under_way += 1;
+        open.give_up.insert((give_up_at, id));
     }
 
     pub(super) fn fence(&mut self, answer: oneshot::Sender<FenceReport>) {
-        // The same server must not be heard twice, under two names.
-        if self.shared.board.twin(self.node).is_none() {
-            self.call(Call::Fence(answer), By::Hash);
+        // The same server must not count twice, under two names.
+        if self.context.shared.board.duplicate(self.context.node).is_none() {
+            self.call(Call::Fence(answer));
         }
     }
 
@@ -92,40 +148,43 @@ impl NodeTask {
     /// Takes one answer. What it returns ends the connection.
     pub(super) fn answered(&mut self, sent: Sent<Call>, answer: RedisResult<Value>) -> Result<(), End> {
         let received = clock::now();
-        self.series.duration.observe(Duration::from(received.since(sent.at)).as_secs_f64());
+        self.context.series.duration.observe(Duration::from(received.since(sent.at)).as_secs_f64());
         let Sent { id, at, call } = sent;
-        if let (Link::Open(open), Call::Vote(request, _)) = (&mut self.link, &call) {
-            open.give_up.remove(&(request.give_up_at, id));
+        if let Link::Open(open) = &mut self.link {
+            match &call {
+                Call::Vote(request, _) => {
+                    open.give_up.remove(&(request.give_up_at, id));
+                }
+                Call::Extend(leases) => {
+                    open.extends.under_way -= 1;
+                    let mut times: Vec<Time> = leases.iter().map(|lease| lease.give_up_at).collect();
+                    times.dedup();
+                    for at in times {
+                        open.give_up.remove(&(at, id));
+                    }
+                }
+                _ => {}
+            }
         }
         let value = match answer {
             Ok(value) => value,
-            Err(error) => return self.refused(call, &error),
+            Err(error) => return self.failed(call, &error),
         };
+        self.note_order(&call);
         match call {
-            Call::Vote(request, reply) => match script::read_vote(&request.op, value) {
-                Ok(answer) => {
-                    let vote =
-                        self.heard(at, received, answer).map_or(Vote::Unknown, |answer| self.voted(&request, answer));
-                    if let Some(reply) = reply {
-                        reply.answer(vote);
-                    }
-                }
-                Err(garbled) => {
-                    self.count(Reason::Protocol);
-                    tracing::warn!(node = %self.name, address = %self.address, keys = ?request.keys, "{garbled}");
-                }
-            },
+            Call::Vote(request, reply) => self.take_vote(at, received, &request, reply, value),
+            Call::Extend(leases) => self.take_extended(at, received, leases, value),
             Call::Observe { .. } | Call::Admit { .. } => {
-                let answer = script::read_marker(value).map_err(garbled)?;
-                // A step is told first: the marker in the reply that shows it is not the last word.
-                let marker = answer.answer.clone();
-                self.heard(at, received, answer);
+                let reply = script::read_marker(value).map_err(ended_by)?;
+                // A step is told first: the marker in the reply that shows it may be older.
+                let marker = reply.answer.clone();
+                self.check_clock(at, received, reply);
                 self.observed(marker)?;
             }
             Call::Fence(report) => {
-                let answer = script::read_fence(value).map_err(garbled)?;
-                let clock = answer.time;
-                if let Some((allegiance, fence)) = self.heard(at, received, answer) {
+                let reply = script::read_fence(value).map_err(ended_by)?;
+                let clock = reply.time;
+                if let Some((allegiance, fence)) = self.check_clock(at, received, reply) {
                     // Nobody may be waiting any more.
                     let _ = report.send(FenceReport { allegiance, fence, clock });
                 }
@@ -134,12 +193,103 @@ impl NodeTask {
                 let text: String = redis::from_redis_value(value).map_err(Failure::protocol)?;
                 self.informed(&Info::parse(&text).map_err(Failure::protocol)?)?;
             }
+            Call::Check => {
+                let reply = script::read_check(value).map_err(ended_by)?;
+                let refused = reply.answer.clone();
+                self.check_clock(at, received, reply);
+                self.refused(refused.map(|(command, error)| Failure::refused_command(&command, &error)));
+            }
+            Call::Load { last } => {
+                if last {
+                    self.reloaded();
+                }
+            }
         }
         Ok(())
     }
 
-    /// Reads the clock in a reply. None when the clock was set: then the reply does not count.
-    fn heard<T>(&mut self, sent: Time, received: Time, reply: script::Reply<T>) -> Option<T> {
+    /// While the scripts are loaded: a call that was run overtakes those about the same lease that were not.
+    fn note_order(&mut self, call: &Call) {
+        let Link::Open(open) = &mut self.link else { return };
+        let Some(reload) = &mut open.reload else { return };
+        match call {
+            Call::Vote(request, _) => reload.ran(request.op.attempt()),
+            Call::Extend(leases) => leases.iter().for_each(|lease| reload.ran(lease.attempt)),
+            _ => {}
+        }
+    }
+
+    fn take_vote(&mut self, sent: Time, received: Time, request: &Request, reply: Option<Reply>, value: Value) {
+        let answer = match script::read_vote(&request.op, value) {
+            Ok(answer) => answer,
+            Err(invalid) => {
+                self.count(Reason::Protocol);
+                let name = &self.context.name;
+                tracing::warn!(node = %name, address = %self.address, keys = ?request.keys, "{invalid}");
+                return;
+            }
+        };
+        let release = matches!(request.op, Op::Release { .. });
+        let vote = match self.check_clock(sent, received, answer) {
+            None => Vote::Unknown,
+            // Behind the reply that showed a step come those of requests that were in flight: they were carried out by
+            // the same stepped clock.
+            Some(Answer::Vote(_)) if !release && self.admission.marker().is_none() => Vote::Unknown,
+            Some(Answer::Vote(vote)) => vote,
+            Some(Answer::Late) => self.not_done(Reason::Late),
+            Some(Answer::NotAdmitted) => self.not_done(Reason::NotAdmitted),
+        };
+        if let Some(reply) = reply {
+            reply.give(vote);
+        }
+    }
+
+    fn take_extended(&mut self, sent: Time, received: Time, leases: Vec<Extend>, value: Value) {
+        let answered = match script::read_extend(leases.len(), value) {
+            Ok(answered) => answered,
+            Err(invalid) => {
+                self.count_each(&leases, Reason::Protocol);
+                tracing::warn!(node = %self.context.name, address = %self.address, leases = leases.len(), "{invalid}");
+                return;
+            }
+        };
+        let exceptions = match self.check_clock(sent, received, answered) {
+            Some(Answer::Vote(exceptions)) if self.admission.marker().is_some() => exceptions,
+            None | Some(Answer::Vote(_)) => return,
+            Some(Answer::Late) => return self.not_extended(leases, Reason::Late),
+            Some(Answer::NotAdmitted) => return self.not_extended(leases, Reason::NotAdmitted),
+        };
+        let mut exceptions = exceptions.into_iter().peekable();
+        for (place, lease) in leases.into_iter().enumerate() {
+            let vote =
+                exceptions.next_if(|(exception, _)| *exception == place).map_or(Vote::Extended, |(_, vote)| vote);
+            if vote == Vote::Unknown {
+                self.count(Reason::Protocol);
+                let Extend { keys, .. } = &lease;
+                tracing::warn!(node = %self.context.name, address = %self.address, ?keys, "a key holds a value that is none of ours");
+            }
+            answer(lease, vote);
+        }
+    }
+
+    fn not_extended(&mut self, leases: Vec<Extend>, reason: Reason) {
+        for lease in leases {
+            let vote = self.not_done(reason);
+            answer(lease, vote);
+        }
+    }
+
+    /// The server did nothing, and said so.
+    fn not_done(&mut self, reason: Reason) -> Vote {
+        self.count(reason);
+        if reason == Reason::NotAdmitted {
+            self.feed(Input::NotAdmitted);
+        }
+        Vote::Abstained
+    }
+
+    /// Reads the clock in a reply. `None` when the clock was set: then the reply does not count.
+    fn check_clock<T>(&mut self, sent: Time, received: Time, reply: script::Reply<T>) -> Option<T> {
         let time = reply.time / 1000;
         if let Link::Open(open) = &mut self.link {
             open.node_time = Some((time, received));
@@ -147,28 +297,10 @@ impl NodeTask {
         match self.clock_watch.read(time, sent, received) {
             Reading::Steady => Some(reply.answer),
             Reading::Stepped => {
-                tracing::warn!(node = %self.name, address = %self.address, "the node's clock was set: it loses its vote");
+                let name = &self.context.name;
+                tracing::warn!(node = %name, address = %self.address, "the clock of Redis node {name} was set: the node has no vote until the longest lease has passed");
                 self.feed(Input::Stepped);
                 None
-            }
-        }
-    }
-
-    fn voted(&mut self, request: &Request, answer: Answer) -> Vote {
-        let release = matches!(request.op, Op::Release { .. });
-        match answer {
-            // Behind the reply that showed a step come those of requests that were in flight: they were carried out
-            // by the same stepped clock.
-            Answer::Vote(_) if !release && self.admission.marker().is_none() => Vote::Unknown,
-            Answer::Vote(vote) => vote,
-            Answer::Late => {
-                self.count(Reason::Late);
-                Vote::Abstained
-            }
-            Answer::NotAdmitted => {
-                self.count(Reason::NotAdmitted);
-                self.feed(Input::NotAdmitted);
-                Vote::Abstained
             }
         }
     }
@@ -186,7 +318,7 @@ impl NodeTask {
                 open.run_id
             ))
             .into()),
-            // Only admit meets this: the ticket was flushed while it was waited for.
+            // Only admit finds none: the ticket was flushed while it was waited for.
             None => {
                 self.count(Reason::NotAdmitted);
                 Err(Failure { reason: Reason::NotAdmitted, text: "its marker is gone: it was flushed".to_owned() }
@@ -197,8 +329,12 @@ impl NodeTask {
 
     fn informed(&mut self, info: &Info) -> Result<(), End> {
         let Link::Open(open) = &self.link else { return Ok(()) };
-        if info.run_id != open.run_id {
-            let text = format!("another server answers on this connection: {} instead of {}", info.run_id, open.run_id);
+        if info.process != open.process {
+            let text = format!(
+                "another server process answers on this connection, or it was a replica meanwhile: {} instead of {}",
+                info.process.name(None),
+                open.run_id
+            );
             return Err(Failure::protocol(text).into());
         }
         match &info.misconfiguration {
@@ -208,46 +344,76 @@ impl NodeTask {
     }
 
     /// Takes an error instead of an answer.
-    fn refused(&mut self, call: Call, error: &RedisError) -> Result<(), End> {
+    fn failed(&mut self, call: Call, error: &RedisError) -> Result<(), End> {
         let reason = Reason::from(error);
         if reason == Reason::NoScript {
-            return self.again(call);
+            return self.reload(call);
+        }
+        let lost = error.is_unrecoverable_error();
+        if let (Call::Check, Some(refusal), false) = (&call, Failure::refusal(error), lost) {
+            self.refused(Some(refusal));
+            return Ok(());
         }
         // A replica is no node, and an own call is repeated on a new connection.
-        let ends = error.is_unrecoverable_error() || reason == Reason::ReadOnly || !matches!(call, Call::Vote(..));
-        if ends {
-            let doing = if error.is_unrecoverable_error() { "the connection is lost" } else { "the server refuses" };
+        let asked = matches!(call, Call::Vote(..) | Call::Extend(_));
+        if lost || reason == Reason::ReadOnly || !asked {
+            let doing = if lost { "the connection is lost" } else { "the server refuses" };
             return Err(Failure::of(doing, error).into());
         }
-        self.count(reason);
-        tracing::debug!(node = %self.name, address = %self.address, %reason, "{error}");
+        match &call {
+            Call::Extend(leases) => self.count_each(leases, reason),
+            _ => self.count(reason),
+        }
+        tracing::debug!(node = %self.context.name, address = %self.address, %reason, "{error}");
+        if let Some(refusal) = Failure::refusal(error) {
+            self.context.update(|status| status.last_refusal = Some(refusal.text));
+            self.check_soon();
+        }
         Ok(())
     }
 
-    /// The server forgot our scripts, so this one was not run: it is sent again with its text.
-    fn again(&mut self, call: Call) -> Result<(), End> {
+    /// The server has forgotten our scripts and did not run `call`: they are loaded once, then it is sent again.
+    fn reload(&mut self, call: Call) -> Result<(), End> {
         self.count(Reason::NoScript);
-        match call {
-            Call::Vote(_, None) => {}
-            Call::Vote(request, Some(reply)) => {
-                let Link::Open(open) = &self.link else { return Ok(()) };
-                let attempt = request.op.attempt();
-                let same = |call: &Call| matches!(call, Call::Vote(other, _) if other.op.attempt() == attempt);
-                // What was sent behind it may run before it: its turn is over.
-                if open.pipe.in_flight().any(same) {
-                    return Ok(());
-                }
-                if let Err((reply, vote)) = self.send_vote(clock::now(), request, reply, By::Text) {
-                    reply.answer(vote);
-                }
-            }
-            Call::Info => return Err(Failure::protocol("INFO answered NOSCRIPT").into()),
-            own => self.call(own, By::Text),
+        if matches!(call, Call::Info | Call::Load { .. }) {
+            return Err(Failure::protocol("a command that is no script answered NOSCRIPT").into());
         }
+        let Link::Open(open) = &mut self.link else { return Ok(()) };
+        if open.reload.is_none() {
+            let last = Script::ALL.len() - 1;
+            for (place, script) in Script::ALL.iter().enumerate() {
+                open.pipe.send(script.load(), clock::now(), Call::Load { last: place == last });
+            }
+        }
+        open.reload.get_or_insert_default().not_run(call);
         Ok(())
+    }
+
+    fn reloaded(&mut self) {
+        let Link::Open(open) = &mut self.link else { return };
+        let Some(reload) = open.reload.take() else { return };
+        let (again, waiting) = Reload::finish(reload);
+        let now = clock::now();
+        for call in again {
+            match call {
+                Call::Vote(request, Some(reply)) => self.send_vote(now, request, reply),
+                Call::Extend(leases) => self.send_extend(now, leases),
+                own => self.call(own),
+            }
+        }
+        for (request, reply) in waiting {
+            self.vote(request, reply);
+        }
     }
 }
 
-fn garbled(garbled: Garbled) -> End {
-    Failure::protocol(garbled).into()
+/// Gives the vote on one extension, if somebody waits for it.
+fn answer(lease: Extend, vote: Vote) {
+    if let Some(reply) = lease.reply {
+        reply.give(vote);
+    }
+}
+
+fn ended_by(invalid: InvalidReply) -> End {
+    Failure::protocol(invalid).into()
 }

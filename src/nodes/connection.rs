@@ -1,4 +1,4 @@
-//! From an address to a connection that may be asked.
+//! Opens a connection to a node: TCP, login, INFO, scripts.
 
 use std::fmt;
 use std::future::Future;
@@ -8,16 +8,18 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::{TcpSettings, socket2};
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo, RedisError, RedisResult,
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo, RedisError,
+    RedisResult, Value,
 };
+use redislease_core::marker::{Marker, Membership, RunId};
 use redislease_core::time::Millis;
 
 use super::info::Info;
-use super::script::Script;
-use super::{Credentials, Reason, pipe};
+use super::script::{self, Script};
+use super::{Credentials, Keyspace, Misconfiguration, Reason, pipe};
 use crate::clock;
 
-/// Where a node is.
+/// The address of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Address {
     host: String,
@@ -45,7 +47,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// How to log in, and how it was done before the last change. None is without a password.
+/// The credentials, and those before the last change. `None` logs in without a password.
 #[derive(Clone, Debug)]
 pub(super) struct Secrets {
     current: Option<Credentials>,
@@ -67,17 +69,22 @@ impl Secrets {
     }
 }
 
-/// Why there is no connection, or no longer.
-#[derive(Clone, Debug)]
+/// Why there is no connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
     pub reason: Reason,
-    /// To follow the node's name.
+    /// A sentence that follows the node's name.
     pub text: String,
 }
 
 impl Failure {
     pub fn protocol(text: impl fmt::Display) -> Self {
         Self { reason: Reason::Protocol, text: text.to_string() }
+    }
+
+    /// The operating system gives no random words.
+    pub fn system(error: &io::Error) -> Self {
+        Self { reason: Reason::Internal, text: format!("the system has no random words: {error}") }
     }
 
     pub fn timeout(limit: Millis) -> Self {
@@ -92,35 +99,124 @@ impl Failure {
         };
         Self { reason, text: format!("{doing}: {error}{what_to_do}") }
     }
+
+    /// If the server works and refuses a request for a reason that lasts: what it refuses, and what to do.
+    pub fn refusal(error: &RedisError) -> Option<Self> {
+        let reason = Reason::from(error);
+        let what_to_do = match reason {
+            Reason::Auth => RIGHTS,
+            Reason::Oom => "free memory or raise `maxmemory`",
+            Reason::Misconf => "let it save to disk again, or set `stop-writes-on-bgsave-error no`",
+            _ => return None,
+        };
+        Some(Self { reason, text: format!("the server refuses scripts ({error}): {REFUSING}; {what_to_do}") })
+    }
+
+    /// The server refused one command of the scripts.
+    pub fn refused_command(command: &str, error: &str) -> Self {
+        let error = error.split(" script: ").next().unwrap_or(error);
+        let text = format!("the server refuses the command {command} ({error}): {REFUSING}; {RIGHTS}");
+        Self { reason: Reason::Auth, text }
+    }
 }
+
+/// What a refusal means for leases.
+const REFUSING: &str = "the node gives no new lease, and what it holds is extended as far as the server allows";
+/// What to do when a command is refused.
+const RIGHTS: &str = "give the quorum's user the commands and keys that the README lists";
 
 /// A connection whose server has said what it is.
 pub(super) struct Opened {
     pub connection: MultiplexedConnection,
     pub info: Info,
+    /// The name of the server process in markers.
+    pub run_id: RunId,
+    /// What the server refuses of what the scripts need.
+    pub refusal: Option<Failure>,
 }
 
-/// Connects, logs in, asks the server what it is, and teaches it our scripts if it may be a node.
-pub(super) async fn open(address: Address, secrets: Secrets, timeout: Millis) -> Result<Opened, Failure> {
-    let first = connect(&address, secrets.current.as_ref(), timeout).await;
-    let mut connection = match (first, secrets.previous.first()) {
-        (Err(failure), Some(previous)) if failure.reason == Reason::Auth => {
-            connect(&address, previous.as_ref(), timeout).await.map_err(|_| failure)?
+/// How to open a connection to one node.
+pub(super) struct Opening {
+    pub address: Address,
+    pub secrets: Secrets,
+    pub timeout: Millis,
+    pub keyspace: Keyspace,
+    pub membership: Membership,
+    /// For a wait ticket.
+    pub nonce: u128,
+}
+
+impl Opening {
+    /// Connects, logs in, asks the server what it is, loads our scripts and tries what they need.
+    pub async fn open(self) -> Result<Opened, Failure> {
+        let mut connection = self.log_in().await?;
+        // The run id is the first thing asked on every connection: one remembered from an older connection would accept
+        // the marker that a restarted server restored.
+        let info = self.call("INFO", &redis::cmd("INFO"), &mut connection).await?;
+        let info: String = redis::from_redis_value(info).map_err(Failure::protocol)?;
+        let info = Info::parse(&info).map_err(Failure::protocol)?;
+        let marker = self.call("GET", redis::cmd("GET").arg(self.keyspace.marker()), &mut connection).await;
+        // What is no marker names nobody.
+        let marker =
+            marker.ok().and_then(|value| redis::from_redis_value::<String>(value).ok()?.parse::<Marker>().ok());
+        let run_id = info.process.name(marker.as_ref());
+        let mut refusal = None;
+        match &info.misconfiguration {
+            None => {
+                for script in Script::ALL {
+                    self.call("SCRIPT LOAD", &script.load(), &mut connection).await?;
+                }
+                refusal = self.check(&mut connection).await?;
+            }
+            Some((Misconfiguration::Eviction, _)) => self.retract(&run_id, marker, &mut connection).await,
+            Some(_) => {}
         }
-        (connected, _) => connected?,
-    };
-    // The run id is the first thing asked on every connection: one remembered from an older connection would accept
-    // the marker that a restarted server restored.
-    let text: String = bounded(timeout, "INFO", redis::cmd("INFO").query_async(&mut connection)).await?;
-    let info = Info::parse(&text).map_err(Failure::protocol)?;
-    if info.misconfiguration.is_none() {
-        let mut load = redis::pipe();
-        for script in Script::ALL {
-            load.cmd("SCRIPT").arg("LOAD").arg(script.source()).ignore();
-        }
-        bounded(timeout, "SCRIPT LOAD", load.query_async::<()>(&mut connection)).await?;
+        Ok(Opened { connection, info, run_id, refusal })
     }
-    Ok(Opened { connection, info })
+
+    async fn log_in(&self) -> Result<MultiplexedConnection, Failure> {
+        let first = connect(&self.address, self.secrets.current.as_ref(), self.timeout).await;
+        match (first, self.secrets.previous.first()) {
+            (Err(failure), Some(previous)) if failure.reason == Reason::Auth => {
+                connect(&self.address, previous.as_ref(), self.timeout).await.map_err(|_| failure)
+            }
+            (connected, _) => connected,
+        }
+    }
+
+    async fn call(&self, doing: &str, command: &Cmd, connection: &mut MultiplexedConnection) -> Result<Value, Failure> {
+        bounded(self.timeout, doing, command.query_async(connection)).await
+    }
+
+    /// Tries every command of the scripts. What the server refuses is no failure: it may hold terms that can be extended.
+    async fn check(&self, connection: &mut MultiplexedConnection) -> Result<Option<Failure>, Failure> {
+        let checking = script::check(&self.keyspace);
+        let checked =
+            bounded(self.timeout, "check", async { Ok(checking.query_async::<Value>(connection).await) }).await?;
+        match checked {
+            Ok(value) => {
+                let reply = script::read_check(value).map_err(Failure::protocol)?;
+                Ok(reply.answer.map(|(command, error)| Failure::refused_command(&command, &error)))
+            }
+            Err(error) => match Failure::refusal(&error) {
+                Some(refusal) => Ok(Some(refusal)),
+                None => Err(Failure::of("check", &error)),
+            },
+        }
+    }
+
+    /// Replaces our marker on a server that may drop keys by a wait ticket. The next process finds the ticket, also when
+    /// this one is gone and the server is set right before that one looks.
+    async fn retract(&self, run_id: &RunId, marker: Option<Marker>, connection: &mut MultiplexedConnection) {
+        let Some(marker) = marker.filter(|marker| *marker == self.membership.marker(run_id.clone())) else { return };
+        let observe = script::observe(&self.keyspace, run_id, self.nonce, Some(&marker));
+        for command in [Script::Observe.load(), observe] {
+            if let Err(failure) = self.call("observe", &command, connection).await {
+                tracing::debug!(address = %self.address, "cannot replace the marker of a server that may drop keys: {}", failure.text);
+                return;
+            }
+        }
+    }
 }
 
 async fn connect(

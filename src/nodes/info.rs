@@ -1,17 +1,47 @@
-//! What a server says about itself, and whether a node may be like that.
+//! What a server says about itself in `INFO`, and whether it may be a node.
 
-use redislease_core::marker::RunId;
+use redis::InfoDict;
+use redislease_core::marker::{Marker, RunId};
 
 use super::Misconfiguration;
 
-/// What `INFO` told about one server process.
+/// What `INFO` says about one server process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Info {
-    pub run_id: RunId,
+    /// The process.
+    pub process: Process,
     /// `redis_version`, or of a Valkey its own.
     pub version: String,
-    /// What is in the way of ever voting, and a sentence that says what to do, to follow the node's name.
+    /// What prevents the server from voting, and a sentence that says what to do, to follow the node's name.
     pub misconfiguration: Option<(Misconfiguration, String)>,
+}
+
+/// One server process, and whether it took over another server's data since it started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Process {
+    run_id: String,
+    /// `master_replid2`: the history that the process followed as a replica before it was promoted. Redis forgets it
+    /// when the promoted server has had no replica for an hour (`repl-backlog-ttl`).
+    followed: Option<String>,
+}
+
+impl Process {
+    /// The name of this process in markers.
+    ///
+    /// A process that was a replica and is a master again has another name than before: it lost what was written before
+    /// it copied the other server, and the marker from before may have survived, copied there and back. So that marker
+    /// does not name it, also for an operator that started after the promotion.
+    pub fn name(&self, marker: Option<&Marker>) -> RunId {
+        let promoted =
+            |marker: &&Marker| marker.run_id().strip_prefix(&self.run_id).is_some_and(|rest| rest.starts_with('+'));
+        match &self.followed {
+            Some(history) => format!("{}+{}", self.run_id, history.get(..8).unwrap_or(history)).into(),
+            // Redis has forgotten the promotion since the marker was written, which is no promotion.
+            None => {
+                marker.filter(promoted).map_or_else(|| self.run_id.as_str().into(), |marker| marker.run_id().clone())
+            }
+        }
+    }
 }
 
 impl Info {
@@ -20,13 +50,12 @@ impl Info {
     /// # Errors
     /// Names the field that is missing.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let field = |name: &str| {
-            let value = |line: &str| line.strip_prefix(name)?.strip_prefix(':').map(|value| value.trim().to_owned());
-            text.lines().find_map(value).ok_or_else(|| format!("INFO has no field {name}"))
-        };
+        let fields = InfoDict::new(text);
+        let field = |name: &str| fields.get::<String>(name).ok_or_else(|| format!("INFO has no field {name}"));
         let redis_version = field("redis_version")?;
+        let followed = field("master_replid2").ok().filter(|history| history.chars().any(|digit| digit != '0'));
         Ok(Self {
-            run_id: field("run_id")?.into(),
+            process: Process { run_id: field("run_id")?, followed },
             misconfiguration: misconfiguration(&redis_version, &field)?,
             version: field("valkey_version").map_or(redis_version, |version| format!("valkey {version}")),
         })
@@ -71,18 +100,37 @@ mod tests {
     use super::*;
 
     const GOOD: &str = "# Server\r\nredis_version:7.0.15\r\nrun_id:3f\r\n# Memory\r\nmaxmemory_policy:noeviction\r\n\
-                        # Replication\r\nrole:master\r\n# Cluster\r\ncluster_enabled:0\r\n";
+                        # Replication\r\nrole:master\r\nmaster_replid2:0000000000\r\n# Cluster\r\ncluster_enabled:0\r\n";
+
+    fn process(info: &str) -> Process {
+        Info::parse(info).unwrap().process
+    }
 
     #[test]
     fn a_plain_master_is_fine() {
         let info = Info::parse(GOOD).unwrap();
-        assert_eq!((&*info.run_id, info.version.as_str(), info.misconfiguration), ("3f", "7.0.15", None));
+        assert_eq!((&*info.process.name(None), info.version.as_str(), info.misconfiguration), ("3f", "7.0.15", None));
     }
 
     #[test]
     fn a_valkey_is_named_as_one() {
         let info = Info::parse(&format!("{GOOD}valkey_version:8.1.1\r\n")).unwrap();
         assert_eq!(info.version, "valkey 8.1.1");
+    }
+
+    #[test]
+    fn a_promotion_changes_the_name_in_markers_until_the_next() {
+        let promoted = |history: &str| process(&GOOD.replace("0000000000", history));
+        let marker = |text: &str| Some(text.parse::<Marker>().unwrap());
+        let old = marker("3f:1:f00d");
+        assert_eq!(&*promoted("aaaaaaaaaa").name(old.as_ref()), "3f+aaaaaaaa");
+        let first = marker("3f+aaaaaaaa:1:f00d");
+        assert_eq!(&*promoted("aaaaaaaaaa").name(first.as_ref()), "3f+aaaaaaaa");
+        assert_eq!(&*promoted("bbbbbbbbbb").name(first.as_ref()), "3f+bbbbbbbb");
+        assert_eq!(&*process(GOOD).name(first.as_ref()), "3f+aaaaaaaa", "the server forgot the promotion");
+        for other in ["3f:1:f00d", "4e+aaaaaaaa:1:f00d", "3fa+aaaaaaaa:1:f00d"] {
+            assert_eq!(&*process(GOOD).name(marker(other).as_ref()), "3f", "{other}");
+        }
     }
 
     #[test]

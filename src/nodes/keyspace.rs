@@ -1,30 +1,38 @@
 //! The names of keys on a node.
 
-/// The keys under one prefix. The key of a lease never collides with the marker or the fence.
+/// The keys under one prefix. The key of a lease never collides with the marker, the fence or the
+/// key of the check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keyspace {
     prefix: String,
     marker: String,
     fence: String,
+    check: String,
 }
 
 impl Keyspace {
     /// The keys under `prefix`.
     pub fn new(prefix: &str) -> Self {
-        Self { prefix: prefix.to_owned(), marker: format!("{prefix}:marker"), fence: format!("{prefix}:fence") }
+        let named = |name: &str| format!("{prefix}:{name}");
+        Self { prefix: prefix.to_owned(), marker: named("marker"), fence: named("fence"), check: named("check") }
     }
 
-    /// Which server may vote, under which configuration.
+    /// The key of the marker: which server may vote, under which configuration.
     pub fn marker(&self) -> &str {
         &self.marker
     }
 
-    /// The counter of the whole quorum.
+    /// The key of the counter of the whole quorum.
     pub fn fence(&self) -> &str {
         &self.fence
     }
 
-    /// The lock behind the key `key` of a lease in `namespace`, which contains no slash.
+    /// The key on which the commands of the scripts are tried. It ends after two seconds at most.
+    pub fn check(&self) -> &str {
+        &self.check
+    }
+
+    /// The key of a lease's lock: `key` of the lease's spec, in `namespace`, which contains no slash.
     pub fn lock(&self, namespace: &str, key: &str) -> String {
         format!("{}:lock:{namespace}/{key}", self.prefix)
     }
@@ -35,12 +43,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_lock_is_called_marker_or_fence() {
+    fn no_lock_has_the_name_of_another_key() {
         let keyspace = Keyspace::new("redislease");
         assert_eq!(keyspace.lock("jobs", "billing"), "redislease:lock:jobs/billing");
-        for key in ["", "marker", "fence", "../marker"] {
+        for key in ["", "marker", "fence", "check", "../marker"] {
             let lock = keyspace.lock("", key);
-            assert!(lock != keyspace.marker() && lock != keyspace.fence(), "{lock}");
+            assert!(![keyspace.marker(), keyspace.fence(), keyspace.check()].contains(&lock.as_str()), "{lock}");
         }
     }
 }

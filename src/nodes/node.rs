@@ -1,61 +1,65 @@
-//! The task of one node: its connection, its admission, and the requests of the rest of the house.
+//! The task of one node: its connection, its admission, and the requests to it.
 //!
-//! A connection lives as long as everything it showed fits: an answer that does not come, that is none of ours, or
-//! that shows another server ends it, and with it all that was learned on it. So there is one way back from every
-//! trouble, the same as the way in.
+//! A connection is kept as long as everything it shows is consistent: a reply that does not come, that no script of
+//! ours gives, or that shows another server ends it, and with it all that was learned on it. So every failure has the
+//! same way back as the first start.
 
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use redis::{RedisResult, Value};
 use redislease_core::admission::{self, Admission, Effect, Input};
 use redislease_core::clock::ClockWatch;
-use redislease_core::marker::{Marker, Membership, RunId};
+use redislease_core::marker::{Marker, RunId};
 use redislease_core::op::Token;
-use redislease_core::quorum::Node;
 use redislease_core::seed::{FenceReport, Unseedable};
 use redislease_core::time::{Drift, Millis, Time};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 
-use super::connection::{self, Address, Failure, Opened};
-use super::info::Info;
+use super::connection::{Address, Failure, Opened, Opening};
+use super::context::Context;
+use super::extends::{Extend, Extends};
+use super::info::Process;
 use super::pipe::{Pipe, Sent};
 use super::random::Random;
+use super::reload::Reload;
 use super::request::{Reply, Request};
-use super::script::By;
 use super::status::{Misconfiguration, NodeState, NodeStatus};
-use super::{Config, NodeConfig, Reason, Shared, StartError, seeding};
+use super::{Reason, script, seeding};
 use crate::clock::{self, Alarm};
-use crate::metrics::nodes::NodeSeries;
 
-/// How often the marker is looked at.
+/// How often the marker is read.
 const HEARTBEAT: Millis = Millis(1000);
-/// How often a server is asked what it is: an eviction policy can be set while it runs.
+/// How often a server is asked what it is and whether it refuses anything: both can change while it runs.
 const INFO_EVERY: Millis = Millis(5000);
+/// The same while it refuses something, and after it refused a request.
+const CHECK_AGAIN: Millis = Millis(1000);
 /// The pause before the first new connection, doubled with every failure.
 const BACKOFF: Millis = Millis(50);
 /// The longest pause between two tries to connect.
-const BACKOFF_MOST: Millis = Millis(1000);
+pub(super) const BACKOFF_MOST: Millis = Millis(1000);
 
-/// What a task is asked.
+/// What a task is told.
 #[derive(Debug)]
-pub(super) enum Message {
-    /// For a vote.
+pub(crate) enum Message {
+    /// A request for a vote.
     Vote(Request, Reply),
-    /// To look for the node elsewhere.
-    Move(Address),
-    /// For its fence, by the task of a node that is to be admitted. Dropped when it cannot be read.
+    /// The node has another address.
+    Moved,
+    /// Read the fence, for the task of a node that is to be admitted. Dropped when it cannot be read.
     Fence(oneshot::Sender<FenceReport>),
 }
 
 /// What was sent to the server.
 #[derive(Debug)]
 pub(super) enum Call {
-    /// The reply is gone once the asker gave up.
+    /// The reply is gone once the sender gave up.
     Vote(Request, Option<Reply>),
+    Extend(Vec<Extend>),
     Observe {
         run_id: RunId,
         nonce: u128,
@@ -68,28 +72,37 @@ pub(super) enum Call {
     },
     Fence(oneshot::Sender<FenceReport>),
     Info,
+    Check,
+    /// One script of all, and whether it is the last of them.
+    Load {
+        last: bool,
+    },
 }
 
 /// Work that goes on beside the loop.
-type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+type Pending<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 pub(super) enum Link {
-    /// Until the next try.
+    /// Until the next try to connect.
     Pause(Time),
-    Opening(Later<Result<Opened, Failure>>),
+    Opening(Pending<Result<Opened, Failure>>),
     Open(Box<Open>),
 }
 
-/// All that dies with a connection.
+/// All that ends with a connection.
 pub(super) struct Open {
-    pub(super) pipe: Pipe<Call>,
-    pub(super) run_id: RunId,
-    /// When the asker of each vote in flight gives up.
-    pub(super) give_up: BTreeSet<(Time, u64)>,
+    pub pipe: Pipe<Call>,
+    pub process: Process,
+    /// The name of the process in markers.
+    pub run_id: RunId,
+    /// When the senders of the requests in flight give up: of a call of many, the first that has not.
+    pub give_up: BTreeSet<(Time, u64)>,
     /// The node's newest TIME in milliseconds, and when the reply that carried it came.
-    pub(super) node_time: Option<(u64, Time)>,
-    pub(super) seeding: Option<Later<Option<Result<Token, Unseedable>>>>,
-    pub(super) info_due: Time,
+    pub node_time: Option<(u64, Time)>,
+    pub seeding: Option<Pending<Option<Result<Token, Unseedable>>>>,
+    pub info_due: Time,
+    pub extends: Extends,
+    pub reload: Option<Reload>,
 }
 
 /// Why a connection ends.
@@ -105,36 +118,32 @@ impl From<Failure> for End {
 }
 
 pub(super) struct NodeTask {
-    pub(super) node: Node,
-    pub(super) name: String,
-    pub(super) address: Address,
-    pub(super) shared: Arc<Shared>,
-    pub(super) inbox: mpsc::UnboundedReceiver<Message>,
-    pub(super) others: watch::Receiver<Vec<NodeStatus>>,
-    pub(super) membership: Membership,
-    pub(super) admission: Admission,
-    pub(super) clock_watch: ClockWatch,
-    pub(super) alarm: Alarm,
-    pub(super) random: Random,
-    pub(super) series: NodeSeries,
-    pub(super) link: Link,
-    pub(super) failures: u32,
-    pub(super) last_run_id: Option<RunId>,
-    /// The server could lose keys and keep its marker: it evicts, or it was a replica and took over another's data.
-    pub(super) suspect: bool,
+    pub context: Arc<Context>,
+    pub address: Address,
+    pub others: watch::Receiver<Vec<NodeStatus>>,
+    pub admission: Admission,
+    pub clock_watch: ClockWatch,
+    pub alarm: Alarm,
+    pub random: Random,
+    pub link: Link,
+    pub failures: u32,
+    pub last_process: Option<Process>,
+    /// What the server refuses at present.
+    pub refusal: Option<Failure>,
+    received: Vec<Message>,
 }
 
 enum Event {
     Opened(Result<Opened, Failure>),
     Answer(Sent<Call>, RedisResult<Value>),
     Seed(Option<Result<Token, Unseedable>>),
-    Message(Option<Message>),
+    Messages,
     OthersChanged,
     Alarm(io::Result<()>),
 }
 
 /// The end of `work`, or never if there is none.
-async fn later<T>(work: &mut Option<Later<T>>) -> T {
+async fn finished<T>(work: &mut Option<Pending<T>>) -> T {
     match work {
         Some(work) => work.as_mut().await,
         None => std::future::pending().await,
@@ -143,56 +152,43 @@ async fn later<T>(work: &mut Option<Later<T>>) -> T {
 
 impl NodeTask {
     /// # Errors
-    /// [`StartError`] when the address cannot be understood or the system gives no timer.
-    pub fn new(
-        node: Node,
-        NodeConfig { name, address }: &NodeConfig,
-        config: &Config,
-        shared: Arc<Shared>,
-        inbox: mpsc::UnboundedReceiver<Message>,
-        series: NodeSeries,
-    ) -> Result<Self, StartError> {
-        let quorum = || config.quorum.clone();
-        let system = |source| StartError::System { quorum: quorum(), source };
+    /// When the system gives no timer.
+    pub fn new(context: Arc<Context>) -> io::Result<Self> {
         let admission = Admission::new(admission::Config {
-            membership: config.membership.clone(),
-            longest_lease: config.longest_lease,
+            membership: context.membership.clone(),
+            longest_lease: context.shared.longest_lease,
             drift: Drift::STANDARD,
             heartbeat: HEARTBEAT,
         });
         Ok(Self {
-            node,
-            name: name.clone(),
-            address: Address::parse(address).ok_or_else(|| StartError::Address {
-                quorum: quorum(),
-                node: name.clone(),
-                address: address.clone(),
-            })?,
-            inbox,
-            others: shared.board.subscribe(),
-            membership: config.membership.clone(),
+            address: context.address(),
+            others: context.shared.board.subscribe(),
             admission,
             clock_watch: ClockWatch::default(),
-            alarm: Alarm::new().map_err(system)?,
-            random: Random::from_system().map_err(system)?,
-            series,
+            alarm: Alarm::new()?,
+            random: Random::new(),
             link: Link::Pause(Time(0)),
             failures: 0,
-            last_run_id: None,
-            suspect: false,
-            shared,
+            last_process: None,
+            refusal: None,
+            received: Vec::new(),
+            context,
         })
     }
 
     /// Runs until it is dropped.
-    pub async fn run(mut self) {
+    ///
+    /// # Errors
+    /// When the system refuses to set the timer.
+    pub async fn run(mut self) -> io::Error {
         loop {
             self.carry_out();
+            self.send_extends();
+            self.set_reach();
             if let Err(error) = self.alarm.set_no_later(self.next_deadline()) {
-                return self.give_up_for_good(&error);
+                return error;
             }
-            let event = self.next_event().await;
-            match event {
+            match self.next_event().await {
                 Event::Opened(opened) => self.opened(opened),
                 Event::Answer(sent, answer) => {
                     if let Err(end) = self.answered(sent, answer) {
@@ -200,19 +196,16 @@ impl NodeTask {
                     }
                 }
                 Event::Seed(seed) => self.seeded(seed),
-                Event::Message(Some(Message::Vote(request, reply))) => self.vote(request, reply),
-                Event::Message(Some(Message::Fence(answer))) => self.fence(answer),
-                Event::Message(Some(Message::Move(address))) => self.move_to(address),
-                Event::Message(None) => return,
-                Event::OthersChanged => self.look_for_a_twin(),
+                Event::Messages => self.receive(),
+                Event::OthersChanged => self.look_for_duplicate(),
                 Event::Alarm(Ok(())) => self.tick(),
-                Event::Alarm(Err(error)) => return self.give_up_for_good(&error),
+                Event::Alarm(Err(error)) => return error,
             }
         }
     }
 
     /// Answers come before the alarm, so that a process that was paused does not take answers it has for missing;
-    /// the alarm before new requests, so that a flood of them delays no timeout.
+    /// the alarm before new requests, so that many of them delay no timeout.
     async fn next_event(&mut self) -> Event {
         let link = async {
             match &mut self.link {
@@ -223,7 +216,7 @@ impl NodeTask {
                     tokio::select! {
                         biased;
                         (sent, answer) = pipe.answer() => Event::Answer(sent, answer),
-                        seed = later(seeding) => Event::Seed(seed),
+                        seed = finished(seeding) => Event::Seed(seed),
                     }
                 }
             }
@@ -231,10 +224,29 @@ impl NodeTask {
         tokio::select! {
             biased;
             event = link => event,
-            rang = self.alarm.ring() => Event::Alarm(rang),
-            changed = self.others.changed() => changed.map_or(Event::Message(None), |()| Event::OthersChanged),
-            message = self.inbox.recv() => Event::Message(message),
+            expired = self.alarm.expired() => Event::Alarm(expired),
+            Ok(()) = self.others.changed() => Event::OthersChanged,
+            () = self.context.inbox().filled() => Event::Messages,
         }
+    }
+
+    pub(super) fn set_reach(&self) {
+        self.context.reach().set(matches!(self.link, Link::Open(_)), self.admission.marker().is_some());
+    }
+
+    fn receive(&mut self) {
+        let mut received = std::mem::take(&mut self.received);
+        self.context.inbox().take(&mut received);
+        for message in received.drain(..) {
+            match message {
+                Message::Vote(request, reply) => self.vote(request, reply),
+                Message::Fence(answer) => self.fence(answer),
+                Message::Moved => self.move_to(self.context.address()),
+            }
+        }
+        // What one mass of requests took is not kept for ever.
+        received.shrink_to(1024);
+        self.received = received;
     }
 
     fn next_deadline(&self) -> Option<Time> {
@@ -242,9 +254,11 @@ impl NodeTask {
             Link::Pause(until) => Some(*until),
             Link::Opening(_) => None,
             Link::Open(open) => {
-                let unanswered = open.pipe.oldest().map(|sent| sent + self.shared.command_timeout());
+                let unanswered = open.pipe.oldest().map(|sent| sent + self.context.shared.command_timeout());
                 let given_up = open.give_up.first().map(|(at, _)| *at);
-                [self.admission.next_deadline(), unanswered, given_up, Some(open.info_due)].into_iter().flatten().min()
+                let waiting = [open.extends.next_expiry(), open.reload.as_ref().and_then(Reload::next_expiry)];
+                let own = [self.admission.next_deadline(), unanswered, given_up, Some(open.info_due)];
+                own.into_iter().chain(waiting).flatten().min()
             }
         }
     }
@@ -252,38 +266,51 @@ impl NodeTask {
     fn tick(&mut self) {
         let now = clock::now();
         match &mut self.link {
-            Link::Pause(until) if now >= *until => {
-                let secrets = self.shared.secrets.borrow().clone();
-                let opening = connection::open(self.address.clone(), secrets, self.shared.command_timeout());
-                self.link = Link::Opening(Box::pin(opening));
-            }
+            Link::Pause(until) if now >= *until => self.open(),
             Link::Pause(_) | Link::Opening(_) => {}
             Link::Open(open) => {
-                while let Some(&(at, id)) = open.give_up.first()
-                    && at <= now
-                {
-                    open.give_up.pop_first();
-                    if let Some(Call::Vote(_, reply)) = open.pipe.get_mut(id) {
-                        self.series.error(Reason::Timeout.as_str());
-                        drop(reply.take());
-                    }
+                let expired = open.expire(now);
+                for _ in 0..expired {
+                    self.context.series.error(Reason::Timeout.as_str());
                 }
-                let timeout = self.shared.command_timeout();
+                let timeout = self.context.shared.command_timeout();
                 if open.pipe.oldest().is_some_and(|sent| now >= sent + timeout) {
                     return self.close(Failure::timeout(timeout).into());
                 }
                 if now >= open.info_due {
-                    open.info_due = now + INFO_EVERY;
+                    open.info_due = now + if self.refusal.is_some() { CHECK_AGAIN } else { INFO_EVERY };
                     open.pipe.send(redis::cmd("INFO"), now, Call::Info);
+                    open.pipe.send(script::check(&self.context.shared.keyspace), now, Call::Check);
                 }
                 self.feed(Input::Wake);
             }
         }
     }
 
+    fn open(&mut self) {
+        let shared = &self.context.shared;
+        let nonce = match self.random.nonce() {
+            Ok(nonce) => nonce,
+            Err(error) => return self.close(Failure::system(&error).into()),
+        };
+        let opening = Opening {
+            address: self.address.clone(),
+            secrets: shared.secrets.borrow().clone(),
+            timeout: shared.command_timeout(),
+            keyspace: shared.keyspace.clone(),
+            membership: self.context.membership.clone(),
+            nonce,
+        };
+        self.link = Link::Opening(Box::pin(opening.open()));
+    }
+
     pub(super) fn feed(&mut self, input: Input) {
-        let nonce = self.random.nonce();
-        self.admission.handle(clock::now(), nonce, input);
+        match self.random.nonce() {
+            Ok(nonce) => self.admission.handle(clock::now(), nonce, input),
+            // Only the end of a connection needs no nonce.
+            Err(error) if !matches!(input, Input::Disconnected) => self.close(Failure::system(&error).into()),
+            Err(_) => self.admission.handle(clock::now(), 0, input),
+        }
     }
 
     /// What the admission wants done, in order.
@@ -291,12 +318,13 @@ impl NodeTask {
         while let Some(effect) = self.admission.poll_effect() {
             match effect {
                 Effect::Observe { run_id, nonce, stepped } => {
-                    self.call(Call::Observe { run_id, nonce, stepped }, By::Hash);
+                    self.call(Call::Observe { run_id, nonce, stepped });
                 }
-                Effect::Admit { ticket, marker, seed } => self.call(Call::Admit { ticket, marker, seed }, By::Hash),
+                Effect::Admit { ticket, marker, seed } => self.call(Call::Admit { ticket, marker, seed }),
                 Effect::ReadFences => {
                     if let Link::Open(open) = &mut self.link {
-                        open.seeding = Some(Box::pin(seeding::ask(self.shared.clone(), self.node)));
+                        let asking = seeding::ask(self.context.shared.clone(), self.context.node);
+                        open.seeding = Some(Box::pin(asking));
                     }
                 }
                 Effect::Changed(standing) => self.show(&standing),
@@ -306,60 +334,83 @@ impl NodeTask {
 
     fn opened(&mut self, opened: Result<Opened, Failure>) {
         let now = clock::now();
-        let Opened { connection, info } = match opened {
+        let Opened { connection, info, run_id, refusal } = match opened {
             Ok(opened) => opened,
             Err(failure) => return self.close(failure.into()),
         };
-        let Info { run_id, version, misconfiguration } = info;
-        if self.last_run_id.as_ref().is_some_and(|last| *last != run_id) {
-            self.series.restarts.inc();
+        if self.last_process.as_ref().is_some_and(|last| *last != info.process) {
+            self.context.series.restarts.inc();
         }
-        self.last_run_id = Some(run_id.clone());
-        self.shared.board.update(self.node, |status| {
-            status.version = version;
+        self.last_process = Some(info.process.clone());
+        self.context.update(|status| {
+            status.version.clone_from(&info.version);
             status.run_id = Some(run_id.clone());
         });
-        if let Some((why, sentence)) = misconfiguration.or_else(|| self.twin()) {
+        if let Some((why, sentence)) = info.misconfiguration.or_else(|| self.duplicate()) {
             return self.close(End::Misconfigured(why, sentence));
         }
+        self.refused(refusal);
         self.link = Link::Open(Box::new(Open {
             pipe: Pipe::new(connection),
+            process: info.process,
             run_id: run_id.clone(),
             give_up: BTreeSet::new(),
             node_time: None,
             seeding: None,
-            info_due: now + INFO_EVERY,
+            info_due: now + if self.refusal.is_some() { CHECK_AGAIN } else { INFO_EVERY },
+            extends: Extends::default(),
+            reload: None,
         }));
         self.feed(Input::Connected(run_id));
-        if std::mem::take(&mut self.suspect) {
+        if self.context.suspect.swap(false, Ordering::Relaxed) {
             // The marker may have outlived leases: it is worth as little as after a step.
             self.feed(Input::Stepped);
         }
     }
 
-    fn twin(&self) -> Option<(Misconfiguration, String)> {
-        let twin = self.shared.board.twin(self.node)?;
-        let sentence = format!("leads to the same server as node {twin}: give each node a server of its own");
+    /// Another node that leads to the same server.
+    fn duplicate(&self) -> Option<(Misconfiguration, String)> {
+        let other = self.context.shared.board.duplicate(self.context.node)?;
+        let sentence = format!("leads to the same server as node {other}: give each node a server of its own");
         Some((Misconfiguration::SharedServer, sentence))
     }
 
-    fn look_for_a_twin(&mut self) {
+    fn look_for_duplicate(&mut self) {
         if matches!(self.link, Link::Open(_))
-            && let Some((why, sentence)) = self.twin()
+            && let Some((why, sentence)) = self.duplicate()
         {
             self.close(End::Misconfigured(why, sentence));
         }
     }
 
-    /// The node is elsewhere: nothing more is said to the old address.
+    /// Nothing more is sent to the old address.
     fn move_to(&mut self, address: Address) {
         if address == self.address {
             return;
         }
         self.address = address;
-        self.shared.board.update(self.node, |status| status.address = self.address.to_string());
-        let text = "it has a new address".to_owned();
+        self.context.update(|status| status.address = self.address.to_string());
+        let text = "its address has changed".to_owned();
         self.close(Failure { reason: Reason::Refused, text }.into());
+    }
+
+    /// Takes note of what the server refuses, or that it refuses nothing any more.
+    pub(super) fn refused(&mut self, refusal: Option<Failure>) {
+        if self.refusal == refusal {
+            return;
+        }
+        self.refusal = refusal;
+        if let Some(refusal) = &self.refusal {
+            self.context.update(|status| status.last_refusal = Some(refusal.text.clone()));
+        }
+        self.show(&self.admission.standing().clone());
+    }
+
+    /// Looks soon whether the server refuses more than one request.
+    pub(super) fn check_soon(&mut self) {
+        if let Link::Open(open) = &mut self.link {
+            open.info_due = open.info_due.min(clock::now() + CHECK_AGAIN);
+        }
     }
 
     /// Ends the connection, or the try to get one. Votes in flight are unknown.
@@ -373,37 +424,62 @@ impl NodeTask {
         };
         self.failures = self.failures.saturating_add(1);
         let until = clock::now() + self.random.jitter(pause);
-        match &end {
+        let suspect = match &end {
             End::Failure(failure) => {
-                self.series.error(failure.reason.as_str());
-                self.suspect |= failure.reason == Reason::ReadOnly;
+                self.context.series.error(failure.reason.as_str());
+                failure.reason == Reason::ReadOnly
             }
-            End::Misconfigured(why, _) => {
-                self.suspect |= matches!(why, Misconfiguration::Eviction | Misconfiguration::Replica);
-            }
-        }
+            End::Misconfigured(why, _) => matches!(why, Misconfiguration::Eviction | Misconfiguration::Replica),
+        };
+        self.context.suspect.fetch_or(suspect, Ordering::Relaxed);
         if let Link::Open(open) = std::mem::replace(&mut self.link, Link::Pause(until)) {
             drop(open);
             self.feed(Input::Disconnected);
         }
-        let about = format!("node {} ({}): ", self.name, self.address);
-        self.shared.board.update(self.node, |status| match end {
-            End::Failure(Failure { reason, text }) => {
-                status.state = NodeState::Down;
-                status.reason = Some(reason);
-                status.message = about + &text;
-                status.run_id = None;
-            }
+        self.refusal = None;
+        match end {
+            End::Failure(failure) => self.context.down(&self.address, failure.reason, &failure.text),
             End::Misconfigured(why, sentence) => {
-                status.state = NodeState::Misconfigured(why);
-                status.reason = None;
-                status.message = about + &sentence;
+                let message = self.context.about(&self.address) + &sentence;
+                self.context.update(|status| {
+                    status.state = NodeState::Misconfigured(why);
+                    status.reason = None;
+                    status.message = message;
+                });
             }
-        });
+        }
     }
+}
 
-    fn give_up_for_good(&mut self, error: &io::Error) {
-        let text = format!("no timer: {error}; restart this process");
-        self.close(Failure { reason: Reason::Protocol, text }.into());
+impl Open {
+    /// Gives [`Vote::Unknown`](redislease_core::op::Vote::Unknown) on every request whose sender has given up. How many
+    /// there were.
+    fn expire(&mut self, now: Time) -> usize {
+        let mut expired = self.extends.expire(now).len();
+        while let Some(&(at, id)) = self.give_up.first()
+            && at <= now
+        {
+            self.give_up.pop_first();
+            match self.pipe.get_mut(id) {
+                Some(Call::Vote(_, reply)) => {
+                    expired += 1;
+                    drop(reply.take());
+                }
+                Some(Call::Extend(leases)) => {
+                    let mut next = None;
+                    for lease in leases.iter_mut().filter(|lease| lease.reply.is_some()) {
+                        if lease.give_up_at <= now {
+                            expired += 1;
+                            drop(lease.reply.take());
+                        } else {
+                            next = Some(next.map_or(lease.give_up_at, |next: Time| next.min(lease.give_up_at)));
+                        }
+                    }
+                    self.give_up.extend(next.map(|next| (next, id)));
+                }
+                _ => {}
+            }
+        }
+        expired + self.reload.as_mut().map_or(0, |reload| reload.expire(now))
     }
 }

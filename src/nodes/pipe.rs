@@ -16,14 +16,14 @@ type Answer = Pin<Box<dyn Future<Output = RedisResult<Value>> + Send>>;
 /// How many votes may be in flight on one connection.
 pub(super) const MOST: usize = 1 << 16;
 
-/// The room in the queue of a connection: for all votes and for our own calls. Those who wait before a full queue
-/// would enter it in any order.
+/// The capacity of a connection's queue: for all votes and for our own calls. Senders that wait for room in a full
+/// queue would enter it in any order.
 pub(super) const ROOM: usize = 2 * MOST;
 
-/// One connection and what was sent on it without an answer so far.
+/// One connection and the calls that were sent on it and have no reply.
 pub(super) struct Pipe<C> {
     connection: MultiplexedConnection,
-    /// As long as `calls`. Redis answers in order, so nothing waits for the one before it.
+    /// As long as `calls`. Redis replies in order.
     answers: FuturesOrdered<Answer>,
     calls: VecDeque<Sent<C>>,
     next: u64,
@@ -32,11 +32,11 @@ pub(super) struct Pipe<C> {
 /// A call that was sent.
 #[derive(Debug)]
 pub(super) struct Sent<C> {
-    /// Counts the calls of the connection, in the order of sending.
+    /// The number of the call on this connection, in the order of sending.
     pub id: u64,
-    /// Before its first byte left.
+    /// When it was sent: before its first byte.
     pub at: Time,
-    /// What it was.
+    /// The call.
     pub call: C,
 }
 
@@ -45,14 +45,14 @@ impl<C> Pipe<C> {
         Self { connection, answers: FuturesOrdered::new(), calls: VecDeque::new(), next: 0 }
     }
 
-    /// Sends `command` behind all that was sent before, without waiting.
+    /// Sends `command` after everything that was sent before, without waiting.
     pub fn send(&mut self, command: Cmd, at: Time, call: C) -> u64 {
         let id = self.next;
         self.next += 1;
         self.calls.push_back(Sent { id, at, call });
         let mut connection = self.connection.clone();
-        // The first poll puts the command into the queue of the connection, which always has room. It happens here
-        // and now, and no budget of the scheduler may put it off: otherwise a release could overtake its acquire.
+        // The first poll puts the command into the queue of the connection, which always has room. It must happen now:
+        // if the scheduler's budget delayed it, a release could overtake its acquire.
         let mut answer: Answer = Box::pin(unconstrained(async move { command.query_async(&mut connection).await }));
         self.answers.push_back(match (&mut answer).now_or_never() {
             Some(answered) => Box::pin(std::future::ready(answered)),
@@ -61,7 +61,7 @@ impl<C> Pipe<C> {
         id
     }
 
-    /// The next answer; waits for ever when nothing is in flight. May be dropped at any time.
+    /// The next reply; never returns when nothing is in flight. May be dropped at any time.
     pub async fn answer(&mut self) -> (Sent<C>, RedisResult<Value>) {
         let answer = match self.answers.next().await {
             Some(answer) => answer,
@@ -73,25 +73,20 @@ impl<C> Pipe<C> {
         }
     }
 
-    /// Whether no more votes may be sent for now.
+    /// Whether no more requests for votes may be sent for now.
     pub fn is_full(&self) -> bool {
         self.calls.len() >= MOST
     }
 
-    /// When the call that waits longest was sent.
+    /// When the oldest call in flight was sent.
     pub fn oldest(&self) -> Option<Time> {
         self.calls.front().map(|sent| sent.at)
     }
 
-    /// The call `id`, while it has no answer.
+    /// The call `id`, while it is in flight.
     pub fn get_mut(&mut self, id: u64) -> Option<&mut C> {
         let first = self.calls.front()?.id;
         let place = usize::try_from(id.checked_sub(first)?).ok()?;
         self.calls.get_mut(place).map(|sent| &mut sent.call)
-    }
-
-    /// The calls without an answer: those sent after the one that was answered last.
-    pub fn in_flight(&self) -> impl Iterator<Item = &C> {
-        self.calls.iter().map(|sent| &sent.call)
     }
 }

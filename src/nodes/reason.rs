@@ -1,13 +1,13 @@
-//! Why a node gave no answer that counts: a fixed set, for metrics and conditions.
+//! Why a request got no vote or a node does not vote: a fixed set, for metrics and conditions.
 
 use std::fmt;
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
-/// Why a request got no vote, or a node has none.
+/// Why a request got no vote, or a node does not vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
-    /// No answer in time.
+    /// No reply in time.
     Timeout,
     /// No connection: refused, reset, unreachable, or the name is not known.
     Refused,
@@ -15,15 +15,15 @@ pub enum Reason {
     Auth,
     /// The server is a replica.
     ReadOnly,
-    /// The server reads its data from disk.
+    /// The server is loading its data from disk.
     Loading,
-    /// The server is busy with somebody's script, or has not answered tens of thousands of requests.
+    /// The server runs a script of another client, or tens of thousands of requests are without a reply.
     Busy,
     /// The server's memory is full.
     Oom,
     /// The server cannot save to disk and refuses writes.
     Misconf,
-    /// The server forgot our scripts.
+    /// The server's script cache does not hold our scripts: it was flushed or the server restarted.
     NoScript,
     /// The server is part of a Redis Cluster.
     Moved,
@@ -31,15 +31,17 @@ pub enum Reason {
     MaxClients,
     /// The request reached the server after its deadline.
     Late,
-    /// The node has no vote.
+    /// The node is not admitted, so it does not vote.
     NotAdmitted,
-    /// An answer that is none of ours.
+    /// A reply that no script of ours gives.
     Protocol,
+    /// A defect of this process: the task of the node ended and was started again.
+    Internal,
 }
 
 impl Reason {
     /// Every reason, so that each can be counted from zero.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Timeout,
         Self::Refused,
         Self::Auth,
@@ -54,6 +56,7 @@ impl Reason {
         Self::Late,
         Self::NotAdmitted,
         Self::Protocol,
+        Self::Internal,
     ];
 
     /// The name in metrics.
@@ -73,6 +76,7 @@ impl Reason {
             Self::Late => "late",
             Self::NotAdmitted => "not_admitted",
             Self::Protocol => "protocol",
+            Self::Internal => "internal",
         }
     }
 }
@@ -83,6 +87,9 @@ impl fmt::Display for Reason {
     }
 }
 
+/// How Redis 7.0, and Redis 7.2 and newer, say that the user may not use a command or a key in a script.
+const NOT_ALLOWED: [&str; 2] = ["The user executing the script can't", "ACL failure in script"];
+
 impl From<&RedisError> for Reason {
     /// What is not recognised is [`Reason::Protocol`]: unknown error text is a failure, never a success.
     fn from(error: &RedisError) -> Self {
@@ -92,6 +99,10 @@ impl From<&RedisError> for Reason {
         // Redis has no code for it, and the client library reports it as whatever it was doing.
         if error.detail().is_some_and(|detail| detail.contains("max number of clients")) {
             return Self::MaxClients;
+        }
+        // What a user may not do in a script has the code of any other error.
+        if error.detail().is_some_and(|detail| NOT_ALLOWED.iter().any(|text| detail.contains(text))) {
+            return Self::Auth;
         }
         match error.kind() {
             ErrorKind::Io => Self::Refused,
@@ -134,7 +145,7 @@ mod tests {
     use super::*;
     use std::io;
 
-    /// The error as the client library makes it of what a server sends.
+    /// The error that the client library makes of a server's error line.
     fn answered(line: &str) -> Reason {
         let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
         Reason::from(&value.extract_error().unwrap_err())
@@ -146,6 +157,8 @@ mod tests {
             ("NOAUTH Authentication required.", Reason::Auth),
             ("WRONGPASS invalid username-password pair or user is disabled.", Reason::Auth),
             ("NOPERM this user has no permissions to run the 'evalsha' command", Reason::Auth),
+            ("ERR The user executing the script can't run this command or subcommand script: 3af6", Reason::Auth),
+            ("ERR ACL failure in script: User app has no permissions to run the 'incr' command", Reason::Auth),
             ("READONLY You can't write against a read only replica.", Reason::ReadOnly),
             ("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", Reason::ReadOnly),
             ("LOADING Redis is loading the dataset in memory", Reason::Loading),

@@ -1,42 +1,84 @@
-//! What the rest of the house asks a node, and the one answer it gets.
+//! A request to one node, and the way its vote goes back.
 
 use std::fmt;
 use std::sync::Arc;
 
+use redislease_core::lease::Round;
 use redislease_core::op::{Op, Vote};
+use redislease_core::quorum::Node;
 use redislease_core::time::Time;
 
-/// A question to one node about the keys of one lease.
+use crate::mailbox::Mailbox;
+
+/// A request to one node about the keys of one lease.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// The keys, each as [`super::Keyspace::lock`] writes it; at least one.
     pub keys: Arc<[String]>,
-    /// What is asked.
+    /// What the node is to do.
     pub op: Op,
-    /// When the asker stops waiting. The node refuses to act later than this, as far as its clock can tell.
+    /// When the sender stops waiting. The node refuses to act later than this, as far as its clock can tell.
     pub give_up_at: Time,
 }
 
-/// Takes the vote. Exactly one is given: dropped unused, it answers [`Vote::Unknown`].
-pub(super) struct Reply(Option<Box<dyn FnOnce(Vote) + Send>>);
+/// The vote on a request that a shard sent.
+#[derive(Debug)]
+pub(crate) struct Ballot {
+    /// The lease, as its shard numbers it.
+    pub lease: u64,
+    /// Of the request.
+    pub round: Round,
+    /// Of the request.
+    pub node: Node,
+    /// What the node said.
+    pub vote: Vote,
+}
+
+/// Takes the vote on one request. Exactly one is given: dropped unused, it gives [`Vote::Unknown`].
+pub(crate) struct Reply(Option<Receiver>);
+
+/// Who receives a vote.
+enum Receiver {
+    /// A shard: no allocation, since it sends thousands of requests in one tick.
+    Shard {
+        ballots: Arc<Mailbox<Ballot>>,
+        lease: u64,
+        round: Round,
+        node: Node,
+    },
+    Function(Box<dyn FnOnce(Vote) + Send>),
+}
 
 impl Reply {
-    pub fn new(reply: impl FnOnce(Vote) + Send + 'static) -> Self {
-        Self(Some(Box::new(reply)))
+    /// To a function, which must not block.
+    pub fn to_function(function: impl FnOnce(Vote) + Send + 'static) -> Self {
+        Self(Some(Receiver::Function(Box::new(function))))
     }
 
-    pub fn answer(mut self, vote: Vote) {
-        if let Some(reply) = self.0.take() {
-            reply(vote);
+    /// To the shard that numbers a lease `lease`.
+    pub fn to_shard(ballots: Arc<Mailbox<Ballot>>, lease: u64, round: Round, node: Node) -> Self {
+        Self(Some(Receiver::Shard { ballots, lease, round, node }))
+    }
+
+    pub fn give(mut self, vote: Vote) {
+        self.deliver(vote);
+    }
+
+    fn deliver(&mut self, vote: Vote) {
+        match self.0.take() {
+            // A shard that has ended needs no vote.
+            Some(Receiver::Shard { ballots, lease, round, node }) => {
+                let _ = ballots.send(Ballot { lease, round, node, vote });
+            }
+            Some(Receiver::Function(function)) => function(vote),
+            None => {}
         }
     }
 }
 
 impl Drop for Reply {
     fn drop(&mut self) {
-        if let Some(reply) = self.0.take() {
-            reply(Vote::Unknown);
-        }
+        self.deliver(Vote::Unknown);
     }
 }
 
@@ -52,15 +94,30 @@ mod tests {
     use std::sync::mpsc;
 
     #[test]
-    fn a_reply_answers_once_and_unknown_when_it_is_dropped() {
+    fn a_reply_gives_one_vote_and_unknown_when_it_is_dropped() {
         let (votes, received) = mpsc::channel();
         let reply = |votes: &mpsc::Sender<Vote>| {
             let votes = votes.clone();
-            Reply::new(move |vote| votes.send(vote).unwrap())
+            Reply::to_function(move |vote| votes.send(vote).unwrap())
         };
-        reply(&votes).answer(Vote::Extended);
+        reply(&votes).give(Vote::Extended);
         drop(reply(&votes));
         drop(votes);
         assert_eq!(received.iter().collect::<Vec<_>>(), [Vote::Extended, Vote::Unknown]);
+    }
+
+    #[test]
+    fn a_shard_is_told_which_lease_round_and_node_voted() {
+        let ballots = Arc::new(Mailbox::new());
+        let reply = |lease| Reply::to_shard(ballots.clone(), lease, Round(7), Node(2));
+        reply(1).give(Vote::Extended);
+        drop(reply(2));
+        let mut received = Vec::new();
+        ballots.take(&mut received);
+        let received: Vec<_> = received.into_iter().map(|b| (b.lease, b.round, b.node, b.vote)).collect();
+        let ballot = |lease, vote| (lease, Round(7), Node(2), vote);
+        assert_eq!(received, [ballot(1, Vote::Extended), ballot(2, Vote::Unknown)]);
+        ballots.close();
+        reply(3).give(Vote::Extended);
     }
 }

@@ -1,14 +1,14 @@
-//! The scripts: each call as a command, each answer as a value.
+//! The scripts: each call as a command, each reply as a value.
 //!
-//! `scripts/prelude.lua` says what keys and arguments a script takes. An answer that is none of ours is [`Garbled`],
-//! which is no vote: an unknown text is never taken for a success.
+//! `scripts/prelude.lua` says what keys and arguments a script takes. A reply that no script gives is an
+//! [`InvalidReply`], which is no vote: an unknown text is never taken for a success.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::sync::LazyLock;
 
 use redis::{Cmd, Value};
 use redislease_core::marker::{Marker, RunId};
-use redislease_core::op::{Grant, Op, Stored, Token, Vote};
+use redislease_core::op::{Attempt, Grant, Op, Stored, Token, Vote};
 use redislease_core::seed::Allegiance;
 use redislease_core::time::Millis;
 
@@ -41,86 +41,120 @@ scripts! {
     Observe => "observe",
     Admit => "admit",
     Fence => "fence",
+    Check => "check",
 }
 
-struct Loaded {
-    source: String,
+struct Source {
+    text: String,
     sha: String,
 }
 
-static LOADED: LazyLock<Vec<Loaded>> = LazyLock::new(|| {
-    let load = |script: &Script| {
+static SOURCES: LazyLock<Vec<Source>> = LazyLock::new(|| {
+    let source = |script: &Script| {
         // The first line carries the flags and must stay the first.
         let (shebang, body) = script.body().split_once('\n').unwrap_or_default();
-        let source = format!("{shebang}\n{}\n{body}", include_str!("scripts/prelude.lua"));
-        let sha = redis::Script::new(&source).get_hash().to_owned();
-        Loaded { source, sha }
+        let text = format!("{shebang}\n{}\n{body}", include_str!("scripts/prelude.lua"));
+        let sha = redis::Script::new(&text).get_hash().to_owned();
+        Source { text, sha }
     };
-    Script::ALL.iter().map(load).collect()
+    Script::ALL.iter().map(source).collect()
 });
 
-/// How a script is named to the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
-    /// By its hash: the server must know it.
-    Hash,
-    /// By its text, which makes the server know it.
-    Text,
-}
-
 impl Script {
-    fn loaded(self) -> &'static Loaded {
-        &LOADED[self as usize]
-    }
-
     /// The text that is sent to the server.
     pub fn source(self) -> &'static str {
-        &self.loaded().source
+        &SOURCES[self as usize].text
     }
 
-    fn call(self, by: By, keyspace: &Keyspace, locks: &[String], args: &[&str]) -> Cmd {
-        let mut command = match by {
-            By::Hash => redis::cmd("EVALSHA"),
-            By::Text => redis::cmd("EVAL"),
-        };
-        command.arg(match by {
-            By::Hash => self.loaded().sha.as_str(),
-            By::Text => self.source(),
-        });
-        command.arg(locks.len() + 2).arg(keyspace.marker()).arg(keyspace.fence()).arg(locks).arg(args);
+    /// The command that makes a server know this script.
+    pub fn load(self) -> Cmd {
+        let mut command = redis::cmd("SCRIPT");
+        command.arg("LOAD").arg(self.source());
+        command
+    }
+
+    /// The call with its keys; the arguments follow.
+    fn call<'a>(self, keyspace: &Keyspace, keys: impl ExactSizeIterator<Item = &'a String>) -> Cmd {
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(&SOURCES[self as usize].sha).arg(keys.len() + 2).arg(keyspace.marker()).arg(keyspace.fence());
+        for key in keys {
+            command.arg(key);
+        }
         command
     }
 }
 
 /// Asks for a vote. `marker` must stand on the node, and `deadline` is in milliseconds of its TIME; a release needs
 /// neither.
-pub fn vote(by: By, keyspace: &Keyspace, locks: &[String], marker: &str, deadline: u64, op: &Op) -> Cmd {
-    let deadline = deadline.to_string();
-    let attempt = op.attempt().to_string();
+pub fn vote(keyspace: &Keyspace, locks: &[String], marker: &str, deadline: u64, op: &Op) -> Cmd {
     let (script, fourth, fifth) = match op {
         Op::Acquire { ttl, holder, .. } => (Script::Acquire, ttl.0.to_string(), holder.to_string()),
         Op::Confirm { grant, token, .. } => (Script::Confirm, grant.0.to_string(), token.to_string()),
-        Op::Extend { token, ttl, .. } => (Script::Extend, token.to_string(), ttl.0.to_string()),
+        Op::Extend { attempt, token, ttl } => {
+            let one = [Extension { keys: locks, attempt: *attempt, token: *token, ttl: *ttl }];
+            return extend(keyspace, marker, deadline, &one);
+        }
         Op::Seal { .. } => (Script::Seal, String::new(), String::new()),
         Op::Release { stages, .. } => (Script::Release, stages.letters().to_owned(), String::new()),
     };
-    script.call(by, keyspace, locks, &[marker, &deadline, &attempt, &fourth, &fifth])
+    let mut command = script.call(keyspace, locks.iter());
+    command.arg(marker).arg(deadline).arg(op.attempt().to_string()).arg(fourth).arg(fifth);
+    command
+}
+
+/// One lease of an [`extend`].
+#[derive(Clone, Copy, Debug)]
+pub struct Extension<'a> {
+    /// The lease's keys.
+    pub keys: &'a [String],
+    /// The attempt of its term.
+    pub attempt: Attempt,
+    /// The token of its term.
+    pub token: Token,
+    /// How long the keys live from now.
+    pub ttl: Millis,
+}
+
+/// Asks to extend many leases in one call.
+pub fn extend(keyspace: &Keyspace, marker: &str, deadline: u64, leases: &[Extension<'_>]) -> Cmd {
+    let keys: Vec<&String> = leases.iter().flat_map(|lease| lease.keys).collect();
+    let mut command = Script::Extend.call(keyspace, keys.into_iter());
+    command.arg(marker).arg(deadline);
+    let mut term = String::new();
+    for Extension { keys, attempt, token, ttl } in leases {
+        term.clear();
+        // A String takes all that is written to it.
+        let _ = write!(term, "t:{attempt}:{token}:");
+        command.arg(keys.len()).arg(&term).arg(ttl.0);
+    }
+    command
 }
 
 /// Looks at the marker, and writes a ticket if it does not name `run_id` or is `stepped`.
-pub fn observe(by: By, keyspace: &Keyspace, run_id: &RunId, nonce: u128, stepped: Option<&Marker>) -> Cmd {
+pub fn observe(keyspace: &Keyspace, run_id: &RunId, nonce: u128, stepped: Option<&Marker>) -> Cmd {
     let stepped = stepped.map(Marker::to_string).unwrap_or_default();
-    Script::Observe.call(by, keyspace, &[], &[run_id, &format!("{nonce:032x}"), &stepped])
+    let mut command = Script::Observe.call(keyspace, [].iter());
+    command.arg(&**run_id).arg(format!("{nonce:032x}")).arg(stepped);
+    command
 }
 
 /// Replaces `ticket` by `marker`, with `seed` as the least value of the fence.
-pub fn admit(by: By, keyspace: &Keyspace, ticket: &Marker, marker: &Marker, seed: Token) -> Cmd {
-    Script::Admit.call(by, keyspace, &[], &[&ticket.to_string(), &marker.to_string(), &seed.to_string()])
+pub fn admit(keyspace: &Keyspace, ticket: &Marker, marker: &Marker, seed: Token) -> Cmd {
+    let mut command = Script::Admit.call(keyspace, [].iter());
+    command.arg(ticket.to_string()).arg(marker.to_string()).arg(seed.0);
+    command
 }
 
 /// Reads the fence, and for whom the node votes. `marker` names it as one of ours.
-pub fn fence(by: By, keyspace: &Keyspace, marker: &Marker) -> Cmd {
-    Script::Fence.call(by, keyspace, &[], &[&marker.to_string(), marker.run_id()])
+pub fn fence(keyspace: &Keyspace, marker: &Marker) -> Cmd {
+    let mut command = Script::Fence.call(keyspace, [].iter());
+    command.arg(marker.to_string()).arg(&**marker.run_id());
+    command
+}
+
+/// Tries every command that the scripts need.
+pub fn check(keyspace: &Keyspace) -> Cmd {
+    Script::Check.call(keyspace, [keyspace.check().to_owned()].iter())
 }
 
 /// What a script answered, and when by the node's clock.
@@ -134,146 +168,224 @@ pub struct Reply<T> {
 
 /// What a node says when it is asked for a vote.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum Answer<T = Vote> {
     /// Its vote.
-    Vote(Vote),
+    Vote(T),
     /// Another marker stands than the one asked under; nothing was done.
     NotAdmitted,
     /// The deadline is past; nothing was done.
     Late,
 }
 
-/// An answer that is none of ours.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Garbled(String);
+/// The lease at this place of an [`extend`], counted from 0, was not extended, and its vote.
+pub type Exception = (usize, Vote);
 
-impl fmt::Display for Garbled {
+/// A reply that no script of ours gives to such a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidReply(String);
+
+impl fmt::Display for InvalidReply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the script answered what it cannot answer ({})", self.0)
+        write!(f, "the reply to a script is not valid: {}", self.0)
     }
 }
 
-impl std::error::Error for Garbled {}
+impl std::error::Error for InvalidReply {}
 
-/// Reads the answer to `op`.
+fn invalid(what: impl Into<String>) -> InvalidReply {
+    InvalidReply(what.into())
+}
+
+/// Reads the reply to `op`.
 ///
 /// # Errors
-/// [`Garbled`] when no script of ours gives such an answer to such a question.
-pub fn read_vote(op: &Op, value: Value) -> Result<Reply<Answer>, Garbled> {
+/// [`InvalidReply`] when no script of ours gives such a reply to such a call.
+pub fn read_vote(op: &Op, value: Value) -> Result<Reply<Answer>, InvalidReply> {
+    if matches!(op, Op::Extend { .. }) {
+        let Reply { time, answer } = read_extend(1, value)?;
+        let answer = match answer {
+            Answer::Vote(exceptions) => {
+                Answer::Vote(exceptions.into_iter().next().map_or(Vote::Extended, |(_, vote)| vote))
+            }
+            Answer::NotAdmitted => Answer::NotAdmitted,
+            Answer::Late => Answer::Late,
+        };
+        return Ok(Reply { time, answer });
+    }
     let (time, mut parts) = Parts::of(value)?;
     let word = parts.text()?;
     let vote = match (op, word.as_str()) {
         (Op::Release { .. }, "released") => Vote::Released(parts.number()?),
-        (Op::Release { .. }, _) => return Err(misplaced(&word)),
+        (Op::Release { .. }, _) => return Err(unexpected(&word)),
         (_, "not_admitted") => return parts.end(time, Answer::NotAdmitted),
-        (Op::Acquire { .. } | Op::Extend { .. }, "late") => return parts.end(time, Answer::Late),
+        (Op::Acquire { .. }, "late") => return parts.end(time, Answer::Late),
         (Op::Acquire { .. }, "granted") => Vote::Granted(Grant(parts.token()?.0)),
         (Op::Acquire { .. }, "refused") => Vote::Refused { ttl_left: parts.span()?, by: parts.stored()? },
         (Op::Confirm { .. }, "confirmed") => Vote::Confirmed { ttl_left: parts.span()? },
-        (Op::Extend { .. }, "extended") => Vote::Extended,
         (Op::Seal { .. }, "sealed") => Vote::Sealed { ttl_left: parts.span()? },
-        (Op::Confirm { .. } | Op::Extend { .. } | Op::Seal { .. }, "miss") => Vote::Miss(parts.stored_or_none()?),
-        _ => return Err(misplaced(&word)),
+        (Op::Confirm { .. } | Op::Seal { .. }, "miss") => Vote::Miss(parts.stored_or_none()?),
+        _ => return Err(unexpected(&word)),
     };
     parts.end(time, Answer::Vote(vote))
 }
 
-/// Reads the answer of observe and admit: the marker that stands, if one does.
+/// Reads the reply to an [`extend`] of `count` leases: every lease that is no exception was extended. The vote of a
+/// lease whose key holds a value that is none of ours is [`Vote::Unknown`].
 ///
 /// # Errors
-/// [`Garbled`] when it is no answer of theirs.
-pub fn read_marker(value: Value) -> Result<Reply<Option<Marker>>, Garbled> {
+/// [`InvalidReply`] when it is no reply of that script.
+pub fn read_extend(count: usize, value: Value) -> Result<Reply<Answer<Vec<Exception>>>, InvalidReply> {
+    let (time, mut parts) = Parts::of(value)?;
+    match parts.text()?.as_str() {
+        "not_admitted" => return parts.end(time, Answer::NotAdmitted),
+        "late" => return parts.end(time, Answer::Late),
+        "extended" => {}
+        word => return Err(unexpected(word)),
+    }
+    let mut exceptions: Vec<Exception> = Vec::new();
+    while !parts.is_empty() {
+        let place = parts.number()?;
+        let found = usize::try_from(place).ok().filter(|place| (1..=count).contains(place));
+        let place = found.ok_or_else(|| invalid(format!("lease {place} of {count}")))? - 1;
+        if exceptions.last().is_some_and(|(last, _)| *last >= place) {
+            return Err(invalid(format!("lease {} is out of order", place + 1)));
+        }
+        exceptions.push((place, parts.exception()?));
+    }
+    parts.end(time, Answer::Vote(exceptions))
+}
+
+/// Reads the reply of observe and admit: the marker that stands, if one does.
+///
+/// # Errors
+/// [`InvalidReply`] when it is no reply of theirs.
+pub fn read_marker(value: Value) -> Result<Reply<Option<Marker>>, InvalidReply> {
     let (time, mut parts) = Parts::of(value)?;
     parts.word("marker")?;
     let marker = parts.text_or_none()?;
-    let marker = marker.map(|text| text.parse::<Marker>()).transpose().map_err(|error| Garbled(error.to_string()))?;
+    let marker = marker.map(|text| text.parse::<Marker>()).transpose().map_err(|error| invalid(error.to_string()))?;
     parts.end(time, marker)
 }
 
-/// Reads the answer of fence: for whom the node votes, and the counter.
+/// Reads the reply of fence: for whom the node votes, and the counter.
 ///
 /// # Errors
-/// [`Garbled`] when it is no answer of its.
-pub fn read_fence(value: Value) -> Result<Reply<(Allegiance, Token)>, Garbled> {
+/// [`InvalidReply`] when it is no reply of that script.
+pub fn read_fence(value: Value) -> Result<Reply<(Allegiance, Token)>, InvalidReply> {
     let (time, mut parts) = Parts::of(value)?;
     parts.word("fence")?;
     let allegiance = match parts.number()? {
         0 => Allegiance::Nobody,
         1 => Allegiance::Ours,
         2 => Allegiance::Others,
-        other => return Err(Garbled(format!("{other} says for nobody that a node votes for"))),
+        other => return Err(invalid(format!("{other} is no code for whom a node votes"))),
     };
     let fence = parts.token()?;
     parts.end(time, (allegiance, fence))
 }
 
-fn misplaced(word: &str) -> Garbled {
-    Garbled(format!("`{word}` to another question"))
+/// Reads the reply of check: the command that the server refused, and its error.
+///
+/// # Errors
+/// [`InvalidReply`] when it is no reply of that script.
+pub fn read_check(value: Value) -> Result<Reply<Option<(String, String)>>, InvalidReply> {
+    let (time, mut parts) = Parts::of(value)?;
+    let refused = match parts.text()?.as_str() {
+        "checked" => None,
+        "refused" => Some((parts.text()?, parts.text()?)),
+        word => return Err(unexpected(word)),
+    };
+    parts.end(time, refused)
 }
 
-/// The parts of an answer, in order.
+fn unexpected(word: &str) -> InvalidReply {
+    invalid(format!("the word `{word}` does not belong to this script"))
+}
+
+/// The parts of a reply, in order.
 struct Parts(std::vec::IntoIter<Value>);
 
 impl Parts {
     /// TIME, and what follows it.
-    fn of(value: Value) -> Result<(u64, Self), Garbled> {
-        let Value::Array(parts) = value else { return Err(Garbled(format!("{value:?} instead of a list"))) };
+    fn of(value: Value) -> Result<(u64, Self), InvalidReply> {
+        let Value::Array(parts) = value else { return Err(invalid(format!("{value:?} instead of a list"))) };
         let mut parts = Self(parts.into_iter());
         let (seconds, micros) = (parts.number()?, parts.number()?);
         let time = seconds.checked_mul(1_000_000).and_then(|time| time.checked_add(micros));
-        let time = time.ok_or_else(|| Garbled(format!("TIME {seconds}.{micros:06}")))?;
+        let time = time.ok_or_else(|| invalid(format!("TIME {seconds}.{micros:06}")))?;
         Ok((time, parts))
     }
 
-    fn text_or_none(&mut self) -> Result<Option<String>, Garbled> {
-        match self.0.next() {
-            Some(Value::Nil) => Ok(None),
-            Some(Value::BulkString(bytes)) => String::from_utf8(bytes)
+    fn is_empty(&self) -> bool {
+        self.0.len() == 0
+    }
+
+    fn next(&mut self) -> Result<Value, InvalidReply> {
+        self.0.next().ok_or_else(|| invalid("it ends too early"))
+    }
+
+    fn text_or_none(&mut self) -> Result<Option<String>, InvalidReply> {
+        match self.next()? {
+            Value::Nil => Ok(None),
+            Value::BulkString(bytes) => String::from_utf8(bytes)
                 .map(Some)
-                .map_err(|error| Garbled(format!("{:?} is not UTF-8", error.into_bytes()))),
-            Some(Value::Int(number)) => Ok(Some(number.to_string())),
-            Some(other) => Err(Garbled(format!("{other:?} instead of a text"))),
-            None => Err(Garbled("it ends too early".to_owned())),
+                .map_err(|error| invalid(format!("{:?} is not UTF-8", error.into_bytes()))),
+            Value::Int(number) => Ok(Some(number.to_string())),
+            other => Err(invalid(format!("{other:?} instead of a text"))),
         }
     }
 
-    fn text(&mut self) -> Result<String, Garbled> {
-        self.text_or_none()?.ok_or_else(|| Garbled("nothing instead of a text".to_owned()))
+    fn text(&mut self) -> Result<String, InvalidReply> {
+        self.text_or_none()?.ok_or_else(|| invalid("nothing instead of a text"))
     }
 
-    fn word(&mut self, word: &str) -> Result<(), Garbled> {
+    fn word(&mut self, word: &str) -> Result<(), InvalidReply> {
         let text = self.text()?;
-        if text == word { Ok(()) } else { Err(misplaced(&text)) }
+        if text == word { Ok(()) } else { Err(unexpected(&text)) }
     }
 
     /// Not negative: a key without an end (-1) is none of ours.
-    fn number(&mut self) -> Result<u64, Garbled> {
+    fn number(&mut self) -> Result<u64, InvalidReply> {
         let text = self.text()?;
-        text.parse().map_err(|_| Garbled(format!("`{text}` instead of a number")))
+        text.parse().map_err(|_| invalid(format!("`{text}` instead of a number")))
     }
 
-    fn span(&mut self) -> Result<Millis, Garbled> {
+    fn span(&mut self) -> Result<Millis, InvalidReply> {
         self.number().map(Millis)
     }
 
-    fn token(&mut self) -> Result<Token, Garbled> {
+    fn token(&mut self) -> Result<Token, InvalidReply> {
         let number = self.number()?;
-        if number < Token::END { Ok(Token(number)) } else { Err(Garbled(format!("{number} is not below 2^53"))) }
+        if number < Token::END { Ok(Token(number)) } else { Err(invalid(format!("{number} is not below 2^53"))) }
     }
 
-    fn stored_or_none(&mut self) -> Result<Option<Stored>, Garbled> {
+    fn stored_or_none(&mut self) -> Result<Option<Stored>, InvalidReply> {
         let text = self.text_or_none()?;
-        text.map(|text| text.parse().map_err(|error| Garbled(format!("`{text}` is {error}")))).transpose()
+        text.map(|text| text.parse().map_err(|error| invalid(format!("`{text}` is {error}")))).transpose()
     }
 
-    fn stored(&mut self) -> Result<Stored, Garbled> {
-        self.stored_or_none()?.ok_or_else(|| Garbled("nothing instead of a value".to_owned()))
+    fn stored(&mut self) -> Result<Stored, InvalidReply> {
+        self.stored_or_none()?.ok_or_else(|| invalid("nothing instead of a value"))
     }
 
-    fn end<T>(mut self, time: u64, answer: T) -> Result<Reply<T>, Garbled> {
+    /// The vote of one lease that was not extended. A value that is none of ours makes this vote unknown, and the votes
+    /// of the other leases count.
+    fn exception(&mut self) -> Result<Vote, InvalidReply> {
+        match self.next()? {
+            Value::Nil => Ok(Vote::Miss(None)),
+            Value::BulkString(bytes) => {
+                let stored = str::from_utf8(&bytes).ok().and_then(|text| text.parse().ok());
+                Ok(stored.map_or(Vote::Unknown, |stored| Vote::Miss(Some(stored))))
+            }
+            Value::Int(0) => Ok(Vote::Unknown),
+            other => Err(invalid(format!("{other:?} instead of a value"))),
+        }
+    }
+
+    fn end<T>(mut self, time: u64, answer: T) -> Result<Reply<T>, InvalidReply> {
         match self.0.next() {
             None => Ok(Reply { time, answer }),
-            Some(more) => Err(Garbled(format!("{more:?} after its end"))),
+            Some(more) => Err(invalid(format!("{more:?} after its end"))),
         }
     }
 }

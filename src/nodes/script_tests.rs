@@ -44,7 +44,8 @@ fn answers_become_votes() {
         (&confirm, vec![text("confirmed"), Value::Int(0)], Vote::Confirmed { ttl_left: Millis::ZERO }),
         (&confirm, vec![text("miss"), text(&value)], Vote::Miss(Some(term()))),
         (&extend, vec![text("extended")], Vote::Extended),
-        (&extend, vec![text("miss"), Value::Nil], Vote::Miss(None)),
+        (&extend, vec![text("extended"), Value::Int(1), Value::Nil], Vote::Miss(None)),
+        (&extend, vec![text("extended"), Value::Int(1), text(&value)], Vote::Miss(Some(term()))),
         (&seal, vec![text("sealed"), Value::Int(5)], Vote::Sealed { ttl_left: Millis(5) }),
         (&seal, vec![text("miss"), Value::Nil], Vote::Miss(None)),
         (&release, vec![text("released"), Value::Int(2)], Vote::Released(2)),
@@ -65,12 +66,12 @@ fn nothing_done_is_no_vote() {
     }
     for op in [&confirm, &seal, &release] {
         let error = read_vote(op, answer(&[text("late")])).unwrap_err().to_string();
-        assert!(error.contains("`late` to another question"), "{error}");
+        assert!(error.contains("the word `late` does not belong to this script"), "{error}");
     }
 }
 
 #[test]
-fn what_no_script_answers_is_no_vote() {
+fn a_reply_that_no_script_gives_is_no_vote() {
     let [acquire, confirm, extend, _, release] = ops();
     let other = |op: &Op, parts: &[Value]| read_vote(op, answer(parts)).unwrap_err().to_string();
     for (error, part) in [
@@ -81,11 +82,16 @@ fn what_no_script_answers_is_no_vote() {
             "`x` instead of a number",
         ),
         (other(&extend, &[]), "ends too early"),
-        (other(&extend, &[text("confirmed"), Value::Int(1)]), "`confirmed` to another question"),
-        (other(&extend, &[text("EXTENDED")]), "`EXTENDED` to another question"),
-        (other(&extend, &[text("extended"), text("not")]), "after its end"),
-        (other(&extend, &[text("miss"), text("what")]), "something else writes under this key prefix"),
-        (other(&release, &[text("not_admitted")]), "`not_admitted` to another question"),
+        (other(&extend, &[text("confirmed"), Value::Int(1)]), "`confirmed` does not belong"),
+        (other(&extend, &[text("EXTENDED")]), "`EXTENDED` does not belong"),
+        (other(&extend, &[text("extended"), text("not")]), "`not` instead of a number"),
+        (other(&extend, &[text("extended"), Value::Int(1)]), "ends too early"),
+        (other(&extend, &[text("extended"), Value::Int(1), Value::Int(7)]), "instead of a value"),
+        (other(&extend, &[text("extended"), Value::Int(2), Value::Nil]), "lease 2 of 1"),
+        (other(&extend, &[text("extended"), Value::Int(0), Value::Nil]), "lease 0 of 1"),
+        (other(&extend, &[text("late"), Value::Int(1)]), "after its end"),
+        (other(&confirm, &[text("miss"), text("what")]), "something else writes under this key prefix"),
+        (other(&release, &[text("not_admitted")]), "`not_admitted` does not belong"),
         (other(&release, &[text("released"), text("-1")]), "`-1` instead of a number"),
         (other(&acquire, &[text("granted"), text("9007199254740992")]), "not below 2^53"),
         (other(&acquire, &[text("granted"), Value::Nil]), "nothing instead of a text"),
@@ -113,25 +119,61 @@ fn markers_and_fences() {
 }
 
 #[test]
-fn a_call_names_its_script_by_hash_or_by_text() {
+fn a_reply_to_many_extensions_names_the_exceptions() {
+    let value = term().to_string();
+    let read = |parts: &[Value]| read_extend(3, answer(parts)).map(|reply| reply.answer);
+    assert_eq!(read(&[text("extended")]), Ok(Answer::Vote(vec![])));
+    let two = [text("extended"), Value::Int(1), text(&value), Value::Int(3), Value::Nil];
+    assert_eq!(read(&two), Ok(Answer::Vote(vec![(0, Vote::Miss(Some(term()))), (2, Vote::Miss(None))])));
+    let foreign =
+        [text("extended"), Value::Int(1), text("what"), Value::Int(2), Value::Int(0), Value::Int(3), Value::Nil];
+    let votes = vec![(0, Vote::Unknown), (1, Vote::Unknown), (2, Vote::Miss(None))];
+    assert_eq!(read(&foreign), Ok(Answer::Vote(votes)), "one value that is none of ours spoils one vote");
+    let disordered = [text("extended"), Value::Int(2), Value::Nil, Value::Int(2), Value::Nil];
+    assert!(read(&disordered).unwrap_err().to_string().contains("lease 2 is out of order"));
+}
+
+#[test]
+fn a_check_names_what_is_refused() {
+    let read = |parts: &[Value]| read_check(answer(parts)).map(|reply| reply.answer);
+    assert_eq!(read(&[text("checked")]), Ok(None));
+    let refused = Some(("INCR".to_owned(), "ERR no".to_owned()));
+    assert_eq!(read(&[text("refused"), text("INCR"), text("ERR no")]), Ok(refused));
+    assert!(read(&[text("extended")]).is_err());
+}
+
+fn words(command: &Cmd) -> Vec<String> {
+    let word = |arg| match arg {
+        redis::Arg::Simple(bytes) => String::from_utf8(<[u8]>::to_vec(bytes)).unwrap(),
+        other => panic!("{other:?}"),
+    };
+    command.args_iter().map(word).collect()
+}
+
+#[test]
+fn a_call_names_its_script_by_hash() {
     let keyspace = Keyspace::new("rl");
     let locks = ["rl:lock:ns/a".to_owned(), "rl:lock:ns/b".to_owned()];
-    let packed = |by| {
-        let command = vote(by, &keyspace, &locks, "3f:1:9c2b", 77, &ops()[1]);
-        command
-            .args_iter()
-            .map(|arg| match arg {
-                redis::Arg::Simple(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
-                other => panic!("{other:?}"),
-            })
-            .collect::<Vec<_>>()
-    };
-    let (by_hash, by_text) = (packed(By::Hash), packed(By::Text));
-    assert_eq!((by_hash[0].as_str(), by_hash[1].len(), by_text[0].as_str()), ("EVALSHA", 40, "EVAL"));
-    assert!(by_text[1].starts_with("#!lua\n"));
+    let call = words(&vote(&keyspace, &locks, "3f:1:9c2b", 77, &ops()[1]));
+    assert_eq!(call[..2], ["EVALSHA", redis::Script::new(Script::Confirm.source()).get_hash()]);
     let rest = ["4", "rl:marker", "rl:fence", "rl:lock:ns/a", "rl:lock:ns/b", "3f:1:9c2b", "77", HEX, "6", "7"];
-    assert_eq!(by_hash[2..], rest);
-    assert_eq!(by_text[2..], rest);
+    assert_eq!(call[2..], rest);
+    assert_eq!(words(&Script::Confirm.load()), ["SCRIPT", "LOAD", Script::Confirm.source()]);
+}
+
+#[test]
+fn many_extensions_are_one_call() {
+    let keyspace = Keyspace::new("rl");
+    let (two, one) = (["rl:a".to_owned(), "rl:b".to_owned()], ["rl:c".to_owned()]);
+    let of = |keys, token, ttl| Extension { keys, attempt: attempt(), token: Token(token), ttl: Millis(ttl) };
+    let call = words(&extend(&keyspace, "3f:1:9c2b", 77, &[of(&two, 7, 30_000), of(&one, 8, 5000)]));
+    let term = |token| format!("t:{HEX}:{token}:");
+    let (first, second) = (term(7), term(8));
+    let rest = ["5", "rl:marker", "rl:fence", "rl:a", "rl:b", "rl:c", "3f:1:9c2b", "77"];
+    assert_eq!(call[2..10], rest);
+    assert_eq!(call[10..], ["2", first.as_str(), "30000", "1", second.as_str(), "5000"]);
+    let single = words(&vote(&keyspace, &one, "3f:1:9c2b", 77, &ops()[2]));
+    assert_eq!(single, words(&extend(&keyspace, "3f:1:9c2b", 77, &[of(&one, 7, 30_000)])));
 }
 
 #[test]

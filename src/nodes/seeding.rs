@@ -1,4 +1,4 @@
-//! Asks every node for its fence, to seed the counter of one that forgot.
+//! Reads the fence of every node, to seed the counter of one that lost its data.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,17 +12,19 @@ use super::Shared;
 use super::node::Message;
 use crate::clock;
 
-/// The counter for `target`. Every node is asked from this moment on: a fence read before the end of the wait may be
-/// behind a term that was confirmed meanwhile. None when `target` itself gives no answer.
+/// The counter for `target`. The fences are read after this call: one read before the end of the wait may be behind a
+/// term that was confirmed meanwhile. `None` when `target` itself does not reply.
 pub(super) async fn ask(shared: Arc<Shared>, target: Node) -> Option<Result<Token, Unseedable>> {
+    // Its sender is in `shared`.
+    let _ = shared.floor_is_complete.subscribe().wait_for(|complete| *complete).await;
     let asked: Vec<_> = shared
         .quorum
         .nodes()
-        .zip(&shared.inboxes)
-        .map(|(node, inbox)| {
+        .zip(&shared.ports)
+        .map(|(node, port)| {
             let (answer, answered) = oneshot::channel();
             // A task that is gone drops the sender, which is an answer too.
-            let _ = inbox.send(Message::Fence(answer));
+            let _ = port.inbox.send(Message::Fence(answer));
             (node, answered)
         })
         .collect();

@@ -1,4 +1,4 @@
-//! How the task of a node shows what it knows.
+//! What the task of a node writes into the node's status.
 
 use std::time::Duration;
 
@@ -16,35 +16,39 @@ impl NodeTask {
         let Some(offset) = self.clock_watch.offset() else { return };
         let ours = i128::from(clock::unix_micros() / 1000) - i128::from(clock::now().0);
         let offset = i64::try_from(offset - ours).unwrap_or(i64::MAX);
-        self.shared.board.update(self.node, |status| status.clock_offset_ms = Some(offset));
+        self.context.update(|status| status.clock_offset_ms = Some(offset));
         let seconds = Duration::from_millis(offset.unsigned_abs()).as_secs_f64();
-        self.series.offset.set(if offset < 0 { -seconds } else { seconds });
+        self.context.series.offset.set(if offset < 0 { -seconds } else { seconds });
     }
 
     pub(super) fn show(&mut self, standing: &Standing) {
-        let about = format!("node {} ({}): ", self.name, self.address);
-        let (state, message) = match standing {
-            // The end of a connection is shown with its reason; the others last no longer than one call.
-            Standing::Offline | Standing::Observing | Standing::Seeding(None) => return,
-            Standing::Admitted => (NodeState::Up, String::new()),
-            Standing::Quarantined { until } => (
+        // Whoever reads that the node votes may ask it.
+        self.set_reach();
+        let about = self.context.about(&self.address);
+        let (state, message) = match (standing, &self.refusal) {
+            // The end of a connection is written with its reason; the others last no longer than one call.
+            (Standing::Offline | Standing::Observing | Standing::Seeding(None), _) => return,
+            (Standing::Mismatch(marker), _) => (
+                NodeState::Misconfigured(Misconfiguration::ConfigMismatch),
+                about + &mismatch(marker, &self.context.membership.name()),
+            ),
+            (_, Some(refusal)) => (NodeState::Misconfigured(Misconfiguration::Refusing), about + &refusal.text),
+            (Standing::Admitted, None) => (NodeState::Up, String::new()),
+            (Standing::Quarantined { until }, None) => (
                 NodeState::Quarantined { until: *until },
                 about
-                    + "it remembers nothing of this quorum (first start, restart or flush): \
-                       it votes again when the longest lease has passed",
+                    + "it has no data of this quorum (first start, restart or flush): \
+                       it votes when the longest lease has passed",
             ),
-            Standing::Seeding(Some(reason)) => {
+            (Standing::Seeding(Some(reason)), None) => {
                 (NodeState::Quarantined { until: clock::now() }, about + &rounded(*reason))
             }
-            Standing::Mismatch(marker) => (
-                NodeState::Misconfigured(Misconfiguration::ConfigMismatch),
-                about + &mismatch(marker, &self.membership.name()),
-            ),
         };
         self.failures = 0;
-        self.shared.board.update(self.node, |status| {
-            // The end of a wait that is over stays what it was.
-            let over = matches!((status.state, standing), (NodeState::Quarantined { .. }, Standing::Seeding(_)));
+        self.context.update(|status| {
+            // The end of a wait that is over is not moved.
+            let waited = |state| matches!(state, NodeState::Quarantined { .. });
+            let over = waited(status.state) && waited(state) && matches!(standing, Standing::Seeding(_));
             if !over {
                 status.state = state;
             }
@@ -54,7 +58,7 @@ impl NodeTask {
     }
 }
 
-/// To whole seconds, so that a status does not change with every reading of a clock.
+/// Rounds to whole seconds, so that a status does not change with every reading of a clock.
 fn rounded(reason: Unseedable) -> String {
     match reason {
         Unseedable::ClocksDisagree { by } => {

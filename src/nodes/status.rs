@@ -1,4 +1,4 @@
-//! How the nodes are, for everybody who wants to know.
+//! The status of the nodes, for every part of the process that follows it.
 
 use std::fmt;
 
@@ -10,40 +10,42 @@ use tokio::sync::watch;
 use super::{NodeConfig, Reason};
 use crate::metrics::nodes::{QuorumSeries, STATES};
 
-/// How one node is.
+/// The status of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeStatus {
     /// Its name in the configuration.
     pub name: String,
     /// `host:port`.
     pub address: String,
-    /// Whether it has a vote, and if not, what is in the way.
+    /// Whether it votes, and if not, why.
     pub state: NodeState,
     /// Why it is [`NodeState::Down`].
     pub reason: Option<Reason>,
     /// One sentence for people; empty while the node is up.
     pub message: String,
+    /// What its server refused last, in one sentence. It stays after the refusal is over.
+    pub last_refusal: Option<String>,
     /// The version its server reports, as last seen.
     pub version: String,
-    /// The server process behind the address; none while it cannot be reached.
+    /// The name of the server process in markers; `None` while it cannot be reached.
     pub run_id: Option<RunId>,
-    /// Its wall clock less ours, in milliseconds. A change of this alone wakes nobody.
+    /// Its wall clock less ours, in milliseconds. A change of this alone notifies nobody.
     pub clock_offset_ms: Option<i64>,
 }
 
-/// Whether a node has a vote, and if not, what is in the way.
+/// Whether a node votes, and if not, why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeState {
     /// It votes.
     Up,
-    /// It cannot be asked.
+    /// There is no connection.
     Down,
-    /// It may have forgotten leases that are still believed in.
+    /// It may have lost leases that are still held.
     Quarantined {
-        /// When the wait ends, unless the node forgets again.
+        /// When the wait ends, unless the node loses its data again.
         until: Time,
     },
-    /// It may never vote as it is.
+    /// It cannot vote until somebody changes the server or the quorum.
     Misconfigured(Misconfiguration),
 }
 
@@ -65,21 +67,24 @@ impl fmt::Display for NodeState {
     }
 }
 
-/// Why a node may never vote as it is.
+/// What must be changed before a node can vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Misconfiguration {
-    /// It copies another server, and forgets what that one forgets.
+    /// It is a replica: it loses what its master loses.
     Replica,
     /// It is part of a Redis Cluster, whose slots move.
     Cluster,
-    /// It throws keys away when its memory is full.
+    /// It drops keys when its memory is full.
     Eviction,
-    /// It is older than 7.0.
+    /// It is older than Redis 7.0.
     Version,
-    /// Another name of this quorum leads to the same server.
+    /// Another node of this quorum has the address of the same server.
     SharedServer,
     /// Its marker names another configuration of the quorum.
     ConfigMismatch,
+    /// It refuses a command that a lease needs: the user may not run it, the memory is full, or it cannot save. It takes
+    /// part in no new term; terms that it holds are extended as far as it allows.
+    Refusing,
 }
 
 /// The statuses of all nodes of a quorum, and their metrics.
@@ -90,7 +95,7 @@ pub(super) struct Board {
 }
 
 impl Board {
-    /// Every node is down until it was reached.
+    /// Every node is down until it is reached.
     pub fn new(nodes: &[NodeConfig], series: QuorumSeries) -> Self {
         let statuses = nodes.iter().map(|NodeConfig { name, address }| NodeStatus {
             message: format!("node {name} ({address}): not reached yet"),
@@ -98,6 +103,7 @@ impl Board {
             address: address.clone(),
             state: NodeState::Down,
             reason: None,
+            last_refusal: None,
             version: String::new(),
             run_id: None,
             clock_offset_ms: None,
@@ -111,7 +117,7 @@ impl Board {
         self.statuses.subscribe()
     }
 
-    /// Changes the status of `node`; wakes those who watch if anything but its clock offset changed.
+    /// Changes the status of `node`; notifies the receivers if anything but its clock offset changed.
     pub fn update(&self, node: Node, change: impl FnOnce(&mut NodeStatus)) {
         self.statuses.send_if_modified(|statuses| {
             let Some(status) = statuses.get_mut(node.index()) else { return false };
@@ -126,13 +132,13 @@ impl Board {
         });
     }
 
-    /// Another node that leads to the server of `node`: `name (address)`.
-    pub fn twin(&self, node: Node) -> Option<String> {
+    /// Another node whose address is that of the same server process: `name (address)`.
+    pub fn duplicate(&self, node: Node) -> Option<String> {
         let statuses = self.statuses.borrow();
         let own = statuses.get(node.index())?.run_id.as_ref()?;
-        let twin =
+        let same =
             |(index, status): &(usize, &NodeStatus)| *index != node.index() && status.run_id.as_ref() == Some(own);
-        statuses.iter().enumerate().find(twin).map(|(_, status)| format!("{} ({})", status.name, status.address))
+        statuses.iter().enumerate().find(same).map(|(_, status)| format!("{} ({})", status.name, status.address))
     }
 
     fn count(&self, statuses: &[NodeStatus]) {
@@ -169,16 +175,18 @@ fn report(before: &NodeStatus, after: &NodeStatus) {
 mod tests {
     use super::*;
     use crate::metrics::nodes::NodeMetrics;
+    use crate::metrics::panics::Panics;
 
     fn board() -> Board {
-        let metrics = NodeMetrics::register(&prometheus::Registry::new()).unwrap();
+        let registry = prometheus::Registry::new();
+        let metrics = NodeMetrics::register(&registry, &Panics::register(&registry).unwrap()).unwrap();
         let names = ["a".to_owned(), "b".to_owned()];
         let (series, _registration) = metrics.quorum("q", &names, 2, &[]);
         Board::new(&names.map(|name| NodeConfig { address: format!("{name}:6379"), name }), series)
     }
 
     #[test]
-    fn a_clock_offset_alone_wakes_nobody() {
+    fn a_clock_offset_alone_notifies_nobody() {
         let board = board();
         let watch = board.subscribe();
         board.update(Node(0), |status| status.clock_offset_ms = Some(7));
@@ -189,13 +197,13 @@ mod tests {
     }
 
     #[test]
-    fn two_names_of_one_server_are_twins() {
+    fn two_names_of_one_server_are_found() {
         let board = board();
         board.update(Node(0), |status| status.run_id = Some("r1".into()));
-        assert_eq!(board.twin(Node(0)), None);
+        assert_eq!(board.duplicate(Node(0)), None);
         board.update(Node(1), |status| status.run_id = Some("r1".into()));
-        assert_eq!(board.twin(Node(0)).as_deref(), Some("b (b:6379)"));
+        assert_eq!(board.duplicate(Node(0)).as_deref(), Some("b (b:6379)"));
         board.update(Node(1), |status| status.run_id = Some("r2".into()));
-        assert_eq!(board.twin(Node(0)), None);
+        assert_eq!(board.duplicate(Node(0)), None);
     }
 }

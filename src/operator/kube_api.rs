@@ -1,6 +1,6 @@
-//! Every call to the API server goes through here: with a deadline, counted, and its failure named.
+//! How the API server is called: with a deadline, and with a failure that says what is known.
 //!
-//! The library's own retries are off: they would hold an old intention for minutes. Who called decides again.
+//! The library's own retries are off: they would repeat an outdated decision for minutes.
 
 use std::error::Error;
 use std::future::Future;
@@ -9,16 +9,14 @@ use std::time::Duration;
 use kube::Client;
 use kube::config::Config;
 
-use crate::metrics::operator::WriteResult;
-
-/// How long a call may take. A lease does not wait for it, only what it shows.
+/// How long a call may take. Nothing that is held waits for it.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a connection may be silent while an answer is due.
 const READ_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Why a call failed.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum CallError {
     /// The object changed since it was read, or exists already.
     #[error("the object changed meanwhile")]
@@ -26,22 +24,15 @@ pub enum CallError {
     /// There is no such object.
     #[error("there is no such object")]
     NotFound,
-    /// No answer: it may have been carried out, and may be yet.
+    /// No answer: the call may have been carried out, or may be carried out later.
     #[error("no answer from the API server: {0}")]
     Unanswered(String),
     /// The API server refused.
     #[error("the API server refused: {0}")]
     Refused(String),
-}
-
-/// What became of a write, for the metric.
-pub const fn result<T>(written: &Result<T, CallError>) -> WriteResult {
-    match written {
-        Ok(_) => WriteResult::Ok,
-        Err(CallError::Conflict) => WriteResult::Conflict,
-        Err(CallError::Unanswered(_)) => WriteResult::Timeout,
-        Err(CallError::NotFound | CallError::Refused(_)) => WriteResult::Error,
-    }
+    /// The API server did it, and its answer cannot be read.
+    #[error("the answer of the API server cannot be read: {0}")]
+    Unreadable(String),
 }
 
 impl From<kube::Error> for CallError {
@@ -49,17 +40,18 @@ impl From<kube::Error> for CallError {
         match error {
             kube::Error::Api(status) if status.code == 409 => Self::Conflict,
             kube::Error::Api(status) if status.code == 404 => Self::NotFound,
-            // What a server or something before it says while it is overloaded or half down proves nothing.
+            // What a server, or a proxy before it, says while it is overloaded or half down proves nothing.
             kube::Error::Api(status) if status.code == 429 || status.code >= 500 => {
                 Self::Unanswered(format!("{} ({})", status.message, status.code))
             }
             kube::Error::Api(status) => Self::Refused(format!("{} ({})", status.message, status.code)),
+            kube::Error::SerdeError(error) => Self::Unreadable(error.to_string()),
             other => Self::Unanswered(causes(&other)),
         }
     }
 }
 
-/// An error with everything that led to it: what a library says first is seldom what is wrong.
+/// An error with all its causes: the first sentence of a library seldom says what is wrong.
 pub fn causes(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

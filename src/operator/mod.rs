@@ -1,63 +1,63 @@
-//! The operator: it watches leases, quorums and pods, and runs one actor for each lease.
+//! The operator: it watches leases, quorums and pods, decides about each lease, and writes what came of it.
 //!
-//! | module | what it knows |
+//! | module | concept |
 //! |---|---|
-//! | [`lease`] | one lease: decide, tell the keeper, show |
-//! | [`directory`] | which leases there are |
-//! | [`quorums`], [`secret`] | the quorums, each opened once |
-//! | [`upkeep`] | each quorum in line with its resource, and the resource's status with the nodes |
-//! | [`pods`], [`workloads`] | the candidates |
-//! | [`identity`] | what tells this cluster from every other |
-//! | [`lifeline`] | the tasks whose end is the end of the process |
-//! | [`sweep`] | labels that outlived their lease |
-//! | [`pace`] | how soon what another operator contradicts is said again |
-//! | [`patience`] | how long what failed is left alone |
-//! | [`kube_api`], [`events`] | how the API server is spoken to |
+//! | [`watches`] | follows the objects of one kind |
+//! | [`index`] | compact facts; which leases an event concerns (pure) |
+//! | [`engine`] | one task: a turn for each lease that is due |
+//! | [`writer`] | every call to the API server beside the watches |
+//! | [`quorums`] | the quorums, each opened once |
+//! | [`leadership`] | what this process may decide |
+//! | [`supervisor`] | the tasks whose end is the end of the process |
+//! | [`fair_queue`], [`backoff`], [`kube_api`] | small tools |
 
-mod directory;
-pub mod events;
-mod identity;
+mod backoff;
+mod engine;
+mod fair_queue;
+mod index;
 pub mod kube_api;
-mod lease;
-mod lifeline;
-mod pace;
-mod patience;
-mod pods;
+mod leadership;
 mod quorums;
-mod secret;
-mod sweep;
-mod upkeep;
+mod supervisor;
 mod watches;
-mod workloads;
+mod writer;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client};
 use prometheus::Registry;
 use rustix::process::{Resource, getrlimit, setrlimit};
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::election::{Cluster, PodFacts, is_off};
+use crate::api::{RedisLease, RedisQuorum};
+use crate::election::{Cluster, PodFacts};
 use crate::http::{Readiness, Server};
+use crate::keeper::Keeper;
+use crate::metrics::Page;
 use crate::metrics::lease::LeaseMetrics;
 use crate::metrics::nodes::NodeMetrics;
 use crate::metrics::operator::OperatorMetrics;
+use crate::metrics::panics::Panics;
+use crate::plan::Reconciler;
 use crate::status::TermEnd;
-use directory::Directory;
-use events::Reporter;
-use kube_api::{CallError, call};
-use lifeline::Lifeline;
-use pods::Pods;
-use quorums::Quorums;
-use workloads::Workloads;
+use engine::{Engine, Input, Shell};
+use index::Index;
+use supervisor::TaskSupervisor;
+use writer::{Call, Writer};
 
 /// What `redislease_reconcile_total` counts.
-const CONTROLLERS: [&str; 2] = [LEASE, QUORUM];
-const LEASE: &str = "lease";
-const QUORUM: &str = "quorum";
+const CONTROLLERS: [&str; 2] = [engine::CONTROLLER, quorums::CONTROLLER];
+
+/// Before the UID of the cluster is read again that the API server refused to tell.
+const IDENTITY_AGAIN: Duration = Duration::from_secs(2);
+
+/// How many events the watch of quorums may be ahead.
+const AHEAD: usize = 64;
 
 /// What the operator is told at its start.
 #[derive(Clone, Debug)]
@@ -72,47 +72,21 @@ pub struct Options {
     pub instance: String,
 }
 
-/// What all actors share.
-pub(crate) struct House {
+/// What all parts share.
+struct Context {
+    options: Options,
     client: Client,
-    cluster: Cluster,
-    pods: Pods,
-    workloads: Workloads,
-    quorums: Quorums,
-    directory: Directory,
+    keeper: Arc<Keeper>,
+    panics: Panics,
     metrics: OperatorMetrics,
     lease_metrics: LeaseMetrics,
-    reporter: Reporter,
+    node_metrics: NodeMetrics,
+    readiness: Readiness,
+    supervisor: TaskSupervisor,
     stop: CancellationToken,
-    lifeline: Arc<Lifeline>,
 }
 
-impl House {
-    /// One pod as the API server holds it now.
-    ///
-    /// # Errors
-    /// [`CallError`].
-    async fn pod(&self, namespace: &str, name: &str) -> Result<PodFacts, CallError> {
-        let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-        call(pods.get(name)).await.map(|pod| PodFacts::from(&pod))
-    }
-
-    /// Whether this node of the cluster is off for certain.
-    ///
-    /// # Errors
-    /// [`CallError`].
-    async fn node_is_off(&self, name: &str) -> Result<bool, CallError> {
-        let nodes: Api<Node> = Api::all(self.client.clone());
-        call(nodes.get(name)).await.map(|node| is_off(&node))
-    }
-
-    /// Whether another resource of the same name has taken over.
-    fn has_successor(&self, namespace: &str, name: &str, uid: &str) -> bool {
-        self.directory.uid_of(namespace, name).is_some_and(|other| other != uid)
-    }
-}
-
-/// Runs until `stop` is cancelled: first the actors end, then their keepers; terms live on for the next process.
+/// Runs until `stop` is cancelled: first what decides ends, then the keepers. Terms live on for the next process.
 ///
 /// # Errors
 /// One sentence when it cannot start, or when a task ended without which it is of no use.
@@ -120,13 +94,13 @@ pub async fn run(options: Options, stop: CancellationToken) -> Result<(), String
     raise_file_limit();
     let registry = Registry::new();
     let register = |error: prometheus::Error| format!("metrics: {error}");
-    let node_metrics = NodeMetrics::register(&registry).map_err(register)?;
+    let panics = Panics::register(&registry).map_err(register)?;
+    let node_metrics = NodeMetrics::register(&registry, &panics).map_err(register)?;
     let lease_metrics = LeaseMetrics::register(&registry, &TermEnd::WORDS).map_err(register)?;
     let metrics = OperatorMetrics::register(&registry, &CONTROLLERS).map_err(register)?;
     let server = Server::bind(options.listen).await.map_err(|error| error.to_string())?;
     let (client, api_server) = kube_api::client().await?;
     let readiness = Readiness::new();
-    let identified = readiness.needs("the cluster: the UID of its namespace kube-system was not read yet");
     tracing::info!(
         cluster = %options.cluster,
         namespace = %options.namespace,
@@ -135,58 +109,162 @@ pub async fn run(options: Options, stop: CancellationToken) -> Result<(), String
         version = env!("CARGO_PKG_VERSION"),
         "operator started"
     );
+    let page = Page { registry, leases: lease_metrics.clone() };
     let serving = tokio::spawn({
         let (until, ended) = (stop.clone().cancelled_owned(), stop.clone().drop_guard());
-        let (registry, readiness) = (registry.clone(), readiness.clone());
+        let readiness = readiness.clone();
         async move {
-            let outcome = server.serve(registry, readiness, until).await;
+            let outcome = server.serve(page, readiness, until).await;
             drop(ended);
             outcome
         }
     });
-    let lifeline = Lifeline::new(stop.clone());
-    if let Some(uid) = identity::uid_of_cluster(&client, &stop).await {
-        let reporter = Reporter::start(client.clone(), options.instance.clone(), metrics.clone());
-        let house = Arc::new(House {
-            quorums: Quorums::new(
-                client.clone(),
-                options.namespace.clone(),
-                node_metrics,
-                metrics.clone(),
-                reporter.clone(),
-            ),
-            workloads: Workloads::new(client.clone()),
-            pods: Pods::default(),
-            directory: Directory::default(),
-            cluster: Cluster { name: options.cluster, uid },
-            client,
-            metrics,
-            lease_metrics,
-            reporter,
-            stop: stop.clone(),
-            lifeline: lifeline.clone(),
-        });
-        let tasks = TaskTracker::new();
-        watches::spawn(&house, &readiness, &tasks);
-        identified.done();
-        stop.cancelled().await;
-        tracing::info!("stopping: terms are left for the next process");
-        tasks.close();
-        tasks.wait().await;
-        house.reporter.flush().await;
-    }
+    let keeper = Keeper::start(0, &panics).map_err(|error| format!("the keeper's threads cannot start: {error}"))?;
+    let supervisor = TaskSupervisor::new(stop.clone());
+    let context = Context {
+        options,
+        client,
+        keeper: Arc::new(keeper),
+        panics,
+        metrics,
+        lease_metrics,
+        node_metrics,
+        readiness,
+        supervisor: supervisor.clone(),
+        stop: stop.clone(),
+    };
+    context.run().await;
     match serving.await {
-        Ok(Ok(())) => lifeline.failure().map_or(Ok(()), Err),
+        Ok(Ok(())) => supervisor.failure().map_or(Ok(()), Err),
         Ok(Err(error)) => Err(format!("metrics and health could not be served: {error}")),
         Err(error) => Err(error.to_string()),
     }
 }
 
-/// Each lease has a timer, which is an open file: the soft limit of most systems would end at some hundred leases.
+impl Context {
+    async fn run(self) {
+        let parts = ["leases", "quorums", "pods"].map(|kind| self.readiness.needs(format!("{kind}: not listed yet")));
+        let [leases_listed, quorums_listed, pods_listed] = parts;
+        let tried = self.readiness.needs("quorums: not every node was tried yet");
+        let identified = self.readiness.needs("the cluster: the UID of its namespace kube-system was not read yet");
+
+        let index = Index::new(&self.options.namespace);
+        let (senders, inbox) = engine::channels();
+        let answers = senders.others.clone();
+        // An engine that has ended ends the process.
+        let on_answer = move || drop(answers.send(Input::ApiAnswered));
+        let writer =
+            Writer::new(self.options.instance.clone(), index.pod_lists().clone(), self.metrics.clone(), on_answer);
+        let lists = index.pod_lists().clone();
+        let (deciding, writing) = (TaskTracker::new(), TaskTracker::new());
+        // It ends after those who use it: the last events are sent.
+        let decided = CancellationToken::new();
+        writing.spawn(writer.clone().run(self.client.clone(), decided.clone()));
+
+        if let Some(uid) = self.uid_of_cluster(&writer).await {
+            identified.done();
+            let cluster = Cluster { name: self.options.cluster.clone(), uid };
+            let (metrics, leases) = (self.metrics.clone(), self.lease_metrics.clone());
+            let (keeper, answers) = (self.keeper.clone(), senders.others.clone());
+            let shell = Shell::new(keeper, writer.clone(), answers, &inbox, metrics, leases, self.panics.clone());
+            let engine = Engine::<Reconciler, Shell>::new(cluster, index, shell);
+            let (quorum_events, quorum_watch) = mpsc::channel(AHEAD);
+            let quorums = quorums::Parts {
+                namespace: self.options.namespace.clone(),
+                writer,
+                engine: senders.others,
+                node_metrics: self.node_metrics.clone(),
+                lease_metrics: self.lease_metrics.clone(),
+                metrics: self.metrics.clone(),
+                tried,
+                listed: quorums_listed,
+            };
+            let stop = || self.stop.clone();
+            let spawn = |what, work| deciding.spawn(self.supervisor.must_not_end(what, work));
+            let all = || self.client.clone();
+            let quorum_api = Api::namespaced(all(), &self.options.namespace);
+            spawn("the engine", Box::pin(engine::run(engine, inbox, stop())) as BoxedTask);
+            spawn("the controller of RedisQuorums", Box::pin(quorums::run(quorums, quorum_watch, stop())));
+            spawn(
+                "the watch of RedisQuorums",
+                Box::pin(watches::follow::<RedisQuorum, _>(
+                    quorum_api,
+                    "RedisQuorum",
+                    |quorum| quorum,
+                    quorum_events,
+                    None,
+                    None,
+                    stop(),
+                )),
+            );
+            spawn(
+                "the watch of RedisLeases",
+                Box::pin(watches::follow::<RedisLease, _>(
+                    Api::all(all()),
+                    "RedisLease",
+                    |lease| lease,
+                    senders.leases,
+                    Some(leases_listed),
+                    None,
+                    stop(),
+                )),
+            );
+            spawn(
+                "the watch of pods",
+                Box::pin(watches::follow::<Pod, _>(
+                    Api::all(all()),
+                    "Pod",
+                    |pod| PodFacts::from(&pod),
+                    senders.pods,
+                    Some(pods_listed),
+                    Some(lists),
+                    stop(),
+                )),
+            );
+            self.stop.cancelled().await;
+            tracing::info!("stopping: terms are left for the next process");
+        }
+        deciding.close();
+        deciding.wait().await;
+        self.keeper.shutdown().await;
+        decided.cancel();
+        writing.close();
+        writing.wait().await;
+    }
+
+    /// The UID of the cluster; `None` when the process is to stop before the API server has told it. Nothing begins
+    /// before: a value on the Redis nodes says by it which cluster wrote it.
+    async fn uid_of_cluster(&self, writer: &Writer) -> Option<String> {
+        loop {
+            let (done, answer) = oneshot::channel();
+            let done = Box::new(move |uid| drop(done.send(uid)));
+            writer.send(&Arc::from(""), "", Call::ClusterUid { done });
+            let answer = tokio::select! {
+                () = self.stop.cancelled() => return None,
+                answer = answer => answer,
+            };
+            match answer {
+                Ok(Ok(uid)) if !uid.is_empty() => return Some(uid),
+                // The writer has said why.
+                Ok(_) => {}
+                // It has ended, and so does the process.
+                Err(_) => return None,
+            }
+            tokio::select! {
+                () = self.stop.cancelled() => return None,
+                () = tokio::time::sleep(IDENTITY_AGAIN) => {}
+            }
+        }
+    }
+}
+
+type BoxedTask = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Each Redis node and each connection to the API server is an open file.
 fn raise_file_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
-        tracing::warn!(%error, "the limit of open files stays as it is");
+        tracing::warn!(%error, "The limit of open files stays as it is.");
     }
 }

@@ -110,8 +110,7 @@ impl Reconciler {
         };
         let unknown = std::sync::Arc::default();
         let electorate = inputs.electorate.as_ref().unwrap_or(&unknown);
-        let cooling_down = self.contention.is_cooling_down(now);
-        let may_begin = facts.authority == Authority::Lead && inputs.may_begin() && facts.pods_listed && !cooling_down;
+        let may_begin = facts.authority == Authority::Lead && inputs.may_begin() && facts.pods_listed;
         let decision = decide(&Situation {
             now,
             view: &view,
@@ -213,7 +212,7 @@ impl Reconciler {
                 until.since(now).0
             )));
         }
-        self.terms.decided(term.attempt, cause, proof);
+        self.terms.record_decision(term.attempt, cause, proof);
         self.status.last_end_was_proven = proof;
         self.command(Command::End { term, proof });
     }
@@ -296,10 +295,5 @@ impl Reconciler {
         let under_way =
             link.is_some_and(|link| matches!(link.view.standing, Standing::Acquiring(..) | Standing::Publishing(_)));
         under_way || self.contention.due_since.is_some() || link.is_some_and(|link| link.attempt_requested_at.is_some())
-    }
-
-    /// The API server took a status: no other cluster needs a turn before this one any more.
-    pub(super) const fn contention_over(&mut self) {
-        self.contention.acquire_cooldown_until = None;
     }
 }

@@ -14,6 +14,7 @@ use crate::api::conditions::LeaseReady;
 use crate::api::validated::MAX_LEASE;
 use crate::api::{RedisLease, ValidLease};
 use crate::election::Electorate;
+use crate::status::Obstacle;
 
 /// How far the wall clocks of two processes may disagree when a wait is continued after a restart.
 const WALL_CLOCK_MARGIN: Millis = Millis(10_000);
@@ -122,6 +123,10 @@ impl Reconciler {
                 None
             }
         };
+        if self.contention.is_cooling_down(now) {
+            let Obstacle { reason, message } = Obstacle::NOT_PUBLISHED;
+            obstacle = obstacle.or_else(|| Some((reason, message.to_owned())));
+        }
         let suspended = lease.spec.suspend;
         if suspended {
             let message = "spec.suspend is true: no pod is elected until it is false.".to_owned();

@@ -84,19 +84,25 @@ pub struct Leadership {
     holder: HolderName,
     lock: Option<Lock>,
     authority: Authority,
-    /// Why this process may still end terms without the lock: the API server named it since the lock was lost.
-    confirmed_by_name: bool,
+    name: Name,
     /// Another replica's lock was seen since this one had its own.
     seen_other: bool,
     due_since: Option<Time>,
     quorum_lost_since: Option<Time>,
-    reading: bool,
-    read_again_at: Option<Time>,
-    claimed_at: Option<Time>,
     probed_at: Option<Time>,
     stopping: bool,
     deadline: Option<Time>,
     effects: VecDeque<LeadershipEffect>,
+}
+
+/// What is known of `RedisQuorum.status.leader` while nobody can have the lock.
+#[derive(Clone, Debug, Default)]
+struct Name {
+    /// The API server named this replica since the lock was lost, so it may still end terms.
+    confirmed: bool,
+    reading: bool,
+    read_again_at: Option<Time>,
+    claimed_at: Option<Time>,
 }
 
 /// The machine of the lock.
@@ -118,13 +124,10 @@ impl Leadership {
             holder,
             lock: None,
             authority: Authority::Follow,
-            confirmed_by_name: false,
+            name: Name::default(),
             seen_other: false,
             due_since: None,
             quorum_lost_since: None,
-            reading: false,
-            read_again_at: None,
-            claimed_at: None,
             probed_at: None,
             stopping: false,
             deadline: None,
@@ -244,8 +247,8 @@ impl Leadership {
     fn lead(&mut self, now: Time, facts: &LeadershipFacts) {
         self.due_since = None;
         self.seen_other = false;
-        self.confirmed_by_name = false;
-        self.claimed_at = None;
+        self.name.confirmed = false;
+        self.name.claimed_at = None;
         let answered = facts.api_answered_at.unwrap_or(Time(0));
         if self.probed_at.is_some_and(|probed| answered >= probed) {
             self.probed_at = None;
@@ -271,7 +274,7 @@ impl Leadership {
     fn without_lock(&mut self, now: Time, facts: &LeadershipFacts) {
         if self.seen_other || facts.named.as_deref().is_some_and(|named| named != self.instance()) {
             // Another replica leads and has adopted what this one runs.
-            self.confirmed_by_name = false;
+            self.name.confirmed = false;
             self.set(Authority::Follow);
         } else if matches!(self.authority, Authority::Lead | Authority::End) {
             self.set(Authority::Renew);
@@ -279,43 +282,43 @@ impl Leadership {
         if let Some(since) = self.quorum_lost_since {
             self.while_quorum_is_lost(now, since, facts);
         } else {
-            self.confirmed_by_name = false;
-            self.claimed_at = None;
+            self.name.confirmed = false;
+            self.name.claimed_at = None;
         }
     }
 
     fn while_quorum_is_lost(&mut self, now: Time, since: Time, facts: &LeadershipFacts) {
         if facts.named.as_deref() == Some(self.instance()) {
-            return if self.confirmed_by_name { self.set(Authority::End) } else { self.read(now) };
+            return if self.name.confirmed { self.set(Authority::End) } else { self.read(now) };
         }
         // Whoever is named may have died with its process; its terms must be shown as ended all the same.
         let answers = facts.api_answered_at.is_some_and(|answered| answered >= since);
         if now < since + CLAIM_AFTER {
             return self.wake_at(since + CLAIM_AFTER);
         }
-        if answers && self.claimed_at.is_none_or(|claimed| now >= claimed + CLAIM_AFTER) {
-            self.claimed_at = Some(now);
+        if answers && self.name.claimed_at.is_none_or(|claimed| now >= claimed + CLAIM_AFTER) {
+            self.name.claimed_at = Some(now);
             self.emit(LeadershipEffect::Claim);
         }
         self.wake_at(now + READ_AGAIN);
     }
 
     fn read(&mut self, now: Time) {
-        if self.reading {
+        if self.name.reading {
             return;
         }
-        if let Some(at) = self.read_again_at.filter(|at| now < *at) {
+        if let Some(at) = self.name.read_again_at.filter(|at| now < *at) {
             return self.wake_at(at);
         }
-        self.reading = true;
+        self.name.reading = true;
         self.emit(LeadershipEffect::ReadQuorum);
     }
 
     fn quorum_read(&mut self, now: Time, read: Result<Option<String>, ()>) {
-        self.reading = false;
-        self.read_again_at = Some(now + READ_AGAIN);
+        self.name.reading = false;
+        self.name.read_again_at = Some(now + READ_AGAIN);
         if let Ok(named) = read {
-            self.confirmed_by_name = named.as_deref() == Some(self.instance());
+            self.name.confirmed = named.as_deref() == Some(self.instance());
         }
     }
 

@@ -47,7 +47,7 @@ use redislease_core::time::Time;
 use crate::api::RedisLease;
 use crate::api::conditions::{ConditionReason as _, ConditionType, LeaseActive};
 use crate::election::Cluster;
-use crate::status::{Witness, renewal_notice};
+use crate::status::{ObservedTerms, renewal_notice};
 use contend::Contention;
 use inputs::{Block, SpecCache};
 use keeper_link::KeeperLink;
@@ -62,7 +62,7 @@ pub struct Reconciler {
     block: Option<Block>,
     link: Option<KeeperLink>,
     /// The terms that this keeper's machine has shown, and why they were ended.
-    terms: Witness,
+    terms: ObservedTerms,
     contention: Contention,
     status: StatusState,
     roles: RoleState,
@@ -94,7 +94,7 @@ impl Reconciler {
             spec: SpecCache::default(),
             block: None,
             link: None,
-            terms: Witness::default(),
+            terms: ObservedTerms::default(),
             contention: Contention::default(),
             status: StatusState::default(),
             roles: RoleState::default(),
@@ -185,7 +185,7 @@ impl Reconciler {
         if self.link.take().is_some() {
             self.emit(Effect::Keeper(Command::Close));
         }
-        self.terms = Witness::default();
+        self.terms = ObservedTerms::default();
         self.contention = Contention::default();
         self.block = None;
         self.unheld_since = None;
@@ -202,7 +202,7 @@ impl Reconciler {
     fn show_view(&mut self, view: View) {
         let Some(link) = &mut self.link else { return };
         let notice = renewal_notice(&link.view, &view);
-        self.terms.saw(&view);
+        self.terms.record_view(&view);
         if view.ending.as_ref().is_some_and(|ending| ending.reason != EndReason::Decided) {
             self.status.last_end_was_proven = false;
         }
@@ -218,7 +218,7 @@ impl Reconciler {
                 self.emit(Effect::Warn("The keeper of this lease has ended by itself; it is started again.".into()));
             }
             // What was seen of this machine says nothing about what the next one has yet to see.
-            self.terms = Witness::default();
+            self.terms = ObservedTerms::default();
         }
     }
 

@@ -198,7 +198,6 @@ impl Reconciler {
         match outcome {
             StatusOutcome::Written(lease) => {
                 self.status.repeat.wrote(now, &writing.status);
-                self.contention_over();
                 if let Some(term) = &publishing
                     && let Some(outcome) = judge(&lease, term)
                 {
@@ -287,7 +286,7 @@ impl Reconciler {
             namespace: &self.identity.namespace,
             lease: &self.identity.name,
             view,
-            witness: &self.terms,
+            observed_terms: &self.terms,
             expired: false,
             withheld: inputs.blocked,
             obstacle: inputs.obstacle.as_ref().map(|(reason, message)| Obstacle { reason: *reason, message }),

@@ -316,7 +316,7 @@ fn wishes(lease: &str, right: &Right, inputs: &Inputs, facts: &Facts) -> Vec<(Ar
         && Some(&sighting.facts.uid) == holder
         && !wishes.iter().any(|(pod, _)| pod.uid == sighting.facts.uid)
     {
-        wishes.push((Arc::new(sighting.facts.clone()), Wish { role: Some(PodRole::Active), token }));
+        wishes.push((sighting.facts.clone(), Wish { role: Some(PodRole::Active), token }));
     }
     wishes
 }

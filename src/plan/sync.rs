@@ -15,7 +15,7 @@ use super::{Reconciler, durations};
 use crate::api::RedisLease;
 use crate::api::conditions::{ConditionStatus, ConditionType};
 use crate::election::EndCause;
-use crate::status::Witness;
+use crate::status::ObservedTerms;
 
 /// How long another replica has to contradict an unconfirmed status before the labels follow it.
 const CONTRADICTION: Millis = Millis(1000);
@@ -66,7 +66,7 @@ impl Reconciler {
             (Some(_), Some(spec)) => spec.keys.clone(),
             _ => Vec::new(),
         };
-        self.terms = Witness::default();
+        self.terms = ObservedTerms::default();
         self.link = Some(KeeperLink::new(quorum.clone(), config.clone()));
         self.command(Command::Open { quorum, keys, config });
     }
@@ -106,7 +106,7 @@ impl Reconciler {
         // A process has ended it, or it must end: to seal again is always safe, to continue never is.
         let deleted = inputs.deleting.then_some(EndCause::Deleted);
         if let Some(cause) = deleted.or(inputs.suspended.then_some(EndCause::Suspended)) {
-            self.terms.decided(term.attempt, cause, false);
+            self.terms.record_decision(term.attempt, cause, false);
         }
         if link.request_end(term.attempt, false) {
             self.command(Command::End { term, proof: false });

@@ -14,7 +14,7 @@ use crate::status::conditions::Conditions;
 use crate::status::foreign_holder::ForeignHolder;
 use crate::status::lease_conditions::LeaseConditions;
 use crate::status::terms::{self, TermState, Update};
-use crate::status::{Notice, NoticeReason, TermEnd, Witness};
+use crate::status::{Notice, NoticeReason, ObservedTerms, TermEnd};
 
 /// The input of [`compose`].
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ pub struct Inputs<'a> {
     /// The lease as the lock layer of this process sees it; `None` if the lock layer could not open it.
     pub view: Option<&'a View>,
     /// The terms that this process has observed.
-    pub witness: &'a Witness,
+    pub observed_terms: &'a ObservedTerms,
     /// Only without a view: whether the keys of the term in status have certainly expired.
     pub expired: bool,
     /// Whether the keys of the term in status are on nodes that cannot be reached, and the operator waits until they have expired.

@@ -13,7 +13,7 @@
 //! | `lease_conditions` | the conditions of a lease |
 //! | `terms` | the current term, the last transition and the history of a lease |
 //! | `foreign_holder` | who else holds the keys of a lease |
-//! | `witness` | [`Witness`]: the terms that this process has observed |
+//! | `observed_terms` | [`ObservedTerms`]: the terms that this process has observed |
 //! | `end` | [`TermEnd`]: why terms end |
 //! | `quorum` | [`compose_quorum`]: the status of a quorum |
 //! | `notice` | [`Notice`]: events |
@@ -24,14 +24,14 @@ mod foreign_holder;
 mod lease;
 mod lease_conditions;
 mod notice;
+mod observed_terms;
 mod quorum;
 #[cfg(test)]
 mod scenarios;
 mod terms;
-mod witness;
 
 pub use end::TermEnd;
 pub use lease::{Composed, Inputs, Obstacle, QuorumOutlook, compose, renewal_notice};
 pub use notice::{Importance, Notice, NoticeReason};
+pub use observed_terms::ObservedTerms;
 pub use quorum::{ComposedQuorum, NodeReport, QuorumInputs, compose_quorum};
-pub use witness::Witness;

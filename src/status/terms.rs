@@ -74,12 +74,12 @@ impl<'a> TermState<'a> {
 
     /// The view does not contain the term in status as a running term.
     fn not_in_view(inputs: &Inputs<'a>, view: &'a View, attempt: Attempt) -> Self {
-        let cause = inputs.witness.cause(attempt);
+        let cause = inputs.observed_terms.cause(attempt);
         let ending = view.ending.as_ref().filter(|ending| ending.id.attempt == attempt);
         if let Some(EndingView { reason, .. }) = ending {
             return Self::Ending(TermEnd::of(*reason, cause));
         }
-        if inputs.witness.knows(attempt) {
+        if inputs.observed_terms.knows(attempt) {
             return Self::Ended(cause.map_or(TermEnd::Unobserved, TermEnd::Decided));
         }
         if is_inactive(inputs.previous) { Self::Ending(TermEnd::Unobserved) } else { Self::Adopting }
@@ -130,7 +130,7 @@ pub(super) fn update(
         }
         TermState::Held(id) if attempt_in(status) != Some(id.attempt) => {
             if let Some(before) = attempt_in(status) {
-                let end = inputs.witness.cause(before).map_or(TermEnd::Unobserved, TermEnd::Decided);
+                let end = inputs.observed_terms.cause(before).map_or(TermEnd::Unobserved, TermEnd::Decided);
                 record_end(status, end, true, now, &mut changes);
                 remove_holder(status, &mut changes);
             }

@@ -1,4 +1,4 @@
-//! The committed definitions on a real API server: every rule admits and refuses, with exactly the sentence it has.
+//! The committed CRDs on a real API server: every rule admits and refuses what it should, with its exact message.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -14,22 +14,22 @@ use serde_json::{Value, json};
 
 use crate::cases::{self, Case, Judge};
 
-/// What the API server adds to a complaint of the schema about an object too malformed for the rules.
+/// The API server adds this to a schema error when the object is too malformed to evaluate the rules.
 const RULES_NOT_CHECKED: &str = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
 #[tokio::test]
-async fn the_definitions_on_a_real_api_server() -> Outcome {
+async fn the_crds_on_a_real_api_server() -> Outcome {
     let control_plane = ControlPlane::start(Components::ApiServer)?;
     control_plane.define()?;
     let client = client(&control_plane).await?;
 
     every_case_is_judged(&client).await?;
-    a_status_cannot_be_lost_by_any_way_of_writing(&client).await?;
-    what_kubectl_shows(&control_plane, &client).await?;
-    every_field_is_explained(&control_plane)?;
-    what_the_readme_shows_is_admitted(&control_plane)
+    no_kind_of_write_removes_the_status(&client).await?;
+    kubectl_columns(&control_plane, &client).await?;
+    every_field_has_a_description(&control_plane)?;
+    the_manifests_of_the_readme_are_admitted(&control_plane)
 }
 
 async fn client(control_plane: &ControlPlane) -> Outcome<Client> {
@@ -56,7 +56,7 @@ fn as_expected(case: &Case, complaints: &[StatusCause]) -> bool {
     match (&case.refused, complaints.as_slice()) {
         (None, []) => true,
         (Some(refusal), [only]) => {
-            // Before the sentence stands what the API server says of every bad value: `Invalid value: "…": `.
+            // The API server puts `Invalid value: "…": ` before the message.
             let sentence = match refusal.by {
                 Judge::Rule => format!(": {}", refusal.says),
                 Judge::Schema => refusal.says.to_owned(),
@@ -67,12 +67,12 @@ fn as_expected(case: &Case, complaints: &[StatusCause]) -> bool {
     }
 }
 
-/// The API server calls the root of an object `<nil>`.
+/// The API server reports the root of an object as `<nil>`.
 fn on_server(field: &str) -> &str {
     if field.is_empty() { "<nil>" } else { field }
 }
 
-/// What the API server complains about; nothing if the object is admitted. The object that exists before is stored, the new one is not.
+/// The errors that the API server reports; none if it admits the object. The old object is stored; the new one is only checked.
 async fn judge(client: &Client, name: &str, case: &Case) -> Outcome<Vec<StatusCause>> {
     let api = api_of(client, &case.new);
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };
@@ -111,7 +111,7 @@ fn api_of(client: &Client, object: &Value) -> Api<DynamicObject> {
     Api::namespaced_with(client.clone(), "default", &resource)
 }
 
-/// Creates the object, with its status if it has one.
+/// Creates the object, and writes its status if it has one.
 async fn store(api: &Api<DynamicObject>, name: &str, object: &Value) -> Outcome<DynamicObject> {
     let mut object: DynamicObject = serde_json::from_value(object.clone())?;
     object.metadata.name = Some(name.to_owned());
@@ -123,8 +123,8 @@ async fn store(api: &Api<DynamicObject>, name: &str, object: &Value) -> Outcome<
     Ok(stored)
 }
 
-/// The table replaces whole objects; patches and writes past the status subresource end the same way.
-async fn a_status_cannot_be_lost_by_any_way_of_writing(client: &Client) -> Outcome {
+/// The cases replace whole objects. Patches, and writes without the status subresource, must have the same result.
+async fn no_kind_of_write_removes_the_status(client: &Client) -> Outcome {
     const TOKEN: &str = "status.fencingToken cannot decrease or be removed";
     const STATUS: &str = "status cannot be removed";
     let merge = PatchParams::default();
@@ -143,7 +143,7 @@ async fn a_status_cannot_be_lost_by_any_way_of_writing(client: &Client) -> Outco
         assert!(refused[0].message.contains(says), "{patch}: {refused:?}");
     }
 
-    // A manager that applied the token and now applies a status without it gives the token up.
+    // A field manager that applied the token and now applies a status without it removes the token.
     let apply = PatchParams::apply("test").force();
     let applied =
         |status: Value| json!({"apiVersion": "redislease.io/v1alpha1", "kind": "RedisLease", "status": status});
@@ -156,7 +156,7 @@ async fn a_status_cannot_be_lost_by_any_way_of_writing(client: &Client) -> Outco
     assert_eq!(refused.len(), 1, "{refused:?}");
     assert!(refused[0].message.contains(TOKEN), "{refused:?}");
 
-    // What is written past the status subresource changes the spec alone.
+    // A write without the status subresource changes only the spec.
     let mut bare = stored;
     bare.data["spec"]["suspend"] = json!(true);
     bare.data["status"] = Value::Null;
@@ -166,7 +166,7 @@ async fn a_status_cannot_be_lost_by_any_way_of_writing(client: &Client) -> Outco
     Ok(())
 }
 
-async fn what_kubectl_shows(control_plane: &ControlPlane, client: &Client) -> Outcome {
+async fn kubectl_columns(control_plane: &ControlPlane, client: &Client) -> Outcome {
     let condition = |kind: &str, reason: &str| json!({"type": kind, "status": "True", "reason": reason, "message": "", "lastTransitionTime": "2026-11-21T07:00:00Z"});
     let lease = cases::lease(json!({"status": {
         "holder": {"cluster": "eu-west-1", "namespace": "default", "pod": "billing-x2x8k", "podUID": "1-2", "node": "node-7"},
@@ -203,7 +203,7 @@ async fn what_kubectl_shows(control_plane: &ControlPlane, client: &Client) -> Ou
     assert!(row.contains(" True HeldHere default 2 3 node-7 "), "{row}");
 
     let (head, row) = columns(&["get", "rq", "shown"])?;
-    assert_eq!(head, "NAME READY HEALTH VOTES LONGEST AGE");
+    assert_eq!(head, "NAME READY HEALTH VOTES LONGEST LEADER AGE");
     assert!(row.starts_with("shown True Degraded "), "{row}");
     assert!(row.contains(" 60s "), "{row}");
 
@@ -214,7 +214,7 @@ async fn what_kubectl_shows(control_plane: &ControlPlane, client: &Client) -> Ou
     Ok(())
 }
 
-fn what_the_readme_shows_is_admitted(control_plane: &ControlPlane) -> Outcome {
+fn the_manifests_of_the_readme_are_admitted(control_plane: &ControlPlane) -> Outcome {
     let readme = std::fs::read_to_string("README.md")?;
     let blocks = readme.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next());
     let shown = blocks.collect::<Vec<_>>().join("---\n");
@@ -229,7 +229,7 @@ fn what_the_readme_shows_is_admitted(control_plane: &ControlPlane) -> Outcome {
     Ok(())
 }
 
-fn every_field_is_explained(control_plane: &ControlPlane) -> Outcome {
+fn every_field_has_a_description(control_plane: &ControlPlane) -> Outcome {
     for crd in crd::all() {
         for path in objects(&crd)? {
             let explained = control_plane.kubectl(&["explain", &path])?;
@@ -239,7 +239,7 @@ fn every_field_is_explained(control_plane: &ControlPlane) -> Outcome {
     Ok(())
 }
 
-/// The path of every object in the schema: each shows its fields with their descriptions.
+/// The path of every object in the schema, for `kubectl explain`.
 fn objects(crd: &CustomResourceDefinition) -> Outcome<Vec<String>> {
     fn walk(path: &str, schema: &Value, found: &mut Vec<String>) {
         if let Some(properties) = schema["properties"].as_object() {

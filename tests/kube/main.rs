@@ -1,13 +1,17 @@
-//! Tests that need a real Kubernetes control plane: what the API server says, and what the operator makes of it.
+//! Tests on a real Kubernetes control plane: the CRDs, the operator and the command line. They need `make tools` and
+//! redis-server.
 
 mod cases;
 mod cel;
+mod clusters;
 mod holder;
 mod operator;
 mod policy;
 mod quorum;
+mod replicas;
 mod resource;
 mod rights;
 mod roles;
+mod scale;
 mod status;
-mod world;
+mod support;

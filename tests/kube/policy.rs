@@ -1,11 +1,11 @@
-//! An API server that refuses what the operator writes, as an admission policy or webhook may.
+//! Makes the API server refuse writes of the operator, as an admission policy or webhook may.
 
 use redislease_lab::{Installation, Result};
 use serde_json::json;
 
-use crate::world::FIRST_ELECTION;
+use crate::support::FIRST_ELECTION;
 
-/// From now on the API server refuses updates of `resource` in `namespace` unless `allowed` says otherwise.
+/// Makes the API server refuse updates of `resource` in `namespace`, except those that the CEL expression `allowed` admits.
 pub fn refuse(installation: &Installation, namespace: &str, resource: [&str; 2], allowed: &str) -> Result<()> {
     let [group, resource] = resource;
     let named = json!({"name": format!("refuse-{namespace}")});
@@ -17,7 +17,7 @@ pub fn refuse(installation: &Installation, namespace: &str, resource: [&str; 2],
         "metadata": named,
         "spec": {
             "matchConstraints": {"resourceRules": [rule], "namespaceSelector": only_there},
-            "validations": [{"expression": allowed, "message": "as the test asks for"}],
+            "validations": [{"expression": allowed, "message": "refused by the test"}],
         },
     }))?;
     installation.apply(&json!({
@@ -28,11 +28,11 @@ pub fn refuse(installation: &Installation, namespace: &str, resource: [&str; 2],
     }))
 }
 
-/// Waits until the API server refuses, or allows again, what these arguments of kubectl ask for.
+/// Waits until the API server refuses (or, with `refused` false, allows) the write that these arguments of kubectl ask for.
 pub fn wait_for_policy(installation: &Installation, refused: bool, args: &[&str]) -> Result<()> {
     let args = [args, &["--dry-run=server"]].concat();
     installation.wait_for("the policy", FIRST_ELECTION, || match installation.control_plane().kubectl(&args) {
-        Err(error) if error.to_string().contains("as the test asks for") => {
+        Err(error) if error.to_string().contains("refused by the test") => {
             if refused {
                 Ok(())
             } else {
@@ -50,7 +50,7 @@ pub fn wait_for_policy(installation: &Installation, refused: bool, args: &[&str]
     })
 }
 
-/// The API server takes again what it refused in `namespace`.
+/// Makes the API server allow again what it refused in `namespace`.
 pub fn allow(installation: &Installation, namespace: &str) -> Result<()> {
     let name = format!("refuse-{namespace}");
     let policy = "validatingadmissionpolicybinding,validatingadmissionpolicy";

@@ -1,4 +1,4 @@
-//! What happens to the quorum: its servers, its resource, its secret, and another cluster on it.
+//! The Redis servers fail, the RedisQuorum or its secret changes, and another cluster uses the same quorum.
 
 use std::time::{Duration, Instant};
 
@@ -6,102 +6,104 @@ use redislease_lab::{Components, ControlPlane, Installation, InstallationOptions
 use serde_json::{Value, json};
 
 use crate::holder::held;
-use crate::world::{
-    AFTER_ONE_LEASE, FIRST_ELECTION, SOON, World, keys, options, shared, the_term_lives_on, throughout,
+use crate::support::{
+    AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, is, keys, nobody_is_active, options, shared, the_term_is_kept,
+    throughout, two_control_planes,
 };
 
 /// The operator's namespace.
 const SYSTEM: &str = "redislease-system";
 
 #[test]
-fn a_lost_quorum_is_declared_in_time_and_comes_back_empty_handed() -> Result<()> {
-    let World { operator, installation } = World::new()?;
+fn without_a_quorum_the_term_ends_in_time_and_empty_servers_are_quarantined() -> Result<()> {
+    let Cluster { operator, installation } = Cluster::with_own_redis(&options())?;
     let (lease, first) = held(&installation, "lost")?;
     let [_, b, c] = installation.redis() else { panic!("three servers") };
     c.process().kill()?;
     installation.wait_for_quorum("at risk", SOON, |quorum| quorum.count("Up") == 2)?;
-    assert_eq!(lease.state()?.attempt(), first.attempt(), "one of three costs nothing");
+    assert_eq!(lease.state()?.attempt(), first.attempt(), "the failure of one of three nodes moves no lease");
     let began = Instant::now();
     b.process().kill()?;
     let lost = lease.wait("lost", AFTER_ONE_LEASE, |now| !now.is_active())?;
-    // stop_at is 5.898 s after the start of the last good round, which was at most one interval of 2 s ago.
+    // The last good round began at most one renewInterval of 2 s before: stop_at is 5.898 s after it, and another may
+    // hold 9.898 s after it.
     let took = began.elapsed();
-    assert!(took >= Duration::from_millis(3800) && took <= Duration::from_millis(6500), "{took:?}");
+    assert!(took >= Duration::from_millis(3800), "not before stop_at: {took:?}");
+    assert!(took <= Duration::from_millis(7800), "before another may hold: {took:?}");
     assert_eq!(lost.reason("Active"), "LeaseLost");
     assert_eq!(lost.token(), first.token());
     let holder = first.holder().unwrap_or_default();
     for on in [("RedisLease", "billing"), ("Pod", holder)] {
         let says = format!("term {}: {holder} in lab lost the lease", first.token().unwrap_or_default());
-        let told = installation.wait_for_event("lost", on, "LeaseLost", &says, SOON)?;
-        assert_eq!(told.kind, "Warning", "{told:?}");
+        let event = installation.wait_for_event("lost", on, "LeaseLost", &says, SOON)?;
+        assert_eq!(event.kind, "Warning", "{event:?}");
     }
-    installation.wait_for("nobody is active", SOON, || match lease.roles() {
-        Ok(roles) if roles.values().all(|role| role.label.as_deref() == Some("standby")) => Ok(()),
-        other => Err(format!("{other:?}")),
-    })?;
+    nobody_is_active(&installation, &lease)?;
     b.restart_empty()?;
     c.restart_empty()?;
     let quarantined = installation.wait_for_quorum("quarantined", SOON, |quorum| quorum.count("Quarantined") == 2)?;
     let (_, message) = quarantined.node(1);
     assert!(message.contains("votes again"), "{message}");
     let second = lease.wait("held again", FIRST_ELECTION, LeaseState::is_active)?;
-    assert!(began.elapsed() >= Duration::from_secs(10), "the longest lease was waited out: {:?}", began.elapsed());
+    assert!(
+        began.elapsed() >= Duration::from_secs(10),
+        "the servers wait for maxLeaseDuration; held after {:?}",
+        began.elapsed()
+    );
     assert!(second.token() > first.token());
-    let page = operator.metrics()?;
-    let lost =
-        page.value("redislease_lease_transitions_total", &[("lease_namespace", "lost"), ("reason", "RenewDeadline")]);
-    assert_eq!(lost, Some(1.0));
-    Ok(())
+    let labels = [("quorum", "default"), ("reason", "RenewDeadline")];
+    operator.wait_for_metric("redislease_transitions_total", &labels, SOON, is(1.0))
 }
 
 #[test]
-fn a_quorum_that_is_deleted_keeps_what_is_held_and_begins_nothing() -> Result<()> {
-    let World { operator: _operator, installation } = World::new()?;
+fn terms_are_kept_while_the_redisquorum_is_deleted() -> Result<()> {
+    let Cluster { operator: _operator, installation } = Cluster::with_own_redis(&options())?;
     let (lease, first) = held(&installation, "gone")?;
     let cluster = installation.control_plane();
     let whole = cluster.kubectl(&["get", "redisquorum", "-n", "redislease-system", "default", "-o", "json"])?;
     cluster.kubectl(&["delete", "redisquorum", "-n", "redislease-system", "default"])?;
-    let named = lease.wait("the missing quorum is named", SOON, |now| now.reason("Ready") == "InvalidReference")?;
+    let named =
+        lease.wait("the missing RedisQuorum is reported", SOON, |now| now.reason("Ready") == "InvalidReference")?;
     let message = named.condition("Ready").map(|ready| ready.message).unwrap_or_default();
     assert!(message.contains("RedisQuorum redislease-system/default, which does not exist"), "{message}");
-    // Renewed from memory.
+    // The operator renews from memory.
     let attempt = first.attempt().unwrap_or_default();
-    the_term_lives_on(&installation, "gone", attempt)?;
+    the_term_is_kept(&installation, "gone", attempt)?;
     assert!(lease.state()?.is_active());
     let mut whole: Value = serde_json::from_str(&whole).expect("JSON");
     whole["metadata"] = json!({"name": "default", "namespace": "redislease-system"});
     installation.apply(&whole)?;
     let after = lease.wait("ready again", SOON, |now| now.reason("Ready") == "HeldHere")?;
     assert_eq!((after.attempt(), after.token()), (first.attempt(), first.token()));
-    // The same configuration: nothing is ended for it, now or later.
-    the_term_lives_on(&installation, "gone", attempt)?;
+    // The configuration is the same, so the term does not end.
+    the_term_is_kept(&installation, "gone", attempt)?;
     assert_eq!(lease.state()?.token(), first.token());
     Ok(())
 }
 
 #[test]
-fn a_held_lease_is_never_made_longer_than_its_quorum_allows() -> Result<()> {
+fn a_held_lease_is_never_extended_beyond_max_lease_duration() -> Result<()> {
     let installation = &shared().installation;
     let (lease, first) = held(installation, "stretched")?;
     lease.patch(&json!({"spec": {"leaseDuration": "50s"}}))?;
-    let named = lease.wait("the mismatch is named", SOON, |now| now.reason("Ready") == "InvalidSpec")?;
-    assert!(named.is_active(), "what is held goes on: {named}");
-    // Two renewals and more.
+    let named = lease.wait("the mismatch is reported", SOON, |now| now.reason("Ready") == "InvalidSpec")?;
+    assert!(named.is_active(), "the term is kept: {named}");
+    // More than two renewals.
     throughout(Duration::from_secs(5), |after| {
         let longest = keys(installation, "stretched", "billing").into_iter().flatten().map(|key| key.left).max();
         assert!(longest.is_some_and(|longest| longest <= Duration::from_secs(10)), "after {after:?}: {longest:?}");
         Ok(())
     })?;
     lease.patch(&json!({"spec": {"leaseDuration": "10s"}}))?;
-    let mended = lease.wait("mended", SOON, |now| now.reason("Ready") == "HeldHere")?;
+    let mended = lease.wait("corrected", SOON, |now| now.reason("Ready") == "HeldHere")?;
     assert_eq!(mended.token(), first.token());
     Ok(())
 }
 
 #[test]
-fn a_missing_or_wrong_secret_is_named_and_mended() -> Result<()> {
+fn a_missing_or_wrong_secret_is_reported_and_can_be_corrected() -> Result<()> {
     let options = InstallationOptions { password: Some("correct".into()), ..options() };
-    let World { operator, installation } = World::with(&options)?;
+    let Cluster { operator, installation } = Cluster::with_own_redis(&options)?;
     let (lease, first) = held(&installation, "secret")?;
     let cluster = installation.control_plane();
     let secret = |password: &str| {
@@ -113,21 +115,22 @@ fn a_missing_or_wrong_secret_is_named_and_mended() -> Result<()> {
         }))
     };
     cluster.kubectl(&["delete", "secret", "-n", "redislease-system", "redis-password"])?;
-    let named = lease.wait("the secret is named", FIRST_ELECTION, |now| now.reason("Ready") == "InvalidReference")?;
+    let named = lease
+        .wait("the missing secret is reported", FIRST_ELECTION, |now| now.reason("Ready") == "InvalidReference")?;
     let message = named.condition("Ready").map(|ready| ready.message).unwrap_or_default();
     let says = "secret redislease-system/redis-password, which does not exist";
     assert!(message.contains(says), "{message}");
     let on = ("RedisLease", "billing");
-    let told = installation.wait_for_event("secret", on, "InvalidReference", says, SOON)?;
-    assert_eq!(told.kind, "Warning", "{told:?}");
-    assert!(named.is_active(), "what is held goes on: {named}");
+    let event = installation.wait_for_event("secret", on, "InvalidReference", says, SOON)?;
+    assert_eq!(event.kind, "Warning", "{event:?}");
+    assert!(named.is_active(), "the term is kept: {named}");
     secret("wrong")?;
-    lease.wait("the secret is there", FIRST_ELECTION, |now| now.reason("Ready") == "HeldHere")?;
-    // Open connections stay, and a new one may still use the password before the change: a rotation locks nobody out.
+    lease.wait("the secret exists", FIRST_ELECTION, |now| now.reason("Ready") == "HeldHere")?;
+    // Open connections stay, and a new one may still use the previous password.
     installation.redis()[0].restart_full()?;
-    installation.wait_for_quorum("let in again", SOON, |quorum| quorum.node(0).0 == "Quarantined")?;
+    installation.wait_for_quorum("connected again", SOON, |quorum| quorum.node(0).0 == "Quarantined")?;
     assert_eq!(lease.state()?.token(), first.token());
-    // A new process knows only the wrong one.
+    // A new process has only the wrong password.
     operator.restart()?;
     let refused = installation.wait_for_quorum("refused", SOON, |quorum| quorum.count("Down") == 3)?;
     assert!(refused.node(1).1.contains("the password that the server knows"), "{}", refused.node(1).1);
@@ -139,7 +142,7 @@ fn a_missing_or_wrong_secret_is_named_and_mended() -> Result<()> {
 }
 
 #[test]
-fn references_and_durations_that_do_not_fit_are_conditions_with_a_sentence() -> Result<()> {
+fn invalid_references_and_durations_are_reported_in_conditions() -> Result<()> {
     let installation = &shared().installation;
     installation.deployment("unfit", "billing", 1)?;
     let table = [
@@ -175,8 +178,9 @@ fn references_and_durations_that_do_not_fit_are_conditions_with_a_sentence() -> 
 }
 
 #[test]
-fn two_clusters_of_one_name_leave_each_others_terms_alone() -> Result<()> {
-    let here = World::new()?;
+fn two_clusters_with_the_same_name_do_not_change_each_others_terms() -> Result<()> {
+    let _turn = two_control_planes();
+    let here = Cluster::with_own_redis(&options())?;
     let (ours, first) = held(&here.installation, "shared")?;
     let control_plane = ControlPlane::start(Components::Nodes(3))?;
     let there = Installation::install(&options(), control_plane, here.installation.redis().to_vec())?;
@@ -186,18 +190,18 @@ fn two_clusters_of_one_name_leave_each_others_terms_alone() -> Result<()> {
     let passive = theirs.wait("passive", FIRST_ELECTION, |now| now.reason("Active") == "HeldByPeerCluster")?;
     assert_eq!(passive.reason("Ready"), "HeldByPeerCluster");
     assert_eq!(passive.reason("QuorumHealthy"), "ClusterNameConflict");
-    // Restarting, deleting and waiting over there moves nothing here.
+    // Restarts and deletions in the other cluster move nothing in this one.
     operator.restart()?;
     operator.wait_ready()?;
     theirs.delete()?;
     let theirs = there.lease("shared", "billing", &json!({}))?;
     theirs.wait("passive again", FIRST_ELECTION, |now| now.reason("Active") == "HeldByPeerCluster")?;
-    the_term_lives_on(&here.installation, "shared", first.attempt().unwrap_or_default())?;
+    the_term_is_kept(&here.installation, "shared", first.attempt().unwrap_or_default())?;
     assert_eq!(ours.state()?.attempt(), first.attempt());
     assert!(!theirs.state()?.is_active());
     ours.patch(&json!({"spec": {"suspend": true}}))?;
-    let second = theirs.wait("active over there", AFTER_ONE_LEASE * 2, LeaseState::is_active)?;
-    assert!(second.token() > first.token(), "one counter for both clusters");
+    let second = theirs.wait("active in the other cluster", AFTER_ONE_LEASE * 2, LeaseState::is_active)?;
+    assert!(second.token() > first.token(), "both clusters use one counter");
     assert!(!ours.state()?.is_active());
     Ok(())
 }
@@ -218,7 +222,7 @@ fn quorum(installation: &Installation, name: &str, settings: &Value) -> Value {
     })
 }
 
-/// On how many nodes something stands under the lease's key, with this prefix.
+/// The number of nodes that have the lease's key with this prefix.
 fn found(installation: &Installation, prefix: &str, namespace: &str) -> usize {
     let key = format!("{prefix}:lock:{namespace}/billing");
     let there = |server: &RedisServer| server.command(&["EXISTS", &key]).ok()?.integer();
@@ -226,7 +230,7 @@ fn found(installation: &Installation, prefix: &str, namespace: &str) -> usize {
 }
 
 #[test]
-fn a_quorum_that_is_made_anew_ends_its_terms_on_the_old_nodes_first() -> Result<()> {
+fn after_the_redisquorum_is_replaced_terms_end_on_the_old_keys_first() -> Result<()> {
     let installation = &shared().installation;
     let cluster = installation.control_plane();
     let under = |prefix: &str| quorum(installation, "anew", &json!({"keyPrefix": prefix, "maxLeaseDuration": "10s"}));
@@ -237,22 +241,23 @@ fn a_quorum_that_is_made_anew_ends_its_terms_on_the_old_nodes_first() -> Result<
     assert!(found(installation, "before", "anew") >= 2);
 
     cluster.kubectl(&["delete", "redisquorum", "anew", "-n", SYSTEM])?;
-    let still = lease.wait("told of it", SOON, |now| now.reason("Ready") == "InvalidReference")?;
-    assert!(still.is_active() && still.attempt() == first.attempt(), "held from memory: {still}");
+    let still =
+        lease.wait("the missing RedisQuorum is reported", SOON, |now| now.reason("Ready") == "InvalidReference")?;
+    assert!(still.is_active() && still.attempt() == first.attempt(), "the term is kept: {still}");
     installation.apply(&under("after"))?;
-    lease.wait("told to stop", SOON, |now| now.reason("Active") == "Stopping")?;
+    lease.wait("the term ends", SOON, |now| now.reason("Active") == "Stopping")?;
     assert_eq!(found(installation, "after", "anew"), 0);
-    let second =
-        lease.wait("held on the new one", FIRST_ELECTION * 2, |now| now.is_active() && now.token() > first.token())?;
+    let second = lease
+        .wait("held on the new quorum", FIRST_ELECTION * 2, |now| now.is_active() && now.token() > first.token())?;
     assert_eq!(second.json()["status"]["history"][0]["reason"], "QuorumChanged");
-    assert_eq!(found(installation, "before", "anew"), 0, "ended there before it began here");
+    assert_eq!(found(installation, "before", "anew"), 0, "the old keys ended before the new term began");
     assert!(found(installation, "after", "anew") >= 2);
     Ok(())
 }
 
 #[test]
-fn what_was_taken_on_a_quorum_that_is_no_more_is_waited_out_through_restarts() -> Result<()> {
-    let World { operator, installation } = World::new()?;
+fn after_a_quorum_change_no_term_begins_for_an_hour_also_after_restarts() -> Result<()> {
+    let Cluster { operator, installation } = Cluster::with_own_redis(&options())?;
     let (lease, first) = held(&installation, "replaced")?;
     let cluster = installation.control_plane();
     let replace = |settings: &Value| {
@@ -268,8 +273,8 @@ fn what_was_taken_on_a_quorum_that_is_no_more_is_waited_out_through_restarts() -
             && now.reason("Ready") == "QuorumUnavailable"
             && message.contains("one hour")
     };
-    lease.wait("lost, and waited out", FIRST_ELECTION * 2, waits)?;
-    // Longer than its keys, and than the quarantine of the new quorum.
+    lease.wait("lost, and blocked for an hour", FIRST_ELECTION * 2, waits)?;
+    // Longer than its keys live, and than the quarantine of the new quorum.
     throughout(AFTER_ONE_LEASE * 2, |after| {
         let now = lease.state()?;
         assert!(waits(&now) && now.attempt() == first.attempt(), "after {after:?}: {now}");
@@ -283,7 +288,7 @@ fn what_was_taken_on_a_quorum_that_is_no_more_is_waited_out_through_restarts() -
         assert_eq!(found(&installation, "other", "replaced"), 0);
         Ok(())
     })?;
-    // It is again what it was: its nodes can be asked.
+    // The configuration is the previous one again: the operator can read the keys.
     replace(&json!({"maxLeaseDuration": "10s"}))?;
     lease.wait("held again", FIRST_ELECTION, |now| now.is_active() && now.token() > first.token()).map(drop)
 }

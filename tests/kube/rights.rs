@@ -1,16 +1,16 @@
-//! What the operator may do, and what it is refused.
+//! The operator's RBAC rules.
 
 use std::collections::BTreeMap;
 
 use redislease_lab::{ControlPlane, Result};
 use serde_json::{Value, json};
 
-use crate::world::shared;
+use crate::support::shared;
 
-/// `impersonate users` is a right about something that no API server lists.
+/// `users` can be impersonated, but the API server does not list them as a resource.
 const UNLISTED: (&str, &str) = ("impersonate", "users");
 
-/// `deployments.apps` and `pods/exec` as the API server lists them, each with its group and its verbs.
+/// Every resource that the API server lists (`deployments.apps`, `pods/exec`), with its group and verbs.
 fn listed(cluster: &ControlPlane) -> Result<BTreeMap<String, (String, Vec<Value>)>> {
     let groups = cluster.get("/apis")?.unwrap_or_default();
     let groups = groups["groups"].as_array().into_iter().flatten();
@@ -36,12 +36,12 @@ fn split(name: &str) -> (&str, &str) {
 }
 
 #[test]
-fn the_operator_may_do_what_it_needs_and_nothing_else() -> Result<()> {
+fn the_operator_has_the_rights_that_it_needs_and_no_others() -> Result<()> {
     let installation = &shared().installation;
     let cluster = installation.control_plane();
     let kubeconfig = format!("--kubeconfig={}", installation.operator_kubeconfig().display());
     let listed = listed(cluster)?;
-    // A misspelt verb or resource is refused too: then the answer would prove nothing.
+    // The API server also refuses a misspelt verb or resource, which would prove nothing.
     let may = |verb: &str, what: &str, namespace: &str| -> Result<String> {
         let (name, sub) = split(what);
         let group = if (verb, what) == UNLISTED {
@@ -63,7 +63,7 @@ fn the_operator_may_do_what_it_needs_and_nothing_else() -> Result<()> {
             "spec": {"resourceAttributes": attributes},
         });
         let answer = "--output=jsonpath={.status.allowed}/{.status.evaluationError}";
-        // Kubectl would look into definitions, which the operator may not read.
+        // With validation kubectl reads CRDs, which the operator may not.
         let args = ["create", "--filename=-", "--validate=false", answer, &kubeconfig];
         cluster.kubectl_with_input(&args, &question.to_string())
     };

@@ -1,4 +1,4 @@
-//! The label on the pods, as somebody who watches them sees it.
+//! The role labels on the pods, as a watch shows them.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -8,21 +8,21 @@ use serde_json::{Value, json};
 
 use crate::holder::held;
 use crate::policy::{allow, refuse, wait_for_policy};
-use crate::world::{AFTER_ONE_LEASE, FIRST_ELECTION, SOON, keys, shared, throughout};
+use crate::support::{AFTER_ONE_LEASE, FIRST_ELECTION, SOON, keys, shared, throughout};
 
 /// Event, pod, role and token, in the order of the events.
-fn told(watch: &mut Watch) -> Vec<[String; 4]> {
+fn roles_in(watch: &mut Watch) -> Vec<[String; 4]> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let told = |event: &WatchEvent| {
+    let read = |event: &WatchEvent| {
         let metadata = &event.object["metadata"];
         let role = &metadata["labels"]["lease.redislease.io/billing"];
         let token = &metadata["annotations"]["token.redislease.io/billing"];
         [event.kind.clone(), text(&metadata["name"]), text(role), text(token)]
     };
-    watch.so_far().iter().map(told).collect()
+    watch.so_far().iter().map(read).collect()
 }
 
-/// Has the lease change its holder four times, and looks at every event of the pods meanwhile: at none are two of them
+/// Changes the holder of the lease four times and checks every event of the pods meanwhile: at no event are two pods
 /// `active`, and no pod's token falls.
 pub fn changes_hands(
     installation: &Installation,
@@ -38,7 +38,7 @@ pub fn changes_hands(
     for round in 0..4 {
         let pod = last.holder().unwrap_or_default();
         match round {
-            // The old holder lives on: it must be told before the new one.
+            // The old holder goes on running: its label must change before that of the new one.
             2 => {
                 cluster.set_pod_ready(namespace, pod, false)?;
                 pod.clone_into(&mut sick);
@@ -50,15 +50,15 @@ pub fn changes_hands(
     }
     cluster.kubectl(&["delete", "pod", "-n", namespace, &sick])?;
     let holder = last.holder().unwrap_or_default().to_owned();
-    installation.wait_for("the last holder is seen active", SOON, || {
-        let events = told(&mut watch);
+    installation.wait_for("the watch shows the last holder active", SOON, || {
+        let events = roles_in(&mut watch);
         let seen = events.iter().any(|[_, pod, role, _]| *pod == holder && role == "active");
         if seen { Ok(()) } else { Err(format!("{events:?}")) }
     })?;
     let mut roles: BTreeMap<String, String> = BTreeMap::new();
     let mut tokens: BTreeMap<String, u64> = BTreeMap::new();
     let mut active_seen = 0;
-    for event in told(&mut watch) {
+    for event in roles_in(&mut watch) {
         let [kind, pod, role, token] = event.clone();
         if kind == "DELETED" {
             roles.remove(&pod);
@@ -73,12 +73,12 @@ pub fn changes_hands(
         assert!(active.len() <= 1, "{active:?} at {event:?}");
         active_seen += active.len();
     }
-    assert!(active_seen > 4, "the watch saw the story");
+    assert!(active_seen > 4, "the watch shows the changes");
     Ok(last)
 }
 
 #[test]
-fn at_no_event_are_two_pods_active_and_no_pods_token_falls() -> Result<()> {
+fn two_pods_are_never_labelled_active_at_the_same_time() -> Result<()> {
     let installation = &shared().installation;
     let (lease, first) = held(installation, "watched")?;
     changes_hands(installation, "watched", &lease, first).map(drop)
@@ -95,7 +95,7 @@ fn wait_for_labels(installation: &Installation, lease: &Lease<'_>, wanted: &[(&s
 }
 
 #[test]
-fn a_pod_that_may_not_be_labelled_keeps_no_other_from_its_role() -> Result<()> {
+fn a_pod_whose_label_is_refused_does_not_delay_the_labels_of_others() -> Result<()> {
     let installation = &shared().installation;
     let cluster = installation.control_plane();
     installation.deployment("refusing", "billing", 3)?;
@@ -120,7 +120,7 @@ fn a_pod_that_may_not_be_labelled_keeps_no_other_from_its_role() -> Result<()> {
 }
 
 #[test]
-fn a_term_that_cannot_be_published_is_given_up_and_left_to_others() -> Result<()> {
+fn a_term_whose_publication_is_refused_is_sealed_after_one_lease() -> Result<()> {
     let installation = &shared().installation;
     let namespace = "unwelcome";
     installation.deployment(namespace, "billing", 3)?;
@@ -138,9 +138,13 @@ fn a_term_that_cannot_be_published_is_given_up_and_left_to_others() -> Result<()
     };
     installation.wait_for("a majority holds the term", FIRST_ELECTION, || stages("t"))?;
     let began = Instant::now();
-    installation.wait_for("it is given up", FIRST_ELECTION, || stages("s"))?;
-    assert!(began.elapsed() > Duration::from_secs(5), "not before one lease: {:?}", began.elapsed());
-    installation.wait_for("its keys have ended", AFTER_ONE_LEASE, || {
+    installation.wait_for("the term is sealed", FIRST_ELECTION, || stages("s"))?;
+    assert!(
+        began.elapsed() > Duration::from_secs(5),
+        "the lease lasts 10 s; the term was sealed after {:?}",
+        began.elapsed()
+    );
+    installation.wait_for("its keys have expired", AFTER_ONE_LEASE, || {
         let keys = keys(installation, namespace, "billing");
         if keys.iter().all(Option::is_none) { Ok(()) } else { Err(format!("{keys:?}")) }
     })?;
@@ -155,7 +159,7 @@ fn a_term_that_cannot_be_published_is_given_up_and_left_to_others() -> Result<()
 }
 
 #[test]
-fn who_must_stop_is_told_so_although_the_status_cannot_be_written() -> Result<()> {
+fn a_former_holder_is_labelled_standby_although_the_status_cannot_be_written() -> Result<()> {
     let installation = &shared().installation;
     let cluster = installation.control_plane();
     let (lease, before) = held(installation, "unwritten")?;
@@ -170,7 +174,7 @@ fn who_must_stop_is_told_so_although_the_status_cannot_be_written() -> Result<()
     wait_for_labels(installation, &lease, &[(pod, Some("standby"))])?;
     let roles = lease.roles()?;
     assert!(roles.values().all(|role| role.label.as_deref() != Some("active")), "{roles:?}");
-    assert!(lease.state()?.is_active(), "the status still says what it said");
+    assert!(lease.state()?.is_active(), "the status is unchanged");
     allow(installation, "unwritten")?;
     let after = lease.wait("another holder", FIRST_ELECTION, |now| now.is_active() && now.token() > before.token())?;
     assert_ne!(after.holder(), Some(pod));

@@ -1,4 +1,4 @@
-//! `redislease status` against a real API server, with no more rights than it says it needs.
+//! `redislease status` against a real API server, with only the rights that its documentation names.
 
 use std::error::Error;
 use std::io::{BufRead, BufReader};
@@ -12,14 +12,14 @@ use serde_json::{Value, json};
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
-/// A machine that builds something else at the same time is slow.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// Limit for one step on a busy machine.
+const STEP_WITHIN: Duration = Duration::from_mins(1);
 
 #[test]
 fn redislease_status() -> Outcome {
     let control_plane = ControlPlane::start(Components::ApiServer)?;
     let admin = control_plane.kubeconfig();
-    nothing_to_speak_to(&control_plane);
+    no_api_server(&control_plane);
     let missing = refused(admin, &[]);
     assert!(missing.contains("the API server does not know the kind RedisLease; install it with"), "{missing}");
 
@@ -44,34 +44,34 @@ fn redislease_status() -> Outcome {
     let binding =
         ["create", "rolebinding", "reader", "--namespace=jobs", "--role=reader", "--serviceaccount=jobs:reader"];
     control_plane.kubectl(&binding)?;
-    wait_for_rights(&control_plane)?;
+    wait_for_the_role(&control_plane)?;
 
-    what_is_not_there(&reader);
-    what_is_there(&control_plane, &reader)?;
-    what_changes(&control_plane, &reader)
+    no_leases(&reader);
+    two_leases(&control_plane, &reader)?;
+    changes_are_printed(&control_plane, &reader)
 }
 
-/// A new binding is believed in when the API server's own watch has shown it.
-fn wait_for_rights(control_plane: &ControlPlane) -> Outcome {
+/// The API server applies a new RoleBinding when its own watch has received it.
+fn wait_for_the_role(control_plane: &ControlPlane) -> Outcome {
     let question = ["auth", "can-i", "list", "rl", "--namespace=jobs", "--as=system:serviceaccount:jobs:reader"];
-    Ok(poll(PATIENCE, || control_plane.kubectl(&question).map(drop).map_err(|error| error.to_string()))?)
+    Ok(poll(STEP_WITHIN, || control_plane.kubectl(&question).map(drop).map_err(|error| error.to_string()))?)
 }
 
-fn nothing_to_speak_to(control_plane: &ControlPlane) {
+fn no_api_server(control_plane: &ControlPlane) {
     let nowhere = control_plane.kubeconfig().with_file_name("nowhere");
     let message = refused(&nowhere, &[]);
     assert!(message.starts_with("error: no access to a Kubernetes API server: "), "{message}");
     assert_eq!(message.lines().count(), 1, "{message}");
 }
 
-fn what_is_not_there(reader: &Path) {
+fn no_leases(reader: &Path) {
     assert_eq!(refused(reader, &["billing"]), "error: there is no RedisLease billing in namespace jobs\n");
     let (out, err) = succeeded(reader, &[]);
     assert_eq!((out.as_str(), err.as_str()), ("", "No RedisLeases in namespace jobs.\n"));
     assert_eq!(succeeded(reader, &["-o", "json"]).0, "[]\n");
 }
 
-fn what_is_there(control_plane: &ControlPlane, reader: &Path) -> Outcome {
+fn two_leases(control_plane: &ControlPlane, reader: &Path) -> Outcome {
     for name in ["billing", "invoices"] {
         control_plane.apply(&lease(name).to_string())?;
     }
@@ -92,7 +92,7 @@ fn what_is_there(control_plane: &ControlPlane, reader: &Path) -> Outcome {
     assert_eq!(one.as_array().map(Vec::len), Some(1), "{one}");
     assert_eq!(one[0]["holder"]["pod"], "billing-0");
 
-    // A namespace that may not be read is no namespace without leases.
+    // A missing right is reported, and not shown as an empty list.
     let message = refused(reader, &["-A"]);
     assert!(
         message.starts_with("error: cannot list RedisLeases in all namespaces: the API server refused: "),
@@ -103,11 +103,11 @@ fn what_is_there(control_plane: &ControlPlane, reader: &Path) -> Outcome {
     Ok(())
 }
 
-fn what_changes(control_plane: &ControlPlane, reader: &Path) -> Outcome {
+fn changes_are_printed(control_plane: &ControlPlane, reader: &Path) -> Outcome {
     let watch = Watch::start(reader)?;
     let first = [watch.next()?, watch.next()?];
     assert_eq!([&first[0]["name"], &first[1]["name"]], ["billing", "invoices"]);
-    // What changes besides the status is no news: the next line is that of the next holder.
+    // A change outside the status prints nothing: the next line is that of the next holder.
     control_plane.kubectl(&["label", "rl/billing", "--namespace=jobs", "team=money"])?;
     hold(control_plane, "billing", "billing-1", 1_795_238_400_000_043)?;
     let second = watch.next()?;
@@ -173,7 +173,7 @@ fn refused(kubeconfig: &Path, args: &[&str]) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A watch that runs, and the lines it prints. It stops when it is dropped.
+/// A running `redislease status --watch` and the lines that it prints. It stops when it is dropped.
 struct Watch {
     child: Child,
     lines: Receiver<String>,
@@ -191,7 +191,7 @@ impl Watch {
     }
 
     fn next(&self) -> Outcome<Value> {
-        Ok(serde_json::from_str(&self.lines.recv_timeout(PATIENCE)?)?)
+        Ok(serde_json::from_str(&self.lines.recv_timeout(STEP_WITHIN)?)?)
     }
 }
 

@@ -27,7 +27,7 @@ async fn term(world: &World, node: usize, attempt: u128, token: u64) {
 /// Node 2 forgot something at `since`: it waits, then comes back with a counter above `token`.
 async fn comes_back(world: &World, server: &RedisServer, since: Time, token: u64) {
     let status = world.quarantined(2).await;
-    assert!(status.message.contains("it remembers nothing of this quorum"), "{}", status.message);
+    assert!(status.message.contains("it has no data of this quorum"), "{}", status.message);
     assert_eq!(world.ask(2, acquire(77)).await, Vote::Abstained);
     world.up(2).await;
     let waited = clock::now().since(since);
@@ -195,6 +195,73 @@ async fn a_server_that_may_drop_keys_has_no_vote() {
     server.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]).unwrap();
     world.up(0).await;
     assert!(clock::now().since(since) >= QUARANTINE, "leases may have been dropped, and the marker not");
+}
+
+/// The process that saw the server evict is gone when it is set right, and the next one has never seen it evict.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_may_have_dropped_keys_waits_also_for_the_next_process() {
+    let servers = servers(1);
+    let policy = |policy: &str| servers[0].command(&["CONFIG", "SET", "maxmemory-policy", policy]).unwrap();
+    let first = World::on(&servers);
+    first.up(0).await;
+    policy("allkeys-lru");
+    let evicting = NodeState::Misconfigured(Misconfiguration::Eviction);
+    first.wait(0, "misconfigured", |status| status.state == evicting).await;
+    let waits = || get(&servers[0], "rl:marker").is_some_and(|marker| marker.starts_with("wait:"));
+    eventually("the marker to be replaced", || async { waits().then_some(()) }).await;
+    drop(first);
+    policy("noeviction");
+    let since = clock::now();
+    let second = World::on(&servers);
+    second.up(0).await;
+    assert!(clock::now().since(since) >= QUARANTINE, "voted after {:?}", clock::now().since(since));
+}
+
+/// The same for a master that is a replica for a while: nothing can be written to a replica.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_that_was_a_replica_waits_also_for_the_next_process() {
+    let servers = servers(2);
+    let (master, other) = (&servers[0], &servers[1]);
+    let first = World::on(&servers[..1]);
+    first.up(0).await;
+    let replicate = |of: &RedisServer, port: u16| of.command(&["REPLICAOF", "127.0.0.1", &port.to_string()]).unwrap();
+    replicate(other, master.address().port());
+    let marker = eventually("the other to have the marker", || async { get(other, "rl:marker") }).await;
+    other.command(&["REPLICAOF", "NO", "ONE"]).unwrap();
+    master.command(&["SET", "rl:lock:shop/billing", "granted after the cut"]).unwrap();
+    drop(first);
+
+    replicate(master, other.address().port());
+    eventually("the key to be lost", || async { get(master, "rl:lock:shop/billing").is_none().then_some(()) }).await;
+    master.command(&["REPLICAOF", "NO", "ONE"]).unwrap();
+    assert_eq!(get(master, "rl:marker"), Some(marker), "it names this very server, and leases are missing");
+    let since = clock::now();
+    let second = World::on(&servers[..1]);
+    second.up(0).await;
+    assert!(clock::now().since(since) >= QUARANTINE, "voted after {:?}", clock::now().since(since));
+    drop(second);
+
+    // Admitted since then, it votes at once.
+    let third = World::on(&servers[..1]);
+    let mut watch = third.nodes.watch();
+    while watch.borrow_and_update()[0].state != NodeState::Up {
+        assert!(!matches!(watch.borrow()[0].state, NodeState::Quarantined { .. }), "{:?}", watch.borrow()[0]);
+        watch.changed().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_counter_is_seeded_before_every_status_was_read() {
+    let servers = servers(1);
+    let world = World::start(&redislease::nodes::Config { wait_for_floor: true, ..config(addresses(&servers)) });
+    world.quarantined(0).await;
+    let since = clock::now();
+    clock::sleep_until(since + QUARANTINE + Millis(500)).await.unwrap();
+    assert!(matches!(world.status(0).state, NodeState::Quarantined { .. }), "{:?}", world.status(0));
+    world.nodes.raise_floor(Token(4_000_000_000_000_000));
+    world.nodes.floor_complete();
+    world.up(0).await;
+    assert_eq!(fence(&servers[0]), 4_000_000_000_000_000);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -80,6 +80,7 @@ fn answer(words: &[String], tricks: &Tricks) -> String {
         "SCRIPT" => return "+OK\r\n".to_owned(),
         "EVALSHA" if ran(Script::Observe) && tricks.foreign_marker.load(Ordering::SeqCst) => vec!["marker", "theirs"],
         "EVALSHA" if observed.is_some() => vec!["marker", observed.as_deref().unwrap_or_default()],
+        "EVALSHA" if ran(Script::Check) => vec!["checked"],
         "EVALSHA" if ran(Script::Extend) => vec!["extended"],
         "EVALSHA" if ran(Script::Seal) => vec!["extended"],
         _ => return "-ERR unknown command\r\n".to_owned(),

@@ -9,7 +9,7 @@ use proptest::sample::select;
 use proptest::test_runner::{Config, TestRunner};
 use redis::aio::MultiplexedConnection;
 use redislease::nodes::Keyspace;
-use redislease::nodes::script::{self, Answer, By};
+use redislease::nodes::script::{self, Answer, Extension, Script};
 use redislease_core::check::reference::{Call, Node};
 use redislease_core::marker::{Marker, RunId};
 use redislease_core::op::{Attempt, Grant, Holder, Op, Stages, Stored, Token, Vote};
@@ -32,6 +32,13 @@ enum Step {
         late: bool,
         exact: bool,
         op: Op,
+    },
+    /// Several leases in one call: keys, attempt, token and TTL of each.
+    Extend {
+        leases: Vec<(Vec<&'static str>, u128, u64, u64)>,
+        ours: bool,
+        late: bool,
+        exact: bool,
     },
     /// A key ends.
     End(&'static str),
@@ -67,9 +74,12 @@ fn op() -> impl Strategy<Value = Op> {
 fn step() -> impl Strategy<Value = Step> {
     let often = || prop::bool::weighted(0.9);
     let keys = prop::sample::subsequence(&KEYS, 1..=3);
+    let lease = (prop::sample::subsequence(&KEYS, 1..=3), 1..=3_u128, 1..=9_u64, select(&TTLS));
     prop_oneof![
         30 => (keys, often(), often(), prop::bool::weighted(0.8), op())
             .prop_map(|(keys, ours, in_time, exact, op)| Step::Vote { keys, ours, late: !in_time, exact, op }),
+        10 => (prop::collection::vec(lease, 1..6), often(), often(), prop::bool::weighted(0.8))
+            .prop_map(|(leases, ours, in_time, exact)| Step::Extend { leases, ours, late: !in_time, exact }),
         2 => select(&KEYS).prop_map(Step::End),
         1 => (select(&["me", "me", "me", "you"]), 1..=2_u128, prop::bool::weighted(0.2))
             .prop_map(|(run_id, nonce, stepped)| Step::Observe { run_id, nonce, stepped }),
@@ -105,7 +115,10 @@ struct Pair {
 impl Pair {
     async fn on(server: &RedisServer) -> Self {
         let client = redis::Client::open(format!("redis://{}", server.address())).unwrap();
-        let connection = client.get_multiplexed_async_connection().await.unwrap();
+        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+        for script in Script::ALL {
+            script.load().query_async::<redis::Value>(&mut connection).await.unwrap();
+        }
         let keyspace = Keyspace::new(PREFIX);
         Self { connection, keyspace, model: Node::new("me".into()), now: 0, seen: BTreeMap::new() }
     }
@@ -125,6 +138,16 @@ impl Pair {
                     let standing = self.model.entry(&keys[0], self.now).map(|entry| &entry.value);
                     let op = if exact { fitted(op, standing) } else { op };
                     self.vote(keys, ours, late, op).await?;
+                }
+                Step::Extend { leases, ours, late, exact } => {
+                    let mut ops = Vec::new();
+                    for (keys, attempt, token, ttl) in leases {
+                        let op = Op::Extend { attempt: Attempt(attempt), token: Token(token), ttl: Millis(ttl) };
+                        let standing = self.model.entry(&keys[0], self.now).map(|entry| &entry.value);
+                        let op = if exact { fitted(op, standing) } else { op };
+                        ops.push((keys, op));
+                    }
+                    self.extend(&ops, ours, late).await?;
                 }
                 Step::End(key) => {
                     let lock = self.keyspace.lock("ns", key);
@@ -146,7 +169,7 @@ impl Pair {
         let marker = if ours { Self::ours() } else { membership().marker("you".into()) };
         let deadline = if late { 1 } else { 1 << 50 };
         let locks: Vec<String> = keys.iter().map(|key| self.keyspace.lock("ns", key)).collect();
-        let call = script::vote(By::Text, &self.keyspace, &locks, &marker.to_string(), deadline, &op);
+        let call = script::vote(&self.keyspace, &locks, &marker.to_string(), deadline, &op);
         let real = script::read_vote(&op, call.query_async(&mut self.connection).await.unwrap()).unwrap();
         self.now = real.time / 1000;
         let before = self.model.clone();
@@ -184,9 +207,45 @@ impl Pair {
         Ok(())
     }
 
+    /// The votes on many extensions in one call are those on each alone, in order.
+    async fn extend(
+        &mut self,
+        leases: &[(Vec<&'static str>, Op)],
+        ours: bool,
+        late: bool,
+    ) -> Result<(), TestCaseError> {
+        let marker = if ours { Self::ours() } else { membership().marker("you".into()) };
+        let deadline = if late { 1 } else { 1 << 50 };
+        let lock = |key: &&str| self.keyspace.lock("ns", key);
+        let locks: Vec<Vec<String>> = leases.iter().map(|(keys, _)| keys.iter().map(lock).collect()).collect();
+        let mut extensions = Vec::new();
+        for ((_, op), keys) in leases.iter().zip(&locks) {
+            let Op::Extend { attempt, token, ttl } = *op else { unreachable!() };
+            extensions.push(Extension { keys, attempt, token, ttl });
+        }
+        let call = script::extend(&self.keyspace, &marker.to_string(), deadline, &extensions);
+        let real = script::read_extend(leases.len(), call.query_async(&mut self.connection).await.unwrap()).unwrap();
+        self.now = real.time / 1000;
+        for (place, (keys, op)) in leases.iter().enumerate() {
+            let call = Call { keys: keys.clone(), marker: marker.clone(), deadline, op: op.clone() };
+            let model = self.model.vote(self.now, &call);
+            let real = match &real.answer {
+                Answer::Vote(exceptions) => {
+                    let exception = exceptions.iter().find(|(exception, _)| *exception == place);
+                    exception.map_or(Vote::Extended, |(_, vote)| vote.clone())
+                }
+                Answer::Late | Answer::NotAdmitted => Vote::Abstained,
+            };
+            let name = if real == Vote::Extended { "extended with others" } else { "an exception among others" };
+            *self.seen.entry(name).or_default() += 1;
+            prop_assert_eq!(&real, &model, "lease {} of {:?}", place, leases);
+        }
+        Ok(())
+    }
+
     async fn observe(&mut self, run_id: &str, nonce: u128, stepped: Option<&Marker>) -> Result<(), TestCaseError> {
         let run_id = RunId::from(run_id);
-        let call = script::observe(By::Text, &self.keyspace, &run_id, nonce, stepped);
+        let call = script::observe(&self.keyspace, &run_id, nonce, stepped);
         let real = script::read_marker(call.query_async(&mut self.connection).await.unwrap()).unwrap();
         prop_assert_eq!(real.answer, Some(self.model.observe(&run_id, nonce, stepped)));
         Ok(())
@@ -195,7 +254,7 @@ impl Pair {
     async fn admit(&mut self, right: bool, seed: u64) -> Result<(), TestCaseError> {
         let wrong = Marker::Wait { run_id: "me".into(), nonce: 99 };
         let ticket = self.model.marker.clone().filter(|_| right).unwrap_or(wrong);
-        let call = script::admit(By::Text, &self.keyspace, &ticket, &Self::ours(), Token(seed));
+        let call = script::admit(&self.keyspace, &ticket, &Self::ours(), Token(seed));
         let real = script::read_marker(call.query_async(&mut self.connection).await.unwrap()).unwrap();
         prop_assert_eq!(real.answer, self.model.admit(&ticket, &Self::ours(), Token(seed)));
         Ok(())
@@ -245,6 +304,8 @@ fn a_real_server_and_the_reference_answer_and_store_the_same() {
         "nothing released",
         "released",
         "abstained",
+        "extended with others",
+        "an exception among others",
     ];
     for vote in all {
         assert!(seen.get(vote).is_some_and(|count| *count > 10), "too tame, {vote} was rare: {seen:?}");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use redis::aio::MultiplexedConnection;
 use redislease::nodes::Keyspace;
-use redislease::nodes::script::{self, Answer, By};
+use redislease::nodes::script::{self, Answer, Script};
 use redislease_core::marker::{Marker, RunId};
 use redislease_core::op::{Attempt, Grant, Holder, Op, Stage, Stages, Stored, Token, Vote};
 use redislease_core::seed::Allegiance;
@@ -29,7 +29,10 @@ impl Server {
     async fn start() -> Self {
         let redis = RedisServer::start().unwrap();
         let client = redis::Client::open(format!("redis://{}", redis.address())).unwrap();
-        let connection = client.get_multiplexed_async_connection().await.unwrap();
+        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+        for script in Script::ALL {
+            script.load().query_async::<redis::Value>(&mut connection).await.unwrap();
+        }
         let marker = membership().marker("me".into());
         let server = Self { redis, connection, keyspace: Keyspace::new(PREFIX), marker };
         server.set(server.keyspace.marker(), &server.marker.to_string());
@@ -61,7 +64,7 @@ impl Server {
     async fn ask_until(&mut self, deadline: u64, keys: &[&str], op: &Op) -> Answer {
         let locks: Vec<String> = keys.iter().map(|key| self.lock(key)).collect();
         let marker = self.marker.to_string();
-        let call = script::vote(By::Text, &self.keyspace, &locks, &marker, deadline, op);
+        let call = script::vote(&self.keyspace, &locks, &marker, deadline, op);
         let value = call.query_async(&mut self.connection).await.unwrap();
         script::read_vote(op, value).unwrap().answer
     }
@@ -92,18 +95,18 @@ impl Server {
     }
 
     async fn observe(&mut self, run_id: &str, nonce: u128, stepped: Option<&Marker>) -> Marker {
-        let call = script::observe(By::Text, &self.keyspace, &RunId::from(run_id), nonce, stepped);
+        let call = script::observe(&self.keyspace, &RunId::from(run_id), nonce, stepped);
         let value = call.query_async(&mut self.connection).await.unwrap();
         script::read_marker(value).unwrap().answer.unwrap()
     }
 
     async fn admit(&mut self, ticket: &Marker, seed: u64) -> Option<Marker> {
-        let call = script::admit(By::Text, &self.keyspace, ticket, &self.marker.clone(), Token(seed));
+        let call = script::admit(&self.keyspace, ticket, &self.marker.clone(), Token(seed));
         script::read_marker(call.query_async(&mut self.connection).await.unwrap()).unwrap().answer
     }
 
     async fn read_fence(&mut self) -> (Allegiance, Token) {
-        let call = script::fence(By::Text, &self.keyspace, &self.marker.clone());
+        let call = script::fence(&self.keyspace, &self.marker.clone());
         script::read_fence(call.query_async(&mut self.connection).await.unwrap()).unwrap().answer
     }
 }
@@ -337,7 +340,7 @@ async fn numbers_of_sixteen_digits_lose_none() {
     server.set("rl:fence", "9007199254740990");
     assert_eq!(server.granted(&["l"], 2).await, Token::END - 1, "the last token");
     let locks = [server.lock("m")];
-    let call = script::vote(By::Text, &server.keyspace, &locks, &server.marker.to_string(), NEVER, &acquire(3));
+    let call = script::vote(&server.keyspace, &locks, &server.marker.to_string(), NEVER, &acquire(3));
     let value = call.query_async(&mut server.connection).await.unwrap();
     let error = script::read_vote(&acquire(3), value).unwrap_err().to_string();
     assert!(error.contains("9007199254740992 is not below 2^53"), "{error}");
@@ -396,7 +399,7 @@ async fn a_full_server_grants_nothing_and_goes_on_with_what_it_has() {
     server.term(&["k", "l"], 1, 50).await;
     server.redis.command(&["CONFIG", "SET", "maxmemory", "1"]).unwrap();
     let locks = [server.lock("free")];
-    let call = script::vote(By::Text, &server.keyspace, &locks, &server.marker.to_string(), NEVER, &acquire(2));
+    let call = script::vote(&server.keyspace, &locks, &server.marker.to_string(), NEVER, &acquire(2));
     let error = call.query_async::<redis::Value>(&mut server.connection).await.unwrap_err();
     assert_eq!(redislease::nodes::Reason::from(&error), redislease::nodes::Reason::Oom, "{error}");
     assert_eq!(server.ask(&["k", "l"], &extend(1, 50)).await, Vote::Extended);

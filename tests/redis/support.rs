@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use prometheus::{Registry, TextEncoder};
 use redislease::clock;
 use redislease::metrics::nodes::NodeMetrics;
+use redislease::metrics::panics::Panics;
 use redislease::nodes::{Config, Credentials, NodeConfig, NodeState, NodeStatus, Nodes, Request};
 use redislease_core::marker::Membership;
 use redislease_core::op::{Attempt, Grant, Holder, Op, Stages, Token, Vote};
@@ -73,6 +74,7 @@ pub fn config(addresses: impl IntoIterator<Item = String>) -> Config {
         longest_lease: LONGEST,
         command_timeout: TIMEOUT,
         credentials: None,
+        wait_for_floor: false,
     }
 }
 
@@ -80,13 +82,15 @@ pub fn config(addresses: impl IntoIterator<Item = String>) -> Config {
 pub struct World {
     pub nodes: Nodes,
     pub registry: Registry,
+    pub panics: Panics,
 }
 
 impl World {
     pub fn start(config: &Config) -> Self {
         let registry = Registry::new();
-        let metrics = NodeMetrics::register(&registry).unwrap();
-        Self { nodes: Nodes::start(config, &metrics).unwrap(), registry }
+        let panics = Panics::register(&registry).unwrap();
+        let metrics = NodeMetrics::register(&registry, &panics).unwrap();
+        Self { nodes: Nodes::start(config, &metrics).unwrap(), registry, panics }
     }
 
     /// A process on these servers.
@@ -129,10 +133,22 @@ impl World {
     /// Sends now; the vote comes later.
     pub fn send(&self, node: usize, op: Op, patience: Millis) -> oneshot::Receiver<Vote> {
         let (reply, vote) = oneshot::channel();
-        let keys: Arc<[String]> = [self.lock("k")].into();
-        let request = Request { keys, op, give_up_at: clock::now() + patience };
-        self.nodes.send(Node(u8::try_from(node).unwrap()), request, move |vote| reply.send(vote).unwrap());
+        self.send_about("k", node, op, patience, move |vote| reply.send(vote).unwrap());
         vote
+    }
+
+    /// Sends a request about the lease `key` to `node`.
+    pub fn send_about(
+        &self,
+        key: &str,
+        node: usize,
+        op: Op,
+        patience: Millis,
+        reply: impl FnOnce(Vote) + Send + 'static,
+    ) {
+        let keys: Arc<[String]> = [self.lock(key)].into();
+        let request = Request { keys, op, give_up_at: clock::now() + patience };
+        self.nodes.send(Node(u8::try_from(node).unwrap()), request, reply);
     }
 
     pub async fn ask(&self, node: usize, op: Op) -> Vote {
@@ -145,6 +161,13 @@ impl World {
         let line = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
         line.unwrap_or_else(|| panic!("no {series} in\n{page}")).parse().unwrap()
     }
+}
+
+/// How often `server` ran `command`, in scripts too.
+pub fn calls(server: &RedisServer, command: &str) -> u64 {
+    let stats = server.command(&["INFO", "commandstats"]).unwrap().text().unwrap();
+    let count = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
+    count.map_or(0, |count| count.split(',').next().unwrap().parse().unwrap())
 }
 
 pub fn addresses(servers: &[RedisServer]) -> impl Iterator<Item = String> {

@@ -1,9 +1,9 @@
-//! When a node may vote: one machine per node.
+//! The admission of a node: one machine per node decides when the node may vote.
 //!
-//! A server that was restarted, flushed or replaced by its replica may have forgotten leases that are still believed
-//! in. It gets a *wait ticket* instead of a vote, and is admitted by that ticket once the longest lease has passed.
-//! There is no shorter way: neither a long uptime nor an empty server proves that nothing was forgotten. A changed
-//! ticket means that it forgot again, and starts the wait again.
+//! A server that was restarted, flushed or replaced by its replica may have lost leases that are still believed in. It
+//! gets a *ticket* instead of a vote, and is admitted by that ticket when the longest lease has passed. There is no
+//! shorter way: neither a long uptime nor an empty server proves that nothing was lost. A changed ticket means that the
+//! server lost its memory again, and the wait starts again.
 
 use alloc::collections::VecDeque;
 
@@ -13,38 +13,39 @@ use crate::rules::Rules;
 use crate::seed::Unseedable;
 use crate::time::{Drift, Millis, Time};
 
-/// What an admission needs to know about its quorum.
+/// The configuration of an admission.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
     /// The configuration under which the node votes.
     pub membership: Membership,
-    /// The longest lease anybody may hold on this quorum.
+    /// The longest lease that is allowed on this quorum.
     pub longest_lease: Millis,
-    /// How far clocks may run apart.
+    /// How far the rates of two clocks may differ.
     pub drift: Drift,
-    /// How often the marker is looked at while nothing else happens.
+    /// Time between two looks at the marker while nothing else happens.
     pub heartbeat: Millis,
 }
 
 impl Config {
-    /// From the first sight of a ticket to the request that admits by it.
+    /// Time from the first sight of a ticket to the request that admits by it.
     pub fn quarantine(&self) -> Millis {
         self.drift.most(self.longest_lease)
     }
 }
 
-/// What happened to the node. Every request is answered, or the connection is dropped and `Disconnected` follows.
+/// One input of an admission machine. Every request is answered, or the connection is dropped and `Disconnected`
+/// follows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Input {
-    /// A new connection learned the server's run id: it is never remembered from an older one.
+    /// A new connection has read the server's run id. The run id of an older connection must not be used.
     Connected(RunId),
     /// The connection is gone.
     Disconnected,
-    /// The marker as observe or admit answered it.
+    /// The marker that observe or admit answered.
     Observed(Marker),
-    /// A reply showed that the node's clock was set.
+    /// A reply showed that the node's clock stepped.
     Stepped,
-    /// A script answered that the marker is not the one we vote under.
+    /// A script answered that the marker is not the one under which this process votes.
     NotAdmitted,
     /// The answer to [`Effect::ReadFences`].
     Seed(Result<Token, Unseedable>),
@@ -52,23 +53,23 @@ pub enum Input {
     Wake,
 }
 
-/// What is to be done for the node, in order.
+/// One thing to do for the node. Effects are carried out in order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Effect {
-    /// Run observe: look at the marker, and write a ticket if it does not name this server.
+    /// Run observe: read the marker, and write a ticket if it does not name this server.
     Observe {
         /// The server of this connection.
         run_id: RunId,
-        /// For the ticket.
+        /// The nonce of the ticket.
         nonce: u128,
-        /// The marker that stood when the clock stepped: it is replaced too.
+        /// The marker from before the clock stepped: it is replaced too.
         stepped: Option<Marker>,
     },
-    /// Ask the other nodes for their fences, after this moment, and answer with [`Input::Seed`].
+    /// Ask the other nodes for their fences now, and answer with [`Input::Seed`].
     ReadFences,
     /// Run admit.
     Admit {
-        /// The ticket that must still stand.
+        /// The ticket that the marker key must still hold.
         ticket: Marker,
         /// The marker that replaces it.
         marker: Marker,
@@ -86,16 +87,16 @@ pub enum Standing {
     Offline,
     /// Connected; the marker is not known yet.
     Observing,
-    /// The longest lease is waited out.
+    /// The node waits for one longest lease.
     Quarantined {
-        /// When the wait ends.
+        /// End of the wait.
         until: Time,
     },
-    /// The wait is over; the fences of the others are being read, or could not be trusted.
+    /// The wait is over. The fences of the other nodes are being read, or could not be trusted.
     Seeding(Option<Unseedable>),
     /// The node votes.
     Admitted,
-    /// The node's marker names another configuration, which never heals by itself.
+    /// The node's marker names another configuration. Only an administrator can correct that.
     Mismatch(Marker),
 }
 
@@ -112,14 +113,14 @@ pub struct Admission {
     pub(crate) rules: Rules,
     run_id: Option<RunId>,
     standing: Standing,
-    /// Outlives a connection: the same ticket seen again proves that nothing was forgotten in between.
+    /// It outlives a connection: the same ticket seen again proves that nothing was lost in between.
     wait: Option<Wait>,
     last_marker: Option<Marker>,
-    /// A step was seen, and no ticket of ours has replaced what stood then.
+    /// A clock step was seen, and no ticket of ours has replaced the marker from before it.
     stepped: bool,
-    /// Of the last observe.
+    /// The nonce of the last observe.
     nonce: u128,
-    /// Observes and admits without an answer. Only the answer to the last one says what stands now.
+    /// Observes and admits without an answer. Only the answer to the last one is the present marker.
     outstanding: u8,
     reading_fences: bool,
     look_again: Time,
@@ -130,7 +131,7 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// A node that nobody has spoken to yet.
+    /// The machine of a node without a connection.
     pub const fn new(config: Config) -> Self {
         Self {
             config,
@@ -155,7 +156,7 @@ impl Admission {
         &self.standing
     }
 
-    /// The marker that every vote of this connection must stand under, while the node is admitted.
+    /// The marker that every vote of this connection must find, while the node is admitted.
     pub fn marker(&self) -> Option<Marker> {
         let admitted = matches!(self.standing, Standing::Admitted);
         self.run_id.clone().filter(|_| admitted).map(|run_id| self.config.membership.marker(run_id))
@@ -166,7 +167,7 @@ impl Admission {
         self.effects.pop_front()
     }
 
-    /// When to wake the machine, if nothing else happens before.
+    /// When the machine needs [`Input::Wake`], if no other input comes before.
     pub fn next_deadline(&self) -> Option<Time> {
         if self.run_id.is_none() || self.busy() {
             return None;
@@ -188,7 +189,7 @@ impl Admission {
             Input::Disconnected => {
                 self.run_id = None;
                 self.outstanding = 0;
-                self.stand(Standing::Offline);
+                self.set_standing(Standing::Offline);
             }
             Input::Observed(marker) => {
                 self.outstanding = self.outstanding.saturating_sub(1);
@@ -197,7 +198,7 @@ impl Admission {
                 }
                 let ours = matches!(marker, Marker::Wait { nonce, .. } if nonce == self.nonce);
                 if self.stepped && !ours && !self.is_foreign(&marker) {
-                    // What stands was not the marker that we named, and may be older than the step: it is named now.
+                    // The marker is not the one that the request named, and may be older than the step: name it now.
                     self.last_marker = Some(marker);
                     self.observe(now, nonce);
                     return;
@@ -220,7 +221,8 @@ impl Admission {
         }
     }
 
-    /// A marker under which this server votes for others: theirs to replace, whatever its clock does.
+    /// Whether this server votes under another configuration. Only its processes may replace that marker, even after a
+    /// clock step.
     fn is_foreign(&self, marker: &Marker) -> bool {
         let Some(run_id) = &self.run_id else { return false };
         let admitted = matches!(marker, Marker::Admitted { .. }) && marker.run_id() == run_id;
@@ -231,17 +233,17 @@ impl Admission {
         self.outstanding > 0 || (self.reading_fences && matches!(self.standing, Standing::Seeding(_)))
     }
 
-    fn stand(&mut self, standing: Standing) {
+    fn set_standing(&mut self, standing: Standing) {
         if self.standing != standing {
             self.standing = standing.clone();
             self.effects.push_back(Effect::Changed(standing));
         }
     }
 
-    /// A vote is taken away before the request that looks again.
+    /// Takes the vote away, and then reads the marker again.
     fn observe(&mut self, now: Time, nonce: u128) {
         let Some(run_id) = self.run_id.clone() else { return };
-        self.stand(Standing::Observing);
+        self.set_standing(Standing::Observing);
         self.ask(now, run_id, nonce);
     }
 
@@ -259,13 +261,13 @@ impl Admission {
         self.look_again = now + self.config.heartbeat;
         if marker == self.config.membership.marker(run_id.clone()) {
             self.wait = None;
-            self.stand(Standing::Admitted);
+            self.set_standing(Standing::Admitted);
         } else if *marker.run_id() != run_id {
-            // Observe leaves a marker that names the run id it was given: the server changed under this connection.
-            self.stand(Standing::Observing);
+            // Observe answers a marker that names the run id in the request: the server of this connection changed.
+            self.set_standing(Standing::Observing);
         } else if self.is_foreign(&marker) {
             self.wait = None;
-            self.stand(Standing::Mismatch(marker));
+            self.set_standing(Standing::Mismatch(marker));
         } else {
             self.waiting(now, marker);
         }
@@ -290,14 +292,14 @@ impl Admission {
             if first_sight && breaks!(self.rules, SeedBeforeWait) {
                 self.effects.push_back(Effect::ReadFences);
             }
-            self.stand(Standing::Quarantined { until });
+            self.set_standing(Standing::Quarantined { until });
         }
     }
 
     fn read_fences(&mut self) {
         self.reading_fences = true;
         if !matches!(self.standing, Standing::Seeding(_)) {
-            self.stand(Standing::Seeding(None));
+            self.set_standing(Standing::Seeding(None));
         }
         #[cfg(feature = "check")]
         if let Some(seed) = self.early_seed.take() {
@@ -319,7 +321,7 @@ impl Admission {
             Ok(seed) => self.admit(seed),
             Err(reason) => {
                 self.look_again = now + self.config.heartbeat;
-                self.stand(Standing::Seeding(Some(reason)));
+                self.set_standing(Standing::Seeding(Some(reason)));
             }
         }
     }

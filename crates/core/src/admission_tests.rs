@@ -1,4 +1,7 @@
+//! The admission of one node; the test plays the node.
+
 use super::*;
+use crate::check::Mutant;
 use crate::time::Drift;
 use alloc::vec::Vec;
 
@@ -15,16 +18,19 @@ fn config() -> Config {
     }
 }
 
-/// One node under one admission; the test plays the node.
-struct Story {
+struct Scenario {
     machine: Admission,
     now: u64,
     nonce: u128,
 }
 
-impl Story {
+impl Scenario {
     fn new() -> Self {
-        Self { machine: Admission::new(config()), now: 1000, nonce: 0 }
+        Self::with(None)
+    }
+
+    fn with(mutant: Option<Mutant>) -> Self {
+        Self { machine: Admission::new(config()).with_mutant(mutant), now: 1000, nonce: 0 }
     }
 
     fn at(&mut self, now: u64, input: Input) -> Vec<Effect> {
@@ -48,155 +54,155 @@ fn admitted(run_id: &str) -> Marker {
 }
 
 #[test]
-fn a_node_that_remembers_votes_at_once() {
-    let mut story = Story::new();
+fn a_node_with_our_marker_votes_at_once() {
+    let mut scenario = Scenario::new();
     assert_eq!(
-        story.connect(1000, "r1"),
+        scenario.connect(1000, "r1"),
         [Effect::Changed(Standing::Observing), Effect::Observe { run_id: "r1".into(), nonce: 1, stepped: None }]
     );
-    assert_eq!(story.machine.marker(), None);
-    assert_eq!(story.at(1001, Input::Observed(admitted("r1"))), [Effect::Changed(Standing::Admitted)]);
-    assert_eq!(story.machine.marker(), Some(admitted("r1")));
+    assert_eq!(scenario.machine.marker(), None);
+    assert_eq!(scenario.at(1001, Input::Observed(admitted("r1"))), [Effect::Changed(Standing::Admitted)]);
+    assert_eq!(scenario.machine.marker(), Some(admitted("r1")));
 }
 
 #[test]
-fn a_ticket_is_waited_out_to_the_millisecond_and_only_then_the_fences_are_read() {
-    let mut story = Story::new();
-    story.connect(1000, "r1");
+fn the_fences_are_read_when_the_wait_is_over_to_the_millisecond() {
+    let mut scenario = Scenario::new();
+    scenario.connect(1000, "r1");
     let until = Time(2000 + QUARANTINE);
-    assert_eq!(story.at(2000, Input::Observed(wait("r1", 7))), [Effect::Changed(Standing::Quarantined { until })]);
+    assert_eq!(scenario.at(2000, Input::Observed(wait("r1", 7))), [Effect::Changed(Standing::Quarantined { until })]);
     for beat in 3..62 {
-        let effects = story.at(beat * 1000, Input::Wake);
+        let effects = scenario.at(beat * 1000, Input::Wake);
         assert!(matches!(effects[..], [Effect::Observe { .. }]), "{effects:?}");
-        assert_eq!(story.at(beat * 1000, Input::Observed(wait("r1", 7))), []);
+        assert_eq!(scenario.at(beat * 1000, Input::Observed(wait("r1", 7))), []);
     }
-    assert!(!story.at(until.0 - 1, Input::Wake).contains(&Effect::ReadFences), "one millisecond early");
-    story.at(until.0 - 1, Input::Observed(wait("r1", 7)));
-    assert_eq!(story.machine.next_deadline(), Some(until));
-    assert_eq!(story.at(until.0, Input::Wake), [Effect::Changed(Standing::Seeding(None)), Effect::ReadFences]);
+    assert!(!scenario.at(until.0 - 1, Input::Wake).contains(&Effect::ReadFences), "one millisecond early");
+    scenario.at(until.0 - 1, Input::Observed(wait("r1", 7)));
+    assert_eq!(scenario.machine.next_deadline(), Some(until));
+    assert_eq!(scenario.at(until.0, Input::Wake), [Effect::Changed(Standing::Seeding(None)), Effect::ReadFences]);
     assert_eq!(
-        story.at(until.0 + 1, Input::Seed(Ok(Token(50)))),
+        scenario.at(until.0 + 1, Input::Seed(Ok(Token(50)))),
         [Effect::Admit { ticket: wait("r1", 7), marker: admitted("r1"), seed: Token(50) }]
     );
-    assert_eq!(story.at(until.0 + 2, Input::Observed(admitted("r1"))), [Effect::Changed(Standing::Admitted)]);
+    assert_eq!(scenario.at(until.0 + 2, Input::Observed(admitted("r1"))), [Effect::Changed(Standing::Admitted)]);
 }
 
 #[test]
 fn a_changed_ticket_starts_the_wait_again() {
-    let mut story = Story::new();
-    story.connect(0, "r1");
-    story.at(0, Input::Observed(wait("r1", 7)));
-    story.at(50_000, Input::Wake);
+    let mut scenario = Scenario::new();
+    scenario.connect(0, "r1");
+    scenario.at(0, Input::Observed(wait("r1", 7)));
+    scenario.at(50_000, Input::Wake);
     assert_eq!(
-        story.at(50_000, Input::Observed(wait("r1", 8))),
+        scenario.at(50_000, Input::Observed(wait("r1", 8))),
         [Effect::Changed(Standing::Quarantined { until: Time(50_000 + QUARANTINE) })]
     );
 }
 
 #[test]
-fn the_same_ticket_after_a_reconnect_goes_on_waiting() {
-    let mut story = Story::new();
-    story.connect(0, "r1");
-    story.at(0, Input::Observed(wait("r1", 7)));
-    assert_eq!(story.at(10_000, Input::Disconnected), [Effect::Changed(Standing::Offline)]);
-    assert_eq!(story.machine.next_deadline(), None);
-    story.connect(20_000, "r1");
+fn the_wait_for_a_ticket_continues_after_a_reconnect() {
+    let mut scenario = Scenario::new();
+    scenario.connect(0, "r1");
+    scenario.at(0, Input::Observed(wait("r1", 7)));
+    assert_eq!(scenario.at(10_000, Input::Disconnected), [Effect::Changed(Standing::Offline)]);
+    assert_eq!(scenario.machine.next_deadline(), None);
+    scenario.connect(20_000, "r1");
     assert_eq!(
-        story.at(20_001, Input::Observed(wait("r1", 7))),
+        scenario.at(20_001, Input::Observed(wait("r1", 7))),
         [Effect::Changed(Standing::Quarantined { until: Time(QUARANTINE) })]
     );
 }
 
 #[test]
 fn a_restarted_server_starts_the_wait_again_whatever_marker_it_restored() {
-    let mut story = Story::new();
-    story.connect(0, "r1");
-    story.at(0, Input::Observed(admitted("r1")));
-    story.at(1, Input::Disconnected);
-    story.connect(2, "r2");
+    let mut scenario = Scenario::new();
+    scenario.connect(0, "r1");
+    scenario.at(0, Input::Observed(admitted("r1")));
+    scenario.at(1, Input::Disconnected);
+    scenario.connect(2, "r2");
     // Observe found the marker of r1 and wrote a ticket for r2.
     assert_eq!(
-        story.at(3, Input::Observed(wait("r2", 9))),
+        scenario.at(3, Input::Observed(wait("r2", 9))),
         [Effect::Changed(Standing::Quarantined { until: Time(3 + QUARANTINE) })]
     );
 }
 
 #[test]
 fn another_operator_that_admitted_first_ends_the_wait() {
-    let mut story = Story::new();
-    story.connect(0, "r1");
-    story.at(0, Input::Observed(wait("r1", 7)));
-    story.at(1000, Input::Wake);
-    assert_eq!(story.at(1001, Input::Observed(admitted("r1"))), [Effect::Changed(Standing::Admitted)]);
+    let mut scenario = Scenario::new();
+    scenario.connect(0, "r1");
+    scenario.at(0, Input::Observed(wait("r1", 7)));
+    scenario.at(1000, Input::Wake);
+    assert_eq!(scenario.at(1001, Input::Observed(admitted("r1"))), [Effect::Changed(Standing::Admitted)]);
 }
 
 #[test]
 fn a_clock_step_takes_the_vote_and_replaces_the_marker_that_was_seen() {
-    let mut story = Story::new();
-    story.connect(0, "r1");
-    story.at(0, Input::Observed(admitted("r1")));
+    let mut scenario = Scenario::new();
+    scenario.connect(0, "r1");
+    scenario.at(0, Input::Observed(admitted("r1")));
     assert_eq!(
-        story.at(500, Input::Stepped),
+        scenario.at(500, Input::Stepped),
         [
             Effect::Changed(Standing::Observing),
             Effect::Observe { run_id: "r1".into(), nonce: 3, stepped: Some(admitted("r1")) }
         ]
     );
     assert_eq!(
-        story.at(501, Input::Observed(wait("r1", 3))),
+        scenario.at(501, Input::Observed(wait("r1", 3))),
         [Effect::Changed(Standing::Quarantined { until: Time(501 + QUARANTINE) })]
     );
 }
 
 #[test]
-fn a_step_seen_while_a_heartbeat_is_out_is_not_forgotten_by_the_heartbeats_answer() {
-    let mut story = Story::new();
-    story.connect(0, "r1");
-    story.at(0, Input::Observed(admitted("r1")));
-    assert!(matches!(story.at(1000, Input::Wake)[..], [Effect::Observe { stepped: None, .. }]));
-    story.at(1001, Input::Stepped);
-    assert_eq!(story.at(1002, Input::Observed(admitted("r1"))), [], "the older answer says nothing");
-    assert_eq!(*story.machine.standing(), Standing::Observing);
-    story.at(1003, Input::Observed(wait("r1", 4)));
-    assert!(matches!(story.machine.standing(), Standing::Quarantined { .. }));
+fn a_step_seen_during_a_heartbeat_outlasts_the_answer_to_the_heartbeat() {
+    let mut scenario = Scenario::new();
+    scenario.connect(0, "r1");
+    scenario.at(0, Input::Observed(admitted("r1")));
+    assert!(matches!(scenario.at(1000, Input::Wake)[..], [Effect::Observe { stepped: None, .. }]));
+    scenario.at(1001, Input::Stepped);
+    assert_eq!(scenario.at(1002, Input::Observed(admitted("r1"))), [], "the older answer says nothing");
+    assert_eq!(*scenario.machine.standing(), Standing::Observing);
+    scenario.at(1003, Input::Observed(wait("r1", 4)));
+    assert!(matches!(scenario.machine.standing(), Standing::Quarantined { .. }));
 }
 
 #[test]
-fn a_step_whose_marker_was_never_seen_is_named_once_it_is() {
-    let mut story = Story::new();
-    // The step is known before the marker is: a server that may have dropped keys while nobody looked.
-    story.connect(0, "r1");
-    story.at(0, Input::Stepped);
-    assert_eq!(story.at(1, Input::Observed(admitted("r1"))), [], "the first of two answers says nothing");
+fn a_step_whose_marker_was_never_seen_is_named_when_it_is_seen() {
+    let mut scenario = Scenario::new();
+    // The step is known before the marker: keys of the server may have ended early meanwhile.
+    scenario.connect(0, "r1");
+    scenario.at(0, Input::Stepped);
+    assert_eq!(scenario.at(1, Input::Observed(admitted("r1"))), [], "the first of two answers says nothing");
     assert_eq!(
-        story.at(2, Input::Observed(admitted("r1"))),
+        scenario.at(2, Input::Observed(admitted("r1"))),
         [Effect::Observe { run_id: "r1".into(), nonce: 4, stepped: Some(admitted("r1")) }]
     );
-    story.at(3, Input::Observed(wait("r1", 4)));
-    assert!(matches!(story.machine.standing(), Standing::Quarantined { .. }));
+    scenario.at(3, Input::Observed(wait("r1", 4)));
+    assert!(matches!(scenario.machine.standing(), Standing::Quarantined { .. }));
 }
 
 #[test]
 fn a_marker_that_came_after_the_one_that_was_named_may_be_older_than_the_step() {
-    let mut story = Story::new();
-    story.connect(0, "r1");
-    story.at(0, Input::Observed(wait("r1", 7)));
-    // Another operator admitted the node, then the clock stepped, and only then we look.
-    story.at(500, Input::Stepped);
+    let mut scenario = Scenario::new();
+    scenario.connect(0, "r1");
+    scenario.at(0, Input::Observed(wait("r1", 7)));
+    // Another operator admits the node, then the clock steps, and then this process reads the marker.
+    scenario.at(500, Input::Stepped);
     assert_eq!(
-        story.at(501, Input::Observed(admitted("r1"))),
+        scenario.at(501, Input::Observed(admitted("r1"))),
         [Effect::Observe { run_id: "r1".into(), nonce: 4, stepped: Some(admitted("r1")) }]
     );
 }
 
 #[test]
-fn a_step_before_a_broken_connection_is_told_on_the_next() {
-    let mut story = Story::new();
-    story.connect(0, "r1");
-    story.at(0, Input::Observed(admitted("r1")));
-    story.at(500, Input::Stepped);
-    story.at(501, Input::Disconnected);
-    let effects = story.connect(502, "r1");
+fn a_step_before_a_disconnect_is_named_on_the_next_connection() {
+    let mut scenario = Scenario::new();
+    scenario.connect(0, "r1");
+    scenario.at(0, Input::Observed(admitted("r1")));
+    scenario.at(500, Input::Stepped);
+    scenario.at(501, Input::Disconnected);
+    let effects = scenario.connect(502, "r1");
     assert!(
         effects.contains(&Effect::Observe { run_id: "r1".into(), nonce: 5, stepped: Some(admitted("r1")) }),
         "{effects:?}"
@@ -204,60 +210,101 @@ fn a_step_before_a_broken_connection_is_told_on_the_next() {
 }
 
 #[test]
-fn another_configuration_never_heals_by_itself() {
-    let mut story = Story::new();
+fn another_configuration_stays_a_mismatch() {
+    let mut scenario = Scenario::new();
     let other = Marker::Admitted { run_id: "r1".into(), generation: 1, fingerprint: "beef".into() };
-    story.connect(0, "r1");
-    assert_eq!(story.at(0, Input::Observed(other.clone())), [Effect::Changed(Standing::Mismatch(other.clone()))]);
-    story.at(100_000, Input::Wake);
-    assert_eq!(story.at(100_000, Input::Observed(other)), []);
-    assert_eq!(story.machine.marker(), None);
+    scenario.connect(0, "r1");
+    assert_eq!(scenario.at(0, Input::Observed(other.clone())), [Effect::Changed(Standing::Mismatch(other.clone()))]);
+    scenario.at(100_000, Input::Wake);
+    assert_eq!(scenario.at(100_000, Input::Observed(other)), []);
+    assert_eq!(scenario.machine.marker(), None);
 }
 
 #[test]
-fn a_clock_step_does_not_hand_over_a_server_of_another_configuration() {
-    let mut story = Story::new();
+fn a_clock_step_does_not_replace_the_marker_of_another_configuration() {
+    let mut scenario = Scenario::new();
     let other = Marker::Admitted { run_id: "r1".into(), generation: 1, fingerprint: "beef".into() };
-    story.connect(0, "r1");
-    story.at(0, Input::Observed(other.clone()));
-    let asked = story.at(500, Input::Stepped);
+    scenario.connect(0, "r1");
+    scenario.at(0, Input::Observed(other.clone()));
+    let asked = scenario.at(500, Input::Stepped);
     let observe = |effect: &Effect| match effect {
         Effect::Observe { stepped, .. } => Some(stepped.clone()),
         _ => None,
     };
     assert_eq!(asked.iter().find_map(observe), Some(None), "it is not named, so it is not replaced");
-    assert_eq!(story.at(501, Input::Observed(other.clone())), [Effect::Changed(Standing::Mismatch(other))]);
+    assert_eq!(scenario.at(501, Input::Observed(other.clone())), [Effect::Changed(Standing::Mismatch(other))]);
 }
 
 #[test]
 fn an_untrusted_seed_is_shown_and_asked_for_again() {
-    let mut story = Story::new();
-    story.connect(0, "r1");
-    story.at(0, Input::Observed(wait("r1", 7)));
-    story.at(QUARANTINE, Input::Wake);
+    let mut scenario = Scenario::new();
+    scenario.connect(0, "r1");
+    scenario.at(0, Input::Observed(wait("r1", 7)));
+    scenario.at(QUARANTINE, Input::Wake);
     // The heartbeat was due as well; reading the fences comes first.
-    assert_eq!(*story.machine.standing(), Standing::Seeding(None));
+    assert_eq!(*scenario.machine.standing(), Standing::Seeding(None));
     let reason = Unseedable::ClocksDisagree { by: Millis(11_000) };
-    assert_eq!(story.at(QUARANTINE + 5, Input::Seed(Err(reason))), [Effect::Changed(Standing::Seeding(Some(reason)))]);
-    assert_eq!(story.machine.next_deadline(), Some(Time(QUARANTINE + 1005)));
-    assert_eq!(story.at(QUARANTINE + 1005, Input::Wake), [Effect::ReadFences]);
+    assert_eq!(
+        scenario.at(QUARANTINE + 5, Input::Seed(Err(reason))),
+        [Effect::Changed(Standing::Seeding(Some(reason)))]
+    );
+    assert_eq!(scenario.machine.next_deadline(), Some(Time(QUARANTINE + 1005)));
+    assert_eq!(scenario.at(QUARANTINE + 1005, Input::Wake), [Effect::ReadFences]);
 }
 
 #[test]
 fn a_seed_for_a_ticket_that_changed_meanwhile_admits_nothing() {
-    let mut story = Story::new();
-    story.connect(0, "r1");
-    story.at(0, Input::Observed(wait("r1", 7)));
-    story.at(QUARANTINE, Input::Wake);
-    story.at(QUARANTINE, Input::Stepped);
-    assert_eq!(story.at(QUARANTINE + 1, Input::Seed(Ok(Token(5)))), []);
+    let mut scenario = Scenario::new();
+    scenario.connect(0, "r1");
+    scenario.at(0, Input::Observed(wait("r1", 7)));
+    scenario.at(QUARANTINE, Input::Wake);
+    scenario.at(QUARANTINE, Input::Stepped);
+    assert_eq!(scenario.at(QUARANTINE + 1, Input::Seed(Ok(Token(5)))), []);
 }
 
 #[test]
 fn not_admitted_takes_the_vote_until_the_marker_was_seen() {
-    let mut story = Story::new();
-    story.connect(0, "r1");
-    story.at(0, Input::Observed(admitted("r1")));
-    assert!(story.at(10, Input::NotAdmitted).contains(&Effect::Changed(Standing::Observing)));
-    assert_eq!(story.machine.marker(), None);
+    let mut scenario = Scenario::new();
+    scenario.connect(0, "r1");
+    scenario.at(0, Input::Observed(admitted("r1")));
+    assert!(scenario.at(10, Input::NotAdmitted).contains(&Effect::Changed(Standing::Observing)));
+    assert_eq!(scenario.machine.marker(), None);
+}
+
+/// A server that is new at 0, with one ticket, or with a second one at half the wait: when it may be admitted, and
+/// whether its fence is read before that.
+fn waited(mutant: Option<Mutant>, second_ticket: bool) -> (Time, bool) {
+    let mut scenario = Scenario::with(mutant);
+    scenario.connect(0, "r1");
+    let mut effects = scenario.at(0, Input::Observed(wait("r1", 7)));
+    if second_ticket {
+        scenario.at(QUARANTINE / 2, Input::Wake);
+        effects.extend(scenario.at(QUARANTINE / 2, Input::Observed(wait("r1", 8))));
+    }
+    let until = match scenario.machine.standing() {
+        Standing::Quarantined { until } => *until,
+        _ => Time(0),
+    };
+    (until, matches!(effects[..], [Effect::ReadFences, ..]))
+}
+
+#[test]
+fn planted_bugs_of_the_wait_are_found() {
+    let (once, again) = (Time(QUARANTINE), Time(QUARANTINE / 2 + QUARANTINE));
+    assert_eq!((waited(None, false), waited(None, true)), ((once, false), (again, false)));
+    for mutant in [Mutant::NoQuarantine, Mutant::WaitOneShort, Mutant::SeedBeforeWait] {
+        assert_ne!(waited(Some(mutant), false), (once, false), "{mutant:?}");
+    }
+    assert_ne!(waited(Some(Mutant::TicketNotCompared), true), (again, false));
+}
+
+#[test]
+fn a_clock_step_that_goes_unnoticed_is_found() {
+    for (mutant, votes) in [(None, false), (Some(Mutant::ClockStepIgnored), true)] {
+        let mut scenario = Scenario::with(mutant);
+        scenario.connect(0, "r1");
+        scenario.at(0, Input::Observed(admitted("r1")));
+        scenario.at(500, Input::Stepped);
+        assert_eq!(scenario.machine.marker().is_some(), votes, "{mutant:?}");
+    }
 }

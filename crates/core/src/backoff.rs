@@ -1,11 +1,11 @@
-//! How long to wait between tries to take a lease. Renewals do not come here.
+//! The delay between two attempts to take a lease. Renewals do not use it.
 
 use crate::time::Millis;
 
-/// How the delay grows with the tries of one burst.
+/// How the delay grows with the number of failed attempts in a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Strategy {
-    /// One try, then the burst is over.
+    /// A burst is one attempt.
     None,
     /// `min`, twice `min`, three times `min`, …
     Linear,
@@ -13,22 +13,22 @@ pub enum Strategy {
     Exponential,
 }
 
-/// The policy between two tries.
+/// The policy for the delay between two attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Backoff {
     /// How the delay grows.
     pub strategy: Strategy,
     /// The first delay.
     pub min: Millis,
-    /// No delay is longer.
+    /// The longest delay.
     pub max: Millis,
-    /// Tries in one burst; `None` never ends it.
+    /// Attempts in one burst. `None` is no limit.
     pub limit: Option<u32>,
-    /// Largest deviation of a delay, in percent of it, up or down.
+    /// Largest deviation of a delay in either direction, in percent of the delay.
     pub jitter: u32,
 }
 
-/// One random word, drawn by the caller: the same word gives the same delay.
+/// A random word from the caller. The same word gives the same delay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Entropy(pub u64);
 
@@ -41,7 +41,7 @@ impl Entropy {
 }
 
 impl Backoff {
-    /// Whether a burst of `tries` is over.
+    /// Whether a burst is over after `tries` attempts.
     pub const fn exhausted(&self, tries: u32) -> bool {
         match (self.strategy, self.limit) {
             (Strategy::None, _) => tries >= 1,
@@ -50,7 +50,7 @@ impl Backoff {
         }
     }
 
-    /// The delay after the given number of failed tries, before jitter.
+    /// The delay after `tries` failed attempts, before jitter.
     pub fn delay(&self, tries: u32) -> Millis {
         let steps = u64::from(tries.max(1));
         let delay = match self.strategy {
@@ -63,7 +63,7 @@ impl Backoff {
         Millis(delay.min(self.max.0))
     }
 
-    /// The delay after the given number of failed tries, moved by the jitter.
+    /// The delay after `tries` failed attempts, with jitter.
     pub fn jittered(&self, tries: u32, entropy: Entropy) -> Millis {
         let delay = self.delay(tries);
         let reach = delay.percent(self.jitter.min(100));

@@ -5,18 +5,18 @@ use alloc::vec::Vec;
 
 use crate::quorum::{Decision, Node, Quorum};
 
-/// Where one node stands in a round of yes or no.
+/// The vote of one node in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ballot {
-    /// Not asked in this round: it has no part in the decision.
+    /// The node was not asked: it has no part in the decision.
     NotAsked,
-    /// Asked, no answer yet.
+    /// The node was asked and has not answered.
     Outstanding,
-    /// It said yes.
+    /// The node voted yes.
     Yes,
-    /// It said no.
+    /// The node voted no.
     No,
-    /// It said neither, or nothing.
+    /// The node voted neither yes nor no, or did not answer in time.
     Unknown,
 }
 
@@ -25,34 +25,34 @@ pub enum Ballot {
 pub struct Ballots(Vec<Ballot>);
 
 impl Ballots {
-    /// Every node is asked.
+    /// A round in which every node is asked.
     pub fn all(quorum: Quorum) -> Self {
         Self(vec![Ballot::Outstanding; quorum.size()])
     }
 
-    /// Nobody is asked yet.
+    /// A round in which no node is asked yet.
     pub fn none(quorum: Quorum) -> Self {
         Self(vec![Ballot::NotAsked; quorum.size()])
     }
 
-    /// How `node` stands.
+    /// The ballot of `node`.
     pub fn of(&self, node: Node) -> Ballot {
         self.0.get(node.index()).copied().unwrap_or(Ballot::NotAsked)
     }
 
-    /// Sets how `node` stands.
+    /// Sets the ballot of `node`.
     pub fn set(&mut self, node: Node, ballot: Ballot) {
         if let Some(slot) = self.0.get_mut(node.index()) {
             *slot = ballot;
         }
     }
 
-    /// How many stand so.
+    /// The number of nodes with this ballot.
     pub fn count(&self, ballot: Ballot) -> usize {
         self.0.iter().filter(|&&other| other == ballot).count()
     }
 
-    /// Whoever has not answered by now is unknown.
+    /// Makes every outstanding ballot unknown.
     pub fn close(&mut self) {
         for ballot in &mut self.0 {
             if *ballot == Ballot::Outstanding {
@@ -61,7 +61,7 @@ impl Ballots {
         }
     }
 
-    /// What the ballots allow to say.
+    /// The result that the ballots allow.
     pub fn decide(&self, quorum: Quorum) -> Decision {
         quorum.decide(self.count(Ballot::Yes), self.count(Ballot::No), self.count(Ballot::Outstanding))
     }

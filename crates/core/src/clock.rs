@@ -1,30 +1,30 @@
-//! Sees when a node's wall clock steps.
+//! Detection of steps of a node's wall clock.
 //!
-//! Redis ends keys by its wall clock: a step forward ends leases early, a step backward makes later grants outlive
-//! their TTL. Every reply carries the node's TIME, so a step shows as an offset that no drift explains.
+//! Redis ends keys by its wall clock. A step forward ends leases early; after a step backward, later grants outlive their
+//! TTL. Every reply carries the node's TIME, so a step shows as an offset that drift does not explain.
 
 use crate::time::{Drift, Time};
 
-/// What one reply says about a node's clock.
+/// The result of one reply about a node's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reading {
-    /// The offset moved no further than drift allows.
+    /// The offset is within the bound of drift.
     Steady,
-    /// The clock was set: the vote in this reply must not count.
+    /// The clock stepped: the vote in this reply must not count.
     Stepped,
 }
 
-/// Follows the offset of one node's clock from ours.
+/// Tracks the offset between a node's clock and the process's clock.
 ///
-/// What is known of the offset only narrows, but for drift: a clock that creeps, a little with every reply, shows as one
-/// that was set at once.
+/// The interval in which the offset lies only narrows, except for drift. So a clock that moves a little with every reply
+/// is found as well as one that steps once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ClockWatch {
     drift: Drift,
     known: Option<Known>,
 }
 
-/// The node's clock less ours, in hundredths of a millisecond: somewhere in `[low, high]` at some instant between
+/// The node's clock less the process's clock, in hundredths of a millisecond: in `[low, high]` at an instant between
 /// `sent` and `received`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Known {
@@ -37,15 +37,15 @@ struct Known {
 const HUNDREDTHS: i128 = 100;
 
 impl ClockWatch {
-    /// Watches with the given drift bound.
+    /// Starts without an offset.
     pub const fn new(drift: Drift) -> Self {
         Self { drift, known: None }
     }
 
-    /// Takes the TIME of one reply, in milliseconds of Unix time, with when the request was sent and the reply received.
+    /// Takes the TIME of one reply in milliseconds of Unix time, and when the request was sent and the reply received.
     pub fn read(&mut self, node_time: u64, sent: Time, received: Time) -> Reading {
         let (node_time, before, after) = (i128::from(node_time), i128::from(sent.0), i128::from(received.0));
-        // TIME was read in between, and each of the three readings was cut to the millisecond.
+        // TIME was read in between, and each of the three readings is rounded down to a millisecond.
         let sample = Known {
             low: (node_time - after - 1) * HUNDREDTHS,
             high: (node_time + 1 - before) * HUNDREDTHS,
@@ -66,14 +66,14 @@ impl ClockWatch {
             return Reading::Stepped;
         }
         let (low, high) = (low.max(sample.low), high.min(sample.high));
-        // Apart by less than the slack: what was known stays, so that many such steps add up.
+        // Disjoint by less than the slack: the old interval stays, so that many small steps add up.
         if low <= high {
             self.known = Some(Known { low, high, ..sample });
         }
         Reading::Steady
     }
 
-    /// The middle of what is known: the node's Unix time less our clock, in milliseconds.
+    /// The middle of the interval: the node's Unix time less the process's clock, in milliseconds.
     pub fn offset(&self) -> Option<i128> {
         self.known.map(|known| i128::midpoint(known.low, known.high).div_euclid(HUNDREDTHS))
     }
@@ -99,19 +99,19 @@ mod tests {
     }
 
     #[test]
-    fn steps_in_either_direction_show() {
+    fn steps_in_either_direction_are_found() {
         for step in [20_000_u64, 9_000] {
             assert_eq!(readings(&[(10_000, 0, 1), (step, 1000, 1001)])[1], Reading::Stepped, "to {step}");
         }
     }
 
     #[test]
-    fn a_step_shows_once_and_the_new_offset_is_the_next_measure() {
+    fn a_step_is_found_once_and_then_the_new_offset_counts() {
         assert_eq!(readings(&[(10_000, 0, 1), (20_000, 1000, 1001), (21_000, 2000, 2001)])[2], Reading::Steady);
     }
 
     #[test]
-    fn a_clock_that_creeps_is_found_out() {
+    fn a_clock_that_moves_a_little_with_every_reply_is_found() {
         let mut watch = ClockWatch::default();
         // Three milliseconds with every reply: 1.5 s in two seconds.
         let stepped = (0..500_u64).filter(|reply| {
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_reply_does_not_blur_what_is_known() {
+    fn a_slow_reply_does_not_widen_the_interval() {
         let readings = readings(&[(10_000, 0, 1), (10_700, 100, 1100), (11_150, 1200, 1201)]);
         assert_eq!(readings[1..], [Reading::Steady, Reading::Stepped], "the clock went back by 50 ms");
     }
@@ -141,7 +141,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_honest_clock_never_steps(rate in -100_i64..=100, replies in vec((0_u64..5000, 0_u64..700, 0_u64..=100, any::<bool>()), 1..200)) {
+        fn a_clock_within_the_drift_bound_never_steps(rate in -100_i64..=100, replies in vec((0_u64..5000, 0_u64..700, 0_u64..=100, any::<bool>()), 1..200)) {
             let mut watch = ClockWatch::default();
             let mut now = 1_000_000_u64;
             for (pause, trip, when, in_turn) in replies {

@@ -4,14 +4,33 @@
 //! token greater than any before it. Nothing here reads a clock, opens a socket or draws a random number: `now` and
 //! random words are arguments, effects are values, and the same inputs replay the same run.
 //!
-//! | room | what it knows |
+//! | module | contents |
 //! |---|---|
 //! | [`time`], [`quorum`], [`ballot`], [`backoff`] | spans and drift, majorities, votes of three values, delays |
-//! | [`op`], [`marker`] | what a node stores, what it is asked, what it answers |
-//! | [`lease`] | one lease in one process: acquire, publish, extend, join, adopt, seal, release |
-//! | [`admission`], [`seed`], [`clock`] | one node: when it may vote, with which counter, and whether its clock stepped |
-//! | [`invariants`] | what must hold; shared by simulator, model checker and debug assertions |
-//! | `check` | with the feature `check` only: planted bugs and the reference node, for the checkers |
+//! | [`op`], [`marker`] | what a Redis node stores, the requests to it, and its answers |
+//! | [`lease`] | the machine of one lease in one process: acquire, publish, extend, join, adopt, seal, release |
+//! | [`admission`], [`seed`], [`clock`] | the machine of one Redis node: when it may vote, with which counter, and whether its clock stepped |
+//! | [`invariants`] | the invariants that the simulator, the model checker, the unit tests and the debug assertions share |
+//! | `check` | planted bugs and the reference node, for the checkers; compiled with the feature `check` only |
+//!
+//! # Words
+//! | word | meaning |
+//! |---|---|
+//! | node | one independent Redis master |
+//! | quorum | the configured nodes, and the majority `q = N/2 + 1` of them |
+//! | attempt | one try to take a lease, named by 128 random bits |
+//! | term | one uninterrupted period in which one holder has the lease, named by attempt and token |
+//! | token | the fencing token: a number that grows with every term of a quorum |
+//! | vote | a node's answer: yes, no, or unknown. Unknown is neither yes nor no |
+//! | round | a group of requests, at most one to each node, that were sent together |
+//! | join | to give the term to a node that does not hold it: acquire there, extend elsewhere, confirm there |
+//! | adopt | to continue a term that another process, or this one before a restart, has taken |
+//! | seal | to mark a term's keys so that no process extends them. Sealed keys end by their TTL |
+//! | proof | evidence that the holder of a term has stopped, so that its keys may be released at once |
+//! | marker | the key by which a node says under which configuration it votes |
+//! | ticket | a marker that says that a node waits for its admission |
+//! | quarantine | the wait of a node that may have lost its memory: one longest lease |
+//! | fence | the counter of a node from which grant numbers and tokens come |
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;

@@ -1,16 +1,16 @@
-//! The marker of a node: which server under which configuration may vote.
+//! The marker of a node: which server may vote, and under which configuration.
 
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use core::fmt;
 
-/// The identity a Redis server takes at each start: 40 hexadecimal digits.
+/// The identity that a Redis server takes at each start: 40 hexadecimal digits.
 pub type RunId = Arc<str>;
 
-/// What stands under the marker key: `<run_id>:<generation>:<fingerprint>` or `wait:<run_id>:<nonce>`.
+/// The value of the marker key: `<run_id>:<generation>:<fingerprint>` or `wait:<run_id>:<nonce>`.
 ///
-/// A restart changes the run id and a flush removes the marker, so neither is mistaken for a node that remembers.
+/// A restart changes the run id and a flush removes the marker, so that a node that lost its memory is recognised.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Marker {
     /// This server votes, under this configuration.
@@ -22,17 +22,17 @@ pub enum Marker {
         /// The configuration: node names, majority, longest lease.
         fingerprint: Arc<str>,
     },
-    /// Somebody waits until every lease that this server may have forgotten has ended.
+    /// A ticket: a process waits until every lease that this server may have lost has ended.
     Wait {
-        /// The server that is waited for.
+        /// The server.
         run_id: RunId,
-        /// Tells this wait from every other.
+        /// Distinguishes this wait from every other.
         nonce: u128,
     },
 }
 
 impl Marker {
-    /// The server this marker names.
+    /// The server that the marker names.
     pub const fn run_id(&self) -> &RunId {
         match self {
             Self::Admitted { run_id, .. } | Self::Wait { run_id, .. } => run_id,
@@ -49,13 +49,17 @@ impl fmt::Display for Marker {
     }
 }
 
-/// A text that is no marker.
+/// A text that is not a marker.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MalformedMarker(pub String);
 
 impl fmt::Display for MalformedMarker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "marker `{}` is neither `<run_id>:<generation>:<fingerprint>` nor `wait:<run_id>:<nonce>`", self.0)
+        write!(
+            f,
+            "the marker `{}` is neither `<run_id>:<generation>:<fingerprint>` nor `wait:<run_id>:<nonce>`",
+            self.0
+        )
     }
 }
 
@@ -78,12 +82,12 @@ impl core::str::FromStr for Marker {
     }
 }
 
-/// A configuration of a quorum as every process that uses it must see it.
+/// The configuration of a quorum, on which all processes that use the quorum must agree.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Membership {
     /// Counts the changes of the set of nodes, from 1.
     pub generation: u64,
-    /// Node names, majority and longest lease, as one short text without a colon.
+    /// A digest of node names, majority and longest lease. It has no colon.
     pub fingerprint: Arc<str>,
 }
 
@@ -93,7 +97,7 @@ impl Membership {
         Marker::Admitted { run_id, generation: self.generation, fingerprint: self.fingerprint.clone() }
     }
 
-    /// How the configuration is named to people: `<generation>:<fingerprint>`.
+    /// The name of the configuration for people: `<generation>:<fingerprint>`.
     pub fn name(&self) -> String {
         format!("{}:{}", self.generation, self.fingerprint)
     }

@@ -1,4 +1,4 @@
-//! What a node stores, what it can be asked, and what it answers.
+//! The values that a Redis node stores, the requests to it, and its answers.
 
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
@@ -6,7 +6,8 @@ use core::fmt;
 
 use crate::time::Millis;
 
-/// The identity of one try to take a lease: 128 random bits, never used for another term, not even by the same caller.
+/// The identity of one try to take a lease: 128 random bits. It is never used for another term, not even by the same
+/// caller.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Attempt(pub u128);
 
@@ -33,12 +34,13 @@ impl core::str::FromStr for Attempt {
     }
 }
 
-/// A fencing token: grows with every term of a quorum. Below 2^53, so that every language's number holds it.
+/// A fencing token. It grows with every term of a quorum, and stays below 2^53, so that a number of any language can
+/// hold it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(pub u64);
 
 impl Token {
-    /// The first number that is no token any more.
+    /// The least number that is too large for a token.
     pub const END: u64 = 1 << 53;
 }
 
@@ -48,11 +50,11 @@ impl fmt::Display for Token {
     }
 }
 
-/// The number one node gave to one grant: its own counter after the increment.
+/// The number of one grant on one node: the node's counter after the increment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Grant(pub u64);
 
-/// Who holds, as text for people: carried beside the value, never compared.
+/// The name of a holder, as text for people. It is stored beside the value and never compared.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Holder(pub Arc<str>);
 
@@ -62,14 +64,14 @@ impl fmt::Display for Holder {
     }
 }
 
-/// How far a value has come. It only goes forward, in the order of the variants.
+/// The stage of a stored value. Stages only go forward, in the order of the variants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
     /// `p`: granted in round 1, not a term.
     Pending,
     /// `t`: confirmed with the token, the same on every node of the term.
     Term,
-    /// `s`: sealed. Nobody extends it, it only ends.
+    /// `s`: sealed. No process extends it; it ends by its TTL.
     Sealed,
 }
 
@@ -105,7 +107,7 @@ impl Stages {
         }
     }
 
-    /// Whether a value in `stage` is deleted.
+    /// Whether a release deletes a value in `stage`.
     pub const fn holds(self, stage: Stage) -> bool {
         match stage {
             Stage::Pending => true,
@@ -120,23 +122,23 @@ impl Stages {
 /// Two values are the same up to the third colon; the metadata is never compared by a script.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Stored {
-    /// How far it has come.
+    /// The stage.
     pub stage: Stage,
-    /// Whose it is.
+    /// The attempt that wrote it.
     pub attempt: Attempt,
-    /// The grant number in `p`, the token in `t`; as before in `s`.
+    /// The grant number in `p`, the token in `t`, and in `s` the number from before the seal.
     pub number: u64,
-    /// Who holds, for people.
+    /// The name of the holder, for people.
     pub metadata: String,
 }
 
-/// A text that is no stored value: somebody else writes under our prefix.
+/// A text that is no stored value: another program writes under our prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MalformedValue;
 
 impl fmt::Display for MalformedValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("not `<p|t|s>:<32 hex>:<number>:<metadata>`: something else writes under this key prefix")
+        f.write_str("the value is not `<p|t|s>:<32 hex>:<number>:<metadata>`: something else writes under this key prefix; choose another keyPrefix")
     }
 }
 
@@ -165,53 +167,53 @@ impl core::str::FromStr for Stored {
     }
 }
 
-/// What a node is asked about the keys of one lease. Each is one script: it checks, then writes, atomically.
+/// One request to a node about the keys of one lease. Each is one script that checks and then writes, atomically.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
-    /// Round 1, and the first half of a join. If every key is free: the next grant number, `p` on every key.
-    /// Repeated, it answers the same grant and writes nothing.
+    /// Round 1, and the first half of a join. If every key is free, it takes the next grant number and writes `p` on
+    /// every key. Repeated, it answers the same grant and writes nothing.
     Acquire {
-        /// Whose.
+        /// The attempt.
         attempt: Attempt,
-        /// How long the keys live.
+        /// TTL of the keys.
         ttl: Millis,
-        /// Carried as metadata.
+        /// Stored as metadata.
         holder: Holder,
     },
-    /// Round 2, and the second half of a join. `p` of exactly this grant becomes `t`; the TTL stays.
+    /// Round 2, and the second half of a join. It turns `p` of exactly this grant into `t`; the TTL stays.
     Confirm {
-        /// Whose.
+        /// The attempt.
         attempt: Attempt,
         /// This node's own grant number.
         grant: Grant,
         /// The term's token, the same on every node.
         token: Token,
     },
-    /// Prolongs `t` of exactly this attempt and token; never shortens, never creates.
+    /// Extends `t` of exactly this attempt and token. It never shortens a TTL and never creates a key.
     Extend {
-        /// Whose.
+        /// The attempt.
         attempt: Attempt,
         /// The term's token.
         token: Token,
-        /// How long the keys live from now.
+        /// TTL of the keys from now on.
         ttl: Millis,
     },
     /// Turns the keys of this attempt, in any stage, into `s`; the TTL stays.
     Seal {
-        /// Whose.
+        /// The attempt.
         attempt: Attempt,
     },
     /// Deletes the keys of this attempt that are in one of the stages. Needs no admission and is never late.
     Release {
-        /// Whose.
+        /// The attempt.
         attempt: Attempt,
-        /// Which of them.
+        /// The stages to delete.
         stages: Stages,
     },
 }
 
 impl Op {
-    /// The attempt asked about.
+    /// The attempt of the request.
     pub const fn attempt(&self) -> Attempt {
         match self {
             Self::Acquire { attempt, .. }
@@ -223,14 +225,14 @@ impl Op {
     }
 }
 
-/// What a node answers. Yes and no are the node's own words; everything else is unknown.
+/// The answer of a node. Yes and no are the node's own answers; everything else is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Vote {
     /// To acquire: every key is `p` of the attempt with this grant.
     Granted(Grant),
-    /// To acquire: at least one key is somebody's.
+    /// To acquire: at least one key is taken.
     Refused {
-        /// The largest remaining life of the keys that refuse.
+        /// The longest remaining life of the keys that are taken.
         ttl_left: Millis,
         /// The value of the key that lives longest.
         by: Stored,
@@ -240,21 +242,21 @@ pub enum Vote {
         /// The least remaining life of the keys.
         ttl_left: Millis,
     },
-    /// To extend: every key lives for the TTL from now at least.
+    /// To extend: every key lives for at least the TTL from now.
     Extended,
-    /// To confirm, extend and seal: not every key is as asked.
+    /// To confirm, extend and seal: a key does not have the expected value. It carries that key's value, if there is one.
     Miss(Option<Stored>),
     /// To seal: every key is `s` of the attempt.
     Sealed {
         /// The least remaining life of the keys.
         ttl_left: Millis,
     },
-    /// To release: it was done, on so many keys.
+    /// To release: the number of deleted keys.
     Released(u64),
-    /// The node did nothing: it is not admitted, the request came too late, or there was no connection to send it on.
-    /// It says nothing about the keys.
+    /// The node did nothing: it is not admitted, the request came too late, or there was no connection. It says nothing
+    /// about the keys.
     Abstained,
-    /// No answer in time, a broken connection, an error: it may have happened, and may happen yet.
+    /// No answer in time, a broken connection, or an error. The request may have been executed, and may be executed yet.
     Unknown,
 }
 

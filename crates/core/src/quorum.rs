@@ -1,9 +1,9 @@
-//! The majority of the *configured* nodes, and decisions from votes of three values.
+//! The majority of the *configured* nodes, and the decisions that votes of three values allow.
 
 /// The largest number of nodes a quorum may have.
 pub const MAX_NODES: u8 = 9;
 
-/// One of the configured nodes, by its place in the configuration.
+/// A configured node, by its place in the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Node(pub u8);
 
@@ -14,24 +14,24 @@ impl Node {
     }
 }
 
-/// A number of nodes and what a majority of them is.
+/// The number of configured nodes.
 ///
-/// It is counted over all configured nodes, never over the reachable ones: two majorities of one set share a node.
+/// A majority counts all configured nodes, never only the reachable ones: two majorities of one set share a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Quorum {
     nodes: u8,
 }
 
-/// What the votes so far allow to say.
+/// The result of a round, as far as the votes allow one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Decision {
-    /// A majority said yes.
+    /// A majority voted yes.
     Yes,
-    /// So many said no that a majority can no longer say yes.
+    /// N-q+1 nodes voted no: a majority cannot vote yes any more.
     No,
-    /// Neither, and the outstanding votes can still change it.
+    /// Neither, and votes are outstanding.
     Open,
-    /// Neither, and no vote is outstanding: silence is not a no.
+    /// Neither, and no vote is outstanding. Silence is not a no.
     Unknown,
 }
 
@@ -44,17 +44,17 @@ impl Quorum {
         if nodes >= 1 && nodes <= MAX_NODES { Some(Self { nodes }) } else { None }
     }
 
-    /// All configured nodes: N.
+    /// The number of configured nodes: N.
     pub const fn size(self) -> usize {
         self.nodes as usize
     }
 
-    /// The least number of nodes that is a majority: `q = N/2 + 1`.
+    /// The size of a majority: `q = N/2 + 1`.
     pub const fn majority(self) -> usize {
         self.size() / 2 + 1
     }
 
-    /// The least number of nodes without which no majority exists: `N - q + 1`.
+    /// The number of nodes without which there is no majority: `N - q + 1`.
     pub const fn blocking(self) -> usize {
         self.size() - self.majority() + 1
     }
@@ -64,7 +64,7 @@ impl Quorum {
         (0..self.nodes).map(Node)
     }
 
-    /// What `yes`, `no` and `outstanding` votes allow to say; all others are unknown for good.
+    /// The result after `yes`, `no` and `outstanding` votes. All other votes are unknown and stay so.
     pub const fn decide(self, yes: usize, no: usize, outstanding: usize) -> Decision {
         if yes >= self.majority() {
             Decision::Yes

@@ -1,7 +1,7 @@
-//! With which counter a node that forgot may vote again.
+//! The counter with which a node that lost its memory may vote again.
 //!
-//! Its counter must be above every token that was ever confirmed. A majority of the others knows the greatest one;
-//! where no such majority is left, time since 1970 in microseconds has outrun every token, if the clocks are sane.
+//! The counter must not be below any token that was ever confirmed. A majority of the others knows the greatest. Without
+//! such a majority, Unix time in microseconds is greater than every token, if the clocks are right.
 
 use core::fmt;
 
@@ -10,41 +10,40 @@ use crate::quorum::Quorum;
 use crate::rules::Rules;
 use crate::time::Millis;
 
-/// How far apart the clocks may be that seed a counter.
+/// The largest difference between clocks from which a counter may be seeded.
 pub const CLOCKS_AGREE_WITHIN: Millis = Millis::from_secs(10);
 
-/// For whom a node votes, by its marker.
+/// The configuration under which a node votes, by its marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Allegiance {
-    /// Under our configuration: its counter is known to remember.
+    /// Ours: the node has its memory.
     Ours,
-    /// For nobody: it forgot, or was never admitted.
+    /// None: the node lost its memory or was never admitted.
     Nobody,
-    /// Under another configuration, by somebody else's admission.
+    /// Another, under which another process admitted it.
     Others,
 }
 
-/// What one node said after the wait, when its fence was read.
+/// What one node answered when its fence was read, after the wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FenceReport {
-    /// What its marker says.
+    /// The configuration under which it votes.
     pub allegiance: Allegiance,
     /// Its counter.
     pub fence: Token,
-    /// Its clock, in microseconds of Unix time.
+    /// Its clock in microseconds of Unix time.
     pub clock: u64,
 }
 
-/// Why no counter can be given now.
+/// Why no counter can be computed now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unseedable {
     /// Too few admitted nodes answered, and the clocks disagree.
     ClocksDisagree {
-        /// How far the extremes are apart.
+        /// Difference between the first and the last clock.
         by: Millis,
     },
-    /// Too few nodes vote under our configuration, and one votes under another: whoever admitted it may wait for a
-    /// longer lease than we do.
+    /// Too few nodes vote under our configuration, and one votes under another, whose leases may be longer than ours.
     OtherConfiguration,
     /// The counter would leave the range of tokens.
     Exhausted,
@@ -55,29 +54,32 @@ impl fmt::Display for Unseedable {
         match self {
             Self::ClocksDisagree { by } => write!(
                 f,
-                "too few admitted nodes to seed the fence from, and the clocks of nodes and operator differ by {} ms \
-                 (at most {} ms): synchronise the clocks",
+                "the fence cannot be seeded: too few nodes are admitted, and the clocks of the nodes and of this process \
+                 differ by {} ms (at most {} ms): synchronise the clocks",
                 by.0, CLOCKS_AGREE_WITHIN.0
             ),
             Self::OtherConfiguration => write!(
                 f,
-                "another node votes under another configuration, whose leases may be longer: restore the spec it was \
-                 admitted under, or choose another keyPrefix, or stop every operator that uses it for its longest \
-                 lease and then delete the marker on every node"
+                "another node votes under another configuration, whose leases may be longer: restore the spec under \
+                 which it was admitted, or choose another keyPrefix, or stop every operator that uses it for its \
+                 longest lease and then delete the marker on every node"
             ),
-            Self::Exhausted => write!(f, "the fence would reach 2^53: a clock or a token is far in the future"),
+            Self::Exhausted => {
+                write!(f, "the fence would reach 2^53: a clock or a token is far in the future; correct the clock")
+            }
         }
     }
 }
 
 impl core::error::Error for Unseedable {}
 
-/// The counter for `target`, from what the `others` said in replies to questions asked after the wait.
+/// The counter for `target`, from the answers of the `others` to requests sent after the wait.
 ///
-/// `floor` is the highest token any status of this quorum has shown, `own_clock` ours in microseconds of Unix time.
+/// `floor` is the highest token that any status of this quorum has shown, `own_clock` the process's clock in microseconds
+/// of Unix time.
 ///
 /// # Errors
-/// [`Unseedable`] when neither a majority nor the clocks can be trusted; the node stays without a vote.
+/// [`Unseedable`] when neither a majority nor the clocks can be trusted. The node stays without a vote.
 pub fn seed(
     quorum: Quorum,
     target: FenceReport,
@@ -156,7 +158,21 @@ mod tests {
     fn with_fewer_the_clocks_seed() {
         let others = [report(true, 70, NOW + 3)];
         assert_eq!(of_three(report(false, 5, NOW), &others, 75), Ok(Token(NOW + 3)));
-        assert_eq!(of_three(report(false, 5, NOW), &[], NOW + 9), Ok(Token(NOW + 9)), "a status showed more");
+        assert_eq!(
+            of_three(report(false, 5, NOW), &[], NOW + 9),
+            Ok(Token(NOW + 9)),
+            "a status showed a greater token"
+        );
+    }
+
+    #[test]
+    fn nodes_that_lost_their_memory_are_no_majority() {
+        let others = [report(false, 7, NOW + 1), report(false, 9, NOW + 2)];
+        let target = report(false, 5, NOW);
+        assert_eq!(of_three(target, &others, 0), Ok(Token(NOW + 2)), "their fences say nothing, the clocks seed");
+        let planted = Some(crate::check::Mutant::SeedFromUnadmitted);
+        let seeded = seed_with(planted, Quorum::of(3).unwrap(), target, &others, Token(0), NOW);
+        assert_eq!(seeded, Ok(Token(9)), "the planted bug seeds from them");
     }
 
     #[test]
@@ -167,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_of_another_configuration_are_not_outvoted_by_clocks() {
+    fn clocks_do_not_seed_beside_a_node_of_another_configuration() {
         let foreign = FenceReport { allegiance: Allegiance::Others, ..report(false, 70, NOW) };
         let error = of_three(report(false, 5, NOW), &[foreign, report(false, 0, NOW)], 0).unwrap_err();
         assert_eq!(error, Unseedable::OtherConfiguration);
@@ -175,7 +191,7 @@ mod tests {
         let majority = [report(true, 70, 0), report(true, 80, 0)];
         let five = [majority[0], majority[1], report(true, 60, 0), foreign];
         let seeded = seed(Quorum::of(5).unwrap(), report(false, 5, NOW), &five, Token(0), NOW);
-        assert_eq!(seeded, Ok(Token(80)), "a majority of ours needs no clock");
+        assert_eq!(seeded, Ok(Token(80)), "a majority under our configuration needs no clock");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Instants and spans, in whole milliseconds.
 //!
-//! Redis counts a TTL in milliseconds of its own clock, rounded down, and the shell rounds its clock down too:
-//! each loses less than one. The two milliseconds of slack in [`Drift`] pay for both.
+//! Redis counts a TTL in milliseconds of its own clock, rounded down, and the process rounds its clock down too. Each
+//! loses less than one millisecond. The slack in [`Drift`] covers both.
 
 use core::ops::{Add, AddAssign, Sub};
 
@@ -16,7 +16,7 @@ pub struct Time(pub u64);
 pub struct Millis(pub u64);
 
 impl Millis {
-    /// No time at all.
+    /// An empty span.
     pub const ZERO: Self = Self(0);
 
     /// A whole number of seconds.
@@ -24,7 +24,7 @@ impl Millis {
         Self(seconds * 1000)
     }
 
-    /// The part of this span that `percent` names, rounded up.
+    /// `percent` percent of this span, rounded up.
     pub const fn percent(self, percent: u32) -> Self {
         Self(self.0.saturating_mul(percent as u64).div_ceil(100))
     }
@@ -82,19 +82,19 @@ impl From<Millis> for core::time::Duration {
     }
 }
 
-/// How far two clocks may run apart, and what rounding costs.
+/// The largest difference between two clocks that measure the same span.
 ///
-/// Every bound that compares a span on our clock with a span on a node's clock pays this margin once.
+/// Every bound that compares a span on the process's clock with a span on a node's clock includes this margin once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Drift {
     /// Difference of the two rates, in percent of the span.
     pub percent: u32,
-    /// Constant part: both ends round down to milliseconds.
+    /// Constant part: both clocks round down to milliseconds.
     pub slack: Millis,
 }
 
 impl Drift {
-    /// One percent and two milliseconds: what the protocol promises to survive.
+    /// One percent and two milliseconds: the bound that the protocol promises to tolerate.
     pub const STANDARD: Self = Self { percent: 1, slack: Millis(2) };
 
     /// The margin for `span`.
@@ -102,12 +102,12 @@ impl Drift {
         Millis(span.percent(self.percent).0.saturating_add(self.slack.0))
     }
 
-    /// `span` at its shortest: what certainly has not ended on the other clock.
+    /// The part of `span` that has certainly not ended on the other clock.
     pub const fn least(self, span: Millis) -> Millis {
         span.saturating_sub(self.margin(span))
     }
 
-    /// `span` at its longest: after it, `span` has certainly ended on the other clock.
+    /// The time after which `span` has certainly ended on the other clock.
     pub const fn most(self, span: Millis) -> Millis {
         Millis(span.0.saturating_add(self.margin(span).0))
     }
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn margins_round_against_us() {
+    fn margins_are_rounded_up() {
         assert_eq!(Drift::STANDARD.margin(Millis(1)), Millis(3));
         assert_eq!(Drift::STANDARD.least(Millis(1)), Millis::ZERO);
         assert_eq!(Drift::STANDARD.most(Millis(100)), Millis(103));

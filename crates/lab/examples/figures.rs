@@ -10,7 +10,8 @@ use std::{
 };
 
 use redislease_lab::{
-    Deadline, Error, Installation, InstallationOptions, Lease, LeaseState, Operator, Result, Spread, Watch, WatchEvent,
+    Deadline, Error, Installation, InstallationOptions, Lease, LeaseState, Operator, Percentiles, Result, Watch,
+    WatchEvent,
 };
 use serde_json::json;
 
@@ -61,8 +62,8 @@ fn handovers(installation: &Installation) -> Result<()> {
         took.push(named.at.saturating_duration_since(proven.at));
         control_plane.kubectl(&["rollout", "status", "deployment/billing", "-n", "handover"])?;
     }
-    if let Some(spread) = Spread::of(took) {
-        println!("proof that the holder stopped -> next holder in status, {HANDOVERS} handovers: {spread}");
+    if let Some(percentiles) = Percentiles::of(took) {
+        println!("proof that the holder stopped -> next holder in status, {HANDOVERS} handovers: {percentiles}");
     }
     Ok(())
 }
@@ -138,9 +139,9 @@ fn losses(installation: &Installation, operator: &Operator, leases: &[Lease<'_>]
         late.push(deadline.late(at));
     }
     late.sort_by(f64::total_cmp);
-    if let (Some(spread), [earliest, .., latest]) = (Spread::of(took), late.as_slice()) {
+    if let (Some(percentiles), [earliest, .., latest]) = (Percentiles::of(took), late.as_slice()) {
         println!(
-            "two of three nodes killed -> Active=False in status, {LEASES} leases: {spread}; {:.1} to {:.1} ms after \
+            "two of three nodes killed -> Active=False in status, {LEASES} leases: {percentiles}; {:.1} to {:.1} ms after \
              stop_at, at least {:.2} s before valid_until",
             earliest * 1e3,
             latest * 1e3,

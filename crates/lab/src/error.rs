@@ -1,11 +1,11 @@
-//! What can go wrong when servers are started for a test, each with what to do about it.
+//! Errors of the lab. Each message says what happened and, where possible, what to do.
 
 use std::{fmt, path::PathBuf, process::ExitStatus, time::Duration};
 
-/// The result of everything here.
+/// The result of the functions of the lab.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a server did not do what the test or the demo asked of it.
+/// Why a server did not do what a test or the demo needs.
 #[derive(thiserror::Error)]
 pub enum Error {
     /// A tool has not been built or installed yet.
@@ -13,7 +13,7 @@ pub enum Error {
     MissingTool {
         /// Name of the binary.
         tool: &'static str,
-        /// Where it would be.
+        /// Where it was looked for.
         path: PathBuf,
     },
     /// An operation of the operating system failed.
@@ -24,17 +24,17 @@ pub enum Error {
         /// The system's answer.
         source: std::io::Error,
     },
-    /// A server ended by itself.
+    /// A server exited by itself.
     #[error("{process} ended with {status}; its last lines:\n{log}")]
     Exited {
         /// Name of the server.
         process: String,
-        /// How it ended.
+        /// Its exit status.
         status: ExitStatus,
         /// The end of its log.
         log: String,
     },
-    /// A server runs but did not reach the expected state in time.
+    /// A server runs, but did not reach the expected state in time.
     #[error(
         "{process} is not ready after {} s ({last}); its last lines:\n{log}",
         waited.as_secs()
@@ -42,14 +42,17 @@ pub enum Error {
     NotReady {
         /// Name of the server.
         process: String,
-        /// How long it was waited for.
+        /// How long the caller waited.
         waited: Duration,
         /// The last answer that was not the expected one.
         last: String,
         /// The end of its log.
         log: String,
     },
-    /// The server is not running, so it cannot be asked or signalled.
+    /// The installation has no proxies, so no connection can be cut.
+    #[error("the operators are not connected through proxies: set InstallationOptions::proxied")]
+    NoProxies,
+    /// The server does not run, so it can receive no request and no signal.
     #[error("{process} is not running: start it first")]
     NotRunning {
         /// Name of the server.
@@ -70,32 +73,40 @@ pub enum Error {
     Command {
         /// The command line.
         command: String,
-        /// How it ended.
+        /// Its exit status.
         status: ExitStatus,
         /// What it wrote to standard error.
         stderr: String,
     },
-    /// A server answered over HTTP with something else than what was asked for, or not at all.
+    /// An HTTP request failed: another status code than expected, or no answer.
     #[error("GET {url}: {message}")]
     Answer {
-        /// What was asked for.
+        /// The path that was requested.
         url: String,
         /// The answer, or why there is none.
         message: String,
     },
-    /// Something that was waited for did not come true.
+    /// A call of the API server failed.
+    #[error("cannot {doing}: {message}")]
+    Call {
+        /// What was attempted, in words that complete "cannot ...".
+        doing: String,
+        /// The refusal, or why there is no answer.
+        message: String,
+    },
+    /// A condition was not met in time.
     #[error("not within {} s: {what}; last seen: {last}\n{context}", waited.as_secs())]
     NotInTime {
-        /// What was waited for.
+        /// The condition.
         what: String,
-        /// How long.
+        /// How long the caller waited.
         waited: Duration,
-        /// What was seen instead.
+        /// What was observed last.
         last: String,
-        /// The ends of the operators' logs.
+        /// The last lines of the operators' logs.
         context: String,
     },
-    /// Unix sockets in this folder would have longer names than the kernel takes.
+    /// The paths of Unix sockets in this folder would be longer than the kernel allows.
     #[error("{} is {excess} bytes too long for Unix sockets: set TMPDIR to a shorter folder", folder.display())]
     LongFolder {
         /// The temporary folder.
@@ -103,12 +114,12 @@ pub enum Error {
         /// By how many bytes.
         excess: usize,
     },
-    /// A key or certificate could not be made.
-    #[error("cannot make the control plane's certificates: {0}")]
+    /// A key or certificate could not be created.
+    #[error("cannot create the certificates of the control plane: {0}")]
     Certificate(#[from] rcgen::Error),
 }
 
-/// A test that fails with an error shows it like this: as the sentence, with the lines of a log as lines.
+/// A test that returns an error prints it with `Debug`: the message is shown as it is, with line breaks.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -116,13 +127,13 @@ impl fmt::Debug for Error {
 }
 
 impl Error {
-    /// For `map_err`: the operation that failed, in words that complete "cannot ...".
+    /// Creates an [`Error::Io`] in `map_err`. `doing` completes the sentence "cannot ...".
     pub(crate) fn io(doing: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
         let doing = doing.into();
         move |source| Self::Io { doing, source }
     }
 
-    /// Whether the log says that a port was taken between the probe and the bind.
+    /// Whether the log says that another process took the port before the server could bind it.
     pub(crate) fn is_address_in_use(&self) -> bool {
         matches!(self, Self::Exited { log, .. } if log.to_lowercase().contains("address already in use"))
     }

@@ -1,4 +1,4 @@
-//! One server process: started, killed, stopped in its tracks, continued and started again.
+//! A server process that a test can start, kill, pause, resume and start again.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -14,12 +14,12 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{Error, Result, watchdog};
 
-/// How often a state is polled for.
+/// Time between two checks of a condition.
 const POLL: Duration = Duration::from_millis(10);
 
-/// A server process that ends with its owner: when it is dropped, and also when the owner is killed.
+/// A server process. It is killed when this value is dropped, and also when the process that started it is killed.
 ///
-/// Everything takes `&self`, so that a static control plane can be shared by the tests of one binary.
+/// All methods take `&self`, so that the tests of one binary can share a static control plane.
 #[derive(Debug)]
 pub struct Process {
     name: String,
@@ -50,17 +50,18 @@ impl Process {
         self
     }
 
-    /// Adds a variable to the environment it inherits.
+    /// Adds a variable to the inherited environment.
     #[must_use]
     pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
         self.env.push((name.as_ref().to_owned(), value.as_ref().to_owned()));
         self
     }
 
-    /// Starts it; nothing happens when it already runs. Does not wait until it serves.
+    /// Starts the process and does not wait until it serves. Does nothing when it already runs.
     ///
     /// # Errors
-    /// [`Error::Io`] when no process can be made. A program that cannot be run shows as [`Error::Exited`] later.
+    /// [`Error::Io`] when no process can be created. A program that cannot be executed is reported as [`Error::Exited`]
+    /// by a later call.
     pub fn start(&self) -> Result<()> {
         let mut child = self.child();
         if let Some(running) = child.as_mut()
@@ -68,8 +69,8 @@ impl Process {
         {
             return Ok(());
         }
-        // The child announces itself before it becomes the server: there is no moment at which the owner may die and
-        // the watchdog does not know of the server, because the pipe stays open until the announcement is made.
+        // The child writes its process id to the watchdog's pipe before it becomes the server. The pipe stays open until
+        // then, so the watchdog knows every server even when this process is killed at any moment.
         *child = Some(
             Command::new("/bin/sh")
                 .args(["-c", r#"echo "pid $$"; exec "$@" >>"$0" 2>&1"#])
@@ -78,9 +79,9 @@ impl Process {
                 .args(&self.args)
                 .envs(self.env.iter().map(|(name, value)| (name, value)))
                 .stdin(Stdio::null())
-                .stdout(watchdog::announce()?)
+                .stdout(watchdog::pipe()?)
                 .stderr(Stdio::null())
-                // Ctrl-C is for the owner, which ends its servers in the order it wants.
+                // A group of its own: Ctrl-C must not reach it, because this process stops its servers in order.
                 .process_group(0)
                 .spawn()
                 .map_err(Error::io(format!("start {}", self.name)))?,
@@ -88,7 +89,7 @@ impl Process {
         Ok(())
     }
 
-    /// Kills it as a power cut would (SIGKILL) and waits until it is gone. Nothing happens when it is not running.
+    /// Kills the process (SIGKILL) and waits until it is gone. Does nothing when it does not run.
     ///
     /// # Errors
     /// [`Error::Io`] when the system refuses.
@@ -101,10 +102,10 @@ impl Process {
         Ok(())
     }
 
-    /// Asks it to end (SIGTERM) and waits.
+    /// Sends SIGTERM and waits until the process has exited.
     ///
     /// # Errors
-    /// [`Error::NotRunning`], or [`Error::NotReady`] when it still runs after `within`; it then goes on running.
+    /// [`Error::NotRunning`], or [`Error::NotReady`] when it still runs after `within`; it is not killed then.
     pub fn terminate(&self, within: Duration) -> Result<ExitStatus> {
         self.signal(Signal::TERM)?;
         let deadline = Instant::now() + within;
@@ -117,13 +118,13 @@ impl Process {
             }
             drop(guard);
             if Instant::now() >= deadline {
-                return Err(self.not_ready(within, "it was asked to end".to_owned()));
+                return Err(self.not_ready(within, "it was sent SIGTERM".to_owned()));
             }
             thread::sleep(POLL);
         }
     }
 
-    /// Stops it in its tracks (SIGSTOP): connections stay open and nothing answers, as on a hung machine.
+    /// Pauses the process (SIGSTOP): its connections stay open and nothing answers, as on a hung machine.
     ///
     /// # Errors
     /// [`Error::NotRunning`], or [`Error::Io`] when the system refuses.
@@ -131,7 +132,7 @@ impl Process {
         self.signal(Signal::STOP)
     }
 
-    /// Lets a paused process go on (SIGCONT), with all that its sockets collected meanwhile.
+    /// Resumes a paused process (SIGCONT). It then reads what its sockets received meanwhile.
     ///
     /// # Errors
     /// [`Error::NotRunning`], or [`Error::Io`] when the system refuses.
@@ -139,23 +140,22 @@ impl Process {
         self.signal(Signal::CONT)
     }
 
-    /// Number of the process while it runs.
+    /// The process id, while it runs.
     pub fn pid(&self) -> Option<u32> {
         let mut guard = self.child();
         let child = guard.as_mut()?;
         matches!(child.try_wait(), Ok(None)).then(|| child.id())
     }
 
-    /// Where its output goes.
+    /// The file that its output is appended to.
     pub fn log(&self) -> &Path {
         &self.log
     }
 
-    /// Polls `ready` until it says yes.
+    /// Polls `ready` until it succeeds.
     ///
     /// # Errors
-    /// [`Error::Exited`] when the process ends first, [`Error::NotReady`] with the last complaint of `ready` after
-    /// `within`.
+    /// [`Error::Exited`] when the process exits first, [`Error::NotReady`] with the last error of `ready` after `within`.
     pub fn wait_until(
         &self,
         within: Duration,
@@ -189,7 +189,7 @@ impl Process {
 
     fn signal(&self, signal: Signal) -> Result<()> {
         let guard = self.child();
-        // The child is not reaped before `guard` is let go, so its number cannot belong to another process.
+        // The child is not reaped while `guard` is held, so the process id cannot belong to another process.
         let pid = guard
             .as_ref()
             .and_then(|child| i32::try_from(child.id()).ok())
@@ -225,7 +225,7 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         if !watchdog::keeps_running() {
-            // What cannot be killed here is killed by the watchdog.
+            // If this fails, the watchdog kills the process later.
             let _ = self.kill();
         }
     }

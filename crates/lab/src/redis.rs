@@ -1,4 +1,4 @@
-//! Real redis-servers, with the accidents that befall them: killed, hung, back empty, back with an older memory.
+//! Real redis-servers and their faults: killed, paused, restarted empty or with an older snapshot.
 
 use std::{
     env, fs,
@@ -7,14 +7,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{Error, Process, Reply, Result, resp, watchdog::Scratch};
+use crate::{Error, Process, Reply, Result, resp, watchdog::TempFolder};
 
-/// A start that takes longer is a failure, also on a busy machine.
+/// Limit for a start, also on a busy machine.
 const START_WITHIN: Duration = Duration::from_secs(20);
-/// A command that takes longer is a failure: tests ask small things on loopback.
+/// Limit for a command: tests send small commands over loopback.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 
-/// How a server differs from a plain one.
+/// Settings that differ from the defaults.
 #[derive(Debug, Clone, Default)]
 pub struct RedisOptions {
     /// `requirepass`.
@@ -23,25 +23,26 @@ pub struct RedisOptions {
     pub args: Vec<String>,
 }
 
-/// A redis-server of its own folder on a loopback port. It stops when it is dropped or its owner is killed.
+/// A redis-server with a folder of its own on a loopback port. It stops when it is dropped, or when the process that
+/// started it is killed.
 ///
-/// Nothing is saved but by [`save`](Self::save): a plain restart after a kill comes back with what was saved last.
-/// The program is `redis-server` in PATH, or what the variable `REDIS_SERVER` names (a Valkey, another version).
+/// It saves only when [`save`](Self::save) is called: after a kill and a restart it has the data of the last save.
+/// The program is `redis-server` in PATH, or the one that the variable `REDIS_SERVER` names (Valkey, another version).
 #[derive(Debug)]
 pub struct RedisServer {
-    // Before the folder: a server must be gone before its folder is removed.
+    // Declared before the folder: the server must have stopped before its folder is removed.
     process: Process,
     address: SocketAddr,
     password: Option<String>,
-    folder: Scratch,
+    folder: TempFolder,
 }
 
-/// What a server remembered at one moment; see [`RedisServer::save`].
+/// The data of a server at one moment; see [`RedisServer::save`].
 #[derive(Debug, Clone)]
 pub struct Snapshot(PathBuf);
 
 impl RedisServer {
-    /// Starts a plain server and waits until it answers.
+    /// Starts a server with default settings and waits until it answers.
     ///
     /// # Errors
     /// As [`start_with`](Self::start_with).
@@ -52,14 +53,14 @@ impl RedisServer {
     /// Starts a server and waits until it answers.
     ///
     /// # Errors
-    /// [`Error::Exited`] with the server's own words when it does not accept an argument or is not installed;
+    /// [`Error::Exited`] with the server's message when it does not accept an argument or is not installed;
     /// [`Error::NotReady`] when it does not answer in time.
     pub fn start_with(options: &RedisOptions) -> Result<Self> {
         let mut tries = 5;
         loop {
             let server = Self::prepare(options)?;
             match server.restart() {
-                // Somebody took the port between the probe and the bind: ask for another.
+                // Another process took the port before the server could bind it: use another one.
                 Err(error) if error.is_address_in_use() && tries > 1 => tries -= 1,
                 other => return other.map(|()| server),
             }
@@ -67,7 +68,7 @@ impl RedisServer {
     }
 
     fn prepare(options: &RedisOptions) -> Result<Self> {
-        let folder = Scratch::new("redis")?;
+        let folder = TempFolder::new("redis")?;
         let address = free_address()?;
         let process = Process::new(format!("redis-server {address}"), program(), folder.path().join("log"))
             .args(["--port", &address.port().to_string(), "--bind", "127.0.0.1", "--save", "", "--dir"])
@@ -77,7 +78,7 @@ impl RedisServer {
         Ok(Self { process, address, password: options.password.clone(), folder })
     }
 
-    /// Where it listens; the same over all restarts.
+    /// The address of the server. It stays the same when the server restarts.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -87,7 +88,7 @@ impl RedisServer {
         &self.process
     }
 
-    /// Sends one command on a connection of its own. Also a paused server makes it return, with an error.
+    /// Sends one command on a new connection. When the server is paused it returns an error after some seconds.
     ///
     /// # Errors
     /// [`Error::Redis`] with the server's error, or with the reason why it did not answer.
@@ -95,6 +96,19 @@ impl RedisServer {
         resp::call(self.address, self.password.as_deref(), command, ANSWER_WITHIN).map_err(|error| Error::Redis {
             address: self.address.to_string(),
             command: (*command.first().unwrap_or(&"")).to_owned(),
+            message: error.to_string(),
+        })
+    }
+
+    /// Sends several commands together on a new connection and returns one reply for each. An error reply to one of them
+    /// is a [`Reply::Error`].
+    ///
+    /// # Errors
+    /// [`Error::Redis`] with the reason why the server did not answer all of them.
+    pub fn pipeline(&self, commands: &[Vec<String>]) -> Result<Vec<Reply>> {
+        resp::pipeline(self.address, self.password.as_deref(), commands, ANSWER_WITHIN).map_err(|error| Error::Redis {
+            address: self.address.to_string(),
+            command: format!("{} commands", commands.len()),
             message: error.to_string(),
         })
     }
@@ -178,8 +192,8 @@ impl RedisServer {
         Ok(Snapshot(copy))
     }
 
-    /// Kills the server and starts it on the same port with an older memory, as after a restored backup.
-    /// Only for servers without `appendonly`: its log would win over the snapshot.
+    /// Kills the server and starts it on the same port with an older snapshot, as after a restored backup.
+    /// Not for servers with `appendonly`: they load their log instead of the snapshot.
     ///
     /// # Errors
     /// As [`start_with`](Self::start_with); [`Error::Io`] when the snapshot cannot be put in place.
@@ -212,8 +226,8 @@ fn program() -> PathBuf {
 
 /// A loopback address that the kernel says is free.
 ///
-/// It is released for the server to bind, so another process may take it first: who uses it retries on
-/// "address in use".
+/// The port is released so that the server can bind it. Another process may take it first: the caller retries when the
+/// server reports "address in use".
 ///
 /// # Errors
 /// [`Error::Io`] when the kernel has no port left.

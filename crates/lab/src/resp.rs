@@ -1,4 +1,4 @@
-//! Just enough of the Redis protocol (RESP2) to send one command and read its reply. It blocks, and has a deadline.
+//! A minimal client of the Redis protocol (RESP2). It blocks, and every read and write has a timeout.
 
 use std::{
     io::{self, BufRead, BufReader, Write},
@@ -6,20 +6,20 @@ use std::{
     time::Duration,
 };
 
-/// What a server answered. An error at the top is not a reply: it is the `Err` of the call.
+/// A reply of the server. An error reply to a single command is returned as the `Err` of the call instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
-    /// `+OK` and its like.
+    /// A simple string, such as `+OK`.
     Simple(String),
-    /// An error inside an array.
+    /// An error.
     Error(String),
-    /// A number.
+    /// An integer.
     Integer(i64),
-    /// The bytes of a value.
+    /// A bulk string.
     Bulk(Vec<u8>),
-    /// No such key.
+    /// The nil reply: no such key.
     Nil,
-    /// Several replies.
+    /// An array of replies.
     Array(Vec<Reply>),
 }
 
@@ -42,34 +42,53 @@ impl Reply {
     }
 }
 
-/// One command on a connection of its own; with a password, AUTH goes first.
+/// Sends one command on a new connection; with a password, AUTH is sent first.
 pub(crate) fn call(
     address: SocketAddr,
     password: Option<&str>,
     command: &[&str],
     within: Duration,
 ) -> io::Result<Reply> {
+    let command = command.iter().map(|&word| word.to_owned()).collect();
+    match pipeline(address, password, &[command], within)?.pop() {
+        Some(Reply::Error(message)) => Err(io::Error::other(message)),
+        Some(reply) => Ok(reply),
+        None => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+/// Sends several commands together on a new connection and reads one reply for each; with a password, AUTH is sent
+/// first. An error reply to one of the commands is a [`Reply::Error`].
+pub(crate) fn pipeline(
+    address: SocketAddr,
+    password: Option<&str>,
+    commands: &[Vec<String>],
+    within: Duration,
+) -> io::Result<Vec<Reply>> {
     let mut stream = TcpStream::connect_timeout(&address, within)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(within))?;
     stream.set_write_timeout(Some(within))?;
     let mut reader = BufReader::new(stream.try_clone()?);
-    let mut ask = |command: &[&str]| -> io::Result<Reply> {
-        let mut request = Vec::new();
-        write!(request, "*{}\r\n", command.len())?;
-        for word in command {
-            write!(request, "${}\r\n{word}\r\n", word.len())?;
-        }
-        stream.write_all(&request)?;
-        match read(&mut reader)? {
-            Reply::Error(message) => Err(io::Error::other(message)),
-            reply => Ok(reply),
-        }
-    };
     if let Some(password) = password {
-        ask(&["AUTH", password])?;
+        stream.write_all(&request(&["AUTH".to_owned(), password.to_owned()])?)?;
+        if let Reply::Error(message) = read(&mut reader)? {
+            return Err(io::Error::other(message));
+        }
     }
-    ask(command)
+    let requests = commands.iter().map(|command| request(command)).collect::<io::Result<Vec<_>>>()?;
+    stream.write_all(&requests.concat())?;
+    commands.iter().map(|_| read(&mut reader)).collect()
+}
+
+/// A command as the protocol writes it.
+fn request(command: &[String]) -> io::Result<Vec<u8>> {
+    let mut request = Vec::new();
+    write!(request, "*{}\r\n", command.len())?;
+    for word in command {
+        write!(request, "${}\r\n{word}\r\n", word.len())?;
+    }
+    Ok(request)
 }
 
 fn read(reader: &mut impl BufRead) -> io::Result<Reply> {
@@ -80,7 +99,7 @@ fn read(reader: &mut impl BufRead) -> io::Result<Reply> {
     let line = line.trim_end();
     let (kind, rest) = line.split_at_checked(1).ok_or_else(|| malformed(line))?;
     let number = || rest.parse::<i64>().map_err(|_| malformed(line));
-    // A negative length is how RESP2 says nil.
+    // RESP2 encodes nil as a negative length.
     let length = || number().map(|length| usize::try_from(length).ok());
     Ok(match kind {
         "+" => Reply::Simple(rest.to_owned()),
@@ -126,11 +145,11 @@ mod tests {
                 Reply::Array(vec![]),
             ])
         );
-        assert!(wire.is_empty(), "all was read");
+        assert!(wire.is_empty(), "everything was read");
     }
 
     #[test]
-    fn what_is_no_reply_is_an_error() {
+    fn malformed_replies_are_errors() {
         for (wire, message) in [
             ("", "the server closed the connection"),
             ("\r\n", "not a RESP2 reply: \"\""),

@@ -1,11 +1,11 @@
-//! Where the binaries of the local control plane are.
+//! Finds the binaries of the local control plane.
 
 use std::{path::PathBuf, process::Command};
 
 use crate::{Error, Result, repository};
 
-/// The pinned binaries. The script that builds them also says where they are, so the rule lives in one place:
-/// a fitting one of `KUBEBUILDER_ASSETS`, else the user's cache folder.
+/// The pinned binaries. The script that builds them also prints their paths: those in `KUBEBUILDER_ASSETS` that have the
+/// right version, otherwise those in the user's cache folder.
 #[derive(Debug, Clone)]
 #[allow(missing_docs, reason = "each field is the path of the binary it is named after")]
 pub struct Tools {
@@ -18,7 +18,7 @@ pub struct Tools {
 }
 
 impl Tools {
-    /// Finds them all; builds none.
+    /// Finds all binaries and builds none.
     ///
     /// # Errors
     /// [`Error::MissingTool`] names the first that has not been built and the command that builds it.

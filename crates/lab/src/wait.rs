@@ -1,4 +1,4 @@
-//! Waiting for something to come true, and what to say when it does not.
+//! Polling with a deadline, and the log lines that are shown when it expires.
 
 use std::{
     fs,
@@ -7,14 +7,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Short enough to measure by.
+/// Time between two checks. Measurements have this resolution.
 const POLL: Duration = Duration::from_millis(5);
 const TAIL: usize = 25;
 
-/// Asks every few milliseconds until there is a value.
+/// Calls `probe` every few milliseconds until it returns a value.
 ///
 /// # Errors
-/// The last complaint, when there is none in time.
+/// The last error of `probe`, when it returned no value in time.
 pub fn poll<T>(within: Duration, mut probe: impl FnMut() -> Result<T, String>) -> Result<T, String> {
     let deadline = Instant::now() + within;
     loop {
@@ -26,7 +26,7 @@ pub fn poll<T>(within: Duration, mut probe: impl FnMut() -> Result<T, String>) -
     }
 }
 
-/// The last lines of a log.
+/// The last lines of a log file.
 pub(crate) fn tail(log: &Path) -> String {
     let log = fs::read(log).unwrap_or_default();
     let log = String::from_utf8_lossy(&log);

@@ -1,8 +1,9 @@
-//! Nothing started here outlives its owner, however the owner ends.
+//! Stops all servers when the process that started them ends, in whatever way it ends.
 //!
-//! Destructors do not run when a process is killed, and never for statics; the kernel's parent-death signal fires when
-//! the spawning *thread* ends, and every test is a thread. So one small shell per owner reads a pipe whose write end
-//! the kernel closes when the owner is gone, and then kills the servers and removes the folders it was told of.
+//! Destructors do not run when a process is killed, and never for statics; the kernel's parent-death signal is sent when
+//! the spawning *thread* ends, and every test is a thread. Therefore each process that starts servers also starts one
+//! small shell, the watchdog. It reads a pipe whose write end the kernel closes when that process ends, and then kills
+//! the servers and removes the folders that were written to the pipe.
 
 use std::{
     io::Write,
@@ -34,7 +35,7 @@ fn watchdog() -> Result<MutexGuard<'static, Option<Watchdog>>> {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // Out of reach of Ctrl-C and of whoever kills the owner's process group.
+            // A group of its own: Ctrl-C, or a signal to the group of this process, must not reach it.
             .process_group(0)
             .spawn()
             .map_err(Error::io("start the watchdog /bin/sh"))?;
@@ -43,14 +44,14 @@ fn watchdog() -> Result<MutexGuard<'static, Option<Watchdog>>> {
     Ok(guard)
 }
 
-/// The write end of the pipe, for a child that announces itself with a line `pid NUMBER`.
-pub(crate) fn announce() -> Result<OwnedFd> {
+/// The write end of the pipe, for a child that writes the line `pid NUMBER` to it.
+pub(crate) fn pipe() -> Result<OwnedFd> {
     let guard = watchdog()?;
     let watchdog = guard.as_ref().ok_or_else(gone)?;
     watchdog.pipe.as_fd().try_clone_to_owned().map_err(Error::io("share the watchdog's pipe"))
 }
 
-fn tell(line: &str) -> Result<u32> {
+fn write_line(line: &str) -> Result<u32> {
     let guard = watchdog()?;
     let watchdog = guard.as_ref().ok_or_else(gone)?;
     let pipe = watchdog.pipe.as_fd().try_clone_to_owned().map_err(Error::io("share the watchdog's pipe"))?;
@@ -62,13 +63,13 @@ fn gone() -> Error {
     Error::Io { doing: "reach the watchdog".to_owned(), source: std::io::ErrorKind::BrokenPipe.into() }
 }
 
-/// Leaves everything started by this process running after it ends: destructors no longer stop anything.
-/// Returns the process that stops it all and removes its folders when it gets SIGTERM (`kill PID`).
+/// Keeps everything that this process has started running after it ends: destructors no longer stop anything.
+/// Returns the process id of the watchdog, which stops everything and removes the folders on SIGTERM (`kill PID`).
 ///
 /// # Errors
 /// [`Error::Io`] when the watchdog cannot be reached.
 pub fn keep_running() -> Result<u32> {
-    let pid = tell("keep\n")?;
+    let pid = write_line("keep\n")?;
     KEEP.store(true, Ordering::SeqCst);
     Ok(pid)
 }
@@ -77,17 +78,17 @@ pub(crate) fn keeps_running() -> bool {
     KEEP.load(Ordering::SeqCst)
 }
 
-/// A temporary folder that goes with its owner.
+/// A temporary folder that is removed when it is dropped, or when the process that made it is killed.
 #[derive(Debug)]
-pub(crate) struct Scratch(PathBuf);
+pub(crate) struct TempFolder(PathBuf);
 
-impl Scratch {
+impl TempFolder {
     pub(crate) fn new(kind: &str) -> Result<Self> {
         let folder = tempfile::Builder::new()
             .prefix(&format!("redislease-{kind}-"))
             .tempdir()
             .map_err(Error::io("make a temporary folder"))?;
-        tell(&format!("dir {}\n", folder.path().display()))?;
+        write_line(&format!("dir {}\n", folder.path().display()))?;
         Ok(Self(folder.keep()))
     }
 
@@ -96,10 +97,10 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for TempFolder {
     fn drop(&mut self) {
         if !keeps_running() {
-            // What cannot be removed now is removed by the watchdog.
+            // If this fails, the watchdog removes the folder later.
             let _ = std::fs::remove_dir_all(&self.0);
         }
     }

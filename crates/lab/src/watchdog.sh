@@ -1,11 +1,11 @@
-# Outlives its owner to stop what that leaves behind. Standard input carries one line for each thing the owner has:
-#   pid NUMBER   a server        dir PATH   a folder        keep   they shall outlive the owner, until SIGTERM to this shell
-# End of file means that the owner and every server still being started are past the point of adding more.
+# The watchdog: stops what a process has started when that process ends. Standard input carries one line for each thing:
+#   pid NUMBER   a server        dir PATH   a folder        keep   keep everything until this shell receives SIGTERM
+# End of file means that the process, and every server that was still being started, can add nothing more.
 trap '' HUP INT TERM
 pids=
 keep=
 
-# When the process started, in ticks since boot: with the number it tells a process from a later one of the same number.
+# Prints when a process started, in ticks since boot. Together with the process id this identifies a process.
 started() {
     read -r stat 2>/dev/null <"/proc/$1/stat" || return 1
     set -- ${stat##*') '}
@@ -21,7 +21,8 @@ running() {
 clean() {
     left=$(running)
     [ -z "$left" ] || kill -KILL $left 2>/dev/null
-    # A folder can be removed once nobody writes to it. In a container without an init the dead stay listed: wait bounded.
+    # A folder can be removed when no process writes to it. In a container without an init, killed processes stay in the
+    # process table: the number of tries is limited.
     tries=0
     while [ -n "$(running)" ] && [ $tries -lt 40 ]; do
         sleep 0.05

@@ -1,8 +1,8 @@
 -- What every script begins with, behind its `#!lua` line.
 --
--- KEYS    1 the marker, 2 the fence, 3.. the keys of one lease (votes only)
+-- KEYS    1 the marker, 2 the fence, 3.. the keys of one lease, or of many (extend)
 -- ARGV    of a vote: 1 the marker that must stand, 2 the deadline in milliseconds of this node's TIME, 3 the attempt,
---         4.. its own; of the others: see there
+--         4.. its own (extend: 3.. its own); of the others: see there
 -- answer  seconds and microseconds of TIME, a word, what belongs to the word
 --
 -- Numbers stay strings wherever they meet text: `..` writes 14 digits of a number and loses the rest.

@@ -77,7 +77,7 @@ fn candidates_are_counted_and_ineligible_pods_named() {
     assert_eq!(scenario.condition(ConditionType::CandidatesAvailable).reason, "NoCandidate");
     assert_eq!(scenario.ready_and_active(), ["True", "HeldHere", "True", "HeldHere"]);
 
-    scenario.witness.decided(term(1, "a").attempt, EndCause::HolderStopped, true);
+    scenario.observed_terms.record_decision(term(1, "a").attempt, EndCause::HolderStopped, true);
     let composed = scenario.step_to(View::default());
     let message = "No pod is eligible: a (NotReady), b (NotReady).";
     assert_eq!(events(&composed)[1], format!("Warning NoCandidate [] {message}"));
@@ -178,7 +178,7 @@ fn values_of_this_cluster_and_lease_are_not_foreign() {
     // A term of a deleted pod, on a node that missed the release.
     let mut scenario = Scenario::held_by_a();
     scenario.pods = Some(vec![pod("b", true)]);
-    scenario.witness.decided(term(1, "a").attempt, EndCause::HolderStopped, true);
+    scenario.observed_terms.record_decision(term(1, "a").attempt, EndCause::HolderStopped, true);
     scenario.step_to(View::default());
     scenario.step_to(refused(Stage::Term, TOKEN + 1, "eu-west-1/uid-here/jobs/billing/a/uid-a"));
     assert_eq!(scenario.ready_and_active(), ["False", "Unheld", "False", "Unheld"]);
@@ -220,7 +220,7 @@ fn condition_time_changes_with_its_status_only() {
     let since = scenario.condition(ConditionType::Active).last_transition_time.clone();
     scenario.step_to(held(1, "a"));
     assert_eq!(scenario.condition(ConditionType::Active).last_transition_time, since);
-    scenario.witness.decided(term(1, "a").attempt, EndCause::NoLongerCandidate, false);
+    scenario.observed_terms.record_decision(term(1, "a").attempt, EndCause::NoLongerCandidate, false);
     scenario.step_to(ending(1, "a", EndReason::Decided));
     let stopping = scenario.condition(ConditionType::Active).last_transition_time.clone();
     assert!(stopping > since);

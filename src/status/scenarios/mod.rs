@@ -17,7 +17,7 @@ use crate::api::lease_status::MAX_HISTORY;
 use crate::api::validated::Readiness;
 use crate::api::{ConditionType, RedisLeaseStatus};
 use crate::election::{Cluster, Electorate, EndCause, PodFacts};
-use crate::status::{Composed, Inputs, Obstacle, QuorumOutlook, Witness, compose, renewal_notice};
+use crate::status::{Composed, Inputs, ObservedTerms, Obstacle, QuorumOutlook, compose, renewal_notice};
 
 const REQUIRED: Readiness = Readiness::Required { unhealthy_after: Duration::from_secs(30) };
 
@@ -68,7 +68,7 @@ struct Scenario {
     status: RedisLeaseStatus,
     now: Timestamp,
     view: Option<View>,
-    witness: Witness,
+    observed_terms: ObservedTerms,
     expired: bool,
     withheld: bool,
     obstacle: Option<(LeaseReady, String)>,
@@ -86,7 +86,7 @@ impl Scenario {
             status: RedisLeaseStatus::default(),
             now: "2026-11-21T08:00:00.25Z".parse().unwrap(),
             view: Some(View::default()),
-            witness: Witness::default(),
+            observed_terms: ObservedTerms::default(),
             expired: false,
             withheld: false,
             obstacle: None,
@@ -108,7 +108,7 @@ impl Scenario {
         let electorate =
             self.pods.as_ref().map(|pods| Electorate::of(pods.iter().cloned().map(std::sync::Arc::new), REQUIRED));
         if let Some(view) = &self.view {
-            self.witness.saw(view);
+            self.observed_terms.record_view(view);
         }
         compose(&Inputs {
             previous: &self.status,
@@ -118,7 +118,7 @@ impl Scenario {
             namespace: "jobs",
             lease: "billing",
             view: self.view.as_ref(),
-            witness: &self.witness,
+            observed_terms: &self.observed_terms,
             expired: self.expired,
             withheld: self.withheld,
             obstacle: self.obstacle.as_ref().map(|(reason, message)| Obstacle { reason: *reason, message }),
@@ -157,7 +157,7 @@ impl Scenario {
 
     /// The operator restarts: the new process has observed nothing yet.
     fn restart(&mut self) {
-        self.witness = Witness::default();
+        self.observed_terms = ObservedTerms::default();
         self.view = Some(View::default());
         (self.pods, self.up) = (None, None);
     }

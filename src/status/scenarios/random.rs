@@ -65,7 +65,7 @@ proptest! {
             scenario.expired = expired;
             scenario.obstacle = obstacle.then(|| (LeaseReady::Suspended, "Suspended.".into()));
             if let (Some((cause, proof)), Some(attempt)) = (decided, before.attempt.as_deref()) {
-                scenario.witness.decided(attempt.parse().unwrap(), cause, proof);
+                scenario.observed_terms.record_decision(attempt.parse().unwrap(), cause, proof);
             }
             let composed = scenario.step();
             let status = &scenario.status;

@@ -55,7 +55,7 @@ fn one_write_publishes_a_term() {
 fn stopped_holder_is_replaced_immediately() {
     let mut scenario = Scenario::held_by_a();
     scenario.pods = Some(vec![pod("b", true)]);
-    scenario.witness.decided(term(1, "a").attempt, EndCause::HolderStopped, true);
+    scenario.observed_terms.record_decision(term(1, "a").attempt, EndCause::HolderStopped, true);
     let composed = scenario.step_to(View::default());
     assert_eq!(
         events(&composed),
@@ -103,7 +103,7 @@ fn term_ended_without_proof_stays_in_status_until_its_keys_expire() {
         (EndCause::QuorumChanged, "Normal Stopping", "must stop"),
     ] {
         let mut scenario = Scenario::held_by_a();
-        scenario.witness.decided(term(1, "a").attempt, cause, false);
+        scenario.observed_terms.record_decision(term(1, "a").attempt, cause, false);
         // The lock layer has not ended the term yet.
         assert_eq!(events(&scenario.step_to(held(1, "a"))), NOTHING);
         let composed = scenario.step_to(ending(1, "a", EndReason::Decided));
@@ -190,7 +190,7 @@ fn restart_that_confirms_the_term_changes_nothing() {
 #[test]
 fn ended_term_never_becomes_active_again() {
     let mut scenario = Scenario::held_by_a();
-    scenario.witness.decided(term(1, "a").attempt, EndCause::NoLongerCandidate, false);
+    scenario.observed_terms.record_decision(term(1, "a").attempt, EndCause::NoLongerCandidate, false);
     scenario.step_to(ending(1, "a", EndReason::Decided));
     let before = scenario.status.clone();
     // Another replica that still renews the term reads this status.
@@ -214,7 +214,7 @@ fn status_with_a_greater_token_is_not_overwritten() {
     for late in
         [standing(Standing::Publishing(running(term(4, "a")))), held(4, "a"), ending(4, "a", EndReason::Superseded)]
     {
-        scenario.witness = Witness::default();
+        scenario.observed_terms = ObservedTerms::default();
         scenario.step_to(late);
         assert_eq!(scenario.status, before);
     }
@@ -240,7 +240,7 @@ fn without_a_view_the_term_is_unconfirmed_until_its_keys_expire() {
 fn suspend_ends_the_term_and_resume_begins_a_new_one() {
     let mut scenario = Scenario::held_by_a();
     scenario.obstacle = Some((LeaseReady::Suspended, "spec.suspend is true.".into()));
-    scenario.witness.decided(term(1, "a").attempt, EndCause::Suspended, false);
+    scenario.observed_terms.record_decision(term(1, "a").attempt, EndCause::Suspended, false);
     scenario.step_to(ending(1, "a", EndReason::Decided));
     assert_eq!(scenario.ready_and_active(), ["False", "Suspended", "False", "Stopping"]);
     scenario.step_to(View::default());
@@ -291,7 +291,7 @@ fn failing_renewals_have_one_event() {
 #[test]
 fn vanished_holder_is_a_warning_also_if_its_keys_are_free() {
     let mut scenario = Scenario::held_by_a();
-    scenario.witness.decided(term(1, "a").attempt, EndCause::HolderVanished, true);
+    scenario.observed_terms.record_decision(term(1, "a").attempt, EndCause::HolderVanished, true);
     assert_eq!(
         events(&scenario.step_to(View::default())),
         [
@@ -299,31 +299,6 @@ fn vanished_holder_is_a_warning_also_if_its_keys_are_free() {
             "Normal Released [a] term 1795238400000043: a in eu-west-1 released the lease (reason HolderVanished)",
         ]
     );
-}
-
-#[test]
-fn term_that_another_replica_keeps_stays_in_status() {
-    let mut scenario = Scenario::held_by_a();
-    let before = scenario.status.clone();
-    // Another replica leads: this one stops renewing the term without ending it.
-    scenario.witness.record_kept_elsewhere(term(1, "a").attempt);
-    assert_eq!(events(&scenario.step_to(View::default())), NOTHING);
-    assert_eq!(scenario.status, before);
-    // It leads again, adopts the term, and now observes its end.
-    scenario.step_to(held(1, "a"));
-    assert_eq!(scenario.status, before);
-    scenario.step_to(View::default());
-    assert_eq!(scenario.status.holder, None);
-}
-
-#[test]
-fn decision_to_end_a_term_is_void_if_another_replica_keeps_it() {
-    let mut scenario = Scenario::held_by_a();
-    let before = scenario.status.clone();
-    scenario.witness.decided(term(1, "a").attempt, EndCause::HolderStopped, true);
-    scenario.witness.record_kept_elsewhere(term(1, "a").attempt);
-    scenario.step_to(View::default());
-    assert_eq!(scenario.status, before);
 }
 
 #[test]

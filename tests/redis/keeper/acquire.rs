@@ -20,8 +20,8 @@ async fn a_term_is_confirmed_published_and_only_then_held() {
     let (stop_at, valid_until) = (term.stop_at.unwrap(), term.valid_until.unwrap());
     assert_eq!(valid_until.since(stop_at), patient().stop_budget);
 
-    candidate.keeper.published(term.id.attempt, Publication::Unknown);
-    candidate.keeper.published(term.id.attempt, Publication::Written);
+    candidate.lease.published(term.id.attempt, Publication::Unknown);
+    candidate.lease.published(term.id.attempt, Publication::Written);
     candidate.held(&term.id).await;
     let mut order: Vec<&str> = candidate
         .history
@@ -40,7 +40,7 @@ async fn a_term_is_confirmed_published_and_only_then_held() {
     order.dedup();
     assert_eq!(order, ["acquiring", "publishing", "held"]);
 
-    candidate.keeper.end(term.id.clone(), true);
+    candidate.lease.end(term.id.clone(), true);
     let next = candidate.hold("pod-2").await;
     assert!(next.token > term.id.token, "{next:?} after {term:?}");
     assert_ne!(next.attempt, term.id.attempt);
@@ -55,7 +55,7 @@ async fn a_token_that_a_status_showed_is_never_given_again() {
     let candidate = Candidate::on(&world, &["k"], patient());
     let id = candidate.hold("pod-1").await;
     assert_eq!(id.token, Token(shown.0 + 1));
-    candidate.keeper.end(id, true);
+    candidate.lease.end(id, true);
     // Every node that confirmed it lifted its counter to it.
     assert_eq!(candidate.hold("pod-2").await.token, Token(shown.0 + 2));
 }
@@ -125,9 +125,9 @@ async fn several_keys_are_all_or_nothing() {
         assert_eq!(values[1].as_ref().unwrap().attempt, theirs.attempt);
     }
 
-    other.keeper.end(theirs.clone(), true);
+    other.lease.end(theirs.clone(), true);
     let ours = all.taken().await.id;
-    all.keeper.published(ours.attempt, Publication::Written);
+    all.lease.published(ours.attempt, Publication::Written);
     assert!(ours.token > theirs.token);
     for server in &servers {
         all.joined(server, &ours).await;
@@ -137,9 +137,9 @@ async fn several_keys_are_all_or_nothing() {
         one.want("pod-one");
         let view = one.wait("refused", |view| view.refused_by.is_some()).await;
         assert_eq!(view.refused_by.unwrap().attempt, ours.attempt);
-        one.keeper.forget();
+        one.lease.forget();
     }
-    all.keeper.end(ours, true);
+    all.lease.end(ours, true);
     for server in &servers {
         eventually("all keys to go at once", || async { all.is_free(server).then_some(()) }).await;
     }

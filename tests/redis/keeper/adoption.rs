@@ -20,7 +20,7 @@ async fn a_restarted_process_goes_on_with_the_same_token() {
     let world = ready(&servers, &lease()).await;
     let second = Candidate::on(&world, &["k"], lease());
     second.want("pod-2");
-    second.keeper.adopt(id.clone());
+    second.lease.adopt(id.clone());
     second.held(&id).await;
     assert!(second.has_kept(&id));
     let times = lease().ttl.0 / lease().renew_interval.0 + 1;
@@ -39,12 +39,12 @@ async fn two_processes_may_renew_one_term_and_the_seal_of_either_ends_it() {
     let first = Candidate::on(&ours, &["k"], lease());
     let id = first.hold("pod-1").await;
     let second = Candidate::on(&theirs, &["k"], lease());
-    second.keeper.adopt(id.clone());
+    second.lease.adopt(id.clone());
     second.held(&id).await;
     tokio::join!(first.renewed(4), second.renewed(4));
     assert!(first.has_kept(&id) && second.has_kept(&id));
 
-    first.keeper.end(id.clone(), false);
+    first.lease.end(id.clone(), false);
     let loss = second.lost().await;
     assert_eq!((&loss.term.id, loss.reason), (&id, EndReason::Misses));
     first.wait("ended", |view| view.ending.is_none() && view.standing == Standing::Idle).await;
@@ -60,7 +60,7 @@ async fn an_adopted_term_whose_keys_are_gone_is_lost_at_once() {
     let candidate = Candidate::on(&world, &["k"], patient());
     let id = TermId { attempt: Attempt(77), token: Token(5), holder: Holder("pod-1".into()) };
     let start = clock::now();
-    candidate.keeper.adopt(id.clone());
+    candidate.lease.adopt(id.clone());
     let loss = candidate.lost().await;
     assert_eq!((&loss.term.id, loss.reason), (&id, EndReason::Misses));
     assert!(loss.at.since(start) < Millis(5000), "no interval and no TTL is waited for");
@@ -79,11 +79,11 @@ async fn a_term_is_not_adopted_under_another_token() {
     // Also not under one that the token begins with, or that begins with it.
     for token in [id.token.0 / 10, id.token.0 + 1, id.token.0 * 2] {
         let second = Candidate::on(&theirs, &["other"], patient());
-        second.keeper.adopt(TermId { token: Token(token), ..id.clone() });
+        second.lease.adopt(TermId { token: Token(token), ..id.clone() });
         assert_eq!(second.lost().await.reason, EndReason::Misses);
     }
     let second = Candidate::on(&theirs, &["k"], patient());
-    second.keeper.adopt(TermId { token: Token(id.token.0 / 10), ..id.clone() });
+    second.lease.adopt(TermId { token: Token(id.token.0 / 10), ..id.clone() });
     assert_eq!(second.lost().await.reason, EndReason::Misses);
 }
 
@@ -100,13 +100,13 @@ async fn an_adopted_term_without_a_quorum_is_uncertain_then_lost() {
     for candidate in [&reached, &blind] {
         let id = TermId { attempt: Attempt(77), token: Token(5), holder: Holder("pod-1".into()) };
         let start = clock::now();
-        candidate.keeper.adopt(id.clone());
+        candidate.lease.adopt(id.clone());
         // Whoever can confirm it is told before it is given up.
         eventually("doubt", || async {
-            matches!(candidate.keeper.view().standing, Standing::Uncertain(_)).then_some(())
+            matches!(candidate.lease.view().standing, Standing::Uncertain(_)).then_some(())
         })
         .await;
-        candidate.keeper.doubt_shown(id.attempt);
+        candidate.lease.doubt_shown(id.attempt);
         let loss = candidate.lost().await;
         assert_eq!((&loss.term.id, loss.reason), (&id, EndReason::NeverConfirmed));
         let ends = lease().drift.most(lease().ttl);
@@ -134,7 +134,7 @@ async fn an_uncertain_term_is_held_again_when_the_quorum_is_back() {
     }
     drop(first);
     let second = Candidate::on(&world, &["k"], config.clone());
-    second.keeper.adopt(id.clone());
+    second.lease.adopt(id.clone());
     second.wait("uncertain", |view| matches!(view.standing, Standing::Uncertain(_))).await;
     for server in &servers[1..] {
         server.process().resume().unwrap();

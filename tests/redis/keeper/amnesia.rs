@@ -23,7 +23,7 @@ async fn goes_on(servers: &[RedisServer], candidate: &Candidate, id: &TermId) {
     servers[0].process().kill().unwrap();
     let rounds = lease().ttl.0 / lease().renew_interval.0 + 1;
     candidate.renewed(usize::try_from(rounds).unwrap()).await;
-    assert!(candidate.has_kept(id), "{:?}", candidate.keeper.view());
+    assert!(candidate.has_kept(id), "{:?}", candidate.lease.view());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -47,7 +47,7 @@ async fn a_node_with_an_older_memory_has_no_vote_for_what_it_remembers() {
     let old = candidate.hold("pod-1").await;
     candidate.joined(&servers[2], &old).await;
     let older = servers[2].save().unwrap();
-    candidate.keeper.end(old.clone(), true);
+    candidate.lease.end(old.clone(), true);
     candidate.free(&servers[2]).await;
     let id = candidate.hold_on_all("pod-2", &servers).await;
 
@@ -56,13 +56,13 @@ async fn a_node_with_an_older_memory_has_no_vote_for_what_it_remembers() {
     world.quarantined(2).await;
     // Nobody goes on with that term by its word.
     let other = Candidate::on(&world, &["k"], config.clone());
-    other.keeper.adopt(old.clone());
+    other.lease.adopt(old.clone());
     assert_eq!(other.lost().await.term.id, old);
 
     world.up(2).await;
     candidate.joined(&servers[2], &id).await;
-    assert!(candidate.has_kept(&id), "{:?}", candidate.keeper.view());
-    candidate.keeper.end(id.clone(), true);
+    assert!(candidate.has_kept(&id), "{:?}", candidate.lease.view());
+    candidate.lease.end(id.clone(), true);
     // Its counter was older too.
     let next = candidate.hold("pod-3").await;
     assert!(next.token > id.token);
@@ -101,7 +101,7 @@ async fn after_a_restart_of_all_nodes_empty_a_longest_lease_passes_before_the_ne
     rival.want("pod-2");
 
     let next = eventually("somebody to hold", || async {
-        let taken = |candidate: &Candidate| match candidate.keeper.view().standing {
+        let taken = |candidate: &Candidate| match candidate.lease.view().standing {
             Standing::Publishing(term) if term.id != id => {
                 candidate.history.taken_at(term.id.attempt).map(|at| (at, term.id))
             }

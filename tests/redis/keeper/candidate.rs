@@ -1,10 +1,12 @@
 //! One process that wants leases, and all it was ever told of them.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 use std::time::Duration;
 
+use prometheus::Registry;
 use redislease::clock;
-use redislease::keeper::{Keeper, Observer, Setup};
+use redislease::keeper::{Keeper, LeaseHandle, Observer, Setup};
+use redislease::metrics::panics::Panics;
 use redislease::nodes::{self, Nodes};
 use redislease_core::backoff::{Backoff, Strategy};
 use redislease_core::lease::{Config, EndReason, OnDeadline, Publication, Renewal, Standing, TermId, TermView, View};
@@ -12,6 +14,7 @@ use redislease_core::op::{Attempt, Holder, Stored};
 use redislease_core::quorum::Quorum;
 use redislease_core::time::{Drift, Millis, Time};
 use redislease_lab::RedisServer;
+use tokio::sync::watch;
 
 use crate::support::{self, PATIENCE, World, addresses, eventually, get, membership, run_id};
 
@@ -67,14 +70,7 @@ pub async fn ready(servers: &[RedisServer], config: &Config) -> World {
     world
 }
 
-/// How often `server` ran `command`, in scripts too.
-pub fn calls(server: &RedisServer, command: &str) -> u64 {
-    let stats = server.command(&["INFO", "commandstats"]).unwrap().text().unwrap();
-    let count = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
-    count.map_or(0, |count| count.split(',').next().unwrap().parse().unwrap())
-}
-
-/// What an owner told its observer, and when.
+/// What a lease told its observer, and when.
 #[derive(Default)]
 pub struct Told {
     pub views: Vec<(Time, View)>,
@@ -174,9 +170,99 @@ impl Observer for History {
     }
 }
 
-/// One owner of one lease.
+/// The keeper of the test process: two shards for the leases of all tests.
+static KEEPER: LazyLock<Keeper> =
+    LazyLock::new(|| Keeper::start(2, &Panics::register(&Registry::new()).unwrap()).unwrap());
+
+/// A lease that is wanted again after a failure or a loss, until it is forgotten or ended.
+pub struct WantedLease {
+    handle: Arc<LeaseHandle>,
+    views: watch::Receiver<View>,
+    desired: Arc<Mutex<Option<Holder>>>,
+}
+
+impl WantedLease {
+    pub fn open(keeper: &Keeper, setup: Setup) -> Self {
+        let (handle, views) = keeper.open_watched(setup);
+        let lease = Self { handle: Arc::new(handle), views, desired: Arc::default() };
+        let (handle, mut views, desired) = (Arc::downgrade(&lease.handle), lease.views.clone(), lease.desired.clone());
+        tokio::spawn(async move {
+            loop {
+                let view = views.borrow_and_update().clone();
+                let due = view.retry_at.is_some_and(|retry_at| retry_at <= clock::now());
+                let holder = desired.lock().unwrap().clone().filter(|_| due);
+                if let Some(holder) = holder {
+                    let Some(handle) = handle.upgrade() else { return };
+                    handle.want(holder);
+                }
+                let again = tokio::time::timeout(Duration::from_millis(10), views.changed()).await;
+                if again.is_ok_and(|changed| changed.is_err()) {
+                    return;
+                }
+            }
+        });
+        lease
+    }
+
+    pub fn view(&self) -> View {
+        self.views.borrow().clone()
+    }
+
+    pub fn watch(&self) -> watch::Receiver<View> {
+        self.views.clone()
+    }
+
+    pub fn want(&self, holder: Holder) {
+        let before = self.desired.lock().unwrap().replace(holder.clone());
+        self.handle.want(holder.clone());
+        // The pause after a burst of tries was for the holder before.
+        if before != Some(holder) && self.view().refused_by.is_none() {
+            self.handle.try_now();
+        }
+    }
+
+    pub fn forget(&self) {
+        *self.desired.lock().unwrap() = None;
+        self.handle.forget();
+    }
+
+    pub fn end(&self, term: TermId, proof: bool) {
+        *self.desired.lock().unwrap() = None;
+        self.handle.end(term, proof);
+    }
+
+    pub fn retire(&self) {
+        *self.desired.lock().unwrap() = None;
+        self.handle.retire();
+    }
+
+    pub fn adopt(&self, term: TermId) {
+        self.handle.adopt(term);
+    }
+
+    pub fn doubt_shown(&self, attempt: Attempt) {
+        self.handle.doubt_shown(attempt);
+    }
+
+    pub fn published(&self, attempt: Attempt, outcome: Publication) {
+        self.handle.published(attempt, outcome);
+    }
+
+    pub fn has_ended(&self) -> bool {
+        self.views.has_changed().is_err()
+    }
+
+    /// Closes the lease, and waits until its machine is gone.
+    pub async fn close(self) {
+        let Self { handle, mut views, .. } = self;
+        drop(handle);
+        while views.changed().await.is_ok() {}
+    }
+}
+
+/// One lease of one process.
 pub struct Candidate {
-    pub keeper: Keeper,
+    pub lease: WantedLease,
     pub history: History,
     keys: Arc<[String]>,
 }
@@ -190,12 +276,12 @@ impl Candidate {
     pub fn of(nodes: Option<Nodes>, keys: Arc<[String]>, config: Config) -> Self {
         let history = History::default();
         let observer = Box::new(history.clone());
-        let keeper = Keeper::start(Setup { nodes, keys: keys.clone(), config, observer }).unwrap();
-        Self { keeper, history, keys }
+        let lease = WantedLease::open(&KEEPER, Setup { nodes, keys: keys.clone(), config, observer });
+        Self { lease, history, keys }
     }
 
     pub fn want(&self, holder: &str) {
-        self.keeper.want(Holder(holder.into()));
+        self.lease.want(Holder(holder.into()));
     }
 
     /// Waits for a view.
@@ -204,11 +290,11 @@ impl Candidate {
     }
 
     pub async fn wait_for(&self, patience: Duration, what: &str, fits: impl Fn(&View) -> bool) -> View {
-        let mut watch = self.keeper.watch();
+        let mut watch = self.lease.watch();
         let waited = tokio::time::timeout(patience, watch.wait_for(|view| fits(view))).await;
         match waited {
-            Ok(view) => view.unwrap_or_else(|_| panic!("the owner ended before {what}")).clone(),
-            Err(elapsed) => panic!("not {what}, {elapsed}: {:?}", self.keeper.view()),
+            Ok(view) => view.unwrap_or_else(|_| panic!("the machine ended before {what}")).clone(),
+            Err(elapsed) => panic!("not {what}, {elapsed}: {:?}", self.lease.view()),
         }
     }
 
@@ -222,7 +308,7 @@ impl Candidate {
     pub async fn hold(&self, holder: &str) -> TermId {
         self.want(holder);
         let id = self.taken().await.id;
-        self.keeper.published(id.attempt, Publication::Written);
+        self.lease.published(id.attempt, Publication::Written);
         self.held(&id).await;
         id
     }
@@ -232,8 +318,8 @@ impl Candidate {
     pub async fn hold_on_all(&self, holder: &str, servers: &[RedisServer]) -> TermId {
         self.want(holder);
         eventually("a term on all nodes", || async {
-            match self.keeper.view().standing {
-                Standing::Publishing(term) => self.keeper.published(term.id.attempt, Publication::Written),
+            match self.lease.view().standing {
+                Standing::Publishing(term) => self.lease.published(term.id.attempt, Publication::Written),
                 Standing::Held(term) if standing_on(self, servers, &term.id) == servers.len() => return Some(term.id),
                 _ => {}
             }

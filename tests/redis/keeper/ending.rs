@@ -7,7 +7,8 @@ use redislease_core::lease::{Config, EndReason, Publication, Standing};
 use redislease_core::time::{Millis, Time};
 use redislease_lab::RedisServer;
 
-use super::candidate::{Candidate, calls, lease, patient, ready, voters};
+use super::candidate::{Candidate, lease, patient, ready, voters};
+use crate::support::calls;
 
 const HANDOVERS: usize = 21;
 
@@ -18,7 +19,7 @@ async fn with_proof_the_keys_go_at_once_and_the_next_term_begins() {
     let candidate = Candidate::on(&world, &["k"], patient());
     let mut id = candidate.hold_on_all("pod-0", &servers).await;
     let (proven, deleted) = (clock::now(), deleted_on(&servers));
-    candidate.keeper.end(id.clone(), true);
+    candidate.lease.end(id.clone(), true);
     for server in &servers {
         candidate.free(server).await;
     }
@@ -29,14 +30,14 @@ async fn with_proof_the_keys_go_at_once_and_the_next_term_begins() {
     for next in 1..=HANDOVERS {
         id = candidate.hold(&format!("pod-{next}")).await;
         let proven = clock::now();
-        candidate.keeper.end(id.clone(), true);
+        candidate.lease.end(id.clone(), true);
         candidate.want("pod-next");
         let term = candidate.taken().await.id;
         spans.push(candidate.history.taken_at(term.attempt).unwrap().since(proven));
         assert!(term.token > id.token);
-        candidate.keeper.published(term.attempt, Publication::Written);
+        candidate.lease.published(term.attempt, Publication::Written);
         candidate.held(&term).await;
-        candidate.keeper.end(term, true);
+        candidate.lease.end(term, true);
     }
     spans.sort_unstable();
     println!("from the proof to the next term: {spans:?}");
@@ -65,7 +66,7 @@ async fn without_proof_the_term_is_sealed_and_the_next_waits_for_its_keys() {
     let world = ready(&servers, &config).await;
     let candidate = Candidate::on(&world, &["k"], config.clone());
     let id = candidate.hold_on_all("pod-1", &servers).await;
-    candidate.keeper.end(id.clone(), false);
+    candidate.lease.end(id.clone(), false);
     candidate.want("pod-2");
     let sealed = |view: &redislease_core::lease::View| view.ending.as_ref().is_some_and(|ending| ending.sealed);
     let ending = candidate.wait("sealed", sealed).await.ending.unwrap();
@@ -92,9 +93,9 @@ async fn proof_that_comes_after_the_seal_releases_at_once() {
     let world = ready(&servers, &patient()).await;
     let candidate = Candidate::on(&world, &["k"], patient());
     let id = candidate.hold("pod-1").await;
-    candidate.keeper.end(id.clone(), false);
+    candidate.lease.end(id.clone(), false);
     candidate.wait("sealed", |view| view.ending.as_ref().is_some_and(|ending| ending.sealed)).await;
-    candidate.keeper.end(id.clone(), true);
+    candidate.lease.end(id.clone(), true);
     let sealed = clock::now();
     let next = candidate.hold("pod-2").await;
     assert!(next.token > id.token);
@@ -111,7 +112,7 @@ async fn a_release_is_repeated_until_a_stopped_node_has_heard_it() {
     servers[2].process().pause().unwrap();
     // What it hears on the open connection would be run when it goes on: the release has to find a way by itself.
     world.wait(2, "down", |status| status.state == redislease::nodes::NodeState::Down).await;
-    candidate.keeper.end(id, true);
+    candidate.lease.end(id, true);
     for server in &servers[..2] {
         candidate.free(server).await;
     }
@@ -131,8 +132,8 @@ async fn a_superseded_publication_is_sealed_and_never_released() {
         candidate.joined(server, &id).await;
     }
     let deleted = deleted_on(&servers);
-    candidate.keeper.forget();
-    candidate.keeper.published(id.attempt, Publication::Superseded);
+    candidate.lease.forget();
+    candidate.lease.published(id.attempt, Publication::Superseded);
     let view = candidate.wait("ending", |view| view.ending.is_some()).await;
     assert_eq!(view.ending.unwrap().reason, EndReason::Superseded);
     for server in &servers {
@@ -143,7 +144,7 @@ async fn a_superseded_publication_is_sealed_and_never_released() {
         candidate.free(server).await;
     }
     assert_eq!(deleted_on(&servers), deleted, "the keys ended by themselves");
-    assert_eq!(candidate.keeper.view().standing, Standing::Idle);
+    assert_eq!(candidate.lease.view().standing, Standing::Idle);
     let quiet = candidate.history.attempts().len();
     tokio::time::sleep(Duration::from(lease().renew_interval)).await;
     assert_eq!(candidate.history.attempts().len(), quiet, "nobody is wanted");

@@ -10,7 +10,7 @@ use crate::support::World;
 async fn outlives_a_ttl(candidate: &Candidate, id: &TermId) {
     let rounds = lease().ttl.0 / lease().renew_interval.0 + 1;
     candidate.renewed(usize::try_from(rounds).unwrap()).await;
-    assert!(candidate.has_kept(id), "{:?}", candidate.keeper.view());
+    assert!(candidate.has_kept(id), "{:?}", candidate.lease.view());
 }
 
 async fn term() -> (Vec<RedisServer>, World, Candidate, TermId) {
@@ -72,5 +72,5 @@ async fn a_rolling_restart_of_all_nodes_moves_no_lease() {
         // What it had saved of the keys ended before its quarantine did.
         candidate.joined(server, &id).await;
     }
-    assert!(candidate.has_kept(&id), "{:?}", candidate.keeper.view());
+    assert!(candidate.has_kept(&id), "{:?}", candidate.lease.view());
 }

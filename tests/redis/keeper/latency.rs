@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use redislease_core::lease::Publication;
-use redislease_lab::Spread;
+use redislease_lab::Percentiles;
 
 use super::candidate::{Candidate, patient, ready, voters};
 
@@ -17,9 +17,9 @@ async fn acquires(candidate: &Candidate, spans: &mut Vec<Duration>) {
         candidate.want("pod");
         let id = candidate.taken().await.id;
         spans.push(start.elapsed());
-        candidate.keeper.published(id.attempt, Publication::Written);
+        candidate.lease.published(id.attempt, Publication::Written);
         candidate.held(&id).await;
-        candidate.keeper.end(id, true);
+        candidate.lease.end(id, true);
     }
 }
 
@@ -42,7 +42,7 @@ async fn one_stopped_node_costs_an_acquire_nothing() {
         server.process().resume().unwrap();
         world.all_up().await;
     }
-    let of = |spans| Spread::of(spans).map(|spread| (spread.percentile(50), spread.percentile(99))).unwrap();
+    let of = |spans| Percentiles::of(spans).map(|all| (all.percentile(50), all.percentile(99))).unwrap();
     let (healthy, stopped) = (of(healthy), of(stopped));
     println!("acquire p50, p99 of {}: healthy {healthy:?}, one node stopped {stopped:?}", BATCHES * OF);
     let timeout = Duration::from(config.command_timeout);

@@ -24,14 +24,14 @@ async fn a_stopped_owner_gives_an_unpublished_attempt_back() {
             (candidate.values(&servers[0])[0].as_ref()?.stage == Stage::Pending).then_some(())
         })
         .await;
-        assert!(matches!(candidate.keeper.view().standing, Standing::Acquiring(..)));
+        assert!(matches!(candidate.lease.view().standing, Standing::Acquiring(..)));
         let keys = [world.lock("k")].into();
-        let Candidate { keeper, .. } = candidate;
+        let Candidate { lease, .. } = candidate;
         if by_stop {
             // It waits for the silent nodes too, no longer than one command may take.
-            tokio::spawn(keeper.stop());
+            tokio::spawn(lease.close());
         } else {
-            drop(keeper);
+            drop(lease);
         }
         Candidate::of(None, keys, config.clone()).free(&servers[0]).await;
     }
@@ -52,11 +52,11 @@ async fn a_stopped_owner_leaves_a_published_term_to_the_next() {
     let candidate = Candidate::on(&world, &["k"], patient());
     let id = candidate.hold("pod-1").await;
     let start = clock::now();
-    candidate.keeper.stop().await;
+    candidate.lease.close().await;
     assert!(clock::now().since(start) < Millis(5000), "nothing is waited for");
     let next = Candidate::on(&world, &["k"], patient());
     assert!(standing_on(&next, &servers, &id) >= 2);
-    next.keeper.adopt(id.clone());
+    next.lease.adopt(id.clone());
     next.held(&id).await;
 }
 
@@ -68,7 +68,7 @@ async fn a_stopped_owner_leaves_a_term_whose_publication_it_asked_for() {
     let candidate = Candidate::on(&world, &["k"], patient());
     candidate.want("pod-1");
     let id = candidate.taken().await.id;
-    candidate.keeper.stop().await;
+    candidate.lease.close().await;
     let next = Candidate::on(&world, &["k"], patient());
     assert!(standing_on(&next, &servers, &id) >= 2);
 }
@@ -83,7 +83,7 @@ async fn a_stopped_owner_does_not_wait_for_a_silent_node_for_long() {
     servers[2].process().pause().unwrap();
     candidate.renewed(1).await;
     let start = clock::now();
-    candidate.keeper.stop().await;
+    candidate.lease.close().await;
     let took = clock::now().since(start);
     assert!(took < config.command_timeout + Millis(2000), "{took:?}");
 }
@@ -93,31 +93,31 @@ async fn a_retired_owner_ends_when_the_last_key_has() {
     let servers = voters(3);
     let world = ready(&servers, &lease()).await;
     let idle = Candidate::on(&world, &["idle"], lease());
-    idle.keeper.retire();
-    eventually("an owner with nothing to do to end", || async { idle.keeper.has_ended().then_some(()) }).await;
+    idle.lease.retire();
+    eventually("an owner with nothing to do to end", || async { idle.lease.has_ended().then_some(()) }).await;
 
     let candidate = Candidate::on(&world, &["k"], lease());
     let id = candidate.hold_on_all("pod-1", &servers).await;
-    candidate.keeper.retire();
+    candidate.lease.retire();
     candidate.renewed(2).await;
-    assert!(candidate.has_kept(&id) && !candidate.keeper.has_ended(), "a term runs until somebody ends it");
-    candidate.keeper.end(id.clone(), false);
+    assert!(candidate.has_kept(&id) && !candidate.lease.has_ended(), "a term runs until somebody ends it");
+    candidate.lease.end(id.clone(), false);
     for server in &servers {
         candidate.sealed(server, &id).await;
     }
     // Asked before the look at the owner, so that it has the later word.
     while servers.iter().any(|server| !candidate.is_free(server)) {
-        assert!(!candidate.keeper.has_ended() || servers.iter().all(|server| candidate.is_free(server)));
+        assert!(!candidate.lease.has_ended() || servers.iter().all(|server| candidate.is_free(server)));
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
-    eventually("the owner to end", || async { candidate.keeper.has_ended().then_some(()) }).await;
+    eventually("the owner to end", || async { candidate.lease.has_ended().then_some(()) }).await;
 
     let candidate = Candidate::on(&world, &["k"], lease());
     let id = candidate.hold("pod-2").await;
-    candidate.keeper.end(id, true);
-    candidate.keeper.retire();
+    candidate.lease.end(id, true);
+    candidate.lease.retire();
     let start = clock::now();
-    eventually("the owner to end", || async { candidate.keeper.has_ended().then_some(()) }).await;
+    eventually("the owner to end", || async { candidate.lease.has_ended().then_some(()) }).await;
     assert!(servers.iter().all(|server| candidate.is_free(server)));
     assert!(clock::now().since(start) < lease().ttl, "once every node has heard the release");
 }

@@ -6,7 +6,8 @@ use redislease::clock;
 use redislease_core::lease::{Config, EndReason};
 use redislease_core::time::Millis;
 
-use super::candidate::{Candidate, calls, lease, ready, voters};
+use super::candidate::{Candidate, lease, ready, voters};
+use crate::support::calls;
 
 /// Enough to tell a late timer from one unlucky thread.
 const LEASES: usize = 9;
@@ -23,7 +24,7 @@ async fn two_killed_nodes_end_the_belief_at_stop_at_and_nothing_is_released() {
     }
     for candidate in &candidates {
         candidate.hold_on_all("pod-1", &servers).await;
-        candidate.keeper.forget();
+        candidate.lease.forget();
     }
     let deleted = calls(&servers[0], "del");
     for server in &servers[1..] {
@@ -74,7 +75,7 @@ async fn a_quorum_that_is_back_before_stop_at_costs_nothing() {
     for server in &servers {
         candidate.joined(server, &id).await;
     }
-    assert!(candidate.has_kept(&id), "{:?}", candidate.keeper.view());
+    assert!(candidate.has_kept(&id), "{:?}", candidate.lease.view());
     assert_eq!(candidate.held(&id).await.failed_rounds, 0);
 }
 
@@ -96,7 +97,7 @@ async fn the_next_holder_begins_a_stop_budget_after_the_last_was_told_to_stop() 
         server.process().pause().unwrap();
     }
     let loss = first.lost().await;
-    first.keeper.forget();
+    first.lease.forget();
     for server in &servers[1..] {
         server.process().resume().unwrap();
     }
@@ -118,9 +119,9 @@ async fn a_loss_is_told_with_the_round_that_shows_it() {
     let world = ready(&servers, &config).await;
     let candidate = Candidate::on(&world, &["k"], config.clone());
     candidate.hold_on_all("pod-1", &servers).await;
-    let mut watch = candidate.keeper.watch();
+    let mut watch = candidate.lease.watch();
     watch.mark_unchanged();
-    candidate.keeper.forget();
+    candidate.lease.forget();
     for server in &servers[..2] {
         candidate.del(server);
     }

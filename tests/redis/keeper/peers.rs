@@ -9,8 +9,8 @@ use redislease_core::lease::{Config, EndReason, Standing};
 use redislease_core::op::Stage;
 use redislease_core::time::Millis;
 
-use super::candidate::{Candidate, calls, lease, patient, ready, voters};
-use crate::support::{self, World, addresses, eventually};
+use super::candidate::{Candidate, lease, patient, ready, voters};
+use crate::support::{self, World, addresses, calls, eventually};
 
 /// redisson's watchdog stops for good at the first connection error (redisson#2515).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -26,7 +26,7 @@ async fn renewal_goes_on_after_connection_errors() {
         }
         candidate.renewed(2).await;
     }
-    assert!(candidate.has_kept(&id), "{:?}", candidate.keeper.view());
+    assert!(candidate.has_kept(&id), "{:?}", candidate.lease.view());
 }
 
 /// node-redlock hands out a lock whose time was used up by a slow acquire (node-redlock#296).
@@ -71,7 +71,7 @@ async fn what_has_expired_is_not_extended() {
     let world = ready(&servers, &config).await;
     let candidate = Candidate::on(&world, &["k"], config);
     let id = candidate.hold_on_all("pod-1", &servers).await;
-    candidate.keeper.forget();
+    candidate.lease.forget();
     for server in &servers[..2] {
         server.command(&["PEXPIRE", &world.lock("k"), "1"]).unwrap();
     }
@@ -85,7 +85,7 @@ async fn what_has_expired_is_not_extended() {
     .await;
     assert!(servers[..2].iter().all(|server| !candidate.stands(server, 's', &id)), "{id:?} was set again");
     assert_eq!(candidate.history.renewed().len(), rounds);
-    assert_eq!(candidate.keeper.view().standing, Standing::Idle);
+    assert_eq!(candidate.lease.view().standing, Standing::Idle);
 }
 
 /// rslock 0.10 deletes the keys that are left when an extension fails.
@@ -97,7 +97,7 @@ async fn a_failed_extension_deletes_nothing() {
     let candidate = Candidate::on(&world, &["k"], config);
     let id = candidate.hold_on_all("pod-1", &servers).await;
     let deleted = calls(&servers[2], "del");
-    candidate.keeper.forget();
+    candidate.lease.forget();
     for server in &servers[..2] {
         candidate.del(server);
     }
@@ -138,12 +138,12 @@ async fn one_dead_node_is_no_error_in_any_step() {
     let first = candidate.hold("pod-1").await;
     candidate.renewed(3).await;
     assert!(candidate.has_kept(&first));
-    candidate.keeper.end(first.clone(), true);
+    candidate.lease.end(first.clone(), true);
     for server in [&servers[0], &servers[2]] {
         candidate.free(server).await;
     }
     let second = candidate.hold("pod-2").await;
-    candidate.keeper.end(second.clone(), false);
+    candidate.lease.end(second.clone(), false);
     candidate.wait("sealed", |view| view.ending.as_ref().is_some_and(|ending| ending.sealed)).await;
     let third = candidate.hold("pod-3").await;
     assert!(first.token < second.token && second.token < third.token);
@@ -177,7 +177,7 @@ async fn a_release_whose_caller_is_gone_is_carried_out() {
     let id = candidate.hold_on_all("pod-1", &servers).await;
     let watching = Candidate::of(None, [world.lock("k")].into(), patient());
     let start = clock::now();
-    candidate.keeper.end(id, true);
+    candidate.lease.end(id, true);
     // The owner and its nodes both lose their last user.
     drop(candidate);
     drop(world);

@@ -24,7 +24,7 @@ async fn a_split_vote_of_an_even_number_of_nodes_is_tried_again() {
         // Who is asked first alternates, or the same would always win.
         rivals[round % 2].want("pod");
         rivals[1 - round % 2].want("pod");
-        let taken = |candidate: &Candidate| match candidate.keeper.view().standing {
+        let taken = |candidate: &Candidate| match candidate.lease.view().standing {
             Standing::Publishing(term) => Some(term.id),
             _ => None,
         };
@@ -38,9 +38,9 @@ async fn a_split_vote_of_an_even_number_of_nodes_is_tried_again() {
         last = Some(winner.token);
         let (ahead, behind) = if ids[0].is_some() { (&rivals[0], &rivals[1]) } else { (&rivals[1], &rivals[0]) };
         tries += rivals.iter().map(|rival| rival.history.attempts().len()).sum::<usize>();
-        behind.keeper.forget();
+        behind.lease.forget();
         behind.wait("idle", |view| view.standing == Standing::Idle).await;
-        ahead.keeper.end(winner.clone(), true);
+        ahead.lease.end(winner.clone(), true);
         for server in &servers {
             ahead.free(server).await;
         }
@@ -70,7 +70,7 @@ async fn a_name_that_begins_like_another_is_another() {
         short.joined(server, &of_short).await;
         long.joined(server, &of_long).await;
     }
-    short.keeper.end(of_short, true);
+    short.lease.end(of_short, true);
     for server in &servers {
         short.free(server).await;
         assert!(long.stands(server, 't', &of_long));
@@ -86,7 +86,7 @@ async fn a_stale_end_leaves_the_newer_term_alone() {
     let (ours, theirs) = (ready(&servers, &config).await, ready(&servers, &config).await);
     let first = Candidate::on(&ours, &["k"], config.clone());
     let old = first.hold("pod-1").await;
-    first.keeper.end(old.clone(), true);
+    first.lease.end(old.clone(), true);
     for server in &servers {
         first.free(server).await;
     }
@@ -94,14 +94,14 @@ async fn a_stale_end_leaves_the_newer_term_alone() {
     let new = second.hold_on_all("pod-2", &servers).await;
     // By one that knows it from the status only, as a seal and as a release, and by the new holder's own owner.
     for proof in [false, true] {
-        first.keeper.end(old.clone(), proof);
-        second.keeper.end(old.clone(), proof);
+        first.lease.end(old.clone(), proof);
+        second.lease.end(old.clone(), proof);
     }
-    first.keeper.retire();
-    eventually("every node to answer the release", || async { first.keeper.has_ended().then_some(()) }).await;
+    first.lease.retire();
+    eventually("every node to answer the release", || async { first.lease.has_ended().then_some(()) }).await;
     second.renewed(1).await;
     assert_eq!(standing_on(&second, &servers, &new), 3);
-    assert!(second.has_kept(&new), "{:?}", second.keeper.view());
+    assert!(second.has_kept(&new), "{:?}", second.lease.view());
 }
 
 /// kured's lock stays for ever when the node that took it is deleted (kured#822).
@@ -113,8 +113,8 @@ async fn what_a_vanished_process_held_ends_by_its_ttl() {
     gone.want("pod-1");
     // It dies after the second round and before its status write: nobody else may delete what it took.
     let id = gone.taken().await.id;
-    gone.keeper.published(id.attempt, Publication::Unknown);
-    gone.keeper.stop().await;
+    gone.lease.published(id.attempt, Publication::Unknown);
+    gone.lease.close().await;
     drop(ours);
     let stopped = clock::now();
     let next = Candidate::on(&theirs, &["k"], lease());

@@ -2,7 +2,7 @@
 
 use crate::ballot::Ballot;
 use crate::lease::Lease;
-use crate::lease::acquire::First;
+use crate::lease::acquire::FirstVote;
 use crate::op::{Op, Stages};
 use crate::quorum::Node;
 use crate::time::Time;
@@ -12,7 +12,7 @@ impl Lease {
     pub(super) fn confirm_late_grant(&mut self, now: Time, node: Node) {
         if let Some(acquiring) = &mut self.acquiring
             && let Some(second) = &mut acquiring.second
-            && let First::Granted(grant) = acquiring.first[node.index()]
+            && let FirstVote::Granted(grant) = acquiring.votes[node.index()]
         {
             second.ballots.set(node, Ballot::Outstanding);
             let op = Op::Confirm { attempt: acquiring.want.attempt, grant, token: second.token };
@@ -23,7 +23,7 @@ impl Lease {
 
     /// Releases a term whose publication was sent.
     pub(super) fn release_unpublished(&mut self, now: Time) {
-        if let Some(term) = self.term.take_if(|term| term.claim == super::term::Claim::Publishing) {
+        if let Some(term) = self.term.take_if(|term| term.phase == super::term::Phase::Publishing) {
             self.release_everywhere(now, term.id.attempt, Stages::Unpublished, term.keys_until);
         }
     }

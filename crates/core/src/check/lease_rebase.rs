@@ -1,27 +1,28 @@
-//! The same machine seen from another origin of time, for checkers that compare states.
+//! A lease machine in a canonical form, for checkers that compare states.
 //!
-//! Two machines that differ only in *when* they are, in how many rounds they have counted, or in the order of the
-//! nodes, do the same from then on. Here they are made equal, so that a search through all states comes to an end.
+//! Two machines that differ only in the origin of their time, in the number of rounds they have counted, or in the order
+//! of the nodes behave alike from then on. Here they become equal, so that a search through all states ends.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::hash::{Hash, Hasher};
 
 use crate::ballot::{Ballot, Ballots};
-use crate::lease::acquire::{Acquiring, First};
+use crate::lease::acquire::{Acquiring, FirstVote};
 use crate::lease::ending::Ending;
-use crate::lease::term::{Claim, Site, Term};
+use crate::lease::join::NodeState;
+use crate::lease::term::{Phase, Term};
 use crate::lease::{Config, Lease, Round, view};
 use crate::op::{Attempt, Stage, Stored};
 use crate::quorum::{Node, Quorum};
 use crate::time::{Millis, Time};
 
-/// The rounds whose answers a machine still listens to, in their order; each got its place here as its new number.
+/// The rounds whose answers still matter to a machine, in their order. The new number of a round is its place here.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Renumbering(Vec<Round>);
 
 impl Renumbering {
-    /// The new number of a round, or `None` if no answer to it can change anything any more.
+    /// The new number of a round, or `None` if no answer to it can change the machine any more.
     pub fn of(&self, round: Round) -> Option<Round> {
         self.0.binary_search(&round).ok().and_then(|place| u32::try_from(place).ok()).map(Round)
     }
@@ -41,23 +42,22 @@ struct Shift {
 }
 
 impl Shift {
-    /// An instant from which others are counted.
+    /// Moves an instant from which others are computed.
     fn exact(&self, instant: &mut Time) {
         *instant = (self.origin + instant.since(self.now)) - self.now.since(*instant);
     }
 
-    /// An instant of which is only asked whether it has come: all those that have are one.
+    /// Moves an instant that only matters by whether it has come: all past instants become one.
     fn due(&self, instant: &mut Time) {
         *instant = self.origin + instant.since(self.now);
     }
 }
 
 impl Lease {
-    /// Moves the machine so that `now` becomes `origin`, numbers its rounds from 0, and forgets what is only shown or
-    /// only decides the back-off: the counts of failures, and who refused.
+    /// Moves the machine so that `now` becomes `origin`, numbers its rounds from 0, and drops what is only shown or only
+    /// decides the back-off: the number of failures, and the values that refused.
     ///
-    /// It is meant for a machine whose effects are all polled. Requests that are out take their new round from the
-    /// answer.
+    /// All effects of the machine must have been polled. A request that is under way takes its new round from the result.
     pub fn rebase(&mut self, now: Time, origin: Time) -> Renumbering {
         let shift = Shift { now, origin };
         self.cleanups.retain(|cleanup| !cleanup.done());
@@ -92,9 +92,9 @@ impl Lease {
             [Some(acquiring.round), acquiring.second.as_ref().map(|second| second.round)].into_iter().flatten()
         });
         let term = self.term.iter().flat_map(|term| {
-            let sites = term.sites.iter().filter_map(|site| match site {
-                Site::Joining { round, .. } | Site::Confirming { round, .. } => Some(*round),
-                Site::Holding | Site::Missing | Site::Refused { .. } | Site::Granted { .. } => None,
+            let sites = term.nodes.iter().filter_map(|site| match site {
+                NodeState::Joining { round, .. } | NodeState::Confirming { round, .. } => Some(*round),
+                NodeState::Holding | NodeState::Missing | NodeState::Refused { .. } | NodeState::Granted { .. } => None,
             });
             sites.chain(term.extension.iter().map(|extension| extension.round))
         });
@@ -107,17 +107,17 @@ impl Lease {
         Renumbering(rounds)
     }
 
-    /// Renames the nodes: what was known of `order[i]` is known of the i-th from now on.
+    /// Renames the nodes: what was known of `order[i]` is known of node `i` afterwards.
     pub fn permute(&mut self, order: &[Node]) {
         if let Some(acquiring) = &mut self.acquiring {
-            permute(&mut acquiring.first, order);
+            permute(&mut acquiring.votes, order);
             if let Some(second) = &mut acquiring.second {
                 permute(&mut second.alive_until, order);
                 permute_ballots(&mut second.ballots, order, self.config.quorum);
             }
         }
         if let Some(term) = &mut self.term {
-            permute(&mut term.sites, order);
+            permute(&mut term.nodes, order);
             if let Some(extension) = &mut term.extension {
                 permute_ballots(&mut extension.ballots, order, self.config.quorum);
             }
@@ -130,16 +130,16 @@ impl Lease {
         }
     }
 
-    /// Hashes all that is known of one node: nodes with equal hashes may change places.
+    /// Hashes everything that is known of one node. Nodes with equal hashes may change places.
     pub fn hash_node<H: Hasher>(&self, node: Node, state: &mut H) {
         if let Some(acquiring) = &self.acquiring {
-            acquiring.first.get(node.index()).hash(state);
+            acquiring.votes.get(node.index()).hash(state);
             if let Some(second) = &acquiring.second {
                 (second.ballots.of(node), second.alive_until.get(node.index())).hash(state);
             }
         }
         if let Some(term) = &self.term {
-            term.sites.get(node.index()).hash(state);
+            term.nodes.get(node.index()).hash(state);
             term.extension.as_ref().map(|extension| extension.ballots.of(node)).hash(state);
         }
         if let Some(ending) = &self.ending {
@@ -156,9 +156,9 @@ impl Acquiring {
         shift.exact(&mut self.t0);
         shift.exact(&mut self.valid_until);
         rounds.apply(&mut self.round);
-        for first in &mut self.first {
-            // Who refused, and for how long, only decides the back-off.
-            if let First::Refused { free_at, by } = first {
+        for first in &mut self.votes {
+            // The value that refused and its life only decide the back-off.
+            if let FirstVote::Refused { free_at, by } = first {
                 *free_at = shift.origin;
                 *by = Stored { stage: Stage::Pending, attempt: Attempt(0), number: 0, metadata: String::new() };
             }
@@ -173,35 +173,35 @@ impl Acquiring {
 
 impl Term {
     fn rebase(&mut self, shift: &Shift, rounds: &Renumbering, config: &Config) {
-        if let Claim::Adopting { doubt_at, ends_at, shown, .. } = &mut self.claim {
+        if let Phase::Adopting { doubt_at, ends_at, shown, .. } = &mut self.phase {
             shift.due(doubt_at);
             shift.due(ends_at);
-            // Of the showing is only asked whether one interval has passed.
+            // It only matters whether one interval has passed since.
             if let Some(shown) = shown {
                 let since = config.renew_interval.min(shift.now.since(*shown));
                 *shown = shift.origin - since;
             }
         }
         let proven = self.extension.as_ref().map(|extension| extension.round);
-        for site in &mut self.sites {
+        for site in &mut self.nodes {
             match site {
-                Site::Joining { round, give_up_at } | Site::Confirming { round, give_up_at } => {
+                NodeState::Joining { round, give_up_at } | NodeState::Confirming { round, give_up_at } => {
                     rounds.apply(round);
                     shift.due(give_up_at);
                 }
-                // What matters is whether the round that runs, or only the next, comes after the grant.
-                Site::Granted { after, .. } => {
+                // It only matters whether the present round, or only the next, began after the grant.
+                NodeState::Granted { after, .. } => {
                     let proven = proven.is_some_and(|round| round >= *after);
                     *after = if proven { Round(0) } else { rounds.next() };
                 }
-                Site::Refused { again_at } => shift.due(again_at),
-                Site::Holding | Site::Missing => {}
+                NodeState::Refused { again_at } => shift.due(again_at),
+                NodeState::Holding | NodeState::Missing => {}
             }
         }
         if let Some(extension) = &mut self.extension {
             rounds.apply(&mut extension.round);
             if extension.outcome.is_some() {
-                // Of a settled round is only asked whether the next may follow it.
+                // After a settled round it only matters whether the next may begin.
                 let began = config.retry_pace().min(shift.now.since(extension.t0));
                 extension.t0 = shift.origin - began;
                 extension.valid_until = shift.origin;
@@ -214,7 +214,7 @@ impl Term {
         self.valid_until.iter_mut().chain(&mut self.stop_at).for_each(|until| shift.due(until));
         shift.due(&mut self.next_round_at);
         shift.due(&mut self.keys_until);
-        // Of the failures is only asked whether there was one since the last success.
+        // It only matters whether a round failed since the last success.
         self.failed_rounds = self.failed_rounds.min(1);
     }
 }
@@ -229,7 +229,7 @@ impl Ending {
             self.sealed_until.fill(None);
             return;
         }
-        // No key lives longer than its TTL: an older round counts for nothing either way.
+        // No key lives longer than its TTL: an older round does not count.
         self.sent = self.sent.max(shift.now - ttl);
         shift.exact(&mut self.sent);
         shift.due(&mut self.next_round_at);

@@ -1,8 +1,10 @@
-//! A machine that is rebased after every input does what the same machine does that never is.
+//! A machine that is rebased after every input behaves like the same machine that never is.
 
 use super::*;
-use crate::backoff::Strategy;
-use crate::op::{Grant, Stage};
+use crate::backoff::{Backoff, Entropy, Strategy};
+use crate::op::{Grant, Stage, Token};
+use crate::quorum::Quorum;
+use crate::time::Drift;
 use alloc::format;
 use alloc::string::String;
 use proptest::collection::vec;
@@ -10,7 +12,7 @@ use proptest::prelude::*;
 
 const ORIGIN: Time = Time(1_000_000);
 
-fn config() -> Config {
+fn config(deadline: OnDeadline) -> Config {
     Config {
         quorum: Quorum::of(3).unwrap(),
         ttl: Millis(30),
@@ -19,11 +21,11 @@ fn config() -> Config {
         command_timeout: Millis(6),
         drift: Drift { percent: 0, slack: Millis(0) },
         backoff: Backoff { strategy: Strategy::Linear, min: Millis(1), max: Millis(1), limit: None, jitter: 0 },
-        deadline: OnDeadline::Seal,
+        deadline,
     }
 }
 
-/// A request as both machines know it. The rebased one may not listen to its answer any more.
+/// A request as both machines know it. To the rebased machine the answer may not matter any more.
 #[derive(Debug)]
 struct Asked {
     plain: (Round, Node),
@@ -32,12 +34,12 @@ struct Asked {
     give_up_at: Time,
 }
 
-/// What both must do alike: times as spans from now, nodes by their first names.
+/// What both machines must output alike: times as spans from now, nodes by their first names.
 #[derive(Debug, PartialEq, PartialOrd, Eq, Ord)]
-enum Deed {
-    Ask(u8, String, Millis),
-    Tell(String),
-    Stand(String, Option<Millis>),
+enum Output {
+    Request(u8, String, Millis),
+    Other(String),
+    Standing(String, Option<Millis>),
 }
 
 /// A request with the span until it is given up.
@@ -55,8 +57,8 @@ struct Twins {
 }
 
 impl Twins {
-    fn new() -> Self {
-        let lease = || Lease::new(config());
+    fn new(deadline: OnDeadline) -> Self {
+        let lease = || Lease::new(config(deadline));
         Self {
             plain: lease(),
             rebased: lease(),
@@ -68,16 +70,16 @@ impl Twins {
         }
     }
 
-    fn deeds(lease: &mut Lease, now: Time, names: [u8; 3]) -> (Vec<Deed>, Vec<Sent>) {
-        let (mut deeds, mut sent) = (Vec::new(), Vec::new());
+    fn outputs(lease: &mut Lease, now: Time, names: [u8; 3]) -> (Vec<Output>, Vec<Sent>) {
+        let (mut outputs, mut sent) = (Vec::new(), Vec::new());
         while let Some(effect) = lease.poll_effect() {
             match effect {
                 Effect::Send { round, node, op, give_up_at } => {
-                    deeds.push(Deed::Ask(names[node.index()], format!("{op:?}"), give_up_at.since(now)));
+                    outputs.push(Output::Request(names[node.index()], format!("{op:?}"), give_up_at.since(now)));
                     sent.push((round, node, op, give_up_at.since(now)));
                 }
                 Effect::Changed(_) => {}
-                other => deeds.push(Deed::Tell(format!("{other:?}"))),
+                other => outputs.push(Output::Other(format!("{other:?}"))),
             }
         }
         let (name, left) = match &lease.view().standing {
@@ -88,10 +90,10 @@ impl Twins {
             }
         };
         let ending = lease.view().ending.as_ref().map(|ending| (ending.id.clone(), ending.sealed));
-        deeds.push(Deed::Stand(format!("{name} {ending:?}"), left.map(|until| until.since(now))));
-        deeds.sort();
+        outputs.push(Output::Standing(format!("{name} {ending:?}"), left.map(|until| until.since(now))));
+        outputs.sort();
         sent.sort_by_key(|(round, node, ..)| (*round, names[node.index()]));
-        (deeds, sent)
+        (outputs, sent)
     }
 
     /// Gives both the same input and compares.
@@ -100,9 +102,9 @@ impl Twins {
         self.plain.handle(self.now, plain);
         self.rebased.handle(ORIGIN, rebased.unwrap_or(Input::Wake));
         let (mut one, mut other) = (self.plain.clone(), self.rebased.clone());
-        let (expected, asked) = Self::deeds(&mut one, self.now, [0, 1, 2]);
-        let (deeds, asked_again) = Self::deeds(&mut other, ORIGIN, self.names);
-        assert_eq!(deeds, expected, "listening: {listening}");
+        let (expected, asked) = Self::outputs(&mut one, self.now, [0, 1, 2]);
+        let (outputs, asked_again) = Self::outputs(&mut other, ORIGIN, self.names);
+        assert_eq!(outputs, expected, "listening: {listening}");
         (self.plain, self.rebased) = (one, other);
         for ((round, node, op, span), again) in asked.into_iter().zip(asked_again) {
             let give_up_at = self.now + span;
@@ -180,6 +182,9 @@ impl Twins {
             (2, Some(id)) if word > 250 => {
                 self.both(Input::Published { attempt: id.attempt, outcome: Publication::Superseded });
             }
+            (2, Some(id)) if word > 240 => self.both(Input::DoubtShown(id.attempt)),
+            (2, Some(id)) if word > 230 => self.both(Input::KeptElsewhere(id.attempt)),
+            (2, _) if word > 220 => self.both(Input::Forget),
             (3, _) if word < 60 => {
                 let id = TermId { attempt: Attempt(50), token: Token(4), holder: Holder("pod".into()) };
                 self.both(Input::Adopt(id));
@@ -210,8 +215,8 @@ impl Twins {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn a_rebased_machine_does_the_same(script in vec((any::<u8>(), any::<u8>()), 1..120)) {
-        let mut twins = Twins::new();
+    fn a_rebased_machine_does_the_same(doubts: bool, script in vec((any::<u8>(), any::<u8>()), 1..120)) {
+        let mut twins = Twins::new(if doubts { OnDeadline::Doubt } else { OnDeadline::Seal });
         for (what, word) in script {
             twins.step(what, word);
         }
@@ -219,9 +224,9 @@ proptest! {
 }
 
 #[test]
-fn states_that_differ_only_in_when_they_are_become_one() {
+fn states_that_differ_only_in_the_origin_of_time_become_one() {
     let at = |start: u64| {
-        let mut lease = Lease::new(config());
+        let mut lease = Lease::new(config(OnDeadline::Seal));
         let want = Want { holder: Holder("pod".into()), attempt: Attempt(1), floor: Token(0), entropy: Entropy(0) };
         lease.handle(Time(start), Input::Want(want));
         while lease.poll_effect().is_some() {}

@@ -1,7 +1,7 @@
-//! The meaning of the node's scripts, in Rust.
+//! The reference node: the meaning of the scripts, in Rust.
 //!
-//! The model checker and the simulator run against it, and a test compares it with real servers, call by call. It is
-//! no Redis: it knows the keys of the protocol and nothing else.
+//! The unit tests, the model checker and the simulator run against it, and a test compares it with real servers, call by
+//! call. It only knows the keys of the protocol.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -12,29 +12,29 @@ use crate::marker::{Marker, RunId};
 use crate::op::{Attempt, Grant, Holder, Op, Stage, Stages, Stored, Token, Vote};
 use crate::time::Millis;
 
-/// A value and the last millisecond of the node's clock at which it stands.
+/// A value and the last millisecond of the node's clock at which it exists.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Entry {
     /// The value.
     pub value: Stored,
-    /// In milliseconds of the node's clock.
+    /// The last millisecond, on the node's clock.
     pub ends: u64,
 }
 
-/// One Redis master as the protocol sees it. `K` names a lock key.
+/// One Redis master. `K` is the type of the names of lock keys.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Node<K> {
     /// The identity of this start of the server.
     pub run_id: RunId,
-    /// The lock keys that were set; an ended one may still be listed.
+    /// The lock keys that were set. Some may have ended.
     pub keys: BTreeMap<K, Entry>,
     /// The counter.
     pub fence: u64,
     /// The marker, if there is one.
     pub marker: Option<Marker>,
-    /// Only with [`Mutant::CounterPerLease`].
+    /// The counters of the planted bug [`Mutant::CounterPerLease`].
     pub fences: BTreeMap<K, u64>,
-    /// The rule to break; `None` outside the checkers.
+    /// The planted bug, if there is one.
     pub mutant: Option<Mutant>,
 }
 
@@ -43,11 +43,11 @@ pub struct Node<K> {
 pub struct Call<K> {
     /// The lease's keys.
     pub keys: Vec<K>,
-    /// The marker the caller votes under.
+    /// The marker under which the caller counts votes.
     pub marker: Marker,
-    /// After this millisecond of the node's clock the call is late.
+    /// The last millisecond of the node's clock at which the call is not late.
     pub deadline: u64,
-    /// What is asked.
+    /// The request.
     pub op: Op,
 }
 
@@ -57,7 +57,7 @@ impl<K: Ord + Clone> Node<K> {
         Self { run_id, keys: BTreeMap::new(), fence: 0, marker: None, fences: BTreeMap::new(), mutant: None }
     }
 
-    /// The entry that stands under `key` at `now` of the node's clock.
+    /// The entry of `key` at `now` on the node's clock.
     pub fn entry(&self, key: &K, now: u64) -> Option<&Entry> {
         self.keys.get(key).filter(|entry| now <= entry.ends)
     }
@@ -70,12 +70,12 @@ impl<K: Ord + Clone> Node<K> {
         self.entry(key, now).map(|entry| &entry.value)
     }
 
-    /// Forgets what has ended, as a server does sooner or later.
+    /// Removes the keys that have ended, as a server does at some time.
     pub fn purge(&mut self, now: u64) {
         self.keys.retain(|_, entry| now <= entry.ends);
     }
 
-    /// Runs one script at `now` of the node's clock.
+    /// Runs one script at `now` on the node's clock.
     pub fn vote(&mut self, now: u64, call: &Call<K>) -> Vote {
         if let Op::Release { attempt, stages } = call.op {
             return self.release(now, &call.keys, attempt, stages);
@@ -220,8 +220,8 @@ impl<K: Ord + Clone> Node<K> {
         keys.iter().map(|key| self.ttl_left(key, now)).min().unwrap_or(Millis::ZERO)
     }
 
-    /// Looks at the marker; writes a ticket if it does not name `run_id`, or is the one that stood when the clock
-    /// stepped. Answers what stands now.
+    /// Writes a ticket if the marker does not name `run_id`, or is `stepped`, the marker from before the clock stepped.
+    /// Answers the present marker.
     pub fn observe(&mut self, run_id: &RunId, nonce: u128, stepped: Option<&Marker>) -> Marker {
         let keep = self.marker.as_ref().filter(|marker| marker.run_id() == run_id && Some(*marker) != stepped);
         let marker = keep.cloned().unwrap_or_else(|| Marker::Wait { run_id: run_id.clone(), nonce });
@@ -229,7 +229,8 @@ impl<K: Ord + Clone> Node<K> {
         marker
     }
 
-    /// Replaces exactly `ticket` by `marker` and lifts the counter to `seed`. Answers what stands now, if anything.
+    /// Replaces exactly `ticket` by `marker` and raises the counter to `seed`. Answers the present marker, if there is
+    /// one.
     pub fn admit(&mut self, ticket: &Marker, marker: &Marker, seed: Token) -> Option<Marker> {
         if self.marker.as_ref() == Some(ticket) {
             self.fence = self.fence.max(seed.0);
@@ -239,7 +240,7 @@ impl<K: Ord + Clone> Node<K> {
     }
 }
 
-/// Equal up to the third colon.
+/// Whether two values are equal up to the third colon.
 fn same(a: &Stored, b: &Stored) -> bool {
     (a.stage, a.attempt, a.number) == (b.stage, b.attempt, b.number)
 }

@@ -1,14 +1,15 @@
 //! Taking a lease, in two rounds.
 //!
-//! Round 1 takes the keys on a majority and learns each node's grant number. The greatest becomes the token, which
-//! round 2 confirms on *exactly the nodes it was chosen from*, each under its own grant number: a vote from elsewhere,
-//! or from an earlier grant of the same node, could confirm a token that another term has already used.
+//! Round 1 takes the keys on a majority and learns the grant number of each node. The greatest becomes the token. Round 2
+//! confirms it on *exactly the nodes from which it was chosen*, each under its own grant number: a vote of another node,
+//! or under an earlier grant of the same node, could confirm a token that another term has already used.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::ballot::{Ballot, Ballots};
-use crate::lease::term::{Site, Term};
+use crate::lease::join::NodeState;
+use crate::lease::term::Term;
 use crate::lease::{Effect, Lease, Round, TermId, Want};
 use crate::op::{Grant, Op, Stage, Stages, Stored, Token, Vote};
 use crate::quorum::Node;
@@ -16,33 +17,34 @@ use crate::time::{Millis, Time};
 
 use super::Config;
 
-/// Round 2 is sent so often. A node that granted and then is silent twice is more likely gone than slow, and a fresh
-/// attempt may count the others.
+/// How often round 2 is sent. A node that granted and then is silent twice is more likely gone than slow, and a fresh
+/// attempt can count the others.
 const CONFIRM_ROUNDS: u8 = 2;
 
-/// What one node said in round 1.
+/// The vote of one node in round 1.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum First {
+pub(super) enum FirstVote {
     Outstanding,
     Granted(Grant),
     Refused {
         free_at: Time,
         by: Stored,
     },
-    /// It did nothing, and said so.
+    /// The node did nothing, and said so.
     Abstained,
+    /// No answer: the request may have been executed.
     Silent,
 }
 
 /// Round 2.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Second {
+pub(super) struct SecondRound {
     pub token: Token,
     pub round: Round,
     pub sent: Time,
     rounds: u8,
     pub ballots: Ballots,
-    /// Until when each confirmed node keeps the keys, by the life it reported from the send on.
+    /// Until when each node that confirmed keeps the keys: the life that it reported, from the send on.
     pub alive_until: Vec<Time>,
 }
 
@@ -52,17 +54,17 @@ pub(super) struct Acquiring {
     pub want: Want,
     pub t0: Time,
     ttl: Millis,
-    /// When the holder must not be believed in any more, by our own clock.
+    /// End of validity, by the clock of this process.
     pub valid_until: Time,
     stop_budget: Millis,
     pub round: Round,
-    pub first: Vec<First>,
-    pub second: Option<Second>,
+    pub votes: Vec<FirstVote>,
+    pub second: Option<SecondRound>,
 }
 
 impl Acquiring {
     fn granted(&self) -> usize {
-        self.first.iter().filter(|first| matches!(first, First::Granted(_))).count()
+        self.votes.iter().filter(|vote| matches!(vote, FirstVote::Granted(_))).count()
     }
 
     fn give_up_at(&self, config: &Config) -> Time {
@@ -77,7 +79,7 @@ impl Acquiring {
         self.give_up_at(config).min(self.stop_at())
     }
 
-    /// The last instant at which a key of this attempt can stand, when an acquire ran at its own deadline.
+    /// The last instant at which a key of this attempt can exist, if an acquire was executed at its deadline.
     fn keys_until(&self, config: &Config) -> Time {
         self.t0 + config.command_timeout + config.drift.most(self.ttl)
     }
@@ -96,10 +98,10 @@ impl Lease {
             let op = Op::Acquire { attempt: want.attempt, ttl, holder: want.holder.clone() };
             self.send(round, node, op, now + self.config.command_timeout);
         }
-        let first = vec![First::Outstanding; nodes.len()];
+        let votes = vec![FirstVote::Outstanding; nodes.len()];
         self.refused_by = None;
         let valid_until = now + self.validity(ttl);
-        self.acquiring = Some(Acquiring { want, t0: now, ttl, valid_until, stop_budget, round, first, second: None });
+        self.acquiring = Some(Acquiring { want, t0: now, ttl, valid_until, stop_budget, round, votes, second: None });
     }
 
     pub(super) fn expire_acquiring(&mut self, now: Time) {
@@ -114,9 +116,9 @@ impl Lease {
         match &mut acquiring.second {
             Some(second) => second.ballots.close(),
             None => {
-                for first in &mut acquiring.first {
-                    if *first == First::Outstanding {
-                        *first = First::Silent;
+                for vote in &mut acquiring.votes {
+                    if *vote == FirstVote::Outstanding {
+                        *vote = FirstVote::Silent;
                     }
                 }
             }
@@ -129,16 +131,16 @@ impl Lease {
         let Some(acquiring) = &mut self.acquiring else { return };
         if round == acquiring.round {
             let first = match vote {
-                Vote::Granted(grant) => First::Granted(*grant),
-                // The key lives on while its clock shows the last millisecond.
+                Vote::Granted(grant) => FirstVote::Granted(*grant),
+                // The key exists while the node's clock shows its last millisecond.
                 Vote::Refused { ttl_left, by } => {
-                    First::Refused { free_at: now + *ttl_left + Millis(1), by: by.clone() }
+                    FirstVote::Refused { free_at: now + *ttl_left + Millis(1), by: by.clone() }
                 }
-                Vote::Abstained => First::Abstained,
-                _ => First::Silent,
+                Vote::Abstained => FirstVote::Abstained,
+                _ => FirstVote::Silent,
             };
-            if let Some(slot) = acquiring.first.get_mut(node.index())
-                && *slot == First::Outstanding
+            if let Some(slot) = acquiring.votes.get_mut(node.index())
+                && *slot == FirstVote::Outstanding
             {
                 *slot = first;
                 #[cfg(feature = "check")]
@@ -171,7 +173,7 @@ impl Lease {
         let Some(acquiring) = &self.acquiring else { return };
         let Some(second) = &acquiring.second else {
             let granted = acquiring.granted();
-            let outstanding = acquiring.first.iter().filter(|first| **first == First::Outstanding).count();
+            let outstanding = acquiring.votes.iter().filter(|vote| **vote == FirstVote::Outstanding).count();
             if granted >= majority {
                 self.begin_confirm(now);
             } else if granted + outstanding < majority {
@@ -198,25 +200,25 @@ impl Lease {
         let no_floor = breaks!(self.rules, NoStatusFloor);
         let Some(acquiring) = &mut self.acquiring else { return };
         let quorum = self.config.quorum;
-        let greatest = acquiring.first.iter().filter_map(|first| match first {
-            First::Granted(grant) => Some(grant.0),
+        let greatest = acquiring.votes.iter().filter_map(|vote| match vote {
+            FirstVote::Granted(grant) => Some(grant.0),
             _ => None,
         });
         let floor = if no_floor { 0 } else { acquiring.want.floor.0.saturating_add(1) };
         let token = Token(greatest.max().unwrap_or(0).max(floor));
         if token.0 >= Token::END {
-            // No node may hear of it: their counters would never come back into the range.
+            // No node may receive it: the counters would never come back into the range.
             self.fail(now);
             return;
         }
         let mut ballots = Ballots::none(quorum);
-        for (node, first) in quorum.nodes().zip(&acquiring.first) {
-            if matches!(first, First::Granted(_)) {
+        for (node, vote) in quorum.nodes().zip(&acquiring.votes) {
+            if matches!(vote, FirstVote::Granted(_)) {
                 ballots.set(node, if one_round { Ballot::Yes } else { Ballot::Outstanding });
             }
         }
         let alive_until = vec![acquiring.t0 + self.config.drift.least(acquiring.ttl); quorum.size()];
-        acquiring.second = Some(Second { token, round, sent: now, rounds: 1, ballots, alive_until });
+        acquiring.second = Some(SecondRound { token, round, sent: now, rounds: 1, ballots, alive_until });
         if one_round { self.succeed(now) } else { self.send_confirms(now) }
     }
 
@@ -240,8 +242,8 @@ impl Lease {
         let Some(second) = &acquiring.second else { return };
         let attempt = acquiring.want.attempt;
         let give_up_at = now + self.config.command_timeout;
-        for (node, first) in self.config.quorum.nodes().zip(&acquiring.first) {
-            if let (First::Granted(grant), Ballot::Outstanding) = (first, second.ballots.of(node)) {
+        for (node, vote) in self.config.quorum.nodes().zip(&acquiring.votes) {
+            if let (FirstVote::Granted(grant), Ballot::Outstanding) = (vote, second.ballots.of(node)) {
                 let op = Op::Confirm { attempt, grant: *grant, token: second.token };
                 self.effects.push_back(Effect::Send { round: second.round, node, op, give_up_at });
             }
@@ -252,7 +254,7 @@ impl Lease {
         let quorum = self.config.quorum;
         let Some(acquiring) = self.acquiring.take() else { return };
         let Some(second) = &acquiring.second else { return };
-        // A majority keeps the keys until the q-th latest of its ends.
+        // A majority keeps the keys until the q-th latest end.
         let mut ends: Vec<Time> = quorum
             .nodes()
             .filter(|&node| second.ballots.of(node) == Ballot::Yes)
@@ -274,21 +276,21 @@ impl Lease {
             return;
         }
         let give_up_at = acquiring.give_up_at(&self.config);
-        let sites = quorum.nodes().zip(&acquiring.first).map(|(node, first)| match (second.ballots.of(node), first) {
-            (Ballot::Yes, _) => Site::Holding,
-            (Ballot::Outstanding, _) => Site::Confirming { round: second.round, give_up_at },
-            (_, First::Granted(grant)) => Site::Granted { grant: *grant, after: self.next_round },
-            (_, First::Outstanding) => Site::Joining { round: acquiring.round, give_up_at },
-            // A contender that failed releases its grant about now. Until the node is joined, the term stands on a bare
+        let nodes = quorum.nodes().zip(&acquiring.votes).map(|(node, vote)| match (second.ballots.of(node), vote) {
+            (Ballot::Yes, _) => NodeState::Holding,
+            (Ballot::Outstanding, _) => NodeState::Confirming { round: second.round, give_up_at },
+            (_, FirstVote::Granted(grant)) => NodeState::Granted { grant: *grant, after: self.next_round },
+            (_, FirstVote::Outstanding) => NodeState::Joining { round: acquiring.round, give_up_at },
+            // A contender that failed releases its grant about now. Until the node is joined, the term exists on a bare
             // majority, which the next fault would end.
-            (_, First::Refused { .. }) => Site::Refused { again_at: now },
-            _ => Site::Missing,
+            (_, FirstVote::Refused { .. }) => NodeState::Refused { again_at: now },
+            _ => NodeState::Missing,
         });
         let id = TermId { attempt: acquiring.want.attempt, token: second.token, holder: acquiring.want.holder.clone() };
         let term = Term::acquired(
             &self.config,
             id.clone(),
-            sites.collect(),
+            nodes.collect(),
             (acquiring.t0, valid_until, stop_at),
             acquiring.keys_until(&self.config),
         );
@@ -309,12 +311,12 @@ impl Lease {
         }
     }
 
-    /// Only the acquirer itself may do this, and only before it sends the publication.
+    /// Releases a failed attempt. Only its own process may do this, and only before it sends the publication.
     pub(super) fn release_failed(&mut self, now: Time, acquiring: &Acquiring) {
         let stages = if acquiring.second.is_some() { Stages::Unpublished } else { Stages::Pending };
-        // Who refused or abstained keeps nothing of this attempt.
-        let keeps = |first: &First| !matches!(first, First::Refused { .. } | First::Abstained);
-        let nodes = self.config.quorum.nodes().zip(&acquiring.first).filter(|(_, first)| keeps(first));
+        // A node that refused or abstained keeps nothing of this attempt.
+        let keeps = |vote: &FirstVote| !matches!(vote, FirstVote::Refused { .. } | FirstVote::Abstained);
+        let nodes = self.config.quorum.nodes().zip(&acquiring.votes).filter(|(_, vote)| keeps(vote));
         let nodes: Vec<Node> = nodes.map(|(node, _)| node).collect();
         self.release(now, acquiring.want.attempt, stages, acquiring.keys_until(&self.config), &nodes);
         if let Some(cleanup) = self.cleanups.last_mut().filter(|cleanup| cleanup.attempt == acquiring.want.attempt) {
@@ -322,24 +324,25 @@ impl Lease {
         }
     }
 
-    /// A majority that belongs to running terms says itself when it can be free. Everything else - a rival in its own
-    /// first round, a ghost, silence - is waited for at random, so that two rivals do not meet again.
+    /// Sets the earliest start of the next attempt. Nodes with another's term report when they can be free. Everything
+    /// else (another attempt in round 1, a grant that nobody confirmed, silence) is waited for at random, so that two
+    /// contenders do not meet again.
     fn back_off(&mut self, now: Time, acquiring: &Acquiring) {
         let quorum = self.config.quorum;
         let backoff = self.config.backoff;
         let entropy = acquiring.want.entropy;
         let mut free_at: Vec<Time> = acquiring
-            .first
+            .votes
             .iter()
-            .map(|first| match first {
-                First::Refused { free_at, by } if by.stage != Stage::Pending => *free_at,
+            .map(|vote| match vote {
+                FirstVote::Refused { free_at, by } if by.stage != Stage::Pending => *free_at,
                 _ => now,
             })
             .collect();
         free_at.sort_unstable();
         let free_at = free_at[quorum.majority() - 1];
-        let refusals = acquiring.first.iter().filter_map(|first| match first {
-            First::Refused { free_at, by } if by.stage != Stage::Pending => Some((free_at, by)),
+        let refusals = acquiring.votes.iter().filter_map(|vote| match vote {
+            FirstVote::Refused { free_at, by } if by.stage != Stage::Pending => Some((free_at, by)),
             _ => None,
         });
         self.refused_by = refusals.max_by_key(|(free_at, _)| **free_at).map(|(_, by)| by.clone());
@@ -355,7 +358,7 @@ impl Lease {
             return;
         }
         let split =
-            acquiring.granted() > 0 || acquiring.first.iter().any(|first| matches!(first, First::Refused { .. }));
+            acquiring.granted() > 0 || acquiring.votes.iter().any(|vote| matches!(vote, FirstVote::Refused { .. }));
         let delay =
             if split { entropy.up_to(backoff.delay(self.tries)) } else { backoff.jittered(self.tries, entropy) };
         self.not_before = now + delay.max(Millis(1));

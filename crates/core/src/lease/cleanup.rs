@@ -1,7 +1,7 @@
-//! Deletes what a failed attempt or a stopped holder left behind.
+//! Releases of the keys of a failed attempt or of a stopped holder.
 //!
-//! Nothing waits for it and safety does not need it: what is not deleted ends by its TTL. A node that did not answer
-//! is asked again, because a grant that arrives late would otherwise block it for one TTL.
+//! Nothing waits for a release, and safety does not need it: keys that are not deleted end by their TTL. A node that did
+//! not answer is asked again, because a grant that it executed late would otherwise block it for one TTL.
 
 use alloc::vec::Vec;
 
@@ -11,7 +11,7 @@ use crate::op::{Attempt, Op, Stages, Vote};
 use crate::quorum::Node;
 use crate::time::{Millis, Time};
 
-/// One release, repeated until every node has answered it or the keys have ended.
+/// One release. It is repeated until every node has answered or the keys have ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Cleanup {
     pub attempt: Attempt,
@@ -45,7 +45,7 @@ impl Cleanup {
         self.acquire = Some(round);
     }
 
-    /// A late answer to round 1 that says that the node keeps nothing.
+    /// Takes a late answer to round 1. After a refusal or an abstention the node keeps nothing.
     pub fn late_vote(&mut self, round: Round, node: Node, vote: &Vote) {
         if self.acquire == Some(round) && matches!(vote, Vote::Refused { .. } | Vote::Abstained) {
             self.ballots.set(node, Ballot::NotAsked);

@@ -1,7 +1,7 @@
 //! Ending a term without proof that its holder stopped: seal it, and let the TTL end it.
 //!
-//! A seal stops extension by *anybody*, so it must hold on so many nodes that no majority is left without it, all at
-//! one instant. Keys that ended on their own do not count: a node without the key could be joined again.
+//! A seal must keep every process from extending. So it is effective only when N-q+1 nodes hold sealed keys at one
+//! instant. Keys that ended do not count: a node without the keys could be joined again.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -18,24 +18,24 @@ use crate::time::Time;
 pub(super) struct Ending {
     pub id: TermId,
     reason: EndReason,
-    /// Whether this process may end the term for others too.
+    /// Whether this process ends the term for other processes too.
     seals: bool,
-    /// Until then the seal is repeated, and no new attempt begins unless it is effective.
+    /// The seal is repeated until then, and no new attempt begins before unless the seal is effective.
     pub valid_until: Time,
     pub keys_until: Time,
     pub effective: bool,
-    /// The last round of seals; the first is due at once, however late it is.
+    /// The last round of seals. The first begins at once, however late it is.
     pub round: Option<Round>,
     pub sent: Time,
     pub next_round_at: Time,
-    /// Per node: until when its sealed keys live, by the life it reported from the send on.
+    /// For each node: the end of its sealed keys, by the life that it reported, from the send on.
     pub sealed_until: Vec<Option<Time>>,
 }
 
 impl Ending {
     pub fn new(config: &Config, now: Time, id: TermId, reason: EndReason, valid_until: Time, keys_until: Time) -> Self {
         let sealed_until = vec![None; config.quorum.size()];
-        // By decision, or because the status cannot name it, it is over for everybody.
+        // By decision, or because no status names it: over for every process.
         let is_over = matches!(reason, EndReason::Decided | EndReason::Superseded | EndReason::Deadline);
         Self {
             id,
@@ -85,7 +85,7 @@ impl Ending {
 }
 
 impl Lease {
-    /// Ends a term that this process does not run: one that it ends already, or that only the status knows.
+    /// Ends a term that this process does not run: one that it ends already, or one that only the status knows.
     pub(super) fn end_known(&mut self, now: Time, id: TermId, proof: bool) {
         if self.term.is_some() {
             return;
@@ -94,19 +94,19 @@ impl Lease {
         let until = known.map_or(now + self.config.drift.most(self.config.ttl), |ending| ending.keys_until);
         if proof {
             self.ending = None;
-            self.show();
+            self.emit_view();
             self.release_everywhere(now, id.attempt, Stages::All, until);
             self.not_before = now;
         } else if known.is_none() {
             self.ending = Some(Ending::new(&self.config, now, id, EndReason::Decided, until, until));
-            self.show();
+            self.emit_view();
         }
     }
 
     pub(super) fn advance_ending(&mut self, now: Time) {
         let Some(ending) = self.ending.as_mut().filter(|ending| now >= ending.next_round_at) else { return };
         if !ending.sealing(now) {
-            // Woken late: a deadline that stays in the past would wake the driver for ever.
+            // After a late wake: a deadline in the past would wake the driver for ever.
             ending.next_round_at = ending.keys_until;
             return;
         }

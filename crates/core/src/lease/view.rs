@@ -1,4 +1,4 @@
-//! What a lease shows to the rest of the process.
+//! What a lease machine shows to other modules.
 
 use crate::lease::{Lease, TermId};
 use crate::op::{Attempt, Holder, Stored};
@@ -7,64 +7,64 @@ use crate::time::Time;
 /// Why a term ended, or ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EndReason {
-    /// Somebody said so.
+    /// By decision: [`Input::End`](super::Input::End).
     Decided,
-    /// Too many nodes do not hold the term any more.
+    /// N-q+1 nodes do not hold the term.
     Misses,
     /// No majority extended it in time.
     Deadline,
-    /// An adopted term was never confirmed.
+    /// No majority confirmed a term that was adopted or doubted.
     NeverConfirmed,
-    /// The status names a later term, or nothing that could hold this one.
+    /// The status names a later term, or the resource is another or gone.
     Superseded,
 }
 
-/// A term that runs.
+/// A running term.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TermView {
-    /// Which.
+    /// The term.
     pub id: TermId,
-    /// When the holder must not be believed in any more; `None` until an adopted term is confirmed.
+    /// End of validity: from then on nobody may believe in the holder. `None` while the term is unconfirmed.
     pub valid_until: Option<Time>,
-    /// When this process gives up.
+    /// When this process gives the term up, or doubts it: the stop budget before `valid_until`.
     pub stop_at: Option<Time>,
     /// Rounds that failed since the last success.
     pub failed_rounds: u32,
 }
 
-/// A term that was given up and whose keys may still stand.
+/// A term that was given up and whose keys may still exist.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EndingView {
-    /// Which.
+    /// The term.
     pub id: TermId,
-    /// Why.
+    /// Why it ends.
     pub reason: EndReason,
-    /// Whether the seal holds on enough nodes that nobody can extend it.
+    /// Whether the seal is effective: no process can extend the term.
     pub sealed: bool,
     /// When the last of its keys has certainly ended.
     pub keys_until: Time,
 }
 
-/// Where the lease stands.
+/// The state of a lease in this process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Standing {
-    /// Nothing is held and nothing is tried now.
+    /// No term runs and no attempt is under way.
     #[default]
     Idle,
     /// An attempt is under way.
     Acquiring(Attempt, Holder),
-    /// A majority confirmed the term; the status does not certainly name it yet.
+    /// A majority confirmed the term. Whether the status names it is not known yet.
     Publishing(TermView),
-    /// The term runs and everybody may know.
+    /// A majority confirmed the term, and the status names it.
     Held(TermView),
-    /// The status names the term; this process has not confirmed it yet.
+    /// The status names the term, and no majority has confirmed it to this process, or not since its deadline passed.
     Adopting(TermView),
-    /// As adopting, for longer than one renewal may take: nothing is known, so nothing may be said.
+    /// As adopting, for longer than one renewal interval: this process cannot say whether the term runs.
     Uncertain(TermView),
 }
 
 impl Standing {
-    /// The running term, in whatever state.
+    /// The running term, if there is one.
     pub const fn term(&self) -> Option<&TermView> {
         match self {
             Self::Publishing(term) | Self::Held(term) | Self::Adopting(term) | Self::Uncertain(term) => Some(term),
@@ -73,16 +73,16 @@ impl Standing {
     }
 }
 
-/// Everything a lease shows.
+/// Everything that a lease machine shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct View {
-    /// Where it stands.
+    /// The running term or attempt.
     pub standing: Standing,
-    /// The term before, while its keys may still stand.
+    /// The term before, while its keys may still exist.
     pub ending: Option<EndingView>,
-    /// From when on an attempt begins at once, if none is under way.
+    /// Earliest start of the next attempt, which then begins at once. `None` while a term or an attempt runs.
     pub retry_at: Option<Time>,
-    /// Whose value refused the last try.
+    /// The value that refused the last attempt: that of another term, and of those the one that lives longest.
     pub refused_by: Option<Stored>,
 }
 
@@ -96,7 +96,7 @@ pub(super) fn of(lease: &Lease) -> View {
     View {
         standing,
         ending: lease.ending.as_ref().map(super::Ending::view),
-        retry_at: idle.then(|| lease.attempt_allowed_at()),
+        retry_at: idle.then(|| lease.attempt_allowed_at().max(lease.held_until)),
         refused_by: lease.refused_by.clone(),
     }
 }

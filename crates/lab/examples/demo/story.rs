@@ -227,6 +227,7 @@ impl<'a> Story<'a> {
             "redislease_lease_holder_info",
             "redislease_lease_fencing_token",
             "redislease_lease_transitions_total",
+            "redislease_transitions_total",
             "redislease_lease_renewals_total",
             "redislease_lease_unheld_seconds_total",
             "redislease_quorum_nodes",
@@ -240,8 +241,8 @@ impl<'a> Story<'a> {
             shown.extend(lines.iter().map(|line| format!("{line}\n")));
         }
         self.narrator.quote(&shown);
-        let lost: Vec<_> = self.lease.labels().into_iter().chain([("reason", "RenewDeadline")]).collect();
-        let counted = metrics.value("redislease_lease_transitions_total", &lost);
+        let lost = [("quorum", "default"), ("reason", "RenewDeadline")];
+        let counted = metrics.value("redislease_transitions_total", &lost);
         if counted != Some(1.0) {
             return Err(format!("One lost lease was counted as {counted:?}.").into());
         }

@@ -1,4 +1,4 @@
-//! Who may speak to the API server, and the kubeconfig of each.
+//! The users of the API server and their kubeconfigs.
 
 use std::{
     fs::{self, File},
@@ -19,7 +19,7 @@ pub(super) const SCHEDULER: &str = "system:kube-scheduler";
 pub(super) const KWOK: &str = "kwok";
 
 /// Writes a token and a kubeconfig for each user of the control plane itself. The two `system:` users have the roles
-/// that Kubernetes ships for them; kwok acts for the kubelets of all nodes.
+/// that Kubernetes ships for them; kwok has the rights of an administrator, because it acts as the kubelet of all nodes.
 pub(super) fn write(folder: &Path, address: SocketAddr) -> Result<()> {
     let mut tokens = Vec::new();
     for (user, group) in
@@ -44,7 +44,7 @@ pub(super) fn write_kubeconfig(
     token: &str,
 ) -> Result<PathBuf> {
     let path = kubeconfig(folder, user);
-    // JSON is YAML.
+    // JSON is also YAML.
     let content = json!({
         "apiVersion": "v1",
         "kind": "Config",

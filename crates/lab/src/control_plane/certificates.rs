@@ -1,4 +1,5 @@
-//! The control plane's own certificate authority, the API server's certificate and the key of service account tokens.
+//! Creates the certificate authority of a control plane, the API server's certificate and the key of service account
+//! tokens.
 
 use std::{fs, path::Path};
 
@@ -12,7 +13,7 @@ pub(super) const SERVER_KEY: &str = "server.key";
 pub(super) const ACCOUNTS_KEY: &str = "service-accounts.key";
 pub(super) const ACCOUNTS_PUBLIC_KEY: &str = "service-accounts.pub";
 
-/// Writes all of them into `folder`. The keys are of elliptic curves: RSA would cost a second.
+/// Writes all of them into `folder`. The keys are ECDSA keys, because generating an RSA key takes up to a second.
 pub(super) fn write(folder: &Path) -> Result<()> {
     let mut authority = CertificateParams::default();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

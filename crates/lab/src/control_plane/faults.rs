@@ -1,4 +1,4 @@
-//! What befalls pods and nodes.
+//! Faults of pods and nodes: readiness that changes, and nodes that are lost.
 
 use serde_json::json;
 
@@ -6,7 +6,8 @@ use super::{ControlPlane, KUBELET};
 use crate::Result;
 
 impl ControlPlane {
-    /// Makes a running pod's readiness probe fail or succeed, as its kubelet would write it. It stays so.
+    /// Writes the status of a pod whose readiness probe fails or succeeds, as its kubelet would. It does not change back by
+    /// itself.
     ///
     /// # Errors
     /// [`Error::Command`](crate::Error::Command) with the API server's answer.
@@ -19,8 +20,8 @@ impl ControlPlane {
         )
     }
 
-    /// Takes a node's kubelet away. The node and its pods get at once what the node controller writes when heartbeats
-    /// have been missing for its grace period; pods deleted afterwards hang, for nobody stops them.
+    /// Stops the simulated kubelet of a node, and writes at once what the node controller would write to the node and its
+    /// pods after its grace period. Pods that are deleted afterwards stay, because no kubelet stops them.
     ///
     /// # Errors
     /// [`Error::Command`](crate::Error::Command) with the API server's answer.
@@ -33,7 +34,8 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Gives a lost node its kubelet back: it and its pods turn Ready, and pods deleted meanwhile are stopped.
+    /// Starts the simulated kubelet of a lost node again: the node and its pods become Ready, and pods that were deleted
+    /// meanwhile stop.
     ///
     /// # Errors
     /// [`Error::Command`](crate::Error::Command) with the API server's answer.

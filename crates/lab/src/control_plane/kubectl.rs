@@ -1,4 +1,4 @@
-//! The command line client, as the administrator.
+//! Runs kubectl, by default as the administrator.
 
 use std::{
     io::Write,
@@ -24,7 +24,7 @@ impl Kubectl {
         &self.kubeconfig
     }
 
-    /// Its default cache goes by address, and another test had other resources at this one.
+    /// The default cache is keyed by address, and another test may have used this address for other resources.
     pub(super) fn cache_dir(&self) -> String {
         format!("--cache-dir={}", self.cache.display())
     }
@@ -40,7 +40,7 @@ impl Kubectl {
             .spawn()
             .map_err(Error::io(format!("run {}", self.program.display())))?;
         if let Some(mut stdin) = child.stdin.take() {
-            // It may end without reading all; its own message is then the better one.
+            // kubectl may exit before it has read everything; its own message then tells why.
             let _ = stdin.write_all(input.as_bytes());
         }
         let output = child.wait_with_output().map_err(Error::io("wait for kubectl"))?;

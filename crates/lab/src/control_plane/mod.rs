@@ -1,10 +1,10 @@
-//! A real Kubernetes control plane on this machine, with nodes whose kubelets are played by kwok.
+//! A real Kubernetes control plane on this machine. kwok simulates the kubelets of its nodes.
 
 mod access;
 mod certificates;
 mod faults;
 mod kubectl;
-mod place;
+mod limit;
 mod reader;
 mod watch;
 
@@ -18,56 +18,57 @@ use std::{
 use serde_json::{Value, json};
 
 pub use self::watch::{Watch, WatchEvent};
-use self::{kubectl::Kubectl, place::Place, reader::Reader};
-use crate::{Error, Process, Result, Tools, redis::free_address, repository, watchdog::Scratch};
+use self::{kubectl::Kubectl, limit::Permit, reader::Reader};
+use crate::{Error, Metrics, Process, Result, Tools, redis::free_address, repository, watchdog::TempFolder};
 
-/// Each part is up within seconds; a machine that builds something else at the same time may take longer.
+/// Each process serves within seconds; on a busy machine it may take longer.
 const START_WITHIN: Duration = Duration::from_mins(1);
 const ETCD_SOCKET: &str = "etcd.sock";
 const PROXY_SOCKET: &str = "proxy.sock";
 const READY: &[&str] = &["get", "--raw=/readyz"];
-/// Nodes with this label have a kubelet, played by kwok.
+/// kwok simulates the kubelets of the nodes with this label.
 const KUBELET: &str = "lab.redislease.io/kubelet";
 
-/// How much of a control plane is started.
+/// Which processes of a control plane are started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Components {
-    /// etcd and the API server: enough for CRDs, RBAC and objects that nobody acts on. Pods cannot be created,
-    /// because no controller makes the service account they run under.
+    /// etcd and the API server: enough for CRDs, RBAC and objects that no controller reads. Pods cannot be created,
+    /// because no controller creates the service account that they need.
     ApiServer,
-    /// And the controller-manager: namespaces, service accounts, Deployments, garbage collection. No pod runs.
+    /// Also the controller-manager: namespaces, service accounts, Deployments, garbage collection. No pod runs.
     Controllers,
-    /// And the scheduler and this many nodes `node-0`, `node-1`, ..., on which pods run. A pod is Ready at once. When it
-    /// is deleted gracefully it stops at once, or after the duration in its annotation `lab.redislease.io/stops-after`
-    /// (`3s`): first its status says that every container terminated, then it goes. A forced deletion writes nothing.
+    /// Also the scheduler and this many nodes `node-0`, `node-1`, ..., on which pods run. A pod is Ready at once. After a
+    /// graceful deletion it stops at once, or after the duration in its annotation `lab.redislease.io/stops-after`
+    /// (`3s`): its status says that every container terminated, then the pod is removed. A forced deletion writes no
+    /// status.
     Nodes(usize),
 }
 
 /// A running control plane. All its processes stop when it is dropped or its owner is killed.
 #[derive(Debug)]
 pub struct ControlPlane {
-    // In the order in which they are stopped; the folder goes last.
+    // Processes stop in this order; the folder is removed last.
     reader: Reader,
     agents: Vec<Process>,
     api_server: Process,
     etcd: Process,
     address: SocketAddr,
     kubectl: Kubectl,
-    folder: Scratch,
-    _place: Place,
+    folder: TempFolder,
+    _permit: Permit,
 }
 
 impl ControlPlane {
-    /// Starts it and waits until it serves. Of one process, three run at once: a fourth waits for one of them to stop.
-    /// With [`Components::Nodes`], until the first pod can be created and run.
+    /// Starts a control plane and waits until it serves; with [`Components::Nodes`], until a pod can be created and run.
+    /// At most three run in one process: a fourth waits until one of them stops.
     ///
     /// # Errors
     /// [`Error::MissingTool`] before `make tools`; [`Error::Exited`] or [`Error::NotReady`] with the end of the log
     /// of the process that did not come up; [`Error::LongFolder`] when TMPDIR is too long for sockets.
     pub fn start(components: Components) -> Result<Self> {
         let tools = Tools::locate()?;
-        let place = Place::take()?;
-        let folder = Scratch::new("control-plane")?;
+        let permit = Permit::acquire()?;
+        let folder = TempFolder::new("control-plane")?;
         fits_sockets(folder.path())?;
         certificates::write(folder.path())?;
         let etcd = start_etcd(&tools, folder.path())?;
@@ -76,7 +77,7 @@ impl ControlPlane {
         let (api_server, address) = start_api_server(&tools, folder.path(), &kubectl)?;
         let reader = Reader::start(&tools, folder.path())?;
         let mut control_plane =
-            Self { reader, agents: Vec::new(), api_server, etcd, address, kubectl, folder, _place: place };
+            Self { reader, agents: Vec::new(), api_server, etcd, address, kubectl, folder, _permit: permit };
         if components != Components::ApiServer {
             control_plane.start_controllers(&tools)?;
         }
@@ -84,7 +85,7 @@ impl ControlPlane {
             control_plane.start_nodes(&tools, count)?;
         }
         if components != Components::ApiServer {
-            // The API server refuses pods until their namespace has it.
+            // The API server refuses pods until their namespace has its service account.
             control_plane.wait_for(&["get", "serviceaccount", "default", "--namespace=default"])?;
         }
         if matches!(components, Components::Nodes(1..)) {
@@ -103,11 +104,11 @@ impl ControlPlane {
                 flag("kubeconfig", access::kubeconfig(folder, access::CONTROLLER_MANAGER).display()),
                 flag("service-account-private-key-file", folder.join(certificates::ACCOUNTS_KEY).display()),
                 flag("root-ca-file", folder.join(certificates::CA).display()),
-                // The roles that Kubernetes ships are for the single controllers.
+                // The roles that Kubernetes ships are for each controller separately.
                 flag("use-service-account-credentials", true),
                 flag("leader-elect", false),
                 flag("secure-port", 0),
-                // Its default limit of 20 a second makes namespaces and rollouts crawl.
+                // With the default limit of 20 calls a second, namespaces and rollouts take many seconds.
                 flag("kube-api-qps", 500),
                 flag("kube-api-burst", 1000),
             ],
@@ -136,11 +137,11 @@ impl ControlPlane {
             &[
                 flag("kubeconfig", access::kubeconfig(folder, access::KWOK).display()),
                 flag("config", stages.display()),
-                // By label, not by annotation: then kwok also sees when a node is taken from it.
+                // With a label, unlike an annotation, kwok also stops managing a node when the label is removed.
                 flag("manage-all-nodes", false),
                 flag("manage-nodes-with-label-selector", KUBELET),
                 flag("node-lease-duration-seconds", 40),
-                // No kubelet API: it would listen on all interfaces.
+                // Disables the kubelet API, which would listen on all interfaces.
                 flag("node-port", 0),
             ],
         )?);
@@ -154,17 +155,18 @@ impl ControlPlane {
         self.apply(&json!({"apiVersion": "v1", "kind": "List", "items": nodes}).to_string())
     }
 
-    /// Where the API server listens; the same over all its restarts.
+    /// The address of the API server. It stays the same when the API server restarts.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The API server's process: to kill (then [`Process::start`] and [`wait_ready`](Self::wait_ready)), pause, resume.
+    /// The process of the API server: to pause, resume or kill it. After a kill, call [`Process::start`] and
+    /// [`wait_ready`](Self::wait_ready).
     pub fn api_server(&self) -> &Process {
         &self.api_server
     }
 
-    /// The process of etcd, behind the API server.
+    /// The process of etcd.
     pub fn etcd(&self) -> &Process {
         &self.etcd
     }
@@ -199,6 +201,14 @@ impl ControlPlane {
     /// [`Error::Answer`] when the API server does not answer, or with another refusal.
     pub fn get(&self, path: &str) -> Result<Option<Value>> {
         self.reader.get(path)
+    }
+
+    /// The API server's page /metrics.
+    ///
+    /// # Errors
+    /// [`Error::Answer`] when the API server does not answer.
+    pub fn metrics(&self) -> Result<Metrics> {
+        self.reader.page("/metrics").map(|page| Metrics::read_now(page.unwrap_or_default()))
     }
 
     /// Runs kubectl as the administrator (or as `--kubeconfig` among the arguments says) and returns what it printed.
@@ -257,9 +267,9 @@ fn wait_for(api_server: &Process, kubectl: &Kubectl, args: &[&str]) -> Result<()
     api_server.wait_until(START_WITHIN, || kubectl.run(&args, "").map(drop).map_err(|error| error.to_string()))
 }
 
-/// A server whose socket has a longer name starts and is never found.
+/// With a longer path a server starts, and no client can connect to its socket.
 fn fits_sockets(folder: &Path) -> Result<()> {
-    /// The kernel's field has 108 bytes with the zero at the end.
+    /// The kernel's field has 108 bytes, the terminating zero included.
     const MOST: usize = 107;
     let length = [ETCD_SOCKET, PROXY_SOCKET].map(|name| folder.join(name).as_os_str().len());
     match length.into_iter().max() {
@@ -277,14 +287,14 @@ fn start_etcd(tools: &Tools, folder: &Path) -> Result<Process> {
         &[
             flag("data-dir", folder.join("etcd").display()),
             flag("listen-client-urls", format!("unix://{}", socket.display())),
-            // It insists on an address that nobody uses, and on a port for peers that do not exist.
+            // etcd requires these two addresses; no client and no peer uses them.
             flag("advertise-client-urls", "http://127.0.0.1:0"),
             flag("listen-peer-urls", "http://127.0.0.1:0"),
             flag("unsafe-no-fsync", true),
             flag("log-level", "warn"),
         ],
     )?;
-    // An API server that starts before it waits a second before it tries again.
+    // An API server that starts before etcd waits a second before it tries again.
     etcd.wait_until(START_WITHIN, || {
         if socket.exists() { Ok(()) } else { Err(format!("there is no {}", socket.display())) }
     })?;
@@ -339,7 +349,7 @@ mod tests {
     #[test]
     fn a_folder_too_long_for_sockets_is_named() {
         let of = |length: usize| PathBuf::from("/".to_owned() + &"x".repeat(length - 1));
-        // And a slash and `proxy.sock`.
+        // The path also has a slash and `proxy.sock`.
         assert!(fits_sockets(&of(107 - 11)).is_ok());
         let refused = fits_sockets(&of(107 - 11 + 3)).map_err(|error| error.to_string());
         let says = format!("{} is 3 bytes too long for Unix sockets: set TMPDIR to a shorter folder", of(99).display());

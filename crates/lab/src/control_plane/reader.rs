@@ -1,4 +1,4 @@
-//! Reading objects fast: a `kubectl proxy` on a socket, so that polling every few milliseconds starts no process.
+//! Reads objects through a `kubectl proxy` on a Unix socket, so that polling does not start a process for each call.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use crate::{Error, Process, Result, Tools, http};
 
 #[derive(Debug)]
 pub(super) struct Reader {
-    // Held for its end.
+    // Kept because dropping it stops the process.
     _proxy: Process,
     socket: PathBuf,
 }
@@ -34,10 +34,18 @@ impl Reader {
     }
 
     pub(super) fn get(&self, path: &str) -> Result<Option<Value>> {
+        let parse = |body: String| {
+            let failed = |error: serde_json::Error| Error::Answer { url: path.to_owned(), message: error.to_string() };
+            serde_json::from_str(&body).map_err(failed)
+        };
+        self.page(path)?.map(parse).transpose()
+    }
+
+    pub(super) fn page(&self, path: &str) -> Result<Option<String>> {
         let failed = |message: String| Error::Answer { url: path.to_owned(), message };
         let (code, body) = http::get_from_socket(&self.socket, path).map_err(|error| failed(error.to_string()))?;
         match code {
-            200 => serde_json::from_str(&body).map(Some).map_err(|error| failed(error.to_string())),
+            200 => Ok(Some(body)),
             404 => Ok(None),
             _ => Err(failed(format!("{code}: {}", body.trim()))),
         }

@@ -1,4 +1,4 @@
-//! Objects as somebody who watches them sees them: a `kubectl get --watch` and what it has shown.
+//! A watch of one kind of object: a `kubectl get --watch` process and the events that it has printed.
 
 use std::{
     fs,
@@ -19,7 +19,7 @@ use serde_json::Value;
 use super::kubectl::Kubectl;
 use crate::{Error, Result, watchdog};
 
-/// A watch that runs. It stops when it is dropped or its owner is killed.
+/// A running watch. It stops when it is dropped, or when the process that started it is killed.
 #[derive(Debug)]
 pub struct Watch {
     what: String,
@@ -32,11 +32,11 @@ pub struct Watch {
 /// One event of a watch.
 #[derive(Debug, Clone)]
 pub struct WatchEvent {
-    /// When it was seen.
+    /// When it was received.
     pub at: Instant,
     /// `ADDED`, `MODIFIED` or `DELETED`.
     pub kind: String,
-    /// The object, as it is since then.
+    /// The object after the change.
     pub object: Value,
 }
 
@@ -45,7 +45,7 @@ impl Watch {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let what = format!("watch of {kind} in {namespace}");
         let complaints = folder.join(format!("watch-{}.log", NUMBER.fetch_add(1, Ordering::Relaxed)));
-        // As every server does, it announces itself to the watchdog before it begins.
+        // The shell writes its process id to the watchdog before it becomes kubectl.
         let mut child = Command::new("/bin/sh")
             .args(["-c", r#"echo "pid $$" >&2; exec "$@" 2>"$0""#])
             .arg(&complaints)
@@ -55,7 +55,7 @@ impl Watch {
             .env("KUBECONFIG", kubectl.kubeconfig())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(watchdog::announce()?)
+            .stderr(watchdog::pipe()?)
             .process_group(0)
             .spawn()
             .map_err(Error::io(format!("start the {what}")))?;
@@ -74,16 +74,17 @@ impl Watch {
         Ok(Self { what, child, complaints, events, seen: Vec::new() })
     }
 
-    /// Everything it has shown, in order.
+    /// All events so far, in order.
     pub fn so_far(&mut self) -> &[WatchEvent] {
         self.seen.extend(self.events.try_iter());
         &self.seen
     }
 
-    /// The first event that is as wanted among those that neither this nor [`so_far`](Self::so_far) has returned yet.
+    /// Waits for the first event that `wanted` accepts, among those that neither this function nor
+    /// [`so_far`](Self::so_far) has returned before.
     ///
     /// # Errors
-    /// [`Error::NotInTime`] with the last event; also when it has ended.
+    /// [`Error::NotInTime`] with the last event; also when kubectl has exited.
     pub fn wait(
         &mut self,
         what: &str,
@@ -106,7 +107,7 @@ impl Watch {
 
     fn not_in_time(&self, what: &str, waited: Duration, error: RecvTimeoutError) -> Error {
         let last = match (error, self.seen.last()) {
-            (RecvTimeoutError::Disconnected, _) => "it has ended".to_owned(),
+            (RecvTimeoutError::Disconnected, _) => "kubectl has exited".to_owned(),
             (_, Some(event)) => format!("{} {}", event.kind, event.object),
             (_, None) => "nothing".to_owned(),
         };
@@ -117,7 +118,7 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // kubectl may have exited by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

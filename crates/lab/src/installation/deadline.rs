@@ -1,8 +1,8 @@
-//! How long a term lasts that nobody renews any more, as the operator's own page says.
+//! When a term ends that is not renewed any more, as the operator's /metrics says.
 
 use std::time::{Duration, Instant};
 
-/// The end of a term without another renewal: see [`Metrics::deadline`](super::Metrics::deadline).
+/// The end of a term that is not renewed any more; see [`Metrics::deadline`](super::Metrics::deadline).
 #[derive(Debug, Clone, Copy)]
 pub struct Deadline {
     read: Instant,
@@ -15,12 +15,12 @@ impl Deadline {
         Self { read, left, stop_budget: stop_budget.as_secs_f64() }
     }
 
-    /// Seconds from `at` to the moment when another might hold; negative after it.
+    /// Seconds from `at` until another pod may hold the lease; negative when that is over.
     pub fn left(&self, at: Instant) -> f64 {
         self.left - at.saturating_duration_since(self.read).as_secs_f64()
     }
 
-    /// Seconds from the moment when the holder must be told to stop to `at`; negative before it.
+    /// Seconds from the moment at which the holder must be told to stop until `at`; negative before that moment.
     pub fn late(&self, at: Instant) -> f64 {
         self.stop_budget - self.left(at)
     }
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_holder_must_stop_its_budget_before_the_end() {
+    fn the_holder_must_be_told_one_stop_budget_before_the_end() {
         let read = Instant::now();
         let deadline = Deadline::new(read, 9.5, Duration::from_secs(4));
         let near = |seconds: f64, wanted: f64| (seconds - wanted).abs() < 1e-9;

@@ -1,4 +1,4 @@
-//! Events as the API server keeps them.
+//! Kubernetes events.
 
 use std::time::Duration;
 
@@ -7,16 +7,16 @@ use serde_json::Value;
 use super::Installation;
 use crate::Result;
 
-/// One event.
+/// An event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// Kind and name of the object it happened to.
+    /// Kind and name of the object that it is about.
     pub on: (String, String),
-    /// One word.
+    /// The reason: one word.
     pub reason: String,
     /// `Normal` or `Warning`.
     pub kind: String,
-    /// What happened, in words.
+    /// The message.
     pub note: String,
 }
 

@@ -1,4 +1,4 @@
-//! A RedisLease as the API server shows it.
+//! A RedisLease as read from the API server.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::Installation;
 use crate::{Error, Result};
 
-/// A RedisLease by its name.
+/// A RedisLease, by its namespace and name.
 #[derive(Debug, Clone)]
 pub struct Lease<'a> {
     installation: &'a Installation,
@@ -15,7 +15,7 @@ pub struct Lease<'a> {
     name: String,
 }
 
-/// What the label and the annotation on a pod say.
+/// The role label and the token annotation of a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Role {
     /// The value of the label `lease.redislease.io/<lease>`: `active` or `standby`.
@@ -29,7 +29,7 @@ impl<'a> Lease<'a> {
         Self { installation, namespace: namespace.to_owned(), name: name.to_owned() }
     }
 
-    /// The object as it is now.
+    /// Reads the object.
     ///
     /// # Errors
     /// [`Error::Answer`] when it does not exist or the API server does not answer.
@@ -39,10 +39,10 @@ impl<'a> Lease<'a> {
         found.map(LeaseState).ok_or(Error::Answer { url: path, message: "there is none".to_owned() })
     }
 
-    /// Polls until the object is as wanted, and returns it.
+    /// Polls until `wanted` accepts the object, and returns it.
     ///
     /// # Errors
-    /// [`Error::NotInTime`] with the status last seen and the end of every operator's log.
+    /// [`Error::NotInTime`] with the last status and the last lines of every operator's log.
     pub fn wait(
         &self,
         what: &str,
@@ -55,7 +55,7 @@ impl<'a> Lease<'a> {
         })
     }
 
-    /// What every pod of the namespace that has a label or an annotation of this lease is told, by pod.
+    /// The label and annotation of this lease on the pods of its namespace, by pod name. Pods with neither are left out.
     ///
     /// # Errors
     /// [`Error::Answer`] when the API server does not answer.
@@ -74,14 +74,14 @@ impl<'a> Lease<'a> {
         Ok(pods["items"].as_array().into_iter().flatten().filter_map(role).collect())
     }
 
-    /// Waits until its pods are told what `state` says: `pods` of them or more carry the label and the token, and the
-    /// holder alone is active.
+    /// Waits until the pods carry what `state` says: at least `pods` of them have the label and the token of this term, and
+    /// only the holder is labelled `active`.
     ///
     /// # Errors
-    /// [`Error::NotInTime`] with what they are told instead.
+    /// [`Error::NotInTime`] with the labels and tokens last seen.
     pub fn wait_for_roles(&self, state: &LeaseState, pods: usize, within: Duration) -> Result<()> {
         let token = state.token().map(|token| token.to_string());
-        let what = format!("{}/{}: the holder's pod alone is active, all know the token", self.namespace, self.name);
+        let what = format!("{}/{}: only the holder is active, all pods have the token", self.namespace, self.name);
         self.installation.wait_for(&what, within, || {
             let roles = self.roles().map_err(|error| error.to_string())?;
             let is_right = |(pod, role): (&String, &Role)| {
@@ -94,7 +94,7 @@ impl<'a> Lease<'a> {
         })
     }
 
-    /// The labels of its series on /metrics.
+    /// The labels of its series in /metrics.
     pub fn labels(&self) -> [(&str, &str); 2] {
         [("lease_namespace", &self.namespace), ("lease", &self.name)]
     }
@@ -121,7 +121,7 @@ impl<'a> Lease<'a> {
     }
 }
 
-/// One answer of the API server about a RedisLease.
+/// A RedisLease as it was when it was read.
 #[derive(Debug, Clone)]
 pub struct LeaseState(Value);
 
@@ -130,9 +130,9 @@ pub struct LeaseState(Value);
 pub struct Condition {
     /// `True`, `False` or `Unknown`.
     pub status: String,
-    /// One word of a fixed set.
+    /// The reason: one word.
     pub reason: String,
-    /// A sentence.
+    /// The message: a sentence.
     pub message: String,
 }
 
@@ -153,17 +153,17 @@ impl Condition {
 }
 
 impl LeaseState {
-    /// The whole object.
+    /// The object in JSON.
     pub fn json(&self) -> &Value {
         &self.0
     }
 
-    /// A condition by its type.
+    /// The condition of this type.
     pub fn condition(&self, kind: &str) -> Option<Condition> {
         Condition::of(&self.0, kind)
     }
 
-    /// The reason of a condition; empty when it is not there.
+    /// The reason of the condition of this type; empty when there is no such condition.
     pub fn reason(&self, kind: &str) -> String {
         self.condition(kind).map(|condition| condition.reason).unwrap_or_default()
     }
@@ -173,12 +173,12 @@ impl LeaseState {
         self.condition("Active").is_some_and(|condition| condition.status == "True")
     }
 
-    /// The pod that holds it.
+    /// The pod that holds the lease.
     pub fn holder(&self) -> Option<&str> {
         self.0["status"]["holder"]["pod"].as_str()
     }
 
-    /// The identity of the term.
+    /// The attempt that identifies the term.
     pub fn attempt(&self) -> Option<&str> {
         self.0["status"]["attempt"].as_str()
     }
@@ -193,7 +193,7 @@ impl LeaseState {
         self.0["status"]["transitions"].as_u64().unwrap_or_default()
     }
 
-    /// It moves with every write.
+    /// The resource version. Every write changes it.
     pub fn resource_version(&self) -> &str {
         self.0["metadata"]["resourceVersion"].as_str().unwrap_or_default()
     }

@@ -1,41 +1,41 @@
-//! A page of metrics, as far as tests ask.
+//! The page /metrics of an operator or the API server.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::{Deadline, Lease};
 
-/// What /metrics answered, and when.
+/// The page, and when it was read.
 #[derive(Debug, Clone)]
 pub struct Metrics {
     page: String,
     read: Instant,
-    /// The same moment in seconds since 1970.
+    /// The same moment, in seconds since 1970.
     unix: f64,
 }
 
 impl Metrics {
-    pub(super) fn read_now(page: String) -> Self {
+    pub(crate) fn read_now(page: String) -> Self {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
         Self { page, read: Instant::now(), unix }
     }
 
-    /// Until when the running term of a lease may be believed in without another renewal; `stop_budget` is its grace
-    /// period and 1 s. `None` when no term runs.
+    /// Until when the running term of a lease is valid without another renewal. `stop_budget` is the lease's grace period
+    /// plus 1 s. `None` when no term runs.
     pub fn deadline(&self, lease: &Lease<'_>, stop_budget: Duration) -> Option<Deadline> {
         let until = self.value("redislease_lease_expiry_timestamp_seconds", &lease.labels())?;
         (until > self.unix).then(|| Deadline::new(self.read, until - self.unix, stop_budget))
     }
 
-    /// The page.
+    /// The text of the page.
     pub fn text(&self) -> &str {
         &self.page
     }
 
-    /// The lines of the series of one name that have all of these labels, as they stand on the page.
+    /// The lines of the series with this name that have all of these labels.
     pub fn series<'a>(&'a self, name: &'a str, labels: &'a [(&'a str, &'a str)]) -> impl Iterator<Item = &'a str> {
         self.page.lines().filter(move |line| {
             let Some(rest) = line.strip_prefix(name) else { return false };
-            // Values here hold neither quotes nor braces: names of objects, words of fixed sets.
+            // No label value that tests ask for contains quotes or braces.
             let has = |(label, value): &(&str, &str)| {
                 let pair = format!("{label}=\"{value}\"");
                 rest.contains(&format!("{{{pair}")) || rest.contains(&format!(",{pair}"))
@@ -44,7 +44,7 @@ impl Metrics {
         })
     }
 
-    /// The sum over the series of one name that have all of these labels; `None` when there is none.
+    /// The sum of the series with this name that have all of these labels; `None` when there is no such series.
     pub fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let values: Vec<f64> = self
             .series(name, labels)

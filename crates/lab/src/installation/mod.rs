@@ -1,5 +1,5 @@
-//! All of RedisLease on this machine: a control plane, the Redis servers of one quorum, the definitions, the operator's
-//! rights, and as many operators as asked for, each the real binary under its own service account.
+//! RedisLease installed on this machine: a control plane, the Redis servers of one quorum, the CRDs, the operator's RBAC
+//! rules, and any number of operator processes with the operator's service account.
 //!
 //! ```no_run
 //! # fn main() -> redislease_lab::Result<()> {
@@ -25,11 +25,13 @@ mod deadline;
 mod events;
 mod lease;
 mod metrics;
+mod network;
 mod operator;
 mod quorum;
 
 use std::{
     fs,
+    net::SocketAddr,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -37,42 +39,47 @@ use std::{
 
 use serde_json::{Value, json};
 
+use self::network::Network;
 pub use self::{
     deadline::Deadline,
     events::Event,
     lease::{Condition, Lease, LeaseState, Role},
     metrics::Metrics,
+    network::Peer,
     operator::Operator,
     quorum::QuorumState,
 };
 use crate::{
-    Components, ControlPlane, Error, Gate, RedisOptions, RedisServer, Result, repository, wait, watchdog::Scratch,
+    Components, ControlPlane, Error, Proxy, RedisOptions, RedisServer, Result, repository, wait, watchdog::TempFolder,
 };
 
-/// Where operators, their RedisQuorum and its secret live.
+/// The namespace of the operators, their RedisQuorum and its secret.
 pub const SYSTEM: &str = "redislease-system";
-/// The service account of the role file.
+/// The operators' service account, as the RBAC file names it.
 const ACCOUNT: &str = "redislease-operator";
-/// The RedisQuorum that leases name when they name none.
+/// The RedisQuorum that a lease uses when it names none.
 pub(crate) const QUORUM: &str = "default";
 const SECRET: &str = "redis-password";
 
-/// What an [`Installation`] is made of.
+/// The settings of an [`Installation`].
 #[derive(Debug, Clone)]
 pub struct InstallationOptions {
     /// The `redislease` binary. In integration tests of the root package: `env!("CARGO_BIN_EXE_redislease")`.
     pub binary: PathBuf,
-    /// How the operators are told their cluster is called.
+    /// The operators' `--cluster-name`.
     pub cluster: String,
-    /// How many Redis servers.
+    /// The number of Redis servers.
     pub redis_servers: usize,
-    /// What the servers ask for; the operators get it in a secret.
+    /// The password of the Redis servers; the operators read it from a secret.
     pub password: Option<String>,
-    /// Fields of the RedisQuorum's spec, over the defaults here: a longest lease of 10 s, which is also what the first
-    /// election waits for.
+    /// Fields of the RedisQuorum's spec. They replace the defaults of the lab: `maxLeaseDuration` is 10 s there, which is
+    /// also how long the first election waits.
     pub quorum: Value,
-    /// How many nodes pods run on.
+    /// The number of nodes for pods.
     pub nodes: usize,
+    /// Whether operators reach the Redis servers and the API server through proxies, as
+    /// [`Installation::cut_off`] needs.
+    pub proxied: bool,
 }
 
 impl InstallationOptions {
@@ -85,10 +92,11 @@ impl InstallationOptions {
             password: None,
             quorum: json!({}),
             nodes: 3,
+            proxied: false,
         }
     }
 
-    /// Starts the servers, for one or more installations.
+    /// Starts the Redis servers. Several installations can share them.
     ///
     /// # Errors
     /// As [`RedisServer::start_with`].
@@ -98,29 +106,30 @@ impl InstallationOptions {
     }
 }
 
-/// A control plane with RedisLease installed on it, and the servers of its quorum. All of it stops when it is dropped.
+/// A control plane with RedisLease installed, and the Redis servers of its quorum. Everything stops when it is dropped.
 #[derive(Debug)]
 pub struct Installation {
     options: InstallationOptions,
     kubeconfig: PathBuf,
     logs: Mutex<Vec<PathBuf>>,
-    // Before the servers, so that what speaks to them is gone first.
+    // Declared before the servers, so that it stops first.
     control_plane: ControlPlane,
     redis: Vec<Arc<RedisServer>>,
-    folder: Scratch,
+    network: Option<Network>,
+    folder: TempFolder,
 }
 
 impl Installation {
-    /// Starts servers and control plane, and installs what operators need. No operator runs yet.
+    /// Starts the Redis servers and a control plane, and installs what operators need. It starts no operator.
     ///
     /// # Errors
-    /// That of the part that did not come up.
+    /// The error of the part that did not start.
     pub fn start(options: &InstallationOptions) -> Result<Self> {
         let redis = options.start_redis()?;
         Self::install(options, ControlPlane::start(Components::Nodes(options.nodes))?, redis)
     }
 
-    /// Installs on what runs already: a second cluster on the same Redis servers, for example.
+    /// Installs on servers that already run, for example as a second cluster on the same Redis servers.
     ///
     /// # Errors
     /// [`Error::Command`] with the API server's refusal.
@@ -134,24 +143,32 @@ impl Installation {
         let rights = repository().join("charts/redislease/files/operator-rbac.yaml").display().to_string();
         control_plane.kubectl(&["apply", "--server-side", "--filename", &rights])?;
         let kubeconfig = control_plane.service_account_kubeconfig(SYSTEM, ACCOUNT)?;
-        let installation = Self {
+        let network = options.proxied.then(|| Network::before(control_plane.address(), &redis)).transpose()?;
+        let mut installation = Self {
             options: options.clone(),
             kubeconfig,
             logs: Mutex::default(),
             control_plane,
             redis,
-            folder: Scratch::new("operators")?,
+            network,
+            folder: TempFolder::new("operators")?,
         };
+        if let Some(network) = &installation.network {
+            installation.kubeconfig = installation.kubeconfig_through(network.api_server(), "proxied")?;
+        }
         installation.apply_quorum()?;
         Ok(installation)
     }
 
     fn apply_quorum(&self) -> Result<()> {
-        let nodes: Vec<_> = self
-            .redis
+        let addresses: Vec<SocketAddr> = match &self.network {
+            Some(network) => network.redis().collect(),
+            None => self.redis.iter().map(|server| server.address()).collect(),
+        };
+        let nodes: Vec<_> = addresses
             .iter()
             .enumerate()
-            .map(|(index, server)| json!({"name": node_name(index), "address": server.address().to_string()}))
+            .map(|(index, address)| json!({"name": node_name(index), "address": address.to_string()}))
             .collect();
         let mut spec = json!({"nodes": nodes, "maxLeaseDuration": "10s"});
         if let Some(password) = &self.options.password {
@@ -172,12 +189,12 @@ impl Installation {
         }))
     }
 
-    /// The control plane, for kubectl and for what befalls pods, nodes and the API server.
+    /// The control plane.
     pub fn control_plane(&self) -> &ControlPlane {
         &self.control_plane
     }
 
-    /// The servers of the quorum. The first is the node `redis-0`.
+    /// The Redis servers of the quorum. The first is the node `redis-0`.
     pub fn redis(&self) -> &[Arc<RedisServer>] {
         &self.redis
     }
@@ -187,25 +204,38 @@ impl Installation {
         &self.kubeconfig
     }
 
-    /// Starts an operator and waits until it serves /metrics; it is not ready yet. `instance` is its name, of which
-    /// there is one at a time; `args` are more flags.
+    /// Starts an operator and waits until it serves /metrics; it may not be ready yet. `instance` is its unique name, and
+    /// `args` are additional flags.
     ///
     /// # Errors
-    /// [`Error::Exited`] with the end of its log.
+    /// [`Error::Exited`] with the last lines of its log.
     pub fn start_operator(&self, instance: &str, args: &[&str]) -> Result<Operator> {
         self.start_operator_as(&self.kubeconfig, instance, args)
     }
 
-    /// The same, for an operator that reaches the API server through this gate alone.
+    /// Starts an operator that connects to the API server only through this proxy.
     ///
     /// # Errors
-    /// [`Error::Exited`] with the end of its log.
-    pub fn start_operator_behind(&self, gate: &Gate, instance: &str) -> Result<Operator> {
+    /// [`Error::Exited`] with the last lines of its log.
+    pub fn start_operator_behind(&self, proxy: &Proxy, instance: &str) -> Result<Operator> {
+        self.start_operator_as(&self.kubeconfig_through(proxy.address(), instance)?, instance, &[])
+    }
+
+    /// Starts replicas of one operator: `operator-0`, `operator-1`, ... Does not wait until they are ready.
+    ///
+    /// # Errors
+    /// [`Error::Exited`] with the last lines of the log of the one that did not start.
+    pub fn start_replicas(&self, count: usize) -> Result<Vec<Operator>> {
+        (0..count).map(|number| self.start_operator(&format!("operator-{number}"), &[])).collect()
+    }
+
+    /// The operators' kubeconfig, with another address for the API server.
+    fn kubeconfig_through(&self, address: SocketAddr, name: &str) -> Result<PathBuf> {
         let direct = fs::read_to_string(&self.kubeconfig).map_err(Error::io("read the operators' kubeconfig"))?;
-        let through = direct.replace(&self.control_plane.address().to_string(), &gate.address().to_string());
-        let kubeconfig = self.folder.path().join(format!("{instance}.kubeconfig"));
-        fs::write(&kubeconfig, through).map_err(Error::io(format!("write the kubeconfig of {instance}")))?;
-        self.start_operator_as(&kubeconfig, instance, &[])
+        let through = direct.replace(&self.control_plane.address().to_string(), &address.to_string());
+        let kubeconfig = self.folder.path().join(format!("{name}.kubeconfig"));
+        fs::write(&kubeconfig, through).map_err(Error::io(format!("write the kubeconfig {name}")))?;
+        Ok(kubeconfig)
     }
 
     fn start_operator_as(&self, kubeconfig: &Path, instance: &str, args: &[&str]) -> Result<Operator> {
@@ -218,7 +248,7 @@ impl Installation {
         Operator::start(&self.options, instance, kubeconfig, log, args)
     }
 
-    /// Applies an object, or a whole list of them.
+    /// Applies an object or a list of objects.
     ///
     /// # Errors
     /// [`Error::Command`] with the API server's refusal.
@@ -226,11 +256,11 @@ impl Installation {
         self.control_plane.apply(&object.to_string())
     }
 
-    /// Makes a Deployment (and its namespace) whose pods carry the label `app: <name>`, and waits until all are Ready.
-    /// Applied again with another number of replicas, it is scaled.
+    /// Applies a Deployment and its namespace, and waits until all pods are Ready. The pods have the label `app: <name>`.
+    /// A second call with another number of replicas scales it.
     ///
     /// # Errors
-    /// [`Error::Command`] when it is refused or not Ready within a minute.
+    /// [`Error::Command`] when the API server refuses it, or when it is not Ready within a minute.
     pub fn deployment(&self, in_namespace: &str, name: &str, replicas: usize) -> Result<()> {
         self.control_plane.apply(&namespace(in_namespace))?;
         let labels = json!({"app": name});
@@ -253,11 +283,12 @@ impl Installation {
             .map(drop)
     }
 
-    /// Applies a RedisLease (and its namespace). `spec` goes over the defaults here: the pods of the Deployment of the
-    /// same name, leaseDuration 10s, renewInterval 2s, gracePeriod 3s; null takes a default away.
+    /// Applies a RedisLease and its namespace. The fields of `spec` replace the defaults of the lab: the candidates are the
+    /// pods of the Deployment with the same name, leaseDuration 10s, renewInterval 2s, gracePeriod 3s. A null removes a
+    /// default.
     ///
     /// # Errors
-    /// [`Error::Command`] with the sentence of the rule that refuses it.
+    /// [`Error::Command`] with the message of the rule that refuses it.
     pub fn lease(&self, in_namespace: &str, name: &str, spec: &Value) -> Result<Lease<'_>> {
         self.control_plane.apply(&namespace(in_namespace))?;
         let mut whole = json!({
@@ -276,15 +307,15 @@ impl Installation {
         Ok(self.find_lease(in_namespace, name))
     }
 
-    /// A RedisLease that was applied otherwise.
+    /// A RedisLease that exists already.
     pub fn find_lease(&self, namespace: &str, name: &str) -> Lease<'_> {
         Lease::new(self, namespace, name)
     }
 
-    /// Polls until `probe` gives a value.
+    /// Polls until `probe` returns a value.
     ///
     /// # Errors
-    /// [`Error::NotInTime`] with what `probe` last said instead and the end of every operator's log.
+    /// [`Error::NotInTime`] with the last error of `probe` and the last lines of every operator's log.
     pub fn wait_for<T>(
         &self,
         what: &str,
@@ -299,7 +330,7 @@ impl Installation {
         })
     }
 
-    /// The end of every operator's log, under its name.
+    /// The last lines of every operator's log, with the name of the file.
     pub fn log_tails(&self) -> String {
         let logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
         let tail = |log: &PathBuf| format!("--- {}\n{}\n", log.display(), wait::tail(log));
@@ -307,7 +338,7 @@ impl Installation {
     }
 }
 
-/// The name of a node of the quorum by its place among the servers.
+/// The name of a Redis node, by the index of its server.
 pub(crate) fn node_name(index: usize) -> String {
     format!("redis-{index}")
 }
@@ -316,7 +347,7 @@ fn namespace(name: &str) -> String {
     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}).to_string()
 }
 
-/// Puts the fields of `over` in the place of those of `base`; null takes a field away.
+/// Replaces fields of `base` by those of `over`; a null removes the field.
 fn overlay(base: &mut Value, over: &Value) {
     for (field, value) in over.as_object().into_iter().flatten() {
         base[field] = value.clone();

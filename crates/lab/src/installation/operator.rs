@@ -1,4 +1,4 @@
-//! One operator process.
+//! An operator process.
 
 use std::{
     fs,
@@ -14,12 +14,12 @@ use serde_json::Value;
 use super::{InstallationOptions, Metrics};
 use crate::{Error, Process, Result, http};
 
-/// It connects to nothing before it serves; a busy machine may take its time.
+/// An operator serves /metrics before it connects to anything; on a busy machine this may take seconds.
 const START_WITHIN: Duration = Duration::from_secs(20);
-/// What it promises is seconds.
+/// An operator promises to exit within a few seconds of SIGTERM.
 const STOP_WITHIN: Duration = Duration::from_secs(10);
 
-/// A running operator, or one to be started again. It stops when it is dropped.
+/// An operator process, which can be stopped and started again. It is killed when it is dropped.
 #[derive(Debug)]
 pub struct Operator {
     process: Process,
@@ -44,7 +44,7 @@ impl Operator {
         Ok(operator)
     }
 
-    /// Starts it after it has stopped, and waits until it serves /metrics. Its log goes on.
+    /// Starts the operator again after it has stopped, and waits until it serves /metrics. It appends to the same log.
     ///
     /// # Errors
     /// [`Error::Exited`] with the end of its log.
@@ -60,7 +60,7 @@ impl Operator {
         Ok(())
     }
 
-    /// Kills it as a power cut would (SIGKILL).
+    /// Kills the operator (SIGKILL).
     ///
     /// # Errors
     /// [`Error::Io`] when the system refuses.
@@ -68,7 +68,7 @@ impl Operator {
         self.process.kill()
     }
 
-    /// Asks it to end (SIGTERM) and waits.
+    /// Sends SIGTERM and waits until the operator has exited.
     ///
     /// # Errors
     /// [`Error::NotReady`] when it still runs after ten seconds.
@@ -76,7 +76,23 @@ impl Operator {
         self.process.terminate(STOP_WITHIN)
     }
 
-    /// Kills it and starts it again.
+    /// Pauses the operator (SIGSTOP): its connections stay open and it does nothing.
+    ///
+    /// # Errors
+    /// [`Error::NotRunning`], or [`Error::Io`] when the system refuses.
+    pub fn pause(&self) -> Result<()> {
+        self.process.pause()
+    }
+
+    /// Resumes a paused operator (SIGCONT).
+    ///
+    /// # Errors
+    /// [`Error::NotRunning`], or [`Error::Io`] when the system refuses.
+    pub fn resume(&self) -> Result<()> {
+        self.process.resume()
+    }
+
+    /// Kills the operator (SIGKILL) and starts it again.
     ///
     /// # Errors
     /// As [`start_again`](Self::start_again).
@@ -85,22 +101,22 @@ impl Operator {
         self.start_again()
     }
 
-    /// The process, to pause and resume it.
+    /// The process.
     pub fn process(&self) -> &Process {
         &self.process
     }
 
-    /// Where it serves.
+    /// The address at which it serves.
     pub fn address(&self) -> Option<SocketAddr> {
         *self.listens.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What it logged, one object a line, over all its starts.
+    /// All lines that it has logged, over all its starts.
     pub fn log(&self) -> Vec<Value> {
         lines_in(&self.log_since(0)).collect()
     }
 
-    /// The page /metrics.
+    /// Reads /metrics.
     ///
     /// # Errors
     /// [`Error::Answer`].
@@ -111,10 +127,52 @@ impl Operator {
         }
     }
 
-    /// Waits until /readyz says yes.
+    /// Polls /metrics until `wanted` accepts the sum of the series with this name and these labels (see
+    /// [`Metrics::value`]). Counters need this: the operator counts a write when the API server has answered it, and others
+    /// can read what was written before that.
     ///
     /// # Errors
-    /// [`Error::NotReady`] with what it says instead.
+    /// [`Error::NotReady`] with the last value.
+    pub fn wait_for_metric(
+        &self,
+        name: &str,
+        labels: &[(&str, &str)],
+        within: Duration,
+        mut wanted: impl FnMut(Option<f64>) -> bool,
+    ) -> Result<()> {
+        self.wait_for_metrics(within, |page| match page.value(name, labels) {
+            figure if wanted(figure) => Ok(()),
+            figure => Err(format!("{name} {labels:?} is {figure:?}")),
+        })
+    }
+
+    /// Polls /metrics until `wanted` accepts the page.
+    ///
+    /// # Errors
+    /// [`Error::NotReady`] with the last error of `wanted`.
+    pub fn wait_for_metrics(
+        &self,
+        within: Duration,
+        mut wanted: impl FnMut(&Metrics) -> std::result::Result<(), String>,
+    ) -> Result<()> {
+        self.process.wait_until(within, || wanted(&self.metrics().map_err(|error| error.to_string())?))
+    }
+
+    /// Polls the log until `wanted` accepts one of its lines.
+    ///
+    /// # Errors
+    /// [`Error::NotReady`] with the last lines of the log.
+    pub fn wait_for_log(&self, what: &str, within: Duration, wanted: impl Fn(&Value) -> bool) -> Result<()> {
+        self.process.wait_until(within, || {
+            let found = self.log().iter().any(&wanted);
+            if found { Ok(()) } else { Err(format!("no line of the log says: {what}")) }
+        })
+    }
+
+    /// Waits until /readyz answers with 200.
+    ///
+    /// # Errors
+    /// [`Error::NotReady`] with the answer of /readyz.
     pub fn wait_ready(&self) -> Result<()> {
         self.process.wait_until(START_WITHIN, || match self.get("/readyz") {
             Ok((200, _)) => Ok(()),

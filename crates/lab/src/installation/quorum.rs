@@ -1,4 +1,4 @@
-//! The RedisQuorum as the API server shows it.
+//! The RedisQuorum as read from the API server.
 
 use std::{fmt, time::Duration};
 
@@ -7,12 +7,12 @@ use serde_json::Value;
 use super::{Condition, Installation, QUORUM, SYSTEM, node_name};
 use crate::{Error, Result};
 
-/// One answer of the API server about the RedisQuorum.
+/// The RedisQuorum as it was when it was read.
 #[derive(Debug, Clone)]
 pub struct QuorumState(Value);
 
 impl Installation {
-    /// The quorum as it is now.
+    /// Reads the RedisQuorum.
     ///
     /// # Errors
     /// [`Error::Answer`] when it does not exist or the API server does not answer.
@@ -22,10 +22,10 @@ impl Installation {
         found.map(QuorumState).ok_or(Error::Answer { url: path, message: "there is none".to_owned() })
     }
 
-    /// Polls until the quorum is as wanted, and returns it.
+    /// Polls until `wanted` accepts the RedisQuorum, and returns it.
     ///
     /// # Errors
-    /// [`Error::NotInTime`] with the status last seen and the end of every operator's log.
+    /// [`Error::NotInTime`] with the last status and the last lines of every operator's log.
     pub fn wait_for_quorum(
         &self,
         what: &str,
@@ -40,17 +40,17 @@ impl Installation {
 }
 
 impl QuorumState {
-    /// The whole object.
+    /// The object in JSON.
     pub fn json(&self) -> &Value {
         &self.0
     }
 
-    /// A condition by its type.
+    /// The condition of this type.
     pub fn condition(&self, kind: &str) -> Option<Condition> {
         Condition::of(&self.0, kind)
     }
 
-    /// State and message of the node at a place among the servers; both empty when status does not name it yet.
+    /// State and message of the node with this index; both are empty while status does not name it.
     pub fn node(&self, index: usize) -> (&str, &str) {
         let nodes = self.0["status"]["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
         let node = nodes.iter().find(|node| node["name"] == node_name(index).as_str());
@@ -58,7 +58,7 @@ impl QuorumState {
         (text("state"), text("message"))
     }
 
-    /// How many nodes are in a state: Up, Down, Quarantined or Misconfigured.
+    /// How many nodes are in this state: Up, Down, Quarantined or Misconfigured.
     pub fn count(&self, state: &str) -> usize {
         let nodes = self.0["status"]["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
         nodes.iter().filter(|node| node["state"] == state).count()

@@ -1,18 +1,26 @@
-//! Short stories with reference nodes that answer at once, unless the story says otherwise.
+//! Scenarios with one machine and three reference nodes, which answer at once unless the scenario says otherwise.
+//!
+//! Every input is followed by the checks of [`crate::invariants`]. The life of the keys is read from the nodes.
 
 mod acquire;
 mod adopt;
 mod end;
 mod keep;
 mod late;
+mod planted;
 mod schedule;
 
 use super::*;
-use crate::backoff::Strategy;
+use crate::backoff::{Backoff, Entropy, Strategy};
+use crate::check::Mutant;
 use crate::check::reference::{Call, Node as Server};
+use crate::invariants;
 use crate::marker::Membership;
-use crate::op::Grant;
-use alloc::string::ToString;
+use crate::op::Token;
+use crate::quorum::Quorum;
+use crate::time::Drift;
+use alloc::format;
+use alloc::string::{String, ToString};
 
 const TTL: u64 = 30_000;
 const VALID: u64 = 29_698;
@@ -37,71 +45,107 @@ fn config() -> Config {
     }
 }
 
-/// How a node treats the requests of the story.
+/// How a node treats requests.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Link {
     Up,
-    /// Refuses at once.
+    /// The connection breaks at once.
     Down,
-    /// Acts, but the answer is lost.
+    /// The request is executed, and the answer is lost.
     Deaf,
-    /// Not connected: nothing is sent.
+    /// There is no connection: nothing is sent.
     Away,
-    /// Says nothing until the request is given up.
+    /// Nothing is executed, and the request is given up at its deadline.
     Silent,
+    /// The request is executed at once and answered so many milliseconds later.
+    Slow(u64),
 }
 
-struct Story {
+struct Scenario {
     lease: Lease,
+    mutant: Option<Mutant>,
     servers: Vec<Server<&'static str>>,
     links: [Link; 3],
     now: u64,
-    /// Requests without an answer, with when they are given up.
-    silent: Vec<(Time, Round, Node)>,
+    /// Answers that have arrived.
+    inbox: VecDeque<Input>,
+    /// Requests that are not answered yet, with when and how they will be.
+    pending: Vec<(Time, Round, Node, Vote)>,
     published: Vec<TermId>,
     renewals: Vec<Renewal>,
     sent: Vec<(Node, Op)>,
     shown: Vec<View>,
-    words: u64,
+    /// A node has lost keys: the life of the keys says nothing any more.
+    forgot: bool,
+    /// The first rule that was broken. Without a planted bug the scenario panics instead.
+    broken: Option<String>,
+    attempts: u64,
 }
 
-impl Story {
+fn marker(server: &Server<&'static str>) -> crate::marker::Marker {
+    Membership { generation: 1, fingerprint: "f".into() }.marker(server.run_id.clone())
+}
+
+impl Scenario {
     fn new() -> Self {
-        let membership = Membership { generation: 1, fingerprint: "f".into() };
-        let servers = (0..3)
-            .map(|index| {
-                let mut server = Server::new(["r0", "r1", "r2"][index].into());
-                server.marker = Some(membership.marker(server.run_id.clone()));
-                server.fence = 1000;
-                server
-            })
-            .collect();
-        let lease = Lease::new(config());
+        Self::with(config(), None)
+    }
+
+    fn with(config: Config, mutant: Option<Mutant>) -> Self {
+        let servers = ["r0", "r1", "r2"].map(|run_id| {
+            let mut server = Server { fence: 1000, mutant, ..Server::new(run_id.into()) };
+            server.marker = Some(marker(&server));
+            server
+        });
         Self {
-            lease,
-            servers,
+            lease: Lease::new(config).with_mutant(mutant),
+            mutant,
+            servers: servers.into(),
             links: [Link::Up; 3],
             now: 1_000_000,
-            silent: Vec::new(),
+            inbox: VecDeque::new(),
+            pending: Vec::new(),
             published: Vec::new(),
             renewals: Vec::new(),
             sent: Vec::new(),
             shown: Vec::new(),
-            words: 0,
+            forgot: false,
+            broken: None,
+            attempts: 0,
         }
     }
 
+    /// The process is started again and knows nothing of the lease.
+    fn restart(&mut self, config: Config) {
+        self.lease = Lease::new(config).with_mutant(self.mutant);
+        self.pending.clear();
+    }
+
     fn want(&mut self) -> Attempt {
-        self.words += 1;
-        let attempt = Attempt(u128::from(self.words));
+        self.attempts += 1;
+        let attempt = Attempt(u128::from(self.attempts));
         let holder = Holder("pod".into());
         self.give(Input::Want(Want { holder, attempt, floor: Token(0), entropy: Entropy(u64::MAX / 2) }));
         attempt
     }
 
+    /// Feeds one input, and then every answer that comes at once.
     fn give(&mut self, input: Input) {
+        self.inbox.push_back(input);
+        while let Some(input) = self.inbox.pop_front() {
+            self.feed(input);
+        }
+    }
+
+    fn feed(&mut self, input: Input) {
+        let believed = self.believed();
         self.lease.handle(Time(self.now), input);
-        while let Some(effect) = self.lease.poll_effect() {
+        self.check();
+        let effects: Vec<Effect> = core::iter::from_fn(|| self.lease.poll_effect()).collect();
+        if believed.is_some() && self.believed() != believed {
+            self.check_order(&effects);
+        }
+        for effect in effects {
             match effect {
                 Effect::Send { round, node, op, give_up_at } => self.send(round, node, op, give_up_at),
                 Effect::Publish(id) => self.published.push(id),
@@ -111,22 +155,76 @@ impl Story {
         }
     }
 
+    /// The attempt that the machine believes in.
+    fn believed(&self) -> Option<Attempt> {
+        self.standing().term().filter(|term| term.valid_until.is_some()).map(|term| term.id.attempt)
+    }
+
+    fn check(&mut self) {
+        let (now, view) = (Time(self.now), self.lease.view());
+        let within_keys = || match view.standing.term() {
+            Some(TermView { id, valid_until: Some(until), .. }) if !self.forgot => {
+                let lives = (0..3).filter_map(|node| self.life(node, id.attempt));
+                invariants::belief_within_keys(self.lease.config().quorum, Drift::STANDARD, now, *until, lives)
+            }
+            _ => Ok(()),
+        };
+        let broken = invariants::lease(&self.lease)
+            .and_then(|()| invariants::belief_ends_in_time(now, view))
+            .and_then(|()| within_keys());
+        if let Err(violation) = broken {
+            self.fail(violation.to_string());
+        }
+    }
+
+    /// A belief that ends is shown before any request.
+    fn check_order(&mut self, effects: &[Effect]) {
+        let shown = effects.iter().position(|effect| matches!(effect, Effect::Changed(_)));
+        let asked = effects.iter().position(|effect| matches!(effect, Effect::Send { .. }));
+        if asked.is_some_and(|asked| shown.is_none_or(|shown| asked < shown)) {
+            self.fail(format!("a belief ends, and a request comes before it is shown: {effects:?}"));
+        }
+    }
+
+    fn fail(&mut self, what: String) {
+        assert!(self.mutant.is_some(), "{what}");
+        self.broken.get_or_insert(what);
+    }
+
+    /// The least remaining life of the keys of this attempt on one node, if it holds them all.
+    fn life(&self, node: usize, attempt: Attempt) -> Option<Millis> {
+        let entry = |key| self.servers[node].entry(&key, self.now).filter(|entry| entry.value.attempt == attempt);
+        let ends = entry("a")?.ends.min(entry("b")?.ends);
+        Some(Millis(ends - self.now))
+    }
+
     fn send(&mut self, round: Round, node: Node, op: Op, give_up_at: Time) {
         self.sent.push((node, op.clone()));
-        let server = &mut self.servers[node.index()];
-        let marker = Membership { generation: 1, fingerprint: "f".into() }.marker(server.run_id.clone());
-        let call = Call { keys: alloc::vec!["a", "b"], marker, deadline: give_up_at.0, op };
-        let vote = match self.links[node.index()] {
-            Link::Up => server.vote(self.now, &call),
-            Link::Down => Vote::Unknown,
+        let link = self.links[node.index()];
+        let vote = match link {
+            Link::Up | Link::Deaf | Link::Slow(_) => self.execute(node.index(), op, give_up_at),
             Link::Away => Vote::Abstained,
-            Link::Deaf => {
-                server.vote(self.now, &call);
-                Vote::Unknown
-            }
-            Link::Silent => return self.silent.push((give_up_at, round, node)),
+            Link::Down | Link::Silent => Vote::Unknown,
         };
-        self.give(Input::Vote { round, node, vote });
+        match link {
+            Link::Up | Link::Away | Link::Down => self.inbox.push_back(Input::Vote { round, node, vote }),
+            Link::Deaf => self.inbox.push_back(Input::Vote { round, node, vote: Vote::Unknown }),
+            Link::Silent => self.pending.push((give_up_at, round, node, vote)),
+            Link::Slow(delay) => self.pending.push((Time(self.now + delay), round, node, vote)),
+        }
+    }
+
+    fn execute(&mut self, node: usize, op: Op, give_up_at: Time) -> Vote {
+        let server = &mut self.servers[node];
+        let call = Call { keys: alloc::vec!["a", "b"], marker: marker(server), deadline: give_up_at.0, op };
+        server.vote(self.now, &call)
+    }
+
+    /// Answers a pending request of one node, with what the node said or with something else.
+    fn answer(&mut self, node: u8, vote: Option<Vote>) {
+        let place = self.pending.iter().position(|(_, _, to, _)| to.0 == node).expect("a pending request");
+        let (_, round, node, said) = self.pending.remove(place);
+        self.give(Input::Vote { round, node, vote: vote.unwrap_or(said) });
     }
 
     fn written(&mut self) -> TermId {
@@ -135,17 +233,17 @@ impl Story {
         id
     }
 
-    /// Lets time pass to `until`, waking the machine when it asks for it.
+    /// Lets time pass to `until`. The machine is woken when it asks for it, and pending requests are answered.
     fn pass_to(&mut self, until: u64) {
         loop {
-            let given_up = self.silent.iter().map(|(at, ..)| at.0).min();
-            let next = [self.lease.next_deadline().map(|at| at.0), given_up].into_iter().flatten().min();
+            let answered = self.pending.iter().map(|(at, ..)| at.0).min();
+            let next = [self.lease.next_deadline().map(|at| at.0), answered].into_iter().flatten().min();
             let Some(next) = next.filter(|&next| next <= until) else { break };
             self.now = self.now.max(next);
             let now = self.now;
-            if let Some(at) = self.silent.iter().position(|(at, ..)| at.0 <= now) {
-                let (_, round, node) = self.silent.remove(at);
-                self.give(Input::Vote { round, node, vote: Vote::Unknown });
+            if let Some(at) = self.pending.iter().position(|(at, ..)| at.0 <= now) {
+                let (_, round, node, vote) = self.pending.remove(at);
+                self.give(Input::Vote { round, node, vote });
             }
             self.give(Input::Wake);
         }
@@ -166,20 +264,46 @@ impl Story {
         &self.lease.view().standing
     }
 
-    fn values(&self, node: usize) -> Vec<alloc::string::String> {
+    fn end_reason(&self) -> Option<EndReason> {
+        self.lease.view().ending.as_ref().map(|ending| ending.reason)
+    }
+
+    fn values(&self, node: usize) -> Vec<String> {
         let value = |key| self.servers[node].entry(&key, self.now).map(|entry| entry.value.to_string());
         ["a", "b"].into_iter().filter_map(value).collect()
     }
 
+    /// The node loses its keys, and votes on. A real node would be quarantined.
     fn drop_keys(&mut self, node: usize) {
         self.servers[node].keys.clear();
+        self.forgot = true;
+    }
+
+    /// Another attempt takes the keys on `node`.
+    fn contend(&mut self, node: usize) {
+        let op = Op::Acquire { attempt: Attempt(77), ttl: Millis(TTL), holder: Holder("contender".into()) };
+        assert!(matches!(self.execute(node, op, Time(u64::MAX)), Vote::Granted(_)));
     }
 
     fn is_held(&self) -> bool {
         matches!(self.standing(), Standing::Held(_))
     }
+
+    fn has_sent(&self, kind: &str) -> bool {
+        self.sent.iter().any(|(_, op)| name(op) == kind)
+    }
 }
 
-fn term_value(attempt: Attempt, token: u64) -> alloc::string::String {
-    alloc::format!("t:{attempt}:{token}:pod")
+fn name(op: &Op) -> &'static str {
+    match op {
+        Op::Acquire { .. } => "acquire",
+        Op::Confirm { .. } => "confirm",
+        Op::Extend { .. } => "extend",
+        Op::Seal { .. } => "seal",
+        Op::Release { .. } => "release",
+    }
+}
+
+fn term_value(attempt: Attempt, token: u64) -> String {
+    format!("t:{attempt}:{token}:pod")
 }

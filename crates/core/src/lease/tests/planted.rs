@@ -1,0 +1,194 @@
+//! Planted bugs, each with a scenario that finds it. The same scenario without the bug finds nothing.
+//!
+//! What a scenario finds is a broken invariant, which every step checks, or what it says itself.
+
+use super::*;
+
+type Finding = Result<(), String>;
+
+/// Finds `what` unless the scenario `holds`.
+fn expect(holds: bool, what: &str) -> Finding {
+    if holds { Ok(()) } else { Err(what.to_string()) }
+}
+
+fn late_answers_in_round_one(scenario: &mut Scenario) -> Finding {
+    scenario.links = [Link::Slow(400); 3];
+    scenario.want();
+    scenario.pass(400);
+    scenario.links = [Link::Up; 3];
+    scenario.pass(400);
+    expect(scenario.published.len() == 1, "no term")
+}
+
+fn a_term_is_taken_and_renewed(scenario: &mut Scenario) -> Finding {
+    scenario.held();
+    scenario.pass(6000);
+    expect(scenario.is_held(), "the term is lost")
+}
+
+/// The clocks of two nodes step forward by ten seconds between round 1 and round 2.
+fn clocks_step_between_the_rounds(scenario: &mut Scenario) -> Finding {
+    scenario.links = [Link::Slow(100); 3];
+    scenario.want();
+    for server in &mut scenario.servers[..2] {
+        server.keys.values_mut().for_each(|entry| entry.ends -= 10_000);
+    }
+    scenario.links = [Link::Up, Link::Up, Link::Down];
+    scenario.pass(100);
+    expect(scenario.published.len() == 1, "no term")
+}
+
+fn new_durations_arrive_during_a_round(scenario: &mut Scenario) -> Finding {
+    scenario.held();
+    scenario.links = [Link::Slow(300); 3];
+    scenario.pass(5000);
+    scenario.give(Input::Configure(Config { ttl: Millis(60_000), ..config() }));
+    scenario.pass(300);
+    expect(scenario.is_held(), "the term is lost")
+}
+
+/// The round under the shorter duration is executed and its answers are lost: the belief of the round before goes on.
+fn the_lease_duration_becomes_shorter(scenario: &mut Scenario) -> Finding {
+    scenario.give(Input::Configure(Config { ttl: Millis(60_000), ..config() }));
+    scenario.held();
+    scenario.give(Input::Configure(config()));
+    scenario.links = [Link::Deaf; 3];
+    scenario.pass(10_000);
+    expect(scenario.is_held(), "the term is lost")
+}
+
+fn no_node_answers_until_the_deadline(scenario: &mut Scenario) -> Finding {
+    scenario.held();
+    scenario.links = [Link::Down; 3];
+    scenario.pass(STOP + 500);
+    scenario.links = [Link::Up; 3];
+    scenario.pass(5000);
+    expect(!scenario.has_sent("release"), "a term that another may believe in was released")
+}
+
+fn a_process_is_paused_past_its_deadline(scenario: &mut Scenario) -> Finding {
+    scenario.held();
+    scenario.now += STOP + 3000;
+    scenario.give(Input::Wake);
+    expect(!scenario.has_sent("seal"), "a process that was paused sealed a term that others may keep")
+}
+
+fn two_nodes_abstain(scenario: &mut Scenario) -> Finding {
+    scenario.held();
+    scenario.links = [Link::Up, Link::Away, Link::Away];
+    scenario.pass(6000);
+    expect(scenario.is_held(), "an abstention was taken for a no")
+}
+
+fn the_first_seals_are_lost(scenario: &mut Scenario) -> Finding {
+    let term = scenario.held();
+    scenario.links = [Link::Down; 3];
+    scenario.give(Input::End { term, proof: false });
+    scenario.links = [Link::Up; 3];
+    scenario.pass(5000);
+    let sealed = scenario.lease.view().ending.as_ref().map(|ending| ending.sealed);
+    expect(sealed == Some(true), "the seal is not repeated")
+}
+
+/// The answers to the seals arrive after the keys have ended. A node whose keys ended can be joined by another process,
+/// so such a seal keeps nobody from extending.
+fn seals_are_answered_after_the_keys_have_ended(scenario: &mut Scenario) -> Finding {
+    let term = scenario.held();
+    scenario.links = [Link::Down; 3];
+    scenario.restart(Config { command_timeout: Millis(2000), ..config() });
+    scenario.now += TTL - 300;
+    scenario.links = [Link::Slow(400); 3];
+    scenario.give(Input::End { term, proof: false });
+    scenario.pass(500);
+    let sealed = scenario.lease.view().ending.as_ref().is_some_and(|ending| ending.sealed);
+    expect(!sealed, "a seal counts although its keys have ended")
+}
+
+fn one_node_of_three_is_sealed(scenario: &mut Scenario) -> Finding {
+    let term = scenario.held();
+    scenario.links = [Link::Up, Link::Down, Link::Down];
+    scenario.give(Input::End { term, proof: false });
+    let sealed = scenario.lease.view().ending.as_ref().is_some_and(|ending| ending.sealed);
+    expect(!sealed, "a seal on one node of three counts")
+}
+
+fn a_lease_is_forgotten_while_its_publication_is_under_way(scenario: &mut Scenario) -> Finding {
+    scenario.want();
+    scenario.give(Input::Forget);
+    expect(!scenario.has_sent("release"), "a term was released that the status may name")
+}
+
+fn a_publication_is_not_answered(scenario: &mut Scenario) -> Finding {
+    let attempt = scenario.want();
+    scenario.give(Input::Published { attempt, outcome: Publication::Unknown });
+    expect(!scenario.has_sent("release"), "a term was released that the status may name")
+}
+
+fn the_third_node_is_joined(scenario: &mut Scenario) -> Finding {
+    scenario.contend(2);
+    scenario.held();
+    scenario.drop_keys(2);
+    scenario.pass(2500);
+    let asked: Vec<_> = scenario.sent.iter().filter(|(node, _)| node.0 == 2).map(|(_, op)| name(op)).collect();
+    expect(
+        asked.ends_with(&["acquire", "extend", "confirm"]),
+        "a join was confirmed without a round begun after its grant",
+    )
+}
+
+/// A planted bug and the scenario that finds it.
+type Pair = (Mutant, fn(&mut Scenario) -> Finding);
+
+const FOUND: [Pair; 16] = [
+    (Mutant::DeadlineFromReply, late_answers_in_round_one),
+    (Mutant::NoDriftMargin, a_term_is_taken_and_renewed),
+    (Mutant::ConfirmLifeIgnored, clocks_step_between_the_rounds),
+    (Mutant::ConfigureInFlight, new_durations_arrive_during_a_round),
+    (Mutant::ExtendShortens, the_lease_duration_becomes_shorter),
+    (Mutant::NoLocalDeadline, no_node_answers_until_the_deadline),
+    (Mutant::ReleaseOnLocalDeadline, no_node_answers_until_the_deadline),
+    (Mutant::ShownLast, no_node_answers_until_the_deadline),
+    (Mutant::SealOnLateWake, a_process_is_paused_past_its_deadline),
+    (Mutant::AbstentionIsNo, two_nodes_abstain),
+    (Mutant::SealNotRepeated, the_first_seals_are_lost),
+    (Mutant::SealLifeFromReply, seals_are_answered_after_the_keys_have_ended),
+    (Mutant::SealOnTooFew, one_node_of_three_is_sealed),
+    (Mutant::ForgetReleasesPublishing, a_lease_is_forgotten_while_its_publication_is_under_way),
+    (Mutant::UnknownWriteReleased, a_publication_is_not_answered),
+    (Mutant::JoinConfirmedAtOnce, the_third_node_is_joined),
+];
+
+#[test]
+fn each_planted_bug_is_found_by_its_scenario() {
+    for (mutant, scenario) in FOUND {
+        let mut planted = Scenario::with(config(), Some(mutant));
+        let finding = scenario(&mut planted);
+        let found = planted.broken.or(finding.err());
+
+        assert!(found.is_some(), "{mutant:?} was not found");
+    }
+}
+
+#[test]
+fn the_same_scenarios_find_nothing_without_a_bug() {
+    for (mutant, scenario) in FOUND {
+        assert_eq!(scenario(&mut Scenario::new()), Ok(()), "the scenario for {mutant:?}");
+    }
+}
+
+#[test]
+fn belief_that_outlives_the_keys_is_found_by_the_invariant() {
+    let outlives = invariants::Violation::BeliefOutlivesKeys.to_string();
+    let bugs = [
+        Mutant::DeadlineFromReply,
+        Mutant::NoDriftMargin,
+        Mutant::ConfirmLifeIgnored,
+        Mutant::ConfigureInFlight,
+        Mutant::ExtendShortens,
+    ];
+    for (mutant, scenario) in FOUND.into_iter().filter(|(mutant, _)| bugs.contains(mutant)) {
+        let mut planted = Scenario::with(config(), Some(mutant));
+        let _ = scenario(&mut planted);
+        assert_eq!(planted.broken.as_ref(), Some(&outlives), "{mutant:?}");
+    }
+}

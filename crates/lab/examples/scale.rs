@@ -1,0 +1,41 @@
+//! What many leases cost on this machine, and how fast they come back: `make scale N=1000`.
+//!
+//! The environment says what is run: N (leases), PHASES (a list such as `start,hold`), KEEP (leaves everything up). The
+//! first argument is the operator's binary. The exit code is 0 when every goal is met, 2 when one is missed or could not
+//! be measured, 1 when the run could not begin.
+
+use std::{env, process::ExitCode};
+
+use redislease_lab::scale::{self, Options, Phase};
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(2),
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<bool, Box<dyn std::error::Error>> {
+    let binary = env::args_os().nth(1).unwrap_or_else(|| "target/release/redislease".into());
+    let leases = variable("N").map_or(Ok(1000), |number| number.parse())?;
+    let mut options = Options::new(binary, leases);
+    if let Some(phases) = variable("PHASES") {
+        options.phases = phases.split(',').map(|phase| phase.trim().parse::<Phase>()).collect::<Result<_, _>>()?;
+    }
+    if variable("KEEP").is_some() {
+        let watchdog = redislease_lab::keep_running()?;
+        eprintln!("everything stays up; `kill {watchdog}` stops it");
+    }
+    let report = scale::run(&options)?;
+    println!("{report}");
+    Ok(report.is_met())
+}
+
+/// A variable of the environment that is set to something.
+fn variable(name: &str) -> Option<String> {
+    env::var(name).ok().filter(|value| !value.is_empty())
+}

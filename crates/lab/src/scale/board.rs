@@ -1,0 +1,241 @@
+//! All leases as one watcher of the API server sees them, with the moment at which it saw each change.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Debug,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use futures::StreamExt as _;
+use kube::{
+    Api, Client, Resource, ResourceExt as _,
+    api::DynamicObject,
+    runtime::watcher::{self, Event, watcher},
+};
+use serde::de::DeserializeOwned;
+use tokio::{runtime::Runtime, task::JoinHandle};
+
+use super::objects::leases;
+
+/// Runs until it is dropped.
+#[derive(Debug)]
+pub(super) struct Following(JoinHandle<()>);
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Watches objects and hands each of them over as it is, and again after each change, with whether it still exists.
+/// A watch that breaks begins again by itself.
+pub(super) fn follow<K>(
+    runtime: &Runtime,
+    objects: Api<K>,
+    selector: Option<&str>,
+    mut seen: impl FnMut(&K, bool) + Send + 'static,
+) -> Following
+where
+    K: Resource<DynamicType: Clone> + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let config = watcher::Config { label_selector: selector.map(str::to_owned), ..watcher::Config::default() };
+    Following(runtime.spawn(async move {
+        let mut events = std::pin::pin!(watcher(objects, config));
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(Event::Apply(object) | Event::InitApply(object)) => seen(&object, true),
+                Ok(Event::Delete(object)) => seen(&object, false),
+                Ok(Event::Init | Event::InitDone) => {}
+                Err(error) => {
+                    eprintln!("  a watch broke, and begins again: {error}");
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                }
+            }
+        }
+    }))
+}
+
+/// One lease as last seen.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Row {
+    pub(super) active: bool,
+    /// The pod that status names.
+    pub(super) holder: Option<String>,
+    pub(super) token: u64,
+    /// When this token was first seen with `Active=True`.
+    pub(super) active_at: Option<Instant>,
+    /// When it was last seen not to be active, or with another token.
+    moved_at: Option<Instant>,
+}
+
+/// All leases.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Board(Arc<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    rows: Mutex<BTreeMap<String, Row>>,
+    changed: Condvar,
+}
+
+impl Board {
+    /// Watches all leases of the API server.
+    pub(super) fn watch(runtime: &Runtime, client: &Client) -> (Self, Following) {
+        let board = Self::default();
+        let shown = board.clone();
+        let following = follow(runtime, leases(client, None), None, move |lease, exists| shown.see(lease, exists));
+        (board, following)
+    }
+
+    fn see(&self, lease: &DynamicObject, exists: bool) {
+        let now = Instant::now();
+        let key = format!("{}/{}", lease.namespace().unwrap_or_default(), lease.name_any());
+        let mut rows = self.lock();
+        if !exists {
+            rows.remove(&key);
+        } else if let Some(row) = rows.get_mut(&key) {
+            row.see(lease, now);
+        } else {
+            let mut row = Row::default();
+            row.see(lease, now);
+            rows.insert(key, row);
+        }
+        drop(rows);
+        self.0.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Row>> {
+        self.0.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The lease as last seen.
+    pub(super) fn row(&self, key: &str) -> Row {
+        self.lock().get(key).cloned().unwrap_or_default()
+    }
+
+    /// How many leases it shows.
+    pub(super) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// The token of each lease.
+    pub(super) fn tokens(&self) -> BTreeMap<String, u64> {
+        self.lock().iter().map(|(key, row)| (key.clone(), row.token)).collect()
+    }
+
+    /// How many leases were not active, or got another token, at some moment since then.
+    pub(super) fn moved_since(&self, since: Instant) -> usize {
+        self.lock().values().filter(|row| row.moved_at.is_some_and(|at| at >= since)).count()
+    }
+
+    /// Waits until every lease is active with a greater token than before; a lease that `before` does not name needs
+    /// any token. Returns when the last of them was seen so, or how many are left when it is not in time.
+    pub(super) fn all_active(
+        &self,
+        count: usize,
+        before: &BTreeMap<String, u64>,
+        within: Duration,
+    ) -> Result<Instant, usize> {
+        let deadline = Instant::now() + within;
+        let mut rows = self.lock();
+        loop {
+            let is_active =
+                |(key, row): &(&String, &Row)| row.active && row.token > before.get(*key).copied().unwrap_or_default();
+            let active = rows.iter().filter(is_active).count();
+            if active == count {
+                return Ok(rows.values().filter_map(|row| row.active_at).max().unwrap_or_else(Instant::now));
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(count - active);
+            }
+            rows = self.0.changed.wait_timeout(rows, left).unwrap_or_else(PoisonError::into_inner).0;
+            // Counting costs more than an event: many events are looked at together.
+            drop(rows);
+            std::thread::sleep(Duration::from_millis(20));
+            rows = self.lock();
+        }
+    }
+
+    /// Waits until one lease is as wanted.
+    pub(super) fn wait(&self, key: &str, within: Duration, wanted: impl Fn(&Row) -> bool) -> Option<Row> {
+        let deadline = Instant::now() + within;
+        let mut rows = self.lock();
+        loop {
+            if let Some(row) = rows.get(key).filter(|row| wanted(row)) {
+                return Some(row.clone());
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            rows = self.0.changed.wait_timeout(rows, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+impl Row {
+    /// Takes up what the API server shows.
+    fn see(&mut self, lease: &DynamicObject, now: Instant) {
+        let status = &lease.data["status"];
+        let token = status["fencingToken"].as_u64().unwrap_or_default();
+        let conditions = status["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+        self.active = conditions.iter().any(|one| one["type"] == "Active" && one["status"] == "True");
+        if !self.active || token != self.token {
+            self.moved_at = Some(now);
+            self.active_at = None;
+        }
+        self.token = token;
+        self.active_at = self.active_at.or(self.active.then_some(now));
+        self.holder = status["holder"]["pod"].as_str().map(str::to_owned);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn lease(name: &str, version: u64, token: u64, active: bool) -> DynamicObject {
+        let status = if active { "True" } else { "False" };
+        serde_json::from_value(json!({
+            "apiVersion": "redislease.io/v1alpha1",
+            "kind": "RedisLease",
+            "metadata": {"name": name, "namespace": "a", "resourceVersion": version.to_string()},
+            "status": {
+                "holder": {"pod": "x"},
+                "fencingToken": token,
+                "conditions": [{"type": "Ready", "status": "True"}, {"type": "Active", "status": status}],
+            },
+        }))
+        .expect("an object")
+    }
+
+    #[test]
+    fn all_are_active_when_each_has_a_greater_token_than_before() {
+        let board = Board::default();
+        board.see(&lease("one", 1, 7, true), true);
+        board.see(&lease("two", 2, 8, true), true);
+        let before = board.tokens();
+        assert!(board.all_active(2, &BTreeMap::new(), Duration::ZERO).is_ok());
+        assert_eq!(board.all_active(3, &BTreeMap::new(), Duration::ZERO), Err(1), "one is not seen yet");
+        assert_eq!(board.all_active(2, &before, Duration::ZERO), Err(2));
+
+        let since = Instant::now();
+        board.see(&lease("one", 3, 7, false), true);
+        board.see(&lease("one", 4, 9, true), true);
+        board.see(&lease("one", 4, 9, true), true);
+        assert_eq!(board.moved_since(since), 1);
+        assert_eq!(board.all_active(2, &before, Duration::ZERO), Err(1));
+        board.see(&lease("two", 5, 10, true), true);
+        let last = board.all_active(2, &before, Duration::ZERO).expect("all are");
+        assert_eq!(Some(last), board.row("a/two").active_at);
+        assert!(board.wait("a/two", Duration::ZERO, |row| row.token == 10).is_some());
+        assert!(board.wait("a/two", Duration::ZERO, |row| row.token == 11).is_none());
+
+        board.see(&lease("two", 6, 10, true), false);
+        assert_eq!(board.len(), 1);
+    }
+}

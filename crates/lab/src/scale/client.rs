@@ -1,0 +1,61 @@
+//! A client of the API server that works on many objects at a time, and shows how far it is.
+
+use std::{
+    fmt::Display,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use futures::{StreamExt as _, stream};
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+
+use crate::{Error, Result};
+
+/// How many calls run at a time while objects are created.
+pub(super) const AT_ONCE: usize = 32;
+
+/// How often progress is shown.
+const SHOW_EVERY: Duration = Duration::from_secs(2);
+
+/// A client with the rights of a kubeconfig. It repeats no call by itself.
+pub(super) async fn connect(kubeconfig: &Path) -> Result<Client> {
+    let failed = |error: &dyn Display| failed("connect to the API server", error);
+    let kubeconfig = Kubeconfig::read_from(kubeconfig).map_err(|error| failed(&error))?;
+    let context = KubeConfigOptions::default();
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &context).await.map_err(|error| failed(&error))?;
+    config.default_retry = false;
+    Client::try_from(config).map_err(|error| failed(&error))
+}
+
+/// A call that the API server refused or did not answer.
+pub(super) fn failed(doing: &str, error: impl Display) -> Error {
+    Error::Call { doing: doing.to_owned(), message: error.to_string() }
+}
+
+/// Runs one piece of work for each item, `at_once` at a time, and prints how many are done every other second.
+///
+/// # Errors
+/// That of the first piece that failed; what has not begun by then does not begin.
+pub(super) async fn for_each<T, F: Future<Output = Result<()>>>(
+    what: &str,
+    items: Vec<T>,
+    at_once: usize,
+    work: impl Fn(T) -> F,
+) -> Result<()> {
+    let (total, began) = (items.len(), Instant::now());
+    let mut running = stream::iter(items).map(work).buffer_unordered(at_once);
+    let (mut done, mut shown) = (0_u32, began);
+    while let Some(outcome) = running.next().await {
+        outcome?;
+        done += 1;
+        if shown.elapsed() >= SHOW_EVERY {
+            shown = Instant::now();
+            eprintln!("  {what}: {done} of {total}, {:.0} a second", f64::from(done) / began.elapsed().as_secs_f64());
+        }
+    }
+    eprintln!("  {what}: {total} in {:.1} s", began.elapsed().as_secs_f64());
+    Ok(())
+}

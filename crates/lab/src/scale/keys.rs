@@ -1,0 +1,99 @@
+//! What the Redis servers know: whether they vote, and which leases have been extended since a moment.
+
+use std::{
+    collections::BTreeMap,
+    thread,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use super::{Options, objects::Planned};
+use crate::{Error, Installation, RedisServer, Reply, Result, poll};
+
+/// Keys are asked for in batches of this size.
+const BATCH: usize = 1000;
+/// Between two looks at all keys; every look costs the servers some milliseconds for 10,000 leases.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Waits until a majority of the servers carries a marker that lets it vote.
+///
+/// # Errors
+/// [`Error::NotInTime`].
+pub(super) fn wait_for_votes(installation: &Installation, within: Duration) -> Result<()> {
+    let votes = |server: &RedisServer| {
+        let marker = server.command(&["GET", "redislease:marker"]).ok().and_then(|marker| marker.text());
+        marker.is_some_and(|marker| !marker.starts_with("wait:"))
+    };
+    let majority = installation.redis().len() / 2 + 1;
+    let count = || installation.redis().iter().filter(|server| votes(server)).count();
+    let probe = || match count() {
+        count if count >= majority => Ok(()),
+        count => Err(format!("{count} vote")),
+    };
+    poll(within, probe).map_err(|last| Error::NotInTime {
+        what: "a majority of the Redis servers votes".to_owned(),
+        waited: within,
+        last,
+        context: installation.log_tails(),
+    })
+}
+
+/// Milliseconds since 1970, as the Redis servers on this machine count them.
+pub(super) fn unix_now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// How leases were extended after a moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Extended {
+    /// How many have been extended by a majority of the servers.
+    pub(super) leases: usize,
+    /// From that moment to the extension of the last of them.
+    pub(super) last: Duration,
+}
+
+/// Waits until all leases have been extended by a majority after `since` (milliseconds since 1970), or until the time
+/// is over. A server stores when a key ends, and a key lives for one lease from its extension: that tells when it was.
+///
+/// # Errors
+/// [`Error::Redis`] when a server does not answer.
+pub(super) fn wait_for_extensions(
+    installation: &Installation,
+    options: &Options,
+    planned: &[Planned],
+    since: i64,
+    within: Duration,
+) -> Result<Extended> {
+    let lifetime = i64::try_from(options.lease_duration.as_millis()).unwrap_or(i64::MAX);
+    let majority = installation.redis().len() / 2 + 1;
+    let deadline = Instant::now() + within;
+    let mut first: BTreeMap<String, i64> = BTreeMap::new();
+    loop {
+        let mut ends: BTreeMap<String, Vec<i64>> = BTreeMap::new();
+        for server in installation.redis() {
+            for batch in planned.chunks(BATCH) {
+                let commands: Vec<_> = batch
+                    .iter()
+                    .map(|lease| vec!["PEXPIRETIME".to_owned(), format!("redislease:lock:{}", lease.key())])
+                    .collect();
+                for (lease, reply) in batch.iter().zip(server.pipeline(&commands)?) {
+                    if let Reply::Integer(end) = reply {
+                        ends.entry(lease.key()).or_default().push(end - lifetime);
+                    }
+                }
+            }
+        }
+        for (key, mut extended) in ends {
+            extended.retain(|at| *at >= since);
+            extended.sort_unstable();
+            if let Some(at) = extended.get(majority - 1) {
+                first.entry(key).or_insert(*at);
+            }
+        }
+        if first.len() == planned.len() || Instant::now() >= deadline {
+            let last = first.values().max().map_or(0, |at| at - since);
+            return Ok(Extended { leases: first.len(), last: Duration::from_millis(last.try_into().unwrap_or(0)) });
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+}

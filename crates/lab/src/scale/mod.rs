@@ -1,0 +1,142 @@
+//! Many leases on a real control plane: what they cost, and how fast they come back. `make scale N=1000` runs it.
+//!
+//! One run starts a control plane, three Redis servers, the leases with their pods, and one operator process; then one
+//! phase follows another:
+//!
+//! | phase | what happens | what is measured |
+//! |---|---|---|
+//! | `start` | the operator starts on an empty quorum | from the end of the first wait until all leases are active |
+//! | `hold` | nothing | CPU, writes to the API server |
+//! | `restart` | the operator stops (SIGTERM) and starts again | from its start until each lease was extended; leases lost |
+//! | `failover` | holders are deleted gracefully, one after another | from the proof that the holder stopped to the next holder in status |
+//! | `outage` | two of three Redis servers are stopped (SIGSTOP) for longer than a lease, then continued | from then until all are active again; writes; leases left behind |
+//! | `bare` | the operator is stopped; a simple client writes as much as the operator did after the outage | how long that takes |
+//!
+//! Times are those of one watcher of the API server, and of the Redis servers' own clocks; memory, CPU time and files are
+//! the kernel's figures for the operator process.
+
+mod bare;
+mod board;
+mod client;
+mod keys;
+mod objects;
+mod phases;
+mod report;
+mod usage;
+mod writes;
+
+use std::{collections::BTreeSet, path::PathBuf, str::FromStr, time::Duration};
+
+pub use self::report::{Goal, Report, Row};
+use crate::Result;
+
+/// A part of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs, reason = "the table in the module's documentation says what each is")]
+pub enum Phase {
+    Start,
+    Hold,
+    Restart,
+    Failover,
+    Outage,
+    Bare,
+}
+
+impl Phase {
+    /// Every phase, in the order in which they run.
+    pub const ALL: [Self; 6] = [Self::Start, Self::Hold, Self::Restart, Self::Failover, Self::Outage, Self::Bare];
+
+    /// Its name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Hold => "hold",
+            Self::Restart => "restart",
+            Self::Failover => "failover",
+            Self::Outage => "outage",
+            Self::Bare => "bare",
+        }
+    }
+}
+
+impl FromStr for Phase {
+    type Err = String;
+
+    fn from_str(name: &str) -> std::result::Result<Self, String> {
+        let all = || Self::ALL.map(Self::as_str).join(", ");
+        let found = Self::ALL.into_iter().find(|phase| phase.as_str() == name);
+        found.ok_or_else(|| format!("there is no phase {name}; the phases are {}", all()))
+    }
+}
+
+/// What is run.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The `redislease` binary; a release build, if figures are to mean something.
+    pub binary: PathBuf,
+    /// How many leases, each with one pod.
+    pub leases: usize,
+    /// Which phases. [`Phase::Start`] always runs: the others need its leases.
+    pub phases: BTreeSet<Phase>,
+    /// `spec.leaseDuration` of every lease, and `spec.maxLeaseDuration` of the quorum.
+    pub lease_duration: Duration,
+    /// `spec.renewInterval` of every lease.
+    pub renew_interval: Duration,
+    /// `spec.gracePeriod` of every lease.
+    pub grace_period: Duration,
+    /// How long the leases are only held.
+    pub hold: Duration,
+    /// How long two Redis servers are stopped.
+    pub outage: Duration,
+    /// How long a phase waits for all leases before it counts those that are left.
+    pub patience: Duration,
+    /// How many holders are deleted. Their leases have two pods.
+    pub failovers: usize,
+    /// How many calls the bare client has under way at a time.
+    pub writers: usize,
+    /// How many nodes the pods run on.
+    pub nodes: usize,
+}
+
+impl Options {
+    /// The run that the goals are for: leases of 40 s that are renewed every 10 s, an outage of 50 s.
+    pub fn new(binary: impl Into<PathBuf>, leases: usize) -> Self {
+        Self {
+            binary: binary.into(),
+            leases,
+            phases: Phase::ALL.into(),
+            lease_duration: Duration::from_secs(40),
+            renew_interval: Duration::from_secs(10),
+            grace_period: Duration::from_secs(5),
+            hold: Duration::from_mins(1),
+            outage: Duration::from_secs(50),
+            patience: Duration::from_mins(4),
+            failovers: leases.min(50),
+            writers: 24,
+            nodes: 3.max(leases.div_ceil(500)),
+        }
+    }
+}
+
+/// Runs the phases. Progress goes to standard error.
+///
+/// # Errors
+/// What kept the leases from being created. What kept a phase from being measured is in [`Report::failed`], and a figure
+/// that misses its goal is in [`Report::goals`].
+pub fn run(options: &Options) -> Result<Report> {
+    Ok(phases::Run::prepare(options)?.all())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Phase;
+
+    #[test]
+    fn phases_are_found_by_name() {
+        for phase in Phase::ALL {
+            assert_eq!(phase.as_str().parse(), Ok(phase));
+        }
+        let error = "pause".parse::<Phase>().expect_err("no such phase");
+        assert_eq!(error, "there is no phase pause; the phases are start, hold, restart, failover, outage, bare");
+    }
+}

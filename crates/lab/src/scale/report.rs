@@ -1,0 +1,113 @@
+//! What was measured, as a table, and the goals it was measured against.
+
+use std::{fmt, time::Duration};
+
+use super::{usage::Usage, writes::Writes};
+
+/// The table of one run, and whether it met its goals.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    /// How many leases.
+    pub leases: usize,
+    /// One row for each phase, in order.
+    pub rows: Vec<Row>,
+    /// Every goal that could be measured.
+    pub goals: Vec<Goal>,
+    /// The phases that could not be measured to their end, and why.
+    pub failed: Vec<String>,
+}
+
+/// What one phase cost.
+#[derive(Debug, Clone, Default)]
+pub struct Row {
+    /// The name of the phase.
+    pub phase: String,
+    /// What came of it, in words.
+    pub result: String,
+    /// Memory and files of the operator at its end.
+    pub(super) usage: Usage,
+    /// How long it was, and the CPU time that the operator used in it.
+    pub(super) took: Duration,
+    pub(super) cpu: Duration,
+    /// Writes to the API server as the operator counted them, and as the API server did.
+    pub(super) by_operator: Writes,
+    pub(super) by_api_server: Writes,
+}
+
+/// A goal and what was measured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Goal {
+    /// What was measured.
+    pub name: String,
+    /// The limit, with its unit.
+    pub limit: String,
+    /// The figure, with its unit.
+    pub measured: String,
+    /// Whether the figure is within the limit.
+    pub met: bool,
+}
+
+impl Report {
+    /// Whether all phases could be measured and every goal is met.
+    pub fn is_met(&self) -> bool {
+        self.failed.is_empty() && self.goals.iter().all(|goal| goal.met)
+    }
+
+    /// The row of a phase.
+    pub fn row(&self, phase: &str) -> Option<&Row> {
+        self.rows.iter().find(|row| row.phase == phase)
+    }
+
+    /// A goal by what it measures.
+    pub fn goal(&self, name: &str) -> Option<&Goal> {
+        self.goals.iter().find(|goal| goal.name == name)
+    }
+}
+
+impl Row {
+    fn cores(&self) -> f64 {
+        self.cpu.as_secs_f64() / self.took.as_secs_f64().max(f64::EPSILON)
+    }
+}
+
+/// The table in Markdown, then the goals.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "| leases | phase | result | memory, peak (MB) | files | CPU (s) | cores | status writes | all API writes: operator, API server |"
+        )?;
+        writeln!(f, "|---:|---|---|---:|---:|---:|---:|---:|---:|")?;
+        for row in &self.rows {
+            let [memory, peak] = [row.usage.memory, row.usage.peak].map(megabytes);
+            writeln!(
+                f,
+                "| {} | {} | {} | {memory:.0}, {peak:.0} | {} | {:.2} | {:.3} | {:.0} | {:.0}, {:.0} |",
+                self.leases,
+                row.phase,
+                row.result,
+                row.usage.files,
+                row.cpu.as_secs_f64(),
+                row.cores(),
+                row.by_api_server.status,
+                row.by_operator.all(),
+                row.by_api_server.all(),
+            )?;
+        }
+        writeln!(f)?;
+        for goal in &self.goals {
+            let verdict = if goal.met { "ok" } else { "MISSED" };
+            writeln!(f, "goal: {}: {} (limit {}): {verdict}", goal.name, goal.measured, goal.limit)?;
+        }
+        for failed in &self.failed {
+            writeln!(f, "not measured: {failed}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Millions of bytes.
+#[allow(clippy::cast_precision_loss, reason = "a figure for people")]
+pub(super) fn megabytes(bytes: u64) -> f64 {
+    bytes as f64 / 1e6
+}

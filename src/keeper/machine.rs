@@ -1,0 +1,266 @@
+//! One lease in a shard: the core machine, and what its effects need.
+
+use std::sync::Arc;
+
+use redislease_core::backoff::Entropy;
+use redislease_core::lease::{Effect, Input, Lease, Renewal, Want};
+use redislease_core::op::{Attempt, Holder, Token, Vote};
+use redislease_core::time::{Millis, Time};
+
+use super::pace::{self, Turns};
+use super::slots::LeaseId;
+use super::timers::Armed;
+use super::{Command, Observer, Setup};
+use crate::mailbox::Mailbox;
+use crate::nodes::random::Random;
+use crate::nodes::{Ballot, Outbox, Reply, Request};
+
+/// How long a lease that is closed waits for the answers to what it gives back.
+const LAST_ANSWERS: Millis = Millis(2000);
+
+/// What the machines of a shard share.
+pub(super) struct Tools {
+    pub ballots: Arc<Mailbox<Ballot>>,
+    pub turns: Turns,
+    pub random: Random,
+}
+
+/// What becomes of a machine after it was handled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    Goes,
+    Ends,
+}
+
+pub(super) struct Machine {
+    id: LeaseId,
+    lease: Lease,
+    /// The place of its quorum in the shard.
+    pub quorum: Option<u32>,
+    keys: Arc<[String]>,
+    pub observer: Box<dyn Observer>,
+    pub armed: Armed,
+    /// Requests without a vote so far.
+    outstanding: u32,
+    /// From when on an attempt may begin by the turn that the last wish was given.
+    turn: Option<Time>,
+    /// It ends when its last key has.
+    retiring: bool,
+    /// It ends when its requests are answered, and then at the latest.
+    closing: Option<Time>,
+}
+
+impl Machine {
+    pub fn new(id: LeaseId, setup: Setup, quorum: Option<u32>) -> Self {
+        let Setup { nodes: _, keys, config, observer } = setup;
+        Self {
+            id,
+            lease: Lease::new(config),
+            quorum,
+            keys,
+            observer,
+            armed: Armed::default(),
+            outstanding: 0,
+            turn: None,
+            retiring: false,
+            closing: None,
+        }
+    }
+
+    pub fn keys(&self) -> &[String] {
+        &self.keys
+    }
+
+    pub fn renew_interval(&self) -> Millis {
+        self.lease.config().renew_interval
+    }
+
+    pub fn next_deadline(&self) -> Option<Time> {
+        self.closing.or_else(|| self.lease.next_deadline())
+    }
+
+    fn fate(&self) -> Fate {
+        let done = match self.closing {
+            Some(_) => self.outstanding == 0,
+            None => self.retiring && self.lease.is_quiet(),
+        };
+        if done { Fate::Ends } else { Fate::Goes }
+    }
+
+    pub fn vote(&mut self, now: Time, ballot: Ballot, outbox: Option<&mut Outbox>, tools: &mut Tools) -> Fate {
+        let Ballot { round, node, vote, .. } = ballot;
+        self.outstanding = self.outstanding.saturating_sub(1);
+        if self.closing.is_none() {
+            self.handle(now, Input::Vote { round, node, vote }, outbox, tools);
+        }
+        self.fate()
+    }
+
+    /// Time passed.
+    pub fn wake(&mut self, now: Time, outbox: Option<&mut Outbox>, tools: &mut Tools) -> Fate {
+        if let Some(until) = self.closing {
+            return if now >= until { Fate::Ends } else { Fate::Goes };
+        }
+        if self.lease.next_round_at().is_some_and(|due| due <= now && self.lease.held_until() < due) {
+            self.take_turn(now, tools);
+        }
+        self.handle(now, Input::Wake, outbox, tools);
+        self.fate()
+    }
+
+    pub fn command(&mut self, now: Time, command: Command, mut outbox: Option<&mut Outbox>, tools: &mut Tools) -> Fate {
+        if self.closing.is_some() {
+            return self.fate();
+        }
+        let input = match command {
+            Command::Want(holder) => {
+                let floor = outbox.as_ref().map_or(Token(0), |outbox| outbox.nodes().floor());
+                self.want(now, holder, floor, outbox, tools);
+                return self.fate();
+            }
+            Command::Adopt(term) => {
+                self.begin(now, Input::Adopt(term), outbox, tools);
+                return self.fate();
+            }
+            Command::TryNow if self.running().is_some() => {
+                self.begin(now, Input::TryNow, outbox, tools);
+                return self.fate();
+            }
+            Command::TryNow => Input::TryNow,
+            Command::Close => {
+                self.lease.abandon(now);
+                self.closing = Some(now + self.lease.config().command_timeout.min(LAST_ANSWERS));
+                self.carry_out(now, outbox.as_deref_mut(), tools);
+                return self.fate();
+            }
+            Command::Configure(config) => {
+                tools.turns.remove(self.renew_interval());
+                tools.turns.add(config.renew_interval);
+                Input::Configure(*config)
+            }
+            Command::Retire => {
+                self.retiring = true;
+                Input::Forget
+            }
+            Command::Forget => Input::Forget,
+            Command::DoubtShown(attempt) => Input::DoubtShown(attempt),
+            Command::KeptElsewhere(attempt) => Input::KeptElsewhere(attempt),
+            Command::End { term, proof } => Input::End { term, proof },
+            Command::Published { attempt, outcome } => Input::Published { attempt, outcome },
+        };
+        self.handle(now, input, outbox, tools);
+        self.fate()
+    }
+
+    /// What a majority of nodes that is back makes possible, and in which order: the remaining life of a term whose
+    /// renewal failed, and after all terms the leases that wait for their back-off.
+    pub fn recovers(&self, now: Time) -> Option<Time> {
+        let view = self.lease.view();
+        if let Some(term) = view.standing.term() {
+            return (term.failed_rounds > 0).then(|| term.stop_at.unwrap_or(Time(0)));
+        }
+        // A refusal says when the keys can be free, and nothing else makes them so.
+        let waits = view.refused_by.is_none() && view.retry_at.is_some_and(|retry_at| retry_at > now);
+        waits.then_some(Time(u64::MAX))
+    }
+
+    /// Makes one attempt, or none: a wish that cannot begin at once is dropped, and the view shows from when on another
+    /// begins at once. Who decided to contend must decide again then.
+    fn want(&mut self, now: Time, holder: Holder, floor: Token, outbox: Option<&mut Outbox>, tools: &mut Tools) {
+        if self.lease.is_taken_for(&holder) || self.lease.view().retry_at.is_some_and(|retry_at| retry_at > now) {
+            return;
+        }
+        let drawn = tools.random.nonce().and_then(|attempt| Ok((Attempt(attempt), Entropy(tools.random.word()?))));
+        let (attempt, entropy) = match drawn {
+            Ok(drawn) => drawn,
+            Err(error) => {
+                return tracing::error!(%error, %holder, "no attempt to take a lease: the system has no random words");
+            }
+        };
+        let turn = match self.turn.take() {
+            Some(turn) if turn <= now => now,
+            _ => tools.turns.attempt(now),
+        };
+        if turn > now {
+            self.turn = Some(turn);
+            self.lease.hold(turn);
+            return self.handle(now, Input::Wake, outbox, tools);
+        }
+        self.lease.hold(Time(0));
+        let mut outbox = outbox;
+        self.handle(now, Input::Want(Want { holder, attempt, floor, entropy }), outbox.as_deref_mut(), tools);
+        if self.lease.next_attempt_at().is_some() {
+            self.handle(now, Input::Forget, outbox, tools);
+        }
+    }
+
+    /// Takes an input that makes a round due, which begins when its turn comes.
+    fn begin(&mut self, now: Time, input: Input, mut outbox: Option<&mut Outbox>, tools: &mut Tools) {
+        self.lease.hold(Time(u64::MAX));
+        self.handle(now, input, outbox.as_deref_mut(), tools);
+        self.take_turn(now, tools);
+        self.handle(now, Input::Wake, outbox, tools);
+    }
+
+    fn take_turn(&mut self, now: Time, tools: &mut Tools) {
+        let due = self.lease.next_round_at().filter(|due| *due <= now);
+        let turn = due.map(|_| tools.turns.round(now, self.latest_round(now)));
+        self.lease.hold(turn.unwrap_or_default());
+    }
+
+    /// How long the next round may wait: there must be time for two more if it fails. Of a term that is not confirmed
+    /// nothing is known, so it waits for a retry at most.
+    fn latest_round(&self, now: Time) -> Time {
+        let config = self.lease.config();
+        let pace = config.retry_pace();
+        let stop_at = self.lease.view().standing.term().and_then(|term| term.stop_at);
+        stop_at.map_or(now + pace, |stop_at| stop_at - (pace + pace + config.command_timeout))
+    }
+
+    fn handle(&mut self, now: Time, input: Input, outbox: Option<&mut Outbox>, tools: &mut Tools) {
+        self.lease.handle(now, input);
+        self.carry_out(now, outbox, tools);
+    }
+
+    fn carry_out(&mut self, now: Time, mut outbox: Option<&mut Outbox>, tools: &mut Tools) {
+        while let Some(effect) = self.lease.poll_effect() {
+            match effect {
+                Effect::Send { round, node, op, give_up_at } => {
+                    self.outstanding += 1;
+                    let reply = Reply::to_shard(tools.ballots.clone(), self.id.pack(), round, node);
+                    match &mut outbox {
+                        Some(outbox) => outbox.put(node, Request { keys: self.keys.clone(), op, give_up_at }, reply),
+                        None => reply.give(Vote::Abstained),
+                    }
+                }
+                // The view stays at Publishing until the caller has published.
+                Effect::Publish(id) => self.lease.renew_by(self.next_phase(now, id.attempt)),
+                Effect::Renewed(renewal) => {
+                    self.spread(now, &renewal);
+                    self.observer.renewed(&renewal, self.lease.config().ttl.0);
+                }
+                Effect::Changed(view) => self.observer.changed(&view),
+            }
+        }
+    }
+
+    fn next_phase(&self, began: Time, attempt: Attempt) -> Time {
+        pace::next_phase(began, self.renew_interval(), attempt)
+    }
+
+    /// Puts the next round to the phase of the term, or a retry to others that are due then.
+    fn spread(&mut self, now: Time, renewal: &Renewal) {
+        let attempt = self.running();
+        let at = match (renewal, attempt, self.lease.next_round_at()) {
+            (Renewal::Success { took, .. }, Some(attempt), _) => self.next_phase(now - *took, attempt),
+            (_, Some(_), Some(next)) => pace::gathered(next, self.renew_interval(), now),
+            _ => return,
+        };
+        self.lease.renew_by(at);
+    }
+
+    /// The attempt of the running term.
+    fn running(&self) -> Option<Attempt> {
+        self.lease.view().standing.term().map(|term| term.id.attempt)
+    }
+}

@@ -1,0 +1,233 @@
+//! When rounds of renewal and attempts begin, so that thousands of leases do not begin at one instant.
+//!
+//! In steady state every lease renews at a *phase* of its own, which follows from its attempt. After an outage, and when
+//! one process adopts the leases of another, all want to begin at once: then rounds and attempts get *turns* at a
+//! bounded rate.
+
+use redislease_core::op::Attempt;
+use redislease_core::time::{Millis, Time};
+
+/// Rounds that are due within so many milliseconds begin together: one wake-up and one call for each node.
+const TICK: u64 = 20;
+
+/// Turns come at so many times the rate at which the leases renew in steady state ...
+const BURST: f64 = 3.0;
+/// ... and no slower than this, in rounds a second on one shard.
+const LEAST_RATE: f64 = 8000.0;
+/// An attempt costs the servers about as much as so many rounds of renewal.
+const ATTEMPT: f64 = 8.0;
+/// Attempts come at so many times the rate of the leases' renewals, in rounds of the same cost.
+const ATTEMPT_BURST: f64 = 2.0;
+/// So much may begin at once after a pause, in milliseconds at the rate.
+const SAVED: f64 = 50.0;
+/// An attempt waits for its turn no longer than this.
+pub(super) const ATTEMPT_WAITS: Millis = Millis(60_000);
+
+/// How long the rounds of leases that renew at `interval` are gathered, a hundredth of it at most.
+const fn tick(interval: Millis) -> u64 {
+    let tick = interval.0 / 100;
+    if tick == 0 {
+        1
+    } else if tick < TICK {
+        tick
+    } else {
+        TICK
+    }
+}
+
+/// When the round after one that began at `began` is to begin: at the phase of the attempt, and no later than one
+/// interval after it. Attempts are random, so the phases of many leases are spread evenly.
+pub(super) fn next_phase(began: Time, interval: Millis, attempt: Attempt) -> Time {
+    let tick = tick(interval);
+    let interval = interval.0.max(1);
+    let [_, _, _, _, _, _, _, _, low @ ..] = attempt.0.to_be_bytes();
+    let phase = u64::from_be_bytes(low) % interval / tick * tick;
+    let last = began.0.saturating_add(interval);
+    // The last instant of this phase that is not after `last`.
+    Time(last - (last % interval + interval - phase) % interval)
+}
+
+/// When a round that failed is tried again: with the others of its tick.
+pub(super) fn gathered(at: Time, interval: Millis, now: Time) -> Time {
+    let gathered = Time(at.0 - at.0 % tick(interval));
+    if gathered > now { gathered } else { at }
+}
+
+/// Turns of one kind: each takes its share of the rate, and what is saved in quiet times may begin at once.
+#[derive(Debug)]
+struct Lane {
+    /// When the next turn would come if none were saved, in milliseconds.
+    next: f64,
+    /// Milliseconds from one turn to the next.
+    step: f64,
+}
+
+impl Lane {
+    fn turn(&mut self, now: Time, latest: Time) -> Time {
+        let present = as_millis(now);
+        self.next = self.next.max(present - SAVED) + self.step;
+        let turn = if self.next <= present { now } else { Time(whole(self.next)) };
+        // Turns of one tick begin together.
+        let gathered = Time(turn.0.div_ceil(TICK / 2) * (TICK / 2));
+        if turn == now { now } else { gathered.min(latest.max(now)) }
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "milliseconds of an uptime are far below 2^52")]
+const fn as_millis(time: Time) -> f64 {
+    time.0 as f64
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an instant, rounded down")]
+const fn whole(millis: f64) -> u64 {
+    millis as u64
+}
+
+/// The turns of one shard.
+#[derive(Debug)]
+pub(super) struct Turns {
+    /// Rounds a millisecond of all leases in steady state.
+    steady: f64,
+    rounds: Lane,
+    attempts: Lane,
+}
+
+impl Turns {
+    pub fn new() -> Self {
+        let lane = || Lane { next: 0.0, step: 0.0 };
+        let mut turns = Self { steady: 0.0, rounds: lane(), attempts: lane() };
+        turns.changed();
+        turns
+    }
+
+    /// One more lease, which renews at `interval`.
+    pub fn add(&mut self, interval: Millis) {
+        self.steady += 1.0 / as_millis(Time(interval.0.max(1)));
+        self.changed();
+    }
+
+    /// One lease less.
+    pub fn remove(&mut self, interval: Millis) {
+        self.steady = (self.steady - 1.0 / as_millis(Time(interval.0.max(1)))).max(0.0);
+        self.changed();
+    }
+
+    fn changed(&mut self) {
+        let least = LEAST_RATE / 1000.0;
+        self.rounds.step = 1.0 / (BURST * self.steady).max(least);
+        self.attempts.step = ATTEMPT / (ATTEMPT_BURST * self.steady).max(least);
+    }
+
+    /// When a round that is due now is to begin: `latest` at the latest, which is what its term needs.
+    pub fn round(&mut self, now: Time, latest: Time) -> Time {
+        self.rounds.turn(now, latest)
+    }
+
+    /// When an attempt that is due now is to begin.
+    pub fn attempt(&mut self, now: Time) -> Time {
+        self.attempts.turn(now, now + ATTEMPT_WAITS)
+    }
+
+    /// Gives new turns from now on: those who have one are given another.
+    pub fn restart(&mut self, now: Time) {
+        let present = as_millis(now);
+        self.rounds.next = self.rounds.next.min(present);
+        self.attempts.next = self.attempts.next.min(present);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const INTERVAL: Millis = Millis(10_000);
+
+    proptest! {
+        #[test]
+        fn the_next_round_comes_within_one_interval(began in 0..1_u64 << 40, interval in 1..60_000_u64, attempt: u128) {
+            let next = next_phase(Time(began), Millis(interval), Attempt(attempt));
+            prop_assert!(next > Time(began) && next <= Time(began + interval), "{next:?}");
+            let after = next_phase(next, Millis(interval), Attempt(attempt));
+            prop_assert_eq!(after, next + Millis(interval), "from then on it comes once an interval");
+        }
+
+        #[test]
+        fn a_failed_round_is_tried_again_no_later(at in 1000..1_u64 << 40, before in 0..500_u64) {
+            let now = Time(at - before);
+            let again = gathered(Time(at), INTERVAL, now);
+            prop_assert!(again <= Time(at) && (again > now || again == Time(at)));
+        }
+    }
+
+    #[test]
+    fn rounds_of_one_instant_are_spread_over_the_interval() {
+        let mut ticks = std::collections::BTreeMap::<u64, usize>::new();
+        let mut word = 1_u128;
+        for _ in 0..10_000 {
+            word = word.wrapping_mul(0x2360_ed05_1fc6_5da4_4385_df64_9fcc_f645).wrapping_add(1);
+            *ticks.entry(next_phase(Time(123_456), INTERVAL, Attempt(word ^ (word >> 64))).0).or_default() += 1;
+        }
+        let most = ticks.values().max().unwrap();
+        assert!(ticks.len() > 450 && *most < 60, "{} ticks of at most {most}", ticks.len());
+        assert!(ticks.keys().all(|at| at % TICK == 0));
+    }
+
+    #[test]
+    fn a_round_that_began_late_returns_to_its_phase() {
+        let attempt = Attempt(77);
+        let first = next_phase(Time(0), INTERVAL, attempt);
+        assert_eq!(first, Time(60), "gathered with the others of its tick");
+        for late in [0, 1, 300, 9_999] {
+            assert_eq!(next_phase(first + Millis(late), INTERVAL, attempt), first + INTERVAL, "{late}");
+        }
+    }
+
+    fn turns(count: usize, mut next: impl FnMut() -> Time) -> Vec<u64> {
+        (0..count).map(|_| next().0).collect()
+    }
+
+    #[test]
+    fn a_few_begin_at_once_and_many_at_the_rate() {
+        let mut of = Turns::new();
+        let now = Time(1_000_000);
+        let few = turns(400, || of.round(now, now + Millis(60_000)));
+        assert!(few.iter().all(|at| *at == now.0), "{:?}", few.last());
+        let many = turns(80_000, || of.round(now, now + Millis(60_000)));
+        let last = many.last().unwrap() - now.0;
+        assert!((9_900..=10_100).contains(&last), "80,000 rounds at 8,000 a second take 10 s, not {last} ms");
+        assert!(many.is_sorted());
+    }
+
+    #[test]
+    fn the_rate_grows_with_the_leases() {
+        let mut of = Turns::new();
+        for _ in 0..100_000 {
+            of.add(INTERVAL);
+        }
+        let now = Time(1_000_000);
+        let all = turns(100_000, || of.round(now, now + Millis(60_000)));
+        let last = all.last().unwrap() - now.0;
+        assert!((3_200..=3_400).contains(&last), "three times as fast as in steady state: {last} ms");
+        let attempts = turns(10_000, || of.attempt(now));
+        let last = attempts.last().unwrap() - now.0;
+        assert!((3_900..=4_100).contains(&last), "2,500 attempts a second: {last} ms");
+        for _ in 0..100_000 {
+            of.remove(INTERVAL);
+        }
+        assert!(of.steady < 1e-6);
+    }
+
+    #[test]
+    fn nobody_waits_for_longer_than_its_term_allows() {
+        let mut of = Turns::new();
+        let now = Time(1_000_000);
+        turns(80_000, || of.round(now, now + Millis(60_000)));
+        assert_eq!(of.round(now, now + Millis(77)), now + Millis(77));
+        assert_eq!(of.round(now, now - Millis(77)), now, "what is overdue begins");
+        turns(1_000_000, || of.attempt(now));
+        assert_eq!(of.attempt(now), now + ATTEMPT_WAITS);
+        of.restart(now);
+        assert!(of.attempt(now) <= now + Millis(20));
+    }
+}

@@ -1,0 +1,487 @@
+//! One shard: a thread that drives the machines of its leases.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus::IntCounter;
+use redislease_core::time::{Millis, Time};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+
+use super::machine::{Fate, Machine, Tools};
+use super::pace::Turns;
+use super::slots::{Ids, LeaseId, Slots};
+use super::timers::Timers;
+use super::{Command, Setup};
+use crate::clock::{self, Alarm};
+use crate::contain::{contain_this_thread, contained};
+use crate::mailbox::Mailbox;
+use crate::nodes::random::Random;
+use crate::nodes::{Ballot, NodeState, NodeStatus, Nodes, Outbox};
+
+/// How often a shard looks at the clock when the system gives it no timer.
+const POLL: Duration = Duration::from_millis(50);
+/// How many commands, and how many leases that recover, are handled before timers and votes are looked at again.
+const AT_ONCE: usize = 1000;
+
+/// What a shard is told.
+enum Message {
+    Open(LeaseId, Box<Setup>),
+    Command(LeaseId, Command),
+    /// A majority of the nodes of this quorum votes again.
+    MajorityBack(u32),
+    /// End when no lease is open.
+    EndWhenEmpty,
+    ShutDown,
+}
+
+/// The side of a shard that other threads use.
+#[derive(Clone, Debug)]
+pub(super) struct ShardHandle(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    inbox: Mailbox<Message>,
+    ids: Ids,
+    ended: watch::Sender<bool>,
+}
+
+impl std::fmt::Debug for Message {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Message")
+    }
+}
+
+impl ShardHandle {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// When the system gives no thread or no event queue.
+    pub fn start(number: usize, panics: IntCounter) -> io::Result<Self> {
+        let shared = Arc::new(Shared { inbox: Mailbox::new(), ids: Ids::default(), ended: watch::Sender::new(false) });
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let of_thread = shared.clone();
+        std::thread::Builder::new()
+            .name(format!("keeper {number}"))
+            .spawn(move || run(&runtime, &of_thread, &panics))?;
+        Ok(Self(shared))
+    }
+
+    pub fn open(&self, setup: Setup) -> LeaseId {
+        let id = self.0.ids.take();
+        if let Err(Message::Open(_, setup)) = self.0.inbox.send(Message::Open(id, Box::new(setup))) {
+            setup.observer.ended();
+        }
+        id
+    }
+
+    pub fn send(&self, id: LeaseId, command: Command) {
+        // A shard that has ended has no machine that needs a command.
+        let _ = self.0.inbox.send(Message::Command(id, command));
+    }
+
+    pub fn shut_down(&self) {
+        let _ = self.0.inbox.send(Message::ShutDown);
+    }
+
+    pub fn end_when_empty(&self) {
+        let _ = self.0.inbox.send(Message::EndWhenEmpty);
+    }
+
+    /// Returns when the thread has ended.
+    pub async fn ended(&self) {
+        // Its sender is in `self`.
+        let _ = self.0.ended.subscribe().wait_for(|ended| *ended).await;
+    }
+}
+
+/// The thread of a shard. Work on one lease is contained by itself; a panic of the shard itself ends its leases and
+/// begins with none.
+fn run(runtime: &Runtime, shared: &Arc<Shared>, panics: &IntCounter) {
+    contain_this_thread();
+    loop {
+        let mut leases = Shard::new(shared.clone(), panics.clone());
+        match contained(|| runtime.block_on(async { leases.run(Alarm::new()).await })) {
+            Ok(()) => break,
+            Err(panicked) => {
+                panics.inc();
+                tracing::error!(
+                    leases = leases.slots.len(),
+                    "a shard of the keeper failed by a defect, its leases are dropped and left to their TTL; report it: {panicked}"
+                );
+                leases.abandon();
+            }
+        }
+    }
+    for message in shared.inbox.close() {
+        if let Message::Open(_, setup) = message {
+            let _ = contained(|| setup.observer.ended());
+        }
+    }
+    shared.ended.send_replace(true);
+}
+
+/// One quorum that leases of this shard are on.
+struct Quorum {
+    outbox: Outbox,
+    leases: usize,
+    watcher: AbortHandle,
+}
+
+struct Shard {
+    shared: Arc<Shared>,
+    panics: IntCounter,
+    slots: Slots<Machine>,
+    timers: Timers,
+    /// `None` while the system gives none.
+    alarm: Option<Alarm>,
+    tools: Tools,
+    quorums: Vec<Option<Quorum>>,
+    messages: VecDeque<Message>,
+    /// Leases that a majority of nodes that is back helps, the most urgent first.
+    recovering: VecDeque<LeaseId>,
+    received: Vec<Message>,
+    ballots: Vec<Ballot>,
+    ends_when_empty: bool,
+}
+
+impl Shard {
+    fn new(shared: Arc<Shared>, panics: IntCounter) -> Self {
+        Self {
+            shared,
+            panics,
+            slots: Slots::new(),
+            timers: Timers::default(),
+            alarm: None,
+            tools: Tools { ballots: Arc::new(Mailbox::new()), turns: Turns::new(), random: Random::new() },
+            quorums: Vec::new(),
+            messages: VecDeque::new(),
+            recovering: VecDeque::new(),
+            received: Vec::new(),
+            ballots: Vec::new(),
+            ends_when_empty: false,
+        }
+    }
+
+    async fn run(&mut self, alarm: io::Result<Alarm>) {
+        self.alarm = alarm.map_err(|error| no_timer(&error)).ok();
+        loop {
+            self.take_ballots();
+            self.take_messages();
+            self.take_recovering();
+            self.take_timers();
+            self.send();
+            if self.ends_when_empty && self.slots.len() == 0 {
+                return;
+            }
+            if self.messages.is_empty() && self.recovering.is_empty() {
+                self.wait().await;
+            } else {
+                // The watchers of the quorums run on this thread too.
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// Returns when there is something to do, or may be.
+    async fn wait(&mut self) {
+        let next = self.timers.next();
+        if let Some(Err(error)) = self.alarm.as_mut().map(|alarm| alarm.set_no_later(next)) {
+            no_timer(&error);
+            self.alarm = None;
+        }
+        let alarm = &mut self.alarm;
+        let timer = async {
+            if let Some(alarm) = alarm {
+                return alarm.expired().await;
+            }
+            tokio::time::sleep(POLL).await;
+            Ok(())
+        };
+        tokio::select! {
+            biased;
+            () = self.tools.ballots.filled() => {}
+            () = self.shared.inbox.filled() => {}
+            waited = timer => if let Err(error) = waited {
+                no_timer(&error);
+                self.alarm = None;
+            },
+        }
+    }
+
+    /// Votes come before timers, so that a process that was paused does not take votes it has for missing.
+    fn take_ballots(&mut self) {
+        let mut ballots = std::mem::take(&mut self.ballots);
+        self.tools.ballots.take(&mut ballots);
+        for ballot in ballots.drain(..) {
+            let id = LeaseId::unpack(ballot.lease);
+            self.with(id, |machine, outbox, tools| machine.vote(clock::now(), ballot, outbox, tools));
+        }
+        ballots.shrink_to(AT_ONCE);
+        self.ballots = ballots;
+    }
+
+    fn take_messages(&mut self) {
+        self.shared.inbox.take(&mut self.received);
+        self.messages.extend(self.received.drain(..));
+        self.received.shrink_to(AT_ONCE);
+        for _ in 0..AT_ONCE {
+            match self.messages.pop_front() {
+                Some(Message::Open(id, setup)) => self.open(id, *setup),
+                Some(Message::Command(id, command)) => {
+                    self.with(id, |machine, outbox, tools| machine.command(clock::now(), command, outbox, tools));
+                }
+                Some(Message::MajorityBack(quorum)) => self.recover(quorum),
+                Some(Message::EndWhenEmpty) => self.ends_when_empty = true,
+                Some(Message::ShutDown) => self.shut_down(),
+                None => break,
+            }
+        }
+        if self.messages.is_empty() {
+            self.messages.shrink_to(AT_ONCE);
+        }
+    }
+
+    fn take_timers(&mut self) {
+        let mut now = clock::now();
+        let mut count: u32 = 0;
+        while let Some((at, slot)) = self.timers.pop(now) {
+            let Some(mut entry) = self.slots.take(slot) else { continue };
+            let (id, machine) = &mut *entry;
+            let id = *id;
+            let mut wakes = false;
+            if Timers::is_current(at, &mut machine.armed) {
+                let deadline = machine.next_deadline();
+                wakes = deadline.is_some_and(|deadline| deadline <= now);
+                if !wakes {
+                    self.timers.arm(slot, &mut machine.armed, deadline);
+                }
+            }
+            self.slots.put(entry);
+            if wakes {
+                self.with(id, |machine, outbox, tools| machine.wake(now, outbox, tools));
+            }
+            // Leases that are due at once begin at one instant; a long row of them reads the clock again.
+            count += 1;
+            if count.is_multiple_of(256) {
+                now = clock::now();
+            }
+        }
+    }
+
+    /// Works on one lease. A panic ends this lease only.
+    fn with(&mut self, id: LeaseId, work: impl FnOnce(&mut Machine, Option<&mut Outbox>, &mut Tools) -> Fate) {
+        if !self.slots.holds(id) {
+            return;
+        }
+        let Some(mut entry) = self.slots.take(id.slot) else { return };
+        let machine = &mut entry.1;
+        let quorum = machine.quorum.and_then(|place| self.quorums.get_mut(place as usize)?.as_mut());
+        let outbox = quorum.map(|quorum| &mut quorum.outbox);
+        let tools = &mut self.tools;
+        match contained(|| work(machine, outbox, tools)) {
+            Ok(Fate::Goes) => {
+                // A machine that asks for a time in the past would be woken for ever.
+                let deadline = machine.next_deadline().map(|deadline| deadline.max(clock::now() + Millis(1)));
+                self.timers.arm(id.slot, &mut machine.armed, deadline);
+                self.slots.put(entry);
+            }
+            Ok(Fate::Ends) => self.end(entry),
+            Err(panicked) => {
+                self.panics.inc();
+                tracing::error!(keys = ?machine.keys(), "a lease is dropped by a defect and left to its TTL; report it: {panicked}");
+                self.end(entry);
+            }
+        }
+    }
+
+    fn open(&mut self, id: LeaseId, setup: Setup) {
+        let quorum = setup.nodes.clone().map(|nodes| self.quorum(nodes));
+        self.tools.turns.add(setup.config.renew_interval);
+        self.slots.put(Box::new((id, Machine::new(id, setup, quorum))));
+    }
+
+    /// The place of a quorum in this shard.
+    fn quorum(&mut self, nodes: Nodes) -> u32 {
+        let known = |quorum: &Option<Quorum>| quorum.as_ref().is_some_and(|quorum| quorum.outbox.nodes().are(&nodes));
+        let place = self.quorums.iter().position(known).unwrap_or_else(|| {
+            let free = self.quorums.iter().position(Option::is_none).unwrap_or_else(|| {
+                self.quorums.push(None);
+                self.quorums.len() - 1
+            });
+            let number = u32::try_from(free).unwrap_or(u32::MAX);
+            let majority = nodes.quorum().majority();
+            let watcher = tokio::spawn(watch_majority(nodes.watch(), majority, number, self.shared.clone()));
+            let watcher = watcher.abort_handle();
+            self.quorums[free] = Some(Quorum { outbox: Outbox::new(nodes), leases: 0, watcher });
+            free
+        });
+        if let Some(quorum) = &mut self.quorums[place] {
+            quorum.leases += 1;
+        }
+        u32::try_from(place).unwrap_or(u32::MAX)
+    }
+
+    fn end(&mut self, entry: Box<(LeaseId, Machine)>) {
+        let (id, machine) = *entry;
+        self.tools.turns.remove(machine.renew_interval());
+        let quorum = machine.quorum.and_then(|place| self.quorums.get_mut(place as usize)?.as_mut());
+        if let Some(quorum) = quorum {
+            quorum.leases -= 1;
+        }
+        self.shared.ids.give_back(id);
+        // Observers are not ours, and may fail.
+        if let Err(panicked) = contained(|| machine.observer.ended()).and_then(|()| contained(|| drop(machine))) {
+            self.panics.inc();
+            tracing::error!("the observer of a lease that has ended failed by a defect; report it: {panicked}");
+        }
+    }
+
+    /// Renewals that failed for want of a majority, and attempts that wait for their back-off, get new turns.
+    fn recover(&mut self, quorum: u32) {
+        let now = clock::now();
+        self.tools.turns.restart(now);
+        let on_it = self.slots.iter().filter(|(_, machine)| machine.quorum == Some(quorum));
+        let mut helped: Vec<(Time, LeaseId)> =
+            on_it.filter_map(|(id, machine)| Some((machine.recovers(now)?, *id))).collect();
+        helped.sort_by_key(|(life, _)| *life);
+        self.recovering.extend(helped.into_iter().map(|(_, id)| id));
+    }
+
+    fn take_recovering(&mut self) {
+        for _ in 0..AT_ONCE {
+            let Some(id) = self.recovering.pop_front() else { break };
+            self.with(id, |machine, outbox, tools| match machine.recovers(clock::now()) {
+                Some(_) => machine.command(clock::now(), Command::TryNow, outbox, tools),
+                None => Fate::Goes,
+            });
+        }
+    }
+
+    fn shut_down(&mut self) {
+        self.ends_when_empty = true;
+        let ids: Vec<LeaseId> = self.slots.iter().map(|(id, _)| *id).collect();
+        for id in ids {
+            self.with(id, |machine, outbox, tools| machine.command(clock::now(), Command::Close, outbox, tools));
+        }
+    }
+
+    /// Sends what was gathered, and lets go of quorums that no lease is on.
+    fn send(&mut self) {
+        for place in &mut self.quorums {
+            let Some(quorum) = place else { continue };
+            quorum.outbox.flush();
+            if quorum.leases == 0 {
+                quorum.watcher.abort();
+                *place = None;
+            }
+        }
+    }
+
+    /// Ends every lease without touching its machine.
+    fn abandon(&mut self) {
+        let ids: Vec<LeaseId> = self.slots.iter().map(|(id, _)| *id).collect();
+        for id in ids {
+            if let Some(entry) = self.slots.take(id.slot) {
+                self.end(entry);
+            }
+        }
+        self.quorums.iter().flatten().for_each(|quorum| quorum.watcher.abort());
+    }
+}
+
+fn no_timer(error: &io::Error) {
+    tracing::error!(%error, every_ms = POLL.as_millis(), "a shard of the keeper has no timer and polls the clock; raise the limit of open files");
+}
+
+/// Tells the shard whenever a majority of the nodes votes again.
+async fn watch_majority(
+    mut nodes: watch::Receiver<Vec<NodeStatus>>,
+    majority: usize,
+    quorum: u32,
+    shared: Arc<Shared>,
+) {
+    let votes = |nodes: &[NodeStatus]| nodes.iter().filter(|node| node.state == NodeState::Up).count() >= majority;
+    let mut before = votes(&nodes.borrow_and_update());
+    while nodes.changed().await.is_ok() {
+        let now = votes(&nodes.borrow_and_update());
+        if now && !before {
+            let _ = shared.inbox.send(Message::MajorityBack(quorum));
+        }
+        before = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keeper::Observer;
+    use redislease_core::backoff::{Backoff, Strategy};
+    use redislease_core::lease::{Config, OnDeadline, Renewal, Standing, TermId, View};
+    use redislease_core::op::{Attempt, Holder, Token};
+    use redislease_core::quorum::Quorum;
+    use redislease_core::time::Drift;
+    use std::sync::Mutex;
+
+    /// The standings that were shown, and when.
+    #[derive(Clone, Default)]
+    struct Shown(Arc<Mutex<Vec<(Time, Standing)>>>);
+
+    impl Observer for Shown {
+        fn renewed(&self, _: &Renewal, _: u64) {}
+        fn changed(&self, view: &View) {
+            self.0.lock().unwrap().push((clock::now(), view.standing.clone()));
+        }
+    }
+
+    fn config() -> Config {
+        Config {
+            quorum: Quorum::of(3).unwrap(),
+            ttl: Millis(2000),
+            renew_interval: Millis(300),
+            stop_budget: Millis(500),
+            command_timeout: Millis(100),
+            drift: Drift::STANDARD,
+            backoff: Backoff { strategy: Strategy::None, min: Millis(10), max: Millis(10), limit: None, jitter: 0 },
+            deadline: OnDeadline::Seal,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_shard_without_a_timer_still_keeps_its_deadlines() {
+        let shared = Arc::new(Shared { inbox: Mailbox::new(), ids: Ids::default(), ended: watch::Sender::new(false) });
+        let handle = ShardHandle(shared.clone());
+        let shown = Shown::default();
+        let observer = Box::new(shown.clone());
+        // Without nodes an adopted term becomes uncertain after one interval.
+        let id = handle.open(Setup { nodes: None, keys: ["k".to_owned()].into(), config: config(), observer });
+        let began = clock::now();
+        let term = TermId { attempt: Attempt(7), token: Token(7), holder: Holder("pod".into()) };
+        handle.send(id, Command::Adopt(term));
+        let mut shard = Shard::new(shared, IntCounter::new("panics", "p").unwrap());
+        let uncertain = async {
+            loop {
+                let doubt = shown
+                    .0
+                    .lock()
+                    .unwrap()
+                    .iter()
+                    .find_map(|(at, standing)| matches!(standing, Standing::Uncertain(_)).then_some(*at));
+                if let Some(at) = doubt {
+                    return at;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let at = tokio::select! {
+            () = shard.run(Err(io::ErrorKind::Other.into())) => panic!("it ended"),
+            at = uncertain => at,
+            () = tokio::time::sleep(Duration::from_secs(20)) => panic!("{:?}", shown.0.lock().unwrap()),
+        };
+        assert!(at >= began + config().renew_interval, "{:?}", at.since(began));
+        assert!(shard.alarm.is_none());
+    }
+}

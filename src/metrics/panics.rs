@@ -1,0 +1,28 @@
+//! Panics that did not end the process.
+
+use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
+
+/// Defects that were contained, by the part of the process in which they showed. Each of them is a bug.
+#[derive(Clone, Debug)]
+pub struct Panics {
+    /// In the machine or the observer of one lease: that lease was dropped from its shard.
+    pub keeper: IntCounter,
+    /// In the task of one Redis node: it was started again.
+    pub nodes: IntCounter,
+    /// In the work of the operator on one lease.
+    pub operator: IntCounter,
+}
+
+impl Panics {
+    /// Registers the family with `registry`.
+    ///
+    /// # Errors
+    /// When its name is taken.
+    pub fn register(registry: &Registry) -> prometheus::Result<Self> {
+        let help = "Panics that were contained to one lease or one Redis node, by the part of the process; each is a defect to report.";
+        let family = IntCounterVec::new(Opts::new("redislease_panics_total", help), &["part"])?;
+        registry.register(Box::new(family.clone()))?;
+        let part = |name| family.with_label_values(&[name]);
+        Ok(Self { keeper: part("keeper"), nodes: part("nodes"), operator: part("operator") })
+    }
+}

@@ -1,0 +1,81 @@
+//! What the task of a node is given, and what outlives it when it is started again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+use redislease_core::marker::Membership;
+use redislease_core::quorum::Node;
+
+use super::connection::Address;
+use super::node::Message;
+use super::status::{NodeState, NodeStatus};
+use super::{Reason, Shared};
+use crate::mailbox::Mailbox;
+use crate::metrics::nodes::NodeSeries;
+
+/// One node of a quorum.
+#[derive(Debug)]
+pub(super) struct Context {
+    pub node: Node,
+    pub name: String,
+    pub membership: Membership,
+    pub shared: Arc<Shared>,
+    pub series: NodeSeries,
+    /// The server could lose keys and keep its marker: it evicts, or it is a replica.
+    pub suspect: AtomicBool,
+}
+
+impl Context {
+    pub fn inbox(&self) -> &Mailbox<Message> {
+        &self.shared.ports[self.node.index()].inbox
+    }
+
+    pub fn reach(&self) -> &Reach {
+        &self.shared.ports[self.node.index()].reach
+    }
+
+    pub fn address(&self) -> Address {
+        self.shared.ports[self.node.index()].address()
+    }
+
+    pub fn update(&self, change: impl FnOnce(&mut NodeStatus)) {
+        self.shared.board.update(self.node, change);
+    }
+
+    /// How a message about the node begins.
+    pub fn about(&self, address: &Address) -> String {
+        format!("node {} ({address}): ", self.name)
+    }
+
+    pub fn down(&self, address: &Address, reason: Reason, text: &str) {
+        let message = self.about(address) + text;
+        self.update(|status| {
+            status.state = NodeState::Down;
+            status.reason = Some(reason);
+            status.message = message;
+            status.run_id = None;
+        });
+    }
+}
+
+/// Whether a request to a node makes sense now. It may be a moment behind, and then the task answers instead.
+#[derive(Debug, Default)]
+pub(super) struct Reach(AtomicU8);
+
+impl Reach {
+    const CONNECTED: u8 = 1;
+    const VOTES: u8 = 2;
+
+    pub fn set(&self, connected: bool, votes: bool) {
+        let now = u8::from(connected) * Self::CONNECTED + u8::from(votes) * Self::VOTES;
+        self.0.store(now, Ordering::Relaxed);
+    }
+
+    pub fn is_connected(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & Self::CONNECTED != 0
+    }
+
+    pub fn votes(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & Self::VOTES != 0
+    }
+}

@@ -1,0 +1,47 @@
+//! The requests of one shard to one quorum, gathered over one tick.
+
+use redislease_core::quorum::Node;
+
+use super::node::Message;
+use super::{Nodes, Reply, Request};
+
+/// Requests that are not sent yet. What is put into it is sent by [`Outbox::flush`].
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    nodes: Nodes,
+    /// By node.
+    requests: Vec<Vec<Message>>,
+}
+
+impl Outbox {
+    pub fn new(nodes: Nodes) -> Self {
+        let requests = nodes.quorum().nodes().map(|_| Vec::new()).collect();
+        Self { nodes, requests }
+    }
+
+    pub const fn nodes(&self) -> &Nodes {
+        &self.nodes
+    }
+
+    /// Puts in a request to `node`, or answers it when the node would do nothing.
+    pub fn put(&mut self, node: Node, request: Request, reply: Reply) {
+        let Some((port, requests)) = self.nodes.shared.ports.get(node.index()).zip(self.requests.get_mut(node.index()))
+        else {
+            return;
+        };
+        match port.vote_at_once(&request.op) {
+            Some(vote) => reply.give(vote),
+            None => requests.push(Message::Vote(request, reply)),
+        }
+    }
+
+    /// Sends everything, with at most one wake-up of each node.
+    pub fn flush(&mut self) {
+        for (port, requests) in self.nodes.shared.ports.iter().zip(&mut self.requests) {
+            port.inbox.send_all(requests);
+            // Only a closed inbox leaves any: dropped, they are answered.
+            requests.clear();
+            requests.shrink_to(1024);
+        }
+    }
+}

@@ -1,0 +1,417 @@
+//! The engine: one task that owns the index and the machines of all leases.
+//!
+//! It takes what happened, marks the leases that this concerns, and gives each one turn: what was answered, then the newest
+//! view of the keeper, then the facts, then the effects. Nothing in a turn waits. A panic in a turn is contained to its
+//! lease.
+//!
+//! | module | concept |
+//! |---|---|
+//! | [`input`] | what the engine is told, and what is around it |
+//! | [`timers`] | when each lease must have its next turn |
+//! | [`mailbox`] | the newest view of each keeper's machine |
+//! | [`shell`] | what is around it in a process: keepers, writer, metrics |
+//! | [`run`] | the task |
+
+mod input;
+mod mailbox;
+mod run;
+mod shell;
+#[cfg(test)]
+mod tests;
+mod timers;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use redislease_core::backoff::{Backoff, Entropy, Strategy};
+use redislease_core::time::{Millis, Time};
+
+use super::index::{Index, LeaseId, Orphan};
+use super::writer::{PodFound, RoleAnswer};
+use crate::api::names::{self, PodRole};
+use crate::contain::contained;
+use crate::election::Cluster;
+use crate::plan::{Effect, Event, Facts, Identity, Priority, RoleOutcome, RoleWrite, StatusOutcome};
+pub use input::{Answer, Input, Machine, Outside, Subject, Watched};
+pub use run::{channels, run};
+pub use shell::{CONTROLLER, Shell};
+use timers::Timers;
+
+/// After a panic in a turn: long enough not to spin, short against a lease. The keeper goes on meanwhile.
+const PANIC: Backoff =
+    Backoff { strategy: Strategy::Exponential, min: Millis(1000), max: Millis(60_000), limit: None, jitter: 0 };
+
+/// One lease.
+#[derive(Debug)]
+struct Lease<M> {
+    machine: M,
+    /// Answers that the next turn takes.
+    answers: Vec<Event>,
+    /// Counts the machines that this lease has had.
+    incarnation: u32,
+    /// Panics in a row.
+    panics: u32,
+    /// No turn before, and then a new machine.
+    broken_until: Option<Time>,
+}
+
+/// What a turn leads to.
+struct Turned {
+    effects: Vec<Effect>,
+    deadline: Option<Time>,
+    awaits_answer: bool,
+    finished: bool,
+    gone: bool,
+}
+
+/// The index and the machines.
+#[derive(Debug)]
+pub struct Engine<M, O> {
+    cluster: Cluster,
+    index: Index,
+    leases: BTreeMap<LeaseId, Lease<M>>,
+    timers: Timers,
+    /// Leases that must have a turn after the next answer of the API server.
+    awaiting: BTreeSet<LeaseId>,
+    /// Labels of leases that do not exist were looked for.
+    swept: bool,
+    outside: O,
+}
+
+impl<M: Machine, O: Outside> Engine<M, O> {
+    /// An engine that knows nothing yet.
+    pub fn new(cluster: Cluster, index: Index, outside: O) -> Self {
+        Self {
+            cluster,
+            index,
+            leases: BTreeMap::new(),
+            timers: Timers::default(),
+            awaiting: BTreeSet::new(),
+            swept: false,
+            outside,
+        }
+    }
+
+    /// Takes one thing that happened.
+    pub fn take(&mut self, input: Input) {
+        let now = self.outside.now();
+        match input {
+            Input::Lease(event) => self.take_lease(now, event),
+            Input::Pod(event) => self.take_pod(now, event),
+            Input::Quorum(update) => {
+                self.outside.quorum(&update);
+                self.outside.raise_floor(&update.name, self.index.floor(&update.name));
+                self.index.quorum_changed(&update.name, update.facts);
+            }
+            Input::QuorumsRead => self.index.quorums_read(),
+            Input::Answer { lease, incarnation, answer } => self.take_answer(now, lease, incarnation, answer),
+            Input::ApiAnswered => {
+                for id in std::mem::take(&mut self.awaiting) {
+                    self.index.mark(id);
+                }
+            }
+            Input::Workload(key, read) => self.index.workload_read(&key, read, now),
+            Input::OrphanWritten { namespace, pod, lease, answer } => {
+                let done = matches!(answer.outcome, RoleOutcome::Written | RoleOutcome::Gone | RoleOutcome::Withdrawn);
+                self.take_found(now, &namespace, &pod, answer.found);
+                if !done && let Some(orphan) = self.index.orphan(&namespace, &lease, &pod) {
+                    self.clear_orphan(&orphan);
+                }
+            }
+        }
+    }
+
+    fn take_lease(&mut self, now: Time, event: Watched<crate::api::RedisLease>) {
+        let mut unreadable_gone = false;
+        match event {
+            Watched::ListBegins => self.index.lease_list_begins(),
+            Watched::Seen(lease) => {
+                if let Some(id) = self.index.lease_seen(*lease, now) {
+                    self.add(id);
+                }
+            }
+            Watched::Unreadable(metadata) => self.index.lease_unreadable(&metadata),
+            Watched::Deleted(lease) => unreadable_gone = self.index.lease_gone(&lease.metadata),
+            Watched::DeletedUnreadable(metadata) => unreadable_gone = self.index.lease_gone(&metadata),
+            Watched::ListEnds => {
+                unreadable_gone = self.index.lease_list_ends(now);
+                self.outside.floors_complete();
+            }
+        }
+        for (quorum, token) in self.index.raised_floors() {
+            self.outside.raise_floor(&quorum, token);
+        }
+        self.sweep(unreadable_gone);
+    }
+
+    fn take_pod(&mut self, now: Time, event: Watched<crate::election::PodFacts>) {
+        match event {
+            Watched::ListBegins => self.index.pod_list_begins(),
+            Watched::Seen(pod) => self.index.pod_seen(*pod, now),
+            Watched::Deleted(pod) => self.index.pod_deleted(&pod, now),
+            // Its end proves nothing that can be read.
+            Watched::DeletedUnreadable(metadata) => {
+                let (namespace, uid) = (metadata.namespace.unwrap_or_default(), metadata.uid.unwrap_or_default());
+                self.index.pod_missing(&namespace, &uid, false, now);
+            }
+            Watched::Unreadable(_) => {}
+            Watched::ListEnds => {
+                self.index.pod_list_ends(now);
+                self.sweep(false);
+            }
+        }
+    }
+
+    fn take_answer(&mut self, now: Time, id: LeaseId, incarnation: u32, answer: Answer) {
+        let Some(namespace) = self.index.lease(id).map(|entry| entry.namespace.clone()) else { return };
+        // What an answer says of an object is true, whichever machine asked.
+        let event = match answer {
+            Answer::Status(outcome) => {
+                if let StatusOutcome::Written(lease) = &outcome {
+                    self.index.lease_answered(id, lease.clone(), now);
+                }
+                Event::StatusWritten(outcome)
+            }
+            Answer::Lease(read) => {
+                if let Ok(Some(lease)) = &read {
+                    self.index.lease_answered(id, lease.clone(), now);
+                }
+                Event::LeaseRead(read)
+            }
+            Answer::Holder(uid, read) => {
+                let answered = read.is_ok();
+                self.take_found(now, &namespace, &uid, read.ok());
+                Event::HolderRead { answered }
+            }
+            Answer::Node(uid, read) => {
+                if read == Ok(true) {
+                    self.index.pod_missing(&namespace, &uid, true, now);
+                }
+                Event::NodeRead { answered: read.is_ok() }
+            }
+            Answer::Role(uid, RoleAnswer { outcome, found }) => {
+                self.take_found(now, &namespace, &uid, found);
+                Event::RoleWritten { uid, outcome }
+            }
+        };
+        if let Some(lease) = self.leases.get_mut(&id).filter(|lease| lease.incarnation == incarnation) {
+            lease.answers.push(event);
+            self.index.mark(id);
+        }
+    }
+
+    fn take_found(&mut self, now: Time, namespace: &str, uid: &str, found: Option<PodFound>) {
+        match found {
+            Some(PodFound::Here(asked, pod)) => self.index.pod_answered(asked, *pod, now),
+            Some(PodFound::Gone) => self.index.pod_missing(namespace, uid, false, now),
+            None => {}
+        }
+    }
+
+    fn add(&mut self, id: LeaseId) {
+        if let Some(identity) = self.identity(id) {
+            let machine = M::new(identity);
+            let lease = Lease { machine, answers: Vec::new(), incarnation: 0, panics: 0, broken_until: None };
+            self.leases.insert(id, lease);
+        }
+    }
+
+    fn identity(&self, id: LeaseId) -> Option<Identity> {
+        let entry = self.index.lease(id)?;
+        Some(Identity {
+            cluster: self.cluster.clone(),
+            namespace: entry.namespace.to_string(),
+            name: entry.name.clone(),
+            uid: entry.uid.clone(),
+        })
+    }
+
+    /// The machine of a lease shows something new.
+    pub fn shown(&mut self, id: LeaseId) {
+        self.index.mark(id);
+    }
+
+    /// Gives turns until none is due or `until` has come. Whether none is due.
+    pub fn work(&mut self, until: Instant) -> bool {
+        let now = self.outside.now();
+        while let Some(id) = self.timers.expired(now) {
+            self.index.mark(id);
+        }
+        while let Some(key) = self.index.next_workload(now) {
+            self.outside.read_workload(key);
+        }
+        while let Some(id) = self.index.next_due() {
+            self.turn(id);
+            if Instant::now() >= until {
+                break;
+            }
+        }
+        self.index.due() == 0
+    }
+
+    /// When the engine must work again, if nothing happens before.
+    pub fn next_deadline(&self) -> Option<Time> {
+        [self.timers.first(), self.index.next_deadline()].into_iter().flatten().min()
+    }
+
+    fn turn(&mut self, id: LeaseId) {
+        let now = self.outside.now();
+        let identity = self.identity(id);
+        let (Some(lease), Some(identity)) = (self.leases.get_mut(&id), identity) else { return };
+        if let Some(until) = lease.broken_until {
+            if now < until {
+                return self.timers.set(id, Some(until));
+            }
+            lease.broken_until = None;
+            lease.incarnation += 1;
+            lease.answers.clear();
+            lease.machine = M::new(identity);
+        }
+        let began = Instant::now();
+        let turned = contained(|| decide(now, id, lease, &mut self.index, &mut self.outside));
+        self.outside.turned(began.elapsed(), turned.is_err());
+        match turned {
+            Ok(Some(turned)) => {
+                lease.panics = 0;
+                self.finish_turn(id, turned);
+            }
+            Ok(None) => {}
+            Err(panicked) => {
+                lease.panics = lease.panics.saturating_add(1);
+                let until = now + PANIC.jittered(lease.panics, Entropy::default());
+                lease.broken_until = Some(until);
+                self.timers.set(id, Some(until));
+                if let Some(entry) = self.index.lease(id) {
+                    let lease = format!("{}/{}", entry.namespace, entry.name);
+                    let pause_ms = until.since(now).0;
+                    tracing::error!(%lease, panic = %panicked, pause_ms, "Deciding about a lease panicked. What it holds is renewed; it is decided anew after a pause.");
+                }
+                self.carry_out(id, vec![Effect::WithdrawStatus]);
+            }
+        }
+    }
+
+    fn finish_turn(&mut self, id: LeaseId, turned: Turned) {
+        let Turned { effects, deadline, awaits_answer, finished, gone } = turned;
+        if gone {
+            self.outside.resource_gone(id);
+        }
+        self.carry_out(id, effects);
+        if finished {
+            self.leases.remove(&id);
+            self.index.remove(id);
+            self.timers.set(id, None);
+            self.awaiting.remove(&id);
+            return self.outside.forget(id);
+        }
+        self.timers.set(id, deadline);
+        if awaits_answer {
+            self.awaiting.insert(id);
+            self.outside.await_answer();
+        } else {
+            self.awaiting.remove(&id);
+        }
+    }
+
+    fn carry_out(&mut self, id: LeaseId, effects: Vec<Effect>) {
+        let (Some(entry), Some(lease)) = (self.index.lease(id), self.leases.get(&id)) else { return };
+        let subject = Subject {
+            id,
+            incarnation: lease.incarnation,
+            namespace: &entry.namespace,
+            name: &entry.name,
+            uid: &entry.uid,
+            quorum: &entry.quorum,
+            object: entry.object.as_ref(),
+        };
+        for effect in effects {
+            self.outside.carry_out(subject, effect);
+        }
+    }
+
+    /// Removes what pods carry of leases that do not exist: once, when leases and pods were listed, and again when a lease
+    /// is gone that could not be read.
+    fn sweep(&mut self, again: bool) {
+        if !self.index.is_listed() || (self.swept && !again) {
+            return;
+        }
+        self.swept = true;
+        for orphan in self.index.orphans() {
+            self.clear_orphan(&orphan);
+        }
+    }
+
+    fn clear_orphan(&mut self, orphan: &Orphan) {
+        if let Some(write) = role_without_lease(orphan) {
+            self.outside.write_orphan(&orphan.pod.namespace, &orphan.lease, write);
+        }
+    }
+}
+
+/// The part of a turn that decides. `None` when the lease is not known any more.
+fn decide<M: Machine, O: Outside>(
+    now: Time,
+    id: LeaseId,
+    lease: &mut Lease<M>,
+    index: &mut Index,
+    outside: &mut O,
+) -> Option<Turned> {
+    let machine = &mut lease.machine;
+    for answer in lease.answers.drain(..) {
+        machine.handle(now, answer);
+    }
+    let news = outside.news(id);
+    if let Some(view) = news.view {
+        machine.handle(now, Event::View(view));
+    }
+    if news.ended {
+        machine.handle(now, Event::KeeperEnded);
+    }
+    index.set_holder(id, machine.holder().as_ref().map(|(_, uid)| uid.as_str()));
+    let quorum = &index.lease(id)?.quorum;
+    let authority = outside.authority(quorum);
+    let snapshot = index.snapshot(id)?;
+    let gone = snapshot.lease.is_none();
+    machine.handle(
+        now,
+        Event::Facts(Box::new(Facts {
+            lease: snapshot.lease,
+            has_successor: snapshot.has_successor,
+            quorum: snapshot.quorum,
+            candidates: snapshot.candidates,
+            strays: snapshot.strays,
+            holder: snapshot.holder,
+            pods_listed: snapshot.pods_listed,
+            authority,
+            stop_at: news.stop_at,
+            api_answered_at: outside.api_answered_at(),
+            wall: outside.wall(),
+        })),
+    );
+    Some(Turned {
+        effects: std::iter::from_fn(|| machine.poll_effect()).collect(),
+        deadline: machine.next_deadline(),
+        awaits_answer: machine.awaits_api_answer(),
+        finished: gone && machine.is_finished(),
+        gone,
+    })
+}
+
+/// What a pod should carry of a lease that does not exist: nothing; or that cannot be read: not `active`, since nobody
+/// renews it here. `None` when it carries that already.
+fn role_without_lease(Orphan { pod, lease, unreadable }: &Orphan) -> Option<RoleWrite> {
+    let (label, annotation) = (names::role_label(lease), names::token_annotation(lease));
+    let active = pod.labels.get(&label).is_some_and(|role| role == PodRole::Active.as_str());
+    if *unreadable && !active {
+        return None;
+    }
+    Some(RoleWrite {
+        priority: if active { Priority::Active } else { Priority::Standby },
+        pod: pod.name.clone(),
+        uid: pod.uid.clone(),
+        version: pod.resource_version.clone(),
+        role: unreadable.then_some(PodRole::Standby),
+        token: pod.annotations.get(&annotation).filter(|_| *unreadable).cloned(),
+        not_after: None,
+    })
+}

@@ -1,0 +1,112 @@
+//! The task of the engine: it waits, takes what happened, and works in slices.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc::{self, Receiver, Sender, UnboundedReceiver, UnboundedSender};
+use tokio_util::sync::CancellationToken;
+
+use super::mailbox::Mailbox;
+use super::{Engine, Input, Machine, Outside, Watched};
+use crate::api::RedisLease;
+use crate::clock::Alarm;
+use crate::election::PodFacts;
+
+/// How many events a watch may be ahead of the engine: then the watch waits.
+const AHEAD: usize = 1024;
+/// How many inputs of one sort are taken before the leases have turns: a flood of pods delays no answer.
+const BATCH: usize = 256;
+/// How long leases have turns before inputs are taken again.
+const SLICE: Duration = Duration::from_millis(5);
+
+/// Where inputs are sent.
+#[derive(Clone, Debug)]
+pub struct Senders {
+    /// From the watch of leases.
+    pub leases: Sender<Watched<RedisLease>>,
+    /// From the watch of pods.
+    pub pods: Sender<Watched<PodFacts>>,
+    /// Answers, and changes of quorums. Bounded by what was asked for, and by the number of quorums.
+    pub others: UnboundedSender<Input>,
+}
+
+/// Where they arrive.
+#[derive(Debug)]
+pub struct Inbox {
+    leases: Receiver<Watched<RedisLease>>,
+    pods: Receiver<Watched<PodFacts>>,
+    others: UnboundedReceiver<Input>,
+    pub(super) mailbox: Arc<Mailbox>,
+}
+
+/// The two ends.
+pub fn channels() -> (Senders, Inbox) {
+    let (leases, lease_events) = mpsc::channel(AHEAD);
+    let (pods, pod_events) = mpsc::channel(AHEAD);
+    let (others, other_inputs) = mpsc::unbounded_channel();
+    let inbox = Inbox { leases: lease_events, pods: pod_events, others: other_inputs, mailbox: Arc::default() };
+    (Senders { leases, pods, others }, inbox)
+}
+
+/// Runs until `stop`.
+pub async fn run<M: Machine, O: Outside>(mut engine: Engine<M, O>, mut inbox: Inbox, stop: CancellationToken) {
+    let mut alarm = match Alarm::new() {
+        Ok(alarm) => alarm,
+        Err(error) => return tracing::error!(%error, "The engine has no timer."),
+    };
+    loop {
+        let more = inbox.drain(&mut engine);
+        let idle = engine.work(Instant::now() + SLICE);
+        if stop.is_cancelled() {
+            return;
+        }
+        if more || !idle {
+            tokio::task::yield_now().await;
+            continue;
+        }
+        if let Err(error) = alarm.set(engine.next_deadline()) {
+            return tracing::error!(%error, "The timer of the engine cannot be set.");
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            Some(input) = inbox.others.recv() => engine.take(input),
+            () = inbox.mailbox.filled() => {}
+            Some(event) = inbox.leases.recv() => engine.take(Input::Lease(event)),
+            Some(event) = inbox.pods.recv() => engine.take(Input::Pod(event)),
+            expired = alarm.expired() => {
+                if let Err(error) = expired {
+                    return tracing::error!(%error, "The timer of the engine is broken.");
+                }
+            }
+        }
+    }
+}
+
+impl Inbox {
+    /// Takes what has arrived, a batch of each sort. Whether there may be more.
+    fn drain<M: Machine, O: Outside>(&mut self, engine: &mut Engine<M, O>) -> bool {
+        for lease in self.mailbox.take() {
+            engine.shown(lease);
+        }
+        let mut counts = [0; 3];
+        while counts[0] < BATCH
+            && let Ok(input) = self.others.try_recv()
+        {
+            engine.take(input);
+            counts[0] += 1;
+        }
+        while counts[1] < BATCH
+            && let Ok(event) = self.leases.try_recv()
+        {
+            engine.take(Input::Lease(event));
+            counts[1] += 1;
+        }
+        while counts[2] < BATCH
+            && let Ok(event) = self.pods.try_recv()
+        {
+            engine.take(Input::Pod(event));
+            counts[2] += 1;
+        }
+        counts.contains(&BATCH)
+    }
+}

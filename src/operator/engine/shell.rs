@@ -1,0 +1,364 @@
+//! What is around the engine in a process: keepers, the writer, metrics.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Resource;
+use redislease_core::lease::Config;
+use redislease_core::op::{Holder, Token};
+use redislease_core::time::Time;
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::input::{Answer, Input, Outside, Subject};
+use super::mailbox::{Mailbox, News, Slot, Watcher};
+use super::run::Inbox;
+use crate::api::RedisLease;
+use crate::clock;
+use crate::keeper::{Keeper, LeaseHandle, Setup};
+use crate::metrics::lease::{HandoverKind, LeaseMetrics, LeaseRecord, Shown};
+use crate::metrics::operator::OperatorMetrics;
+use crate::metrics::panics::Panics;
+use crate::operator::index::{LeaseId, WorkloadKey};
+use crate::operator::leadership::Leadership;
+use crate::operator::quorums::{Connection, InUse, QuorumUpdate};
+use crate::operator::writer::{Call, Done, Writer};
+use crate::plan::{Authority, Command, Effect, Measure, OpenQuorum, Read, RoleWrite, StatusWrite};
+use crate::status::{Importance, Notice, TermEnd};
+
+/// What the metrics call this controller.
+pub const CONTROLLER: &str = "lease";
+
+/// Everything around the engine.
+pub struct Shell {
+    keeper: Arc<Keeper>,
+    writer: Writer,
+    leadership: Leadership,
+    inputs: UnboundedSender<Input>,
+    mailbox: Arc<Mailbox>,
+    metrics: OperatorMetrics,
+    lease_metrics: LeaseMetrics,
+    panics: Panics,
+    /// The connections on which a lease may be opened, by the number of the quorum.
+    connections: BTreeMap<u64, (Arc<Connection>, Arc<InUse>)>,
+    by_name: BTreeMap<String, u64>,
+    floors_complete: bool,
+    leases: BTreeMap<LeaseId, Lease>,
+}
+
+/// What a lease has beside its machine.
+#[derive(Default)]
+struct Lease {
+    keeper: Option<(LeaseHandle, Arc<Slot>)>,
+    /// The quorum of the keeper's machine.
+    connection: Option<Arc<Connection>>,
+    record: Option<(String, String, Arc<LeaseRecord>)>,
+}
+
+impl Shell {
+    pub fn new(
+        keeper: Arc<Keeper>,
+        writer: Writer,
+        inputs: UnboundedSender<Input>,
+        inbox: &Inbox,
+        metrics: OperatorMetrics,
+        lease_metrics: LeaseMetrics,
+        panics: Panics,
+    ) -> Self {
+        Self {
+            keeper,
+            writer,
+            leadership: Leadership,
+            inputs,
+            mailbox: inbox.mailbox.clone(),
+            metrics,
+            lease_metrics,
+            panics,
+            connections: BTreeMap::new(),
+            by_name: BTreeMap::new(),
+            floors_complete: false,
+            leases: BTreeMap::new(),
+        }
+    }
+
+    fn connection(&self, quorum: &str) -> Option<&Arc<Connection>> {
+        self.by_name.get(quorum).and_then(|id| self.connections.get(id)).map(|(connection, _)| connection)
+    }
+
+    /// The record of a lease; it is put on the page when it is asked for first.
+    fn record(&mut self, lease: Subject<'_>) -> Arc<LeaseRecord> {
+        let known = &mut self.leases.entry(lease.id).or_default().record;
+        let (_, _, record) = known.get_or_insert_with(|| {
+            let record = self.lease_metrics.lease(lease.namespace, lease.name, lease.quorum);
+            (lease.namespace.to_string(), lease.name.to_owned(), record)
+        });
+        record.clone()
+    }
+
+    /// How the outcome of a call becomes an answer to the lease.
+    fn answer<T: 'static>(&self, lease: Subject<'_>, of: impl FnOnce(T) -> Answer + Send + 'static) -> Done<T> {
+        let (inputs, id, incarnation) = (self.inputs.clone(), lease.id, lease.incarnation);
+        Box::new(move |outcome| {
+            // An engine that has ended ends the process.
+            let _ = inputs.send(Input::Answer { lease: id, incarnation, answer: of(outcome) });
+        })
+    }
+
+    fn command(&mut self, lease: Subject<'_>, command: Command) {
+        let attempt_holder = |name: crate::election::HolderName| Holder(name.to_string().into());
+        if let Command::Open { quorum, keys, config } = command {
+            return self.open(lease, quorum.as_deref(), &keys, config);
+        }
+        let Some(of) = self.leases.get_mut(&lease.id) else { return };
+        if let Command::RaiseFloor(token) = command {
+            if let Some(connection) = &of.connection {
+                connection.nodes.raise_floor(token);
+            }
+            return;
+        }
+        if command == Command::Close {
+            (of.keeper, of.connection) = (None, None);
+            return;
+        }
+        let Some((keeper, _)) = &of.keeper else { return };
+        match command {
+            Command::Want(holder) => keeper.want(attempt_holder(holder)),
+            Command::Forget => keeper.forget(),
+            Command::Adopt(term) => keeper.adopt(term),
+            Command::DoubtShown(attempt) => keeper.doubt_shown(attempt),
+            Command::KeptElsewhere(attempt) => keeper.kept_elsewhere(attempt),
+            Command::End { term, proof } => keeper.end(term, proof),
+            Command::Published { attempt, outcome } => keeper.published(attempt, outcome),
+            Command::TryNow => keeper.try_now(),
+            Command::Configure(config) => keeper.configure(config),
+            Command::Retire => keeper.retire(),
+            Command::Open { .. } | Command::RaiseFloor(_) | Command::Close => {}
+        }
+    }
+
+    /// Starts a machine for the lease. A quorum that was replaced meanwhile counts as not known.
+    fn open(&mut self, lease: Subject<'_>, quorum: Option<&OpenQuorum>, keys: &[String], config: Config) {
+        let record = self.record(lease);
+        let opened = quorum.and_then(|quorum| self.connections.get(&quorum.id)).cloned();
+        let slot = Slot::new(lease.id, self.mailbox.clone());
+        let (connection, in_use) = opened.unzip();
+        let nodes = connection.as_ref().map(|connection| connection.nodes.clone());
+        let lock = |key: &String| nodes.as_ref().map(|nodes| nodes.keyspace().lock(lease.namespace, key));
+        let keys: Vec<String> = keys.iter().filter_map(lock).collect();
+        let renewals = connection.as_ref().map(|connection| connection.renewals.clone());
+        let observer = Box::new(Watcher { slot: slot.clone(), record, quorum: renewals, _in_use: in_use });
+        let handle = self.keeper.open(Setup { nodes, keys: keys.into(), config, observer });
+        let of = self.leases.entry(lease.id).or_default();
+        of.connection = connection;
+        of.keeper = Some((handle, slot));
+    }
+
+    fn write_status(&self, lease: Subject<'_>, write: Box<StatusWrite>) {
+        let (priority, not_after) = (write.priority, write.not_after);
+        let done = self.answer(lease, Answer::Status);
+        match lease.object {
+            Some(object) => {
+                let call = Call::LeaseStatus { object: object.clone(), write, done };
+                self.writer.write_status(lease.namespace, lease.uid, call, priority, not_after);
+            }
+            None => done(crate::plan::StatusOutcome::Gone),
+        }
+    }
+
+    fn write_role(&self, lease: Subject<'_>, write: RoleWrite) {
+        let pod = write.uid.clone();
+        let done = self.answer(lease, move |answer| Answer::Role(pod, answer));
+        self.writer.write_role(lease.namespace, lease.uid, lease.name, write, done);
+    }
+
+    fn read(&self, lease: Subject<'_>, read: Read) {
+        let namespace = lease.namespace.clone();
+        let call = match read {
+            Read::Lease => {
+                let (name, uid) = (lease.name.to_owned(), lease.uid.to_owned());
+                Call::Lease { namespace, name, uid, done: self.answer(lease, Answer::Lease) }
+            }
+            Read::Holder { pod, uid } => {
+                let of = uid.clone();
+                let done = self.answer(lease, move |read| Answer::Holder(of, read));
+                Call::Pod { namespace, name: pod, uid, done }
+            }
+            Read::Node { node, uid } => {
+                Call::Node { name: node, done: self.answer(lease, move |read| Answer::Node(uid, read)) }
+            }
+        };
+        self.writer.send(lease.namespace, lease.uid, call);
+    }
+
+    fn report(&self, lease: Subject<'_>, notice: &Notice) {
+        let (name, reason) = (name(lease), notice.reason.as_str());
+        match notice.reason.importance() {
+            Importance::Normal => tracing::info!(lease = %name, reason, "{}", notice.note),
+            Importance::Warning => tracing::warn!(lease = %name, reason, "{}", notice.note),
+        }
+        self.writer.report(notice, &reference(lease));
+    }
+
+    fn measure(&mut self, lease: Subject<'_>, measure: &Measure) {
+        match measure {
+            Measure::Ended(end) => {
+                self.record(lease).ended();
+                if let Some(connection) = self.connection(lease.quorum) {
+                    connection.renewals.ended(TermEnd::as_str(*end));
+                }
+            }
+            Measure::Handover { graceful, leaderless } => {
+                let kind = if *graceful { HandoverKind::Graceful } else { HandoverKind::Failover };
+                self.lease_metrics.handover(kind, *leaderless);
+            }
+            Measure::Shown(shown) => self.record(lease).show(&Shown {
+                active: shown.active,
+                held: shown.held,
+                waiting: shown.waiting,
+                holder: shown.holder.as_ref().map(|names| names.each_ref().map(String::as_str)),
+                token: shown.token,
+                candidates: shown.candidates,
+                conditions: shown.conditions.iter().map(|(type_, status)| (type_.as_str(), status.as_str())).collect(),
+            }),
+        }
+    }
+}
+
+impl Outside for Shell {
+    fn now(&self) -> Time {
+        clock::now()
+    }
+
+    fn wall(&self) -> jiff::Timestamp {
+        jiff::Timestamp::now()
+    }
+
+    fn api_answered_at(&self) -> Option<Time> {
+        self.writer.answered_at()
+    }
+
+    fn await_answer(&mut self) {
+        self.writer.await_answer();
+    }
+
+    fn authority(&self, quorum: &str) -> Authority {
+        self.leadership.authority(quorum)
+    }
+
+    fn news(&mut self, lease: LeaseId) -> News {
+        let keeper = self.leases.get_mut(&lease).map(|lease| &mut lease.keeper);
+        let Some(Some((_, slot))) = keeper else { return News::default() };
+        let news = slot.take();
+        if news.ended {
+            self.leases.entry(lease).or_default().keeper = None;
+        }
+        news
+    }
+
+    fn carry_out(&mut self, lease: Subject<'_>, effect: Effect) {
+        match effect {
+            Effect::Keeper(command) => self.command(lease, command),
+            Effect::WriteStatus(write) => self.write_status(lease, write),
+            Effect::WithdrawStatus => self.writer.withdraw_status(lease.uid),
+            Effect::WriteRole(write) => self.write_role(lease, write),
+            Effect::WithdrawRole { uid } => self.writer.withdraw_role(&uid, lease.uid),
+            Effect::Read(read) => self.read(lease, read),
+            Effect::Probe => self.writer.probe(),
+            Effect::Report(notice) => self.report(lease, &notice),
+            Effect::Measure(measure) => self.measure(lease, &measure),
+            Effect::Warn(text) => tracing::warn!(lease = %name(lease), "{text}"),
+        }
+    }
+
+    fn resource_gone(&mut self, lease: LeaseId) {
+        let record = self.leases.get_mut(&lease).and_then(|lease| lease.record.take());
+        if let Some((namespace, name, record)) = record {
+            self.lease_metrics.remove(&namespace, &name, &record);
+        }
+    }
+
+    fn forget(&mut self, lease: LeaseId) {
+        self.resource_gone(lease);
+        self.leases.remove(&lease);
+    }
+
+    fn turned(&mut self, took: Duration, panicked: bool) {
+        self.metrics.reconciled(CONTROLLER, !panicked, took);
+        if panicked {
+            self.panics.operator.inc();
+        }
+    }
+
+    fn read_workload(&mut self, key: WorkloadKey) {
+        let (inputs, of) = (self.inputs.clone(), key.clone());
+        let done = Box::new(move |read| {
+            let _ = inputs.send(Input::Workload(of, read));
+        });
+        let namespace = key.0.clone();
+        self.writer.send(&namespace, "", Call::Workload { key, done });
+    }
+
+    fn write_orphan(&mut self, namespace: &str, lease: &str, write: RoleWrite) {
+        let (inputs, namespace): (_, Arc<str>) = (self.inputs.clone(), namespace.into());
+        let (of, pod, name) = (namespace.clone(), write.uid.clone(), lease.to_owned());
+        tracing::info!(pod = %format!("{namespace}/{}", write.pod), lease, "Removing the label of a lease that does not exist or cannot be read.");
+        let done = Box::new(move |answer| {
+            let _ = inputs.send(Input::OrphanWritten { namespace: of, pod, lease: name, answer });
+        });
+        // No UID of a lease looks like this.
+        self.writer.write_role(&namespace, &format!("name:{lease}"), lease, write, done);
+    }
+
+    fn quorum(&mut self, update: &QuorumUpdate) {
+        if let Some(id) = update.retiring {
+            // From now on only what stands on it keeps it open.
+            self.connections.remove(&id);
+        }
+        match &update.connection {
+            Some(connection) => {
+                let id = connection.quorum.id;
+                self.by_name.insert(update.name.clone(), id);
+                self.connections.entry(id).or_insert_with(|| (connection.clone(), connection.in_use()));
+                if self.floors_complete {
+                    connection.nodes.floor_complete();
+                }
+            }
+            None => {
+                self.by_name.remove(&update.name);
+            }
+        }
+    }
+
+    fn raise_floor(&mut self, quorum: &str, token: Token) {
+        if token > Token(0)
+            && let Some(connection) = self.connection(quorum)
+        {
+            connection.nodes.raise_floor(token);
+        }
+    }
+
+    fn floors_complete(&mut self) {
+        self.floors_complete = true;
+        for (connection, _) in self.connections.values() {
+            connection.nodes.floor_complete();
+        }
+    }
+}
+
+/// Namespace and name of a lease, for the log.
+fn name(lease: Subject<'_>) -> String {
+    format!("{}/{}", lease.namespace, lease.name)
+}
+
+/// The lease as an event names it.
+fn reference(lease: Subject<'_>) -> ObjectReference {
+    ObjectReference {
+        api_version: Some(RedisLease::api_version(&()).into_owned()),
+        kind: Some(RedisLease::kind(&()).into_owned()),
+        name: Some(lease.name.to_owned()),
+        namespace: Some(lease.namespace.to_string()),
+        uid: Some(lease.uid.to_owned()),
+        ..ObjectReference::default()
+    }
+}

@@ -1,0 +1,443 @@
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redislease_core::lease::{Standing, TermId, TermView, View};
+use redislease_core::op::{Attempt, Holder, Token};
+use serde_json::json;
+
+use super::mailbox::News;
+use super::*;
+use crate::api::RedisLease;
+use crate::election::PodFacts;
+use crate::operator::index::{WorkloadKey, WorkloadRead};
+use crate::operator::quorums::QuorumUpdate;
+use crate::plan::{Authority, CandidateFacts, Command, PodKnowledge, Read};
+
+/// What a machine was told, and what it is to do next.
+#[derive(Debug, Default)]
+struct Script {
+    seen: Vec<String>,
+    effects: Vec<Effect>,
+    deadline: Option<Time>,
+    holder: Option<(String, String)>,
+    awaits: bool,
+    panics: bool,
+    finished: bool,
+    /// How many machines there were.
+    machines: u32,
+}
+
+thread_local! {
+    /// By the name of the lease.
+    static SCRIPTS: RefCell<BTreeMap<String, Script>> = RefCell::default();
+}
+
+fn script<T>(name: &str, change: impl FnOnce(&mut Script) -> T) -> T {
+    SCRIPTS.with_borrow_mut(|scripts| change(scripts.entry(name.to_owned()).or_default()))
+}
+
+/// What it has seen since the last call.
+fn seen(name: &str) -> Vec<String> {
+    script(name, |script| std::mem::take(&mut script.seen))
+}
+
+struct Scripted(String);
+
+impl Machine for Scripted {
+    fn new(identity: Identity) -> Self {
+        script(&identity.name, |script| script.machines += 1);
+        Self(identity.name)
+    }
+
+    fn handle(&mut self, _: Time, event: Event) {
+        let text = match event {
+            Event::Facts(facts) => {
+                let candidates = match facts.candidates {
+                    CandidateFacts::Known(electorate) => electorate.total().to_string(),
+                    CandidateFacts::Unknown => "?".to_owned(),
+                    CandidateFacts::Unusable(..) => "none".to_owned(),
+                };
+                let holder = match facts.holder {
+                    PodKnowledge::Unseen => "unseen",
+                    PodKnowledge::Here(_) => "here",
+                    PodKnowledge::Gone { stopped: true } => "stopped",
+                    PodKnowledge::Gone { stopped: false } => "gone",
+                };
+                let lease = if facts.lease.is_some() { "" } else { " no lease" };
+                format!("facts {candidates} {holder}{lease}")
+            }
+            Event::View(view) => format!("view {:?}", view.standing.term().map(|term| term.id.token.0)),
+            Event::RoleWritten { uid, outcome } => format!("role {uid} {outcome:?}"),
+            Event::LeaseRead(read) => format!("read {}", read.is_ok()),
+            other => format!("{other:?}"),
+        };
+        let panics = script(&self.0, |script| {
+            script.seen.push(text);
+            script.panics
+        });
+        assert!(!panics, "as the test asks for");
+    }
+
+    fn poll_effect(&mut self) -> Option<Effect> {
+        script(&self.0, |script| (!script.effects.is_empty()).then(|| script.effects.remove(0)))
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        script(&self.0, |script| script.deadline)
+    }
+
+    fn holder(&self) -> Option<(String, String)> {
+        script(&self.0, |script| script.holder.clone())
+    }
+
+    fn awaits_api_answer(&self) -> bool {
+        script(&self.0, |script| script.awaits)
+    }
+
+    fn is_finished(&self) -> bool {
+        script(&self.0, |script| script.finished)
+    }
+}
+
+/// Records what is done.
+#[derive(Clone, Default)]
+struct Fake(Rc<RefCell<State>>);
+
+#[derive(Default)]
+struct State {
+    now: Time,
+    news: BTreeMap<LeaseId, News>,
+    done: Vec<String>,
+}
+
+impl Fake {
+    fn done(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.borrow_mut().done)
+    }
+
+    fn note(&self, text: impl Into<String>) {
+        self.0.borrow_mut().done.push(text.into());
+    }
+}
+
+impl Outside for Fake {
+    fn now(&self) -> Time {
+        self.0.borrow().now
+    }
+
+    fn wall(&self) -> jiff::Timestamp {
+        jiff::Timestamp::UNIX_EPOCH
+    }
+
+    fn api_answered_at(&self) -> Option<Time> {
+        None
+    }
+
+    fn await_answer(&mut self) {
+        self.note("await");
+    }
+
+    fn authority(&self, _: &str) -> Authority {
+        Authority::Lead
+    }
+
+    fn news(&mut self, lease: LeaseId) -> News {
+        self.0.borrow_mut().news.remove(&lease).unwrap_or_default()
+    }
+
+    fn carry_out(&mut self, lease: Subject<'_>, effect: Effect) {
+        let Subject { name, incarnation, .. } = lease;
+        self.note(format!("{name}/{incarnation} {effect:?}"));
+    }
+
+    fn resource_gone(&mut self, _: LeaseId) {
+        self.note("resource gone");
+    }
+
+    fn forget(&mut self, _: LeaseId) {
+        self.note("forget");
+    }
+
+    fn turned(&mut self, _: Duration, panicked: bool) {
+        if panicked {
+            self.note("panic");
+        }
+    }
+
+    fn read_workload(&mut self, (_, workload): WorkloadKey) {
+        self.note(format!("read {}", workload.name));
+    }
+
+    fn write_orphan(&mut self, _: &str, lease: &str, write: RoleWrite) {
+        self.note(format!("{lease} on {}: {:?} {:?}", write.pod, write.role, write.token));
+    }
+
+    fn quorum(&mut self, update: &QuorumUpdate) {
+        self.note(format!("quorum {}", update.name));
+    }
+
+    fn raise_floor(&mut self, quorum: &str, token: Token) {
+        self.note(format!("floor {quorum} {}", token.0));
+    }
+
+    fn floors_complete(&mut self) {
+        self.note("floors complete");
+    }
+}
+
+struct World {
+    engine: Engine<Scripted, Fake>,
+    fake: Fake,
+}
+
+impl World {
+    fn new() -> Self {
+        SCRIPTS.take();
+        let fake = Fake::default();
+        let cluster = Cluster { name: "c".into(), uid: "u".into() };
+        Self { engine: Engine::new(cluster, Index::new("system"), fake.clone()), fake }
+    }
+
+    /// A world in which everything is listed.
+    fn listed() -> Self {
+        let mut world = Self::new();
+        world.engine.take(Input::Lease(Watched::ListBegins));
+        world.engine.take(Input::Lease(Watched::ListEnds));
+        world.engine.take(Input::Pod(Watched::ListBegins));
+        world.engine.take(Input::Pod(Watched::ListEnds));
+        world.fake.done();
+        world
+    }
+
+    fn lease(&mut self, namespace: &str, name: &str) -> LeaseId {
+        self.engine.take(Input::Lease(Watched::Seen(Box::new(lease(namespace, name)))));
+        *self.engine.leases.keys().last().unwrap()
+    }
+
+    fn pod(&mut self, name: &str) {
+        self.engine.take(Input::Pod(Watched::Seen(Box::new(pod(name)))));
+    }
+
+    fn work(&mut self) {
+        assert!(self.engine.work(Instant::now() + Duration::from_mins(1)));
+    }
+
+    fn at(&mut self, now: u64) {
+        self.fake.0.borrow_mut().now = Time(now);
+    }
+}
+
+fn lease(namespace: &str, name: &str) -> RedisLease {
+    serde_json::from_value(json!({
+        "apiVersion": "redislease.io/v1alpha1",
+        "kind": "RedisLease",
+        "metadata": {"namespace": namespace, "name": name, "uid": format!("uid-{name}"), "resourceVersion": "1"},
+        "spec": {"quorumRef": {"name": "default"}, "candidates": {"selector": {"matchLabels": {"app": "a"}}}},
+    }))
+    .unwrap()
+}
+
+fn pod(name: &str) -> PodFacts {
+    PodFacts { labels: [("app".to_owned(), "a".to_owned())].into(), ..PodFacts::running(name) }
+}
+
+fn role(outcome: RoleOutcome) -> RoleAnswer {
+    RoleAnswer { outcome, found: None }
+}
+
+#[test]
+fn a_turn_takes_answers_then_the_view_then_the_facts() {
+    let mut world = World::listed();
+    let id = world.lease("n", "a");
+    world.work();
+    assert_eq!(seen("a"), ["facts 0 unseen"]);
+    world.pod("p");
+    let answer = Answer::Role("uid-p".into(), role(RoleOutcome::Written));
+    world.engine.take(Input::Answer { lease: id, incarnation: 0, answer });
+    let term = TermId { attempt: Attempt(1), token: Token(7), holder: Holder("c/u/n/a/p/uid-p".into()) };
+    let held = Standing::Held(TermView { id: term, valid_until: None, stop_at: None, failed_rounds: 0 });
+    let view = Some(View { standing: held, ..View::default() });
+    world.fake.0.borrow_mut().news.insert(id, News { view, ..News::default() });
+    script("a", |script| {
+        script.holder = Some(("p".into(), "uid-p".into()));
+        script.effects = vec![Effect::Probe, Effect::Keeper(Command::Forget)];
+    });
+    world.work();
+    assert_eq!(seen("a"), ["role uid-p Written", "view Some(7)", "facts 1 here"]);
+    assert_eq!(world.fake.done(), ["a/0 Probe", "a/0 Keeper(Forget)"]);
+    world.work();
+    assert_eq!(seen("a"), [""; 0], "nothing is due");
+}
+
+#[test]
+fn what_an_answer_shows_is_in_the_facts_of_the_turn() {
+    let mut world = World::listed();
+    let id = world.lease("n", "a");
+    script("a", |script| script.holder = Some(("p".into(), "uid-p".into())));
+    world.work();
+    for (answer, knows) in [
+        (Answer::Holder("uid-p".into(), Ok(PodFound::Gone)), "facts 0 gone"),
+        (Answer::Node("uid-p".into(), Ok(true)), "facts 0 stopped"),
+    ] {
+        seen("a");
+        world.engine.take(Input::Answer { lease: id, incarnation: 0, answer });
+        world.work();
+        assert_eq!(seen("a").last().map(String::as_str), Some(knows));
+    }
+    let mut newer = lease("n", "a");
+    newer.metadata.resource_version = Some("2".into());
+    let answer = Answer::Status(StatusOutcome::Written(Arc::new(newer)));
+    world.engine.take(Input::Answer { lease: id, incarnation: 0, answer });
+    world.work();
+    let object = world.engine.index.lease(id).unwrap().object.clone().unwrap();
+    assert_eq!(object.metadata.resource_version.as_deref(), Some("2"));
+}
+
+#[test]
+fn time_and_answers_of_the_api_server_are_followed_by_turns() {
+    let mut world = World::listed();
+    world.lease("n", "a");
+    script("a", |script| (script.deadline, script.awaits) = (Some(Time(500)), true));
+    world.work();
+    assert_eq!(world.fake.done(), ["await"]);
+    assert_eq!(world.engine.next_deadline(), Some(Time(500)));
+    seen("a");
+    world.at(499);
+    world.work();
+    assert_eq!(seen("a").len(), 0);
+    script("a", |script| script.deadline = None);
+    world.at(500);
+    world.work();
+    assert_eq!((seen("a").len(), world.engine.next_deadline()), (1, None));
+    world.engine.take(Input::ApiAnswered);
+    script("a", |script| script.awaits = false);
+    world.work();
+    world.engine.take(Input::ApiAnswered);
+    world.work();
+    assert_eq!(seen("a").len(), 1, "it waits no more");
+}
+
+#[test]
+fn a_panic_is_contained_to_its_lease() {
+    let mut world = World::listed();
+    let id = world.lease("n", "a");
+    world.lease("n", "b");
+    script("a", |script| script.panics = true);
+    world.work();
+    assert_eq!(seen("b"), ["facts 0 unseen"], "the other lease has its turn");
+    assert_eq!(world.fake.done(), ["panic", "a/0 WithdrawStatus"]);
+    assert_eq!(world.engine.next_deadline(), Some(Time(1000)));
+    seen("a");
+    world.pod("p");
+    world.work();
+    assert_eq!((seen("a").len(), seen("b").len()), (0, 1), "no turn before the pause is over");
+    let stale =
+        |incarnation| Input::Answer { lease: id, incarnation, answer: Answer::Status(StatusOutcome::Withdrawn) };
+    world.engine.take(stale(0));
+    world.at(1000);
+    world.work();
+    assert_eq!(script("a", |script| script.machines), 2, "a new machine");
+    assert_eq!(world.engine.next_deadline(), Some(Time(3000)), "a longer pause after the second panic");
+    assert_eq!(seen("a"), ["facts 1 unseen"], "what the first machine asked for is not told to the second");
+    script("a", |script| script.panics = false);
+    world.at(3000);
+    world.work();
+    seen("a");
+    world.engine.take(stale(0));
+    world.engine.take(stale(2));
+    world.work();
+    assert_eq!(seen("a"), ["StatusWritten(Withdrawn)", "facts 1 unseen"]);
+}
+
+#[test]
+fn a_lease_whose_resource_is_gone_is_forgotten_when_it_is_finished() {
+    let mut world = World::listed();
+    let id = world.lease("n", "a");
+    world.work();
+    world.engine.take(Input::Lease(Watched::Deleted(Box::new(lease("n", "a")))));
+    world.work();
+    assert_eq!(seen("a").last().map(String::as_str), Some("facts ? unseen no lease"));
+    assert_eq!(world.fake.done(), ["resource gone"]);
+    script("a", |script| script.finished = true);
+    world.engine.shown(id);
+    world.work();
+    assert_eq!(world.fake.done(), ["resource gone", "forget"]);
+    assert!(world.engine.leases.is_empty() && world.engine.index.lease(id).is_none());
+}
+
+#[test]
+fn labels_of_leases_that_do_not_exist_are_removed_once_everything_is_listed() {
+    let mut world = World::new();
+    let labelled = |lease: &str, role: &str| {
+        let mut pod = pod("p");
+        pod.labels.insert(format!("lease.redislease.io/{lease}"), role.to_owned());
+        pod.annotations.insert(format!("token.redislease.io/{lease}"), "7".to_owned());
+        pod
+    };
+    world.engine.take(Input::Lease(Watched::ListBegins));
+    world.engine.take(Input::Lease(Watched::Unreadable(Box::new(lease("n", "broken").metadata))));
+    world.engine.take(Input::Pod(Watched::ListBegins));
+    let mut carrier = labelled("gone", "standby");
+    carrier.labels.extend(labelled("broken", "active").labels);
+    world.engine.take(Input::Pod(Watched::Seen(Box::new(carrier))));
+    world.engine.take(Input::Pod(Watched::ListEnds));
+    assert_eq!(world.fake.done(), [""; 0], "leases are not listed");
+    world.engine.take(Input::Lease(Watched::ListEnds));
+    let removed = "gone on p: None None";
+    assert_eq!(world.fake.done(), ["floors complete", "broken on p: Some(Standby) None", removed]);
+    let answer = |outcome| Input::OrphanWritten {
+        namespace: "n".into(),
+        pod: "uid-p".into(),
+        lease: "gone".into(),
+        answer: role(outcome),
+    };
+    world.engine.take(answer(RoleOutcome::Conflict));
+    assert_eq!(world.fake.done(), [removed], "again");
+    world.engine.take(answer(RoleOutcome::Written));
+    assert_eq!(world.fake.done(), [""; 0]);
+    let metadata = lease("n", "broken").metadata;
+    world.engine.take(Input::Lease(Watched::DeletedUnreadable(Box::new(metadata))));
+    assert_eq!(world.fake.done(), ["broken on p: None None", removed]);
+}
+
+#[test]
+fn workloads_are_read_and_floors_raised() {
+    let mut world = World::listed();
+    let mut of_workload = lease("n", "a");
+    of_workload.spec.candidates =
+        serde_json::from_value(json!({"workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}}))
+            .unwrap();
+    of_workload.status = Some(crate::api::RedisLeaseStatus { fencing_token: Some(42), ..Default::default() });
+    world.engine.take(Input::Lease(Watched::Seen(Box::new(of_workload))));
+    world.pod("p");
+    world.work();
+    assert_eq!(world.fake.done(), ["floor default 42", "read d"]);
+    assert_eq!(seen("a"), ["facts ? unseen"]);
+    let key = (
+        "n".into(),
+        crate::api::validated::Workload { kind: crate::api::validated::WorkloadKind::Deployment, name: "d".into() },
+    );
+    let selector = kube::core::Expression::Equal("app".into(), "a".into()).into();
+    world.engine.take(Input::Workload(key, WorkloadRead::Selects(selector)));
+    world.work();
+    assert_eq!(seen("a"), ["facts 1 unseen"]);
+    assert!(world.engine.next_deadline().is_some(), "it is read again");
+    let update = QuorumUpdate { name: "default".into(), facts: None, connection: None, retiring: None };
+    world.engine.take(Input::Quorum(update));
+    assert_eq!(world.fake.done(), ["quorum default", "floor default 42"], "a quorum that comes later is told too");
+}
+
+#[test]
+fn a_read_that_was_refused_is_told_as_such() {
+    let mut world = World::listed();
+    let id = world.lease("n", "a");
+    script("a", |script| script.effects = vec![Effect::Read(Read::Lease)]);
+    world.work();
+    assert_eq!(world.fake.done(), ["a/0 Read(Lease)"]);
+    seen("a");
+    world.engine.take(Input::Answer { lease: id, incarnation: 0, answer: Answer::Lease(Err("no".into())) });
+    world.work();
+    assert_eq!(seen("a"), ["read false", "facts 0 unseen"]);
+}

@@ -1,0 +1,234 @@
+//! Which leases exist. A resource that was created again under its name is another lease.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::Selector;
+
+use super::selectors::GroupId;
+use super::workloads::WorkloadKey;
+use super::{LeaseId, is_older};
+use crate::api::validated::{Candidates, Readiness};
+use crate::api::{RedisLease, ValidLease};
+
+/// Namespace and name.
+pub(super) type Name = (Arc<str>, String);
+
+/// Among which pods a lease elects.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Candidacy {
+    Selector(Selector),
+    Workload(WorkloadKey),
+}
+
+/// One lease.
+#[derive(Debug)]
+pub struct Entry {
+    /// Its namespace.
+    pub namespace: Arc<str>,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// The quorum that its spec names.
+    pub quorum: String,
+    /// The newest version; `None` when the resource is gone.
+    pub object: Option<Arc<RedisLease>>,
+    version: Option<String>,
+    /// By the last valid spec: a held lease goes on by it while a new one is not valid.
+    pub(super) candidacy: Option<Candidacy>,
+    /// The workload under which the lease is filed now.
+    joined: Option<WorkloadKey>,
+    pub(super) requires_ready: bool,
+    pub(super) candidates_changed: bool,
+    pub(super) group: Option<GroupId>,
+    pub(super) holder: Option<Arc<str>>,
+}
+
+impl Entry {
+    /// Whether what is known is newer than this.
+    pub(super) fn is_newer_than(&self, lease: &RedisLease) -> bool {
+        is_older(lease.metadata.resource_version.as_deref(), self.version.as_deref())
+    }
+
+    /// From now on any version counts as newer.
+    pub(super) fn forget_version(&mut self) {
+        self.version = None;
+    }
+
+    /// Takes a version of the resource. Whether it is new.
+    pub(super) fn take(&mut self, lease: Arc<RedisLease>) -> bool {
+        if self.is_newer_than(&lease) {
+            return false;
+        }
+        let version = lease.metadata.resource_version.clone();
+        if self.object.is_some() && version.is_some() && version == self.version {
+            return false;
+        }
+        if self.object.as_ref().is_none_or(|known| known.spec != lease.spec) {
+            self.resolve(&lease);
+        }
+        self.version = version;
+        self.object = Some(lease);
+        true
+    }
+
+    fn resolve(&mut self, lease: &RedisLease) {
+        let Ok(valid) = ValidLease::try_from(lease) else { return };
+        let candidacy = match valid.candidates {
+            Candidates::Selector(selector) => Candidacy::Selector(selector),
+            Candidates::Workload(workload) => Candidacy::Workload((self.namespace.clone(), workload)),
+        };
+        let requires_ready = matches!(valid.readiness, Readiness::Required { .. });
+        if self.candidacy.as_ref() != Some(&candidacy) || self.requires_ready != requires_ready {
+            (self.candidacy, self.requires_ready) = (Some(candidacy), requires_ready);
+            self.candidates_changed = true;
+        }
+    }
+
+    /// Files the lease under the workload that its spec names now. Returns it.
+    pub(super) fn join_workload(&mut self) -> Option<WorkloadKey> {
+        self.joined = match &self.candidacy {
+            Some(Candidacy::Workload(key)) => Some(key.clone()),
+            _ => None,
+        };
+        self.joined.clone()
+    }
+
+    /// The workload under which the lease was filed; it is not any more.
+    pub(super) const fn leave_workload(&mut self) -> Option<WorkloadKey> {
+        self.joined.take()
+    }
+}
+
+/// A list that is under way.
+#[derive(Debug, Default)]
+struct Relist {
+    named: BTreeSet<Name>,
+    older: Vec<Arc<RedisLease>>,
+    /// Leases of which an answer told after the list began.
+    read: BTreeSet<Name>,
+}
+
+/// What a complete list says.
+#[derive(Debug, Default)]
+pub(super) struct Listed {
+    pub missed: Vec<LeaseId>,
+    /// Leases in an older version than was known: etcd was restored from a backup.
+    pub older: Vec<Arc<RedisLease>>,
+    /// A lease that could not be read is gone.
+    pub unreadable_gone: bool,
+}
+
+/// All leases.
+#[derive(Debug, Default)]
+pub(super) struct Leases {
+    entries: BTreeMap<LeaseId, Entry>,
+    by_name: BTreeMap<Name, LeaseId>,
+    next: u64,
+    /// Leases that exist and cannot be read.
+    pub unreadable: BTreeSet<Name>,
+    pub listed: bool,
+    relist: Option<Relist>,
+}
+
+impl Leases {
+    pub fn get(&self, id: LeaseId) -> Option<&Entry> {
+        self.entries.get(&id)
+    }
+
+    pub fn get_mut(&mut self, id: LeaseId) -> Option<&mut Entry> {
+        self.entries.get_mut(&id)
+    }
+
+    pub fn ids(&self) -> impl Iterator<Item = LeaseId> {
+        self.entries.keys().copied()
+    }
+
+    /// The lease with this name and UID, if its resource exists.
+    pub fn current(&self, metadata: &ObjectMeta) -> Option<LeaseId> {
+        let id = *self.by_name.get(&name_of(metadata))?;
+        let entry = self.entries.get(&id)?;
+        (metadata.uid.as_deref().unwrap_or_default() == entry.uid).then_some(id)
+    }
+
+    /// Adds a lease that was not known. Its object is taken afterwards.
+    pub fn add(&mut self, lease: &RedisLease) -> LeaseId {
+        let id = LeaseId(self.next);
+        self.next += 1;
+        let name = name_of(&lease.metadata);
+        self.by_name.insert(name.clone(), id);
+        let entry = Entry {
+            namespace: name.0,
+            name: name.1,
+            uid: lease.metadata.uid.clone().unwrap_or_default(),
+            quorum: lease.spec.quorum_ref.name.clone(),
+            object: None,
+            version: None,
+            candidacy: None,
+            joined: None,
+            requires_ready: false,
+            candidates_changed: false,
+            group: None,
+            holder: None,
+        };
+        self.entries.insert(id, entry);
+        id
+    }
+
+    /// The resource is gone.
+    pub fn drop_object(&mut self, id: LeaseId) {
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        entry.object = None;
+        let name = (entry.namespace.clone(), entry.name.clone());
+        if self.by_name.get(&name) == Some(&id) {
+            self.by_name.remove(&name);
+        }
+    }
+
+    pub fn remove(&mut self, id: LeaseId) -> Option<Entry> {
+        self.drop_object(id);
+        self.entries.remove(&id)
+    }
+
+    pub fn list_begins(&mut self) {
+        self.relist = Some(Relist::default());
+    }
+
+    /// Notes that the list, if one is under way, names the lease. Whether one is.
+    pub fn name_listed(&mut self, metadata: &ObjectMeta) -> bool {
+        let name = name_of(metadata);
+        self.relist.as_mut().is_some_and(|relist| {
+            relist.named.insert(name);
+            true
+        })
+    }
+
+    /// Keeps a listed lease that is older than what is known until the list is complete.
+    pub fn keep_older(&mut self, lease: Arc<RedisLease>) {
+        if let Some(relist) = &mut self.relist {
+            relist.older.push(lease);
+        }
+    }
+
+    pub fn read_during_list(&mut self, metadata: &ObjectMeta) {
+        if let Some(relist) = &mut self.relist {
+            relist.read.insert(name_of(metadata));
+        }
+    }
+
+    pub fn list_ends(&mut self) -> Option<Listed> {
+        self.listed = true;
+        let relist = self.relist.take()?;
+        let missed = self.by_name.iter().filter(|(name, _)| !relist.named.contains(*name)).map(|(_, id)| *id).collect();
+        let unreadable = self.unreadable.len();
+        self.unreadable.retain(|name| relist.named.contains(name));
+        let older = relist.older.into_iter().filter(|lease| !relist.read.contains(&name_of(&lease.metadata))).collect();
+        Some(Listed { missed, older, unreadable_gone: self.unreadable.len() < unreadable })
+    }
+}
+
+pub(super) fn name_of(metadata: &ObjectMeta) -> Name {
+    (metadata.namespace.as_deref().unwrap_or_default().into(), metadata.name.clone().unwrap_or_default())
+}

@@ -1,0 +1,450 @@
+//! Compact facts from the watches: leases, pods, workloads and quorums. Pure and synchronous.
+//!
+//! An event names the leases it concerns, and only those become due for a turn, each once, however many events there
+//! were. Leases with the same selector share one electorate, which is computed once after a change.
+//!
+//! | module | concept |
+//! |---|---|
+//! | [`leases`] | which leases exist |
+//! | [`pods`] | which pods exist, or are gone with or without proof |
+//! | [`namespace`], [`selectors`] | the pods of one namespace by the selectors of its leases |
+//! | [`workloads`] | the selectors of the workloads that leases name |
+//! | [`quorums`] | what leases know of the quorums |
+
+mod leases;
+mod namespace;
+mod pods;
+mod quorums;
+mod selectors;
+#[cfg(test)]
+mod tests;
+mod workloads;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use redislease_core::time::Time;
+
+use super::fair_queue::FairQueue;
+use crate::api::RedisLease;
+use crate::election::PodFacts;
+use crate::plan::{CandidateFacts, PodKnowledge, QuorumFacts};
+use leases::{Candidacy, Entry, Leases};
+use namespace::Namespace;
+use pods::Pods;
+pub use pods::{Asked, ListCount};
+use quorums::Quorums;
+use workloads::{Known, Workloads};
+pub use workloads::{WorkloadKey, WorkloadRead};
+
+/// Numbers the leases of this process; a resource that was created again is another lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LeaseId(pub u64);
+
+/// What one lease's turn is decided on, as far as the index knows it.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    pub lease: Option<Arc<RedisLease>>,
+    pub has_successor: bool,
+    pub quorum: Arc<QuorumFacts>,
+    pub candidates: CandidateFacts,
+    pub strays: Vec<Arc<PodFacts>>,
+    pub holder: PodKnowledge,
+    pub pods_listed: bool,
+}
+
+/// A pod that carries a role or a token of a lease that does not exist, or cannot be read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Orphan {
+    /// The pod.
+    pub pod: Arc<PodFacts>,
+    /// The name of the lease.
+    pub lease: String,
+    /// The lease exists, and cannot be read.
+    pub unreadable: bool,
+}
+
+/// Everything that is known.
+#[derive(Debug)]
+pub struct Index {
+    leases: Leases,
+    namespaces: BTreeMap<Arc<str>, Namespace>,
+    pods: Pods,
+    workloads: Workloads,
+    quorums: Quorums,
+    due: FairQueue<LeaseId>,
+}
+
+impl Index {
+    /// Nothing is known. RedisQuorums are honoured in `system_namespace`.
+    pub fn new(system_namespace: &str) -> Self {
+        Self {
+            leases: Leases::default(),
+            namespaces: BTreeMap::new(),
+            pods: Pods::default(),
+            workloads: Workloads::default(),
+            quorums: Quorums::new(system_namespace),
+            due: FairQueue::default(),
+        }
+    }
+
+    /// The next lease that is due for a turn.
+    pub fn next_due(&mut self) -> Option<LeaseId> {
+        self.due.pop()
+    }
+
+    /// How many leases are due for a turn.
+    pub fn due(&self) -> usize {
+        self.due.len()
+    }
+
+    /// The lease becomes due for a turn.
+    pub fn mark(&mut self, id: LeaseId) {
+        if let Some(entry) = self.leases.get(id) {
+            self.due.push(&entry.namespace, id);
+        }
+    }
+
+    fn mark_all(&mut self, leases: impl IntoIterator<Item = LeaseId>) {
+        for id in leases {
+            self.mark(id);
+        }
+    }
+
+    /// A list of leases begins.
+    pub fn lease_list_begins(&mut self) {
+        self.leases.list_begins();
+    }
+
+    /// Takes a lease of an event or of a list. Returns its number if it is new.
+    pub fn lease_seen(&mut self, mut lease: RedisLease, now: Time) -> Option<LeaseId> {
+        lease.metadata.managed_fields = None;
+        let lease = Arc::new(lease);
+        let listed = self.leases.name_listed(&lease.metadata);
+        self.leases.unreadable.remove(&leases::name_of(&lease.metadata));
+        let known = self.leases.current(&lease.metadata);
+        if let Some(id) = known {
+            if listed && self.leases.get(id).is_some_and(|entry| entry.is_newer_than(&lease)) {
+                self.leases.keep_older(lease);
+            } else {
+                self.renew(id, lease, now);
+            }
+            return None;
+        }
+        Some(self.add(lease, now))
+    }
+
+    fn add(&mut self, lease: Arc<RedisLease>, now: Time) -> LeaseId {
+        let (namespace, name) = leases::name_of(&lease.metadata);
+        let before = self.namespaces.get(&namespace).and_then(|pods| pods.names.get(&name)).copied();
+        if let Some(before) = before {
+            self.drop_object(before);
+        }
+        let id = self.leases.add(&lease);
+        self.namespaces.entry(namespace).or_default().names.insert(name, id);
+        self.quorums.join(&lease.spec.quorum_ref.name, id);
+        self.renew(id, lease, now);
+        id
+    }
+
+    /// Takes a newer version of a known lease.
+    fn renew(&mut self, id: LeaseId, lease: Arc<RedisLease>, now: Time) {
+        let Some(entry) = self.leases.get_mut(id) else { return };
+        if !entry.take(lease) {
+            return;
+        }
+        self.quorums.note_token(entry.object.as_deref());
+        self.resolve_candidates(id, now);
+        self.mark(id);
+    }
+
+    /// Takes a lease of the answer to a read or write of ours.
+    pub fn lease_answered(&mut self, id: LeaseId, lease: Arc<RedisLease>, now: Time) {
+        let Some(entry) = self.leases.get(id) else { return };
+        let same = lease.metadata.uid.as_deref() == Some(&entry.uid) && entry.object.is_some();
+        if same && !entry.is_newer_than(&lease) {
+            self.leases.read_during_list(&lease.metadata);
+            self.renew(id, lease, now);
+        }
+    }
+
+    /// A lease exists that cannot be read. What this process holds of it goes on.
+    pub fn lease_unreadable(&mut self, metadata: &ObjectMeta) {
+        self.leases.name_listed(metadata);
+        self.leases.unreadable.insert(leases::name_of(metadata));
+    }
+
+    /// The last event of a lease. Whether it was one that could not be read: pods may carry its labels.
+    pub fn lease_gone(&mut self, metadata: &ObjectMeta) -> bool {
+        if let Some(id) = self.leases.current(metadata) {
+            self.drop_object(id);
+        }
+        self.leases.unreadable.remove(&leases::name_of(metadata))
+    }
+
+    /// The list of leases is complete: the others are gone. Whether one of them could not be read.
+    pub fn lease_list_ends(&mut self, now: Time) -> bool {
+        let Some(list) = self.leases.list_ends() else { return false };
+        for id in list.missed {
+            self.drop_object(id);
+        }
+        for lease in list.older {
+            if let Some(id) = self.leases.current(&lease.metadata) {
+                if let Some(entry) = self.leases.get_mut(id) {
+                    entry.forget_version();
+                }
+                self.renew(id, lease, now);
+            }
+        }
+        list.unreadable_gone
+    }
+
+    /// Whether all leases and all pods have been listed once.
+    pub const fn is_listed(&self) -> bool {
+        self.leases.listed && self.pods.listed
+    }
+
+    fn drop_object(&mut self, id: LeaseId) {
+        self.leave_candidates(id);
+        self.leases.drop_object(id);
+        self.mark(id);
+    }
+
+    /// A lease whose resource is gone needs no more turns.
+    pub fn remove(&mut self, id: LeaseId) {
+        self.set_holder(id, None);
+        self.leave_candidates(id);
+        let Some(entry) = self.leases.remove(id) else { return };
+        self.quorums.leave(id);
+        if let Some(pods) = self.namespaces.get_mut(&entry.namespace) {
+            if pods.names.get(&entry.name) == Some(&id) {
+                pods.names.remove(&entry.name);
+            }
+            if pods.is_empty() {
+                self.namespaces.remove(&entry.namespace);
+            }
+        }
+    }
+
+    /// Files the lease under what its spec says of candidates, if that has changed.
+    fn resolve_candidates(&mut self, id: LeaseId, now: Time) {
+        let Some(entry) = self.leases.get_mut(id) else { return };
+        if !std::mem::take(&mut entry.candidates_changed) {
+            return;
+        }
+        if let Some(key) = entry.leave_workload() {
+            self.workloads.leave(&key, id);
+        }
+        if let Some(key) = entry.join_workload() {
+            self.workloads.join(&key, id, now);
+        }
+        self.regroup(id);
+    }
+
+    /// Moves the lease to the group of the pods that its selector matches now.
+    fn regroup(&mut self, id: LeaseId) {
+        let Some(entry) = self.leases.get_mut(id) else { return };
+        let selector = match &entry.candidacy {
+            None => None,
+            Some(Candidacy::Selector(selector)) => Some(selector),
+            Some(Candidacy::Workload(key)) => match self.workloads.known(key) {
+                Known::Selector(selector) => Some(selector),
+                Known::Nothing | Known::Unusable(..) => None,
+            },
+        };
+        let pods = self.namespaces.entry(entry.namespace.clone()).or_default();
+        if let Some(group) = entry.group.take() {
+            pods.leave(id, group);
+        }
+        entry.group = selector.map(|selector| pods.join(id, selector, entry.requires_ready));
+    }
+
+    fn leave_candidates(&mut self, id: LeaseId) {
+        let Some(entry) = self.leases.get_mut(id) else { return };
+        if let Some(group) = entry.group.take()
+            && let Some(pods) = self.namespaces.get_mut(&entry.namespace)
+        {
+            pods.leave(id, group);
+        }
+        if let Some(key) = entry.leave_workload() {
+            self.workloads.leave(&key, id);
+        }
+    }
+
+    /// A list of pods begins.
+    pub fn pod_list_begins(&mut self) {
+        self.pods.list_begins();
+    }
+
+    /// Takes a pod of an event or of a list.
+    pub fn pod_seen(&mut self, facts: PodFacts, now: Time) {
+        let concerned = self.pods.seen(&mut self.namespaces, facts, now);
+        self.pods_changed(concerned, now);
+    }
+
+    /// Takes a pod of the answer to a call that was sent at `asked`.
+    pub fn pod_answered(&mut self, asked: Asked, facts: PodFacts, now: Time) {
+        let concerned = self.pods.answered(&mut self.namespaces, asked, facts, now);
+        self.pods_changed(concerned, now);
+    }
+
+    /// The list of pods is complete: the others have gone without a last event.
+    pub fn pod_list_ends(&mut self, now: Time) {
+        let first = !self.pods.listed;
+        let concerned = self.pods.list_ends(&mut self.namespaces, now);
+        self.pods_changed(concerned, now);
+        if first {
+            let all: Vec<LeaseId> = self.leases.ids().collect();
+            self.mark_all(all);
+        }
+    }
+
+    /// The last event of a pod.
+    pub fn pod_deleted(&mut self, facts: &PodFacts, now: Time) {
+        let concerned = self.pods.deleted(&mut self.namespaces, facts);
+        self.pods_changed(concerned, now);
+    }
+
+    /// The pod does not exist any more; `stopped` if its processes have certainly ended.
+    pub fn pod_missing(&mut self, namespace: &str, uid: &str, stopped: bool, now: Time) {
+        let concerned = self.pods.remove(&mut self.namespaces, namespace, uid, stopped);
+        self.pods_changed(concerned, now);
+    }
+
+    fn pods_changed(&mut self, concerned: BTreeSet<LeaseId>, now: Time) {
+        for id in concerned {
+            self.mark(id);
+            // A workload whose pods are all gone may have been created again.
+            let Some(entry) = self.leases.get(id) else { continue };
+            if let (Some(Candidacy::Workload(key)), Some(group)) = (&entry.candidacy, entry.group)
+                && self.namespaces.get(&entry.namespace).is_some_and(|pods| pods.has_no_members(group))
+            {
+                self.workloads.hurry(key, now);
+            }
+        }
+    }
+
+    /// Counts the lists of pods.
+    pub const fn pod_lists(&self) -> &ListCount {
+        &self.pods.lists
+    }
+
+    /// The pod that holds the lease, by its UID.
+    pub fn set_holder(&mut self, id: LeaseId, holder: Option<&str>) {
+        let Some(entry) = self.leases.get_mut(id) else { return };
+        if entry.holder.as_deref() == holder {
+            return;
+        }
+        let before = std::mem::replace(&mut entry.holder, holder.map(Into::into));
+        let pods = self.namespaces.entry(entry.namespace.clone()).or_default();
+        pods.move_holder(id, before.as_deref(), holder);
+    }
+
+    /// Pods that carry something of a lease which does not exist or cannot be read. A lease that is being finalized
+    /// removes its labels itself.
+    pub fn orphans(&self) -> Vec<Orphan> {
+        let mut orphans = Vec::new();
+        for (namespace, pods) in &self.namespaces {
+            for lease in pods.orphans() {
+                let unreadable = self.leases.unreadable.contains(&(namespace.clone(), lease.to_owned()));
+                let carriers = pods.strays(lease, None).into_iter();
+                orphans.extend(carriers.map(|pod| Orphan { pod, lease: lease.to_owned(), unreadable }));
+            }
+        }
+        orphans
+    }
+
+    /// What this pod still carries of a lease that does not exist or cannot be read.
+    pub fn orphan(&self, namespace: &str, lease: &str, pod: &str) -> Option<Orphan> {
+        let pods = self.namespaces.get(namespace)?;
+        if pods.names.contains_key(lease) {
+            return None;
+        }
+        let pod = pods.strays(lease, None).into_iter().find(|stray| stray.uid == pod)?;
+        let unreadable = self.leases.unreadable.contains(&(namespace.into(), lease.to_owned()));
+        Some(Orphan { pod, lease: lease.to_owned(), unreadable })
+    }
+
+    /// The next workload to read.
+    pub fn next_workload(&mut self, now: Time) -> Option<WorkloadKey> {
+        self.workloads.next_due(now)
+    }
+
+    /// When a workload must be read.
+    pub fn next_deadline(&self) -> Option<Time> {
+        self.workloads.next_deadline()
+    }
+
+    /// Takes what the read of a workload found.
+    pub fn workload_read(&mut self, key: &WorkloadKey, read: WorkloadRead, now: Time) {
+        let pods = self.namespaces.get(&key.0);
+        let has_pods = match &read {
+            WorkloadRead::Selects(selector) => pods.is_some_and(|pods| pods.has_match(selector)),
+            _ => false,
+        };
+        for id in self.workloads.read(key, read, has_pods, now) {
+            self.regroup(id);
+            self.mark(id);
+        }
+    }
+
+    /// What leases know of a quorum has changed.
+    pub fn quorum_changed(&mut self, name: &str, facts: Option<Arc<QuorumFacts>>) {
+        let concerned = self.quorums.changed(name, facts);
+        self.mark_all(concerned);
+    }
+
+    /// Every quorum that existed at the start is known.
+    pub fn quorums_read(&mut self) {
+        let concerned = self.quorums.all_read();
+        self.mark_all(concerned);
+    }
+
+    /// The greatest token that any status on this quorum has shown.
+    pub fn floor(&self, quorum: &str) -> redislease_core::op::Token {
+        self.quorums.floor(quorum)
+    }
+
+    /// Quorums whose greatest token has grown since the last call.
+    pub fn raised_floors(&mut self) -> Vec<(String, redislease_core::op::Token)> {
+        self.quorums.raised_floors()
+    }
+
+    /// Namespace, name and UID of a lease.
+    pub fn lease(&self, id: LeaseId) -> Option<&Entry> {
+        self.leases.get(id)
+    }
+
+    /// The facts for a turn of the lease. The holder is the pod that [`Index::set_holder`] named last.
+    pub fn snapshot(&mut self, id: LeaseId) -> Option<Snapshot> {
+        let entry = self.leases.get(id)?;
+        let pods = self.namespaces.entry(entry.namespace.clone()).or_default();
+        let has_successor = pods.names.get(&entry.name) != Some(&id);
+        let unknown = match &entry.candidacy {
+            Some(Candidacy::Workload(key)) => match self.workloads.known(key) {
+                Known::Unusable(reason, message) => CandidateFacts::Unusable(*reason, message.clone()),
+                Known::Nothing | Known::Selector(_) => CandidateFacts::Unknown,
+            },
+            Some(Candidacy::Selector(_)) | None => CandidateFacts::Unknown,
+        };
+        let group = entry.group.filter(|_| self.pods.listed);
+        let electorate = group.and_then(|group| pods.electorate(group));
+        let holder = entry.holder.as_ref().map_or(PodKnowledge::Unseen, |uid| self.pods.find(pods, uid));
+        Some(Snapshot {
+            lease: entry.object.clone(),
+            has_successor,
+            quorum: self.quorums.facts(&entry.quorum),
+            candidates: electorate.map_or(unknown, CandidateFacts::Known),
+            strays: pods.strays(&entry.name, group),
+            holder,
+            pods_listed: self.pods.listed,
+        })
+    }
+}
+
+/// Whether a resource version is older than one that is known. They count up, unless etcd was restored from a backup.
+fn is_older(version: Option<&str>, known: Option<&str>) -> bool {
+    let number = |version: Option<&str>| version.and_then(|version| version.parse::<u64>().ok());
+    matches!((number(version), number(known)), (Some(version), Some(known)) if version < known)
+}

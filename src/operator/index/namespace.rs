@@ -1,0 +1,292 @@
+//! The pods of one namespace, grouped by the selectors of its leases, so that a pod's event names the leases it concerns.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::core::{Expression, Selector, SelectorExt as _};
+
+use super::LeaseId;
+use super::selectors::{GroupId, Selectors};
+use crate::api::names;
+use crate::api::validated::Readiness;
+use crate::election::{Electorate, PodFacts, Sighting};
+
+/// The UID of a pod.
+pub(super) type PodUid = Arc<str>;
+
+/// What decides who may be elected: leases with the same selector and the same demand for readiness share an electorate.
+type Criteria = (Vec<Expression>, bool);
+
+#[derive(Debug, Default)]
+pub(super) struct Namespace {
+    pods: BTreeMap<PodUid, Pod>,
+    groups: BTreeMap<GroupId, Group>,
+    by_criteria: BTreeMap<Criteria, GroupId>,
+    next_group: u32,
+    selectors: Selectors,
+    /// The pods that carry the label or the token of a lease, by the lease's name.
+    carriers: BTreeMap<String, BTreeSet<PodUid>>,
+    /// The leases that a pod holds.
+    holders: BTreeMap<PodUid, BTreeSet<LeaseId>>,
+    /// The lease of each name; one that is gone stays until it is finalized or another one takes the name.
+    pub names: BTreeMap<String, LeaseId>,
+}
+
+#[derive(Debug)]
+struct Pod {
+    sighting: Arc<Sighting>,
+    groups: Vec<GroupId>,
+}
+
+#[derive(Debug)]
+struct Group {
+    criteria: Criteria,
+    selector: Selector,
+    members: BTreeSet<PodUid>,
+    leases: BTreeSet<LeaseId>,
+    /// `None` after a change of a member, until a lease asks.
+    electorate: Option<Arc<Electorate>>,
+}
+
+impl Namespace {
+    /// The pod with this UID.
+    pub fn pod(&self, uid: &str) -> Option<&Arc<Sighting>> {
+        self.pods.get(uid).map(|pod| &pod.sighting)
+    }
+
+    /// All pods.
+    pub fn uids(&self) -> impl Iterator<Item = &PodUid> {
+        self.pods.keys()
+    }
+
+    /// Whether nothing is left to remember.
+    pub fn is_empty(&self) -> bool {
+        self.pods.is_empty() && self.groups.is_empty() && self.names.is_empty() && self.holders.is_empty()
+    }
+
+    /// Takes a pod as it was seen now. Returns the leases that the change concerns.
+    pub fn pod_seen(&mut self, sighting: Sighting) -> BTreeSet<LeaseId> {
+        let sighting = Arc::new(sighting);
+        let facts = &sighting.facts;
+        let uid = PodUid::from(facts.uid.as_str());
+        let before = self.pods.remove(&uid);
+        let groups = self.groups_of(facts);
+        let (old, old_groups) = before.map_or((None, Vec::new()), |pod| (Some(pod.sighting), pod.groups));
+        let changed = old.as_ref().is_none_or(|old| differs(&old.facts, facts));
+        let mut concerned = BTreeSet::new();
+        for id in old_groups.iter().chain(groups.iter().filter(|id| !old_groups.contains(id))) {
+            let Some(group) = self.groups.get_mut(id) else { continue };
+            // A new resource version, too: a write must name it.
+            group.electorate = None;
+            let (was, is) = (old_groups.contains(id), groups.contains(id));
+            if is {
+                group.members.insert(uid.clone());
+            } else {
+                group.members.remove(&uid);
+            }
+            if changed || was != is {
+                concerned.extend(&group.leases);
+            }
+        }
+        let (before, now) = (old.as_ref().map(|old| roles(&old.facts)).unwrap_or_default(), roles(facts));
+        for (lease, role) in &before {
+            if now.get(lease) != Some(role) {
+                concerned.extend(self.names.get(*lease));
+            }
+            if !now.contains_key(lease)
+                && let Some(pods) = self.carriers.get_mut(*lease)
+            {
+                pods.remove(&uid);
+                if pods.is_empty() {
+                    self.carriers.remove(*lease);
+                }
+            }
+        }
+        for (lease, role) in &now {
+            if changed || before.get(lease) != Some(role) {
+                concerned.extend(self.names.get(*lease));
+            }
+            if !before.contains_key(lease) {
+                self.carriers.entry((*lease).to_owned()).or_default().insert(uid.clone());
+            }
+        }
+        if changed {
+            concerned.extend(self.holders.get(&uid).into_iter().flatten());
+        }
+        self.pods.insert(uid, Pod { sighting, groups });
+        concerned
+    }
+
+    /// The pod does not exist any more. Returns it, and the leases that this concerns.
+    pub fn pod_gone(&mut self, uid: &str) -> (Option<Arc<Sighting>>, BTreeSet<LeaseId>) {
+        let mut concerned: BTreeSet<LeaseId> = self.holders.get(uid).into_iter().flatten().copied().collect();
+        let Some(Pod { sighting, groups }) = self.pods.remove(uid) else { return (None, concerned) };
+        for id in groups {
+            if let Some(group) = self.groups.get_mut(&id) {
+                group.members.remove(uid);
+                group.electorate = None;
+                concerned.extend(&group.leases);
+            }
+        }
+        for lease in roles(&sighting.facts).into_keys() {
+            concerned.extend(self.names.get(lease));
+            if let Some(pods) = self.carriers.get_mut(lease) {
+                pods.remove(uid);
+                if pods.is_empty() {
+                    self.carriers.remove(lease);
+                }
+            }
+        }
+        (Some(sighting), concerned)
+    }
+
+    /// The lease elects among the pods that the selector matches.
+    pub fn join(&mut self, lease: LeaseId, selector: &Selector, requires_ready: bool) -> GroupId {
+        let mut expressions: Vec<Expression> = selector.clone().into_iter().collect();
+        expressions.sort();
+        let criteria = (expressions, requires_ready);
+        let id = if let Some(id) = self.by_criteria.get(&criteria) {
+            *id
+        } else {
+            let id = GroupId(self.next_group);
+            self.next_group = self.next_group.wrapping_add(1);
+            self.selectors.insert(id, selector);
+            let members = self.pods.iter_mut().filter(|(_, pod)| selector.matches(&pod.sighting.facts.labels));
+            let members = members.map(|(uid, pod)| {
+                pod.groups.push(id);
+                uid.clone()
+            });
+            let group = Group {
+                criteria: criteria.clone(),
+                selector: selector.clone(),
+                members: members.collect(),
+                leases: BTreeSet::new(),
+                electorate: None,
+            };
+            self.groups.insert(id, group);
+            self.by_criteria.insert(criteria, id);
+            id
+        };
+        if let Some(group) = self.groups.get_mut(&id) {
+            group.leases.insert(lease);
+        }
+        id
+    }
+
+    /// The lease does not elect in this group any more; a group without leases is dropped.
+    pub fn leave(&mut self, lease: LeaseId, id: GroupId) {
+        let Some(group) = self.groups.get_mut(&id) else { return };
+        group.leases.remove(&lease);
+        if !group.leases.is_empty() {
+            return;
+        }
+        let Some(group) = self.groups.remove(&id) else { return };
+        self.by_criteria.remove(&group.criteria);
+        self.selectors.remove(id);
+        for uid in &group.members {
+            if let Some(pod) = self.pods.get_mut(uid) {
+                pod.groups.retain(|other| *other != id);
+            }
+        }
+    }
+
+    /// The candidates of a group, computed once after each change.
+    pub fn electorate(&mut self, id: GroupId) -> Option<Arc<Electorate>> {
+        let group = self.groups.get_mut(&id)?;
+        if group.electorate.is_none() {
+            let pods = group.members.iter().filter_map(|uid| self.pods.get(uid)).map(|pod| pod.sighting.facts.clone());
+            // Only whether readiness is required makes a difference here.
+            let readiness = if group.criteria.1 {
+                Readiness::Required { unhealthy_after: Duration::ZERO }
+            } else {
+                Readiness::Ignored
+            };
+            group.electorate = Some(Arc::new(Electorate::of(pods, readiness)));
+        }
+        group.electorate.clone()
+    }
+
+    /// Whether the selector matches a pod.
+    pub fn has_match(&self, selector: &Selector) -> bool {
+        self.pods.values().any(|pod| selector.matches(&pod.sighting.facts.labels))
+    }
+
+    /// Whether the group has no pods.
+    pub fn has_no_members(&self, id: GroupId) -> bool {
+        self.groups.get(&id).is_none_or(|group| group.members.is_empty())
+    }
+
+    /// The pods that carry the label or the token of a lease and are not in the group.
+    pub fn strays(&self, lease: &str, group: Option<GroupId>) -> Vec<Arc<PodFacts>> {
+        let carriers = self.carriers.get(lease).into_iter().flatten().filter_map(|uid| self.pods.get(uid));
+        let outside = carriers.filter(|pod| group.is_none_or(|group| !pod.groups.contains(&group)));
+        outside.map(|pod| pod.sighting.facts.clone()).collect()
+    }
+
+    /// The names of leases that pods carry and that are not in [`Namespace::names`].
+    pub fn orphans(&self) -> impl Iterator<Item = &str> {
+        self.carriers.keys().map(String::as_str).filter(|lease| !self.names.contains_key(*lease))
+    }
+
+    /// The pod that holds the lease is another one now.
+    pub fn move_holder(&mut self, lease: LeaseId, before: Option<&str>, now: Option<&str>) {
+        if let Some(uid) = before
+            && let Some(leases) = self.holders.get_mut(uid)
+        {
+            leases.remove(&lease);
+            if leases.is_empty() {
+                self.holders.remove(uid);
+            }
+        }
+        if let Some(uid) = now {
+            self.holders.entry(PodUid::from(uid)).or_default().insert(lease);
+        }
+    }
+
+    /// Whether a lease names this pod as its holder.
+    pub fn holds_a_lease(&self, uid: &str) -> bool {
+        self.holders.contains_key(uid)
+    }
+
+    fn groups_of(&self, pod: &PodFacts) -> Vec<GroupId> {
+        let matches = |id: &GroupId| self.groups.get(id).is_some_and(|group| group.selector.matches(&pod.labels));
+        self.selectors.candidates(&pod.labels).filter(matches).collect()
+    }
+}
+
+/// What a pod carries, by the name of the lease: its role and its token.
+fn roles(pod: &PodFacts) -> BTreeMap<&str, [Option<&str>; 2]> {
+    let mut roles: BTreeMap<&str, [Option<&str>; 2]> = BTreeMap::new();
+    for (key, role) in &pod.labels {
+        if let Some(lease) = names::lease_of_role_label(key) {
+            roles.entry(lease).or_default()[0] = Some(role);
+        }
+    }
+    for (key, token) in &pod.annotations {
+        if let Some(lease) = names::lease_of_token_annotation(key) {
+            roles.entry(lease).or_default()[1] = Some(token);
+        }
+    }
+    roles
+}
+
+/// Whether two versions of a pod differ in something that matters to all leases: neither the resource version, nor what
+/// the pod carries of single leases.
+fn differs(before: &PodFacts, now: &PodFacts) -> bool {
+    let PodFacts { namespace, name, uid, created, node, ready, finished, deletion_grace, stopped, .. } = before;
+    let same = (namespace, name, uid, created, node) == (&now.namespace, &now.name, &now.uid, &now.created, &now.node)
+        && (ready, finished, deletion_grace, stopped) == (&now.ready, &now.finished, &now.deletion_grace, &now.stopped);
+    !same
+        || !without(&before.labels, names::lease_of_role_label).eq(without(&now.labels, names::lease_of_role_label))
+        || !without(&before.annotations, names::lease_of_token_annotation)
+            .eq(without(&now.annotations, names::lease_of_token_annotation))
+}
+
+/// The entries whose keys name no lease.
+fn without(
+    map: &BTreeMap<String, String>,
+    lease_of: fn(&str) -> Option<&str>,
+) -> impl Iterator<Item = (&String, &String)> {
+    map.iter().filter(move |(key, _)| lease_of(key).is_none())
+}

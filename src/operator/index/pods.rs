@@ -1,0 +1,197 @@
+//! Which pods exist, by the rules of the watch: the last event of a pod decides whether its keys may be released.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use redislease_core::time::Time;
+
+use super::namespace::{Namespace, PodUid};
+use super::{LeaseId, is_older};
+use crate::election::{PodFacts, Sighting};
+use crate::plan::PodKnowledge;
+
+/// How many pods that are gone are remembered, beside those that leases name as their holders.
+const REMEMBERED: usize = 10_000;
+
+/// How far the lists of pods had come when the API server was asked for a pod. Read before the request is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked(u64);
+
+/// Counts how often a list of pods has begun or ended: it is odd while one runs. Clones share the count. The index takes
+/// the events of a list later than this.
+#[derive(Clone, Debug, Default)]
+pub struct ListCount(Arc<AtomicU64>);
+
+impl ListCount {
+    /// To be called before the API server is asked for a pod.
+    pub fn ask(&self) -> Asked {
+        Asked(self.0.load(Ordering::Acquire))
+    }
+
+    /// To be called by the watch before it asks for a list. A list that broke off is not ended before.
+    pub fn begin(&self) {
+        let count = self.0.load(Ordering::Acquire);
+        self.0.store(Self::begun(count), Ordering::Release);
+    }
+
+    /// To be called by the watch when the list is complete.
+    pub fn end(&self) {
+        self.0.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The next odd count.
+    const fn begun(count: u64) -> u64 {
+        count + 1 + count % 2
+    }
+}
+
+/// What is known about pods beside those that exist.
+#[derive(Debug, Default)]
+pub(super) struct Pods {
+    /// Pods that are gone, and whether their processes have ended.
+    gone: BTreeMap<PodUid, bool>,
+    gone_order: VecDeque<(Arc<str>, PodUid)>,
+    pub listed: bool,
+    pub lists: ListCount,
+    /// How many beginnings and ends of lists were taken: as many as [`ListCount`] says, or fewer.
+    taken: u64,
+    relist: Option<Relist>,
+}
+
+/// A list that is under way.
+#[derive(Debug, Default)]
+struct Relist {
+    named: BTreeSet<PodUid>,
+    /// Pods that the list shows in an older version than is known, or although they were gone: an answer was newer than
+    /// the list, or etcd was restored from a backup.
+    older: Vec<PodFacts>,
+    /// Pods of which an answer told after the list began.
+    read: BTreeSet<PodUid>,
+}
+
+type Namespaces = BTreeMap<Arc<str>, Namespace>;
+
+impl Pods {
+    pub fn list_begins(&mut self) {
+        self.taken = ListCount::begun(self.taken);
+        self.relist = Some(Relist::default());
+    }
+
+    /// Takes a pod of an event or of a list.
+    pub fn seen(&mut self, all: &mut Namespaces, facts: PodFacts, now: Time) -> BTreeSet<LeaseId> {
+        let known = known(all, &facts).and_then(|known| known.facts.resource_version.as_deref());
+        let is_older = is_older(facts.resource_version.as_deref(), known);
+        if let Some(relist) = &mut self.relist {
+            relist.named.insert(PodUid::from(facts.uid.as_str()));
+            if is_older || self.gone.contains_key(facts.uid.as_str()) {
+                relist.older.push(facts);
+                return BTreeSet::new();
+            }
+        } else if is_older {
+            // The answer to a call was ahead of the watch.
+            return BTreeSet::new();
+        }
+        self.replace(all, facts, now)
+    }
+
+    /// The list is complete: a pod that it does not name has gone without a last event.
+    pub fn list_ends(&mut self, all: &mut Namespaces, now: Time) -> BTreeSet<LeaseId> {
+        self.taken += 1;
+        self.listed = true;
+        let Some(relist) = self.relist.take() else { return BTreeSet::new() };
+        let mut concerned = BTreeSet::new();
+        let missed: Vec<(Arc<str>, PodUid)> = all
+            .iter()
+            .flat_map(|(namespace, pods)| pods.uids().map(|uid| (namespace.clone(), uid.clone())))
+            .filter(|(_, uid)| !relist.named.contains(uid))
+            .collect();
+        for (namespace, uid) in missed {
+            concerned.append(&mut self.remove(all, &namespace, &uid, false));
+        }
+        for facts in relist.older {
+            if !relist.read.contains(facts.uid.as_str()) {
+                concerned.append(&mut self.replace(all, facts, now));
+            }
+        }
+        concerned
+    }
+
+    /// Takes a pod of the answer to a call.
+    ///
+    /// A list that has begun since the call was sent decides whether the pod exists: a pod may have ended before the list
+    /// was made, and then no event will say so. Such an answer adds no pod, and none brings back one that is gone.
+    pub fn answered(&mut self, all: &mut Namespaces, asked: Asked, facts: PodFacts, now: Time) -> BTreeSet<LeaseId> {
+        if let Some(relist) = &mut self.relist {
+            relist.read.insert(PodUid::from(facts.uid.as_str()));
+        }
+        let is_current = self.relist.is_none() && asked == Asked(self.taken) && asked == self.lists.ask();
+        let (is_known, version) = match known(all, &facts) {
+            Some(known) => (true, known.facts.resource_version.as_deref()),
+            None => (false, None),
+        };
+        let is_gone = self.gone.contains_key(facts.uid.as_str());
+        if is_gone || is_older(facts.resource_version.as_deref(), version) || !(is_known || is_current) {
+            return BTreeSet::new();
+        }
+        self.replace(all, facts, now)
+    }
+
+    fn replace(&mut self, all: &mut Namespaces, facts: PodFacts, now: Time) -> BTreeSet<LeaseId> {
+        self.gone.remove(facts.uid.as_str());
+        let before = known(all, &facts).cloned();
+        let sighting = Sighting::now(facts, now, before.as_deref());
+        all.entry(Arc::from(sighting.facts.namespace.as_str())).or_default().pod_seen(sighting)
+    }
+
+    /// The last event of a pod.
+    pub fn deleted(&mut self, all: &mut Namespaces, facts: &PodFacts) -> BTreeSet<LeaseId> {
+        self.remove(all, &facts.namespace, &facts.uid, facts.proves_stopped_when_deleted())
+    }
+
+    /// The pod does not exist any more. A later word can only prove more: that a pod was not found takes no proof back.
+    pub fn remove(&mut self, all: &mut Namespaces, namespace: &str, uid: &str, stopped: bool) -> BTreeSet<LeaseId> {
+        if let Some(relist) = &mut self.relist {
+            relist.read.insert(PodUid::from(uid));
+        }
+        let mut concerned = BTreeSet::new();
+        let mut proven = stopped;
+        if let Some(pods) = all.get_mut(namespace) {
+            let (seen, leases) = pods.pod_gone(uid);
+            concerned = leases;
+            proven |= seen.is_some_and(|pod| pod.facts.stopped);
+            if pods.is_empty() {
+                all.remove(namespace);
+            }
+        }
+        if let Some(known) = self.gone.get_mut(uid) {
+            *known |= proven;
+            return concerned;
+        }
+        let uid = PodUid::from(uid);
+        self.gone.insert(uid.clone(), proven);
+        self.gone_order.push_back((namespace.into(), uid));
+        if self.gone_order.len() > REMEMBERED
+            && let Some((namespace, oldest)) = self.gone_order.pop_front()
+        {
+            if all.get(&namespace).is_some_and(|pods| pods.holds_a_lease(&oldest)) {
+                self.gone_order.push_back((namespace, oldest));
+            } else {
+                self.gone.remove(&oldest);
+            }
+        }
+        concerned
+    }
+
+    /// What is known about the pod with this UID.
+    pub fn find(&self, pods: &Namespace, uid: &str) -> PodKnowledge {
+        if let Some(sighting) = pods.pod(uid) {
+            return PodKnowledge::Here(sighting.clone());
+        }
+        self.gone.get(uid).map_or(PodKnowledge::Unseen, |&stopped| PodKnowledge::Gone { stopped })
+    }
+}
+
+fn known<'a>(all: &'a Namespaces, facts: &PodFacts) -> Option<&'a Arc<Sighting>> {
+    all.get(facts.namespace.as_str()).and_then(|pods| pods.pod(&facts.uid))
+}

@@ -1,0 +1,128 @@
+//! What leases know of the quorums they name.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use redislease_core::op::Token;
+
+use super::LeaseId;
+use crate::api::RedisLease;
+use crate::api::conditions::LeaseReady;
+use crate::plan::QuorumFacts;
+
+#[derive(Debug, Default)]
+struct Entry {
+    /// `None` while no such quorum is known.
+    facts: Option<Arc<QuorumFacts>>,
+    leases: BTreeSet<LeaseId>,
+    floor: Token,
+}
+
+/// The quorums by name.
+#[derive(Debug)]
+pub(super) struct Quorums {
+    namespace: String,
+    entries: BTreeMap<String, Entry>,
+    by_lease: BTreeMap<LeaseId, String>,
+    /// Whether every quorum that existed at the start is known.
+    read: bool,
+    raised: BTreeSet<String>,
+}
+
+impl Quorums {
+    pub fn new(namespace: &str) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            entries: BTreeMap::new(),
+            by_lease: BTreeMap::new(),
+            read: false,
+            raised: BTreeSet::new(),
+        }
+    }
+
+    /// A lease names the quorum.
+    pub fn join(&mut self, quorum: &str, lease: LeaseId) {
+        self.leave(lease);
+        self.entries.entry(quorum.to_owned()).or_default().leases.insert(lease);
+        self.by_lease.insert(lease, quorum.to_owned());
+    }
+
+    /// A lease is gone. A name that only leases have invented is forgotten with its last lease.
+    pub fn leave(&mut self, lease: LeaseId) {
+        let Some(quorum) = self.by_lease.remove(&lease) else { return };
+        if let Some(entry) = self.entries.get_mut(&quorum) {
+            entry.leases.remove(&lease);
+            if entry.leases.is_empty() && entry.facts.is_none() {
+                self.entries.remove(&quorum);
+                self.raised.remove(&quorum);
+            }
+        }
+    }
+
+    /// Takes what is known of a quorum now; `None` when it does not exist. Returns the leases that see a difference.
+    pub fn changed(&mut self, name: &str, facts: Option<Arc<QuorumFacts>>) -> BTreeSet<LeaseId> {
+        let entry = self.entries.entry(name.to_owned()).or_default();
+        let before = std::mem::replace(&mut entry.facts, facts);
+        let same = match (&before, &entry.facts) {
+            (Some(before), Some(now)) => look_alike(before, now),
+            (None, None) => true,
+            _ => false,
+        };
+        let concerned = if same { BTreeSet::new() } else { entry.leases.clone() };
+        if entry.leases.is_empty() && entry.facts.is_none() {
+            self.entries.remove(name);
+        }
+        concerned
+    }
+
+    /// Every quorum that existed at the start is known. Returns the leases that name another one.
+    pub fn all_read(&mut self) -> BTreeSet<LeaseId> {
+        if std::mem::replace(&mut self.read, true) {
+            return BTreeSet::new();
+        }
+        let missing = self.entries.values().filter(|entry| entry.facts.is_none());
+        missing.flat_map(|entry| entry.leases.iter().copied()).collect()
+    }
+
+    /// What a lease is given.
+    pub fn facts(&self, name: &str) -> Arc<QuorumFacts> {
+        if let Some(facts) = self.entries.get(name).and_then(|entry| entry.facts.clone()) {
+            return facts;
+        }
+        let message = format!(
+            "spec.quorumRef names RedisQuorum {}/{name}, which does not exist: create it there, or create this lease again with another quorumRef",
+            self.namespace
+        );
+        let obstacle = Some((LeaseReady::InvalidReference, message));
+        Arc::new(QuorumFacts { read: self.read, obstacle, ..QuorumFacts::default() })
+    }
+
+    /// Notes the token that a status shows.
+    pub fn note_token(&mut self, lease: Option<&RedisLease>) {
+        let Some(lease) = lease else { return };
+        let token =
+            lease.status.as_ref().and_then(|status| status.fencing_token).and_then(|token| token.try_into().ok());
+        let quorum = &lease.spec.quorum_ref.name;
+        if let (Some(token), Some(entry)) = (token.map(Token), self.entries.get_mut(quorum))
+            && token > entry.floor
+        {
+            entry.floor = token;
+            self.raised.insert(quorum.clone());
+        }
+    }
+
+    pub fn floor(&self, quorum: &str) -> Token {
+        self.entries.get(quorum).map_or(Token(0), |entry| entry.floor)
+    }
+
+    pub fn raised_floors(&mut self) -> Vec<(String, Token)> {
+        let raised = std::mem::take(&mut self.raised);
+        raised.into_iter().map(|name| (name.clone(), self.floor(&name))).collect()
+    }
+}
+
+/// Whether a lease decides and shows the same by both: how many nodes vote matters to it only as a majority or not.
+fn look_alike(before: &QuorumFacts, now: &QuorumFacts) -> bool {
+    let majority = |facts: &QuorumFacts| facts.open.as_ref().is_some_and(|open| facts.up >= open.quorum.majority());
+    majority(before) == majority(now) && QuorumFacts { up: now.up, ..before.clone() } == *now
+}

@@ -1,0 +1,242 @@
+//! The selectors of the workloads that leases name, and when each workload is read again.
+//!
+//! Workloads are read one by one and not watched: a watch on five kinds in all namespaces would need the right to list
+//! every workload's spec, and would move all of them for the few that leases name. A workload's selector never changes, so
+//! a read after the first one only finds a workload that was deleted or created again. Such reads are paced over all
+//! workloads together; a workload whose pods are all gone, or that does not exist yet, is read sooner.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use kube::core::Selector;
+use redislease_core::time::{Millis, Time};
+
+use super::LeaseId;
+use crate::api::conditions::LeaseReady;
+use crate::api::validated::Workload;
+
+/// How long a selector is used before its workload is read again.
+const FRESH: Millis = Millis(300_000);
+/// The first pause before a workload is read again that is missing or has no pods; doubled with every such read.
+const SOON: Millis = Millis(2000);
+/// The longest such pause.
+const SOON_MOST: Millis = Millis(32_000);
+/// Workloads of one sort, usual or sooner, are together read five times a second at most.
+const PACE: Millis = Millis(200);
+
+/// A workload in its namespace.
+pub type WorkloadKey = (Arc<str>, Workload);
+
+/// What a read of a workload found.
+#[derive(Clone, Debug, PartialEq)]
+pub enum WorkloadRead {
+    /// It selects pods by this.
+    Selects(Selector),
+    /// It exists, and has no selector that selects something.
+    SelectsNothing,
+    /// It does not exist.
+    Missing,
+    /// The API server refused to show it: the sentence.
+    Refused(String),
+}
+
+/// What is known about a workload.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) enum Known {
+    /// It was not read yet.
+    #[default]
+    Nothing,
+    Selector(Selector),
+    Unusable(LeaseReady, String),
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    known: Known,
+    leases: BTreeSet<LeaseId>,
+    reading: bool,
+    due: Option<Time>,
+    /// How often in a row it was read sooner than usual.
+    hurried: u32,
+}
+
+/// The workloads that leases name.
+#[derive(Debug, Default)]
+pub(super) struct Workloads {
+    entries: BTreeMap<WorkloadKey, Entry>,
+    due: BTreeSet<(Time, WorkloadKey)>,
+    /// How many were read sooner than usual.
+    hurried: usize,
+}
+
+impl Workloads {
+    /// A lease names the workload.
+    pub fn join(&mut self, key: &WorkloadKey, lease: LeaseId, now: Time) -> &Known {
+        let entry = self.entries.entry(key.clone()).or_insert_with(|| {
+            self.due.insert((now, key.clone()));
+            Entry { due: Some(now), ..Entry::default() }
+        });
+        entry.leases.insert(lease);
+        &entry.known
+    }
+
+    /// A lease does not name the workload any more.
+    pub fn leave(&mut self, key: &WorkloadKey, lease: LeaseId) {
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        entry.leases.remove(&lease);
+        if entry.leases.is_empty() {
+            if let Some(due) = entry.due {
+                self.due.remove(&(due, key.clone()));
+            }
+            self.hurried -= usize::from(entry.hurried > 0);
+            self.entries.remove(key);
+        }
+    }
+
+    pub fn known(&self, key: &WorkloadKey) -> &Known {
+        self.entries.get(key).map_or(&Known::Nothing, |entry| &entry.known)
+    }
+
+    /// The next workload to read now.
+    pub fn next_due(&mut self, now: Time) -> Option<WorkloadKey> {
+        let (due, key) = self.due.first()?.clone();
+        if now < due {
+            return None;
+        }
+        self.due.remove(&(due, key.clone()));
+        if let Some(entry) = self.entries.get_mut(&key) {
+            entry.due = None;
+            entry.reading = true;
+        }
+        Some(key)
+    }
+
+    /// When a workload must be read.
+    pub fn next_deadline(&self) -> Option<Time> {
+        self.due.first().map(|(due, _)| *due)
+    }
+
+    /// Takes what a read found. Returns the leases for which something has changed. `has_pods` says whether its selector
+    /// matches any.
+    pub fn read(&mut self, key: &WorkloadKey, read: WorkloadRead, has_pods: bool, now: Time) -> BTreeSet<LeaseId> {
+        let total = self.entries.len();
+        let Some(entry) = self.entries.get_mut(key) else { return BTreeSet::new() };
+        entry.reading = false;
+        let (namespace, Workload { kind, name }) = key;
+        let workload = format!("{} {namespace}/{name}", kind.as_str());
+        let unusable = |message| Known::Unusable(LeaseReady::InvalidReference, message);
+        let known = match read {
+            WorkloadRead::Selects(selector) => Known::Selector(selector),
+            WorkloadRead::SelectsNothing => {
+                unusable(format!("{workload}, which spec.candidates.workloadRef names, has no selector over pods"))
+            }
+            WorkloadRead::Missing => unusable(format!(
+                "spec.candidates.workloadRef names {workload}, which does not exist: create it or correct the reference"
+            )),
+            // What was read before is still true: a selector never changes.
+            WorkloadRead::Refused(_) if matches!(entry.known, Known::Selector(_)) => entry.known.clone(),
+            WorkloadRead::Refused(why) => {
+                unusable(format!("{workload}, which spec.candidates.workloadRef names, could not be read: {why}"))
+            }
+        };
+        let usual = has_pods && matches!(known, Known::Selector(_));
+        self.hurried -= usize::from(entry.hurried > 0);
+        entry.hurried = if usual { 0 } else { entry.hurried.saturating_add(1) };
+        self.hurried += usize::from(entry.hurried > 0);
+        let (pause, alike) = if usual {
+            (FRESH, total - self.hurried)
+        } else {
+            (Millis(SOON.0 << entry.hurried.clamp(1, 8).saturating_sub(1)).min(SOON_MOST), self.hurried)
+        };
+        let spread = Millis(PACE.0.saturating_mul(alike as u64));
+        let changed = entry.known != known;
+        entry.known = known;
+        let concerned = if changed { entry.leases.clone() } else { BTreeSet::new() };
+        self.schedule(key, now + pause.max(spread));
+        concerned
+    }
+
+    /// The workload's last pod is gone: it may have been created again with another selector.
+    pub fn hurry(&mut self, key: &WorkloadKey, now: Time) {
+        self.schedule(key, now + SOON);
+    }
+
+    /// Reads the workload at `at`, or at the time that was set before if that is earlier.
+    fn schedule(&mut self, key: &WorkloadKey, at: Time) {
+        let Some(entry) = self.entries.get_mut(key).filter(|entry| !entry.reading) else { return };
+        if entry.due.is_some_and(|due| due <= at) {
+            return;
+        }
+        if let Some(due) = entry.due.replace(at) {
+            self.due.remove(&(due, key.clone()));
+        }
+        self.due.insert((at, key.clone()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::validated::WorkloadKind;
+    use kube::core::Expression;
+
+    fn key(name: &str) -> WorkloadKey {
+        ("n".into(), Workload { kind: WorkloadKind::Deployment, name: name.into() })
+    }
+
+    fn selector() -> Selector {
+        Expression::Equal("app".into(), "a".into()).into()
+    }
+
+    #[test]
+    fn one_read_serves_all_leases_and_the_next_is_far_away() {
+        let mut workloads = Workloads::default();
+        for lease in 0..3 {
+            assert_eq!(*workloads.join(&key("a"), LeaseId(lease), Time(0)), Known::Nothing);
+        }
+        assert_eq!(workloads.next_due(Time(0)), Some(key("a")));
+        assert_eq!(workloads.next_due(Time(0)), None);
+        let all = [0, 1, 2].map(LeaseId).into();
+        assert_eq!(workloads.read(&key("a"), WorkloadRead::Selects(selector()), true, Time(5)), all);
+        assert_eq!(workloads.next_deadline(), Some(Time(5) + FRESH));
+        // It was there before: a refusal changes nothing.
+        workloads.next_due(Time(5) + FRESH);
+        let refused = workloads.read(&key("a"), WorkloadRead::Refused("no".into()), true, Time(5));
+        assert!(refused.is_empty() && *workloads.known(&key("a")) == Known::Selector(selector()));
+        (0..3).for_each(|lease| workloads.leave(&key("a"), LeaseId(lease)));
+        assert!(workloads.entries.is_empty() && workloads.due.is_empty());
+    }
+
+    #[test]
+    fn a_missing_workload_is_looked_for_soon_and_ever_less() {
+        let mut workloads = Workloads::default();
+        workloads.join(&key("a"), LeaseId(1), Time(0));
+        let mut now = Time(0);
+        for pause in [2, 4, 8, 16, 32, 32] {
+            assert_eq!(workloads.next_due(now), Some(key("a")));
+            workloads.read(&key("a"), WorkloadRead::Missing, false, now);
+            assert_eq!(workloads.next_deadline(), Some(now + Millis(pause * 1000)));
+            now += Millis(pause * 1000);
+        }
+        let Known::Unusable(reason, message) = workloads.known(&key("a")) else { panic!("it is missing") };
+        assert_eq!(*reason, LeaseReady::InvalidReference);
+        assert!(message.contains("Deployment n/a, which does not exist"), "{message}");
+    }
+
+    #[test]
+    fn many_workloads_are_read_at_the_pace_of_all_and_a_change_hurries_one() {
+        let mut workloads = Workloads::default();
+        for workload in 0..10_000_u64 {
+            workloads.join(&key(&workload.to_string()), LeaseId(workload), Time(0));
+        }
+        while let Some(next) = workloads.next_due(Time(0)) {
+            workloads.read(&next, WorkloadRead::Selects(selector()), true, Time(0));
+        }
+        assert_eq!(workloads.next_deadline(), Some(Time(2_000_000)));
+        workloads.hurry(&key("77"), Time(10));
+        assert_eq!(workloads.next_deadline(), Some(Time(2010)));
+        workloads.hurry(&key("77"), Time(100));
+        assert_eq!(workloads.next_due(Time(2010)), Some(key("77")));
+        assert_eq!(workloads.next_due(Time(2010)), None);
+    }
+}

@@ -1,0 +1,143 @@
+//! A quorum with its connections, opened once for each configuration.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use redislease_core::marker::Membership;
+use redislease_core::time::Millis;
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::api::ValidQuorum;
+use crate::api::validated::ValidNode;
+use crate::metrics::lease::{LeaseMetrics, QuorumRenewals};
+use crate::metrics::nodes::NodeMetrics;
+use crate::nodes::{Config, Credentials, Misconfiguration, NodeConfig, NodeState, NodeStatus, Nodes};
+use crate::plan::OpenQuorum;
+
+/// The generation of every configuration, until the set of nodes can change.
+const GENERATION: u64 = 1;
+
+/// A quorum with its connections. It lives as long as a lease stands on it, also when its resource is gone.
+#[derive(Debug)]
+pub struct Connection {
+    /// What a lease knows of it.
+    pub quorum: Arc<OpenQuorum>,
+    /// Its nodes.
+    pub nodes: Nodes,
+    /// Its series.
+    pub renewals: Arc<QuorumRenewals>,
+    key_prefix: String,
+    in_use: Mutex<Weak<InUse>>,
+    unused: UnboundedSender<u64>,
+}
+
+/// Held by whatever uses a connection. When the last one is dropped, the quorums' controller is told.
+#[derive(Debug)]
+pub struct InUse {
+    id: u64,
+    unused: UnboundedSender<u64>,
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        // At the end of the process nobody listens any more.
+        let _ = self.unused.send(self.id);
+    }
+}
+
+impl Connection {
+    /// Opens a quorum.
+    ///
+    /// # Errors
+    /// One sentence when its configuration cannot be used.
+    pub fn open(
+        id: u64,
+        valid: &ValidQuorum,
+        credentials: Option<Credentials>,
+        node_metrics: &NodeMetrics,
+        lease_metrics: &LeaseMetrics,
+        unused: UnboundedSender<u64>,
+    ) -> Result<Self, String> {
+        let fingerprint = valid.fingerprint().as_str().to_owned();
+        let node = |node: &ValidNode| NodeConfig { name: node.name.clone(), address: node.address.to_string() };
+        let config = Config {
+            quorum: valid.name.clone(),
+            nodes: valid.nodes.iter().map(node).collect(),
+            key_prefix: valid.key_prefix.clone(),
+            membership: Membership { generation: GENERATION, fingerprint: fingerprint.as_str().into() },
+            longest_lease: Millis::from(valid.max_lease),
+            command_timeout: Millis::from(valid.command_timeout),
+            credentials,
+            wait_for_floor: true,
+        };
+        let nodes = Nodes::start(&config, node_metrics).map_err(|error| error.to_string())?;
+        let quorum = OpenQuorum {
+            id,
+            name: valid.name.clone(),
+            fingerprint,
+            quorum: nodes.quorum(),
+            longest_lease: nodes.longest_lease(),
+            command_timeout: nodes.command_timeout(),
+        };
+        let (quorum, renewals) = (Arc::new(quorum), lease_metrics.quorum(&valid.name));
+        let (key_prefix, in_use) = (valid.key_prefix.clone(), Mutex::default());
+        Ok(Self { quorum, nodes, renewals, key_prefix, in_use, unused })
+    }
+
+    /// To be held while the connection is used.
+    pub fn in_use(&self) -> Arc<InUse> {
+        let mut in_use = self.in_use.lock().unwrap_or_else(PoisonError::into_inner);
+        in_use.upgrade().unwrap_or_else(|| {
+            let new = Arc::new(InUse { id: self.quorum.id, unused: self.unused.clone() });
+            *in_use = Arc::downgrade(&new);
+            new
+        })
+    }
+
+    /// What a lease knows of it now.
+    pub fn open_quorum(&self) -> Arc<OpenQuorum> {
+        let command_timeout = self.nodes.command_timeout();
+        if command_timeout == self.quorum.command_timeout {
+            return self.quorum.clone();
+        }
+        Arc::new(OpenQuorum { command_timeout, ..OpenQuorum::clone(&self.quorum) })
+    }
+
+    /// Whether it is the quorum of this configuration.
+    pub fn is_of(&self, valid: &ValidQuorum) -> bool {
+        self.quorum.fingerprint == valid.fingerprint().as_str() && self.key_prefix == valid.key_prefix
+    }
+
+    /// Uses the credentials for new connections to the servers.
+    pub fn log_in_with(&self, credentials: Option<Credentials>) {
+        self.nodes.set_credentials(credentials);
+    }
+
+    /// Follows what may change in a configuration.
+    pub fn update(&self, valid: &ValidQuorum) {
+        self.nodes.set_command_timeout(Millis::from(valid.command_timeout));
+        for (node, now) in self.nodes.quorum().nodes().zip(&valid.nodes) {
+            self.nodes.set_address(node, &now.address.to_string());
+        }
+    }
+
+    /// How its nodes are.
+    pub fn statuses(&self) -> Vec<NodeStatus> {
+        self.nodes.watch().borrow().clone()
+    }
+}
+
+/// How many nodes vote.
+pub(super) fn up(statuses: &[NodeStatus]) -> usize {
+    statuses.iter().filter(|node| node.state == NodeState::Up).count()
+}
+
+/// What is said of the first node whose marker names another configuration.
+pub(super) fn mismatch(statuses: &[NodeStatus]) -> Option<&str> {
+    let mismatched = NodeState::Misconfigured(Misconfiguration::ConfigMismatch);
+    statuses.iter().find(|node| node.state == mismatched).map(|node| node.message.as_str())
+}
+
+/// Whether every node was reached or tried in vain once.
+pub(super) fn evaluated(statuses: &[NodeStatus]) -> bool {
+    statuses.iter().all(|node| node.state != NodeState::Down || node.reason.is_some())
+}

@@ -1,0 +1,278 @@
+//! One quorum: what its resource says, what is open, and what is in the way.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use kube::{Resource, ResourceExt};
+
+use super::conflict_backoff::ConflictBackoff;
+use super::connection::{Connection, evaluated, mismatch, up};
+use super::secret::SecretState;
+use super::{QuorumUpdate, show};
+use crate::api::conditions::{LeaseReady, QuorumReady};
+use crate::api::{RedisQuorum, RedisQuorumStatus, ValidQuorum};
+use crate::clock;
+use crate::nodes::Credentials;
+use crate::operator::kube_api::CallError;
+use crate::operator::writer::Writer;
+use crate::plan::QuorumFacts;
+use crate::status::Notice;
+
+/// Between two writes of one quorum's status, and before a write that failed is repeated.
+const PACE: Duration = Duration::from_secs(1);
+
+/// What to do next for a quorum.
+#[derive(Debug)]
+pub(super) enum Step {
+    None,
+    /// Read the secret of this name.
+    ReadSecret(String),
+    /// Open the quorum.
+    Open(Arc<ValidQuorum>, Option<Credentials>),
+}
+
+/// What was told to the engine.
+#[derive(Debug, PartialEq)]
+struct Told {
+    facts: Option<Arc<QuorumFacts>>,
+    retiring: Option<u64>,
+}
+
+/// One quorum.
+#[derive(Debug, Default)]
+pub(super) struct Entry {
+    resource: Option<RedisQuorum>,
+    /// The last valid spec.
+    valid: Option<Arc<ValidQuorum>>,
+    /// Why the spec is not valid now, or the quorum could not be opened.
+    problem: Option<String>,
+    /// The secret that the spec names, and what is known about it.
+    secret: Option<(String, SecretState)>,
+    connection: Option<Arc<Connection>>,
+    /// The connection is of another configuration, or the resource is gone: no lease begins on it.
+    retiring: bool,
+    told: Option<Told>,
+    writing: Option<(RedisQuorumStatus, Vec<Notice>)>,
+    backoff: ConflictBackoff,
+    /// No status write before.
+    show_at: Option<Instant>,
+}
+
+impl Entry {
+    /// Takes the resource as it was seen. A listed one counts even if its version is lower: etcd may have been restored.
+    pub fn take(&mut self, resource: RedisQuorum, listed: bool) {
+        let same = |known: &&RedisQuorum| known.meta().uid == resource.meta().uid;
+        if !listed && self.resource.as_ref().filter(same).is_some_and(|known| version(known) > version(&resource)) {
+            return;
+        }
+        match ValidQuorum::try_from(&resource) {
+            Ok(valid) => {
+                self.problem = None;
+                if self.secret.as_ref().map(|(name, _)| name) != valid.secret.as_ref() {
+                    self.secret = None;
+                }
+                self.valid = Some(Arc::new(valid));
+            }
+            Err(invalid) => self.problem = Some(invalid.to_string()),
+        }
+        self.resource = Some(resource);
+    }
+
+    /// The resource is gone. Leases on it live on while this process does.
+    pub fn resource_gone(&mut self) {
+        self.resource = None;
+        self.retiring = self.connection.is_some();
+    }
+
+    /// Whether the resource exists.
+    pub const fn exists(&self) -> bool {
+        self.resource.is_some()
+    }
+
+    /// Whether this connection is to be closed as soon as nothing uses it.
+    pub fn is_retiring(&self, id: u64) -> bool {
+        self.retiring && self.connection.as_ref().is_some_and(|connection| connection.quorum.id == id)
+    }
+
+    /// Closes the connection.
+    pub fn close(&mut self) {
+        self.connection = None;
+        self.retiring = false;
+    }
+
+    /// The secret that is to be read again now and then.
+    pub fn secret_name(&self) -> Option<&str> {
+        self.secret.as_ref().filter(|_| self.exists()).map(|(name, _)| name.as_str())
+    }
+
+    /// Takes what was read. Whether it is news.
+    pub fn secret_read(&mut self, name: &str, state: SecretState) -> bool {
+        match &mut self.secret {
+            Some((known, before)) if known == name && *before != state => {
+                *before = state;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// What to do next. What may change in an open quorum is changed here.
+    pub fn next_step(&mut self) -> Step {
+        let Some(valid) = self.valid.clone().filter(|_| self.exists() && self.problem.is_none()) else {
+            return Step::None;
+        };
+        if let (Some(name), None) = (&valid.secret, &self.secret) {
+            self.secret = Some((name.clone(), SecretState::Unread));
+            return Step::ReadSecret(name.clone());
+        }
+        let state = self.secret.as_ref().map_or(&SecretState::Found(None), |(_, state)| state).clone();
+        match (&self.connection, state) {
+            (Some(connection), state) if connection.is_of(&valid) => {
+                // Created again as it was: what stands on it goes on.
+                self.retiring = false;
+                // A secret that is missing must not keep a held lease from its renewals.
+                if let SecretState::Found(credentials) = state {
+                    connection.log_in_with(credentials);
+                }
+                connection.update(&valid);
+                Step::None
+            }
+            (Some(_), _) => {
+                self.retiring = true;
+                Step::None
+            }
+            (None, SecretState::Unread) => Step::None,
+            (None, SecretState::Found(credentials)) => Step::Open(valid, credentials),
+            // The servers say what they think of it.
+            (None, SecretState::Unusable(_)) => Step::Open(valid, None),
+        }
+    }
+
+    /// Takes the connections, or why there are none. Returns them if they are new.
+    pub fn opened(&mut self, opened: Result<Connection, String>) -> Option<Arc<Connection>> {
+        match opened {
+            Ok(connection) => self.connection = Some(Arc::new(connection)),
+            Err(problem) => {
+                self.problem = Some(problem);
+                return None;
+            }
+        }
+        self.connection.clone()
+    }
+
+    /// Whether it is known what the quorum is: nothing is waited for but nodes.
+    pub fn is_read(&self) -> bool {
+        let unread = |(_, state): &(String, SecretState)| !state.is_read();
+        !self.exists()
+            || self.connection.is_some()
+            || self.problem.is_some()
+            || !self.secret.as_ref().is_some_and(unread)
+    }
+
+    /// Whether every node was reached or tried in vain once.
+    pub fn is_evaluated(&self) -> bool {
+        !self.exists()
+            || self.obstacle().is_some()
+            || self.connection.as_ref().is_some_and(|connection| evaluated(&connection.statuses()))
+    }
+
+    /// Why no lease can be acquired.
+    fn obstacle(&self) -> Option<(QuorumReady, &str)> {
+        if let Some(problem) = &self.problem {
+            return Some((QuorumReady::InvalidSpec, problem));
+        }
+        if self.retiring {
+            let message = "it was replaced by one of another configuration: leases are ended on the old nodes first";
+            return Some((QuorumReady::InvalidSpec, message));
+        }
+        match &self.secret {
+            Some((_, SecretState::Unusable(message))) => Some((QuorumReady::InvalidReference, message)),
+            _ => None,
+        }
+    }
+
+    /// What the engine must be told, if that has changed.
+    pub fn update(&mut self, name: &str, namespace: &str) -> Option<QuorumUpdate> {
+        let connection = self.connection.as_ref().filter(|_| !self.retiring);
+        let retiring = self.connection.as_ref().filter(|_| self.retiring).map(|connection| connection.quorum.id);
+        let told = Told { facts: self.facts(name, namespace), retiring };
+        if self.told.as_ref() == Some(&told) {
+            return None;
+        }
+        let facts = told.facts.clone();
+        let update = QuorumUpdate { name: name.to_owned(), facts, connection: connection.cloned(), retiring };
+        self.told = Some(told);
+        Some(update)
+    }
+
+    fn facts(&self, name: &str, namespace: &str) -> Option<Arc<QuorumFacts>> {
+        self.resource.as_ref()?;
+        let connection = self.connection.as_ref().filter(|_| !self.retiring);
+        let statuses = connection.map(|connection| connection.statuses()).unwrap_or_default();
+        let obstacle = self.obstacle().map(|(_, message)| {
+            (LeaseReady::InvalidReference, format!("RedisQuorum {namespace}/{name} cannot be used: {message}"))
+        });
+        Some(Arc::new(QuorumFacts {
+            read: self.is_read(),
+            open: connection.map(|connection| connection.open_quorum()),
+            valid: self.valid.clone(),
+            obstacle,
+            replaced: self.retiring,
+            up: up(&statuses),
+            evaluated: connection.is_some() && evaluated(&statuses),
+            mismatch: mismatch(&statuses).map(str::to_owned),
+        }))
+    }
+
+    /// When the status is to be looked at again.
+    pub const fn show_at(&self) -> Option<Instant> {
+        self.show_at
+    }
+
+    /// The resource with the status that is to be written now.
+    pub fn next_status(&mut self) -> Option<RedisQuorum> {
+        let resource = self.resource.as_ref().filter(|_| self.writing.is_none())?;
+        let now = Instant::now();
+        if self.show_at.is_some_and(|at| now < at) {
+            return None;
+        }
+        self.show_at = None;
+        let statuses = self.connection.as_ref().map(|connection| connection.statuses()).unwrap_or_default();
+        let fingerprint = self.connection.as_ref().map(|connection| connection.quorum.fingerprint.as_str());
+        let composed = show::compose(resource, self.valid.as_deref(), fingerprint, &statuses, self.obstacle())?;
+        let due = self.backoff.due(&composed.status);
+        let wait: Duration = due.since(clock::now()).into();
+        if !wait.is_zero() {
+            self.show_at = Some(now + wait);
+            return None;
+        }
+        let mut next = resource.clone();
+        next.status = Some(composed.status.clone());
+        next.metadata.managed_fields = None;
+        self.writing = Some((composed.status, composed.events));
+        Some(next)
+    }
+
+    /// Takes what became of the status write.
+    pub fn shown(&mut self, outcome: Result<RedisQuorum, CallError>, writer: &Writer) {
+        let Some((status, events)) = self.writing.take() else { return };
+        self.show_at = Some(Instant::now() + PACE);
+        // A conflict, or a resource that is gone: the watch shows what is there.
+        let Ok(answered) = outcome else { return };
+        self.backoff.wrote(clock::now(), &status);
+        let object = answered.object_ref(&());
+        for notice in events {
+            writer.report(&notice, &object);
+        }
+        let same = |known: &&mut RedisQuorum| known.meta().uid == answered.meta().uid;
+        if let Some(known) = self.resource.as_mut().filter(same)
+            && version(known) < version(&answered)
+        {
+            *known = answered;
+        }
+    }
+}
+
+fn version(quorum: &RedisQuorum) -> Option<u64> {
+    quorum.resource_version().and_then(|version| version.parse().ok())
+}

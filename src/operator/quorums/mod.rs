@@ -1,0 +1,360 @@
+//! The quorums that leases may be held on: each RedisQuorum of the operator's namespace, opened once for each
+//! configuration.
+//!
+//! One task keeps them in line with their resources and secrets, tells the engine what leases know of them, and writes
+//! their status. It reads secrets at the same time for all, and nothing waits for it.
+//!
+//! | module | concept |
+//! |---|---|
+//! | [`entry`] | one quorum: configuration, connections, what is in the way |
+//! | [`connection`] | the connections of one configuration |
+//! | [`secret`] | the credentials |
+//! | [`show`] | the status of the resource |
+//! | [`conflict_backoff`] | how soon a status that another process overwrote is written again |
+
+mod conflict_backoff;
+mod connection;
+mod entry;
+mod secret;
+mod show;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt;
+use tokio::sync::mpsc::{self, Receiver, UnboundedReceiver, UnboundedSender};
+use tokio_util::sync::CancellationToken;
+
+use super::engine::{Input, Watched};
+use super::kube_api::CallError;
+use super::writer::{Call, Writer};
+use crate::api::RedisQuorum;
+use crate::http::Part;
+use crate::metrics::lease::LeaseMetrics;
+use crate::metrics::nodes::NodeMetrics;
+use crate::metrics::operator::OperatorMetrics;
+use crate::plan::QuorumFacts;
+pub use connection::{Connection, InUse};
+use entry::{Entry, Step};
+use secret::SecretState;
+
+/// How often a secret is read again: a password that was changed is used by the next connection.
+const SECRET_EVERY: Duration = Duration::from_secs(15);
+
+/// What the metrics call this controller.
+pub const CONTROLLER: &str = "quorum";
+
+/// What leases know of a quorum from now on.
+#[derive(Clone, Debug)]
+pub struct QuorumUpdate {
+    /// The name of the RedisQuorum.
+    pub name: String,
+    /// `None` when there is no such resource.
+    pub facts: Option<Arc<QuorumFacts>>,
+    /// The connections behind `facts.open`.
+    pub connection: Option<Arc<Connection>>,
+    /// No lease begins on this connection any more: whatever uses it ends or moves, and then drops [`InUse`].
+    pub retiring: Option<u64>,
+}
+
+/// What the controller is built of.
+pub struct Parts {
+    /// Where quorums and their secrets are honoured.
+    pub namespace: String,
+    /// Sends its calls.
+    pub writer: Writer,
+    /// The engine.
+    pub engine: UnboundedSender<Input>,
+    /// The series of nodes.
+    pub node_metrics: NodeMetrics,
+    /// The series of leases.
+    pub lease_metrics: LeaseMetrics,
+    /// Its own series.
+    pub metrics: OperatorMetrics,
+    /// Done when every node of every quorum was reached or tried in vain.
+    pub tried: Part,
+    /// Done when all quorums are listed.
+    pub listed: Part,
+}
+
+/// Something that the controller waits for.
+enum Event {
+    /// A secret was read.
+    Secret { quorum: String, secret: String, read: Result<Box<Secret>, CallError> },
+    /// A status write has an outcome.
+    Shown { quorum: String, began: Instant, outcome: Box<Result<RedisQuorum, CallError>> },
+    /// A node did something of note.
+    Moved(String),
+}
+
+/// How far the first list has come.
+enum Start {
+    Listing,
+    /// These wait for their secrets.
+    Reading(BTreeSet<String>),
+    Done,
+}
+
+struct Controller {
+    namespace: Arc<str>,
+    writer: Writer,
+    engine: UnboundedSender<Input>,
+    node_metrics: NodeMetrics,
+    lease_metrics: LeaseMetrics,
+    metrics: OperatorMetrics,
+    entries: BTreeMap<String, Entry>,
+    /// While a list runs: the quorums that it has named.
+    relist: Option<BTreeSet<String>>,
+    start: Start,
+    next_id: u64,
+    events: UnboundedSender<Event>,
+    unused: UnboundedSender<u64>,
+    tried: Option<Part>,
+    listed: Option<Part>,
+}
+
+/// Keeps the quorums until `stop`.
+pub async fn run(parts: Parts, mut watch: Receiver<Watched<RedisQuorum>>, stop: CancellationToken) {
+    let (events, mut happened) = mpsc::unbounded_channel();
+    let (unused, mut unused_ids) = mpsc::unbounded_channel();
+    let mut controller = Controller {
+        namespace: parts.namespace.as_str().into(),
+        writer: parts.writer,
+        engine: parts.engine,
+        node_metrics: parts.node_metrics,
+        lease_metrics: parts.lease_metrics,
+        metrics: parts.metrics,
+        entries: BTreeMap::new(),
+        relist: None,
+        start: Start::Listing,
+        next_id: 0,
+        events,
+        unused,
+        tried: Some(parts.tried),
+        listed: Some(parts.listed),
+    };
+    controller.run(&mut watch, &mut happened, &mut unused_ids, stop).await;
+}
+
+impl Controller {
+    async fn run(
+        &mut self,
+        watch: &mut Receiver<Watched<RedisQuorum>>,
+        happened: &mut UnboundedReceiver<Event>,
+        unused: &mut UnboundedReceiver<u64>,
+        stop: CancellationToken,
+    ) {
+        let mut secrets = tokio::time::interval(SECRET_EVERY);
+        loop {
+            let show_at = self.entries.values().filter_map(Entry::show_at).min();
+            tokio::select! {
+                () = stop.cancelled() => return,
+                Some(event) = watch.recv() => self.take(event),
+                Some(event) = happened.recv() => self.happened(event),
+                Some(id) = unused.recv() => self.unused(id),
+                _ = secrets.tick() => {
+                    self.read_secrets();
+                    // Clock offsets move without an event.
+                    self.show_all();
+                }
+                () = sleep_until(show_at) => self.show_all(),
+            }
+            self.report_progress();
+        }
+    }
+
+    fn take(&mut self, event: Watched<RedisQuorum>) {
+        let name = |metadata: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta| {
+            metadata.name.clone().unwrap_or_default()
+        };
+        match event {
+            Watched::ListBegins => self.relist = Some(BTreeSet::new()),
+            Watched::Seen(quorum) => {
+                let listed = self.relist.as_mut().is_some_and(|relist| relist.insert(quorum.name_any()));
+                self.seen(*quorum, listed);
+            }
+            // It goes on as it was last read.
+            Watched::Unreadable(metadata) => {
+                if let Some(relist) = &mut self.relist {
+                    relist.insert(name(&metadata));
+                }
+            }
+            Watched::Deleted(quorum) => self.gone(&quorum.name_any()),
+            Watched::DeletedUnreadable(metadata) => self.gone(&name(&metadata)),
+            Watched::ListEnds => {
+                let named = self.relist.take().unwrap_or_default();
+                let present = self.entries.iter().filter(|(_, entry)| entry.exists());
+                let gone: Vec<String> =
+                    present.map(|(name, _)| name.clone()).filter(|name| !named.contains(name)).collect();
+                for name in gone {
+                    self.gone(&name);
+                }
+                if matches!(self.start, Start::Listing) {
+                    self.start = Start::Reading(self.entries.keys().cloned().collect());
+                }
+                if let Some(part) = self.listed.take() {
+                    part.done();
+                }
+            }
+        }
+    }
+
+    fn seen(&mut self, quorum: RedisQuorum, listed: bool) {
+        let name = quorum.name_any();
+        self.entries.entry(name.clone()).or_default().take(quorum, listed);
+        self.advance(&name);
+    }
+
+    fn gone(&mut self, name: &str) {
+        if let Some(entry) = self.entries.get_mut(name) {
+            entry.resource_gone();
+            self.advance(name);
+        }
+    }
+
+    /// Nothing uses a connection that was to be given up.
+    fn unused(&mut self, id: u64) {
+        let owner = self.entries.iter_mut().find(|(_, entry)| entry.is_retiring(id));
+        if let Some((name, entry)) = owner.map(|(name, entry)| (name.clone(), entry)) {
+            entry.close();
+            if entry.exists() {
+                self.advance(&name);
+            } else {
+                self.entries.remove(&name);
+            }
+        }
+    }
+
+    /// Brings one quorum in line with its resource, and tells the engine what has changed.
+    fn advance(&mut self, name: &str) {
+        while let Some(entry) = self.entries.get_mut(name) {
+            match entry.next_step() {
+                Step::None => break,
+                Step::ReadSecret(secret) => {
+                    self.read_secret(name, secret);
+                    break;
+                }
+                Step::Open(valid, credentials) => {
+                    self.next_id += 1;
+                    let (nodes, leases, unused) = (&self.node_metrics, &self.lease_metrics, self.unused.clone());
+                    let opened = Connection::open(self.next_id, &valid, credentials, nodes, leases, unused);
+                    if let Some(connection) = entry.opened(opened) {
+                        self.follow(name, &connection);
+                    }
+                }
+            }
+        }
+        self.tell(name);
+        self.show(name);
+    }
+
+    /// Follows the nodes of a connection until it is closed.
+    fn follow(&self, name: &str, connection: &Connection) {
+        let (mut watch, events, name) = (connection.nodes.watch(), self.events.clone(), name.to_owned());
+        tokio::spawn(async move {
+            while watch.changed().await.is_ok() {
+                watch.borrow_and_update();
+                if events.send(Event::Moved(name.clone())).is_err() {
+                    return;
+                }
+            }
+        });
+    }
+
+    fn tell(&mut self, name: &str) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        if let Some(update) = entry.update(name, &self.namespace) {
+            // An engine that has ended ends the process.
+            let _ = self.engine.send(Input::Quorum(update));
+        }
+    }
+
+    fn read_secrets(&mut self) {
+        let all: Vec<(String, String)> = self
+            .entries
+            .iter()
+            .filter_map(|(name, entry)| Some((name.clone(), entry.secret_name()?.to_owned())))
+            .collect();
+        for (name, secret) in all {
+            self.read_secret(&name, secret);
+        }
+    }
+
+    fn read_secret(&self, quorum: &str, secret: String) {
+        let (events, quorum, namespace) = (self.events.clone(), quorum.to_owned(), self.namespace.to_string());
+        let of = quorum.clone();
+        let name = secret.clone();
+        let done = Box::new(move |read| {
+            // A controller that has ended ends the process.
+            let _ = events.send(Event::Secret { quorum, secret, read });
+        });
+        self.writer.send(&self.namespace, &of, Call::Secret { namespace, name, done });
+    }
+
+    fn happened(&mut self, event: Event) {
+        match event {
+            Event::Secret { quorum, secret, read } => {
+                let state = SecretState::of(read, &self.namespace, &secret);
+                if let Some(entry) = self.entries.get_mut(&quorum)
+                    && entry.secret_read(&secret, state)
+                {
+                    self.advance(&quorum);
+                }
+            }
+            Event::Moved(quorum) => {
+                self.tell(&quorum);
+                self.show(&quorum);
+            }
+            Event::Shown { quorum, began, outcome } => {
+                self.metrics.reconciled(CONTROLLER, outcome.is_ok(), began.elapsed());
+                if let Some(entry) = self.entries.get_mut(&quorum) {
+                    entry.shown(*outcome, &self.writer);
+                    self.show(&quorum);
+                }
+            }
+        }
+    }
+
+    fn show_all(&mut self) {
+        let names: Vec<String> = self.entries.keys().cloned().collect();
+        for name in names {
+            self.show(&name);
+        }
+    }
+
+    /// Writes the status of the resource if it must change.
+    fn show(&mut self, name: &str) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        let Some(object) = entry.next_status() else { return };
+        let (events, quorum, began) = (self.events.clone(), name.to_owned(), Instant::now());
+        let done = Box::new(move |outcome| {
+            let _ = events.send(Event::Shown { quorum, began, outcome: Box::new(outcome) });
+        });
+        self.writer.send(&self.namespace, name, Call::QuorumStatus { object: Box::new(object), done });
+    }
+
+    fn report_progress(&mut self) {
+        if let Start::Reading(unread) = &mut self.start {
+            unread.retain(|name| self.entries.get(name).is_some_and(|entry| !entry.is_read()));
+            if unread.is_empty() {
+                self.start = Start::Done;
+                let _ = self.engine.send(Input::QuorumsRead);
+            }
+        }
+        if !matches!(self.start, Start::Listing)
+            && self.entries.values().all(Entry::is_evaluated)
+            && let Some(part) = self.tried.take()
+        {
+            part.done();
+        }
+    }
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,55 @@
+//! The status of a RedisQuorum.
+
+use kube::Resource;
+
+use super::connection::{evaluated, mismatch};
+use crate::api::conditions::QuorumReady;
+use crate::api::quorum::NodeState as ShownState;
+use crate::api::{RedisQuorum, RedisQuorumStatus, ValidQuorum};
+use crate::clock;
+use crate::nodes::{NodeState, NodeStatus};
+use crate::status::{ComposedQuorum, NodeReport, QuorumInputs, compose_quorum};
+
+/// Composes the status by how the nodes are now; `None` while there is nothing to say.
+pub(super) fn compose(
+    resource: &RedisQuorum,
+    valid: Option<&ValidQuorum>,
+    fingerprint: Option<&str>,
+    statuses: &[NodeStatus],
+    obstacle: Option<(QuorumReady, &str)>,
+) -> Option<ComposedQuorum> {
+    if obstacle.is_none() && !evaluated(statuses) {
+        // That a node was not tried yet is no news; what becomes of it will be.
+        return None;
+    }
+    let none = RedisQuorumStatus::default();
+    let reports: Vec<NodeReport<'_>> = statuses.iter().map(report).collect();
+    let composed = compose_quorum(&QuorumInputs {
+        previous: resource.status.as_ref().unwrap_or(&none),
+        generation: resource.meta().generation,
+        now: jiff::Timestamp::now(),
+        fingerprint,
+        nodes: &reports,
+        majority: valid.map_or(0, ValidQuorum::majority),
+        evaluated: evaluated(statuses),
+        obstacle,
+        mismatch: mismatch(statuses),
+        leader: None,
+    });
+    (resource.status.as_ref() != Some(&composed.status)).then_some(composed)
+}
+
+fn report(node: &NodeStatus) -> NodeReport<'_> {
+    let (state, message) = match node.state {
+        NodeState::Up => (ShownState::Up, None),
+        NodeState::Down => (ShownState::Down, Some(node.message.clone())),
+        NodeState::Quarantined { until } => {
+            let until = jiff::Timestamp::try_from(clock::wall(until)).unwrap_or_default();
+            let second = until.round(jiff::Unit::Second).unwrap_or(until);
+            (ShownState::Quarantined, Some(format!("{}; it votes again from {second}", node.message)))
+        }
+        NodeState::Misconfigured(_) => (ShownState::Misconfigured, Some(node.message.clone())),
+    };
+    let version = Some(node.version.as_str()).filter(|version| !version.is_empty());
+    NodeReport { name: &node.name, state, version, clock_offset_millis: node.clock_offset_ms, message }
+}

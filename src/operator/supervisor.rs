@@ -1,0 +1,92 @@
+//! Tasks without which the process is of no use: when one of them ends by itself, the process ends.
+//!
+//! A watch that ended silently would leave every lease as it is, behind a probe that says all is well.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio_util::sync::CancellationToken;
+
+/// Knows the tasks that must not end.
+#[derive(Clone, Debug)]
+pub(super) struct TaskSupervisor {
+    stop: CancellationToken,
+    failure: Arc<Mutex<Option<String>>>,
+}
+
+impl TaskSupervisor {
+    /// Cancels `stop` when a task ends that must not.
+    pub fn new(stop: CancellationToken) -> Self {
+        Self { stop, failure: Arc::default() }
+    }
+
+    /// `work`, which must not end before the process stops.
+    pub fn must_not_end<W: Future<Output = ()>>(
+        &self,
+        what: &'static str,
+        work: W,
+    ) -> impl Future<Output = ()> + use<W> {
+        let guard = Guard { supervisor: self.clone(), what };
+        async move {
+            work.await;
+            drop(guard);
+        }
+    }
+
+    /// What ended the process, if a task did.
+    pub fn failure(&self) -> Option<String> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Dropped when its task ends, also by a panic.
+struct Guard {
+    supervisor: TaskSupervisor,
+    what: &'static str,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let TaskSupervisor { stop, failure } = &self.supervisor;
+        let how = if std::thread::panicking() {
+            "panicked"
+        } else if stop.is_cancelled() {
+            return;
+        } else {
+            "ended by itself"
+        };
+        let text = format!("{} {how}: the process ends, to be started again", self.what);
+        failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(text);
+        stop.cancel();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::future::BoxFuture;
+
+    /// Whether the process was stopped, and what it says.
+    async fn after(begin: impl FnOnce(&TaskSupervisor) -> BoxFuture<'static, ()>) -> (bool, Option<String>) {
+        let stop = CancellationToken::new();
+        let supervisor = TaskSupervisor::new(stop.clone());
+        let _ = tokio::spawn(begin(&supervisor)).await;
+        (stop.is_cancelled(), supervisor.failure())
+    }
+
+    #[tokio::test]
+    async fn a_task_that_ends_ends_the_process() {
+        let text = |how: &str| (true, Some(format!("it {how}: the process ends, to be started again")));
+        assert_eq!(after(|tasks| Box::pin(tasks.must_not_end("it", async {}))).await, text("ended by itself"));
+        let broken = async { panic!("as the test asks for") };
+        assert_eq!(after(|tasks| Box::pin(tasks.must_not_end("it", broken))).await, text("panicked"));
+    }
+
+    #[tokio::test]
+    async fn after_the_stop_every_task_may_end() {
+        let stopped = |tasks: &TaskSupervisor| -> BoxFuture<'static, ()> {
+            tasks.stop.cancel();
+            Box::pin(tasks.must_not_end("it", async {}))
+        };
+        assert_eq!(after(stopped).await, (true, None));
+    }
+}

@@ -1,0 +1,392 @@
+//! The calls that the writer sends, and what each answer says.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod, Secret};
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::core::Selector;
+use kube::{Api, Client, ResourceExt};
+use serde_json::{Value, json};
+
+use super::events::EventKey;
+use super::queue::Verdict;
+use crate::api::names::{self, PodRole};
+use crate::api::validated::{Workload, WorkloadKind};
+use crate::api::{RedisLease, RedisQuorum};
+use crate::election::{PodFacts, is_off};
+use crate::metrics::operator::WriteKind;
+use crate::operator::index::{Asked, ListCount, WorkloadKey, WorkloadRead};
+use crate::operator::kube_api::{CallError, call};
+use crate::plan::{RoleOutcome, RoleWrite, StatusOutcome, StatusWrite};
+
+/// Every cluster has this namespace from its first moment to its last: its UID stands for the cluster.
+pub(super) const CLUSTER_NAMESPACE: &str = "kube-system";
+
+/// Takes the outcome of a call, on any thread. It must not block.
+pub type Done<T> = Box<dyn FnOnce(T) + Send>;
+
+/// What a pod was found to be.
+#[derive(Clone, Debug, PartialEq)]
+pub enum PodFound {
+    /// As it is now.
+    Here(Asked, Box<PodFacts>),
+    /// There is no pod with this UID.
+    Gone,
+}
+
+/// What became of a role write.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RoleAnswer {
+    /// For whoever asked for it.
+    pub outcome: RoleOutcome,
+    /// The pod as it is now, if the answer says.
+    pub found: Option<PodFound>,
+}
+
+/// One call.
+pub enum Call {
+    /// Replace the status of a lease.
+    LeaseStatus { object: Arc<RedisLease>, write: Box<StatusWrite>, done: Done<StatusOutcome> },
+    /// Replace the status of a quorum.
+    QuorumStatus { object: Box<RedisQuorum>, done: Done<Result<RedisQuorum, CallError>> },
+    /// Write label and token of a lease on a pod.
+    PodRole { namespace: Arc<str>, lease: String, write: RoleWrite, done: Done<RoleAnswer> },
+    /// Read a lease; `None` when it is gone or another one.
+    Lease { namespace: Arc<str>, name: String, uid: String, done: Done<Result<Option<Arc<RedisLease>>, String>> },
+    /// Read a pod.
+    Pod { namespace: Arc<str>, name: String, uid: String, done: Done<Result<PodFound, String>> },
+    /// Read whether a Kubernetes node is off.
+    Node { name: String, done: Done<Result<bool, String>> },
+    /// Read the selector of a workload.
+    Workload { key: WorkloadKey, done: Done<WorkloadRead> },
+    /// Read a secret; the error is a definite one.
+    Secret { namespace: String, name: String, done: Done<Result<Box<Secret>, CallError>> },
+    /// Read the UID of the cluster; the error is a definite one.
+    ClusterUid { done: Done<Result<String, String>> },
+    /// Send the event that waits under this key.
+    Event(EventKey),
+}
+
+/// What became of a call.
+pub(super) struct Sent {
+    pub verdict: Verdict,
+    /// Why it was refused or not answered.
+    pub problem: Option<String>,
+    pub finish: Finish,
+}
+
+/// What is left to do with a call.
+pub(super) enum Finish {
+    /// Tell the outcome.
+    Tell(Box<dyn FnOnce() + Send>),
+    /// It only reads, and was not answered: it is sent again.
+    Again(Call),
+    /// A role write was carried out that moved the pod from the first resource version to the second.
+    Moved(Option<String>, Option<String>, Box<dyn FnOnce() + Send>),
+}
+
+impl Call {
+    /// What it writes; `None` for a read.
+    pub const fn kind(&self) -> Option<WriteKind> {
+        match self {
+            Self::LeaseStatus { .. } => Some(WriteKind::LeaseStatus),
+            Self::QuorumStatus { .. } => Some(WriteKind::QuorumStatus),
+            Self::PodRole { .. } => Some(WriteKind::PodRole),
+            Self::Event(_) => Some(WriteKind::Event),
+            _ => None,
+        }
+    }
+
+    /// The object it is about, for the log.
+    pub fn object(&self) -> String {
+        match self {
+            Self::LeaseStatus { object, .. } => {
+                format!("RedisLease {}/{}", object.namespace().unwrap_or_default(), object.name_any())
+            }
+            Self::QuorumStatus { object, .. } => format!("RedisQuorum {}", object.name_any()),
+            Self::PodRole { namespace, write, .. } => format!("pod {namespace}/{}", write.pod),
+            Self::Lease { namespace, name, .. } => format!("RedisLease {namespace}/{name}"),
+            Self::Pod { namespace, name, .. } => format!("pod {namespace}/{name}"),
+            Self::Node { name, .. } => format!("Kubernetes node {name}"),
+            Self::Workload { key: (namespace, workload), .. } => {
+                format!("{} {namespace}/{}", workload.kind.as_str(), workload.name)
+            }
+            Self::Secret { namespace, name, .. } => format!("secret {namespace}/{name}"),
+            Self::ClusterUid { .. } => format!("namespace {CLUSTER_NAMESPACE}"),
+            Self::Event((_, reason)) => format!("event {}", reason.as_str()),
+        }
+    }
+
+    /// Tells that it was never sent.
+    pub fn withdrawn(self) {
+        match self {
+            Self::LeaseStatus { done, .. } => done(StatusOutcome::Withdrawn),
+            Self::PodRole { done, .. } => done(RoleAnswer { outcome: RoleOutcome::Withdrawn, found: None }),
+            // A newer read of the same takes its place.
+            _ => {}
+        }
+    }
+
+    /// Sends it. `event` is what waits under an event's key.
+    pub(super) async fn send(self, client: Client, lists: ListCount, event: Option<Event>) -> Sent {
+        match self {
+            Self::LeaseStatus { object, write, done } => {
+                let written = write_lease_status(client, &object, *write).await;
+                let outcome = match &written {
+                    Ok(_) => None,
+                    Err(CallError::Conflict) => Some(StatusOutcome::Conflict),
+                    Err(CallError::NotFound) => Some(StatusOutcome::Gone),
+                    // What was written is read again.
+                    Err(CallError::Unanswered(why) | CallError::Unreadable(why)) => {
+                        Some(StatusOutcome::Unanswered(why.clone()))
+                    }
+                    Err(CallError::Refused(why)) => Some(StatusOutcome::Refused(why.clone())),
+                };
+                let (verdict, problem) = judge(&written);
+                let finish = move || {
+                    if let Some(outcome) = outcome.or_else(|| written.ok().map(StatusOutcome::Written)) {
+                        done(outcome);
+                    }
+                };
+                Sent { verdict, problem, finish: Finish::Tell(Box::new(finish)) }
+            }
+            Self::QuorumStatus { object, done } => {
+                let quorums: Api<RedisQuorum> = Api::namespaced(client, &object.namespace().unwrap_or_default());
+                let written = call(quorums.replace_status(&object.name_any(), &PostParams::default(), &object)).await;
+                tell(written, done)
+            }
+            Self::PodRole { namespace, lease, write, done } => {
+                let before = write.version.clone();
+                let (written, answer) = write_role(client, &lists, &namespace, &lease, &write).await;
+                let (verdict, problem) = judge(&written);
+                let now = match &answer.found {
+                    Some(PodFound::Here(_, pod)) if written.is_ok() => pod.resource_version.clone(),
+                    _ => None,
+                };
+                Sent { verdict, problem, finish: Finish::Moved(before, now, Box::new(move || done(answer))) }
+            }
+            Self::Lease { namespace, name, uid, done } => {
+                let leases: Api<RedisLease> = Api::namespaced(client, &namespace);
+                let read = match call(leases.get(&name)).await {
+                    Err(CallError::NotFound) => Ok(None),
+                    read => read.map(|lease| (lease.metadata.uid.as_ref() == Some(&uid)).then(|| shared(lease))),
+                };
+                told_or_again(read, done, |done| Self::Lease { namespace, name, uid, done })
+            }
+            Self::Pod { namespace, name, uid, done } => {
+                let read = read_pod(client, &lists, &namespace, &name, &uid).await;
+                told_or_again(read, done, |done| Self::Pod { namespace, name, uid, done })
+            }
+            Self::Node { name, done } => {
+                let nodes: Api<Node> = Api::all(client);
+                let read = call(nodes.get(&name)).await.map(|node| is_off(&node));
+                told_or_again(read, done, |done| Self::Node { name, done })
+            }
+            Self::Workload { key, done } => {
+                let read = read_workload(client, &key).await;
+                let (verdict, problem) = judge(&read);
+                let found = match read {
+                    Err(CallError::Unanswered(_)) => {
+                        return Sent { verdict, problem, finish: Finish::Again(Self::Workload { key, done }) };
+                    }
+                    Ok(labels) => {
+                        let selector = labels.and_then(|labels| Selector::try_from(labels).ok());
+                        let selector = selector.filter(|selector| !selector.selects_all());
+                        selector.map_or(WorkloadRead::SelectsNothing, WorkloadRead::Selects)
+                    }
+                    Err(CallError::NotFound) => WorkloadRead::Missing,
+                    Err(error) => WorkloadRead::Refused(error.to_string()),
+                };
+                Sent { verdict, problem, finish: Finish::Tell(Box::new(move || done(found))) }
+            }
+            Self::Secret { namespace, name, done } => {
+                let secrets: Api<Secret> = Api::namespaced(client, &namespace);
+                let read = call(secrets.get(&name)).await.map(Box::new);
+                if matches!(read, Err(CallError::Unanswered(_))) {
+                    let (verdict, problem) = judge(&read);
+                    return Sent { verdict, problem, finish: Finish::Again(Self::Secret { namespace, name, done }) };
+                }
+                tell(read, done)
+            }
+            Self::ClusterUid { done } => {
+                let read = probe(client).await.map(|namespace| namespace.uid().unwrap_or_default());
+                told_or_again(read, done, |done| Self::ClusterUid { done })
+            }
+            Self::Event(_) => {
+                let Some(event) = event else { return tell(Ok(()), Box::new(|_| {})) };
+                let events: Api<Event> = Api::namespaced(client, &event.namespace().unwrap_or_default());
+                tell(call(events.create(&PostParams::default(), &event)).await, Box::new(|_| {}))
+            }
+        }
+    }
+}
+
+/// The call that asks the API server for any answer: a small object, read from etcd.
+pub(super) async fn probe(client: Client) -> Result<kube::core::PartialObjectMeta<Namespace>, CallError> {
+    let namespaces: Api<Namespace> = Api::all(client);
+    call(namespaces.get_metadata(CLUSTER_NAMESPACE)).await
+}
+
+fn judge<T>(answer: &Result<T, CallError>) -> (Verdict, Option<String>) {
+    match answer {
+        Ok(_) | Err(CallError::NotFound) => (Verdict::Done, None),
+        Err(CallError::Conflict) => (Verdict::Conflict, None),
+        Err(error @ CallError::Unanswered(_)) => (Verdict::Unanswered, Some(error.to_string())),
+        Err(error @ (CallError::Refused(_) | CallError::Unreadable(_))) => (Verdict::Refused, Some(error.to_string())),
+    }
+}
+
+fn tell<T: Send + 'static>(answer: Result<T, CallError>, done: Done<Result<T, CallError>>) -> Sent {
+    let (verdict, problem) = judge(&answer);
+    Sent { verdict, problem, finish: Finish::Tell(Box::new(move || done(answer))) }
+}
+
+/// A read without an answer is sent again; one that is refused is told as a sentence.
+fn told_or_again<T: Send + 'static>(
+    read: Result<T, CallError>,
+    done: Done<Result<T, String>>,
+    again: impl FnOnce(Done<Result<T, String>>) -> Call,
+) -> Sent {
+    let (verdict, problem) = judge(&read);
+    let finish = if verdict == Verdict::Unanswered {
+        Finish::Again(again(done))
+    } else {
+        Finish::Tell(Box::new(move || done(read.map_err(|error| error.to_string()))))
+    };
+    Sent { verdict, problem, finish }
+}
+
+fn shared(mut lease: RedisLease) -> Arc<RedisLease> {
+    lease.metadata.managed_fields = None;
+    Arc::new(lease)
+}
+
+async fn write_lease_status(
+    client: Client,
+    object: &RedisLease,
+    write: StatusWrite,
+) -> Result<Arc<RedisLease>, CallError> {
+    let mut next = object.clone();
+    next.metadata.resource_version = write.version;
+    next.status = Some(write.status);
+    let leases: Api<RedisLease> = Api::namespaced(client, &object.namespace().unwrap_or_default());
+    call(leases.replace_status(&object.name_any(), &PostParams::default(), &next)).await.map(shared)
+}
+
+/// Writes label and token of one pod, if it is still in the version that was read. A pod that is not is read again: the
+/// right may have passed on meanwhile.
+async fn write_role(
+    client: Client,
+    lists: &ListCount,
+    namespace: &str,
+    lease: &str,
+    write: &RoleWrite,
+) -> (Result<(), CallError>, RoleAnswer) {
+    let asked = lists.ask();
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let patch = role_patch(lease, write);
+    let written = call(pods.patch(&write.pod, &PatchParams::default(), &Patch::Merge(patch))).await;
+    let error = match written {
+        Ok(pod) => {
+            let found = Some(PodFound::Here(asked, Box::new(PodFacts::from(&pod))));
+            return (Ok(()), RoleAnswer { outcome: RoleOutcome::Written, found });
+        }
+        Err(error) => error,
+    };
+    let (outcome, found) = match &error {
+        CallError::Unanswered(why) | CallError::Unreadable(why) => (RoleOutcome::Unanswered(why.clone()), None),
+        CallError::Refused(why) => (RoleOutcome::Refused(why.clone()), None),
+        CallError::Conflict | CallError::NotFound => {
+            match read_pod(client, lists, namespace, &write.pod, &write.uid).await {
+                // An admission webhook may refuse with any code.
+                Ok(PodFound::Here(_, pod)) if pod.resource_version == write.version => {
+                    let why = format!("pod {} is as it was, and its change is answered: {error}", write.pod);
+                    let outcome = RoleOutcome::Refused(why.clone());
+                    return (Err(CallError::Refused(why)), RoleAnswer { outcome, found: None });
+                }
+                Ok(PodFound::Gone) => (RoleOutcome::Gone, Some(PodFound::Gone)),
+                Ok(found) => (RoleOutcome::Conflict, Some(found)),
+                Err(_) => (RoleOutcome::Conflict, None),
+            }
+        }
+    };
+    (Err(error), RoleAnswer { outcome, found })
+}
+
+/// A merge patch that sets or removes one label and one annotation of the pod in the version that was read.
+fn role_patch(lease: &str, write: &RoleWrite) -> Value {
+    json!({"metadata": {
+        "uid": write.uid,
+        "resourceVersion": write.version,
+        "labels": {names::role_label(lease): write.role.map(PodRole::as_str)},
+        "annotations": {names::token_annotation(lease): write.token},
+    }})
+}
+
+async fn read_pod(
+    client: Client,
+    lists: &ListCount,
+    namespace: &str,
+    name: &str,
+    uid: &str,
+) -> Result<PodFound, CallError> {
+    let asked = lists.ask();
+    let pods: Api<Pod> = Api::namespaced(client, namespace);
+    match call(pods.get(name)).await {
+        Ok(pod) if pod.uid().as_deref() == Some(uid) => Ok(PodFound::Here(asked, Box::new(PodFacts::from(&pod)))),
+        Ok(_) | Err(CallError::NotFound) => Ok(PodFound::Gone),
+        Err(error) => Err(error),
+    }
+}
+
+async fn read_workload(
+    client: Client,
+    (namespace, Workload { kind, name }): &WorkloadKey,
+) -> Result<Option<LabelSelector>, CallError> {
+    macro_rules! selector_of {
+        ($kind:ty) => {{
+            let object = call(Api::<$kind>::namespaced(client, namespace).get(name)).await?;
+            object.spec.map(|spec| spec.selector)
+        }};
+    }
+    Ok(match kind {
+        WorkloadKind::Deployment => selector_of!(Deployment),
+        WorkloadKind::StatefulSet => selector_of!(StatefulSet),
+        WorkloadKind::DaemonSet => selector_of!(DaemonSet),
+        WorkloadKind::ReplicaSet => selector_of!(ReplicaSet),
+        WorkloadKind::Job => selector_of!(Job).flatten(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Priority;
+
+    #[test]
+    fn a_role_patch_names_uid_and_version_and_removes_what_is_absent() {
+        let mut write = RoleWrite {
+            priority: Priority::Active,
+            pod: "billing-0".into(),
+            uid: "u".into(),
+            version: Some("7".into()),
+            role: Some(PodRole::Active),
+            token: Some("9".into()),
+            not_after: None,
+        };
+        let labels = |value| json!({"lease.redislease.io/billing": value});
+        let annotations = |value| json!({"token.redislease.io/billing": value});
+        let metadata = |role, token| {
+            json!({"metadata": {
+                "uid": "u", "resourceVersion": "7", "labels": labels(role), "annotations": annotations(token),
+            }})
+        };
+        assert_eq!(role_patch("billing", &write), metadata(json!("active"), json!("9")));
+        (write.role, write.token) = (None, None);
+        assert_eq!(role_patch("billing", &write), metadata(json!(null), json!(null)));
+    }
+}

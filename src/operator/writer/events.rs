@@ -1,0 +1,194 @@
+//! Events that wait to be sent. In a storm they are merged.
+//!
+//! `kube::runtime::events::Recorder` is not used: it stamps an event with the time of sending, and what waits here
+//! happened before.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::{Event, EventSeries};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use redislease_core::time::{Millis, Time};
+
+use crate::status::{Notice, NoticeReason};
+
+/// How many events wait at most; more are dropped and counted.
+const CAPACITY: usize = 1000;
+/// How many events of one object are sent at once; more are merged by their reason.
+const AT_ONCE: u64 = 10;
+/// How long until one more event of that object may be sent.
+const ONE_MORE: Millis = Millis(30_000);
+/// How many objects are remembered for that.
+const OBJECTS: usize = 4096;
+
+/// Longest note that the API server takes, in bytes.
+const NOTE: usize = 1024;
+/// Longest name that the API server takes, in bytes.
+const NAME: usize = 253;
+
+/// Events of one object with one reason are one entry.
+pub(super) type EventKey = (Arc<str>, NoticeReason);
+
+#[derive(Debug)]
+struct Pending {
+    notice: Notice,
+    object: ObjectReference,
+    happened: jiff::Timestamp,
+    last: jiff::Timestamp,
+    count: i32,
+}
+
+/// When to send an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Accepted {
+    /// A new entry, to be sent at this time.
+    New(EventKey, Time),
+    /// It was merged with one that waits.
+    Merged,
+    /// Too many events wait.
+    Dropped,
+}
+
+/// The events that wait, and how many each object has sent.
+#[derive(Debug, Default)]
+pub(super) struct Events {
+    pending: BTreeMap<EventKey, Pending>,
+    /// Until when the events that an object has sent count.
+    sent: BTreeMap<Arc<str>, Time>,
+}
+
+impl Events {
+    /// Takes what happened to an object.
+    pub fn add(&mut self, now: Time, happened: jiff::Timestamp, notice: Notice, object: ObjectReference) -> Accepted {
+        let uid: Arc<str> = object.uid.as_deref().unwrap_or_default().into();
+        let key = (uid.clone(), notice.reason);
+        if let Some(pending) = self.pending.get_mut(&key) {
+            (pending.notice, pending.last) = (notice, happened);
+            pending.count = pending.count.saturating_add(1);
+            return Accepted::Merged;
+        }
+        if self.pending.len() >= CAPACITY {
+            return Accepted::Dropped;
+        }
+        if self.sent.len() >= OBJECTS {
+            self.sent.retain(|_, until| now < *until);
+        }
+        let used_until = (*self.sent.get(&uid).unwrap_or(&now)).max(now) + ONE_MORE;
+        if self.sent.len() < OBJECTS || self.sent.contains_key(&uid) {
+            self.sent.insert(uid, used_until);
+        }
+        let due = (used_until - Millis(ONE_MORE.0 * AT_ONCE)).max(now);
+        self.pending.insert(key.clone(), Pending { notice, object, happened, last: happened, count: 1 });
+        Accepted::New(key, due)
+    }
+
+    /// Takes the event of an entry, to be sent now.
+    pub fn take(&mut self, key: &EventKey, instance: &str) -> Option<Event> {
+        self.pending.remove(key).map(|pending| pending.event(instance))
+    }
+}
+
+impl Pending {
+    fn event(self, instance: &str) -> Event {
+        let Self { notice, object, happened, last, count } = self;
+        let name = event_name(object.name.as_deref().unwrap_or("redislease"), happened);
+        let namespace = object.namespace.clone().unwrap_or_else(|| "default".into());
+        let mut note = notice.note;
+        note.truncate(note.floor_char_boundary(NOTE));
+        Event {
+            metadata: ObjectMeta { name: Some(name), namespace: Some(namespace), ..ObjectMeta::default() },
+            action: Some(notice.reason.as_str().into()),
+            reason: Some(notice.reason.as_str().into()),
+            note: Some(note),
+            type_: Some(notice.reason.importance().as_str().into()),
+            event_time: Some(MicroTime(happened)),
+            series: (count > 1).then_some(EventSeries { count, last_observed_time: MicroTime(last) }),
+            regarding: Some(object),
+            reporting_controller: Some("redislease.io/operator".into()),
+            reporting_instance: Some(instance.to_owned()),
+            ..Event::default()
+        }
+    }
+}
+
+/// The name of an event on an object: as much of the object's name as fits, and the time.
+fn event_name(object: &str, happened: jiff::Timestamp) -> String {
+    let time = format!(".{:x}", happened.as_nanosecond());
+    let fits = object.floor_char_boundary(NAME - time.len());
+    // No part of a name ends with a hyphen, or is empty.
+    object[..fits].trim_end_matches(['-', '.']).to_owned() + &time
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn notice(note: &str, reason: NoticeReason) -> Notice {
+        Notice { reason, note: note.into(), on_pods: Vec::new() }
+    }
+
+    fn on(uid: &str) -> ObjectReference {
+        ObjectReference { uid: Some(uid.into()), name: Some("billing".into()), ..ObjectReference::default() }
+    }
+
+    fn at(second: i64) -> jiff::Timestamp {
+        jiff::Timestamp::from_second(1_795_262_400 + second).unwrap()
+    }
+
+    #[test]
+    fn events_that_wait_are_merged_and_keep_when_they_happened() {
+        let mut events = Events::default();
+        let acquired = |note: &str| notice(note, NoticeReason::Acquired);
+        let first = events.add(Time(0), at(0), acquired("one"), on("a"));
+        let Accepted::New(key, due) = first else { panic!("{first:?}") };
+        assert_eq!(due, Time(0));
+        assert_eq!(events.add(Time(1), at(1), acquired("two"), on("a")), Accepted::Merged);
+        assert!(matches!(events.add(Time(1), at(1), acquired("other"), on("b")), Accepted::New(..)));
+        let event = events.take(&key, "operator-0").unwrap();
+        assert_eq!((event.note.as_deref(), event.event_time), (Some("two"), Some(MicroTime(at(0)))));
+        assert_eq!(event.series, Some(EventSeries { count: 2, last_observed_time: MicroTime(at(1)) }));
+        assert_eq!(events.take(&key, "operator-0"), None);
+        events.add(Time(2), at(2), acquired("three"), on("a"));
+        assert_eq!(events.take(&key, "operator-0").unwrap().series, None);
+    }
+
+    #[test]
+    fn an_object_in_a_storm_sends_ten_and_then_one_in_half_a_minute() {
+        let mut events = Events::default();
+        let mut dues = Vec::new();
+        for _ in 0..13 {
+            match events.add(Time(1000), at(0), notice("x", NoticeReason::Acquired), on("a")) {
+                Accepted::New(key, due) => {
+                    dues.push(due.0);
+                    events.take(&key, "i");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(dues[..10], [1000; 10]);
+        assert_eq!(dues[10..], [31_000, 61_000, 91_000]);
+        let later = events.add(Time(1_000_000), at(0), notice("x", NoticeReason::Acquired), on("a"));
+        assert!(matches!(later, Accepted::New(_, Time(1_000_000))), "{later:?}");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_dropped() {
+        let mut events = Events::default();
+        let mut add =
+            |number: usize| events.add(Time(0), at(0), notice("x", NoticeReason::Acquired), on(&number.to_string()));
+        assert!((0..CAPACITY).all(|number| matches!(add(number), Accepted::New(..))));
+        assert_eq!(add(CAPACITY), Accepted::Dropped);
+        assert_eq!(add(7), Accepted::Merged);
+    }
+
+    #[test]
+    fn the_name_of_an_event_fits() {
+        let time = ".18ea0da41e9d8000";
+        assert_eq!(event_name("billing-0", at(0)), format!("billing-0{time}"));
+        let long = event_name(&"a".repeat(253), at(0));
+        assert_eq!(long, format!("{}{time}", "a".repeat(253 - time.len())));
+        let cut = "a".repeat(253 - time.len() - 2);
+        assert_eq!(event_name(&format!("{cut}.-bcd"), at(0)), format!("{cut}{time}"));
+    }
+}

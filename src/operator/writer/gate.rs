@@ -1,0 +1,79 @@
+//! The gate: closed while the API server does not answer.
+
+use redislease_core::backoff::{Backoff, Entropy, Strategy};
+use redislease_core::time::{Millis, Time};
+
+/// Between two probes while the gate is closed.
+const PROBES: Backoff =
+    Backoff { strategy: Strategy::Exponential, min: Millis(100), max: Millis(2000), limit: None, jitter: 30 };
+
+/// Closes on a call without an answer and opens on any answer. While it is closed, one probe at a time asks, so that an
+/// outage costs one call in two seconds, whatever waits.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Gate {
+    closed: Option<Closed>,
+}
+
+#[derive(Clone, Debug)]
+struct Closed {
+    /// Probes without an answer, and the call that closed the gate.
+    tries: u32,
+    probe_at: Time,
+}
+
+impl Gate {
+    pub const fn is_open(&self) -> bool {
+        self.closed.is_none()
+    }
+
+    /// When the next probe is due; `None` while the gate is open.
+    pub fn probe_at(&self) -> Option<Time> {
+        self.closed.as_ref().map(|closed| closed.probe_at)
+    }
+
+    /// A call was answered. Whether this opens the gate.
+    pub const fn answered(&mut self) -> bool {
+        self.closed.take().is_some()
+    }
+
+    /// A call was not answered. Whether this closes the gate. Calls that were under way when it closed count once.
+    pub fn unanswered(&mut self, now: Time, was_probe: bool, entropy: Entropy) -> bool {
+        match &mut self.closed {
+            None => {
+                self.closed = Some(Closed { tries: 1, probe_at: now + PROBES.jittered(1, entropy) });
+                true
+            }
+            Some(closed) => {
+                if was_probe {
+                    closed.tries = closed.tries.saturating_add(1);
+                    closed.probe_at = now + PROBES.jittered(closed.tries, entropy);
+                }
+                false
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_closes_once_probes_ever_less_and_opens_on_any_answer() {
+        let mut gate = Gate::default();
+        // The middle of the jitter.
+        let entropy = Entropy(u64::MAX / 2 + 1);
+        let mut now = Time(0);
+        assert!(gate.is_open() && !gate.answered());
+        assert!(gate.unanswered(now, false, entropy));
+        assert!(!gate.unanswered(now, false, entropy), "closed already");
+        for pause in [100, 200, 400, 800, 1600, 2000, 2000] {
+            assert_eq!(gate.probe_at(), Some(now + Millis(pause)));
+            now += Millis(pause);
+            gate.unanswered(now, true, entropy);
+        }
+        assert!(gate.answered() && gate.is_open());
+        gate.unanswered(now, false, entropy);
+        assert_eq!(gate.probe_at(), Some(now + Millis(100)));
+    }
+}

@@ -1,0 +1,421 @@
+//! The API writer: every call to the API server beside the watches.
+//!
+//! One queue orders the calls, limits how many are under way and how many begin in a second, and repeats them. While the
+//! API server does not answer, everything waits behind one probe, so that an outage makes no storm.
+//!
+//! The queue holds one status write for each lease and quorum, eight role writes for each lease and one read of a kind for
+//! each lease, workload and secret; a newer call replaces an older one that was not sent yet. Events have a bound of their
+//! own and are merged, then dropped and counted.
+//!
+//! | module | concept |
+//! |---|---|
+//! | [`queue`] | the order of the calls, limits, back-off (pure) |
+//! | [`gate`] | closed while the API server does not answer (pure) |
+//! | [`events`] | events that wait (pure) |
+//! | [`call`] | the calls, and what their answers say |
+
+mod call;
+mod events;
+mod gate;
+mod queue;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::Event;
+use kube::Client;
+use redislease_core::time::Time;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::index::{ListCount, WorkloadKey};
+use super::kube_api::CallError;
+use crate::clock::{self, Alarm};
+use crate::metrics::operator::{OperatorMetrics, WriteResult};
+use crate::nodes::random::Random;
+use crate::plan::{Priority, RoleWrite};
+use crate::status::{Notice, NoticeReason};
+pub use call::{Call, Done, PodFound, RoleAnswer};
+use call::{Finish, Sent};
+use events::{Accepted, Events};
+pub use queue::Level;
+use queue::{Next, Queue, Retry, Submission, Verdict};
+
+/// How long the end of the process waits for events.
+const FLUSH: Duration = Duration::from_secs(3);
+
+/// Names a job.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    Status(Arc<str>),
+    QuorumStatus(Arc<str>),
+    Role { pod: Arc<str>, lease: Arc<str> },
+    ReadLease(Arc<str>),
+    ReadPod(Arc<str>),
+    ReadNode(Arc<str>),
+    ReadWorkload(WorkloadKey),
+    ReadSecret(Arc<str>),
+    ReadClusterUid,
+    Event(Arc<str>, NoticeReason),
+}
+
+/// Queues calls. Clones are the same writer.
+#[derive(Clone)]
+pub struct Writer {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    wake: Notify,
+    instance: String,
+    lists: ListCount,
+    metrics: OperatorMetrics,
+    /// When a call was last answered, in milliseconds; 0 before the first.
+    answered_at: AtomicU64,
+    /// Whether somebody waits for the next answer.
+    awaited: AtomicBool,
+    on_answer: Box<dyn Fn() + Send + Sync>,
+}
+
+struct State {
+    queue: Queue<Key, Call>,
+    events: Events,
+}
+
+impl Writer {
+    /// A writer that sends nothing before [`Writer::run`]. Events are reported under the name `instance`.
+    pub fn new(
+        instance: String,
+        lists: ListCount,
+        metrics: OperatorMetrics,
+        on_answer: impl Fn() + Send + Sync + 'static,
+    ) -> Self {
+        let shared = Shared {
+            state: Mutex::new(State { queue: Queue::new(), events: Events::default() }),
+            wake: Notify::new(),
+            instance,
+            lists,
+            metrics,
+            answered_at: AtomicU64::new(0),
+            awaited: AtomicBool::new(false),
+            on_answer: Box::new(on_answer),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Writes the status of a lease. One that waits is replaced.
+    pub fn write_status(
+        &self,
+        namespace: &Arc<str>,
+        uid: &str,
+        call: Call,
+        priority: Priority,
+        not_after: Option<Time>,
+    ) {
+        self.submit(Submission { not_after, ..job(Key::Status(uid.into()), namespace, level(priority), call) });
+    }
+
+    /// Withdraws the status write of a lease, if it was not sent yet.
+    pub fn withdraw_status(&self, uid: &str) {
+        self.withdraw(&Key::Status(uid.into()));
+    }
+
+    /// Writes the role that a pod plays for a lease. `lease` tells the leases of one pod apart.
+    pub fn write_role(&self, namespace: &Arc<str>, lease: &str, name: &str, write: RoleWrite, done: Done<RoleAnswer>) {
+        let pod: Arc<str> = write.uid.as_str().into();
+        let (priority, not_after) = (write.priority, write.not_after);
+        let call = Call::PodRole { namespace: namespace.clone(), lease: name.to_owned(), write, done };
+        let key = Key::Role { pod: pod.clone(), lease: lease.into() };
+        self.submit(Submission { lane: Some(pod), not_after, ..job(key, namespace, level(priority), call) });
+    }
+
+    /// Withdraws the role write of a pod and a lease, if it was not sent yet.
+    pub fn withdraw_role(&self, pod: &str, lease: &str) {
+        self.withdraw(&Key::Role { pod: pod.into(), lease: lease.into() });
+    }
+
+    /// Sends a read, or the write of a quorum's status. `of` tells who asks: the UID of a lease, or the name of a quorum.
+    pub fn send(&self, tenant: &Arc<str>, of: &str, call: Call) {
+        let (key, level) = match &call {
+            Call::Lease { .. } => (Key::ReadLease(of.into()), Level::Publication),
+            Call::Pod { .. } => (Key::ReadPod(of.into()), Level::End),
+            Call::Node { .. } => (Key::ReadNode(of.into()), Level::End),
+            Call::Workload { key, .. } => (Key::ReadWorkload(key.clone()), Level::Active),
+            Call::Secret { .. } => (Key::ReadSecret(of.into()), Level::Publication),
+            Call::ClusterUid { .. } => (Key::ReadClusterUid, Level::End),
+            Call::QuorumStatus { .. } => (Key::QuorumStatus(of.into()), Level::Standby),
+            Call::LeaseStatus { .. } | Call::PodRole { .. } | Call::Event(_) => return,
+        };
+        self.submit(job(key, tenant, level, call));
+    }
+
+    /// Asks for an answer of the API server, to whatever call.
+    pub fn probe(&self) {
+        self.state().queue.want_probe();
+        self.shared.wake.notify_one();
+    }
+
+    /// When a call was last answered.
+    pub fn answered_at(&self) -> Option<Time> {
+        let at = self.shared.answered_at.load(Ordering::Acquire);
+        (at > 0).then_some(Time(at))
+    }
+
+    /// Calls `on_answer` of [`Writer::new`] once, when the next call is answered.
+    pub fn await_answer(&self) {
+        self.shared.awaited.store(true, Ordering::Release);
+    }
+
+    /// Reports what happened just now on `object` and on each pod that the notice names.
+    pub fn report(&self, notice: &Notice, object: &ObjectReference) {
+        let (now, happened) = (clock::now(), jiff::Timestamp::now());
+        let pods = notice.on_pods.iter().map(|(name, uid)| ObjectReference {
+            api_version: Some("v1".into()),
+            kind: Some("Pod".into()),
+            name: Some(name.clone()),
+            namespace: object.namespace.clone(),
+            uid: Some(uid.clone()),
+            ..ObjectReference::default()
+        });
+        let mut state = self.state();
+        for regarding in std::iter::once(object.clone()).chain(pods) {
+            let tenant: Arc<str> = regarding.namespace.as_deref().unwrap_or_default().into();
+            match state.events.add(now, happened, notice.clone(), regarding) {
+                Accepted::Merged => {}
+                Accepted::Dropped => self.shared.metrics.event_dropped(),
+                Accepted::New(key, due) => {
+                    let call = Call::Event(key.clone());
+                    let submission = job(Key::Event(key.0, key.1), &tenant, Level::Events, call);
+                    state.queue.submit(now, Submission { not_before: Some(due), ..submission });
+                }
+            }
+        }
+        drop(state);
+        self.shared.wake.notify_one();
+    }
+
+    fn submit(&self, job: Submission<Key, Call>) {
+        let replaced = self.state().queue.submit(clock::now(), job);
+        if let Some(replaced) = replaced {
+            replaced.withdrawn();
+        }
+        self.shared.wake.notify_one();
+    }
+
+    fn withdraw(&self, key: &Key) {
+        let withdrawn = self.state().queue.withdraw(key);
+        if let Some(call) = withdrawn {
+            call.withdrawn();
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Whole between any two statements that change it.
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends what is queued until `stop`; then events alone, and not for long.
+    pub async fn run(self, client: Client, stop: CancellationToken) {
+        let mut sender = match Sender::new(self, client) {
+            Ok(sender) => sender,
+            Err(error) => return tracing::error!(%error, "the writer of the API server cannot start"),
+        };
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = sender.run(|_| false) => {}
+        }
+        sender.writer.state().queue.keep_only(Level::Events);
+        let flushed = tokio::time::timeout(FLUSH, sender.run(|queue| !queue.has(Level::Events))).await;
+        if flushed.is_err() {
+            tracing::warn!("Events are left unsent: the API server did not take them in {} s.", FLUSH.as_secs());
+        }
+    }
+}
+
+fn job(key: Key, tenant: &Arc<str>, level: Level, payload: Call) -> Submission<Key, Call> {
+    Submission { key, tenant: tenant.clone(), lane: None, level, not_before: None, not_after: None, payload }
+}
+
+const fn level(priority: Priority) -> Level {
+    match priority {
+        Priority::End => Level::End,
+        Priority::Publication => Level::Publication,
+        Priority::Active => Level::Active,
+        Priority::Standby => Level::Standby,
+        Priority::Counts => Level::Counts,
+    }
+}
+
+/// A call that ended.
+enum Ended {
+    Call { key: Key, retry: Option<Retry<Key>>, object: String, sent: Box<Sent> },
+    Probe(Result<(), String>),
+}
+
+/// The task behind a writer.
+struct Sender {
+    writer: Writer,
+    client: Client,
+    calls: JoinSet<Ended>,
+    alarm: Alarm,
+    random: Random,
+    /// Since when the gate is closed.
+    closed: Option<Instant>,
+}
+
+impl Sender {
+    fn new(writer: Writer, client: Client) -> std::io::Result<Self> {
+        let (alarm, random) = (Alarm::new()?, Random::new());
+        Ok(Self { writer, client, calls: JoinSet::new(), alarm, random, closed: None })
+    }
+
+    async fn run(&mut self, is_done: impl Fn(&Queue<Key, Call>) -> bool) {
+        loop {
+            self.begin();
+            let (deadline, done, lengths) = {
+                let state = self.writer.state();
+                (state.queue.next_deadline(), is_done(&state.queue), state.queue.lengths())
+            };
+            self.writer.shared.metrics.queued(lengths);
+            if done {
+                return;
+            }
+            if let Err(error) = self.alarm.set(deadline) {
+                tracing::error!(%error, "The timer of the API server's writer cannot be set: what waits for a time waits for the next call.");
+            }
+            tokio::select! {
+                () = self.writer.shared.wake.notified() => {}
+                Some(ended) = self.calls.join_next() => {
+                    // A call that panicked has ended the process.
+                    if let Ok(ended) = ended {
+                        self.ended(ended);
+                    }
+                }
+                _ = self.alarm.expired() => {}
+            }
+        }
+    }
+
+    /// Begins every call that may begin now.
+    fn begin(&mut self) {
+        loop {
+            let mut state = self.writer.state();
+            let Some(next) = state.queue.next(clock::now()) else { return };
+            match next {
+                Next::Expired(call) => {
+                    drop(state);
+                    call.withdrawn();
+                }
+                Next::Probe => {
+                    drop(state);
+                    let probe = call::probe(self.client.clone());
+                    self.calls.spawn(async {
+                        Ended::Probe(match probe.await {
+                            Err(CallError::Unanswered(why)) => Err(why),
+                            _ => Ok(()),
+                        })
+                    });
+                }
+                Next::Call(key, call) => {
+                    let event = match &key {
+                        Key::Event(uid, reason) => {
+                            state.events.take(&(uid.clone(), *reason), &self.writer.shared.instance)
+                        }
+                        _ => None,
+                    };
+                    let retry = state.queue.retry(&key);
+                    drop(state);
+                    self.send(key, retry, call, event);
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, key: Key, retry: Option<Retry<Key>>, call: Call, event: Option<Event>) {
+        let (client, shared) = (self.client.clone(), self.writer.shared.clone());
+        self.calls.spawn(async move {
+            let (kind, object) = (call.kind(), call.object());
+            let sent = call.send(client, shared.lists.clone(), event).await;
+            if let Some(kind) = kind {
+                let result = match sent.verdict {
+                    Verdict::Done => WriteResult::Ok,
+                    Verdict::Conflict => WriteResult::Conflict,
+                    Verdict::Refused => WriteResult::Error,
+                    Verdict::Unanswered => WriteResult::Timeout,
+                };
+                shared.metrics.wrote(kind, result);
+            }
+            Ended::Call { key, retry, object, sent: Box::new(sent) }
+        });
+    }
+
+    fn ended(&mut self, ended: Ended) {
+        let now = clock::now();
+        let entropy = self.random.entropy();
+        let mut state = self.writer.state();
+        let (answered, problem, finish) = match ended {
+            Ended::Probe(answer) => {
+                state.queue.probe_done(now, answer.is_ok(), entropy);
+                (answer.is_ok(), answer.err(), None)
+            }
+            Ended::Call { key, retry, object, sent } => {
+                state.queue.done(now, &key, sent.verdict, entropy);
+                let finish = match sent.finish {
+                    Finish::Tell(finish) => Some(finish),
+                    Finish::Moved(before, after, finish) => {
+                        if let (Key::Role { pod, .. }, Some(after)) = (&key, after) {
+                            rebase(&mut state.queue, pod, before.as_ref(), &after);
+                        }
+                        Some(finish)
+                    }
+                    Finish::Again(call) => {
+                        if let Some(retry) = retry {
+                            // A newer read of the same is queued already.
+                            drop(state.queue.put_back(now, key, retry, call));
+                        }
+                        None
+                    }
+                };
+                if sent.verdict == Verdict::Refused {
+                    tracing::warn!(%object, error = sent.problem.as_deref().unwrap_or_default(), "The API server refused a call.");
+                }
+                (sent.verdict != Verdict::Unanswered, sent.problem, finish)
+            }
+        };
+        let waiting = state.queue.len();
+        drop(state);
+        let shared = &self.writer.shared;
+        if answered {
+            shared.answered_at.fetch_max(now.0, Ordering::AcqRel);
+            if shared.awaited.swap(false, Ordering::AcqRel) {
+                (shared.on_answer)();
+            }
+            if let Some(closed) = self.closed.take() {
+                tracing::info!(waiting, "The API server answers again after {:.1} s.", closed.elapsed().as_secs_f64());
+            }
+        } else if self.closed.is_none() {
+            self.closed = Some(Instant::now());
+            let error = problem.unwrap_or_default();
+            tracing::warn!(%error, waiting, "The API server does not answer: calls wait until it does.");
+        }
+        if let Some(finish) = finish {
+            finish();
+        }
+    }
+}
+
+/// A role write of ours has moved the pod from one version to the next, and changed nothing but the role for one lease: the
+/// other leases' writes, decided on the version before, are as right for the next one.
+fn rebase(queue: &mut Queue<Key, Call>, pod: &Arc<str>, before: Option<&String>, after: &str) {
+    for call in queue.queued_in_lane(pod) {
+        if let Call::PodRole { write, .. } = call
+            && write.version.as_ref() == before
+        {
+            write.version = Some(after.to_owned());
+        }
+    }
+}

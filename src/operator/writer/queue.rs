@@ -1,0 +1,433 @@
+//! The order in which calls reach the API server. Pure: time and random words are arguments.
+//!
+//! A job is named by its key, and a key is queued at most once: a newer job replaces the older one. Jobs of the same lane
+//! are sent one after the other. More urgent levels go first, and within a level the tenants take turns.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use redislease_core::backoff::{Backoff, Entropy, Strategy};
+use redislease_core::time::{Millis, Time};
+
+use super::gate::Gate;
+use crate::operator::fair_queue::FairQueue;
+
+/// How many calls are under way at most, beside a probe. More make etcd's batches larger and every single answer later.
+pub(super) const CONCURRENCY: usize = 24;
+/// How many calls begin in a second at most, over time.
+pub(super) const RATE: u32 = 2000;
+/// How many calls may begin at once after a pause.
+pub(super) const BURST: u32 = 100;
+
+/// Between two jobs of a key whose last job was refused.
+const REFUSED: Backoff =
+    Backoff { strategy: Strategy::Exponential, min: Millis(200), max: Millis(2000), limit: None, jitter: 30 };
+/// How long a refusal is remembered after its pause.
+const REFUSAL_KEPT: Millis = Millis(60_000);
+
+/// How urgent a job is; the first is the most urgent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Level {
+    /// A term has ended, or is about to be ended or continued by what is read.
+    End,
+    /// A term is published, or what stands there is read before.
+    Publication,
+    /// A pod is told `active`, or loses it.
+    Active,
+    /// A pod is told `standby`.
+    Standby,
+    /// Nothing but numbers and messages.
+    Counts,
+    /// Events.
+    Events,
+}
+
+impl Level {
+    pub const ALL: [Self; 6] = [Self::End, Self::Publication, Self::Active, Self::Standby, Self::Counts, Self::Events];
+
+    const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// A job to be queued.
+#[derive(Clone, Debug)]
+pub(super) struct Submission<K, P> {
+    pub key: K,
+    /// Whose turn it takes: a namespace.
+    pub tenant: Arc<str>,
+    /// Jobs of one lane are never under way together; without a lane, only those of one key.
+    pub lane: Option<Arc<str>>,
+    pub level: Level,
+    /// Not sent before.
+    pub not_before: Option<Time>,
+    /// Not sent at or after.
+    pub not_after: Option<Time>,
+    pub payload: P,
+}
+
+/// What became of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// The API server did it, or said that there is no such object.
+    Done,
+    /// The object had changed.
+    Conflict,
+    /// The API server refused.
+    Refused,
+    /// There was no answer.
+    Unanswered,
+}
+
+/// What to do now.
+#[derive(Debug, PartialEq)]
+pub(super) enum Next<K, P> {
+    /// Send this job.
+    Call(K, P),
+    /// Ask the API server anything.
+    Probe,
+    /// The time of this job is over: it is not sent.
+    Expired(P),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Lane<K> {
+    Named(Arc<str>),
+    Key(K),
+}
+
+#[derive(Debug)]
+struct LaneState<K> {
+    busy: bool,
+    /// Every queued job of the lane.
+    queued: BTreeSet<K>,
+    /// Those whose turn came while the lane was busy.
+    waiting: Vec<K>,
+}
+
+/// A job without its payload.
+#[derive(Clone, Debug)]
+struct Terms<K> {
+    tenant: Arc<str>,
+    lane: Lane<K>,
+    level: Level,
+    not_after: Option<Time>,
+}
+
+#[derive(Debug)]
+struct Job<K, P> {
+    terms: Terms<K>,
+    payload: P,
+    delayed_until: Option<Time>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Refusal {
+    failures: u32,
+    level: Level,
+    until: Time,
+}
+
+/// The queue.
+#[derive(Debug)]
+pub(super) struct Queue<K, P> {
+    jobs: BTreeMap<K, Job<K, P>>,
+    ready: [FairQueue<K>; Level::ALL.len()],
+    delayed: BTreeSet<(Time, K)>,
+    expiring: BTreeSet<(Time, K)>,
+    lanes: BTreeMap<Lane<K>, LaneState<K>>,
+    under_way: BTreeMap<K, Terms<K>>,
+    refusals: BTreeMap<K, Refusal>,
+    bucket: Bucket,
+    gate: Gate,
+    probe_wanted: bool,
+    probing: bool,
+    lengths: [usize; Level::ALL.len()],
+}
+
+impl<K: Clone + Ord, P> Queue<K, P> {
+    pub fn new() -> Self {
+        Self {
+            jobs: BTreeMap::new(),
+            ready: Default::default(),
+            delayed: BTreeSet::new(),
+            expiring: BTreeSet::new(),
+            lanes: BTreeMap::new(),
+            under_way: BTreeMap::new(),
+            refusals: BTreeMap::new(),
+            bucket: Bucket::default(),
+            gate: Gate::default(),
+            probe_wanted: false,
+            probing: false,
+            lengths: [0; Level::ALL.len()],
+        }
+    }
+
+    /// Queues a job. Returns the job of the same key that it replaces.
+    pub fn submit(&mut self, now: Time, job: Submission<K, P>) -> Option<P> {
+        let Submission { key, tenant, lane, level, not_before, not_after, payload } = job;
+        let replaced = self.withdraw(&key);
+        let lane = lane.map_or_else(|| Lane::Key(key.clone()), Lane::Named);
+        self.put(now, key, Terms { tenant, lane, level, not_after }, not_before, payload);
+        replaced
+    }
+
+    fn put(&mut self, now: Time, key: K, terms: Terms<K>, not_before: Option<Time>, payload: P) {
+        let refused = self.refusals.get(&key).filter(|refusal| terms.level >= refusal.level).map(|one| one.until);
+        let delayed_until = not_before.max(refused).filter(|until| now < *until);
+        match delayed_until {
+            Some(until) => {
+                self.delayed.insert((until, key.clone()));
+            }
+            None => {
+                self.ready[terms.level.index()].push(&terms.tenant, key.clone());
+            }
+        }
+        if let Some(at) = terms.not_after {
+            self.expiring.insert((at, key.clone()));
+        }
+        let idle = || LaneState { busy: false, queued: BTreeSet::new(), waiting: Vec::new() };
+        self.lanes.entry(terms.lane.clone()).or_insert_with(idle).queued.insert(key.clone());
+        self.lengths[terms.level.index()] += 1;
+        self.jobs.insert(key, Job { terms, payload, delayed_until });
+    }
+
+    /// Removes a job that was not sent yet.
+    pub fn withdraw(&mut self, key: &K) -> Option<P> {
+        let Job { terms, payload, delayed_until } = self.jobs.remove(key)?;
+        self.lengths[terms.level.index()] -= 1;
+        if let Some(until) = delayed_until {
+            self.delayed.remove(&(until, key.clone()));
+        }
+        if let Some(at) = terms.not_after {
+            self.expiring.remove(&(at, key.clone()));
+        }
+        if let Some(lane) = self.lanes.get_mut(&terms.lane) {
+            lane.queued.remove(key);
+            lane.waiting.retain(|other| other != key);
+            if lane.queued.is_empty() && !lane.busy {
+                self.lanes.remove(&terms.lane);
+            }
+        }
+        Some(payload)
+    }
+
+    /// The jobs of a lane that were not sent yet.
+    pub fn queued_in_lane(&mut self, lane: &Arc<str>) -> impl Iterator<Item = &mut P> {
+        let keys = self.lanes.get(&Lane::Named(lane.clone())).map(|lane| lane.queued.clone()).unwrap_or_default();
+        self.jobs.iter_mut().filter(move |(key, _)| keys.contains(key)).map(|(_, job)| &mut job.payload)
+    }
+
+    /// Asks for one answer of the API server to a call that begins from now on.
+    pub const fn want_probe(&mut self) {
+        self.probe_wanted = true;
+    }
+
+    /// What to do now; `None` when there is nothing more to do before [`Queue::next_deadline`] or the end of a call.
+    pub fn next(&mut self, now: Time) -> Option<Next<K, P>> {
+        if let Some((at, key)) = self.expiring.first().cloned()
+            && at <= now
+        {
+            return self.withdraw(&key).map(Next::Expired);
+        }
+        while let Some((until, key)) = self.delayed.first().cloned() {
+            if now < until {
+                break;
+            }
+            self.delayed.remove(&(until, key.clone()));
+            if let Some(job) = self.jobs.get_mut(&key) {
+                job.delayed_until = None;
+                self.ready[job.terms.level.index()].push(&job.terms.tenant, key);
+            }
+        }
+        let probe_due = self.gate.probe_at().map_or(self.probe_wanted, |at| at <= now);
+        if probe_due && !self.probing {
+            (self.probing, self.probe_wanted) = (true, false);
+            return Some(Next::Probe);
+        }
+        if !self.gate.is_open() || self.under_way.len() >= CONCURRENCY || !self.bucket.has_one(now) {
+            return None;
+        }
+        let (key, job) = self.pop_ready()?;
+        self.bucket.take(now);
+        Some(Next::Call(key, job))
+    }
+
+    fn pop_ready(&mut self) -> Option<(K, P)> {
+        for level in Level::ALL {
+            while let Some(key) = self.ready[level.index()].pop() {
+                // A job that was withdrawn since, or replaced by one of another level, left its place behind.
+                let Some(job) = self.jobs.get(&key) else { continue };
+                if job.terms.level != level || job.delayed_until.is_some() {
+                    continue;
+                }
+                if let Some(lane) = self.lanes.get_mut(&job.terms.lane).filter(|lane| lane.busy) {
+                    if !lane.waiting.contains(&key) {
+                        lane.waiting.push(key);
+                    }
+                    continue;
+                }
+                let terms = job.terms.clone();
+                if let Some(lane) = self.lanes.get_mut(&terms.lane) {
+                    lane.busy = true;
+                }
+                let payload = self.withdraw(&key)?;
+                self.under_way.insert(key.clone(), terms);
+                return Some((key, payload));
+            }
+        }
+        None
+    }
+
+    /// Takes what became of a call. Whether this opens or closes the gate.
+    pub fn done(&mut self, now: Time, key: &K, verdict: Verdict, entropy: Entropy) -> bool {
+        let terms = self.under_way.remove(key);
+        if let Some(terms) = &terms {
+            self.free_lane(&terms.lane);
+        }
+        let level = terms.map_or(Level::Counts, |terms| terms.level);
+        let failures = self.refusals.get(key).map(|refusal| refusal.failures);
+        match (verdict, failures) {
+            (Verdict::Unanswered, _) => return self.gate.unanswered(now, false, entropy),
+            (Verdict::Done, _) => {
+                self.refusals.remove(key);
+            }
+            // A conflict is no failure: the caller decides anew at once. A second one in a row is no race any more: an
+            // admission webhook may refuse with the same code.
+            (Verdict::Conflict, None) => {
+                self.refusals.insert(key.clone(), Refusal { failures: 0, level, until: now });
+            }
+            (Verdict::Conflict | Verdict::Refused, failures) => {
+                let failures = failures.unwrap_or(0).saturating_add(1);
+                let until = now + REFUSED.jittered(failures, entropy);
+                self.refusals.insert(key.clone(), Refusal { failures, level, until });
+            }
+        }
+        if self.refusals.len() > 2 * self.jobs.len() + CONCURRENCY {
+            self.refusals.retain(|_, refusal| now < refusal.until + REFUSAL_KEPT);
+        }
+        self.answered()
+    }
+
+    /// Puts a job back whose call was not answered, unless a newer one of its key is queued: that one is returned.
+    pub fn put_back(&mut self, now: Time, key: K, terms: Retry<K>, payload: P) -> Option<P> {
+        if self.jobs.contains_key(&key) {
+            return Some(payload);
+        }
+        self.put(now, key, terms.0, None, payload);
+        None
+    }
+
+    /// What is needed to put a job back that is under way.
+    pub fn retry(&self, key: &K) -> Option<Retry<K>> {
+        self.under_way.get(key).cloned().map(Retry)
+    }
+
+    /// Takes what became of the probe. Whether this opens or closes the gate.
+    pub fn probe_done(&mut self, now: Time, answered: bool, entropy: Entropy) -> bool {
+        self.probing = false;
+        if answered { self.answered() } else { self.gate.unanswered(now, true, entropy) }
+    }
+
+    fn answered(&mut self) -> bool {
+        // Whoever wanted a probe has an answer now, unless the probe is still under way.
+        self.probe_wanted = false;
+        self.gate.answered()
+    }
+
+    fn free_lane(&mut self, lane: &Lane<K>) {
+        let Some(state) = self.lanes.get_mut(lane) else { return };
+        state.busy = false;
+        for key in std::mem::take(&mut state.waiting) {
+            if let Some(job) = self.jobs.get(&key) {
+                self.ready[job.terms.level.index()].push(&job.terms.tenant, key);
+            }
+        }
+        if state.queued.is_empty() {
+            self.lanes.remove(lane);
+        }
+    }
+
+    /// When there may be something to do, if no call ends before.
+    pub fn next_deadline(&self) -> Option<Time> {
+        let delayed = self.delayed.first().map(|(until, _)| *until).filter(|_| self.gate.is_open());
+        let expiring = self.expiring.first().map(|(at, _)| *at);
+        let probe = self.gate.probe_at().filter(|_| !self.probing);
+        let is_ready = self.ready.iter().any(|level| !level.is_empty());
+        let may_send = self.gate.is_open() && self.under_way.len() < CONCURRENCY && is_ready;
+        let token = may_send.then(|| self.bucket.refilled_at());
+        [delayed, expiring, probe, token].into_iter().flatten().min()
+    }
+
+    /// How many jobs are queued, by level.
+    pub const fn lengths(&self) -> [usize; Level::ALL.len()] {
+        self.lengths
+    }
+
+    /// How many jobs are queued.
+    pub fn len(&self) -> usize {
+        self.jobs.len()
+    }
+
+    /// Whether a job of this level is queued or under way.
+    pub fn has(&self, level: Level) -> bool {
+        self.lengths[level.index()] > 0 || self.under_way.values().any(|terms| terms.level == level)
+    }
+
+    /// Drops every queued job of another level.
+    pub fn keep_only(&mut self, level: Level) {
+        let others = self.jobs.iter().filter(|(_, job)| job.terms.level != level).map(|(key, _)| key.clone());
+        for key in others.collect::<Vec<_>>() {
+            self.withdraw(&key);
+        }
+    }
+}
+
+/// See [`Queue::retry`].
+#[derive(Clone, Debug)]
+pub(super) struct Retry<K>(Terms<K>);
+
+/// Limits how many calls begin in a second.
+#[derive(Clone, Debug)]
+struct Bucket {
+    /// In thousandths of a call.
+    level: u64,
+    at: Time,
+}
+
+impl Default for Bucket {
+    fn default() -> Self {
+        Self { level: Self::FULL, at: Time(0) }
+    }
+}
+
+impl Bucket {
+    const ONE: u64 = 1000;
+    const FULL: u64 = Self::ONE * BURST as u64;
+
+    fn refill(&mut self, now: Time) {
+        let refill = now.since(self.at).0.saturating_mul(u64::from(RATE));
+        self.level = self.level.saturating_add(refill).min(Self::FULL);
+        self.at = self.at.max(now);
+    }
+
+    fn has_one(&mut self, now: Time) -> bool {
+        self.refill(now);
+        self.level >= Self::ONE
+    }
+
+    fn take(&mut self, now: Time) {
+        self.refill(now);
+        self.level = self.level.saturating_sub(Self::ONE);
+    }
+
+    /// When the next call may begin.
+    fn refilled_at(&self) -> Time {
+        let missing = Self::ONE.saturating_sub(self.level);
+        self.at + Millis(missing.div_ceil(u64::from(RATE)))
+    }
+}
+
+#[cfg(test)]
+#[path = "queue_tests.rs"]
+mod tests;

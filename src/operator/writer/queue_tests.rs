@@ -1,0 +1,175 @@
+use super::*;
+
+const MIDDLE: Entropy = Entropy(u64::MAX / 2 + 1);
+
+type Calls = Queue<&'static str, u32>;
+
+fn job(key: &'static str, level: Level, payload: u32) -> Submission<&'static str, u32> {
+    Submission { key, tenant: "n".into(), lane: None, level, not_before: None, not_after: None, payload }
+}
+
+/// Everything that is sent now.
+fn sent(queue: &mut Calls, now: Time) -> Vec<&'static str> {
+    let next = std::iter::from_fn(|| queue.next(now));
+    next.map(|next| match next {
+        Next::Call(key, _) => key,
+        Next::Probe => "probe",
+        Next::Expired(_) => "expired",
+    })
+    .collect()
+}
+
+fn done(queue: &mut Calls, now: Time, keys: &[&'static str]) {
+    for key in keys {
+        queue.done(now, key, Verdict::Done, MIDDLE);
+    }
+}
+
+#[test]
+fn urgent_jobs_go_first_and_tenants_take_turns() {
+    let mut queue = Calls::new();
+    for (key, level) in [("event", Level::Events), ("publish", Level::Publication), ("end", Level::End)] {
+        queue.submit(Time(0), job(key, level, 0));
+    }
+    for key in ["a1", "a2", "a3"] {
+        queue.submit(Time(0), Submission { tenant: "a".into(), ..job(key, Level::Active, 0) });
+    }
+    queue.submit(Time(0), Submission { tenant: "b".into(), ..job("b1", Level::Active, 0) });
+    assert_eq!(sent(&mut queue, Time(0)), ["end", "publish", "a1", "b1", "a2", "a3", "event"]);
+}
+
+#[test]
+fn a_newer_job_replaces_the_older_one_and_waits_for_the_one_under_way() {
+    let mut queue = Calls::new();
+    assert_eq!(queue.submit(Time(0), job("s", Level::Counts, 1)), None);
+    assert_eq!(queue.submit(Time(0), job("s", Level::End, 2)), Some(1));
+    assert_eq!(queue.next(Time(0)), Some(Next::Call("s", 2)));
+    assert_eq!(queue.submit(Time(0), job("s", Level::End, 3)), None);
+    assert_eq!(queue.next(Time(0)), None, "one of a key at a time");
+    done(&mut queue, Time(1), &["s"]);
+    assert_eq!(queue.next(Time(1)), Some(Next::Call("s", 3)));
+    assert_eq!(queue.withdraw(&"s"), None, "it is under way");
+    done(&mut queue, Time(1), &["s"]);
+    queue.submit(Time(1), job("s", Level::End, 4));
+    assert_eq!(queue.withdraw(&"s"), Some(4));
+    assert_eq!((queue.next(Time(9)), queue.len(), queue.lanes.len()), (None, 0, 0));
+}
+
+#[test]
+fn one_job_of_a_lane_at_a_time() {
+    let mut queue = Calls::new();
+    let lane: Arc<str> = "pod".into();
+    for key in ["a", "b", "c"] {
+        queue.submit(Time(0), Submission { lane: Some(lane.clone()), ..job(key, Level::Standby, 0) });
+    }
+    queue.submit(Time(0), job("other", Level::Counts, 0));
+    assert_eq!(sent(&mut queue, Time(0)), ["a", "other"]);
+    assert_eq!(queue.queued_in_lane(&lane).count(), 2);
+    queue.withdraw(&"b");
+    done(&mut queue, Time(1), &["a"]);
+    assert_eq!(sent(&mut queue, Time(1)), ["c"]);
+    done(&mut queue, Time(1), &["c", "other"]);
+    assert!(queue.lanes.is_empty());
+}
+
+#[test]
+fn without_an_answer_everything_waits_for_one_probe() {
+    let mut queue = Calls::new();
+    queue.submit(Time(0), job("a", Level::End, 1));
+    queue.submit(Time(0), job("b", Level::End, 2));
+    assert_eq!(sent(&mut queue, Time(0)), ["a", "b"]);
+    let retry = queue.retry(&"a").unwrap();
+    assert!(queue.done(Time(5000), &"a", Verdict::Unanswered, MIDDLE), "the gate closes");
+    assert_eq!(queue.put_back(Time(5000), "a", retry, 1), None);
+    assert!(!queue.done(Time(5001), &"b", Verdict::Unanswered, MIDDLE));
+    for key in ["c", "d"] {
+        queue.submit(Time(5002), job(key, Level::End, 0));
+    }
+    queue.want_probe();
+    assert_eq!(sent(&mut queue, Time(5002)), [""; 0]);
+    assert_eq!(queue.next_deadline(), Some(Time(5100)));
+    assert_eq!(sent(&mut queue, Time(5100)), ["probe"]);
+    assert_eq!(queue.next_deadline(), None, "the probe is under way");
+    assert!(!queue.probe_done(Time(10_100), false, MIDDLE));
+    assert_eq!(queue.next_deadline(), Some(Time(10_300)));
+    assert_eq!(sent(&mut queue, Time(10_300)), ["probe"]);
+    assert!(queue.probe_done(Time(10_301), true, MIDDLE), "the gate opens");
+    assert_eq!(sent(&mut queue, Time(10_301)), ["a", "c", "d"]);
+}
+
+#[test]
+fn a_probe_is_sent_once_for_all_and_not_when_a_call_is_answered_anyway() {
+    let mut queue = Calls::new();
+    (0..100).for_each(|_| queue.want_probe());
+    assert_eq!(sent(&mut queue, Time(0)), ["probe"]);
+    queue.want_probe();
+    assert_eq!(sent(&mut queue, Time(0)), [""; 0], "one at a time");
+    queue.probe_done(Time(1), true, MIDDLE);
+    assert_eq!(sent(&mut queue, Time(1)), [""; 0], "this answer came after both asked");
+}
+
+#[test]
+fn a_key_that_was_refused_waits_unless_the_next_job_is_more_urgent() {
+    let mut queue = Calls::new();
+    let mut now = Time(0);
+    for pause in [200, 400, 800, 1600, 2000, 2000] {
+        queue.submit(now, job("a", Level::Standby, 0));
+        assert_eq!(sent(&mut queue, now), ["a"]);
+        queue.done(now, &"a", Verdict::Refused, MIDDLE);
+        queue.submit(now, job("a", Level::Standby, 0));
+        assert_eq!((queue.next(now), queue.next_deadline()), (None, Some(now + Millis(pause))));
+        now += Millis(pause);
+    }
+    queue.submit(now, job("a", Level::Standby, 0));
+    queue.submit(Time(now.0 - 1), job("a", Level::Active, 0));
+    assert_eq!(sent(&mut queue, Time(now.0 - 1)), ["a"]);
+    done(&mut queue, now, &["a"]);
+    queue.submit(now, job("a", Level::Counts, 0));
+    assert_eq!(sent(&mut queue, now), ["a"], "the answer before was no refusal");
+}
+
+#[test]
+fn a_conflict_is_a_refusal_from_the_second_in_a_row() {
+    let mut queue = Calls::new();
+    for _ in 0..2 {
+        queue.submit(Time(0), job("a", Level::End, 0));
+        assert_eq!(sent(&mut queue, Time(0)), ["a"], "the first conflict delays nothing");
+        queue.done(Time(0), &"a", Verdict::Conflict, MIDDLE);
+    }
+    queue.submit(Time(0), job("a", Level::End, 0));
+    assert_eq!((queue.next(Time(0)), queue.next_deadline()), (None, Some(Time(200))));
+}
+
+#[test]
+fn what_comes_too_late_is_not_sent() {
+    let mut queue = Calls::new();
+    queue.submit(Time(0), Submission { not_after: Some(Time(50)), ..job("late", Level::Publication, 7) });
+    for number in 0..u32::try_from(CONCURRENCY).unwrap() {
+        let key = Box::leak(number.to_string().into_boxed_str());
+        queue.submit(Time(0), job(key, Level::End, number));
+    }
+    assert_eq!(sent(&mut queue, Time(0)).len(), CONCURRENCY, "as many as may be under way, the urgent ones first");
+    assert_eq!(queue.next_deadline(), Some(Time(50)));
+    assert_eq!(queue.next(Time(50)), Some(Next::Expired(7)));
+    assert_eq!(queue.next_deadline(), None);
+}
+
+#[test]
+fn the_rate_is_limited_after_a_burst() {
+    let mut queue = Calls::new();
+    let keys: Vec<&'static str> = (0..300).map(|number| &*Box::leak(format!("k{number}").into_boxed_str())).collect();
+    for key in &keys {
+        queue.submit(Time(1000), job(key, Level::Active, 0));
+    }
+    let mut begun = 0;
+    let mut at = Time(1000);
+    while begun < keys.len() {
+        let now = sent(&mut queue, at);
+        done(&mut queue, at, &now);
+        begun += now.len();
+        if now.is_empty() {
+            at = queue.next_deadline().unwrap();
+        }
+    }
+    assert_eq!(at.since(Time(1000)), Millis(100), "100 at once, 200 at 2000 a second");
+}

@@ -1,0 +1,182 @@
+//! Many renewals in one call: the same votes as one by one, in order, and in nobody's way.
+
+use std::sync::{Arc, Mutex};
+
+use redislease::clock;
+use redislease::nodes::Config;
+use redislease::nodes::script::Script;
+use redislease_core::op::{Op, Stage, Stages, Vote};
+use redislease_core::time::Millis;
+use redislease_lab::RedisServer;
+
+use crate::support::{World, acquire, addresses, calls, config, eventually, extend, get, release, servers};
+
+/// For tests in which no time may run out.
+const LONG: Millis = Millis(20_000);
+
+async fn world(servers: &[RedisServer]) -> World {
+    let world = World::start(&Config { command_timeout: LONG, ..config(addresses(servers)) });
+    world.up(0).await;
+    world
+}
+
+fn key(attempt: u128) -> String {
+    format!("k{attempt}")
+}
+
+/// Terms of `1..=count` with their attempt as token, each under a key of its own.
+fn terms(server: &RedisServer, world: &World, count: u128) {
+    let set = "for i = 1, ARGV[2] do \
+                 redis.call('SET', ARGV[1] .. i, string.format('t:%032x:%d:m', i, i), 'PX', 60000) \
+               end";
+    server.command(&["EVAL", set, "0", &world.lock("k"), &count.to_string()]).unwrap();
+}
+
+/// Votes in the order in which they came, each with the attempt it is about.
+#[derive(Clone, Default)]
+struct Votes(Arc<Mutex<Vec<(u128, Vote)>>>);
+
+impl Votes {
+    fn send(&self, world: &World, attempt: u128, op: Op) {
+        let votes = self.0.clone();
+        world.send_about(&key(attempt), 0, op, LONG, move |vote| votes.lock().unwrap().push((attempt, vote)));
+    }
+
+    async fn all(&self, count: usize) -> Vec<(u128, Vote)> {
+        eventually("every vote", || async { (self.0.lock().unwrap().len() == count).then_some(()) }).await;
+        self.0.lock().unwrap().clone()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_due_at_once_is_extended_in_few_calls() {
+    let servers = servers(1);
+    let world = world(&servers).await;
+    let (missing, sealed, foreign, of_a_list) = (70, 150, 151, 152);
+    terms(&servers[0], &world, 300);
+    let lock = |attempt| world.lock(&key(attempt));
+    servers[0].command(&["DEL", &lock(missing)]).unwrap();
+    let seal = get(&servers[0], &lock(sealed)).unwrap().replacen('t', "s", 1);
+    servers[0].command(&["SET", &lock(sealed), &seal]).unwrap();
+    servers[0].command(&["SET", &lock(foreign), "mine"]).unwrap();
+    servers[0].command(&["DEL", &lock(of_a_list)]).unwrap();
+    servers[0].command(&["LPUSH", &lock(of_a_list), "mine"]).unwrap();
+
+    let before = calls(&servers[0], "evalsha");
+    servers[0].process().pause().unwrap();
+    let votes = Votes::default();
+    for attempt in 1..=300 {
+        votes.send(&world, attempt, extend(attempt, u64::try_from(attempt).unwrap()));
+    }
+    servers[0].process().resume().unwrap();
+    for (attempt, vote) in votes.all(300).await {
+        match attempt {
+            70 => assert_eq!(vote, Vote::Miss(None)),
+            150 => assert!(matches!(&vote, Vote::Miss(Some(by)) if by.stage == Stage::Sealed), "{vote:?}"),
+            151 | 152 => assert_eq!(vote, Vote::Unknown, "a value of somebody else spoils one vote and no other"),
+            _ => assert_eq!(vote, Vote::Extended, "{attempt}"),
+        }
+    }
+    let used = calls(&servers[0], "evalsha") - before;
+    assert!(used < 60, "{used} calls for 300 leases, heartbeats included");
+}
+
+/// Also those that wait for a call of many: a release never comes before the extension that was sent before it, nor an
+/// acquire before the release.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_about_one_lease_keep_their_order() {
+    let servers = servers(1);
+    let world = world(&servers).await;
+    terms(&servers[0], &world, 4000);
+    servers[0].process().pause().unwrap();
+    let votes = Votes::default();
+    for attempt in 1..=4000 {
+        votes.send(&world, attempt, extend(attempt, u64::try_from(attempt).unwrap()));
+    }
+    // The first are under way and the last still wait.
+    for attempt in [1, 2000, 3999] {
+        votes.send(&world, attempt, release(attempt, Stages::All));
+        votes.send(&world, attempt, acquire(attempt));
+    }
+    servers[0].process().resume().unwrap();
+    let votes = votes.all(4006).await;
+    for attempt in [1, 2000, 3999] {
+        let of_lease: Vec<&Vote> = votes.iter().filter(|(of, _)| *of == attempt).map(|(_, vote)| vote).collect();
+        assert!(
+            matches!(of_lease[..], [Vote::Extended, Vote::Released(1), Vote::Granted(_)]),
+            "lease {attempt}: {of_lease:?}"
+        );
+    }
+    assert_eq!(votes.iter().filter(|(_, vote)| *vote == Vote::Extended).count(), 4000);
+}
+
+/// At most 16 calls of 100 leases are before it: a few milliseconds of the server.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_renewals_do_not_delay_an_acquire() {
+    let servers = servers(1);
+    let world = world(&servers).await;
+    let count = 10_000;
+    servers[0].process().pause().unwrap();
+    let votes = Votes::default();
+    for attempt in 1..=count {
+        votes.send(&world, attempt, extend(attempt, 1));
+    }
+    // Until the task has taken them, the order in which they are sent is open.
+    let sent = clock::now();
+    clock::sleep_until(sent + Millis(300)).await.unwrap();
+    votes.send(&world, count + 1, acquire(count + 1));
+    clock::sleep_until(sent + Millis(600)).await.unwrap();
+    servers[0].process().resume().unwrap();
+    let votes = votes.all(10_001).await;
+    let place = votes.iter().position(|(attempt, _)| *attempt == count + 1).unwrap();
+    assert!(matches!(votes[place].1, Vote::Granted(_)), "{:?}", votes[place]);
+    assert!(place <= 1700, "{place} renewals were answered before it");
+    assert_eq!(votes.iter().filter(|(_, vote)| *vote == Vote::Miss(None)).count(), 10_000);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_renewal_of_a_call_is_given_up_at_its_own_time() {
+    let servers = servers(1);
+    let world = world(&servers).await;
+    servers[0].process().pause().unwrap();
+    let start = clock::now();
+    let votes = Arc::new(Mutex::new(Vec::new()));
+    for (attempt, patience) in [(1, 400), (2, 380), (3, 360)] {
+        let votes = votes.clone();
+        let reply = move |vote| votes.lock().unwrap().push((patience, vote, clock::now().since(start).0));
+        world.send_about(&key(attempt), 0, extend(attempt, 1), Millis(patience), reply);
+    }
+    eventually("every vote", || async { (votes.lock().unwrap().len() == 3).then_some(()) }).await;
+    for (patience, vote, after) in votes.lock().unwrap().iter() {
+        assert_eq!(*vote, Vote::Unknown);
+        assert!(after >= patience, "{after} ms instead of {patience} ms");
+    }
+    servers[0].process().resume().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn forgotten_scripts_are_loaded_once_for_all() {
+    let servers = servers(1);
+    let world = world(&servers).await;
+    terms(&servers[0], &world, 500);
+    let loads = || calls(&servers[0], "script|load");
+    let before = loads();
+    servers[0].command(&["SCRIPT", "FLUSH"]).unwrap();
+    servers[0].process().pause().unwrap();
+    let votes = Votes::default();
+    for attempt in 1..=500 {
+        votes.send(&world, attempt, extend(attempt, u64::try_from(attempt).unwrap()));
+    }
+    for attempt in 1001..=1500 {
+        votes.send(&world, attempt, acquire(attempt));
+        votes.send(&world, attempt, release(attempt, Stages::Pending));
+    }
+    servers[0].process().resume().unwrap();
+    let votes = votes.all(1500).await;
+    let count = |fits: fn(&Vote) -> bool| votes.iter().filter(|(_, vote)| fits(vote)).count();
+    let extended = count(|vote| *vote == Vote::Extended);
+    let granted = count(|vote| matches!(vote, Vote::Granted(_)));
+    let released = count(|vote| *vote == Vote::Released(1));
+    assert_eq!((extended, granted, released), (500, 500, 500));
+    assert_eq!(loads() - before, u64::try_from(Script::ALL.len()).unwrap(), "each script once");
+}

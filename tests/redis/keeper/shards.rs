@@ -1,0 +1,213 @@
+//! Many leases on few threads: one attempt for each wish, and nothing of one lease harms another.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use redislease::clock;
+use redislease::keeper::{Keeper, LeaseHandle, Observer, Setup};
+use redislease::nodes::{NodeState, Reason};
+use redislease_core::lease::{Config, EndReason, Publication, Renewal, Standing, TermId, View};
+use redislease_core::op::{Attempt, Holder, Stage, Token, Vote};
+use redislease_core::time::Millis;
+use tokio::sync::watch;
+
+use super::candidate::{Candidate, History, lease, patient, process, ready, voters};
+use crate::support::{PATIENCE, World, acquire, eventually, get};
+
+fn holder(name: &str) -> Holder {
+    Holder(name.into())
+}
+
+fn setup(world: &World, key: &str, config: Config, observer: Box<dyn Observer>) -> Setup {
+    Setup { nodes: Some(world.nodes.clone()), keys: [world.lock(key)].into(), config, observer }
+}
+
+async fn wait(views: &mut watch::Receiver<View>, what: &str, fits: impl Fn(&View) -> bool) -> View {
+    let waited = tokio::time::timeout(PATIENCE, views.wait_for(|view| fits(view))).await;
+    let waited = waited.map(|view| view.unwrap_or_else(|_| panic!("the machine ended before {what}")).clone());
+    waited.unwrap_or_else(|_| panic!("not {what}: {:?}", *views.borrow()))
+}
+
+/// Takes the lease and holds it.
+async fn hold(handle: &LeaseHandle, views: &mut watch::Receiver<View>, name: &str) {
+    handle.want(holder(name));
+    let view = wait(views, "taken", |view| matches!(view.standing, Standing::Publishing(_))).await;
+    handle.published(view.standing.term().unwrap().id.attempt, Publication::Written);
+    wait(views, "held", |view| matches!(view.standing, Standing::Held(_))).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_wish_is_one_attempt_whatever_becomes_of_it() {
+    let servers = voters(3);
+    let config = lease();
+    let world = ready(&servers, &config).await;
+    let keeper = Keeper::start(1, &world.panics).unwrap();
+    let history = History::default();
+    let (handle, mut views) = keeper.open_watched(setup(&world, "k", config.clone(), Box::new(history.clone())));
+
+    // A failure: somebody else holds.
+    let other = Candidate::on(&world, &["k"], config.clone());
+    let theirs = other.hold("pod-other").await;
+    handle.want(holder("pod-1"));
+    handle.want(holder("pod-1"));
+    let refused = wait(&mut views, "refused", |view| view.refused_by.is_some()).await;
+    assert!(refused.retry_at.is_some());
+    other.lease.end(theirs, true);
+    tokio::time::sleep(Duration::from(config.ttl + config.backoff.max + config.backoff.max)).await;
+    assert_eq!(history.attempts().len(), 1, "{}", history.story());
+
+    // A loss.
+    hold(&handle, &mut views, "pod-1").await;
+    assert_eq!(history.attempts().len(), 2);
+    for server in &servers {
+        server.process().pause().unwrap();
+    }
+    let lost = |view: &View| view.ending.as_ref().is_some_and(|ending| ending.reason == EndReason::Deadline);
+    wait(&mut views, "lost", lost).await;
+    for server in &servers {
+        server.process().resume().unwrap();
+    }
+    world.all_up().await;
+    wait(&mut views, "over", |view| view.ending.is_none()).await;
+    tokio::time::sleep(Duration::from(config.backoff.max + config.backoff.max)).await;
+    assert_eq!(history.attempts().len(), 2, "{}", history.story());
+
+    // An end.
+    hold(&handle, &mut views, "pod-1").await;
+    let term = views.borrow().standing.term().unwrap().id.clone();
+    handle.end(term, true);
+    wait(&mut views, "idle", |view| matches!(view.standing, Standing::Idle)).await;
+    tokio::time::sleep(Duration::from(config.backoff.max + config.backoff.max)).await;
+    assert_eq!(history.attempts().len(), 3, "{}", history.story());
+}
+
+/// An observer that panics once its lease is held.
+struct Broken {
+    ended: Arc<AtomicUsize>,
+}
+
+impl Observer for Broken {
+    fn renewed(&self, _: &Renewal, _: u64) {}
+
+    fn changed(&self, view: &View) {
+        assert!(!matches!(view.standing, Standing::Held(_)), "an observer with a defect");
+    }
+
+    fn ended(&self) {
+        self.ended.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_panic_ends_one_lease_and_no_other() {
+    let servers = voters(3);
+    let config = Config { renew_interval: Millis(400), ..patient() };
+    let world = ready(&servers, &config).await;
+    let panics = || world.metric(r#"redislease_panics_total{part="keeper"}"#);
+    // One shard, so that both are on it.
+    let keeper = Keeper::start(1, &world.panics).unwrap();
+    let history = History::default();
+    let (good, mut good_views) = keeper.open_watched(setup(&world, "good", config.clone(), Box::new(history.clone())));
+    hold(&good, &mut good_views, "pod-1").await;
+
+    let ended = Arc::new(AtomicUsize::new(0));
+    let broken = Box::new(Broken { ended: ended.clone() });
+    let (bad, mut bad_views) = keeper.open_watched(setup(&world, "bad", config.clone(), broken));
+    bad.want(holder("pod-2"));
+    let taken = wait(&mut bad_views, "taken", |view| matches!(view.standing, Standing::Publishing(_))).await;
+    assert_eq!(panics(), 0);
+    bad.published(taken.standing.term().unwrap().id.attempt, Publication::Written);
+    eventually("the machine to be gone", || async { bad_views.has_changed().is_err().then_some(()) }).await;
+    assert_eq!((panics(), ended.load(Ordering::SeqCst)), (1, 1));
+    // Nobody listens to it any more.
+    bad.forget();
+    drop(bad);
+
+    let renewals = history.renewed().len();
+    eventually("the other to be renewed", || async { (history.renewed().len() >= renewals + 3).then_some(()) }).await;
+    assert!(matches!(good_views.borrow().standing, Standing::Held(_)));
+    let (next, mut next_views) = keeper.open_watched(setup(&world, "next", config, Box::new(())));
+    hold(&next, &mut next_views, "pod-3").await;
+    assert_eq!((panics(), ended.load(Ordering::SeqCst)), (1, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_task_of_a_node_that_panics_is_shown_and_started_again() {
+    let servers = voters(1);
+    let world = process(&servers, &patient());
+    world.up(0).await;
+    let mut watch = world.nodes.watch();
+    watch.borrow_and_update();
+    world.send_about("k", 0, acquire(1), Millis(2000), |_| panic!("a function that takes a vote, with a defect"));
+    let down = tokio::time::timeout(PATIENCE, watch.wait_for(|nodes| nodes[0].state == NodeState::Down)).await;
+    let status = down.unwrap().unwrap()[0].clone();
+    assert_eq!(status.reason, Some(Reason::Internal));
+    assert!(status.message.contains("is started again; report it: a function that takes a vote"), "{status:?}");
+    assert_eq!(world.metric(r#"redislease_panics_total{part="nodes"}"#), 1);
+    world.up(0).await;
+    assert!(matches!(world.ask(0, acquire(2)).await, Vote::Granted(_) | Vote::Refused { .. }));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shutdown_gives_unpublished_attempts_back_and_does_not_wait_for_long() {
+    let servers = voters(3);
+    let config = Config { command_timeout: Millis(10_000), ..patient() };
+    let world = ready(&servers, &config).await;
+    let keeper = Keeper::start(2, &world.panics).unwrap();
+    let (held, mut held_views) = keeper.open_watched(setup(&world, "held", config.clone(), Box::new(())));
+    hold(&held, &mut held_views, "pod-1").await;
+    for server in &servers[1..] {
+        server.process().pause().unwrap();
+    }
+    let (tried, tried_views) = keeper.open_watched(setup(&world, "tried", config.clone(), Box::new(())));
+    tried.want(holder("pod-2"));
+    let value = |key: &str| get(&servers[0], &world.lock(key));
+    eventually("the first round to reach a node", || async { value("tried") }).await;
+    let start = clock::now();
+    keeper.shutdown().await;
+    let took = clock::now().since(start);
+    assert!(took < Millis(5000), "{took:?}");
+    assert!(held_views.has_changed().is_err() && tried_views.has_changed().is_err(), "every machine is gone");
+    assert_eq!(value("tried"), None, "it was released where a server answers");
+    let stored: redislease_core::op::Stored = value("held").unwrap().parse().unwrap();
+    assert_eq!(stored.stage, Stage::Term, "a published term is left to another process");
+    // The handles of a keeper that is gone do nothing.
+    held.forget();
+    drop((held, tried));
+}
+
+/// Renewals of one tenant's many leases, all due at once, against the acquire of another.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn thousands_of_leases_delay_no_other() {
+    const MANY: usize = 2000;
+    let servers = voters(3);
+    let config = patient();
+    let world = ready(&servers, &config).await;
+    let keeper = Keeper::start(1, &world.panics).unwrap();
+    // Terms of a process that is gone: each is adopted with a renewal.
+    let set = "for i = 1, ARGV[2] do \
+                 redis.call('SET', ARGV[1] .. i, string.format('t:%032x:%d:pod-many', i, i), 'PX', 20000) \
+               end";
+    for server in &servers {
+        server.command(&["EVAL", set, "0", &world.lock("many-"), &MANY.to_string()]).unwrap();
+    }
+    let mut adopted = Vec::new();
+    for number in 1..=MANY {
+        let (handle, views) =
+            keeper.open_watched(setup(&world, &format!("many-{number}"), config.clone(), Box::new(())));
+        let token = Token(u64::try_from(number).unwrap());
+        handle.adopt(TermId { attempt: Attempt(u128::from(token.0)), token, holder: holder("pod-many") });
+        adopted.push((handle, views));
+    }
+    let (one, mut one_views) = keeper.open_watched(setup(&world, "one", config, Box::new(())));
+    let start = clock::now();
+    one.want(holder("pod-one"));
+    wait(&mut one_views, "taken", |view| matches!(view.standing, Standing::Publishing(_))).await;
+    let took = clock::now().since(start);
+    println!("an acquire beside {MANY} adoptions took {took:?}");
+    assert!(took < Millis(2000), "{took:?}");
+    for (_, views) in &mut adopted {
+        wait(views, "adopted", |view| matches!(view.standing, Standing::Held(_))).await;
+    }
+}

@@ -1,0 +1,96 @@
+//! Servers that answer, and refuse single commands.
+
+use redislease::clock;
+use redislease::nodes::{Config, Credentials, Misconfiguration, NodeState};
+use redislease_core::op::{Grant, Stages, Vote};
+use redislease_core::time::Millis;
+use redislease_lab::RedisServer;
+
+use crate::support::{World, acquire, addresses, config, confirm, eventually, extend, release, seal, servers};
+
+const REFUSING: NodeState = NodeState::Misconfigured(Misconfiguration::Refusing);
+
+/// Gives the user of the README's rights, changed by `change`.
+pub fn grant(server: &RedisServer, change: &[&str]) {
+    let readme = std::fs::read_to_string("README.md").unwrap();
+    let line = readme.lines().find(|line| line.starts_with("ACL SETUSER redislease ")).expect("the README's ACL line");
+    let line = line.replace(">PASSWORD", ">secret").replace("~redislease:*", "~rl:*");
+    let words: Vec<&str> = line.split(' ').chain(change.iter().copied()).collect();
+    server.command(&words).unwrap();
+}
+
+pub fn user() -> Option<Credentials> {
+    Some(Credentials { username: Some("redislease".into()), password: "secret".into() })
+}
+
+fn world(servers: &[RedisServer]) -> World {
+    World::start(&Config { credentials: user(), ..config(addresses(servers)) })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_right_that_is_missing_is_found_before_the_first_lease() {
+    for command in ["pexpire", "incr", "pttl", "del"] {
+        let servers = servers(1);
+        grant(&servers[0], &[&format!("-{command}")]);
+        let world = world(&servers);
+        let status = world.wait(0, "refusing", |status| status.state == REFUSING).await;
+        let refused = format!("the server refuses the command {} (", command.to_uppercase());
+        assert!(status.message.contains(&refused), "{}", status.message);
+        assert!(status.message.contains("the commands and keys that the README lists"), "{}", status.message);
+        assert_eq!(world.ask(0, acquire(1)).await, Vote::Abstained);
+        assert_eq!(world.metric(r#"redislease_redis_up{quorum="q",redis_node="a"}"#), 0);
+
+        grant(&servers[0], &[]);
+        let status = world.up(0).await;
+        assert!(status.message.is_empty());
+        assert!(status.last_refusal.unwrap().contains(&refused), "what was refused last stays");
+        assert!(matches!(world.ask(0, acquire(1)).await, Vote::Granted(_)));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_right_that_is_taken_away_is_shown_soon_and_what_is_held_is_extended() {
+    let servers = servers(1);
+    grant(&servers[0], &[]);
+    let world = world(&servers);
+    world.up(0).await;
+    let Vote::Granted(Grant(granted)) = world.ask(0, acquire(1)).await else { panic!("no grant") };
+    assert!(matches!(world.ask(0, confirm(1, granted, granted)).await, Vote::Confirmed { .. }));
+    grant(&servers[0], &["-incr"]);
+    let start = clock::now();
+    eventually("the request to be refused", || async {
+        assert_eq!(world.ask(0, extend(1, granted)).await, Vote::Extended);
+        (world.status(0).state == REFUSING).then_some(())
+    })
+    .await;
+    // It is tried every 5 s.
+    assert!(clock::now().since(start) < Millis(15_000));
+    assert_eq!(world.ask(0, extend(1, granted)).await, Vote::Extended);
+    assert!(matches!(world.ask(0, seal(1)).await, Vote::Sealed { .. }));
+    assert_eq!(world.ask(0, release(1, Stages::All)).await, Vote::Released(1));
+    assert_eq!(world.ask(0, acquire(2)).await, Vote::Abstained);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_server_gives_no_new_lease_and_keeps_what_it_has() {
+    let servers = servers(1);
+    let world = World::on(&servers);
+    world.up(0).await;
+    let Vote::Granted(Grant(granted)) = world.ask(0, acquire(1)).await else { panic!("no grant") };
+    assert!(matches!(world.ask(0, confirm(1, granted, granted)).await, Vote::Confirmed { .. }));
+    servers[0].command(&["CONFIG", "SET", "maxmemory", "1"]).unwrap();
+    let start = clock::now();
+    assert_eq!(world.ask(0, acquire(2)).await, Vote::Unknown);
+    eventually("the refusal to be shown", || async {
+        assert_eq!(world.ask(0, extend(1, granted)).await, Vote::Extended);
+        (world.status(0).state == REFUSING).then_some(())
+    })
+    .await;
+    assert!(clock::now().since(start) < Millis(4000), "the refused request made it look");
+    let message = world.status(0).message;
+    assert!(message.contains("free memory or raise `maxmemory`"), "{message}");
+    assert_eq!(world.ask(0, release(1, Stages::All)).await, Vote::Released(1));
+    servers[0].command(&["CONFIG", "SET", "maxmemory", "0"]).unwrap();
+    world.up(0).await;
+    assert!(matches!(world.ask(0, acquire(2)).await, Vote::Granted(_)));
+}
