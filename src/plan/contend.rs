@@ -238,6 +238,19 @@ impl Reconciler {
         now >= ends_at
     }
 
+    /// Ends a term that could not be published for one lease. A process that has lost the API server has no right to decide
+    /// any more, but to renew such a term for ever would keep every other cluster from the lease.
+    pub(super) fn give_up_unpublished(&mut self, now: Time) {
+        let Some(view) = self.link.as_ref().filter(|link| !link.is_behind()).map(|link| link.view.clone()) else {
+            return;
+        };
+        if self.unpublished_too_long(now, &view)
+            && let Some(term) = view.standing.term()
+        {
+            self.end(now, term.id.clone(), false, EndCause::NotPublished);
+        }
+    }
+
     /// Why a running term must end whatever its holder does.
     fn revoked(&self, lease: &RedisLease, inputs: &Inputs, view: &View, overdue: bool) -> Option<EndCause> {
         if inputs.deleting {

@@ -168,7 +168,7 @@ impl Reconciler {
         let inputs = self.resolve(now, &lease, facts);
         self.configure(facts.authority);
         if facts.authority == Authority::Renew {
-            return;
+            return self.give_up_unpublished(now);
         }
         self.sync_keeper(now, &lease, &inputs);
         self.decide(now, &lease, &inputs, facts);
