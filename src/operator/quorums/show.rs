@@ -34,7 +34,6 @@ pub(super) fn compose(
         evaluated: evaluated(statuses),
         obstacle,
         mismatch: mismatch(statuses),
-        leader: None,
     });
     (resource.status.as_ref() != Some(&composed.status)).then_some(composed)
 }
