@@ -411,11 +411,11 @@ impl Sender {
 /// A role write of ours has moved the pod from one version to the next, and changed nothing but the role for one lease: the
 /// other leases' writes, decided on the version before, are as right for the next one.
 fn rebase(queue: &mut Queue<Key, Call>, pod: &Arc<str>, before: Option<&String>, after: &str) {
-    for call in queue.queued_in_lane(pod) {
+    queue.change_lane(pod, |call| {
         if let Call::PodRole { write, .. } = call
             && write.version.as_ref() == before
         {
             write.version = Some(after.to_owned());
         }
-    }
+    });
 }

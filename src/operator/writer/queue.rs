@@ -138,6 +138,7 @@ pub(super) struct Queue<K, P> {
     lanes: BTreeMap<Lane<K>, LaneState<K>>,
     under_way: BTreeMap<K, Terms<K>>,
     refusals: BTreeMap<K, Refusal>,
+    forget_refusals_at: Time,
     bucket: Bucket,
     gate: Gate,
     probe_wanted: bool,
@@ -155,6 +156,7 @@ impl<K: Clone + Ord, P> Queue<K, P> {
             lanes: BTreeMap::new(),
             under_way: BTreeMap::new(),
             refusals: BTreeMap::new(),
+            forget_refusals_at: Time(0),
             bucket: Bucket::default(),
             gate: Gate::default(),
             probe_wanted: false,
@@ -212,10 +214,14 @@ impl<K: Clone + Ord, P> Queue<K, P> {
         Some(payload)
     }
 
-    /// The jobs of a lane that were not sent yet.
-    pub fn queued_in_lane(&mut self, lane: &Arc<str>) -> impl Iterator<Item = &mut P> {
-        let keys = self.lanes.get(&Lane::Named(lane.clone())).map(|lane| lane.queued.clone()).unwrap_or_default();
-        self.jobs.iter_mut().filter(move |(key, _)| keys.contains(key)).map(|(_, job)| &mut job.payload)
+    /// Changes the jobs of a lane that were not sent yet.
+    pub fn change_lane(&mut self, lane: &Arc<str>, mut change: impl FnMut(&mut P)) {
+        let Some(lane) = self.lanes.get(&Lane::Named(lane.clone())) else { return };
+        for key in &lane.queued {
+            if let Some(job) = self.jobs.get_mut(key) {
+                change(&mut job.payload);
+            }
+        }
     }
 
     /// Asks for one answer of the API server to a call that begins from now on.
@@ -303,8 +309,9 @@ impl<K: Clone + Ord, P> Queue<K, P> {
                 self.refusals.insert(key.clone(), Refusal { failures, level, until });
             }
         }
-        if self.refusals.len() > 2 * self.jobs.len() + CONCURRENCY {
+        if self.forget_refusals_at <= now {
             self.refusals.retain(|_, refusal| now < refusal.until + REFUSAL_KEPT);
+            self.forget_refusals_at = now + REFUSAL_KEPT;
         }
         self.answered()
     }
