@@ -26,6 +26,7 @@
     clippy::cast_possible_wrap,
     clippy::cast_precision_loss,
     clippy::cast_sign_loss,
+    clippy::struct_excessive_bools,
     reason = "a test: what does not fit its bounds has to fail loudly or is only printed"
 )]
 

@@ -46,17 +46,38 @@ fn is_unconfirmed(standing: &Standing) -> bool {
     }
 }
 
+/// A process that runs all the time, without an answer of any node, until `late` ms after its deadline: its last wake was
+/// just before that deadline.
+fn unanswered(late: u64) -> Scenario {
+    let mut scenario = Scenario::new();
+    scenario.held();
+    scenario.pass(5000);
+    scenario.links = [Link::Silent; 3];
+    let stop_at = scenario.now + STOP;
+    scenario.pass_to(stop_at - 1);
+    scenario.sent.clear();
+    scenario.shown.clear();
+    scenario.now = stop_at + late;
+    scenario
+}
+
 #[test]
 fn a_deadline_noticed_up_to_one_second_late_seals() {
-    for (late, seals) in [(0, true), (1000, true), (1001, false)] {
-        let (mut scenario, _) = paused(late);
-        scenario.links = [Link::Silent; 3];
+    for (late, seals) in [(0, true), (900, true), (3000, false)] {
+        let mut scenario = unanswered(late);
         scenario.give(Input::Wake);
         let ended = scenario.end_reason();
         assert_eq!(ended, seals.then_some(EndReason::Deadline), "{late} ms late");
         assert_eq!(is_unconfirmed(scenario.standing()), !seals, "{late} ms late");
         assert_eq!(no_seal(&scenario), !seals, "{late} ms late");
     }
+}
+
+#[test]
+fn a_renewal_noticed_late_shows_the_pause_before_its_deadline_is_late() {
+    let (mut scenario, _) = paused(0);
+    scenario.give(Input::Wake);
+    assert!(scenario.is_held() && no_seal(&scenario), "{:?}", scenario.standing());
 }
 
 #[test]

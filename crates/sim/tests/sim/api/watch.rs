@@ -88,8 +88,8 @@ impl World {
         }
         let resumes = stream.listed && !expired && self.apis[cluster].changes_since(stream.sent).is_some();
         if !resumes {
-            let stale = self.chaos && self.rng.permille(self.swarm.stale_lists);
-            let back = if stale { self.rng.between(1, 20) as usize } else { 0 };
+            let is_old = self.chaos && self.rng.permille(self.swarm.stale_lists);
+            let back = if is_old { self.rng.between(1, 20) as usize } else { 0 };
             let state = self.apis[cluster].list(back);
             (stream.sent, stream.listed) = (state.version, true);
             self.send_step(process, kind, &mut stream, Step::Listed(state));

@@ -43,7 +43,7 @@ pub enum Bug {
 }
 
 impl Bug {
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 30] = [
         Self::Core(Mutant::OneRound),
         Self::Core(Mutant::NoDriftMargin),
         Self::Core(Mutant::ReleaseOnLocalDeadline),
@@ -58,7 +58,6 @@ impl Bug {
         Self::Core(Mutant::ExtendSets),
         Self::Core(Mutant::SealShortens),
         Self::Core(Mutant::ReleaseIgnoresAttempt),
-        Self::Core(Mutant::ConfigureInFlight),
         Self::Core(Mutant::ExtendShortens),
         Self::Core(Mutant::SeedFromUnadmitted),
         Self::MonotonicClock,

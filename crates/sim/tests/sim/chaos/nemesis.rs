@@ -123,10 +123,8 @@ impl World {
             Fault::LoseAll => {
                 (0..self.servers.len()).for_each(|node| self.stop_server(node, Memory::Empty, fault));
             }
-            Fault::Flush if self.servers[node].up && !self.servers[node].stalled => {
-                if self.servers[node].flush() {
-                    self.hit(fault, None);
-                }
+            Fault::Flush if self.servers[node].up && !self.servers[node].stalled && self.servers[node].flush() => {
+                self.hit(fault, None);
             }
             Fault::Stall if self.servers[node].up => {
                 self.servers[node].stalled = true;

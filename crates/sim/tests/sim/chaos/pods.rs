@@ -97,7 +97,7 @@ impl World {
 
     pub fn pod_comes(&mut self, cluster: usize, place: usize) {
         let of_place = |pod: &&Arc<PodFacts>| objects::place_of(pod) == Some(place);
-        if self.apis[cluster].state.pods.values().filter(of_place).count() >= self.swarm.pods + 1 {
+        if self.apis[cluster].state.pods.values().filter(of_place).count() > self.swarm.pods {
             return;
         }
         let pod = self.new_uid();

@@ -118,13 +118,14 @@ impl World {
     /// The status still names the lost term, this process decides, and it has not counted the loss.
     pub fn loss_was_counted(&mut self, process: usize, uid: u32, attempt: Attempt) {
         let decides = self.authority(process) == Authority::Lead;
+        let exists = self.processes[process].index.leases().any(|(_, known)| known == uid);
         let Some(unit) = self.unit(process, uid) else { return };
         let named = unit.checks.lease.as_deref().and_then(objects::named);
         // Another process may have recorded the end.
         let named = named.filter(|named| named.active != Some(false)).map(|named| named.attempt);
         let counted = unit.checks.counted.contains(&attempt);
         let busy = !unit.answers.is_empty() || unit.view.is_some();
-        if decides && named == Some(attempt) && !counted && !busy {
+        if decides && exists && named == Some(attempt) && !counted && !busy {
             self.check.fail(format!("I5: process {process} lost {attempt:?} and has not counted it"));
         }
     }

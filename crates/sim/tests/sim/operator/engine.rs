@@ -207,7 +207,7 @@ impl World {
         let found = index.lease(unit.place).filter(|lease| objects::uid_of(lease) == uid).cloned();
         let has_successor = found.is_none() && index.lease(unit.place).is_some();
         if let Some(lease) = &found {
-            unit.readiness = readiness(lease, &unit.checks.lease).unwrap_or(unit.readiness);
+            unit.readiness = readiness(lease, unit.checks.lease.as_ref()).unwrap_or(unit.readiness);
             unit.checks.lease = Some(lease.clone());
         }
         let candidates = if index.pods_listed && found.is_some() {
@@ -330,8 +330,8 @@ impl World {
 }
 
 /// What the lease's spec says about readiness; `None` when the spec makes no sense, or is as it was.
-fn readiness(lease: &Arc<RedisLease>, before: &Option<Arc<RedisLease>>) -> Option<Readiness> {
-    if before.as_ref().is_some_and(|before| before.spec == lease.spec) {
+fn readiness(lease: &Arc<RedisLease>, before: Option<&Arc<RedisLease>>) -> Option<Readiness> {
+    if before.is_some_and(|before| before.spec == lease.spec) {
         return None;
     }
     ValidLease::try_from(&**lease).ok().map(|valid| valid.readiness)

@@ -113,7 +113,7 @@ impl World {
                 self.close_machine(process, serial);
                 return self.open_machine(process, uid, quorum, &keys, config);
             }
-            Command::Want(holder) => return self.want(process, serial, holder),
+            Command::Want(holder) => return self.want(process, serial, &holder),
             Command::Forget => Input::Forget,
             Command::Adopt(term) => Input::Adopt(term),
             Command::DoubtShown(attempt) => Input::DoubtShown(attempt),
@@ -199,7 +199,7 @@ impl World {
     }
 
     /// One attempt. It is ignored while another or a term is under way, and dropped if it cannot begin at once.
-    fn want(&mut self, process: usize, serial: u64, holder: HolderName) {
+    fn want(&mut self, process: usize, serial: u64, holder: &HolderName) {
         let (attempt, entropy) = (Attempt(self.rng.wide()), Entropy(self.rng.word()));
         let floor = self.processes[process].floor;
         let wants_again = self.is(Bug::KeeperWantsAgain);

@@ -56,7 +56,7 @@ impl World {
         let authority = leader.machine.authority();
         let lock = self.processes[process].machines.iter().rev().find(|machine| machine.uid == LOCK);
         let now = Time(self.local(process));
-        let holds = lock.and_then(|lock| lock.stop_at()).is_some_and(|stop_at| now < stop_at);
+        let holds = lock.and_then(super::keeper::Machine::stop_at).is_some_and(|stop_at| now < stop_at);
         if authority == Authority::Lead && !holds { Authority::Renew } else { authority }
     }
 

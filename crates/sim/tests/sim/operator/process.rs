@@ -183,7 +183,7 @@ impl World {
             self.coverage.hit_all(fault, &phases);
         }
         // Either what arrived meanwhile is seen first, or what its own clock says.
-        let late = if self.rng.percent(50) { 0 } else { 1 };
+        let late = u64::from(!self.rng.percent(50));
         for event in missed {
             self.after(late, event);
         }

@@ -61,8 +61,9 @@ impl Job {
     pub fn key(&self) -> Key {
         match self {
             Self::Status { uid, .. } => Key::Status(*uid),
-            Self::Role { uid, write, .. } => Key::Role(*uid, objects::number(&write.uid)),
-            Self::ReadPod { uid, write } => Key::Role(*uid, objects::number(&write.uid)),
+            Self::Role { uid, write, .. } | Self::ReadPod { uid, write } => {
+                Key::Role(*uid, objects::number(&write.uid))
+            }
             Self::Read { .. } | Self::ReadQuorum | Self::Claim { .. } | Self::Probe => Key::Other,
         }
     }

@@ -28,7 +28,7 @@ fn vacancy(world: &World) -> Micros {
 /// healthy cluster holds again.
 fn the_healthy_cluster_holds_again(seed: u64, bugs: &[Bug]) -> Outcome {
     let mut swarm = calm(vec![0, 1]);
-    swarm.elects = seed % 2 == 0;
+    swarm.elects = seed.is_multiple_of(2);
     let mut world = World::scenario(swarm, seed, bugs);
     world.run_until(10 * SECOND);
     let Some(holder) = world.holding(0) else { return world.require(false, || "nobody holds at first".into()) };
@@ -53,7 +53,7 @@ fn the_healthy_cluster_holds_again(seed: u64, bugs: &[Bug]) -> Outcome {
 fn an_unpublished_term_is_given_up(seed: u64, bugs: &[Bug]) -> Outcome {
     let mut swarm = calm(vec![0, 1]);
     // A leader without its API server gives leadership up, and must give up the term all the same.
-    swarm.elects = seed % 3 == 0;
+    swarm.elects = seed.is_multiple_of(3);
     let election = if swarm.elects { ELECTION } else { 0 };
     let mut world = World::scenario(swarm, seed, bugs);
     world.run_until(10 * SECOND);
@@ -68,7 +68,7 @@ fn an_unpublished_term_is_given_up(seed: u64, bugs: &[Bug]) -> Outcome {
     let wins = world.run_until_holds(20 * SECOND, publishing);
     world.require(wins, || "the other cluster does not win the lease".into())?;
     let away_cluster = world.processes[away].cluster;
-    world.take_api(away_cluster, if seed % 2 == 0 { Mode::Refusing } else { Mode::Hanging });
+    world.take_api(away_cluster, if seed.is_multiple_of(2) { Mode::Refusing } else { Mode::Hanging });
     world.isolate(healthy, false);
     let lease = world.swarm.ttl() * 1010 / 1000 * MILLI;
     let bound = lease + vacancy(&world) + election;
