@@ -92,10 +92,8 @@ impl Observer for Watch {
         let holds = matches!(view.standing, Standing::Held(_));
         let held = self.held.swap(holds, Ordering::Relaxed);
         match (&view.standing, &view.ending) {
-            (Standing::Publishing(term), _) => {
-                if self.acquires.swap(false, Ordering::Relaxed) {
-                    shared.tell(News::Confirmed(self.number, term.id.attempt));
-                }
+            (Standing::Publishing(term), _) if self.acquires.swap(false, Ordering::Relaxed) => {
+                shared.tell(News::Confirmed(self.number, term.id.attempt));
             }
             (Standing::Held(term), _) if !held => {
                 shared.held.fetch_add(1, Ordering::Relaxed);

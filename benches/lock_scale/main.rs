@@ -33,13 +33,13 @@ const TTL: Millis = Millis(40_000);
 const INTERVAL: Millis = Millis(10_000);
 const TIMEOUT: Millis = Millis(500);
 /// How long every server is stopped.
-const OUTAGE: Duration = Duration::from_secs(60);
+const OUTAGE: Duration = Duration::from_mins(1);
 /// For how long commands are counted after it.
 const AFTERWARDS: u64 = 30;
 /// For how long the steady state is measured: whole intervals.
 const STEADY: Duration = Duration::from_secs(30);
 /// A step that takes longer has failed.
-const PATIENCE: Duration = Duration::from_secs(600);
+const PATIENCE: Duration = Duration::from_mins(10);
 /// Tells a child process how many leases it keeps.
 const ONE: &str = "--one";
 
@@ -177,7 +177,8 @@ fn measure(number: usize) {
     leases.want();
     let held = wait_until("every lease to be held", || leases.held() == number);
     let terms = leases.close();
-    wait_for_shutdown(process);
+    wait_for_shutdown(&process);
+    drop(process);
 
     let process = Process::start(&servers);
     let leases = Leases::open(&process.keeper, &process.nodes, number);
@@ -252,7 +253,7 @@ fn aftermath(servers: &[RedisServer], leases: &Leases, number: usize, back: Inst
     ([mean, busiest], held_again)
 }
 
-fn wait_for_shutdown(process: Process) {
+fn wait_for_shutdown(process: &Process) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(process.keeper.shutdown());
 }

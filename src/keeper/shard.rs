@@ -454,17 +454,17 @@ mod tests {
     async fn a_shard_without_a_timer_still_keeps_its_deadlines() {
         let shared = Arc::new(Shared { inbox: Mailbox::new(), ids: Ids::default(), ended: watch::Sender::new(false) });
         let handle = ShardHandle(shared.clone());
-        let shown = Shown::default();
-        let observer = Box::new(shown.clone());
+        let views = Shown::default();
+        let observer = Box::new(views.clone());
         // Without nodes an adopted term becomes uncertain after one interval.
         let id = handle.open(Setup { nodes: None, keys: ["k".to_owned()].into(), config: config(), observer });
         let began = clock::now();
         let term = TermId { attempt: Attempt(7), token: Token(7), holder: Holder("pod".into()) };
         handle.send(id, Command::Adopt(term));
-        let mut shard = Shard::new(shared, IntCounter::new("panics", "p").unwrap());
+        let mut running = Shard::new(shared, IntCounter::new("panics", "p").unwrap());
         let uncertain = async {
             loop {
-                let doubt = shown
+                let doubt = views
                     .0
                     .lock()
                     .unwrap()
@@ -477,11 +477,11 @@ mod tests {
             }
         };
         let at = tokio::select! {
-            () = shard.run(Err(io::ErrorKind::Other.into())) => panic!("it ended"),
+            () = running.run(Err(io::ErrorKind::Other.into())) => panic!("it ended"),
             at = uncertain => at,
-            () = tokio::time::sleep(Duration::from_secs(20)) => panic!("{:?}", shown.0.lock().unwrap()),
+            () = tokio::time::sleep(Duration::from_secs(20)) => panic!("{:?}", views.0.lock().unwrap()),
         };
         assert!(at >= began + config().renew_interval, "{:?}", at.since(began));
-        assert!(shard.alarm.is_none());
+        assert!(running.alarm.is_none());
     }
 }

@@ -276,14 +276,14 @@ fn no_attempt_begins_while_the_api_server_does_not_answer() -> Result<()> {
     let installation = installation()?;
     let proxy = Proxy::to(installation.control_plane().address())?;
     let operator = installation.start_operator_behind(&proxy, "operator-0")?;
-    installation.deployment("unanswered", "billing", 3)?;
+    installation.deployment("silent", "billing", 3)?;
     installation.wait_for_quorum("admitted", FIRST_ELECTION, |quorum| quorum.count("Up") == 3)?;
     // A foreign value delays the first attempt until the replies are held back.
     for server in installation.redis() {
         let value = format!("t:{}:5:somebody", "0".repeat(32));
-        server.command(&["SET", "redislease:lock:unanswered/billing", &value, "PX", "8000"])?;
+        server.command(&["SET", "redislease:lock:silent/billing", &value, "PX", "8000"])?;
     }
-    let lease = installation.lease("unanswered", "billing", &json!({}))?;
+    let lease = installation.lease("silent", "billing", &json!({}))?;
     lease.wait("refused", SOON, |now| now.reason("Ready") == "KeyHeldByOtherLease")?;
     // Everything that the operator had to write has been answered: the next write uses an idle connection.
     installation.wait_for("the event and three labels were written", SOON, || {
@@ -296,7 +296,7 @@ fn no_attempt_begins_while_the_api_server_does_not_answer() -> Result<()> {
     // The foreign value expires after 8 s at the latest. From then on the keys are free, and the operator must not take
     // them: it could not publish the term, and would keep every other cluster from the lease.
     throughout(Duration::from_secs(18), |after| {
-        let keys = keys(&installation, "unanswered", "billing");
+        let keys = keys(&installation, "silent", "billing");
         let taken = keys.iter().flatten().filter(|key| !key.value.ends_with(":somebody")).count();
         assert_eq!(taken, 0, "after {after:?}: {keys:?}");
         Ok(())

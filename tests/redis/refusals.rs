@@ -19,12 +19,12 @@ pub fn grant(server: &RedisServer, change: &[&str]) {
     server.command(&words).unwrap();
 }
 
-pub fn user() -> Option<Credentials> {
-    Some(Credentials { username: Some("redislease".into()), password: "secret".into() })
+pub fn user() -> Credentials {
+    Credentials { username: Some("redislease".into()), password: "secret".into() }
 }
 
 fn world(servers: &[RedisServer]) -> World {
-    World::start(&Config { credentials: user(), ..config(addresses(servers)) })
+    World::start(&Config { credentials: Some(user()), ..config(addresses(servers)) })
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -19,7 +19,7 @@ async fn without_the_right_to_extend_no_term_begins_and_the_nodes_say_why() {
     let world = World::start(&nodes::Config {
         longest_lease: lease().ttl,
         command_timeout: lease().command_timeout,
-        credentials: user(),
+        credentials: Some(user()),
         ..config(addresses(&servers))
     });
     let refusing = NodeState::Misconfigured(Misconfiguration::Refusing);
