@@ -1,6 +1,6 @@
 # What a developer calls. `make` alone says what there is.
 .DEFAULT_GOAL := help
-.PHONY: help deps tools demo check test figures
+.PHONY: help deps tools demo check test model figures
 # The steps of a goal build on each other; cargo and go use all cores by themselves.
 .NOTPARALLEL:
 
@@ -22,6 +22,10 @@ check: ## The fast loop: format, lints, purity, unit tests, model and simulator;
 
 test: deps tools ## All checks and tests, on real Redis servers and a real control plane too
 	@hack/run-tests.sh all
+
+model: ## Search every world of the model, also the large ones that make test leaves out; minutes
+	@hack/install-deps.sh rust
+	@MODEL=all cargo test --locked --package redislease-core --test model -- --nocapture
 
 figures: tools ## Measure handovers and API writes on this machine; six minutes
 	@hack/run-example.sh figures
