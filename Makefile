@@ -1,6 +1,6 @@
 # What developers run. `make` alone lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help deps tools demo check test figures scale
+.PHONY: help deps tools demo check test model figures scale
 # The prerequisites of a target depend on each other; cargo and go use all cores by themselves.
 .NOTPARALLEL:
 
@@ -22,6 +22,10 @@ check: ## Run what needs no server: format, lints, purity, unit tests, model and
 
 test: deps tools ## Run all checks and tests, also those on real Redis servers and a real control plane
 	@hack/run-tests.sh all
+
+model: ## Search every world of the model, also the large ones that make test leaves out (minutes)
+	@hack/install-deps.sh rust
+	@MODEL=all cargo test --locked --package redislease-core --test model -- --nocapture
 
 figures: tools ## Measure handovers and API writes on this machine (6 minutes)
 	@hack/run-example.sh figures

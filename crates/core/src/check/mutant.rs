@@ -88,3 +88,48 @@ pub enum Mutant {
     /// Driver: the fingerprint leaves out the longest lease: a process with a shorter one admits too early.
     LongestLeaseNotInFingerprint,
 }
+
+impl Mutant {
+    /// All planted bugs.
+    pub const ALL: [Self; 39] = [
+        Self::OneRound,
+        Self::ConfirmOutsideFirstRound,
+        Self::DeadlineFromReply,
+        Self::NoDriftMargin,
+        Self::ConfirmLifeIgnored,
+        Self::ConfigureInFlight,
+        Self::ReleaseOnLocalDeadline,
+        Self::NoLocalDeadline,
+        Self::SealOnLateWake,
+        Self::ShownLast,
+        Self::JoinConfirmedAtOnce,
+        Self::JoinConfirmedByEarlierRound,
+        Self::SealOnTooFew,
+        Self::SealVotesExpired,
+        Self::SealLifeFromReply,
+        Self::AbsentCountedAsSealed,
+        Self::SealNotRepeated,
+        Self::ReusedAttempt,
+        Self::UnknownWriteReleased,
+        Self::ForgetReleasesPublishing,
+        Self::NoStatusFloor,
+        Self::AdoptByAttemptOnly,
+        Self::AbstentionIsNo,
+        Self::NoQuarantine,
+        Self::WaitOneShort,
+        Self::TicketNotCompared,
+        Self::SeedBeforeWait,
+        Self::SeedFromUnadmitted,
+        Self::ClockStepIgnored,
+        Self::ConfirmFirstKeyOnly,
+        Self::NoGrantNumber,
+        Self::CounterPerLease,
+        Self::ExtendSets,
+        Self::ExtendShortens,
+        Self::SealShortens,
+        Self::ExtendUnseals,
+        Self::ReleaseIgnoresAttempt,
+        Self::WordBeforeSeal,
+        Self::LongestLeaseNotInFingerprint,
+    ];
+}

@@ -1,63 +1,41 @@
-//! The admission model: servers forget, two processes admit them again, two others take the lease meanwhile.
+//! The admission model: servers lose their memory, two processes admit them again, and two contenders take the lease
+//! meanwhile.
 
-use redislease_core::admission::{Admission, Config, Effect, Input, Standing};
-use redislease_core::check::Mutant;
-use redislease_core::check::reference::{Call, Node as Server};
+use redislease_core::admission::{Admission, Config, Input, Standing};
+use redislease_core::check::reference::Node;
+use redislease_core::check::{Mutant, seed_with};
 use redislease_core::invariants::{self, Claim, Violation};
-use redislease_core::marker::{Marker, Membership, RunId};
-use redislease_core::op::{Grant, Op, Token, Vote};
+use redislease_core::marker::Membership;
+use redislease_core::op::{Op, Token, Vote};
 use redislease_core::quorum::Quorum;
-use redislease_core::seed::{self, Allegiance, FenceReport};
+use redislease_core::seed::{Allegiance, FenceReport};
 use redislease_core::time::{Drift, Millis, Time};
 use stateright::{Model, Property};
 
-use crate::interned::{Interned, Part, Pool, hash_of};
+use crate::interned::Interned;
+use crate::server::{Admitter, Ballot, Server, run_id};
 use crate::world::{NODES, NOW, attempt, holder};
 
 /// What one run explores.
 #[derive(Clone, Debug)]
-pub struct Hall {
+pub struct AdmissionSetup {
     pub name: &'static str,
-    /// The longest lease, and the one that everybody takes.
+    /// The longest lease, which is the one that the contenders take.
     pub ttl: u64,
-    /// So many times a server forgets everything.
-    pub forgets: u8,
-    /// It forgets by a restart, with a new run id and broken connections, and not by a flush.
+    /// The longest lease by the configuration of the second process that admits.
+    pub other_longest: u64,
+    /// How often a server loses its memory.
+    pub losses: u8,
+    /// A server loses its memory by a restart, with a new run id and broken connections, and not by a flush.
     pub restart: bool,
-    /// The servers are new: nothing was ever admitted.
+    /// The servers are new: none was ever admitted.
     pub new: bool,
-    /// How tokens come about as well: round 2 takes time, and what the servers count matters.
+    /// Tokens are explored as well: round 2 takes time, and the counters of the servers matter.
     pub tokens: bool,
-    /// So many processes admit servers.
+    /// Number of processes that admit servers.
     pub admitters: usize,
     pub fences: [u64; NODES],
     pub mutant: Option<Mutant>,
-}
-
-/// One server, and how far it is known.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
-    server: Server<u8>,
-    desks: Vec<Desk>,
-    ballots: [Ballot; 2],
-    forgotten: u8,
-}
-
-/// One process that admits, at one server.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Desk {
-    machine: Admission,
-    /// An admission that was sent and may be carried out at any time.
-    admit: Option<(Marker, Token)>,
-    reading: bool,
-}
-
-/// What a claimant knows of a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Ballot {
-    None,
-    Granted(Grant),
-    Confirmed,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -68,80 +46,75 @@ enum Phase {
     Over,
 }
 
-/// One process that wants to hold, once.
+/// A process that wants to hold once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Claimant {
+pub struct Contender {
     phase: Phase,
     token: Option<Token>,
     /// It began after the other had completed.
     second: bool,
 }
 
+/// One state.
 #[derive(Clone, Debug, PartialEq, Hash)]
 pub struct State {
-    places: [Interned<Place>; NODES],
-    claimants: [Claimant; 2],
-    forgets: u8,
+    servers: [Interned<Server>; NODES],
+    contenders: [Contender; 2],
+    losses: u8,
     flaw: Option<Violation>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     Tick,
-    Look { node: usize, desk: usize },
-    ReadFences { node: usize, desk: usize },
-    Admit { node: usize, desk: usize },
-    Forget { node: usize },
-    Want { claimant: usize },
-    Grant { node: usize, claimant: usize },
-    Confirm { node: usize, claimant: usize },
-    Extend { claimant: usize },
+    Look { node: usize, admitter: usize },
+    ReadFences { node: usize, admitter: usize },
+    Admit { node: usize, admitter: usize },
+    LoseMemory { node: usize },
+    Want { contender: usize },
+    Grant { node: usize, contender: usize },
+    Confirm { node: usize, contender: usize },
+    Extend { contender: usize },
 }
 
-static POOL: Pool<Place> = Pool::new();
-
-impl Part for Place {
-    fn pool() -> &'static Pool<Self> {
-        &POOL
+impl AdmissionSetup {
+    /// The configuration of one process, with its longest lease in the fingerprint.
+    fn membership(&self, admitter: usize) -> Membership {
+        let differ = self.longest(admitter) != self.ttl && self.mutant != Some(Mutant::LongestLeaseNotInFingerprint);
+        Membership { generation: 1, fingerprint: if differ { "other" } else { "f" }.into() }
     }
 
-    fn hash_node(&self, _: usize) -> u64 {
-        hash_of(self)
+    fn longest(&self, admitter: usize) -> u64 {
+        if admitter == 0 { self.ttl } else { self.other_longest }
+    }
+
+    fn admitter(&self, index: usize) -> Admitter {
+        let config = Config {
+            membership: self.membership(index),
+            longest_lease: Millis(self.longest(index)),
+            drift: Drift { percent: 0, slack: Millis(0) },
+            heartbeat: Millis(0),
+        };
+        let membership = config.membership.clone();
+        Admitter { machine: Admission::new(config).with_mutant(self.mutant), membership, admit: None, reading: false }
     }
 }
 
-fn membership() -> Membership {
-    Membership { generation: 1, fingerprint: "f".into() }
-}
-
-/// The identity of a server after so many restarts.
-fn run_id(start: u8) -> RunId {
-    ["r0", "r1", "r2", "r3"][usize::from(start)].into()
-}
-
-impl Model for Hall {
+impl Model for AdmissionSetup {
     type State = State;
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        let config = Config {
-            membership: membership(),
-            longest_lease: Millis(self.ttl),
-            drift: Drift { percent: 0, slack: Millis(0) },
-            heartbeat: Millis(0),
+        let server = |fence| {
+            let marker = Some(self.membership(0).marker(run_id(0))).filter(|_| !self.new);
+            let node = Node { fence, marker, ..Node::new(run_id(0)) };
+            let admitters = (0..self.admitters).map(|index| self.admitter(index)).collect();
+            let mut server = Server { node, admitters, ballots: [Ballot::None; 2], losses: 0 };
+            (0..self.admitters).for_each(|admitter| server.look(admitter, self.tokens));
+            Interned::new(server)
         };
-        let place = |fence| {
-            let marker = Some(membership().marker(run_id(0))).filter(|_| !self.new);
-            let server = Server { fence, marker, ..Server::new(run_id(0)) };
-            let desk =
-                Desk { machine: Admission::new(config.clone()).with_mutant(self.mutant), admit: None, reading: false };
-            let desks = vec![desk; self.admitters];
-            let mut place = Place { server, desks, ballots: [Ballot::None; 2], forgotten: 0 };
-            (0..self.admitters).for_each(|desk| place.look(desk, self.tokens));
-            Interned::new(place)
-        };
-        let claimant = Claimant { phase: Phase::Idle, token: None, second: false };
-        vec![State { places: self.fences.map(place), claimants: [claimant; 2], forgets: self.forgets, flaw: None }]
+        let contender = Contender { phase: Phase::Idle, token: None, second: false };
+        vec![State { servers: self.fences.map(server), contenders: [contender; 2], losses: self.losses, flaw: None }]
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
@@ -149,38 +122,38 @@ impl Model for Hall {
             return;
         }
         actions.push(Action::Tick);
-        for (node, place) in state.places.iter().enumerate() {
-            if state.forgets > 0 {
-                actions.push(Action::Forget { node });
+        for (node, server) in state.servers.iter().enumerate() {
+            if state.losses > 0 {
+                actions.push(Action::LoseMemory { node });
             }
-            for (desk, Desk { machine, admit, reading }) in place.desks.iter().enumerate() {
+            for (index, Admitter { machine, admit, reading, .. }) in server.admitters.iter().enumerate() {
                 let offline = *machine.standing() == Standing::Offline;
                 if offline || machine.next_deadline().is_some_and(|deadline| deadline <= NOW) {
-                    actions.push(Action::Look { node, desk });
+                    actions.push(Action::Look { node, admitter: index });
                 }
                 if *reading {
-                    actions.push(Action::ReadFences { node, desk });
+                    actions.push(Action::ReadFences { node, admitter: index });
                 }
                 if admit.is_some() {
-                    actions.push(Action::Admit { node, desk });
+                    actions.push(Action::Admit { node, admitter: index });
                 }
             }
-            // Elsewhere the script would abstain.
-            for claimant in (0..2).filter(|_| place.is_admitted()) {
-                let ballot = place.ballots[claimant];
-                if state.claimants[claimant].asks(ballot) {
-                    actions.push(Action::Grant { node, claimant });
-                } else if state.claimants[claimant].confirms(ballot) {
-                    actions.push(Action::Confirm { node, claimant });
+            // Elsewhere the script abstains.
+            for contender in (0..2).filter(|_| server.is_admitted()) {
+                let ballot = server.ballots[contender];
+                if state.contenders[contender].asks(ballot) {
+                    actions.push(Action::Grant { node, contender });
+                } else if state.contenders[contender].confirms(ballot) {
+                    actions.push(Action::Confirm { node, contender });
                 }
             }
         }
-        for (claimant, Claimant { phase, .. }) in state.claimants.iter().enumerate() {
+        for (contender, Contender { phase, .. }) in state.contenders.iter().enumerate() {
             match phase {
-                Phase::Idle if claimant == 0 || state.claimants[0].phase != Phase::Idle => {
-                    actions.push(Action::Want { claimant });
+                Phase::Idle if contender == 0 || state.contenders[0].phase != Phase::Idle => {
+                    actions.push(Action::Want { contender });
                 }
-                Phase::Holding { .. } => actions.push(Action::Extend { claimant }),
+                Phase::Holding { .. } => actions.push(Action::Extend { contender }),
                 Phase::Idle | Phase::Trying { .. } | Phase::Over => {}
             }
         }
@@ -190,25 +163,25 @@ impl Model for Hall {
         let mut state = state.clone();
         match action {
             Action::Tick => state.tick(self.ttl),
-            Action::Forget { node } => {
-                state.forgets -= 1;
-                state.at(node, |place| place.forget(self.restart, self.tokens));
+            Action::LoseMemory { node } => {
+                state.losses -= 1;
+                state.at(node, |server| server.lose_memory(self.restart, self.tokens));
             }
-            Action::Look { node, desk } => state.at(node, |place| place.look(desk, self.tokens)),
-            Action::ReadFences { node, desk } => state.read_fences(node, desk),
-            Action::Admit { node, desk } => state.at(node, |place| place.admit(desk, self.tokens)),
-            Action::Want { claimant } => {
-                state.claimants[claimant].second = state.claimants[1 - claimant].token.is_some();
-                state.claimants[claimant].phase = Phase::Trying { since: NOW, token: None };
+            Action::Look { node, admitter } => state.at(node, |server| server.look(admitter, self.tokens)),
+            Action::ReadFences { node, admitter } => state.read_fences(self.mutant, node, admitter),
+            Action::Admit { node, admitter } => state.at(node, |server| server.admit(admitter, self.tokens)),
+            Action::Want { contender } => {
+                state.contenders[contender].second = state.contenders[1 - contender].token.is_some();
+                state.contenders[contender].phase = Phase::Trying { since: NOW, token: None };
             }
-            Action::Grant { node, claimant } => state.grant(node, claimant, self.ttl),
-            Action::Confirm { node, claimant } => state.confirm(node, claimant, self.ttl),
-            Action::Extend { claimant } => state.extend(claimant, self.ttl),
+            Action::Grant { node, contender } => state.grant(node, contender, self.ttl),
+            Action::Confirm { node, contender } => state.confirm(node, contender, self.ttl),
+            Action::Extend { contender } => state.extend(contender, self.ttl),
         }
         if !self.tokens {
             state.stop_counting(self.ttl);
         }
-        state.places.sort_unstable_by_key(|place| place.by_node(0));
+        state.servers.sort_unstable_by_key(|server| server.by_node(0));
         Some(state)
     }
 
@@ -220,29 +193,38 @@ impl Model for Hall {
         let mut all = vec![
             sound,
             Property::sometimes("both hold, one after the other", |_, state: &State| {
-                state.claimants.iter().all(|claimant| claimant.token.is_some())
+                state.contenders.iter().all(|contender| contender.token.is_some())
             }),
-            Property::sometimes("a server that forgot votes again", |_, state: &State| {
-                state.places.iter().any(|place| place.forgotten > 0 && place.is_admitted())
+            Property::sometimes("a server that lost its memory votes again", |_, state: &State| {
+                state.servers.iter().any(|server| server.losses > 0 && server.is_admitted())
             }),
         ];
-        if self.forgets > 1 {
-            all.push(Property::sometimes("two servers that forgot carry a term", |_, state: &State| {
-                let carries = |place: &&Interned<Place>| place.forgotten > 0 && !place.server.keys.is_empty();
-                state.places.iter().filter(carries).count() > 1
+        if self.losses > 1 {
+            all.push(Property::sometimes("two servers that lost their memory carry a term", |_, state: &State| {
+                let carries = |server: &&Interned<Server>| server.losses > 0 && !server.node.keys.is_empty();
+                state.servers.iter().filter(carries).count() > 1
             }));
         }
-        if self.forgets > 1 && self.admitters > 1 {
-            all.push(Property::sometimes("a server forgets while two processes wait for it", |_, state: &State| {
-                let waits = |desk: &Desk| matches!(desk.machine.standing(), Standing::Quarantined { .. });
-                state.places.iter().any(|place| place.forgotten > 1 && place.desks.iter().all(waits))
+        if self.losses > 1 && self.admitters > 1 {
+            all.push(Property::sometimes(
+                "a server loses its memory while two processes wait for it",
+                |_, state: &State| {
+                    let waits = |one: &Admitter| matches!(one.machine.standing(), Standing::Quarantined { .. });
+                    state.servers.iter().any(|server| server.losses > 1 && server.admitters.iter().all(waits))
+                },
+            ));
+        }
+        if self.other_longest != self.ttl {
+            all.push(Property::sometimes("a server votes under the other configuration", |_, state: &State| {
+                let other = |one: &Admitter| matches!(one.machine.standing(), Standing::Mismatch(_));
+                state.servers.iter().any(|server| server.admitters.iter().any(other))
             }));
         }
         all
     }
 }
 
-impl Claimant {
+impl Contender {
     const fn asks(&self, ballot: Ballot) -> bool {
         matches!((self.phase, ballot), (Phase::Trying { token: None, .. }, Ballot::None))
     }
@@ -255,40 +237,40 @@ impl Claimant {
 impl State {
     /// The rule that is broken in this state.
     pub fn violation(&self) -> Option<Violation> {
-        let claims = self.claimants.iter().enumerate().filter_map(|(index, claimant)| match claimant.phase {
+        let claims = self.contenders.iter().enumerate().filter_map(|(index, contender)| match contender.phase {
             Phase::Holding { until } if until > NOW => {
-                Some(Claim { attempt: attempt(index), token: claimant.token?, from: NOW, until })
+                Some(Claim { attempt: attempt(index), token: contender.token?, from: NOW, until })
             }
             _ => None,
         });
         self.flaw.or_else(|| invariants::one_holder(&claims.collect::<Vec<_>>()).err())
     }
 
-    fn at<R>(&mut self, node: usize, change: impl FnOnce(&mut Place) -> R) -> R {
-        let mut place = (*self.places[node]).clone();
-        let result = change(&mut place);
-        self.places[node] = Interned::new(place);
+    fn at<R>(&mut self, node: usize, change: impl FnOnce(&mut Server) -> R) -> R {
+        let mut server = (*self.servers[node]).clone();
+        let result = change(&mut server);
+        self.servers[node] = Interned::new(server);
         result
     }
 
-    /// One of the two can neither hold nor complete any more, and the other has completed or cannot either.
+    /// One contender can neither hold nor complete any more, and the other has completed or cannot either.
     fn is_over(&self) -> bool {
-        let over = |claimant: &Claimant| claimant.phase == Phase::Over;
-        let settled = |claimant: &Claimant| over(claimant) || claimant.token.is_some();
-        self.claimants.iter().any(over) && self.claimants.iter().all(settled)
+        let over = |contender: &Contender| contender.phase == Phase::Over;
+        let settled = |contender: &Contender| over(contender) || contender.token.is_some();
+        self.contenders.iter().any(over) && self.contenders.iter().all(settled)
     }
 
-    /// Confirms at once what two servers granted, and lets every server count from where it began.
+    /// Confirms at once what two servers granted, and resets the counters.
     fn stop_counting(&mut self, ttl: u64) {
-        for (claimant, node) in (0..2).flat_map(|claimant| (0..NODES).map(move |node| (claimant, node))) {
-            let place = &self.places[node];
-            if self.claimants[claimant].confirms(place.ballots[claimant]) && place.is_admitted() {
-                self.confirm(node, claimant, ttl);
+        for (contender, node) in (0..2).flat_map(|contender| (0..NODES).map(move |node| (contender, node))) {
+            let server = &self.servers[node];
+            if self.contenders[contender].confirms(server.ballots[contender]) && server.is_admitted() {
+                self.confirm(node, contender, ttl);
             }
         }
         for node in 0..NODES {
-            if self.places[node].server.fence > 0 {
-                self.at(node, |place| place.server.fence = 0);
+            if self.servers[node].node.fence > 0 {
+                self.at(node, |server| server.node.fence = 0);
             }
         }
         self.flaw = None;
@@ -296,16 +278,16 @@ impl State {
 
     fn tick(&mut self, ttl: u64) {
         for node in 0..NODES {
-            self.at(node, Place::tick);
+            self.at(node, Server::tick);
         }
-        for claimant in 0..2 {
-            self.claimants[claimant].phase = match self.claimants[claimant].phase {
+        for contender in 0..2 {
+            self.contenders[contender].phase = match self.contenders[contender].phase {
                 Phase::Trying { since, token } if since + Millis(ttl) > NOW + Millis(1) => {
                     Phase::Trying { since: since - Millis(1), token }
                 }
                 Phase::Trying { .. } => {
                     for node in 0..NODES {
-                        self.at(node, |place| place.ballots[claimant] = Ballot::None);
+                        self.at(node, |server| server.ballots[contender] = Ballot::None);
                     }
                     Phase::Over
                 }
@@ -316,148 +298,80 @@ impl State {
         }
     }
 
-    /// All others are asked, and answer at one moment.
-    fn read_fences(&mut self, node: usize, desk: usize) {
-        // However many tokens there were, time has outrun them.
-        let clock = 100 + self.claimants.iter().filter_map(|claimant| claimant.token).map(|token| token.0).sum::<u64>();
-        let report = |place: &Interned<Place>| FenceReport {
-            allegiance: if place.is_admitted() { Allegiance::Ours } else { Allegiance::Nobody },
-            fence: Token(place.server.fence),
+    /// All other servers are asked, and answer at one moment.
+    fn read_fences(&mut self, mutant: Option<Mutant>, node: usize, admitter: usize) {
+        // However many tokens there were, the clocks show more.
+        let clock =
+            100 + self.contenders.iter().filter_map(|contender| contender.token).map(|token| token.0).sum::<u64>();
+        let report = |server: &Interned<Server>| FenceReport {
+            allegiance: if server.is_admitted() { Allegiance::Ours } else { Allegiance::Nobody },
+            fence: Token(server.node.fence),
             clock,
         };
-        let others = self.places.iter().enumerate().filter(|(other, _)| *other != node).map(|(_, place)| report(place));
-        let others: Vec<FenceReport> = others.collect();
-        let target = report(&self.places[node]);
-        let seed = seed::seed(Quorum::of(3).unwrap(), target, &others, Token(0), clock);
-        self.at(node, |place| {
-            place.desks[desk].reading = false;
-            place.give(desk, Input::Seed(seed), true);
+        let others = self.servers.iter().enumerate().filter(|(other, _)| *other != node);
+        let others: Vec<FenceReport> = others.map(|(_, server)| report(server)).collect();
+        let target = report(&self.servers[node]);
+        let seed = seed_with(mutant, Quorum::of(3).unwrap(), target, &others, Token(0), clock);
+        self.at(node, |server| {
+            server.admitters[admitter].reading = false;
+            server.give(admitter, Input::Seed(seed), true);
         });
     }
 
-    fn grant(&mut self, node: usize, claimant: usize, ttl: u64) {
-        let op = Op::Acquire { attempt: attempt(claimant), ttl: Millis(ttl), holder: holder(claimant) };
-        let vote = self.at(node, |place| place.vote(op));
+    fn grant(&mut self, node: usize, contender: usize, ttl: u64) {
+        let op = Op::Acquire { attempt: attempt(contender), ttl: Millis(ttl), holder: holder(contender) };
+        let vote = self.at(node, |server| server.vote(op));
         let Vote::Granted(grant) = vote else { return };
-        self.at(node, |place| place.ballots[claimant] = Ballot::Granted(grant));
-        let granted = |place: &Interned<Place>| match place.ballots[claimant] {
+        self.at(node, |server| server.ballots[contender] = Ballot::Granted(grant));
+        let granted = |server: &Interned<Server>| match server.ballots[contender] {
             Ballot::Granted(grant) => Some(grant.0),
             _ => None,
         };
-        let grants: Vec<u64> = self.places.iter().filter_map(granted).collect();
-        if let Phase::Trying { token, .. } = &mut self.claimants[claimant].phase
+        let grants: Vec<u64> = self.servers.iter().filter_map(granted).collect();
+        if let Phase::Trying { token, .. } = &mut self.contenders[contender].phase
             && grants.len() == 2
         {
             *token = grants.into_iter().max().map(Token);
         }
     }
 
-    fn confirm(&mut self, node: usize, claimant: usize, ttl: u64) {
-        let Phase::Trying { since, token: Some(token) } = self.claimants[claimant].phase else { return };
-        let Ballot::Granted(grant) = self.places[node].ballots[claimant] else { return };
-        let op = Op::Confirm { attempt: attempt(claimant), grant, token };
-        let vote = self.at(node, |place| place.vote(op));
+    fn confirm(&mut self, node: usize, contender: usize, ttl: u64) {
+        let Phase::Trying { since, token: Some(token) } = self.contenders[contender].phase else { return };
+        let Ballot::Granted(grant) = self.servers[node].ballots[contender] else { return };
+        let op = Op::Confirm { attempt: attempt(contender), grant, token };
+        let vote = self.at(node, |server| server.vote(op));
         if !matches!(vote, Vote::Confirmed { .. }) {
             return;
         }
-        self.at(node, |place| place.ballots[claimant] = Ballot::Confirmed);
-        let confirmed = self.places.iter().filter(|place| place.ballots[claimant] == Ballot::Confirmed).count();
+        self.at(node, |server| server.ballots[contender] = Ballot::Confirmed);
+        let confirmed = self.servers.iter().filter(|server| server.ballots[contender] == Ballot::Confirmed).count();
         let until = since + Millis(ttl);
         if confirmed == 2 && NOW < until {
-            self.complete(claimant, token, until);
+            self.complete(contender, token, until);
         }
     }
 
     fn complete(&mut self, index: usize, token: Token, until: Time) {
-        let other = self.claimants[1 - index].token;
-        let claimant = &mut self.claimants[index];
-        let before = other.filter(|_| claimant.second);
+        let other = self.contenders[1 - index].token;
+        let contender = &mut self.contenders[index];
+        let before = other.filter(|_| contender.second);
         self.flaw = invariants::tokens_grow(token, other, before).err().or(self.flaw);
-        *claimant = Claimant { phase: Phase::Holding { until }, token: Some(token), second: false };
+        *contender = Contender { phase: Phase::Holding { until }, token: Some(token), second: false };
         for node in 0..NODES {
-            self.at(node, |place| place.ballots[index] = Ballot::None);
+            self.at(node, |server| server.ballots[index] = Ballot::None);
         }
     }
 
     /// One whole round at one moment.
-    fn extend(&mut self, claimant: usize, ttl: u64) {
-        let Some(token) = self.claimants[claimant].token else { return };
+    fn extend(&mut self, contender: usize, ttl: u64) {
+        let Some(token) = self.contenders[contender].token else { return };
         let mut extended = 0;
         for node in 0..NODES {
-            let op = Op::Extend { attempt: attempt(claimant), token, ttl: Millis(ttl) };
-            extended += usize::from(self.at(node, |place| place.vote(op)) == Vote::Extended);
+            let op = Op::Extend { attempt: attempt(contender), token, ttl: Millis(ttl) };
+            extended += usize::from(self.at(node, |server| server.vote(op)) == Vote::Extended);
         }
         if extended > 1 {
-            self.claimants[claimant].phase = Phase::Holding { until: NOW + Millis(ttl) };
+            self.contenders[contender].phase = Phase::Holding { until: NOW + Millis(ttl) };
         }
-    }
-}
-
-impl Place {
-    fn is_admitted(&self) -> bool {
-        self.server.marker == Some(membership().marker(self.server.run_id.clone()))
-    }
-
-    fn tick(&mut self) {
-        self.server.keys.values_mut().for_each(|entry| entry.ends -= 1);
-        self.server.purge(NOW.0);
-        for desk in &mut self.desks {
-            desk.machine.rebase(NOW + Millis(1), NOW);
-        }
-    }
-
-    fn forget(&mut self, restart: bool, tokens: bool) {
-        self.forgotten += 1;
-        let run_id = if restart { run_id(self.forgotten) } else { self.server.run_id.clone() };
-        self.server = Server::new(run_id);
-        if restart {
-            (0..self.desks.len()).for_each(|desk| self.give(desk, Input::Disconnected, tokens));
-        }
-    }
-
-    /// A connection is made, or the machine looks again.
-    fn look(&mut self, desk: usize, tokens: bool) {
-        let offline = *self.desks[desk].machine.standing() == Standing::Offline;
-        let input = if offline { Input::Connected(self.server.run_id.clone()) } else { Input::Wake };
-        self.give(desk, input, tokens);
-    }
-
-    /// Gives one input to one machine. An observe is executed and answered at once: what it finds does not depend on
-    /// when it was asked for, and its nonce is drawn when it is written: any will do that was never there before.
-    fn give(&mut self, index: usize, input: Input, tokens: bool) {
-        let fresh = u128::from(self.forgotten) * 2 + index as u128;
-        let desk = &mut self.desks[index];
-        desk.machine.handle(NOW, fresh, input);
-        while let Some(effect) = desk.machine.poll_effect() {
-            match effect {
-                Effect::Observe { run_id, nonce, stepped } => {
-                    let marker = self.server.observe(&run_id, nonce, stepped.as_ref());
-                    desk.machine.handle(NOW, fresh, Input::Observed(marker));
-                }
-                Effect::ReadFences if tokens => desk.reading = true,
-                Effect::ReadFences => desk.machine.handle(NOW, fresh, Input::Seed(Ok(Token(0)))),
-                Effect::Admit { ticket, seed, .. } => desk.admit = Some((ticket, seed)),
-                Effect::Changed(_) => {}
-            }
-        }
-        desk.machine.rebase(NOW, NOW);
-    }
-
-    /// The admission is carried out, and answered if the connection still stands.
-    fn admit(&mut self, desk: usize, tokens: bool) {
-        let Some((ticket, seed)) = self.desks[desk].admit.take() else { return };
-        let run_id = ticket.run_id().clone();
-        let stands = self.server.admit(&ticket, &membership().marker(run_id.clone()), seed);
-        if *self.desks[desk].machine.standing() == Standing::Offline || run_id != self.server.run_id {
-            return;
-        }
-        let fresh = u128::from(self.forgotten) * 2 + desk as u128;
-        let stands = stands.unwrap_or_else(|| self.server.observe(&run_id, fresh, None));
-        self.give(desk, Input::Observed(stands), tokens);
-    }
-
-    fn vote(&mut self, op: Op) -> Vote {
-        let marker = membership().marker(self.server.run_id.clone());
-        self.server.vote(NOW.0, &Call { keys: vec![0], marker, deadline: u64::MAX, op })
     }
 }

@@ -1,7 +1,7 @@
-//! Parts that many states have in common are kept once, and what happened to them before is not computed again.
+//! Interning: parts that many states share are stored once, and transitions of a part are computed once.
 //!
-//! A state is a handful of references to machines and nodes. Two parts are equal if and only if they are the same one,
-//! and a part is hashed once, as a whole: no field of the core's machines is left out.
+//! A state is a handful of references to machines and nodes. Two references are equal if and only if their parts are
+//! equal, and a part is hashed once, as a whole: no field of the core's machines is left out.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use std::ops::Deref;
 use std::sync::Mutex;
 use std::thread::LocalKey;
 
-/// A value that lives as long as the test, and exists once.
+/// A reference to a value that exists once, and lives as long as the test.
 pub struct Interned<T: 'static>(&'static Entry<T>);
 
 struct Entry<T> {
@@ -20,7 +20,7 @@ struct Entry<T> {
     value: T,
 }
 
-/// All values of one kind.
+/// All values of one type.
 pub struct Pool<T: 'static>(Mutex<Option<Buckets<T>>>);
 
 type Buckets<T> = HashMap<u64, Vec<&'static Entry<T>>, BuildHasherDefault<Mixer>>;
@@ -31,12 +31,14 @@ impl<T> Pool<T> {
     }
 }
 
-/// What can be interned.
+/// A type whose values are interned.
 pub trait Part: Eq + Hash + Sized + Sync {
     fn pool() -> &'static Pool<Self>;
 
-    /// A hash of all that concerns one node.
-    fn hash_node(&self, node: usize) -> u64;
+    /// A hash of everything that concerns one node.
+    fn hash_node(&self, _node: usize) -> u64 {
+        hash_of(self)
+    }
 }
 
 impl<T: Part> Interned<T> {
@@ -93,21 +95,21 @@ impl<T: Debug> Debug for Interned<T> {
     }
 }
 
-/// What a pure function gave for each argument so far, in one thread.
+/// The results of a pure function so far, for each thread.
 pub type Memo<K, V> = RefCell<HashMap<K, V, BuildHasherDefault<Mixer>>>;
 
-/// The remembered result, or the computed one.
-pub fn remembered<K: Eq + Hash + Clone, V: Clone>(
+/// The remembered result of `compute`, or a new one.
+pub fn remembered<K: Eq + Hash, V: Copy>(
     memo: &'static LocalKey<Memo<K, V>>,
     key: K,
     compute: impl FnOnce(&K) -> V,
 ) -> V {
     memo.with(|memo| {
         if let Some(value) = memo.borrow().get(&key) {
-            return value.clone();
+            return *value;
         }
         let value = compute(&key);
-        memo.borrow_mut().insert(key, value.clone());
+        memo.borrow_mut().insert(key, value);
         value
     })
 }
@@ -118,7 +120,7 @@ pub fn hash_of(value: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// Hashes word by word: what is hashed here are words, and there are many.
+/// A hasher for values that consist of words, of which there are many.
 pub struct Mixer(u64);
 
 impl Default for Mixer {

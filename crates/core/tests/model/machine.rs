@@ -1,37 +1,38 @@
-//! One machine of the core, driven by one thing at a time.
+//! One lease machine of the core, driven by one stimulus at a time.
 
 use redislease_core::lease::{Effect, Input, Lease, Renumbering, Round};
 use redislease_core::op::{Attempt, Op, Stages, Vote};
 use redislease_core::quorum::Node;
-use redislease_core::time::Millis;
-use std::rc::Rc;
+use redislease_core::time::{Millis, Time};
 
 use crate::interned::{Interned, Memo, Mixer, Part, Pool, remembered};
 use crate::world::NOW;
 use std::hash::Hasher;
 
-/// What is done to a machine.
+/// What happens to a machine.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Stimulus {
     Input(Input),
-    /// One millisecond passes; the machine is woken if it asked for it.
+    /// As [`Input::Vote`].
+    Vote(Round, usize, Interned<Vote>),
+    /// One millisecond passes. The machine is woken if it asked for it.
     Tick,
     /// The nodes are renamed.
     Permute([u8; 3]),
 }
 
-/// What comes of it, in the order of the effects.
+/// The result, with the effects in their order.
 #[derive(Debug)]
 pub struct Reaction {
     pub lease: Interned<Lease>,
-    pub rounds: Renumbering,
+    pub rounds: Interned<Renumbering>,
     pub orders: Vec<Order>,
 }
 
 /// An effect that concerns the world.
 #[derive(Clone, Debug)]
 pub enum Order {
-    /// The round is numbered anew, as the machine is; `None` if it does not listen to the answer.
+    /// The round has its new number. `None` if the answer does not matter to the machine any more.
     Send {
         round: Option<Round>,
         node: usize,
@@ -46,7 +47,7 @@ static POOL: Pool<Lease> = Pool::new();
 type Key = (Interned<Lease>, Stimulus);
 
 thread_local! {
-    static REACTIONS: Memo<Key, Rc<Reaction>> = Memo::default();
+    static REACTIONS: Memo<Key, &'static Reaction> = Memo::default();
 }
 
 impl Part for Lease {
@@ -61,9 +62,9 @@ impl Part for Lease {
     }
 }
 
-pub fn react(lease: Interned<Lease>, stimulus: Stimulus) -> Rc<Reaction> {
+pub fn react(lease: Interned<Lease>, stimulus: Stimulus) -> &'static Reaction {
     remembered(&REACTIONS, (lease, stimulus), |(lease, stimulus)| {
-        Rc::new(Driver { lease: (**lease).clone(), orders: Vec::new() }.react(stimulus))
+        Box::leak(Box::new(Driver { lease: (**lease).clone(), orders: Vec::new() }.react(stimulus)))
     })
 }
 
@@ -77,6 +78,10 @@ impl Driver {
         let mut now = NOW;
         match stimulus {
             Stimulus::Input(input) => self.handle(now, input.clone()),
+            Stimulus::Vote(round, node, vote) => {
+                let node = Node(u8::try_from(*node).unwrap());
+                self.handle(now, Input::Vote { round: *round, node, vote: (**vote).clone() });
+            }
             Stimulus::Tick => {
                 now += Millis(1);
                 if self.lease.next_deadline().is_some_and(|deadline| deadline <= now) {
@@ -85,7 +90,7 @@ impl Driver {
             }
             Stimulus::Permute(order) => self.lease.permute(&order.map(Node)),
         }
-        // When to try again is not what is checked here.
+        // The delay before the next attempt is not checked here.
         if self.lease.view().retry_at.is_some_and(|at| at > now) {
             self.handle(now, Input::TryNow);
         }
@@ -95,14 +100,14 @@ impl Driver {
                 *round = round.and_then(|round| rounds.of(round));
             }
         }
-        Reaction { lease: Interned::new(self.lease), rounds, orders: self.orders }
+        Reaction { lease: Interned::new(self.lease), rounds: Interned::new(rounds), orders: self.orders }
     }
 
-    fn handle(&mut self, now: redislease_core::time::Time, input: Input) {
+    fn handle(&mut self, now: Time, input: Input) {
         self.lease.handle(now, input);
         while let Some(effect) = self.lease.poll_effect() {
             match effect {
-                // Answered as by a node with nothing to delete; from now on the deletion is about, at any time.
+                // It is answered as by a node with nothing to delete. From now on it may be executed at any time.
                 Effect::Send { round, node, op: Op::Release { attempt, stages }, .. } => {
                     self.orders.push(Order::Release(attempt, stages));
                     self.lease.handle(now, Input::Vote { round, node, vote: Vote::Released(0) });

@@ -1,32 +1,34 @@
-//! What happens to the world when one thing happens.
+//! The transitions: what one action does to the world.
 
 use redislease_core::backoff::Entropy;
 use redislease_core::check::reference::Call;
 use redislease_core::invariants::tokens_grow;
 use redislease_core::lease::{Effect, Input, Publication, Renewal, Round, Standing, TermId, Want};
 use redislease_core::op::{Op, Token, Vote};
-use redislease_core::quorum::Node;
 use redislease_core::time::{Millis, Time};
 
 use crate::interned::Interned;
 use crate::machine::{Order, Stimulus, react};
-use crate::site::{self, Change, Ghost, Request};
+use crate::node::{self, Change, Late, Request};
 use crate::world::{Flaw, NODES, NOW, Process, Setup, World, Write, attempt, holder, index};
+use std::sync::LazyLock;
 
-/// A world on its way to the next.
+static UNKNOWN: LazyLock<Interned<Vote>> = LazyLock::new(|| Interned::new(Vote::Unknown));
+
+/// A state on its way to the next.
 pub struct Step<'a> {
     pub setup: &'a Setup,
     pub world: World,
 }
 
 impl Step<'_> {
-    /// One millisecond passes; every machine acts on what is due by now.
+    /// One millisecond passes. Every machine acts on what is due by now.
     pub fn tick(&mut self) {
         for node in 0..NODES {
             self.change(node, Change::Tick { keys_age: !self.setup.vanish });
         }
-        for tale in &mut self.world.tales {
-            tale.believed_until = (tale.believed_until - Millis(1)).max(NOW);
+        for facts in &mut self.world.attempts {
+            facts.believed_until = (facts.believed_until - Millis(1)).max(NOW);
         }
         for process in 0..2 {
             self.give(process, Stimulus::Tick);
@@ -38,88 +40,97 @@ impl Step<'_> {
 
     fn overdue(&self) -> Option<(usize, usize)> {
         (0..NODES).find_map(|node| {
-            let place = self.world.sites[node].wire.iter().position(|request| request.give_up_at <= NOW)?;
+            let place = self.world.nodes[node].requests.iter().position(|request| request.give_up_at <= NOW)?;
             Some((node, place))
         })
     }
 
-    fn change(&mut self, node: usize, change: Change) -> Option<Vote> {
-        let (site, vote) = site::change(self.world.sites[node], change);
-        self.world.sites[node] = site;
+    fn change(&mut self, node: usize, change: Change) -> Option<Interned<Vote>> {
+        let (after, vote) = node::change(self.world.nodes[node], change);
+        self.world.nodes[node] = after;
         vote
     }
 
     /// Runs one script on one node.
-    fn execute(&mut self, node: usize, call: Call<u8>) -> Vote {
+    fn execute(&mut self, node: usize, call: Interned<Call<u8>>) -> Interned<Vote> {
         let of = index(call.op.attempt());
-        let (acquires, releases) = (matches!(call.op, Op::Acquire { .. }), matches!(call.op, Op::Release { .. }));
-        let before = self.world.sites[node];
+        let before = self.world.nodes[node];
         let vote = self.change(node, Change::Execute(call)).unwrap();
-        let after = self.world.sites[node];
-        if acquires && self.world.tales[of].token.is_some() && after.server.fence > before.server.fence {
-            self.world.joins = self.world.joins.saturating_sub(1);
-        }
-        if releases && after.values(attempt(1 - of)).count() < before.values(attempt(1 - of)).count() {
-            self.world.flaw = Some(Flaw::Foreign);
+        let after = self.world.nodes[node];
+        match call.op {
+            Op::Acquire { .. }
+                if self.world.attempts[of].token.is_some() && after.server.fence > before.server.fence =>
+            {
+                self.world.joins = self.world.joins.saturating_sub(1);
+            }
+            Op::Release { .. } if after.values(attempt(1 - of)).count() < before.values(attempt(1 - of)).count() => {
+                self.world.flaw = Some(Flaw::Foreign);
+            }
+            _ => {}
         }
         vote
     }
 
-    fn answer(&mut self, node: usize, request: &Request, vote: Vote) {
-        let node = Node(u8::try_from(node).unwrap());
-        self.feed(request.process, Input::Vote { round: request.round, node, vote });
+    fn answer(&mut self, node: usize, request: &Request, vote: Interned<Vote>) {
+        self.give(request.process, Stimulus::Vote(request.round, node, vote));
     }
 
     /// The request is executed and answered.
     pub fn deliver(&mut self, node: usize, place: usize) {
-        let request = self.world.sites[node].wire[place].clone();
+        let request = self.world.nodes[node].requests[place];
         self.change(node, Change::Answered(place));
-        let vote = self.execute(node, request.call.clone());
+        let vote = self.execute(node, request.call);
         self.answer(node, &request, vote);
     }
 
     /// The request is executed, and the answer is lost.
-    pub fn mute(&mut self, node: usize, place: usize) {
-        let call = self.world.sites[node].wire[place].call.clone();
+    pub fn lose_answer(&mut self, node: usize, place: usize) {
+        let call = self.world.nodes[node].requests[place].call;
         self.change(node, Change::Done(place));
         self.execute(node, call);
     }
 
-    /// The sender is told that the request failed; it may be executed all the same, and later.
+    /// The sender is told that the request failed. The request may still be executed.
     pub fn fail(&mut self, node: usize, place: usize) {
-        let request = self.world.sites[node].wire[place].clone();
+        let request = self.world.nodes[node].requests[place];
         self.change(node, Change::Failed(place));
-        self.answer(node, &request, Vote::Unknown);
+        self.answer(node, &request, *UNKNOWN);
     }
 
-    /// A request that nobody waits for is executed.
-    pub fn ghost(&mut self, node: usize, place: usize) {
-        let call = match self.world.sites[node].ghosts[place].clone() {
-            Ghost::Acquire(call) => {
-                self.change(node, Change::Gone(place));
-                call
-            }
-            Ghost::Confirm(call, ..) => call,
-        };
-        self.execute(node, call);
+    /// A late request is executed.
+    pub fn execute_late(&mut self, node: usize, place: usize) {
+        let late = self.world.nodes[node].late[place];
+        if let Late::Acquire(_) = late {
+            self.change(node, Change::Gone(place));
+        }
+        self.execute(node, late.call());
     }
 
     pub fn vanish(&mut self, node: usize, key: u8) {
         self.change(node, Change::Vanished(key));
     }
 
-    /// An extension, a seal or a release that is about is executed.
-    pub fn stray(&mut self, node: usize, op: Op) {
-        self.execute(node, self.setup.call(op, Time(u64::MAX)));
+    /// An extension, a seal or a release that was sent at some time is executed.
+    pub fn execute_again(&mut self, node: usize, op: Op) {
+        self.execute(node, Interned::new(self.setup.call(op, Time(u64::MAX))));
     }
 
     pub fn want(&mut self, process: usize, of: usize) {
-        let other = self.world.tales[1 - of].token.is_some();
-        let tale = &mut self.world.tales[of];
-        (tale.begun, tale.second) = (true, other);
+        let other = self.world.attempts[1 - of].token.is_some();
+        let facts = &mut self.world.attempts[of];
+        (facts.begun, facts.second) = (true, other);
         let floor = Token(self.setup.history);
         let want = Want { holder: holder(of), attempt: attempt(of), floor, entropy: Entropy(0) };
         self.feed(process, Input::Want(want));
+    }
+
+    pub fn forget(&mut self, process: usize) {
+        self.feed(process, Input::Forget);
+    }
+
+    pub fn configure(&mut self) {
+        self.world.configured = true;
+        self.feed(0, Input::Configure(self.setup.new_config()));
     }
 
     pub fn adopt(&mut self, process: usize, of: usize) {
@@ -130,26 +141,28 @@ impl Step<'_> {
 
     pub fn crash(&mut self, process: usize) {
         self.world.crashes -= 1;
-        self.vanish_process(process);
+        self.lose_process(process);
     }
 
-    /// The machine is lost; its requests and its status write may still happen.
-    fn vanish_process(&mut self, process: usize) {
+    /// The machine is lost. Its requests and its status write may still happen.
+    fn lose_process(&mut self, process: usize) {
         let lease = Interned::new(self.setup.machine());
-        self.world.processes[process] = Process { lease, across: false, barred: false, before_word: false };
+        self.world.processes[process] =
+            Process { lease, across: false, after_seal: false, before_word: false, doubted: false };
         for node in 0..NODES {
             self.change(node, Change::Crashed(process));
         }
         self.settle_writes();
     }
 
-    /// The status write is carried out if its token is greater, and answered if somebody waits for the answer.
+    /// The status write is carried out if its token is greater, and answered if a process waits for the answer.
     pub fn write(&mut self, of: usize) {
-        let current = self.world.status.map_or(Some(Token(self.setup.history)), |named| self.world.tales[named].token);
-        let accepted = self.world.status == Some(of) || self.world.tales[of].token > current;
-        let tale = &mut self.world.tales[of];
-        let before = tale.write;
-        tale.write = if accepted { Write::Done } else { Write::Refused };
+        let history = Some(Token(self.setup.history));
+        let current = self.world.status.map_or(history, |named| self.world.attempts[named].token);
+        let accepted = self.world.status == Some(of) || self.world.attempts[of].token > current;
+        let facts = &mut self.world.attempts[of];
+        let before = facts.write;
+        facts.write = if accepted { Write::Done } else { Write::Refused };
         if accepted {
             self.world.status = Some(of);
         }
@@ -161,15 +174,15 @@ impl Step<'_> {
 
     pub fn published(&mut self, process: usize, of: usize, outcome: Publication) {
         if outcome == Publication::Unknown {
-            self.world.tales[of].write = Write::Adrift;
+            self.world.attempts[of].write = Write::Adrift;
         }
         self.feed(process, Input::Published { attempt: attempt(of), outcome });
     }
 
-    /// The holder has stopped and says so; it may be started again.
+    /// The holder has stopped and says so. It may be started again.
     pub fn word(&mut self, process: usize, of: usize) {
-        self.world.tales[of].stopped = true;
-        self.world.tales[of].believed_until = NOW;
+        self.world.attempts[of].stopped = true;
+        self.world.attempts[of].believed_until = NOW;
         for process in 0..2 {
             let same = self.runs(process, of);
             self.world.processes[process].before_word |= same;
@@ -178,8 +191,8 @@ impl Step<'_> {
     }
 
     pub fn death(&mut self, of: usize) {
-        let tale = &mut self.world.tales[of];
-        (tale.dead, tale.stopped, tale.believed_until) = (true, true, NOW);
+        let facts = &mut self.world.attempts[of];
+        (facts.dead, facts.stopped, facts.believed_until) = (true, true, NOW);
     }
 
     pub fn end(&mut self, process: usize, of: usize, proof: bool) {
@@ -196,28 +209,31 @@ impl Step<'_> {
         self.give(process, Stimulus::Input(input));
     }
 
-    /// Stimulates one machine and carries out what it asks for.
+    /// Stimulates one machine and carries out its effects.
     fn give(&mut self, process: usize, stimulus: Stimulus) {
+        let held = matches!(self.world.standing(process), Standing::Held(_));
         let reaction = react(self.world.processes[process].lease, stimulus);
         self.world.processes[process].lease = reaction.lease;
         for node in 0..NODES {
             let renumbered = |request: &Request| {
                 request.process == process && reaction.rounds.of(request.round) != Some(request.round)
             };
-            if self.world.sites[node].wire.iter().any(renumbered) {
-                self.change(node, Change::Renumbered(process, reaction.rounds.clone()));
+            if self.world.nodes[node].requests.iter().any(renumbered) {
+                self.change(node, Change::Renumbered(process, reaction.rounds));
             }
         }
         for order in &reaction.orders {
             self.carry_out(process, order);
         }
-        let running = reaction.lease.view().standing.term().is_some();
+        let standing = &reaction.lease.view().standing;
+        let running = standing.term().is_some();
         let state = &mut self.world.processes[process];
         state.across &= running;
-        state.barred &= running;
+        state.after_seal &= running;
         state.before_word &= running;
+        state.doubted = running && (state.doubted || held && matches!(standing, Standing::Adopting(_)));
         if let Some(ending) = reaction.lease.view().ending.as_ref().filter(|ending| ending.sealed) {
-            self.world.tales[index(ending.id.attempt)].barred = true;
+            self.world.attempts[index(ending.id.attempt)].sealed_once = true;
         }
         self.settle_writes();
         if self.setup.vanish {
@@ -225,17 +241,17 @@ impl Step<'_> {
         }
     }
 
-    /// Where keys vanish on their own, two machines have said all they have to say: one that ends its term, and one
-    /// whose term has the greater token. Whether the other is continued across it does not depend on them.
+    /// Where keys may vanish, two machines matter no more: one that ends its term, and one whose term has the greater
+    /// token. Whether the other term is continued across it does not depend on them.
     fn retire(&mut self) {
-        let [a, b] = self.world.tales.map(|tale| tale.token);
+        let [a, b] = self.world.attempts.map(|facts| facts.token);
         let last = usize::from(b > a);
         for process in 0..2 {
             let ends = self.world.processes[process].lease.view().ending.is_some();
             let completed = self.world.standing(process).term().is_some();
             let superseding = a.is_some() && b.is_some() && self.runs(process, last);
             if ends || superseding || completed && self.setup.tokens_only {
-                self.vanish_process(process);
+                self.lose_process(process);
             }
         }
     }
@@ -243,7 +259,7 @@ impl Step<'_> {
     fn carry_out(&mut self, process: usize, order: &Order) {
         match order {
             Order::Release(attempt, stages) => {
-                let released = &mut self.world.tales[index(*attempt)].released;
+                let released = &mut self.world.attempts[index(*attempt)].released;
                 if released.is_none_or(|known| known.letters().len() < stages.letters().len()) {
                     *released = Some(*stages);
                 }
@@ -252,7 +268,7 @@ impl Step<'_> {
             Order::Effect(Effect::Publish(id)) => {
                 self.completed(id);
                 self.believe(process, index(id.attempt));
-                self.world.tales[index(id.attempt)].write = Write::Sent(process);
+                self.world.attempts[index(id.attempt)].write = Write::Sent(process);
             }
             Order::Effect(Effect::Renewed(renewal)) => self.renewed(process, *renewal),
             Order::Effect(_) => {}
@@ -261,39 +277,39 @@ impl Step<'_> {
 
     fn send(&mut self, process: usize, round: Option<Round>, node: usize, op: &Op) {
         let of = index(op.attempt());
-        let tale = &mut self.world.tales[of];
-        if let Op::Extend { token, .. } = op {
-            tale.extended = true;
-            let barred = tale.barred;
-            let across = self.world.tales[1 - of].token.is_some_and(|other| other > *token);
+        let facts = &mut self.world.attempts[of];
+        if let Op::Extend { token, ttl, .. } = op {
+            facts.extended[usize::from(ttl.0 != self.setup.ttl)] = true;
+            let after_seal = facts.sealed_once;
+            let across = self.world.attempts[1 - of].token.is_some_and(|other| other > *token);
             let state = &mut self.world.processes[process];
-            (state.across, state.barred, state.before_word) = (across, barred, false);
+            (state.across, state.after_seal, state.before_word) = (across, after_seal, false);
         } else if let Op::Seal { .. } = op {
-            tale.sealed = true;
+            facts.sealed = true;
         }
         let give_up_at = NOW + Millis(self.setup.command_timeout);
         let latest = if self.setup.late_guard { give_up_at } else { Time(u64::MAX) };
-        let call = self.setup.call(op.clone(), latest);
+        let call = Interned::new(self.setup.call(op.clone(), latest));
         let heard = round.is_some();
         let done = self.world.is_join_too_many(&call);
         let request = Request { process, round: round.unwrap_or_default(), give_up_at, call, done };
-        self.change(node, Change::Sent(request.clone()));
+        self.change(node, Change::Sent(request));
         if !heard {
-            let place = self.world.sites[node].wire.iter().position(|other| *other == request).unwrap();
+            let place = self.world.nodes[node].requests.iter().position(|other| *other == request).unwrap();
             self.change(node, Change::Failed(place));
         }
     }
 
     fn renewed(&mut self, process: usize, renewal: Renewal) {
         let state = &mut self.world.processes[process];
-        let (across, barred, before_word) = (state.across, state.barred, state.before_word);
-        (state.across, state.barred, state.before_word) = (false, false, false);
+        let (across, after_seal, before_word) = (state.across, state.after_seal, state.before_word);
+        (state.across, state.after_seal, state.before_word) = (false, false, false);
         if !matches!(renewal, Renewal::Success { .. }) {
             return;
         }
         if across {
             self.world.flaw = Some(Flaw::Bridged);
-        } else if barred {
+        } else if after_seal {
             self.world.flaw = Some(Flaw::Unsealed);
         }
         let term = self.world.standing(process).term().map(|term| index(term.id.attempt));
@@ -305,32 +321,32 @@ impl Step<'_> {
     /// The holder learns that it holds, and until when.
     fn believe(&mut self, process: usize, of: usize) {
         let until = self.world.standing(process).term().and_then(|term| term.valid_until);
-        let tale = &mut self.world.tales[of];
-        if let Some(until) = until.filter(|_| !tale.dead) {
-            tale.believed_until = tale.believed_until.max(until);
+        let facts = &mut self.world.attempts[of];
+        if let Some(until) = until.filter(|_| !facts.dead) {
+            facts.believed_until = facts.believed_until.max(until);
         }
     }
 
     fn completed(&mut self, id: &TermId) {
         let of = index(id.attempt);
-        let other = self.world.tales[1 - of].token;
-        let tale = &mut self.world.tales[of];
-        if tale.token.is_some() {
+        let other = self.world.attempts[1 - of].token;
+        let facts = &mut self.world.attempts[of];
+        if facts.token.is_some() {
             return;
         }
         let history = Some(Token(self.setup.history)).filter(|token| token.0 > 0);
-        let before = if tale.second { other.max(history) } else { history };
+        let before = if facts.second { other.max(history) } else { history };
         self.world.flaw = tokens_grow(id.token, other, before).err().map(Flaw::Invariant).or(self.world.flaw);
-        (tale.token, tale.second) = (Some(id.token), false);
+        (facts.token, facts.second) = (Some(id.token), false);
     }
 
-    /// A write whose sender does not wait for it any more is adrift.
+    /// A write is adrift when its sender does not wait for it any more.
     fn settle_writes(&mut self) {
         for of in 0..2 {
-            if let Write::Sent(process) = self.world.tales[of].write {
+            if let Write::Sent(process) = self.world.attempts[of].write {
                 let waits = matches!(self.world.standing(process), Standing::Publishing(_)) && self.runs(process, of);
                 if !waits {
-                    self.world.tales[of].write = Write::Adrift;
+                    self.world.attempts[of].write = Write::Adrift;
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! Three nodes, two processes, two attempts, one status: the state, and what may be chosen about it.
+//! Three nodes, two processes, two attempts, one status: what one run explores, and its states.
 
 use redislease_core::backoff::{Backoff, Strategy};
 use redislease_core::check::Mutant;
@@ -12,62 +12,73 @@ use redislease_core::time::{Drift, Millis, Time};
 
 use crate::interned::{Interned, Mixer};
 use crate::machine::{Stimulus, react};
-use crate::site::Site;
+use crate::node::Node;
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::sync::LazyLock;
 
 pub const NODES: usize = 3;
 
-/// Every state is seen at this instant: a tick moves all the others instead.
+/// Every state is seen at this instant. A tick moves all other instants instead.
 pub const NOW: Time = Time(100);
 
-/// What one run explores.
+/// What one run explores. There are two attempts, A and B, and two processes.
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub name: &'static str,
+    /// TTL of the keys in ticks, the same for both processes.
     pub ttl: u64,
+    /// The first process gets this TTL at some time. 0 if it does not.
+    pub new_ttl: u64,
     pub renew_interval: u64,
     pub command_timeout: u64,
     pub stop_budget: u64,
-    /// Of the lease of A and of the lease of B.
+    /// The keys of A and of B.
     pub keys: [&'static [u8]; 2],
-    /// The second attempt is made at all.
-    pub rival: bool,
-    /// It is made only when the first has succeeded.
+    /// Attempt B is made at all.
+    pub contend: bool,
+    /// B is made only after A has succeeded.
     pub in_turn: bool,
-    /// So many grants by joins; after that every join fails.
+    /// Number of grants by joins. After that every join fails.
     pub joins: u8,
-    /// Processes without a term may adopt the one that the status names.
+    /// The second process may adopt the term that the status names.
     pub adopt: bool,
-    /// So many crashes: the machine is lost, its requests and its status write may still happen.
+    /// Number of crashes of the first process. The machine is lost; its requests and its status write may still happen.
     pub crashes: u8,
-    /// The term is ended by decision: sealed, and released on the holder's word once the seal is effective.
+    /// This process ends the term by decision: it seals it, and releases it on the holder's word once the seal is
+    /// effective.
     pub end: Option<usize>,
-    /// The holder may be proven dead: released at once.
+    /// The holder may be proven dead. Then the term is released at once.
     pub death: bool,
-    /// The first process may take B as well, after A.
-    pub relay: bool,
+    /// The first process may be told to forget the lease while its attempt or its publication is under way.
+    pub forget: bool,
+    /// The processes do not lead: at its deadline a term becomes unconfirmed.
+    pub doubt: bool,
+    /// The first process may make attempt B too, after A.
+    pub one_process: bool,
     /// Status writes may stay without an answer.
     pub unanswered: bool,
     /// An acquire may be executed and its answer lost.
     pub lossy: bool,
     /// Requests may fail at once instead of at their deadline.
     pub broken: bool,
-    /// The deadline inside the scripts holds: a late acquire does nothing.
+    /// The deadline in the scripts holds: a late acquire does nothing.
     pub late_guard: bool,
     /// Each key may vanish at any time: tokens must grow even where clocks step. Exclusion is not promised then.
     pub vanish: bool,
-    /// How tokens come about, and no more: no time passes, and a process is gone as soon as its term is complete.
+    /// Only tokens are explored: no time passes, and a process is gone as soon as its term is complete.
     pub tokens_only: bool,
-    /// Where the counters of the nodes stand at the beginning, in each of these ways.
+    /// The counters of the nodes at the beginning: one initial state for each element.
     pub fences: &'static [[u64; NODES]],
-    /// The highest token that a status shows from before the nodes forgot it.
+    /// The highest token that a status shows from before the nodes lost their memory.
     pub history: u64,
+    /// Only I1, I2 and the rules for the world are checked, and not those for a single machine.
+    pub overlaps_only: bool,
     pub mutant: Option<Mutant>,
 }
 
 impl Setup {
-    pub fn config(&self) -> Config {
+    fn config(&self) -> Config {
         Config {
             quorum: Quorum::of(3).unwrap(),
             ttl: Millis(self.ttl),
@@ -76,27 +87,35 @@ impl Setup {
             command_timeout: Millis(self.command_timeout),
             drift: Drift { percent: 0, slack: Millis(0) },
             backoff: Backoff { strategy: Strategy::Linear, min: Millis(1), max: Millis(1), limit: None, jitter: 0 },
-            deadline: OnDeadline::Seal,
+            deadline: if self.doubt { OnDeadline::Doubt } else { OnDeadline::Seal },
         }
     }
 
+    /// The configuration that the first process gets at some time.
+    pub fn new_config(&self) -> Config {
+        Config { ttl: Millis(self.new_ttl), ..self.config() }
+    }
+
+    /// The TTLs of extensions.
+    pub const fn ttls(&self) -> [u64; 2] {
+        [self.ttl, self.new_ttl]
+    }
+
+    /// A machine that knows nothing of the lease.
     pub fn machine(&self) -> Lease {
         Lease::new(self.config()).with_mutant(self.mutant)
     }
 
     /// The call of one script, which has no effect after `deadline`.
     pub fn call(&self, op: Op, deadline: Time) -> Call<u8> {
-        Call { keys: self.keys[index(op.attempt())].to_vec(), marker: marker(), deadline: deadline.0, op }
+        Call { keys: self.keys[index(op.attempt())].to_vec(), marker: MARKER.clone(), deadline: deadline.0, op }
     }
 }
 
-fn membership() -> Membership {
-    Membership { generation: 1, fingerprint: "f".into() }
-}
+static MARKER: LazyLock<Marker> =
+    LazyLock::new(|| Membership { generation: 1, fingerprint: "f".into() }.marker("r".into()));
 
-pub fn marker() -> Marker {
-    membership().marker("r".into())
-}
+static HOLDERS: LazyLock<[Holder; 2]> = LazyLock::new(|| ["x", "y"].map(|name| Holder(name.into())));
 
 /// A and B.
 pub const fn attempt(index: usize) -> Attempt {
@@ -108,28 +127,30 @@ pub fn index(attempt: Attempt) -> usize {
 }
 
 pub fn holder(index: usize) -> Holder {
-    Holder(["x", "y"][index].into())
+    HOLDERS[index].clone()
 }
 
 /// One process.
 #[derive(Clone, Copy, Debug, PartialEq, Hash)]
 pub struct Process {
     pub lease: Interned<Lease>,
-    /// The running round of extension began after another term with a greater token had completed.
+    /// The open round of extension began after another term with a greater token had completed.
     pub across: bool,
-    /// It began after a seal of the term was effective.
-    pub barred: bool,
-    /// It began before the holder said that it stopped: it says nothing about the holder any more.
+    /// The open round began after a seal of the term was effective.
+    pub after_seal: bool,
+    /// The open round began before the holder said that it stopped: it says nothing about the holder any more.
     pub before_word: bool,
+    /// The process doubted its term at a deadline.
+    pub doubted: bool,
 }
 
-/// A write of the status.
+/// The status write of one term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Write {
     None,
-    /// Sent by this process, which waits for the answer.
+    /// It was sent by this process, which waits for the answer.
     Sent(usize),
-    /// Nobody waits for it, and it may still happen.
+    /// No process waits for it, and it may still be carried out.
     Adrift,
     Done,
     Refused,
@@ -137,22 +158,23 @@ pub enum Write {
 
 /// What is known of an attempt from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Tale {
+pub struct AttemptFacts {
     pub begun: bool,
-    /// Completed with this token.
+    /// It completed with this token.
     pub token: Option<Token>,
     /// The other attempt had completed before this one began.
     pub second: bool,
     pub write: Write,
-    /// The last instant at which the holder was told that it holds.
+    /// The last instant until which the holder was told that it holds.
     pub believed_until: Time,
     /// The holder said that it stopped.
     pub stopped: bool,
     pub dead: bool,
     /// A seal of it was effective.
-    pub barred: bool,
-    /// Extensions, seals and releases of it are about: they may be executed at any time, and more than once.
-    pub extended: bool,
+    pub sealed_once: bool,
+    /// Extensions with each of the TTLs, seals and releases were sent. They may be executed at any time, and more than
+    /// once.
+    pub extended: [bool; 2],
     pub sealed: bool,
     pub released: Option<Stages>,
 }
@@ -165,7 +187,7 @@ pub enum Flaw {
     Bridged,
     /// A round that began after the term's seal was effective continued it.
     Unsealed,
-    /// A release deleted what belongs to another attempt.
+    /// A release deleted keys of another attempt.
     Foreign,
 }
 
@@ -173,34 +195,35 @@ impl fmt::Display for Flaw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Invariant(violation) => violation.fmt(f),
-            Self::Foreign => f.write_str("a release deleted what belongs to another attempt"),
-            Self::Unsealed => f.write_str("a term is continued after its seal was effective"),
-            Self::Bridged => f.write_str("a term is continued across a later one"),
+            Self::Foreign => f.write_str("a release deleted keys of another attempt"),
+            Self::Unsealed => f.write_str("a term was extended after its seal was effective"),
+            Self::Bridged => f.write_str("a term was extended after a later term had completed"),
         }
     }
 }
 
-/// Everything.
+/// One state.
 #[derive(Clone, Debug, PartialEq, Hash)]
 pub struct World {
-    pub sites: [Interned<Site>; NODES],
+    pub nodes: [Interned<Node>; NODES],
     pub processes: [Process; 2],
-    pub tales: [Tale; 2],
+    pub attempts: [AttemptFacts; 2],
+    /// The attempt that the status names.
     pub status: Option<usize>,
     pub joins: u8,
     pub crashes: u8,
+    /// The first process has its new TTL.
+    pub configured: bool,
     /// A rule that was broken on the way here.
     pub flaw: Option<Flaw>,
 }
 
 impl World {
     pub fn new(setup: &Setup, fences: [u64; NODES]) -> Self {
-        let mut server = Server::new("r".into());
-        server.marker = Some(marker());
-        server.mutant = setup.mutant;
+        let server = Server { marker: Some(MARKER.clone()), mutant: setup.mutant, ..Server::new("r".into()) };
         let lease = Interned::new(setup.machine());
-        let process = Process { lease, across: false, barred: false, before_word: false };
-        let tale = Tale {
+        let process = Process { lease, across: false, after_seal: false, before_word: false, doubted: false };
+        let facts = AttemptFacts {
             begun: false,
             token: None,
             second: false,
@@ -208,18 +231,19 @@ impl World {
             believed_until: NOW,
             stopped: false,
             dead: false,
-            barred: false,
-            extended: false,
+            sealed_once: false,
+            extended: [false; 2],
             sealed: false,
             released: None,
         };
         Self {
-            sites: fences.map(|fence| Interned::new(Site::new(Server { fence, ..server.clone() }))),
+            nodes: fences.map(|fence| Interned::new(Node::new(Server { fence, ..server.clone() }))),
             processes: [process; 2],
-            tales: [tale; 2],
+            attempts: [facts; 2],
             status: None,
             joins: setup.joins,
             crashes: setup.crashes,
+            configured: false,
             flaw: None,
         }
     }
@@ -228,23 +252,23 @@ impl World {
         &self.processes[process].lease.view().standing
     }
 
-    /// The term that the attempt became.
+    /// The term of an attempt that completed.
     pub fn term(&self, index: usize) -> Option<TermId> {
-        let token = self.tales[index].token?;
+        let token = self.attempts[index].token?;
         Some(TermId { attempt: attempt(index), token, holder: holder(index) })
     }
 
-    /// The call would join a node once more than this run explores.
+    /// The call would join a node, and this run explores no more joins.
     pub fn is_join_too_many(&self, call: &Call<u8>) -> bool {
-        let join = matches!(call.op, Op::Acquire { .. }) && self.tales[index(call.op.attempt())].token.is_some();
+        let join = matches!(call.op, Op::Acquire { .. }) && self.attempts[index(call.op.attempt())].token.is_some();
         join && self.joins == 0
     }
 
-    /// Nodes in an order that does not depend on their names.
+    /// Puts the nodes into an order that does not depend on their names.
     pub fn sort_nodes(&mut self) {
         let key = |node: usize| {
             let mut hasher = Mixer::default();
-            self.sites[node].hash(&mut hasher);
+            self.nodes[node].hash(&mut hasher);
             for process in &self.processes {
                 hasher.write_u64(process.lease.by_node(node));
             }
@@ -256,7 +280,7 @@ impl World {
         }
         let mut order = [0, 1, 2];
         order.sort_by_key(|&node| keys[node]);
-        self.sites = order.map(|node| self.sites[node]);
+        self.nodes = order.map(|node| self.nodes[node]);
         let order = order.map(|node| u8::try_from(node).unwrap());
         for process in &mut self.processes {
             process.lease = react(process.lease, Stimulus::Permute(order)).lease;

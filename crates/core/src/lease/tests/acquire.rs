@@ -16,7 +16,7 @@ fn a_term_is_taken_published_and_only_then_held() {
 }
 
 #[test]
-fn one_stopped_node_costs_an_acquire_nothing() {
+fn one_stopped_node_does_not_delay_an_acquire() {
     let mut scenario = Scenario::new();
     scenario.links[0] = Link::Silent;
     let before = scenario.now;
@@ -41,7 +41,7 @@ fn a_failed_attempt_is_released_and_the_next_has_a_fresh_id() {
 }
 
 #[test]
-fn a_grant_whose_answer_was_lost_never_becomes_a_term() {
+fn a_grant_whose_answer_is_lost_never_becomes_a_term() {
     let mut scenario = Scenario::new();
     scenario.links = [Link::Up, Link::Deaf, Link::Down];
     scenario.want();
@@ -86,7 +86,7 @@ fn the_token_is_above_the_status_floor() {
     };
     scenario.give(Input::Want(want));
     assert_eq!(scenario.published[0].token, Token(1_795_238_400_000_043));
-    assert_eq!(scenario.servers[0].fence, 1_795_238_400_000_043, "the nodes go on counting from there");
+    assert_eq!(scenario.servers[0].fence, 1_795_238_400_000_043, "the nodes count on from the token");
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn a_publication_that_was_not_written_is_sent_again() {
 }
 
 #[test]
-fn nobody_wanted_gives_an_unpublished_attempt_back() {
+fn forget_releases_an_attempt_that_is_not_published() {
     let mut scenario = Scenario::new();
     scenario.links = [Link::Up, Link::Silent, Link::Silent];
     scenario.want();
@@ -123,7 +123,7 @@ fn nobody_wanted_gives_an_unpublished_attempt_back() {
 }
 
 #[test]
-fn a_slow_acquire_that_reaches_stop_at_is_given_back() {
+fn a_slow_acquire_that_reaches_stop_at_is_released() {
     let mut scenario = Scenario::new();
     scenario.restart(Config { command_timeout: Millis(20_000), ..config() });
     scenario.links = [Link::Slow(STOP); 3];

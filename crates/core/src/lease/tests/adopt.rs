@@ -1,4 +1,4 @@
-//! Going on with a term that the status names.
+//! Adopting a term that the status names.
 
 use super::*;
 
@@ -64,10 +64,10 @@ fn a_term_that_another_process_keeps_is_doubted_once_a_lease_and_never_lost() {
         assert!(matches!(scenario.standing(), Standing::Adopting(_)));
     }
     scenario.pass(200_000);
-    assert!(matches!(scenario.standing(), Standing::Uncertain(_)), "nobody was told of the doubt");
+    assert!(matches!(scenario.standing(), Standing::Uncertain(_)), "the status has not shown the doubt");
     scenario.give(Input::DoubtShown(id.attempt));
     scenario.pass(4999);
-    assert!(matches!(scenario.standing(), Standing::Uncertain(_)), "nobody had the time to answer");
+    assert!(matches!(scenario.standing(), Standing::Uncertain(_)), "no other process has had the time to contradict");
     scenario.pass(1);
     assert_eq!(scenario.end_reason(), Some(EndReason::NeverConfirmed));
 }
@@ -88,7 +88,7 @@ fn an_uncertain_term_that_is_confirmed_is_held_with_the_same_token() {
 }
 
 #[test]
-fn a_failed_round_is_not_waited_for_once_the_quorum_is_back() {
+fn try_now_begins_the_next_round_at_once_after_a_failed_one() {
     let mut scenario = Scenario::new();
     let id = TermId { attempt: Attempt(7), token: Token(1001), holder: Holder("pod".into()) };
     let taken = scenario.held();
@@ -99,7 +99,7 @@ fn a_failed_round_is_not_waited_for_once_the_quorum_is_back() {
     scenario.links = [Link::Up; 3];
     scenario.give(Input::TryNow);
     assert!(scenario.is_held(), "{:?}", scenario.standing());
-    // A term that is well is left to its pace.
+    // After a round that succeeded it changes nothing.
     scenario.sent.clear();
     scenario.give(Input::TryNow);
     assert_eq!(scenario.sent, []);

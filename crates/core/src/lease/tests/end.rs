@@ -11,7 +11,7 @@ fn a_process_that_wakes_after_the_end_of_validity_asks_for_no_wake_in_the_past()
     scenario.pass(1000);
     scenario.now += VALID;
     scenario.give(Input::Wake);
-    assert!(scenario.lease.view().ending.is_some(), "the keys may still stand");
+    assert!(scenario.lease.view().ending.is_some(), "the keys may still exist");
     assert!(scenario.lease.next_deadline().unwrap() > Time(scenario.now), "{:?}", scenario.lease.next_deadline());
 }
 
@@ -29,7 +29,7 @@ fn proof_releases_at_once_and_the_next_holder_takes_a_greater_token() {
 }
 
 #[test]
-fn without_proof_the_term_is_sealed_and_its_ttl_waited_out() {
+fn without_proof_the_term_is_sealed_and_the_next_attempt_waits_for_its_ttl() {
     let mut scenario = Scenario::new();
     let first = scenario.held();
     scenario.pass(5000);
@@ -59,7 +59,7 @@ fn proof_after_the_seal_releases_the_sealed_keys() {
 }
 
 #[test]
-fn a_release_is_repeated_until_a_silent_node_has_heard_it() {
+fn a_release_is_repeated_until_a_silent_node_has_answered_it() {
     let mut scenario = Scenario::new();
     let first = scenario.held();
     scenario.links[1] = Link::Silent;
@@ -71,7 +71,7 @@ fn a_release_is_repeated_until_a_silent_node_has_heard_it() {
     assert_eq!(scenario.values(1).len(), 0);
     scenario.sent.clear();
     scenario.pass(60_000);
-    assert_eq!(scenario.sent, [], "and then nothing is left to do");
+    assert_eq!(scenario.sent, [], "nothing is left to do");
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn a_term_known_from_the_status_only_can_be_sealed_and_released() {
     scenario.give(Input::End { term: id.clone(), proof: false });
     assert!(scenario.values(1)[0].starts_with("s:"));
     scenario.give(Input::Adopt(id.clone()));
-    assert_eq!(*scenario.standing(), Standing::Idle, "what is ending is not adopted");
+    assert_eq!(*scenario.standing(), Standing::Idle, "a term that ends is not adopted");
     scenario.give(Input::End { term: id, proof: true });
     assert_eq!(scenario.values(1).len(), 0);
 }

@@ -6,7 +6,7 @@ use super::*;
 fn a_straggler_is_joined_at_once_and_the_term_is_renewed_every_interval() {
     let mut scenario = Scenario::new();
     let id = scenario.held();
-    // The third grant came after the decision: a round begun after it has proven it, and then it was confirmed.
+    // The third node is not part of round 2. A round that began after its grant succeeded, and then it was confirmed.
     assert_eq!(scenario.renewals, [Renewal::Success { took: Millis(0), left: Millis(VALID) }]);
     let sent: Vec<_> = scenario.sent.iter().filter(|(node, _)| node.index() == 2).map(|(_, op)| op.clone()).collect();
     assert!(matches!(sent.as_slice(), [Op::Acquire { .. }, Op::Extend { .. }, Op::Confirm { .. }]), "{sent:?}");
@@ -17,7 +17,7 @@ fn a_straggler_is_joined_at_once_and_the_term_is_renewed_every_interval() {
 }
 
 #[test]
-fn a_node_that_dies_right_after_the_acquire_costs_nothing() {
+fn a_term_outlives_the_loss_of_any_node_right_after_the_acquire() {
     for dead in 0..3 {
         let mut scenario = Scenario::new();
         let id = scenario.held();
@@ -29,7 +29,7 @@ fn a_node_that_dies_right_after_the_acquire_costs_nothing() {
 }
 
 #[test]
-fn a_node_that_grants_and_never_confirms_is_asked_no_faster_than_failed_rounds_are() {
+fn a_node_that_grants_and_never_confirms_is_asked_at_retry_pace() {
     let mut scenario = Scenario::new();
     scenario.held();
     scenario.pass(60_000);
@@ -59,12 +59,12 @@ fn two_lost_nodes_end_the_belief_at_stop_at_and_nothing_is_released() {
     assert_eq!(view.standing, Standing::Idle);
     let ending = view.ending.unwrap();
     assert_eq!((ending.id, ending.reason), (id, EndReason::Deadline));
-    assert!(!scenario.sent.iter().any(|(_, op)| matches!(op, Op::Release { .. })), "another may still believe");
+    assert!(!scenario.sent.iter().any(|(_, op)| matches!(op, Op::Release { .. })), "another process may still believe");
     assert!(scenario.sent.iter().any(|(_, op)| matches!(op, Op::Seal { .. })));
 }
 
 #[test]
-fn a_quorum_that_is_back_before_stop_at_costs_nothing() {
+fn a_term_continues_when_the_quorum_is_back_before_stop_at() {
     let mut scenario = Scenario::new();
     let id = scenario.held();
     scenario.links = [Link::Down, Link::Down, Link::Up];
@@ -114,7 +114,7 @@ fn a_node_that_lost_its_keys_is_joined_again_only_after_a_later_round() {
     assert_eq!(scenario.values(0)[0], term_value(id.attempt, 1001));
     scenario.drop_keys(1);
     scenario.pass(5000);
-    assert!(scenario.is_held(), "the join carries the next fault");
+    assert!(scenario.is_held(), "the joined node tolerates the next fault");
 }
 
 #[test]
@@ -133,24 +133,24 @@ fn sent_to(scenario: &Scenario, node: u8) -> Vec<&'static str> {
 }
 
 #[test]
-fn a_node_where_a_contender_stood_is_joined_at_retry_pace_and_not_only_with_the_next_renewal() {
+fn a_node_with_the_grant_of_a_contender_is_joined_at_retry_pace() {
     let mut scenario = Scenario::new();
     scenario.contend(2);
     let id = scenario.held();
     assert_eq!(sent_to(&scenario, 2), ["acquire", "acquire"], "once in round 1, once as the first join");
     scenario.pass(2499);
-    assert_eq!(sent_to(&scenario, 2).len(), 2, "and then at the pace of retries");
+    assert_eq!(sent_to(&scenario, 2).len(), 2, "the next join comes one retry pace later");
     scenario.drop_keys(2);
     scenario.pass(1);
-    assert_eq!(scenario.values(2)[0], term_value(id.attempt, 1001), "2.5 s after the election, half an interval");
+    assert_eq!(scenario.values(2)[0], term_value(id.attempt, 1001), "2.5 s after the election");
     assert_eq!(sent_to(&scenario, 2), ["acquire", "acquire", "acquire", "extend", "confirm"]);
     scenario.links[0] = Link::Down;
     scenario.pass(60_000);
-    assert!(scenario.is_held(), "the third node carries the first fault");
+    assert!(scenario.is_held(), "the third node tolerates the first fault");
 }
 
 #[test]
-fn a_contender_that_releases_at_once_costs_the_term_no_time_on_a_bare_majority() {
+fn a_node_that_a_contender_releases_at_once_is_joined_at_once() {
     let mut scenario = Scenario::new();
     scenario.contend(2);
     scenario.links[1] = Link::Slow(100);
@@ -163,7 +163,7 @@ fn a_contender_that_releases_at_once_costs_the_term_no_time_on_a_bare_majority()
 }
 
 #[test]
-fn a_node_that_goes_on_refusing_is_asked_once_a_pace_and_one_that_is_away_once_an_interval() {
+fn a_node_that_refuses_is_asked_at_retry_pace_and_one_without_a_connection_at_renewal_pace() {
     let mut scenario = Scenario::new();
     scenario.contend(2);
     scenario.held();
@@ -179,7 +179,7 @@ fn a_node_that_goes_on_refusing_is_asked_once_a_pace_and_one_that_is_away_once_a
 }
 
 #[test]
-fn a_node_that_loses_its_keys_during_the_term_and_refuses_once_is_joined_at_retry_pace() {
+fn a_node_that_loses_its_keys_and_refuses_once_is_joined_at_retry_pace() {
     let mut scenario = Scenario::new();
     let id = scenario.held();
     scenario.pass(5000);
