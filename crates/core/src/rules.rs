@@ -10,6 +10,9 @@ pub(crate) struct Rules {
     pub broken: Option<crate::check::Mutant>,
 }
 
+#[cfg(not(feature = "check"))]
+const _: () = assert!(size_of::<Rules>() == 0, "a release carries no planted bug");
+
 impl Rules {
     /// A machine that breaks no rule.
     pub const NONE: Self = Self {

@@ -80,7 +80,7 @@ const KEYS: Setup = Setup {
 };
 
 /// The largest first, so that no thread is left alone with one.
-pub const WORLDS: [Case<Setup>; 24] = [
+pub const WORLDS: [Case<Setup>; 25] = [
     case(Size::Large, OTHER_SEALS, &[]),
     case(Size::Large, VANISH, &[Mutant::OneRound, Mutant::ConfirmOutsideFirstRound]),
     case(
@@ -143,6 +143,7 @@ pub const WORLDS: [Case<Setup>; 24] = [
         SEALED,
         &[Mutant::SealOnTooFew, Mutant::AbsentCountedAsSealed, Mutant::ExtendUnseals, Mutant::SealShortens],
     ),
+    case(Size::Large, Setup { name: "a process doubts and another seals", doubt: true, ..SEALED }, &[]),
     case(Size::Large, SLOW, &[]),
     case(Size::Middle, CONTENDERS, &[]),
     case(Size::Middle, Setup { name: "proof of death", death: true, ..BASIC }, &[]),

@@ -196,12 +196,10 @@ fn a_term_whose_rounds_fail_joins_no_node() {
     let mut scenario = Scenario::new();
     scenario.contend(2);
     scenario.held();
-    scenario.links = [Link::Up, Link::Down, Link::Up];
-    scenario.drop_keys(2);
-    scenario.pass(5000 - 2500);
-    scenario.drop_keys(2);
-    scenario.pass(2500);
+    scenario.links[1] = Link::Down;
+    scenario.pass(5000);
+    assert_eq!(scenario.standing().term().map(|term| term.failed_rounds), Some(1));
     scenario.sent.clear();
     scenario.pass_to(1_000_000 + STOP - 1);
-    assert!(!scenario.sent.iter().any(|(_, op)| matches!(op, Op::Acquire { .. })), "{:?}", scenario.sent);
+    assert!(scenario.is_held() && scenario.has_sent("extend") && !scenario.has_sent("acquire"), "{:?}", scenario.sent);
 }

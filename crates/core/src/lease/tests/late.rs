@@ -252,3 +252,14 @@ fn a_process_that_begins_to_lead_gives_an_unconfirmed_term_a_whole_lease_before_
     scenario.pass_to(start + 30_302);
     assert_eq!(scenario.end_reason(), Some(EndReason::NeverConfirmed));
 }
+
+#[test]
+fn the_keys_of_a_doubted_term_may_live_for_a_whole_lease_that_another_process_has_added() {
+    let (mut scenario, id) = paused(5000);
+    scenario.lease.hold(Time(scenario.now + 10_000));
+    scenario.give(Input::Wake);
+    assert!(is_unconfirmed(scenario.standing()) && !scenario.has_sent("extend"), "the driver delays the round");
+    scenario.give(Input::End { term: id, proof: false });
+    let keys_until = scenario.lease.view().ending.as_ref().map(|ending| ending.keys_until);
+    assert_eq!(keys_until, Some(Time(scenario.now + 30_302)));
+}
