@@ -65,6 +65,12 @@ deny=()
 component fmt format cargo fmt --all --check
 component clippy lints cargo clippy --locked --workspace --all-targets "${deny[@]}"
 step purity hack/check-purity.sh
+# The fast loop installs nothing.
+if command -v promtool >/dev/null; then
+    step alerts hack/check-alerts.sh
+else
+    summary+=("$(printf '%-22s skipped: promtool is missing (Debian package prometheus)' alerts)")
+fi
 if [[ $what == fast ]]; then
     step "unit tests" cargo test --locked --workspace --lib --bins --no-fail-fast
     export MODEL=quick
