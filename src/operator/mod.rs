@@ -2,7 +2,7 @@
 //!
 //! | module | concept |
 //! |---|---|
-//! | [`watches`] | follows the objects of one kind |
+//! | [`watches`], [`merge`] | follow the objects of one kind, in all or in some namespaces |
 //! | [`index`] | compact facts; which leases an event concerns (pure) |
 //! | [`engine`] | one task: a turn for each lease that is due |
 //! | [`writer`] | every call to the API server beside the watches |
@@ -17,6 +17,7 @@ mod fair_queue;
 mod index;
 pub mod kube_api;
 mod leadership;
+mod merge;
 mod quorums;
 mod supervisor;
 mod watches;
@@ -27,6 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
+use kube::core::NamespaceResourceScope;
 use kube::{Api, Client};
 use prometheus::Registry;
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -66,6 +68,8 @@ pub struct Options {
     pub cluster: String,
     /// Where RedisQuorums and their secrets are honoured.
     pub namespace: String,
+    /// The namespaces whose leases and pods are watched; none means all.
+    pub watch_namespaces: Vec<String>,
     /// Where metrics and health are served.
     pub listen: SocketAddr,
     /// Under which name events are reported.
@@ -181,14 +185,13 @@ impl Context {
             };
             let stop = || self.stop.clone();
             let spawn = |what, work| deciding.spawn(self.supervisor.must_not_end(what, work));
-            let all = || self.client.clone();
-            let quorum_api = Api::namespaced(all(), &self.options.namespace);
+            let quorum_api = Api::namespaced(self.client.clone(), &self.options.namespace);
             spawn("the engine", Box::pin(engine::run(engine, inbox, stop())) as BoxedTask);
             spawn("the controller of RedisQuorums", Box::pin(quorums::run(quorums, quorum_watch, stop())));
             spawn(
                 "the watch of RedisQuorums",
                 Box::pin(watches::follow::<RedisQuorum, _>(
-                    quorum_api,
+                    vec![quorum_api],
                     "RedisQuorum",
                     |quorum| quorum,
                     quorum_events,
@@ -200,7 +203,7 @@ impl Context {
             spawn(
                 "the watch of RedisLeases",
                 Box::pin(watches::follow::<RedisLease, _>(
-                    Api::all(all()),
+                    self.watched(),
                     "RedisLease",
                     |lease| lease,
                     senders.leases,
@@ -212,7 +215,7 @@ impl Context {
             spawn(
                 "the watch of pods",
                 Box::pin(watches::follow::<Pod, _>(
-                    Api::all(all()),
+                    self.watched(),
                     "Pod",
                     |pod| PodFacts::from(&pod),
                     senders.pods,
@@ -230,6 +233,17 @@ impl Context {
         decided.cancel();
         writing.close();
         writing.wait().await;
+    }
+
+    /// The watched namespaces, each as an API; one API for all of them without a choice.
+    fn watched<K>(&self) -> Vec<Api<K>>
+    where
+        K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+    {
+        match self.options.watch_namespaces.as_slice() {
+            [] => vec![Api::all(self.client.clone())],
+            chosen => chosen.iter().map(|namespace| Api::namespaced(self.client.clone(), namespace)).collect(),
+        }
     }
 
     /// The UID of the cluster; `None` when the process is to stop before the API server has told it. Nothing begins
