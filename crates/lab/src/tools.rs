@@ -1,4 +1,4 @@
-//! Finds the binaries of the local control plane.
+//! Finds the binaries of the local control plane and of Helm.
 
 use std::{path::PathBuf, process::Command};
 
@@ -15,6 +15,9 @@ pub struct Tools {
     pub kube_scheduler: PathBuf,
     pub kubectl: PathBuf,
     pub kwok: PathBuf,
+    pub helm: PathBuf,
+    pub helm_unittest: PathBuf,
+    pub helm_docs: PathBuf,
 }
 
 impl Tools {
@@ -49,6 +52,9 @@ impl Tools {
             kube_scheduler: find("kube-scheduler")?,
             kubectl: find("kubectl")?,
             kwok: find("kwok")?,
+            helm: find("helm")?,
+            helm_unittest: find("helm-unittest")?,
+            helm_docs: find("helm-docs")?,
         })
     }
 }
