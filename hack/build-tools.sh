@@ -3,6 +3,7 @@
 # and helm-docs.
 #
 #   hack/build-tools.sh            build what is missing, say where everything is
+#   hack/build-tools.sh lab        the same, without the tools that only the chart's tests need
 #   hack/build-tools.sh --print    build nothing; one line "tool<TAB>path" each: where it is, or would be
 #
 # Every folder of hack/tools is a Go module of its own, because their versions of k8s.io differ. What is built lies in
@@ -111,7 +112,8 @@ build() { # tool, module, package, path
 case ${1:-} in
     --print) while read -r tool module _; do printf '%s\t%s\n' "$tool" "$(place "$tool" "$module")"; done <<<"$tools"; exit ;;
     "") ;;
-    *) die "unknown argument $1; without one it builds, --print says where the tools are." ;;
+    lab) tools=$(grep -vE '^(helm-unittest|helm-docs) ' <<<"$tools") ;;
+    *) die "unknown argument $1; without one it builds all, lab leaves some out, --print says where the tools are." ;;
 esac
 
 while read -r tool module package; do

@@ -16,8 +16,6 @@ pub struct Tools {
     pub kubectl: PathBuf,
     pub kwok: PathBuf,
     pub helm: PathBuf,
-    pub helm_unittest: PathBuf,
-    pub helm_docs: PathBuf,
 }
 
 impl Tools {
@@ -53,8 +51,6 @@ impl Tools {
             kubectl: find("kubectl")?,
             kwok: find("kwok")?,
             helm: find("helm")?,
-            helm_unittest: find("helm-unittest")?,
-            helm_docs: find("helm-docs")?,
         })
     }
 }
