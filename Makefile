@@ -1,6 +1,6 @@
 # What developers run. `make` alone lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help deps tools lab-tools demo check test model figures scale dashboard chart
+.PHONY: help deps tools lab-tools demo check test model figures scale dashboard chart image
 # The prerequisites of a target depend on each other; cargo and go use all cores by themselves.
 .NOTPARALLEL:
 
@@ -41,3 +41,7 @@ dashboard: ## Generate the Grafana dashboard of the chart
 
 chart: tools ## Generate the chart's CRD templates and its README
 	@hack/generate-chart.sh
+
+image: ## Build the image from a static binary; ARCH=arm64 selects the architecture, TWICE=1 shows that the binary is reproducible
+	@hack/install-deps.sh image
+	@hack/image.sh $(if $(ARCH),--arch $(ARCH)) $(if $(TWICE),--twice yes)
