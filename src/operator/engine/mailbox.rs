@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use redislease_core::lease::{Renewal, Standing, View};
+use redislease_core::lease::{Renewal, View};
 use redislease_core::time::Time;
 use tokio::sync::Notify;
 
@@ -12,6 +12,7 @@ use crate::keeper::Observer;
 use crate::metrics::lease::{LeaseRecord, QuorumRenewals};
 use crate::operator::index::LeaseId;
 use crate::operator::quorums::InUse;
+use crate::plan::needs_turn;
 
 /// The leases that have something new.
 #[derive(Debug, Default)]
@@ -87,7 +88,7 @@ impl Slot {
 
     fn show(&self, view: &View) {
         let mut state = locked(&self.state);
-        let wakes = must_be_seen(&state.view, view);
+        let wakes = needs_turn(&state.view, view);
         (state.view, state.is_new) = (view.clone(), true);
         self.name(state, wakes);
     }
@@ -105,26 +106,6 @@ impl Slot {
             self.mailbox.add(self.lease);
         }
     }
-}
-
-/// Whether a lease must have a turn for the new view. A renewal moves only times.
-fn must_be_seen(before: &View, now: &View) -> bool {
-    let View { standing, ending, retry_at, refused_by } = now;
-    let (was, is) = (before.standing.term(), standing.term());
-    let same_standing = match (&before.standing, standing) {
-        (Standing::Acquiring(attempt, holder), Standing::Acquiring(now, for_whom)) => {
-            (attempt, holder) == (now, for_whom)
-        }
-        (before, now) => std::mem::discriminant(before) == std::mem::discriminant(now),
-    };
-    // The second failure in a row is worth an event, the third is not.
-    let same_term = match (was, is) {
-        (Some(was), Some(is)) => was.id == is.id && was.failed_rounds.min(2) == is.failed_rounds.min(2),
-        (was, is) => was.is_none() && is.is_none(),
-    };
-    let sooner = retry_at.is_some_and(|at| before.retry_at.is_some_and(|before| at < before));
-    let same_retry = retry_at.is_some() == before.retry_at.is_some() && !sooner;
-    !(same_standing && same_term && same_retry && *ending == before.ending && *refused_by == before.refused_by)
 }
 
 /// What a machine tells of itself: to the engine, and to the metrics.
@@ -157,17 +138,13 @@ impl Observer for Watcher {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use redislease_core::lease::{TermId, TermView};
+    use redislease_core::lease::{Standing, TermId, TermView};
     use redislease_core::op::{Attempt, Holder, Token};
 
     fn held(stop_at: u64, failed_rounds: u32) -> View {
         let id = TermId { attempt: Attempt(1), token: Token(1), holder: Holder("c/u/n/l/p/uid".into()) };
         let (valid_until, stop_at) = (Some(Time(stop_at + 5)), Some(Time(stop_at)));
         View { standing: Standing::Held(TermView { id, valid_until, stop_at, failed_rounds }), ..View::default() }
-    }
-
-    fn idle(retry_at: u64) -> View {
-        View { retry_at: Some(Time(retry_at)), ..View::default() }
     }
 
     #[test]
@@ -196,15 +173,5 @@ mod tests {
         slot.take();
         slot.show(&held(30, 1));
         assert_eq!((mailbox.take(), slot.take().stop_at), (vec![], Some(Time(30))));
-        for (before, now, wakes) in [
-            (idle(10), idle(20), false),
-            (idle(20), idle(10), true),
-            (idle(20), View::default(), true),
-            (held(1, 0), held(1, 2), true),
-            (held(1, 2), held(1, 3), false),
-            (held(1, 0), idle(1), true),
-        ] {
-            assert_eq!(must_be_seen(&before, &now), wakes, "{before:?} {now:?}");
-        }
     }
 }
