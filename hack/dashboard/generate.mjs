@@ -28,8 +28,8 @@ const leaders = `leader_election_master_status{${OF_CLUSTER},name=~"$quorum"}
 const rows = {
     'At a glance': [
         figure({
-            title: 'Leases',
-            about: 'RedisLeases of this cluster.',
+            title: 'RedisLeases',
+            about: 'All RedisLeases of this cluster.',
             size: [3, 4],
             queries: [now(`count(max by (${LEASE}) (${lease('held')}))`, 'leases')],
         }),
@@ -90,8 +90,8 @@ const rows = {
             queries: [now(`sum(increase(${lease('transitions_total')}[$__range]))`, 'terms')],
         }),
         figure({
-            title: 'Time without a holder',
-            about: 'Sum over all leases in the time range.',
+            title: 'Time without a holder, sum',
+            about: 'Of all leases in the time range.',
             size: [3, 4],
             unit: 's',
             queries: [now(`sum(increase(${lease('unheld_seconds_total')}[$__range]))`, 'seconds')],
