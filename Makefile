@@ -1,6 +1,6 @@
 # What developers run. `make` alone lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help deps tools demo check test model figures scale dashboard
+.PHONY: help deps tools demo check test model figures scale observe dashboard
 # The prerequisites of a target depend on each other; cargo and go use all cores by themselves.
 .NOTPARALLEL:
 
@@ -32,6 +32,9 @@ figures: tools ## Measure handovers and API writes on this machine (6 minutes)
 
 scale: tools ## Measure N leases (1000) on a real control plane; PHASES=start,hold selects parts, KEEP=1 leaves it running
 	@hack/run-example.sh scale --release
+
+observe: tools ## Evaluate every query of the dashboard and the alerts on a real Prometheus, during faults (3 minutes)
+	@hack/run-example.sh observe
 
 dashboard: ## Generate the Grafana dashboard of the chart
 	@hack/dashboard.sh
