@@ -2,7 +2,7 @@
 #![allow(clippy::duplicated_attributes, reason = "each printer column repeats the names of its attributes")]
 #![allow(clippy::doc_markdown, reason = "kubectl explain shows these comments as plain text")]
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -48,6 +48,12 @@ use super::{Duration, rules};
     type_ = "string",
     json_path = ".spec.maxLeaseDuration",
     description = "The longest leaseDuration that a lease on this quorum can have."
+))]
+#[kube(printcolumn(
+    name = "Leader",
+    type_ = "string",
+    json_path = ".status.leader.instance",
+    description = "The replica of the operator that decides about the leases on this quorum."
 ))]
 #[kube(printcolumn(
     name = "Reason",
@@ -166,6 +172,11 @@ pub struct RedisQuorumStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub votes: Option<String>,
 
+    /// The replica of this cluster's operator that decides about the leases on this quorum. It changes when another replica takes
+    /// over, never for a renewal. Absent until a replica was elected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub leader: Option<Leader>,
+
     /// The nodes, sorted by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 9))]
@@ -176,6 +187,21 @@ pub struct RedisQuorumStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
+}
+
+/// The replica of the operator that decides about the leases on a quorum.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Leader {
+    /// The name of the replica: its pod, or the host it runs on.
+    pub instance: String,
+
+    /// When it took over.
+    pub since: Time,
+
+    /// How often another replica has taken over.
+    #[schemars(range(min = 0))]
+    pub transitions: i64,
 }
 
 /// The observed state of one node.

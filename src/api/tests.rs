@@ -130,7 +130,7 @@ fn printer_columns_are_as_documented() {
     };
     assert_eq!(columns(crd::redis_lease(), false), ["ACTIVE", "HOLDER", "CLUSTER", "TOKEN", "SINCE", "READY", "AGE"]);
     assert_eq!(columns(crd::redis_lease(), true), ["REASON", "QUORUM", "CANDIDATES", "TRANSITIONS", "NODE"]);
-    assert_eq!(columns(crd::redis_quorum(), false), ["READY", "HEALTH", "VOTES", "LONGEST", "AGE"]);
+    assert_eq!(columns(crd::redis_quorum(), false), ["READY", "HEALTH", "VOTES", "LONGEST", "LEADER", "AGE"]);
 }
 
 /// Collects the messages of all rules; for a computed message, the text before the first value.

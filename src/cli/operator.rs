@@ -30,9 +30,10 @@ pub(super) struct Operator {
     #[arg(long, env = "REDISLEASE_LISTEN", default_value = "0.0.0.0:8080", value_name = "ADDRESS", value_parser = values::address)]
     listen: SocketAddr,
 
-    /// The name of this operator process in Kubernetes Events, usually the name of its pod
-    #[arg(long, env = "REDISLEASE_INSTANCE", default_value = "redislease-operator", value_name = "NAME", value_parser = values::instance)]
-    instance: String,
+    /// The name of this replica, in Kubernetes Events and in the status of a RedisQuorum that it leads. Each replica needs its
+    /// own name, usually the name of its pod. Default: the name of the host, which in a pod is the name of the pod
+    #[arg(long, env = "REDISLEASE_INSTANCE", value_name = "NAME", value_parser = values::instance)]
+    instance: Option<String>,
 
     #[command(flatten)]
     log: LogOptions,
@@ -61,7 +62,7 @@ impl Operator {
             cluster: self.cluster_name,
             namespace: self.namespace,
             listen: self.listen,
-            instance: self.instance,
+            instance: self.instance.unwrap_or_else(host_name),
         };
         runtime.block_on(async {
             let stop = CancellationToken::new();
@@ -78,4 +79,9 @@ impl Operator {
             operator::run(options, stop).await.map_err(Into::into)
         })
     }
+}
+
+/// The name of this host.
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

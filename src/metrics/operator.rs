@@ -78,6 +78,7 @@ pub struct OperatorMetrics {
     writes: IntCounterVec,
     queued: [IntGauge; LEVELS.len()],
     dropped: IntCounter,
+    leads: IntGaugeVec,
 }
 
 impl OperatorMetrics {
@@ -121,6 +122,14 @@ impl OperatorMetrics {
             "Kubernetes events that were not sent because too many waited.",
         )?;
         registry.register(Box::new(dropped.clone()))?;
+        let leads = IntGaugeVec::new(
+            Opts::new(
+                "leader_election_master_status",
+                "1 if this replica decides about the leases on the RedisQuorum of this name, else 0.",
+            ),
+            &["name"],
+        )?;
+        registry.register(Box::new(leads.clone()))?;
         let metrics = Self {
             reconciles: counter(
                 "redislease_reconcile_total",
@@ -135,6 +144,7 @@ impl OperatorMetrics {
             )?,
             queued: LEVELS.map(|level| queued.with_label_values(&[level])),
             dropped,
+            leads,
         };
         for controller in controllers {
             for result in RESULTS {
@@ -163,6 +173,17 @@ impl OperatorMetrics {
         for (gauge, length) in self.queued.iter().zip(lengths) {
             gauge.set(i64::try_from(length).unwrap_or(i64::MAX));
         }
+    }
+
+    /// Shows whether this replica leads on a quorum.
+    pub fn leads(&self, quorum: &str, leads: bool) {
+        self.leads.with_label_values(&[quorum]).set(leads.into());
+    }
+
+    /// The quorum is gone.
+    pub fn forget_leader(&self, quorum: &str) {
+        // A quorum that was never shown has no series.
+        let _ = self.leads.remove_label_values(&[quorum]);
     }
 
     /// Counts an event that was not sent.

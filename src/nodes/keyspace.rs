@@ -36,6 +36,12 @@ impl Keyspace {
     pub fn lock(&self, namespace: &str, key: &str) -> String {
         format!("{}:lock:{namespace}/{key}", self.prefix)
     }
+
+    /// The key of the lock that the operator's replicas of one cluster elect their leader with. `cluster` is the UID of
+    /// the cluster.
+    pub fn leader(&self, cluster: &str) -> String {
+        format!("{}:leader:{cluster}", self.prefix)
+    }
 }
 
 #[cfg(test)]
@@ -49,6 +55,7 @@ mod tests {
         for key in ["", "marker", "fence", "check", "../marker"] {
             let lock = keyspace.lock("", key);
             assert!(![keyspace.marker(), keyspace.fence(), keyspace.check()].contains(&lock.as_str()), "{lock}");
+            assert!(!lock.starts_with(&keyspace.leader("")), "{lock}");
         }
     }
 }

@@ -1,16 +1,267 @@
-//! What this process may decide. Replicas do not elect a leader yet: each one leads.
+//! The election of one replica on each quorum: what surrounds [`plan::Leadership`](crate::plan::Leadership) in a process.
+//!
+//! The controller of RedisQuorums owns one [`Election`] for each quorum and gives it turns. The engine reads the result
+//! through a [`Grant`] each time it decides about a lease.
 
-use crate::plan::Authority;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Asked once for each turn.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Leadership;
+use redislease_core::lease::{Renewal, View};
+use redislease_core::op::Holder;
+use redislease_core::time::Time;
 
-impl Leadership {
-    /// What this process may decide about the leases of a quorum.
-    #[allow(clippy::unused_self, reason = "the answer will depend on the quorum's leader")]
-    pub const fn authority(self, quorum: &str) -> Authority {
-        let _ = quorum;
-        Authority::Lead
+use super::quorums::{Connection, InUse};
+use super::slot::Slot;
+use super::writer::Writer;
+use crate::election::Cluster;
+use crate::keeper::{Keeper, LeaseHandle, Observer, Setup};
+use crate::plan::{Authority, Command, Leadership, LeadershipEffect, LeadershipEvent, LeadershipFacts};
+
+/// This replica, and what its elections need.
+#[derive(Clone)]
+pub struct Replica {
+    /// The cluster that it works for.
+    pub cluster: Cluster,
+    /// The name that `RedisQuorum.status.leader` shows.
+    pub instance: String,
+    /// Tells this start of the replica from every other.
+    pub process: String,
+    /// Keeps the locks.
+    pub keeper: Arc<Keeper>,
+    /// Asks the API server.
+    pub writer: Writer,
+}
+
+/// What this process may decide about the leases of one quorum.
+#[derive(Debug)]
+pub struct Grant(Mutex<Granted>);
+
+#[derive(Debug)]
+struct Granted {
+    authority: Authority,
+    /// The lock on which the authority rests.
+    lock: Option<Arc<Slot>>,
+}
+
+impl Grant {
+    /// An authority that rests on no lock.
+    pub fn of(authority: Authority) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Granted { authority, lock: None })))
+    }
+
+    /// What this process may decide at `now`. A lock whose time is over gives no right, whether its machine has noticed or
+    /// not: the process may have been paused.
+    pub fn authority(&self, now: Time) -> Authority {
+        let granted = self.granted();
+        let is_over = |lock: &Arc<Slot>| lock.stop_at().is_none_or(|stop_at| now >= stop_at);
+        match granted.authority {
+            Authority::Lead if granted.lock.as_ref().is_some_and(is_over) => Authority::Renew,
+            authority => authority,
+        }
+    }
+
+    fn granted(&self) -> MutexGuard<'_, Granted> {
+        // Whole between any two statements that change it.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What an election depends on.
+pub struct Circumstances<'a> {
+    /// The quorum, as long as this process is connected to it.
+    pub connection: Option<&'a Arc<Connection>>,
+    /// Whether too few of its nodes vote, after each was tried.
+    pub is_lost: bool,
+    /// The instance that `RedisQuorum.status.leader` names.
+    pub named: Option<&'a str>,
+}
+
+/// What the election asks of the controller.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wishes {
+    /// The authority has changed.
+    pub changed: bool,
+    /// Read the RedisQuorum.
+    pub read: bool,
+    /// Write this replica into the status, although it does not hold the lock.
+    pub claim: bool,
+}
+
+/// The election of one replica on one quorum.
+pub struct Election {
+    replica: Replica,
+    machine: Leadership,
+    grant: Arc<Grant>,
+    lock: Option<(LeaseHandle, Arc<Slot>)>,
+    /// Keeps the connections open while another replica may still renew leases on this quorum, also after its resource was
+    /// deleted or replaced: this replica must not decide anything before the other has finished.
+    in_use: Option<Arc<InUse>>,
+}
+
+impl Election {
+    /// An election in which this replica follows.
+    pub fn new(replica: Replica) -> Self {
+        let machine = Leadership::new(replica.cluster.clone(), replica.instance.clone(), replica.process.clone());
+        Self { replica, machine, grant: Grant::of(Authority::Follow), lock: None, in_use: None }
+    }
+
+    /// What this process may decide.
+    pub const fn grant(&self) -> &Arc<Grant> {
+        &self.grant
+    }
+
+    /// The name of this replica.
+    pub fn instance(&self) -> &str {
+        self.machine.instance()
+    }
+
+    /// Whether this replica holds the lock and leads.
+    pub fn is_leader(&self, now: Time) -> bool {
+        self.lock.is_some() && self.grant.authority(now) == Authority::Lead
+    }
+
+    /// When the next turn is due, if nothing happens before.
+    pub const fn next_deadline(&self) -> Option<Time> {
+        self.machine.next_deadline()
+    }
+
+    /// Whether the next answer of the API server must be followed by a turn.
+    pub const fn awaits_api_answer(&self) -> bool {
+        self.machine.awaits_api_answer()
+    }
+
+    /// The RedisQuorum was read, and names this instance as the leader.
+    pub fn quorum_read(&mut self, now: Time, named: Option<String>) {
+        self.machine.handle(now, LeadershipEvent::QuorumRead(Ok(named)));
+    }
+
+    /// One turn. `wake` asks for another one; it must not block.
+    pub fn turn(
+        &mut self,
+        now: Time,
+        circumstances: &Circumstances<'_>,
+        wake: impl Fn() + Clone + Send + Sync + 'static,
+    ) -> Wishes {
+        if let Some((_, slot)) = &self.lock {
+            let news = slot.take();
+            if let Some(view) = news.view {
+                self.machine.handle(now, LeadershipEvent::View(view));
+            }
+            if news.ended {
+                self.lock = None;
+                self.machine.handle(now, LeadershipEvent::KeeperEnded);
+            }
+        }
+        let Circumstances { connection, is_lost, named } = *circumstances;
+        self.machine.handle(
+            now,
+            LeadershipEvent::Facts(LeadershipFacts {
+                quorum: connection.map(|connection| connection.open_quorum()),
+                quorum_lost: is_lost,
+                named: named.map(str::to_owned),
+                api_answered_at: self.replica.writer.answered_at(),
+            }),
+        );
+        let wishes = self.carry_out(connection, &wake);
+        let decides = matches!(self.machine.authority(), Authority::Lead | Authority::End);
+        self.in_use = connection.filter(|_| !decides && !is_lost).map(|connection| connection.in_use());
+        if self.machine.awaits_api_answer() {
+            self.replica.writer.await_answer();
+        }
+        wishes
+    }
+
+    /// Gives the lock back: this process is about to end.
+    pub fn stop(&mut self, now: Time) {
+        self.machine.handle(now, LeadershipEvent::Stop);
+        self.carry_out(None, &|| {});
+    }
+
+    fn carry_out(
+        &mut self,
+        connection: Option<&Arc<Connection>>,
+        wake: &(impl Fn() + Clone + Send + Sync + 'static),
+    ) -> Wishes {
+        let mut wishes = Wishes::default();
+        while let Some(effect) = self.machine.poll_effect() {
+            match effect {
+                LeadershipEffect::Keeper(command) => self.command(command, connection, wake),
+                LeadershipEffect::Probe => self.replica.writer.probe(),
+                LeadershipEffect::ReadQuorum => wishes.read = true,
+                LeadershipEffect::Claim => wishes.claim = true,
+                LeadershipEffect::Authority(_) => wishes.changed = true,
+            }
+        }
+        let lock = self.lock.as_ref().map(|(_, slot)| slot.clone());
+        *self.grant.granted() = Granted { authority: self.machine.authority(), lock };
+        wishes
+    }
+
+    fn command(
+        &mut self,
+        command: Command,
+        connection: Option<&Arc<Connection>>,
+        wake: &(impl Fn() + Clone + Send + Sync + 'static),
+    ) {
+        match command {
+            Command::Open { config, .. } => {
+                let Some(connection) = connection else { return };
+                let nodes = connection.nodes.clone();
+                let key = nodes.keyspace().leader(&self.replica.cluster.uid);
+                let slot = Slot::new(wake.clone());
+                let observer = Box::new(Lock(slot.clone()));
+                let setup = Setup { nodes: Some(nodes), keys: [key].into(), config, observer };
+                self.lock = Some((self.replica.keeper.open(setup), slot));
+            }
+            Command::Close => self.lock = None,
+            command => {
+                let Some((lock, _)) = &self.lock else { return };
+                match command {
+                    Command::Want(holder) => lock.want(Holder(holder.to_string().into())),
+                    Command::Published { attempt, outcome } => lock.published(attempt, outcome),
+                    Command::End { term, proof } => lock.end(term, proof),
+                    // The election gives no other command.
+                    other => tracing::error!(command = ?other, "The election of a leader gave a command that it must not give."),
+                }
+            }
+        }
+    }
+}
+
+/// Passes on what the machine of a lock shows.
+struct Lock(Arc<Slot>);
+
+impl Observer for Lock {
+    fn renewed(&self, _: &Renewal, _: u64) {}
+
+    fn changed(&self, view: &View) {
+        self.0.show(view);
+    }
+
+    fn ended(&self) {
+        self.0.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use redislease_core::lease::{Standing, TermId, TermView};
+    use redislease_core::op::{Attempt, Token};
+
+    #[test]
+    fn leadership_ends_with_the_time_of_its_lock() {
+        let slot = Slot::new(|| {});
+        let grant = |authority, lock| Grant(Mutex::new(Granted { authority, lock }));
+        let lead = grant(Authority::Lead, Some(slot.clone()));
+        assert_eq!(lead.authority(Time(0)), Authority::Renew, "nothing is known of the lock");
+        let id = TermId { attempt: Attempt(1), token: Token(1), holder: Holder("here/uid///operator-0/1".into()) };
+        let term = TermView { id, valid_until: Some(Time(15)), stop_at: Some(Time(10)), failed_rounds: 0 };
+        slot.show(&View { standing: Standing::Held(term), ..View::default() });
+        assert_eq!(lead.authority(Time(9)), Authority::Lead);
+        assert_eq!(lead.authority(Time(10)), Authority::Renew);
+        for authority in [Authority::Follow, Authority::Renew, Authority::End] {
+            assert_eq!(grant(authority, Some(slot.clone())).authority(Time(9)), authority);
+        }
+        assert_eq!(Grant::of(Authority::Lead).authority(Time(9)), Authority::Lead, "no election is possible");
     }
 }

@@ -7,7 +7,8 @@
 //! | [`engine`] | one task: a turn for each lease that is due |
 //! | [`writer`] | every call to the API server beside the watches |
 //! | [`quorums`] | the quorums, each opened once |
-//! | [`leadership`] | what this process may decide |
+//! | [`leadership`] | the election of one replica on each quorum |
+//! | [`slot`] | what one machine of the keeper shows |
 //! | [`supervisor`] | the tasks whose end is the end of the process |
 //! | [`fair_queue`], [`backoff`], [`kube_api`] | small tools |
 
@@ -18,6 +19,7 @@ mod index;
 pub mod kube_api;
 mod leadership;
 mod quorums;
+mod slot;
 mod supervisor;
 mod watches;
 mod writer;
@@ -30,7 +32,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client};
 use prometheus::Registry;
 use rustix::process::{Resource, getrlimit, setrlimit};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -43,10 +45,12 @@ use crate::metrics::lease::LeaseMetrics;
 use crate::metrics::nodes::NodeMetrics;
 use crate::metrics::operator::OperatorMetrics;
 use crate::metrics::panics::Panics;
+use crate::nodes::random::Random;
 use crate::plan::Reconciler;
 use crate::status::TermEnd;
 use engine::{Engine, Input, Shell};
 use index::Index;
+use leadership::Replica;
 use supervisor::TaskSupervisor;
 use writer::{Call, Writer};
 
@@ -68,7 +72,7 @@ pub struct Options {
     pub namespace: String,
     /// Where metrics and health are served.
     pub listen: SocketAddr,
-    /// Under which name events are reported.
+    /// The name of this replica, which no other replica has: events and `RedisQuorum.status.leader` show it.
     pub instance: String,
 }
 
@@ -152,7 +156,14 @@ impl Context {
         let (senders, inbox) = engine::channels();
         let answers = senders.others.clone();
         // An engine that has ended ends the process.
-        let on_answer = move || drop(answers.send(Input::ApiAnswered));
+        let answered = Arc::new(Notify::new());
+        let on_answer = {
+            let answered = answered.clone();
+            move || {
+                answered.notify_one();
+                drop(answers.send(Input::ApiAnswered));
+            }
+        };
         let writer =
             Writer::new(self.options.instance.clone(), index.pod_lists().clone(), self.metrics.clone(), on_answer);
         let lists = index.pod_lists().clone();
@@ -164,6 +175,7 @@ impl Context {
         if let Some(uid) = self.uid_of_cluster(&writer).await {
             identified.done();
             let cluster = Cluster { name: self.options.cluster.clone(), uid };
+            let replica = self.replica(&cluster, &writer);
             let (metrics, leases) = (self.metrics.clone(), self.lease_metrics.clone());
             let (keeper, answers) = (self.keeper.clone(), senders.others.clone());
             let shell = Shell::new(keeper, writer.clone(), answers, &inbox, metrics, leases, self.panics.clone());
@@ -176,6 +188,8 @@ impl Context {
                 node_metrics: self.node_metrics.clone(),
                 lease_metrics: self.lease_metrics.clone(),
                 metrics: self.metrics.clone(),
+                replica,
+                answered,
                 tried,
                 listed: quorums_listed,
             };
@@ -230,6 +244,17 @@ impl Context {
         decided.cancel();
         writing.close();
         writing.wait().await;
+    }
+
+    /// This replica, in this start of it.
+    fn replica(&self, cluster: &Cluster, writer: &Writer) -> Replica {
+        Replica {
+            cluster: cluster.clone(),
+            instance: self.options.instance.clone(),
+            process: format!("{:016x}", Random::new().entropy().0),
+            keeper: self.keeper.clone(),
+            writer: writer.clone(),
+        }
     }
 
     /// The UID of the cluster; `None` when the process is to stop before the API server has told it. Nothing begins

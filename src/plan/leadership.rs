@@ -30,15 +30,23 @@ const STOP_BUDGET: Millis = Millis(500);
 const COMMAND_TIMEOUT: Millis = Millis(500);
 /// How often a leader makes sure that the API server answers.
 const HEARTBEAT: Millis = Millis(2000);
-/// For how long the quorum must be lost before a replica claims the name of a leader that may have died.
+/// For how long the quorum must be lost before a replica claims the name of a leader that may have died. It doubles with
+/// each claim, because a leader that lives has contradicted the one before.
 const CLAIM_AFTER: Millis = Millis(10_000);
+/// How often that doubles.
+const CLAIM_DOUBLES: u32 = 6;
+/// A leader that lives contradicts a claim within this.
+const CONTRADICTED_WITHIN: Millis = Millis(5000);
+/// For how long it must be lost if no leader was ever named: when a quorum is new, its nodes do not vote for a while, and
+/// the leases must say so.
+const FIRST_CLAIM_AFTER: Millis = Millis(1000);
 /// When a read that was not answered is tried again.
 const READ_AGAIN: Millis = Millis(1000);
 
 /// What a turn depends on beside what is remembered.
 #[derive(Clone, Debug, Default)]
 pub struct LeadershipFacts {
-    /// The quorum, if it can be spoken to.
+    /// The quorum, as long as this process is connected to it.
     pub quorum: Option<Arc<OpenQuorum>>,
     /// Whether too few of its nodes vote, as far as this process sees, after each was tried.
     pub quorum_lost: bool,
@@ -85,8 +93,10 @@ pub struct Leadership {
     lock: Option<Lock>,
     authority: Authority,
     name: Name,
-    /// Another replica's lock was seen since this one had its own.
+    /// Another replica's lock was seen since this one had its own, and nothing newer contradicts it.
     seen_other: bool,
+    /// The attempt of another replica's lock that is known to be over: the API server has named this replica since.
+    outdated: Option<Attempt>,
     due_since: Option<Time>,
     quorum_lost_since: Option<Time>,
     probed_at: Option<Time>,
@@ -102,7 +112,12 @@ struct Name {
     confirmed: bool,
     reading: bool,
     read_again_at: Option<Time>,
+    /// When this replica claimed the name, if it did.
     claimed_at: Option<Time>,
+    /// How often.
+    claims: u32,
+    /// Before the newest claim the status named no leader, so nobody can contradict it.
+    was_free: bool,
 }
 
 /// The machine of the lock.
@@ -126,6 +141,7 @@ impl Leadership {
             authority: Authority::Follow,
             name: Name::default(),
             seen_other: false,
+            outdated: None,
             due_since: None,
             quorum_lost_since: None,
             probed_at: None,
@@ -185,6 +201,9 @@ impl Leadership {
         self.open(facts);
         self.believe();
         self.quorum_lost_since = facts.quorum_lost.then(|| self.quorum_lost_since.unwrap_or(now));
+        if facts.quorum.is_none() {
+            return self.without_quorum();
+        }
         self.note_other();
         if self.holds() {
             self.lead(now, facts);
@@ -200,6 +219,7 @@ impl Leadership {
         if let Some(lock) = &self.lock
             && Some(lock.quorum) != now
         {
+            self.release();
             self.lock = None;
             self.command(Command::Close);
         }
@@ -236,19 +256,24 @@ impl Leadership {
 
     /// Notes that another replica of this cluster holds the lock.
     fn note_other(&mut self) {
-        let refused_by = self.lock.as_ref().and_then(|lock| lock.view.refused_by.as_ref());
-        let holder: Option<HolderName> = refused_by.and_then(|value| value.metadata.parse().ok());
-        if holder.is_some_and(|holder| holder != self.holder) {
+        let seen = self.other();
+        if seen.is_some() && seen != self.outdated {
             self.seen_other = true;
         }
+    }
+
+    /// The attempt of the other replica's lock that has refused this one's.
+    fn other(&self) -> Option<Attempt> {
+        let refused_by = self.lock.as_ref()?.view.refused_by.as_ref()?;
+        let holder: HolderName = refused_by.metadata.parse().ok()?;
+        (holder != self.holder).then_some(refused_by.attempt)
     }
 
     /// This process holds the lock.
     fn lead(&mut self, now: Time, facts: &LeadershipFacts) {
         self.due_since = None;
         self.seen_other = false;
-        self.name.confirmed = false;
-        self.name.claimed_at = None;
+        self.name = Name { reading: self.name.reading, ..Name::default() };
         let answered = facts.api_answered_at.unwrap_or(Time(0));
         if self.probed_at.is_some_and(|probed| answered >= probed) {
             self.probed_at = None;
@@ -270,36 +295,63 @@ impl Leadership {
         self.set(Authority::Lead);
     }
 
+    /// There is no quorum on which anybody could lead, and none on which a term could be renewed. Somebody must say so in the
+    /// leases' statuses. Every replica says the same, so it does not matter which one.
+    fn without_quorum(&mut self) {
+        self.seen_other = false;
+        self.name = Name::default();
+        self.due_since = None;
+        self.probed_at = None;
+        self.set(Authority::Lead);
+    }
+
     /// What this process may still do about the terms that it runs.
     fn without_lock(&mut self, now: Time, facts: &LeadershipFacts) {
+        let ended = self.authority == Authority::End;
+        let mut authority = self.authority;
         if self.seen_other || facts.named.as_deref().is_some_and(|named| named != self.instance()) {
             // Another replica leads and has adopted what this one runs.
             self.name.confirmed = false;
-            self.set(Authority::Follow);
-        } else if matches!(self.authority, Authority::Lead | Authority::End) {
-            self.set(Authority::Renew);
+            authority = Authority::Follow;
+        } else if matches!(authority, Authority::Lead | Authority::End) {
+            authority = Authority::Renew;
         }
-        if let Some(since) = self.quorum_lost_since {
-            self.while_quorum_is_lost(now, since, facts);
-        } else {
-            self.name.confirmed = false;
-            self.name.claimed_at = None;
+        match self.quorum_lost_since {
+            Some(_) if facts.named.as_deref() == Some(self.instance()) => {
+                if self.name.confirmed {
+                    authority = Authority::End;
+                } else {
+                    self.read(now);
+                }
+            }
+            // If the other one has the lock, it writes its name again, and this replica waits.
+            Some(_) if ended => self.claim(now, facts),
+            Some(since) => self.claim_later(now, since, facts),
+            None => self.name = Name { reading: self.name.reading, ..Name::default() },
         }
+        self.set(authority);
     }
 
-    fn while_quorum_is_lost(&mut self, now: Time, since: Time, facts: &LeadershipFacts) {
-        if facts.named.as_deref() == Some(self.instance()) {
-            return if self.name.confirmed { self.set(Authority::End) } else { self.read(now) };
+    /// Claims the name of a leader that may have died: its terms must be shown as ended all the same. Or it lives and only
+    /// this replica has lost the quorum: then it contradicts.
+    fn claim_later(&mut self, now: Time, since: Time, facts: &LeadershipFacts) {
+        let pause = Millis(CLAIM_AFTER.0 << self.name.claims.min(CLAIM_DOUBLES));
+        let pause = if facts.named.is_some() { pause } else { FIRST_CLAIM_AFTER };
+        let claim_at = self.name.claimed_at.unwrap_or(since) + pause;
+        if now < claim_at {
+            return self.wake_at(claim_at);
         }
-        // Whoever is named may have died with its process; its terms must be shown as ended all the same.
-        let answers = facts.api_answered_at.is_some_and(|answered| answered >= since);
-        if now < since + CLAIM_AFTER {
-            return self.wake_at(since + CLAIM_AFTER);
+        if facts.api_answered_at.is_some_and(|answered| answered >= since) {
+            return self.claim(now, facts);
         }
-        if answers && self.name.claimed_at.is_none_or(|claimed| now >= claimed + CLAIM_AFTER) {
-            self.name.claimed_at = Some(now);
-            self.emit(LeadershipEffect::Claim);
-        }
+        self.wake_at(now + READ_AGAIN);
+    }
+
+    fn claim(&mut self, now: Time, facts: &LeadershipFacts) {
+        self.name.claimed_at = Some(now);
+        self.name.claims = self.name.claims.saturating_add(1);
+        self.name.was_free = facts.named.is_none();
+        self.emit(LeadershipEffect::Claim);
         self.wake_at(now + READ_AGAIN);
     }
 
@@ -318,7 +370,15 @@ impl Leadership {
         self.name.reading = false;
         self.name.read_again_at = Some(now + READ_AGAIN);
         if let Ok(named) = read {
+            let settled = self.name.claimed_at.filter(|_| !self.name.was_free).map(|at| at + CONTRADICTED_WITHIN);
+            if let Some(at) = settled.filter(|at| now < *at) {
+                self.name.read_again_at = Some(at);
+                return;
+            }
             self.name.confirmed = named.as_deref() == Some(self.instance());
+            if self.name.confirmed {
+                (self.seen_other, self.outdated) = (false, self.other());
+            }
         }
     }
 

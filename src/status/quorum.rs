@@ -1,9 +1,10 @@
 //! Composes the status of a quorum.
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::api::conditions::{QuorumHealth, QuorumReady};
-use crate::api::quorum::{NodeState, NodeStatus};
+use crate::api::quorum::{Leader, NodeState, NodeStatus};
 use crate::api::{ConditionType, RedisQuorumStatus};
 use crate::status::conditions::Conditions;
 use crate::status::{Notice, NoticeReason};
@@ -29,6 +30,8 @@ pub struct QuorumInputs<'a> {
     pub obstacle: Option<(QuorumReady, &'a str)>,
     /// The message about a node whose marker names another configuration.
     pub mismatch: Option<&'a str>,
+    /// The name of this replica if it decides about the quorum's leases; otherwise the leader stays as it is.
+    pub leader: Option<&'a str>,
 }
 
 /// The observed state of one node.
@@ -78,10 +81,21 @@ pub fn compose_quorum(inputs: &QuorumInputs<'_>) -> ComposedQuorum {
         observed_generation: generation,
         fingerprint: inputs.fingerprint.map_or_else(|| previous.fingerprint.clone(), |now| Some(now.to_owned())),
         votes: (!nodes.is_empty()).then(|| format!("{}/{}", up(inputs), nodes.len())),
+        leader: leader(inputs, previous, now),
         nodes,
         conditions: conditions.finish(),
     };
     ComposedQuorum { status, events }
+}
+
+fn leader(inputs: &QuorumInputs<'_>, previous: &RedisQuorumStatus, now: Timestamp) -> Option<Leader> {
+    let before = previous.leader.clone();
+    let Some(instance) = inputs.leader else { return before };
+    if before.as_ref().is_some_and(|before| before.instance == instance) {
+        return before;
+    }
+    let transitions = before.map_or(0, |before| before.transitions.saturating_add(1));
+    Some(Leader { instance: instance.to_owned(), since: Time(now), transitions })
 }
 
 fn node_status(node: &NodeReport<'_>, previous: &RedisQuorumStatus) -> NodeStatus {

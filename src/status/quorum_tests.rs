@@ -8,6 +8,7 @@ struct Scenario {
     evaluated: bool,
     obstacle: Option<(QuorumReady, &'static str)>,
     mismatch: Option<&'static str>,
+    leader: Option<&'static str>,
     status: RedisQuorumStatus,
     now: Timestamp,
 }
@@ -20,6 +21,7 @@ impl Scenario {
             evaluated: true,
             obstacle: None,
             mismatch: None,
+            leader: None,
             status: RedisQuorumStatus::default(),
             now: "2026-11-21T08:00:00.25Z".parse().unwrap(),
         }
@@ -44,6 +46,7 @@ impl Scenario {
             evaluated: self.evaluated,
             obstacle: self.obstacle,
             mismatch: self.mismatch,
+            leader: self.leader,
         })
     }
 
@@ -195,4 +198,28 @@ fn node_that_is_down_keeps_version_and_clock_offset() {
     assert_eq!((node.state, node.version.as_deref(), node.clock_offset_millis), (Down, Some("7.0.15"), Some(900)));
     assert_eq!(node.message.as_deref(), Some("node a (10.0.0.1:6379): no answer"));
     assert_eq!(scenario.status.fingerprint.as_deref(), Some("f1"));
+}
+
+#[test]
+fn leader_changes_only_when_another_replica_takes_over() {
+    let mut scenario = Scenario::of(&[Up, Up, Up]);
+    scenario.step();
+    assert_eq!(scenario.status.leader, None, "no replica was elected yet");
+    let mut since = None;
+    for (leader, instance, transitions) in [
+        (Some("operator-0"), "operator-0", 0),
+        (Some("operator-0"), "operator-0", 0),
+        (None, "operator-0", 0),
+        (Some("operator-1"), "operator-1", 1),
+        (Some("operator-0"), "operator-0", 2),
+    ] {
+        let before = scenario.status.leader.clone();
+        scenario.leader = leader;
+        scenario.step();
+        let shown = scenario.status.leader.clone().unwrap();
+        assert_eq!((shown.instance.as_str(), shown.transitions), (instance, transitions));
+        let moved = before.is_none_or(|before| before.instance != instance);
+        assert_eq!(since.as_ref() != Some(&shown.since), moved, "the time moves with the replica");
+        since = Some(shown.since);
+    }
 }

@@ -203,7 +203,7 @@ async fn kubectl_columns(control_plane: &ControlPlane, client: &Client) -> Outco
     assert!(row.contains(" True HeldHere default 2 3 node-7 "), "{row}");
 
     let (head, row) = columns(&["get", "rq", "shown"])?;
-    assert_eq!(head, "NAME READY HEALTH VOTES LONGEST AGE");
+    assert_eq!(head, "NAME READY HEALTH VOTES LONGEST LEADER AGE");
     assert!(row.starts_with("shown True Degraded "), "{row}");
     assert!(row.contains(" 60s "), "{row}");
 

@@ -7,11 +7,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use redislease_core::op::Token;
 use redislease_core::time::Time;
 
-use super::mailbox::News;
 use crate::api::RedisLease;
 use crate::election::PodFacts;
 use crate::operator::index::{LeaseId, WorkloadKey, WorkloadRead};
 use crate::operator::quorums::QuorumUpdate;
+use crate::operator::slot::News;
 use crate::operator::writer::{PodFound, RoleAnswer};
 use crate::plan::{Authority, Effect, Event, Identity, Reconciler, RoleWrite, StatusOutcome};
 
@@ -26,6 +26,8 @@ pub enum Input {
     Quorum(QuorumUpdate),
     /// Every quorum that existed at the start is known.
     QuorumsRead,
+    /// What this process may decide about the leases of this quorum has changed.
+    Authority(String),
     /// An answer to what a lease asked for.
     Answer {
         /// The lease.
@@ -107,14 +109,14 @@ pub trait Outside {
     fn api_answered_at(&self) -> Option<Time>;
     /// Asks for [`Input::ApiAnswered`] after the next answer of the API server.
     fn await_answer(&mut self);
-    /// What this process may decide about the leases of a quorum.
+    /// What this process may decide now about the leases of a quorum.
     fn authority(&self, quorum: &str) -> Authority;
     /// Takes what the machine of a lease shows.
     fn news(&mut self, lease: LeaseId) -> News;
     /// Carries out one effect.
     fn carry_out(&mut self, lease: Subject<'_>, effect: Effect);
-    /// The resource of a lease is gone: its series vanish.
-    fn resource_gone(&mut self, lease: LeaseId);
+    /// The series of a lease vanish: its resource is gone, or another replica leads and exports them.
+    fn hide(&mut self, lease: LeaseId);
     /// The lease is forgotten; its machine is closed.
     fn forget(&mut self, lease: LeaseId);
     /// A turn took so long, and panicked or not.

@@ -1,17 +1,15 @@
-//! From the keeper's threads to the engine: the newest view of each lease.
-//!
-//! A keeper never waits for the engine: it replaces the view, and names the lease once until the engine has looked.
+//! Which leases have a machine that shows something new, and what a machine reports to the metrics.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use redislease_core::lease::{Renewal, Standing, View};
-use redislease_core::time::Time;
+use redislease_core::lease::{Renewal, View};
 use tokio::sync::Notify;
 
 use crate::keeper::Observer;
 use crate::metrics::lease::{LeaseRecord, QuorumRenewals};
 use crate::operator::index::LeaseId;
 use crate::operator::quorums::InUse;
+use crate::operator::slot::Slot;
 
 /// The leases that have something new.
 #[derive(Debug, Default)]
@@ -21,9 +19,15 @@ pub(super) struct Mailbox {
 }
 
 impl Mailbox {
+    /// A slot whose lease is added when there is something new.
+    pub fn slot(self: &Arc<Self>, lease: LeaseId) -> Arc<Slot> {
+        let mailbox = self.clone();
+        Slot::new(move || mailbox.add(lease))
+    }
+
     /// Takes the leases that have something new.
     pub fn take(&self) -> Vec<LeaseId> {
-        std::mem::take(&mut locked(&self.leases))
+        std::mem::take(&mut *self.leases.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Returns when a lease has something new since the last call.
@@ -32,102 +36,12 @@ impl Mailbox {
     }
 
     fn add(&self, lease: LeaseId) {
-        locked(&self.leases).push(lease);
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner).push(lease);
         self.wake.notify_one();
     }
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Whole between any two statements that change it.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// What the machine of one lease shows.
-#[derive(Debug)]
-pub(super) struct Slot {
-    lease: LeaseId,
-    mailbox: Arc<Mailbox>,
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    view: View,
-    /// The engine has not taken the view yet.
-    is_new: bool,
-    /// The mailbox names the lease.
-    is_named: bool,
-    ended: bool,
-}
-
-/// What is new of a machine.
-#[derive(Debug, Default, PartialEq)]
-pub struct News {
-    /// The newest view, if it was not taken yet.
-    pub view: Option<View>,
-    /// The newest end of belief in the running term.
-    pub stop_at: Option<Time>,
-    /// The machine has ended.
-    pub ended: bool,
-}
-
-impl Slot {
-    pub fn new(lease: LeaseId, mailbox: Arc<Mailbox>) -> Arc<Self> {
-        Arc::new(Self { lease, mailbox, state: Mutex::default() })
-    }
-
-    /// Takes what is new.
-    pub fn take(&self) -> News {
-        let mut state = locked(&self.state);
-        state.is_named = false;
-        let view = std::mem::take(&mut state.is_new).then(|| state.view.clone());
-        let stop_at = state.view.standing.term().and_then(|term| term.stop_at);
-        News { view, stop_at, ended: state.ended }
-    }
-
-    fn show(&self, view: &View) {
-        let mut state = locked(&self.state);
-        let wakes = must_be_seen(&state.view, view);
-        (state.view, state.is_new) = (view.clone(), true);
-        self.name(state, wakes);
-    }
-
-    /// The machine has ended.
-    pub fn end(&self) {
-        let mut state = locked(&self.state);
-        state.ended = true;
-        self.name(state, true);
-    }
-
-    fn name(&self, mut state: MutexGuard<'_, State>, wakes: bool) {
-        if wakes && !std::mem::replace(&mut state.is_named, true) {
-            drop(state);
-            self.mailbox.add(self.lease);
-        }
-    }
-}
-
-/// Whether a lease must have a turn for the new view. A renewal moves only times.
-fn must_be_seen(before: &View, now: &View) -> bool {
-    let View { standing, ending, retry_at, refused_by } = now;
-    let (was, is) = (before.standing.term(), standing.term());
-    let same_standing = match (&before.standing, standing) {
-        (Standing::Acquiring(attempt, holder), Standing::Acquiring(now, for_whom)) => {
-            (attempt, holder) == (now, for_whom)
-        }
-        (before, now) => std::mem::discriminant(before) == std::mem::discriminant(now),
-    };
-    // The second failure in a row is worth an event, the third is not.
-    let same_term = match (was, is) {
-        (Some(was), Some(is)) => was.id == is.id && was.failed_rounds.min(2) == is.failed_rounds.min(2),
-        (was, is) => was.is_none() && is.is_none(),
-    };
-    let sooner = retry_at.is_some_and(|at| before.retry_at.is_some_and(|before| at < before));
-    let same_retry = retry_at.is_some() == before.retry_at.is_some() && !sooner;
-    !(same_standing && same_term && same_retry && *ending == before.ending && *refused_by == before.refused_by)
-}
-
-/// What a machine tells of itself: to the engine, and to the metrics.
+/// Passes what a machine reports to the engine and to the metrics.
 pub(super) struct Watcher {
     pub slot: Arc<Slot>,
     pub record: Arc<LeaseRecord>,
@@ -157,54 +71,16 @@ impl Observer for Watcher {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use redislease_core::lease::{TermId, TermView};
-    use redislease_core::op::{Attempt, Holder, Token};
-
-    fn held(stop_at: u64, failed_rounds: u32) -> View {
-        let id = TermId { attempt: Attempt(1), token: Token(1), holder: Holder("c/u/n/l/p/uid".into()) };
-        let (valid_until, stop_at) = (Some(Time(stop_at + 5)), Some(Time(stop_at)));
-        View { standing: Standing::Held(TermView { id, valid_until, stop_at, failed_rounds }), ..View::default() }
-    }
-
-    fn idle(retry_at: u64) -> View {
-        View { retry_at: Some(Time(retry_at)), ..View::default() }
-    }
 
     #[test]
-    fn the_newest_view_is_kept_and_the_lease_named_once() {
+    fn a_lease_is_named_once_until_its_slot_is_taken() {
         let mailbox = Arc::new(Mailbox::default());
-        let slot = Slot::new(LeaseId(7), mailbox.clone());
-        slot.show(&held(10, 0));
-        slot.show(&View::default());
-        slot.show(&held(20, 0));
-        assert_eq!(mailbox.take(), [LeaseId(7)]);
-        assert_eq!(slot.take(), News { view: Some(held(20, 0)), stop_at: Some(Time(20)), ended: false });
-        assert_eq!(slot.take(), News { view: None, stop_at: Some(Time(20)), ended: false });
+        let slot = mailbox.slot(LeaseId(7));
         slot.end();
-        assert_eq!((mailbox.take(), slot.take().ended), (vec![LeaseId(7)], true));
-    }
-
-    #[test]
-    fn a_renewal_wakes_nobody_and_is_in_the_next_view() {
-        let mailbox = Arc::new(Mailbox::default());
-        let slot = Slot::new(LeaseId(7), mailbox.clone());
-        slot.show(&held(10, 0));
-        slot.take();
-        mailbox.take();
-        slot.show(&held(20, 1));
-        assert_eq!(mailbox.take(), [LeaseId(7)], "the first failure is told");
-        slot.take();
-        slot.show(&held(30, 1));
-        assert_eq!((mailbox.take(), slot.take().stop_at), (vec![], Some(Time(30))));
-        for (before, now, wakes) in [
-            (idle(10), idle(20), false),
-            (idle(20), idle(10), true),
-            (idle(20), View::default(), true),
-            (held(1, 0), held(1, 2), true),
-            (held(1, 2), held(1, 3), false),
-            (held(1, 0), idle(1), true),
-        ] {
-            assert_eq!(must_be_seen(&before, &now), wakes, "{before:?} {now:?}");
-        }
+        slot.end();
+        assert_eq!((mailbox.take(), mailbox.take()), (vec![LeaseId(7)], vec![]));
+        assert!(slot.take().ended);
+        slot.end();
+        assert_eq!(mailbox.take(), [LeaseId(7)]);
     }
 }

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | [`input`] | what the engine is told, and what is around it |
 //! | [`timers`] | when each lease must have its next turn |
-//! | [`mailbox`] | the newest view of each keeper's machine |
+//! | [`mailbox`] | the leases whose keeper's machine shows something new |
 //! | [`shell`] | what is around it in a process: keepers, writer, metrics |
 //! | [`run`] | the task |
 
@@ -31,7 +31,7 @@ use super::writer::{PodFound, RoleAnswer};
 use crate::api::names::{self, PodRole};
 use crate::contain::contained;
 use crate::election::Cluster;
-use crate::plan::{Effect, Event, Facts, Identity, Priority, RoleOutcome, RoleWrite, StatusOutcome};
+use crate::plan::{Authority, Effect, Event, Facts, Identity, Priority, RoleOutcome, RoleWrite, StatusOutcome};
 pub use input::{Answer, Input, Machine, Outside, Subject, Watched};
 pub use run::{channels, run};
 pub use shell::{CONTROLLER, Shell};
@@ -61,7 +61,7 @@ struct Turned {
     deadline: Option<Time>,
     awaits_answer: bool,
     finished: bool,
-    gone: bool,
+    hidden: bool,
 }
 
 /// The index and the machines.
@@ -104,6 +104,7 @@ impl<M: Machine, O: Outside> Engine<M, O> {
                 self.index.quorum_changed(&update.name, update.facts);
             }
             Input::QuorumsRead => self.index.quorums_read(),
+            Input::Authority(quorum) => self.index.mark_quorum(&quorum),
             Input::Answer { lease, incarnation, answer } => self.take_answer(now, lease, incarnation, answer),
             Input::ApiAnswered => {
                 for id in std::mem::take(&mut self.awaiting) {
@@ -292,9 +293,9 @@ impl<M: Machine, O: Outside> Engine<M, O> {
     }
 
     fn finish_turn(&mut self, id: LeaseId, turned: Turned) {
-        let Turned { effects, deadline, awaits_answer, finished, gone } = turned;
-        if gone {
-            self.outside.resource_gone(id);
+        let Turned { effects, deadline, awaits_answer, finished, hidden } = turned;
+        if hidden {
+            self.outside.hide(id);
         }
         self.carry_out(id, effects);
         if finished {
@@ -368,10 +369,11 @@ fn decide<M: Machine, O: Outside>(
         machine.handle(now, Event::KeeperEnded);
     }
     index.set_holder(id, machine.holder().as_ref().map(|(_, uid)| uid.as_str()));
-    let quorum = &index.lease(id)?.quorum;
-    let authority = outside.authority(quorum);
+    let authority = outside.authority(&index.lease(id)?.quorum);
     let snapshot = index.snapshot(id)?;
     let gone = snapshot.lease.is_none();
+    // Before the quorums were read it is not known who leads.
+    let authority = if snapshot.quorum.read { authority } else { Authority::Follow };
     machine.handle(
         now,
         Event::Facts(Box::new(Facts {
@@ -393,7 +395,7 @@ fn decide<M: Machine, O: Outside>(
         deadline: machine.next_deadline(),
         awaits_answer: machine.awaits_api_answer(),
         finished: gone && machine.is_finished(),
-        gone,
+        hidden: gone || authority == Authority::Follow,
     })
 }
 

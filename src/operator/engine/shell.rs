@@ -12,7 +12,7 @@ use redislease_core::time::Time;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::input::{Answer, Input, Outside, Subject};
-use super::mailbox::{Mailbox, News, Slot, Watcher};
+use super::mailbox::{Mailbox, Watcher};
 use super::run::Inbox;
 use crate::api::RedisLease;
 use crate::clock;
@@ -21,8 +21,9 @@ use crate::metrics::lease::{HandoverKind, LeaseMetrics, LeaseRecord, Shown};
 use crate::metrics::operator::OperatorMetrics;
 use crate::metrics::panics::Panics;
 use crate::operator::index::{LeaseId, WorkloadKey};
-use crate::operator::leadership::Leadership;
+use crate::operator::leadership::Grant;
 use crate::operator::quorums::{Connection, InUse, QuorumUpdate};
+use crate::operator::slot::{News, Slot};
 use crate::operator::writer::{Call, Done, Writer};
 use crate::plan::{Authority, Command, Effect, Measure, OpenQuorum, Read, RoleWrite, StatusWrite};
 use crate::status::{Importance, Notice, TermEnd};
@@ -34,7 +35,8 @@ pub const CONTROLLER: &str = "lease";
 pub struct Shell {
     keeper: Arc<Keeper>,
     writer: Writer,
-    leadership: Leadership,
+    /// What this process may decide, by the name of the quorum.
+    grants: BTreeMap<String, Arc<Grant>>,
     inputs: UnboundedSender<Input>,
     mailbox: Arc<Mailbox>,
     metrics: OperatorMetrics,
@@ -69,7 +71,7 @@ impl Shell {
         Self {
             keeper,
             writer,
-            leadership: Leadership,
+            grants: BTreeMap::new(),
             inputs,
             mailbox: inbox.mailbox.clone(),
             metrics,
@@ -141,7 +143,7 @@ impl Shell {
     fn open(&mut self, lease: Subject<'_>, quorum: Option<&OpenQuorum>, keys: &[String], config: Config) {
         let record = self.record(lease);
         let opened = quorum.and_then(|quorum| self.connections.get(&quorum.id)).cloned();
-        let slot = Slot::new(lease.id, self.mailbox.clone());
+        let slot = self.mailbox.slot(lease.id);
         let (connection, in_use) = opened.unzip();
         let nodes = connection.as_ref().map(|connection| connection.nodes.clone());
         let lock = |key: &String| nodes.as_ref().map(|nodes| nodes.keyspace().lock(lease.namespace, key));
@@ -243,7 +245,8 @@ impl Outside for Shell {
     }
 
     fn authority(&self, quorum: &str) -> Authority {
-        self.leadership.authority(quorum)
+        // On a quorum that does not exist nobody can be elected, and nothing can be renewed.
+        self.grants.get(quorum).map_or(Authority::Lead, |grant| grant.authority(self.now()))
     }
 
     fn news(&mut self, lease: LeaseId) -> News {
@@ -271,7 +274,7 @@ impl Outside for Shell {
         }
     }
 
-    fn resource_gone(&mut self, lease: LeaseId) {
+    fn hide(&mut self, lease: LeaseId) {
         let record = self.leases.get_mut(&lease).and_then(|lease| lease.record.take());
         if let Some((namespace, name, record)) = record {
             self.lease_metrics.remove(&namespace, &name, &record);
@@ -279,7 +282,7 @@ impl Outside for Shell {
     }
 
     fn forget(&mut self, lease: LeaseId) {
-        self.resource_gone(lease);
+        self.hide(lease);
         self.leases.remove(&lease);
     }
 
@@ -311,6 +314,7 @@ impl Outside for Shell {
     }
 
     fn quorum(&mut self, update: &QuorumUpdate) {
+        self.grants.insert(update.name.clone(), update.grant.clone());
         if let Some(id) = update.retiring {
             // From now on only what stands on it keeps it open.
             self.connections.remove(&id);

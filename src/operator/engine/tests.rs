@@ -7,12 +7,13 @@ use redislease_core::lease::{Standing, TermId, TermView, View};
 use redislease_core::op::{Attempt, Holder, Token};
 use serde_json::json;
 
-use super::mailbox::News;
 use super::*;
 use crate::api::RedisLease;
 use crate::election::PodFacts;
 use crate::operator::index::{WorkloadKey, WorkloadRead};
+use crate::operator::leadership::Grant;
 use crate::operator::quorums::QuorumUpdate;
+use crate::operator::slot::News;
 use crate::plan::{Authority, CandidateFacts, Command, PodKnowledge, Read};
 
 /// What a machine was told, and what it is to do next.
@@ -152,7 +153,7 @@ impl Outside for Fake {
         self.note(format!("{name}/{incarnation} {effect:?}"));
     }
 
-    fn resource_gone(&mut self, _: LeaseId) {
+    fn hide(&mut self, _: LeaseId) {
         self.note("resource gone");
     }
 
@@ -207,6 +208,7 @@ impl World {
         world.engine.take(Input::Lease(Watched::ListEnds));
         world.engine.take(Input::Pod(Watched::ListBegins));
         world.engine.take(Input::Pod(Watched::ListEnds));
+        world.engine.take(Input::QuorumsRead);
         world.fake.done();
         world
     }
@@ -424,7 +426,8 @@ fn workloads_are_read_and_floors_raised() {
     world.work();
     assert_eq!(seen("a"), ["facts 1 unseen"]);
     assert!(world.engine.next_deadline().is_some(), "it is read again");
-    let update = QuorumUpdate { name: "default".into(), facts: None, connection: None, retiring: None };
+    let grant = Grant::of(Authority::Lead);
+    let update = QuorumUpdate { name: "default".into(), facts: None, connection: None, retiring: None, grant };
     world.engine.take(Input::Quorum(update));
     assert_eq!(world.fake.done(), ["quorum default", "floor default 42"], "a quorum that comes later is told too");
 }

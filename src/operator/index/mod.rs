@@ -395,6 +395,12 @@ impl Index {
         self.mark_all(concerned);
     }
 
+    /// What this process may decide about the leases of a quorum has changed.
+    pub fn mark_quorum(&mut self, name: &str) {
+        let concerned = self.quorums.leases(name);
+        self.mark_all(concerned);
+    }
+
     /// Every quorum that existed at the start is known.
     pub fn quorums_read(&mut self) {
         let concerned = self.quorums.all_read();

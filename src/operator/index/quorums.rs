@@ -75,6 +75,11 @@ impl Quorums {
         concerned
     }
 
+    /// The leases that name the quorum.
+    pub fn leases(&self, name: &str) -> BTreeSet<LeaseId> {
+        self.entries.get(name).map(|entry| entry.leases.clone()).unwrap_or_default()
+    }
+
     /// Every quorum that existed at the start is known. Returns the leases that name another one.
     pub fn all_read(&mut self) -> BTreeSet<LeaseId> {
         if std::mem::replace(&mut self.read, true) {

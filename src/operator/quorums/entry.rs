@@ -14,8 +14,9 @@ use crate::api::{RedisQuorum, RedisQuorumStatus, ValidQuorum};
 use crate::clock;
 use crate::nodes::Credentials;
 use crate::operator::kube_api::CallError;
+use crate::operator::leadership::{Circumstances, Election, Replica, Wishes};
 use crate::operator::writer::Writer;
-use crate::plan::QuorumFacts;
+use crate::plan::{Authority, QuorumFacts};
 use crate::status::Notice;
 
 /// Between two writes of one quorum's status, and before a write that failed is repeated.
@@ -39,8 +40,10 @@ struct Told {
 }
 
 /// One quorum.
-#[derive(Debug, Default)]
 pub(super) struct Entry {
+    election: Election,
+    /// This replica writes itself into the status, although it does not hold the lock.
+    claims: bool,
     resource: Option<RedisQuorum>,
     /// The last valid spec.
     valid: Option<Arc<ValidQuorum>>,
@@ -59,6 +62,61 @@ pub(super) struct Entry {
 }
 
 impl Entry {
+    /// A quorum of which nothing is known.
+    pub fn new(replica: Replica) -> Self {
+        Self {
+            election: Election::new(replica),
+            claims: false,
+            resource: None,
+            valid: None,
+            problem: None,
+            secret: None,
+            connection: None,
+            retiring: false,
+            told: None,
+            writing: None,
+            backoff: ConflictBackoff::default(),
+            show_at: None,
+        }
+    }
+
+    /// Gives the election one turn. `wake` asks for another one.
+    pub fn elect(&mut self, wake: impl Fn() + Clone + Send + Sync + 'static) -> Wishes {
+        // A quorum whose secret was not read yet will be opened.
+        if !self.is_read() {
+            return Wishes::default();
+        }
+        let statuses = self.connection.as_ref().map(|connection| connection.statuses()).unwrap_or_default();
+        let majority = self.connection.as_ref().map_or(0, |connection| connection.quorum.quorum.majority());
+        let circumstances = Circumstances {
+            connection: self.connection.as_ref(),
+            is_lost: self.connection.is_some() && evaluated(&statuses) && up(&statuses) < majority,
+            named: leader(self.resource.as_ref()),
+        };
+        let wishes = self.election.turn(clock::now(), &circumstances, wake);
+        self.claims |= wishes.claim;
+        wishes
+    }
+
+    /// The election of this replica.
+    pub const fn election(&self) -> &Election {
+        &self.election
+    }
+
+    /// Takes the resource as it was read for the election.
+    pub fn quorum_read(&mut self, resource: Option<RedisQuorum>) {
+        let named = leader(resource.as_ref()).map(str::to_owned);
+        if let Some(resource) = resource {
+            self.take(resource, false);
+        }
+        self.election.quorum_read(clock::now(), named);
+    }
+
+    /// This process is about to end: the lock is released.
+    pub fn stop(&mut self) {
+        self.election.stop(clock::now());
+    }
+
     /// Takes the resource as it was seen. A listed one counts even if its version is lower: etcd may have been restored.
     pub fn take(&mut self, resource: RedisQuorum, listed: bool) {
         let same = |known: &&RedisQuorum| known.meta().uid == resource.meta().uid;
@@ -200,7 +258,8 @@ impl Entry {
             return None;
         }
         let facts = told.facts.clone();
-        let update = QuorumUpdate { name: name.to_owned(), facts, connection: connection.cloned(), retiring };
+        let (connection, grant) = (connection.cloned(), self.election.grant().clone());
+        let update = QuorumUpdate { name: name.to_owned(), facts, connection, retiring, grant };
         self.told = Some(told);
         Some(update)
     }
@@ -232,6 +291,11 @@ impl Entry {
     /// The resource with the status that is to be written now.
     pub fn next_status(&mut self) -> Option<RedisQuorum> {
         let resource = self.resource.as_ref().filter(|_| self.writing.is_none())?;
+        let authority = self.election.grant().authority(clock::now());
+        if !self.claims && !matches!(authority, Authority::Lead | Authority::End) {
+            // The leader writes it.
+            return None;
+        }
         let now = Instant::now();
         if self.show_at.is_some_and(|at| now < at) {
             return None;
@@ -239,7 +303,9 @@ impl Entry {
         self.show_at = None;
         let statuses = self.connection.as_ref().map(|connection| connection.statuses()).unwrap_or_default();
         let fingerprint = self.connection.as_ref().map(|connection| connection.quorum.fingerprint.as_str());
-        let composed = show::compose(resource, self.valid.as_deref(), fingerprint, &statuses, self.obstacle())?;
+        let leads = self.claims || self.election.is_leader(clock::now());
+        let leader = leads.then(|| self.election.instance());
+        let composed = show::compose(resource, self.valid.as_deref(), fingerprint, &statuses, self.obstacle(), leader)?;
         let due = self.backoff.due(&composed.status);
         let wait: Duration = due.since(clock::now()).into();
         if !wait.is_zero() {
@@ -257,6 +323,7 @@ impl Entry {
     pub fn shown(&mut self, outcome: Result<RedisQuorum, CallError>, writer: &Writer) {
         let Some((status, events)) = self.writing.take() else { return };
         self.show_at = Some(Instant::now() + PACE);
+        self.claims = false;
         // A conflict, or a resource that is gone: the watch shows what is there.
         let Ok(answered) = outcome else { return };
         self.backoff.wrote(clock::now(), &status);
@@ -271,6 +338,11 @@ impl Entry {
             *known = answered;
         }
     }
+}
+
+/// The instance that the status names.
+fn leader(quorum: Option<&RedisQuorum>) -> Option<&str> {
+    Some(quorum?.status.as_ref()?.leader.as_ref()?.instance.as_str())
 }
 
 fn version(quorum: &RedisQuorum) -> Option<u64> {

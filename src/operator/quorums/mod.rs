@@ -24,13 +24,17 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
+use redislease_core::time::Time;
+use tokio::sync::Notify;
 use tokio::sync::mpsc::{self, Receiver, UnboundedReceiver, UnboundedSender};
 use tokio_util::sync::CancellationToken;
 
 use super::engine::{Input, Watched};
 use super::kube_api::CallError;
+use super::leadership::{Election, Grant, Replica};
 use super::writer::{Call, Writer};
 use crate::api::RedisQuorum;
+use crate::clock::{self, Alarm};
 use crate::http::Part;
 use crate::metrics::lease::LeaseMetrics;
 use crate::metrics::nodes::NodeMetrics;
@@ -57,6 +61,8 @@ pub struct QuorumUpdate {
     pub connection: Option<Arc<Connection>>,
     /// No lease begins on this connection any more: whatever uses it ends or moves, and then drops [`InUse`].
     pub retiring: Option<u64>,
+    /// What this process may decide about the leases on it.
+    pub grant: Arc<Grant>,
 }
 
 /// What the controller is built of.
@@ -73,6 +79,10 @@ pub struct Parts {
     pub lease_metrics: LeaseMetrics,
     /// Its own series.
     pub metrics: OperatorMetrics,
+    /// Takes part in the elections.
+    pub replica: Replica,
+    /// Signals that the API server has answered a call after [`Writer::await_answer`].
+    pub answered: Arc<Notify>,
     /// Done when every node of every quorum was reached or tried in vain.
     pub tried: Part,
     /// Done when all quorums are listed.
@@ -87,6 +97,10 @@ enum Event {
     Shown { quorum: String, began: Instant, outcome: Box<Result<RedisQuorum, CallError>> },
     /// A node did something of note.
     Moved(String),
+    /// The machine of the lock on this quorum shows something new.
+    Lock(String),
+    /// The resource was read for the election; `None` when it does not exist.
+    Read { quorum: String, read: Result<Option<Box<RedisQuorum>>, String> },
 }
 
 /// How far the first list has come.
@@ -104,6 +118,7 @@ struct Controller {
     node_metrics: NodeMetrics,
     lease_metrics: LeaseMetrics,
     metrics: OperatorMetrics,
+    replica: Replica,
     entries: BTreeMap<String, Entry>,
     /// While a list runs: the quorums that it has named.
     relist: Option<BTreeSet<String>>,
@@ -126,6 +141,7 @@ pub async fn run(parts: Parts, mut watch: Receiver<Watched<RedisQuorum>>, stop: 
         node_metrics: parts.node_metrics,
         lease_metrics: parts.lease_metrics,
         metrics: parts.metrics,
+        replica: parts.replica,
         entries: BTreeMap::new(),
         relist: None,
         start: Start::Listing,
@@ -135,7 +151,12 @@ pub async fn run(parts: Parts, mut watch: Receiver<Watched<RedisQuorum>>, stop: 
         tried: Some(parts.tried),
         listed: Some(parts.listed),
     };
-    controller.run(&mut watch, &mut happened, &mut unused_ids, stop).await;
+    let alarm = match Alarm::new() {
+        Ok(alarm) => alarm,
+        Err(error) => return tracing::error!(%error, "The controller of RedisQuorums has no timer."),
+    };
+    controller.run(&mut watch, &mut happened, &mut unused_ids, alarm, &parts.answered, &stop).await;
+    controller.stop();
 }
 
 impl Controller {
@@ -144,13 +165,26 @@ impl Controller {
         watch: &mut Receiver<Watched<RedisQuorum>>,
         happened: &mut UnboundedReceiver<Event>,
         unused: &mut UnboundedReceiver<u64>,
-        stop: CancellationToken,
+        mut alarm: Alarm,
+        answered: &Notify,
+        stop: &CancellationToken,
     ) {
         let mut secrets = tokio::time::interval(SECRET_EVERY);
         loop {
             let show_at = self.entries.values().filter_map(Entry::show_at).min();
+            let elect_at = self.entries.values().filter_map(|entry| entry.election().next_deadline()).min();
+            if let Err(error) = alarm.set(elect_at) {
+                return tracing::error!(%error, "The timer of the controller of RedisQuorums cannot be set.");
+            }
             tokio::select! {
                 () = stop.cancelled() => return,
+                () = answered.notified() => self.elect_where(|election, _| election.awaits_api_answer()),
+                expired = alarm.expired() => {
+                    if let Err(error) = expired {
+                        return tracing::error!(%error, "The timer of the controller of RedisQuorums is broken.");
+                    }
+                    self.elect_where(|election, now| election.next_deadline().is_some_and(|at| at <= now));
+                }
                 Some(event) = watch.recv() => self.take(event),
                 Some(event) = happened.recv() => self.happened(event),
                 Some(id) = unused.recv() => self.unused(id),
@@ -203,7 +237,8 @@ impl Controller {
 
     fn seen(&mut self, quorum: RedisQuorum, listed: bool) {
         let name = quorum.name_any();
-        self.entries.entry(name.clone()).or_default().take(quorum, listed);
+        let new = || Entry::new(self.replica.clone());
+        self.entries.entry(name.clone()).or_insert_with(new).take(quorum, listed);
         self.advance(&name);
     }
 
@@ -219,10 +254,11 @@ impl Controller {
         let owner = self.entries.iter_mut().find(|(_, entry)| entry.is_retiring(id));
         if let Some((name, entry)) = owner.map(|(name, entry)| (name.clone(), entry)) {
             entry.close();
-            if entry.exists() {
-                self.advance(&name);
-            } else {
+            let exists = entry.exists();
+            self.advance(&name);
+            if !exists {
                 self.entries.remove(&name);
+                self.metrics.forget_leader(&name);
             }
         }
     }
@@ -247,7 +283,47 @@ impl Controller {
             }
         }
         self.tell(name);
+        self.elect(name);
         self.show(name);
+    }
+
+    fn elect_where(&mut self, is_due: impl Fn(&Election, Time) -> bool) {
+        let now = clock::now();
+        let due = self.entries.iter().filter(|(_, entry)| is_due(entry.election(), now));
+        let names: Vec<String> = due.map(|(name, _)| name.clone()).collect();
+        for name in names {
+            self.elect(&name);
+        }
+    }
+
+    /// Gives the election on one quorum a turn.
+    fn elect(&mut self, name: &str) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        let (events, quorum) = (self.events.clone(), name.to_owned());
+        let wishes = entry.elect(move || drop(events.send(Event::Lock(quorum.clone()))));
+        self.metrics.leads(name, entry.election().is_leader(clock::now()));
+        if wishes.changed {
+            let authority = entry.election().grant().authority(clock::now());
+            tracing::info!(quorum = name, ?authority, "What this replica may decide has changed.");
+            // An engine that has ended ends the process.
+            let _ = self.engine.send(Input::Authority(name.to_owned()));
+        }
+        if wishes.read {
+            let (events, quorum) = (self.events.clone(), name.to_owned());
+            let done = Box::new(move |read| drop(events.send(Event::Read { quorum, read })));
+            let call = Call::Quorum { namespace: self.namespace.clone(), name: name.to_owned(), done };
+            self.writer.send(&self.namespace, name, call);
+        }
+        if wishes.changed || wishes.claim {
+            self.show(name);
+        }
+    }
+
+    /// The process is about to end: another replica may lead at once.
+    fn stop(&mut self) {
+        for entry in self.entries.values_mut() {
+            entry.stop();
+        }
     }
 
     /// Follows the nodes of a connection until it is closed.
@@ -305,12 +381,21 @@ impl Controller {
             }
             Event::Moved(quorum) => {
                 self.tell(&quorum);
+                self.elect(&quorum);
                 self.show(&quorum);
+            }
+            Event::Lock(quorum) => self.elect(&quorum),
+            Event::Read { quorum, read } => {
+                if let (Some(entry), Ok(read)) = (self.entries.get_mut(&quorum), read) {
+                    entry.quorum_read(read.map(|resource| *resource));
+                }
+                self.advance(&quorum);
             }
             Event::Shown { quorum, began, outcome } => {
                 self.metrics.reconciled(CONTROLLER, outcome.is_ok(), began.elapsed());
                 if let Some(entry) = self.entries.get_mut(&quorum) {
                     entry.shown(*outcome, &self.writer);
+                    self.elect(&quorum);
                     self.show(&quorum);
                 }
             }

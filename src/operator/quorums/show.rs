@@ -10,13 +10,15 @@ use crate::clock;
 use crate::nodes::{NodeState, NodeStatus};
 use crate::status::{ComposedQuorum, NodeReport, QuorumInputs, compose_quorum};
 
-/// Composes the status by how the nodes are now; `None` while there is nothing to say.
+/// Composes the status by how the nodes are now; `None` while there is nothing to say. `leader` is the name of this replica
+/// if it decides about the quorum's leases.
 pub(super) fn compose(
     resource: &RedisQuorum,
     valid: Option<&ValidQuorum>,
     fingerprint: Option<&str>,
     statuses: &[NodeStatus],
     obstacle: Option<(QuorumReady, &str)>,
+    leader: Option<&str>,
 ) -> Option<ComposedQuorum> {
     if obstacle.is_none() && !evaluated(statuses) {
         // That a node was not tried yet is no news; what becomes of it will be.
@@ -34,6 +36,7 @@ pub(super) fn compose(
         evaluated: evaluated(statuses),
         obstacle,
         mismatch: mismatch(statuses),
+        leader,
     });
     (resource.status.as_ref() != Some(&composed.status)).then_some(composed)
 }

@@ -63,6 +63,8 @@ pub enum Call {
     Node { name: String, done: Done<Result<bool, String>> },
     /// Read the selector of a workload.
     Workload { key: WorkloadKey, done: Done<WorkloadRead> },
+    /// Read a quorum; `None` when there is none.
+    Quorum { namespace: Arc<str>, name: String, done: Done<Result<Option<Box<RedisQuorum>>, String>> },
     /// Read a secret; the error is a definite one.
     Secret { namespace: String, name: String, done: Done<Result<Box<Secret>, CallError>> },
     /// Read the UID of the cluster; the error is a definite one.
@@ -115,6 +117,7 @@ impl Call {
             Self::Workload { key: (namespace, workload), .. } => {
                 format!("{} {namespace}/{}", workload.kind.as_str(), workload.name)
             }
+            Self::Quorum { namespace, name, .. } => format!("RedisQuorum {namespace}/{name}"),
             Self::Secret { namespace, name, .. } => format!("secret {namespace}/{name}"),
             Self::ClusterUid { .. } => format!("namespace {CLUSTER_NAMESPACE}"),
             Self::Event((_, reason)) => format!("event {}", reason.as_str()),
@@ -202,6 +205,14 @@ impl Call {
                     Err(error) => WorkloadRead::Refused(error.to_string()),
                 };
                 Sent { verdict, problem, finish: Finish::Tell(Box::new(move || done(found))) }
+            }
+            Self::Quorum { namespace, name, done } => {
+                let quorums: Api<RedisQuorum> = Api::namespaced(client, &namespace);
+                let read = match call(quorums.get(&name)).await {
+                    Err(CallError::NotFound) => Ok(None),
+                    read => read.map(|quorum| Some(Box::new(quorum))),
+                };
+                told_or_again(read, done, |done| Self::Quorum { namespace, name, done })
             }
             Self::Secret { namespace, name, done } => {
                 let secrets: Api<Secret> = Api::namespaced(client, &namespace);

@@ -178,7 +178,89 @@ fn a_dead_leader_is_replaced_by_name_while_the_quorum_is_lost() {
     replica.facts.named = Some(ME.into());
     replica.turn();
     replica.event(LeadershipEvent::QuorumRead(Ok(Some(ME.into()))));
+    assert_eq!(replica.machine.authority(), Authority::Follow, "a leader that lives may still contradict");
+    replica.pass(4000);
+    replica.event(LeadershipEvent::QuorumRead(Ok(Some(ME.into()))));
     assert_eq!(replica.machine.authority(), Authority::End);
+}
+
+#[test]
+fn a_claim_that_is_contradicted_is_repeated_ever_later() {
+    let mut replica = Replica::new();
+    replica.facts.named = Some("operator-1".into());
+    replica.facts.quorum_lost = true;
+    replica.turn();
+    let mut pauses = Vec::new();
+    let mut since = replica.now;
+    for _ in 0..160 {
+        replica.facts.api_answered_at = Some(replica.now);
+        replica.pass(1000);
+        if replica.effects.contains(&LeadershipEffect::Claim) {
+            pauses.push(replica.now.since(since).0 / 1000);
+            since = replica.now;
+        }
+        assert_eq!(replica.machine.authority(), Authority::Follow);
+    }
+    assert_eq!(pauses, [10, 20, 40, 80]);
+}
+
+#[test]
+fn whoever_ends_terms_contradicts_a_claim_once() {
+    let mut replica = Replica::leading();
+    replica.facts.quorum_lost = true;
+    replica.view(View { standing: Standing::Uncertain(term_view(lock(1))), ..View::default() });
+    replica.event(LeadershipEvent::QuorumRead(Ok(Some(ME.into()))));
+    assert_eq!(replica.machine.authority(), Authority::End);
+    replica.facts.named = Some("operator-1".into());
+    assert_eq!(replica.turn(), [LeadershipEffect::Claim, LeadershipEffect::Authority(Authority::Follow)]);
+    assert_eq!(replica.pass(5000), [], "the other one has the lock: this one is only cut off");
+}
+
+#[test]
+fn a_follower_that_saw_the_lock_of_a_dead_leader_can_replace_it() {
+    let mut replica = Replica::new();
+    replica.turn();
+    replica.answer();
+    replica.view(refused_by_other());
+    replica.facts.named = Some("operator-1".into());
+    replica.facts.quorum_lost = true;
+    replica.turn();
+    replica.pass(10_000);
+    assert!(replica.effects.contains(&LeadershipEffect::Claim), "{:?}", replica.effects);
+    replica.facts.named = Some(ME.into());
+    replica.pass(5000);
+    assert!(replica.effects.contains(&LeadershipEffect::ReadQuorum));
+    replica.event(LeadershipEvent::QuorumRead(Ok(Some(ME.into()))));
+    assert_eq!(replica.effects, [LeadershipEffect::Authority(Authority::End)]);
+    assert_eq!(replica.turn(), [], "the lock that it saw before the read says nothing");
+    let by = Stored { attempt: Attempt(100), ..refused_by_other().refused_by.unwrap() };
+    replica.view(View { refused_by: Some(by), ..refused_by_other() });
+    assert_eq!(replica.machine.authority(), Authority::Follow, "another lock does");
+}
+
+#[test]
+fn where_nobody_was_ever_named_a_replica_claims_soon() {
+    let mut replica = Replica::new();
+    replica.facts.quorum_lost = true;
+    replica.turn();
+    replica.pass(1000);
+    replica.answer();
+    assert!(replica.effects.contains(&LeadershipEffect::Claim));
+}
+
+#[test]
+fn without_a_quorum_every_replica_may_say_so() {
+    let mut replica = Replica::leading();
+    let open = replica.facts.quorum.take();
+    let released = LeadershipEffect::Keeper(Command::End { term: lock(1), proof: true });
+    assert_eq!(replica.turn(), [released, LeadershipEffect::Keeper(Command::Close)]);
+    assert_eq!(replica.machine.authority(), Authority::Lead);
+    replica.facts.quorum = open;
+    replica.turn();
+    assert_eq!(replica.machine.authority(), Authority::Renew, "on a quorum it needs the lock");
+    let mut new = Replica::new();
+    new.facts.quorum = None;
+    assert_eq!(new.turn(), [LeadershipEffect::Authority(Authority::Lead)]);
 }
 
 #[test]

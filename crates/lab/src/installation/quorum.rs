@@ -58,6 +58,16 @@ impl QuorumState {
         (text("state"), text("message"))
     }
 
+    /// The replica of the operator that leads on it.
+    pub fn leader(&self) -> Option<&str> {
+        self.0["status"]["leader"]["instance"].as_str()
+    }
+
+    /// How often another replica has become the leader.
+    pub fn leader_transitions(&self) -> u64 {
+        self.0["status"]["leader"]["transitions"].as_u64().unwrap_or_default()
+    }
+
     /// How many nodes are in this state: Up, Down, Quarantined or Misconfigured.
     pub fn count(&self, state: &str) -> usize {
         let nodes = self.0["status"]["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -71,6 +81,7 @@ impl fmt::Display for QuorumState {
             let text = |field: &str| node[field].as_str().unwrap_or_default();
             write!(f, "{} {} {}; ", text("name"), text("state"), text("message"))?;
         }
+        write!(f, "leader {}, ", self.leader().unwrap_or("none"))?;
         write!(f, "{}, {}", Condition::brief(&self.0, "Ready"), Condition::brief(&self.0, "QuorumHealthy"))
     }
 }

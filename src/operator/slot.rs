@@ -1,0 +1,173 @@
+//! From the keeper's threads to whoever decides: the newest view of one machine.
+//!
+//! A keeper never waits: it replaces the view, and wakes the other side once until that has looked.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use redislease_core::lease::{Standing, View};
+use redislease_core::time::Time;
+
+/// What one machine of the keeper shows.
+pub(super) struct Slot {
+    state: Mutex<State>,
+    wake: Box<dyn Fn() + Send + Sync>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    view: View,
+    /// The view was not taken yet.
+    is_new: bool,
+    /// The other side was woken and has not looked yet.
+    is_awaited: bool,
+    ended: bool,
+}
+
+/// What is new of a machine.
+#[derive(Debug, Default, PartialEq)]
+pub struct News {
+    /// The newest view, if it was not taken yet.
+    pub view: Option<View>,
+    /// The newest end of belief in the running term.
+    pub stop_at: Option<Time>,
+    /// The machine has ended.
+    pub ended: bool,
+}
+
+impl fmt::Debug for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slot").field("state", &self.state).finish_non_exhaustive()
+    }
+}
+
+impl Slot {
+    /// A slot that calls `wake` when there is something that must be seen, once until it is taken. `wake` must not block.
+    pub fn new(wake: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::default(), wake: Box::new(wake) })
+    }
+
+    /// Takes what is new.
+    pub fn take(&self) -> News {
+        let mut state = self.state();
+        state.is_awaited = false;
+        let view = std::mem::take(&mut state.is_new).then(|| state.view.clone());
+        News { view, stop_at: stop_at(&state.view), ended: state.ended }
+    }
+
+    /// The newest end of belief in the running term. Nothing is taken.
+    pub fn stop_at(&self) -> Option<Time> {
+        stop_at(&self.state().view)
+    }
+
+    /// The machine shows another view.
+    pub fn show(&self, view: &View) {
+        let mut state = self.state();
+        let wakes = must_be_seen(&state.view, view);
+        (state.view, state.is_new) = (view.clone(), true);
+        self.wake(state, wakes);
+    }
+
+    /// The machine has ended.
+    pub fn end(&self) {
+        let mut state = self.state();
+        state.ended = true;
+        self.wake(state, true);
+    }
+
+    fn wake(&self, mut state: MutexGuard<'_, State>, wakes: bool) {
+        if wakes && !std::mem::replace(&mut state.is_awaited, true) {
+            drop(state);
+            (self.wake)();
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Whole between any two statements that change it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn stop_at(view: &View) -> Option<Time> {
+    view.standing.term().and_then(|term| term.stop_at)
+}
+
+/// Whether a lease must have a turn for the new view. A renewal moves only times.
+fn must_be_seen(before: &View, now: &View) -> bool {
+    let View { standing, ending, retry_at, refused_by } = now;
+    let (was, is) = (before.standing.term(), standing.term());
+    let same_standing = match (&before.standing, standing) {
+        (Standing::Acquiring(attempt, holder), Standing::Acquiring(now, for_whom)) => {
+            (attempt, holder) == (now, for_whom)
+        }
+        (before, now) => std::mem::discriminant(before) == std::mem::discriminant(now),
+    };
+    // The second failure in a row is worth an event, the third is not.
+    let same_term = match (was, is) {
+        (Some(was), Some(is)) => was.id == is.id && was.failed_rounds.min(2) == is.failed_rounds.min(2),
+        (was, is) => was.is_none() && is.is_none(),
+    };
+    let sooner = retry_at.is_some_and(|at| before.retry_at.is_some_and(|before| at < before));
+    let same_retry = retry_at.is_some() == before.retry_at.is_some() && !sooner;
+    !(same_standing && same_term && same_retry && *ending == before.ending && *refused_by == before.refused_by)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use redislease_core::lease::{TermId, TermView};
+    use redislease_core::op::{Attempt, Holder, Token};
+
+    fn held(stop_at: u64, failed_rounds: u32) -> View {
+        let id = TermId { attempt: Attempt(1), token: Token(1), holder: Holder("c/u/n/l/p/uid".into()) };
+        let (valid_until, stop_at) = (Some(Time(stop_at + 5)), Some(Time(stop_at)));
+        View { standing: Standing::Held(TermView { id, valid_until, stop_at, failed_rounds }), ..View::default() }
+    }
+
+    fn idle(retry_at: u64) -> View {
+        View { retry_at: Some(Time(retry_at)), ..View::default() }
+    }
+
+    fn counted() -> (Arc<Slot>, Arc<AtomicUsize>) {
+        let woken = Arc::new(AtomicUsize::new(0));
+        let counter = woken.clone();
+        (Slot::new(move || _ = counter.fetch_add(1, Ordering::Relaxed)), woken)
+    }
+
+    #[test]
+    fn the_newest_view_is_kept_and_wakes_once() {
+        let (slot, woken) = counted();
+        slot.show(&held(10, 0));
+        slot.show(&View::default());
+        slot.show(&held(20, 0));
+        assert_eq!((woken.load(Ordering::Relaxed), slot.stop_at()), (1, Some(Time(20))));
+        assert_eq!(slot.take(), News { view: Some(held(20, 0)), stop_at: Some(Time(20)), ended: false });
+        assert_eq!(slot.take(), News { view: None, stop_at: Some(Time(20)), ended: false });
+        slot.end();
+        assert_eq!((woken.load(Ordering::Relaxed), slot.take().ended), (2, true));
+    }
+
+    #[test]
+    fn a_renewal_wakes_nobody_and_is_in_the_next_view() {
+        let (slot, woken) = counted();
+        slot.show(&held(10, 0));
+        slot.take();
+        slot.show(&held(20, 1));
+        assert_eq!(woken.load(Ordering::Relaxed), 2, "the first failure must be seen");
+        slot.take();
+        slot.show(&held(30, 1));
+        assert_eq!((woken.load(Ordering::Relaxed), slot.take().stop_at), (2, Some(Time(30))));
+        for (before, now, wakes) in [
+            (idle(10), idle(20), false),
+            (idle(20), idle(10), true),
+            (idle(20), View::default(), true),
+            (held(1, 0), held(1, 2), true),
+            (held(1, 2), held(1, 3), false),
+            (held(1, 0), idle(1), true),
+        ] {
+            assert_eq!(must_be_seen(&before, &now), wakes, "{before:?} {now:?}");
+        }
+    }
+}
