@@ -33,8 +33,9 @@ figures: tools ## Measure handovers and API writes on this machine (6 minutes)
 scale: tools ## Measure N leases (1000) on a real control plane; PHASES=start,hold selects parts, KEEP=1 leaves it running
 	@hack/run-example.sh scale --release
 
-observe: tools ## Evaluate every query of the dashboard and the alerts on a real Prometheus, during faults (3 minutes)
+observe: tools ## Evaluate every query of dashboard and alerts on a real Prometheus, during faults; draw the panels (3 minutes)
 	@hack/run-example.sh observe
+	@if hack/dashboard-pictures.sh possible; then hack/dashboard-pictures.sh; fi
 
 dashboard: ## Generate the Grafana dashboard of the chart
 	@hack/dashboard.sh
