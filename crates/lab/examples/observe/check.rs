@@ -16,6 +16,9 @@ use crate::{
 /// How long Prometheus has to evaluate all rules once.
 const RULES_WITHIN: Duration = Duration::from_secs(30);
 
+/// A debug build on a busy machine needs less, by far.
+const MOST_CORES: f64 = 0.25;
+
 pub struct Check<'a> {
     prometheus: &'a Prometheus,
     board: &'a Board,
@@ -104,6 +107,20 @@ impl<'a> Check<'a> {
             self.data.push(json!({"annotation": name, "series": found}));
         }
         self.counts.push(format!("{} annotations", annotations.len()));
+    }
+
+    /// No operator may be busy when there is next to nothing to do.
+    pub fn load(&mut self) {
+        let Range { from, until, .. } = self.range;
+        let expression = format!("sum by (instance) (increase(process_cpu_seconds_total[{:.0}s]))", until - from);
+        for operator in self.series("the load of the operators", &expression, true, true) {
+            let seconds: f64 = text(&operator["value"][1]).parse().unwrap_or_default();
+            let (name, cores) = (text(&operator["metric"]["instance"]), seconds / (until - from));
+            println!("  {name} used {cores:.2} cores");
+            if cores > MOST_CORES {
+                self.problems.push(format!("{name} used {cores:.2} cores, more than {MOST_CORES}"));
+            }
+        }
     }
 
     /// Each alert must evaluate without an error, and hold or not hold as its faults were in the run.

@@ -2,7 +2,8 @@
 //!
 //! A real Prometheus scrapes two replicas of the operator, on a real control plane and real Redis servers, while leases
 //! move and servers fail. Then every query of every panel, variable, annotation and alert is evaluated. The exit code is 0
-//! when each query has data and uses metrics that exist, 2 when one does not, 1 when the run failed.
+//! when each query has data and uses metrics that exist, and no operator is busy without need; 2 when something of that is
+//! not so, 1 when the run failed.
 //!
 //! The arguments are the operator's binary, and a folder for the data of the panels, from which pictures can be drawn.
 
@@ -58,6 +59,7 @@ fn run() -> Result<bool, Box<dyn Error>> {
     check.variables();
     check.panels();
     check.annotations();
+    check.load();
     check.alerts(&story::ALERTS)?;
     fs::create_dir_all(&output)?;
     let data = output.join("data.json");
