@@ -198,6 +198,7 @@ impl Reconciler {
         match outcome {
             StatusOutcome::Written(lease) => {
                 self.status.repeat.wrote(now, &writing.status);
+                self.contention.status_was_written();
                 if let Some(term) = &publishing
                     && let Some(outcome) = judge(&lease, term)
                 {

@@ -176,7 +176,7 @@ fn a_replica_that_reaches_no_node_does_not_end_a_term_that_the_leader_keeps() ->
 
     // Nobody contradicts it now. Its next claim comes 20 s after the first one.
     keeps.kill()?;
-    lease.wait("the term is lost", Duration::from_secs(60), |now| now.reason("Active") == "LeaseLost")?;
+    lease.wait("the term is lost", Duration::from_mins(1), |now| now.reason("Active") == "LeaseLost")?;
     installation.wait_for("the former holder is labelled standby", SOON, || match label() {
         Ok(Some(label)) if label == "standby" => Ok(()),
         other => Err(format!("{other:?}")),

@@ -37,8 +37,12 @@ fn each_attempt_needs_an_answer_of_its_own() {
 fn an_attempt_that_the_keeper_dropped_is_asked_for_again_after_a_second() {
     let mut story = Story::new();
     story.turn();
+    story.pass(250);
+    story.write();
     story.answer();
     assert_eq!(story.wanted().as_deref(), Some("a"));
+    // Nothing else happens: without a deadline of its own the lease would stay free.
+    assert_eq!(story.reconciler.next_deadline(), Some(story.now + Millis(1000)));
     story.answer();
     assert_eq!(story.wanted(), None);
     story.now += Millis(1000);

@@ -53,6 +53,8 @@ pub struct Swarm {
     pub watch_expired: u64,
     /// In a thousand lists: so many show an older state.
     pub stale_lists: u64,
+    /// In a thousand attempts: so many must wait for a turn, as after an outage of many leases.
+    pub attempts_wait: u64,
     /// From an event to the turn that it causes.
     pub engine_delay: (Micros, Micros),
     pub drift: bool,
@@ -111,6 +113,7 @@ impl Swarm {
             watch_lag: rng.pick(&[5 * MILLI, 50 * MILLI, 3 * SECOND]),
             watch_expired: if has(Fault::WatchExpired) { rng.pick(&[50, 300]) } else { 0 },
             stale_lists: if has(Fault::StaleList) { rng.pick(&[200, 700]) } else { 0 },
+            attempts_wait: rng.pick(&[0, 0, 100, 500]),
             engine_delay: rng.pick(&[(20, 200), (20, 200), (20, 5 * MILLI), (MILLI, 300 * MILLI)]),
             drift,
             installed: clocks_behind || rng.percent(85),

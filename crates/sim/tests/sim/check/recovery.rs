@@ -105,10 +105,10 @@ impl World {
             Stage::Clocks => {
                 let residue = if self.swarm.has(Fault::Step) { 25 * SECOND } else { 0 };
                 self.synchronise();
-                // A holder may be in the middle of a deletion without a proof, and a lease whose term could not be
-                // published is left to others for two leases.
-                let cooldown = 2 * self.swarm.ttl() * MILLI;
-                let blocked = self.swarm.quarantine().max(12 * SECOND).max(cooldown) + 2 * SECOND;
+                // A holder may be in the middle of a deletion without a proof. A lease whose term was not published is
+                // left to others until its keys have ended, and for a second more, because now a status write succeeds:
+                // `vacancy` covers that.
+                let blocked = self.swarm.quarantine().max(12 * SECOND) + 2 * SECOND;
                 self.after(residue + blocked + self.vacancy(), Event::Recovery(Stage::Settled));
             }
             Stage::Settled => {
