@@ -1,6 +1,6 @@
 # What developers run. `make` alone lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help deps tools demo check test model figures scale
+.PHONY: help deps tools demo check test model figures scale observe dashboard
 # The prerequisites of a target depend on each other; cargo and go use all cores by themselves.
 .NOTPARALLEL:
 
@@ -32,3 +32,10 @@ figures: tools ## Measure handovers and API writes on this machine (6 minutes)
 
 scale: tools ## Measure N leases (1000) on a real control plane; PHASES=start,hold selects parts, KEEP=1 leaves it running
 	@hack/run-example.sh scale --release
+
+observe: tools ## Evaluate every query of dashboard and alerts on a real Prometheus, during faults; draw the panels (3 minutes)
+	@hack/run-example.sh observe
+	@if hack/dashboard-pictures.sh possible; then hack/dashboard-pictures.sh; fi
+
+dashboard: ## Generate the Grafana dashboard of the chart
+	@hack/dashboard.sh

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks the toolchains and installs what tests and the demo need from Debian: redis-server and a C linker.
+# Checks the toolchains and installs what tests and the demo need from Debian: redis-server, promtool and a C linker.
 # Everything that cannot be installed from here is named before anything is changed. Instant when all is there.
 #
 #   hack/install-deps.sh        all of it
@@ -48,6 +48,7 @@ elif command -v redis-server >/dev/null; then
 else
     packages+=(redis-server)
 fi
+command -v promtool >/dev/null || packages+=(prometheus)
 command -v cc >/dev/null || packages+=(gcc libc6-dev)
 if ((${#packages[@]})); then
     if ! command -v apt-get >/dev/null; then
@@ -71,7 +72,8 @@ flock 9
 log=$(mktemp)
 cleanup=(rm -f "$log")
 trap '"${cleanup[@]}"' EXIT
-# The package starts a server of its own on port 6379. Nobody asked for one: this file is how Debian is told.
+# The packages of redis-server and prometheus start a server on their usual port. Nobody asked for one: this file is how
+# Debian is told.
 policy=/usr/sbin/policy-rc.d
 ours='#!/bin/sh
 # Left behind by an interrupted installation of RedisLease: remove it.
@@ -91,7 +93,9 @@ if ! { "${install[@]}" || { apt-get "${wait[@]}" update && "${install[@]}"; }; }
     exit 1
 fi
 # Not at the next boot either.
-if [[ " ${packages[*]} " == *" redis-server "* ]] && command -v systemctl >/dev/null; then
-    systemctl disable redis-server >/dev/null 2>&1 || true
-fi
+for server in redis-server prometheus; do
+    if [[ " ${packages[*]} " == *" $server "* ]] && command -v systemctl >/dev/null; then
+        systemctl disable "$server" >/dev/null 2>&1 || true
+    fi
+done
 say "installed ${packages[*]} in $((SECONDS - started)) s"

@@ -62,9 +62,25 @@ pinned=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 deny=()
 [[ $(rustc --version) != "rustc $pinned"* ]] || deny=(-- -D warnings)
 
+skip() { # name, reason
+    summary+=("$(printf '%-22s skipped: %s' "$1" "$2")")
+}
+
 component fmt format cargo fmt --all --check
 component clippy lints cargo clippy --locked --workspace --all-targets "${deny[@]}"
 step purity hack/check-purity.sh
+# The fast loop installs nothing.
+if command -v promtool >/dev/null; then
+    step alerts hack/check-alerts.sh
+else
+    skip alerts "promtool is missing (Debian package prometheus)"
+fi
+if [[ $what == all ]]; then hack/dashboard.sh install || true; fi
+if hack/dashboard.sh available; then
+    step dashboard hack/dashboard.sh check
+else
+    skip dashboard "Grafana's foundation SDK is not installed (hack/dashboard.sh install)"
+fi
 if [[ $what == fast ]]; then
     step "unit tests" cargo test --locked --workspace --lib --bins --no-fail-fast
     export MODEL=quick
