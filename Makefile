@@ -1,6 +1,6 @@
 # What developers run. `make` alone lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help deps tools lab-tools demo check test model figures scale dashboard chart image
+.PHONY: help deps tools lab-tools demo check test model figures scale observe dashboard chart image
 # The prerequisites of a target depend on each other; cargo and go use all cores by themselves.
 .NOTPARALLEL:
 
@@ -35,6 +35,10 @@ figures: lab-tools ## Measure handovers and API writes on this machine (6 minute
 
 scale: lab-tools ## Measure N leases (1000) on a real control plane; PHASES=start,hold selects parts, KEEP=1 leaves it running
 	@hack/run-example.sh scale --release
+
+observe: lab-tools ## Evaluate every query of dashboard and alerts on a real Prometheus, during faults; draw the panels (3 minutes)
+	@hack/run-example.sh observe
+	@if hack/dashboard-pictures.sh possible; then hack/dashboard-pictures.sh; fi
 
 dashboard: ## Generate the Grafana dashboard of the chart
 	@hack/dashboard.sh

@@ -3,7 +3,7 @@
 // Several replicas of the operator may export the same series, and while one takes over from another both do: every query
 // aggregates over replicas. Queries about the processes themselves keep the label `instance`.
 import * as dashboard from '@grafana/grafana-foundation-sdk/dashboard';
-import { datasource, figure, flat, lines, list, now, over, steps, timeline } from './panels.mjs';
+import { datasource, figure, flat, lines, list, now, over, steps, timeline, wide } from './panels.mjs';
 
 const OF_CLUSTER = 'cluster=~"$cluster"';
 const OF_QUORUM = `${OF_CLUSTER},quorum=~"$quorum"`;
@@ -28,8 +28,8 @@ const leaders = `leader_election_master_status{${OF_CLUSTER},name=~"$quorum"}
 const rows = {
     'At a glance': [
         figure({
-            title: 'Leases',
-            about: 'RedisLeases of this cluster.',
+            title: 'RedisLeases',
+            about: 'All RedisLeases of this cluster.',
             size: [3, 4],
             queries: [now(`count(max by (${LEASE}) (${lease('held')}))`, 'leases')],
         }),
@@ -54,7 +54,7 @@ const rows = {
             queries: [now(`min(${up} - ${required})`, 'nodes')],
         }),
         figure({
-            title: 'Renewals that succeeded',
+            title: 'Renewals succeeded',
             about: 'Share of all renewals in the time range.',
             size: [3, 4],
             unit: 'percentunit',
@@ -90,8 +90,8 @@ const rows = {
             queries: [now(`sum(increase(${lease('transitions_total')}[$__range]))`, 'terms')],
         }),
         figure({
-            title: 'Time without a holder',
-            about: 'Sum over all leases in the time range.',
+            title: 'Time not held, sum',
+            about: 'Of all leases in the time range.',
             size: [3, 4],
             unit: 's',
             queries: [now(`sum(increase(${lease('unheld_seconds_total')}[$__range]))`, 'seconds')],
@@ -142,10 +142,16 @@ const rows = {
                         },
                     ],
                     'custom.cellOptions': { type: 'color-text' },
+                    'custom.width': 70,
                 },
-                'Value #B': { unit: 'none', decimals: 0 },
-                'Value #C': { unit: 'dateTimeAsIso' },
-                'Value #D': { decimals: 0 },
+                'Value #B': { unit: 'none', decimals: 0, 'custom.width': 160 },
+                'Value #C': { unit: 'dateTimeAsIso', 'custom.width': 175 },
+                'Value #D': { decimals: 0, 'custom.width': 110 },
+                lease_namespace: { 'custom.width': 120 },
+                quorum: { 'custom.width': 100 },
+                holder_pod: { 'custom.width': 250 },
+                holder_cluster: { 'custom.width': 110 },
+                holder_node: { 'custom.width': 140 },
             },
         }),
         lines({
@@ -202,6 +208,7 @@ const rows = {
             unit: 'ops',
             min: 0,
             stacked: true,
+            colors: { success: 'green', no_quorum: 'orange', timeout: 'yellow', lost: 'red' },
             queries: [over(`sum by (result) (${rate(quorum('renewals_total'))})`, '{{result}}')],
         }),
         lines({
@@ -248,14 +255,15 @@ const rows = {
     'Redis quorum': [
         lines({
             title: 'Redis nodes, by state',
-            about: 'Only nodes in state up vote. The dashed line is the majority.',
+            about: 'Only nodes in state up vote. Averaged over the replicas of the operator. The dashed line is the majority.',
             size: [8, 8],
             min: 0,
             stacked: true,
             dashed: ['required'],
+            colors: { up: 'green', quarantined: 'yellow', down: 'red', misconfigured: 'purple' },
             queries: [
                 over(
-                    `sum by (state) (max by (cluster, quorum, state) (${quorum('quorum_nodes')}))`,
+                    `sum by (state) (avg by (cluster, quorum, state) (${quorum('quorum_nodes')}))`,
                     '{{state}}',
                 ),
                 over(`sum(${required})`, 'required'),
@@ -299,6 +307,7 @@ const rows = {
             size: [12, 8],
             min: 0,
             bars: true,
+            softMax: 1,
             queries: [over(`max by (${NODE}) (${increase(quorum('redis_restarts_total'))})`, '{{quorum}} {{redis_node}}')],
         }),
         lines({
@@ -307,6 +316,7 @@ const rows = {
             size: [12, 8],
             min: 0,
             thresholds: steps('transparent', [1, 'red']),
+            softMax: 1,
             queries: [over(`max by (cluster, quorum) (${quorum('quorum_config_mismatch')})`, '{{quorum}}')],
         }),
     ],
@@ -328,6 +338,7 @@ const rows = {
             min: 0,
             bars: true,
             stacked: true,
+            colors: { graceful: 'green', failover: 'orange' },
             queries: [over(`sum by (kind) (${increase(operator('handover_duration_seconds_count'))})`, '{{kind}}')],
         }),
         lines({
@@ -348,6 +359,7 @@ const rows = {
             about: 'Difference to the token before. Tokens never fall: a value below 0 is a defect.',
             size: [12, 8],
             bars: true,
+            scale: wide(),
             queries: [
                 over(
                     `max by (${LEASE}) (${lease('fencing_token')} > 0)
@@ -362,6 +374,7 @@ const rows = {
             size: [12, 8],
             min: 0,
             thresholds: steps('transparent', [1, 'red']),
+            softMax: 1,
             queries: [over(`sum by (part) (${increase(operator('panics_total'))})`, '{{part}}')],
         }),
     ],
@@ -421,6 +434,7 @@ const rows = {
             size: [8, 8],
             min: 0,
             stacked: true,
+            softMax: 1,
             queries: [over(`sum by (priority) (${operator('api_queue_length')})`, '{{priority}}')],
         }),
         lines({
@@ -428,17 +442,20 @@ const rows = {
             about: 'Because too many waited. Only the report is missing: no decision depends on events.',
             size: [8, 8],
             min: 0,
+            softMax: 1,
             queries: [over(`sum by (instance) (${increase(operator('events_dropped_total'))})`, '{{instance}}')],
         }),
         lines({
-            title: 'Open files',
-            about: 'Connections count as open files. The dashed line is the limit.',
+            title: 'Open files, share of the limit',
+            about: 'Connections count as open files.',
             size: [8, 8],
+            unit: 'percentunit',
             min: 0,
-            dashed: ['limit'],
             queries: [
-                over(`max by (instance) (${process('open_fds')})`, '{{instance}}'),
-                over(`min(${process('max_fds')})`, 'limit'),
+                over(
+                    `max by (instance) (process_open_fds{${OF_CLUSTER}} / (${process('max_fds')}))`,
+                    '{{instance}}',
+                ),
             ],
         }),
         lines({

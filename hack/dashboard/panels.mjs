@@ -57,7 +57,8 @@ export function figure(options) {
     return builder;
 }
 
-// Lines over time. `sum` adds a table of totals as the legend, `stacked` stacks the series, `bars` draws bars.
+// Lines over time. `sum` adds a table of totals as the legend, `stacked` stacks the series, `bars` draws bars, `softMax` is the
+// end of the axis while all values are less, `colors` names colors of series, `dashed` lines stand apart.
 export function lines(options) {
     const legend = new sdk.VizLegendOptionsBuilder().showLegend(true).placement(sdk.LegendPlacement.Bottom);
     const mode = options.sum ? sdk.LegendDisplayMode.Table : sdk.LegendDisplayMode.List;
@@ -74,6 +75,8 @@ export function lines(options) {
     if (options.stacked) builder.stacking(new sdk.StackingConfigBuilder().mode(sdk.StackingMode.Normal).group('A'));
     if (options.min !== undefined) builder.min(options.min);
     if (options.max !== undefined) builder.max(options.max);
+    if (options.softMax !== undefined) builder.axisSoftMax(options.softMax);
+    if (options.scale) builder.scaleDistribution(options.scale);
     if (options.thresholds) {
         const style = new sdk.GraphThresholdsStyleConfigBuilder().mode(sdk.GraphThresholdsStyleMode.Dashed);
         builder.thresholds(options.thresholds).thresholdsStyle(style);
@@ -86,8 +89,15 @@ export function lines(options) {
             { id: 'color', value: { mode: 'fixed', fixedColor: 'red' } },
         ]),
     );
+    Object.entries(options.colors ?? {}).forEach(([name, fixedColor]) =>
+        builder.overrideByName(name, [{ id: 'color', value: { mode: 'fixed', fixedColor } }]),
+    );
     return builder;
 }
+
+// A scale on which 1 and 1,000,000 are both visible, and numbers below 0 too.
+export const wide = () =>
+    new sdk.ScaleDistributionConfigBuilder().type(sdk.ScaleDistribution.Symlog).log(10).linearThreshold(1);
 
 // One row for each series, colored by its value.
 export function timeline(options) {

@@ -216,11 +216,14 @@ impl Election {
             command => {
                 let Some((lock, _)) = &self.lock else { return };
                 match command {
+                    Command::TryNow => lock.try_now(),
                     Command::Want(holder) => lock.want(Holder(holder.to_string().into())),
                     Command::Published { attempt, outcome } => lock.published(attempt, outcome),
                     Command::End { term, proof } => lock.end(term, proof),
                     // The election gives no other command.
-                    other => tracing::error!(command = ?other, "The election of a leader gave a command that it must not give."),
+                    other => {
+                        tracing::error!(command = ?other, "The election of a leader gave a command that it must not give.")
+                    }
                 }
             }
         }

@@ -24,7 +24,10 @@ const READ_AGAIN: Millis = Millis(1000);
 const ATTEMPT_SHOWN: Millis = Millis(1000);
 /// Between two looks at the Kubernetes node of a holder that vanished.
 const NODE_AGAIN: Millis = Millis(5000);
-/// A lease whose term could not be published is left to other clusters for two leases, and for no longer than this.
+/// How long other clusters can acquire the lease before this process contends again, counted from the end of the keys of a
+/// term that was not published. Their next attempts begin at the end of the keys, so a second is enough.
+const HEAD_START: Millis = Millis(1000);
+/// The longest cooldown while no status write succeeds, unless the keys last longer.
 const COOLDOWN_MOST: Millis = Millis(60_000);
 
 /// What is remembered between turns about attempts and the holder's pod.
@@ -32,15 +35,44 @@ const COOLDOWN_MOST: Millis = Millis(60_000);
 pub(super) struct Contention {
     /// Since when an attempt is due that has not begun.
     due_since: Option<Time>,
+    /// When the keeper lets the next attempt begin, if one is wanted and nobody else holds the lease.
+    turn_at: Option<Time>,
     /// The API server is asked for an answer on behalf of that attempt.
     probing: bool,
-    /// No attempt begins before: the last term could not be published, and another cluster may be able to publish.
-    acquire_cooldown_until: Option<Time>,
+    /// The last term could not be published, and another cluster may be able to publish.
+    cooldown: Option<Cooldown>,
     /// The term that is not published yet, and when it is given up.
     unpublished: Option<(Attempt, Time)>,
     holder_read: HolderRead,
     node_again_at: Option<Time>,
     node_reading: bool,
+}
+
+/// The time without attempts after a term that could not be published.
+///
+/// A cluster whose API server accepts no status would otherwise acquire a shared lease again and again. Two leases are
+/// enough for another cluster to acquire it. When a status write succeeds, the reason has ended; the lease is then left to
+/// others only until the keys have ended and for [`HEAD_START`].
+#[derive(Clone, Copy, Debug)]
+struct Cooldown {
+    /// The end if a status write has succeeded.
+    shortest: Time,
+    /// The end if none has.
+    longest: Time,
+    /// A status write of this lease has succeeded since the cooldown began.
+    written: bool,
+}
+
+impl Cooldown {
+    /// A cooldown for a term that was extended at `now` at the latest.
+    fn new(now: Time, ttl: Millis) -> Self {
+        let shortest = now + ttl + HEAD_START;
+        Self { shortest, longest: shortest.max(now + (ttl + ttl).min(COOLDOWN_MOST)), written: false }
+    }
+
+    const fn ends_at(&self) -> Time {
+        if self.written { self.shortest } else { self.longest }
+    }
 }
 
 /// The read of the holder's pod.
@@ -60,8 +92,20 @@ impl Contention {
         self.probing
     }
 
+    /// When the cooldown ends, if one lasts.
+    fn cooldown_until(&self, now: Time) -> Option<Time> {
+        self.cooldown.map(|cooldown| cooldown.ends_at()).filter(|at| now < *at)
+    }
+
     pub fn is_cooling_down(&self, now: Time) -> bool {
-        self.acquire_cooldown_until.is_some_and(|until| now < until)
+        self.cooldown_until(now).is_some()
+    }
+
+    /// The API server has accepted a status of this lease.
+    pub const fn status_was_written(&mut self) {
+        if let Some(cooldown) = &mut self.cooldown {
+            cooldown.written = true;
+        }
     }
 
     pub const fn holder_read(&mut self, now: Time, answered: bool) {
@@ -75,7 +119,13 @@ impl Contention {
 
     fn not_due(&mut self) {
         self.due_since = None;
+        self.turn_at = None;
         self.probing = false;
+    }
+
+    /// When the next attempt begins that is wanted and waits for its turn.
+    pub const fn turn_at(&self) -> Option<Time> {
+        self.turn_at
     }
 }
 
@@ -122,9 +172,7 @@ impl Reconciler {
             revoked: self.revoked(lease, inputs, &view, overdue),
             fresh: is_fresh,
         });
-        for at in
-            [decision.again_at, self.contention.acquire_cooldown_until.filter(|at| now < *at)].into_iter().flatten()
-        {
+        for at in [decision.again_at, self.contention.cooldown_until(now)].into_iter().flatten() {
             self.wake_at(at);
         }
         match decision.step {
@@ -164,6 +212,7 @@ impl Reconciler {
                 self.command(Command::TryNow);
             }
             self.contention.not_due();
+            self.contention.turn_at = Some(at).filter(|_| view.refused_by.is_none() && view.ending.is_none());
             return self.wake_at(at);
         }
         let due_since = *self.contention.due_since.get_or_insert(now);
@@ -184,6 +233,8 @@ impl Reconciler {
         link.attempt_requested_at = Some(now);
         link.last_candidate = Some(pod.uid.clone());
         self.command(Command::Want(holder));
+        // The keeper may drop the attempt, and then shows nothing that causes a turn.
+        self.wake_at(now + ATTEMPT_SHOWN);
     }
 
     fn stop_contending(&mut self, view: &View) {
@@ -202,14 +253,16 @@ impl Reconciler {
             return;
         }
         if cause == EndCause::NotPublished {
-            let until = now + (ttl + ttl).min(COOLDOWN_MOST);
-            self.contention.acquire_cooldown_until = Some(until);
-            self.wake_at(until);
+            let cooldown = Cooldown::new(now, ttl);
+            self.contention.cooldown = Some(cooldown);
+            self.wake_at(cooldown.ends_at());
             self.emit(Effect::Warn(format!(
-                "The API server did not take the status of the term with token {} within one lease: the term is given \
-                 up, and no attempt begins for {} ms.",
+                "The API server did not accept the status of the term with token {} within one lease duration. The \
+                 operator ends the term and makes no attempt for {} ms, or for {} ms if the API server accepts a status \
+                 meanwhile.",
                 term.token,
-                until.since(now).0
+                cooldown.longest.since(now).0,
+                cooldown.shortest.since(now).0
             )));
         }
         self.terms.record_decision(term.attempt, cause, proof);

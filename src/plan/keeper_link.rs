@@ -127,6 +127,26 @@ pub(super) fn holder_of(view: &View) -> Option<HolderName> {
     term.holder.0.parse().ok()
 }
 
+/// Whether a change of the view needs a turn of the reconciler. A renewal changes only times and needs none.
+pub fn needs_turn(before: &View, now: &View) -> bool {
+    let View { standing, ending, retry_at, refused_by } = now;
+    let (was, is) = (before.standing.term(), standing.term());
+    let same_standing = match (&before.standing, standing) {
+        (Standing::Acquiring(attempt, holder), Standing::Acquiring(now, for_whom)) => {
+            (attempt, holder) == (now, for_whom)
+        }
+        (before, now) => std::mem::discriminant(before) == std::mem::discriminant(now),
+    };
+    // The second failure in a row causes a Kubernetes event, the third does not.
+    let same_term = match (was, is) {
+        (Some(was), Some(is)) => was.id == is.id && was.failed_rounds.min(2) == is.failed_rounds.min(2),
+        (was, is) => was.is_none() && is.is_none(),
+    };
+    let sooner = retry_at.is_some_and(|at| before.retry_at.is_some_and(|before| at < before));
+    let same_retry = retry_at.is_some() == before.retry_at.is_some() && !sooner;
+    !(same_standing && same_term && same_retry && *ending == before.ending && *refused_by == before.refused_by)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -170,6 +190,27 @@ mod tests {
         assert!(link.is_behind(), "with proof nothing is left to wait for");
         link.show(View::default());
         assert!(!link.is_behind() && link.is_idle() && link.knows(Attempt(1)));
+    }
+
+    #[test]
+    fn only_times_change_without_a_turn() {
+        let idle = |retry_at| View { retry_at: Some(Time(retry_at)), ..View::default() };
+        let failed = |stop_at, failed_rounds| {
+            let term = TermView { id: term(1), valid_until: None, stop_at: Some(Time(stop_at)), failed_rounds };
+            View { standing: Standing::Held(term), ..View::default() }
+        };
+        for (before, now, needs) in [
+            (idle(10), idle(20), false),
+            (idle(20), idle(10), true),
+            (idle(20), View::default(), true),
+            (failed(1, 0), failed(2, 0), false),
+            (failed(1, 0), failed(1, 2), true),
+            (failed(1, 2), failed(1, 3), false),
+            (failed(1, 0), idle(1), true),
+            (held(1), held(2), true),
+        ] {
+            assert_eq!(needs_turn(&before, &now), needs, "{before:?} {now:?}");
+        }
     }
 
     #[test]

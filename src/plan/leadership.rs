@@ -28,7 +28,7 @@ pub const LEADER_RENEW: Millis = Millis(1000);
 const STOP_BUDGET: Millis = Millis(500);
 /// One request to one Redis node may not take longer, or a lost packet costs the lock.
 const COMMAND_TIMEOUT: Millis = Millis(500);
-/// How often a leader makes sure that the API server answers.
+/// How often a replica makes sure that the API server answers, before it contends and while it leads.
 const HEARTBEAT: Millis = Millis(2000);
 /// For how long the quorum must be lost before a replica claims the name of a leader that may have died. It doubles with
 /// each claim, because a leader that lives has contradicted the one before.
@@ -40,6 +40,11 @@ const CONTRADICTED_WITHIN: Millis = Millis(5000);
 /// For how long it must be lost if no leader was ever named: when a quorum is new, its nodes do not vote for a while, and
 /// the leases must say so.
 const FIRST_CLAIM_AFTER: Millis = Millis(1000);
+/// How often a replica looks whether the lock that another one holds was released. A leader that stops hands over at once.
+const LOOK_AGAIN: Millis = Millis(300);
+/// For how long after an outage of the quorum the replica that led before it contends alone: it knows when the terms that
+/// it ran have ended, and another would have to wait.
+const HEAD_START: Millis = Millis(1500);
 /// When a read that was not answered is tried again.
 const READ_AGAIN: Millis = Millis(1000);
 
@@ -99,6 +104,7 @@ pub struct Leadership {
     outdated: Option<Attempt>,
     due_since: Option<Time>,
     quorum_lost_since: Option<Time>,
+    quorum_back_since: Option<Time>,
     probed_at: Option<Time>,
     stopping: bool,
     deadline: Option<Time>,
@@ -126,6 +132,8 @@ struct Lock {
     quorum: u64,
     view: View,
     wanted_at: Option<Time>,
+    /// When the last attempt began.
+    tried_at: Time,
     published: Option<Attempt>,
     released: Option<Attempt>,
 }
@@ -144,6 +152,7 @@ impl Leadership {
             outdated: None,
             due_since: None,
             quorum_lost_since: None,
+            quorum_back_since: None,
             probed_at: None,
             stopping: false,
             deadline: None,
@@ -200,6 +209,9 @@ impl Leadership {
         }
         self.open(facts);
         self.believe();
+        if self.quorum_lost_since.is_some() && !facts.quorum_lost {
+            self.quorum_back_since = Some(now);
+        }
         self.quorum_lost_since = facts.quorum_lost.then(|| self.quorum_lost_since.unwrap_or(now));
         if facts.quorum.is_none() {
             return self.without_quorum();
@@ -228,6 +240,7 @@ impl Leadership {
                 quorum: quorum.id,
                 view: View::default(),
                 wanted_at: None,
+                tried_at: Time(0),
                 published: None,
                 released: None,
             });
@@ -390,13 +403,20 @@ impl Leadership {
             return;
         }
         let retry_at = lock.view.retry_at.unwrap_or(Time(0));
+        // A lock that another replica holds can be released before its time is over.
+        let looks_at = lock.view.refused_by.as_ref().map_or(retry_at, |_| retry_at.min(lock.tried_at + LOOK_AGAIN));
         let waits = lock.wanted_at.map(|wanted| wanted + READ_AGAIN);
-        if let Some(at) = waits.into_iter().chain([retry_at]).filter(|at| now < *at).max() {
+        if let Some(at) = waits.into_iter().chain([looks_at]).filter(|at| now < *at).max() {
             self.due_since = None;
             return self.wake_at(at);
         }
+        let led_before = facts.named.as_deref() == Some(self.instance());
+        let head_start = self.quorum_back_since.map(|since| since + HEAD_START);
+        if let Some(at) = head_start.filter(|at| !led_before && now < *at) {
+            return self.wake_at(at);
+        }
         let due_since = *self.due_since.get_or_insert(now);
-        if facts.api_answered_at.is_none_or(|answered| answered < due_since) {
+        if facts.api_answered_at.is_none_or(|answered| answered + HEARTBEAT < now) {
             if self.probed_at.is_none_or(|probed| probed < due_since) {
                 self.probed_at = Some(now);
                 self.emit(LeadershipEffect::Probe);
@@ -406,7 +426,10 @@ impl Leadership {
         self.probed_at = None;
         self.due_since = None;
         if let Some(lock) = &mut self.lock {
-            lock.wanted_at = Some(now);
+            (lock.wanted_at, lock.tried_at) = (Some(now), now);
+        }
+        if now < retry_at {
+            self.command(Command::TryNow);
         }
         self.command(Command::Want(self.holder.clone()));
         self.wake_at(now + READ_AGAIN);

@@ -36,6 +36,7 @@ mod tests;
 pub use effect::{Command, Effect, Measure, Priority, Read, RoleWrite, Shown, StatusWrite};
 pub use event::{Event, RoleOutcome, StatusOutcome};
 pub use facts::{Authority, CandidateFacts, Facts, OpenQuorum, PodKnowledge, QuorumFacts};
+pub use keeper_link::needs_turn;
 pub use leadership::{Leadership, LeadershipEffect, LeadershipEvent, LeadershipFacts};
 
 use std::collections::VecDeque;

@@ -64,8 +64,8 @@ impl Obstacle<'static> {
     /// The operator makes no attempt for a while because the API server did not accept its last term.
     pub const NOT_PUBLISHED: Self = Self {
         reason: LeaseReady::Unheld,
-        message: "No pod holds the lease. The operator makes no attempt for two lease durations (at most 60 s), because the API \
-                  server did not accept the last term. Another cluster can acquire the lease meanwhile.",
+        message: "No pod holds the lease. The API server did not accept the last term, so the operator makes no attempt until the \
+                  keys of that term have ended and other clusters have had time to acquire the lease.",
     };
 }
 

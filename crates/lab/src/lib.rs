@@ -13,6 +13,7 @@ mod http;
 mod installation;
 mod percentiles;
 mod process;
+mod prometheus;
 mod proxy;
 mod redis;
 mod resp;
@@ -35,6 +36,7 @@ pub use installation::{
 };
 pub use percentiles::Percentiles;
 pub use process::Process;
+pub use prometheus::{Prometheus, Range};
 pub use proxy::{Cut, Proxy};
 pub use redis::{RedisOptions, RedisServer, Snapshot, free_address};
 pub use resp::Reply;

@@ -290,12 +290,14 @@ impl Entry {
 
     /// The resource with the status that is to be written now.
     pub fn next_status(&mut self) -> Option<RedisQuorum> {
-        let resource = self.resource.as_ref().filter(|_| self.writing.is_none())?;
         let authority = self.election.grant().authority(clock::now());
-        if !self.claims && !matches!(authority, Authority::Lead | Authority::End) {
-            // The leader writes it.
+        let writes = self.claims || matches!(authority, Authority::Lead | Authority::End);
+        // The leader writes it.
+        let Some(resource) = self.resource.as_ref().filter(|_| writes && self.writing.is_none()) else {
+            // A time that has passed would wake the controller at once, again and again. What changes this wakes it too.
+            self.show_at = None;
             return None;
-        }
+        };
         let now = Instant::now();
         if self.show_at.is_some_and(|at| now < at) {
             return None;

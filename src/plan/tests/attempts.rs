@@ -37,8 +37,12 @@ fn each_attempt_needs_an_answer_of_its_own() {
 fn an_attempt_that_the_keeper_dropped_is_asked_for_again_after_a_second() {
     let mut story = Story::new();
     story.turn();
+    story.pass(250);
+    story.write();
     story.answer();
     assert_eq!(story.wanted().as_deref(), Some("a"));
+    // Nothing else happens: without a deadline of its own the lease would stay free.
+    assert_eq!(story.reconciler.next_deadline(), Some(story.now + Millis(1000)));
     story.answer();
     assert_eq!(story.wanted(), None);
     story.now += Millis(1000);
@@ -80,6 +84,25 @@ fn nothing_begins_without_candidates_quorum_or_list_of_pods() {
         story.turn();
         story.answer();
         assert_eq!((story.wanted(), story.wants(&Effect::Probe)), (None, false), "{what}");
+    }
+}
+
+#[test]
+fn the_return_of_the_quorum_is_written_with_the_publication_if_the_attempt_comes_soon() {
+    for (turn, waits) in [(2000, 2249), (60_000, 5249)] {
+        let mut story = Story::new();
+        let healthy = story.facts.quorum.clone();
+        story.facts.quorum = Arc::new(QuorumFacts { up: 1, ..QuorumFacts::clone(&healthy) });
+        story.turn();
+        story.pass(250);
+        story.write();
+        story.facts.quorum = healthy;
+        story.view(idle(story.now.0 + turn));
+        assert_eq!(story.status_write(), None, "{turn}");
+        story.pass(waits);
+        assert_eq!(story.status_write(), None, "{turn}");
+        story.pass(1);
+        assert_eq!(story.status_write().map(|write| write.priority), Some(Priority::Counts), "{turn}");
     }
 }
 

@@ -102,7 +102,9 @@ fn the_holder_of_the_lock_leads_and_others_follow() {
     other.turn();
     other.answer();
     other.view(refused_by_other());
-    assert_eq!((other.machine.authority(), other.machine.next_deadline()), (Authority::Follow, Some(Time(2_000_000))));
+    assert_eq!((other.machine.authority(), other.machine.next_deadline()), (Authority::Follow, Some(Time(1_000_300))));
+    other.pass(300);
+    assert!(other.effects.contains(&LeadershipEffect::Keeper(Command::TryNow)) && other.wants(), "{:?}", other.effects);
 }
 
 #[test]
@@ -261,6 +263,24 @@ fn without_a_quorum_every_replica_may_say_so() {
     let mut new = Replica::new();
     new.facts.quorum = None;
     assert_eq!(new.turn(), [LeadershipEffect::Authority(Authority::Lead)]);
+}
+
+#[test]
+fn after_an_outage_of_the_quorum_the_replica_that_led_before_goes_first() {
+    for (named, waits) in [(ME, false), ("operator-1", true)] {
+        let mut replica = Replica::new();
+        replica.facts.named = Some(named.into());
+        replica.facts.quorum_lost = true;
+        replica.facts.api_answered_at = Some(replica.now);
+        replica.turn();
+        replica.view(idle(replica.now.0 + 100));
+        replica.facts.quorum_lost = false;
+        replica.pass(100);
+        assert_eq!(replica.wants(), !waits, "{named}");
+        replica.facts.api_answered_at = Some(replica.now);
+        replica.pass(1500);
+        assert!(replica.wants() || !waits, "{named}");
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::election::EndCause;
-use crate::status::{NoticeReason, TermEnd};
+use crate::status::{NoticeReason, Obstacle, TermEnd};
 
 #[test]
 fn a_term_is_published_before_anything_else() {
@@ -70,11 +70,39 @@ fn an_unpublished_term_ends_after_one_lease_whether_the_api_server_answers_or_no
         assert_eq!(story.commands(), [Command::End { term: term(1, 7, "a"), proof: false }], "answers: {answers}");
         story.view(idle(0));
         story.answer();
-        assert_eq!(story.wanted(), None, "for two leases the lease is left to others");
-        story.pass(2 * LEASE);
+        story.pass(2 * LEASE - 1);
+        story.answer();
+        assert_eq!(story.wanted(), None, "no status was written: the lease is left to others for two leases");
+        story.pass(1);
         story.answer();
         assert_eq!(story.wanted().as_deref(), Some("a"));
     }
+}
+
+/// The cooldown lasted two leases even if the API server was back after a second: 60 s without a holder by default.
+#[test]
+fn after_a_status_write_the_cooldown_ends_one_second_after_the_keys() {
+    let mut story = Story::new();
+    story.turn();
+    story.answer();
+    story.view(publishing(term(1, 7, "a")));
+    story.event(Event::StatusWritten(StatusOutcome::Unanswered("timeout".into())));
+    story.pass(LEASE + 1000);
+    assert_eq!(story.commands(), [Command::End { term: term(1, 7, "a"), proof: false }]);
+    let given_up = story.now;
+    story.view(ending(term(1, 7, "a"), EndReason::Decided));
+    story.event(Event::LeaseRead(Ok(story.facts.lease.clone())));
+    let written = story.status_write().expect("the status says why no attempt begins").status;
+    assert!(written.conditions.iter().any(|one| one.message == Obstacle::NOT_PUBLISHED.message), "{written:?}");
+    story.write();
+    story.now = given_up + Millis(LEASE);
+    story.view(idle(0));
+    story.answer();
+    assert_eq!(story.wanted(), None, "other clusters can acquire the lease first");
+    assert_eq!(story.reconciler.next_deadline(), Some(given_up + Millis(LEASE + 1000)));
+    story.pass(1000);
+    story.answer();
+    assert_eq!(story.wanted().as_deref(), Some("a"));
 }
 
 #[test]

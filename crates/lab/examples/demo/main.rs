@@ -1,6 +1,6 @@
-//! The story of a lease on real servers, told from the API's own answers: `make demo`.
+//! The life of a lease on real servers: `make demo`.
 //!
-//! `KEEP=1` leaves everything up at the end. The binary of the operator is the one beside this program, or the argument.
+//! `KEEP=1` leaves everything running at the end. The binary of the operator is the one beside this program, or the argument.
 
 mod narrator;
 mod story;
@@ -9,19 +9,21 @@ use std::{env, path::PathBuf, process::ExitCode};
 
 use narrator::Narrator;
 use redislease_lab::{
-    Components, ControlPlane, Error as LabError, Installation, InstallationOptions, SYSTEM, keep_running,
+    Components, ControlPlane, Error as LabError, Installation, InstallationOptions, Operator, SYSTEM, keep_running,
 };
 use serde_json::json;
 use story::{NAMESPACE, Outcome, REPLICAS, Story, WORKLOAD};
 
-/// Short, so that the story is: it is what the first election waits for, and the first after a majority forgot.
-const LONGEST_LEASE: &str = "10s";
+/// Short, because the first election waits for it, and so does the first one after a majority has lost its data.
+const LONGEST_LEASE: &str = "15s";
+/// The replicas of the operator.
+const OPERATORS: usize = 2;
 
 fn main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("\nerror: the demo did not come to its end. {error}");
+            eprintln!("\nerror: the demo failed. {error}");
             ExitCode::FAILURE
         }
     }
@@ -36,10 +38,9 @@ fn run() -> Outcome {
         ..InstallationOptions::new(operator_binary()?)
     };
     let installation = install(&options, &mut narrator)?;
-    let operator = installation.start_operator("redislease-operator", &[])?;
-    narrator
-        .say("operator             started under its own service account, with the rights of the chart's role file");
-    let mut story = Story::new(&installation, &operator, narrator);
+    let replicas = installation.start_replicas(OPERATORS)?;
+    narrator.say("operator             2 replicas with a service account and the rights of the chart");
+    let mut story = Story::new(&installation, &replicas, narrator);
     // What the operator logged explains a story that goes another way.
     story.tell().map_err(|error| match error.downcast_ref() {
         Some(LabError::NotInTime { .. }) => error,
@@ -47,21 +48,21 @@ fn run() -> Outcome {
     })?;
     let mut narrator = story.into_narrator();
     if keep {
-        return leave_up(&installation, operator.address().map(|address| address.to_string()), &mut narrator);
+        return leave_up(&installation, &replicas, &mut narrator);
     }
-    let status = operator.stop()?;
-    if !status.success() {
-        return Err(
-            format!("The operator was asked to end and ended with {status}.\n{}", installation.log_tails()).into()
-        );
+    for operator in &replicas {
+        let status = operator.stop()?;
+        if !status.success() {
+            return Err(format!("An operator exited with {status} after SIGTERM.\n{}", installation.log_tails()).into());
+        }
     }
     drop(installation);
-    narrator.say("All stopped. `make demo KEEP=1` leaves it up to play with.");
+    narrator.say("Everything has stopped. `make demo KEEP=1` leaves it running.");
     Ok(())
 }
 
 fn install(options: &InstallationOptions, narrator: &mut Narrator) -> Outcome<Installation> {
-    narrator.chapter("The ground");
+    narrator.chapter("Setup");
     let redis = options.start_redis()?;
     let addresses: Vec<_> = redis.iter().map(|server| server.address().to_string()).collect();
     narrator.say(&format!("3 redis-servers      {}, independent of each other, empty", addresses.join(" ")));
@@ -74,22 +75,23 @@ fn install(options: &InstallationOptions, narrator: &mut Narrator) -> Outcome<In
     installation.deployment(NAMESPACE, WORKLOAD, REPLICAS)?;
     narrator.say(&format!("Deployment           {WORKLOAD} in {NAMESPACE}: {REPLICAS} replicas, all Ready"));
     installation.lease(NAMESPACE, WORKLOAD, &story::lease_spec())?;
-    narrator.say(&format!("RedisLease           {WORKLOAD} in {NAMESPACE}: one of its pods shall be active"));
+    narrator.say(&format!("RedisLease           {WORKLOAD} in {NAMESPACE}: one pod of the Deployment is to be active"));
     Ok(installation)
 }
 
-fn leave_up(installation: &Installation, metrics: Option<String>, narrator: &mut Narrator) -> Outcome {
+fn leave_up(installation: &Installation, replicas: &[Operator], narrator: &mut Narrator) -> Outcome {
     let kubectl = redislease_lab::Tools::locate()?.kubectl;
     let stop = keep_running()?;
     let redis = installation.redis().iter().map(|server| format!("redis-cli -p {}\n", server.address().port()));
-    narrator.say("All of it stays up, as KEEP=1 asked.");
+    let metrics = replicas.iter().filter_map(Operator::address).map(|address| format!("curl {address}/metrics\n"));
+    narrator.say("Everything stays up because KEEP=1 is set.");
     narrator.quote(&format!(
-        "export KUBECONFIG={}\n{} get redislease -A -w\n{} status -A -w\n{}curl {}/metrics\nkill {stop}   # stops all of it",
+        "export KUBECONFIG={}\n{} get redislease -A -w\n{} status -A -w\n{}{}kill {stop}   # stops all of it",
         installation.control_plane().kubeconfig().display(),
         kubectl.display(),
         operator_binary()?.display(),
         redis.collect::<String>(),
-        metrics.unwrap_or_default(),
+        metrics.collect::<String>(),
     ));
     Ok(())
 }

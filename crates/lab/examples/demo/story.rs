@@ -1,12 +1,11 @@
-//! The chapters. Each waits for what it tells with a deadline, and what it compares is what the API server answered.
+//! The chapters. Each waits, with a deadline, until the API server or /metrics confirms what it says.
 
 use std::{
     error::Error,
-    thread,
     time::{Duration, Instant},
 };
 
-use redislease_lab::{Deadline, Installation, Lease, LeaseState, Operator, QuorumState};
+use redislease_lab::{Deadline, Installation, Lease, LeaseState, Operator, QuorumState, SYSTEM};
 use serde_json::{Value, json};
 
 use crate::narrator::Narrator;
@@ -17,22 +16,22 @@ pub const NAMESPACE: &str = "shop";
 pub const WORKLOAD: &str = "billing";
 pub const REPLICAS: usize = 3;
 
-const GRACE_PERIOD: Duration = Duration::from_secs(3);
-/// From the moment the holder is told to stop to the moment another may hold: its grace period, and 1 s.
-const STOP_BUDGET: Duration = Duration::from_secs(4);
-/// Much longer than anything takes that waits for no lease; a busy machine is no failure.
-const SOON: Duration = Duration::from_secs(15);
-/// The longest lease of the quorum, and the same reserve.
-const AFTER_THE_LONGEST_LEASE: Duration = Duration::from_secs(25);
+const GRACE_PERIOD: Duration = Duration::from_secs(5);
+/// From the loss of the lease to the moment at which another pod may hold it: the grace period, and 1 s.
+const STOP_BUDGET: Duration = Duration::from_secs(6);
+/// Limit for what waits for no lease. It leaves time for a busy machine.
+const SOON: Duration = Duration::from_secs(20);
+/// Limit for what waits for the longest lease of the quorum.
+const AFTER_THE_LONGEST_LEASE: Duration = Duration::from_secs(35);
 
-/// The shortest lease that is renewed every two seconds and leaves its holder three to stop.
+/// The shortest lease that does not move when the leader of the operator's replicas is killed.
 pub fn lease_spec() -> Value {
-    json!({"leaseDuration": "10s", "renewInterval": "2s", "gracePeriod": "3s"})
+    json!({"leaseDuration": "15s", "renewInterval": "2s", "gracePeriod": "5s"})
 }
 
 pub struct Story<'a> {
     installation: &'a Installation,
-    operator: &'a Operator,
+    replicas: &'a [Operator],
     lease: Lease<'a>,
     narrator: Narrator,
     /// As the last chapter left it.
@@ -40,9 +39,9 @@ pub struct Story<'a> {
 }
 
 impl<'a> Story<'a> {
-    pub fn new(installation: &'a Installation, operator: &'a Operator, narrator: Narrator) -> Self {
+    pub fn new(installation: &'a Installation, replicas: &'a [Operator], narrator: Narrator) -> Self {
         let lease = installation.find_lease(NAMESPACE, WORKLOAD);
-        Self { installation, operator, lease, narrator, now: None }
+        Self { installation, replicas, lease, narrator, now: None }
     }
 
     pub fn into_narrator(self) -> Narrator {
@@ -54,18 +53,18 @@ impl<'a> Story<'a> {
         self.first_holder()?;
         self.holders_pod_is_deleted()?;
         self.one_redis_is_killed()?;
-        self.operator_is_killed()?;
+        self.leader_is_killed()?;
         self.two_redis_are_killed()?;
         self.they_come_back_empty()?;
         self.metrics_count_it()
     }
 
     fn first_holder(&mut self) -> Outcome {
-        self.narrator.chapter("The first holder");
+        self.narrator.chapter("The first holder is elected");
         self.wait_for_quorum("nodes that wait", SOON, |quorum| quorum.count("Quarantined") == 3)?;
         self.narrator.say(
-            "An empty server looks like one that forgot its leases. So it has no vote until the longest lease\n\
-             it could have forgotten has ended, 10 s: once for a new quorum, later for a server that restarted.",
+            "A new server has no vote until the longest lease has passed, 15 s: it could be a server that has\n\
+             lost its data, and with them a lease that still runs.",
         );
         let first = self.wait("a first holder", AFTER_THE_LONGEST_LEASE, LeaseState::is_active)?;
         self.narrator.say(&format!("{} holds the lease, fencing token {}", holder(&first), token(&first)));
@@ -88,12 +87,12 @@ impl<'a> Story<'a> {
             NAMESPACE,
             "--wait=false",
         ])?;
-        self.narrator.say(&format!("{pod} is asked to stop. It keeps the lease until its containers are gone."));
+        self.narrator.say(&format!("{pod} is terminating. It keeps the lease until its containers have stopped."));
         let next = self.wait("another holder with a greater token", SOON, |lease| {
             lease.is_active() && lease.holder() != before.holder() && lease.token() > before.token()
         })?;
         self.narrator.say(&format!(
-            "{} holds it, fencing token {} (greater), {:.2} s after the deletion was asked for",
+            "{} holds it, fencing token {} (greater), {:.2} s after the request to delete the pod",
             holder(&next),
             token(&next),
             deleted.elapsed().as_secs_f32(),
@@ -109,36 +108,40 @@ impl<'a> Story<'a> {
         let redis = &self.installation.redis()[0];
         redis.process().kill()?;
         let without_renewal = self.deadline()?;
-        self.narrator.say("redis-0 is killed. Without a renewal the lease would end 10 s after the last one.");
+        self.narrator.say("redis-0 is killed. Without another renewal the lease would end in less than 15 s.");
         self.wait_for_quorum("redis-0 is Down", SOON, |quorum| quorum.node(0).0 == "Down")?;
         let ended = |_: &LeaseState| without_renewal.left(Instant::now()) < 0.0;
         let later = self.wait("the lease outlives what it had left", SOON, ended)?;
         unchanged(&before, &later)?;
         self.narrator.say(&format!(
-            "{} still holds it, same token {}: two of three nodes renew it",
+            "{} still holds it, same token {}: the other two nodes renew it",
             holder(&later),
             token(&later)
         ));
         redis.restart_empty()?;
-        self.narrator.say("redis-0 comes back and has forgotten everything. It waits before it votes again.");
+        self.narrator.say("redis-0 is started again without its data. It has no vote for 15 s.");
         self.wait_for_quorum("redis-0 is Quarantined", SOON, |quorum| quorum.node(0).0 == "Quarantined")?;
         Ok(())
     }
 
-    fn operator_is_killed(&mut self) -> Outcome {
-        self.narrator.chapter("The operator is killed and started again");
+    fn leader_is_killed(&mut self) -> Outcome {
+        self.narrator.chapter("The leading replica of the operator is killed");
         let before = self.before()?;
-        self.operator.kill()?;
-        self.narrator.say("The operator is killed, with no time to release anything. For two seconds nobody renews.");
-        thread::sleep(Duration::from_secs(2));
-        let started = Instant::now();
-        self.operator.start_again()?;
+        let leader = self.leader()?;
+        let next = 1 - leader;
+        self.replicas[leader].kill()?;
+        let killed = Instant::now();
+        self.narrator
+            .say(&format!("operator-{leader} is killed. Its lock, which it renewed every second, ends after 5 s."));
+        self.wait_for_quorum("the other replica leads", SOON, |quorum| {
+            quorum.leader() == Some(&format!("operator-{next}"))
+        })?;
+        let took = killed.elapsed().as_secs_f32();
         let lease = self.lease.clone();
-        let labels = lease.labels();
-        let active = labels.to_vec();
-        let success: Vec<_> = labels.iter().copied().chain([("result", "success")]).collect();
-        self.wait_until("the new operator renews", SOON, |story| {
-            let metrics = story.operator.metrics().map_err(|error| error.to_string())?;
+        let active = lease.labels();
+        let success: Vec<_> = active.iter().copied().chain([("result", "success")]).collect();
+        self.wait_until("the new leader renews", SOON, |story| {
+            let metrics = story.replicas[next].metrics().map_err(|error| error.to_string())?;
             let renewed = metrics.value("redislease_lease_renewals_total", &success).unwrap_or_default();
             let active = metrics.value("redislease_lease_active", &active).unwrap_or_default();
             if renewed >= 1.0 && active >= 1.0 { Ok(()) } else { Err(format!("{renewed} renewals, active {active}")) }
@@ -146,13 +149,22 @@ impl<'a> Story<'a> {
         let later = self.lease.state()?;
         unchanged(&before, &later)?;
         self.narrator.say(&format!(
-            "The new one took the term up {:.2} s after its start: {}, same token {}, same attempt",
-            started.elapsed().as_secs_f32(),
+            "operator-{next} leads {took:.2} s after the kill and renews: {}, same token {}, same attempt",
             holder(&later),
             token(&later)
         ));
+        self.replicas[leader].start_again()?;
+        self.narrator.say(&format!("operator-{leader} is started again and follows."));
         self.wait_for_quorum("redis-0 votes again", AFTER_THE_LONGEST_LEASE, |quorum| quorum.count("Up") == 3)?;
         self.narrator.say("redis-0 votes again: 3 of 3 nodes are Up");
+        let table = self.installation.control_plane().kubectl(&[
+            "get",
+            "redisquorum",
+            "--namespace",
+            SYSTEM,
+            "--output=wide",
+        ])?;
+        self.narrator.quote(&format!("$ kubectl get redisquorum -n {SYSTEM}\n{table}"));
         Ok(())
     }
 
@@ -166,8 +178,8 @@ impl<'a> Story<'a> {
         }
         let deadline = self.deadline()?;
         self.narrator.say(&format!(
-            "redis-1 and redis-2 are killed: nobody can renew. In {:.1} s another might hold, so the holder\n\
-             must be told to stop its grace period of {} s and 1 s before that.",
+            "redis-1 and redis-2 are killed: nobody can renew. Another pod may hold the lease in {:.1} s. The\n\
+             holder must know its loss {} s and 1 s earlier: its grace period, and a reserve.",
             deadline.left(Instant::now()),
             GRACE_PERIOD.as_secs(),
         ));
@@ -185,7 +197,7 @@ impl<'a> Story<'a> {
         }
         self.narrator.say(&format!(
             "Active=False, {reason}: {took:.2} s after the kill, {} the deadline for it,\n\
-             {left:.2} s before another might hold",
+             {left:.2} s before another pod may hold the lease",
             offset(deadline.late(seen)),
         ));
         self.wait_until("no pod is labelled active", SOON, |story| {
@@ -198,14 +210,14 @@ impl<'a> Story<'a> {
     }
 
     fn they_come_back_empty(&mut self) -> Outcome {
-        self.narrator.chapter("They come back empty-handed");
+        self.narrator.chapter("They are started again without their data");
         let before = self.before()?;
         for redis in &self.installation.redis()[1..] {
             redis.restart_empty()?;
         }
         self.narrator.say(
-            "redis-1 and redis-2 are back and remember nothing, not even which tokens were given out. A majority\n\
-             forgot: again the quorum waits out its longest lease, 10 s, before anybody may hold.",
+            "redis-1 and redis-2 have lost the keys and the token counter. Nobody can hold the lease until the\n\
+             longest lease has passed, 15 s. The counter restarts above all tokens that a status shows.",
         );
         let next = self.wait("held again with a greater token", AFTER_THE_LONGEST_LEASE, |lease| {
             lease.is_active() && lease.attempt() != before.attempt() && lease.token() > before.token()
@@ -219,13 +231,14 @@ impl<'a> Story<'a> {
     }
 
     fn metrics_count_it(&mut self) -> Outcome {
-        self.narrator.chapter("What /metrics counted since the operator's second start");
-        let metrics = self.operator.metrics()?;
+        self.narrator.chapter("What the leader's /metrics counted");
+        let metrics = self.replicas[self.leader()?].metrics()?;
         let mut shown = String::new();
         for name in [
             "redislease_lease_active",
             "redislease_lease_holder_info",
             "redislease_lease_fencing_token",
+            "leader_election_master_status",
             "redislease_lease_transitions_total",
             "redislease_transitions_total",
             "redislease_lease_renewals_total",
@@ -234,19 +247,28 @@ impl<'a> Story<'a> {
             "redislease_redis_restarts_total",
             "redislease_api_writes_total",
         ] {
-            let lines: Vec<_> = metrics.series(name, &[]).filter(|line| !line.ends_with(" 0")).collect();
-            if lines.is_empty() {
-                return Err(format!("/metrics shows nothing but zeros for {name}.").into());
-            }
-            shown.extend(lines.iter().map(|line| format!("{line}\n")));
+            let lines = metrics.series(name, &[]).filter(|line| !line.ends_with(" 0"));
+            shown.extend(lines.map(|line| format!("{line}\n")));
         }
         self.narrator.quote(&shown);
+        // The replica that led at that time has counted it.
         let lost = [("quorum", "default"), ("reason", "RenewDeadline")];
-        let counted = metrics.value("redislease_transitions_total", &lost);
-        if counted != Some(1.0) {
-            return Err(format!("One lost lease was counted as {counted:?}.").into());
+        let mut counted = 0.0;
+        for replica in self.replicas {
+            counted += replica.metrics()?.value("redislease_transitions_total", &lost).unwrap_or_default();
+        }
+        if (counted - 1.0).abs() > f64::EPSILON {
+            return Err(format!("One lost lease was counted as {counted}.").into());
         }
         Ok(())
+    }
+
+    /// The replica that leads.
+    fn leader(&self) -> Outcome<usize> {
+        let quorum = self.installation.quorum()?;
+        let named = quorum.leader().ok_or("No replica leads.")?;
+        let place = (0..self.replicas.len()).find(|number| named == format!("operator-{number}"));
+        place.ok_or_else(|| format!("The status names {named}, which is no replica.").into())
     }
 
     fn before(&self) -> Outcome<LeaseState> {
@@ -292,9 +314,9 @@ impl<'a> Story<'a> {
         Ok(())
     }
 
-    /// Until when the term may be believed in without another renewal.
+    /// Until when the term is valid without another renewal.
     fn deadline(&self) -> Outcome<Deadline> {
-        let deadline = self.operator.metrics()?.deadline(&self.lease, STOP_BUDGET);
+        let deadline = self.replicas[self.leader()?].metrics()?.deadline(&self.lease, STOP_BUDGET);
         deadline.ok_or_else(|| "/metrics shows no running term.".into())
     }
 }

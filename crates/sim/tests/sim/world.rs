@@ -56,6 +56,7 @@ pub enum Event {
     Mail { process: usize, boot: u32, uid: u32, serial: u64 },
     KeeperEnded { process: usize, boot: u32, uid: u32 },
     QuorumRead { process: usize, boot: u32 },
+    SecretSeen { process: usize, boot: u32 },
     WriteExpires { process: usize, boot: u32, at: (Priority, u64) },
     Dispatch { process: usize, boot: u32 },
     GateProbe { process: usize, boot: u32 },
@@ -97,6 +98,7 @@ impl Event {
             | Self::Mail { process, boot, .. }
             | Self::KeeperEnded { process, boot, .. }
             | Self::QuorumRead { process, boot }
+            | Self::SecretSeen { process, boot }
             | Self::WriteExpires { process, boot, .. }
             | Self::Dispatch { process, boot }
             | Self::GateProbe { process, boot }
@@ -390,6 +392,7 @@ impl World {
             Event::Mail { uid, serial, .. } => self.mail(process, uid, serial),
             Event::KeeperEnded { uid, .. } => self.keeper_ended(process, uid),
             Event::QuorumRead { .. } => self.quorum_read(process),
+            Event::SecretSeen { .. } => self.nodes_changed(process),
             Event::WriteExpires { at, .. } => self.write_expires(process, at),
             Event::Dispatch { .. } => self.dispatch(process),
             Event::GateProbe { .. } => self.gate_probe(process),

@@ -290,8 +290,9 @@ impl World {
     pub fn set_secret(&mut self, cluster: usize, exists: bool) {
         self.quorum_obstacles[cluster] = !exists;
         for process in 0..self.processes.len() {
-            if self.processes[process].cluster == cluster && self.processes[process].life == Life::Running {
-                self.nodes_changed(process);
+            if self.processes[process].cluster == cluster {
+                let boot = self.processes[process].boot;
+                self.after(0, Event::SecretSeen { process, boot });
             }
         }
     }

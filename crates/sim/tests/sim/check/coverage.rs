@@ -33,6 +33,7 @@ sights! {
     LostByDeadline,
     Refused,
     AttemptDropped,
+    AttemptPaced,
     ForgotDuringAttempt,
     ConfiguredDuringRound,
     Retired,

@@ -105,10 +105,10 @@ impl World {
             Stage::Clocks => {
                 let residue = if self.swarm.has(Fault::Step) { 25 * SECOND } else { 0 };
                 self.synchronise();
-                // A holder may be in the middle of a deletion without a proof, and a lease whose term could not be
-                // published is left to others for two leases.
-                let cooldown = 2 * self.swarm.ttl() * MILLI;
-                let blocked = self.swarm.quarantine().max(12 * SECOND).max(cooldown) + 2 * SECOND;
+                // A holder may be in the middle of a deletion without a proof. A lease whose term was not published is
+                // left to others until its keys have ended, and for a second more, because now a status write succeeds:
+                // `vacancy` covers that.
+                let blocked = self.swarm.quarantine().max(12 * SECOND) + 2 * SECOND;
                 self.after(residue + blocked + self.vacancy(), Event::Recovery(Stage::Settled));
             }
             Stage::Settled => {
@@ -139,7 +139,10 @@ impl World {
                 self.done = true;
             }
             Stage::Watch => {
-                self.no_stale_status(self.swarm.key_life() + self.swarm.longest_delay() + 2 * SECOND);
+                // Quarantined nodes may keep the majority from confirming or denying the lock of the replicas. Until they
+                // vote and the lock's keys have ended nobody leads, so nobody may write that a term has ended.
+                let election = if self.swarm.elects { self.swarm.quarantine() + 6 * SECOND } else { 0 };
+                self.no_stale_status(self.swarm.key_life() + self.swarm.longest_delay() + 2 * SECOND + election);
                 self.labels_follow();
                 self.after(SECOND, Event::Recovery(Stage::Watch));
             }

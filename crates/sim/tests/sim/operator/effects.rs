@@ -124,7 +124,8 @@ impl World {
         // Another process may have recorded the end.
         let named = named.filter(|named| named.active != Some(false)).map(|named| named.attempt);
         let counted = unit.checks.counted.contains(&attempt);
-        let busy = !unit.answers.is_empty() || unit.view.is_some();
+        let due = unit.due;
+        let busy = due || self.machine_of(process, uid).is_some_and(|machine| machine.mail_due);
         if decides && exists && named == Some(attempt) && !counted && !busy {
             self.check.fail(format!("I5: process {process} lost {attempt:?} and has not counted it"));
         }
@@ -133,6 +134,9 @@ impl World {
     /// A command on its way to the keeper.
     fn instruct(&mut self, process: usize, uid: u32, command: Command) {
         self.coverage.saw(Sight::of_command(&command));
+        if let (Command::Open { .. }, Some(unit)) = (&command, self.unit(process, uid)) {
+            unit.opening += 1;
+        }
         if matches!(&command, Command::End { term, proof: false } if self.is(Bug::UnpublishedForEver)
             && self.is_publishing(process, uid, term.attempt))
         {

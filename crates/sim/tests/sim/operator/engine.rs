@@ -8,7 +8,6 @@ use redislease::api::RedisLease;
 use redislease::api::ValidLease;
 use redislease::api::validated::Readiness;
 use redislease::plan::{CandidateFacts, Effect, Event as Input, Facts, Identity, PodKnowledge, Reconciler};
-use redislease_core::lease::{Standing, View};
 use redislease_core::time::Time;
 
 use crate::api::objects::{self, NAMESPACE};
@@ -30,14 +29,10 @@ pub struct Unit {
     pub reconciler: Reconciler,
     /// What happened since the last turn.
     pub answers: VecDeque<Input>,
-    /// The newest view of the keeper that the reconciler has not seen.
-    pub view: Option<View>,
-    /// The keeper's view when it last asked for a turn, without times.
-    pub shape: View,
-    /// From when on an attempt begins at once, by that view.
-    pub retry_at: Option<Time>,
+    /// How many machines are still to be opened: what an earlier one shows is of no concern.
+    pub opening: u32,
     /// A turn is on its way.
-    due: bool,
+    pub due: bool,
     wake_at: Option<Micros>,
     /// Polled when the process was stopped; it is carried out when the process goes on.
     held_back: Option<Effect>,
@@ -58,9 +53,7 @@ impl Unit {
             place,
             reconciler: Reconciler::new(identity),
             answers: VecDeque::new(),
-            view: None,
-            shape: View::default(),
-            retry_at: None,
+            opening: 0,
             due: false,
             wake_at: None,
             held_back: None,
@@ -73,19 +66,6 @@ impl Unit {
     pub fn holder(&self) -> Option<u32> {
         self.reconciler.holder().map(|(_, uid)| objects::number(&uid))
     }
-}
-
-/// A view without what every renewal changes.
-pub fn shape(view: &View) -> View {
-    let mut view = view.clone();
-    view.retry_at = None;
-    if let Standing::Publishing(term) | Standing::Held(term) | Standing::Adopting(term) | Standing::Uncertain(term) =
-        &mut view.standing
-    {
-        (term.valid_until, term.stop_at) = (None, None);
-        term.failed_rounds = term.failed_rounds.min(2);
-    }
-    view
 }
 
 impl World {
@@ -183,7 +163,10 @@ impl World {
         }
         let Some(unit) = self.unit(process, uid) else { return };
         unit.due = false;
-        let (answers, view) = (std::mem::take(&mut unit.answers), unit.view.take());
+        let (answers, opening) = (std::mem::take(&mut unit.answers), unit.opening > 0);
+        let machine = self.machine_of(process, uid).filter(|_| !opening);
+        let view = machine.and_then(|machine| machine.mailbox.take());
+        let Some(unit) = self.unit(process, uid) else { return };
         for input in answers.into_iter().chain(view.map(Input::View)) {
             unit.reconciler.handle(now, input);
         }
@@ -308,23 +291,6 @@ impl World {
         let all: Vec<u32> = self.processes[process].units.iter().map(|unit| unit.uid).collect();
         for uid in all {
             self.drain_unit(process, uid);
-        }
-    }
-
-    /// A new view of the keeper. Only a change that means something runs a turn.
-    pub fn take_view(&mut self, process: usize, uid: u32, view: View) {
-        let Some(unit) = self.unit(process, uid) else { return };
-        let shape = shape(&view);
-        let sooner = match (view.retry_at, unit.retry_at) {
-            (Some(now), Some(before)) => now < before,
-            (Some(_), None) => true,
-            (None, _) => false,
-        };
-        let moved = sooner || unit.shape != shape;
-        (unit.shape, unit.retry_at) = (shape, view.retry_at);
-        unit.view = Some(view);
-        if moved {
-            self.wake_unit(process, uid);
         }
     }
 }

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use redislease::election::HolderName;
-use redislease::plan::{Command, Event as Planned, OpenQuorum};
+use redislease::plan::{Command, Event as Planned, OpenQuorum, needs_turn};
 use redislease_core::backoff::Entropy;
 use redislease_core::lease::{Config, Effect, Input, Lease, Round, Standing, View, Want};
 use redislease_core::op::{Attempt, Holder, Vote};
 use redislease_core::quorum::Node;
-use redislease_core::time::Time;
+use redislease_core::time::{Millis, Time};
 
 use crate::api::objects;
 use crate::chaos::bug::Bug;
@@ -30,9 +30,12 @@ pub struct Machine {
     /// Without a quorum no node can be asked.
     quorum: Option<Arc<OpenQuorum>>,
     keys: Vec<u8>,
+    /// What it showed last.
+    shown: View,
     /// The newest view that the engine has not taken.
     pub mailbox: Option<View>,
-    mail_due: bool,
+    /// The engine will be woken for it.
+    pub mail_due: bool,
     /// Polled when the process was stopped; it is carried out when the process goes on.
     held_back: Option<Effect>,
     /// The view changed since beliefs were last reported.
@@ -42,6 +45,8 @@ pub struct Machine {
     pub confirming: bool,
     pub renewing: bool,
     pub releasing: u32,
+    /// When the next attempt has its turn: after an outage the keeper spreads the attempts of many leases.
+    turn: Option<Time>,
     /// The last term that was given up because nodes did not hold it.
     pub missed: Option<Attempt>,
     retiring: bool,
@@ -167,7 +172,7 @@ impl World {
             keys.iter().map(|key| objects::key_number(key)).collect()
         };
         if let Some(unit) = self.unit(process, uid) {
-            (unit.shape, unit.retry_at) = (View::default(), None);
+            unit.opening = unit.opening.saturating_sub(1);
         }
         let (serial, mutant) = (self.new_id(process), self.mutant());
         self.processes[process].machines.push(Machine {
@@ -177,6 +182,7 @@ impl World {
             lease: Lease::new(config).with_mutant(mutant),
             quorum,
             keys,
+            shown: View::default(),
             mailbox: None,
             mail_due: false,
             held_back: None,
@@ -186,6 +192,7 @@ impl World {
             confirming: false,
             renewing: false,
             releasing: 0,
+            turn: None,
             missed: None,
             retiring: false,
             desired: None,
@@ -203,6 +210,9 @@ impl World {
         let (attempt, entropy) = (Attempt(self.rng.wide()), Entropy(self.rng.word()));
         let floor = self.processes[process].floor;
         let wants_again = self.is(Bug::KeeperWantsAgain);
+        let now = Time(self.local(process));
+        let waits =
+            (self.chaos && self.rng.permille(self.swarm.attempts_wait)).then(|| Millis(self.rng.between(10, 3000)));
         let Some(machine) = self.machine(process, serial) else { return };
         if wants_again {
             machine.desired = Some(holder.clone());
@@ -210,12 +220,22 @@ impl World {
         if machine.is_busy() {
             return;
         }
+        if machine.lease.view().retry_at.is_some_and(|retry_at| retry_at > now) {
+            return self.coverage.saw(Sight::AttemptDropped);
+        }
+        let had_a_turn = machine.turn.take().is_some_and(|turn| turn <= now);
+        if let Some(wait) = waits.filter(|_| !had_a_turn) {
+            machine.turn = Some(now + wait);
+            machine.lease.hold(now + wait);
+            self.coverage.saw(Sight::AttemptPaced);
+            return self.feed(process, serial, Input::Wake);
+        }
+        machine.lease.hold(Time(0));
         let want = Want { holder: Holder(holder.to_string().into()), attempt, floor, entropy };
         self.feed(process, serial, Input::Want(want));
         let Some(machine) = self.machine(process, serial) else { return };
         let waits = machine.held_back.is_none() && !machine.is_busy();
         if waits && machine.desired.is_none() {
-            self.coverage.saw(Sight::AttemptDropped);
             self.feed(process, serial, Input::Forget);
         }
         if self.is(Bug::NoPace) {
@@ -374,24 +394,24 @@ impl World {
         let boot = self.processes[process].boot;
         let delay = if self.chaos { self.rng.between(10, 500) } else { 20 };
         let Some(machine) = self.machine(process, serial) else { return };
+        let uid = machine.uid;
+        let wakes = uid == LOCK || needs_turn(&machine.shown, &view);
         machine.changed = true;
+        machine.shown = view.clone();
         machine.mailbox = Some(view);
-        if !std::mem::replace(&mut machine.mail_due, true) {
-            let uid = machine.uid;
+        if wakes && !std::mem::replace(&mut machine.mail_due, true) {
             self.after(delay, Event::Mail { process, boot, uid, serial });
         }
     }
 
-    /// The engine takes the newest view.
+    /// The engine is woken for a new view, which the next turn takes.
     pub fn mail(&mut self, process: usize, uid: u32, serial: u64) {
         let Some(machine) = self.machine(process, serial) else { return };
         machine.mail_due = false;
-        if let Some(view) = machine.mailbox.take() {
-            if uid == LOCK {
-                self.take_lock_view(process, view);
-            } else {
-                self.take_view(process, uid, view);
-            }
+        if uid != LOCK {
+            self.wake_unit(process, uid);
+        } else if let Some(view) = machine.mailbox.take() {
+            self.take_lock_view(process, view);
         }
     }
 }

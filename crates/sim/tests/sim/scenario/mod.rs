@@ -2,6 +2,7 @@
 
 mod api_outage;
 mod crash_points;
+mod late_writes;
 mod pauses;
 mod replicas;
 mod storms;
@@ -53,6 +54,7 @@ fn calm(processes: Vec<usize>) -> Swarm {
         watch_lag: 5 * MILLI,
         watch_expired: 0,
         stale_lists: 0,
+        attempts_wait: 0,
         engine_delay: (20, 200),
         drift: false,
         installed: true,

@@ -1,0 +1,74 @@
+//! Shows that the dashboard and the alerts of the chart work on real data: `make observe`.
+//!
+//! A real Prometheus scrapes two replicas of the operator, on a real control plane and real Redis servers, while leases
+//! move and servers fail. Then every query of every panel, variable, annotation and alert is evaluated. The exit code is 0
+//! when each query has data and uses metrics that exist, and no operator is busy without need; 2 when something of that is
+//! not so, 1 when the run failed.
+//!
+//! The arguments are the operator's binary, and a folder for the data of the panels, from which pictures can be drawn.
+
+mod board;
+mod check;
+mod story;
+
+use std::{
+    env,
+    error::Error,
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use redislease_lab::{Installation, InstallationOptions, Prometheus, Range};
+
+use crate::{board::Board, check::Check, story::Story};
+
+/// The value of the label `cluster`.
+const CLUSTER: &str = "lab";
+
+/// Seconds between two points of a panel: short enough that no fault of the run falls between two of them.
+const STEP: f64 = 2.0;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(2),
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<bool, Box<dyn Error>> {
+    let argument =
+        |index: usize, default: &str| env::args_os().nth(index).map_or_else(|| default.into(), PathBuf::from);
+    let (binary, output) = (argument(1, "target/debug/redislease"), argument(2, "target/observe"));
+    let files = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../charts/redislease/files");
+    let board = Board::read(&files.join("dashboard.json"))?;
+    let prometheus = Prometheus::start(&files.join("alerts.yaml"))?;
+    let options = InstallationOptions { cluster: CLUSTER.to_owned(), ..InstallationOptions::new(binary) };
+    let installation = Installation::start(&options)?;
+    let mut story = Story::start(&installation, &prometheus)?;
+    let from = unix_now();
+    story.run()?;
+    let range = Range { from, until: unix_now(), step: STEP };
+    println!("\n{:.0} s of data; evaluate all queries ...\n", range.until - range.from);
+    let mut check = Check::new(&prometheus, &board, range)?;
+    check.variables();
+    check.panels();
+    check.annotations();
+    check.load();
+    check.alerts(&story::ALERTS)?;
+    fs::create_dir_all(&output)?;
+    let data = output.join("data.json");
+    fs::write(&data, check.data().to_string())?;
+    let met = check.report();
+    println!("\nThe data of the panels is in {}.", data.display());
+    Ok(met)
+}
+
+fn unix_now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+}

@@ -1,0 +1,201 @@
+//! What happens to the leases while Prometheus looks on: every panel must have something to show.
+
+use std::{
+    error::Error,
+    thread,
+    time::{Duration, Instant},
+};
+
+use redislease_lab::{Installation, Lease, LeaseState, Operator, Prometheus};
+use serde_json::json;
+
+use crate::CLUSTER;
+
+pub type Outcome<T = ()> = Result<T, Box<dyn Error>>;
+
+/// Longer than anything takes; a busy machine is no failure.
+const SOON: Duration = Duration::from_mins(1);
+
+/// So long each state lasts at least: several scrapes see it.
+const SEEN: Duration = Duration::from_secs(6);
+
+/// What is expected of the expression of each alert, without the time that it has to last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expected {
+    /// The run has its fault, so the expression must hold at some time.
+    Holds,
+    /// The run must not have its fault.
+    Never,
+    /// It depends on how long things take.
+    Either,
+}
+
+pub const ALERTS: [(&str, Expected); 13] = [
+    ("RedisLeaseUnheld", Expected::Either),
+    ("RedisLeaseFencingTokenRegressed", Expected::Never),
+    ("RedisLeaseFlapping", Expected::Either),
+    ("RedisLeaseNoStandby", Expected::Holds),
+    ("RedisLeaseRenewFailing", Expected::Holds),
+    ("RedisLeaseRenewMarginLow", Expected::Either),
+    ("RedisLeaseQuorumLost", Expected::Holds),
+    ("RedisLeaseQuorumAtRisk", Expected::Holds),
+    // With three nodes, one that is down leaves exactly a majority.
+    ("RedisLeaseQuorumDegraded", Expected::Either),
+    ("RedisLeaseQuorumConfigMismatch", Expected::Never),
+    ("RedisLeaseClockOffset", Expected::Never),
+    ("RedisLeaseOperatorDown", Expected::Either),
+    ("RedisLeaseSplitBrain", Expected::Never),
+];
+
+pub struct Story<'a> {
+    installation: &'a Installation,
+    prometheus: &'a Prometheus,
+    operators: Vec<Operator>,
+    billing: Lease<'a>,
+    others: Vec<Lease<'a>>,
+    started: Instant,
+}
+
+const NAMES: [&str; 2] = ["operator-0", "operator-1"];
+
+impl<'a> Story<'a> {
+    /// Starts two replicas, and returns when Prometheus scrapes both: before any counter has counted.
+    pub fn start(installation: &'a Installation, prometheus: &'a Prometheus) -> Outcome<Self> {
+        let operators = installation.start_replicas(NAMES.len())?;
+        let story = Self {
+            installation,
+            prometheus,
+            operators,
+            billing: installation.find_lease("shop", "billing"),
+            others: Vec::new(),
+            started: Instant::now(),
+        };
+        story.scrape()?;
+        Ok(story)
+    }
+
+    pub fn run(&mut self) -> Outcome {
+        self.first_holders()?;
+        self.holders_are_deleted()?;
+        self.holder_vanishes()?;
+        self.one_redis_is_down()?;
+        self.quorum_is_lost()?;
+        self.operator_is_replaced()?;
+        self.say("everything is healthy again");
+        thread::sleep(SEEN);
+        Ok(())
+    }
+
+    fn first_holders(&mut self) -> Outcome {
+        self.say("three leases are created on a new quorum");
+        for (namespace, name, pods) in [("shop", "billing", 3), ("shop", "reports", 2), ("jobs", "invoice", 1)] {
+            self.installation.deployment(namespace, name, pods)?;
+            let lease = self.installation.lease(namespace, name, &json!({}))?;
+            if name != "billing" {
+                self.others.push(lease);
+            }
+        }
+        self.all_held()?;
+        self.say("all of them are held");
+        thread::sleep(SEEN);
+        Ok(())
+    }
+
+    fn holders_are_deleted(&self) -> Outcome {
+        for _ in 0..3 {
+            self.say("the holder of shop/billing is deleted and stops");
+            self.next_holder(&[])?;
+            thread::sleep(SEEN);
+        }
+        Ok(())
+    }
+
+    fn holder_vanishes(&self) -> Outcome {
+        self.say("the holder of shop/billing is deleted by force: its keys must expire");
+        self.next_holder(&["--grace-period=0", "--force"])?;
+        thread::sleep(SEEN);
+        Ok(())
+    }
+
+    fn one_redis_is_down(&self) -> Outcome {
+        self.say("one of three Redis servers is killed");
+        let redis = &self.installation.redis()[0];
+        redis.process().kill()?;
+        self.installation.wait_for_quorum("redis-0 is down", SOON, |quorum| quorum.node(0).0 == "Down")?;
+        thread::sleep(SEEN);
+        redis.restart_empty()?;
+        self.say("it is back without its data, in quarantine");
+        self.installation.wait_for_quorum("three nodes vote", SOON, |quorum| quorum.count("Up") == 3)?;
+        Ok(())
+    }
+
+    fn quorum_is_lost(&self) -> Outcome {
+        self.say("two of three Redis servers are killed");
+        let lost = &self.installation.redis()[1..];
+        for redis in lost {
+            redis.process().kill()?;
+        }
+        for lease in self.leases() {
+            lease.wait("lost", SOON, |lease| !lease.is_active())?;
+        }
+        self.say("all leases are lost");
+        thread::sleep(SEEN);
+        for redis in lost {
+            redis.restart_empty()?;
+        }
+        self.all_held()?;
+        self.say("the servers are back, and all leases are held");
+        thread::sleep(SEEN);
+        Ok(())
+    }
+
+    fn operator_is_replaced(&self) -> Outcome {
+        self.say("one replica of the operator is killed and started again");
+        self.operators[0].kill()?;
+        thread::sleep(SEEN);
+        self.operators[0].start_again()?;
+        self.scrape()?;
+        self.operators[0].wait_ready()?;
+        self.say("and the other one stops, and is started again");
+        self.operators[1].stop()?;
+        thread::sleep(SEEN);
+        self.operators[1].start_again()?;
+        self.scrape()?;
+        self.operators[1].wait_ready()?;
+        self.all_held()?;
+        self.say("a holder is deleted once more");
+        self.next_holder(&[])
+    }
+
+    /// Each start of an operator listens on another port.
+    fn scrape(&self) -> Outcome {
+        let operators: Vec<_> = NAMES.into_iter().zip(&self.operators).collect();
+        self.prometheus.scrape(CLUSTER, &operators)?;
+        self.prometheus.wait_scraped(&NAMES, SOON)?;
+        Ok(())
+    }
+
+    fn leases(&self) -> impl Iterator<Item = &Lease<'a>> {
+        self.others.iter().chain([&self.billing])
+    }
+
+    fn all_held(&self) -> Outcome {
+        for lease in self.leases() {
+            lease.wait("held", SOON, LeaseState::is_active)?;
+        }
+        Ok(())
+    }
+
+    fn next_holder(&self, how: &[&str]) -> Outcome {
+        let before = self.billing.state()?;
+        let pod = before.holder().ok_or("nobody holds shop/billing")?;
+        let delete = ["delete", "pod", pod, "--namespace", "shop", "--wait=false"];
+        self.installation.control_plane().kubectl(&[&delete, how].concat())?;
+        self.billing.wait("another holder", SOON, |lease| lease.is_active() && lease.token() > before.token())?;
+        Ok(())
+    }
+
+    fn say(&self, text: &str) {
+        println!("{:6.1} s  {text}", self.started.elapsed().as_secs_f32());
+    }
+}
