@@ -101,24 +101,31 @@ printf 'content  /redislease, user 65532:65532, %s\n' "$arch"
 [[ $arch == "$here" ]] || exit 0
 ((EUID == 0)) || { say "note: only root can run the image in a read-only root file system; its start time is not measured."; exit 0; }
 
-# A root file system of the container's, with what the kubelet mounts into it. The API server's port is closed.
-install -d "$rootfs/etc"
+# What the kubelet mounts into the container. The API server's port is closed; the certificate is of nobody.
+account=$rootfs/var/run/secrets/kubernetes.io/serviceaccount
+install -d "$rootfs/etc" "$account"
 echo '127.0.0.1 api.example.com' >"$rootfs/etc/hosts"
-cat >"$rootfs/etc/kubeconfig" <<'Y'
-apiVersion: v1
-kind: Config
-clusters: [{name: c, cluster: {server: "https://api.example.com:1"}}]
-users: [{name: u, user: {token: t}}]
-contexts: [{name: c, context: {cluster: c, user: u}}]
-current-context: c
-Y
+printf token >"$account/token"
+printf redislease-system >"$account/namespace"
+cat >"$account/ca.crt" <<'PEM'
+-----BEGIN CERTIFICATE-----
+MIIBdTCCARugAwIBAgIUJipFL7z+4QWsq+xk28+1U5+pIVcwCgYIKoZIzj0EAwIw
+DzENMAsGA1UEAwwEdGVzdDAgFw0yNjExMjIwMjM4MDdaGA8yMTI2MTAyOTAyMzgw
+N1owDzENMAsGA1UEAwwEdGVzdDBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABAx0
+qIY5oMUyYkpyhXS61bx5Q3tC8EUdDTdpd0aFmaciD70eilXdX9E01FuhtgDZvzKP
+fX5kUrsvnnWJnXhFkF+jUzBRMB0GA1UdDgQWBBTz4mQuPbmv7+cFLnC2wWf4iq1a
+8zAfBgNVHSMEGDAWgBTz4mQuPbmv7+cFLnC2wWf4iq1a8zAPBgNVHRMBAf8EBTAD
+AQH/MAoGCCqGSM49BAMCA0gAMEUCIDE6aTG8ji6Q5np6KBUUck42686Lv3KpUfMI
+ff/2ezX8AiEA5q+OgbNsEubmxuiXatnrgJjKVCWfB4IbWjtGkCUCxsE=
+-----END CERTIFICATE-----
+PEM
 # Replaces this shell by a command in the image, in mount and network namespaces of its own.
 container() {
     exec unshare --mount --net bash -c '
         ip link set lo up 2>/dev/null || true
         mount --bind "$1" "$1" && mount -o remount,bind,ro "$1"
         ! touch "$1/writable" 2>/dev/null || { echo "error: the root file system is writable" >&2; exit 1; }
-        exec env -i KUBECONFIG=/etc/kubeconfig "$(command -v chroot)" --userspec=65532:65532 "$1" "${@:2}"' bash "$rootfs" "$@"
+        exec env -i KUBERNETES_SERVICE_HOST=api.example.com KUBERNETES_SERVICE_PORT=1 "$(command -v chroot)" --userspec=65532:65532 "$1" "${@:2}"' bash "$rootfs" "$@"
 }
 said=$(container /redislease --version)
 [[ $said == "redislease $version" ]] || die "the image says \"$said\" instead of its version."
@@ -142,7 +149,9 @@ until_log() { # text, what it means: prints the milliseconds since the start
     done
     milliseconds "$began"
 }
-printf 'start    %d ms until the operator serves /readyz\n' "$(until_log 'operator started' 'does not start')"
+started=$(until_log 'operator started' 'does not start')
+printf 'start    %d ms until the operator serves /readyz\n' "$started"
 # The name is in /etc/hosts, and nothing listens at its address.
 until_log 'connection refused' 'cannot resolve a name of /etc/hosts' >/dev/null
 kill -TERM $operator
+wait $operator || die "the operator in the image does not stop at SIGTERM."

@@ -23,7 +23,6 @@ unset RUSTFLAGS CARGO_BUILD_TARGET
 cargo_home=${CARGO_HOME:-${HOME:?}/.cargo}
 export CARGO_PROFILE_RELEASE_STRIP=symbols
 # Only for the target: build scripts and macros run on this machine.
-export CARGO_ENCODED_RUSTFLAGS=-Ctarget-feature=+crt-static$'\x1f'--remap-path-prefix=$PWD=/source$'\x1f'--remap-path-prefix=$unset RUSTFLAGS CARGO_BUILD_TARGET
-cargo_home=/cargo
+export CARGO_ENCODED_RUSTFLAGS=-Ctarget-feature=+crt-static$'\x1f'--remap-path-prefix=$PWD=/source$'\x1f'--remap-path-prefix=$cargo_home=/cargo
 cargo build --release --locked --package redislease --bin redislease --target "$target" >&2
 realpath "${CARGO_TARGET_DIR:-target}/$target/release/redislease"
