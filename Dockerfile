@@ -1,22 +1,37 @@
-# The operator's image: one binary on a base image without a shell. Build it in the root of the repository:
-#   docker build -t redislease .
+# The operator's image: one static binary on an empty root file system. Build it in the root of the repository:
+#   docker build --build-arg VERSION=0.1.0 -t registry.example.com/redislease:0.1.0 .
+#
+# With an already built static binary named `redislease` in the context folder, no other image is pulled:
+#   buildah build --target packed -f Dockerfile -t redislease:0.1.0 FOLDER
+# hack/image.sh does this.
+
+FROM scratch AS base
+ARG VERSION=dev
+LABEL org.opencontainers.image.title="redislease" \
+      org.opencontainers.image.description="Leader election for Kubernetes on a quorum of independent Redis masters" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="$VERSION"
+# A numeric user: with runAsNonRoot, the kubelet cannot verify a user name.
+USER 65532:65532
+EXPOSE 8080
+ENTRYPOINT ["/redislease"]
+CMD ["operator"]
+
+FROM base AS packed
+COPY redislease /redislease
+
 FROM rust:1.95-bookworm AS build
 WORKDIR /source
 COPY Cargo.toml Cargo.lock rustfmt.toml clippy.toml ./
 COPY crates crates
 COPY src src
-# Cargo.toml names the tests, so Cargo needs their files. They are not built.
+# Cargo.toml names the tests and benchmarks, so Cargo needs their files. They are not built.
 COPY tests tests
+COPY benches benches
+COPY hack/static-binary.sh hack/static-binary.sh
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/source/target \
-    cargo build --release --locked --bin redislease && \
-    install -D target/release/redislease /out/redislease
+    install -D -m 755 "$(hack/static-binary.sh)" /out/redislease
 
-# The base image has glibc, libgcc, CA certificates and a non-root user.
-FROM gcr.io/distroless/cc-debian12:nonroot
-COPY --from=build /out/redislease /usr/local/bin/redislease
-# A numeric user: with runAsNonRoot, the kubelet cannot verify a user name.
-USER 65532:65532
-EXPOSE 8080
-ENTRYPOINT ["/usr/local/bin/redislease"]
-CMD ["operator"]
+FROM base
+COPY --from=build /out/redislease /redislease

@@ -1,6 +1,6 @@
 # What developers run. `make` alone lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help deps tools demo check test model figures scale observe dashboard
+.PHONY: help deps tools lab-tools demo check test model figures scale observe dashboard chart image
 # The prerequisites of a target depend on each other; cargo and go use all cores by themselves.
 .NOTPARALLEL:
 
@@ -10,10 +10,13 @@ help: ## List the targets
 deps: ## Check the toolchains, install redis-server and a linker when missing
 	@hack/install-deps.sh
 
-tools: deps ## Build etcd, the Kubernetes control plane and kwok when missing
+tools: deps ## Build etcd, the Kubernetes control plane, kwok and Helm when missing
 	@hack/build-tools.sh
 
-demo: tools ## Show the life of a lease on real servers; KEEP=1 leaves the servers running
+lab-tools: deps
+	@hack/build-tools.sh lab
+
+demo: lab-tools ## Show the life of a lease on real servers; KEEP=1 leaves the servers running
 	@hack/run-example.sh demo
 
 check: ## Run what needs no server: format, lints, purity, unit tests, model and simulator
@@ -27,15 +30,22 @@ model: ## Search every world of the model, also the large ones that make test le
 	@hack/install-deps.sh rust
 	@MODEL=all cargo test --locked --package redislease-core --test model -- --nocapture
 
-figures: tools ## Measure handovers and API writes on this machine (6 minutes)
+figures: lab-tools ## Measure handovers and API writes on this machine (6 minutes)
 	@hack/run-example.sh figures
 
-scale: tools ## Measure N leases (1000) on a real control plane; PHASES=start,hold selects parts, KEEP=1 leaves it running
+scale: lab-tools ## Measure N leases (1000) on a real control plane; PHASES=start,hold selects parts, KEEP=1 leaves it running
 	@hack/run-example.sh scale --release
 
-observe: tools ## Evaluate every query of dashboard and alerts on a real Prometheus, during faults; draw the panels (3 minutes)
+observe: lab-tools ## Evaluate every query of dashboard and alerts on a real Prometheus, during faults; draw the panels (3 minutes)
 	@hack/run-example.sh observe
 	@if hack/dashboard-pictures.sh possible; then hack/dashboard-pictures.sh; fi
 
 dashboard: ## Generate the Grafana dashboard of the chart
 	@hack/dashboard.sh
+
+chart: tools ## Generate the chart's CRD templates and its README
+	@hack/generate-chart.sh
+
+image: ## Build the image from a static binary; ARCH=arm64 selects the architecture, TWICE=1 shows that the binary is reproducible
+	@hack/install-deps.sh image
+	@hack/image.sh $(if $(ARCH),--arch $(ARCH)) $(if $(TWICE),--twice yes)

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# Builds the tools that tests and the demo run: etcd, the Kubernetes control plane, kubectl and kwok.
+# Builds the tools that tests and the demo run: etcd, the Kubernetes control plane, kubectl, kwok, Helm, helm-unittest
+# and helm-docs.
 #
 #   hack/build-tools.sh            build what is missing, say where everything is
+#   hack/build-tools.sh lab        the same, without the tools that only the chart's tests need
 #   hack/build-tools.sh --print    build nothing; one line "tool<TAB>path" each: where it is, or would be
 #
 # Every folder of hack/tools is a Go module of its own, because their versions of k8s.io differ. What is built lies in
@@ -30,12 +32,15 @@ kube-apiserver kubernetes k8s.io/kubernetes/cmd/kube-apiserver
 kube-controller-manager kubernetes k8s.io/kubernetes/cmd/kube-controller-manager
 kube-scheduler kubernetes k8s.io/kubernetes/cmd/kube-scheduler
 kubectl kubernetes k8s.io/kubernetes/cmd/kubectl
-kwok kwok sigs.k8s.io/kwok/cmd/kwok"
+kwok kwok sigs.k8s.io/kwok/cmd/kwok
+helm helm helm.sh/helm/v4/cmd/helm
+helm-unittest helm-unittest github.com/helm-unittest/helm-unittest/cmd/helm-unittest
+helm-docs helm-docs github.com/norwoodj/helm-docs/cmd/helm-docs"
 
 # Raise it when the way of building below changes what comes out.
 recipe=1
 declare -A key
-for module in etcd kubernetes kwok; do
+for module in etcd kubernetes kwok helm helm-unittest helm-docs; do
     key[$module]=$({ echo "$recipe $(uname -sm)"; cat "$module/go.mod" "$module/go.sum"; } | sha256sum | cut -c1-16)
 done
 
@@ -44,11 +49,20 @@ pinned() { # module -> the version of what it builds
         etcd) sed -n 's|.*go.etcd.io/etcd/server/v3 v\([0-9.]*\).*|\1|p' etcd/go.mod ;;
         kubernetes) sed -n 's|.*k8s.io/kubernetes v\([0-9.]*\).*|\1|p' kubernetes/go.mod ;;
         kwok) sed -n 's|.*sigs.k8s.io/kwok v\([0-9.]*\).*|\1|p' kwok/go.mod ;;
+        helm) sed -n 's|.*helm.sh/helm/v4 v\([0-9.]*\).*|\1|p' helm/go.mod ;;
+        helm-unittest) sed -n 's|.*helm-unittest/helm-unittest v\([0-9.]*\).*|\1|p' helm-unittest/go.mod ;;
+        helm-docs) sed -n 's|.*norwoodj/helm-docs v\([0-9.]*\).*|\1|p' helm-docs/go.mod ;;
     esac
 }
 
 version_of() { # tool, file -> what it says
-    if [[ $1 == kubectl ]]; then "$2" version --client 2>&1; else "$2" --version 2>&1; fi
+    case $1 in
+        kubectl) "$2" version --client 2>&1 ;;
+        helm) "$2" version --short 2>&1 ;;
+        # They do not tell their version.
+        helm-unittest | helm-docs) "$2" --help 2>&1 ;;
+        *) "$2" --version 2>&1 ;;
+    esac
 }
 
 from_assets() { # tool, module -> whether KUBEBUILDER_ASSETS holds it in the pinned minor version
@@ -78,6 +92,8 @@ need_go() {
 build() { # tool, module, package, path
     local started=$SECONDS flags="-s -w" ticker
     [[ $2 != kubernetes ]] || flags+=" -X k8s.io/component-base/version.gitVersion=v$(pinned kubernetes)"
+    # Helm tells charts its version, and the one that they see otherwise has no patch level.
+    [[ $2 != helm ]] || flags+=" -X helm.sh/helm/v4/internal/version.version=v$(pinned helm)"
     say "build $1 $(pinned "$2") ..."
     # A cold build of the API server says nothing for minutes.
     while sleep 15; do say "  still building $1, $((SECONDS - started)) s ..."; done &
@@ -96,7 +112,8 @@ build() { # tool, module, package, path
 case ${1:-} in
     --print) while read -r tool module _; do printf '%s\t%s\n' "$tool" "$(place "$tool" "$module")"; done <<<"$tools"; exit ;;
     "") ;;
-    *) die "unknown argument $1; without one it builds, --print says where the tools are." ;;
+    lab) tools=$(grep -vE '^(helm-unittest|helm-docs) ' <<<"$tools") ;;
+    *) die "unknown argument $1; without one it builds all, lab leaves some out, --print says where the tools are." ;;
 esac
 
 while read -r tool module package; do

@@ -17,7 +17,7 @@ core=$(tree --package redislease-core)
 # is in the first, and every one is in the second, so that a list that does not match fails too.
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-bugs=$(sed -nE 's/^    ([A-Z][A-Za-z]+),$/\1/p' crates/core/src/check/mutant.rs)
+bugs=$(sed -nE 's/^    ([A-Z][A-Za-z]+): [A-Z][A-Za-z |]+,$/\1/p' crates/core/src/check/mutant.rs)
 [[ $(wc -w <<<"$bugs") -gt 30 ]] || die "crates/core/src/check/mutant.rs lists no planted bugs"
 compile() { # compile <file> <more arguments>
     rustc --edition 2024 --crate-type lib --crate-name redislease_core --emit "metadata=$1" "${@:2}" crates/core/src/lib.rs

@@ -4,11 +4,12 @@
 #
 #   hack/install-deps.sh        all of it
 #   hack/install-deps.sh rust   looks for what the fast loop needs, and installs nothing
+#   hack/install-deps.sh image  what the image needs: Rust, a C linker and buildah
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 what=${1:-all}
-case $what in all | rust) ;; *) echo "error: say rust, or nothing" >&2; exit 2 ;; esac
+case $what in all | rust | image) ;; *) echo "error: say rust, image, or nothing" >&2; exit 2 ;; esac
 
 say() { printf '%s\n' "$*" >&2; }
 problems=()
@@ -37,18 +38,22 @@ if [[ $what == rust ]]; then
     for problem in "${problems[@]}"; do say "error: $problem"; done
     exit $((${#problems[@]} > 0))
 fi
-go=$(sed -n 's/^go //p' hack/tools/*/go.mod | sort -V | tail -1)
-check_version Go "$go" go 's/^go version go\([0-9.]*\).*/\1/p' https://go.dev/dl version
-
 packages=()
-if [[ -n ${REDIS_SERVER:-} ]]; then
-    command -v "$REDIS_SERVER" >/dev/null || problems+=("REDIS_SERVER=$REDIS_SERVER cannot be run: name a redis-server or valkey-server, or unset it.")
-elif command -v redis-server >/dev/null; then
-    check_version redis-server 7.0 redis-server 's/.*v=\([0-9.]*\).*/\1/p' "apt-get install redis-server, or REDIS_SERVER=PATH" --version
+if [[ $what == image ]]; then
+    command -v buildah >/dev/null || packages+=(buildah)
 else
-    packages+=(redis-server)
+    go=$(sed -n 's/^go //p' hack/tools/*/go.mod | sort -V | tail -1)
+    check_version Go "$go" go 's/^go version go\([0-9.]*\).*/\1/p' https://go.dev/dl version
+
+    if [[ -n ${REDIS_SERVER:-} ]]; then
+        command -v "$REDIS_SERVER" >/dev/null || problems+=("REDIS_SERVER=$REDIS_SERVER cannot be run: name a redis-server or valkey-server, or unset it.")
+    elif command -v redis-server >/dev/null; then
+        check_version redis-server 7.0 redis-server 's/.*v=\([0-9.]*\).*/\1/p' "apt-get install redis-server, or REDIS_SERVER=PATH" --version
+    else
+        packages+=(redis-server)
+    fi
+    command -v promtool >/dev/null || packages+=(prometheus)
 fi
-command -v promtool >/dev/null || packages+=(prometheus)
 command -v cc >/dev/null || packages+=(gcc libc6-dev)
 if ((${#packages[@]})); then
     if ! command -v apt-get >/dev/null; then

@@ -81,12 +81,13 @@ if hack/dashboard.sh available; then
 else
     skip dashboard "Grafana's foundation SDK is not installed (hack/dashboard.sh install)"
 fi
+step "chart's CRDs" hack/generate-chart.sh --check-crds
 if [[ $what == fast ]]; then
     step "unit tests" cargo test --locked --workspace --lib --bins --no-fail-fast
     export MODEL=quick
     step "model and simulator" cargo test --locked --package redislease-core --package redislease-sim --no-fail-fast --test '*'
 elif [[ -z $failed ]]; then
-    export SIM_SEEDS=300
+    export SIM_SEEDS=2000
     # Every step selects from the whole workspace: with fewer packages, dependencies would be built again with other
     # features. The tests on a control plane come last and on their own, because they wait most of the time: more of them
     # than there are cores can run at once. A process runs at most three control planes.
@@ -94,12 +95,13 @@ elif [[ -z $failed ]]; then
     for file in crates/*/tests/*.rs crates/*/tests/*/main.rs tests/*/main.rs; do
         file=${file%/main.rs}
         file=${file##*/}
-        [[ ${file%.rs} == kube ]] || others+=(--test "${file%.rs}")
+        [[ ${file%.rs} == kube || ${file%.rs} == chart ]] || others+=(--test "${file%.rs}")
     done
     tests "unit tests" --lib --bins
     tests "other tests" "${others[@]}"
     tests "documentation" --doc
     RUST_TEST_THREADS=4 tests "control plane" --test kube
+    RUST_TEST_THREADS=4 tests "chart" --test chart
 fi
 
 printf '\n== summary\n'

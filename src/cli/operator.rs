@@ -26,6 +26,10 @@ pub(super) struct Operator {
     #[arg(long, env = "REDISLEASE_NAMESPACE", default_value = "redislease-system", value_name = "NAMESPACE", value_parser = values::namespace)]
     namespace: String,
 
+    /// The namespaces of leases and pods, separated by commas. The operator ignores all other namespaces. Default: all namespaces
+    #[arg(long, env = "REDISLEASE_WATCH_NAMESPACES", value_name = "NAMESPACES", value_delimiter = ',', value_parser = values::namespace)]
+    watch_namespaces: Vec<String>,
+
     /// The IP address and port for /metrics, /healthz and /readyz
     #[arg(long, env = "REDISLEASE_LISTEN", default_value = "0.0.0.0:8080", value_name = "ADDRESS", value_parser = values::address)]
     listen: SocketAddr,
@@ -61,6 +65,7 @@ impl Operator {
         let options = Options {
             cluster: self.cluster_name,
             namespace: self.namespace,
+            watch_namespaces: distinct(self.watch_namespaces),
             listen: self.listen,
             instance: self.instance.unwrap_or_else(host_name),
         };
@@ -79,6 +84,13 @@ impl Operator {
             operator::run(options, stop).await.map_err(Into::into)
         })
     }
+}
+
+/// A namespace that is named twice is watched once.
+fn distinct(mut namespaces: Vec<String>) -> Vec<String> {
+    namespaces.sort_unstable();
+    namespaces.dedup();
+    namespaces
 }
 
 /// The name of this host.

@@ -2,7 +2,7 @@
 //!
 //! | module | concept |
 //! |---|---|
-//! | [`watches`] | follows the objects of one kind |
+//! | [`watches`], [`merge`] | follow the objects of one kind, in all or in some namespaces |
 //! | [`index`] | compact facts; which leases an event concerns (pure) |
 //! | [`engine`] | one task: a turn for each lease that is due |
 //! | [`writer`] | every call to the API server beside the watches |
@@ -18,6 +18,7 @@ mod fair_queue;
 mod index;
 pub mod kube_api;
 mod leadership;
+mod merge;
 mod quorums;
 mod slot;
 mod supervisor;
@@ -29,6 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
+use kube::core::NamespaceResourceScope;
 use kube::{Api, Client};
 use prometheus::Registry;
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -70,6 +72,8 @@ pub struct Options {
     pub cluster: String,
     /// Where RedisQuorums and their secrets are honoured.
     pub namespace: String,
+    /// The namespaces whose leases and pods are watched; none means all.
+    pub watch_namespaces: Vec<String>,
     /// Where metrics and health are served.
     pub listen: SocketAddr,
     /// The name of this replica, which no other replica has: events and `RedisQuorum.status.leader` show it.
@@ -195,14 +199,13 @@ impl Context {
             };
             let stop = || self.stop.clone();
             let spawn = |what, work| deciding.spawn(self.supervisor.must_not_end(what, work));
-            let all = || self.client.clone();
-            let quorum_api = Api::namespaced(all(), &self.options.namespace);
+            let quorum_api = Api::namespaced(self.client.clone(), &self.options.namespace);
             spawn("the engine", Box::pin(engine::run(engine, inbox, stop())) as BoxedTask);
             spawn("the controller of RedisQuorums", Box::pin(quorums::run(quorums, quorum_watch, stop())));
             spawn(
                 "the watch of RedisQuorums",
                 Box::pin(watches::follow::<RedisQuorum, _>(
-                    quorum_api,
+                    vec![quorum_api],
                     "RedisQuorum",
                     |quorum| quorum,
                     quorum_events,
@@ -214,7 +217,7 @@ impl Context {
             spawn(
                 "the watch of RedisLeases",
                 Box::pin(watches::follow::<RedisLease, _>(
-                    Api::all(all()),
+                    self.watched(),
                     "RedisLease",
                     |lease| lease,
                     senders.leases,
@@ -226,7 +229,7 @@ impl Context {
             spawn(
                 "the watch of pods",
                 Box::pin(watches::follow::<Pod, _>(
-                    Api::all(all()),
+                    self.watched(),
                     "Pod",
                     |pod| PodFacts::from(&pod),
                     senders.pods,
@@ -244,6 +247,17 @@ impl Context {
         decided.cancel();
         writing.close();
         writing.wait().await;
+    }
+
+    /// The watched namespaces, each as an API; one API for all of them without a choice.
+    fn watched<K>(&self) -> Vec<Api<K>>
+    where
+        K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+    {
+        match self.options.watch_namespaces.as_slice() {
+            [] => vec![Api::all(self.client.clone())],
+            chosen => chosen.iter().map(|namespace| Api::namespaced(self.client.clone(), namespace)).collect(),
+        }
     }
 
     /// This replica, in this start of it.

@@ -1,8 +1,9 @@
 //! The watches: each follows the objects of one kind and sends what it sees to whoever needs it.
 
 use std::fmt::Debug;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use futures::{StreamExt, TryStreamExt};
+use futures::{Stream, StreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::core::DeserializeGuard;
@@ -15,17 +16,18 @@ use super::backoff::Backoff;
 use super::engine::Watched;
 use super::index::ListCount;
 use super::kube_api;
+use super::merge::{Open, merge};
 use crate::http::Part;
 use crate::nodes::random::Random;
 
 /// A watch that died silently is noticed after so many seconds.
 const WATCH_SECONDS: u32 = 45;
 
-/// Follows all objects of a kind until `stop` or until nobody listens. `facts` keeps of an object what is needed. A
-/// malformed object is named in the log and stops no other. `listed` is done with the first complete list; `lists`
+/// Follows all objects of a kind that these APIs show, until `stop` or until nobody listens. `facts` keeps of an object what is
+/// needed. A malformed object is named in the log and stops no other. `listed` is done with the first complete list; `lists`
 /// counts the lists.
 pub(super) async fn follow<K, F>(
-    api: Api<DeserializeGuard<K>>,
+    apis: Vec<Api<DeserializeGuard<K>>>,
     kind: &'static str,
     facts: impl Fn(K) -> F,
     out: Sender<Watched<F>>,
@@ -35,38 +37,18 @@ pub(super) async fn follow<K, F>(
 ) where
     K: kube::Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
 {
-    let mut random = Random::new();
-    let config = watcher::Config::default().timeout(WATCH_SECONDS);
-    let mut events = watcher(api, config).boxed();
-    let (mut backoff, mut listed) = (Backoff::default(), listed);
+    let open = apis.into_iter().map(|api| {
+        let patience = Arc::<Mutex<Backoff>>::default();
+        Box::new(move || retried(api.clone(), kind, Arc::clone(&patience)).boxed()) as Open<_>
+    });
+    let mut events = merge(open.collect()).boxed();
+    let mut listed = listed;
     loop {
         let event = tokio::select! {
             () = stop.cancelled() => return,
-            event = events.try_next() => event,
+            event = events.next() => event,
         };
-        let event = match event {
-            Ok(Some(event)) => event,
-            Ok(None) => return,
-            Err(error) => {
-                let (pause, warn) = backoff.failed(random.entropy().0);
-                let error = kube_api::causes(&error);
-                if warn {
-                    tracing::warn!(kind, %error, "The watch broke off and begins again.");
-                } else {
-                    tracing::debug!(kind, %error, ?pause, "The watch cannot begin yet.");
-                }
-                tokio::select! {
-                    () = stop.cancelled() => return,
-                    () = tokio::time::sleep(pause) => {}
-                }
-                continue;
-            }
-        };
-        // The first page of a list is no success: the second one may fail again and again.
-        let succeeded = !matches!(event, Event::Init | Event::InitApply(_));
-        if succeeded && backoff.succeeded() {
-            tracing::info!(kind, "The watch goes on.");
-        }
+        let Some(event) = event else { return };
         let is_list = matches!(event, Event::InitDone);
         match (&event, &lists) {
             (Event::Init, Some(lists)) => lists.begin(),
@@ -80,6 +62,45 @@ pub(super) async fn follow<K, F>(
             part.done();
         }
     }
+}
+
+/// The events of one watch. After an error it pauses and goes on. `backoff` outlives the stream.
+fn retried<K>(
+    api: Api<DeserializeGuard<K>>,
+    kind: &'static str,
+    backoff: Arc<Mutex<Backoff>>,
+) -> impl Stream<Item = Event<DeserializeGuard<K>>> + Send
+where
+    K: kube::Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
+{
+    let path = api.resource_url().to_owned();
+    let events = watcher(api, watcher::Config::default().timeout(WATCH_SECONDS)).boxed();
+    let state = (events, Random::new(), backoff);
+    stream::unfold(state, move |(mut events, mut random, backoff)| {
+        let path = path.clone();
+        async move {
+            let locked = || backoff.lock().unwrap_or_else(PoisonError::into_inner);
+            let event = loop {
+                let error = match events.next().await? {
+                    Ok(event) => break event,
+                    Err(error) => kube_api::causes(&error),
+                };
+                let (pause, warn) = locked().failed(random.entropy().0);
+                if warn {
+                    tracing::warn!(kind, path, %error, "The watch broke off and begins again.");
+                } else {
+                    tracing::debug!(kind, path, %error, ?pause, "The watch cannot begin yet.");
+                }
+                tokio::time::sleep(pause).await;
+            };
+            // The first page of a list is no success: the second one may fail again and again.
+            let succeeded = !matches!(event, Event::Init | Event::InitApply(_));
+            if succeeded && locked().succeeded() {
+                tracing::info!(kind, path, "The watch goes on.");
+            }
+            Some((event, (events, random, backoff)))
+        }
+    })
 }
 
 fn read<K, F>(event: Event<DeserializeGuard<K>>, kind: &str, facts: impl Fn(K) -> F) -> Watched<F> {

@@ -35,6 +35,8 @@ const COOLDOWN_MOST: Millis = Millis(60_000);
 pub(super) struct Contention {
     /// Since when an attempt is due that has not begun.
     due_since: Option<Time>,
+    /// When the keeper lets the next attempt begin, if one is wanted and nobody else holds the lease.
+    turn_at: Option<Time>,
     /// The API server is asked for an answer on behalf of that attempt.
     probing: bool,
     /// The last term could not be published, and another cluster may be able to publish.
@@ -117,7 +119,13 @@ impl Contention {
 
     fn not_due(&mut self) {
         self.due_since = None;
+        self.turn_at = None;
         self.probing = false;
+    }
+
+    /// When the next attempt begins that is wanted and waits for its turn.
+    pub const fn turn_at(&self) -> Option<Time> {
+        self.turn_at
     }
 }
 
@@ -204,6 +212,7 @@ impl Reconciler {
                 self.command(Command::TryNow);
             }
             self.contention.not_due();
+            self.contention.turn_at = Some(at).filter(|_| view.refused_by.is_none() && view.ending.is_none());
             return self.wake_at(at);
         }
         let due_since = *self.contention.due_since.get_or_insert(now);

@@ -26,6 +26,15 @@ const COUNTS: Millis = Millis(5000);
 
 /// How long a write waits for the outcome of an attempt that is due or under way: the publication then says both.
 const HELD_BACK: Millis = Millis(250);
+/// How long it waits besides for the turn of an attempt: after an outage the attempts of many leases are spread over seconds.
+const TURN: Millis = Millis(5000);
+
+/// A write that waits for the outcome of an attempt.
+#[derive(Clone, Copy, Debug)]
+struct HeldBack {
+    since: Time,
+    until: Time,
+}
 
 /// What is remembered of a lease's status.
 #[derive(Clone, Debug, Default)]
@@ -38,8 +47,8 @@ pub(super) struct StatusState {
     repeat: RepeatLimit,
     /// When nothing but the number of candidates was written last.
     counts_written_at: Option<Time>,
-    /// Since when a write waits for the outcome of an attempt.
-    held_back_since: Option<Time>,
+    /// A write that waits for the outcome of an attempt.
+    held_back: Option<HeldBack>,
     /// The attempt whose end was counted.
     counted_end: Option<String>,
     /// The fingerprint of what metrics show.
@@ -116,7 +125,7 @@ impl Reconciler {
             }
         }
         if lease.status.as_ref() == Some(&composed.status) {
-            self.status.held_back_since = None;
+            self.status.held_back = None;
             return;
         }
         if let Some(until) = self.held_back_until(now, lease, &composed) {
@@ -141,16 +150,22 @@ impl Reconciler {
         let urgent = active.is_some_and(|active| active.status != ConditionStatus::False.as_str())
             && !composed.status.says(ConditionType::Active, ConditionStatus::True)
             && !self.status.last_end_was_proven;
-        if composed.began || urgent || !self.is_contending() {
-            self.status.held_back_since = None;
+        let turn_at = self.contention.turn_at();
+        if composed.began || urgent || (turn_at.is_none() && !self.is_contending()) {
+            self.status.held_back = None;
             return None;
         }
-        let until = *self.status.held_back_since.get_or_insert(now) + HELD_BACK;
+        let HeldBack { since, until } =
+            self.status.held_back.get_or_insert(HeldBack { since: now, until: now + HELD_BACK });
+        if let Some(turn_at) = turn_at {
+            *until = turn_at.max(*since).min(*since + TURN) + HELD_BACK;
+        }
+        let until = *until;
         (now < until).then_some(until)
     }
 
     fn send(&mut self, now: Time, lease: &RedisLease, composed: Composed, not_after: Option<Time>) {
-        self.status.held_back_since = None;
+        self.status.held_back = None;
         if only_counts(lease, &composed.status) {
             self.status.counts_written_at = Some(now);
         }

@@ -355,4 +355,4 @@ mod rebase;
 
 #[cfg(test)]
 #[path = "admission_tests.rs"]
-mod tests;
+pub(crate) mod tests;

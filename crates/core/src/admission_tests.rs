@@ -288,6 +288,15 @@ fn waited(mutant: Option<Mutant>, second_ticket: bool) -> (Time, bool) {
     (until, matches!(effects[..], [Effect::ReadFences, ..]))
 }
 
+/// The planted bugs that the two tests below find.
+pub(crate) const PLANTED: [Mutant; 5] = [
+    Mutant::NoQuarantine,
+    Mutant::WaitOneShort,
+    Mutant::SeedBeforeWait,
+    Mutant::TicketNotCompared,
+    Mutant::ClockStepIgnored,
+];
+
 #[test]
 fn planted_bugs_of_the_wait_are_found() {
     let (once, again) = (Time(QUARANTINE), Time(QUARANTINE / 2 + QUARANTINE));

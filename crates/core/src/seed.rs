@@ -133,6 +133,10 @@ fn seed_by(
     if seed.0 + 1 < Token::END { Ok(seed) } else { Err(Unseedable::Exhausted) }
 }
 
+/// The planted bug that a test below finds.
+#[cfg(test)]
+pub(crate) const PLANTED: crate::check::Mutant = crate::check::Mutant::SeedFromUnadmitted;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -170,7 +174,7 @@ mod tests {
         let others = [report(false, 7, NOW + 1), report(false, 9, NOW + 2)];
         let target = report(false, 5, NOW);
         assert_eq!(of_three(target, &others, 0), Ok(Token(NOW + 2)), "their fences say nothing, the clocks seed");
-        let planted = Some(crate::check::Mutant::SeedFromUnadmitted);
+        let planted = Some(PLANTED);
         let seeded = seed_with(planted, Quorum::of(3).unwrap(), target, &others, Token(0), NOW);
         assert_eq!(seeded, Ok(Token(9)), "the planted bug seeds from them");
     }

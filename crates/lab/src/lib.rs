@@ -5,8 +5,10 @@
 //! Every process started here stops when its value is dropped, and also when the process that started it is killed (see
 //! `watchdog`).
 
+mod command;
 mod control_plane;
 mod error;
+mod helm;
 mod http;
 mod installation;
 mod percentiles;
@@ -27,6 +29,7 @@ fn repository() -> std::path::PathBuf {
 
 pub use control_plane::{Components, ControlPlane, Watch, WatchEvent};
 pub use error::{Error, Result};
+pub use helm::{Helm, RELEASE};
 pub use installation::{
     Condition, Deadline, Event, Installation, InstallationOptions, Lease, LeaseState, Metrics, Operator, Peer,
     QuorumState, Role, SYSTEM,

@@ -1,4 +1,4 @@
-//! Finds the binaries of the local control plane.
+//! Finds the binaries of the local control plane and of Helm.
 
 use std::{path::PathBuf, process::Command};
 
@@ -15,6 +15,7 @@ pub struct Tools {
     pub kube_scheduler: PathBuf,
     pub kubectl: PathBuf,
     pub kwok: PathBuf,
+    pub helm: PathBuf,
 }
 
 impl Tools {
@@ -49,6 +50,7 @@ impl Tools {
             kube_scheduler: find("kube-scheduler")?,
             kubectl: find("kubectl")?,
             kwok: find("kwok")?,
+            helm: find("helm")?,
         })
     }
 }

@@ -88,6 +88,25 @@ fn nothing_begins_without_candidates_quorum_or_list_of_pods() {
 }
 
 #[test]
+fn the_return_of_the_quorum_is_written_with_the_publication_if_the_attempt_comes_soon() {
+    for (turn, waits) in [(2000, 2249), (60_000, 5249)] {
+        let mut story = Story::new();
+        let healthy = story.facts.quorum.clone();
+        story.facts.quorum = Arc::new(QuorumFacts { up: 1, ..QuorumFacts::clone(&healthy) });
+        story.turn();
+        story.pass(250);
+        story.write();
+        story.facts.quorum = healthy;
+        story.view(idle(story.now.0 + turn));
+        assert_eq!(story.status_write(), None, "{turn}");
+        story.pass(waits);
+        assert_eq!(story.status_write(), None, "{turn}");
+        story.pass(1);
+        assert_eq!(story.status_write().map(|write| write.priority), Some(Priority::Counts), "{turn}");
+    }
+}
+
+#[test]
 fn a_better_candidate_does_not_interrupt_an_attempt() {
     let mut story = Story::new();
     story.candidates(&[pod("b")]);

@@ -1,17 +1,17 @@
-//! An admission machine in a canonical form, for checkers that compare states.
+//! The canonical form of an admission machine, for checkers that compare states.
 
 use crate::admission::{Admission, Standing};
 use crate::time::Time;
 
 impl Admission {
-    /// Moves the machine so that `now` becomes `origin`. Instants that only matter by whether they have come become one
-    /// when they have. What only matters after a step of the node's clock is dropped.
+    /// Moves the machine so that `now` becomes `origin`. All past instants of which the machine only asks whether they have
+    /// passed become `origin`. Drops what is used only after a step of the node's clock, so no clock may step.
     ///
-    /// All effects must have been polled and all observes answered, and no clock may step.
+    /// All effects must have been polled, and all observes answered.
     pub fn rebase(&mut self, now: Time, origin: Time) {
         let due = |instant: &mut Time| *instant = origin + instant.since(now);
         if let Some(wait) = &mut self.wait {
-            // It does not matter by how much a wait is longer than the longest.
+            // The machine only asks whether the wait has lasted for the longest lease.
             let longest = self.config.drift.most(self.config.longest_lease);
             let seen_for = now.since(wait.since).min(longest);
             wait.since = origin - seen_for;

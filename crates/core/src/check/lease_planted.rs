@@ -1,4 +1,4 @@
-//! What only planted bugs do.
+//! Code that only planted bugs run.
 
 use crate::ballot::Ballot;
 use crate::lease::Lease;
@@ -8,7 +8,7 @@ use crate::quorum::Node;
 use crate::time::Time;
 
 impl Lease {
-    /// Confirms a token on a node that was no part of its choice.
+    /// Sends the token to a node whose grant arrived after the token was chosen.
     pub(super) fn confirm_late_grant(&mut self, now: Time, node: Node) {
         if let Some(acquiring) = &mut self.acquiring
             && let Some(second) = &mut acquiring.second
@@ -21,7 +21,7 @@ impl Lease {
         }
     }
 
-    /// Releases a term whose publication was sent.
+    /// Releases a term although its publication was sent.
     pub(super) fn release_unpublished(&mut self, now: Time) {
         if let Some(term) = self.term.take_if(|term| term.phase == super::term::Phase::Publishing) {
             self.release_everywhere(now, term.id.attempt, Stages::Unpublished, term.keys_until);

@@ -1,7 +1,7 @@
-//! A lease machine in a canonical form, for checkers that compare states.
+//! The canonical form of a lease machine, for checkers that compare states.
 //!
-//! Two machines that differ only in the origin of their time, in the number of rounds they have counted, or in the order
-//! of the nodes behave alike from then on. Here they become equal, so that a search through all states ends.
+//! Two machines behave alike from now on if they differ only in the origin of their time, in the numbers of their rounds,
+//! or in the order of the nodes. In canonical form they are equal, so a search visits them as one state.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -17,7 +17,7 @@ use crate::op::{Attempt, Stage, Stored};
 use crate::quorum::{Node, Quorum};
 use crate::time::{Millis, Time};
 
-/// The rounds whose answers still matter to a machine, in their order. The new number of a round is its place here.
+/// The rounds whose answers can still change a machine, in ascending order. The new number of a round is its index here.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Renumbering(Vec<Round>);
 
@@ -42,22 +42,22 @@ struct Shift {
 }
 
 impl Shift {
-    /// Moves an instant from which others are computed.
+    /// Moves an instant from which the machine computes other instants.
     fn exact(&self, instant: &mut Time) {
         *instant = (self.origin + instant.since(self.now)) - self.now.since(*instant);
     }
 
-    /// Moves an instant that only matters by whether it has come: all past instants become one.
+    /// Moves an instant of which the machine only asks whether it has passed: all past instants become `origin`.
     fn due(&self, instant: &mut Time) {
         *instant = self.origin + instant.since(self.now);
     }
 }
 
 impl Lease {
-    /// Moves the machine so that `now` becomes `origin`, numbers its rounds from 0, and drops what is only shown or only
-    /// decides the back-off: the number of failures, and the values that refused.
+    /// Moves the machine so that `now` becomes `origin`, and numbers its rounds from 0. Drops the number of failures and the
+    /// values that refused: they are only shown, or only decide the back-off.
     ///
-    /// All effects of the machine must have been polled. A request that is under way takes its new round from the result.
+    /// All effects of the machine must have been polled. The result gives the new round of each request under way.
     pub fn rebase(&mut self, now: Time, origin: Time) -> Renumbering {
         let shift = Shift { now, origin };
         self.cleanups.retain(|cleanup| !cleanup.done());
@@ -92,11 +92,11 @@ impl Lease {
             [Some(acquiring.round), acquiring.second.as_ref().map(|second| second.round)].into_iter().flatten()
         });
         let term = self.term.iter().flat_map(|term| {
-            let sites = term.nodes.iter().filter_map(|site| match site {
+            let nodes = term.nodes.iter().filter_map(|state| match state {
                 NodeState::Joining { round, .. } | NodeState::Confirming { round, .. } => Some(*round),
                 NodeState::Holding | NodeState::Missing | NodeState::Refused { .. } | NodeState::Granted { .. } => None,
             });
-            sites.chain(term.extension.iter().map(|extension| extension.round))
+            nodes.chain(term.extension.iter().map(|extension| extension.round))
         });
         let ending = self.ending.iter().filter_map(|ending| ending.round);
         let cleanups =
@@ -107,7 +107,7 @@ impl Lease {
         Renumbering(rounds)
     }
 
-    /// Renames the nodes: what was known of `order[i]` is known of node `i` afterwards.
+    /// Renames the nodes: the state of node `order[i]` becomes the state of node `i`.
     pub fn permute(&mut self, order: &[Node]) {
         if let Some(acquiring) = &mut self.acquiring {
             permute(&mut acquiring.votes, order);
@@ -130,7 +130,7 @@ impl Lease {
         }
     }
 
-    /// Hashes everything that is known of one node. Nodes with equal hashes may change places.
+    /// Hashes the state of one node. A checker may swap nodes with equal hashes.
     pub fn hash_node<H: Hasher>(&self, node: Node, state: &mut H) {
         if let Some(acquiring) = &self.acquiring {
             acquiring.votes.get(node.index()).hash(state);
@@ -157,7 +157,7 @@ impl Acquiring {
         shift.exact(&mut self.valid_until);
         rounds.apply(&mut self.round);
         for first in &mut self.votes {
-            // The value that refused and its life only decide the back-off.
+            // The refusing value and its life decide nothing but the back-off.
             if let FirstVote::Refused { free_at, by } = first {
                 *free_at = shift.origin;
                 *by = Stored { stage: Stage::Pending, attempt: Attempt(0), number: 0, metadata: String::new() };
@@ -176,20 +176,20 @@ impl Term {
         if let Phase::Adopting { doubt_at, ends_at, shown, .. } = &mut self.phase {
             shift.due(doubt_at);
             shift.due(ends_at);
-            // It only matters whether one interval has passed since.
+            // The machine only asks whether one interval has passed since.
             if let Some(shown) = shown {
                 let since = config.renew_interval.min(shift.now.since(*shown));
                 *shown = shift.origin - since;
             }
         }
         let proven = self.extension.as_ref().map(|extension| extension.round);
-        for site in &mut self.nodes {
-            match site {
+        for state in &mut self.nodes {
+            match state {
                 NodeState::Joining { round, give_up_at } | NodeState::Confirming { round, give_up_at } => {
                     rounds.apply(round);
                     shift.due(give_up_at);
                 }
-                // It only matters whether the present round, or only the next, began after the grant.
+                // The machine only asks whether the present round began after the grant.
                 NodeState::Granted { after, .. } => {
                     let proven = proven.is_some_and(|round| round >= *after);
                     *after = if proven { Round(0) } else { rounds.next() };
@@ -201,7 +201,7 @@ impl Term {
         if let Some(extension) = &mut self.extension {
             rounds.apply(&mut extension.round);
             if extension.outcome.is_some() {
-                // After a settled round it only matters whether the next may begin.
+                // After a decided round the machine only asks whether the next may begin.
                 let began = config.retry_pace().min(shift.now.since(extension.t0));
                 extension.t0 = shift.origin - began;
                 extension.valid_until = shift.origin;
@@ -214,7 +214,7 @@ impl Term {
         self.valid_until.iter_mut().chain(&mut self.stop_at).for_each(|until| shift.due(until));
         shift.due(&mut self.next_round_at);
         shift.due(&mut self.keys_until);
-        // It only matters whether a round failed since the last success.
+        // The machine only asks whether a round has failed since the last success.
         self.failed_rounds = self.failed_rounds.min(1);
     }
 }
@@ -229,7 +229,7 @@ impl Ending {
             self.sealed_until.fill(None);
             return;
         }
-        // No key lives longer than its TTL: an older round does not count.
+        // No key lives longer than its TTL, so the answers to an older round cannot count.
         self.sent = self.sent.max(shift.now - ttl);
         shift.exact(&mut self.sent);
         shift.due(&mut self.next_round_at);

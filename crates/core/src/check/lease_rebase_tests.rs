@@ -1,4 +1,4 @@
-//! A machine that is rebased after every input behaves like the same machine that never is.
+//! Compares a machine that is rebased after every input with one that is never rebased: both must behave alike.
 
 use super::*;
 use crate::backoff::{Backoff, Entropy, Strategy};
@@ -25,7 +25,7 @@ fn config(deadline: OnDeadline) -> Config {
     }
 }
 
-/// A request as both machines know it. To the rebased machine the answer may not matter any more.
+/// One request, with its round in both machines. The rebased machine may have dropped the round.
 #[derive(Debug)]
 struct Asked {
     plain: (Round, Node),
@@ -34,7 +34,7 @@ struct Asked {
     give_up_at: Time,
 }
 
-/// What both machines must output alike: times as spans from now, nodes by their first names.
+/// The output of a machine in a form that both must produce: times as spans from now, nodes by their original numbers.
 #[derive(Debug, PartialEq, PartialOrd, Eq, Ord)]
 enum Output {
     Request(u8, String, Millis),
@@ -49,7 +49,7 @@ struct Twins {
     plain: Lease,
     rebased: Lease,
     now: Time,
-    /// The first name of each node of the rebased machine.
+    /// The original number of each node of the rebased machine.
     names: [u8; 3],
     asked: Vec<Asked>,
     published: Option<TermId>,

@@ -1,18 +1,20 @@
-//! What only checkers need: planted bugs, the reference node, and machines renumbered so that equal states compare
-//! equal. It is compiled with the feature `check`, which no release enables.
+//! For checkers only: planted bugs, the reference node, and a canonical form of machines, so that a checker can compare
+//! their states. The feature `check` compiles this module, and no release enables it.
 
 mod mutant;
 pub mod reference;
+#[cfg(test)]
+pub(crate) mod reference_tests;
 
 pub use crate::lease::Renumbering;
 pub use crate::seed::seed_with;
-pub use mutant::Mutant;
+pub use mutant::{Layer, Mutant};
 
 use crate::admission::Admission;
 use crate::lease::Lease;
 
 impl Lease {
-    /// The same machine with a planted bug, or with none.
+    /// Plants a bug in the machine, or removes it.
     pub fn with_mutant(mut self, mutant: Option<Mutant>) -> Self {
         self.rules.broken = mutant;
         self
@@ -20,7 +22,7 @@ impl Lease {
 }
 
 impl Admission {
-    /// The same machine with a planted bug, or with none.
+    /// Plants a bug in the machine, or removes it.
     pub fn with_mutant(mut self, mutant: Option<Mutant>) -> Self {
         self.rules.broken = mutant;
         self

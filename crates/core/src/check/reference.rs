@@ -1,7 +1,7 @@
-//! The reference node: the meaning of the scripts, in Rust.
+//! The reference node: the scripts of a Redis node, written in Rust.
 //!
-//! The unit tests, the model checker and the simulator run against it, and a test compares it with real servers, call by
-//! call. It only knows the keys of the protocol.
+//! The unit tests, the model checker and the simulator use it in place of a server. A test compares each of its answers
+//! with that of a real server. It holds the keys of the protocol and nothing else.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -26,7 +26,7 @@ pub struct Entry {
 pub struct Node<K> {
     /// The identity of this start of the server.
     pub run_id: RunId,
-    /// The lock keys that were set. Some may have ended.
+    /// The lock keys, including those that have ended and were not purged yet.
     pub keys: BTreeMap<K, Entry>,
     /// The counter.
     pub fence: u64,
@@ -43,7 +43,7 @@ pub struct Node<K> {
 pub struct Call<K> {
     /// The lease's keys.
     pub keys: Vec<K>,
-    /// The marker under which the caller counts votes.
+    /// The marker that the node must have for its answer to count as a vote.
     pub marker: Marker,
     /// The last millisecond of the node's clock at which the call is not late.
     pub deadline: u64,
@@ -70,7 +70,7 @@ impl<K: Ord + Clone> Node<K> {
         self.entry(key, now).map(|entry| &entry.value)
     }
 
-    /// Removes the keys that have ended, as a server does at some time.
+    /// Removes the keys that have ended. A server does this at a time of its choice.
     pub fn purge(&mut self, now: u64) {
         self.keys.retain(|_, entry| now <= entry.ends);
     }

@@ -1,7 +1,7 @@
-//! Releases of the keys of a failed attempt or of a stopped holder.
+//! Releases: they delete the keys of a failed attempt, or of a holder that has stopped.
 //!
-//! Nothing waits for a release, and safety does not need it: keys that are not deleted end by their TTL. A node that did
-//! not answer is asked again, because a grant that it executed late would otherwise block it for one TTL.
+//! Safety does not depend on a release, and nothing waits for one: keys that are not deleted end by their TTL. A node that
+//! did not answer is asked again. It may execute the acquire late, and that grant would block the node for one TTL.
 
 use alloc::vec::Vec;
 
@@ -11,14 +11,15 @@ use crate::op::{Attempt, Op, Stages, Vote};
 use crate::quorum::Node;
 use crate::time::{Millis, Time};
 
-/// One release. It is repeated until every node has answered or the keys have ended.
+/// The release of one attempt on several nodes. It is repeated until every node has answered or the keys have ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Cleanup {
     pub attempt: Attempt,
     pub stages: Stages,
     pub round: Round,
+    /// When the last of the keys has ended.
     pub until: Time,
-    /// Round 1 of the attempt, while answers to it may still come.
+    /// Round 1 of the attempt, if answers to it can still arrive.
     pub acquire: Option<Round>,
     pub ballots: Ballots,
     pub repeat_at: Time,
@@ -45,7 +46,7 @@ impl Cleanup {
         self.acquire = Some(round);
     }
 
-    /// Takes a late answer to round 1. After a refusal or an abstention the node keeps nothing.
+    /// Takes a late answer to round 1. A node that refused or abstained has no key of the attempt, so it is not asked again.
     pub fn late_vote(&mut self, round: Round, node: Node, vote: &Vote) {
         if self.acquire == Some(round) && matches!(vote, Vote::Refused { .. } | Vote::Abstained) {
             self.ballots.set(node, Ballot::NotAsked);

@@ -1,7 +1,7 @@
-//! Ending a term without proof that its holder stopped: seal it, and let the TTL end it.
+//! Ends a term without proof that its holder has stopped: its keys are sealed, and then they end by their TTL.
 //!
-//! A seal must keep every process from extending. So it is effective only when N-q+1 nodes hold sealed keys at one
-//! instant. Keys that ended do not count: a node without the keys could be joined again.
+//! An effective seal prevents every process from extending the term. A seal is effective when N-q+1 nodes hold sealed keys
+//! at one instant. A node whose keys have ended does not count, because another process could join it again.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -13,29 +13,32 @@ use crate::quorum::Node;
 use crate::rules::Rules;
 use crate::time::Time;
 
-/// A term that was given up.
+/// A term that this process is ending.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Ending {
     pub id: TermId,
     reason: EndReason,
-    /// Whether this process ends the term for other processes too.
+    /// Whether this process seals, which ends the term for all processes.
     seals: bool,
-    /// The seal is repeated until then, and no new attempt begins before unless the seal is effective.
+    /// Until then the seal is repeated. No attempt begins before, unless the seal is effective.
     pub valid_until: Time,
+    /// When the last of the keys has ended at the latest.
     pub keys_until: Time,
+    /// Whether the seal is effective.
     pub effective: bool,
-    /// The last round of seals. The first begins at once, however late it is.
+    /// The last round of seals. The first round is sent even after `valid_until`.
     pub round: Option<Round>,
+    /// When that round was sent.
     pub sent: Time,
     pub next_round_at: Time,
-    /// For each node: the end of its sealed keys, by the life that it reported, from the send on.
+    /// For each node the end of its sealed keys: the life that it reported, counted from when the seal was sent.
     pub sealed_until: Vec<Option<Time>>,
 }
 
 impl Ending {
     pub fn new(config: &Config, now: Time, id: TermId, reason: EndReason, valid_until: Time, keys_until: Time) -> Self {
         let sealed_until = vec![None; config.quorum.size()];
-        // By decision, or because no status names it: over for every process.
+        // After these the term is over for all processes, not only for this one.
         let is_over = matches!(reason, EndReason::Decided | EndReason::Superseded | EndReason::Deadline);
         Self {
             id,
@@ -85,7 +88,7 @@ impl Ending {
 }
 
 impl Lease {
-    /// Ends a term that this process does not run: one that it ends already, or one that only the status knows.
+    /// Ends a term that this process does not run: one that it is already ending, or one that only the status names.
     pub(super) fn end_known(&mut self, now: Time, id: TermId, proof: bool) {
         if self.term.is_some() {
             return;
@@ -106,7 +109,7 @@ impl Lease {
     pub(super) fn advance_ending(&mut self, now: Time) {
         let Some(ending) = self.ending.as_mut().filter(|ending| now >= ending.next_round_at) else { return };
         if !ending.sealing(now) {
-            // After a late wake: a deadline in the past would wake the driver for ever.
+            // A deadline in the past would make the driver wake the machine again and again.
             ending.next_round_at = ending.keys_until;
             return;
         }

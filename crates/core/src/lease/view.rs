@@ -1,10 +1,10 @@
-//! What a lease machine shows to other modules.
+//! The state of a lease machine as other modules read it.
 
 use crate::lease::{Lease, TermId};
 use crate::op::{Attempt, Holder, Stored};
 use crate::time::Time;
 
-/// Why a term ended, or ends.
+/// Why a term ended or is being ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EndReason {
     /// By decision: [`Input::End`](super::Input::End).
@@ -15,7 +15,7 @@ pub enum EndReason {
     Deadline,
     /// No majority confirmed a term that was adopted or doubted.
     NeverConfirmed,
-    /// The status names a later term, or the resource is another or gone.
+    /// The status names a later term, or the resource was deleted or created again.
     Superseded,
 }
 
@@ -24,15 +24,16 @@ pub enum EndReason {
 pub struct TermView {
     /// The term.
     pub id: TermId,
-    /// End of validity: from then on nobody may believe in the holder. `None` while the term is unconfirmed.
+    /// The end of validity: from then on another process may acquire the lease. `None` while the term is unconfirmed.
     pub valid_until: Option<Time>,
-    /// When this process gives the term up, or doubts it: the stop budget before `valid_until`.
+    /// The deadline of this process, one stop budget before `valid_until`. Then it ends the term or calls it unconfirmed,
+    /// as [`OnDeadline`](super::OnDeadline) says.
     pub stop_at: Option<Time>,
     /// Rounds that failed since the last success.
     pub failed_rounds: u32,
 }
 
-/// A term that was given up and whose keys may still exist.
+/// A term that this process has ended and whose keys may still exist.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EndingView {
     /// The term.
@@ -41,7 +42,7 @@ pub struct EndingView {
     pub reason: EndReason,
     /// Whether the seal is effective: no process can extend the term.
     pub sealed: bool,
-    /// When the last of its keys has certainly ended.
+    /// When the last of its keys has ended at the latest.
     pub keys_until: Time,
 }
 
@@ -53,13 +54,13 @@ pub enum Standing {
     Idle,
     /// An attempt is under way.
     Acquiring(Attempt, Holder),
-    /// A majority confirmed the term. Whether the status names it is not known yet.
+    /// A majority confirmed the term. It is not yet certain whether the status names it.
     Publishing(TermView),
     /// A majority confirmed the term, and the status names it.
     Held(TermView),
-    /// The status names the term, and no majority has confirmed it to this process, or not since its deadline passed.
+    /// The status names the term. No majority has confirmed it to this process, or none has since the last deadline.
     Adopting(TermView),
-    /// As adopting, for longer than one renewal interval: this process cannot say whether the term runs.
+    /// The same as `Adopting`, and it has lasted longer than one renewal interval: the term is shown as unconfirmed.
     Uncertain(TermView),
 }
 
@@ -73,16 +74,16 @@ impl Standing {
     }
 }
 
-/// Everything that a lease machine shows.
+/// The whole state of a lease machine that other modules read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct View {
     /// The running term or attempt.
     pub standing: Standing,
-    /// The term before, while its keys may still exist.
+    /// The previous term, while its keys may still exist.
     pub ending: Option<EndingView>,
-    /// Earliest start of the next attempt, which then begins at once. `None` while a term or an attempt runs.
+    /// The earliest start of the next attempt. `None` while a term or an attempt runs.
     pub retry_at: Option<Time>,
-    /// The value that refused the last attempt: that of another term, and of those the one that lives longest.
+    /// The value that refused the last attempt. If several terms refused it, the one whose keys last longest.
     pub refused_by: Option<Stored>,
 }
 

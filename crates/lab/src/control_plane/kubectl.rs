@@ -1,12 +1,11 @@
 //! Runs kubectl, by default as the administrator.
 
 use std::{
-    io::Write,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Command,
 };
 
-use crate::{Error, Result};
+use crate::{Result, command};
 
 #[derive(Debug)]
 pub(super) struct Kubectl {
@@ -30,28 +29,8 @@ impl Kubectl {
     }
 
     pub(super) fn run(&self, args: &[&str], input: &str) -> Result<String> {
-        let mut child = Command::new(&self.program)
-            .env("KUBECONFIG", &self.kubeconfig)
-            .arg(self.cache_dir())
-            .args(args)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(Error::io(format!("run {}", self.program.display())))?;
-        if let Some(mut stdin) = child.stdin.take() {
-            // kubectl may exit before it has read everything; its own message then tells why.
-            let _ = stdin.write_all(input.as_bytes());
-        }
-        let output = child.wait_with_output().map_err(Error::io("wait for kubectl"))?;
-        if output.status.success() {
-            Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-        } else {
-            Err(Error::Command {
-                command: format!("kubectl {}", args.join(" ")),
-                status: output.status,
-                stderr: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
-            })
-        }
+        let mut kubectl = Command::new(&self.program);
+        kubectl.env("KUBECONFIG", &self.kubeconfig).arg(self.cache_dir()).args(args);
+        command::run(&mut kubectl, || format!("kubectl {}", args.join(" ")), input)
     }
 }

@@ -1,5 +1,5 @@
-//! RedisLease installed on this machine: a control plane, the Redis servers of one quorum, the CRDs, the operator's RBAC
-//! rules, and any number of operator processes with the operator's service account.
+//! RedisLease installed on this machine: a control plane, the Redis servers of one quorum, the CRDs, the operator's rights
+//! as the chart has them, and any number of operator processes with the operator's service account.
 //!
 //! ```no_run
 //! # fn main() -> redislease_lab::Result<()> {
@@ -50,12 +50,13 @@ pub use self::{
     quorum::QuorumState,
 };
 use crate::{
-    Components, ControlPlane, Error, Proxy, RedisOptions, RedisServer, Result, repository, wait, watchdog::TempFolder,
+    Components, ControlPlane, Error, Helm, Proxy, RELEASE, RedisOptions, RedisServer, Result, wait,
+    watchdog::TempFolder,
 };
 
 /// The namespace of the operators, their RedisQuorum and its secret.
 pub const SYSTEM: &str = "redislease-system";
-/// The operators' service account, as the RBAC file names it.
+/// The operators' service account, as the chart names it.
 const ACCOUNT: &str = "redislease-operator";
 /// The RedisQuorum that a lease uses when it names none.
 pub(crate) const QUORUM: &str = "default";
@@ -80,6 +81,8 @@ pub struct InstallationOptions {
     /// Whether operators reach the Redis servers and the API server through proxies, as
     /// [`Installation::cut_off`] needs.
     pub proxied: bool,
+    /// The namespaces that operators watch, and in which alone they have rights; none means all.
+    pub watch_namespaces: Vec<String>,
 }
 
 impl InstallationOptions {
@@ -93,7 +96,26 @@ impl InstallationOptions {
             quorum: json!({}),
             nodes: 3,
             proxied: false,
+            watch_namespaces: Vec::new(),
         }
+    }
+
+    /// The entry of the chart's `quorums` for these Redis servers.
+    fn chart_quorum(&self, addresses: &[SocketAddr]) -> Value {
+        let mut quorum = json!({"name": QUORUM, "nodes": nodes(addresses), "maxLeaseDuration": "10s"});
+        overlay(&mut quorum, &self.quorum);
+        quorum
+    }
+
+    /// The operators' service account, roles and admission policy, as the chart has them.
+    fn rights(&self) -> Result<String> {
+        let watched = format!("--set=watchNamespaces={{{}}}", self.watch_namespaces.join(","));
+        let mut args = vec!["--show-only=templates/serviceaccount.yaml", "--show-only=templates/rbac.yaml"];
+        args.push("--show-only=templates/admission-policy.yaml");
+        if !self.watch_namespaces.is_empty() {
+            args.push(&watched);
+        }
+        Helm::new()?.template(&args)
     }
 
     /// Starts the Redis servers. Several installations can share them.
@@ -140,8 +162,10 @@ impl Installation {
     ) -> Result<Self> {
         control_plane.apply(&namespace(SYSTEM))?;
         control_plane.define()?;
-        let rights = repository().join("charts/redislease/files/operator-rbac.yaml").display().to_string();
-        control_plane.kubectl(&["apply", "--server-side", "--filename", &rights])?;
+        for watched in &options.watch_namespaces {
+            control_plane.apply(&namespace(watched))?;
+        }
+        control_plane.apply(&options.rights()?)?;
         let kubeconfig = control_plane.service_account_kubeconfig(SYSTEM, ACCOUNT)?;
         let network = options.proxied.then(|| Network::before(control_plane.address(), &redis)).transpose()?;
         let mut installation = Self {
@@ -160,16 +184,53 @@ impl Installation {
         Ok(installation)
     }
 
+    /// Installs the chart with Helm on servers that already run, with more arguments of `helm install`. The operators of
+    /// the release run as simulated pods; [`start_operator`](Self::start_operator) starts real ones with the same rights.
+    ///
+    /// # Errors
+    /// [`Error::Command`] with Helm's message.
+    pub fn install_chart(
+        options: &InstallationOptions,
+        control_plane: ControlPlane,
+        redis: Vec<Arc<RedisServer>>,
+        args: &[&str],
+    ) -> Result<Self> {
+        let addresses: Vec<SocketAddr> = redis.iter().map(|server| server.address()).collect();
+        let quorum = format!("--set-json=quorums=[{}]", options.chart_quorum(&addresses));
+        let cluster = format!("--set=cluster.name={}", options.cluster);
+        let helm = Helm::with_kubeconfig(control_plane.kubeconfig())?;
+        let install = ["install", RELEASE, &Helm::chart(), "--namespace", SYSTEM, &cluster, &quorum];
+        helm.run(&[&install, args].concat())?;
+        Self::of_release(options, control_plane, redis)
+    }
+
+    /// The installation that Helm has made from the chart, with the release name [`RELEASE`].
+    ///
+    /// # Errors
+    /// [`Error::Command`] when there is no such release.
+    pub fn of_release(
+        options: &InstallationOptions,
+        control_plane: ControlPlane,
+        redis: Vec<Arc<RedisServer>>,
+    ) -> Result<Self> {
+        let kubeconfig = control_plane.service_account_kubeconfig(SYSTEM, ACCOUNT)?;
+        Ok(Self {
+            options: options.clone(),
+            kubeconfig,
+            logs: Mutex::default(),
+            control_plane,
+            redis,
+            network: None,
+            folder: TempFolder::new("operators")?,
+        })
+    }
+
     fn apply_quorum(&self) -> Result<()> {
         let addresses: Vec<SocketAddr> = match &self.network {
             Some(network) => network.redis().collect(),
             None => self.redis.iter().map(|server| server.address()).collect(),
         };
-        let nodes: Vec<_> = addresses
-            .iter()
-            .enumerate()
-            .map(|(index, address)| json!({"name": node_name(index), "address": address.to_string()}))
-            .collect();
+        let nodes = nodes(&addresses);
         let mut spec = json!({"nodes": nodes, "maxLeaseDuration": "10s"});
         if let Some(password) = &self.options.password {
             spec["auth"] = json!({"secretRef": {"name": SECRET}});
@@ -336,6 +397,13 @@ impl Installation {
         let tail = |log: &PathBuf| format!("--- {}\n{}\n", log.display(), wait::tail(log));
         logs.iter().map(tail).collect()
     }
+}
+
+/// The nodes of a RedisQuorum.
+fn nodes(addresses: &[SocketAddr]) -> Vec<Value> {
+    let node =
+        |(index, address): (usize, &SocketAddr)| json!({"name": node_name(index), "address": address.to_string()});
+    addresses.iter().enumerate().map(node).collect()
 }
 
 /// The name of a Redis node, by the index of its server.

@@ -34,9 +34,12 @@ impl Operator {
         log: PathBuf,
         args: &[&str],
     ) -> Result<Self> {
+        let watched = &options.watch_namespaces;
+        let watched = (!watched.is_empty()).then(|| format!("--watch-namespaces={}", watched.join(",")));
         let process = Process::new(format!("operator {instance}"), &options.binary, log)
             .args(["operator", "--listen=127.0.0.1:0", "--log-format=json"])
             .args([format!("--cluster-name={}", options.cluster), format!("--instance={instance}")])
+            .args(watched)
             .args(args)
             .env("KUBECONFIG", kubeconfig);
         let operator = Self { process, listens: Mutex::default() };

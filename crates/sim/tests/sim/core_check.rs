@@ -1,4 +1,4 @@
 //! What the core offers to checkers only, in one place.
 
 pub use redislease_core::check::reference::{Call, Node};
-pub use redislease_core::check::{Mutant, seed_with};
+pub use redislease_core::check::{Layer, Mutant, seed_with};

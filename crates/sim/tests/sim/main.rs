@@ -3,7 +3,7 @@
 //! Redis servers with clocks of their own that restart, forget, stall and step; a network that delays, loses, repeats and
 //! cuts; operators that crash between any two effects, stand still and start again with nothing but the API server's state;
 //! API servers that refuse, hang, lose answers and show old states; users who change specs, pods and leases. Every random
-//! choice comes from one seed. Each seed runs twice and must run alike. After the chaos everything is healed and must be as
+//! choice comes from one seed. Every fourth seed runs twice and must run alike. After the chaos everything is healed and must be as
 //! good as new, in time.
 //!
 //! | module | what |
@@ -62,7 +62,7 @@ fn batch() {
     let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     if let Some(seed) = from_environment("SIM_SEED") {
         let planted = std::env::var("SIM_BUG").unwrap_or_default();
-        let bugs: Vec<Bug> = Bug::ALL.into_iter().filter(|bug| format!("{bug:?}") == planted).collect();
+        let bugs: Vec<Bug> = Bug::searched().filter(|bug| format!("{bug:?}") == planted).collect();
         let (outcome, again) = (search::run(seed, &bugs), search::run(seed, &bugs));
         assert!(outcome.broken.is_none(), "{}", search::report(seed, &bugs));
         assert_eq!(outcome.hash, again.hash, "seed {seed} ran differently the second time");
@@ -80,7 +80,7 @@ fn batch() {
     let [commands, writes, events] = batch.busiest;
     println!("of their bounds: commands {commands} %, status writes {writes} %, Kubernetes events {events} %");
     println!(
-        "{} seeds from {first}, each twice: {simulated:.0} s simulated in {wall:.1} s, {:.0} simulated seconds a second",
+        "{} seeds from {first}: {simulated:.0} s simulated in {wall:.1} s, {:.0} simulated seconds a second",
         batch.seeds,
         simulated / wall
     );
@@ -98,7 +98,7 @@ fn planted_bugs_are_found() {
     let budget = from_environment("SIM_BUDGET").unwrap_or(3000);
     let mut missed = Vec::new();
     let only = std::env::var("SIM_BUG").unwrap_or_default();
-    for bug in Bug::ALL.into_iter().filter(|bug| format!("{bug:?}").contains(&only)) {
+    for bug in Bug::searched().filter(|bug| format!("{bug:?}").contains(&only)) {
         let name = format!("{bug:?}");
         if let Some(found) = search::search(1, bug, budget) {
             let (tried, took) = (found.tried, found.took.as_secs_f64());

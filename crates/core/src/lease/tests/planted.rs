@@ -3,6 +3,7 @@
 //! What a scenario finds is a broken invariant, which every step checks, or what it says itself.
 
 use super::*;
+use crate::check::Layer;
 
 type Finding = Result<(), String>;
 
@@ -136,10 +137,96 @@ fn the_third_node_is_joined(scenario: &mut Scenario) -> Finding {
     )
 }
 
+fn a_term_is_published(scenario: &mut Scenario) -> Finding {
+    scenario.want();
+    expect(scenario.has_sent("confirm"), "a term was published that no node confirmed")
+}
+
+/// Round 2 is under way when the third node grants.
+fn the_third_grant_comes_after_the_first_round(scenario: &mut Scenario) -> Finding {
+    scenario.links = [Link::Up, Link::Slow(100), Link::Slow(150)];
+    scenario.want();
+    scenario.pass(160);
+    let confirmed = scenario.sent.iter().any(|(node, op)| node.0 == 2 && name(op) == "confirm");
+    expect(!confirmed, "a grant from after the choice of the token was confirmed")
+}
+
+fn the_status_shows_a_greater_token_than_the_nodes(scenario: &mut Scenario) -> Finding {
+    let want = Want { holder: Holder("pod".into()), attempt: Attempt(1), floor: Token(5000), entropy: Entropy(0) };
+    scenario.give(Input::Want(want));
+    let token = scenario.published.first().map(|id| id.token);
+    expect(token > Some(Token(5000)), "the token is not above the floor")
+}
+
+fn a_try_fails(scenario: &mut Scenario) -> Finding {
+    for node in 0..3 {
+        scenario.contend(node);
+    }
+    scenario.want();
+    (0..3).for_each(|node| scenario.drop_keys(node));
+    scenario.pass(TTL + 1000);
+    let acquires = scenario.sent.iter().filter(|(_, op)| name(op) == "acquire").count();
+    expect(acquires == 3, "the try was repeated under its attempt id")
+}
+
+/// The grant of the third node arrives during a round that began before it.
+fn a_round_is_under_way_when_a_join_is_granted(scenario: &mut Scenario) -> Finding {
+    // The third node is asked every three seconds, and a round begins 200 ms after it was asked for the third time.
+    scenario.give(Input::Configure(Config { renew_interval: Millis(6200), ..config() }));
+    scenario.contend(2);
+    scenario.held();
+    scenario.pass(5000);
+    scenario.drop_keys(2);
+    scenario.links = [Link::Up, Link::Up, Link::Slow(400)];
+    scenario.pass(1000);
+    scenario.links = [Link::Slow(300), Link::Slow(300), Link::Up];
+    scenario.pass(250);
+    scenario.links = [Link::Up; 3];
+    scenario.pass(4000);
+    let asked: Vec<_> = scenario.sent.iter().filter(|(node, _)| node.0 == 2).map(|(_, op)| name(op)).collect();
+    let confirm = asked.iter().position(|kind| *kind == "confirm");
+    expect(
+        confirm.is_some_and(|at| asked[..at].ends_with(&["acquire", "extend", "extend"])),
+        &format!("a join was confirmed by a round that began before its grant: {asked:?}"),
+    )
+}
+
+/// The first node was not extended for a while, so its keys end before the second node is sealed.
+fn the_first_sealed_keys_end_before_the_second_are_sealed(scenario: &mut Scenario) -> Finding {
+    let term = scenario.held();
+    scenario.links = [Link::Down, Link::Up, Link::Up];
+    scenario.pass(25_000);
+    scenario.links = [Link::Up, Link::Down, Link::Down];
+    scenario.give(Input::End { term, proof: false });
+    scenario.links = [Link::Down; 3];
+    scenario.pass(6000);
+    scenario.links = [Link::Down, Link::Up, Link::Down];
+    scenario.pass(3000);
+    let sealed = scenario.lease.view().ending.as_ref().is_some_and(|ending| ending.sealed);
+    expect(!sealed, "a seal counts although its keys have ended")
+}
+
+fn two_nodes_have_no_keys_to_seal(scenario: &mut Scenario) -> Finding {
+    let term = scenario.held();
+    scenario.drop_keys(0);
+    scenario.drop_keys(1);
+    scenario.links = [Link::Up, Link::Up, Link::Down];
+    scenario.give(Input::End { term, proof: false });
+    let sealed = scenario.lease.view().ending.as_ref().is_some_and(|ending| ending.sealed);
+    expect(!sealed, "nodes without keys count as sealed")
+}
+
 /// A planted bug and the scenario that finds it.
 type Pair = (Mutant, fn(&mut Scenario) -> Finding);
 
-const FOUND: [Pair; 16] = [
+const FOUND: [Pair; 23] = [
+    (Mutant::OneRound, a_term_is_published),
+    (Mutant::ConfirmOutsideFirstRound, the_third_grant_comes_after_the_first_round),
+    (Mutant::NoStatusFloor, the_status_shows_a_greater_token_than_the_nodes),
+    (Mutant::ReusedAttempt, a_try_fails),
+    (Mutant::JoinConfirmedByEarlierRound, a_round_is_under_way_when_a_join_is_granted),
+    (Mutant::SealVotesExpired, the_first_sealed_keys_end_before_the_second_are_sealed),
+    (Mutant::AbsentCountedAsSealed, two_nodes_have_no_keys_to_seal),
     (Mutant::DeadlineFromReply, late_answers_in_round_one),
     (Mutant::NoDriftMargin, a_term_is_taken_and_renewed),
     (Mutant::ConfirmLifeIgnored, clocks_step_between_the_rounds),
@@ -166,6 +253,19 @@ fn each_planted_bug_is_found_by_its_scenario() {
         let found = planted.broken.or(finding.err());
 
         assert!(found.is_some(), "{mutant:?} was not found");
+    }
+}
+
+#[test]
+fn the_unit_tests_find_the_bugs_that_the_table_gives_them() {
+    let found: Vec<Mutant> = (FOUND.iter().map(|(mutant, _)| *mutant))
+        .chain(crate::check::reference_tests::FOUND.iter().map(|(mutant, _)| *mutant))
+        .chain(crate::admission::tests::PLANTED)
+        .chain([crate::seed::PLANTED])
+        .collect();
+    for mutant in Mutant::ALL {
+        let named = mutant.found_by().contains(&Layer::UnitTest);
+        assert_eq!(found.contains(mutant), named, "{mutant:?}: the table names the unit tests: {named}");
     }
 }
 

@@ -139,7 +139,10 @@ impl World {
                 self.done = true;
             }
             Stage::Watch => {
-                self.no_stale_status(self.swarm.key_life() + self.swarm.longest_delay() + 2 * SECOND);
+                // Quarantined nodes may keep the majority from confirming or denying the lock of the replicas. Until they
+                // vote and the lock's keys have ended nobody leads, so nobody may write that a term has ended.
+                let election = if self.swarm.elects { self.swarm.quarantine() + 6 * SECOND } else { 0 };
+                self.no_stale_status(self.swarm.key_life() + self.swarm.longest_delay() + 2 * SECOND + election);
                 self.labels_follow();
                 self.after(SECOND, Event::Recovery(Stage::Watch));
             }

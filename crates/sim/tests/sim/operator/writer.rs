@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use redislease::api::names::PodRole;
 use redislease::plan::{Priority, Read, RoleWrite, StatusWrite};
 use redislease_core::time::Time;
 
@@ -164,6 +165,12 @@ impl Writer {
     pub fn roles_of(&self, lease: u32) -> usize {
         let of = |job: &&Job| matches!(job, Job::Role { uid, .. } | Job::ReadPod { uid, .. } if *uid == lease);
         self.queue.values().chain(self.under_way.values()).filter(of).count()
+    }
+
+    /// Whether a pod's label `active` is being written.
+    pub fn is_labelling_active(&self) -> bool {
+        let active = |job: &Job| matches!(job, Job::Role { write, .. } if write.role == Some(PodRole::Active));
+        self.under_way.values().any(active)
     }
 
     /// The write with this key, if it was not sent yet.

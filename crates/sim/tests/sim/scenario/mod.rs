@@ -2,6 +2,7 @@
 
 mod api_outage;
 mod crash_points;
+mod late_writes;
 mod pauses;
 mod replicas;
 mod storms;

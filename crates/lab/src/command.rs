@@ -1,0 +1,33 @@
+//! Runs command line tools.
+
+use std::{
+    io::Write,
+    process::{Command, Stdio},
+};
+
+use crate::{Error, Result};
+
+/// Runs a tool with something on its standard input and returns what it printed. `line` is the command line for errors.
+pub(crate) fn run(command: &mut Command, line: impl Fn() -> String, input: &str) -> Result<String> {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|source| Error::Io { doing: format!("run `{}`", line()), source })?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // The tool may exit before it has read everything; its own message then tells why.
+        let _ = stdin.write_all(input.as_bytes());
+    }
+    let output =
+        child.wait_with_output().map_err(|source| Error::Io { doing: format!("wait for `{}`", line()), source })?;
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    } else {
+        Err(Error::Command {
+            command: line(),
+            status: output.status,
+            stderr: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        })
+    }
+}

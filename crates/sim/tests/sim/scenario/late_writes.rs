@@ -1,0 +1,57 @@
+//! A label write of a leader that died reaches the API server after another pod was elected: it changes nothing.
+
+use redislease::api::names::PodRole;
+
+use super::{Outcome, all_pass, failures, of_fifteen_seconds};
+use crate::api::calls::Ask;
+use crate::api::server::Mode;
+use crate::chaos::bug::Bug;
+use crate::chaos::fault::Fault;
+use crate::redis::clock::{MILLI, SECOND};
+use crate::world::{Event, World};
+
+const SEEDS: std::ops::RangeInclusive<u64> = 1..=5;
+
+fn a_late_label_write_changes_nothing(seed: u64, bugs: &[Bug]) -> Outcome {
+    let mut swarm = of_fifteen_seconds(vec![0, 0]);
+    swarm.elects = true;
+    swarm.api_delay = (20 * MILLI, 30 * MILLI);
+    let mut world = World::scenario(swarm, seed, bugs);
+    let labelling = |world: &World| world.processes.iter().position(|process| process.writer.is_labelling_active());
+    let sent = world.run_until_holds(40 * SECOND, |world| labelling(world).is_some());
+    world.require(sent, || "no `active` label was written".into())?;
+    world.take_api(0, Mode::Hanging);
+    world.run_for(50 * MILLI);
+    let mut late = std::mem::take(&mut world.apis[0].hanging);
+    late.retain(|call| matches!(&call.ask, Ask::Role { write, .. } if write.role == Some(PodRole::Active)));
+    if let Some(leader) = labelling(&world) {
+        world.restart(leader, 2 * SECOND);
+    }
+    world.take_api(0, Mode::Up);
+    let labelled = world.run_until_holds(20 * SECOND, |world| world.apis[0].active_pods(0).count() == 1);
+    world.require(labelled, || "the next leader did not label the holder".into())?;
+    let first = world.apis[0].active_pods(0).next();
+    world.run_for(5 * SECOND);
+    if let Some(pod) = first {
+        world.harm_pod(0, pod, Fault::Relabel);
+    }
+    let other = |world: &World| world.apis[0].active_pods(0).next().is_some_and(|pod| Some(pod) != first);
+    let moved = world.run_until_holds(60 * SECOND, other);
+    world.require(moved, || format!("no other pod than {first:?} was elected"))?;
+    world.require(!late.is_empty(), || "no `active` label write was late".into())?;
+    for call in late {
+        world.after(MILLI, Event::ApiArrive(Box::new(call)));
+    }
+    world.run_for(SECOND);
+    world.require(other(&world), || "the late write was accepted".into())
+}
+
+#[test]
+fn a_late_label_write_of_a_dead_leader_changes_nothing() {
+    all_pass(SEEDS, |seed| a_late_label_write_changes_nothing(seed, &[]));
+    let bugs = [Bug::RolesWithoutVersion];
+    let (found, first) = failures(SEEDS, |seed| a_late_label_write_changes_nothing(seed, &bugs));
+    assert_eq!(found, SEEDS.count(), "{bugs:?} was not found with every seed");
+    let first = first.unwrap_or_default();
+    assert!(first.contains("are labelled active for lease 0 at once"), "{first}");
+}

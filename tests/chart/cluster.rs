@@ -1,0 +1,46 @@
+//! What the API server says about the rendered objects.
+
+use std::sync::LazyLock;
+
+use redislease_lab::{Helm, Installation, InstallationOptions, Result, SYSTEM};
+
+use crate::combinations;
+
+/// A control plane with the operator's rights as the chart has them by default, and no operator.
+pub fn shared() -> &'static Installation {
+    static SHARED: LazyLock<Installation> = LazyLock::new(|| {
+        Installation::start(&InstallationOptions::new(env!("CARGO_BIN_EXE_redislease"))).expect("the cluster starts")
+    });
+    &SHARED
+}
+
+#[test]
+fn the_api_server_accepts_every_combination() -> Result<()> {
+    let cluster = shared().control_plane();
+    cluster.apply(include_str!("monitoring-crds.yaml"))?;
+    cluster.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=30s"])?;
+    for namespace in ["shop", "billing"] {
+        cluster.kubectl(&["create", "namespace", namespace])?;
+    }
+    // Its nodes are others than those of the combinations.
+    cluster.kubectl(&["delete", "redisquorum", "default", "--namespace", SYSTEM])?;
+    let apply = |manifest: &str| {
+        let args =
+            ["apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "--filename=-"];
+        cluster.kubectl_with_input(&args, manifest)
+    };
+    let helm = Helm::new()?;
+    for combination in combinations::all() {
+        let args: Vec<&str> = combination.iter().map(String::as_str).collect();
+        let manifest = helm.template(&args)?;
+        if let Err(error) = apply(&manifest) {
+            panic!("{combination:?}: {error}");
+        }
+        if combination.is_empty() {
+            let misspelt = manifest.replace("topologyKey:", "topologyKye:");
+            let refused = apply(&misspelt).expect_err("the API server knows all fields").to_string();
+            assert!(refused.contains("topologyKye"), "{refused}");
+        }
+    }
+    Ok(())
+}

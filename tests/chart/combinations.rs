@@ -1,0 +1,86 @@
+//! Combinations of values: every switch for itself, and mixtures of all switches.
+
+use std::iter;
+
+/// A value that differs from its default, as an argument of Helm.
+const SWITCHES: &[&[&str]] = &[
+    &["cluster.name=eu-west-1"],
+    &["replicas=1"],
+    &["image.digest=sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"],
+    &["image.pullPolicy=Always", "imagePullSecrets={registry}"],
+    &["log.level=debug", "log.format=text"],
+    &["crds.enabled=false"],
+    &["crds.keep=false"],
+    &["serviceAccount.name=mine", "serviceAccount.annotations.a=b"],
+    &["serviceAccount.create=false", "serviceAccount.name=theirs"],
+    &["rbac.create=false"],
+    &["rbac.readNodes=false"],
+    &["rbac.secretNames={redis-password}"],
+    &["rbac.aggregatedRoles=false"],
+    &["admissionPolicy.enabled=false"],
+    &["podDisruptionBudget.enabled=false"],
+    &["priorityClassName=system-cluster-critical"],
+    &["resources.limits.cpu=1", "resources.requests.memory=256Mi"],
+    &["podSecurityContext.runAsUser=null", "podSecurityContext.runAsGroup=null"],
+    &["tolerations[0].key=dedicated", "tolerations[0].operator=Exists", "nodeLossTolerationSeconds=0"],
+    &["nodeSelector.disk=ssd", "podLabels.team=platform", "podAnnotations.a=b", "commonLabels.cost=shared"],
+    &[
+        "topologySpreadConstraints[0].topologyKey=rack",
+        "topologySpreadConstraints[0].maxSkew=1",
+        "topologySpreadConstraints[0].whenUnsatisfiable=ScheduleAnyway",
+    ],
+    &["metrics.listenAddress=[::]", "metrics.port=9090"],
+    &["metrics.service.enabled=false"],
+    &["metrics.podMonitor.enabled=true", "metrics.podMonitor.interval=30s"],
+    &["metrics.prometheusRule.enabled=true", "metrics.prometheusRule.acrossClusters=true"],
+    &["metrics.dashboard.enabled=true"],
+    &["networkPolicy.enabled=true", "networkPolicy.metricsFrom[0].namespaceSelector.matchLabels.a=b"],
+    &["watchNamespaces={shop,billing}"],
+    &["devRedis.enabled=true"],
+    &[
+        "quorums[0].name=prod",
+        "quorums[0].nodes[0].name=a",
+        "quorums[0].nodes[0].address=redis-a:6379",
+        "quorums[0].nodes[1].name=b",
+        "quorums[0].nodes[1].address=redis-b:6379",
+        "quorums[0].nodes[2].name=c",
+        "quorums[0].nodes[2].address=redis-c:7000",
+        "quorums[0].existingSecret=redis-password",
+    ],
+    &["fullnameOverride=leases", "nameOverride=leader"],
+];
+
+/// A ServiceMonitor excludes two of the switches.
+const SERVICE_MONITOR: &[&str] =
+    &["metrics.serviceMonitor.enabled=true", "metrics.serviceMonitor.additionalLabels.a=b"];
+
+/// How many mixtures there are.
+const MIXTURES: u64 = 28;
+
+/// The arguments of Helm for each combination.
+pub fn all() -> Vec<Vec<String>> {
+    let none = iter::once(Vec::new());
+    let single = SWITCHES.iter().copied().chain([SERVICE_MONITOR]).map(|switch| vec![switch]);
+    let all: Vec<Vec<&[&str]>> = none.chain(single).chain((0..MIXTURES).map(mixture)).collect();
+    all.iter().map(|switches| switches.concat().iter().map(|value| format!("--set={value}")).collect()).collect()
+}
+
+/// About half of all switches, chosen by the bits of a well mixed number.
+fn mixture(number: u64) -> Vec<&'static [&'static str]> {
+    let mut bits = (number + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    bits ^= bits >> 31;
+    SWITCHES.iter().enumerate().filter(|(index, _)| bits >> index & 1 == 1).map(|(_, switch)| *switch).collect()
+}
+
+#[test]
+fn mixtures_combine_each_two_switches() {
+    let mixtures: Vec<Vec<&[&str]>> = (0..MIXTURES).map(mixture).collect();
+    for (index, one) in SWITCHES.iter().enumerate() {
+        for other in &SWITCHES[..index] {
+            let both = mixtures.iter().any(|switches| switches.contains(one) && switches.contains(other));
+            assert!(both, "no mixture has {one:?} and {other:?}");
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! A release of the chart from its installation to its removal. Its pods are simulated, but run under the real admission of
+//! the pod security standard `restricted`. An operator process beside them has the rights of the release.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use redislease_lab::{
+    Components, ControlPlane, Helm, Installation, InstallationOptions, Lease, LeaseState, RELEASE, Result, SYSTEM,
+};
+use serde_json::{Value, json};
+
+const ACCOUNT: &str = "redislease-operator";
+
+/// Limit for an election on nodes that must first wait for maxLeaseDuration (10 s).
+const FIRST_ELECTION: Duration = Duration::from_mins(1);
+/// Limit for what the controllers of Kubernetes do.
+const SOON: Duration = Duration::from_mins(1);
+
+struct Release {
+    installation: Installation,
+    helm: Helm,
+}
+
+impl Release {
+    fn install() -> Result<Self> {
+        let options = InstallationOptions::new(env!("CARGO_BIN_EXE_redislease"));
+        let control_plane = ControlPlane::start(Components::Nodes(3))?;
+        let restricted = json!({"pod-security.kubernetes.io/enforce": "restricted"});
+        let namespace = json!({
+            "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM, "labels": restricted},
+        });
+        control_plane.apply(&namespace.to_string())?;
+        let redis = options.start_redis()?;
+        let helm = Helm::with_kubeconfig(control_plane.kubeconfig())?;
+        let wait = ["--wait", "--timeout=2m"];
+        Ok(Self { installation: Installation::install_chart(&options, control_plane, redis, &wait)?, helm })
+    }
+
+    /// Runs a command of Helm on the release.
+    fn helm(&self, command: &str, args: &[&str]) -> Result<String> {
+        let whole = [&[command, RELEASE][..], args, &["--namespace", SYSTEM]].concat();
+        self.helm.run(&whole)
+    }
+
+    fn kubectl(&self, args: &[&str]) -> Result<String> {
+        self.installation.control_plane().kubectl(&[args, &["--namespace", SYSTEM]].concat())
+    }
+
+    /// Waits until so many operator pods run, and returns the Kubernetes nodes that they run on.
+    fn nodes_of_pods(&self, count: usize) -> Result<BTreeSet<String>> {
+        self.installation.wait_for("the operator pods run", SOON, || {
+            let selector = "--selector=app.kubernetes.io/component=operator";
+            let columns = "--output=jsonpath={range .items[*]}{.spec.nodeName} {.status.phase}{\"\\n\"}{end}";
+            let pods = self.kubectl(&["get", "pods", selector, columns]).map_err(|error| error.to_string())?;
+            let running: Vec<&str> = pods.lines().filter_map(|line| line.strip_suffix(" Running")).collect();
+            if pods.lines().count() == count && running.len() == count {
+                Ok(running.into_iter().map(str::to_owned).collect())
+            } else {
+                Err(pods)
+            }
+        })
+    }
+
+    fn quorum_uid(&self) -> Result<String> {
+        self.kubectl(&["get", "redisquorum", "default", "--output=jsonpath={.metadata.uid}"])
+    }
+
+    /// All objects with the labels of the release, as `kind/name`. Pods and what belongs to them vanish a little later.
+    fn objects(&self) -> Result<BTreeSet<String>> {
+        let listable = ["api-resources", "--verbs=list", "--output=name"];
+        let kinds = self.installation.control_plane().kubectl(&listable)?;
+        // Events have no labels, and Helm's own record is no object of the chart.
+        let kinds: Vec<&str> = kinds.lines().filter(|kind| !kind.starts_with("events") && *kind != "secrets").collect();
+        let selector = "--selector=app.kubernetes.io/part-of=redislease";
+        let args = ["get", &kinds.join(","), "--all-namespaces", "--output=name", selector];
+        let found = self.installation.control_plane().kubectl(&args)?;
+        Ok(found.lines().map(str::to_owned).collect())
+    }
+}
+
+/// The lease has the holder and the term that it had before.
+fn assert_same_term(lease: &Lease<'_>, before: &LeaseState, after: &str) -> Result<()> {
+    let now = lease.state()?;
+    assert!(now.is_active(), "{after}: {now}");
+    let identity = |state: &LeaseState| {
+        (state.uid().to_owned(), state.holder().map(str::to_owned), state.token(), state.attempt().map(str::to_owned))
+    };
+    assert_eq!(identity(&now), identity(before), "{after}");
+    Ok(())
+}
+
+fn has_keep(object: &str) -> bool {
+    serde_json::from_str::<Value>(object)
+        .is_ok_and(|object| object["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep")
+}
+
+#[test]
+fn a_release_is_installed_upgraded_rolled_back_and_removed_without_harm_to_leases() -> Result<()> {
+    let release = Release::install()?;
+    let installation = &release.installation;
+    assert_eq!(release.nodes_of_pods(2)?.len(), 2, "each pod runs on a Kubernetes node of its own");
+    let quorum = release.quorum_uid()?;
+
+    let operator = installation.start_operator("operator-0", &[])?;
+    installation.deployment("shop", "billing", 3)?;
+    let lease = installation.lease("shop", "billing", &json!({}))?;
+    let term = lease.wait("a holder", FIRST_ELECTION, LeaseState::is_active)?;
+
+    // The first upgrade finds the quorum that a hook has created, and takes it over.
+    let chart = Helm::chart();
+    release
+        .helm("upgrade", &[&chart, "--reuse-values", "--set=replicas=3,log.level=debug", "--wait", "--timeout=2m"])?;
+    assert_eq!(release.nodes_of_pods(3)?.len(), 3);
+    assert_same_term(&lease, &term, "after the upgrade")?;
+    assert_eq!(release.quorum_uid()?, quorum, "the quorum is the same object");
+
+    release.helm("rollback", &["1", "--wait", "--timeout=2m"])?;
+    assert_eq!(release.nodes_of_pods(2)?.len(), 2);
+    assert_same_term(&lease, &term, "after the rollback")?;
+    assert_eq!(release.quorum_uid()?, quorum, "the quorum survives the rollback to a revision without it");
+
+    release.helm("upgrade", &[&chart, "--reuse-values", "--wait", "--timeout=2m"])?;
+    assert_same_term(&lease, &term, "after the second upgrade")?;
+    assert_eq!(release.quorum_uid()?, quorum);
+
+    operator.stop()?;
+    release.helm("uninstall", &["--wait", "--timeout=2m"])?;
+    let kept = BTreeSet::from([
+        "customresourcedefinition.apiextensions.k8s.io/redisleases.redislease.io".to_owned(),
+        "customresourcedefinition.apiextensions.k8s.io/redisquorums.redislease.io".to_owned(),
+        "redisquorum.redislease.io/default".to_owned(),
+    ]);
+    installation.wait_for("only what is to be kept is left", SOON, || match release.objects() {
+        Ok(objects) if objects == kept => Ok(()),
+        other => Err(format!("{other:?}")),
+    })?;
+    for object in &kept {
+        let object = release.kubectl(&["get", object, "--output=json"])?;
+        assert!(has_keep(&object), "{object}");
+    }
+    assert_eq!(release.quorum_uid()?, quorum);
+    assert_same_term(&lease, &term, "after the removal, in status")?;
+
+    // A new installation takes over what was kept, and continues the leases.
+    release.helm("install", &[&chart, "--set=cluster.name=lab", "--wait", "--timeout=2m"])?;
+    installation.control_plane().service_account_kubeconfig(SYSTEM, ACCOUNT)?;
+    operator.start_again()?;
+    operator.wait_ready()?;
+    let again =
+        lease.wait("a holder again", FIRST_ELECTION, |lease| lease.is_active() && lease.token() >= term.token())?;
+    assert_eq!(again.uid(), term.uid());
+    lease.wait_for_roles(&again, 3, SOON)
+}

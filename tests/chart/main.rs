@@ -1,0 +1,12 @@
+//! Tests of the Helm chart: its templates, its schema, and its life on a real Kubernetes control plane. They need
+//! `make tools` and redis-server.
+
+mod cluster;
+mod combinations;
+mod docs;
+mod lifecycle;
+mod namespaces;
+mod objects;
+mod policy;
+mod refusals;
+mod templates;

@@ -1,0 +1,76 @@
+//! An operator that has rights in some namespaces only.
+
+use std::time::Duration;
+
+use redislease_lab::{Installation, InstallationOptions, LeaseState, Result};
+use serde_json::json;
+
+/// Limit for the first election on a new quorum, which waits for maxLeaseDuration (10 s).
+const FIRST_ELECTION: Duration = Duration::from_mins(1);
+/// Limit for what waits for no lease.
+const SOON: Duration = Duration::from_secs(10);
+
+#[test]
+fn an_operator_with_roles_in_two_namespaces_serves_both_and_no_other() -> Result<()> {
+    let watched = ["shop", "billing"];
+    let options = InstallationOptions {
+        watch_namespaces: watched.map(str::to_owned).to_vec(),
+        ..InstallationOptions::new(env!("CARGO_BIN_EXE_redislease"))
+    };
+    let installation = Installation::start(&options)?;
+    let cluster = installation.control_plane();
+    for namespace in ["shop", "billing", "elsewhere"] {
+        installation.deployment(namespace, "web", 2)?;
+    }
+    let elsewhere = installation.lease("elsewhere", "web", &json!({}))?;
+    for namespace in watched {
+        installation.lease(namespace, "web", &json!({}))?;
+    }
+
+    let operator = installation.start_operator("operator-0", &[])?;
+    operator.wait_ready()?;
+    for namespace in watched {
+        let lease = installation.find_lease(namespace, "web");
+        let first = lease.wait("a holder", FIRST_ELECTION, LeaseState::is_active)?;
+        let holder = first.holder().unwrap_or_default();
+        cluster.kubectl(&["delete", "pod", "--namespace", namespace, holder])?;
+        lease.wait("another holder", SOON, |lease| {
+            lease.is_active() && lease.holder() != first.holder() && lease.token() > first.token()
+        })?;
+    }
+    let status = elsewhere.state()?.json()["status"].clone();
+    assert!(status.is_null(), "a lease in a namespace that is not watched is left alone: {status}");
+
+    let kubeconfig = format!("--kubeconfig={}", installation.operator_kubeconfig().display());
+    cluster.kubectl(&["get", "namespace", "kube-system", &kubeconfig])?;
+    let may = |verb: &str, resource: &str, namespace: &str| {
+        let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+        let (namespace, subresource) = (format!("--namespace={namespace}"), format!("--subresource={subresource}"));
+        // For "no", kubectl exits with an error.
+        let answer = cluster.kubectl(&["auth", "can-i", verb, resource, &namespace, &subresource, &kubeconfig]);
+        answer.is_ok_and(|answer| answer.trim() == "yes")
+    };
+    for (verb, resource, namespace) in [
+        ("list", "pods", "shop"),
+        ("patch", "pods", "shop"),
+        ("list", "redisleases.redislease.io", "shop"),
+        ("update", "redisleases.redislease.io/status", "billing"),
+        ("get", "secrets", "redislease-system"),
+        ("get", "nodes", ""),
+    ] {
+        assert!(may(verb, resource, namespace), "{verb} {resource} in {namespace}");
+    }
+    for (verb, resource, namespace) in [
+        ("list", "pods", "elsewhere"),
+        ("patch", "pods", "elsewhere"),
+        ("list", "redisleases.redislease.io", "elsewhere"),
+        ("update", "redisleases.redislease.io/status", "elsewhere"),
+        ("list", "pods", "redislease-system"),
+        ("list", "pods", "kube-system"),
+        ("get", "secrets", "shop"),
+        ("list", "nodes", ""),
+    ] {
+        assert!(!may(verb, resource, namespace), "{verb} {resource} in {namespace} must be refused");
+    }
+    Ok(())
+}

@@ -1,0 +1,100 @@
+//! Values that the chart refuses, each with a message that says what is wrong.
+
+use redislease_lab::{Helm, Result};
+
+/// The arguments, and what the message contains.
+const REFUSED: &[(&[&str], &[&str])] = &[
+    (&["--set=replica=3"], &["additional properties 'replica' not allowed"]),
+    (&["--set=metrics.servicemonitor.enabled=true"], &["/metrics", "'servicemonitor' not allowed"]),
+    (&["--set=replicas=two"], &["/replicas", "got string, want integer"]),
+    (&["--set=replicas=0"], &["/replicas", "minimum: got 0, want 1"]),
+    (&["--set=cluster.name=eu/west"], &["/cluster/name", "does not match pattern"]),
+    (&["--set=image.digest=sha256:12"], &["/image/digest", "does not match pattern"]),
+    (
+        &["--set=image.pullPolicy=Sometimes"],
+        &["/image/pullPolicy", "value must be one of 'Always', 'IfNotPresent', 'Never'"],
+    ),
+    (&["--set=podSecurityContext.runAsUser=0"], &["/podSecurityContext/runAsUser", "minimum: got 0, want 1"]),
+    (&["--set=log.format=xml"], &["/log/format", "value must be one of 'text', 'json'"]),
+    (&["--set=metrics.port=80"], &["/metrics/port", "minimum: got 80, want 1,024"]),
+    (&["--set=watchNamespaces={shop,shop}"], &["/watchNamespaces", "items at 0 and 1 are equal"]),
+    (&["--set=watchNamespaces={Shop}"], &["/watchNamespaces/0", "does not match pattern"]),
+    (&["--set=tolerations[0].efect=NoExecute"], &["/tolerations/0", "'efect' not allowed"]),
+    (&["--set=quorums[0].name=q"], &["/quorums/0", "missing property 'nodes'"]),
+    (
+        &[
+            "--set=quorums[0].name=q,quorums[0].password=secret,quorums[0].nodes[0].name=a,quorums[0].nodes[0].address=a:1",
+        ],
+        &["/quorums/0", "'password' not allowed"],
+    ),
+    (
+        &["--set=quorums[0].name=q,quorums[0].nodes[0].name=a,quorums[0].nodes[0].address=redis-a"],
+        &["/quorums/0/nodes/0/address", "does not match pattern"],
+    ),
+    (
+        &["--set=quorums[0].name=q,quorums[0].nodes[0].name=a,quorums[0].nodes[0].address=a:1"],
+        &[
+            "quorum \"q\" has one node, which tolerates no failure: use three nodes, or set allowSingleNode: true for tests.",
+        ],
+    ),
+    (
+        &[
+            "--set=quorums[0].name=q,quorums[0].nodes[0].name=a,quorums[0].nodes[0].address=a:1",
+            "--set=quorums[0].nodes[1].name=b,quorums[0].nodes[1].address=a:1",
+        ],
+        &["quorum \"q\" has two nodes with the address \"a:1\": two nodes on one server fail together."],
+    ),
+    (
+        &[
+            "--set=quorums[0].name=q,quorums[0].nodes[0].name=a,quorums[0].nodes[0].address=a:1",
+            "--set=quorums[0].nodes[1].name=a,quorums[0].nodes[1].address=b:1",
+        ],
+        &["quorum \"q\" has two nodes with the name \"a\": each needs its own name."],
+    ),
+    (
+        &[
+            "--set=quorums[0].name=q,quorums[0].allowSingleNode=true,quorums[0].nodes[0].name=a,quorums[0].nodes[0].address=a:1",
+            "--set=quorums[1].name=q,quorums[1].allowSingleNode=true,quorums[1].nodes[0].name=a,quorums[1].nodes[0].address=b:1",
+        ],
+        &["quorums has two entries with the name \"q\": each needs its own name."],
+    ),
+    (
+        &[
+            "--set=devRedis.enabled=true",
+            "--set=quorums[0].name=default,quorums[0].allowSingleNode=true,quorums[0].nodes[0].name=a,quorums[0].nodes[0].address=a:1",
+        ],
+        &[
+            "devRedis.enabled creates the quorum \"default\", and quorums has an entry with this name: rename the entry, or disable devRedis.",
+        ],
+    ),
+    (
+        &["--set=serviceAccount.create=false"],
+        &[
+            "serviceAccount.name is required if serviceAccount.create is false: name the ServiceAccount of the operator.",
+        ],
+    ),
+    (
+        &["--set=metrics.serviceMonitor.enabled=true,metrics.podMonitor.enabled=true"],
+        &["metrics.serviceMonitor and metrics.podMonitor are both enabled, so Prometheus would count everything twice"],
+    ),
+    (
+        &["--set=metrics.serviceMonitor.enabled=true,metrics.service.enabled=false"],
+        &["metrics.serviceMonitor needs metrics.service.enabled"],
+    ),
+    (
+        &["--kube-version=1.30.9"],
+        &["chart requires kubeVersion: >=1.31.0-0 which is incompatible with Kubernetes v1.30.9"],
+    ),
+];
+
+#[test]
+fn wrong_values_are_refused_with_the_reason() -> Result<()> {
+    let helm = Helm::new()?;
+    for (args, parts) in REFUSED {
+        let refused = helm.template(args).expect_err(&format!("{args:?} is refused")).to_string();
+        for part in *parts {
+            assert!(refused.contains(part), "{args:?}: {part:?} is not in\n{refused}");
+        }
+    }
+    Ok(())
+}
