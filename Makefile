@@ -36,7 +36,7 @@ figures: lab-tools ## Measure handovers and API writes on this machine (6 minute
 scale: lab-tools ## Measure N leases (1000) on a real control plane; PHASES=start,hold selects parts, KEEP=1 leaves it running
 	@hack/run-example.sh scale --release
 
-observe: lab-tools ## Evaluate every query of dashboard and alerts on a real Prometheus, during faults; draw the panels (3 minutes)
+observe: lab-tools ## Evaluate every query of dashboard and alerts on a real Prometheus, during faults; draw the panels (4 minutes)
 	@hack/run-example.sh observe
 	@if hack/dashboard-pictures.sh possible; then hack/dashboard-pictures.sh; fi
 

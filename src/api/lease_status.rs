@@ -113,7 +113,7 @@ pub struct QuorumIdentity {
     /// The name of the RedisQuorum.
     pub name: String,
 
-    /// A hash of the quorum's configuration: the names of its nodes, the majority and maxLeaseDuration.
+    /// A hash of the quorum's configuration: the names of its nodes, the majority, maxLeaseDuration and keyPrefix.
     pub fingerprint: String,
 }
 

@@ -163,8 +163,8 @@ pub struct RedisQuorumStatus {
     #[schemars(range(min = 0))]
     pub observed_generation: Option<i64>,
 
-    /// A hash of the node names, the majority and maxLeaseDuration. The operator stores it on each node in a marker key. A node whose
-    /// marker names another fingerprint does not vote.
+    /// A hash of the node names, the majority, maxLeaseDuration and keyPrefix. The operator stores it on each node in a marker key. A
+    /// node whose marker names another fingerprint does not vote.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<String>,
 

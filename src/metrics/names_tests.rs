@@ -63,17 +63,12 @@ fn page() -> String {
     let panics = Panics::register(&registry).unwrap();
     let kinds: Vec<&'static str> = Reason::ALL.iter().map(|reason| reason.as_str()).collect();
     let _nodes = NodeMetrics::register(&registry, &panics).unwrap().quorum("q", &["a".into()], 1, &kinds);
-    operator.event_dropped();
+    operator.leads("q", true);
     Page { registry, leases }.encode().unwrap()
 }
 
 fn families() -> BTreeMap<String, Family> {
     let mut families: BTreeMap<String, Family> = BTreeMap::new();
-    // Families without a series are not on the page: this one has a series for each quorum that the operator knows.
-    let leads = families.entry("leader_election_master_status".to_owned()).or_default();
-    leads.kind = "gauge".to_owned();
-    leads.help = "1 if this replica decides about the leases on the RedisQuorum of this name, else 0.".to_owned();
-    leads.labels.entry("name".to_owned()).or_default();
     for line in page().lines() {
         if let Some((name, help)) = line.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' ')) {
             help.clone_into(&mut families.entry(name.to_owned()).or_default().help);

@@ -220,10 +220,7 @@ impl Election {
                     Command::Want(holder) => lock.want(Holder(holder.to_string().into())),
                     Command::Published { attempt, outcome } => lock.published(attempt, outcome),
                     Command::End { term, proof } => lock.end(term, proof),
-                    // The election gives no other command.
-                    other => {
-                        tracing::error!(command = ?other, "The election of a leader gave a command that it must not give.")
-                    }
+                    other => tracing::error!(command = ?other, "A command that no election gives was ignored."),
                 }
             }
         }

@@ -231,3 +231,13 @@ fn encode(text: &str) -> String {
     };
     text.bytes().map(encode).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::encode;
+
+    #[test]
+    fn expressions_fit_into_an_address() {
+        assert_eq!(encode(r#"up{a="b"} > 0"#), "up%7Ba%3D%22b%22%7D%20%3E%200");
+    }
+}

@@ -58,15 +58,16 @@ impl fmt::Display for Address {
 
 /// The fingerprint of a quorum's configuration: 16 hexadecimal digits. Each node's marker key contains it.
 ///
-/// It is the 64-bit FNV-1a hash of a text such as `a,b,c;q=2;max=60000ms`: the sorted node names, the majority and the longest
-/// lease. It detects mistakes, not attacks: an attacker who can write markers can do anything. All operators on a quorum
+/// It is the 64-bit FNV-1a hash of a text such as `a,b,c;q=2;max=60000ms;prefix=redislease`: the sorted node names, the
+/// majority, the longest lease and the prefix of all keys. A quorum that was created again with another prefix has other keys, so
+/// a term on the old ones must not be looked for there. The fingerprint detects mistakes, not attacks: an attacker who can write markers can do anything. All operators on a quorum
 /// must compute the same text, so the format must never change.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Fingerprint(String);
 
 impl Fingerprint {
-    fn of(names: &[&str], majority: usize, max_lease: Duration) -> Self {
-        let text = format!("{};q={majority};max={}ms", names.join(","), max_lease.as_millis());
+    fn of(names: &[&str], majority: usize, max_lease: Duration, prefix: &str) -> Self {
+        let text = format!("{};q={majority};max={}ms;prefix={prefix}", names.join(","), max_lease.as_millis());
         Self(format!("{:016x}", fnv1a(text.as_bytes())))
     }
 
@@ -96,7 +97,7 @@ impl ValidQuorum {
     /// The fingerprint of this configuration.
     pub fn fingerprint(&self) -> Fingerprint {
         let names: Vec<&str> = self.nodes.iter().map(|node| node.name.as_str()).collect();
-        Fingerprint::of(&names, self.majority(), self.max_lease)
+        Fingerprint::of(&names, self.majority(), self.max_lease, &self.key_prefix)
     }
 }
 

@@ -228,15 +228,16 @@ fn majority_counts_configured_nodes() {
 #[test]
 fn fingerprint_format_is_stable() {
     let base = valid_quorum(&json!({}));
-    // Computed by an independent implementation from "a,b,c;q=2;max=60000ms".
-    assert_eq!(base.fingerprint().as_str(), "d57c5188fbd957de");
+    // Computed by an independent implementation from "a,b,c;q=2;max=60000ms;prefix=redislease".
+    assert_eq!(base.fingerprint().as_str(), "aae0c766c72c4ddd");
 
-    let same = valid_quorum(&json!({"maxLeaseDuration": "1m", "commandTimeout": "1s", "keyPrefix": "x",
+    let same = valid_quorum(&json!({"maxLeaseDuration": "1m", "commandTimeout": "1s",
         "nodes": [{"name": "a", "address": "x:1"}, {"name": "b", "address": "y:1"}, {"name": "c", "address": "z:1"}]}));
     assert_eq!(same.fingerprint(), base.fingerprint());
 
     for other in [
         json!({"maxLeaseDuration": "61s"}),
+        json!({"keyPrefix": "x"}),
         json!({"nodes": [{"name": "a", "address": "x:1"}, {"name": "b", "address": "y:1"}, {"name": "d", "address": "z:1"}]}),
         json!({"nodes": [{"name": "a", "address": "x:1"}, {"name": "b", "address": "y:1"}]}),
     ] {

@@ -25,7 +25,6 @@ pub struct Connection {
     pub nodes: Nodes,
     /// Its series.
     pub renewals: Arc<QuorumRenewals>,
-    key_prefix: String,
     in_use: Mutex<Weak<InUse>>,
     unused: UnboundedSender<u64>,
 }
@@ -79,8 +78,7 @@ impl Connection {
             command_timeout: nodes.command_timeout(),
         };
         let (quorum, renewals) = (Arc::new(quorum), lease_metrics.quorum(&valid.name));
-        let (key_prefix, in_use) = (valid.key_prefix.clone(), Mutex::default());
-        Ok(Self { quorum, nodes, renewals, key_prefix, in_use, unused })
+        Ok(Self { quorum, nodes, renewals, in_use: Mutex::default(), unused })
     }
 
     /// To be held while the connection is used.
@@ -104,7 +102,7 @@ impl Connection {
 
     /// Whether it is the quorum of this configuration.
     pub fn is_of(&self, valid: &ValidQuorum) -> bool {
-        self.quorum.fingerprint == valid.fingerprint().as_str() && self.key_prefix == valid.key_prefix
+        self.quorum.fingerprint == valid.fingerprint().as_str()
     }
 
     /// Uses the credentials for new connections to the servers.

@@ -112,9 +112,8 @@ impl World {
                 self.after(delay, Event::Start(process));
             }
             Fault::Freeze | Fault::Suspend if self.processes[process].life == Life::Running => {
-                self.freeze(process, fault == Fault::Suspend);
-                let (delay, boot) = (self.while_it_lasts(), self.processes[process].boot);
-                self.after(delay, Event::Resume { process, boot });
+                let delay = self.while_it_lasts();
+                self.pause(process, delay, fault == Fault::Suspend);
             }
             Fault::RestartFull => self.stop_server(node, Memory::Full, fault),
             Fault::RestartOlder => self.stop_server(node, Memory::Older, fault),
@@ -265,15 +264,21 @@ impl World {
         }
     }
 
-    pub fn take_api_away(&mut self, cluster: usize, hangs: bool) {
+    fn take_api_away(&mut self, cluster: usize, hangs: bool) {
         if self.apis[cluster].mode != Mode::Up {
             return;
         }
-        self.apis[cluster].mode = if hangs { Mode::Hanging } else { Mode::Refusing };
-        if !hangs {
-            self.close_watches(cluster);
-        }
+        self.set_api(cluster, if hangs { Mode::Hanging } else { Mode::Refusing });
         self.heal_later(Heal::Api(cluster));
+    }
+
+    pub fn set_api(&mut self, cluster: usize, mode: Mode) {
+        match mode {
+            Mode::Up => return self.restore_api(cluster),
+            Mode::Refusing => self.close_watches(cluster),
+            Mode::Hanging => {}
+        }
+        self.apis[cluster].mode = mode;
     }
 
     pub fn restore_api(&mut self, cluster: usize) {

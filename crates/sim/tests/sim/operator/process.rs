@@ -148,7 +148,7 @@ impl World {
     }
 
     /// Stands still. With `suspend`, a clock that does not count suspend would stand still too.
-    pub fn freeze(&mut self, process: usize, suspend: bool) {
+    fn freeze(&mut self, process: usize, suspend: bool) {
         let fault = if suspend { Fault::Suspend } else { Fault::Freeze };
         let phases = self.phases(Some(process));
         self.processes[process].life = Life::Frozen;
@@ -160,6 +160,13 @@ impl World {
                 claim.until = Micros::MAX;
             }
         }
+    }
+
+    /// Stands still for a while.
+    pub fn pause(&mut self, process: usize, span: Micros, suspend: bool) {
+        self.freeze(process, suspend);
+        let boot = self.processes[process].boot;
+        self.after(span, Event::Resume { process, boot });
     }
 
     pub fn resume(&mut self, process: usize, boot: u32) {

@@ -142,8 +142,8 @@ impl World {
                 self.specs[0][0].max_delay += 500;
                 self.write_spec(0, 0);
             }
-            (Scene::ApiHangs, _) => self.take_api(0, Mode::Hanging),
-            (Scene::ApiBack, _) => self.restore_api(0),
+            (Scene::ApiHangs, _) => self.set_api(0, Mode::Hanging),
+            (Scene::ApiBack, _) => self.set_api(0, Mode::Up),
             (Scene::NoQuorum | Scene::Quorum, _) => self.isolate(0, matches!(scene, Scene::NoQuorum)),
         }
     }

@@ -20,14 +20,14 @@ fn a_late_label_write_changes_nothing(seed: u64, bugs: &[Bug]) -> Outcome {
     let labelling = |world: &World| world.processes.iter().position(|process| process.writer.is_labelling_active());
     let sent = world.run_until_holds(40 * SECOND, |world| labelling(world).is_some());
     world.require(sent, || "no `active` label was written".into())?;
-    world.take_api(0, Mode::Hanging);
+    world.set_api(0, Mode::Hanging);
     world.run_for(50 * MILLI);
     let mut late = std::mem::take(&mut world.apis[0].hanging);
     late.retain(|call| matches!(&call.ask, Ask::Role { write, .. } if write.role == Some(PodRole::Active)));
     if let Some(leader) = labelling(&world) {
         world.restart(leader, 2 * SECOND);
     }
-    world.take_api(0, Mode::Up);
+    world.set_api(0, Mode::Up);
     let labelled = world.run_until_holds(20 * SECOND, |world| world.apis[0].active_pods(0).count() == 1);
     world.require(labelled, || "the next leader did not label the holder".into())?;
     let first = world.apis[0].active_pods(0).next();

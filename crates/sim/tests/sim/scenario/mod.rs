@@ -13,7 +13,6 @@ use redislease_core::quorum::Quorum;
 use redislease_core::time::Millis;
 
 use crate::api::objects::{self, LeaseSpec};
-use crate::api::server::Mode;
 use crate::chaos::bug::Bug;
 use crate::chaos::rng::Rng;
 use crate::chaos::swarm::{Network, Swarm};
@@ -133,30 +132,20 @@ impl World {
         (0..self.processes.len()).find(leads)
     }
 
-    fn take_api(&mut self, cluster: usize, mode: Mode) {
-        match mode {
-            Mode::Up => return self.restore_api(cluster),
-            Mode::Refusing => self.close_watches(cluster),
-            Mode::Hanging => {}
-        }
-        self.apis[cluster].mode = mode;
-    }
-
     fn isolate(&mut self, process: usize, isolated: bool) {
         let by = u32::from(isolated);
         self.links[process].iter_mut().for_each(|link| link.isolated = by);
     }
 
-    /// Stands still for a while.
-    fn pause(&mut self, process: usize, span: Micros) {
-        self.freeze(process, false);
-        let boot = self.processes[process].boot;
-        self.after(span, Event::Resume { process, boot });
-    }
-
     fn restart(&mut self, process: usize, after: Micros) {
         self.crash(process);
         self.after(after, Event::Start(process));
+    }
+
+    /// Whether the status of a lease calls its term active.
+    fn is_active(&self, cluster: usize, place: usize) -> bool {
+        let named = self.apis[cluster].state.leases[place].as_deref().and_then(objects::named);
+        named.is_some_and(|named| named.active == Some(true))
     }
 
     /// The token that the status of a lease shows.

@@ -18,10 +18,12 @@ enum Blow {
     Neither(Micros),
 }
 
-const BLOWS: [Blow; 10] = [
+const BLOWS: [Blow; 11] = [
     Blow::Rollout,
     Blow::Crash,
     Blow::Pause(3 * SECOND),
+    // The deadline has passed by less than a second, and the renewal was due long before.
+    Blow::Pause(8 * SECOND),
     Blow::Pause(12 * SECOND),
     Blow::Pause(40 * SECOND),
     Blow::Suspend(12 * SECOND),
@@ -39,12 +41,8 @@ impl World {
                 self.after(2 * SECOND, Event::Start(process));
             }
             Blow::Crash => self.restart(process, 2 * SECOND),
-            Blow::Pause(span) => self.pause(process, span),
-            Blow::Suspend(span) => {
-                self.freeze(process, true);
-                let boot = self.processes[process].boot;
-                self.after(span, Event::Resume { process, boot });
-            }
+            Blow::Pause(span) => self.pause(process, span, false),
+            Blow::Suspend(span) => self.pause(process, span, true),
             Blow::NoRedis(_) | Blow::NoApi(_) | Blow::Neither(_) => self.cut_replica(process, blow, true),
         }
     }
@@ -93,6 +91,8 @@ fn no_lease_moves(seed: u64, blow: Blow, of_the_leader: bool) -> Outcome {
     }
     let leader = world.leading(0);
     world.require(leader.is_some(), || "nobody leads in the end".into())?;
+    let active = (0..places).all(|place| world.is_active(0, place));
+    world.require(active, || "a status does not call its term active".into())?;
     let changes = world.apis[0].writes.leader - changes;
     world.require(changes <= 2, || format!("{changes} changes of the leader were written"))
 }

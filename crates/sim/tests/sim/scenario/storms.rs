@@ -38,12 +38,12 @@ fn every_lease_is_lost_and_held_again(seed: u64, api: Mode) -> Outcome {
     world.run_for(10 * SECOND);
     let before = world.apis[0].writes;
     world.isolate(0, true);
-    world.take_api(0, api);
+    world.set_api(0, api);
     world.run_for(30 * SECOND);
     let lost = (0..world.swarm.keys.len()).all(|place| world.holding(place).is_none());
     world.require(lost, || "the outage was too short".into())?;
     world.isolate(0, false);
-    world.take_api(0, Mode::Up);
+    world.set_api(0, Mode::Up);
     // The back-off of the connections, of the API writer and of the watches.
     let again = world.run_until_holds(8 * SECOND, all_held);
     world.require(again, || "not everything is held 8 s after the outage".into())?;
@@ -68,9 +68,9 @@ fn nothing_moves_without_the_api_server(seed: u64, api: Mode) -> Outcome {
     world.run_for(10 * SECOND);
     let before = world.apis[0].writes;
     let attempts: Vec<_> = (0..LEASES as usize).map(|place| world.holding(place).map(|now| now.attempt)).collect();
-    world.take_api(0, api);
+    world.set_api(0, api);
     world.run_for(60 * SECOND);
-    world.take_api(0, Mode::Up);
+    world.set_api(0, Mode::Up);
     world.run_for(20 * SECOND);
     let now: Vec<_> = (0..LEASES as usize).map(|place| world.holding(place).map(|now| now.attempt)).collect();
     world.require(now == attempts, || format!("{now:?} instead of {attempts:?}"))?;
