@@ -92,6 +92,12 @@ impl World {
         self.swarm.key_life() + self.swarm.longest_delay() + burst + 3 * SECOND
     }
 
+    /// How long nobody may lead. Quarantined nodes may keep the majority from confirming or denying the lock of the
+    /// replicas. Until they vote and the lock's keys have ended, nobody may write a status or a label.
+    fn election(&self) -> Micros {
+        if self.swarm.elects { self.swarm.quarantine() + 6 * SECOND } else { 0 }
+    }
+
     pub fn recovery_stage(&mut self, stage: Stage) {
         if stage != Stage::Watch {
             self.note(Note::Stage(stage.name()));
@@ -139,11 +145,9 @@ impl World {
                 self.done = true;
             }
             Stage::Watch => {
-                // Quarantined nodes may keep the majority from confirming or denying the lock of the replicas. Until they
-                // vote and the lock's keys have ended nobody leads, so nobody may write that a term has ended.
-                let election = if self.swarm.elects { self.swarm.quarantine() + 6 * SECOND } else { 0 };
+                let election = self.election();
                 self.no_stale_status(self.swarm.key_life() + self.swarm.longest_delay() + 2 * SECOND + election);
-                self.labels_follow();
+                self.labels_follow(LABELS_FOLLOW + election);
                 self.after(SECOND, Event::Recovery(Stage::Watch));
             }
         }
@@ -292,7 +296,7 @@ impl World {
     }
 
     /// The holder that the status calls active carries `active`, and no other pod does.
-    fn labels_follow(&mut self) {
+    fn labels_follow(&mut self, bound: Micros) {
         for cluster in 0..self.apis.len() {
             if self.recovery.without_api == Some(cluster) {
                 continue;
@@ -308,7 +312,7 @@ impl World {
                     continue;
                 }
                 let since = *self.recovery.mislabelled.entry((cluster, place)).or_insert(self.now);
-                if self.now - since > LABELS_FOLLOW {
+                if self.now - since > bound {
                     let text = format!(
                         "labels: since {since} µs pods {active:?} of cluster {cluster} are labelled active for lease \
                          {place}, and the status names {expected:?}"
