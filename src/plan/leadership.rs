@@ -217,6 +217,7 @@ impl Leadership {
             return self.without_quorum();
         }
         self.note_other();
+        self.give_up_unconfirmed();
         if self.holds() {
             self.lead(now, facts);
         } else {
@@ -265,6 +266,17 @@ impl Leadership {
             Standing::Held(term) => lock.released != Some(term.id.attempt),
             _ => false,
         })
+    }
+
+    /// Releases a lock that is not confirmed any more: this process has stopped to decide, so nobody needs to wait for the end
+    /// of the lock, this process included.
+    fn give_up_unconfirmed(&mut self) {
+        let Some(lock) = &self.lock else { return };
+        if let Standing::Adopting(term) | Standing::Uncertain(term) = &lock.view.standing
+            && lock.released != Some(term.id.attempt)
+        {
+            self.release();
+        }
     }
 
     /// Notes that another replica of this cluster holds the lock.

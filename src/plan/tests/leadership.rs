@@ -138,9 +138,14 @@ fn a_leader_whose_api_server_answers_stays() {
 fn a_leader_that_loses_the_lock_decides_nothing_more() {
     let mut replica = Replica::leading();
     replica.view(View { standing: Standing::Adopting(term_view(lock(1))), ..View::default() });
-    assert_eq!(replica.effects, [LeadershipEffect::Authority(Authority::Renew)]);
-    replica.view(held(lock(1)));
-    assert_eq!(replica.machine.authority(), Authority::Lead, "it was only slow: nobody else led");
+    let released = Command::End { term: lock(1), proof: true };
+    assert_eq!(replica.effects, [LeadershipEffect::Keeper(released), LeadershipEffect::Authority(Authority::Renew)]);
+    assert_eq!(replica.turn(), [], "it is released once");
+    replica.answer();
+    replica.view(idle(0));
+    assert!(replica.wants(), "it can have the lock again at once");
+    replica.view(held(lock(2)));
+    assert_eq!(replica.machine.authority(), Authority::Lead);
     replica.view(refused_by_other());
     assert_eq!(replica.machine.authority(), Authority::Follow);
 }
