@@ -88,7 +88,7 @@ async fn a_full_server_gives_no_new_lease_and_keeps_what_it_has() {
     .await;
     assert!(clock::now().since(start) < Millis(4000), "the refused request made it look");
     let message = world.status(0).message;
-    assert!(message.contains("free memory or raise `maxmemory`"), "{message}");
+    assert!(message.contains("free memory or increase `maxmemory`"), "{message}");
     assert_eq!(world.ask(0, release(1, Stages::All)).await, Vote::Released(1));
     servers[0].command(&["CONFIG", "SET", "maxmemory", "0"]).unwrap();
     world.up(0).await;
