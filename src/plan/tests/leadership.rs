@@ -1,4 +1,4 @@
-//! One replica in the election of a leader.
+//! The leader election of one replica.
 
 use super::*;
 use redislease_core::lease::Publication;
@@ -85,7 +85,7 @@ fn a_replica_contends_only_while_the_api_server_answers() {
     assert!(!replica.wants());
     replica.answer();
     assert!(replica.wants());
-    assert_eq!(replica.machine.authority(), Authority::Follow, "not before the lock is held");
+    assert_eq!(replica.machine.authority(), Authority::Follow, "the lock is not held yet");
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn the_holder_of_the_lock_leads_and_others_follow() {
     replica.answer();
     let published = Command::Published { attempt: Attempt(1), outcome: Publication::Written };
     replica.view(publishing(lock(1)));
-    assert_eq!(replica.effects, [LeadershipEffect::Keeper(published)], "it believes its own second round");
+    assert_eq!(replica.effects, [LeadershipEffect::Keeper(published)], "the second round confirms its own lock");
     replica.view(held(lock(1)));
     assert_eq!(replica.effects, [LeadershipEffect::Authority(Authority::Lead)]);
     let mut other = Replica::new();
@@ -108,7 +108,7 @@ fn the_holder_of_the_lock_leads_and_others_follow() {
 }
 
 #[test]
-fn a_leader_whose_api_server_is_silent_gives_the_lock_up_and_goes_on_renewing() {
+fn a_leader_without_api_server_releases_the_lock_and_keeps_renewing() {
     let mut replica = Replica::leading();
     replica.pass(2000);
     assert!(replica.effects.contains(&LeadershipEffect::Probe));
@@ -118,7 +118,7 @@ fn a_leader_whose_api_server_is_silent_gives_the_lock_up_and_goes_on_renewing() 
     let released = Command::End { term: lock(1), proof: true };
     assert_eq!(replica.effects, [LeadershipEffect::Keeper(released), LeadershipEffect::Authority(Authority::Renew)]);
     replica.view(idle(0));
-    assert!(!replica.wants(), "it may not lead before the API server answers");
+    assert!(!replica.wants(), "it must not lead before the API server answers");
     replica.facts.named = Some("operator-1".into());
     replica.turn();
     assert_eq!(replica.machine.authority(), Authority::Follow, "another replica has adopted the terms");
@@ -140,7 +140,7 @@ fn a_leader_that_loses_the_lock_decides_nothing_more() {
     replica.view(View { standing: Standing::Adopting(term_view(lock(1))), ..View::default() });
     assert_eq!(replica.effects, [LeadershipEffect::Authority(Authority::Renew)]);
     replica.view(held(lock(1)));
-    assert_eq!(replica.machine.authority(), Authority::Lead, "it was only slow: nobody else led");
+    assert_eq!(replica.machine.authority(), Authority::Lead, "the lock was only late: no other replica led");
     replica.view(refused_by_other());
     assert_eq!(replica.machine.authority(), Authority::Follow);
 }
@@ -153,19 +153,19 @@ fn while_the_quorum_is_lost_the_named_replica_ends_after_a_fresh_read() {
     assert_eq!(replica.machine.authority(), Authority::Renew);
     assert!(replica.effects.contains(&LeadershipEffect::ReadQuorum));
     replica.event(LeadershipEvent::QuorumRead(Err(())));
-    assert_eq!(replica.machine.authority(), Authority::Renew, "silence confirms nothing");
+    assert_eq!(replica.machine.authority(), Authority::Renew, "an unanswered read confirms nothing");
     replica.pass(1000);
     assert!(replica.effects.contains(&LeadershipEffect::ReadQuorum));
     replica.event(LeadershipEvent::QuorumRead(Ok(Some(ME.into()))));
     assert_eq!(replica.machine.authority(), Authority::End);
-    // It was only cut off: another replica was elected.
+    // This replica was only disconnected: another one was elected.
     replica.facts.named = Some("operator-1".into());
     replica.turn();
     assert_eq!(replica.machine.authority(), Authority::Follow);
 }
 
 #[test]
-fn a_dead_leader_is_replaced_by_name_while_the_quorum_is_lost() {
+fn a_dead_leader_is_replaced_in_the_status_while_the_quorum_is_lost() {
     let mut replica = Replica::new();
     replica.facts.named = Some("operator-1".into());
     replica.facts.quorum_lost = true;
@@ -180,14 +180,14 @@ fn a_dead_leader_is_replaced_by_name_while_the_quorum_is_lost() {
     replica.facts.named = Some(ME.into());
     replica.turn();
     replica.event(LeadershipEvent::QuorumRead(Ok(Some(ME.into()))));
-    assert_eq!(replica.machine.authority(), Authority::Follow, "a leader that lives may still contradict");
+    assert_eq!(replica.machine.authority(), Authority::Follow, "a running leader may still contradict");
     replica.pass(4000);
     replica.event(LeadershipEvent::QuorumRead(Ok(Some(ME.into()))));
     assert_eq!(replica.machine.authority(), Authority::End);
 }
 
 #[test]
-fn a_claim_that_is_contradicted_is_repeated_ever_later() {
+fn a_contradicted_claim_is_repeated_with_growing_pauses() {
     let mut replica = Replica::new();
     replica.facts.named = Some("operator-1".into());
     replica.facts.quorum_lost = true;
@@ -207,7 +207,7 @@ fn a_claim_that_is_contradicted_is_repeated_ever_later() {
 }
 
 #[test]
-fn whoever_ends_terms_contradicts_a_claim_once() {
+fn a_replica_that_ends_terms_contradicts_a_claim_once() {
     let mut replica = Replica::leading();
     replica.facts.quorum_lost = true;
     replica.view(View { standing: Standing::Uncertain(term_view(lock(1))), ..View::default() });
@@ -215,7 +215,7 @@ fn whoever_ends_terms_contradicts_a_claim_once() {
     assert_eq!(replica.machine.authority(), Authority::End);
     replica.facts.named = Some("operator-1".into());
     assert_eq!(replica.turn(), [LeadershipEffect::Claim, LeadershipEffect::Authority(Authority::Follow)]);
-    assert_eq!(replica.pass(5000), [], "the other one has the lock: this one is only cut off");
+    assert_eq!(replica.pass(5000), [], "the other replica has the lock: this one is only disconnected");
 }
 
 #[test]
@@ -234,14 +234,14 @@ fn a_follower_that_saw_the_lock_of_a_dead_leader_can_replace_it() {
     assert!(replica.effects.contains(&LeadershipEffect::ReadQuorum));
     replica.event(LeadershipEvent::QuorumRead(Ok(Some(ME.into()))));
     assert_eq!(replica.effects, [LeadershipEffect::Authority(Authority::End)]);
-    assert_eq!(replica.turn(), [], "the lock that it saw before the read says nothing");
+    assert_eq!(replica.turn(), [], "a lock observed before the read does not count");
     let by = Stored { attempt: Attempt(100), ..refused_by_other().refused_by.unwrap() };
     replica.view(View { refused_by: Some(by), ..refused_by_other() });
-    assert_eq!(replica.machine.authority(), Authority::Follow, "another lock does");
+    assert_eq!(replica.machine.authority(), Authority::Follow, "another lock counts");
 }
 
 #[test]
-fn where_nobody_was_ever_named_a_replica_claims_soon() {
+fn without_a_leader_in_the_status_a_replica_claims_soon() {
     let mut replica = Replica::new();
     replica.facts.quorum_lost = true;
     replica.turn();
@@ -251,7 +251,7 @@ fn where_nobody_was_ever_named_a_replica_claims_soon() {
 }
 
 #[test]
-fn without_a_quorum_every_replica_may_say_so() {
+fn without_a_quorum_every_replica_may_write_that() {
     let mut replica = Replica::leading();
     let open = replica.facts.quorum.take();
     let released = LeadershipEffect::Keeper(Command::End { term: lock(1), proof: true });
