@@ -180,7 +180,7 @@ pub enum Measure {
 /// The state of a lease in metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Shown {
-    /// A pod of this cluster is active.
+    /// Whether a pod of this cluster is active.
     pub active: bool,
     /// Whether a pod of this or another cluster holds the lease.
     pub held: bool,

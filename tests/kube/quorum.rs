@@ -133,7 +133,11 @@ fn a_missing_or_wrong_secret_is_reported_and_can_be_corrected() -> Result<()> {
     // A new process has only the wrong password.
     operator.restart()?;
     let refused = installation.wait_for_quorum("refused", SOON, |quorum| quorum.count("Down") == 3)?;
-    assert!(refused.node(1).1.contains("the password that the server knows"), "{}", refused.node(1).1);
+    assert!(
+        refused.node(1).1.contains("set the user name and password in the RedisQuorum's secret"),
+        "{}",
+        refused.node(1).1
+    );
     lease.wait("unknown, then lost", FIRST_ELECTION, |now| now.reason("Active") == "LeaseLost")?;
     secret("correct")?;
     let second = lease.wait("held again", FIRST_ELECTION * 2, LeaseState::is_active)?;
