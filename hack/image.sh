@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Packs the operator into an image: one static binary, nothing else. Needs buildah and no registry.
+# Packs the operator into an image that contains only one static binary. Needs buildah and no registry.
 #
 #   hack/image.sh                         build the binary for this architecture, pack it, check and measure the image
 #   hack/image.sh --arch arm64            the same for another architecture, without running it
@@ -84,7 +84,7 @@ printf 'digest   %s (packed twice, the same)\n' "$first"
 printf 'size     %d KiB binary, %d KiB compressed image\n' \
     $(($(stat -c %s "$binary") / 1024)) $(($(stat -c %s "$output") / 1024))
 
-# What runs below is the image itself: its layers, read-only, as its user.
+# The image itself runs below: its layers, read-only, as its user.
 blob() { tar -xOf "$output" "blobs/sha256/${1#sha256:}"; }
 # The configuration's digest comes first, the layers' follow.
 mapfile -t digests < <(blob "$first" | grep -o '"digest":"sha256:[0-9a-f]*' | cut -d'"' -f4)
@@ -101,7 +101,7 @@ printf 'content  /redislease, user 65532:65532, %s\n' "$arch"
 [[ $arch == "$here" ]] || exit 0
 ((EUID == 0)) || { say "note: only root can run the image in a read-only root file system; its start time is not measured."; exit 0; }
 
-# A root file system of the container's, with what the kubelet mounts into it. The API server's port is closed.
+# A root file system for the container, with the mounts of the kubelet. The API server's port is closed.
 install -d "$rootfs/etc"
 echo '127.0.0.1 api.example.com' >"$rootfs/etc/hosts"
 cat >"$rootfs/etc/kubeconfig" <<'Y'
@@ -112,7 +112,7 @@ users: [{name: u, user: {token: t}}]
 contexts: [{name: c, context: {cluster: c, user: u}}]
 current-context: c
 Y
-# Replaces this shell by a command in the image, in mount and network namespaces of its own.
+# Replaces this shell by a command in the image, in separate mount and network namespaces.
 container() {
     exec unshare --mount --net bash -c '
         ip link set lo up 2>/dev/null || true
@@ -143,6 +143,6 @@ until_log() { # text, what it means: prints the milliseconds since the start
     milliseconds "$began"
 }
 printf 'start    %d ms until the operator serves /readyz\n' "$(until_log 'operator started' 'does not start')"
-# The name is in /etc/hosts, and nothing listens at its address.
+# The name is in /etc/hosts, and no process listens on its address.
 until_log 'connection refused' 'cannot resolve a name of /etc/hosts' >/dev/null
 kill -TERM $operator
