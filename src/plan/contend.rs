@@ -324,7 +324,7 @@ impl Reconciler {
         let recorded = Recorded::of(lease);
         let ours = recorded.as_ref().is_some_and(|recorded| recorded.attempt == running.id.attempt);
         let ended = ours && recorded.is_some_and(|recorded| !recorded.active);
-        // The status has the same token without a holder: another process removed this term from the status.
+        // The status names another term with at least this token, or none: another process has ended this term.
         let passed =
             !matches!(view.standing, Standing::Publishing(_)) && !ours && latest_token(lease) >= running.id.token;
         (ended || passed).then_some(EndCause::EndedElsewhere)

@@ -139,7 +139,7 @@ fn a_holder_that_is_not_ready_keeps_the_lease_for_unhealthy_after() -> Result<()
     cluster.set_pod_ready("sick", &pod, false)?;
     let ended = lease.wait("the term of the unhealthy holder ends", SOON, |now| now.reason("Active") == "Stopping")?;
     assert!(began.elapsed().as_secs() >= 3, "unhealthyAfter is 3 s; the term ended after {:?}", began.elapsed());
-    assert_eq!(ended.token(), first.token(), "short changes of readiness move no lease");
+    assert_eq!(ended.token(), first.token(), "short changes of readiness end no term");
     let second = lease.wait("another holder", AFTER_ONE_LEASE, another(&first))?;
     assert_eq!(second.json()["status"]["history"][0]["reason"], "HolderUnhealthy");
     Ok(())

@@ -21,7 +21,7 @@ fn without_a_quorum_the_term_ends_in_time_and_empty_servers_are_quarantined() ->
     let [_, b, c] = installation.redis() else { panic!("three servers") };
     c.process().kill()?;
     installation.wait_for_quorum("at risk", SOON, |quorum| quorum.count("Up") == 2)?;
-    assert_eq!(lease.state()?.attempt(), first.attempt(), "the failure of one of three nodes moves no lease");
+    assert_eq!(lease.state()?.attempt(), first.attempt(), "the failure of one of three nodes ends no term");
     let began = Instant::now();
     b.process().kill()?;
     let lost = lease.wait("lost", AFTER_ONE_LEASE, |now| !now.is_active())?;

@@ -151,7 +151,7 @@ impl<M: Machine, O: Outside> Engine<M, O> {
             Watched::ListBegins => self.index.pod_list_begins(),
             Watched::Seen(pod) => self.index.pod_seen(*pod, now),
             Watched::Deleted(pod) => self.index.pod_deleted(&pod, now),
-            // The last event of a lease that could not be read proves nothing about pods.
+            // The last event of a pod that could not be read proves nothing.
             Watched::DeletedUnreadable(metadata) => {
                 let (namespace, uid) = (metadata.namespace.unwrap_or_default(), metadata.uid.unwrap_or_default());
                 self.index.pod_missing(&namespace, &uid, false, now);

@@ -143,7 +143,7 @@ impl Call {
                     Ok(_) => None,
                     Err(CallError::Conflict) => Some(StatusOutcome::Conflict),
                     Err(CallError::NotFound) => Some(StatusOutcome::Gone),
-                    // After a write, the object is read again.
+                    // The write may have succeeded, so the lease is read before the next one.
                     Err(CallError::Unanswered(why) | CallError::Unreadable(why)) => {
                         Some(StatusOutcome::Unanswered(why.clone()))
                     }

@@ -178,7 +178,7 @@ impl<'a> Story<'a> {
         }
         let deadline = self.deadline()?;
         self.narrator.say(&format!(
-            "redis-1 and redis-2 are killed: nobody can renew. Another pod may hold the lease in {:.1} s. The\n\
+            "redis-1 and redis-2 are killed: no process can renew. Another pod may hold the lease in {:.1} s. The\n\
              holder must know its loss {} s and 1 s earlier: its grace period, and a reserve.",
             deadline.left(Instant::now()),
             GRACE_PERIOD.as_secs(),
@@ -216,7 +216,7 @@ impl<'a> Story<'a> {
             redis.restart_empty()?;
         }
         self.narrator.say(
-            "redis-1 and redis-2 have lost the keys and the token counter. Nobody can hold the lease until the\n\
+            "redis-1 and redis-2 have lost the keys and the token counter. No pod can hold the lease until the\n\
              longest lease has passed, 15 s. The counter restarts above all tokens that a status shows.",
         );
         let next = self.wait("held again with a greater token", AFTER_THE_LONGEST_LEASE, |lease| {
@@ -322,7 +322,7 @@ impl<'a> Story<'a> {
 }
 
 fn holder(lease: &LeaseState) -> String {
-    lease.holder().unwrap_or("nobody").to_owned()
+    lease.holder().unwrap_or("no pod").to_owned()
 }
 
 fn token(lease: &LeaseState) -> String {
