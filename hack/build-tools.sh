@@ -2,26 +2,26 @@
 # Builds the tools that tests and the demo run: etcd, the Kubernetes control plane, kubectl, kwok, Helm, helm-unittest
 # and helm-docs.
 #
-#   hack/build-tools.sh            build what is missing, say where everything is
+#   hack/build-tools.sh            build what is missing, print where everything is
 #   hack/build-tools.sh lab        the same, without the tools that only the chart's tests need
 #   hack/build-tools.sh --print    build nothing; one line "tool<TAB>path" each: where it is, or would be
 #
-# Every folder of hack/tools is a Go module of its own, because their versions of k8s.io differ. What is built lies in
-# the user's cache folder under a key made of the pinned sources: clones share it, `cargo clean` does not touch it.
-# A tool that the folder KUBEBUILDER_ASSETS holds in the right version is used from there.
+# Every folder of hack/tools is a separate Go module, because their versions of k8s.io differ. The binaries are in the
+# user's cache folder under a key made from the pinned sources: clones share it, and `cargo clean` does not delete it. A
+# tool in the folder KUBEBUILDER_ASSETS is used from there if it has the right version.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/tools"
 
 say() { printf '%s\n' "$*" >&2; }
 die() { say "error: $*"; exit 1; }
 
-# Relative to where the user stood, a path would mean another folder here.
+# A relative path would be resolved against another folder here.
 for variable in XDG_CACHE_HOME KUBEBUILDER_ASSETS; do
     [[ -z ${!variable:-} || ${!variable} == /* ]] || die "$variable=${!variable} must be an absolute path, or be unset."
 done
 [[ -n ${XDG_CACHE_HOME:-}${HOME:-} ]] || die "neither HOME nor XDG_CACHE_HOME is set: set one, the tools are kept in it."
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/redislease/tools
-# A toolchain that Go fetches by itself, and settings of the user's, would make builds differ that share a key.
+# A toolchain that Go downloads, and the user's settings, would make builds with the same key differ.
 export GOTOOLCHAIN=local GOFLAGS=-mod=readonly GOWORK=off CGO_ENABLED=0
 unset GOOS GOARCH GOAMD64 GOARM64 GOEXPERIMENT
 
@@ -37,7 +37,7 @@ helm helm helm.sh/helm/v4/cmd/helm
 helm-unittest helm-unittest github.com/helm-unittest/helm-unittest/cmd/helm-unittest
 helm-docs helm-docs github.com/norwoodj/helm-docs/cmd/helm-docs"
 
-# Raise it when the way of building below changes what comes out.
+# Increase this when a change of the build below changes the binaries.
 recipe=1
 declare -A key
 for module in etcd kubernetes kwok helm helm-unittest helm-docs; do
@@ -59,7 +59,7 @@ version_of() { # tool, file -> what it says
     case $1 in
         kubectl) "$2" version --client 2>&1 ;;
         helm) "$2" version --short 2>&1 ;;
-        # They do not tell their version.
+        # These tools do not print their version.
         helm-unittest | helm-docs) "$2" --help 2>&1 ;;
         *) "$2" --version 2>&1 ;;
     esac
@@ -95,7 +95,7 @@ build() { # tool, module, package, path
     # Helm tells charts its version, and the one that they see otherwise has no patch level.
     [[ $2 != helm ]] || flags+=" -X helm.sh/helm/v4/internal/version.version=v$(pinned helm)"
     say "build $1 $(pinned "$2") ..."
-    # A cold build of the API server says nothing for minutes.
+    # A cold build of the API server prints nothing for minutes.
     while sleep 15; do say "  still building $1, $((SECONDS - started)) s ..."; done &
     ticker=$!
     trap 'kill "$ticker" 2>/dev/null' EXIT
@@ -121,7 +121,7 @@ while read -r tool module package; do
     [[ ! -x $path ]] || continue
     need_go
     mkdir -p "${path%/*}"
-    # Two clones that build the same key take turns; the second one finds the work done.
+    # Two clones that build the same key take turns; the second one finds the binaries.
     exec 9>"$cache/$module.lock"
     flock -n 9 || { say "waiting for another build of $module ..."; flock 9; }
     [[ -x $path ]] || build "$tool" "$module" "$package" "$path" <&-

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Shows that the pure modules stay pure: the compiler refuses std in the core, and no IO crate is in the tree of the rest.
+# Checks that the pure modules stay pure: the core compiles without std, and the others have no IO crate in their
+# dependency tree.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
-# The compiler is given a std that does not exist: whatever asks for it, in whatever way, does not compile.
+# The compiler gets a std that does not exist, so any use of std fails to compile.
 cargo rustc --quiet --package redislease-core --lib --profile check -- --extern std=/there-is-no-std-for-the-core
 
 tree() { cargo tree --edges normal --prefix none --format '{lib}' "$@" | sort -u; }
@@ -13,8 +14,8 @@ tree() { cargo tree --edges normal --prefix none --format '{lib}' "$@" | sort -u
 core=$(tree --package redislease-core)
 [[ $core == redislease_core ]] || die "redislease-core has dependencies; it may have none: ${core//$'\n'/ }"
 
-# A release has no planted bug. The core is compiled as a release sees it, and as the checkers see it: no planted bug's name
-# is in the first, and every one is in the second, so that a list that does not match fails too.
+# A release contains no planted bug. The core is compiled as for a release and as for the checkers: the names of planted
+# bugs must be absent from the first and present in the second, so that a list that does not match fails too.
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 bugs=$(sed -nE 's/^    ([A-Z][A-Za-z]+): [A-Z][A-Za-z |]+,$/\1/p' crates/core/src/check/mutant.rs)
@@ -30,23 +31,23 @@ done
 enabled=$(cargo tree --workspace --edges normal,build,features --invert redislease-core | grep 'redislease-core feature "check"') || true
 [[ -z $enabled ]] || die "a crate that is not a test enables the feature check of redislease-core; only dev-dependencies may"
 
-# Resources, election, status and plan are data and functions.
+# The modules api, election, status and plan contain only data and functions.
 cargo check --quiet --package redislease --lib --no-default-features --features api
 io='tokio|redis|hyper|kube_client|kube_runtime|axum|rustls|rustix|mio|socket2|reqwest|tower'
 all=$(tree --package redislease --no-default-features --features api)
 found=$(grep -xE "$io" <<<"$all" | xargs) || true
 [[ -z $found ]] || die "the feature api must bring no IO, and brings $found (cargo tree --no-default-features --features api -i CRATE)"
 
-# The lock is a library for programs without Kubernetes.
+# The lock layer is a library for programs without Kubernetes.
 cargo check --quiet --package redislease --lib --no-default-features --features lock
 all=$(tree --package redislease --no-default-features --features lock)
 found=$(grep -E '^(kube|k8s)' <<<"$all" | xargs) || true
 [[ -z $found ]] || die "the feature lock must do without Kubernetes, and brings $found"
 
-# Each module of the package uses only the modules that it may use.
+# The dependencies between the modules of the package point in one direction.
 arrow() { # arrow <module> <modules that it must not use, as a pattern>
     local found code=0
-    # A file of tests may compare with any module.
+    # A file of tests may use any module.
     found=$(grep -rnE --exclude="*tests.rs" "crate::(\{[^}]*)?($2)\b" "src/$1") || code=$?
     case $code in
         0) die "src/$1 uses a module that it must not use:

@@ -5,7 +5,7 @@
 # Chromium. Grafana publishes no component for state timelines, so a few lines of ours draw these.
 #
 #   hack/dashboard-pictures.sh [FOLDER]   reads FOLDER/data.json, writes FOLDER/*.png; default: target/observe
-#   hack/dashboard-pictures.sh possible   whether node, npm and chromium are there
+#   hack/dashboard-pictures.sh possible   whether node, npm and chromium are installed
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -3,7 +3,7 @@
 #
 #   hack/generate-chart.sh                generate all
 #   hack/generate-chart.sh --check        change nothing; fail if a file is not current
-#   hack/generate-chart.sh --check-crds   the same for the CRD templates only, which needs no tool that must be built
+#   hack/generate-chart.sh --check-crds   the same for the CRD templates only, without tools that must be built
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -18,7 +18,7 @@ trap 'rm -rf "$scratch"' EXIT
 mkdir "$scratch/crds"
 
 for file in crds/*.yaml; do
-    # A brace pair in a description would be read as a template.
+    # A brace pair in a description would be interpreted as a template.
     ! grep -q '{{' "$file" || die "$file contains {{, which Helm would read as a template."
     [[ $(grep -c '^metadata:$' "$file") == 1 ]] || die "$file has not exactly one line \"metadata:\"."
     {
@@ -37,7 +37,7 @@ done
 if [[ $what != --check-crds ]]; then
     helm_docs=$(hack/build-tools.sh --print | sed -n 's/^helm-docs\t//p')
     [[ -x $helm_docs ]] || die "helm-docs is not built: run \`make tools\`."
-    # It writes into the chart that it reads, so it gets a copy.
+    # helm-docs writes into the chart that it reads, so it gets a copy.
     mkdir "$scratch/chart"
     cp "$chart/Chart.yaml" "$chart/values.yaml" "$chart/README.md.gotmpl" "$scratch/chart"
     "$helm_docs" --log-level warning --skip-version-footer --sort-values-order file --chart-search-root "$scratch/chart"

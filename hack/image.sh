@@ -101,7 +101,7 @@ printf 'content  /redislease, user 65532:65532, %s\n' "$arch"
 [[ $arch == "$here" ]] || exit 0
 ((EUID == 0)) || { say "note: only root can run the image in a read-only root file system; its start time is not measured."; exit 0; }
 
-# What the kubelet mounts into the container. The API server's port is closed; the certificate is of nobody.
+# What the kubelet mounts into the container. The API server's port is closed. The certificate belongs to no server.
 account=$rootfs/var/run/secrets/kubernetes.io/serviceaccount
 install -d "$rootfs/etc" "$account"
 echo '127.0.0.1 api.example.com' >"$rootfs/etc/hosts"

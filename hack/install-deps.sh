@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Checks the toolchains and installs what tests and the demo need from Debian: redis-server, promtool and a C linker.
-# Everything that cannot be installed from here is named before anything is changed. Instant when all is there.
+# Names everything that it cannot install before it changes anything. Takes no time if everything is installed.
 #
-#   hack/install-deps.sh        all of it
-#   hack/install-deps.sh rust   looks for what the fast loop needs, and installs nothing
-#   hack/install-deps.sh image  what the image needs: Rust, a C linker and buildah
+#   hack/install-deps.sh        everything
+#   hack/install-deps.sh rust   checks the dependencies of the fast loop, and installs nothing
+#   hack/install-deps.sh image  the dependencies of the image: Rust, a C linker and buildah
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -71,7 +71,7 @@ fi
 
 say "install ${packages[*]} ..."
 started=$SECONDS
-# Whoever comes second finds it done.
+# A second, concurrent call finds the work done.
 exec 9>/run/lock/redislease-install.lock 2>/dev/null || exec 9>"${TMPDIR:-/tmp}/redislease-install.lock"
 flock 9
 log=$(mktemp)

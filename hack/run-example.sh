@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the operator and one example of the lab together, so that they share what is built, and runs the example.
+# Builds the operator and one example of the lab together, so that they share dependencies, and runs the example.
 #
 #   hack/run-example.sh demo
 #   hack/run-example.sh scale --release
@@ -10,7 +10,7 @@ example=${1:?the name of an example}
 build=(cargo build --locked "${@:2}" --package redislease --package redislease-lab --bin redislease --example "$example")
 echo "build the operator and the example $example ..." >&2
 "${build[@]}"
-# Nothing is left to build: the second call only prints the paths, which depend on the user's settings.
+# Everything is built: the second call only prints the paths, which depend on the user's settings.
 artifacts=$("${build[@]}" --quiet --message-format=json)
 executable() { sed -n 's/.*"name":"'"$1"'".*"executable":"\([^"]*\)".*/\1/p' <<<"$artifacts" | tail -1; }
 exec "$(executable "$example")" "$(executable redislease)"

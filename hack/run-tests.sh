@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# The checks and tests, step by step, with a summary at the end.
+# Runs the checks and tests step by step, with a summary at the end.
 #
-#   hack/run-tests.sh fast   what needs no server: format, lints, purity, unit tests, model and simulator
-#   hack/run-tests.sh all    and the tests on real Redis servers and a real control plane
+#   hack/run-tests.sh fast   checks that need no server: format, lints, purity, unit tests, model and simulator
+#   hack/run-tests.sh all    also the tests on real Redis servers and a real control plane
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 what=${1:-}
 case $what in fast | all) ;; *) echo "error: say fast or all" >&2; exit 2 ;; esac
 
-# Variables that select a seed, or leave servers running, must not change what is tested.
+# Variables that select a seed, or keep servers running, must not change what is tested.
 unset KEEP MODEL REDISLEASE_TEST_ROUNDS REDISLEASE_TEST_SEED
 for variable in "${!SIM_@}"; do unset "$variable"; done
 
@@ -39,7 +39,7 @@ step() { # name, command...: not run after a step that failed
     fi
 }
 
-# A toolchain may lack rustfmt or clippy. Developers need them; the tests can pass without.
+# A toolchain may lack rustfmt or clippy. Developers need them; the tests can pass without them.
 component() { # subcommand, name, command...
     local subcommand=$1 name=$2
     shift 2

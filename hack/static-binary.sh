@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the static release binary and prints its path. Paths of this machine are not in it, so that the same source and
+# Builds the static release binary and prints its path. It contains no paths of this machine, so the same source and
 # toolchain give the same bytes in any folder.
 #
 #   hack/static-binary.sh           for this machine's architecture

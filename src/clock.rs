@@ -1,7 +1,7 @@
-//! The clock that validity is counted on, and timers on it.
+//! The clock for validity, and timers on it.
 //!
-//! The clock is `CLOCK_BOOTTIME`, which runs while the machine is suspended: the keys on the nodes do not wait for the
-//! machine. `std::time::Instant` and the timers of tokio stop in suspend, so validity never uses them.
+//! The clock is `CLOCK_BOOTTIME`, which keeps running while the machine is suspended, as the TTLs on the Redis nodes do.
+//! `std::time::Instant` and the timers of tokio stop in suspend, so validity never uses them.
 
 use std::future::Future;
 use std::io;
@@ -15,7 +15,7 @@ use rustix::time::{
 };
 use tokio::io::unix::AsyncFd;
 
-/// Now, in whole milliseconds, rounded down.
+/// The current time, in whole milliseconds, rounded down.
 pub fn now() -> Time {
     let now = clock_gettime(ClockId::Boottime);
     let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
@@ -23,19 +23,19 @@ pub fn now() -> Time {
     Time(seconds.saturating_mul(1000) + nanoseconds / 1_000_000)
 }
 
-/// Unix time by the wall clock, in microseconds. Never for validity.
+/// Unix time of the wall clock, in microseconds. Never used for validity.
 pub fn unix_micros() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// The wall clock's time at `instant`, if nobody sets that clock. For people.
+/// The wall clock's time at `instant`, if the clock is not set in between. For display.
 pub fn wall(instant: Time) -> SystemTime {
     let (now, wall) = (now(), SystemTime::now());
     if instant >= now { wall + Duration::from(instant.since(now)) } else { wall - Duration::from(now.since(instant)) }
 }
 
-/// One timer of the operating system (timerfd), which can be set again and again.
+/// A timer of the operating system (timerfd), which can be reset.
 #[derive(Debug)]
 pub struct Alarm {
     timer: AsyncFd<OwnedFd>,
@@ -43,22 +43,22 @@ pub struct Alarm {
 }
 
 impl Alarm {
-    /// An alarm that is not set. Must be called in a tokio runtime.
+    /// Creates an alarm that is not set. Must be called in a tokio runtime.
     ///
     /// # Errors
-    /// When the process has no file descriptor left.
+    /// The process has no free file descriptor.
     pub fn new() -> io::Result<Self> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let timer = timerfd_create(TimerfdClockId::Boottime, flags)?;
-        #[allow(deprecated, reason = "its successor wants an unsafe promise, which the type OwnedFd keeps by itself")]
+        #[allow(deprecated, reason = "its replacement is unsafe; OwnedFd already guarantees what it requires")]
         let timer = AsyncFd::new(timer)?;
         Ok(Self { timer, set: None })
     }
 
-    /// Sets the alarm to `at` instead of what was set before; `None` clears it.
+    /// Sets the alarm to `at`, replacing the previous time; `None` clears it.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// The operating system refuses.
     pub fn set(&mut self, at: Option<Time>) -> io::Result<()> {
         if self.set == at {
             return Ok(());
@@ -71,10 +71,11 @@ impl Alarm {
         Ok(())
     }
 
-    /// Sets the alarm to expire at `at` or earlier. Saves a system call for a caller that reads the clock then anyway.
+    /// Makes sure that the alarm expires at `at` or earlier. Saves a system call for a caller that reads the clock
+    /// afterwards anyway.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// The operating system refuses.
     pub fn set_no_later(&mut self, at: Option<Time>) -> io::Result<()> {
         match (self.set, at) {
             (_, None) => Ok(()),
@@ -83,10 +84,10 @@ impl Alarm {
         }
     }
 
-    /// Returns when the alarm expires; it is not set then. May be dropped at any time.
+    /// Returns when the alarm expires, which clears it. Cancel-safe.
     ///
     /// # Errors
-    /// When the runtime is shutting down.
+    /// The runtime is shutting down.
     pub async fn expired(&mut self) -> io::Result<()> {
         loop {
             let mut guard = self.timer.readable().await?;
@@ -110,10 +111,10 @@ fn timespec(at: Time) -> Timespec {
     }
 }
 
-/// Returns at `at`; at once if that is in the past.
+/// Sleeps until `at`; returns at once if it is in the past.
 ///
 /// # Errors
-/// When the process has no file descriptor left.
+/// The process has no free file descriptor.
 pub async fn sleep_until(at: Time) -> io::Result<()> {
     let mut alarm = Alarm::new()?;
     alarm.set(Some(at))?;
@@ -123,8 +124,8 @@ pub async fn sleep_until(at: Time) -> io::Result<()> {
 /// Runs `work` for at most `span`.
 ///
 /// # Errors
-/// [`io::ErrorKind::TimedOut`] when `work` is not done by then; it is dropped. Another error when the process has no file
-/// descriptor left.
+/// [`io::ErrorKind::TimedOut`] if `work` does not complete in time; it is dropped. Another error if the process has no
+/// free file descriptor.
 pub async fn within<T>(span: Millis, work: impl Future<Output = T>) -> io::Result<T> {
     let timeout = sleep_until(now() + span);
     tokio::select! {
@@ -183,7 +184,7 @@ mod tests {
         };
         let (said, complaint) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
         if complaint.starts_with("unshare: ") {
-            // A time namespace needs rights that most containers do not have.
+            // A time namespace needs privileges that most containers do not have.
             return println!("skipped: {complaint}");
         }
         assert!(done.status.success() && said.contains("1 passed"), "{said}{complaint}");

@@ -1,8 +1,8 @@
-//! Panics that end one piece of work and not the process.
+//! Contains panics: a panic ends one piece of work, not the process.
 //!
-//! One process keeps the leases of many tenants. A defect that shows with one lease must not end the others, so the
-//! work on one lease runs in [`contained`]: a panic there is logged and counted by the caller, which drops that lease.
-//! A panic hook that ends the process asks [`is_contained`] first.
+//! One process keeps the leases of many tenants, so a bug that affects one lease must not end the others. The work on one
+//! lease runs in [`contained`]: the caller logs and counts the panic and drops that lease. A panic hook that ends the
+//! process checks [`is_contained`] first.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -13,11 +13,11 @@ use std::pin::pin;
 use std::task::Poll;
 
 thread_local! {
-    /// How many calls of [`contained`] are on the stack of this thread.
+    /// The number of calls of [`contained`] on the stack of this thread.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-/// The message of a panic that was contained.
+/// The message of a contained panic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Panicked(String);
 
@@ -37,7 +37,7 @@ impl Panicked {
     }
 }
 
-/// Runs `work`. The caller must drop whatever `work` has changed when it panics: it may be half done.
+/// Runs `work`. If it panics, the caller must drop the state that `work` has changed: it may be inconsistent.
 ///
 /// # Errors
 /// The message of the panic.
@@ -48,7 +48,7 @@ pub fn contained<T>(work: impl FnOnce() -> T) -> Result<T, Panicked> {
     done.map_err(|payload| Panicked::of(payload.as_ref()))
 }
 
-/// Runs `work` to its end, each of its steps as in [`contained`].
+/// Runs `work` to completion, and each poll as in [`contained`].
 ///
 /// # Errors
 /// The message of the panic.
@@ -62,7 +62,7 @@ pub async fn contained_task<T>(work: impl Future<Output = T>) -> Result<T, Panic
     .await
 }
 
-/// Declares that every panic on this thread is caught, by a runtime whose tasks end alone.
+/// Declares that a runtime catches every panic on this thread, ending only the task.
 pub(crate) fn contain_this_thread() {
     DEPTH.set(DEPTH.get() + 1);
 }

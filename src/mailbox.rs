@@ -1,10 +1,10 @@
-//! A queue with many senders and one receiver that takes everything at once.
+//! A queue with many senders and one receiver that takes all items at once.
 //!
 //! A shard exchanges thousands of requests and votes with a Redis node in one tick. A channel would wake the receiver
 //! and allocate for each; here a tick costs one lock and at most one wake-up on each side.
 //!
-//! The queue has no limit of its own. What is sent through it is bounded by what asks: a lease has a few requests
-//! under way at a time, each with a deadline, and a lease gets few commands.
+//! The queue has no limit of its own. Its senders limit it: a lease has a few requests in flight at a time, each with a
+//! deadline, and gets few commands.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 /// The queue. Share it in an `Arc`.
 #[derive(Debug)]
 pub(crate) struct Mailbox<T> {
-    /// `None` once the receiver is gone.
+    /// `None` after the receiver has closed it.
     items: Mutex<Option<Vec<T>>>,
     filled: Notify,
 }
@@ -24,11 +24,11 @@ impl<T> Mailbox<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Vec<T>>> {
-        // A list is whole between any two statements that change it.
+        // A list is consistent between any two statements that change it.
         self.items.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends `item`, or gives it back when the mailbox is closed.
+    /// Appends `item`, or returns it if the mailbox is closed.
     pub fn send(&self, item: T) -> Result<(), T> {
         let mut items = self.lock();
         let Some(list) = items.as_mut() else { return Err(item) };
@@ -41,7 +41,7 @@ impl<T> Mailbox<T> {
         Ok(())
     }
 
-    /// Appends all of `more`, which is empty afterwards; when the mailbox is closed they are left where they are.
+    /// Appends all of `more`, which is empty afterwards. If the mailbox is closed, `more` stays unchanged.
     pub fn send_all(&self, more: &mut Vec<T>) {
         if more.is_empty() {
             return;
@@ -56,19 +56,19 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Exchanges `empty` for everything that was sent. An unused buffer is given for the next items.
+    /// Exchanges `empty` for all items. The mailbox uses the empty buffer for the next items.
     pub fn take(&self, empty: &mut Vec<T>) {
         if let Some(list) = self.lock().as_mut() {
             std::mem::swap(list, empty);
         }
     }
 
-    /// Returns when something may have been sent since the last call of [`take`](Self::take).
+    /// Returns when an item may have been sent since the last call of [`take`](Self::take).
     pub async fn filled(&self) {
         self.filled.notified().await;
     }
 
-    /// Ends the mailbox and returns what was not received.
+    /// Closes the mailbox and returns the remaining items.
     pub fn close(&self) -> Vec<T> {
         self.lock().take().unwrap_or_default()
     }

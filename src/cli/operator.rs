@@ -50,8 +50,8 @@ impl Operator {
     /// Why the operator could not start.
     pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
         self.log.start()?;
-        // After a panic in a task, the process would look healthy although it no longer renews all leases. A panic that is
-        // contained to one lease is counted and goes on.
+        // After a panic in a task, the process would look healthy although it no longer renews all leases. A panic that
+        // is contained to one lease is counted, and the process continues.
         let report = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             report(panic);

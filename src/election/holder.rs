@@ -8,7 +8,7 @@ use std::str::FromStr;
 pub struct Cluster {
     /// The operator's `--cluster-name`, for display. May be empty.
     pub name: String,
-    /// The UID of the cluster's kube-system namespace. It identifies the cluster, whatever its name is.
+    /// The UID of the cluster's kube-system namespace. It identifies the cluster independently of its name.
     pub uid: String,
 }
 

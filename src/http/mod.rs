@@ -1,6 +1,6 @@
-//! What the operator answers over HTTP: `/metrics`, `/healthz` and `/readyz`.
+//! The HTTP server of the operator: `/metrics`, `/healthz` and `/readyz`.
 //!
-//! No request changes anything, and no answer is secret; it is meant for the cluster's own network.
+//! No request changes state, and no answer is secret. The server is meant for the cluster's internal network.
 
 mod readiness;
 
@@ -21,10 +21,10 @@ use tokio::sync::Semaphore;
 use crate::metrics::Page;
 pub use readiness::{Part, Readiness};
 
-/// How long a request that is under way at the end may take.
+/// How long requests in flight may take at shutdown.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// A server that is bound and does not answer yet.
+/// A server that is bound and does not answer requests yet.
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
@@ -35,15 +35,15 @@ pub struct Server {
 struct Shared {
     page: Page,
     readiness: Readiness,
-    /// One page at a time: with thousands of leases each takes tens of megabytes.
+    /// Only one page is generated at a time: with thousands of leases each takes tens of megabytes.
     encoding: Arc<Semaphore>,
 }
 
 impl Server {
-    /// Takes `address`; with port 0 the system chooses one.
+    /// Binds `address`; with port 0 the operating system chooses a port.
     ///
     /// # Errors
-    /// When the address cannot be taken; the error names it.
+    /// The address cannot be bound; the error names it.
     pub async fn bind(address: SocketAddr) -> io::Result<Self> {
         let named = |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"));
         let listener = TcpListener::bind(address).await.map_err(named)?;
@@ -51,15 +51,15 @@ impl Server {
         Ok(Self { listener, address })
     }
 
-    /// Where it listens.
+    /// The bound address.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Answers until `stop` comes, then finishes what is under way.
+    /// Serves requests until `stop` is cancelled, then completes the requests in flight.
     ///
     /// # Errors
-    /// When the listener fails.
+    /// The listener failed.
     pub async fn serve(
         self,
         page: Page,
@@ -76,7 +76,7 @@ impl Server {
             stop.await;
             let _ = stopping.send(());
         });
-        // A client that keeps its connection open must not keep the process.
+        // An open keep-alive connection must not delay the end of the process.
         let overdue = async {
             let _ = stopped.await;
             tokio::time::sleep(GRACE).await;
@@ -91,7 +91,7 @@ impl Server {
 async fn show_metrics(State(shared): State<Shared>) -> Response {
     let Shared { page, encoding, .. } = shared;
     let _turn = encoding.acquire().await;
-    // On a thread of its own: nothing that keeps a lease waits for it.
+    // On a blocking thread, so that it does not delay renewals.
     match tokio::task::spawn_blocking(move || page.encode()).await {
         Ok(Ok(page)) => ([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], page).into_response(),
         Ok(Err(error)) => failed(&error.to_string()),

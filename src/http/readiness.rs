@@ -1,29 +1,29 @@
-//! What must have happened before the process is ready.
+//! The conditions for the readiness of the process.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The list of what is missing. Clones share it.
+/// The list of pending conditions. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Readiness {
     missing: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl Readiness {
-    /// Nothing is missing yet.
+    /// Creates an empty list.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Waits for `what` until [`Part::done`]. A part that is dropped before is missing for ever: whoever had to do it
-    /// has ended.
+    /// Adds a condition, which is pending until [`Part::done`]. If the part is dropped before, the condition stays
+    /// pending permanently, because the task that had to meet it has ended.
     pub fn needs(&self, what: impl Into<String>) -> Part {
         let what = what.into();
         self.locked().insert(what.clone());
         Part { what, readiness: self.clone() }
     }
 
-    /// What is missing, in order.
+    /// The pending conditions, in order.
     pub fn missing(&self) -> Vec<String> {
         self.locked().iter().cloned().collect()
     }
@@ -33,16 +33,16 @@ impl Readiness {
     }
 }
 
-/// One thing that must happen before the process is ready.
+/// One condition for the readiness of the process.
 #[derive(Debug)]
-#[must_use = "what is never done keeps the process from being ready"]
+#[must_use = "without a call of `done` the process never becomes ready"]
 pub struct Part {
     what: String,
     readiness: Readiness,
 }
 
 impl Part {
-    /// It has happened.
+    /// Marks the condition as met.
     pub fn done(self) {
         self.readiness.locked().remove(&self.what);
     }

@@ -1,4 +1,4 @@
-//! One lease in a shard: the core machine, and what its effects need.
+//! One lease in a shard: the core machine, and the execution of its effects.
 
 use std::sync::Arc;
 
@@ -15,17 +15,17 @@ use crate::mailbox::Mailbox;
 use crate::nodes::random::Random;
 use crate::nodes::{Ballot, Outbox, Reply, Request};
 
-/// How long a lease that is closed waits for the answers to what it gives back.
+/// How long a closed lease waits for the answers to its releases.
 const LAST_ANSWERS: Millis = Millis(2000);
 
-/// What the machines of a shard share.
+/// State shared by the machines of a shard.
 pub(super) struct Tools {
     pub ballots: Arc<Mailbox<Ballot>>,
     pub turns: Turns,
     pub random: Random,
 }
 
-/// What becomes of a machine after it was handled.
+/// Whether a machine is kept after handling an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Goes,
@@ -35,18 +35,18 @@ pub(super) enum Fate {
 pub(super) struct Machine {
     id: LeaseId,
     lease: Lease,
-    /// The place of its quorum in the shard.
+    /// The index of its quorum in the shard.
     pub quorum: Option<u32>,
     keys: Arc<[String]>,
     pub observer: Box<dyn Observer>,
     pub armed: Armed,
     /// Requests without a vote so far.
     outstanding: u32,
-    /// From when on an attempt may begin by the turn that the last wish was given.
+    /// The reserved start time of the next attempt.
     turn: Option<Time>,
-    /// It ends when its last key has.
+    /// It retires when its last key has expired.
     retiring: bool,
-    /// It ends when its requests are answered, and then at the latest.
+    /// It closes when its requests are answered, at this time at the latest.
     closing: Option<Time>,
 }
 
@@ -152,20 +152,20 @@ impl Machine {
         self.fate()
     }
 
-    /// What a majority of nodes that is back makes possible, and in which order: the remaining life of a term whose
-    /// renewal failed, and after all terms the leases that wait for their back-off.
+    /// Handles the return of a majority of nodes: retries the renewal of a term whose last renewal failed, then the
+    /// attempts that wait for their backoff, in order of urgency.
     pub fn recovers(&self, now: Time) -> Option<Time> {
         let view = self.lease.view();
         if let Some(term) = view.standing.term() {
             return (term.failed_rounds > 0).then(|| term.stop_at.unwrap_or(Time(0)));
         }
-        // A refusal says when the keys can be free, and nothing else makes them so.
+        // After a refusal, the keys are free only at the time that the refusal names.
         let waits = view.refused_by.is_none() && view.retry_at.is_some_and(|retry_at| retry_at > now);
         waits.then_some(Time(u64::MAX))
     }
 
-    /// Makes one attempt, or none: a wish that cannot begin at once is dropped, and the view shows from when on another
-    /// begins at once. Who decided to contend must decide again then.
+    /// Makes one attempt, or none: a request that cannot start at once is dropped, and the view shows when the next one
+    /// can start. The caller must then decide again.
     fn want(&mut self, now: Time, holder: Holder, floor: Token, outbox: Option<&mut Outbox>, tools: &mut Tools) {
         if self.lease.is_taken_for(&holder) || self.lease.view().retry_at.is_some_and(|retry_at| retry_at > now) {
             return;
@@ -174,7 +174,7 @@ impl Machine {
         let (attempt, entropy) = match drawn {
             Ok(drawn) => drawn,
             Err(error) => {
-                return tracing::error!(%error, %holder, "no attempt to take a lease: the system has no random words");
+                return tracing::error!(%error, %holder, "cannot start an attempt: the operating system provides no random numbers");
             }
         };
         let turn = match self.turn.take() {
@@ -194,7 +194,7 @@ impl Machine {
         }
     }
 
-    /// Takes an input that makes a round due, which begins when its turn comes.
+    /// Handles an input that makes a round due. The round starts at its reserved time.
     fn begin(&mut self, now: Time, input: Input, mut outbox: Option<&mut Outbox>, tools: &mut Tools) {
         self.lease.hold(Time(u64::MAX));
         self.handle(now, input, outbox.as_deref_mut(), tools);
@@ -208,8 +208,8 @@ impl Machine {
         self.lease.hold(turn.unwrap_or_default());
     }
 
-    /// How long the next round may wait: there must be time for two more if it fails. Of a term that is not confirmed
-    /// nothing is known, so it waits for a retry at most.
+    /// How long the next round may wait so that two more fit before the deadline if it fails. The state of an unconfirmed
+    /// term is unknown, so its round waits for one retry interval at most.
     fn latest_round(&self, now: Time) -> Time {
         let config = self.lease.config();
         let pace = config.retry_pace();
@@ -233,7 +233,7 @@ impl Machine {
                         None => reply.give(Vote::Abstained),
                     }
                 }
-                // The view stays at Publishing until the caller has published.
+                // The view stays at Publishing until the caller has published the term.
                 Effect::Publish(id) => self.lease.renew_by(self.next_phase(now, id.attempt)),
                 Effect::Renewed(renewal) => {
                     self.spread(now, &renewal);
@@ -248,7 +248,7 @@ impl Machine {
         pace::next_phase(began, self.renew_interval(), attempt)
     }
 
-    /// Puts the next round to the phase of the term, or a retry to others that are due then.
+    /// Schedules the next round at the phase of the term, or a retry together with others that are due then.
     fn spread(&mut self, now: Time, renewal: &Renewal) {
         let attempt = self.running();
         let at = match (renewal, attempt, self.lease.next_round_at()) {

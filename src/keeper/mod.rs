@@ -1,13 +1,12 @@
-//! Keeps leases: feeds the core machines with votes, commands and time, and carries out their effects.
+//! Keeps leases: passes votes, commands and time to the core machines, and executes their effects.
 //!
-//! A [`Keeper`] has a few *shards*, by default one for each core. A shard is a thread with a runtime that nothing else
-//! uses; it owns thousands of machines in one slab, with one timer queue, one system timer, one inbox for commands and
-//! one for votes. A lease has no task, no timer and no channel of its own: an idle one costs its machine and about
-//! 200 bytes. Nothing else in the process delays a shard, and the redis connections have a thread of their own, see
-//! [`crate::nodes`].
+//! A [`Keeper`] has a few *shards*, by default one for each core. A shard is a thread with its own runtime. It owns
+//! thousands of machines in one slab, with one timer queue, one system timer, one inbox for commands and one for votes. A
+//! lease has no task, timer or channel: an idle one costs its machine and about 200 bytes. No other work of the process
+//! delays a shard. The Redis connections run on separate threads, see [`crate::nodes`].
 //!
-//! The rest of the process sends commands through a [`LeaseHandle`] and receives views through an [`Observer`]. A shard
-//! never begins an attempt by itself: one [`LeaseHandle::want`] is one attempt. It does pace rounds and attempts after
+//! Other modules send commands through a [`LeaseHandle`] and receive views through an [`Observer`]. A shard starts no
+//! attempt without a request: one [`LeaseHandle::want`] is one attempt. It limits the rate of rounds and attempts after
 //! an outage, and it spreads the renewals of many leases over their interval, see [`pace`].
 
 mod machine;
@@ -29,31 +28,31 @@ use crate::nodes::Nodes;
 use shard::ShardHandle;
 use slots::LeaseId;
 
-/// Receives what one lease reports. It is called on the thread of the lease's shard, which keeps thousands of other
-/// leases: it must not block. If it panics, its lease is dropped.
+/// Receives the reports of one lease. It is called on the thread of the lease's shard, which serves thousands of other
+/// leases, so it must not block. If it panics, its lease is dropped.
 pub trait Observer: Send + 'static {
-    /// A round of renewal ended; `ttl_ms` is the lease's duration.
+    /// A renewal round completed; `ttl_ms` is the lease duration.
     fn renewed(&self, renewal: &Renewal, ttl_ms: u64);
     /// The view changed.
     fn changed(&self, view: &View);
-    /// The machine is gone: it retired, was closed, or failed by a defect. This is the last call.
+    /// The machine ended: it retired, was closed, or failed because of a bug. This is the last call.
     fn ended(&self) {}
 }
 
-/// What a lease begins with.
+/// The parameters for opening a lease.
 pub struct Setup {
-    /// The nodes of the lease's quorum; `None` while nobody knows where they are: then nothing can be confirmed, and
-    /// what was adopted is lost in time.
+    /// The nodes of the lease's quorum; `None` if their addresses are unknown. Then no term can be confirmed, and an
+    /// adopted term is lost at its deadline.
     pub nodes: Option<Nodes>,
-    /// The lease's keys as the nodes know them.
+    /// The lease's keys on the nodes.
     pub keys: Arc<[String]>,
-    /// Its durations.
+    /// The lease's durations.
     pub config: Config,
     /// Receives views and renewals.
     pub observer: Box<dyn Observer>,
 }
 
-/// What a machine is told.
+/// A command for a machine.
 #[derive(Debug)]
 enum Command {
     Want(Holder),
@@ -69,7 +68,7 @@ enum Command {
     Close,
 }
 
-/// The shards. When it is dropped, the leases that are open go on until their handles are dropped.
+/// The shards. Leases that are open when it is dropped continue until their handles are dropped.
 #[derive(Debug)]
 pub struct Keeper {
     shards: Vec<ShardHandle>,
@@ -78,11 +77,11 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Starts `shards` threads; 0 stands for one for each core. Panics of machines and observers are counted in
+    /// Starts `shards` threads, or one for each core if `shards` is 0. Panics of machines and observers are counted in
     /// `panics`.
     ///
     /// # Errors
-    /// When the system gives no thread or no event queue.
+    /// The operating system cannot create a thread or an event queue.
     pub fn start(shards: usize, panics: &Panics) -> io::Result<Self> {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         let count = if shards == 0 { cores() } else { shards };
@@ -91,23 +90,23 @@ impl Keeper {
         Ok(Self { shards, opened: AtomicUsize::new(0) })
     }
 
-    /// Opens a lease that holds nothing and wants nothing.
+    /// Opens a lease that holds no term and makes no attempt.
     pub fn open(&self, setup: Setup) -> LeaseHandle {
         let number = self.opened.fetch_add(1, Ordering::Relaxed);
         let shard = &self.shards[number % self.shards.len()];
         LeaseHandle { id: shard.open(setup), shard: shard.clone() }
     }
 
-    /// Opens a lease and follows its view. The receiver is closed when the machine is gone. The setup's observer is told
-    /// too.
+    /// Opens a lease and returns a receiver of its view, which is closed when the machine ends. The setup's observer is
+    /// also called.
     pub fn open_watched(&self, setup: Setup) -> (LeaseHandle, watch::Receiver<View>) {
         let (views, receiver) = watch::channel(View::default());
         let observer = Box::new(Watched { views, next: setup.observer });
         (self.open(Setup { observer, ..setup }), receiver)
     }
 
-    /// Closes every lease and ends the shards. Returns when the nodes have answered the releases of attempts that were
-    /// not published, and after 2 s at the latest.
+    /// Closes every lease and ends the shards. Returns when the nodes have answered the releases of unpublished attempts,
+    /// after 2 s at the latest.
     pub async fn shutdown(&self) {
         for shard in &self.shards {
             shard.shut_down();
@@ -126,7 +125,7 @@ impl Drop for Keeper {
     }
 }
 
-/// An observer that keeps the newest view where others can read it.
+/// An observer that stores the newest view in a watch channel.
 struct Watched {
     views: watch::Sender<View>,
     next: Box<dyn Observer>,
@@ -153,8 +152,8 @@ impl Observer for () {
     fn changed(&self, _: &View) {}
 }
 
-/// Sends commands to one lease. Nothing here blocks or fails: a lease whose machine is gone has nothing left to do.
-/// Dropped, it closes the lease.
+/// Sends commands to one lease. No method blocks or fails: commands to a machine that has ended are dropped. Dropping the
+/// handle closes the lease.
 #[derive(Debug)]
 pub struct LeaseHandle {
     shard: ShardHandle,
@@ -162,46 +161,47 @@ pub struct LeaseHandle {
 }
 
 impl LeaseHandle {
-    /// Makes one attempt to take the lease for `holder`, if it can begin at once. Before [`View::retry_at`], while an
-    /// attempt for the same holder is under way, and while a term runs, nothing happens: no wish waits, because the
-    /// reason for it may be gone by then. After an outage many wishes come at once; then `retry_at` moves to the lease's
-    /// turn. After a failure, a loss or an end the caller wants again at `retry_at`.
+    /// Makes one attempt to acquire the lease for `holder`, if it can start at once. The call has no effect before
+    /// [`View::retry_at`], during an attempt for the same holder, and while a term runs: a request is not queued, because
+    /// its reason may not hold any more later. After an outage, when many leases make requests, `retry_at` moves to the
+    /// lease's reserved time. After a failure, a loss or an end, the caller calls again at `retry_at`.
     pub fn want(&self, holder: Holder) {
         self.send(Command::Want(holder));
     }
 
-    /// Makes no attempt. One that is under way is given back.
+    /// Makes no attempt. An attempt in progress is released.
     pub fn forget(&self) {
         self.send(Command::Forget);
     }
 
-    /// Continues a term that the status names and calls active.
+    /// Continues a term that the status names as active.
     pub fn adopt(&self, term: TermId) {
         self.send(Command::Adopt(term));
     }
 
-    /// The status says that the term of `attempt` is not confirmed.
+    /// Reports that the status calls the term of `attempt` unconfirmed.
     pub fn doubt_shown(&self, attempt: Attempt) {
         self.send(Command::DoubtShown(attempt));
     }
 
-    /// The status calls the term of `attempt` active again, after this process had said there that it cannot confirm it.
+    /// Reports that the status calls the term of `attempt` active again, after this process had written there that it
+    /// cannot confirm the term.
     pub fn kept_elsewhere(&self, attempt: Attempt) {
         self.send(Command::KeptElsewhere(attempt));
     }
 
-    /// Ends a term; with `proof` that its holder stopped, its keys are released at once.
+    /// Ends a term. With `proof` that its holder has stopped, its keys are released at once.
     pub fn end(&self, term: TermId, proof: bool) {
         self.send(Command::End { term, proof });
     }
 
-    /// Tells what became of the publication of `attempt`.
+    /// Reports the outcome of publishing `attempt`.
     pub fn published(&self, attempt: Attempt, outcome: Publication) {
         self.send(Command::Published { attempt, outcome });
     }
 
-    /// Something relevant changed: the next attempt need not wait for its back-off, which moves `retry_at`, nor a renewal
-    /// that failed for its retry.
+    /// Reports a relevant change: the next attempt skips its backoff, which changes `retry_at`, and a failed renewal is
+    /// retried at once.
     pub fn try_now(&self) {
         self.send(Command::TryNow);
     }
@@ -211,14 +211,14 @@ impl LeaseHandle {
         self.send(Command::Configure(Box::new(config)));
     }
 
-    /// The lease is gone: the machine ends by itself when its last key has ended. A term that runs is to be ended first,
-    /// or it is renewed for ever.
+    /// Retires the lease: the machine ends after its last key has expired. The caller must end a running term first;
+    /// otherwise it is renewed indefinitely.
     pub fn retire(&self) {
         self.send(Command::Retire);
     }
 
-    /// Stops without ending anything: a term that was published, or is being published, is left for another process; an
-    /// attempt before that is released. The same as dropping the handle.
+    /// Stops without ending a term: a term that is published, or being published, is left for another process; an earlier
+    /// attempt is released. Same as dropping the handle.
     pub fn close(self) {
         drop(self);
     }

@@ -1,29 +1,29 @@
-//! When rounds of renewal and attempts begin, so that thousands of leases do not begin at one instant.
+//! Schedules renewal rounds and attempts so that thousands of leases do not start at the same instant.
 //!
-//! In steady state every lease renews at a *phase* of its own, which follows from its attempt. After an outage, and when
-//! one process adopts the leases of another, all want to begin at once: then rounds and attempts get *turns* at a
-//! bounded rate.
+//! In steady state every lease renews at its own *phase*, which is derived from its attempt ID. After an outage, and when
+//! one process adopts the leases of another, all are due at once: then rounds and attempts get *turns* (reserved start
+//! times) at a limited rate.
 
 use redislease_core::op::Attempt;
 use redislease_core::time::{Millis, Time};
 
-/// Rounds that are due within so many milliseconds begin together: one wake-up and one call for each node.
+/// Rounds that are due within this many milliseconds start together, with one wake-up and one call for each node.
 const TICK: u64 = 20;
 
-/// Turns come at so many times the rate at which the leases renew in steady state ...
+/// The rate of turns, as a multiple of the rate at which the leases renew in steady state.
 const BURST: f64 = 3.0;
-/// ... and no slower than this, in rounds a second on one shard.
+/// The minimum rate of turns, in rounds per second on one shard.
 const LEAST_RATE: f64 = 8000.0;
-/// An attempt costs the servers about as much as so many rounds of renewal.
+/// The cost of an attempt for the servers, in renewal rounds.
 const ATTEMPT: f64 = 8.0;
-/// Attempts come at so many times the rate of the leases' renewals, in rounds of the same cost.
+/// The rate of attempts, as a multiple of the rate of the leases' renewals, in rounds of the same cost.
 const ATTEMPT_BURST: f64 = 2.0;
-/// So much may begin at once after a pause, in milliseconds at the rate.
+/// The burst after an idle period, in milliseconds at the rate.
 const SAVED: f64 = 50.0;
-/// An attempt waits for its turn no longer than this.
+/// The longest wait of an attempt for its turn.
 pub(super) const ATTEMPT_WAITS: Millis = Millis(60_000);
 
-/// How long the rounds of leases that renew at `interval` are gathered, a hundredth of it at most.
+/// How long the rounds of leases that renew at `interval` are gathered: at most 1 % of it.
 const fn tick(interval: Millis) -> u64 {
     let tick = interval.0 / 100;
     if tick == 0 {
@@ -35,8 +35,8 @@ const fn tick(interval: Millis) -> u64 {
     }
 }
 
-/// When the round after one that began at `began` is to begin: at the phase of the attempt, and no later than one
-/// interval after it. Attempts are random, so the phases of many leases are spread evenly.
+/// When the round after one that started at `began` starts: at the phase of the attempt, and at most one interval later.
+/// Attempt IDs are random, so the phases of many leases are evenly distributed.
 pub(super) fn next_phase(began: Time, interval: Millis, attempt: Attempt) -> Time {
     let tick = tick(interval);
     let interval = interval.0.max(1);
@@ -47,18 +47,18 @@ pub(super) fn next_phase(began: Time, interval: Millis, attempt: Attempt) -> Tim
     Time(last - (last % interval + interval - phase) % interval)
 }
 
-/// When a round that failed is tried again: with the others of its tick.
+/// When a failed round is retried: together with others of the same tick.
 pub(super) fn gathered(at: Time, interval: Millis, now: Time) -> Time {
     let gathered = Time(at.0 - at.0 % tick(interval));
     if gathered > now { gathered } else { at }
 }
 
-/// Turns of one kind: each takes its share of the rate, and what is saved in quiet times may begin at once.
+/// A token bucket for turns of one kind; unused capacity allows a burst.
 #[derive(Debug)]
 struct Lane {
-    /// When the next turn would come if none were saved, in milliseconds.
+    /// The time of the next turn without a burst, in milliseconds.
     next: f64,
-    /// Milliseconds from one turn to the next.
+    /// Milliseconds between two turns.
     step: f64,
 }
 
@@ -67,7 +67,7 @@ impl Lane {
         let present = as_millis(now);
         self.next = self.next.max(present - SAVED) + self.step;
         let turn = if self.next <= present { now } else { Time(whole(self.next)) };
-        // Turns of one tick begin together.
+        // Turns of one tick start together.
         let gathered = Time(turn.0.div_ceil(TICK / 2) * (TICK / 2));
         if turn == now { now } else { gathered.min(latest.max(now)) }
     }
@@ -86,7 +86,7 @@ const fn whole(millis: f64) -> u64 {
 /// The turns of one shard.
 #[derive(Debug)]
 pub(super) struct Turns {
-    /// Rounds a millisecond of all leases in steady state.
+    /// The rate of the renewal rounds of all leases in steady state, per millisecond.
     steady: f64,
     rounds: Lane,
     attempts: Lane,
@@ -100,13 +100,13 @@ impl Turns {
         turns
     }
 
-    /// One more lease, which renews at `interval`.
+    /// Adds a lease that renews at `interval`.
     pub fn add(&mut self, interval: Millis) {
         self.steady += 1.0 / as_millis(Time(interval.0.max(1)));
         self.changed();
     }
 
-    /// One lease less.
+    /// Removes a lease that renews at `interval`.
     pub fn remove(&mut self, interval: Millis) {
         self.steady = (self.steady - 1.0 / as_millis(Time(interval.0.max(1)))).max(0.0);
         self.changed();
@@ -118,17 +118,17 @@ impl Turns {
         self.attempts.step = ATTEMPT / (ATTEMPT_BURST * self.steady).max(least);
     }
 
-    /// When a round that is due now is to begin: `latest` at the latest, which is what its term needs.
+    /// When a round that is due now starts: at `latest` at the latest, which its term needs.
     pub fn round(&mut self, now: Time, latest: Time) -> Time {
         self.rounds.turn(now, latest)
     }
 
-    /// When an attempt that is due now is to begin.
+    /// When an attempt that is due now starts.
     pub fn attempt(&mut self, now: Time) -> Time {
         self.attempts.turn(now, now + ATTEMPT_WAITS)
     }
 
-    /// Gives new turns from now on: those who have one are given another.
+    /// Starts a new sequence of turns: reserved turns are replaced.
     pub fn restart(&mut self, now: Time) {
         let present = as_millis(now);
         self.rounds.next = self.rounds.next.min(present);
@@ -149,7 +149,7 @@ mod tests {
             let next = next_phase(Time(began), Millis(interval), Attempt(attempt));
             prop_assert!(next > Time(began) && next <= Time(began + interval), "{next:?}");
             let after = next_phase(next, Millis(interval), Attempt(attempt));
-            prop_assert_eq!(after, next + Millis(interval), "from then on it comes once an interval");
+            prop_assert_eq!(after, next + Millis(interval), "then there is one round per interval");
         }
 
         #[test]
@@ -219,12 +219,12 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_longer_than_its_term_allows() {
+    fn no_round_waits_longer_than_its_term_allows() {
         let mut of = Turns::new();
         let now = Time(1_000_000);
         turns(80_000, || of.round(now, now + Millis(60_000)));
         assert_eq!(of.round(now, now + Millis(77)), now + Millis(77));
-        assert_eq!(of.round(now, now - Millis(77)), now, "what is overdue begins");
+        assert_eq!(of.round(now, now - Millis(77)), now, "an overdue round starts at once");
         turns(1_000_000, || of.attempt(now));
         assert_eq!(of.attempt(now), now + ATTEMPT_WAITS);
         of.restart(now);

@@ -22,23 +22,23 @@ use crate::mailbox::Mailbox;
 use crate::nodes::random::Random;
 use crate::nodes::{Ballot, NodeState, NodeStatus, Nodes, Outbox};
 
-/// How often a shard looks at the clock when the system gives it no timer.
+/// The polling interval of a shard that has no system timer.
 const POLL: Duration = Duration::from_millis(50);
-/// How many commands, and how many leases that recover, are handled before timers and votes are looked at again.
+/// How many commands and recovering leases are handled before timers and votes are checked again.
 const AT_ONCE: usize = 1000;
 
-/// What a shard is told.
+/// A message to a shard.
 enum Message {
     Open(LeaseId, Box<Setup>),
     Command(LeaseId, Command),
     /// A majority of the nodes of this quorum votes again.
     MajorityBack(u32),
-    /// End when no lease is open.
+    /// Stop when no lease is open.
     EndWhenEmpty,
     ShutDown,
 }
 
-/// The side of a shard that other threads use.
+/// The interface of a shard for other threads.
 #[derive(Clone, Debug)]
 pub(super) struct ShardHandle(Arc<Shared>);
 
@@ -59,7 +59,7 @@ impl ShardHandle {
     /// Starts the thread.
     ///
     /// # Errors
-    /// When the system gives no thread or no event queue.
+    /// The operating system cannot create a thread or an event queue.
     pub fn start(number: usize, panics: IntCounter) -> io::Result<Self> {
         let shared = Arc::new(Shared { inbox: Mailbox::new(), ids: Ids::default(), ended: watch::Sender::new(false) });
         let runtime = Builder::new_current_thread().enable_all().build()?;
@@ -79,7 +79,7 @@ impl ShardHandle {
     }
 
     pub fn send(&self, id: LeaseId, command: Command) {
-        // A shard that has ended has no machine that needs a command.
+        // A shard that has ended has no machines, so the command is dropped.
         let _ = self.0.inbox.send(Message::Command(id, command));
     }
 
@@ -93,13 +93,13 @@ impl ShardHandle {
 
     /// Returns when the thread has ended.
     pub async fn ended(&self) {
-        // Its sender is in `self`.
+        // `self` holds the sender.
         let _ = self.0.ended.subscribe().wait_for(|ended| *ended).await;
     }
 }
 
-/// The thread of a shard. Work on one lease is contained by itself; a panic of the shard itself ends its leases and
-/// begins with none.
+/// The thread of a shard. A panic while working on one lease is contained there. A panic of the shard itself drops its
+/// leases, and the shard restarts empty.
 fn run(runtime: &Runtime, shared: &Arc<Shared>, panics: &IntCounter) {
     contain_this_thread();
     loop {
@@ -110,7 +110,7 @@ fn run(runtime: &Runtime, shared: &Arc<Shared>, panics: &IntCounter) {
                 panics.inc();
                 tracing::error!(
                     leases = leases.slots.len(),
-                    "a shard of the keeper failed by a defect, its leases are dropped and left to their TTL; report it: {panicked}"
+                    "a keeper shard panicked; its leases are dropped and expire with their TTL; report this bug: {panicked}"
                 );
                 leases.abandon();
             }
@@ -124,7 +124,7 @@ fn run(runtime: &Runtime, shared: &Arc<Shared>, panics: &IntCounter) {
     shared.ended.send_replace(true);
 }
 
-/// One quorum that leases of this shard are on.
+/// One quorum that leases of this shard use.
 struct Quorum {
     outbox: Outbox,
     leases: usize,
@@ -136,12 +136,12 @@ struct Shard {
     panics: IntCounter,
     slots: Slots<Machine>,
     timers: Timers,
-    /// `None` while the system gives none.
+    /// `None` if the operating system cannot create one.
     alarm: Option<Alarm>,
     tools: Tools,
     quorums: Vec<Option<Quorum>>,
     messages: VecDeque<Message>,
-    /// Leases that a majority of nodes that is back helps, the most urgent first.
+    /// Leases to retry after a majority of nodes has returned, the most urgent first.
     recovering: VecDeque<LeaseId>,
     received: Vec<Message>,
     ballots: Vec<Ballot>,
@@ -186,7 +186,7 @@ impl Shard {
         }
     }
 
-    /// Returns when there is something to do, or may be.
+    /// Returns when there may be work.
     async fn wait(&mut self) {
         let next = self.timers.next();
         if let Some(Err(error)) = self.alarm.as_mut().map(|alarm| alarm.set_no_later(next)) {
@@ -212,7 +212,8 @@ impl Shard {
         }
     }
 
-    /// Votes come before timers, so that a process that was paused does not take votes it has for missing.
+    /// Votes are handled before timers, so that a process that was paused does not treat votes that have already arrived
+    /// as missing.
     fn take_ballots(&mut self) {
         let mut ballots = std::mem::take(&mut self.ballots);
         self.tools.ballots.take(&mut ballots);
@@ -264,7 +265,7 @@ impl Shard {
             if wakes {
                 self.with(id, |machine, outbox, tools| machine.wake(now, outbox, tools));
             }
-            // Leases that are due at once begin at one instant; a long row of them reads the clock again.
+            // Leases that are due together use one clock reading; after many of them the clock is read again.
             count += 1;
             if count.is_multiple_of(256) {
                 now = clock::now();
@@ -272,7 +273,7 @@ impl Shard {
         }
     }
 
-    /// Works on one lease. A panic ends this lease only.
+    /// Works on one lease. A panic ends only this lease.
     fn with(&mut self, id: LeaseId, work: impl FnOnce(&mut Machine, Option<&mut Outbox>, &mut Tools) -> Fate) {
         if !self.slots.holds(id) {
             return;
@@ -284,7 +285,7 @@ impl Shard {
         let tools = &mut self.tools;
         match contained(|| work(machine, outbox, tools)) {
             Ok(Fate::Goes) => {
-                // A machine that asks for a time in the past would be woken for ever.
+                // Without this, a deadline in the past would cause a busy loop.
                 let deadline = machine.next_deadline().map(|deadline| deadline.max(clock::now() + Millis(1)));
                 self.timers.arm(id.slot, &mut machine.armed, deadline);
                 self.slots.put(entry);
@@ -292,7 +293,7 @@ impl Shard {
             Ok(Fate::Ends) => self.end(entry),
             Err(panicked) => {
                 self.panics.inc();
-                tracing::error!(keys = ?machine.keys(), "a lease is dropped by a defect and left to its TTL; report it: {panicked}");
+                tracing::error!(keys = ?machine.keys(), "a lease task panicked; the lease is dropped and expires with its TTL; report this bug: {panicked}");
                 self.end(entry);
             }
         }
@@ -304,7 +305,7 @@ impl Shard {
         self.slots.put(Box::new((id, Machine::new(id, setup, quorum))));
     }
 
-    /// The place of a quorum in this shard.
+    /// The index of a quorum in this shard.
     fn quorum(&mut self, nodes: Nodes) -> u32 {
         let known = |quorum: &Option<Quorum>| quorum.as_ref().is_some_and(|quorum| quorum.outbox.nodes().are(&nodes));
         let place = self.quorums.iter().position(known).unwrap_or_else(|| {
@@ -333,14 +334,14 @@ impl Shard {
             quorum.leases -= 1;
         }
         self.shared.ids.give_back(id);
-        // Observers are not ours, and may fail.
+        // The observer is foreign code and may panic.
         if let Err(panicked) = contained(|| machine.observer.ended()).and_then(|()| contained(|| drop(machine))) {
             self.panics.inc();
-            tracing::error!("the observer of a lease that has ended failed by a defect; report it: {panicked}");
+            tracing::error!("the observer of an ended lease panicked; report this bug: {panicked}");
         }
     }
 
-    /// Renewals that failed for want of a majority, and attempts that wait for their back-off, get new turns.
+    /// Schedules new turns for renewals that failed without a majority and for attempts in backoff.
     fn recover(&mut self, quorum: u32) {
         let now = clock::now();
         self.tools.turns.restart(now);
@@ -369,7 +370,7 @@ impl Shard {
         }
     }
 
-    /// Sends what was gathered, and lets go of quorums that no lease is on.
+    /// Sends the gathered requests, and drops quorums that no lease uses.
     fn send(&mut self) {
         for place in &mut self.quorums {
             let Some(quorum) = place else { continue };
@@ -381,7 +382,7 @@ impl Shard {
         }
     }
 
-    /// Ends every lease without touching its machine.
+    /// Drops every lease without touching its machine.
     fn abandon(&mut self) {
         let ids: Vec<LeaseId> = self.slots.iter().map(|(id, _)| *id).collect();
         for id in ids {
@@ -394,10 +395,10 @@ impl Shard {
 }
 
 fn no_timer(error: &io::Error) {
-    tracing::error!(%error, every_ms = POLL.as_millis(), "a shard of the keeper has no timer and polls the clock; raise the limit of open files");
+    tracing::error!(%error, every_ms = POLL.as_millis(), "a keeper shard cannot create a timer and polls the clock; raise the limit of open files");
 }
 
-/// Tells the shard whenever a majority of the nodes votes again.
+/// Notifies the shard whenever a majority of the nodes votes again.
 async fn watch_majority(
     mut nodes: watch::Receiver<Vec<NodeStatus>>,
     majority: usize,
@@ -426,7 +427,7 @@ mod tests {
     use redislease_core::time::Drift;
     use std::sync::Mutex;
 
-    /// The standings that were shown, and when.
+    /// The standings in the views, and their times.
     #[derive(Clone, Default)]
     struct Shown(Arc<Mutex<Vec<(Time, Standing)>>>);
 
@@ -456,7 +457,7 @@ mod tests {
         let handle = ShardHandle(shared.clone());
         let views = Shown::default();
         let observer = Box::new(views.clone());
-        // Without nodes an adopted term becomes uncertain after one interval.
+        // Without nodes, an adopted term becomes unconfirmed after one interval.
         let id = handle.open(Setup { nodes: None, keys: ["k".to_owned()].into(), config: config(), observer });
         let began = clock::now();
         let term = TermId { attempt: Attempt(7), token: Token(7), holder: Holder("pod".into()) };

@@ -1,8 +1,8 @@
-//! Where the machines of a shard are kept.
+//! The slab of a shard's machines.
 
 use std::sync::{Mutex, PoisonError};
 
-/// One lease of one shard. A number is given again to another lease, with the next generation.
+/// The ID of a lease in one shard. A slot is reused for another lease with the next generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LeaseId {
     pub slot: u32,
@@ -20,7 +20,7 @@ impl LeaseId {
     }
 }
 
-/// Gives ids to leases before their shard has heard of them.
+/// Allocates lease IDs outside the shard's thread.
 #[derive(Debug, Default)]
 pub(super) struct Ids(Mutex<Free>);
 
@@ -46,7 +46,7 @@ impl Ids {
     }
 }
 
-/// A slab. Each entry is an allocation of its own: a slab of a million machines never moves.
+/// A slab. Each entry is a separate allocation, so that a slab with a million machines is never moved.
 #[derive(Debug)]
 pub(super) struct Slots<T> {
     entries: Vec<Option<Box<(LeaseId, T)>>>,
@@ -62,7 +62,7 @@ impl<T> Slots<T> {
         self.count
     }
 
-    /// Puts in an entry that was taken out, or a new one.
+    /// Inserts a new entry, or one that was taken out.
     pub fn put(&mut self, entry: Box<(LeaseId, T)>) {
         let slot = entry.0.slot as usize;
         if self.entries.len() <= slot {
@@ -76,14 +76,14 @@ impl<T> Slots<T> {
         self.entries.get(slot as usize)?.as_deref()
     }
 
-    /// Takes out whatever is in `slot`.
+    /// Takes out the entry in `slot`, if there is one.
     pub fn take(&mut self, slot: u32) -> Option<Box<(LeaseId, T)>> {
         let entry = self.entries.get_mut(slot as usize)?.take()?;
         self.count -= 1;
         Some(entry)
     }
 
-    /// Whether `id` is in here, and not a lease that had its slot before or after.
+    /// Whether `id` is in the slab, as opposed to an earlier or later lease in the same slot.
     pub fn holds(&self, id: LeaseId) -> bool {
         self.get(id.slot).is_some_and(|(other, _)| *other == id)
     }
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_that_is_given_again_is_another() {
+    fn a_reused_slot_has_another_id() {
         let ids = Ids::default();
         let (first, second) = (ids.take(), ids.take());
         assert_eq!((first.slot, second.slot), (0, 1));

@@ -1,14 +1,14 @@
-//! The one timer queue of a shard.
+//! The timer queue of a shard.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use redislease_core::time::Time;
 
-/// Deadlines in the order of time, each with the slot it belongs to.
+/// A queue of deadlines, each with its slot.
 ///
-/// A deadline that moves later stays where it is until it comes up, and is then looked up and put back: most deadlines
-/// move with every renewal, and few ever come.
+/// A deadline that moves later keeps its queue entry until the entry expires, and is then inserted again: most deadlines
+/// move with every renewal, and few expire.
 #[derive(Debug, Default)]
 pub(super) struct Timers {
     queue: BinaryHeap<Reverse<(Time, u32)>>,
@@ -28,13 +28,13 @@ impl Timers {
         }
     }
 
-    /// When the first entry comes up. Its slot may have nothing to do then.
+    /// When the first entry expires. Its slot may have nothing to do then.
     pub fn next(&self) -> Option<Time> {
         self.queue.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// The next slot that comes up by `now`, and when it was to. Ask [`is_current`](Self::is_current) whether the entry
-    /// still stands for it.
+    /// The next slot that comes up by `now`, and the time of its entry. Use [`is_current`](Self::is_current) to check
+    /// whether the entry is still valid.
     pub fn pop(&mut self, now: Time) -> Option<(Time, u32)> {
         let Reverse((at, _)) = self.queue.peek()?;
         if *at > now {
@@ -43,7 +43,7 @@ impl Timers {
         self.queue.pop().map(|Reverse(entry)| entry)
     }
 
-    /// Whether the entry that came up is the one that `armed` stands for; if so, none is left for its slot.
+    /// Whether the entry that came up is the one in `armed`. If so, `armed` is cleared.
     pub fn is_current(at: Time, armed: &mut Armed) -> bool {
         let current = armed.0 == Some(at);
         if current {
@@ -76,7 +76,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever moves in between, no deadline is missed, and nobody is woken twice for one.
+        /// No deadline is missed however deadlines move, and no deadline wakes twice.
         #[test]
         fn every_deadline_comes_up_in_time(moves in vec((0..4_u32, 0..50_u64), 1..200)) {
             let mut timers = Timers::default();

@@ -1,7 +1,7 @@
-//! The leases, and how their renewals go.
+//! Metrics of the leases and their renewals.
 //!
-//! A lease has a compact record, and its lines are written straight from it: an object of the metrics library for each of
-//! fifteen series would take more memory than the lease itself. What is counted by a reason is counted for each quorum.
+//! A lease has a compact record, from which its lines are written directly: fifteen series as objects of the metrics
+//! library would take more memory than the lease itself. Values with a reason label are counted for each quorum.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,54 +15,55 @@ use redislease_core::time::Time;
 
 use crate::clock;
 
-/// How a round of renewal may end.
+/// The possible results of a renewal round.
 const RESULTS: [&str; 4] = ["success", "no_quorum", "lost", "timeout"];
 
 const CONDITIONS: [&str; 4] = ["Ready", "Active", "CandidatesAvailable", "QuorumHealthy"];
 
 const STATUSES: [&str; 3] = ["True", "False", "Unknown"];
 
-/// From a quorum on the same machine to a round that exhausts the longest timeout.
+/// Buckets from a quorum on the same machine to a round that exhausts the longest timeout, in seconds.
 const SECONDS: [f64; 9] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 2.5];
 
-/// Shares of the lease. Half of it is gone when something is wrong, a third when the next failure may end it.
+/// Buckets of the remaining share of the lease. At a half something is wrong; at a third the next failure may end the
+/// lease.
 const SHARES: [f64; 8] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 0.95];
 
-/// From a proof that was already there to a node that was lost.
+/// Buckets from a proof that already existed to a lost node, in seconds.
 const HANDOVERS: [f64; 10] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0];
 
-/// How the lease came from one holder to the next.
+/// How a lease changed its holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HandoverKind {
     /// The old holder was proven to have stopped.
     Graceful,
-    /// Its keys had to end.
+    /// Its keys had to expire.
     Failover,
 }
 
-/// What a lease shows; all of it changes with its status only.
+/// The state of a lease; it changes only with its status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shown<'a> {
-    /// A pod of this cluster is active.
+    /// Whether a pod of this cluster is active.
     pub active: bool,
-    /// Somebody holds the lease, here or in another cluster.
+    /// Whether a pod of this or another cluster holds the lease.
     pub held: bool,
-    /// Nobody holds it, and somebody should.
+    /// Whether no pod holds the lease although one should.
     pub waiting: bool,
     /// Cluster, pod and Kubernetes node of the holder that the status names.
     pub holder: Option<[&'a str; 3]>,
-    /// The token of the latest term; 0 when there was none.
+    /// The token of the latest term; 0 if there was none.
     pub token: i64,
-    /// Candidates that may be elected, and the others.
+    /// The numbers of eligible and of ineligible candidates.
     pub candidates: [i64; 2],
     /// Type and status of each condition.
     pub conditions: Vec<(&'a str, &'a str)>,
 }
 
-/// Name and UID-free identity of a lease on the page: namespace and name.
+/// The key of a lease on the page: namespace and name.
 type Name = (String, String);
 
-/// All leases of this process. Clones are the same.
+/// All leases of this process. Clones share them.
 #[derive(Clone, Debug)]
 pub struct LeaseMetrics {
     records: Arc<Mutex<BTreeMap<Name, Arc<LeaseRecord>>>>,
@@ -77,10 +78,10 @@ pub struct LeaseMetrics {
 }
 
 impl LeaseMetrics {
-    /// Registers what is counted for each quorum with `registry`. `reasons` is every reason for which a term may end.
+    /// Registers the metrics of quorums with `registry`. `reasons` are all reasons for the end of a term.
     ///
     /// # Errors
-    /// When one of the names is taken.
+    /// A name is already registered.
     pub fn register(registry: &Registry, reasons: &'static [&'static str]) -> prometheus::Result<Self> {
         let counter = |name, help, label| -> prometheus::Result<IntCounterVec> {
             let family = IntCounterVec::new(Opts::new(name, help), &["quorum", label])?;
@@ -122,7 +123,7 @@ impl LeaseMetrics {
         })
     }
 
-    /// Puts a lease on the page; a lease that was there under the same name leaves it.
+    /// Adds a lease to the page. It replaces a lease with the same name.
     pub fn lease(&self, namespace: &str, lease: &str, quorum: &str) -> Arc<LeaseRecord> {
         let mut labels = String::new();
         for (label, value) in [("lease", lease), ("lease_namespace", namespace), ("quorum", quorum)] {
@@ -133,7 +134,7 @@ impl LeaseMetrics {
         record
     }
 
-    /// Takes a lease off the page. What is counted for it after this, nobody sees.
+    /// Removes a lease from the page. Its later counts are not shown.
     pub fn remove(&self, namespace: &str, lease: &str, record: &Arc<LeaseRecord>) {
         let mut records = locked(&self.records);
         let name = (namespace.to_owned(), lease.to_owned());
@@ -142,8 +143,8 @@ impl LeaseMetrics {
         }
     }
 
-    /// The series of one quorum, which exists: a name that a lease has invented makes none. They vanish with the last
-    /// clone of the `Arc`.
+    /// Adds the series of a quorum that exists. A name that only a lease uses adds none. The series are removed with the
+    /// last clone of the `Arc`.
     pub fn quorum(&self, name: &str) -> Arc<QuorumRenewals> {
         let mut quorums = locked(&self.quorums);
         if let Some(known) = quorums.get(name).and_then(Weak::upgrade) {
@@ -165,7 +166,7 @@ impl LeaseMetrics {
         new
     }
 
-    /// Counts a change from one holder to the next.
+    /// Counts a change of the holder.
     pub fn handover(&self, kind: HandoverKind, took: Duration) {
         match kind {
             HandoverKind::Graceful => self.graceful.observe(took.as_secs_f64()),
@@ -182,7 +183,7 @@ impl LeaseMetrics {
             record.count_wait(now);
         }
         for family in FAMILIES {
-            // As in the metrics library: a family without series is not on the page.
+            // As in the metrics library, a family without series is not written.
             let header = page.len();
             let _ = writeln!(page, "# HELP {} {}\n# TYPE {} {}", family.name, family.help, family.name, family.kind);
             let first = page.len();
@@ -197,7 +198,7 @@ impl LeaseMetrics {
     }
 }
 
-/// A thread that panicked while it held one of these locks left numbers behind, and any number will do.
+/// A thread that panicked while holding one of these locks left numbers behind; any number is acceptable.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -217,7 +218,7 @@ fn push_label(labels: &mut String, label: &str, value: &str) {
     labels.push('"');
 }
 
-/// The renewals and the ends of all terms on one quorum.
+/// The renewals and ended terms on one quorum.
 #[derive(Debug)]
 pub struct QuorumRenewals {
     name: String,
@@ -229,14 +230,14 @@ pub struct QuorumRenewals {
 }
 
 impl QuorumRenewals {
-    /// Counts the end of a term. A reason outside the set given at the start is not counted.
+    /// Counts the end of a term. An unregistered reason is ignored.
     pub fn ended(&self, reason: &str) {
         if let Some((_, counter)) = self.transitions.iter().find(|(name, _)| *name == reason) {
             counter.inc();
         }
     }
 
-    /// Counts a round of renewal of a lease that lasts `ttl_ms`.
+    /// Counts a renewal round of a lease with duration `ttl_ms`.
     pub fn renewed(&self, renewal: &Renewal, ttl_ms: u64) {
         let [success, no_quorum, lost, timeout] = &self.renewals;
         match renewal {
@@ -258,12 +259,12 @@ impl Drop for QuorumRenewals {
         let LeaseMetrics { transitions, renewals, duration, margin, reasons, quorums, .. } = &self.families;
         let name = self.name.as_str();
         let mut quorums = locked(quorums);
-        // A quorum that came in the meantime has taken the series over.
+        // A newer quorum with this name uses the series.
         if quorums.get(name).is_none_or(|other| other.strong_count() > 0) {
             return;
         }
         quorums.remove(name);
-        // A series that is not there any more is what is wanted.
+        // An error means that the series is already removed.
         for reason in *reasons {
             let _ = transitions.remove_label_values(&[name, reason]);
         }
@@ -275,15 +276,15 @@ impl Drop for QuorumRenewals {
     }
 }
 
-/// What one lease shows on the page.
+/// The metrics of one lease.
 #[derive(Debug, Default)]
 pub struct LeaseRecord {
-    /// As they stand in each line.
+    /// The labels, formatted as in each line.
     labels: Box<str>,
     transitions: AtomicU64,
     renewals: AtomicU64,
     failed_renewals: AtomicU64,
-    /// Until when the term that runs is valid, in milliseconds of our clock; 0 while none runs.
+    /// The `valid_until` of the running term, in milliseconds of the process clock; 0 without a term.
     valid_until: AtomicU64,
     status: Mutex<Status>,
 }
@@ -296,14 +297,14 @@ struct Status {
     holder: Option<Box<str>>,
     token: i64,
     candidates: [i64; 2],
-    /// The place of each condition's status in [`STATUSES`].
+    /// The index of each condition's status in [`STATUSES`].
     conditions: [Option<u8>; CONDITIONS.len()],
     waiting_since: Option<Time>,
     unheld_ms: u64,
 }
 
 impl LeaseRecord {
-    /// Shows what the status says.
+    /// Sets the state from the status.
     pub fn show(&self, shown: &Shown<'_>) {
         let now = clock::now();
         self.count_wait(now);
@@ -329,19 +330,19 @@ impl LeaseRecord {
         self.transitions.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a round of renewal.
+    /// Counts a renewal round.
     pub fn renewed(&self, renewal: &Renewal) {
         let counter = if matches!(renewal, Renewal::Success { .. }) { &self.renewals } else { &self.failed_renewals };
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Shows until when the running term is valid.
+    /// Sets the `valid_until` of the running term.
     pub fn viewed(&self, view: &View) {
         let until = view.standing.term().and_then(|term| term.valid_until);
         self.valid_until.store(until.map_or(0, |until| until.0), Ordering::Relaxed);
     }
 
-    /// Counts the wait that lasts: a counter that only moved at the end of a wait would hide it.
+    /// Adds the current wait: a counter that only grew at the end of a wait would hide it.
     fn count_wait(&self, now: Time) {
         let mut status = locked(&self.status);
         if let Some(since) = status.waiting_since {
@@ -351,7 +352,7 @@ impl LeaseRecord {
     }
 }
 
-/// One family of lines.
+/// One metric family.
 struct Family {
     name: &'static str,
     kind: &'static str,
@@ -378,7 +379,7 @@ impl Lines<'_> {
     }
 }
 
-/// What is shown of each lease: fifteen series.
+/// The fifteen series of each lease.
 const FAMILIES: [Family; 10] = [
     Family {
         name: "redislease_lease_active",

@@ -5,7 +5,7 @@ use redislease_core::time::Millis;
 
 const REASONS: &[&str] = &["HolderStopped", "RenewDeadline"];
 
-/// The labels of the lease that most tests look at.
+/// The labels of the lease in most tests.
 const OF: &str = r#"lease="billing",lease_namespace="jobs",quorum="default""#;
 
 fn metrics() -> (Registry, LeaseMetrics) {
@@ -26,7 +26,7 @@ fn assert_lines(page: &str, lines: &[&str]) {
     }
 }
 
-/// The value of a series, by its beginning.
+/// The value of a series, by its prefix.
 fn value(page: &str, series: &str) -> f64 {
     let line = page.lines().find(|line| line.starts_with(series)).unwrap_or_else(|| panic!("{series} in\n{page}"));
     line.rsplit(' ').next().unwrap().parse().unwrap()
@@ -173,7 +173,7 @@ fn seconds_without_a_holder_are_counted_while_they_pass() {
     let lease = LeaseRecord::default();
     let unheld = || locked(&lease.status).unheld_ms;
     lease.count_wait(Time(1_000));
-    assert_eq!(unheld(), 0, "nobody waits yet");
+    assert_eq!(unheld(), 0, "the lease does not wait yet");
     locked(&lease.status).waiting_since = Some(Time(2_000));
     lease.count_wait(Time(3_500));
     assert_eq!(unheld(), 1500);
@@ -200,12 +200,12 @@ fn the_series_vanish_with_what_they_describe() {
     let _kept = world.1.lease("jobs", "kept", "default");
     let gone = world.1.lease("jobs", "gone", "default");
     world.1.remove("jobs", "gone", &gone);
-    // Its keeper still seals: what it counts, nobody sees.
+    // The keeper still seals its keys; its counts are not shown.
     gone.show(&shown());
     gone.renewed(&Renewal::Timeout);
     assert!(!page(&world).contains("gone"), "{}", page(&world));
 
-    // Created again under the same name, while the old one is still about.
+    // Created again with the same name while the old record still exists.
     let again = world.1.lease("jobs", "gone", "default");
     world.1.remove("jobs", "gone", &gone);
     let of = r#"lease="gone",lease_namespace="jobs",quorum="default""#;

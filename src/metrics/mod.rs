@@ -1,7 +1,7 @@
-//! What `/metrics` shows.
+//! The Prometheus metrics at `/metrics`.
 //!
-//! Every counter exists from the start, at zero, because `increase()` misses a first event without a zero before it; and
-//! a series vanishes with what it describes. Label values come from fixed sets or are names of our own resources.
+//! Every counter exists from the start with the value zero, because `increase()` misses a first event without a previous
+//! zero. A series is removed with its object. Label values come from fixed sets or are names of RedisLease resources.
 
 pub mod lease;
 pub mod nodes;
@@ -10,21 +10,21 @@ pub mod panics;
 
 use prometheus::{Registry, TextEncoder};
 
-/// The page of a process.
+/// The metrics page of a process.
 #[derive(Clone, Debug)]
 pub struct Page {
-    /// What is counted by objects of the metrics library.
+    /// The metrics of the metrics library.
     pub registry: Registry,
     /// The leases.
     pub leases: lease::LeaseMetrics,
 }
 
 impl Page {
-    /// Everything, in the text format that Prometheus scrapes. With thousands of leases this takes long enough to be done
-    /// on a thread that nothing else waits for.
+    /// Generates the page in the text format that Prometheus scrapes. With thousands of leases this takes long, so it
+    /// must run on a separate thread.
     ///
     /// # Errors
-    /// Never for the families of this crate: when a family has no series or no name.
+    /// Never for the families of this crate: only a family without series or without a name fails.
     pub fn encode(&self) -> prometheus::Result<String> {
         let mut page = registered(&self.registry)?;
         self.leases.encode(&mut page);
@@ -32,7 +32,7 @@ impl Page {
     }
 }
 
-/// What is registered, as text.
+/// The registered metrics as text.
 fn registered(registry: &Registry) -> prometheus::Result<String> {
     TextEncoder::new().encode_to_string(&registry.gather())
 }

@@ -1,4 +1,4 @@
-//! Holds the code, docs/metrics.md, the alerts and the dashboard of the chart to the same names.
+//! Checks that the code, docs/metrics.md, the chart's alerts and dashboard use the same names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::status::TermEnd;
 /// Labels that Prometheus adds to every series of a target.
 const TARGET_LABELS: [&str; 4] = ["cluster", "instance", "job", "namespace"];
 
-/// Labels whose values are names of objects, versions, or bounds of buckets.
+/// Labels whose values are names of objects, versions, or bucket bounds.
 const OPEN_LABELS: [&str; 11] = [
     "holder_cluster",
     "holder_node",
@@ -32,7 +32,7 @@ const OPEN_LABELS: [&str; 11] = [
     "instance",
 ];
 
-/// Metrics that no panel shows.
+/// Metrics without a panel.
 const ON_NO_PANEL: [&str; 1] = ["process_virtual_memory_bytes"];
 
 /// A family on the page.
@@ -43,7 +43,7 @@ struct Family {
     labels: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// A page with every family and every value of a label with fixed values.
+/// A page with every family and every value of the labels with fixed values.
 fn page() -> String {
     let registry = Registry::new();
     let operator = OperatorMetrics::register(&registry, &["lease", "quorum"]).unwrap();

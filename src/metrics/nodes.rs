@@ -10,7 +10,7 @@ use super::panics::Panics;
 /// The states that `redislease_quorum_nodes` counts.
 pub const STATES: [&str; 4] = ["up", "down", "quarantined", "misconfigured"];
 
-/// From a server on the same machine to one that uses up the longest timeout, in seconds.
+/// Buckets from a server on the same machine to one that exhausts the longest timeout, in seconds.
 const SECONDS: [f64; 8] = [0.0005, 0.001, 0.0025, 0.01, 0.05, 0.1, 0.5, 2.5];
 
 const NODE: [&str; 2] = ["quorum", "redis_node"];
@@ -33,7 +33,7 @@ impl NodeMetrics {
     /// Registers the families with `registry`. Panics of node tasks are counted in `panics`.
     ///
     /// # Errors
-    /// When one of the names is taken.
+    /// A name is already registered.
     pub fn register(registry: &Registry, panics: &Panics) -> prometheus::Result<Self> {
         let gauge = |name, help, labels: &[&str]| -> prometheus::Result<IntGaugeVec> {
             let family = IntGaugeVec::new(Opts::new(name, help), labels)?;
@@ -88,13 +88,13 @@ impl NodeMetrics {
         })
     }
 
-    /// Where panics of node tasks are counted.
+    /// The counter of panics in node tasks.
     pub const fn panics(&self) -> &Panics {
         &self.panics
     }
 
-    /// Adds the series of one quorum. They are removed when the registration is dropped, which must happen before a quorum
-    /// of the same name is added.
+    /// Adds the series of one quorum. They are removed when the registration is dropped, which must happen before a
+    /// quorum with the same name is added.
     pub fn quorum(
         &self,
         name: &str,
@@ -142,12 +142,12 @@ pub struct QuorumSeries {
 }
 
 impl QuorumSeries {
-    /// The series of each node, in the order in which they were named.
+    /// The series of each node, in the order of the configuration.
     pub fn nodes(&self) -> &[NodeSeries] {
         &self.nodes
     }
 
-    /// Shows how many nodes are in each of [`STATES`], and how many name another configuration.
+    /// Sets the number of nodes in each of [`STATES`], and of nodes with another configuration.
     pub fn show(&self, states: [usize; STATES.len()], mismatch: usize) {
         for (gauge, count) in self.states.iter().zip(states) {
             gauge.set(as_gauge(count));
@@ -156,7 +156,7 @@ impl QuorumSeries {
     }
 }
 
-/// Keeps the series of one quorum on the page.
+/// Removes the series of one quorum when dropped.
 #[derive(Debug)]
 pub struct Registration {
     quorum: String,
@@ -169,7 +169,7 @@ impl Drop for Registration {
     fn drop(&mut self) {
         let families = &self.families;
         let quorum = self.quorum.as_str();
-        // An error says that a series is gone already.
+        // An error means that the series is already removed.
         for state in STATES {
             let _ = families.nodes.remove_label_values(&[quorum, state]);
         }
@@ -193,17 +193,17 @@ impl Drop for Registration {
 pub struct NodeSeries {
     /// 1 while it votes.
     pub up: IntGauge,
-    /// Its wall clock less ours, in seconds.
+    /// Its wall clock minus this process's, in seconds.
     pub offset: Gauge,
-    /// How long its answers take, in seconds.
+    /// The duration of its answers, in seconds.
     pub duration: Histogram,
-    /// Times it was found to be another process than before.
+    /// The number of times it returned as another process.
     pub restarts: IntCounter,
     errors: Vec<(&'static str, IntCounter)>,
 }
 
 impl NodeSeries {
-    /// Counts one error. A kind outside the set given at the start is not counted.
+    /// Counts one error. An unregistered kind is ignored.
     pub fn error(&self, kind: &str) {
         if let Some((_, counter)) = self.errors.iter().find(|(name, _)| *name == kind) {
             counter.inc();

@@ -1,4 +1,4 @@
-//! The operator's own work.
+//! Metrics of the operator's own work.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use prometheus::{HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGaug
 /// The results of a reconciliation.
 const RESULTS: [&str; 2] = ["success", "error"];
 
-/// From a turn that finds nothing to do to a quorum whose secret is read from a slow API server.
+/// Buckets from a turn without work to a quorum whose Secret is read from a slow API server, in seconds.
 const SECONDS: [f64; 9] = [0.00005, 0.0002, 0.001, 0.005, 0.02, 0.1, 0.5, 2.5, 10.0];
 
-/// How urgent a call to the API server is, the most urgent first.
+/// The priorities of calls to the API server, the most urgent first.
 const LEVELS: [&str; 6] = ["end", "publication", "active", "standby", "counts", "event"];
 
-/// What is written to the API server.
+/// The kinds of writes to the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WriteKind {
     /// The status of a lease.
@@ -42,12 +42,12 @@ impl WriteKind {
     }
 }
 
-/// What became of a write.
+/// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WriteResult {
-    /// It was done.
+    /// The API server accepted it.
     Ok,
-    /// The object was another one than the one that had been read.
+    /// The object had changed since it was read.
     Conflict,
     /// It was refused, or could not be sent.
     Error,
@@ -82,11 +82,10 @@ pub struct OperatorMetrics {
 }
 
 impl OperatorMetrics {
-    /// Registers the families with `registry`, and what is known about this process. `controllers` names every
-    /// controller.
+    /// Registers the families with `registry`, and the build information. `controllers` are the names of all controllers.
     ///
     /// # Errors
-    /// When one of the names is taken.
+    /// A name is already registered.
     pub fn register(registry: &Registry, controllers: &[&'static str]) -> prometheus::Result<Self> {
         let counter = |name, help, labels: &[&str]| -> prometheus::Result<IntCounterVec> {
             let family = IntCounterVec::new(Opts::new(name, help), labels)?;
@@ -160,7 +159,7 @@ impl OperatorMetrics {
         Ok(metrics)
     }
 
-    /// Counts a reconciliation of one of the controllers given at the start.
+    /// Counts a reconciliation of a registered controller.
     pub fn reconciled(&self, controller: &'static str, success: bool, took: Duration) {
         let [ok, error] = RESULTS;
         let labels = [controller, if success { ok } else { error }];
@@ -168,25 +167,25 @@ impl OperatorMetrics {
         self.durations.with_label_values(&labels).observe(took.as_secs_f64());
     }
 
-    /// Shows how many calls wait, the most urgent first.
+    /// Sets the number of waiting calls, the most urgent first.
     pub fn queued(&self, lengths: [usize; LEVELS.len()]) {
         for (gauge, length) in self.queued.iter().zip(lengths) {
             gauge.set(i64::try_from(length).unwrap_or(i64::MAX));
         }
     }
 
-    /// Shows whether this replica leads on a quorum.
+    /// Sets whether this replica leads on a quorum.
     pub fn leads(&self, quorum: &str, leads: bool) {
         self.leads.with_label_values(&[quorum]).set(leads.into());
     }
 
-    /// The quorum is gone.
+    /// Removes the series of a deleted quorum.
     pub fn forget_leader(&self, quorum: &str) {
-        // A quorum that was never shown has no series.
+        // A quorum without a recorded leader has no series.
         let _ = self.leads.remove_label_values(&[quorum]);
     }
 
-    /// Counts an event that was not sent.
+    /// Counts a dropped event.
     pub fn event_dropped(&self) {
         self.dropped.inc();
     }

@@ -1,15 +1,15 @@
-//! Panics that did not end the process.
+//! Metrics of contained panics.
 
 use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
 
-/// Defects that were contained, by the part of the process in which they showed. Each of them is a bug.
+/// Contained panics, by component. Each of them is a bug.
 #[derive(Clone, Debug)]
 pub struct Panics {
-    /// In the machine or the observer of one lease: that lease was dropped from its shard.
+    /// In the machine or the observer of one lease, which was dropped from its shard.
     pub keeper: IntCounter,
-    /// In the task of one Redis node: it was started again.
+    /// In the task of one Redis node, which was restarted.
     pub nodes: IntCounter,
-    /// In the work of the operator on one lease.
+    /// In the reconciliation of one lease.
     pub operator: IntCounter,
 }
 
@@ -17,7 +17,7 @@ impl Panics {
     /// Registers the family with `registry`.
     ///
     /// # Errors
-    /// When its name is taken.
+    /// The name is already registered.
     pub fn register(registry: &Registry) -> prometheus::Result<Self> {
         let help = "Panics that were contained to one lease or one Redis node, by the part of the process; each is a defect to report.";
         let family = IntCounterVec::new(Opts::new("redislease_panics_total", help), &["part"])?;

@@ -1,4 +1,4 @@
-//! What a node's task sends to its server, and what it makes of the answers.
+//! The calls that a node's task sends to its server, and the handling of the answers.
 
 use std::time::Duration;
 
@@ -48,14 +48,14 @@ impl NodeTask {
         open.pipe.send(command, clock::now(), call);
     }
 
-    /// Takes one request for a vote: sends it, lets it wait for a call of many, or answers it.
+    /// Takes one request for a vote: sends it, queues it for a batch call, or answers it.
     pub(super) fn vote(&mut self, request: Request, reply: Reply) {
         let now = clock::now();
         if request.give_up_at <= now {
-            // The reply is dropped, which answers it.
+            // Dropping the reply answers the request.
             return self.count(Reason::Timeout);
         }
-        // What was never sent was never done.
+        // A request that was never sent was not executed.
         let Link::Open(open) = &mut self.link else { return reply.give(Vote::Abstained) };
         if let Some(reload) = &mut open.reload {
             return reload.wait(request, reply);
@@ -95,7 +95,7 @@ impl NodeTask {
         open.give_up.insert((give_up_at, id));
     }
 
-    /// The marker that must stand, and the deadline in milliseconds of the node's clock; `None` while it has no vote.
+    /// The expected marker, and the deadline in milliseconds of the node's clock; `None` while the node has no vote.
     fn terms(&self, now: Time, give_up_at: Time) -> Option<(String, u64)> {
         let Link::Open(open) = &self.link else { return None };
         let (time, received) = open.node_time?;
@@ -103,7 +103,7 @@ impl NodeTask {
         (give_up_at > now).then(|| (marker.to_string(), time.saturating_add(give_up_at.since(received).0)))
     }
 
-    /// Sends as many of the waiting extensions as may be under way.
+    /// Sends waiting extensions up to the limit of calls in flight.
     pub(super) fn send_extends(&mut self) {
         let now = clock::now();
         while let Link::Open(open) = &mut self.link
@@ -114,7 +114,7 @@ impl NodeTask {
         }
     }
 
-    /// Sends one call for all of `leases`. The server acts for none of them after the first has given up.
+    /// Sends one call for all of `leases`. The server executes it only before the earliest deadline of them.
     fn send_extend(&mut self, now: Time, mut leases: Vec<Extend>) {
         leases.retain(|lease| lease.give_up_at > now);
         let Some(give_up_at) = leases.iter().map(|lease| lease.give_up_at).min() else { return };
@@ -130,7 +130,7 @@ impl NodeTask {
     }
 
     pub(super) fn fence(&mut self, answer: oneshot::Sender<FenceReport>) {
-        // The same server must not count twice, under two names.
+        // The same server must not count as two nodes.
         if self.context.shared.board.duplicate(self.context.node).is_none() {
             self.call(Call::Fence(answer));
         }
@@ -145,7 +145,7 @@ impl NodeTask {
         }
     }
 
-    /// Takes one answer. What it returns ends the connection.
+    /// Handles one answer. An error ends the connection.
     pub(super) fn answered(&mut self, sent: Sent<Call>, answer: RedisResult<Value>) -> Result<(), End> {
         let received = clock::now();
         self.context.series.duration.observe(Duration::from(received.since(sent.at)).as_secs_f64());
@@ -176,7 +176,7 @@ impl NodeTask {
             Call::Extend(leases) => self.take_extended(at, received, leases, value),
             Call::Observe { .. } | Call::Admit { .. } => {
                 let reply = script::read_marker(value).map_err(ended_by)?;
-                // A step is told first: the marker in the reply that shows it may be older.
+                // A clock step is handled first, because the marker in the reply may be older than the step.
                 let marker = reply.answer.clone();
                 self.check_clock(at, received, reply);
                 self.observed(marker)?;
@@ -185,7 +185,7 @@ impl NodeTask {
                 let reply = script::read_fence(value).map_err(ended_by)?;
                 let clock = reply.time;
                 if let Some((allegiance, fence)) = self.check_clock(at, received, reply) {
-                    // Nobody may be waiting any more.
+                    // The sender may have given up.
                     let _ = report.send(FenceReport { allegiance, fence, clock });
                 }
             }
@@ -208,7 +208,7 @@ impl NodeTask {
         Ok(())
     }
 
-    /// While the scripts are loaded: a call that was run overtakes those about the same lease that were not.
+    /// While the scripts are loaded, a call that was executed overtakes those about the same lease that were not.
     fn note_order(&mut self, call: &Call) {
         let Link::Open(open) = &mut self.link else { return };
         let Some(reload) = &mut open.reload else { return };
@@ -232,7 +232,8 @@ impl NodeTask {
         let release = matches!(request.op, Op::Release { .. });
         let vote = match self.check_clock(sent, received, answer) {
             None => Vote::Unknown,
-            // Behind the reply that showed a step come those of requests that were in flight: they were carried out by
+            // The replies to requests in flight follow the reply that showed a step: they were executed by the same
+            // stepped clock.
             // the same stepped clock.
             Some(Answer::Vote(_)) if !release && self.admission.marker().is_none() => Vote::Unknown,
             Some(Answer::Vote(vote)) => vote,
@@ -266,7 +267,7 @@ impl NodeTask {
             if vote == Vote::Unknown {
                 self.count(Reason::Protocol);
                 let Extend { keys, .. } = &lease;
-                tracing::warn!(node = %self.context.name, address = %self.address, ?keys, "a key holds a value that is none of ours");
+                tracing::warn!(node = %self.context.name, address = %self.address, ?keys, "a key holds a value that RedisLease did not write; choose another keyPrefix");
             }
             answer(lease, vote);
         }
@@ -279,7 +280,7 @@ impl NodeTask {
         }
     }
 
-    /// The server did nothing, and said so.
+    /// The server executed nothing and reported that.
     fn not_done(&mut self, reason: Reason) -> Vote {
         self.count(reason);
         if reason == Reason::NotAdmitted {
@@ -288,7 +289,7 @@ impl NodeTask {
         Vote::Abstained
     }
 
-    /// Reads the clock in a reply. `None` when the clock was set: then the reply does not count.
+    /// Reads the clock in a reply. `None` if the clock was set; then the reply does not count.
     fn check_clock<T>(&mut self, sent: Time, received: Time, reply: script::Reply<T>) -> Option<T> {
         let time = reply.time / 1000;
         if let Link::Open(open) = &mut self.link {
@@ -318,11 +319,14 @@ impl NodeTask {
                 open.run_id
             ))
             .into()),
-            // Only admit finds none: the ticket was flushed while it was waited for.
+            // Only the admit script finds no marker: the wait ticket was deleted during the wait.
             None => {
                 self.count(Reason::NotAdmitted);
-                Err(Failure { reason: Reason::NotAdmitted, text: "its marker is gone: it was flushed".to_owned() }
-                    .into())
+                Err(Failure {
+                    reason: Reason::NotAdmitted,
+                    text: "its marker was deleted: the server was flushed".to_owned(),
+                }
+                .into())
             }
         }
     }
@@ -331,7 +335,7 @@ impl NodeTask {
         let Link::Open(open) = &self.link else { return Ok(()) };
         if info.process != open.process {
             let text = format!(
-                "another server process answers on this connection, or it was a replica meanwhile: {} instead of {}",
+                "another server process answers on this connection, or the server was a replica meanwhile: {} instead of {}",
                 info.process.name(None),
                 open.run_id
             );
@@ -343,7 +347,7 @@ impl NodeTask {
         }
     }
 
-    /// Takes an error instead of an answer.
+    /// Handles an error reply.
     fn failed(&mut self, call: Call, error: &RedisError) -> Result<(), End> {
         let reason = Reason::from(error);
         if reason == Reason::NoScript {
@@ -354,7 +358,7 @@ impl NodeTask {
             self.refused(Some(refusal));
             return Ok(());
         }
-        // A replica is no node, and an own call is repeated on a new connection.
+        // A replica cannot be a node; a call of the task is repeated on a new connection.
         let asked = matches!(call, Call::Vote(..) | Call::Extend(_));
         if lost || reason == Reason::ReadOnly || !asked {
             let doing = if lost { "the connection is lost" } else { "the server refuses" };
@@ -372,11 +376,11 @@ impl NodeTask {
         Ok(())
     }
 
-    /// The server has forgotten our scripts and did not run `call`: they are loaded once, then it is sent again.
+    /// The server does not have the scripts and did not run `call`: they are loaded once, then it is sent again.
     fn reload(&mut self, call: Call) -> Result<(), End> {
         self.count(Reason::NoScript);
         if matches!(call, Call::Info | Call::Load { .. }) {
-            return Err(Failure::protocol("a command that is no script answered NOSCRIPT").into());
+            return Err(Failure::protocol("a command other than a script returned NOSCRIPT").into());
         }
         let Link::Open(open) = &mut self.link else { return Ok(()) };
         if open.reload.is_none() {
@@ -407,7 +411,7 @@ impl NodeTask {
     }
 }
 
-/// Gives the vote on one extension, if somebody waits for it.
+/// Gives the vote on one extension, unless its sender has given up.
 fn answer(lease: Extend, vote: Vote) {
     if let Some(reply) = lease.reply {
         reply.give(vote);

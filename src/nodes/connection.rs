@@ -47,7 +47,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// The credentials, and those before the last change. `None` logs in without a password.
+/// The current credentials and the previous ones. `None` logs in without a password.
 #[derive(Clone, Debug)]
 pub(super) struct Secrets {
     current: Option<Credentials>,
@@ -59,7 +59,7 @@ impl Secrets {
         Self { current, previous: Vec::new() }
     }
 
-    /// Whether this was a change.
+    /// Sets the credentials. Returns whether they changed.
     pub fn replace(&mut self, credentials: Option<Credentials>) -> bool {
         let changed = self.current != credentials;
         if changed {
@@ -69,7 +69,7 @@ impl Secrets {
     }
 }
 
-/// Why there is no connection.
+/// Why a connection failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
     pub reason: Reason,
@@ -82,9 +82,9 @@ impl Failure {
         Self { reason: Reason::Protocol, text: text.to_string() }
     }
 
-    /// The operating system gives no random words.
+    /// The operating system provides no random numbers.
     pub fn system(error: &io::Error) -> Self {
-        Self { reason: Reason::Internal, text: format!("the system has no random words: {error}") }
+        Self { reason: Reason::Internal, text: format!("the operating system provides no random numbers: {error}") }
     }
 
     pub fn timeout(limit: Millis) -> Self {
@@ -94,19 +94,21 @@ impl Failure {
     pub fn of(doing: &str, error: &RedisError) -> Self {
         let reason = Reason::from(error);
         let what_to_do = match reason {
-            Reason::Auth => "; give the quorum the user name and the password that the server knows, and its rights",
+            Reason::Auth => {
+                "; set the user name and password in the RedisQuorum's secret, and check the user's permissions on the server"
+            }
             _ => "",
         };
         Self { reason, text: format!("{doing}: {error}{what_to_do}") }
     }
 
-    /// If the server works and refuses a request for a reason that lasts: what it refuses, and what to do.
+    /// If the server permanently refuses requests: what it refuses, and what to do.
     pub fn refusal(error: &RedisError) -> Option<Self> {
         let reason = Reason::from(error);
         let what_to_do = match reason {
             Reason::Auth => RIGHTS,
-            Reason::Oom => "free memory or raise `maxmemory`",
-            Reason::Misconf => "let it save to disk again, or set `stop-writes-on-bgsave-error no`",
+            Reason::Oom => "free memory or increase `maxmemory`",
+            Reason::Misconf => "fix saving to disk, or set `stop-writes-on-bgsave-error no`",
             _ => return None,
         };
         Some(Self { reason, text: format!("the server refuses scripts ({error}): {REFUSING}; {what_to_do}") })
@@ -120,43 +122,44 @@ impl Failure {
     }
 }
 
-/// What a refusal means for leases.
-const REFUSING: &str = "the node gives no new lease, and what it holds is extended as far as the server allows";
-/// What to do when a command is refused.
-const RIGHTS: &str = "give the quorum's user the commands and keys that the README lists";
+/// The effect of a refusal on leases.
+const REFUSING: &str =
+    "the node takes part in no new term; terms that it holds are extended as far as the server allows";
+/// The fix for a refused command.
+const RIGHTS: &str = "grant the quorum's user the commands and keys that the README lists";
 
-/// A connection whose server has said what it is.
+/// A connection to an identified server.
 pub(super) struct Opened {
     pub connection: MultiplexedConnection,
     pub info: Info,
     /// The name of the server process in markers.
     pub run_id: RunId,
-    /// What the server refuses of what the scripts need.
+    /// The script commands that the server refuses.
     pub refusal: Option<Failure>,
 }
 
-/// How to open a connection to one node.
+/// The parameters for opening a connection to one node.
 pub(super) struct Opening {
     pub address: Address,
     pub secrets: Secrets,
     pub timeout: Millis,
     pub keyspace: Keyspace,
     pub membership: Membership,
-    /// For a wait ticket.
+    /// The nonce of a wait ticket.
     pub nonce: u128,
 }
 
 impl Opening {
-    /// Connects, logs in, asks the server what it is, loads our scripts and tries what they need.
+    /// Connects, logs in, reads INFO, loads the scripts and tries their commands.
     pub async fn open(self) -> Result<Opened, Failure> {
         let mut connection = self.log_in().await?;
-        // The run id is the first thing asked on every connection: one remembered from an older connection would accept
-        // the marker that a restarted server restored.
+        // The run ID is read first on every connection: with a run ID from an older connection, the marker that a
+        // restarted server restored would be accepted.
         let info = self.call("INFO", &redis::cmd("INFO"), &mut connection).await?;
         let info: String = redis::from_redis_value(info).map_err(Failure::protocol)?;
         let info = Info::parse(&info).map_err(Failure::protocol)?;
         let marker = self.call("GET", redis::cmd("GET").arg(self.keyspace.marker()), &mut connection).await;
-        // What is no marker names nobody.
+        // A value that is not a marker names no process.
         let marker =
             marker.ok().and_then(|value| redis::from_redis_value::<String>(value).ok()?.parse::<Marker>().ok());
         let run_id = info.process.name(marker.as_ref());
@@ -188,7 +191,8 @@ impl Opening {
         bounded(self.timeout, doing, command.query_async(connection)).await
     }
 
-    /// Tries every command of the scripts. What the server refuses is no failure: it may hold terms that can be extended.
+    /// Tries every command of the scripts. A refusal does not fail the connection: the server may hold terms that can be
+    /// extended.
     async fn check(&self, connection: &mut MultiplexedConnection) -> Result<Option<Failure>, Failure> {
         let checking = script::check(&self.keyspace);
         let checked =
@@ -205,8 +209,8 @@ impl Opening {
         }
     }
 
-    /// Replaces our marker on a server that may drop keys by a wait ticket. The next process finds the ticket, also when
-    /// this one is gone and the server is set right before that one looks.
+    /// On a server that may drop keys, replaces the marker by a wait ticket. The next operator process finds the ticket
+    /// even if this process is gone and the server is reconfigured before then.
     async fn retract(&self, run_id: &RunId, marker: Option<Marker>, connection: &mut MultiplexedConnection) {
         let Some(marker) = marker.filter(|marker| *marker == self.membership.marker(run_id.clone())) else { return };
         let observe = script::observe(&self.keyspace, run_id, self.nonce, Some(&marker));
@@ -224,7 +228,8 @@ async fn connect(
     credentials: Option<&Credentials>,
     timeout: Millis,
 ) -> Result<MultiplexedConnection, Failure> {
-    // Without a library name nothing is sent before the login, so that a server with too many clients can say so.
+    // Without a library name nothing is sent before the login, so a server with too many clients can answer with that
+    // error.
     let mut login = RedisConnectionInfo::default().set_skip_set_lib_name();
     if let Some(Credentials { username, password }) = credentials {
         login = login.set_password(password);
@@ -243,7 +248,7 @@ async fn connect(
     let connecting = async {
         let target = ConnectionAddr::Tcp(address.host.clone(), address.port).into_connection_info()?;
         let client = Client::open(target.set_redis_settings(login).set_tcp_settings(tcp))?;
-        // The timeouts of the library stop in suspend: ours is around it.
+        // The library's timeouts do not advance while the system is suspended, so this timeout wraps them.
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)

@@ -1,4 +1,4 @@
-//! What the task of a node is given, and what outlives it when it is started again.
+//! The context of a node's task, and the state that survives its restart.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -21,7 +21,7 @@ pub(super) struct Context {
     pub membership: Membership,
     pub shared: Arc<Shared>,
     pub series: NodeSeries,
-    /// The server could lose keys and keep its marker: it evicts, or it is a replica.
+    /// The server could lose keys and keep its marker: it evicts keys, or it is a replica.
     pub suspect: AtomicBool,
 }
 
@@ -42,7 +42,7 @@ impl Context {
         self.shared.board.update(self.node, change);
     }
 
-    /// How a message about the node begins.
+    /// The prefix of messages about the node.
     pub fn about(&self, address: &Address) -> String {
         format!("node {} ({address}): ", self.name)
     }
@@ -58,7 +58,7 @@ impl Context {
     }
 }
 
-/// Whether a request to a node makes sense now. It may be a moment behind, and then the task answers instead.
+/// Whether a request to a node can succeed now. It may lag slightly behind; then the task answers instead.
 #[derive(Debug, Default)]
 pub(super) struct Reach(AtomicU8);
 

@@ -1,9 +1,9 @@
-//! Extensions that wait for one node, sent many in one call.
+//! Batches the extensions that wait for one node.
 //!
-//! Renewals are most of what a node is asked. What is due at once is sent in calls of about a hundred leases, and only a
-//! few calls are under way at a time: another request, or a look at the marker, goes in between and waits for those at
-//! most. Requests about one lease keep their order: before any other request about it is sent, its waiting extension
-//! is.
+//! Most requests to a node are renewals. Those that are due together are sent in calls of about a hundred leases, and
+//! only a few of these calls are in flight at a time, so that other requests and marker reads wait for only a few calls.
+//! Requests about one lease keep their order: before any other request about a lease is sent, its waiting extension is
+//! sent.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use super::script::Extension;
 const LEASES: usize = 100;
 /// How many keys one call extends at most, unless one lease has more.
 const KEYS: usize = 200;
-/// How many calls are under way at most. A server needs about a quarter of a millisecond for a call, so a request that
-/// comes after them waits for a few milliseconds; and over 50 ms of network they extend 32,000 leases a second.
+/// How many calls are in flight at most. A server needs about 0.25 ms for a call, so a later request waits for a few
+/// milliseconds; with a network latency of 50 ms they extend 32,000 leases a second.
 pub(super) const CALLS: usize = 16;
-/// By how much the deadlines of the leases of one call differ at most: the server takes the earliest for all.
+/// The maximum difference between the deadlines of the leases of one call: the server uses the earliest for all.
 const DEADLINES: Millis = Millis(50);
 
 /// One lease to extend.
@@ -32,7 +32,7 @@ pub(super) struct Extend {
     pub token: Token,
     pub ttl: Millis,
     pub give_up_at: Time,
-    /// Gone once the sender gave up.
+    /// Dropped when the sender gave up.
     pub reply: Option<Reply>,
 }
 
@@ -45,12 +45,12 @@ impl Extend {
 /// The waiting extensions of one node, in the order of arrival.
 #[derive(Debug, Default)]
 pub(super) struct Extends {
-    /// `None` was sent out of turn.
+    /// `None` if it was sent out of turn.
     queue: VecDeque<Option<Extend>>,
-    /// The number of the first in the queue; numbers never repeat.
+    /// The sequence number of the first entry; numbers are never reused.
     first: u64,
     numbers: HashMap<Attempt, u64>,
-    /// How many of the queue give up when.
+    /// How many entries give up at each time.
     expiries: BTreeMap<Time, usize>,
     /// Calls without an answer.
     pub under_way: usize,
@@ -63,7 +63,7 @@ impl Extends {
         self.queue.push_back(Some(extend));
     }
 
-    /// The waiting extension of `attempt`, to be sent out of turn.
+    /// Takes the waiting extension of `attempt`, to send it out of turn.
     pub fn take(&mut self, attempt: Attempt) -> Option<Extend> {
         let number = *self.numbers.get(&attempt)?;
         let place = usize::try_from(number - self.first).ok()?;
@@ -109,12 +109,12 @@ impl Extends {
         }
     }
 
-    /// When the first of the waiting gives up.
+    /// When the first entry gives up.
     pub fn next_expiry(&self) -> Option<Time> {
         self.expiries.first_key_value().map(|(at, _)| *at)
     }
 
-    /// Removes those that have given up.
+    /// Removes the entries that have given up.
     pub fn expire(&mut self, now: Time) -> Vec<Extend> {
         let mut expired = Vec::new();
         if self.next_expiry().is_none_or(|at| now < at) {
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(attempts(extends.next_call()), (0..100).collect::<Vec<_>>());
         assert_eq!(attempts(extends.next_call()), (100..200).collect::<Vec<_>>());
         extends.under_way = CALLS;
-        assert!(extends.next_call().is_none(), "enough are under way");
+        assert!(extends.next_call().is_none(), "the limit of calls in flight is reached");
         extends.under_way = CALLS - 1;
         assert_eq!(attempts(extends.next_call()), (200..250).collect::<Vec<_>>());
         assert!(extends.next_call().is_none() && extends.next_expiry().is_none());

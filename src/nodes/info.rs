@@ -5,38 +5,38 @@ use redislease_core::marker::{Marker, RunId};
 
 use super::Misconfiguration;
 
-/// What `INFO` says about one server process.
+/// The relevant fields of `INFO` from one server process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Info {
     /// The process.
     pub process: Process,
-    /// `redis_version`, or of a Valkey its own.
+    /// `redis_version`, or the version of Valkey.
     pub version: String,
-    /// What prevents the server from voting, and a sentence that says what to do, to follow the node's name.
+    /// What prevents the server from voting, with a sentence that says what to do and follows the node's name.
     pub misconfiguration: Option<(Misconfiguration, String)>,
 }
 
-/// One server process, and whether it took over another server's data since it started.
+/// One server process, and whether it copied another server's data since it started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Process {
     run_id: String,
-    /// `master_replid2`: the history that the process followed as a replica before it was promoted. Redis forgets it
-    /// when the promoted server has had no replica for an hour (`repl-backlog-ttl`).
+    /// `master_replid2`: the replication history that the process followed as a replica before it was promoted. Redis
+    /// deletes it when the promoted server has had no replica for an hour (`repl-backlog-ttl`).
     followed: Option<String>,
 }
 
 impl Process {
     /// The name of this process in markers.
     ///
-    /// A process that was a replica and is a master again has another name than before: it lost what was written before
-    /// it copied the other server, and the marker from before may have survived, copied there and back. So that marker
-    /// does not name it, also for an operator that started after the promotion.
+    /// A process that was a replica and is a master again gets a new name: it lost its earlier writes when it copied the
+    /// other server, but its earlier marker may have survived, copied there and back. The new name makes that marker
+    /// invalid, also for an operator that started after the promotion.
     pub fn name(&self, marker: Option<&Marker>) -> RunId {
         let promoted =
             |marker: &&Marker| marker.run_id().strip_prefix(&self.run_id).is_some_and(|rest| rest.starts_with('+'));
         match &self.followed {
             Some(history) => format!("{}+{}", self.run_id, history.get(..8).unwrap_or(history)).into(),
-            // Redis has forgotten the promotion since the marker was written, which is no promotion.
+            // Redis has deleted the replication ID since the marker was written. This is not another promotion.
             None => {
                 marker.filter(promoted).map_or_else(|| self.run_id.as_str().into(), |marker| marker.run_id().clone())
             }
@@ -74,7 +74,7 @@ fn misconfiguration(
     let role = field("role")?;
     if role != "master" {
         let sentence = format!(
-            "role is `{role}`: a node is an independent master; name the address of a server that replicates nobody"
+            "role is `{role}`: each node must be an independent master; use the address of a server that is not a replica"
         );
         return Ok(Some((Misconfiguration::Replica, sentence)));
     }
@@ -107,13 +107,13 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_master_is_fine() {
+    fn a_master_with_default_settings_is_accepted() {
         let info = Info::parse(GOOD).unwrap();
         assert_eq!((&*info.process.name(None), info.version.as_str(), info.misconfiguration), ("3f", "7.0.15", None));
     }
 
     #[test]
-    fn a_valkey_is_named_as_one() {
+    fn the_version_of_valkey_is_reported() {
         let info = Info::parse(&format!("{GOOD}valkey_version:8.1.1\r\n")).unwrap();
         assert_eq!(info.version, "valkey 8.1.1");
     }
@@ -127,14 +127,14 @@ mod tests {
         let first = marker("3f+aaaaaaaa:1:f00d");
         assert_eq!(&*promoted("aaaaaaaaaa").name(first.as_ref()), "3f+aaaaaaaa");
         assert_eq!(&*promoted("bbbbbbbbbb").name(first.as_ref()), "3f+bbbbbbbb");
-        assert_eq!(&*process(GOOD).name(first.as_ref()), "3f+aaaaaaaa", "the server forgot the promotion");
+        assert_eq!(&*process(GOOD).name(first.as_ref()), "3f+aaaaaaaa", "the server has deleted the replication ID");
         for other in ["3f:1:f00d", "4e+aaaaaaaa:1:f00d", "3fa+aaaaaaaa:1:f00d"] {
             assert_eq!(&*process(GOOD).name(marker(other).as_ref()), "3f", "{other}");
         }
     }
 
     #[test]
-    fn what_may_not_vote_is_told_what_to_do() {
+    fn each_misconfiguration_has_an_instruction() {
         for (good, bad, why, sentence) in [
             ("7.0.15", "6.2.14", Misconfiguration::Version, "Redis 6.2.14 is too old"),
             ("7.0.15", "what", Misconfiguration::Version, "Redis what is too old"),

@@ -17,17 +17,17 @@ impl Keyspace {
         Self { prefix: prefix.to_owned(), marker: named("marker"), fence: named("fence"), check: named("check") }
     }
 
-    /// The key of the marker: which server may vote, under which configuration.
+    /// The key of the marker, which names the server and the configuration that may vote.
     pub fn marker(&self) -> &str {
         &self.marker
     }
 
-    /// The key of the counter of the whole quorum.
+    /// The key of the quorum's token counter.
     pub fn fence(&self) -> &str {
         &self.fence
     }
 
-    /// The key on which the commands of the scripts are tried. It ends after two seconds at most.
+    /// The key on which the commands of the scripts are tried. It expires within two seconds.
     pub fn check(&self) -> &str {
         &self.check
     }
@@ -37,7 +37,7 @@ impl Keyspace {
         format!("{}:lock:{namespace}/{key}", self.prefix)
     }
 
-    /// The key of the lock that the operator's replicas of one cluster elect their leader with. `cluster` is the UID of
+    /// The key of the lock with which the operator's replicas of one cluster elect their leader. `cluster` is the UID of
     /// the cluster.
     pub fn leader(&self, cluster: &str) -> String {
         format!("{}:leader:{cluster}", self.prefix)

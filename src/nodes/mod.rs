@@ -1,12 +1,12 @@
-//! The Redis nodes of a quorum: one task for each, which owns its connection, its scripts and its admission.
+//! The Redis nodes of a quorum: one task for each, which owns its connection, scripts and admission.
 //!
-//! A [`Nodes`] takes requests with [`Nodes::send`] and gives exactly one vote on each, at the latest when the sender
-//! gives up. Requests to one node about one lease reach its server in the order in which they were sent; renewals of
-//! different leases are sent many in one call. The status of the nodes is in [`Nodes::watch`].
+//! A [`Nodes`] takes requests with [`Nodes::send`] and returns exactly one vote on each, no later than the request's
+//! `give_up_at`. Requests to one node about one lease reach its server in the order in which they were sent; renewals of
+//! different leases are batched. [`Nodes::watch`] shows the status of the nodes.
 //!
-//! The tasks of one quorum run on a thread of their own, in a runtime that nothing else uses. So no work of the
-//! process, and no other quorum, delays a renewal; and the shards of the keeper, which are threads too, share one
-//! connection to each server. One thread is enough: it extends about 200,000 leases a second.
+//! The tasks of one quorum run on their own thread, in their own runtime, so no other work of the process and no other
+//! quorum delays a renewal. The shards of the keeper share one connection to each server. One thread is enough: it
+//! extends about 200,000 leases a second.
 
 mod calls;
 mod connection;
@@ -53,24 +53,24 @@ use context::{Context, Reach};
 use node::Message;
 use status::Board;
 
-/// What a process must know to use a quorum.
+/// The configuration for using a quorum.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The name of the quorum in metrics.
     pub quorum: String,
     /// The nodes, in the order in which [`Node`] counts them.
     pub nodes: Vec<NodeConfig>,
-    /// What every key begins with.
+    /// The prefix of every key.
     pub key_prefix: String,
     /// The configuration under which the nodes vote.
     pub membership: Membership,
-    /// The longest lease anybody may hold on this quorum.
+    /// The longest lease duration on this quorum.
     pub longest_lease: Millis,
-    /// After how long without an answer a connection is given up.
+    /// The time without an answer after which a connection is closed.
     pub command_timeout: Millis,
-    /// How to log in.
+    /// The credentials for the nodes.
     pub credentials: Option<Credentials>,
-    /// Whether no counter is seeded before [`Nodes::floor_complete`]: for a process that opens a quorum before it has
+    /// Whether counters are seeded only after [`Nodes::floor_complete`]: for a process that opens a quorum before it has
     /// read every status.
     pub wait_for_floor: bool,
 }
@@ -78,13 +78,13 @@ pub struct Config {
 /// One node of a quorum.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeConfig {
-    /// Its name: what the node is, wherever it is.
+    /// Its name, which stays the same when its address changes.
     pub name: String,
     /// `host:port`; an IPv6 address in brackets.
     pub address: String,
 }
 
-/// How to log in to a node.
+/// The credentials for a node.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
     /// The user; none for the password of the default user.
@@ -99,7 +99,7 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// The year 2112 in microseconds: half of what tokens can reach.
+/// The year 2112 in microseconds: half of the range of tokens.
 const INSANE_TOKEN: u64 = Token::END / 2;
 
 /// Why a quorum cannot be used as it is configured.
@@ -120,35 +120,35 @@ pub enum StartError {
         quorum: String,
         /// The node.
         node: String,
-        /// What stands there.
+        /// The configured address.
         address: String,
     },
-    /// The operating system gave no thread or no event queue.
+    /// The operating system could not create a thread or an event queue.
     #[error("quorum {quorum}: cannot start the thread of its nodes: {source}")]
     System {
-        /// The quorum.
+        /// The error of the operating system.
         quorum: String,
         /// The answer of the system.
         source: io::Error,
     },
 }
 
-/// The nodes of one quorum. Clones are the same nodes; the last one to be dropped closes the connections.
+/// The nodes of one quorum. Clones refer to the same nodes; dropping the last one closes the connections.
 #[derive(Clone, Debug)]
 pub struct Nodes {
     shared: Arc<Shared>,
     _alive: Arc<Alive>,
 }
 
-/// What ends with the last [`Nodes`]. Not in [`Shared`], which the tasks hold a moment longer: by then a quorum of the
-/// same name may have begun.
+/// State that ends with the last [`Nodes`]. It is not in [`Shared`], which the tasks hold slightly longer: by then a
+/// quorum with the same name may have been opened.
 #[derive(Debug)]
 struct Alive {
     _tasks: DropGuard,
     _registration: Registration,
 }
 
-/// What the tasks of one quorum share.
+/// State shared by the tasks of one quorum.
 #[derive(Debug)]
 struct Shared {
     quorum: Quorum,
@@ -159,14 +159,14 @@ struct Shared {
     /// By node.
     ports: Vec<Port>,
     board: Board,
-    /// The highest token any status showed: counters are seeded above it.
+    /// The highest token in any status: counters are seeded above it.
     floor: AtomicU64,
     /// Whether every status was read.
     floor_is_complete: watch::Sender<bool>,
     secrets: watch::Sender<Secrets>,
 }
 
-/// How the rest of the process reaches the task of one node.
+/// The interface to the task of one node.
 #[derive(Debug)]
 struct Port {
     inbox: Mailbox<Message>,
@@ -183,7 +183,7 @@ impl Port {
         self.address.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The vote on a request that need not be sent: without a connection or a vote the node would do nothing.
+    /// The vote on a request that need not be sent, because the node is disconnected or has no vote.
     fn vote_at_once(&self, op: &Op) -> Option<Vote> {
         let useful = self.reach.votes() || (self.reach.is_connected() && matches!(op, Op::Release { .. }));
         (!useful).then_some(Vote::Abstained)
@@ -200,7 +200,7 @@ impl Nodes {
     /// Starts a thread with a task for each node.
     ///
     /// # Errors
-    /// [`StartError`] names what is wrong; nothing was started then.
+    /// [`StartError`] if the configuration cannot be used; nothing was started then.
     pub fn start(config: &Config, metrics: &NodeMetrics) -> Result<Self, StartError> {
         let quorum_name = || config.quorum.clone();
         let count = config.nodes.len();
@@ -247,17 +247,17 @@ impl Nodes {
         Ok(Self { shared, _alive: Arc::new(Alive { _tasks: stop.drop_guard(), _registration: registration }) })
     }
 
-    /// How many nodes there are, and what a majority of them is.
+    /// The number of nodes, and the majority of them.
     pub fn quorum(&self) -> Quorum {
         self.shared.quorum
     }
 
-    /// How long a node that forgot has no vote: no key may live for longer.
+    /// How long a node that lost data has no vote: no key may live longer.
     pub fn longest_lease(&self) -> Millis {
         self.shared.longest_lease
     }
 
-    /// How long one request may take.
+    /// The timeout of one request.
     pub fn command_timeout(&self) -> Millis {
         self.shared.command_timeout()
     }
@@ -267,7 +267,7 @@ impl Nodes {
         &self.shared.keyspace
     }
 
-    /// Whether these are the same nodes, and not only nodes of the same configuration.
+    /// Whether these are the same [`Nodes`], not just nodes with the same configuration.
     pub(crate) fn are(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
@@ -275,26 +275,26 @@ impl Nodes {
     /// Sends a request to `node`. `reply` is called exactly once, at the latest at `request.give_up_at`, then with
     /// [`Vote::Unknown`]; it must not block, and may be called before this returns.
     ///
-    /// A node that has no vote, or that there is no connection to, abstains at once: nothing was sent. A release needs no
-    /// vote: it is sent to every node that can be reached.
+    /// A node that is disconnected or has no vote abstains at once: nothing is sent. A release needs no vote: it is sent
+    /// to every connected node.
     pub fn send(&self, node: Node, request: Request, reply: impl FnOnce(Vote) + Send + 'static) {
         let Some(port) = self.shared.ports.get(node.index()) else { return reply(Vote::Unknown) };
         if let Some(vote) = port.vote_at_once(&request.op) {
             return reply(vote);
         }
-        // A message that cannot be delivered is dropped, which answers it.
+        // A message that cannot be delivered is dropped, which answers the request.
         let _ = port.inbox.send(Message::Vote(request, Reply::to_function(reply)));
     }
 
-    /// The status of the nodes, by [`Node`]. Changes when something of note did.
+    /// The status of the nodes, by [`Node`]. Changes when a relevant value changes.
     pub fn watch(&self) -> watch::Receiver<Vec<NodeStatus>> {
         self.shared.board.subscribe()
     }
 
-    /// Tells the highest token that any status of this quorum showed. It only goes up.
+    /// Raises the highest token that any status on this quorum showed.
     ///
-    /// Tokens begin at Unix time in microseconds. One that no clock shows before the next century was written by hand,
-    /// and is ignored: every token after it would be as great, and the nodes never forget it.
+    /// Tokens start at Unix time in microseconds. A token that no clock reaches before the next century was written by
+    /// hand and is ignored: otherwise every later token would be greater, permanently.
     pub fn raise_floor(&self, token: Token) {
         if token.0 >= INSANE_TOKEN {
             tracing::error!(%token, limit = INSANE_TOKEN, "ignored a fencing token in a status that no Redis node can have given: write the right token into the status");
@@ -303,23 +303,23 @@ impl Nodes {
         self.shared.floor.fetch_max(token.0, Ordering::Relaxed);
     }
 
-    /// The highest token told so far.
+    /// The highest token so far.
     pub fn floor(&self) -> Token {
         Token(self.shared.floor.load(Ordering::Relaxed))
     }
 
-    /// Every status of this quorum was read: from now on counters may be seeded. Needed once if
+    /// Reports that every status on this quorum was read: from now on counters may be seeded. Needed once if
     /// [`Config::wait_for_floor`] is set.
     pub fn floor_complete(&self) {
         self.shared.floor_is_complete.send_replace(true);
     }
 
-    /// From now on, a connection is given up after so long without an answer.
+    /// Sets the time without an answer after which a connection is closed.
     pub fn set_command_timeout(&self, timeout: Millis) {
         self.shared.command_timeout.store(timeout.0, Ordering::Relaxed);
     }
 
-    /// Looks for `node` at `address` from now on, `host:port`; an address that is not of this form changes nothing.
+    /// Sets the address of `node`, as `host:port`. An address in another form is ignored.
     pub fn set_address(&self, node: Node, address: &str) {
         if let (Some(port), Some(address)) = (self.shared.ports.get(node.index()), Address::parse(address)) {
             let before =
@@ -331,8 +331,8 @@ impl Nodes {
         }
     }
 
-    /// Logs in with `credentials` from now on. Open connections stay, and where the new credentials are not accepted
-    /// yet, the ones before them are tried once.
+    /// Uses `credentials` for new logins. Open connections stay. If the server does not accept the new credentials yet,
+    /// the previous ones are tried once.
     pub fn set_credentials(&self, credentials: Option<Credentials>) {
         self.shared.secrets.send_if_modified(|secrets| secrets.replace(credentials));
     }

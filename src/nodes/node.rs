@@ -1,8 +1,8 @@
-//! The task of one node: its connection, its admission, and the requests to it.
+//! The task of one node: its connection, its admission, and its requests.
 //!
-//! A connection is kept as long as everything it shows is consistent: a reply that does not come, that no script of
-//! ours gives, or that shows another server ends it, and with it all that was learned on it. So every failure has the
-//! same way back as the first start.
+//! A connection is kept while all replies are consistent. A missing reply, an invalid reply, or a reply that shows
+//! another server ends the connection and discards the state learned on it. So every failure is recovered in the same way
+//! as the first start.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -34,30 +34,30 @@ use crate::clock::{self, Alarm};
 
 /// How often the marker is read.
 const HEARTBEAT: Millis = Millis(1000);
-/// How often a server is asked what it is and whether it refuses anything: both can change while it runs.
+/// The interval for reading INFO and testing for refusals: both can change while the server runs.
 const INFO_EVERY: Millis = Millis(5000);
-/// The same while it refuses something, and after it refused a request.
+/// The same interval while the server refuses commands.
 const CHECK_AGAIN: Millis = Millis(1000);
-/// The pause before the first new connection, doubled with every failure.
+/// The pause before the first reconnect. It doubles with every failure.
 const BACKOFF: Millis = Millis(50);
-/// The longest pause between two tries to connect.
+/// The longest pause between two attempts to connect.
 pub(super) const BACKOFF_MOST: Millis = Millis(1000);
 
-/// What a task is told.
+/// A message to a node's task.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// A request for a vote.
     Vote(Request, Reply),
     /// The node has another address.
     Moved,
-    /// Read the fence, for the task of a node that is to be admitted. Dropped when it cannot be read.
+    /// Read the fence, for the task of a node that is being admitted. Dropped if it cannot be read.
     Fence(oneshot::Sender<FenceReport>),
 }
 
-/// What was sent to the server.
+/// A call that was sent to the server.
 #[derive(Debug)]
 pub(super) enum Call {
-    /// The reply is gone once the sender gave up.
+    /// The reply is dropped when the sender gives up.
     Vote(Request, Option<Reply>),
     Extend(Vec<Extend>),
     Observe {
@@ -73,31 +73,31 @@ pub(super) enum Call {
     Fence(oneshot::Sender<FenceReport>),
     Info,
     Check,
-    /// One script of all, and whether it is the last of them.
+    /// One of the scripts, and whether it is the last to load.
     Load {
         last: bool,
     },
 }
 
-/// Work that goes on beside the loop.
+/// A future that runs concurrently with the task's loop.
 type Pending<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 pub(super) enum Link {
-    /// Until the next try to connect.
+    /// Until the next attempt to connect.
     Pause(Time),
     Opening(Pending<Result<Opened, Failure>>),
     Open(Box<Open>),
 }
 
-/// All that ends with a connection.
+/// The state that ends with a connection.
 pub(super) struct Open {
     pub pipe: Pipe<Call>,
     pub process: Process,
     /// The name of the process in markers.
     pub run_id: RunId,
-    /// When the senders of the requests in flight give up: of a call of many, the first that has not.
+    /// When the senders of the requests in flight give up; for a batch, the earliest of them.
     pub give_up: BTreeSet<(Time, u64)>,
-    /// The node's newest TIME in milliseconds, and when the reply that carried it came.
+    /// The node's newest TIME in milliseconds, and the arrival time of its reply.
     pub node_time: Option<(u64, Time)>,
     pub seeding: Option<Pending<Option<Result<Token, Unseedable>>>>,
     pub info_due: Time,
@@ -128,7 +128,7 @@ pub(super) struct NodeTask {
     pub link: Link,
     pub failures: u32,
     pub last_process: Option<Process>,
-    /// What the server refuses at present.
+    /// What the server currently refuses.
     pub refusal: Option<Failure>,
     received: Vec<Message>,
 }
@@ -142,7 +142,7 @@ enum Event {
     Alarm(io::Result<()>),
 }
 
-/// The end of `work`, or never if there is none.
+/// Waits for the end of `work`; never returns if there is none.
 async fn finished<T>(work: &mut Option<Pending<T>>) -> T {
     match work {
         Some(work) => work.as_mut().await,
@@ -152,7 +152,7 @@ async fn finished<T>(work: &mut Option<Pending<T>>) -> T {
 
 impl NodeTask {
     /// # Errors
-    /// When the system gives no timer.
+    /// The operating system cannot create a timer.
     pub fn new(context: Arc<Context>) -> io::Result<Self> {
         let admission = Admission::new(admission::Config {
             membership: context.membership.clone(),
@@ -179,7 +179,7 @@ impl NodeTask {
     /// Runs until it is dropped.
     ///
     /// # Errors
-    /// When the system refuses to set the timer.
+    /// The operating system cannot set the timer.
     pub async fn run(mut self) -> io::Error {
         loop {
             self.carry_out();
@@ -204,8 +204,8 @@ impl NodeTask {
         }
     }
 
-    /// Answers come before the alarm, so that a process that was paused does not take answers it has for missing;
-    /// the alarm before new requests, so that many of them delay no timeout.
+    /// Answers are handled before the timer, so that a process that was paused does not treat answers that have already
+    /// arrived as missing. The timer is handled before new requests, so that many requests do not delay timeouts.
     async fn next_event(&mut self) -> Event {
         let link = async {
             match &mut self.link {
@@ -244,7 +244,7 @@ impl NodeTask {
                 Message::Moved => self.move_to(self.context.address()),
             }
         }
-        // What one mass of requests took is not kept for ever.
+        // Frees the memory that a peak of requests took.
         received.shrink_to(1024);
         self.received = received;
     }
@@ -307,13 +307,13 @@ impl NodeTask {
     pub(super) fn feed(&mut self, input: Input) {
         match self.random.nonce() {
             Ok(nonce) => self.admission.handle(clock::now(), nonce, input),
-            // Only the end of a connection needs no nonce.
+            // Closing a connection is the only effect that needs no nonce.
             Err(error) if !matches!(input, Input::Disconnected) => self.close(Failure::system(&error).into()),
             Err(_) => self.admission.handle(clock::now(), 0, input),
         }
     }
 
-    /// What the admission wants done, in order.
+    /// Executes the effects of the admission, in order.
     fn carry_out(&mut self) {
         while let Some(effect) = self.admission.poll_effect() {
             match effect {
@@ -363,15 +363,15 @@ impl NodeTask {
         }));
         self.feed(Input::Connected(run_id));
         if self.context.suspect.swap(false, Ordering::Relaxed) {
-            // The marker may have outlived leases: it is worth as little as after a step.
+            // The marker may have outlived leases, as after a clock step, so it does not count.
             self.feed(Input::Stepped);
         }
     }
 
-    /// Another node that leads to the same server.
+    /// Another node whose address leads to the same server.
     fn duplicate(&self) -> Option<(Misconfiguration, String)> {
         let other = self.context.shared.board.duplicate(self.context.node)?;
-        let sentence = format!("leads to the same server as node {other}: give each node a server of its own");
+        let sentence = format!("leads to the same server as node {other}: use a separate server for each node");
         Some((Misconfiguration::SharedServer, sentence))
     }
 
@@ -394,7 +394,7 @@ impl NodeTask {
         self.close(Failure { reason: Reason::Refused, text }.into());
     }
 
-    /// Takes note of what the server refuses, or that it refuses nothing any more.
+    /// Records what the server refuses, or that it refuses nothing any more.
     pub(super) fn refused(&mut self, refusal: Option<Failure>) {
         if self.refusal == refusal {
             return;
@@ -406,14 +406,14 @@ impl NodeTask {
         self.show(&self.admission.standing().clone());
     }
 
-    /// Looks soon whether the server refuses more than one request.
+    /// Schedules a test whether the server refuses more than one request.
     pub(super) fn check_soon(&mut self) {
         if let Link::Open(open) = &mut self.link {
             open.info_due = open.info_due.min(clock::now() + CHECK_AGAIN);
         }
     }
 
-    /// Ends the connection, or the try to get one. Votes in flight are unknown.
+    /// Closes the connection, or stops connecting. The votes in flight are unknown.
     fn close(&mut self, end: End) {
         let pause = match &end {
             End::Misconfigured(..) => HEARTBEAT,
@@ -452,8 +452,8 @@ impl NodeTask {
 }
 
 impl Open {
-    /// Gives [`Vote::Unknown`](redislease_core::op::Vote::Unknown) on every request whose sender has given up. How many
-    /// there were.
+    /// Gives [`Vote::Unknown`](redislease_core::op::Vote::Unknown) on every request whose sender has given up. Returns
+    /// their number.
     fn expire(&mut self, now: Time) -> usize {
         let mut expired = self.extends.expire(now).len();
         while let Some(&(at, id)) = self.give_up.first()

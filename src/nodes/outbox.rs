@@ -1,11 +1,11 @@
-//! The requests of one shard to one quorum, gathered over one tick.
+//! Batches the requests of one shard to one quorum during one tick.
 
 use redislease_core::quorum::Node;
 
 use super::node::Message;
 use super::{Nodes, Reply, Request};
 
-/// Requests that are not sent yet. What is put into it is sent by [`Outbox::flush`].
+/// Requests that are not sent yet. [`Outbox::flush`] sends them.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     nodes: Nodes,
@@ -23,7 +23,7 @@ impl Outbox {
         &self.nodes
     }
 
-    /// Puts in a request to `node`, or answers it when the node would do nothing.
+    /// Adds a request to `node`, or answers it if the node has no vote.
     pub fn put(&mut self, node: Node, request: Request, reply: Reply) {
         let Some((port, requests)) = self.nodes.shared.ports.get(node.index()).zip(self.requests.get_mut(node.index()))
         else {
@@ -35,11 +35,11 @@ impl Outbox {
         }
     }
 
-    /// Sends everything, with at most one wake-up of each node.
+    /// Sends all requests, with at most one wake-up of each node.
     pub fn flush(&mut self) {
         for (port, requests) in self.nodes.shared.ports.iter().zip(&mut self.requests) {
             port.inbox.send_all(requests);
-            // Only a closed inbox leaves any: dropped, they are answered.
+            // Requests remain only if the inbox is closed; dropping them answers them.
             requests.clear();
             requests.shrink_to(1024);
         }

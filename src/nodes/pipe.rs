@@ -16,14 +16,14 @@ type Answer = Pin<Box<dyn Future<Output = RedisResult<Value>> + Send>>;
 /// How many votes may be in flight on one connection.
 pub(super) const MOST: usize = 1 << 16;
 
-/// The capacity of a connection's queue: for all votes and for our own calls. Senders that wait for room in a full
-/// queue would enter it in any order.
+/// The capacity of a connection's queue: for all votes and for the task's own calls. If the queue could be full, waiting
+/// senders would enter it in arbitrary order.
 pub(super) const ROOM: usize = 2 * MOST;
 
-/// One connection and the calls that were sent on it and have no reply.
+/// One connection and its calls without a reply.
 pub(super) struct Pipe<C> {
     connection: MultiplexedConnection,
-    /// As long as `calls`. Redis replies in order.
+    /// As long as `calls`, because Redis replies in order.
     answers: FuturesOrdered<Answer>,
     calls: VecDeque<Sent<C>>,
     next: u64,
@@ -45,14 +45,14 @@ impl<C> Pipe<C> {
         Self { connection, answers: FuturesOrdered::new(), calls: VecDeque::new(), next: 0 }
     }
 
-    /// Sends `command` after everything that was sent before, without waiting.
+    /// Sends `command` after all earlier commands, without waiting.
     pub fn send(&mut self, command: Cmd, at: Time, call: C) -> u64 {
         let id = self.next;
         self.next += 1;
         self.calls.push_back(Sent { id, at, call });
         let mut connection = self.connection.clone();
-        // The first poll puts the command into the queue of the connection, which always has room. It must happen now:
-        // if the scheduler's budget delayed it, a release could overtake its acquire.
+        // The first poll puts the command into the connection's queue, which always has room. It must happen now: if the
+        // scheduler's budget delayed it, a release could overtake its acquire.
         let mut answer: Answer = Box::pin(unconstrained(async move { command.query_async(&mut connection).await }));
         self.answers.push_back(match (&mut answer).now_or_never() {
             Some(answered) => Box::pin(std::future::ready(answered)),
@@ -61,7 +61,7 @@ impl<C> Pipe<C> {
         id
     }
 
-    /// The next reply; never returns when nothing is in flight. May be dropped at any time.
+    /// The next reply; never returns when nothing is in flight. Cancel-safe.
     pub async fn answer(&mut self) -> (Sent<C>, RedisResult<Value>) {
         let answer = match self.answers.next().await {
             Some(answer) => answer,
@@ -73,7 +73,7 @@ impl<C> Pipe<C> {
         }
     }
 
-    /// Whether no more requests for votes may be sent for now.
+    /// Whether no more requests for votes may be sent at present.
     pub fn is_full(&self) -> bool {
         self.calls.len() >= MOST
     }
@@ -83,7 +83,7 @@ impl<C> Pipe<C> {
         self.calls.front().map(|sent| sent.at)
     }
 
-    /// The call `id`, while it is in flight.
+    /// The call `id`, if it is in flight.
     pub fn get_mut(&mut self, id: u64) -> Option<&mut C> {
         let first = self.calls.front()?.id;
         let place = usize::try_from(id.checked_sub(first)?).ok()?;

@@ -1,7 +1,7 @@
-//! Random words from the operating system.
+//! Random numbers from the operating system.
 //!
-//! Attempt ids and wait tickets must not be predictable from what a status shows, so no generator of our own is
-//! between them and the system. Words are read in blocks: a mass start draws thousands of ids.
+//! Attempt IDs and wait tickets must not be predictable from values in a status, so they come directly from the operating
+//! system without a generator in between. Numbers are read in blocks, because a mass start draws thousands of IDs.
 
 use std::io;
 
@@ -9,14 +9,14 @@ use std::io;
 use redislease_core::backoff::Entropy;
 use redislease_core::time::Millis;
 
-/// How many words one system call reads.
+/// How many 64-bit words one system call reads.
 const BLOCK: usize = 64;
 
-/// A source of random words.
+/// A source of random numbers.
 #[derive(Debug)]
 pub(crate) struct Random {
     block: Box<[u8; BLOCK * 8]>,
-    /// How many words of the block were given away.
+    /// How many words of the block were used.
     used: usize,
 }
 
@@ -28,7 +28,7 @@ impl Random {
     /// 64 bits.
     ///
     /// # Errors
-    /// When the system has no random words, as early in its start.
+    /// The operating system provides no random numbers, as early in its start.
     pub fn word(&mut self) -> io::Result<u64> {
         if self.used == BLOCK {
             getrandom::fill(&mut *self.block).map_err(|error| io::Error::other(error.to_string()))?;
@@ -38,7 +38,7 @@ impl Random {
         self.used += 1;
         let mut word = [0; 8];
         word.copy_from_slice(&self.block[place..place + 8]);
-        // A memory dump shows no word that is in use.
+        // Used words are erased, so that a memory dump does not show them.
         self.block[place..place + 8].fill(0);
         Ok(u64::from_ne_bytes(word))
     }
@@ -51,13 +51,13 @@ impl Random {
         Ok((u128::from(self.word()?) << 64) | u128::from(self.word()?))
     }
 
-    /// 64 bits for a back-off; zero when the system has no random words.
+    /// 64 bits for a backoff; zero if the operating system provides no random numbers.
     #[cfg(feature = "operator")]
     pub fn entropy(&mut self) -> Entropy {
         Entropy(self.word().unwrap_or_default())
     }
 
-    /// Between half of `span` and all of it; all of it when the system has no random words.
+    /// A random duration between half of `span` and `span`; `span` if the operating system provides no random numbers.
     pub fn jitter(&mut self, span: Millis) -> Millis {
         let word = self.word().unwrap_or_default();
         Millis(span.0 - word % (span.0 / 2 + 1))
@@ -80,10 +80,10 @@ mod tests {
     }
 
     #[test]
-    fn no_word_is_given_twice_over_many_blocks() {
+    fn no_word_is_used_twice_over_many_blocks() {
         let mut random = Random::new();
         let words: BTreeSet<u64> = (0..10 * BLOCK).map(|_| random.word().unwrap()).collect();
         assert_eq!(words.len(), 10 * BLOCK);
-        assert!(random.block.iter().all(|byte| *byte == 0), "every word was given away");
+        assert!(random.block.iter().all(|byte| *byte == 0), "every used word is erased");
     }
 }

@@ -23,7 +23,7 @@ pub enum Reason {
     Oom,
     /// The server cannot save to disk and refuses writes.
     Misconf,
-    /// The server's script cache does not hold our scripts: it was flushed or the server restarted.
+    /// The server's script cache does not contain the scripts: it was flushed, or the server restarted.
     NoScript,
     /// The server is part of a Redis Cluster.
     Moved,
@@ -33,9 +33,9 @@ pub enum Reason {
     Late,
     /// The node is not admitted, so it does not vote.
     NotAdmitted,
-    /// A reply that no script of ours gives.
+    /// An invalid reply: no script returns it.
     Protocol,
-    /// A defect of this process: the task of the node ended and was started again.
+    /// A bug in this process: the task of the node panicked and was restarted.
     Internal,
 }
 
@@ -59,7 +59,7 @@ impl Reason {
         Self::Internal,
     ];
 
-    /// The name in metrics.
+    /// The label value in metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Timeout => "timeout",
@@ -87,20 +87,20 @@ impl fmt::Display for Reason {
     }
 }
 
-/// How Redis 7.0, and Redis 7.2 and newer, say that the user may not use a command or a key in a script.
+/// How Redis 7.0 and Redis 7.2 or newer report that the user may not use a command or a key in a script.
 const NOT_ALLOWED: [&str; 2] = ["The user executing the script can't", "ACL failure in script"];
 
 impl From<&RedisError> for Reason {
-    /// What is not recognised is [`Reason::Protocol`]: unknown error text is a failure, never a success.
+    /// An unknown error is [`Reason::Protocol`]: a failure, never a success.
     fn from(error: &RedisError) -> Self {
         if error.is_timeout() {
             return Self::Timeout;
         }
-        // Redis has no code for it, and the client library reports it as whatever it was doing.
+        // Redis has no error code for this, and the client library reports it as an error of the current operation.
         if error.detail().is_some_and(|detail| detail.contains("max number of clients")) {
             return Self::MaxClients;
         }
-        // What a user may not do in a script has the code of any other error.
+        // A permission error in a script has a generic error code.
         if error.detail().is_some_and(|detail| NOT_ALLOWED.iter().any(|text| detail.contains(text))) {
             return Self::Auth;
         }
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
     use std::io;
 
-    /// The error that the client library makes of a server's error line.
+    /// The client library's error for a server's error line.
     fn answered(line: &str) -> Reason {
         let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
         Reason::from(&value.extract_error().unwrap_err())

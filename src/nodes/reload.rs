@@ -1,9 +1,10 @@
-//! A server that has forgotten our scripts: they are loaded once, and what it did not run is sent again in order.
+//! Recovery from a lost script cache: the scripts are loaded once, and calls that were not executed are sent again in
+//! order.
 //!
-//! Redis answers in the order of the calls, so every call that was sent before the scripts is answered before them.
-//! Until then nothing new is sent. What the server did not run is sent again before what has waited, so the order of
-//! the requests about one lease is kept. An exception is a call of another process that loads the scripts meanwhile: a
-//! later request about the lease may have run, and then the earlier one is not sent any more.
+//! Redis answers calls in order, so every call that was sent before the scripts is answered before them. Until then
+//! nothing new is sent. Calls that were not executed are sent again before the waiting requests, which keeps the order of
+//! the requests about one lease. An exception: if another process loads the scripts meanwhile, a later request about the
+//! lease may have been executed. The earlier one is then not sent again.
 
 use std::collections::HashSet;
 
@@ -14,29 +15,29 @@ use super::extends::Extend;
 use super::node::Call;
 use super::request::{Reply, Request};
 
-/// What waits until the scripts are loaded.
+/// The calls and requests that wait until the scripts are loaded.
 #[derive(Debug, Default)]
 pub(super) struct Reload {
-    /// Calls that were not run.
+    /// Calls that were not executed.
     again: Vec<Call>,
-    /// Requests that came meanwhile.
+    /// Requests that arrived meanwhile.
     waiting: Vec<(Request, Reply)>,
-    /// Attempts about which a later call was run.
+    /// Attempts for which a later call was executed.
     overtaken: HashSet<Attempt>,
 }
 
 impl Reload {
-    /// The server did not run `call`.
+    /// The server did not execute `call`.
     pub fn not_run(&mut self, call: Call) {
         self.again.push(call);
     }
 
-    /// The server ran a call about `attempt`.
+    /// The server executed a call about `attempt`.
     pub fn ran(&mut self, attempt: Attempt) {
         self.overtaken.insert(attempt);
     }
 
-    /// A request that has to wait.
+    /// Adds a waiting request.
     pub fn wait(&mut self, request: Request, reply: Reply) {
         self.waiting.push((request, reply));
     }
@@ -51,7 +52,7 @@ impl Reload {
         again.chain(self.waiting.iter().map(|(request, _)| request.give_up_at)).min()
     }
 
-    /// Drops the requests whose sender has given up. How many there were.
+    /// Drops the requests whose sender has given up. Returns their number.
     pub fn expire(&mut self, now: Time) -> usize {
         let mut expired = 0;
         let mut over = |at: Time| {
@@ -69,8 +70,8 @@ impl Reload {
         expired
     }
 
-    /// The scripts are loaded: what is to be sent now, in order. A request that was overtaken was not run, which is its
-    /// vote.
+    /// The scripts are loaded: returns the calls to send, in order. A request that was overtaken was not executed, and
+    /// its vote says so.
     pub fn finish(self) -> (Vec<Call>, Vec<(Request, Reply)>) {
         let Self { again, waiting, overtaken } = self;
         let mut calls = Vec::new();
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_are_sent_again_in_order_and_before_what_waited() {
+    fn calls_are_sent_again_in_order_and_before_waiting_requests() {
         let votes = Votes::new();
         let mut reload = Reload::default();
         for attempt in [1, 2] {
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_later_request_overtook_is_not_sent_and_was_not_run() {
+    fn an_overtaken_request_is_not_sent_and_was_not_executed() {
         let votes = Votes::new();
         let mut reload = Reload::default();
         let (request, reply) = votes.seal(1, 500);
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_gives_up_in_time() {
+    fn a_waiting_request_gives_up_in_time() {
         let votes = Votes::new();
         let mut reload = Reload::default();
         let (request, reply) = votes.seal(1, 300);

@@ -1,4 +1,4 @@
-//! A request to one node, and the way its vote goes back.
+//! A request to one node, and the return path of its vote.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use crate::mailbox::Mailbox;
 pub struct Request {
     /// The keys, each as [`super::Keyspace::lock`] writes it; at least one.
     pub keys: Arc<[String]>,
-    /// What the node is to do.
+    /// The operation.
     pub op: Op,
-    /// When the sender stops waiting. The node refuses to act later than this, as far as its clock can tell.
+    /// When the sender stops waiting. After this time, by its own clock, the node does not execute the request.
     pub give_up_at: Time,
 }
 
@@ -26,20 +26,20 @@ pub struct Request {
 pub(crate) struct Ballot {
     /// The lease, as its shard numbers it.
     pub lease: u64,
-    /// Of the request.
+    /// The request's.
     pub round: Round,
-    /// Of the request.
+    /// The request's.
     pub node: Node,
-    /// What the node said.
+    /// The node's vote.
     pub vote: Vote,
 }
 
-/// Takes the vote on one request. Exactly one is given: dropped unused, it gives [`Vote::Unknown`].
+/// Returns the vote on one request. Exactly one vote is returned: a dropped reply returns [`Vote::Unknown`].
 pub(crate) struct Reply(Option<Receiver>);
 
-/// Who receives a vote.
+/// The receiver of a vote.
 enum Receiver {
-    /// A shard: no allocation, since it sends thousands of requests in one tick.
+    /// A shard: without an allocation, because it sends thousands of requests in one tick.
     Shard {
         ballots: Arc<Mailbox<Ballot>>,
         lease: u64,
@@ -50,12 +50,12 @@ enum Receiver {
 }
 
 impl Reply {
-    /// To a function, which must not block.
+    /// A reply to a function, which must not block.
     pub fn to_function(function: impl FnOnce(Vote) + Send + 'static) -> Self {
         Self(Some(Receiver::Function(Box::new(function))))
     }
 
-    /// To the shard that numbers a lease `lease`.
+    /// A reply to the shard whose lease has the ID `lease`.
     pub fn to_shard(ballots: Arc<Mailbox<Ballot>>, lease: u64, round: Round, node: Node) -> Self {
         Self(Some(Receiver::Shard { ballots, lease, round, node }))
     }
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_is_told_which_lease_round_and_node_voted() {
+    fn a_ballot_names_lease_round_and_node() {
         let ballots = Arc::new(Mailbox::new());
         let reply = |lease| Reply::to_shard(ballots.clone(), lease, Round(7), Node(2));
         reply(1).give(Vote::Extended);

@@ -1,7 +1,7 @@
 //! The scripts: each call as a command, each reply as a value.
 //!
-//! `scripts/prelude.lua` says what keys and arguments a script takes. A reply that no script gives is an
-//! [`InvalidReply`], which is no vote: an unknown text is never taken for a success.
+//! `scripts/prelude.lua` documents the keys and arguments of the scripts. A reply that no script returns is an
+//! [`InvalidReply`], which is not a vote: unknown text never counts as a success.
 
 use std::fmt::{self, Write as _};
 use std::sync::LazyLock;
@@ -18,7 +18,7 @@ macro_rules! scripts {
     ($($name:ident => $file:literal),* $(,)?) => {
         /// One of the scripts a node runs.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[allow(missing_docs, reason = "each is explained in the file it is named after")]
+        #[allow(missing_docs, reason = "each is documented in its Lua file")]
         pub enum Script { $($name),* }
 
         impl Script {
@@ -51,7 +51,7 @@ struct Source {
 
 static SOURCES: LazyLock<Vec<Source>> = LazyLock::new(|| {
     let source = |script: &Script| {
-        // The first line carries the flags and must stay the first.
+        // The first line has the flags and must stay the first.
         let (shebang, body) = script.body().split_once('\n').unwrap_or_default();
         let text = format!("{shebang}\n{}\n{body}", include_str!("scripts/prelude.lua"));
         let sha = redis::Script::new(&text).get_hash().to_owned();
@@ -66,7 +66,7 @@ impl Script {
         &SOURCES[self as usize].text
     }
 
-    /// The command that makes a server know this script.
+    /// The command that loads the script.
     pub fn load(self) -> Cmd {
         let mut command = redis::cmd("SCRIPT");
         command.arg("LOAD").arg(self.source());
@@ -84,8 +84,7 @@ impl Script {
     }
 }
 
-/// Asks for a vote. `marker` must stand on the node, and `deadline` is in milliseconds of its TIME; a release needs
-/// neither.
+/// Requests a vote. `marker` must be on the node, and `deadline` is in milliseconds of its TIME; a release needs neither.
 pub fn vote(keyspace: &Keyspace, locks: &[String], marker: &str, deadline: u64, op: &Op) -> Cmd {
     let (script, fourth, fifth) = match op {
         Op::Acquire { ttl, holder, .. } => (Script::Acquire, ttl.0.to_string(), holder.to_string()),
@@ -111,11 +110,11 @@ pub struct Extension<'a> {
     pub attempt: Attempt,
     /// The token of its term.
     pub token: Token,
-    /// How long the keys live from now.
+    /// The TTL of the keys.
     pub ttl: Millis,
 }
 
-/// Asks to extend many leases in one call.
+/// Extends many leases in one call.
 pub fn extend(keyspace: &Keyspace, marker: &str, deadline: u64, leases: &[Extension<'_>]) -> Cmd {
     let keys: Vec<&String> = leases.iter().flat_map(|lease| lease.keys).collect();
     let mut command = Script::Extend.call(keyspace, keys.into_iter());
@@ -123,14 +122,14 @@ pub fn extend(keyspace: &Keyspace, marker: &str, deadline: u64, leases: &[Extens
     let mut term = String::new();
     for Extension { keys, attempt, token, ttl } in leases {
         term.clear();
-        // A String takes all that is written to it.
+        // Writing to a String cannot fail.
         let _ = write!(term, "t:{attempt}:{token}:");
         command.arg(keys.len()).arg(&term).arg(ttl.0);
     }
     command
 }
 
-/// Looks at the marker, and writes a ticket if it does not name `run_id` or is `stepped`.
+/// Reads the marker, and writes a wait ticket if the marker does not name `run_id` or is `stepped`.
 pub fn observe(keyspace: &Keyspace, run_id: &RunId, nonce: u128, stepped: Option<&Marker>) -> Cmd {
     let stepped = stepped.map(Marker::to_string).unwrap_or_default();
     let mut command = Script::Observe.call(keyspace, [].iter());
@@ -138,55 +137,55 @@ pub fn observe(keyspace: &Keyspace, run_id: &RunId, nonce: u128, stepped: Option
     command
 }
 
-/// Replaces `ticket` by `marker`, with `seed` as the least value of the fence.
+/// Replaces `ticket` by `marker`, and raises the fence to at least `seed`.
 pub fn admit(keyspace: &Keyspace, ticket: &Marker, marker: &Marker, seed: Token) -> Cmd {
     let mut command = Script::Admit.call(keyspace, [].iter());
     command.arg(ticket.to_string()).arg(marker.to_string()).arg(seed.0);
     command
 }
 
-/// Reads the fence, and for whom the node votes. `marker` names it as one of ours.
+/// Reads the fence, and which configuration the node votes for. `marker` is the expected one.
 pub fn fence(keyspace: &Keyspace, marker: &Marker) -> Cmd {
     let mut command = Script::Fence.call(keyspace, [].iter());
     command.arg(marker.to_string()).arg(&**marker.run_id());
     command
 }
 
-/// Tries every command that the scripts need.
+/// Tries every command that the scripts use.
 pub fn check(keyspace: &Keyspace) -> Cmd {
     Script::Check.call(keyspace, [keyspace.check().to_owned()].iter())
 }
 
-/// What a script answered, and when by the node's clock.
+/// The answer of a script, with its time on the node's clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply<T> {
     /// TIME, in microseconds of Unix time.
     pub time: u64,
-    /// What it says.
+    /// The answer.
     pub answer: T,
 }
 
-/// What a node says when it is asked for a vote.
+/// A node's answer to a request for a vote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer<T = Vote> {
     /// Its vote.
     Vote(T),
-    /// Another marker stands than the one asked under; nothing was done.
+    /// The node has another marker than the expected one; nothing was executed.
     NotAdmitted,
-    /// The deadline is past; nothing was done.
+    /// The deadline has passed; nothing was executed.
     Late,
 }
 
-/// The lease at this place of an [`extend`], counted from 0, was not extended, and its vote.
+/// The index, from 0, of a lease in an [`extend`] that was not extended, and its vote.
 pub type Exception = (usize, Vote);
 
-/// A reply that no script of ours gives to such a call.
+/// A reply that no script returns to such a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidReply(String);
 
 impl fmt::Display for InvalidReply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the reply to a script is not valid: {}", self.0)
+        write!(f, "invalid reply to a script: {}", self.0)
     }
 }
 
@@ -199,7 +198,7 @@ fn invalid(what: impl Into<String>) -> InvalidReply {
 /// Reads the reply to `op`.
 ///
 /// # Errors
-/// [`InvalidReply`] when no script of ours gives such a reply to such a call.
+/// [`InvalidReply`] if no script returns such a reply to such a call.
 pub fn read_vote(op: &Op, value: Value) -> Result<Reply<Answer>, InvalidReply> {
     if matches!(op, Op::Extend { .. }) {
         let Reply { time, answer } = read_extend(1, value)?;
@@ -229,11 +228,11 @@ pub fn read_vote(op: &Op, value: Value) -> Result<Reply<Answer>, InvalidReply> {
     parts.end(time, Answer::Vote(vote))
 }
 
-/// Reads the reply to an [`extend`] of `count` leases: every lease that is no exception was extended. The vote of a
-/// lease whose key holds a value that is none of ours is [`Vote::Unknown`].
+/// Reads the reply to an [`extend`] of `count` leases. Leases without an exception were extended. The vote on a lease
+/// whose key holds a value that RedisLease did not write is [`Vote::Unknown`].
 ///
 /// # Errors
-/// [`InvalidReply`] when it is no reply of that script.
+/// [`InvalidReply`] if that script does not return such a reply.
 pub fn read_extend(count: usize, value: Value) -> Result<Reply<Answer<Vec<Exception>>>, InvalidReply> {
     let (time, mut parts) = Parts::of(value)?;
     match parts.text()?.as_str() {
@@ -255,10 +254,10 @@ pub fn read_extend(count: usize, value: Value) -> Result<Reply<Answer<Vec<Except
     parts.end(time, Answer::Vote(exceptions))
 }
 
-/// Reads the reply of observe and admit: the marker that stands, if one does.
+/// Reads the reply of observe and admit: the marker on the node, if there is one.
 ///
 /// # Errors
-/// [`InvalidReply`] when it is no reply of theirs.
+/// [`InvalidReply`] if these scripts do not return such a reply.
 pub fn read_marker(value: Value) -> Result<Reply<Option<Marker>>, InvalidReply> {
     let (time, mut parts) = Parts::of(value)?;
     parts.word("marker")?;
@@ -267,10 +266,10 @@ pub fn read_marker(value: Value) -> Result<Reply<Option<Marker>>, InvalidReply> 
     parts.end(time, marker)
 }
 
-/// Reads the reply of fence: for whom the node votes, and the counter.
+/// Reads the reply of fence: whether the node votes for the configuration, and the counter.
 ///
 /// # Errors
-/// [`InvalidReply`] when it is no reply of that script.
+/// [`InvalidReply`] if that script does not return such a reply.
 pub fn read_fence(value: Value) -> Result<Reply<(Allegiance, Token)>, InvalidReply> {
     let (time, mut parts) = Parts::of(value)?;
     parts.word("fence")?;
@@ -278,7 +277,7 @@ pub fn read_fence(value: Value) -> Result<Reply<(Allegiance, Token)>, InvalidRep
         0 => Allegiance::Nobody,
         1 => Allegiance::Ours,
         2 => Allegiance::Others,
-        other => return Err(invalid(format!("{other} is no code for whom a node votes"))),
+        other => return Err(invalid(format!("{other} is not a valid voting code"))),
     };
     let fence = parts.token()?;
     parts.end(time, (allegiance, fence))
@@ -287,7 +286,7 @@ pub fn read_fence(value: Value) -> Result<Reply<(Allegiance, Token)>, InvalidRep
 /// Reads the reply of check: the command that the server refused, and its error.
 ///
 /// # Errors
-/// [`InvalidReply`] when it is no reply of that script.
+/// [`InvalidReply`] if that script does not return such a reply.
 pub fn read_check(value: Value) -> Result<Reply<Option<(String, String)>>, InvalidReply> {
     let (time, mut parts) = Parts::of(value)?;
     let refused = match parts.text()?.as_str() {
@@ -306,7 +305,7 @@ fn unexpected(word: &str) -> InvalidReply {
 struct Parts(std::vec::IntoIter<Value>);
 
 impl Parts {
-    /// TIME, and what follows it.
+    /// Splits TIME from the parts that follow it.
     fn of(value: Value) -> Result<(u64, Self), InvalidReply> {
         let Value::Array(parts) = value else { return Err(invalid(format!("{value:?} instead of a list"))) };
         let mut parts = Self(parts.into_iter());
@@ -344,7 +343,7 @@ impl Parts {
         if text == word { Ok(()) } else { Err(unexpected(&text)) }
     }
 
-    /// Not negative: a key without an end (-1) is none of ours.
+    /// Not negative: RedisLease writes no key without a TTL (-1).
     fn number(&mut self) -> Result<u64, InvalidReply> {
         let text = self.text()?;
         text.parse().map_err(|_| invalid(format!("`{text}` instead of a number")))
@@ -368,8 +367,8 @@ impl Parts {
         self.stored_or_none()?.ok_or_else(|| invalid("nothing instead of a value"))
     }
 
-    /// The vote of one lease that was not extended. A value that is none of ours makes this vote unknown, and the votes
-    /// of the other leases count.
+    /// The vote on one lease that was not extended. A value that RedisLease did not write makes this vote unknown; the
+    /// votes on the other leases count.
     fn exception(&mut self) -> Result<Vote, InvalidReply> {
         match self.next()? {
             Value::Nil => Ok(Vote::Miss(None)),

@@ -21,7 +21,7 @@ fn text(text: &str) -> Value {
     Value::BulkString(text.as_bytes().to_vec())
 }
 
-/// An answer with TIME before it.
+/// An answer, preceded by TIME.
 fn answer(parts: &[Value]) -> Value {
     Value::Array([text("1795238400"), text("42")].into_iter().chain(parts.iter().cloned()).collect())
 }
@@ -56,7 +56,7 @@ fn answers_become_votes() {
 }
 
 #[test]
-fn nothing_done_is_no_vote() {
+fn an_operation_that_was_not_executed_is_not_a_vote() {
     for op in &ops()[..4] {
         assert_eq!(read_vote(op, answer(&[text("not_admitted")])).unwrap().answer, Answer::NotAdmitted);
     }
@@ -71,7 +71,7 @@ fn nothing_done_is_no_vote() {
 }
 
 #[test]
-fn a_reply_that_no_script_gives_is_no_vote() {
+fn an_invalid_reply_is_not_a_vote() {
     let [acquire, confirm, extend, _, release] = ops();
     let other = |op: &Op, parts: &[Value]| read_vote(op, answer(parts)).unwrap_err().to_string();
     for (error, part) in [
@@ -114,7 +114,7 @@ fn markers_and_fences() {
     assert_eq!(fence(1, "1795238400000043").unwrap().answer, (Allegiance::Ours, Token(1_795_238_400_000_043)));
     assert_eq!(fence(0, "0").unwrap().answer, (Allegiance::Nobody, Token(0)));
     assert_eq!(fence(2, "7").unwrap().answer, (Allegiance::Others, Token(7)));
-    assert!(fence(3, "7").is_err(), "an answer that nobody knows");
+    assert!(fence(3, "7").is_err(), "an unknown code");
     assert!(fence(0, "x").unwrap_err().to_string().contains("`x` instead of a number"));
 }
 
@@ -128,7 +128,7 @@ fn a_reply_to_many_extensions_names_the_exceptions() {
     let foreign =
         [text("extended"), Value::Int(1), text("what"), Value::Int(2), Value::Int(0), Value::Int(3), Value::Nil];
     let votes = vec![(0, Vote::Unknown), (1, Vote::Unknown), (2, Vote::Miss(None))];
-    assert_eq!(read(&foreign), Ok(Answer::Vote(votes)), "one value that is none of ours spoils one vote");
+    assert_eq!(read(&foreign), Ok(Answer::Vote(votes)), "one foreign value makes one vote unknown");
     let disordered = [text("extended"), Value::Int(2), Value::Nil, Value::Int(2), Value::Nil];
     assert!(read(&disordered).unwrap_err().to_string().contains("lease 2 is out of order"));
 }

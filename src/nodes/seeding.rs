@@ -1,4 +1,4 @@
-//! Reads the fence of every node, to seed the counter of one that lost its data.
+//! Reads the fences of all nodes to seed the counter of a node that lost its data.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,10 +12,10 @@ use super::Shared;
 use super::node::Message;
 use crate::clock;
 
-/// The counter for `target`. The fences are read after this call: one read before the end of the wait may be behind a
-/// term that was confirmed meanwhile. `None` when `target` itself does not reply.
+/// The counter for `target`. The fences are read after this call, because one read before the end of the wait may be
+/// lower than the token of a term that was confirmed meanwhile. `None` if `target` itself does not reply.
 pub(super) async fn ask(shared: Arc<Shared>, target: Node) -> Option<Result<Token, Unseedable>> {
-    // Its sender is in `shared`.
+    // `shared` holds its sender.
     let _ = shared.floor_is_complete.subscribe().wait_for(|complete| *complete).await;
     let asked: Vec<_> = shared
         .quorum
@@ -23,7 +23,7 @@ pub(super) async fn ask(shared: Arc<Shared>, target: Node) -> Option<Result<Toke
         .zip(&shared.ports)
         .map(|(node, port)| {
             let (answer, answered) = oneshot::channel();
-            // A task that is gone drops the sender, which is an answer too.
+            // A task that has ended drops the sender, which counts as an answer.
             let _ = port.inbox.send(Message::Fence(answer));
             (node, answered)
         })

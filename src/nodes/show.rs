@@ -1,4 +1,4 @@
-//! What the task of a node writes into the node's status.
+//! The node's status, written by its task.
 
 use std::time::Duration;
 
@@ -22,11 +22,11 @@ impl NodeTask {
     }
 
     pub(super) fn show(&mut self, standing: &Standing) {
-        // Whoever reads that the node votes may ask it.
+        // A reader that sees the node as voting can send it requests.
         self.set_reach();
         let about = self.context.about(&self.address);
         let (state, message) = match (standing, &self.refusal) {
-            // The end of a connection is written with its reason; the others last no longer than one call.
+            // The other states end after one call; the end of a connection is written with its reason.
             (Standing::Offline | Standing::Observing | Standing::Seeding(None), _) => return,
             (Standing::Mismatch(marker), _) => (
                 NodeState::Misconfigured(Misconfiguration::ConfigMismatch),
@@ -46,7 +46,7 @@ impl NodeTask {
         };
         self.failures = 0;
         self.context.update(|status| {
-            // The end of a wait that is over is not moved.
+            // The end of a wait in the past is not changed.
             let waited = |state| matches!(state, NodeState::Quarantined { .. });
             let over = waited(status.state) && waited(state) && matches!(standing, Standing::Seeding(_));
             if !over {
@@ -58,7 +58,7 @@ impl NodeTask {
     }
 }
 
-/// Rounds to whole seconds, so that a status does not change with every reading of a clock.
+/// Rounds to whole seconds, so that a status does not change with every clock reading.
 fn rounded(reason: Unseedable) -> String {
     match reason {
         Unseedable::ClocksDisagree { by } => {

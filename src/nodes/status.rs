@@ -1,4 +1,4 @@
-//! The status of the nodes, for every part of the process that follows it.
+//! The status of the nodes, for other modules.
 
 use std::fmt;
 
@@ -17,23 +17,23 @@ pub struct NodeStatus {
     pub name: String,
     /// `host:port`.
     pub address: String,
-    /// Whether it votes, and if not, why.
+    /// Whether it votes, and why not.
     pub state: NodeState,
     /// Why it is [`NodeState::Down`].
     pub reason: Option<Reason>,
-    /// One sentence for people; empty while the node is up.
+    /// One sentence for users; empty while the node is up.
     pub message: String,
-    /// What its server refused last, in one sentence. It stays after the refusal is over.
+    /// The server's last refusal, in one sentence. It stays after the refusal has ended.
     pub last_refusal: Option<String>,
-    /// The version its server reports, as last seen.
+    /// The version that the server last reported.
     pub version: String,
-    /// The name of the server process in markers; `None` while it cannot be reached.
+    /// The process name of the server in markers; `None` while the node is disconnected.
     pub run_id: Option<RunId>,
-    /// Its wall clock less ours, in milliseconds. A change of this alone notifies nobody.
+    /// Its wall clock minus this process's, in milliseconds. A change of this value alone notifies no receiver.
     pub clock_offset_ms: Option<i64>,
 }
 
-/// Whether a node votes, and if not, why.
+/// Whether a node votes, and why not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeState {
     /// It votes.
@@ -45,12 +45,12 @@ pub enum NodeState {
         /// When the wait ends, unless the node loses its data again.
         until: Time,
     },
-    /// It cannot vote until somebody changes the server or the quorum.
+    /// It cannot vote until the server or the quorum is reconfigured.
     Misconfigured(Misconfiguration),
 }
 
 impl NodeState {
-    /// The place of the state in [`STATES`].
+    /// The index of the state in [`STATES`].
     const fn index(self) -> usize {
         match self {
             Self::Up => 0,
@@ -70,15 +70,15 @@ impl fmt::Display for NodeState {
 /// What must be changed before a node can vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Misconfiguration {
-    /// It is a replica: it loses what its master loses.
+    /// It is a replica: it loses the same data as its master.
     Replica,
-    /// It is part of a Redis Cluster, whose slots move.
+    /// It is part of a Redis Cluster, which moves slots between servers.
     Cluster,
-    /// It drops keys when its memory is full.
+    /// It evicts keys when its memory is full.
     Eviction,
     /// It is older than Redis 7.0.
     Version,
-    /// Another node of this quorum has the address of the same server.
+    /// The address of another node of this quorum leads to the same server.
     SharedServer,
     /// Its marker names another configuration of the quorum.
     ConfigMismatch,
@@ -132,7 +132,7 @@ impl Board {
         });
     }
 
-    /// Another node whose address is that of the same server process: `name (address)`.
+    /// Another node whose address leads to the same server process, as `name (address)`.
     pub fn duplicate(&self, node: Node) -> Option<String> {
         let statuses = self.statuses.borrow();
         let own = statuses.get(node.index())?.run_id.as_ref()?;
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_offset_alone_notifies_nobody() {
+    fn a_clock_offset_alone_sends_no_notification() {
         let board = board();
         let watch = board.subscribe();
         board.update(Node(0), |status| status.clock_offset_ms = Some(7));

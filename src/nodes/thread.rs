@@ -1,4 +1,4 @@
-//! The thread on which the tasks of one quorum's nodes run.
+//! The thread of the tasks of one quorum's nodes.
 
 use std::io;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use super::context::Context;
 use super::node::{BACKOFF_MOST, NodeTask};
 use crate::contain::{contain_this_thread, contained_task};
 
-/// Starts the thread. It ends after `stop` is cancelled; requests that wait are answered then.
+/// Starts the thread. It ends after `stop` is cancelled and answers the waiting requests.
 ///
 /// # Errors
-/// When the system gives no thread or no event queue.
+/// The operating system cannot create a thread or an event queue.
 pub(super) fn start(
     quorum: &str,
     contexts: Vec<Arc<Context>>,
@@ -25,7 +25,7 @@ pub(super) fn start(
 ) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let run = move || {
-        // What the client library spawns is caught by the runtime; its connection is then lost, and opened again.
+        // The runtime catches panics in tasks of the client library; the connection is then lost and reopened.
         contain_this_thread();
         runtime.block_on(async {
             for context in &contexts {
@@ -33,18 +33,18 @@ pub(super) fn start(
             }
             stop.cancelled().await;
         });
-        // The tasks end with their runtime; nobody may send to them any more.
+        // The tasks end with their runtime; no message may be sent to them afterwards.
         drop(runtime);
         for context in &contexts {
             drop(context.inbox().close());
         }
     };
-    // Longer names are cut by the system.
+    // The operating system truncates longer names.
     let name: String = format!("redis {quorum}").chars().take(15).collect();
     std::thread::Builder::new().name(name).spawn(run).map(drop)
 }
 
-/// Runs the task of one node, and starts it again when it ends by a defect or for want of a timer.
+/// Runs the task of one node, and restarts it after a panic or a timer error.
 async fn keep_running(context: Arc<Context>, panics: IntCounter) {
     loop {
         let text = match NodeTask::new(context.clone()) {
@@ -53,7 +53,7 @@ async fn keep_running(context: Arc<Context>, panics: IntCounter) {
                 Ok(error) => format!("cannot set a timer: {error}"),
                 Err(panicked) => {
                     panics.inc();
-                    format!("the task of this node failed by a defect and is started again; report it: {panicked}")
+                    format!("the task of this node panicked and is restarted; report this bug: {panicked}")
                 }
             },
         };
@@ -61,7 +61,7 @@ async fn keep_running(context: Arc<Context>, panics: IntCounter) {
         context.reach().set(false, false);
         context.series.error(Reason::Internal.as_str());
         context.down(&context.address(), Reason::Internal, &text);
-        // Not by our own timers, of which there may be none.
+        // Uses the timer of tokio, because the task's own timer may be unavailable.
         tokio::time::sleep(Duration::from(BACKOFF_MOST)).await;
     }
 }

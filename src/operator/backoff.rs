@@ -1,33 +1,33 @@
-//! How long a task of the operator waits after a failure before it tries again.
+//! The backoff of an operator task after a failure.
 
 use std::time::Duration;
 
 use redislease_core::backoff::{Backoff as Policy, Entropy, Strategy};
 use redislease_core::time::Millis;
 
-/// The library's own pause grows to half a minute, and a failover would wait for it.
+/// kube-runtime's default backoff grows to 30 s and would delay a failover by that much.
 const POLICY: Policy =
     Policy { strategy: Strategy::Exponential, min: Millis(100), max: Millis(3000), limit: None, jitter: 20 };
 
-/// Of so many failures one is worth a warning.
+/// One of this many failures is logged as a warning.
 const WARN_EVERY: u32 = 16;
 
-/// The pause after a failure: doubled up to its longest, and short again after a success.
+/// A backoff that doubles with each failure up to a maximum. A success resets it.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
     failures: u32,
 }
 
 impl Backoff {
-    /// The pause after a failure, and whether the failure is worth a warning: the first one since a success, and then about
-    /// one in a minute. `random` moves the pause by its jitter.
+    /// Returns the pause after a failure, and whether to log the failure as a warning: the first failure since a success,
+    /// and then about one a minute. `random` sets the jitter of the pause.
     pub fn failed(&mut self, random: u64) -> (Duration, bool) {
         let warn = self.failures.is_multiple_of(WARN_EVERY);
         self.failures = self.failures.saturating_add(1);
         (POLICY.jittered(self.failures, Entropy(random)).into(), warn)
     }
 
-    /// There was a success. Whether there had been failures.
+    /// Records a success. Returns whether there were failures before it.
     pub const fn succeeded(&mut self) -> bool {
         let recovered = self.failures > 0;
         self.failures = 0;

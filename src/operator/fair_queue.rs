@@ -1,9 +1,9 @@
-//! A queue of distinct items that serves tenants in turn: a tenant with many items delays another tenant by one item.
+//! A queue of distinct items that serves tenants round-robin: a tenant with many items delays another tenant by one item.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// First in, first out for each tenant; tenants in turn. An item that is queued already is not queued again.
+/// FIFO within a tenant, round-robin between tenants. An item that is already queued is not queued again.
 #[derive(Clone, Debug)]
 pub(super) struct FairQueue<T> {
     by_tenant: BTreeMap<Arc<str>, VecDeque<T>>,
@@ -19,7 +19,7 @@ impl<T> Default for FairQueue<T> {
 }
 
 impl<T: Clone + Ord> FairQueue<T> {
-    /// Queues an item. Whether it was not queued before.
+    /// Queues an item. Returns whether it was not queued before.
     pub fn push(&mut self, tenant: &Arc<str>, item: T) -> bool {
         if !self.queued.insert(item.clone()) {
             return false;
@@ -73,7 +73,7 @@ mod tests {
         assert!(queue.push(&small, 5001));
         let order: Vec<i32> = (0..5).filter_map(|_| queue.pop()).collect();
         assert_eq!(order, [0, 5000, 1, 5001, 2]);
-        assert!(queue.push(&large, 0), "taken, so it can be queued again");
+        assert!(queue.push(&large, 0), "an item that was popped can be queued again");
         assert_eq!((queue.len(), queue.is_empty()), (998, false));
         assert_eq!(std::iter::from_fn(|| queue.pop()).last(), Some(0));
         assert!(queue.is_empty() && queue.by_tenant.is_empty() && queue.turns.is_empty());

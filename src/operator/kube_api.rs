@@ -1,6 +1,6 @@
-//! How the API server is called: with a deadline, and with a failure that says what is known.
+//! Calls to the API server, each with a timeout and a classified error.
 //!
-//! The library's own retries are off: they would repeat an outdated decision for minutes.
+//! The retries of the kube library are off: they would repeat an outdated decision for minutes.
 
 use std::error::Error;
 use std::future::Future;
@@ -9,10 +9,10 @@ use std::time::Duration;
 use kube::Client;
 use kube::config::Config;
 
-/// How long a call may take. Nothing that is held waits for it.
+/// The timeout of a call. Renewals do not depend on it.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a connection may be silent while an answer is due.
+/// How long a connection may be idle while an answer is pending.
 const READ_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Why a call failed.
@@ -21,16 +21,16 @@ pub enum CallError {
     /// The object changed since it was read, or exists already.
     #[error("the object changed meanwhile")]
     Conflict,
-    /// There is no such object.
-    #[error("there is no such object")]
+    /// The object does not exist.
+    #[error("the object does not exist")]
     NotFound,
-    /// No answer: the call may have been carried out, or may be carried out later.
+    /// No answer: the API server may have carried out the call, or may do so later.
     #[error("no answer from the API server: {0}")]
     Unanswered(String),
     /// The API server refused.
     #[error("the API server refused: {0}")]
     Refused(String),
-    /// The API server did it, and its answer cannot be read.
+    /// The API server carried out the call, and its answer could not be read.
     #[error("the answer of the API server cannot be read: {0}")]
     Unreadable(String),
 }
@@ -40,7 +40,7 @@ impl From<kube::Error> for CallError {
         match error {
             kube::Error::Api(status) if status.code == 409 => Self::Conflict,
             kube::Error::Api(status) if status.code == 404 => Self::NotFound,
-            // What a server, or a proxy before it, says while it is overloaded or half down proves nothing.
+            // The answer of an overloaded server, or of a proxy in front of it, proves nothing.
             kube::Error::Api(status) if status.code == 429 || status.code >= 500 => {
                 Self::Unanswered(format!("{} ({})", status.message, status.code))
             }
@@ -51,7 +51,7 @@ impl From<kube::Error> for CallError {
     }
 }
 
-/// An error with all its causes: the first sentence of a library seldom says what is wrong.
+/// Formats an error with all its causes: the outermost text of a library error is rarely enough.
 pub fn causes(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -72,11 +72,12 @@ pub fn causes(error: &(dyn Error + 'static)) -> String {
 pub async fn call<T>(work: impl Future<Output = kube::Result<T>>) -> Result<T, CallError> {
     match tokio::time::timeout(TIMEOUT, work).await {
         Ok(done) => Ok(done?),
-        Err(_) => Err(CallError::Unanswered(format!("nothing for {} s", TIMEOUT.as_secs()))),
+        Err(_) => Err(CallError::Unanswered(format!("no answer within {} s", TIMEOUT.as_secs()))),
     }
 }
 
-/// A client from the environment: kubeconfig, or the pod's service account; and the address of its API server.
+/// Creates a client from the environment (kubeconfig, or the pod's service account). Returns it with the address of its
+/// API server.
 ///
 /// # Errors
 /// One sentence that says what was tried.
@@ -89,7 +90,8 @@ pub async fn client() -> Result<(Client, String), String> {
     })?;
     config.default_retry = false;
     config.connect_timeout = Some(TIMEOUT);
-    // A list, or a watch that is being opened, has no deadline of ours; an open watch says something more often.
+    // Lists and the opening of watches have no timeout of their own; an open watch receives bookmarks more often than
+    // this.
     config.read_timeout = Some(READ_TIMEOUT);
     config.reset_reader_on_write = true;
     let address = config.cluster_url.to_string();

@@ -1,7 +1,7 @@
-//! The election of one replica on each quorum: what surrounds [`plan::Leadership`](crate::plan::Leadership) in a process.
+//! The leader election of this replica on each quorum: runs [`plan::Leadership`](crate::plan::Leadership) in a process.
 //!
 //! The controller of RedisQuorums owns one [`Election`] for each quorum and gives it turns. The engine reads the result
-//! through a [`Grant`] each time it decides about a lease.
+//! from a [`Grant`] each time it decides about a lease.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -16,40 +16,40 @@ use crate::election::Cluster;
 use crate::keeper::{Keeper, LeaseHandle, Observer, Setup};
 use crate::plan::{Authority, Command, Leadership, LeadershipEffect, LeadershipEvent, LeadershipFacts};
 
-/// This replica, and what its elections need.
+/// The identity of this replica, and the dependencies of its elections.
 #[derive(Clone)]
 pub struct Replica {
-    /// The cluster that it works for.
+    /// The cluster of this replica.
     pub cluster: Cluster,
     /// The name that `RedisQuorum.status.leader` shows.
     pub instance: String,
-    /// Tells this start of the replica from every other.
+    /// Identifies this run of the replica.
     pub process: String,
-    /// Keeps the locks.
+    /// Renews the locks.
     pub keeper: Arc<Keeper>,
-    /// Asks the API server.
+    /// Sends calls to the API server.
     pub writer: Writer,
 }
 
-/// What this process may decide about the leases of one quorum.
+/// The authority of this process over the leases of one quorum.
 #[derive(Debug)]
 pub struct Grant(Mutex<Granted>);
 
 #[derive(Debug)]
 struct Granted {
     authority: Authority,
-    /// The lock on which the authority rests.
+    /// The lock on which the authority depends.
     lock: Option<Arc<Slot>>,
 }
 
 impl Grant {
-    /// An authority that rests on no lock.
+    /// Creates a grant with an authority that depends on no lock.
     pub fn of(authority: Authority) -> Arc<Self> {
         Arc::new(Self(Mutex::new(Granted { authority, lock: None })))
     }
 
-    /// What this process may decide at `now`. A lock whose time is over gives no right, whether its machine has noticed or
-    /// not: the process may have been paused.
+    /// The authority at `now`. An expired lock gives no authority, even if its machine has not reported the expiry yet:
+    /// the process may have been paused.
     pub fn authority(&self, now: Time) -> Authority {
         let granted = self.granted();
         let is_over = |lock: &Arc<Slot>| lock.stop_at().is_none_or(|stop_at| now >= stop_at);
@@ -60,24 +60,24 @@ impl Grant {
     }
 
     fn granted(&self) -> MutexGuard<'_, Granted> {
-        // Whole between any two statements that change it.
+        // The state is consistent between any two statements that change it.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What an election depends on.
-pub struct Circumstances<'a> {
+/// The inputs of an election.
+pub struct ElectionInputs<'a> {
     /// The quorum, as long as this process is connected to it.
     pub connection: Option<&'a Arc<Connection>>,
-    /// Whether too few of its nodes vote, after each was tried.
+    /// Whether fewer than a majority of its nodes vote, after each was tried.
     pub is_lost: bool,
     /// The instance that `RedisQuorum.status.leader` names.
     pub named: Option<&'a str>,
 }
 
-/// What the election asks of the controller.
+/// What the election requests from the controller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wishes {
+pub struct ElectionRequests {
     /// The authority has changed.
     pub changed: bool,
     /// Read the RedisQuorum.
@@ -92,19 +92,19 @@ pub struct Election {
     machine: Leadership,
     grant: Arc<Grant>,
     lock: Option<(LeaseHandle, Arc<Slot>)>,
-    /// Keeps the connections open while another replica may still renew leases on this quorum, also after its resource was
-    /// deleted or replaced: this replica must not decide anything before the other has finished.
+    /// Keeps the connections open while another replica may still renew leases on this quorum, even after its resource
+    /// was deleted or replaced: this replica must not decide anything before the other one has finished.
     in_use: Option<Arc<InUse>>,
 }
 
 impl Election {
-    /// An election in which this replica follows.
+    /// Creates an election in which this replica follows.
     pub fn new(replica: Replica) -> Self {
         let machine = Leadership::new(replica.cluster.clone(), replica.instance.clone(), replica.process.clone());
         Self { replica, machine, grant: Grant::of(Authority::Follow), lock: None, in_use: None }
     }
 
-    /// What this process may decide.
+    /// The authority of this process.
     pub const fn grant(&self) -> &Arc<Grant> {
         &self.grant
     }
@@ -119,28 +119,28 @@ impl Election {
         self.lock.is_some() && self.grant.authority(now) == Authority::Lead
     }
 
-    /// When the next turn is due, if nothing happens before.
+    /// The time of the next turn if no event arrives before.
     pub const fn next_deadline(&self) -> Option<Time> {
         self.machine.next_deadline()
     }
 
-    /// Whether the next answer of the API server must be followed by a turn.
+    /// Whether the election needs a turn after the next answer of the API server.
     pub const fn awaits_api_answer(&self) -> bool {
         self.machine.awaits_api_answer()
     }
 
-    /// The RedisQuorum was read, and names this instance as the leader.
+    /// The RedisQuorum was read; `named` is the leader in its status.
     pub fn quorum_read(&mut self, now: Time, named: Option<String>) {
         self.machine.handle(now, LeadershipEvent::QuorumRead(Ok(named)));
     }
 
-    /// One turn. `wake` asks for another one; it must not block.
+    /// Runs one turn. `wake` requests another one; it must not block.
     pub fn turn(
         &mut self,
         now: Time,
-        circumstances: &Circumstances<'_>,
+        inputs: &ElectionInputs<'_>,
         wake: impl Fn() + Clone + Send + Sync + 'static,
-    ) -> Wishes {
+    ) -> ElectionRequests {
         if let Some((_, slot)) = &self.lock {
             let news = slot.take();
             if let Some(view) = news.view {
@@ -151,7 +151,7 @@ impl Election {
                 self.machine.handle(now, LeadershipEvent::KeeperEnded);
             }
         }
-        let Circumstances { connection, is_lost, named } = *circumstances;
+        let ElectionInputs { connection, is_lost, named } = *inputs;
         self.machine.handle(
             now,
             LeadershipEvent::Facts(LeadershipFacts {
@@ -161,16 +161,16 @@ impl Election {
                 api_answered_at: self.replica.writer.answered_at(),
             }),
         );
-        let wishes = self.carry_out(connection, &wake);
+        let requests = self.carry_out(connection, &wake);
         let decides = matches!(self.machine.authority(), Authority::Lead | Authority::End);
         self.in_use = connection.filter(|_| !decides && !is_lost).map(|connection| connection.in_use());
         if self.machine.awaits_api_answer() {
             self.replica.writer.await_answer();
         }
-        wishes
+        requests
     }
 
-    /// Gives the lock back: this process is about to end.
+    /// Releases the lock: this process is about to end.
     pub fn stop(&mut self, now: Time) {
         self.machine.handle(now, LeadershipEvent::Stop);
         self.carry_out(None, &|| {});
@@ -180,20 +180,20 @@ impl Election {
         &mut self,
         connection: Option<&Arc<Connection>>,
         wake: &(impl Fn() + Clone + Send + Sync + 'static),
-    ) -> Wishes {
-        let mut wishes = Wishes::default();
+    ) -> ElectionRequests {
+        let mut requests = ElectionRequests::default();
         while let Some(effect) = self.machine.poll_effect() {
             match effect {
                 LeadershipEffect::Keeper(command) => self.command(command, connection, wake),
                 LeadershipEffect::Probe => self.replica.writer.probe(),
-                LeadershipEffect::ReadQuorum => wishes.read = true,
-                LeadershipEffect::Claim => wishes.claim = true,
-                LeadershipEffect::Authority(_) => wishes.changed = true,
+                LeadershipEffect::ReadQuorum => requests.read = true,
+                LeadershipEffect::Claim => requests.claim = true,
+                LeadershipEffect::Authority(_) => requests.changed = true,
             }
         }
         let lock = self.lock.as_ref().map(|(_, slot)| slot.clone());
         *self.grant.granted() = Granted { authority: self.machine.authority(), lock };
-        wishes
+        requests
     }
 
     fn command(
@@ -220,14 +220,14 @@ impl Election {
                     Command::Want(holder) => lock.want(Holder(holder.to_string().into())),
                     Command::Published { attempt, outcome } => lock.published(attempt, outcome),
                     Command::End { term, proof } => lock.end(term, proof),
-                    other => tracing::error!(command = ?other, "A command that no election gives was ignored."),
+                    other => tracing::error!(command = ?other, "Ignored a command that elections do not use."),
                 }
             }
         }
     }
 }
 
-/// Passes on what the machine of a lock shows.
+/// Passes on the views of the lock's machine.
 struct Lock(Arc<Slot>);
 
 impl Observer for Lock {
@@ -253,7 +253,7 @@ mod tests {
         let slot = Slot::new(|| {});
         let grant = |authority, lock| Grant(Mutex::new(Granted { authority, lock }));
         let lead = grant(Authority::Lead, Some(slot.clone()));
-        assert_eq!(lead.authority(Time(0)), Authority::Renew, "nothing is known of the lock");
+        assert_eq!(lead.authority(Time(0)), Authority::Renew, "the lock has no view yet");
         let id = TermId { attempt: Attempt(1), token: Token(1), holder: Holder("here/uid///operator-0/1".into()) };
         let term = TermView { id, valid_until: Some(Time(15)), stop_at: Some(Time(10)), failed_rounds: 0 };
         slot.show(&View { standing: Standing::Held(term), ..View::default() });

@@ -1,4 +1,4 @@
-//! One stream of events from the watches of several namespaces, with one list that is complete when all of theirs are.
+//! Merges the watches of several namespaces into one stream, whose list is complete when the lists of all are.
 
 use futures::stream::{BoxStream, SelectAll};
 use futures::{Stream, StreamExt, stream};
@@ -7,12 +7,12 @@ use kube::runtime::watcher::Event;
 /// Opens the watch of one namespace. It begins with [`Event::Init`].
 pub(super) type Open<K> = Box<dyn Fn() -> BoxStream<'static, Event<K>> + Send>;
 
-/// How far one watch has come with its list.
+/// The progress of one watch's list.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Progress {
-    /// It has named no object yet, so that it can begin its list again without consequences.
+    /// It has listed no object yet, so it can restart its list without consequences.
     Nothing,
-    /// It has named objects.
+    /// It has listed objects.
     Some,
     /// Its list is complete.
     All,
@@ -24,8 +24,8 @@ struct Merge<K> {
     progress: Vec<Progress>,
 }
 
-/// Merges the watches. When one of them lists again, the others are opened again too: a list says what is gone, and only a
-/// complete one can.
+/// Merges the watches. When one of them lists again, the others are reopened too: a list decides which objects are
+/// deleted, and only a complete one can.
 pub(super) fn merge<K: Send + 'static>(open: Vec<Open<K>>) -> impl Stream<Item = Event<K>> + Send {
     let merge = Merge { open, watches: SelectAll::new(), progress: Vec::new() };
     stream::unfold(merge, async |mut merge| merge.next().await.map(|event| (event, merge)))
@@ -57,7 +57,7 @@ impl<K: Send + 'static> Merge<K> {
         }
     }
 
-    /// Opens all watches. They ask for nothing before the event is taken.
+    /// Opens all watches. They send no request before the event is taken.
     fn begin(&mut self) -> Event<K> {
         self.progress = vec![Progress::Nothing; self.open.len()];
         self.watches = stream::select_all(
@@ -106,7 +106,7 @@ mod tests {
         fn feed(&self, namespace: usize, events: impl IntoIterator<Item = Event<Name>>) {
             let feeds = self.feeds[namespace].lock().expect("no test panics with it");
             let last = feeds.last().expect("the watch is open");
-            events.into_iter().for_each(|event| last.unbounded_send(event).expect("the watch is followed"));
+            events.into_iter().for_each(|event| last.unbounded_send(event).expect("the receiver exists"));
         }
 
         /// How often the watch of a namespace was opened.
@@ -114,7 +114,7 @@ mod tests {
             self.feeds[namespace].lock().expect("no test panics with it").len()
         }
 
-        /// What the merged stream says without waiting.
+        /// The events that are ready.
         fn events(&mut self) -> Vec<String> {
             std::iter::from_fn(|| self.merged.next().now_or_never().flatten()).map(|event| text(&event)).collect()
         }
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_page_that_failed_costs_the_others_no_second_list() {
+    fn a_failed_first_page_does_not_restart_the_other_lists() {
         let mut fed = Fed::new(2);
         fed.feed(0, [Event::Init, Event::InitApply("a"), Event::InitDone]);
         fed.feed(1, [Event::Init, Event::Init, Event::InitApply("b"), Event::InitDone]);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_page_that_failed_begins_the_whole_list_again() {
+    fn a_failed_later_page_restarts_the_whole_list() {
         let mut fed = Fed::new(2);
         fed.feed(0, [Event::Init, Event::InitApply("a"), Event::Init]);
         assert_eq!(fed.events(), ["listed a", "list"]);

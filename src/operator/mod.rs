@@ -1,15 +1,15 @@
-//! The operator: it watches leases, quorums and pods, decides about each lease, and writes what came of it.
+//! The operator: it watches leases, quorums and pods, decides about each lease, and writes the results.
 //!
 //! | module | concept |
 //! |---|---|
 //! | [`watches`], [`merge`] | follow the objects of one kind, in all or in some namespaces |
 //! | [`index`] | compact facts; which leases an event concerns (pure) |
 //! | [`engine`] | one task: a turn for each lease that is due |
-//! | [`writer`] | every call to the API server beside the watches |
-//! | [`quorums`] | the quorums, each opened once |
+//! | [`writer`] | all calls to the API server except the watches |
+//! | [`quorums`] | the connections, status and election of each quorum |
 //! | [`leadership`] | the election of one replica on each quorum |
-//! | [`slot`] | what one machine of the keeper shows |
-//! | [`supervisor`] | the tasks whose end is the end of the process |
+//! | [`slot`] | the newest view of one keeper machine |
+//! | [`supervisor`] | the tasks that must run as long as the process |
 //! | [`fair_queue`], [`backoff`], [`kube_api`] | small tools |
 
 mod backoff;
@@ -56,31 +56,31 @@ use leadership::Replica;
 use supervisor::TaskSupervisor;
 use writer::{Call, Writer};
 
-/// What `redislease_reconcile_total` counts.
+/// The label of this controller in `redislease_reconcile_total`.
 const CONTROLLERS: [&str; 2] = [engine::CONTROLLER, quorums::CONTROLLER];
 
-/// Before the UID of the cluster is read again that the API server refused to tell.
+/// The pause before reading the cluster's UID again after the API server refused to show it.
 const IDENTITY_AGAIN: Duration = Duration::from_secs(2);
 
-/// How many events the watch of quorums may be ahead.
+/// The capacity of the quorum watch's channel.
 const AHEAD: usize = 64;
 
-/// What the operator is told at its start.
+/// The options of the operator.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The name of this cluster, the same for every operator in it and for no other cluster on its quorums.
     pub cluster: String,
-    /// Where RedisQuorums and their secrets are honoured.
+    /// The namespace of RedisQuorums and their secrets.
     pub namespace: String,
     /// The namespaces whose leases and pods are watched; none means all.
     pub watch_namespaces: Vec<String>,
     /// Where metrics and health are served.
     pub listen: SocketAddr,
-    /// The name of this replica, which no other replica has: events and `RedisQuorum.status.leader` show it.
+    /// The unique name of this replica. Events and `RedisQuorum.status.leader` show it.
     pub instance: String,
 }
 
-/// What all parts share.
+/// State shared by all parts.
 struct Context {
     options: Options,
     client: Client,
@@ -94,10 +94,11 @@ struct Context {
     stop: CancellationToken,
 }
 
-/// Runs until `stop` is cancelled: first what decides ends, then the keepers. Terms live on for the next process.
+/// Runs until `stop` is cancelled: first the deciding tasks end, then the keepers. Published terms stay for the next
+/// process.
 ///
 /// # Errors
-/// One sentence when it cannot start, or when a task ended without which it is of no use.
+/// One sentence when the operator cannot start, or when an essential task ended.
 pub async fn run(options: Options, stop: CancellationToken) -> Result<(), String> {
     raise_file_limit();
     let registry = Registry::new();
@@ -159,7 +160,7 @@ impl Context {
         let index = Index::new(&self.options.namespace);
         let (senders, inbox) = engine::channels();
         let answers = senders.others.clone();
-        // An engine that has ended ends the process.
+        // If the engine has ended, the process is ending too.
         let answered = Arc::new(Notify::new());
         let on_answer = {
             let answered = answered.clone();
@@ -172,7 +173,7 @@ impl Context {
             Writer::new(self.options.instance.clone(), index.pod_lists().clone(), self.metrics.clone(), on_answer);
         let lists = index.pod_lists().clone();
         let (deciding, writing) = (TaskTracker::new(), TaskTracker::new());
-        // It ends after those who use it: the last events are sent.
+        // The writer ends after the tasks that use it, so that the last events are sent.
         let decided = CancellationToken::new();
         writing.spawn(writer.clone().run(self.client.clone(), decided.clone()));
 
@@ -249,7 +250,7 @@ impl Context {
         writing.wait().await;
     }
 
-    /// The watched namespaces, each as an API; one API for all of them without a choice.
+    /// One API for each watched namespace, or one API for all namespaces if none is configured.
     fn watched<K>(&self) -> Vec<Api<K>>
     where
         K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
@@ -260,7 +261,7 @@ impl Context {
         }
     }
 
-    /// This replica, in this start of it.
+    /// The identity of this replica in this run.
     fn replica(&self, cluster: &Cluster, writer: &Writer) -> Replica {
         Replica {
             cluster: cluster.clone(),
@@ -271,8 +272,8 @@ impl Context {
         }
     }
 
-    /// The UID of the cluster; `None` when the process is to stop before the API server has told it. Nothing begins
-    /// before: a value on the Redis nodes says by it which cluster wrote it.
+    /// Reads the UID of the cluster; returns `None` if the process stops before that. Nothing else starts before it is
+    /// known, because values on the Redis nodes identify the cluster by it.
     async fn uid_of_cluster(&self, writer: &Writer) -> Option<String> {
         loop {
             let (done, answer) = oneshot::channel();
@@ -284,9 +285,9 @@ impl Context {
             };
             match answer {
                 Ok(Ok(uid)) if !uid.is_empty() => return Some(uid),
-                // The writer has said why.
+                // The writer has logged the error.
                 Ok(_) => {}
-                // It has ended, and so does the process.
+                // The writer has ended, so the process is ending.
                 Err(_) => return None,
             }
             tokio::select! {
@@ -299,11 +300,11 @@ impl Context {
 
 type BoxedTask = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Each Redis node and each connection to the API server is an open file.
+/// Each connection to a Redis node or to the API server needs a file descriptor.
 fn raise_file_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
-        tracing::warn!(%error, "The limit of open files stays as it is.");
+        tracing::warn!(%error, "The limit of open files cannot be raised.");
     }
 }

@@ -1,6 +1,6 @@
-//! From the keeper's threads to whoever decides: the newest view of one machine.
+//! Passes the newest view of one machine from the keeper's threads to its reader.
 //!
-//! A keeper never waits: it replaces the view, and wakes the other side once until that has looked.
+//! A keeper never blocks: it replaces the view and wakes the reader once, until the reader takes the view.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use redislease_core::time::Time;
 
 use crate::plan::needs_turn;
 
-/// What one machine of the keeper shows.
+/// The newest view of one keeper machine.
 pub(super) struct Slot {
     state: Mutex<State>,
     wake: Box<dyn Fn() + Send + Sync>,
@@ -19,19 +19,19 @@ pub(super) struct Slot {
 #[derive(Debug, Default)]
 struct State {
     view: View,
-    /// The view was not taken yet.
+    /// Whether the view was not taken yet.
     is_new: bool,
-    /// The other side was woken and has not looked yet.
+    /// Whether the reader was woken and has not taken the view yet.
     is_awaited: bool,
     ended: bool,
 }
 
-/// What is new of a machine.
+/// The news of a machine since the last [`Slot::take`].
 #[derive(Debug, Default, PartialEq)]
 pub struct News {
     /// The newest view, if it was not taken yet.
     pub view: Option<View>,
-    /// The newest end of belief in the running term.
+    /// The newest `stop_at` of the running term.
     pub stop_at: Option<Time>,
     /// The machine has ended.
     pub ended: bool,
@@ -44,7 +44,7 @@ impl fmt::Debug for Slot {
 }
 
 impl Slot {
-    /// A slot that calls `wake` when there is something that must be seen, once until it is taken. `wake` must not block.
+    /// Creates a slot that calls `wake`, which must not block, when the reader must take the view: once until it does.
     pub fn new(wake: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
         Arc::new(Self { state: Mutex::default(), wake: Box::new(wake) })
     }
@@ -57,12 +57,12 @@ impl Slot {
         News { view, stop_at: stop_at(&state.view), ended: state.ended }
     }
 
-    /// The newest end of belief in the running term. Nothing is taken.
+    /// The newest `stop_at` of the running term. Takes nothing.
     pub fn stop_at(&self) -> Option<Time> {
         stop_at(&self.state().view)
     }
 
-    /// The machine shows another view.
+    /// Stores a new view.
     pub fn show(&self, view: &View) {
         let mut state = self.state();
         let wakes = needs_turn(&state.view, view);
@@ -85,7 +85,7 @@ impl Slot {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Whole between any two statements that change it.
+        // The state is consistent between any two statements that change it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renewal_wakes_nobody_and_is_in_the_next_view() {
+    fn a_renewal_does_not_wake_the_reader_and_is_in_the_next_view() {
         let (slot, woken) = counted();
         slot.show(&held(10, 0));
         slot.take();

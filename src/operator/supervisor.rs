@@ -1,12 +1,12 @@
-//! Tasks without which the process is of no use: when one of them ends by itself, the process ends.
+//! Tasks that must run as long as the process: when one of them ends, the process ends.
 //!
-//! A watch that ended silently would leave every lease as it is, behind a probe that says all is well.
+//! Without this, a watch that ended silently would stop all reconciliation while the probes report a healthy process.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
-/// Knows the tasks that must not end.
+/// Tracks the tasks that must not end.
 #[derive(Clone, Debug)]
 pub(super) struct TaskSupervisor {
     stop: CancellationToken,
@@ -14,12 +14,12 @@ pub(super) struct TaskSupervisor {
 }
 
 impl TaskSupervisor {
-    /// Cancels `stop` when a task ends that must not.
+    /// Creates a supervisor that cancels `stop` when one of its tasks ends.
     pub fn new(stop: CancellationToken) -> Self {
         Self { stop, failure: Arc::default() }
     }
 
-    /// `work`, which must not end before the process stops.
+    /// Wraps `work`, which must not end before the process stops.
     pub fn must_not_end<W: Future<Output = ()>>(
         &self,
         what: &'static str,
@@ -32,13 +32,13 @@ impl TaskSupervisor {
         }
     }
 
-    /// What ended the process, if a task did.
+    /// The task failure that ended the process, if there was one.
     pub fn failure(&self) -> Option<String> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// Dropped when its task ends, also by a panic.
+/// Dropped when its task ends, also after a panic.
 struct Guard {
     supervisor: TaskSupervisor,
     what: &'static str,
@@ -54,7 +54,7 @@ impl Drop for Guard {
         } else {
             "ended by itself"
         };
-        let text = format!("{} {how}: the process ends, to be started again", self.what);
+        let text = format!("{} {how}: the process exits so that Kubernetes restarts it", self.what);
         failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(text);
         stop.cancel();
     }
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
     use futures::future::BoxFuture;
 
-    /// Whether the process was stopped, and what it says.
+    /// Returns whether the process was stopped, and the reported failure.
     async fn after(begin: impl FnOnce(&TaskSupervisor) -> BoxFuture<'static, ()>) -> (bool, Option<String>) {
         let stop = CancellationToken::new();
         let supervisor = TaskSupervisor::new(stop.clone());
@@ -75,9 +75,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_task_that_ends_ends_the_process() {
-        let text = |how: &str| (true, Some(format!("it {how}: the process ends, to be started again")));
+        let text = |how: &str| (true, Some(format!("it {how}: the process exits so that Kubernetes restarts it")));
         assert_eq!(after(|tasks| Box::pin(tasks.must_not_end("it", async {}))).await, text("ended by itself"));
-        let broken = async { panic!("as the test asks for") };
+        let broken = async { panic!("planned by the test") };
         assert_eq!(after(|tasks| Box::pin(tasks.must_not_end("it", broken))).await, text("panicked"));
     }
 

@@ -1,4 +1,4 @@
-//! The watches: each follows the objects of one kind and sends what it sees to whoever needs it.
+//! The watches: each follows the objects of one kind and sends their events to one receiver.
 
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,12 +20,12 @@ use super::merge::{Open, merge};
 use crate::http::Part;
 use crate::nodes::random::Random;
 
-/// A watch that died silently is noticed after so many seconds.
+/// The idle timeout of a watch in seconds, after which a dead connection is noticed.
 const WATCH_SECONDS: u32 = 45;
 
-/// Follows all objects of a kind that these APIs show, until `stop` or until nobody listens. `facts` keeps of an object what is
-/// needed. A malformed object is named in the log and stops no other. `listed` is done with the first complete list; `lists`
-/// counts the lists.
+/// Follows all objects of a kind through these APIs, until `stop` or until the receiver is dropped. `facts` extracts the
+/// relevant part of an object. A malformed object is logged and does not affect others. `listed` is completed with the
+/// first complete list; `lists` counts the lists.
 pub(super) async fn follow<K, F>(
     apis: Vec<Api<DeserializeGuard<K>>>,
     kind: &'static str,
@@ -64,7 +64,7 @@ pub(super) async fn follow<K, F>(
     }
 }
 
-/// The events of one watch. After an error it pauses and goes on. `backoff` outlives the stream.
+/// The events of one watch. After an error it pauses and continues. `backoff` outlives the stream.
 fn retried<K>(
     api: Api<DeserializeGuard<K>>,
     kind: &'static str,
@@ -87,16 +87,16 @@ where
                 };
                 let (pause, warn) = locked().failed(random.entropy().0);
                 if warn {
-                    tracing::warn!(kind, path, %error, "The watch broke off and begins again.");
+                    tracing::warn!(kind, path, %error, "The watch broke off and restarts.");
                 } else {
-                    tracing::debug!(kind, path, %error, ?pause, "The watch cannot begin yet.");
+                    tracing::debug!(kind, path, %error, ?pause, "The watch cannot start; retrying after the pause.");
                 }
                 tokio::time::sleep(pause).await;
             };
-            // The first page of a list is no success: the second one may fail again and again.
+            // The first page of a list is not a success: the second one may fail repeatedly.
             let succeeded = !matches!(event, Event::Init | Event::InitApply(_));
             if succeeded && locked().succeeded() {
-                tracing::info!(kind, path, "The watch goes on.");
+                tracing::info!(kind, path, "The watch works again.");
             }
             Some((event, (events, random, backoff)))
         }
@@ -109,7 +109,7 @@ fn read<K, F>(event: Event<DeserializeGuard<K>>, kind: &str, facts: impl Fn(K) -
         Err(invalid) => {
             let name = invalid.metadata.name.as_deref().unwrap_or_default();
             let namespace = invalid.metadata.namespace.as_deref().unwrap_or_default();
-            tracing::error!(kind, namespace, name, error = %invalid.error, "A malformed object is left as it is: correct it.");
+            tracing::error!(kind, namespace, name, error = %invalid.error, "A malformed object is ignored: correct it.");
             Err(Box::<ObjectMeta>::new(invalid.metadata))
         }
     };

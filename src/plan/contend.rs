@@ -1,8 +1,8 @@
-//! Who should hold the lease, and when an attempt may begin.
+//! Selects the pod that should hold the lease, and decides when an attempt may start.
 //!
-//! An attempt begins only by a decision that was made while the API server answers: a call of this process was answered
-//! after the reason to contend arose. Without this rule a cluster whose API server is away could take a shared lease, never
-//! publish it, and keep the healthy cluster out.
+//! An attempt starts only if the API server has answered a call of this process after the reason to contend arose.
+//! Without this rule, a cluster without its API server could acquire a shared lease, never publish the term, and keep a
+//! healthy cluster from the lease.
 
 use redislease_core::lease::{Standing, TermId, View};
 use redislease_core::op::Attempt;
@@ -18,30 +18,31 @@ use crate::api::RedisLease;
 use crate::api::validated::Readiness;
 use crate::election::{EndCause, HolderName, HolderPod, PodFacts, Situation, Step, decide};
 
-/// When a read that was not answered is tried again.
+/// The pause before repeating an unanswered read.
 const READ_AGAIN: Millis = Millis(1000);
-/// After how long without a sign of it an attempt is asked for again: the keeper drops one that cannot begin at once.
+/// The timeout after which a requested attempt that has not started is requested again: the keeper drops a request that
+/// cannot start at once.
 const ATTEMPT_SHOWN: Millis = Millis(1000);
-/// Between two looks at the Kubernetes node of a holder that vanished.
+/// The interval between two reads of the Kubernetes node of a vanished holder.
 const NODE_AGAIN: Millis = Millis(5000);
-/// How long other clusters can acquire the lease before this process contends again, counted from the end of the keys of a
-/// term that was not published. Their next attempts begin at the end of the keys, so a second is enough.
+/// How long other clusters can acquire the lease before this process contends again, counted from the expiry of the keys
+/// of an unpublished term. Their next attempts start when the keys expire, so a second is enough.
 const HEAD_START: Millis = Millis(1000);
 /// The longest cooldown while no status write succeeds, unless the keys last longer.
 const COOLDOWN_MOST: Millis = Millis(60_000);
 
-/// What is remembered between turns about attempts and the holder's pod.
+/// The state about attempts and the holder's pod that is kept between turns.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Contention {
-    /// Since when an attempt is due that has not begun.
+    /// Since when an attempt has been due that has not started.
     due_since: Option<Time>,
-    /// When the keeper lets the next attempt begin, if one is wanted and nobody else holds the lease.
+    /// When the keeper allows the next attempt, if one is wanted and no other process holds the lease.
     turn_at: Option<Time>,
-    /// The API server is asked for an answer on behalf of that attempt.
+    /// Whether the API server was asked for an answer for that attempt.
     probing: bool,
-    /// The last term could not be published, and another cluster may be able to publish.
+    /// Set after a term that could not be published, because another cluster may be able to publish.
     cooldown: Option<Cooldown>,
-    /// The term that is not published yet, and when it is given up.
+    /// The unpublished term, and when it is ended.
     unpublished: Option<(Attempt, Time)>,
     holder_read: HolderRead,
     node_again_at: Option<Time>,
@@ -50,21 +51,21 @@ pub(super) struct Contention {
 
 /// The time without attempts after a term that could not be published.
 ///
-/// A cluster whose API server accepts no status would otherwise acquire a shared lease again and again. Two leases are
-/// enough for another cluster to acquire it. When a status write succeeds, the reason has ended; the lease is then left to
-/// others only until the keys have ended and for [`HEAD_START`].
+/// Otherwise a cluster whose API server accepts no status would acquire a shared lease repeatedly. Two lease durations
+/// are enough for another cluster to acquire it. When a status write succeeds, the reason is gone; the cooldown then ends
+/// [`HEAD_START`] after the keys expire.
 #[derive(Clone, Copy, Debug)]
 struct Cooldown {
     /// The end if a status write has succeeded.
     shortest: Time,
     /// The end if none has.
     longest: Time,
-    /// A status write of this lease has succeeded since the cooldown began.
+    /// Whether a status write of this lease has succeeded since the cooldown began.
     written: bool,
 }
 
 impl Cooldown {
-    /// A cooldown for a term that was extended at `now` at the latest.
+    /// Creates a cooldown for a term that was extended no later than `now`.
     fn new(now: Time, ttl: Millis) -> Self {
         let shortest = now + ttl + HEAD_START;
         Self { shortest, longest: shortest.max(now + (ttl + ttl).min(COOLDOWN_MOST)), written: false }
@@ -81,9 +82,9 @@ enum HolderRead {
     #[default]
     None,
     UnderWay,
-    /// It was answered: the next turn decides on it.
+    /// The read was answered: the next turn uses the result.
     Fresh,
-    /// It was not answered.
+    /// The read was not answered.
     AgainAt(Time),
 }
 
@@ -92,7 +93,7 @@ impl Contention {
         self.probing
     }
 
-    /// When the cooldown ends, if one lasts.
+    /// The end of the cooldown, if there is one.
     fn cooldown_until(&self, now: Time) -> Option<Time> {
         self.cooldown.map(|cooldown| cooldown.ends_at()).filter(|at| now < *at)
     }
@@ -101,7 +102,7 @@ impl Contention {
         self.cooldown_until(now).is_some()
     }
 
-    /// The API server has accepted a status of this lease.
+    /// Records that the API server has accepted a status of this lease.
     pub const fn status_was_written(&mut self) {
         if let Some(cooldown) = &mut self.cooldown {
             cooldown.written = true;
@@ -123,14 +124,14 @@ impl Contention {
         self.probing = false;
     }
 
-    /// When the next attempt begins that is wanted and waits for its turn.
+    /// When the next attempt starts that is wanted and in backoff.
     pub const fn turn_at(&self) -> Option<Time> {
         self.turn_at
     }
 }
 
 impl Reconciler {
-    /// Decides, and tells the keeper.
+    /// Decides the next step and sends it to the keeper.
     pub(super) fn decide(&mut self, now: Time, lease: &RedisLease, inputs: &Inputs, facts: &Facts) {
         let Some(link) = &self.link else { return };
         if link.is_behind() {
@@ -148,7 +149,8 @@ impl Reconciler {
             && facts.pods_listed
             && !is_fresh
         {
-            // Another replica may have elected a pod that our watch has yet to show: that it was not seen is no proof.
+            // Another replica may have elected a pod that this process has not observed yet: an unobserved pod is not
+            // proof.
             self.read_holder(now, holder);
         }
         let holder = match &facts.holder {
@@ -191,7 +193,7 @@ impl Reconciler {
         }
     }
 
-    /// Begins an attempt for the pod if it would start at once and the API server answers.
+    /// Starts an attempt for the pod if it can start at once and the API server answers.
     fn contend(&mut self, now: Time, pod: &PodFacts, view: &View, api_answered_at: Option<Time>) {
         let Some(link) = &mut self.link else { return };
         if let Standing::Acquiring(_, holder) = &view.standing {
@@ -207,7 +209,7 @@ impl Reconciler {
         let changed = link.last_candidate.as_ref().is_some_and(|last| *last != pod.uid);
         if let Some(at) = link.next_attempt_at().filter(|at| now < *at) {
             if changed && view.refused_by.is_none() && view.ending.is_none() {
-                // The pause was for attempts of another pod.
+                // The backoff was for attempts for another pod.
                 link.last_candidate = Some(pod.uid.clone());
                 self.command(Command::TryNow);
             }
@@ -233,7 +235,7 @@ impl Reconciler {
         link.attempt_requested_at = Some(now);
         link.last_candidate = Some(pod.uid.clone());
         self.command(Command::Want(holder));
-        // The keeper may drop the attempt, and then shows nothing that causes a turn.
+        // The keeper may drop the attempt without a view that causes a turn.
         self.wake_at(now + ATTEMPT_SHOWN);
     }
 
@@ -270,8 +272,8 @@ impl Reconciler {
         self.command(Command::End { term, proof });
     }
 
-    /// Whether the term that runs has waited for its publication for one lease. Its keys keep others from the lease, and
-    /// nobody may act on it, so it ends whether the API server answers or not.
+    /// Whether the running term has been unpublished for one lease duration. Its keys block others and no process may act
+    /// on it, so it ends whether the API server answers or not.
     fn unpublished_too_long(&mut self, now: Time, view: &View) -> bool {
         let Standing::Publishing(term) = &view.standing else {
             self.contention.unpublished = None;
@@ -291,8 +293,8 @@ impl Reconciler {
         now >= ends_at
     }
 
-    /// Ends a term that could not be published for one lease. A process that has lost the API server has no right to decide
-    /// any more, but to renew such a term for ever would keep every other cluster from the lease.
+    /// Ends a term that could not be published for one lease duration. Without the API server this process may make no
+    /// other decision, but renewing the term indefinitely would keep all other clusters from the lease.
     pub(super) fn give_up_unpublished(&mut self, now: Time) {
         let Some(view) = self.link.as_ref().filter(|link| !link.is_behind()).map(|link| link.view.clone()) else {
             return;
@@ -304,7 +306,7 @@ impl Reconciler {
         }
     }
 
-    /// Why a running term must end whatever its holder does.
+    /// Why a running term must end regardless of its holder's state.
     fn revoked(&self, lease: &RedisLease, inputs: &Inputs, view: &View, overdue: bool) -> Option<EndCause> {
         if inputs.deleting {
             return Some(EndCause::Deleted);
@@ -322,7 +324,7 @@ impl Reconciler {
         let recorded = Recorded::of(lease);
         let ours = recorded.as_ref().is_some_and(|recorded| recorded.attempt == running.id.attempt);
         let ended = ours && recorded.is_some_and(|recorded| !recorded.active);
-        // As great a token without our name: what this process holds was cleared there.
+        // The status names another term with at least this token, or none: another process has ended this term.
         let passed =
             !matches!(view.standing, Standing::Publishing(_)) && !ours && latest_token(lease) >= running.id.token;
         (ended || passed).then_some(EndCause::EndedElsewhere)
@@ -338,7 +340,7 @@ impl Reconciler {
         self.emit(Effect::Read(Read::Holder { pod: holder.pod.clone(), uid: holder.pod_uid.clone() }));
     }
 
-    /// A pod that vanished without a last word proves nothing; what an administrator says of its node does.
+    /// A pod that vanished without a last event proves nothing; the out-of-service taint on its node does.
     fn read_node(&mut self, now: Time, lease: &RedisLease, holder: &HolderName) {
         let shown = lease.status.as_ref().and_then(|status| status.holder.as_ref());
         let shown = shown.filter(|shown| shown.pod_uid == holder.pod_uid);
@@ -355,7 +357,7 @@ impl Reconciler {
 }
 
 impl Reconciler {
-    /// Whether an attempt is due, asked for or under way, or its term waits to be published.
+    /// Whether an attempt is due, requested or in progress, or its term is being published.
     pub(super) fn is_contending(&self) -> bool {
         let link = self.link.as_ref();
         let under_way =

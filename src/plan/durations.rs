@@ -1,4 +1,4 @@
-//! The durations of a lease as the core takes them.
+//! Converts the durations of a lease for the core.
 
 use redislease_core::backoff::{Backoff, Strategy};
 use redislease_core::lease::{Config, OnDeadline};
@@ -10,13 +10,13 @@ use crate::api::ValidLease;
 use crate::api::lease::RetryStrategy;
 use crate::api::validated::{MAX_LEASE, REAP_MARGIN};
 
-/// How long one request may take when no quorum says it.
+/// The timeout of one request if no quorum defines one.
 const COMMAND_TIMEOUT: Millis = Millis(500);
 
 /// The durations of `spec` on `quorum`.
 ///
-/// A Redis node that forgot its leases waits for the quorum's longest lease before it votes again, so no key may outlive
-/// that, whatever the spec says.
+/// A Redis node that lost data does not vote for the quorum's longest lease, so no key may outlive that, regardless of
+/// the spec.
 pub(super) fn of(spec: &ValidLease, quorum: Option<&OpenQuorum>) -> Config {
     let asked = Millis::from(spec.lease_duration);
     let ttl = quorum.map_or(asked, |quorum| asked.min(quorum.longest_lease));
@@ -44,7 +44,7 @@ pub(super) fn of(spec: &ValidLease, quorum: Option<&OpenQuorum>) -> Config {
     }
 }
 
-/// The durations that a term may have been kept by when its spec is not valid: the longest that the API allows.
+/// The longest durations that the API allows, for a term whose spec is not valid.
 pub(super) fn longest(quorum: Option<&OpenQuorum>) -> Config {
     Config {
         quorum: size(quorum),
@@ -58,13 +58,13 @@ pub(super) fn longest(quorum: Option<&OpenQuorum>) -> Config {
     }
 }
 
-/// Without a quorum one node stands for all: it never answers.
+/// Without a quorum, a single node that never answers is used.
 fn size(quorum: Option<&OpenQuorum>) -> Quorum {
     quorum.map_or(Quorum::ONE, |quorum| quorum.quorum)
 }
 
-/// Stop budget and renewal interval for a lease of `ttl` that may be shorter than the spec `asked` for. The status shows
-/// that the spec does not fit its quorum; a term that is held under it continues with less time for the holder to stop.
+/// The stop budget and the renewal interval for a lease of `ttl`, which may be shorter than the spec's `asked`. The
+/// status shows that the spec does not fit its quorum; a held term continues with less time for the holder to stop.
 fn fit(asked: Millis, ttl: Millis, stop_budget: Millis, renew_interval: Millis) -> (Millis, Millis) {
     if ttl >= asked {
         return (stop_budget, renew_interval);

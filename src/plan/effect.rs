@@ -1,4 +1,4 @@
-//! What a reconciler wants done, in this order.
+//! The effects of a reconciler, which the caller executes in order.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,44 +13,43 @@ use crate::api::names::PodRole;
 use crate::election::HolderName;
 use crate::status::{Notice, TermEnd};
 
-/// One thing to do.
+/// One effect.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// To the keeper of this lease.
+    /// Send a command to the keeper of this lease.
     Keeper(Command),
     /// Write the status. Answered by exactly one [`super::Event::StatusWritten`].
     WriteStatus(Box<StatusWrite>),
-    /// The status write that is under way is out of date: do not send it, if it was not sent yet. It is answered all
-    /// the same.
+    /// The pending status write is outdated: do not send it, if it was not sent yet. It is answered in any case.
     WithdrawStatus,
-    /// Write label and token of one pod. Answered by exactly one [`super::Event::RoleWritten`]. At most one is under
-    /// way for each pod.
+    /// Write label and token of one pod. Answered by exactly one [`super::Event::RoleWritten`]. At most one is pending
+    /// for each pod.
     WriteRole(RoleWrite),
-    /// The role write of this pod that is under way is out of date: do not send it, if it was not sent yet. It is
-    /// answered all the same.
+    /// The pending role write of this pod is outdated: do not send it, if it was not sent yet. It is answered in any
+    /// case.
     WithdrawRole {
         /// The pod's UID.
         uid: String,
     },
-    /// Read something. Answered by exactly one event.
+    /// Read an object. Answered by exactly one event.
     Read(Read),
-    /// Ask the API server anything: one answer serves every lease that asks. `Facts::api_answered_at` shows it.
+    /// Make sure that the API server is asked: one answer serves all leases. `Facts::api_answered_at` shows it.
     Probe,
-    /// Tell people what happened.
+    /// Send a Kubernetes event.
     Report(Notice),
-    /// Count what happened.
+    /// Update metrics.
     Measure(Measure),
     /// Log a warning about this lease.
     Warn(String),
 }
 
-/// What the keeper of a lease is told.
+/// A command for the keeper of a lease.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
-    /// Start a machine for this lease. `keys` are the spec's keys, without prefix and namespace. Without a quorum
-    /// nothing can be confirmed, and what is adopted is lost in time.
+    /// Start a machine for this lease. `keys` are the spec's keys, without prefix and namespace. Without a quorum no term
+    /// can be confirmed, and an adopted term is lost at its deadline.
     Open {
-        /// The quorum it stands on.
+        /// The quorum.
         quorum: Option<Arc<OpenQuorum>>,
         /// The keys.
         keys: Vec<String>,
@@ -59,52 +58,52 @@ pub enum Command {
     },
     /// Make one attempt for this holder.
     Want(HolderName),
-    /// Make no attempt; an attempt that was not published is given back.
+    /// Make no attempt, and release an unpublished attempt.
     Forget,
-    /// Continue a term that the status names.
+    /// Adopt a term that the status names.
     Adopt(TermId),
-    /// The status says that the term is not confirmed.
+    /// The status calls the term unconfirmed.
     DoubtShown(Attempt),
-    /// The status calls the term active again: another process keeps it.
+    /// The status calls the term active again: another process holds it.
     KeptElsewhere(Attempt),
     /// End a term; with proof its keys are released at once.
     End {
-        /// Which.
+        /// The term.
         term: TermId,
         /// Whether its holder is proven to have stopped.
         proof: bool,
     },
-    /// What became of a publication.
+    /// The outcome of a publication.
     Published {
-        /// Of which attempt.
+        /// The published attempt.
         attempt: Attempt,
-        /// What is known.
+        /// The outcome.
         outcome: Publication,
     },
-    /// A failed attempt need not wait for its back-off: something relevant changed.
+    /// A failed attempt skips its backoff, because something relevant changed.
     TryNow,
     /// New durations.
     Configure(Config),
-    /// Raise the least token of the quorum: a status has shown it.
+    /// Raise the least token of the quorum, because a status shows it.
     RaiseFloor(Token),
-    /// The lease is gone: stop when the last key has ended. Nothing is wanted, and what runs was ended before.
+    /// The lease is deleted: stop when the last key has expired. The running term was ended before.
     Retire,
     /// Stop now without ending anything: published terms are left for another process.
     Close,
 }
 
-/// The order in which writes reach the API server when it is slow.
+/// The priority of a write while the API server is slow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
     /// A term has ended.
     End,
     /// A term is published.
     Publication,
-    /// A pod is told `active`.
+    /// A pod gets the role `active`.
     Active,
-    /// A pod is told `standby`, or loses its label.
+    /// A pod gets the role `standby`, or loses its role.
     Standby,
-    /// Nothing but numbers of candidates, or messages.
+    /// Only candidate counts or messages change.
     Counts,
 }
 
@@ -117,7 +116,7 @@ pub struct StatusWrite {
     pub version: Option<String>,
     /// The whole status.
     pub status: RedisLeaseStatus,
-    /// Not to be sent at or after this instant: answered with [`super::StatusOutcome::Withdrawn`] then.
+    /// The write is dropped at this time and answered with [`super::StatusOutcome::Withdrawn`].
     pub not_after: Option<Time>,
 }
 
@@ -136,24 +135,24 @@ pub struct RoleWrite {
     pub role: Option<PodRole>,
     /// The annotation; `None` removes it.
     pub token: Option<String>,
-    /// Not to be sent at or after this instant: answered as withdrawn then.
+    /// The write is dropped at this time and answered as withdrawn.
     pub not_after: Option<Time>,
 }
 
-/// What is to be read from the API server.
+/// An object to read from the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Read {
     /// The lease itself: answered by [`super::Event::LeaseRead`].
     Lease,
-    /// The holder's pod: what is found goes into the facts, then [`super::Event::HolderRead`].
+    /// The holder's pod: the result goes into the facts, followed by [`super::Event::HolderRead`].
     Holder {
         /// The pod's name.
         pod: String,
         /// Its UID.
         uid: String,
     },
-    /// Whether the Kubernetes node of a vanished holder is off: answered by [`super::Event::NodeRead`]. That it is off
-    /// goes into the facts as proof for the pod.
+    /// Whether the Kubernetes node of a vanished holder is off: answered by [`super::Event::NodeRead`]. If it is off, the
+    /// facts contain this as proof for the pod.
     Node {
         /// The node's name.
         node: String,
@@ -162,7 +161,7 @@ pub enum Read {
     },
 }
 
-/// What is counted.
+/// A change of metrics.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Measure {
     /// A term ended.
@@ -171,27 +170,27 @@ pub enum Measure {
     Handover {
         /// The old holder was proven to have stopped.
         graceful: bool,
-        /// For how long nobody held the lease.
+        /// How long no pod held the lease.
         leaderless: Duration,
     },
-    /// What the lease shows now.
+    /// The current state of the lease.
     Shown(Box<Shown>),
 }
 
-/// What a lease shows in metrics.
+/// The state of a lease in metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Shown {
-    /// A pod of this cluster is active.
+    /// Whether a pod of this cluster is active.
     pub active: bool,
-    /// Somebody holds the lease, here or in another cluster.
+    /// Whether a pod of this or another cluster holds the lease.
     pub held: bool,
-    /// Nobody holds it, and somebody should.
+    /// Whether no pod holds the lease although one should.
     pub waiting: bool,
     /// Cluster, pod and Kubernetes node of the holder that the status names.
     pub holder: Option<[String; 3]>,
-    /// The token of the latest term; 0 when there was none.
+    /// The token of the latest term; 0 if there was none.
     pub token: i64,
-    /// Candidates that may be elected, and the others.
+    /// The numbers of eligible and of ineligible candidates.
     pub candidates: [i64; 2],
     /// Type and status of each condition.
     pub conditions: Vec<(String, String)>,

@@ -1,4 +1,4 @@
-//! What a reconciler is told.
+//! The inputs of a reconciler.
 
 use std::sync::Arc;
 
@@ -7,67 +7,67 @@ use redislease_core::lease::View;
 use super::facts::Facts;
 use crate::api::RedisLease;
 
-/// One thing that happened. Everything but [`Event::Facts`] is only remembered: the turn decides.
+/// One input. All events except [`Event::Facts`] are only recorded; the turn decides.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// A turn: the facts as they are now.
+    /// A turn with the current facts.
     Facts(Box<Facts>),
-    /// What the keeper's machine shows.
+    /// The keeper machine has a new view.
     View(View),
-    /// The keeper's machine has ended: it retired, was closed, or broke.
+    /// The keeper machine has ended: it retired, was closed, or panicked.
     KeeperEnded,
-    /// What became of the status write.
+    /// The outcome of the status write.
     StatusWritten(StatusOutcome),
-    /// The lease as the API server holds it; `None` when it is gone or another one. `Err` when it could not be read.
+    /// The lease on the API server; `None` if it is deleted or was created again, `Err` if the read failed.
     LeaseRead(Result<Option<Arc<RedisLease>>, String>),
-    /// The API server has answered what the holder's pod is, and the facts know it; or it has not.
+    /// The holder's pod was read, and the facts contain the result; or the read was not answered.
     HolderRead {
         /// Whether there was an answer.
         answered: bool,
     },
-    /// The same for the holder's node.
+    /// The holder's Kubernetes node was read.
     NodeRead {
         /// Whether there was an answer.
         answered: bool,
     },
-    /// What became of one pod's role. A pod that was written, or found changed, is in the facts already.
+    /// The outcome of a role write. If the pod was written, or read in a new version, the facts contain it already.
     RoleWritten {
         /// The pod's UID.
         uid: String,
-        /// What is known.
+        /// The outcome.
         outcome: RoleOutcome,
     },
 }
 
-/// What became of a status write.
+/// The outcome of a status write.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StatusOutcome {
-    /// The API server holds it now.
+    /// The API server has accepted it.
     Written(Arc<RedisLease>),
-    /// Somebody else wrote meanwhile.
+    /// Another process has written meanwhile.
     Conflict,
-    /// There is no such resource, or another one.
+    /// The resource is deleted or was created again.
     Gone,
-    /// It may have been written.
+    /// Unknown: it may have been written.
     Unanswered(String),
-    /// The API server said no.
+    /// The API server refused it.
     Refused(String),
-    /// It was never sent: it was withdrawn, or its time was over.
+    /// It was never sent: it was withdrawn, or its deadline passed.
     Withdrawn,
 }
 
-/// What became of a role write.
+/// The outcome of a role write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RoleOutcome {
-    /// The pod carries it.
+    /// The API server has accepted it.
     Written,
     /// The pod has changed since it was read.
     Conflict,
     /// The pod is gone.
     Gone,
-    /// It may have been written.
+    /// Unknown: it may have been written.
     Unanswered(String),
-    /// The API server said no.
+    /// The API server refused it.
     Refused(String),
     /// It was never sent.
     Withdrawn,

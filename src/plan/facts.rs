@@ -1,5 +1,4 @@
-//! What one lease's reconciler is given to decide on: a snapshot, cheap to clone, that the caller takes anew for each
-//! turn.
+//! The facts for one turn of a lease's reconciler: a snapshot, cheap to clone, that the caller creates for each turn.
 
 use std::sync::Arc;
 
@@ -10,58 +9,58 @@ use crate::api::conditions::LeaseReady;
 use crate::api::{RedisLease, ValidQuorum};
 use crate::election::{Electorate, PodFacts, Sighting};
 
-/// How much of a lease this process may decide.
+/// What this process may decide about the leases of a quorum.
 ///
-/// Replicas of the operator elect a leader on each quorum. Whoever does not lead must not end what the leader keeps.
+/// Replicas of the operator elect a leader on each quorum. A replica that does not lead must not end the leader's terms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Authority {
-    /// Another replica leads: this process runs no term, and writes nothing. A term that it still runs is dropped
-    /// without a seal, since the leader has adopted it.
+    /// Another replica leads: this process runs no term and writes nothing. It drops a running term without a seal,
+    /// because the leader has adopted it.
     #[default]
     Follow,
-    /// This process does not lead and has seen nobody else lead: it renews the terms that it runs and decides nothing.
-    /// A deadline makes a term unconfirmed, it does not end it.
+    /// This process does not lead and has observed no other leader: it renews its running terms and decides nothing. A
+    /// term that passes its deadline becomes unconfirmed; it does not end.
     Renew,
-    /// Nobody can lead, because the quorum is lost, and `RedisQuorum.status.leader` still names this process: it ends
-    /// and shows the terms that the statuses name, and begins none.
+    /// No replica can lead, because the quorum is lost, and `RedisQuorum.status.leader` still names this process: it ends
+    /// terms, writes the status, and starts no term.
     End,
     /// This process leads: it decides everything.
     Lead,
 }
 
-/// Everything a turn depends on beside what the reconciler remembers.
+/// The inputs of a turn, in addition to the reconciler's own state.
 #[derive(Clone, Debug)]
 pub struct Facts {
-    /// The resource as last seen, by the watch or by the answer to a read or write of ours, whichever is newer; `None` when
-    /// it is gone, or another resource stands under its name.
+    /// The newest version of the resource, from the watch or from an answer to this process; `None` if it is deleted or
+    /// was created again.
     pub lease: Option<Arc<RedisLease>>,
-    /// Another resource stands under the lease's name: pods' labels are that one's.
+    /// Whether another resource with the lease's name exists, which then owns the labels on pods.
     pub has_successor: bool,
     /// The quorum that the spec names.
     pub quorum: Arc<QuorumFacts>,
     /// The candidates.
     pub candidates: CandidateFacts,
-    /// Pods of the namespace that carry this lease's label or token and are no candidates.
+    /// Pods of the namespace that carry this lease's label or token and are not candidates.
     pub strays: Vec<Arc<PodFacts>>,
     /// The pod that [`crate::plan::Reconciler::holder`] names.
     pub holder: PodKnowledge,
     /// Whether all pods have been listed once.
     pub pods_listed: bool,
-    /// What this process may decide.
+    /// The authority of this process.
     pub authority: Authority,
-    /// Until when the process may believe in the term that the keeper's machine runs, as last shown: renewals move it
-    /// without an [`crate::plan::Event::View`].
+    /// The `stop_at` of the term that the keeper machine runs, as last reported: renewals change it without an
+    /// [`crate::plan::Event::View`].
     pub stop_at: Option<Time>,
     /// When a call to the API server was last answered, on this process's clock.
     pub api_answered_at: Option<Time>,
-    /// Unix time, for what people read.
+    /// Unix time, for timestamps in the status.
     pub wall: jiff::Timestamp,
 }
 
-/// What is known about one pod.
+/// The facts about one pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum PodKnowledge {
-    /// No event and no list has shown it, which does not mean that it does not exist.
+    /// Neither an event nor a list has shown it. It may exist.
     #[default]
     Unseen,
     /// It exists.
@@ -73,51 +72,51 @@ pub enum PodKnowledge {
     },
 }
 
-/// The candidates of a lease. Leases with one selector share one electorate.
+/// The candidates of a lease. Leases with the same selector share one electorate.
 #[derive(Clone, Debug)]
 pub enum CandidateFacts {
     /// Not known yet: the workload was not read, or pods were not listed.
     Unknown,
-    /// The spec's reference leads to nothing usable: the reason and a sentence.
+    /// The spec's reference cannot be used: the reason and a sentence.
     Unusable(LeaseReady, String),
     /// Known.
     Known(Arc<Electorate>),
 }
 
-/// The quorum that stands under the name in `spec.quorumRef`.
+/// The quorum that `spec.quorumRef` names.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct QuorumFacts {
-    /// Whether every quorum that existed at the start has been read: before, a missing one says nothing.
+    /// Whether every quorum that existed at the start has been read: before that, a missing quorum is not an error.
     pub read: bool,
-    /// The quorum as it is configured now, if it can be spoken to.
+    /// The quorum in its current configuration, if it is connected.
     pub open: Option<Arc<OpenQuorum>>,
     /// The spec of the resource, if it is valid.
     pub valid: Option<Arc<ValidQuorum>>,
-    /// Why no new term may begin on it: the reason and a sentence.
+    /// Why no new term may start on it: the reason and a sentence.
     pub obstacle: Option<(LeaseReady, String)>,
-    /// The name stands for another configuration than before, whose leases must end on the old nodes first.
+    /// The RedisQuorum has another configuration than before; leases must first end on the old nodes.
     pub replaced: bool,
-    /// How many nodes vote.
+    /// The number of nodes that vote.
     pub up: usize,
-    /// Whether every node was reached, or tried in vain, at least once.
+    /// Whether a connection to every node succeeded or failed at least once.
     pub evaluated: bool,
-    /// What is wrong with a node's marker.
+    /// The message about a node whose marker names another configuration.
     pub mismatch: Option<String>,
 }
 
-/// A quorum with its connections, as a lease must know it.
+/// The facts about a connected quorum that a lease needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenQuorum {
-    /// Tells it from every other quorum that this process opened.
+    /// The number of this quorum in the process, never reused.
     pub id: u64,
     /// The name of the `RedisQuorum`.
     pub name: String,
     /// The fingerprint of its configuration.
     pub fingerprint: String,
-    /// How many nodes there are, and what a majority of them is.
+    /// The number of nodes, and the majority of them.
     pub quorum: Quorum,
-    /// The longest lease anybody may hold on it.
+    /// The longest lease duration on it.
     pub longest_lease: Millis,
-    /// How long one request to a node may take.
+    /// The timeout of one request to a node.
     pub command_timeout: Millis,
 }

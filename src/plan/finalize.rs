@@ -1,5 +1,5 @@
-//! A lease whose resource is gone: its term ends, its labels are removed, and the keeper's machine stays until the last
-//! key has ended.
+//! Finalizes a lease whose resource is deleted: its term ends, its labels are removed, and the keeper machine stays until
+//! the last key has expired.
 
 use super::Reconciler;
 use super::effect::{Command, Effect};

@@ -1,4 +1,4 @@
-//! What one turn stands on: the valid spec, the quorum, the candidates, and what keeps a new term from beginning.
+//! Resolves the inputs of one turn: the valid spec, the quorum, the candidates, and why no new term may start.
 
 use std::sync::Arc;
 
@@ -16,58 +16,58 @@ use crate::api::{RedisLease, ValidLease};
 use crate::election::Electorate;
 use crate::status::Obstacle;
 
-/// How far the wall clocks of two processes may disagree when a wait is continued after a restart.
+/// The tolerated difference between the wall clocks of two processes when a wait is continued after a restart.
 const WALL_CLOCK_MARGIN: Millis = Millis(10_000);
 
-/// The spec as it was last read.
+/// The last read spec.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SpecCache {
     generation: Option<i64>,
-    /// The last valid spec: a held lease goes on by it while a new one is not valid.
+    /// The last valid spec: a held lease keeps using it while a new one is not valid.
     pub valid: Option<Arc<ValidLease>>,
     problem: Option<String>,
 }
 
-/// The wait for a term whose quorum was replaced by another configuration while no process watched.
+/// The wait for a term whose quorum was replaced by another configuration while no operator ran.
 #[derive(Clone, Debug)]
 pub(super) struct Block {
-    /// The configuration it was taken under.
+    /// The configuration on which it was acquired.
     fingerprint: String,
     until: Time,
 }
 
 /// The resolved inputs of one turn.
 #[derive(Clone, Debug)]
-#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own about the resource")]
+#[allow(clippy::struct_excessive_bools, reason = "each is an independent fact about the resource")]
 pub(super) struct Inputs {
     /// The quorum that the spec names, if it can be used.
     pub quorum: Option<Arc<OpenQuorum>>,
-    /// Its name stands for another configuration than before.
+    /// Whether the RedisQuorum has another configuration than before.
     pub replaced: bool,
-    /// The candidates; `None` while they are not known.
+    /// The candidates; `None` while they are unknown.
     pub electorate: Option<Arc<Electorate>>,
     /// `spec.suspend`.
     pub suspended: bool,
     /// The resource is being deleted.
     pub deleting: bool,
-    /// What the status names must not be touched yet.
+    /// Whether the term in the status must not be touched yet.
     pub blocked: bool,
-    /// Why no new term may begin.
+    /// Why no new term may start.
     pub obstacle: Option<(LeaseReady, String)>,
 }
 
 impl Inputs {
-    /// Whether a new term may begin.
+    /// Whether a new term may start.
     pub const fn may_begin(&self) -> bool {
         self.obstacle.is_none() && !self.deleting && self.quorum.is_some() && self.electorate.is_some()
     }
 
-    /// Whether the pod is a candidate. While candidates are not known, none stops to be one.
+    /// Whether the pod is a candidate. While candidates are unknown, every pod counts as one.
     pub fn is_candidate(&self, pod_uid: &str) -> bool {
         self.electorate.as_ref().is_none_or(|electorate| electorate.find(pod_uid).is_some())
     }
 
-    /// Whether the keeper stands on another quorum than the spec names now.
+    /// Whether the keeper uses another quorum than the spec names now.
     pub fn replaces(&self, link: &KeeperLink) -> bool {
         match (&self.quorum, &link.quorum) {
             (Some(now), Some(then)) => now.id != then.id,
@@ -78,7 +78,7 @@ impl Inputs {
 }
 
 impl SpecCache {
-    /// Reads the spec again if it has changed.
+    /// Parses the spec again if it has changed.
     fn refresh(&mut self, lease: &RedisLease, fits: impl Fn(&ValidLease) -> Result<(), String>) -> Option<String> {
         let generation = lease.meta().generation;
         if generation.is_none() || generation != self.generation {
@@ -90,7 +90,8 @@ impl SpecCache {
                         self.valid = Some(Arc::new(valid));
                     } else {
                         self.problem = fits(&valid).err();
-                        // The quorum may come to allow it: it is compared again with the next change of either.
+                        // A later change of the quorum may allow it: the specs are compared again after a change of
+                        // either.
                         self.generation = None;
                     }
                 }
@@ -102,7 +103,7 @@ impl SpecCache {
 }
 
 impl Reconciler {
-    /// Resolves what needs no answer of anybody. The first thing that is wrong is the obstacle; no term ends for it.
+    /// Resolves the inputs. The first problem is the obstacle; it ends no term.
     pub(super) fn resolve(&mut self, now: Time, lease: &RedisLease, facts: &Facts) -> Inputs {
         let quorum = facts.quorum.open.clone();
         let fits = |spec: &ValidLease| match &facts.quorum.valid {
@@ -143,9 +144,9 @@ impl Reconciler {
         }
     }
 
-    /// The term that the status names was taken on a quorum of another configuration, whose nodes this process does not
-    /// know: its keys can only be waited out, for the longest lease that the API allows. The wait ends at once when the
-    /// quorum is again what it was. Returns the message while it lasts.
+    /// The term in the status was acquired on a quorum with another configuration, whose nodes are unknown to this
+    /// process. It waits for the longest lease duration that the API allows, until the keys have certainly expired. The
+    /// wait ends at once if the quorum gets its earlier configuration back. Returns the message during the wait.
     fn update_block(
         &mut self,
         now: Time,
@@ -183,7 +184,8 @@ impl Reconciler {
     }
 }
 
-/// For how long an earlier process has certainly waited for this term: it recorded the end when it began to wait.
+/// How long an earlier process has certainly waited for this term: it recorded the end in the status when it began to
+/// wait.
 fn waited_before(lease: &RedisLease, attempt: Attempt, wall: jiff::Timestamp) -> Millis {
     let Some(status) = lease.status.as_ref() else { return Millis::ZERO };
     let named = status.attempt.as_ref().and_then(|text| text.parse().ok()) == Some(attempt);

@@ -1,4 +1,4 @@
-//! What a reconciler knows of its keeper's machine.
+//! The reconciler's state about its keeper machine.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,32 +10,32 @@ use redislease_core::time::Time;
 use super::facts::OpenQuorum;
 use crate::election::HolderName;
 
-/// How many attempts are remembered: the status names one of the last two.
+/// How many attempts are recorded: the status names one of the last two.
 const KNOWN_ATTEMPTS: usize = 16;
 
-/// The keeper's machine of one lease, from `Open` to its end.
+/// The keeper machine of one lease, from `Open` to its end.
 #[derive(Clone, Debug)]
 pub(super) struct KeeperLink {
-    /// The quorum it was opened on; `None` when the nodes are not known.
+    /// The quorum it was opened on; `None` if the nodes are unknown.
     pub quorum: Option<Arc<OpenQuorum>>,
     /// The durations it uses.
     pub config: Config,
-    /// What it showed last.
+    /// Its last view.
     pub view: View,
-    /// Attempts that this machine has run, adopted or ended: the status may still name one, and what this process knows
-    /// of it is newer.
+    /// Attempts that this machine has run, adopted or ended. If the status names one of them, the machine's state is
+    /// newer than the status.
     known_attempts: VecDeque<Attempt>,
-    /// The end that was asked for last, and whether with proof.
+    /// The last requested end, and whether with proof.
     requested_end: Option<(Attempt, bool)>,
-    /// The term that it was asked to adopt.
+    /// The term that it was requested to adopt.
     pub requested_adoption: Option<Attempt>,
-    /// When it was asked for an attempt that it has not shown yet.
+    /// When an attempt was requested that its view does not show yet.
     pub attempt_requested_at: Option<Time>,
     /// The pod of the last attempt.
     pub last_candidate: Option<String>,
-    /// The least token it was told.
+    /// The last least token that was sent to it.
     pub floor: Token,
-    /// It was told to stop when the last key has ended.
+    /// Whether it was requested to stop when the last key has expired.
     pub retiring: bool,
 }
 
@@ -55,7 +55,7 @@ impl KeeperLink {
         }
     }
 
-    /// Takes what the machine shows.
+    /// Records a new view.
     pub fn show(&mut self, view: View) {
         let running = view.standing.term().map(|term| term.id.attempt);
         let ending = view.ending.as_ref().map(|ending| ending.id.attempt);
@@ -81,7 +81,8 @@ impl KeeperLink {
         self.known_attempts.contains(&attempt)
     }
 
-    /// Notes that the end of a term is asked for. Whether that is news: it is asked for once, and once more with proof.
+    /// Records that the end of a term is requested. Returns whether the request is new: it is sent once, and once more
+    /// with proof.
     pub fn request_end(&mut self, attempt: Attempt, proof: bool) -> bool {
         if self.requested_end.is_some_and(|(requested, proven)| requested == attempt && (proven || !proof)) {
             return false;
@@ -91,12 +92,12 @@ impl KeeperLink {
         true
     }
 
-    /// Whether the end of this attempt was asked for.
+    /// Whether the end of this attempt was requested.
     pub fn was_asked_to_end(&self, attempt: Attempt) -> bool {
         self.requested_end.is_some_and(|(requested, _)| requested == attempt)
     }
 
-    /// Whether the view is older than the last request to end its term: nothing may be concluded from it.
+    /// Whether the view is older than the last request to end its term: then the view must be ignored.
     pub fn is_behind(&self) -> bool {
         let Some((attempt, proof)) = self.requested_end else { return false };
         let runs = self.view.standing.term().is_some_and(|term| term.id.attempt == attempt);
@@ -104,23 +105,23 @@ impl KeeperLink {
         runs || (proof && ends)
     }
 
-    /// Whether no term runs, is attempted or ends.
+    /// Whether no term is running, starting or ending.
     pub fn is_idle(&self) -> bool {
         matches!(self.view.standing, Standing::Idle) && self.view.ending.is_none()
     }
 
-    /// The term that runs, in whatever state.
+    /// The running term, in any standing.
     pub fn running(&self) -> Option<&TermId> {
         self.view.standing.term().map(|term| &term.id)
     }
 
-    /// From when on an attempt would begin at once; `None` while a term or an attempt is under way.
+    /// When an attempt would start at once; `None` during a term or an attempt.
     pub fn next_attempt_at(&self) -> Option<Time> {
         self.view.retry_at.or_else(|| matches!(self.view.standing, Standing::Idle).then_some(Time(0)))
     }
 }
 
-/// The holder of the running term, else of the ending one.
+/// The holder of the running term, or else of the ending one.
 pub(super) fn holder_of(view: &View) -> Option<HolderName> {
     let running = view.standing.term().map(|term| &term.id);
     let term = running.or_else(|| view.ending.as_ref().map(|ending| &ending.id))?;
@@ -172,7 +173,7 @@ mod tests {
         assert!(link.request_end(Attempt(1), false));
         assert!(!link.request_end(Attempt(1), false));
         assert!(link.request_end(Attempt(1), true));
-        assert!(!link.request_end(Attempt(1), false), "the proof includes it");
+        assert!(!link.request_end(Attempt(1), false), "an end without proof adds nothing to one with proof");
         assert!(link.request_end(Attempt(2), false));
     }
 
@@ -185,9 +186,9 @@ mod tests {
         assert!(link.is_behind());
         let ending = EndingView { id: term(1), reason: EndReason::Decided, sealed: false, keys_until: Time(9) };
         link.show(View { ending: Some(ending), ..View::default() });
-        assert!(!link.is_behind(), "it ends, as asked");
+        assert!(!link.is_behind(), "it ends, as requested");
         link.request_end(Attempt(1), true);
-        assert!(link.is_behind(), "with proof nothing is left to wait for");
+        assert!(link.is_behind(), "the machine has not handled the proof yet");
         link.show(View::default());
         assert!(!link.is_behind() && link.is_idle() && link.knows(Attempt(1)));
     }
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_latest_attempts_are_remembered() {
+    fn only_the_latest_attempts_are_recorded() {
         let mut link = link();
         for attempt in 0..40 {
             link.show(held(attempt));

@@ -1,12 +1,13 @@
-//! Which replica of the operator decides about the leases of one quorum.
+//! The leader election between the operator's replicas: which one decides about the leases of a quorum.
 //!
-//! Replicas take a lock on that quorum with the same core that keeps the leases: 5 s, renewed every second. It saves work
-//! and keeps one sick replica from ending what the others keep; safety does not need it. Nothing is written to the API
-//! server for a renewal: `RedisQuorum.status.leader` changes with the leader.
+//! Replicas acquire a lock on that quorum with the same core that keeps the leases: 5 s, renewed every second. The lock
+//! avoids duplicate work and prevents a faulty replica from ending terms that others renew; safety does not depend on it.
+//! A renewal writes nothing to the API server: `RedisQuorum.status.leader` changes only with the leader.
 //!
-//! A replica contends only while the API server answers it, and gives leadership up when it does not: a new leader must
-//! be able to write. When nobody can lead because the quorum is lost, the replica that the status names still ends and shows
-//! what it ran, since ending needs no lock; before that it reads the resource again, because it may only have been cut off.
+//! A replica contends only while the API server answers it, and releases leadership when it does not: a leader must be
+//! able to write. When no replica can lead because the quorum is lost, the replica that the status names still ends its
+//! terms and writes their status, because ending needs no lock. Before that it reads the RedisQuorum again, because the
+//! replica itself may be disconnected.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,72 +21,72 @@ use super::effect::Command;
 use super::facts::{Authority, OpenQuorum};
 use crate::election::{Cluster, HolderName};
 
-/// How long the lock outlives its last renewal.
+/// The duration of the lock after its last renewal.
 pub const LEADER_LEASE: Millis = Millis(5000);
-/// How often it is renewed.
+/// The renewal interval of the lock.
 pub const LEADER_RENEW: Millis = Millis(1000);
-/// How long before the end of the lock this process stops to decide.
+/// How long before the end of the lock this process stops deciding.
 const STOP_BUDGET: Millis = Millis(500);
-/// One request to one Redis node may not take longer, or a lost packet costs the lock.
+/// The maximum timeout of one request to a Redis node. With a longer one, a lost packet would lose the lock.
 const COMMAND_TIMEOUT: Millis = Millis(500);
-/// How often a replica makes sure that the API server answers, before it contends and while it leads.
+/// How often a replica checks that the API server answers, before it contends and while it leads.
 const HEARTBEAT: Millis = Millis(2000);
-/// For how long the quorum must be lost before a replica claims the name of a leader that may have died. It doubles with
-/// each claim, because a leader that lives has contradicted the one before.
+/// How long the quorum must be lost before a replica writes itself as leader in place of one that may have died. It
+/// doubles with each claim, because a running leader has contradicted the previous one.
 const CLAIM_AFTER: Millis = Millis(10_000);
-/// How often that doubles.
+/// How often that time doubles at most.
 const CLAIM_DOUBLES: u32 = 6;
-/// A leader that lives contradicts a claim within this.
+/// A running leader contradicts a claim within this time.
 const CONTRADICTED_WITHIN: Millis = Millis(5000);
-/// For how long it must be lost if no leader was ever named: when a quorum is new, its nodes do not vote for a while, and
-/// the leases must say so.
+/// How long the quorum must be lost if the status has never named a leader: the nodes of a new quorum do not vote for a
+/// while, and the status of the leases must show this.
 const FIRST_CLAIM_AFTER: Millis = Millis(1000);
-/// How often a replica looks whether the lock that another one holds was released. A leader that stops hands over at once.
+/// How often a replica checks whether another replica's lock was released. A leader that stops hands over at once.
 const LOOK_AGAIN: Millis = Millis(300);
-/// For how long after an outage of the quorum the replica that led before it contends alone: it knows when the terms that
-/// it ran have ended, and another would have to wait.
+/// How long after an outage of the quorum only the previous leader contends: it knows when its terms have ended, and
+/// another replica would have to wait.
 const HEAD_START: Millis = Millis(1500);
-/// When a read that was not answered is tried again.
+/// The pause before repeating an unanswered read.
 const READ_AGAIN: Millis = Millis(1000);
 
-/// What a turn depends on beside what is remembered.
+/// The inputs of a turn, in addition to the recorded state.
 #[derive(Clone, Debug, Default)]
 pub struct LeadershipFacts {
     /// The quorum, as long as this process is connected to it.
     pub quorum: Option<Arc<OpenQuorum>>,
-    /// Whether too few of its nodes vote, as far as this process sees, after each was tried.
+    /// Whether fewer than a majority of its nodes vote according to this process, after each was tried.
     pub quorum_lost: bool,
-    /// The instance that `RedisQuorum.status.leader` names, by the newest watch event, write or read.
+    /// The instance in `RedisQuorum.status.leader`, from the newest watch event, write or read.
     pub named: Option<String>,
     /// When a call to the API server was last answered.
     pub api_answered_at: Option<Time>,
 }
 
-/// One thing that happened.
+/// One input.
 #[derive(Clone, Debug)]
 pub enum LeadershipEvent {
     /// A turn.
     Facts(LeadershipFacts),
-    /// What the machine of the lock shows.
+    /// The lock's machine has a new view.
     View(View),
     /// The machine of the lock has ended.
     KeeperEnded,
-    /// `RedisQuorum.status.leader` as the API server holds it; `Err` when it did not answer.
+    /// `RedisQuorum.status.leader` on the API server; `Err` if it did not answer.
     QuorumRead(Result<Option<String>, ()>),
     /// This process is about to end: the lock is released.
     Stop,
 }
 
-/// One thing to do.
+/// One effect.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LeadershipEffect {
-    /// To the keeper of the lock. `Open` carries no keys: the key of the lock follows from the cluster.
+    /// Send a command to the keeper of the lock. `Open` carries no keys: the key of the lock is derived from the cluster.
     Keeper(Command),
-    /// Ask the API server anything.
+    /// Make sure that the API server is asked.
     Probe,
     /// Read the `RedisQuorum`.
     ReadQuorum,
-    /// Write this process into `RedisQuorum.status.leader`, against the resource version that was read.
+    /// Write this process into `RedisQuorum.status.leader`, with the resource version that was read.
     Claim,
     /// The authority over the quorum's leases has changed.
     Authority(Authority),
@@ -98,9 +99,9 @@ pub struct Leadership {
     lock: Option<Lock>,
     authority: Authority,
     name: Name,
-    /// Another replica's lock was seen since this one had its own, and nothing newer contradicts it.
+    /// Whether another replica's lock was observed after this replica's own, without newer contrary information.
     seen_other: bool,
-    /// The attempt of another replica's lock that is known to be over: the API server has named this replica since.
+    /// The attempt of another replica's lock that has certainly ended: the API server has named this replica since.
     outdated: Option<Attempt>,
     due_since: Option<Time>,
     quorum_lost_since: Option<Time>,
@@ -111,18 +112,18 @@ pub struct Leadership {
     effects: VecDeque<LeadershipEffect>,
 }
 
-/// What is known of `RedisQuorum.status.leader` while nobody can have the lock.
+/// The state of `RedisQuorum.status.leader` while no replica can have the lock.
 #[derive(Clone, Debug, Default)]
 struct Name {
-    /// The API server named this replica since the lock was lost, so it may still end terms.
+    /// Whether the API server has named this replica since the lock was lost, so that it may still end terms.
     confirmed: bool,
     reading: bool,
     read_again_at: Option<Time>,
     /// When this replica claimed the name, if it did.
     claimed_at: Option<Time>,
-    /// How often.
+    /// The number of claims.
     claims: u32,
-    /// Before the newest claim the status named no leader, so nobody can contradict it.
+    /// Whether the status named no leader before the newest claim, so that no replica can contradict it.
     was_free: bool,
 }
 
@@ -132,14 +133,14 @@ struct Lock {
     quorum: u64,
     view: View,
     wanted_at: Option<Time>,
-    /// When the last attempt began.
+    /// The start of the last attempt.
     tried_at: Time,
     published: Option<Attempt>,
     released: Option<Attempt>,
 }
 
 impl Leadership {
-    /// `instance` names this replica, `process` this start of it.
+    /// `instance` names this replica, `process` identifies this run of it.
     pub fn new(cluster: Cluster, instance: String, process: String) -> Self {
         let holder =
             HolderName { cluster, namespace: String::new(), lease: String::new(), pod: instance, pod_uid: process };
@@ -160,7 +161,7 @@ impl Leadership {
         }
     }
 
-    /// What this process may decide about the leases of the quorum.
+    /// The authority of this process over the leases of the quorum.
     pub const fn authority(&self) -> Authority {
         self.authority
     }
@@ -170,12 +171,12 @@ impl Leadership {
         &self.holder.pod
     }
 
-    /// Whether the next answer of the API server must be followed by a turn.
+    /// Whether the election needs a turn after the next answer of the API server.
     pub const fn awaits_api_answer(&self) -> bool {
         self.probed_at.is_some()
     }
 
-    /// Takes one event.
+    /// Handles one event.
     pub fn handle(&mut self, now: Time, event: LeadershipEvent) {
         match event {
             LeadershipEvent::Facts(facts) => self.turn(now, &facts),
@@ -186,12 +187,12 @@ impl Leadership {
         }
     }
 
-    /// The next effect to carry out.
+    /// The next effect to execute.
     pub fn poll_effect(&mut self) -> Option<LeadershipEffect> {
         self.effects.pop_front()
     }
 
-    /// When the next turn is due, if nothing happens before.
+    /// The time of the next turn if no event arrives before.
     pub const fn next_deadline(&self) -> Option<Time> {
         self.deadline
     }
@@ -208,7 +209,7 @@ impl Leadership {
             return;
         }
         self.open(facts);
-        self.believe();
+        self.confirm_own_lock();
         if self.quorum_lost_since.is_some() && !facts.quorum_lost {
             self.quorum_back_since = Some(now);
         }
@@ -226,7 +227,7 @@ impl Leadership {
         }
     }
 
-    /// Keeps one machine for the lock on the quorum as it is configured now.
+    /// Opens one machine for the lock on the quorum in its current configuration.
     fn open(&mut self, facts: &LeadershipFacts) {
         let now = facts.quorum.as_ref().map(|quorum| quorum.id);
         if let Some(lock) = &self.lock
@@ -250,8 +251,8 @@ impl Leadership {
         }
     }
 
-    /// The lock is this process's own: it believes its own second round, nothing needs to be published.
-    fn believe(&mut self) {
+    /// The lock needs no publication: a second successful round confirms it.
+    fn confirm_own_lock(&mut self) {
         let Some(lock) = &mut self.lock else { return };
         if let Standing::Publishing(term) = &lock.view.standing {
             let attempt = term.id.attempt;
@@ -279,7 +280,7 @@ impl Leadership {
         }
     }
 
-    /// Notes that another replica of this cluster holds the lock.
+    /// Records that another replica of this cluster holds the lock.
     fn note_other(&mut self) {
         let seen = self.other();
         if seen.is_some() && seen != self.outdated {
@@ -287,7 +288,7 @@ impl Leadership {
         }
     }
 
-    /// The attempt of the other replica's lock that has refused this one's.
+    /// The attempt of the other replica's lock that refused this one's.
     fn other(&self) -> Option<Attempt> {
         let refused_by = self.lock.as_ref()?.view.refused_by.as_ref()?;
         let holder: HolderName = refused_by.metadata.parse().ok()?;
@@ -305,7 +306,7 @@ impl Leadership {
         }
         match self.probed_at {
             Some(probed) if now >= probed + LEADER_LEASE => {
-                // No answer for one leader lease: another replica may be able to write.
+                // The API server has not answered for one lock duration: another replica may be able to write.
                 self.release();
                 return self.set(Authority::Renew);
             }
@@ -320,8 +321,8 @@ impl Leadership {
         self.set(Authority::Lead);
     }
 
-    /// There is no quorum on which anybody could lead, and none on which a term could be renewed. Somebody must say so in the
-    /// leases' statuses. Every replica says the same, so it does not matter which one.
+    /// Without a quorum no replica can lead and no term can be renewed, but the status of the leases must show this. All
+    /// replicas write the same, so it does not matter which one does.
     fn without_quorum(&mut self) {
         self.seen_other = false;
         self.name = Name::default();
@@ -330,12 +331,12 @@ impl Leadership {
         self.set(Authority::Lead);
     }
 
-    /// What this process may still do about the terms that it runs.
+    /// The authority of this process over its running terms without the lock.
     fn without_lock(&mut self, now: Time, facts: &LeadershipFacts) {
         let ended = self.authority == Authority::End;
         let mut authority = self.authority;
         if self.seen_other || facts.named.as_deref().is_some_and(|named| named != self.instance()) {
-            // Another replica leads and has adopted what this one runs.
+            // Another replica leads and has adopted the terms of this one.
             self.name.confirmed = false;
             authority = Authority::Follow;
         } else if matches!(authority, Authority::Lead | Authority::End) {
@@ -349,7 +350,7 @@ impl Leadership {
                     self.read(now);
                 }
             }
-            // If the other one has the lock, it writes its name again, and this replica waits.
+            // If the other replica has the lock, it writes its name again, and this replica waits.
             Some(_) if ended => self.claim(now, facts),
             Some(since) => self.claim_later(now, since, facts),
             None => self.name = Name { reading: self.name.reading, ..Name::default() },
@@ -357,8 +358,8 @@ impl Leadership {
         self.set(authority);
     }
 
-    /// Claims the name of a leader that may have died: its terms must be shown as ended all the same. Or it lives and only
-    /// this replica has lost the quorum: then it contradicts.
+    /// Writes this replica as leader in place of one that may have died, so that the terms of the dead one are shown as
+    /// ended. If that leader still runs and only this replica has lost the quorum, the leader contradicts.
     fn claim_later(&mut self, now: Time, since: Time, facts: &LeadershipFacts) {
         let pause = Millis(CLAIM_AFTER.0 << self.name.claims.min(CLAIM_DOUBLES));
         let pause = if facts.named.is_some() { pause } else { FIRST_CLAIM_AFTER };
@@ -407,7 +408,7 @@ impl Leadership {
         }
     }
 
-    /// Takes the lock if it would be taken at once and the API server answers.
+    /// Acquires the lock if an attempt can start at once and the API server answers.
     fn contend(&mut self, now: Time, facts: &LeadershipFacts) {
         let Some(lock) = &mut self.lock else { return };
         if !matches!(lock.view.standing, Standing::Idle) {
@@ -415,7 +416,7 @@ impl Leadership {
             return;
         }
         let retry_at = lock.view.retry_at.unwrap_or(Time(0));
-        // A lock that another replica holds can be released before its time is over.
+        // A lock of another replica can be released before it expires.
         let looks_at = lock.view.refused_by.as_ref().map_or(retry_at, |_| retry_at.min(lock.tried_at + LOOK_AGAIN));
         let waits = lock.wanted_at.map(|wanted| wanted + READ_AGAIN);
         if let Some(at) = waits.into_iter().chain([looks_at]).filter(|at| now < *at).max() {
@@ -447,7 +448,7 @@ impl Leadership {
         self.wake_at(now + READ_AGAIN);
     }
 
-    /// Gives the lock back: this process has stopped to decide.
+    /// Releases the lock: this process has stopped deciding.
     fn release(&mut self) {
         let Some(lock) = &mut self.lock else { return };
         if let Some(term) = lock.view.standing.term().map(|term| term.id.clone()) {

@@ -1,18 +1,18 @@
-//! One pure machine per lease: all that remembers and decides about it.
+//! One pure state machine for each lease, which holds its state and makes its decisions.
 //!
-//! The machine takes [`Event`]s and is drained of [`Effect`]s. It has no client, no clock and no socket, so the operator
-//! and the simulator drive the same one. Everything but [`Event::Facts`] is only remembered; [`Event::Facts`] is a turn,
-//! which begins from what is there and can be repeated at will.
+//! The machine takes [`Event`]s and returns [`Effect`]s. It has no client, clock or socket, so the operator and the
+//! simulator drive the same machine. All events except [`Event::Facts`] are only recorded; [`Event::Facts`] is a turn,
+//! which depends only on the current state and can be repeated at any time.
 //!
 //! | module | concept |
 //! |---|---|
 //! | [`facts`], [`event`], [`effect`] | the interface |
-//! | [`inputs`] | resolve the spec, the quorum and the candidates; what keeps a term from beginning |
-//! | [`keeper_link`], [`sync`] | the keeper's machine: opened, configured, adopting, ending |
-//! | [`contend`] | who should hold; when an attempt may begin |
+//! | [`inputs`] | resolve the spec, the quorum and the candidates; why no new term may start |
+//! | [`keeper_link`], [`sync`] | the keeper machine: open, configure, adopt, end |
+//! | [`contend`] | which pod should hold the lease; when an attempt may start |
 //! | [`publish`] | the status and its writes |
 //! | [`roles`] | label and token on pods |
-//! | [`finalize`] | a lease whose resource is gone |
+//! | [`finalize`] | a lease whose resource is deleted |
 //! | [`leadership`] | which replica decides about the leases of a quorum |
 //! | [`durations`], [`recorded`], [`repeat`] | durations for the core, the term in a status, repeated writes |
 
@@ -55,26 +55,26 @@ use keeper_link::KeeperLink;
 use publish::StatusState;
 use roles::RoleState;
 
-/// One lease of this cluster, keyed by the resource's UID: a resource that was created again is another lease.
+/// One lease of this cluster, identified by the resource's UID: a resource that was created again is another lease.
 #[derive(Clone, Debug)]
 pub struct Reconciler {
     identity: Identity,
     spec: SpecCache,
     block: Option<Block>,
     link: Option<KeeperLink>,
-    /// The terms that this keeper's machine has shown, and why they were ended.
+    /// The terms that this keeper machine has run, and why they were ended.
     terms: ObservedTerms,
     contention: Contention,
     status: StatusState,
     roles: RoleState,
-    /// Since when nobody has held the lease.
+    /// Since when no pod has held the lease.
     unheld_since: Option<Time>,
-    /// The latest time at which the next turn must be.
+    /// The latest time of the next turn.
     deadline: Option<Time>,
     effects: VecDeque<Effect>,
 }
 
-/// Which lease, in which cluster.
+/// The identity of a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The cluster of this process.
@@ -88,7 +88,7 @@ pub struct Identity {
 }
 
 impl Reconciler {
-    /// A lease about which nothing is known yet.
+    /// Creates a reconciler without facts.
     pub fn new(identity: Identity) -> Self {
         Self {
             identity,
@@ -105,23 +105,23 @@ impl Reconciler {
         }
     }
 
-    /// Which lease this is.
+    /// The identity of the lease.
     pub const fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// The pod of the running term, else of the ending one: name and UID. The facts must say what is known about it.
+    /// The pod of the running term, or else of the ending one: name and UID. The facts must contain its state.
     pub fn holder(&self) -> Option<(String, String)> {
         let holder = keeper_link::holder_of(&self.link.as_ref()?.view)?;
         Some((holder.pod, holder.pod_uid))
     }
 
-    /// What the keeper's machine showed last.
+    /// The last view of the keeper machine.
     pub fn view(&self) -> Option<&View> {
         self.link.as_ref().map(|link| &link.view)
     }
 
-    /// Whether the next answer of the API server, to whatever call, must be followed by a turn.
+    /// Whether the lease needs a turn after the next answer of the API server.
     pub const fn awaits_api_answer(&self) -> bool {
         self.contention.awaits_api_answer()
     }
@@ -140,17 +140,17 @@ impl Reconciler {
         }
     }
 
-    /// The next effect to carry out.
+    /// The next effect to execute.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
     }
 
-    /// When the next turn is due, if nothing happens before.
+    /// The time of the next turn if no event arrives before.
     pub const fn next_deadline(&self) -> Option<Time> {
         self.deadline
     }
 
-    /// Whether nothing is left to do for a lease whose resource is gone.
+    /// Whether nothing is left to do for a lease whose resource is deleted.
     pub fn is_finished(&self) -> bool {
         self.link.is_none() && !self.status.is_writing() && !self.roles.is_writing()
     }
@@ -174,14 +174,14 @@ impl Reconciler {
         self.sync_keeper(now, &lease, &inputs);
         self.decide(now, &lease, &inputs, facts);
         self.measure_gap(now, &lease);
-        // A view from before the last command says nothing about what is to be shown.
+        // A view that is older than the last command must not be written to the status.
         if self.link.as_ref().is_none_or(|link| !link.is_behind()) {
             self.write_status(now, &lease, &inputs, facts);
             self.assign_roles(now, &lease, &inputs, facts);
         }
     }
 
-    /// Another replica leads: what this process runs is dropped, not ended, since the leader keeps it.
+    /// Another replica leads: a running term is dropped, not ended, because the leader renews it.
     fn follow(&mut self) {
         if self.link.take().is_some() {
             self.emit(Effect::Keeper(Command::Close));
@@ -216,15 +216,15 @@ impl Reconciler {
     fn keeper_ended(&mut self) {
         if let Some(link) = self.link.take() {
             if !link.retiring {
-                self.emit(Effect::Warn("The keeper of this lease has ended by itself; it is started again.".into()));
+                self.emit(Effect::Warn("The keeper of this lease ended unexpectedly; it is restarted.".into()));
             }
-            // What was seen of this machine says nothing about what the next one has yet to see.
+            // The observations of this machine do not apply to the next one.
             self.terms = ObservedTerms::default();
         }
     }
 
-    /// For how long nobody holds the lease. A term of another cluster is no gap, nor is a lease that nobody should hold,
-    /// nor one of which it is not known.
+    /// How long no pod has held the lease. A term of another cluster, a lease without a desired holder, and an unknown
+    /// state do not count.
     fn measure_gap(&mut self, now: Time, lease: &RedisLease) {
         let standing = self.link.as_ref().map(|link| &link.view.standing);
         let held = matches!(standing, Some(Standing::Held(_) | Standing::Adopting(_) | Standing::Uncertain(_)));
@@ -235,7 +235,7 @@ impl Reconciler {
         self.unheld_since = if no_gap { None } else { Some(self.unheld_since.unwrap_or(now)) };
     }
 
-    /// The next turn is at `at` at the latest.
+    /// Schedules the next turn no later than `at`.
     fn wake_at(&mut self, at: Time) {
         self.deadline = Some(self.deadline.map_or(at, |deadline| deadline.min(at)));
     }
@@ -249,5 +249,5 @@ impl Reconciler {
     }
 }
 
-/// A lease as it is shared between turns.
+/// A lease that is shared between turns.
 type Shared = Arc<RedisLease>;

@@ -1,7 +1,7 @@
-//! The status of a lease, written on transitions only, and the events that go with it.
+//! The status of a lease, written only on transitions, and its events.
 //!
-//! A publication is such a write. It names the resource version that was read, so two processes cannot both publish, and
-//! nobody acts on a term before the API server has it. A write without an answer counts as written until a read says
+//! A publication is such a write. It names the resource version that was read, so only one process can publish, and no
+//! process acts on a term before the API server has stored it. An unanswered write counts as written until a read shows
 //! otherwise.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -20,13 +20,14 @@ use crate::api::conditions::{ConditionStatus, ConditionType};
 use crate::api::{RedisLease, RedisLeaseStatus};
 use crate::status::{self, Composed, Notice, Obstacle, QuorumOutlook, compose};
 
-/// Between two writes of a status that change nothing but the number of candidates: many leases may have the same pods, and
-/// a pod's readiness may flap.
+/// The interval between two writes of a status that change only the candidate counts: many leases may share pods, and a
+/// pod's readiness may flap.
 const COUNTS: Millis = Millis(5000);
 
-/// How long a write waits for the outcome of an attempt that is due or under way: the publication then says both.
+/// How long a write waits for the outcome of an attempt that is due or in progress: the publication then includes it.
 const HELD_BACK: Millis = Millis(250);
-/// How long it waits besides for the turn of an attempt: after an outage the attempts of many leases are spread over seconds.
+/// How long it waits in addition for the start of an attempt: after an outage the attempts of many leases are spread over
+/// seconds.
 const TURN: Millis = Millis(5000);
 
 /// A write that waits for the outcome of an attempt.
@@ -36,24 +37,24 @@ struct HeldBack {
     until: Time,
 }
 
-/// What is remembered of a lease's status.
+/// The state about a lease's status.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StatusState {
     writing: Option<Writing>,
-    /// What the API server holds is not known: it is read before the next write.
+    /// Whether the stored status is unknown: it is read before the next write.
     read: StatusRead,
-    /// A write that was not answered: what becomes of it decides whether its events are told.
+    /// An unanswered write: its events are sent if it turns out to have succeeded.
     unanswered: Option<Writing>,
     repeat: RepeatLimit,
-    /// When nothing but the number of candidates was written last.
+    /// When only the candidate counts were written last.
     counts_written_at: Option<Time>,
     /// A write that waits for the outcome of an attempt.
     held_back: Option<HeldBack>,
-    /// The attempt whose end was counted.
+    /// The attempt whose end was counted in metrics.
     counted_end: Option<String>,
-    /// The fingerprint of what metrics show.
+    /// The fingerprint of the last state in metrics.
     shown: Option<u64>,
-    /// The holder of the last term was proven to have stopped.
+    /// Whether the holder of the last term was proven to have stopped.
     pub last_end_was_proven: bool,
 }
 
@@ -65,12 +66,12 @@ enum StatusRead {
     UnderWay,
 }
 
-/// A status write that has no outcome yet.
+/// A pending status write.
 #[derive(Clone, Debug)]
 struct Writing {
     status: RedisLeaseStatus,
     events: Vec<Notice>,
-    /// A handover that the write completes: graceful or not, and for how long nobody held the lease.
+    /// A handover that the write completes: whether it is graceful, and how long no pod held the lease.
     handover: Option<(bool, Millis)>,
     withdrawn: bool,
 }
@@ -80,14 +81,12 @@ impl StatusState {
         self.writing.is_some()
     }
 
-    /// Whether it is known what the API server holds: nothing was refused, overtaken or left without an answer since the
-    /// last read.
+    /// Whether the stored status is known: since the last read, no write was refused, conflicted or unanswered.
     pub fn is_known(&self) -> bool {
         self.read == StatusRead::NotNeeded
     }
 
-    /// Drops what is remembered; a write that is under way is still answered, and an end that was counted is not counted
-    /// again.
+    /// Clears the state. A pending write is still answered, and an end is not counted twice.
     pub fn forget(&mut self) {
         let (writing, counted_end) = (self.writing.take(), self.counted_end.take());
         *self = Self { writing, counted_end, ..Self::default() };
@@ -95,14 +94,14 @@ impl StatusState {
 }
 
 impl Reconciler {
-    /// Writes the status if it must change.
+    /// Writes the status if it has changed.
     pub(super) fn write_status(&mut self, now: Time, lease: &Shared, inputs: &Inputs, facts: &Facts) {
         let composed = self.compose(now, lease, inputs, facts);
         self.count(lease, &composed);
         let publishing = self.publishing();
         if let Some(writing) = &mut self.status.writing {
-            // The answer comes first, whatever it is.
-            if !writing.withdrawn && says_otherwise(&writing.status, &composed.status) {
+            // Wait for the answer to the pending write first.
+            if !writing.withdrawn && contradicts(&writing.status, &composed.status) {
                 writing.withdrawn = true;
                 self.emit(Effect::WithdrawStatus);
             }
@@ -120,7 +119,7 @@ impl Reconciler {
             if self.link.as_ref().is_some_and(|link| link.was_asked_to_end(term.id.attempt)) {
                 return;
             }
-            if let Some(outcome) = judge(lease, term) {
+            if let Some(outcome) = publication_outcome(lease, term) {
                 return self.published(term, outcome);
             }
         }
@@ -137,14 +136,14 @@ impl Reconciler {
         }
         let stop_at = facts.stop_at.max(publishing.as_ref().and_then(|term| term.stop_at));
         if publishing.is_some() && stop_at.is_some_and(|stop_at| now >= stop_at) {
-            // Too late to publish: the machine gives the term up.
+            // Too late to publish: the machine ends the term.
             return;
         }
         self.send(now, lease, composed, publishing.and(stop_at));
     }
 
-    /// Until when the write waits for an attempt, whose publication says the same and more. A term that ended without proof
-    /// is shown at once.
+    /// Until when the write waits for an attempt, whose publication includes it. A term that ended without proof is
+    /// written at once.
     fn held_back_until(&mut self, now: Time, lease: &RedisLease, composed: &Composed) -> Option<Time> {
         let active = lease.status.as_ref().and_then(|status| status.condition(ConditionType::Active));
         let urgent = active.is_some_and(|active| active.status != ConditionStatus::False.as_str())
@@ -190,13 +189,13 @@ impl Reconciler {
         self.emit(Effect::WriteStatus(Box::new(write)));
     }
 
-    /// From when on the status may be written.
+    /// The earliest time of the status write.
     fn due(&self, lease: &RedisLease, status: &RedisLeaseStatus) -> Time {
         let counts = match self.status.counts_written_at {
             Some(at) if only_counts(lease, status) => at + COUNTS,
             _ => Time(0),
         };
-        // Doubt, and the answer to a doubt, wait for no pause: another replica decides by them.
+        // A write that calls the term unconfirmed, or active again, skips the backoff: other replicas depend on it.
         let active = lease.status.as_ref().is_some_and(|now| now.says(ConditionType::Active, ConditionStatus::True));
         let answers = match self.link.as_ref().map(|link| &link.view.standing) {
             Some(Standing::Held(_)) => !active,
@@ -206,7 +205,7 @@ impl Reconciler {
         if answers { counts } else { counts.max(self.status.repeat.due(status)) }
     }
 
-    /// Takes what became of the status write.
+    /// Handles the outcome of the status write.
     pub(super) fn status_written(&mut self, now: Time, outcome: StatusOutcome) {
         let Some(writing) = self.status.writing.take() else { return };
         let publishing = self.publishing();
@@ -215,12 +214,12 @@ impl Reconciler {
                 self.status.repeat.wrote(now, &writing.status);
                 self.contention.status_was_written();
                 if let Some(term) = &publishing
-                    && let Some(outcome) = judge(&lease, term)
+                    && let Some(outcome) = publication_outcome(&lease, term)
                 {
                     self.published(term, outcome);
                 }
                 self.reconcile_unconfirmed(now, &lease);
-                self.tell(writing);
+                self.emit_outcome(writing);
             }
             StatusOutcome::Unanswered(_) => {
                 if let Some(term) = &publishing {
@@ -239,7 +238,7 @@ impl Reconciler {
         }
     }
 
-    /// Takes the lease as the API server holds it.
+    /// Handles the lease that was read from the API server.
     pub(super) fn lease_read(&mut self, read: Result<Option<Shared>, String>) {
         match read {
             Ok(Some(lease)) => {
@@ -248,7 +247,7 @@ impl Reconciler {
                 }
                 let written = |writing: &Writing| lease.status.as_ref() == Some(&writing.status);
                 if let Some(writing) = self.status.unanswered.take().filter(written) {
-                    self.tell(writing);
+                    self.emit_outcome(writing);
                 }
                 self.roles.lease_read(latest_token(&lease));
             }
@@ -268,7 +267,7 @@ impl Reconciler {
         }
     }
 
-    fn tell(&mut self, writing: Writing) {
+    fn emit_outcome(&mut self, writing: Writing) {
         if let Some((graceful, leaderless)) = writing.handover {
             self.emit(Effect::Measure(Measure::Handover { graceful, leaderless: leaderless.into() }));
         }
@@ -320,7 +319,7 @@ impl Reconciler {
         })
     }
 
-    /// Metrics do not wait for the API server: a loss is counted at once, and once.
+    /// Metrics do not wait for the API server: a loss is counted at once, and only once.
     fn count(&mut self, lease: &RedisLease, composed: &Composed) {
         let before = lease.status.as_ref().and_then(|status| status.attempt.clone());
         if let Some(end) = composed.ended
@@ -339,7 +338,7 @@ impl Reconciler {
         }
     }
 
-    /// A term that no status names yet is nobody's: the holder before has ended.
+    /// An unpublished term has no holder: the previous holder's term has ended.
     fn shown(&self, lease: &RedisLease, composed: &Composed) -> Shown {
         let none = RedisLeaseStatus::default();
         let stored = lease.status.as_ref().unwrap_or(&none);
@@ -361,8 +360,8 @@ impl Reconciler {
     }
 }
 
-/// Whether the status already decides about a publication.
-fn judge(lease: &RedisLease, term: &TermView) -> Option<Publication> {
+/// The outcome of a publication, if the status already shows it.
+fn publication_outcome(lease: &RedisLease, term: &TermView) -> Option<Publication> {
     if Recorded::of(lease).is_some_and(|recorded| recorded.attempt == term.id.attempt) {
         Some(Publication::Written)
     } else if latest_token(lease) >= term.id.token {
@@ -372,15 +371,15 @@ fn judge(lease: &RedisLease, term: &TermView) -> Option<Publication> {
     }
 }
 
-/// Whether a write that waits would say something untrue of the term: then it must not be sent any more.
-fn says_otherwise(waiting: &RedisLeaseStatus, now: &RedisLeaseStatus) -> bool {
+/// Whether a pending write contradicts the new status about the term: then it must not be sent.
+fn contradicts(waiting: &RedisLeaseStatus, now: &RedisLeaseStatus) -> bool {
     let active = |status: &RedisLeaseStatus| {
         status.condition(ConditionType::Active).map(|one| (one.status.clone(), one.reason.clone()))
     };
     waiting.attempt != now.attempt || active(waiting) != active(now)
 }
 
-/// Whether the two differ in nothing but what every pod that becomes ready changes.
+/// Whether the two differ only in the candidate counts and their condition.
 fn only_counts(lease: &RedisLease, status: &RedisLeaseStatus) -> bool {
     lease.status.as_ref().is_some_and(|stored| without_counts(stored) == without_counts(status))
 }

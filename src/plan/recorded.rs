@@ -14,12 +14,12 @@ pub(super) struct Recorded<'a> {
     pub attempt: Attempt,
     token: Token,
     holder: &'a lease_status::Holder,
-    /// Whether the term may be continued: `Active=False` says that a process has ended it.
+    /// Whether the term may be continued: with `Active=False`, a process has ended it.
     pub active: bool,
 }
 
 impl<'a> Recorded<'a> {
-    /// Reads the term from the status; `None` when the status names none.
+    /// Reads the term from the status; `None` if the status names none.
     pub fn of(lease: &'a RedisLease) -> Option<Self> {
         let status = lease.status.as_ref()?;
         Some(Self {
@@ -30,7 +30,7 @@ impl<'a> Recorded<'a> {
         })
     }
 
-    /// The term as a process of the cluster with this UID wrote it on the Redis nodes for the lease named `lease`.
+    /// The term's ID on the Redis nodes, as written by a cluster with this UID for the lease named `lease`.
     pub fn term(&self, lease: &str, cluster_uid: &str) -> TermId {
         let lease_status::Holder { cluster, namespace, pod, pod_uid, .. } = self.holder;
         let name = HolderName {
@@ -44,7 +44,7 @@ impl<'a> Recorded<'a> {
     }
 }
 
-/// The greatest token that the status has shown; 0 before the first term.
+/// The greatest token in the status; 0 before the first term.
 pub(super) fn latest_token(lease: &RedisLease) -> Token {
     let token = lease.status.as_ref().and_then(|status| status.fencing_token);
     Token(token.and_then(|token| u64::try_from(token).ok()).unwrap_or(0))

@@ -1,5 +1,5 @@
-//! Two processes that see the Redis nodes differently contradict each other in a status. What is new is written at once;
-//! what another process overwrote is written again only after a pause that doubles each time.
+//! Two processes that observe the Redis nodes differently overwrite each other's status. A new status is written at once.
+//! A status that another process overwrote is written again only after a pause that doubles each time.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -28,7 +28,7 @@ impl Default for RepeatLimit {
 }
 
 impl RepeatLimit {
-    /// From when on this status may be written.
+    /// The earliest time at which this status may be written.
     pub fn due(&self, status: &RedisLeaseStatus) -> Time {
         match self.last {
             Some((last, at)) if last == fingerprint(status) => at + self.pause,
@@ -36,7 +36,7 @@ impl RepeatLimit {
         }
     }
 
-    /// The status was written.
+    /// Records that the status was written.
     pub fn wrote(&mut self, now: Time, status: &RedisLeaseStatus) {
         let fingerprint = fingerprint(status);
         let again = self.last.is_some_and(|(last, _)| last == fingerprint);
@@ -45,7 +45,7 @@ impl RepeatLimit {
     }
 }
 
-/// What a status says, without when it came to say so.
+/// The content of a status without its timestamps.
 fn fingerprint(status: &RedisLeaseStatus) -> u64 {
     let mut hasher = DefaultHasher::new();
     (&status.attempt, status.fencing_token, status.transitions, status.observed_generation).hash(&mut hasher);
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_status_is_written_at_once_and_a_contradicted_one_ever_later() {
+    fn a_new_status_is_written_at_once_and_an_overwritten_one_with_growing_pauses() {
         let mut limit = RepeatLimit::default();
         let mut now = Time(0);
         for pause in [0, 1, 2, 4, 8, 16, 32, 64, 64].map(|seconds| Millis(seconds * 1000)) {

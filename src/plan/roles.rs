@@ -1,8 +1,7 @@
-//! The label `active` or `standby` and the token on each candidate.
+//! The label `active` or `standby` and the token on each candidate pod.
 //!
-//! A new term first takes the right away: every other pod gets `standby` *and the new token*, which always moves its
-//! resource version, so the late write of a process that slept through the change conflicts. Only then does the holder get
-//! `active`.
+//! After a new term, every other pod first gets `standby` *and the new token*. This always changes its resource version,
+//! so a late write of a process that was paused during the change conflicts. Only then does the holder get `active`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,45 +19,45 @@ use super::{Reconciler, Shared};
 use crate::api::names::{self, PodRole};
 use crate::election::{Electorate, HolderName, PodFacts};
 
-/// How many pods of one lease are written at a time.
+/// How many pods of one lease are written concurrently.
 const AT_ONCE: usize = 8;
 
-/// What is remembered of the pods' roles.
+/// The state about the pods' roles.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RoleState {
-    /// Writes without an outcome, by the pod's UID.
+    /// Pending writes, by the pod's UID.
     writing: BTreeMap<String, Writing>,
-    /// Pods that may carry `active`, whatever was last seen: a write to them was not answered.
+    /// Pods that may carry `active` regardless of the last observation: a write to them was not answered.
     may_be_active: BTreeSet<String>,
-    /// By which right the labels are written.
-    right: Option<Right>,
-    /// The latest token, as a read has shown it since the right changed.
+    /// The entitlement by which the labels are written.
+    entitlement: Option<Entitlement>,
+    /// The latest token according to a read since the entitlement changed.
     verified: Option<Token>,
     verifying: bool,
     /// The term that the status calls unconfirmed, and since when.
     unconfirmed: Option<(Attempt, Time)>,
-    /// The candidates that carry what they should, by this right.
-    in_order: Option<(Arc<Electorate>, Right)>,
+    /// The candidates that have the desired role under this entitlement.
+    in_order: Option<(Arc<Electorate>, Entitlement)>,
 }
 
 #[derive(Clone, Debug)]
 struct Writing {
-    wish: Wish,
+    desired: DesiredRole,
     withdrawn: bool,
 }
 
-/// What a pod should carry.
+/// The desired label and token of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Wish {
+struct DesiredRole {
     role: Option<PodRole>,
-    /// Unchanged when there is none.
+    /// `None` leaves the token unchanged.
     token: Option<Token>,
 }
 
-/// Who may be `active`, as far as the status and the keeper agree.
+/// Which pod may be `active`, according to the status and the keeper.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Right {
-    /// The UID of the pod and the token of its term; `None` while no pod may be.
+struct Entitlement {
+    /// The UID of the pod and the token of its term; `None` if no pod may be `active`.
     holder: Option<(String, Token)>,
     /// The latest token that the status shows.
     latest: Token,
@@ -77,7 +76,7 @@ impl RoleState {
         self.unconfirmed = unconfirmed;
     }
 
-    /// Since when the status calls this term unconfirmed.
+    /// Since when the status has called this term unconfirmed.
     pub fn unconfirmed_since(&self, attempt: Attempt) -> Option<Time> {
         self.unconfirmed.filter(|(unconfirmed, _)| *unconfirmed == attempt).map(|(_, since)| since)
     }
@@ -101,7 +100,7 @@ impl RoleState {
         self.verifying = false;
     }
 
-    /// Drops what is remembered; writes that are under way are still answered.
+    /// Clears the state. Pending writes are still answered.
     pub fn forget(&mut self) {
         let writing = std::mem::take(&mut self.writing);
         *self = Self { writing, ..Self::default() };
@@ -109,56 +108,60 @@ impl RoleState {
 }
 
 impl Reconciler {
-    /// Brings the labels of all pods in line with who may be `active`.
+    /// Reconciles the labels of all pods with the entitlement.
     pub(super) fn assign_roles(&mut self, now: Time, lease: &Shared, inputs: &Inputs, facts: &Facts) {
         let undecided = self.label_grace_deadline().filter(|deadline| now < *deadline);
         if let Some(deadline) = undecided {
             self.wake_at(deadline);
         }
-        let right = self.right(lease, undecided.is_some() || self.is_newly_unconfirmed());
-        if self.roles.right != right {
-            self.roles.right.clone_from(&right);
+        let entitlement = self.entitlement(lease, undecided.is_some() || self.is_newly_unconfirmed());
+        if self.roles.entitlement != entitlement {
+            self.roles.entitlement.clone_from(&entitlement);
             self.roles.verified = None;
         }
-        let Some(right) = right else { return };
-        if self.is_in_order(&right, inputs, facts) {
+        let Some(entitlement) = entitlement else { return };
+        if self.is_in_order(&entitlement, inputs, facts) {
             return;
         }
-        let wishes = wishes(&self.identity.name, &right, inputs, facts);
-        let wishes = wishes.into_iter().filter_map(|(pod, wish)| self.needed(&pod, &wish).then_some((pod, wish)));
-        let (grants, others): (Vec<_>, Vec<_>) = wishes.partition(|(_, wish)| wish.role == Some(PodRole::Active));
+        let desired_roles = desired_roles(&self.identity.name, &entitlement, inputs, facts);
+        let desired_roles = desired_roles
+            .into_iter()
+            .filter_map(|(pod, desired)| self.needed(&pod, &desired).then_some((pod, desired)));
+        let (grants, others): (Vec<_>, Vec<_>) =
+            desired_roles.partition(|(_, desired)| desired.role == Some(PodRole::Active));
         if let Some(electorate) = &inputs.electorate
             && grants.is_empty()
             && others.is_empty()
             && !self.roles.is_writing()
         {
-            self.roles.in_order = Some((electorate.clone(), right.clone()));
+            self.roles.in_order = Some((electorate.clone(), entitlement.clone()));
             return;
         }
         let elsewhere = others.iter().any(|(pod, _)| self.may_be_active(pod));
         let (first, then): (Vec<_>, Vec<_>) = others.into_iter().partition(|(pod, _)| self.may_be_active(pod));
-        // During an attempt the others wait: if it succeeds, one write says role and token.
+        // During an attempt the other pods wait: if it succeeds, one write sets role and token.
         let then = if self.is_contending() { Vec::new() } else { then };
-        for (pod, wish) in first.into_iter().chain(then) {
-            if self.is_later_than(&right, &pod) {
+        for (pod, desired) in first.into_iter().chain(then) {
+            if self.is_later_than(&entitlement, &pod) {
                 self.verify_latest();
                 continue;
             }
             let priority = if self.may_be_active(&pod) { Priority::Active } else { Priority::Standby };
-            self.write_role(&pod, wish, priority, None);
+            self.write_role(&pod, desired, priority, None);
         }
-        // Pods that were not listed yet may carry `active`, too.
-        let may_grant = facts.pods_listed && !elsewhere && self.status.is_known() && self.grants_in_flight(&right);
-        for (pod, wish) in grants {
-            if self.is_later_than(&right, &pod) {
+        // Pods that were not listed yet may carry `active` too.
+        let may_grant =
+            facts.pods_listed && !elsewhere && self.status.is_known() && self.grants_in_flight(&entitlement);
+        for (pod, desired) in grants {
+            if self.is_later_than(&entitlement, &pod) {
                 self.verify_latest();
-            } else if may_grant && self.holds(&right) && facts.stop_at.is_none_or(|stop_at| now < stop_at) {
-                self.write_role(&pod, wish, Priority::Active, facts.stop_at);
+            } else if may_grant && self.holds(&entitlement) && facts.stop_at.is_none_or(|stop_at| now < stop_at) {
+                self.write_role(&pod, desired, Priority::Active, facts.stop_at);
             }
         }
     }
 
-    /// Removes label and token from every pod: the resource is gone.
+    /// Removes label and token from every pod: the resource is deleted.
     pub(super) fn clear_roles(&mut self, facts: &Facts) {
         if facts.has_successor {
             for uid in self.roles.being_written() {
@@ -166,23 +169,23 @@ impl Reconciler {
             }
             return;
         }
-        let wish = Wish { role: None, token: None };
+        let desired = DesiredRole { role: None, token: None };
         for pod in &facts.strays {
-            if self.needed(pod, &wish) {
-                self.write_role(pod, wish.clone(), Priority::Active, None);
+            if self.needed(pod, &desired) {
+                self.write_role(pod, desired.clone(), Priority::Active, None);
             }
         }
     }
 
-    /// Whether the labels are as they should be and nothing has changed since.
-    fn is_in_order(&self, right: &Right, inputs: &Inputs, facts: &Facts) -> bool {
-        let same = |(electorate, by): &(Arc<Electorate>, Right)| {
-            by == right && inputs.electorate.as_ref().is_some_and(|now| Arc::ptr_eq(now, electorate))
+    /// Whether the labels are as desired and nothing has changed since.
+    fn is_in_order(&self, entitlement: &Entitlement, inputs: &Inputs, facts: &Facts) -> bool {
+        let same = |(electorate, by): &(Arc<Electorate>, Entitlement)| {
+            by == entitlement && inputs.electorate.as_ref().is_some_and(|now| Arc::ptr_eq(now, electorate))
         };
         facts.strays.is_empty() && !inputs.deleting && self.roles.in_order.as_ref().is_some_and(same)
     }
 
-    /// The status does not call an unconfirmed term so yet.
+    /// Whether the term is unconfirmed and the status does not say so yet.
     fn is_newly_unconfirmed(&self) -> bool {
         let Some(link) = &self.link else { return false };
         match &link.view.standing {
@@ -191,52 +194,52 @@ impl Reconciler {
         }
     }
 
-    /// What the labels should say; `None` while that is not known and they stay as they are.
-    fn right(&self, lease: &Shared, undecided: bool) -> Option<Right> {
+    /// The current entitlement; `None` while it is unknown and the labels stay unchanged.
+    fn entitlement(&self, lease: &Shared, undecided: bool) -> Option<Entitlement> {
         let recorded = Recorded::of(lease).filter(|recorded| recorded.active).map(|recorded| recorded.attempt);
         let view = self.link.as_ref().map(|link| &link.view);
         let known = |attempt| self.link.as_ref().is_some_and(|link| link.knows(attempt));
-        right(view, recorded, recorded.is_some_and(known), undecided, latest_token(lease))
+        entitlement(view, recorded, recorded.is_some_and(known), undecided, latest_token(lease))
     }
 
-    /// Whether this process holds the term of the right.
-    fn holds(&self, right: &Right) -> bool {
-        let token = right.holder.as_ref().map(|(_, token)| *token);
+    /// Whether this process holds the entitled term.
+    fn holds(&self, entitlement: &Entitlement) -> bool {
+        let token = entitlement.holder.as_ref().map(|(_, token)| *token);
         match self.link.as_ref().map(|link| &link.view.standing) {
             Some(Standing::Held(term)) => Some(term.id.token) == token,
             _ => false,
         }
     }
 
-    /// Whether no other pod is being told `active` now.
-    fn grants_in_flight(&self, right: &Right) -> bool {
-        let holder = right.holder.as_ref().map(|(uid, _)| uid);
+    /// Whether no other pod has a pending write of `active`.
+    fn grants_in_flight(&self, entitlement: &Entitlement) -> bool {
+        let holder = entitlement.holder.as_ref().map(|(uid, _)| uid);
         self.roles
             .writing
             .iter()
-            .all(|(uid, writing)| writing.wish.role != Some(PodRole::Active) || Some(uid) == holder)
+            .all(|(uid, writing)| writing.desired.role != Some(PodRole::Active) || Some(uid) == holder)
     }
 
-    /// Whether the pod may carry `active`: it was seen with it, or a write to it has no answer.
+    /// Whether the pod may carry `active`: it was observed with it, or a write of it was not answered.
     fn may_be_active(&self, pod: &PodFacts) -> bool {
-        let writing = self.roles.writing.get(&pod.uid).is_some_and(|one| one.wish.role == Some(PodRole::Active));
+        let writing = self.roles.writing.get(&pod.uid).is_some_and(|one| one.desired.role == Some(PodRole::Active));
         writing
             || self.roles.may_be_active.contains(&pod.uid)
             || role_of(pod, &names::role_label(&self.identity.name)) == Some(PodRole::Active.as_str())
     }
 
-    /// Whether the pod must be written to carry the wish.
-    fn needed(&self, pod: &PodFacts, wish: &Wish) -> bool {
-        let unsure = wish.role != Some(PodRole::Active) && self.may_be_active(pod);
-        unsure || !carries(pod, &self.identity.name, wish)
+    /// Whether the pod must be written to reach the desired role.
+    fn needed(&self, pod: &PodFacts, desired: &DesiredRole) -> bool {
+        let unsure = desired.role != Some(PodRole::Active) && self.may_be_active(pod);
+        unsure || !carries(pod, &self.identity.name, desired)
     }
 
-    /// The pod carries a later token than the status shows: an older resource of this name may have left it there, and it
-    /// means nothing; or a later term exists, and this process must learn of it first.
-    fn is_later_than(&self, right: &Right, pod: &PodFacts) -> bool {
+    /// Whether the pod carries a later token than the status. Either an older resource with this name left it there,
+    /// which has no effect, or a later term exists, which this process must read first.
+    fn is_later_than(&self, entitlement: &Entitlement, pod: &PodFacts) -> bool {
         let token = pod.annotations.get(&names::token_annotation(&self.identity.name));
-        let later = token.and_then(|token| token.parse().ok()).is_some_and(|token: u64| token > right.latest.0);
-        later && self.roles.verified != Some(right.latest)
+        let later = token.and_then(|token| token.parse().ok()).is_some_and(|token: u64| token > entitlement.latest.0);
+        later && self.roles.verified != Some(entitlement.latest)
     }
 
     fn verify_latest(&mut self) {
@@ -245,22 +248,22 @@ impl Reconciler {
         }
     }
 
-    fn write_role(&mut self, pod: &PodFacts, wish: Wish, priority: Priority, not_after: Option<Time>) {
+    fn write_role(&mut self, pod: &PodFacts, desired: DesiredRole, priority: Priority, not_after: Option<Time>) {
         if let Some(writing) = self.roles.writing.get(&pod.uid) {
-            if writing.wish != wish {
+            if writing.desired != desired {
                 self.withdraw_role(&pod.uid.clone());
             }
             return;
         }
-        if self.roles.writing.len() >= AT_ONCE && wish.role != Some(PodRole::Active) {
+        if self.roles.writing.len() >= AT_ONCE && desired.role != Some(PodRole::Active) {
             return;
         }
         let annotation = names::token_annotation(&self.identity.name);
-        let token = wish.role.and_then(|_| {
-            wish.token.map(|token| token.to_string()).or_else(|| pod.annotations.get(&annotation).cloned())
+        let token = desired.role.and_then(|_| {
+            desired.token.map(|token| token.to_string()).or_else(|| pod.annotations.get(&annotation).cloned())
         });
-        if wish.role == Some(PodRole::Active) {
-            // From now on, until it is answered: nobody may be left to hear the answer.
+        if desired.role == Some(PodRole::Active) {
+            // Until the write is answered, the pod counts as possibly active, because the answer may be lost.
             self.roles.may_be_active.insert(pod.uid.clone());
         }
         let write = RoleWrite {
@@ -268,12 +271,12 @@ impl Reconciler {
             pod: pod.name.clone(),
             uid: pod.uid.clone(),
             version: pod.resource_version.clone(),
-            role: wish.role,
+            role: desired.role,
             token,
             not_after,
         };
         self.roles.in_order = None;
-        self.roles.writing.insert(pod.uid.clone(), Writing { wish, withdrawn: false });
+        self.roles.writing.insert(pod.uid.clone(), Writing { desired, withdrawn: false });
         self.emit(Effect::WriteRole(write));
     }
 
@@ -286,50 +289,55 @@ impl Reconciler {
     }
 }
 
-/// What each pod should carry. Pods that have finished are written only if they carry something.
-fn wishes(lease: &str, right: &Right, inputs: &Inputs, facts: &Facts) -> Vec<(Arc<PodFacts>, Wish)> {
+/// The desired role of each pod. Finished pods are written only if they carry a role or token.
+fn desired_roles(
+    lease: &str,
+    entitlement: &Entitlement,
+    inputs: &Inputs,
+    facts: &Facts,
+) -> Vec<(Arc<PodFacts>, DesiredRole)> {
     let label = names::role_label(lease);
-    let token = right.holder.as_ref().map(|(_, token)| *token);
-    let holder = right.holder.as_ref().map(|(uid, _)| uid);
-    let mut wishes = Vec::new();
+    let token = entitlement.holder.as_ref().map(|(_, token)| *token);
+    let holder = entitlement.holder.as_ref().map(|(uid, _)| uid);
+    let mut desired_roles = Vec::new();
     let mut add = |pod: &Arc<PodFacts>, candidate: bool| {
-        let wish = if Some(&pod.uid) == holder {
-            Wish { role: Some(PodRole::Active), token }
+        let desired = if Some(&pod.uid) == holder {
+            DesiredRole { role: Some(PodRole::Active), token }
         } else if pod.finished && role_of(pod, &label).is_none() {
             return;
         } else if candidate && !inputs.deleting {
-            Wish { role: Some(PodRole::Standby), token }
+            DesiredRole { role: Some(PodRole::Standby), token }
         } else {
-            Wish { role: None, token: None }
+            DesiredRole { role: None, token: None }
         };
-        wishes.push((pod.clone(), wish));
+        desired_roles.push((pod.clone(), desired));
     };
     match &inputs.electorate {
         Some(electorate) => {
             electorate.pods().for_each(|pod| add(pod, true));
             facts.strays.iter().for_each(|pod| add(pod, false));
         }
-        // While the candidates are not known, none of those that carry a role stops to be one.
+        // While the candidates are unknown, every pod with a role counts as a candidate.
         None => facts.strays.iter().for_each(|pod| add(pod, true)),
     }
     if let PodKnowledge::Here(sighting) = &facts.holder
         && Some(&sighting.facts.uid) == holder
-        && !wishes.iter().any(|(pod, _)| pod.uid == sighting.facts.uid)
+        && !desired_roles.iter().any(|(pod, _)| pod.uid == sighting.facts.uid)
     {
-        wishes.push((sighting.facts.clone(), Wish { role: Some(PodRole::Active), token }));
+        desired_roles.push((sighting.facts.clone(), DesiredRole { role: Some(PodRole::Active), token }));
     }
-    wishes
+    desired_roles
 }
 
 fn role_of<'a>(pod: &'a PodFacts, label: &str) -> Option<&'a str> {
     pod.labels.get(label).map(String::as_str)
 }
 
-/// Whether the pod carries the wish, as it was last seen.
-fn carries(pod: &PodFacts, lease: &str, wish: &Wish) -> bool {
+/// Whether the pod, as last observed, has the desired role.
+fn carries(pod: &PodFacts, lease: &str, desired: &DesiredRole) -> bool {
     let token = pod.annotations.get(&names::token_annotation(lease));
-    let same_role = role_of(pod, &names::role_label(lease)) == wish.role.map(PodRole::as_str);
-    let same_token = match (wish.role, wish.token) {
+    let same_role = role_of(pod, &names::role_label(lease)) == desired.role.map(PodRole::as_str);
+    let same_token = match (desired.role, desired.token) {
         (None, _) => token.is_none(),
         (Some(_), None) => true,
         (Some(_), Some(wished)) => token.is_some_and(|token| *token == wished.to_string()),
@@ -337,14 +345,20 @@ fn carries(pod: &PodFacts, lease: &str, wish: &Wish) -> bool {
     same_role && same_token
 }
 
-/// Who may be `active` by the keeper's view and by the term that the status calls active; `None` while that is not known.
-/// `known` says whether the keeper knows that term, `undecided` whether another replica may still confirm it.
-fn right(view: Option<&View>, recorded: Option<Attempt>, known: bool, undecided: bool, latest: Token) -> Option<Right> {
-    let nobody = Right { holder: None, latest };
-    // A term that the status names is not over because no keeper could be opened for it.
-    let Some(view) = view else { return recorded.is_none().then_some(nobody) };
+/// Which pod may be `active`, by the keeper's view and the term that the status calls active; `None` if unknown. `known`
+/// says whether the keeper knows that term, `undecided` whether another replica may still confirm it.
+fn entitlement(
+    view: Option<&View>,
+    recorded: Option<Attempt>,
+    known: bool,
+    undecided: bool,
+    latest: Token,
+) -> Option<Entitlement> {
+    let no_pod = Entitlement { holder: None, latest };
+    // The term in the status continues even if no keeper could be opened for it.
+    let Some(view) = view else { return recorded.is_none().then_some(no_pod) };
     let running = view.standing.term().map(|term| term.id.attempt);
-    // The status says active, and this process has not found out otherwise yet.
+    // The status says active, and this process has not observed otherwise.
     if recorded.is_some() && recorded != running && !known {
         return None;
     }
@@ -353,9 +367,9 @@ fn right(view: Option<&View>, recorded: Option<Attempt>, known: bool, undecided:
         Standing::Uncertain(_) if undecided => None,
         Standing::Held(term) if recorded == running => {
             let name: Option<HolderName> = term.id.holder.0.parse().ok();
-            Some(Right { holder: name.map(|name| (name.pod_uid, term.id.token)), latest })
+            Some(Entitlement { holder: name.map(|name| (name.pod_uid, term.id.token)), latest })
         }
-        _ => Some(nobody),
+        _ => Some(no_pod),
     }
 }
 

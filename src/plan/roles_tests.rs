@@ -12,20 +12,21 @@ fn of(standing: Standing) -> View {
 }
 
 #[test]
-fn who_may_be_active() {
+fn which_pod_may_be_active() {
     let who = |view: Option<View>, recorded, known, undecided| {
-        right(view.as_ref(), recorded, known, undecided, Token(42)).map(|right| right.holder.map(|(uid, _)| uid))
+        entitlement(view.as_ref(), recorded, known, undecided, Token(42))
+            .map(|entitlement| entitlement.holder.map(|(uid, _)| uid))
     };
     let (ours, other) = (Some(Attempt(7)), Some(Attempt(8)));
-    let (pod, nobody, unknown) = (Some(Some("uid-a".to_owned())), Some(None), None);
+    let (pod, no_pod, unknown) = (Some(Some("uid-a".to_owned())), Some(None), None);
     let table = [
-        (None, None, false, &nobody, "no keeper, and no term in the status"),
+        (None, None, false, &no_pod, "no keeper, and no term in the status"),
         (None, ours, false, &unknown, "no keeper for the term in the status"),
         (Some(Standing::Held(term())), ours, true, &pod, "held and named"),
-        (Some(Standing::Held(term())), None, false, &nobody, "held, and not in the status yet"),
+        (Some(Standing::Held(term())), None, false, &no_pod, "held, and not in the status yet"),
         (Some(Standing::Held(term())), other, false, &unknown, "the status names a term that is not known"),
-        (Some(Standing::Publishing(term())), None, false, &nobody, "not published yet"),
-        (Some(Standing::Idle), ours, true, &nobody, "lost, and the status does not say so yet"),
+        (Some(Standing::Publishing(term())), None, false, &no_pod, "not published yet"),
+        (Some(Standing::Idle), ours, true, &no_pod, "lost, and the status does not say so yet"),
         (Some(Standing::Idle), ours, false, &unknown, "to be adopted"),
         (Some(Standing::Adopting(term())), ours, true, &unknown, "being adopted"),
     ];
@@ -34,11 +35,11 @@ fn who_may_be_active() {
     }
     let unconfirmed = || Some(of(Standing::Uncertain(term())));
     assert_eq!(who(unconfirmed(), ours, true, true), unknown);
-    assert_eq!(who(unconfirmed(), ours, true, false), nobody, "nobody contradicted it");
+    assert_eq!(who(unconfirmed(), ours, true, false), no_pod, "no replica contradicted it");
 }
 
 #[test]
-fn what_a_pod_carries() {
+fn label_and_token_of_a_pod() {
     let pod = |role: Option<&str>, token: Option<&str>| {
         let text = |(key, value): (String, &str)| (key, value.to_owned());
         PodFacts {
@@ -47,18 +48,18 @@ fn what_a_pod_carries() {
             ..PodFacts::running("a")
         }
     };
-    let wish = |role, token: Option<u64>| Wish { role, token: token.map(Token) };
+    let desired = |role, token: Option<u64>| DesiredRole { role, token: token.map(Token) };
     let (active, standby) = (Some(PodRole::Active), Some(PodRole::Standby));
     for (role, token, wished, expected) in [
-        (None, None, wish(active, Some(9)), false),
-        (Some("active"), Some("9"), wish(active, Some(9)), true),
-        (Some("active"), Some("8"), wish(active, Some(9)), false),
-        (Some("standby"), Some("8"), wish(standby, Some(9)), false),
-        (Some("active"), Some("9"), wish(standby, None), false),
-        (Some("standby"), Some("9"), wish(standby, None), true),
-        (Some("standby"), Some("9"), wish(None, None), false),
-        (None, Some("9"), wish(None, None), false),
-        (None, None, wish(None, None), true),
+        (None, None, desired(active, Some(9)), false),
+        (Some("active"), Some("9"), desired(active, Some(9)), true),
+        (Some("active"), Some("8"), desired(active, Some(9)), false),
+        (Some("standby"), Some("8"), desired(standby, Some(9)), false),
+        (Some("active"), Some("9"), desired(standby, None), false),
+        (Some("standby"), Some("9"), desired(standby, None), true),
+        (Some("standby"), Some("9"), desired(None, None), false),
+        (None, Some("9"), desired(None, None), false),
+        (None, None, desired(None, None), true),
     ] {
         assert_eq!(carries(&pod(role, token), "l", &wished), expected, "{role:?} {token:?} {wished:?}");
     }

@@ -1,4 +1,4 @@
-//! Keeps the keeper's machine in line with the resource: opened, configured, adopting or ending what the status names.
+//! Reconciles the keeper machine with the resource: opens and configures it, and adopts or ends the term in the status.
 
 use std::sync::Arc;
 
@@ -21,9 +21,9 @@ use crate::status::ObservedTerms;
 const CONTRADICTION: Millis = Millis(1000);
 
 impl Reconciler {
-    /// Opens or replaces the keeper's machine, and continues or ends the term that the status names.
+    /// Opens or replaces the keeper machine, and continues or ends the term in the status.
     pub(super) fn sync_keeper(&mut self, now: Time, lease: &RedisLease, inputs: &Inputs) {
-        // While the old nodes are not known, what they hold can only be waited out.
+        // While the old nodes are unknown, the operator can only wait until their keys expire.
         let quorum = inputs.quorum.clone().filter(|_| !inputs.blocked && self.spec.valid.is_some());
         let recorded = Recorded::of(lease);
         if self.is_outgrown(recorded.as_ref(), inputs, quorum.is_some()) {
@@ -41,18 +41,18 @@ impl Reconciler {
         }
         self.reconcile_unconfirmed(now, lease);
         if let Some(recorded) = recorded {
-            self.take_up(&recorded, inputs);
+            self.adopt_or_end(&recorded, inputs);
         }
     }
 
-    /// Whether the machine stands on nodes that are not the lease's any more, and has nothing left to end there.
+    /// Whether the machine uses nodes that are no longer the lease's, and has no term left to end there.
     fn is_outgrown(&self, recorded: Option<&Recorded<'_>>, inputs: &Inputs, usable: bool) -> bool {
         let Some(link) = &self.link else { return false };
         if link.quorum.is_none() {
-            // The nodes are known at last: the term is adopted again, on them.
+            // The nodes have become known: the term is adopted again on them.
             return usable;
         }
-        // What ended there is taken out of the status first: the new nodes do not know it.
+        // A term that ended on the old nodes is removed from the status first: it is unknown to the new nodes.
         let shown = recorded.is_none_or(|recorded| !link.knows(recorded.attempt));
         inputs.replaces(link) && link.is_idle() && shown
     }
@@ -71,7 +71,7 @@ impl Reconciler {
         self.command(Command::Open { quorum, keys, config });
     }
 
-    /// Durations of a held lease apply from the next successful extension that begins after the change.
+    /// Durations of a held lease apply from the next successful extension that starts after the change.
     pub(super) fn configure(&mut self, authority: Authority) {
         let Some(link) = &mut self.link else { return };
         let mut config = match &self.spec.valid {
@@ -80,7 +80,7 @@ impl Reconciler {
         };
         config.deadline = match authority {
             Authority::Lead | Authority::End => OnDeadline::Seal,
-            // Another replica may keep the term.
+            // Another replica may hold the term.
             Authority::Renew | Authority::Follow => OnDeadline::Doubt,
         };
         if config != link.config {
@@ -89,21 +89,21 @@ impl Reconciler {
         }
     }
 
-    /// Continues the term that the status names, or ends it when it must not be continued.
-    fn take_up(&mut self, recorded: &Recorded<'_>, inputs: &Inputs) {
+    /// Continues the term in the status, or ends it if it must not continue.
+    fn adopt_or_end(&mut self, recorded: &Recorded<'_>, inputs: &Inputs) {
         let Some(link) = &mut self.link else { return };
         if link.running().is_some() || link.knows(recorded.attempt) {
             return;
         }
         let term = recorded.term(&self.identity.name, &self.identity.cluster.uid);
         if recorded.active && !inputs.suspended && !inputs.deleting {
-            // It is known once the machine shows it; until then nothing is concluded about it.
+            // Until the machine's view contains the term, nothing is decided about it.
             if link.requested_adoption.replace(term.attempt) != Some(term.attempt) {
                 self.command(Command::Adopt(term));
             }
             return;
         }
-        // A process has ended it, or it must end: to seal again is always safe, to continue never is.
+        // The term was ended or must end. Sealing again is always safe; continuing is not.
         let deleted = inputs.deleting.then_some(EndCause::Deleted);
         if let Some(cause) = deleted.or(inputs.suspended.then_some(EndCause::Suspended)) {
             self.terms.record_decision(term.attempt, cause, false);
@@ -134,7 +134,7 @@ impl Reconciler {
         }
     }
 
-    /// Until when another replica may still contradict an unconfirmed status: the labels stay as they are so long.
+    /// Until when another replica may contradict an unconfirmed status. Until then the labels stay unchanged.
     pub(super) fn label_grace_deadline(&self) -> Option<Time> {
         let attempt: Attempt = self.link.as_ref()?.running()?.attempt;
         self.roles.unconfirmed_since(attempt).map(|since| since + CONTRADICTION)

@@ -14,7 +14,7 @@ const SHOWN: usize = 80;
 /// Who else holds the keys of the lease. Messages are complete sentences for conditions and events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ForeignHolder {
-    /// As far as known, nobody.
+    /// No other holder is known.
     Nobody,
     /// Unknown until the current attempt has finished: what status says stays valid.
     Unchanged,

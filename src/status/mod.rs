@@ -4,7 +4,7 @@
 //! nothing has happened; the caller then writes nothing. For that reason no message contains an age or a counter that changes by
 //! itself.
 //!
-//! Status never reports that the API server does not answer: nobody could read it before the API server answers again, and it
+//! Status never reports that the API server does not answer: no client could read it before the API server answers again, and it
 //! would cost two writes per lease.
 //!
 //! | module | content |

@@ -1,4 +1,4 @@
-//! The committed CRDs on a real API server: every rule admits and refuses what it should, with its exact message.
+//! The committed CRDs on a real API server: every rule admits and rejects the right objects, with its exact message.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -190,7 +190,7 @@ async fn kubectl_columns(control_plane: &ControlPlane, client: &Client) -> Outco
         });
         match (lines.next(), lines.next(), lines.next()) {
             (Some(head), Some(row), None) => Ok((head, row)),
-            _ => Err(format!("not a head and one row:\n{shown}").into()),
+            _ => Err(format!("not a header and one row:\n{shown}").into()),
         }
     };
     let (head, row) = columns(&["get", "rl", "shown"])?;

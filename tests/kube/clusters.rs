@@ -1,4 +1,4 @@
-//! Two clusters with one lease on one quorum.
+//! Two clusters that share a lease on one quorum.
 
 use redislease_lab::{LeaseState, Process, Result};
 use serde_json::json;
@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::holder::held;
 use crate::support::{AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, keys, throughout, two_control_planes};
 
-/// How an API server fails, and how it comes back.
+/// An API server fault, and its recovery.
 type Failure = fn(&Process) -> Result<()>;
 
 #[test]
@@ -26,7 +26,8 @@ fn a_cluster_without_its_api_server_does_not_take_a_shared_lease() -> Result<()>
     for (how, fails, recovers) in failures {
         let before = ours.wait("held", SOON, LeaseState::is_active)?;
         fails(api_server)?;
-        // The lease is free for longer than it lasts. Only the other cluster wants it, and it cannot publish a term.
+        // The lease is free for longer than one lease duration. Only the other cluster contends, and it cannot publish a
+        // term.
         ours.patch(&json!({"spec": {"suspend": true}}))?;
         ours.wait("no holder", AFTER_ONE_LEASE, |now| now.holder().is_none())?;
         installation.wait_for("the keys have expired", AFTER_ONE_LEASE, || {
@@ -42,7 +43,7 @@ fn a_cluster_without_its_api_server_does_not_take_a_shared_lease() -> Result<()>
         let after = ours.wait("held at once", SOON, LeaseState::is_active)?;
         assert!(after.token() > before.token());
 
-        // A holder that vanishes leaves the keys to expire. Both clusters may know when, and only one may contend.
+        // The keys of a vanished holder must expire. Both clusters may know the time, and only one may contend.
         let pod = after.holder().unwrap_or_default();
         let force = ["delete", "pod", "-n", "two-clusters", pod, "--force", "--grace-period=0"];
         installation.control_plane().kubectl(&force)?;

@@ -1,13 +1,13 @@
-//! The holder's pod is deleted, lost, not Ready, or no candidate any more.
+//! The holder's pod is deleted, lost, not Ready, or no longer a candidate.
 
 use std::time::Instant;
 
 use redislease_lab::{Installation, Lease, LeaseState, Result};
 use serde_json::json;
 
-use crate::support::{AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, count, is, keys, nobody_is_active, shared};
+use crate::support::{AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, count, is, keys, no_pod_is_active, shared};
 
-/// A Deployment of three and a lease over it that is held, and whose status says all there is to say.
+/// A Deployment with three pods and a held lease whose status is complete.
 pub fn held<'a>(installation: &'a Installation, namespace: &str) -> Result<(Lease<'a>, LeaseState)> {
     installation.deployment(namespace, "billing", 3)?;
     let lease = installation.lease(namespace, "billing", &json!({}))?;
@@ -46,7 +46,7 @@ fn a_graceful_deletion_hands_over_at_once_and_moves_the_label() -> Result<()> {
     wait_for_events(installation, "graceful", &first, "Acquired", "")?;
     let pod = first.holder().unwrap_or_default();
     installation.control_plane().kubectl(&["delete", "pod", "-n", "graceful", pod])?;
-    // Without the proof it would take 8 s at least: a lease less one renewal.
+    // Without the proof it would take at least 8 s: a lease duration minus one renewal interval.
     let second = lease.wait("another holder", SOON, another(&first))?;
     let history = second.json()["status"]["history"][0].clone();
     assert_eq!((&history["pod"], &history["reason"]), (&json!(pod), &json!("HolderStopped")));
@@ -139,7 +139,7 @@ fn a_holder_that_is_not_ready_keeps_the_lease_for_unhealthy_after() -> Result<()
     cluster.set_pod_ready("sick", &pod, false)?;
     let ended = lease.wait("the term of the unhealthy holder ends", SOON, |now| now.reason("Active") == "Stopping")?;
     assert!(began.elapsed().as_secs() >= 3, "unhealthyAfter is 3 s; the term ended after {:?}", began.elapsed());
-    assert_eq!(ended.token(), first.token(), "short changes of readiness move no lease");
+    assert_eq!(ended.token(), first.token(), "short changes of readiness end no term");
     let second = lease.wait("another holder", AFTER_ONE_LEASE, another(&first))?;
     assert_eq!(second.json()["status"]["history"][0]["reason"], "HolderUnhealthy");
     Ok(())
@@ -160,7 +160,7 @@ fn a_holder_that_is_no_longer_a_candidate_loses_the_lease() -> Result<()> {
 }
 
 #[test]
-fn priority_and_exclude_annotations_decide_who_is_elected() -> Result<()> {
+fn priority_and_exclude_annotations_determine_the_elected_pod() -> Result<()> {
     let installation = &shared().installation;
     let cluster = installation.control_plane();
     installation.deployment("choice", "billing", 3)?;
@@ -193,7 +193,8 @@ fn without_a_priority_the_oldest_ready_pod_is_elected() -> Result<()> {
     let cluster = installation.control_plane();
     // The Deployment creates the namespace and waits for its service account.
     installation.deployment("ages", "others", 1)?;
-    // The order of their names is the opposite. creationTimestamp has whole seconds: each pod is created in another one.
+    // The names are in the opposite order. creationTimestamp has whole seconds, so the pods are created in different
+    // seconds.
     let names = ["z-not-ready", "y-oldest-ready", "x-younger", "a-youngest"];
     let created = "--output=jsonpath={.metadata.creationTimestamp}";
     let create = |name: &str, dry_run: &str| {
@@ -228,7 +229,7 @@ fn a_suspended_lease_has_no_holder_and_resumes_with_a_greater_token() -> Result<
     let free = lease.wait("no holder", AFTER_ONE_LEASE, |now| now.holder().is_none())?;
     assert_eq!((free.reason("Active"), free.token()), ("Unheld".to_owned(), first.token()));
     assert!(keys(installation, "suspended", "billing").iter().all(Option::is_none), "the keys have expired");
-    nobody_is_active(installation, &lease)?;
+    no_pod_is_active(installation, &lease)?;
     lease.patch(&json!({"spec": {"suspend": false}}))?;
     let second = lease.wait("held again", AFTER_ONE_LEASE, LeaseState::is_active)?;
     assert!(second.token() > first.token());

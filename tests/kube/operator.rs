@@ -1,4 +1,4 @@
-//! The operator is stopped, killed, doubled or cut off, and the API server fails.
+//! The operator is stopped, killed, duplicated or disconnected, and the API server fails.
 
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,7 @@ fn a_lease_is_kept_while_the_api_server_is_down_or_hangs() -> Result<()> {
 
     let after = lease.wait("active", FIRST_ELECTION, LeaseState::is_active)?;
     assert_eq!((after.attempt(), after.token()), (first.attempt(), first.token()));
-    // The watches work again: the operator reacts to a change.
+    // The watches work again: the operator handles a change.
     let pod = first.holder().unwrap_or_default();
     cluster.kubectl(&["delete", "pod", "-n", "away", pod])?;
     lease.wait("another holder", FIRST_ELECTION, |now| now.is_active() && now.token() > first.token())?;
@@ -78,7 +78,7 @@ fn a_restarted_operator_keeps_the_term_and_writes_nothing() -> Result<()> {
 }
 
 #[test]
-fn an_unpublished_attempt_ends_by_its_ttl_alone() -> Result<()> {
+fn an_unpublished_attempt_ends_only_when_its_keys_expire() -> Result<()> {
     let Cluster { operator, installation } = Cluster::start()?;
     let (lease, first) = held(&installation, "unpublished")?;
     lease.patch(&json!({"spec": {"suspend": true}}))?;
@@ -125,7 +125,7 @@ fn two_operators_keep_one_term() -> Result<()> {
     let last = changes_hands(&installation, "both", &lease, first)?;
     installation.deployment("both", "billing", 3)?;
     lease.wait_for_roles(&last, 3, SOON)?;
-    // Each of them alone keeps the term, also one that the other acquired.
+    // Each of them alone keeps the term, including one that the other acquired.
     let attempt = last.attempt().unwrap_or_default().to_owned();
     operator.kill()?;
     the_term_is_kept(&installation, "both", &attempt)?;
@@ -157,7 +157,7 @@ fn a_replica_that_reaches_no_node_does_not_end_a_term_that_the_leader_keeps() ->
     }
     let cut_off = installation.start_operator("cut-off", &[])?;
     let writes = [("kind", "lease_status"), ("result", "ok")];
-    // After 10 s it claims the leader's name, because that could have died together with the quorum.
+    // After 10 s it claims leadership in the status, because the leader could have died together with the quorum.
     let span = Duration::from_secs(20);
     throughout(span, |after| {
         let now = lease.state()?;
@@ -174,7 +174,7 @@ fn a_replica_that_reaches_no_node_does_not_end_a_term_that_the_leader_keeps() ->
     // Readiness only requires that it has tried to connect to every node.
     cut_off.wait_ready()?;
 
-    // Nobody contradicts it now. Its next claim comes 20 s after the first one.
+    // No replica contradicts it now. Its next claim comes 20 s after the first one.
     keeps.kill()?;
     lease.wait("the term is lost", Duration::from_mins(1), |now| now.reason("Active") == "LeaseLost")?;
     installation.wait_for("the former holder is labelled standby", SOON, || match label() {

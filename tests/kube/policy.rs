@@ -28,7 +28,7 @@ pub fn refuse(installation: &Installation, namespace: &str, resource: [&str; 2],
     }))
 }
 
-/// Waits until the API server refuses (or, with `refused` false, allows) the write that these arguments of kubectl ask for.
+/// Waits until the API server rejects (or, with `refused` false, allows) the write of these kubectl arguments.
 pub fn wait_for_policy(installation: &Installation, refused: bool, args: &[&str]) -> Result<()> {
     let args = [args, &["--dry-run=server"]].concat();
     installation.wait_for("the policy", FIRST_ELECTION, || match installation.control_plane().kubectl(&args) {
@@ -50,7 +50,7 @@ pub fn wait_for_policy(installation: &Installation, refused: bool, args: &[&str]
     })
 }
 
-/// Makes the API server allow again what it refused in `namespace`.
+/// Makes the API server allow again the writes that it rejected in `namespace`.
 pub fn allow(installation: &Installation, namespace: &str) -> Result<()> {
     let name = format!("refuse-{namespace}");
     let policy = "validatingadmissionpolicybinding,validatingadmissionpolicy";

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::holder::held;
 use crate::support::{
-    AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, is, keys, nobody_is_active, options, shared, the_term_is_kept,
+    AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, is, keys, no_pod_is_active, options, shared, the_term_is_kept,
     throughout, two_control_planes,
 };
 
@@ -21,15 +21,15 @@ fn without_a_quorum_the_term_ends_in_time_and_empty_servers_are_quarantined() ->
     let [_, b, c] = installation.redis() else { panic!("three servers") };
     c.process().kill()?;
     installation.wait_for_quorum("at risk", SOON, |quorum| quorum.count("Up") == 2)?;
-    assert_eq!(lease.state()?.attempt(), first.attempt(), "the failure of one of three nodes moves no lease");
+    assert_eq!(lease.state()?.attempt(), first.attempt(), "the failure of one of three nodes ends no term");
     let began = Instant::now();
     b.process().kill()?;
     let lost = lease.wait("lost", AFTER_ONE_LEASE, |now| !now.is_active())?;
-    // The last good round began at most one renewInterval of 2 s before: stop_at is 5.898 s after it, and another may
-    // hold 9.898 s after it.
+    // The last successful round began at most one renewInterval of 2 s before: stop_at is 5.898 s after it, and another
+    // pod may hold the lease 9.898 s after it.
     let took = began.elapsed();
-    assert!(took >= Duration::from_millis(3800), "not before stop_at: {took:?}");
-    assert!(took <= Duration::from_millis(7800), "before another may hold: {took:?}");
+    assert!(took >= Duration::from_millis(3800), "earlier than stop_at: {took:?}");
+    assert!(took <= Duration::from_millis(7800), "later than another pod may hold: {took:?}");
     assert_eq!(lost.reason("Active"), "LeaseLost");
     assert_eq!(lost.token(), first.token());
     let holder = first.holder().unwrap_or_default();
@@ -38,7 +38,7 @@ fn without_a_quorum_the_term_ends_in_time_and_empty_servers_are_quarantined() ->
         let event = installation.wait_for_event("lost", on, "LeaseLost", &says, SOON)?;
         assert_eq!(event.kind, "Warning", "{event:?}");
     }
-    nobody_is_active(&installation, &lease)?;
+    no_pod_is_active(&installation, &lease)?;
     b.restart_empty()?;
     c.restart_empty()?;
     let quarantined = installation.wait_for_quorum("quarantined", SOON, |quorum| quorum.count("Quarantined") == 2)?;
@@ -66,7 +66,7 @@ fn terms_are_kept_while_the_redisquorum_is_deleted() -> Result<()> {
         lease.wait("the missing RedisQuorum is reported", SOON, |now| now.reason("Ready") == "InvalidReference")?;
     let message = named.condition("Ready").map(|ready| ready.message).unwrap_or_default();
     assert!(message.contains("RedisQuorum redislease-system/default, which does not exist"), "{message}");
-    // The operator renews from memory.
+    // The operator renews from its last configuration.
     let attempt = first.attempt().unwrap_or_default();
     the_term_is_kept(&installation, "gone", attempt)?;
     assert!(lease.state()?.is_active());
@@ -88,7 +88,7 @@ fn a_held_lease_is_never_extended_beyond_max_lease_duration() -> Result<()> {
     lease.patch(&json!({"spec": {"leaseDuration": "50s"}}))?;
     let named = lease.wait("the mismatch is reported", SOON, |now| now.reason("Ready") == "InvalidSpec")?;
     assert!(named.is_active(), "the term is kept: {named}");
-    // More than two renewals.
+    // The time of more than two renewals.
     throughout(Duration::from_secs(5), |after| {
         let longest = keys(installation, "stretched", "billing").into_iter().flatten().map(|key| key.left).max();
         assert!(longest.is_some_and(|longest| longest <= Duration::from_secs(10)), "after {after:?}: {longest:?}");
@@ -133,7 +133,11 @@ fn a_missing_or_wrong_secret_is_reported_and_can_be_corrected() -> Result<()> {
     // A new process has only the wrong password.
     operator.restart()?;
     let refused = installation.wait_for_quorum("refused", SOON, |quorum| quorum.count("Down") == 3)?;
-    assert!(refused.node(1).1.contains("the password that the server knows"), "{}", refused.node(1).1);
+    assert!(
+        refused.node(1).1.contains("set the user name and password in the RedisQuorum's secret"),
+        "{}",
+        refused.node(1).1
+    );
     lease.wait("unknown, then lost", FIRST_ELECTION, |now| now.reason("Active") == "LeaseLost")?;
     secret("correct")?;
     let second = lease.wait("held again", FIRST_ELECTION * 2, LeaseState::is_active)?;
@@ -164,7 +168,7 @@ fn invalid_references_and_durations_are_reported_in_conditions() -> Result<()> {
             "InvalidSpec",
             "spec.renewInterval (900ms) must be at least 2 * spec.commandTimeout (500ms)",
         ),
-        ("nobody", json!({}), "InvalidReference", "Deployment unfit/nobody, which does not exist"),
+        ("absent", json!({}), "InvalidReference", "Deployment unfit/absent, which does not exist"),
     ];
     for (name, spec, reason, sentence) in table {
         let lease = installation.lease("unfit", name, &spec)?;
@@ -190,7 +194,7 @@ fn two_clusters_with_the_same_name_do_not_change_each_others_terms() -> Result<(
     let passive = theirs.wait("passive", FIRST_ELECTION, |now| now.reason("Active") == "HeldByPeerCluster")?;
     assert_eq!(passive.reason("Ready"), "HeldByPeerCluster");
     assert_eq!(passive.reason("QuorumHealthy"), "ClusterNameConflict");
-    // Restarts and deletions in the other cluster move nothing in this one.
+    // Restarts and deletions in the other cluster do not affect this one.
     operator.restart()?;
     operator.wait_ready()?;
     theirs.delete()?;
@@ -256,7 +260,7 @@ fn after_the_redisquorum_is_replaced_terms_end_on_the_old_keys_first() -> Result
 }
 
 #[test]
-fn after_a_quorum_change_no_term_begins_for_an_hour_also_after_restarts() -> Result<()> {
+fn after_a_quorum_change_no_term_begins_for_an_hour_even_after_restarts() -> Result<()> {
     let Cluster { operator, installation } = Cluster::with_own_redis(&options())?;
     let (lease, first) = held(&installation, "replaced")?;
     let cluster = installation.control_plane();
@@ -274,7 +278,7 @@ fn after_a_quorum_change_no_term_begins_for_an_hour_also_after_restarts() -> Res
             && message.contains("one hour")
     };
     lease.wait("lost, and blocked for an hour", FIRST_ELECTION * 2, waits)?;
-    // Longer than its keys live, and than the quarantine of the new quorum.
+    // Longer than the lifetime of its keys and the quarantine of the new quorum.
     throughout(AFTER_ONE_LEASE * 2, |after| {
         let now = lease.state()?;
         assert!(waits(&now) && now.attempt() == first.attempt(), "after {after:?}: {now}");
@@ -288,7 +292,7 @@ fn after_a_quorum_change_no_term_begins_for_an_hour_also_after_restarts() -> Res
         assert_eq!(found(&installation, "other", "replaced"), 0);
         Ok(())
     })?;
-    // The configuration is the previous one again: the operator can read the keys.
+    // The configuration is the earlier one again, so the operator can read the keys.
     replace(&json!({"maxLeaseDuration": "10s"}))?;
     lease.wait("held again", FIRST_ELECTION, |now| now.is_active() && now.token() > first.token()).map(drop)
 }

@@ -1,6 +1,6 @@
-//! Two replicas of the operator elect a leader. Whatever happens to one of them, no lease of 15 s moves.
+//! Two replicas of the operator elect a leader. No fault of one of them ends a term of a 15 s lease.
 //!
-//! Each story runs once. `REDISLEASE_TEST_ROUNDS=10` repeats it.
+//! Each test runs one round. `REDISLEASE_TEST_ROUNDS=10` runs ten.
 
 use std::env;
 use std::time::{Duration, Instant};
@@ -15,19 +15,19 @@ use crate::support::{FIRST_ELECTION, SOON, count, is, keys, options, throughout}
 
 /// The leases, all with the same candidates.
 const NAMES: [&str; 3] = ["billing", "mail", "reports"];
-/// The lock of a leader that vanished lives for 5 s. Then another replica adopts all terms.
+/// The lock of a vanished leader expires after 5 s. Then another replica adopts all terms.
 const TAKEOVER: Duration = Duration::from_secs(12);
-/// Another replica looks every 0.3 s whether the lock was released. It leaves time for a busy machine, and is shorter than the
-/// lock lives.
+/// Another replica checks every 0.3 s whether the lock was released. This limit tolerates a busy machine, and is shorter
+/// than the lock.
 const HANDOVER: Duration = Duration::from_secs(3);
 /// A leader without the API server notices after 2 s, waits for 5 s, and releases the lock.
 const API_TAKEOVER: Duration = Duration::from_secs(15);
-/// Longer than the lock of a leader and the stop time of a lease of 15 s.
+/// Longer than the lock of a leader and the `stop_at` of a 15 s lease.
 const FAULT: Duration = Duration::from_secs(12);
-/// A term that is renewed every 2 s has at least this left on each node.
+/// The least TTL, on each node, of a term that is renewed every 2 s.
 const LEFT: Duration = Duration::from_secs(11);
 
-/// What happens to one replica, and what undoes it.
+/// The fault of one replica. Each has a recovery.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     Stop,
@@ -36,14 +36,14 @@ enum Fault {
     CutOff(&'static [Peer]),
 }
 
-/// To which replica.
+/// The replica with the fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     Leader,
     Follower,
 }
 
-/// Two replicas that keep [`NAMES`].
+/// Two replicas that keep the leases in [`NAMES`].
 struct Pair {
     replicas: Vec<Operator>,
     installation: Installation,
@@ -75,15 +75,15 @@ impl Pair {
         self.installation.find_lease("jobs", name)
     }
 
-    /// The replica that the status of the quorum names, and the other one.
+    /// The index of the replica in the quorum's status, and of the other one.
     fn roles(&self) -> Result<[usize; 2]> {
         let named = self.installation.quorum()?.leader().unwrap_or_default().to_owned();
         let leader = usize::from(named == "operator-1");
         Ok([leader, 1 - leader])
     }
 
-    /// Waits until exactly one replica leads, and is named, and the terms are renewed on all nodes. `leader` is who it must
-    /// be.
+    /// Waits until exactly one replica leads and is in the status, and the terms are renewed on all nodes. `leader` is
+    /// the expected replica.
     fn settle(&self, leader: Option<usize>) -> Result<()> {
         self.installation.wait_for("one replica leads and is named", TAKEOVER, || {
             let leads = |operator: &Operator| {
@@ -106,7 +106,7 @@ impl Pair {
         Ok(())
     }
 
-    /// No term has moved, and nobody has said so.
+    /// Asserts that no term has changed, and no status reports a change.
     fn assert_unmoved(&self, after: Duration, what: &str) -> Result<()> {
         for (name, term) in NAMES.iter().zip(&self.terms) {
             let now = self.lease(name).state()?;
@@ -136,7 +136,7 @@ impl Pair {
         replica.wait_ready()
     }
 
-    /// One fault of one replica, from beginning to end.
+    /// Injects one fault into one replica, and checks until the recovery.
     fn survives(&self, role: Role, fault: Fault, how: Cut) -> Result<()> {
         let [leader, follower] = self.roles()?;
         let victim = if role == Role::Leader { leader } else { follower };
@@ -152,7 +152,7 @@ impl Pair {
         throughout(SOON, |after| self.assert_unmoved(after, &format!("{what}, healed")))?;
         self.settle((role == Role::Leader).then_some(follower))?;
         let writes = self.installation.quorum()?.leader_transitions() - transitions;
-        // A follower that has lost the quorum for 10 s claims the name, and the leader contradicts it.
+        // A follower that has lost the quorum for 10 s claims leadership, and the leader contradicts it.
         let allowed = if role == Role::Leader { 1..=3 } else { 0..=2 };
         assert!(allowed.contains(&writes), "{what}: {writes} changes of the leader");
         Ok(())
@@ -163,7 +163,7 @@ fn rounds() -> usize {
     env::var("REDISLEASE_TEST_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(1)
 }
 
-/// Each fault for both replicas, as often as asked for.
+/// Injects each fault into both replicas, for the configured number of rounds.
 fn nothing_moves(roles: &[Role], faults: &[Fault]) -> Result<()> {
     let pair = Pair::start()?;
     for round in 0..rounds() {
@@ -185,19 +185,19 @@ fn no_lease_moves_when_a_replica_is_stopped_killed_or_paused() -> Result<()> {
 }
 
 #[test]
-fn no_lease_moves_when_the_leader_is_cut_off() -> Result<()> {
+fn no_lease_moves_when_the_leader_is_disconnected() -> Result<()> {
     let peers: [&[Peer]; 3] = [&[Peer::Redis], &[Peer::ApiServer], &[Peer::Redis, Peer::ApiServer]];
     nothing_moves(&[Role::Leader], &peers.map(Fault::CutOff))
 }
 
 #[test]
-fn no_lease_moves_when_the_follower_is_cut_off() -> Result<()> {
+fn no_lease_moves_when_the_follower_is_disconnected() -> Result<()> {
     let peers: [&[Peer]; 3] = [&[Peer::Redis], &[Peer::ApiServer], &[Peer::Redis, Peer::ApiServer]];
     nothing_moves(&[Role::Follower], &peers.map(Fault::CutOff))
 }
 
 #[test]
-fn a_leader_that_stops_hands_over_at_once_and_a_late_write_of_it_changes_nothing() -> Result<()> {
+fn a_stopping_leader_hands_over_at_once_and_its_late_write_changes_nothing() -> Result<()> {
     let pair = Pair::start()?;
     let [leader, follower] = pair.roles()?;
     let name = |replica: usize| format!("operator-{replica}");
@@ -211,7 +211,7 @@ fn a_leader_that_stops_hands_over_at_once_and_a_late_write_of_it_changes_nothing
     pair.replicas[leader].start_again()?;
     pair.settle(Some(follower))?;
 
-    // Only the leader exports the series of the leases.
+    // Only the leader exports the metrics of the leases.
     let exported = |replica: usize, wanted: bool| {
         pair.replicas[replica].wait_for_metric("redislease_lease_held", &[("lease_namespace", "jobs")], SOON, |value| {
             value.is_some() == wanted
@@ -220,7 +220,7 @@ fn a_leader_that_stops_hands_over_at_once_and_a_late_write_of_it_changes_nothing
     exported(follower, true)?;
     exported(leader, false)?;
 
-    // What the leader writes while it is cut off reaches the API server after another replica has taken over.
+    // The delayed writes of the disconnected leader reach the API server after another replica has taken over.
     let (late, next) = (follower, leader);
     pair.installation.cut_off(&pair.replicas[late], &[Peer::ApiServer], Cut::Hang)?;
     let stopped: &RedisServer = &pair.installation.redis()[0];
@@ -236,12 +236,12 @@ fn a_leader_that_stops_hands_over_at_once_and_a_late_write_of_it_changes_nothing
 }
 
 #[test]
-fn a_single_replica_that_was_paused_goes_on_with_the_same_term() -> Result<()> {
+fn a_single_replica_that_was_paused_continues_with_the_same_term() -> Result<()> {
     let pair = Pair::start()?;
     let [leader, follower] = pair.roles()?;
     pair.replicas[follower].stop()?;
     for _ in 0..rounds() {
-        // Longer than the lock and than the stop time of a term, shorter than the keys live.
+        // Longer than the lock and `stop_at` of a term, shorter than the TTL of the keys.
         pair.replicas[leader].pause()?;
         throughout(Duration::from_secs(10), |after| pair.assert_unmoved(after, "paused"))?;
         pair.replicas[leader].resume()?;

@@ -1,4 +1,4 @@
-//! The RedisLease is deleted, created again, malformed or changed by others.
+//! The RedisLease is deleted, created again, malformed or changed by other clients.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -54,7 +54,7 @@ fn a_deleted_lease_with_a_finalizer_has_no_holder() -> Result<()> {
     no_label_is_left(installation, &lease)?;
     no_key_is_left(installation, "kept")?;
     assert_eq!(ended.token(), first.token());
-    // Its pods are Ready: an operator that still elects would have made more than one attempt.
+    // Its pods are Ready: if the operator still elected, it would have made more than one attempt.
     throughout(AFTER_ONE_LEASE, |after| {
         let now = lease.state()?;
         assert_eq!((now.holder(), now.transitions()), (None, ended.transitions()), "after {after:?}: {now}");
@@ -70,7 +70,7 @@ fn a_malformed_lease_affects_no_other_lease() -> Result<()> {
     let Cluster { operator, installation } = Cluster::start()?;
     let (lease, first) = held(&installation, "malformed")?;
     let cluster = installation.control_plane();
-    // A CRD that admits everything, as an older or newer version might.
+    // A CRD without validation, as an older or newer version might be.
     let anything = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let open = json!([
         {"op": "remove", "path": "/spec/versions/0/selectableFields"},
@@ -93,7 +93,8 @@ fn a_malformed_lease_affects_no_other_lease() -> Result<()> {
     let patched = json!({"spec": {"gracePeriod": 7}});
     lease.patch(&patched)?;
     operator.restart()?;
-    // The operator cannot read these leases, so it does not renew them: it labels their pods `standby` and removes nothing.
+    // The operator cannot read these leases, so it does not renew them. It labels their pods `standby` and removes no
+    // label.
     let broken = installation.find_lease("malformed", "broken");
     for (lease, pods) in [(&lease, 3), (&broken, 1)] {
         installation.wait_for("all pods are labelled standby", SOON, || {
@@ -102,7 +103,7 @@ fn a_malformed_lease_affects_no_other_lease() -> Result<()> {
             if standby == pods { Ok(()) } else { Err(format!("{roles:?}")) }
         })?;
     }
-    // Corrected before its keys expire, the lease keeps its term.
+    // The lease is corrected before its keys expire, so its term continues.
     lease.patch(&json!({"spec": {"gracePeriod": "3s"}}))?;
     let after = lease.wait("active again", SOON, LeaseState::is_active)?;
     assert_eq!((after.attempt(), after.token()), (first.attempt(), first.token()));
@@ -120,7 +121,7 @@ fn a_malformed_lease_affects_no_other_lease() -> Result<()> {
 }
 
 #[test]
-fn the_tokens_of_a_lease_that_is_created_again_go_on_growing() -> Result<()> {
+fn the_tokens_of_a_recreated_lease_keep_growing() -> Result<()> {
     let installation = &shared().installation;
     let (lease, first) = held(installation, "again")?;
     lease.delete()?;
@@ -159,7 +160,7 @@ fn a_conflicting_write_of_another_client_is_not_overwritten() -> Result<()> {
     let conflicts = |is| operator.wait_for_metric("redislease_api_writes_total", &conflict, SOON, is);
     conflicts(is(0.0))?;
 
-    // The operator does not receive the change that the test makes now. Then it loses the term, which it must write.
+    // The operator does not receive the change that the test makes now. Then it loses the term and must write that.
     proxy.cut(Cut::HoldReplies);
     lease
         .patch(&json!({"metadata": {"annotations": {"example.com/by-hand": "kept"}}, "spec": {"gracePeriod": "2s"}}))?;
@@ -190,7 +191,7 @@ fn a_conflicting_write_of_another_client_is_not_overwritten() -> Result<()> {
 }
 
 #[test]
-fn a_status_that_another_client_changes_is_corrected_and_moves_no_lease() -> Result<()> {
+fn a_status_that_another_client_changes_is_corrected_and_ends_no_term() -> Result<()> {
     let installation = &shared().installation;
     let (lease, first) = held(installation, "falsified")?;
     let cluster = installation.control_plane();
@@ -205,8 +206,8 @@ fn a_status_that_another_client_changes_is_corrected_and_moves_no_lease() -> Res
     lease.wait("still active", FIRST_ELECTION, LeaseState::is_active).map(drop)
 }
 
-/// Lets a lease be elected, and holds back all replies of the API server between the first key of the attempt and the
-/// reply to its publication. Returns the published state, or `None` when the operator received the reply.
+/// Starts an election, and delays all replies of the API server from the first key of the attempt until after its
+/// publication. Returns the published state, or `None` if the operator received the reply.
 fn publish_without_a_reply(
     installation: &Installation,
     proxy: &Proxy,
@@ -220,13 +221,13 @@ fn publish_without_a_reply(
     let before = answered()?;
     lease.patch(&json!({"spec": {"suspend": false}}))?;
     let deadline = Instant::now() + FIRST_ELECTION;
-    // A few milliseconds pass from the first key to the reply, so this does not sleep.
+    // There are only milliseconds between the first key and the reply, so this polls without sleeping.
     while keys(installation, "unanswered", "billing").iter().all(Option::is_none) {
         assert!(Instant::now() < deadline, "no attempt begins");
     }
     proxy.cut(Cut::HoldReplies);
     let published = lease.wait("published", SOON, LeaseState::is_active)?;
-    // A reply that passed before the cut is counted by now.
+    // A reply that arrived before the delay began is counted by now.
     thread::sleep(Duration::from_secs(1));
     Ok((answered()? == before).then_some(published))
 }
@@ -250,7 +251,7 @@ fn a_term_whose_publication_is_not_answered_is_sealed_after_one_lease() -> Resul
         lease.patch(&json!({"spec": {"suspend": true}}))?;
         lease.wait("no holder", AFTER_ONE_LEASE, |now| now.holder().is_none())?;
     }
-    let first = published.expect("in one of five attempts the reply is held back");
+    let first = published.expect("the reply was delayed in one of five attempts");
     let began = Instant::now();
     let attempt = first.attempt().unwrap_or_default();
     let on_a_majority = |stage: &str| {
@@ -266,7 +267,7 @@ fn a_term_whose_publication_is_not_answered_is_sealed_after_one_lease() -> Resul
     let roles = lease.roles()?;
     assert!(roles.values().all(|role| role.label.as_deref() != Some("active")), "before the answer: {roles:?}");
     proxy.restore();
-    // The operator leaves the lease to others for two leases.
+    // The cooldown lasts two lease durations.
     let next = lease.wait("another term", FIRST_ELECTION * 2, |now| now.is_active() && now.token() > first.token())?;
     lease.wait_for_roles(&next, 3, SOON)
 }
@@ -278,14 +279,14 @@ fn no_attempt_begins_while_the_api_server_does_not_answer() -> Result<()> {
     let operator = installation.start_operator_behind(&proxy, "operator-0")?;
     installation.deployment("silent", "billing", 3)?;
     installation.wait_for_quorum("admitted", FIRST_ELECTION, |quorum| quorum.count("Up") == 3)?;
-    // A foreign value delays the first attempt until the replies are held back.
+    // A foreign value postpones the first attempt until the replies are delayed.
     for server in installation.redis() {
         let value = format!("t:{}:5:somebody", "0".repeat(32));
         server.command(&["SET", "redislease:lock:silent/billing", &value, "PX", "8000"])?;
     }
     let lease = installation.lease("silent", "billing", &json!({}))?;
     lease.wait("refused", SOON, |now| now.reason("Ready") == "KeyHeldByOtherLease")?;
-    // Everything that the operator had to write has been answered: the next write uses an idle connection.
+    // All earlier writes have been answered, so the next write uses an idle connection.
     installation.wait_for("the event and three labels were written", SOON, || {
         let page = operator.metrics().map_err(|error| error.to_string())?;
         let taken = |kind| page.value("redislease_api_writes_total", &[("kind", kind), ("result", "ok")]);
@@ -293,8 +294,8 @@ fn no_attempt_begins_while_the_api_server_does_not_answer() -> Result<()> {
         if taken.0 >= Some(1.0) && taken.1 >= Some(3.0) { Ok(()) } else { Err(format!("{taken:?}")) }
     })?;
     proxy.cut(Cut::HoldReplies);
-    // The foreign value expires after 8 s at the latest. From then on the keys are free, and the operator must not take
-    // them: it could not publish the term, and would keep every other cluster from the lease.
+    // The foreign value expires after at most 8 s. From then on the keys are free, and the operator must not acquire
+    // them: it could not publish the term and would block every other cluster.
     throughout(Duration::from_secs(18), |after| {
         let keys = keys(&installation, "silent", "billing");
         let taken = keys.iter().flatten().filter(|key| !key.value.ends_with(":somebody")).count();

@@ -36,19 +36,20 @@ fn split(name: &str) -> (&str, &str) {
 }
 
 #[test]
-fn the_operator_has_the_rights_that_it_needs_and_no_others() -> Result<()> {
+fn the_operator_has_exactly_the_permissions_that_it_needs() -> Result<()> {
     let installation = &shared().installation;
     let cluster = installation.control_plane();
     let kubeconfig = format!("--kubeconfig={}", installation.operator_kubeconfig().display());
     let listed = listed(cluster)?;
-    // The API server also refuses a misspelt verb or resource, which would prove nothing.
+    // The API server also rejects a misspelled verb or resource, which would prove nothing.
     let may = |verb: &str, what: &str, namespace: &str| -> Result<String> {
         let (name, sub) = split(what);
         let group = if (verb, what) == UNLISTED {
             ""
         } else {
-            let (group, verbs) = listed.get(what).unwrap_or_else(|| panic!("no API server knows {what}"));
-            assert!(verbs.contains(&json!(verb)), "nobody can {verb} {what}: {verbs:?}");
+            let (group, verbs) =
+                listed.get(what).unwrap_or_else(|| panic!("{what} is not a resource of the API server"));
+            assert!(verbs.contains(&json!(verb)), "{what} does not support {verb}: {verbs:?}");
             group
         };
         let resource = name.split('.').next();
@@ -63,7 +64,7 @@ fn the_operator_has_the_rights_that_it_needs_and_no_others() -> Result<()> {
             "spec": {"resourceAttributes": attributes},
         });
         let answer = "--output=jsonpath={.status.allowed}/{.status.evaluationError}";
-        // With validation kubectl reads CRDs, which the operator may not.
+        // With validation kubectl reads CRDs, for which the operator has no permission.
         let args = ["create", "--filename=-", "--validate=false", answer, &kubeconfig];
         cluster.kubectl_with_input(&args, &question.to_string())
     };

@@ -22,8 +22,8 @@ fn roles_in(watch: &mut Watch) -> Vec<[String; 4]> {
     watch.so_far().iter().map(read).collect()
 }
 
-/// Changes the holder of the lease four times and checks every event of the pods meanwhile: at no event are two pods
-/// `active`, and no pod's token falls.
+/// Changes the holder of the lease four times and checks every event of the pods meanwhile: after no event are two pods
+/// `active`, and no pod's token decreases.
 pub fn changes_hands(
     installation: &Installation,
     namespace: &str,
@@ -38,7 +38,7 @@ pub fn changes_hands(
     for round in 0..4 {
         let pod = last.holder().unwrap_or_default();
         match round {
-            // The old holder goes on running: its label must change before that of the new one.
+            // The old holder keeps running: its label must change before that of the new one.
             2 => {
                 cluster.set_pod_ready(namespace, pod, false)?;
                 pod.clone_into(&mut sick);

@@ -23,7 +23,7 @@ fn a_small_scale_run_measures_every_phase() -> Result<()> {
     assert!(report.failed.is_empty(), "{report}");
     let measured: BTreeSet<&str> = report.rows.iter().map(|row| row.phase.as_str()).collect();
     assert_eq!(measured, Phase::ALL.map(Phase::as_str).into(), "{report}");
-    // Figures of time depend on the machine. These do not.
+    // Times depend on the machine. These results do not.
     for name in [
         "hold: leases that moved",
         "restart: leases lost",

@@ -1,4 +1,4 @@
-//! `redislease status` against a real API server, with only the rights that its documentation names.
+//! `redislease status` against a real API server, with only the documented permissions.
 
 use std::error::Error;
 use std::io::{BufRead, BufReader};
@@ -51,7 +51,7 @@ fn redislease_status() -> Outcome {
     changes_are_printed(&control_plane, &reader)
 }
 
-/// The API server applies a new RoleBinding when its own watch has received it.
+/// Waits until the API server's own watch has received the new RoleBinding.
 fn wait_for_the_role(control_plane: &ControlPlane) -> Outcome {
     let question = ["auth", "can-i", "list", "rl", "--namespace=jobs", "--as=system:serviceaccount:jobs:reader"];
     Ok(poll(STEP_WITHIN, || control_plane.kubectl(&question).map(drop).map_err(|error| error.to_string()))?)
@@ -92,7 +92,7 @@ fn two_leases(control_plane: &ControlPlane, reader: &Path) -> Outcome {
     assert_eq!(one.as_array().map(Vec::len), Some(1), "{one}");
     assert_eq!(one[0]["holder"]["pod"], "billing-0");
 
-    // A missing right is reported, and not shown as an empty list.
+    // A missing permission is reported instead of an empty list.
     let message = refused(reader, &["-A"]);
     assert!(
         message.starts_with("error: cannot list RedisLeases in all namespaces: the API server refused: "),
@@ -107,7 +107,7 @@ fn changes_are_printed(control_plane: &ControlPlane, reader: &Path) -> Outcome {
     let watch = Watch::start(reader)?;
     let first = [watch.next()?, watch.next()?];
     assert_eq!([&first[0]["name"], &first[1]["name"]], ["billing", "invoices"]);
-    // A change outside the status prints nothing: the next line is that of the next holder.
+    // A change outside the status prints nothing: the next line is the one with the next holder.
     control_plane.kubectl(&["label", "rl/billing", "--namespace=jobs", "team=money"])?;
     hold(control_plane, "billing", "billing-1", 1_795_238_400_000_043)?;
     let second = watch.next()?;

@@ -1,4 +1,4 @@
-//! Shared by the tests: clusters to run on, and helpers that read the keys on the Redis nodes.
+//! Shared by the tests: clusters, and helpers that read the keys on the Redis nodes.
 
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -10,14 +10,14 @@ use redislease_lab::{
 
 /// Limit for the first election on a new quorum, which waits for maxLeaseDuration (10 s).
 pub const FIRST_ELECTION: Duration = Duration::from_secs(30);
-/// Limit for what waits for no lease. It leaves time for a busy machine, and is short compared with a lease of 10 s.
+/// Limit for steps that do not wait for a lease. It tolerates a busy machine, and is short compared with a lease of 10 s.
 pub const SOON: Duration = Duration::from_secs(5);
-/// After it, no key of a lease of 10 s is left that is not extended.
+/// After this time, a key of a 10 s lease that is not extended has expired.
 pub const AFTER_ONE_LEASE: Duration = Duration::from_secs(15);
 
-/// A term that is not renewed ends within this.
+/// A term that is not renewed is lost within this time.
 const LONGER_THAN_A_LEASE: Duration = Duration::from_secs(12);
-/// Time between two checks of a state that must not change. It leaves the CPU to the processes that are checked.
+/// The interval between two checks of a state that must not change. It leaves CPU time to the processes under test.
 const CHECK_EVERY: Duration = Duration::from_millis(50);
 
 /// One key on one node: its value and its remaining lifetime.
@@ -34,7 +34,7 @@ impl Key {
         self.value.split(':').next().unwrap_or_default()
     }
 
-    /// The attempt it belongs to.
+    /// The attempt that it belongs to.
     pub fn attempt(&self) -> &str {
         self.value.split(':').nth(1).unwrap_or_default()
     }
@@ -53,16 +53,16 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// A control plane of its own on the Redis servers that tests share: for tests that stop the operator or the API
-    /// server. The servers vote already, so the first election does not wait. Namespaces must differ from those of all
-    /// other tests, because they are part of the keys.
+    /// A separate control plane on the shared Redis servers: for tests that stop the operator or the API server. The
+    /// servers vote already, so the first election does not wait. Namespaces must differ from those of all other tests,
+    /// because they are part of the keys.
     pub fn start() -> Result<Self> {
         let installation = installation()?;
         let operator = installation.start_operator("operator-0", &[])?;
         Ok(Self { operator, installation })
     }
 
-    /// A control plane and Redis servers of its own: for tests that stop servers or replace the quorum.
+    /// A separate control plane with separate Redis servers: for tests that stop servers or replace the quorum.
     pub fn with_own_redis(options: &InstallationOptions) -> Result<Self> {
         let installation = Installation::start(options)?;
         let operator = installation.start_operator("operator-0", &[])?;
@@ -74,21 +74,21 @@ pub fn options() -> InstallationOptions {
     InstallationOptions::new(env!("CARGO_BIN_EXE_redislease"))
 }
 
-/// A control plane of its own on the shared Redis servers, without an operator.
+/// A separate control plane on the shared Redis servers, without an operator.
 pub fn installation() -> Result<Installation> {
     let options = options();
     let control_plane = ControlPlane::start(Components::Nodes(options.nodes))?;
     Installation::install(&options, control_plane, shared_redis().to_vec())
 }
 
-/// The cluster for all tests that only change objects in a namespace of their own. Its processes end with this one.
+/// The cluster for all tests that only change objects in their own namespace. Its processes end with the test process.
 pub fn shared() -> &'static Cluster {
     static SHARED: LazyLock<Cluster> = LazyLock::new(|| Cluster::start().expect("the shared cluster starts"));
     &SHARED
 }
 
-/// Permission to start two control planes. Three run at a time, and the shared one is one of them: two tests that each
-/// have one of their own and wait for a second would wait for each other.
+/// Permission to start two control planes. At most three run at a time, including the shared one: two tests that each
+/// have one and wait for a second would deadlock.
 pub fn two_control_planes() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
@@ -123,14 +123,14 @@ pub fn is(wanted: f64) -> impl FnMut(Option<f64>) -> bool {
 }
 
 /// Waits until all pods of a lease are labelled `standby`.
-pub fn nobody_is_active(installation: &Installation, lease: &Lease<'_>) -> Result<()> {
+pub fn no_pod_is_active(installation: &Installation, lease: &Lease<'_>) -> Result<()> {
     installation.wait_for("all pods are labelled standby", SOON, || match lease.roles() {
         Ok(roles) if roles.values().all(|role| role.label.as_deref() == Some("standby")) => Ok(()),
         other => Err(format!("{other:?}")),
     })
 }
 
-/// Runs `check` again and again for `span`, with the time since the beginning. The check contains the assertions.
+/// Runs `check` repeatedly for `span`, with the elapsed time. The check contains the assertions.
 pub fn throughout(span: Duration, mut check: impl FnMut(Duration) -> Result<()>) -> Result<()> {
     let began = Instant::now();
     while began.elapsed() < span {

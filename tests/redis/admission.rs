@@ -1,4 +1,4 @@
-//! When a real server may vote: never before every lease it may have forgotten has ended.
+//! When a real server may vote: never before all leases that it may have lost have expired.
 
 use redislease::clock;
 use redislease::nodes::{Misconfiguration, NodeState, NodeStatus, Reason};
@@ -16,7 +16,7 @@ fn fence(server: &RedisServer) -> u64 {
     get(server, "rl:fence").map_or(0, |fence| fence.parse().unwrap())
 }
 
-/// Lifts the fence of `node` as a term with `token` does.
+/// Raises the fence of `node` by a term with `token`.
 async fn term(world: &World, node: usize, attempt: u128, token: u64) {
     let vote = world.ask(node, acquire(attempt)).await;
     let Vote::Granted(grant) = vote else { panic!("{vote:?}") };
@@ -24,7 +24,7 @@ async fn term(world: &World, node: usize, attempt: u128, token: u64) {
     assert!(matches!(vote, Vote::Confirmed { .. }), "{vote:?}");
 }
 
-/// Node 2 forgot something at `since`: it waits, then comes back with a counter above `token`.
+/// Node 2 lost data at `since`: it waits, then votes again with a counter above `token`.
 async fn comes_back(world: &World, server: &RedisServer, since: Time, token: u64) {
     let status = world.quarantined(2).await;
     assert!(status.message.contains("it has no data of this quorum"), "{}", status.message);
@@ -32,7 +32,7 @@ async fn comes_back(world: &World, server: &RedisServer, since: Time, token: u64
     world.up(2).await;
     let waited = clock::now().since(since);
     assert!(waited >= QUARANTINE, "admitted after {waited:?}");
-    assert_eq!(fence(server), token, "what the other two remember");
+    assert_eq!(fence(server), token, "the counter of the other two nodes");
     assert_eq!(get(server, "rl:marker"), Some(format!("{}:1:f00d", run_id(server))));
 }
 
@@ -62,7 +62,7 @@ async fn a_first_installation_waits_once() {
     let mut watch = second.nodes.watch();
     let quarantined = |status: &NodeStatus| matches!(status.state, NodeState::Quarantined { .. });
     while !watch.borrow_and_update().iter().all(|status| status.state == NodeState::Up) {
-        assert!(!watch.borrow().iter().any(quarantined), "another process finds nodes that remember");
+        assert!(!watch.borrow().iter().any(quarantined), "the nodes keep their markers for another process");
         watch.changed().await.unwrap();
     }
     let offset = second.status(0).clock_offset_ms.unwrap();
@@ -80,7 +80,7 @@ async fn a_token_shown_by_a_status_is_below_every_new_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_forgot_waits_and_learns_the_counter_from_the_others() {
+async fn a_server_that_lost_data_waits_and_is_seeded_with_the_counter_of_the_others() {
     let servers = servers(3);
     let world = World::on(&servers);
     world.all_up().await;
@@ -97,7 +97,7 @@ async fn a_server_that_forgot_waits_and_learns_the_counter_from_the_others() {
     term(&world, 1, 2, token + 1).await;
     let since = clock::now();
     servers[2].restart_from(&older).unwrap();
-    assert!(get(&servers[2], "rl:marker").is_some(), "its older memory has a marker");
+    assert!(get(&servers[2], "rl:marker").is_some(), "its old snapshot has a marker");
     comes_back(&world, &servers[2], since, token + 1).await;
     assert_eq!(restarts(), 2);
 
@@ -112,12 +112,12 @@ async fn a_server_that_forgot_waits_and_learns_the_counter_from_the_others() {
     let since = clock::now();
     servers[2].command(&["FLUSHALL"]).unwrap();
     comes_back(&world, &servers[2], since, token + 2).await;
-    assert_eq!(run_id(&servers[2]), same, "its uptime says nothing");
+    assert_eq!(run_id(&servers[2]), same, "the server process did not restart");
     assert_eq!(restarts(), 3);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replica_is_no_node_and_a_promoted_one_starts_anew() {
+async fn a_replica_cannot_be_a_node_and_a_promoted_one_waits() {
     let servers = servers(2);
     let (master, replica) = (&servers[0], &servers[1]);
     let first = World::on(&servers[..1]);
@@ -134,14 +134,14 @@ async fn a_replica_is_no_node_and_a_promoted_one_starts_anew() {
         "{}",
         status.message
     );
-    assert_eq!(world.ask(0, acquire(1)).await, Vote::Abstained, "nobody is asked");
+    assert_eq!(world.ask(0, acquire(1)).await, Vote::Abstained, "no request is sent");
     assert_eq!(world.metric(r#"redislease_quorum_nodes{quorum="q",state="misconfigured"}"#), 1);
 
     let since = clock::now();
     replica.command(&["REPLICAOF", "NO", "ONE"]).unwrap();
     world.quarantined(0).await;
     world.up(0).await;
-    assert!(clock::now().since(since) >= QUARANTINE, "the marker it copied names its master");
+    assert!(clock::now().since(since) >= QUARANTINE, "the copied marker names its former master");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -156,7 +156,7 @@ async fn a_node_that_becomes_a_replica_loses_its_vote() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_master_that_was_a_replica_meanwhile_starts_anew_whatever_its_marker_says() {
+async fn a_master_that_was_a_replica_meanwhile_waits_despite_its_marker() {
     let servers = servers(2);
     let (master, other) = (&servers[0], &servers[1]);
     let world = World::on(&servers[..1]);
@@ -172,7 +172,7 @@ async fn a_master_that_was_a_replica_meanwhile_starts_anew_whatever_its_marker_s
     eventually("the key to be lost", || async { get(master, "rl:lock:shop/billing").is_none().then_some(()) }).await;
     let since = clock::now();
     master.command(&["REPLICAOF", "NO", "ONE"]).unwrap();
-    assert_eq!(get(master, "rl:marker"), Some(marker), "it names this very server, and leases are missing");
+    assert_eq!(get(master, "rl:marker"), Some(marker), "the marker names this server, and leases are missing");
     world.quarantined(0).await;
     world.up(0).await;
     assert!(clock::now().since(since) >= QUARANTINE);
@@ -197,7 +197,8 @@ async fn a_server_that_may_drop_keys_has_no_vote() {
     assert!(clock::now().since(since) >= QUARANTINE, "leases may have been dropped, and the marker not");
 }
 
-/// The process that saw the server evict is gone when it is set right, and the next one has never seen it evict.
+/// The operator process that observed the eviction has ended when the server is reconfigured, and the next process has
+/// not observed it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_may_have_dropped_keys_waits_also_for_the_next_process() {
     let servers = servers(1);
@@ -217,7 +218,7 @@ async fn a_server_that_may_have_dropped_keys_waits_also_for_the_next_process() {
     assert!(clock::now().since(since) >= QUARANTINE, "voted after {:?}", clock::now().since(since));
 }
 
-/// The same for a master that is a replica for a while: nothing can be written to a replica.
+/// The same for a master that is temporarily a replica: a replica accepts no writes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_master_that_was_a_replica_waits_also_for_the_next_process() {
     let servers = servers(2);
@@ -234,14 +235,14 @@ async fn a_master_that_was_a_replica_waits_also_for_the_next_process() {
     replicate(master, other.address().port());
     eventually("the key to be lost", || async { get(master, "rl:lock:shop/billing").is_none().then_some(()) }).await;
     master.command(&["REPLICAOF", "NO", "ONE"]).unwrap();
-    assert_eq!(get(master, "rl:marker"), Some(marker), "it names this very server, and leases are missing");
+    assert_eq!(get(master, "rl:marker"), Some(marker), "the marker names this server, and leases are missing");
     let since = clock::now();
     let second = World::on(&servers[..1]);
     second.up(0).await;
     assert!(clock::now().since(since) >= QUARANTINE, "voted after {:?}", clock::now().since(since));
     drop(second);
 
-    // Admitted since then, it votes at once.
+    // After this admission it votes at once.
     let third = World::on(&servers[..1]);
     let mut watch = third.nodes.watch();
     while watch.borrow_and_update()[0].state != NodeState::Up {
@@ -294,7 +295,7 @@ async fn two_names_of_one_server_have_no_vote() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_configuration_is_shown_and_never_heals_by_itself() {
+async fn another_configuration_is_reported_permanently() {
     let servers = servers(1);
     World::on(&servers).up(0).await;
     let other = Membership { generation: 1, fingerprint: "beef".into() };
@@ -312,13 +313,13 @@ async fn another_configuration_is_shown_and_never_heals_by_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_has_another_configuration_takes_no_node_over_that_forgot() {
+async fn another_configuration_cannot_take_over_a_node_that_lost_data() {
     let servers = servers(3);
     let ours = World::on(&servers);
     for node in 0..3 {
         ours.up(node).await;
     }
-    // It believes in shorter leases, so it would have waited long enough before we have.
+    // Its longest lease is shorter, so its wait ends before that of this configuration.
     let hasty = redislease::nodes::Config {
         membership: Membership { generation: 1, fingerprint: "beef".into() },
         longest_lease: Millis(200),

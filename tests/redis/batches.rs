@@ -1,4 +1,4 @@
-//! Many renewals in one call: the same votes as one by one, in order, and in nobody's way.
+//! Batched renewals: the same votes as for single ones, in order, without delaying other requests.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,7 +11,7 @@ use redislease_lab::RedisServer;
 
 use crate::support::{World, acquire, addresses, calls, config, eventually, extend, get, release, servers};
 
-/// For tests in which no time may run out.
+/// A configuration for tests in which no deadline may pass.
 const LONG: Millis = Millis(20_000);
 
 async fn world(servers: &[RedisServer]) -> World {
@@ -24,7 +24,7 @@ fn key(attempt: u128) -> String {
     format!("k{attempt}")
 }
 
-/// Terms of `1..=count` with their attempt as token, each under a key of its own.
+/// Terms of `1..=count` with their attempt as token, each with a separate key.
 fn terms(server: &RedisServer, world: &World, count: u128) {
     let set = "for i = 1, ARGV[2] do \
                  redis.call('SET', ARGV[1] .. i, string.format('t:%032x:%d:m', i, i), 'PX', 60000) \
@@ -32,7 +32,7 @@ fn terms(server: &RedisServer, world: &World, count: u128) {
     server.command(&["EVAL", set, "0", &world.lock("k"), &count.to_string()]).unwrap();
 }
 
-/// Votes in the order in which they came, each with the attempt it is about.
+/// Votes in order of arrival, each with its attempt.
 #[derive(Clone, Default)]
 struct Votes(Arc<Mutex<Vec<(u128, Vote)>>>);
 
@@ -49,7 +49,7 @@ impl Votes {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_due_at_once_is_extended_in_few_calls() {
+async fn simultaneous_renewals_need_few_calls() {
     let servers = servers(1);
     let world = world(&servers).await;
     let (missing, sealed, foreign, of_a_list) = (70, 150, 151, 152);
@@ -73,7 +73,7 @@ async fn what_is_due_at_once_is_extended_in_few_calls() {
         match attempt {
             70 => assert_eq!(vote, Vote::Miss(None)),
             150 => assert!(matches!(&vote, Vote::Miss(Some(by)) if by.stage == Stage::Sealed), "{vote:?}"),
-            151 | 152 => assert_eq!(vote, Vote::Unknown, "a value of somebody else spoils one vote and no other"),
+            151 | 152 => assert_eq!(vote, Vote::Unknown, "a foreign value makes only its own vote unknown"),
             _ => assert_eq!(vote, Vote::Extended, "{attempt}"),
         }
     }
@@ -81,8 +81,8 @@ async fn what_is_due_at_once_is_extended_in_few_calls() {
     assert!(used < 60, "{used} calls for 300 leases, heartbeats included");
 }
 
-/// Also those that wait for a call of many: a release never comes before the extension that was sent before it, nor an
-/// acquire before the release.
+/// This includes requests that wait for a batch: a release never overtakes an earlier extension, nor an acquire an
+/// earlier release.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_about_one_lease_keep_their_order() {
     let servers = servers(1);
@@ -93,7 +93,7 @@ async fn requests_about_one_lease_keep_their_order() {
     for attempt in 1..=4000 {
         votes.send(&world, attempt, extend(attempt, u64::try_from(attempt).unwrap()));
     }
-    // The first are under way and the last still wait.
+    // The first are in flight and the last still wait.
     for attempt in [1, 2000, 3999] {
         votes.send(&world, attempt, release(attempt, Stages::All));
         votes.send(&world, attempt, acquire(attempt));
@@ -110,7 +110,7 @@ async fn requests_about_one_lease_keep_their_order() {
     assert_eq!(votes.iter().filter(|(_, vote)| *vote == Vote::Extended).count(), 4000);
 }
 
-/// At most 16 calls of 100 leases are before it: a few milliseconds of the server.
+/// At most 16 calls of 100 leases are ahead of it: a few milliseconds of the server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_renewals_do_not_delay_an_acquire() {
     let servers = servers(1);
@@ -121,7 +121,7 @@ async fn ten_thousand_renewals_do_not_delay_an_acquire() {
     for attempt in 1..=count {
         votes.send(&world, attempt, extend(attempt, 1));
     }
-    // Until the task has taken them, the order in which they are sent is open.
+    // Until the task has taken them, they may be sent in any order.
     let sent = clock::now();
     clock::sleep_until(sent + Millis(300)).await.unwrap();
     votes.send(&world, count + 1, acquire(count + 1));
@@ -135,7 +135,7 @@ async fn ten_thousand_renewals_do_not_delay_an_acquire() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_renewal_of_a_call_is_given_up_at_its_own_time() {
+async fn each_renewal_of_a_call_gives_up_at_its_own_time() {
     let servers = servers(1);
     let world = world(&servers).await;
     servers[0].process().pause().unwrap();
@@ -155,7 +155,7 @@ async fn each_renewal_of_a_call_is_given_up_at_its_own_time() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn forgotten_scripts_are_loaded_once_for_all() {
+async fn flushed_scripts_are_loaded_once_for_all_requests() {
     let servers = servers(1);
     let world = world(&servers).await;
     terms(&servers[0], &world, 500);

@@ -1,4 +1,4 @@
-//! A server that says what no real one can be made to say: its clock jumps, its answers are not ours.
+//! A fake server with answers that a real one cannot be made to give: clock steps and invalid replies.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -16,12 +16,12 @@ const INFO: &str =
     "redis_version:7.0.15\r\nrun_id:me\r\nrole:master\r\ncluster_enabled:0\r\nmaxmemory_policy:noeviction\r\n";
 const ADMITTED: &str = "me:1:f00d";
 
-/// What the fake does differently from an admitted node on which every term is ours.
+/// How the fake differs from an admitted node that has every requested term.
 #[derive(Default)]
 struct Tricks {
-    /// Its wall clock less the true one, in milliseconds.
+    /// Its wall clock minus the real one, in milliseconds.
     offset: AtomicI64,
-    /// It answers the marker with somebody's text.
+    /// Whether it returns an invalid marker.
     foreign_marker: AtomicBool,
     /// The ticket that replaced the marker after a step.
     ticket: Mutex<Option<String>>,
@@ -69,7 +69,7 @@ fn answer(words: &[String], tricks: &Tricks) -> String {
     let observed = (words[0] == "EVALSHA" && ran(Script::Observe)).then(|| {
         let mut ticket = tricks.ticket.lock().unwrap();
         let stands = ticket.clone().unwrap_or_else(|| ADMITTED.to_owned());
-        // KEYS are two: the run id, the nonce and the marker that stood at a step follow them.
+        // There are two KEYS. The run ID, the nonce and the expected marker follow them.
         if words[7] == stands {
             *ticket = Some(format!("wait:{}:{}", words[5], words[6]));
         }
@@ -114,14 +114,14 @@ async fn a_node_whose_clock_jumps_loses_its_vote_with_the_answer_that_shows_it()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_that_is_none_of_ours_is_no_vote() {
+async fn an_invalid_reply_is_not_a_vote() {
     let tricks = Arc::new(Tricks::default());
     let world = World::start(&config([fake(tricks.clone()).to_string()]));
     world.up(0).await;
-    assert_eq!(world.ask(0, seal(1)).await, Vote::Unknown, "`extended` is no answer to seal");
+    assert_eq!(world.ask(0, seal(1)).await, Vote::Unknown, "`extended` is not a reply to seal");
     assert_eq!(world.ask(0, acquire(1)).await, Vote::Unknown, "an unknown error");
     assert_eq!(world.metric(r#"redislease_redis_errors_total{kind="protocol",quorum="q",redis_node="a"}"#), 2);
-    assert_eq!(world.status(0).state, NodeState::Up, "others may be answered well");
+    assert_eq!(world.status(0).state, NodeState::Up, "other replies may be valid");
 
     tricks.foreign_marker.store(true, Ordering::SeqCst);
     let status = world.wait(0, "down", |status| status.reason == Some(Reason::Protocol)).await;

@@ -1,4 +1,4 @@
-//! Servers that hang, die, are busy or full of clients: a vote that comes, comes in time, and is never wrong.
+//! Servers that hang, die, are busy or have too many clients: votes are in time and never wrong.
 
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ fn down(reason: Reason) -> impl Fn(&NodeStatus) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stopped_server_costs_no_more_than_the_patience_of_the_asker() {
+async fn a_request_to_a_stopped_server_ends_with_its_timeout() {
     let servers = servers(2);
     let world = World::on(&servers);
     world.all_up().await;
@@ -30,7 +30,7 @@ async fn a_stopped_server_costs_no_more_than_the_patience_of_the_asker() {
     let late = world.send(0, acquire(6), patience);
     let release_5 = world.send(0, release(5, Stages::All), patience);
     let late_extend = world.send(0, extend(5, grant.0), patience);
-    assert!(matches!(world.ask(1, acquire(6)).await, Vote::Granted(_)), "the other node is not held up");
+    assert!(matches!(world.ask(1, acquire(6)).await, Vote::Granted(_)), "the other node is not delayed");
     assert_eq!(late.await.unwrap(), Vote::Unknown);
     let waited = clock::now().since(start);
     assert!(waited >= patience && waited < TIMEOUT, "{waited:?}");
@@ -44,7 +44,7 @@ async fn a_stopped_server_costs_no_more_than_the_patience_of_the_asker() {
 
     servers[0].process().resume().unwrap();
     world.up(0).await;
-    // The release shows that the backlog was run; the acquire before it came too late to leave anything.
+    // The release shows that the backlog was executed; the acquire before it was too late to take effect.
     assert_eq!(get(&servers[0], &world.lock("k")), None);
 }
 
@@ -57,11 +57,11 @@ async fn a_late_request_in_the_backlog_is_not_carried_out() {
     servers[0].process().pause().unwrap();
     let give_up = clock::now() + Millis(100);
     assert_eq!(world.send(0, acquire(6), Millis(100)).await.unwrap(), Vote::Unknown);
-    // A millisecond would do: both clocks are rounded.
+    // One millisecond is enough, but both clocks are rounded.
     clock::sleep_until(give_up + Millis(10)).await.unwrap();
     servers[0].process().resume().unwrap();
     let behind = world.send(0, release(9, Stages::All), Millis(10_000));
-    assert_eq!(behind.await.unwrap(), Vote::Released(0), "the same connection goes on");
+    assert_eq!(behind.await.unwrap(), Vote::Released(0), "the connection stays open");
     assert_eq!(get(&servers[0], &world.lock("k")), None);
     assert_eq!(world.metric(r#"redislease_redis_errors_total{kind="late",quorum="q",redis_node="a"}"#), 1);
 }
@@ -81,14 +81,14 @@ async fn a_killed_server_leaves_no_request_without_a_vote() {
     }
     assert!(clock::now().since(start) < Millis(5000));
     let status = world.wait(0, "down", down(Reason::Refused)).await;
-    assert_eq!(status.run_id, None, "it dies with the connection");
+    assert_eq!(status.run_id, None, "it is unknown without a connection");
     assert_eq!(world.ask(0, acquire(1)).await, Vote::Abstained);
     servers[0].restart().unwrap();
     world.quarantined(0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_at_the_address() {
+async fn no_server_at_the_address() {
     let address = free_address().unwrap();
     let world = World::start(&config([address.to_string(), "nowhere.invalid:6379".into()]));
     let status = world.wait(0, "refused", down(Reason::Refused)).await;
@@ -105,7 +105,7 @@ async fn a_server_busy_with_a_foreign_script_is_named() {
     world.up(0).await;
     let server = Arc::new(server);
     let busy = server.clone();
-    // It answers when the script was killed.
+    // It answers when the script is killed.
     let script = std::thread::spawn(move || busy.command(&["EVAL", "while true do end", "0"]).map(|_| ()));
     world.wait(0, "busy", down(Reason::Busy)).await;
     server.command(&["SCRIPT", "KILL"]).unwrap();

@@ -1,8 +1,7 @@
-//! Leases on real servers: taken, kept through faults, lost in time, ended, adopted.
+//! Leases on real servers: acquired, kept during faults, lost in time, ended, adopted.
 //!
-//! Leases are short and faults are real, so spans that must not be *shorter* than promised are asserted to the
-//! millisecond on the clock that counts (`CLOCK_BOOTTIME`), and those that must not be longer with room for a busy
-//! machine.
+//! Leases are short and faults are real. Minimum durations are asserted to the millisecond on the clock for validity
+//! (`CLOCK_BOOTTIME`), maximum durations with tolerance for a busy machine.
 
 mod acquire;
 mod adoption;

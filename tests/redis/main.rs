@@ -1,4 +1,4 @@
-//! The lock on real redis-servers: scripts, admission, and what breaks.
+//! The lock protocol on real Redis servers: scripts, admission and faults.
 #![allow(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
 mod admission;

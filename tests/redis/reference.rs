@@ -1,5 +1,5 @@
-//! The scripts on a real server and their meaning in Rust, side by side: whatever the model checker and the simulator
-//! prove of the one holds for the other.
+//! Compares the scripts on a real server with the reference implementation in Rust, so that the results of the model
+//! checker and the simulator apply to the scripts too.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -20,10 +20,10 @@ use crate::support::{PREFIX, membership};
 
 const KEYS: [&str; 3] = ["a", "b", "c"];
 const TTLS: [u64; 2] = [60_000, 120_000];
-/// Less than lies between two TTLs, more than a busy machine takes for one command.
+/// Less than the difference between two TTLs, more than a busy machine needs for one command.
 const SAME_LIFE: u64 = 30_000;
 
-/// One thing that happens to a node.
+/// One operation on a node.
 #[derive(Clone, Debug)]
 enum Step {
     Vote {
@@ -40,7 +40,7 @@ enum Step {
         late: bool,
         exact: bool,
     },
-    /// A key ends.
+    /// A key expires.
     End(&'static str),
     Observe {
         run_id: &'static str,
@@ -87,7 +87,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Makes a random request fit what stands under the first key, so that not all of them miss.
+/// Adapts a random request to the value of the first key, so that not all requests miss.
 fn fitted(op: Op, standing: Option<&Stored>) -> Op {
     let Some(Stored { attempt, number, .. }) = standing.cloned() else { return op };
     match op {
@@ -107,7 +107,7 @@ struct Pair {
     connection: MultiplexedConnection,
     keyspace: Keyspace,
     model: Node<&'static str>,
-    /// By the server's TIME in the last answer.
+    /// The server's TIME in the last answer.
     now: u64,
     seen: BTreeMap<&'static str, u64>,
 }
@@ -178,8 +178,8 @@ impl Pair {
             Answer::Vote(vote) => vote,
             Answer::Late | Answer::NotAdmitted => Vote::Abstained,
         };
-        // Lives are the same but for the milliseconds that the commands take. So which of two keys of one age lives
-        // longest is open.
+        // TTLs differ only by the milliseconds that the commands take, so for two keys of the same age it is open which
+        // one expires last.
         let alike = match (&real, &model) {
             (Vote::Refused { ttl_left: a, by }, Vote::Refused { ttl_left: b, .. }) => {
                 let lasts = |key| before.entry(key, self.now).filter(|entry| near(Millis(entry.ends - self.now), *b));
@@ -207,7 +207,7 @@ impl Pair {
         Ok(())
     }
 
-    /// The votes on many extensions in one call are those on each alone, in order.
+    /// The votes on a batch are those on each single extension, in order.
     async fn extend(
         &mut self,
         leases: &[(Vec<&'static str>, Op)],
@@ -260,7 +260,7 @@ impl Pair {
         Ok(())
     }
 
-    /// All that stands on the server is all that stands in the model.
+    /// Compares all values on the server with the model.
     async fn compare(&mut self) -> Result<(), TestCaseError> {
         let mut all = redis::cmd("MGET");
         all.arg(self.keyspace.marker()).arg(self.keyspace.fence());

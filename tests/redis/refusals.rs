@@ -1,4 +1,4 @@
-//! Servers that answer, and refuse single commands.
+//! Servers that answer but refuse single commands.
 
 use redislease::clock;
 use redislease::nodes::{Config, Credentials, Misconfiguration, NodeState};
@@ -10,7 +10,7 @@ use crate::support::{World, acquire, addresses, config, confirm, eventually, ext
 
 const REFUSING: NodeState = NodeState::Misconfigured(Misconfiguration::Refusing);
 
-/// Gives the user of the README's rights, changed by `change`.
+/// Creates the user with the README's permissions, modified by `change`.
 pub fn grant(server: &RedisServer, change: &[&str]) {
     let readme = std::fs::read_to_string("README.md").unwrap();
     let line = readme.lines().find(|line| line.starts_with("ACL SETUSER redislease ")).expect("the README's ACL line");
@@ -28,7 +28,7 @@ fn world(servers: &[RedisServer]) -> World {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_right_that_is_missing_is_found_before_the_first_lease() {
+async fn a_missing_permission_is_reported_before_the_first_lease() {
     for command in ["pexpire", "incr", "pttl", "del"] {
         let servers = servers(1);
         grant(&servers[0], &[&format!("-{command}")]);
@@ -43,13 +43,13 @@ async fn a_right_that_is_missing_is_found_before_the_first_lease() {
         grant(&servers[0], &[]);
         let status = world.up(0).await;
         assert!(status.message.is_empty());
-        assert!(status.last_refusal.unwrap().contains(&refused), "what was refused last stays");
+        assert!(status.last_refusal.unwrap().contains(&refused), "the last refusal stays");
         assert!(matches!(world.ask(0, acquire(1)).await, Vote::Granted(_)));
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_right_that_is_taken_away_is_shown_soon_and_what_is_held_is_extended() {
+async fn a_revoked_permission_is_reported_soon_and_held_terms_are_extended() {
     let servers = servers(1);
     grant(&servers[0], &[]);
     let world = world(&servers);
@@ -63,7 +63,7 @@ async fn a_right_that_is_taken_away_is_shown_soon_and_what_is_held_is_extended()
         (world.status(0).state == REFUSING).then_some(())
     })
     .await;
-    // It is tried every 5 s.
+    // It is tested every 5 s.
     assert!(clock::now().since(start) < Millis(15_000));
     assert_eq!(world.ask(0, extend(1, granted)).await, Vote::Extended);
     assert!(matches!(world.ask(0, seal(1)).await, Vote::Sealed { .. }));
@@ -72,7 +72,7 @@ async fn a_right_that_is_taken_away_is_shown_soon_and_what_is_held_is_extended()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_server_gives_no_new_lease_and_keeps_what_it_has() {
+async fn a_full_server_grants_no_new_term_and_extends_held_ones() {
     let servers = servers(1);
     let world = World::on(&servers);
     world.up(0).await;
@@ -86,9 +86,9 @@ async fn a_full_server_gives_no_new_lease_and_keeps_what_it_has() {
         (world.status(0).state == REFUSING).then_some(())
     })
     .await;
-    assert!(clock::now().since(start) < Millis(4000), "the refused request made it look");
+    assert!(clock::now().since(start) < Millis(4000), "the refused request triggered the test");
     let message = world.status(0).message;
-    assert!(message.contains("free memory or raise `maxmemory`"), "{message}");
+    assert!(message.contains("free memory or increase `maxmemory`"), "{message}");
     assert_eq!(world.ask(0, release(1, Stages::All)).await, Vote::Released(1));
     servers[0].command(&["CONFIG", "SET", "maxmemory", "0"]).unwrap();
     world.up(0).await;

@@ -1,4 +1,4 @@
-//! Every row of the table of scripts, on a real server: what is checked, what is written, what is answered.
+//! Every row of the table of scripts on a real server: the checks, the writes and the replies.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use redislease_lab::RedisServer;
 
 use crate::support::{self, PREFIX, confirm, extend, membership, pttl, release, seal};
 
-/// No request is late before this.
+/// A deadline that no request misses.
 const NEVER: u64 = 1 << 50;
 const TTL: Millis = Millis(60_000);
 
-/// One server that votes under our marker, and a connection to it.
+/// A server that votes under this test's marker, and a connection to it.
 struct Server {
     redis: RedisServer,
     connection: MultiplexedConnection,
@@ -47,7 +47,7 @@ impl Server {
         self.redis.command(&["SET", key, value]).unwrap();
     }
 
-    /// What stands under a lock key, short: stage, attempt, number, metadata.
+    /// The value of a lock key, abbreviated: stage, attempt, number, metadata.
     fn value(&self, key: &str) -> Option<String> {
         let value: Stored = support::get(&self.redis, &self.lock(key))?.parse().unwrap();
         Some(format!("{}:{:x}:{}:{}", value.stage.letter(), value.attempt.0, value.number, value.metadata))
@@ -87,7 +87,7 @@ impl Server {
         }
     }
 
-    /// A term of `attempt` with `token`.
+    /// Writes a term of `attempt` with `token`.
     async fn term(&mut self, keys: &[&str], attempt: u128, token: u64) {
         let grant = self.granted(keys, attempt).await;
         let vote = self.ask(keys, &confirm(attempt, grant, token)).await;
@@ -146,16 +146,16 @@ async fn acquire_is_refused_by_the_key_that_lives_longest() {
 }
 
 #[tokio::test]
-async fn acquire_takes_for_its_repeat_only_what_it_wrote() {
+async fn acquire_is_idempotent_only_for_its_own_grant() {
     let mut server = Server::start().await;
     let first = server.granted(&["a", "b"], 1).await;
     assert_eq!(server.granted(&["a", "b"], 1).await, first);
     let refused = |vote: Vote| matches!(vote, Vote::Refused { .. });
     assert!(refused(server.ask(&["a", "b", "c"], &acquire(1)).await), "one key more");
     server.granted(&["c"], 1).await;
-    assert!(refused(server.ask(&["a", "c"], &acquire(1)).await), "of two grants");
+    assert!(refused(server.ask(&["a", "c"], &acquire(1)).await), "keys of two grants");
     server.ask(&["a", "b"], &confirm(1, first, 9)).await;
-    assert!(refused(server.ask(&["a", "b"], &acquire(1)).await), "a term is no grant");
+    assert!(refused(server.ask(&["a", "b"], &acquire(1)).await), "a term is not a grant");
 }
 
 #[tokio::test]
@@ -177,7 +177,7 @@ async fn confirm_turns_exactly_this_grant_into_the_term() {
 
     assert!(matches!(server.ask(&["k"], &confirm(1, grant, 50)).await, Vote::Confirmed { .. }), "a repeat");
     let other = server.ask(&["k"], &confirm(1, grant, 51)).await;
-    assert!(matches!(other, Vote::Miss(Some(Stored { number: 50, .. }))), "one token a term: {other:?}");
+    assert!(matches!(other, Vote::Miss(Some(Stored { number: 50, .. }))), "one token per term: {other:?}");
     let grant = server.granted(&["l"], 2).await;
     server.ask(&["l"], &confirm(2, grant, 7)).await;
     assert_eq!(server.fence().as_deref(), Some("51"), "the fence never falls");
@@ -199,7 +199,7 @@ async fn extend_prolongs_exactly_this_term() {
     let mut server = Server::start().await;
     let long = |token| Op::Extend { attempt: Attempt(1), token: Token(token), ttl: Millis(90_000) };
     let grant = server.granted(&["k"], 1).await;
-    assert!(matches!(server.ask(&["k"], &long(12)).await, Vote::Miss(Some(_))), "a grant is no term");
+    assert!(matches!(server.ask(&["k"], &long(12)).await, Vote::Miss(Some(_))), "a grant is not a term");
     server.ask(&["k"], &confirm(1, grant, 123)).await;
     for wrong in [long(12), long(1234), extend(2, 123)] {
         assert!(matches!(server.ask(&["k"], &wrong).await, Vote::Miss(Some(_))), "{wrong:?}");
@@ -225,7 +225,7 @@ async fn extend_is_all_or_nothing() {
 }
 
 #[tokio::test]
-async fn a_sealed_key_only_ends() {
+async fn a_sealed_key_only_expires() {
     let mut server = Server::start().await;
     server.term(&["k"], 1, 50).await;
     let before = server.ttl("k");
@@ -243,7 +243,7 @@ async fn a_sealed_key_only_ends() {
 }
 
 #[tokio::test]
-async fn seal_seals_what_it_finds_and_counts_only_when_it_finds_all() {
+async fn seal_seals_the_keys_it_finds_and_counts_only_with_all_of_them() {
     let mut server = Server::start().await;
     assert_eq!(server.ask(&["k"], &seal(1)).await, Vote::Miss(None), "absent is not sealed");
     server.term(&["a"], 1, 50).await;
@@ -275,7 +275,7 @@ async fn release_deletes_the_stages_it_names() {
 }
 
 #[tokio::test]
-async fn nothing_but_release_is_done_without_exactly_our_marker() {
+async fn only_release_is_executed_without_the_expected_marker() {
     let mut server = Server::start().await;
     server.term(&["k"], 1, 50).await;
     let grant = server.granted(&["p"], 3).await;
@@ -305,7 +305,7 @@ async fn nothing_but_release_is_done_without_exactly_our_marker() {
 }
 
 #[tokio::test]
-async fn what_nobody_waits_for_any_more_is_not_begun_nor_prolonged() {
+async fn late_requests_neither_start_nor_extend_a_term() {
     let mut server = Server::start().await;
     server.term(&["k"], 1, 50).await;
     let grant = server.granted(&["p"], 3).await;
@@ -369,8 +369,12 @@ async fn observe_leaves_a_marker_that_names_this_server() {
         assert_eq!(support::get(&server.redis, "rl:marker"), Some(found.to_string()));
     }
     server.set("rl:marker", &ours.to_string());
-    assert_eq!(server.observe("me", 3, Some(&ticket("me", 1))).await, ours, "another one than stood at the step");
-    assert_eq!(server.observe("me", 3, Some(&ours)).await, ticket("me", 3), "the one that stood at the step");
+    assert_eq!(
+        server.observe("me", 3, Some(&ticket("me", 1))).await,
+        ours,
+        "not the marker at the time of the clock step"
+    );
+    assert_eq!(server.observe("me", 3, Some(&ours)).await, ticket("me", 3), "the marker at the time of the clock step");
 }
 
 #[tokio::test]
@@ -380,9 +384,9 @@ async fn admit_replaces_exactly_its_ticket() {
     let ticket = |nonce| Marker::Wait { run_id: "me".into(), nonce };
     server.set("rl:fence", "40");
     server.set("rl:marker", &ticket(2).to_string());
-    assert_eq!(server.read_fence().await, (Allegiance::Nobody, Token(40)), "a waiting node does not remember");
+    assert_eq!(server.read_fence().await, (Allegiance::Nobody, Token(40)), "a waiting node has no marker");
     assert_eq!(server.admit(&ticket(1), 90).await, Some(ticket(2)));
-    assert_eq!(server.fence().as_deref(), Some("40"), "nothing was done");
+    assert_eq!(server.fence().as_deref(), Some("40"), "nothing was changed");
     assert_eq!(server.admit(&ticket(2), 90).await, Some(ours.clone()));
     assert_eq!(server.read_fence().await, (Allegiance::Ours, Token(90)));
     server.set("rl:marker", &ticket(3).to_string());
@@ -394,7 +398,7 @@ async fn admit_replaces_exactly_its_ticket() {
 }
 
 #[tokio::test]
-async fn a_full_server_grants_nothing_and_goes_on_with_what_it_has() {
+async fn a_full_server_grants_nothing_and_extends_its_terms() {
     let mut server = Server::start().await;
     server.term(&["k", "l"], 1, 50).await;
     server.redis.command(&["CONFIG", "SET", "maxmemory", "1"]).unwrap();

@@ -1,4 +1,4 @@
-//! A small world of real servers, and a way to ask them.
+//! Helpers: real servers, processes that use them, and requests to them.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -17,19 +17,19 @@ use redislease_lab::{RedisOptions, RedisServer};
 use tokio::sync::oneshot;
 
 pub const PREFIX: &str = "rl";
-/// Short, so that a quarantine is.
+/// Short, so that a quarantine is short too.
 pub const LONGEST: Millis = Millis(1000);
-/// From the sight of a ticket to the vote.
+/// The time from writing a wait ticket to the vote.
 pub const QUARANTINE: Millis = Millis(1012);
-/// Long, so that a busy machine is not taken for a broken server.
+/// Long, so that a busy machine does not count as a broken server.
 pub const TIMEOUT: Millis = Millis(2000);
-/// Whatever is waited for has failed when it takes longer, also on a busy machine.
+/// The timeout of every wait, with tolerance for a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Asks again until it is there.
+/// Polls until `probe` returns a value.
 ///
 /// # Panics
-/// Names `what` when it does not come.
+/// Names `what` if the value does not appear in time.
 pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut probe: impl FnMut() -> F) -> T {
     let start = Instant::now();
     loop {
@@ -41,7 +41,7 @@ pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut probe:
     }
 }
 
-/// The text of a key.
+/// The value of a key.
 pub fn get(server: &RedisServer, key: &str) -> Option<String> {
     server.command(&["GET", key]).unwrap().text()
 }
@@ -130,7 +130,7 @@ impl World {
         self.nodes.keyspace().lock("ns", key)
     }
 
-    /// Sends now; the vote comes later.
+    /// Sends a request now; returns a receiver for its vote.
     pub fn send(&self, node: usize, op: Op, patience: Millis) -> oneshot::Receiver<Vote> {
         let (reply, vote) = oneshot::channel();
         self.send_about("k", node, op, patience, move |vote| reply.send(vote).unwrap());
@@ -155,7 +155,7 @@ impl World {
         self.send(node, op, TIMEOUT).await.unwrap()
     }
 
-    /// A whole number on the metrics page.
+    /// The value of an integer series on the metrics page.
     pub fn metric(&self, series: &str) -> u64 {
         let page = TextEncoder::new().encode_to_string(&self.registry.gather()).unwrap();
         let line = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
@@ -163,7 +163,7 @@ impl World {
     }
 }
 
-/// How often `server` ran `command`, in scripts too.
+/// How often `server` executed `command`, including in scripts.
 pub fn calls(server: &RedisServer, command: &str) -> u64 {
     let stats = server.command(&["INFO", "commandstats"]).unwrap().text().unwrap();
     let count = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));

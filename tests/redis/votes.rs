@@ -1,4 +1,4 @@
-//! Requests to nodes of real servers: one vote each, in order, in time.
+//! Requests to nodes on real servers: one vote each, in order, in time.
 
 use redislease::clock;
 use redislease::nodes::{Config, Credentials};
@@ -23,9 +23,9 @@ async fn a_lease_from_grant_to_release() {
     assert!(world.metric(r#"redislease_redis_command_duration_seconds_count{quorum="q",redis_node="a"}"#) >= 6);
 }
 
-/// What the README says an ACL user needs is enough for a whole life of a lease, and nothing of it is refused.
+/// The ACL permissions in the README are sufficient for the whole life of a lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_user_with_the_rights_of_the_readme_is_enough() {
+async fn the_permissions_in_the_readme_are_sufficient() {
     let readme = std::fs::read_to_string("README.md").unwrap();
     let line = readme.lines().find(|line| line.starts_with("ACL SETUSER redislease ")).expect("the README's ACL line");
     let line = line.replace(">PASSWORD", ">secret").replace("~redislease:*", "~rl:*");
@@ -60,14 +60,14 @@ async fn a_node_without_a_vote_abstains_at_once_but_releases() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn requests_reach_the_server_in_the_order_of_sending() {
     let servers = servers(1);
-    // One long burst is slower than a timeout on a busy machine.
+    // On a busy machine one long burst is slower than a timeout.
     let patient = Config { command_timeout: Millis(20_000), ..config(addresses(&servers)) };
     let world = World::start(&patient);
     world.up(0).await;
     let patience = Millis(20_000);
     let mut last = Grant(0);
     for burst in 0..40 {
-        // One key: were a release to overtake its acquire, the next acquire would be refused.
+        // They use one key: if a release overtook its acquire, the next acquire would be refused.
         let pairs: Vec<_> = (burst * 500..(burst + 1) * 500)
             .map(|attempt| {
                 let granted = world.send(0, acquire(attempt), patience);
@@ -85,7 +85,7 @@ async fn requests_reach_the_server_in_the_order_of_sending() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn forgotten_scripts_are_sent_again_within_the_same_deadline() {
+async fn flushed_scripts_are_loaded_again_within_the_same_deadline() {
     let servers = servers(1);
     let world = World::on(&servers);
     world.up(0).await;
@@ -104,7 +104,7 @@ async fn forgotten_scripts_are_sent_again_within_the_same_deadline() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn foreign_values_are_neither_yes_nor_no() {
+async fn foreign_values_make_the_vote_unknown() {
     let servers = servers(1);
     let world = World::on(&servers);
     world.up(0).await;
@@ -112,7 +112,7 @@ async fn foreign_values_are_neither_yes_nor_no() {
     servers[0].command(&["SET", &world.lock("k"), "mine"]).unwrap();
     assert_eq!(world.ask(0, acquire(1)).await, Vote::Unknown);
     assert_eq!(world.ask(0, extend(1, 1)).await, Vote::Unknown);
-    assert_eq!(world.ask(0, release(1, Stages::All)).await, Vote::Released(0), "not ours to delete");
+    assert_eq!(world.ask(0, release(1, Stages::All)).await, Vote::Released(0), "foreign values are not deleted");
     assert_eq!(protocol(), 2);
     servers[0].command(&["DEL", &world.lock("k")]).unwrap();
     servers[0].command(&["LPUSH", &world.lock("k"), "mine"]).unwrap();
@@ -122,7 +122,7 @@ async fn foreign_values_are_neither_yes_nor_no() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_that_nobody_waits_for_is_not_sent() {
+async fn an_expired_request_is_not_sent() {
     let servers = servers(1);
     let world = World::on(&servers);
     world.up(0).await;

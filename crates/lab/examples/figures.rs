@@ -1,7 +1,7 @@
-//! What the operator costs and how fast it is, on this machine, in one run: `make figures`.
+//! Measures the operator's cost and speed on this machine in one run: `make figures`.
 //!
-//! Printed, not asserted: machines are shared, and a figure is to be read beside the others of its run. What could not
-//! be measured ends the run: left out, it would flatter the rest.
+//! The figures are printed, not asserted: machines are shared, and a figure is only comparable with the others of its
+//! run. A measurement that fails ends the run, because omitting it would improve the rest.
 
 use std::{
     collections::BTreeMap,
@@ -15,14 +15,14 @@ use redislease_lab::{
 };
 use serde_json::json;
 
-/// How many holders are deleted.
+/// The number of holders that are deleted.
 const HANDOVERS: usize = 50;
-/// How many leases are held while writes are counted, and for how long.
+/// The number of leases held while writes are counted, and the duration.
 const LEASES: usize = 100;
 const HOLD: Duration = Duration::from_mins(5);
-/// The grace period of the lab's leases, and 1 s.
+/// The grace period of the lab's leases plus 1 s.
 const STOP_BUDGET: Duration = Duration::from_secs(4);
-/// Nothing takes as long; what does ends the run.
+/// The timeout of a step, which ends the run.
 const PATIENCE: Duration = Duration::from_mins(2);
 
 fn main() -> Result<()> {
@@ -37,7 +37,8 @@ fn main() -> Result<()> {
     losses(&installation, &operator, &leases)
 }
 
-/// From the event that proves that the holder stopped to the event that names the next, as one watcher sees both.
+/// The time from the event that proves that the holder stopped to the event with the next holder, as one watcher receives
+/// them.
 fn handovers(installation: &Installation) -> Result<()> {
     let control_plane = installation.control_plane();
     installation.deployment("handover", "billing", 3)?;
@@ -68,7 +69,7 @@ fn handovers(installation: &Installation) -> Result<()> {
     Ok(())
 }
 
-/// Many leases, all held.
+/// Creates many leases and waits until all are held.
 fn hold(installation: &Installation) -> Result<Vec<Lease<'_>>> {
     installation.deployment("many", "workers", 3)?;
     let mut leases = Vec::with_capacity(LEASES);
@@ -86,7 +87,7 @@ fn hold(installation: &Installation) -> Result<Vec<Lease<'_>>> {
     Ok(leases)
 }
 
-/// What is written to the API server while leases are merely held.
+/// Counts the writes to the API server while leases are only held.
 fn writes(operator: &Operator) -> Result<()> {
     let page = || -> Result<Vec<(&str, f64)>> {
         let metrics = operator.metrics()?;
@@ -96,7 +97,7 @@ fn writes(operator: &Operator) -> Result<()> {
     let renewals = || -> Result<f64> {
         Ok(operator.metrics()?.value("redislease_lease_renewals_total", &[("result", "success")]).unwrap_or_default())
     };
-    // What belongs to the beginning has been written when nothing is written any more.
+    // The writes of the start are complete when no more arrive.
     let mut before = page()?;
     loop {
         thread::sleep(Duration::from_secs(3));
@@ -117,8 +118,8 @@ fn writes(operator: &Operator) -> Result<()> {
     Ok(())
 }
 
-/// From the death of a majority of the nodes to Active=False in status, against when the holder must be told to stop
-/// and when another might hold.
+/// The time from the death of a majority of the nodes to Active=False in status, compared with `stop_at` and the earliest
+/// time of another holder.
 fn losses(installation: &Installation, operator: &Operator, leases: &[Lease<'_>]) -> Result<()> {
     let mut watch = installation.control_plane().watch("redisleases", "many")?;
     let killed = Instant::now();
@@ -151,7 +152,7 @@ fn losses(installation: &Installation, operator: &Operator, leases: &[Lease<'_>]
     Ok(())
 }
 
-/// The next of the awaited leases that is shown as not active, and when that was seen.
+/// The next of the expected leases that becomes inactive, and the time of the event.
 fn next_loss(watch: &mut Watch, awaited: &mut BTreeMap<&str, Deadline>) -> Result<(Deadline, Instant)> {
     let is_lost = |event: &WatchEvent| {
         let conditions = event.object["status"]["conditions"].as_array();

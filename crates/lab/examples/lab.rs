@@ -1,4 +1,5 @@
-//! Three Redis servers and a control plane with three nodes to play with: `cargo run -p redislease-lab --example lab`.
+//! Starts three Redis servers and a control plane with three nodes for experiments: `cargo run -p redislease-lab
+//! --example lab`.
 
 use redislease_lab::{Components, ControlPlane, RedisServer, Result, keep_running};
 

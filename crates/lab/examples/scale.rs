@@ -1,8 +1,8 @@
-//! What many leases cost on this machine, and how fast they come back: `make scale N=1000`.
+//! Measures the cost and recovery time of many leases on this machine: `make scale N=1000`.
 //!
-//! The environment says what is run: N (leases), PHASES (a list such as `start,hold`), KEEP (leaves everything up). The
-//! first argument is the operator's binary. The exit code is 0 when every goal is met, 2 when one is missed or could not
-//! be measured, 1 when the run could not begin.
+//! The environment configures the run: N (leases), PHASES (a list such as `start,hold`), KEEP (keeps everything running).
+//! The first argument is the operator's binary. The exit code is 0 if every goal is met, 2 if one is missed or could not
+//! be measured, 1 if the run could not start.
 
 use std::{env, process::ExitCode};
 
@@ -28,14 +28,14 @@ fn run() -> Result<bool, Box<dyn std::error::Error>> {
     }
     if variable("KEEP").is_some() {
         let watchdog = redislease_lab::keep_running()?;
-        eprintln!("everything stays up; `kill {watchdog}` stops it");
+        eprintln!("everything keeps running; `kill {watchdog}` stops it");
     }
     let report = scale::run(&options)?;
     println!("{report}");
     Ok(report.is_met())
 }
 
-/// A variable of the environment that is set to something.
+/// A non-empty variable of the environment.
 fn variable(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }

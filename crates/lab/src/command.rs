@@ -7,7 +7,7 @@ use std::{
 
 use crate::{Error, Result};
 
-/// Runs a tool with something on its standard input and returns what it printed. `line` is the command line for errors.
+/// Runs a tool with text on its standard input and returns its output. `line` is the command line for errors.
 pub(crate) fn run(command: &mut Command, line: impl Fn() -> String, input: &str) -> Result<String> {
     let mut child = command
         .stdin(Stdio::piped())
@@ -16,7 +16,7 @@ pub(crate) fn run(command: &mut Command, line: impl Fn() -> String, input: &str)
         .spawn()
         .map_err(|source| Error::Io { doing: format!("run `{}`", line()), source })?;
     if let Some(mut stdin) = child.stdin.take() {
-        // The tool may exit before it has read everything; its own message then tells why.
+        // The tool may exit before it has read all input; its own message then explains why.
         let _ = stdin.write_all(input.as_bytes());
     }
     let output =

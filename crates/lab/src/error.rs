@@ -5,7 +5,7 @@ use std::{fmt, path::PathBuf, process::ExitStatus, time::Duration};
 /// The result of the functions of the lab.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a server did not do what a test or the demo needs.
+/// An error of a server or tool that a test or the demo uses.
 #[derive(thiserror::Error)]
 pub enum Error {
     /// A tool has not been built or installed yet.
@@ -119,7 +119,7 @@ pub enum Error {
     Certificate(#[from] rcgen::Error),
 }
 
-/// A test that returns an error prints it with `Debug`: the message is shown as it is, with line breaks.
+/// For the error of a test, which is printed with `Debug`: shows the message with its line breaks.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

@@ -8,9 +8,9 @@ use std::{
     time::Duration,
 };
 
-/// How long a server may be silent. A hung server must not hang the test.
+/// The read timeout, so that a hung server does not hang the test.
 const SILENCE: Duration = Duration::from_secs(5);
-/// The same for a page of metrics: with thousands of leases it takes its time, and more on a busy machine.
+/// The read timeout for a page of metrics, which takes longer with thousands of leases or on a busy machine.
 const METRICS_SILENCE: Duration = Duration::from_secs(30);
 
 /// The status code of an answer, and its body.
@@ -32,13 +32,13 @@ fn silence(path: &str) -> Duration {
     if path == "/metrics" { METRICS_SILENCE } else { SILENCE }
 }
 
-/// HTTP/1.0: the server closes the connection after its answer, and never sends it in chunks.
+/// HTTP/1.0: the server closes the connection after its answer, and sends no chunks.
 fn ask(mut stream: impl Read + Write, path: &str) -> Answer {
     write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
     let answer = String::from_utf8_lossy(&answer);
-    let broken = || io::Error::new(io::ErrorKind::InvalidData, "it did not answer in HTTP");
+    let broken = || io::Error::new(io::ErrorKind::InvalidData, "the answer is not HTTP");
     let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(broken)?;
     let code = head.split(' ').nth(1).and_then(|code| code.parse().ok()).ok_or_else(broken)?;
     Ok((code, body.to_owned()))

@@ -69,8 +69,8 @@ impl Process {
         {
             return Ok(());
         }
-        // The child writes its process id to the watchdog's pipe before it becomes the server. The pipe stays open until
-        // then, so the watchdog knows every server even when this process is killed at any moment.
+        // The child writes its process ID to the watchdog's pipe before it becomes the server. The pipe stays open until
+        // then, so the watchdog has the ID of every server, even if this process is killed at any moment.
         *child = Some(
             Command::new("/bin/sh")
                 .args(["-c", r#"echo "pid $$"; exec "$@" >>"$0" 2>&1"#])
@@ -118,7 +118,7 @@ impl Process {
             }
             drop(guard);
             if Instant::now() >= deadline {
-                return Err(self.not_ready(within, "it was sent SIGTERM".to_owned()));
+                return Err(self.not_ready(within, "still running after SIGTERM".to_owned()));
             }
             thread::sleep(POLL);
         }

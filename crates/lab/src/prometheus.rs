@@ -54,7 +54,7 @@ impl Prometheus {
             match server.process.wait_until(START_WITHIN, ready) {
                 // Another process took the port before the server could bind it: use another one.
                 Err(error) if error.is_address_in_use() && tries > 1 => tries -= 1,
-                // How a shell says that there is no such program.
+                // The exit status of a shell for a missing program.
                 Err(Error::Exited { status, .. }) if status.code() == Some(127) => {
                     return Err(Error::MissingTool { tool: "prometheus", path: PathBuf::from("prometheus") });
                 }
@@ -102,7 +102,7 @@ impl Prometheus {
         let groups: Vec<Value> = operators.iter().filter_map(group).collect();
         let file = self.folder.path().join("targets.json");
         let new = file.with_extension("new");
-        // Prometheus must never read half of it.
+        // The file is replaced atomically, so that Prometheus never reads half of it.
         fs::write(&new, Value::from(groups).to_string())
             .and_then(|()| fs::rename(&new, &file))
             .map_err(Error::io("write the targets of Prometheus"))

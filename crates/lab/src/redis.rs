@@ -113,7 +113,8 @@ impl RedisServer {
         })
     }
 
-    /// Kills the server if it runs, starts it on the same port with what was saved last, and waits until it answers.
+    /// Kills the server if it runs, restarts it on the same port with the data of the last save, and waits until it
+    /// answers.
     ///
     /// # Errors
     /// As [`start_with`](Self::start_with).
@@ -121,7 +122,7 @@ impl RedisServer {
         self.process.kill()?;
         let deadline = Instant::now() + START_WITHIN;
         loop {
-            // A failed try must not be found in the log of the next one.
+            // The log of a failed attempt must not be mixed with that of the next one.
             if let Err(error) = fs::remove_file(self.process.log())
                 && error.kind() != std::io::ErrorKind::NotFound
             {
@@ -129,11 +130,11 @@ impl RedisServer {
             }
             self.process.start()?;
             match self.process.wait_until(START_WITHIN, || self.is_ours()) {
-                // A client that dials the dead port may hold it for a moment as its own source port.
+                // A client that connects to the closed port may use it briefly as its own source port.
                 Err(error) if error.is_address_in_use() && Instant::now() < deadline => {
                     std::thread::sleep(Duration::from_millis(50));
                 }
-                // How a shell says that there is no such program.
+                // The exit status of a shell for a missing program.
                 Err(Error::Exited { status, .. }) if status.code() == Some(127) => {
                     return Err(Error::MissingTool { tool: "redis-server", path: program() });
                 }
@@ -142,8 +143,8 @@ impl RedisServer {
         }
     }
 
-    /// Another server that took the port would answer as well, and one that still loads its data answers INFO:
-    /// ready is the one with our process number that has loaded.
+    /// Another server on the same port would answer too, and so would one that still loads its data. The server is ready
+    /// when INFO shows this process ID and the data is loaded.
     fn is_ours(&self) -> std::result::Result<(), String> {
         let info = self.command(&["INFO"]).map_err(|error| error.to_string())?;
         let info = info.text().unwrap_or_default();
@@ -157,7 +158,7 @@ impl RedisServer {
         }
     }
 
-    /// Kills the server and starts it on the same port with all it knew.
+    /// Kills the server and starts it on the same port with all of its data.
     ///
     /// # Errors
     /// As [`save`](Self::save) and [`start_with`](Self::start_with).
@@ -176,7 +177,7 @@ impl RedisServer {
         self.restart()
     }
 
-    /// Writes all it knows to disk (SAVE) and keeps a copy, for [`restart_from`](Self::restart_from).
+    /// Writes all data to disk (SAVE) and keeps a copy, for [`restart_from`](Self::restart_from).
     ///
     /// # Errors
     /// [`Error::Redis`] when the server refuses, [`Error::Io`] when the copy fails.

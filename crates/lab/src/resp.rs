@@ -17,7 +17,7 @@ pub enum Reply {
     Integer(i64),
     /// A bulk string.
     Bulk(Vec<u8>),
-    /// The nil reply: no such key.
+    /// The nil reply: the key does not exist.
     Nil,
     /// An array of replies.
     Array(Vec<Reply>),

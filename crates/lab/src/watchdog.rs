@@ -1,4 +1,4 @@
-//! Stops all servers when the process that started them ends, in whatever way it ends.
+//! Stops all servers when the process that started them ends in any way.
 //!
 //! Destructors do not run when a process is killed, and never for statics; the kernel's parent-death signal is sent when
 //! the spawning *thread* ends, and every test is a thread. Therefore each process that starts servers also starts one

@@ -1,4 +1,4 @@
-//! The local control plane: pods that run and stop as under a kubelet, nodes that get lost, an API server that fails.
+//! The local control plane: pods that run and stop as under a kubelet, nodes that are lost, an API server that fails.
 //! Needs `make tools`.
 
 use std::{
@@ -9,7 +9,7 @@ use std::{
 use redislease_lab::{Components, ControlPlane, Result, WatchEvent, poll};
 use serde_json::Value;
 
-/// One for all tests here. A static is never dropped: the watchdog stops it.
+/// One control plane for all tests in this file. A static is never dropped: the watchdog stops it.
 fn control_plane() -> &'static ControlPlane {
     static SHARED: OnceLock<ControlPlane> = OnceLock::new();
     SHARED.get_or_init(|| {
@@ -99,15 +99,15 @@ fn a_graceful_deletion_shows_the_end_of_every_container_and_a_forced_one_does_no
     let graceful = seen(&pods[0]);
     let first_end = graceful.iter().position(|event| event.object["status"]["phase"] == "Succeeded");
     let WatchEvent { kind, object: pod, .. } = &graceful[first_end.expect("a final phase")];
-    assert_eq!(kind, "MODIFIED", "the end is written before the pod is let go");
+    assert_eq!(kind, "MODIFIED", "the end is written before the pod is removed");
     assert!(!pod["metadata"]["deletionTimestamp"].is_null());
     assert_eq!(states(pod), ["terminated", "terminated", "terminated"]);
     let WatchEvent { kind, object: pod, .. } = &graceful[graceful.len() - 1];
     assert_eq!((kind.as_str(), states(pod)), ("DELETED", vec!["terminated".to_owned(); 3]));
 
     for WatchEvent { kind, object: pod, .. } in seen(&pods[1]) {
-        assert_ne!(pod["status"]["phase"], "Succeeded", "{kind}: nobody saw the forced pod end");
-        assert!(states(&pod) != ["terminated"; 3], "{kind}: nobody saw its containers end");
+        assert_ne!(pod["status"]["phase"], "Succeeded", "{kind}: no status shows the end of the forced pod");
+        assert!(states(&pod) != ["terminated"; 3], "{kind}: no status shows the end of its containers");
     }
     Ok(())
 }
@@ -121,10 +121,10 @@ fn a_pod_turns_not_ready_and_back_and_may_take_its_time_to_stop() -> Result<()> 
 
     control_plane.set_pod_ready("readiness", pod, false)?;
     assert_eq!(condition(&object, "Ready")?, "False");
-    eventually("the Deployment sees it", || {
+    eventually("the Deployment reports the pod", || {
         condition(&["deployment", "app", "-n", "readiness"], "Available").is_ok_and(|status| status == "False")
     });
-    assert_eq!(condition(&object, "Ready")?, "False", "nobody turns it back");
+    assert_eq!(condition(&object, "Ready")?, "False", "the condition does not change back");
     control_plane.set_pod_ready("readiness", pod, true)?;
     assert_eq!(condition(&object, "Ready")?, "True");
 
@@ -159,9 +159,9 @@ fn pods_of_a_lost_node_hang_until_it_returns() -> Result<()> {
     control_plane.kubectl(&["delete", "pod", "app", "-n", "lost", "--wait=false", "--grace-period=1"])?;
     let error = control_plane
         .kubectl(&["wait", "--for=delete", "pod/app", "-n", "lost", "--timeout=3s"])
-        .expect_err("nobody stops the pod");
+        .expect_err("the pod is not stopped");
     assert!(error.to_string().contains("timed out waiting"), "{error}");
-    assert_eq!(condition(&["node", "node-2"], "Ready")?, "Unknown", "nobody turns it back");
+    assert_eq!(condition(&["node", "node-2"], "Ready")?, "Unknown", "the condition does not change back");
     let phase = control_plane.kubectl(&["get", "pod", "app", "-n", "lost", "-o", "jsonpath={.status.phase}"])?;
     assert_eq!(phase, "Running");
 
@@ -173,7 +173,7 @@ fn pods_of_a_lost_node_hang_until_it_returns() -> Result<()> {
 
 #[test]
 fn an_api_server_is_killed_and_hung_and_comes_back_with_what_it_knew() -> Result<()> {
-    // Its own: the others of this file would fail while it is away.
+    // A separate control plane: its outage would fail the other tests.
     let control_plane = ControlPlane::start(Components::Controllers)?;
     let api_server = control_plane.api_server();
     control_plane.kubectl(&["create", "configmap", "memory"])?;
@@ -184,7 +184,7 @@ fn an_api_server_is_killed_and_hung_and_comes_back_with_what_it_knew() -> Result
     assert_eq!(whoami, "system:serviceaccount:default:guest");
 
     api_server.kill()?;
-    let error = control_plane.kubectl(&["get", "configmap", "memory"]).expect_err("it is dead");
+    let error = control_plane.kubectl(&["get", "configmap", "memory"]).expect_err("the server is dead");
     assert!(error.to_string().contains("refused"), "{error}");
     api_server.start()?;
     control_plane.wait_ready()?;

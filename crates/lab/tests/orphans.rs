@@ -1,4 +1,4 @@
-//! Nothing outlives its owner, however that ends. Needs redis-server and `make tools`.
+//! Servers stop with their owner process, however it ends. Needs redis-server and `make tools`.
 
 use std::{
     env, fs,
@@ -12,12 +12,12 @@ use std::{
 use redislease_lab::{Components, ControlPlane, RedisServer, Result, keep_running, poll};
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// Runs in a process of its own, started by the tests below: starts servers, says so and waits to be killed.
+/// Runs in a separate process, started by the tests below: starts servers, reports them and waits to be killed.
 #[test]
 #[ignore = "the owner that the other tests kill"]
 fn owner() -> Result<()> {
     let redis = RedisServer::start()?;
-    // A stopped process does not react to anything but SIGKILL.
+    // A stopped process only reacts to SIGKILL.
     let paused = RedisServer::start()?;
     paused.process().pause()?;
     let control_plane = ControlPlane::start(Components::ApiServer)?;
@@ -31,12 +31,12 @@ fn owner() -> Result<()> {
         return Ok(());
     }
     println!("done");
-    // Ends with whoever started it, should that end first.
+    // Ends with its parent process, if that ends first.
     std::io::stdin().lines().for_each(drop);
     Ok(())
 }
 
-/// What an owner started.
+/// The processes of an owner.
 struct Lot {
     pids: Vec<u32>,
     folders: Vec<String>,
@@ -58,18 +58,19 @@ impl Lot {
     }
 }
 
-/// A zombie is dead: who reaps orphans is none of our business.
+/// A zombie counts as dead; reaping orphans is not the lab's task.
 fn exists(path: &str) -> bool {
     let stat = fs::read_to_string(Path::new(path).join("stat")).unwrap_or_default();
     Path::new(path).exists() && !stat.contains(") Z ")
 }
 
 fn start_owner(keep: bool) -> (Child, Lot, BufReader<ChildStdout>) {
-    // Who was started in the background ignores SIGINT, and all its children do.
+    // A background process ignores SIGINT, and so do its children.
     let mut command = Command::new("env");
     command.arg("--default-signal=INT").arg(env::current_exe().expect("this test"));
     command.args(["--exact", "owner", "--ignored", "--nocapture"]).stdin(Stdio::piped()).stdout(Stdio::piped());
-    // What somebody exported for the demo is not meant here. And it leads a group, as a program on a terminal does.
+    // A variable that is exported for the demo must not apply here. The process leads a group, like a program on a
+    // terminal.
     command.env_remove("KEEP").process_group(0);
     if keep {
         command.env("KEEP", "1");
@@ -90,7 +91,7 @@ fn start_owner(keep: bool) -> (Child, Lot, BufReader<ChildStdout>) {
         }
     }
     assert_eq!((lot.pids.len(), lot.folders.len()), (3, 3));
-    assert_eq!(lot.left().len(), 6, "all of it is there while the owner lives");
+    assert_eq!(lot.left().len(), 6, "all processes run while the owner runs");
     (child, lot, output)
 }
 
@@ -117,7 +118,7 @@ fn an_owner_that_gets_ctrl_c_leaves_nothing_running() {
 fn what_is_kept_outlives_its_owner_until_its_watchdog_is_told() {
     let (mut owner, lot, _output) = start_owner(true);
     assert!(owner.wait().expect("its end").success());
-    assert_eq!(lot.left().len(), 6, "all of it outlives the owner");
+    assert_eq!(lot.left().len(), 6, "all processes outlive the owner");
     let watchdog = lot.watchdog.expect("its number").to_string();
     assert!(Command::new("/bin/sh").args(["-c", "kill $0", &watchdog]).status().expect("kill").success());
     lot.all_go();

@@ -9,12 +9,12 @@ use std::{
 
 use redislease_lab::{Cut, Proxy, RedisServer, Result};
 
-/// What arrives at all, arrives within this.
+/// The timeout for data that must arrive.
 const SOON: Duration = Duration::from_secs(10);
-/// What has not arrived after this is held back.
+/// Data that has not arrived after this time is delayed by the cut.
 const NOTHING: Duration = Duration::from_millis(300);
 
-/// One line, or the kind of the error that came instead. The end of the connection is an error.
+/// One line, or the kind of the error. The end of the connection is an error.
 type Reply = std::result::Result<String, ErrorKind>;
 
 /// A connection of this process.
@@ -47,7 +47,7 @@ impl Client {
     }
 }
 
-/// A connection of another process, which passes lines on and prints the reply to each.
+/// A connection of another process, which forwards lines and prints the reply to each.
 struct Other {
     child: Child,
     input: ChildStdin,
@@ -131,7 +131,7 @@ fn a_hanging_proxy_passes_nothing_on_until_it_is_restored() -> Result<()> {
     proxy.cut(Cut::Hang);
     let mut new = Client::connect(proxy.address());
     for (client, key) in [(&mut open, "open"), (&mut new, "new")] {
-        client.send(&format!("SET {key} 1")).expect("the kernel takes it");
+        client.send(&format!("SET {key} 1")).expect("the kernel accepts the data");
         assert_eq!(client.receive(NOTHING), Err(ErrorKind::WouldBlock), "{key}");
         assert_eq!(direct(key)?.text(), None, "the server has not received it");
     }
@@ -150,7 +150,7 @@ fn a_proxy_that_holds_replies_lets_the_server_receive_everything() -> Result<()>
     let mut client = Client::connect(proxy.address());
     is_pong(&client.ping());
     proxy.cut(Cut::HoldReplies);
-    client.send("SET held 1").expect("the kernel takes it");
+    client.send("SET held 1").expect("the kernel accepts the data");
     let deadline = Instant::now() + SOON;
     while server.command(&["GET", "held"])?.text().is_none() {
         assert!(Instant::now() < deadline, "the server receives it");
@@ -170,7 +170,7 @@ fn one_process_is_cut_off_and_another_goes_on() -> Result<()> {
     assert_eq!(theirs.ping(), "+PONG");
 
     proxy.cut_process(std::process::id(), Cut::Hang);
-    ours.send("PING").expect("the kernel takes it");
+    ours.send("PING").expect("the kernel accepts the data");
     assert_eq!(ours.receive(NOTHING), Err(ErrorKind::WouldBlock));
     assert_eq!(theirs.ping(), "+PONG");
     assert_eq!(Other::connect(proxy.address()).ping(), "+PONG", "a new connection of another process");

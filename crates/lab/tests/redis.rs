@@ -1,4 +1,4 @@
-//! Redis servers and their accidents. Needs redis-server.
+//! Redis servers and their faults. Needs redis-server.
 
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ fn an_unsaved_write_is_lost_by_a_kill() -> Result<()> {
     let server = RedisServer::start()?;
     server.command(&["SET", "term", "1"])?;
     server.process().kill()?;
-    let error = server.command(&["GET", "term"]).expect_err("it is dead");
+    let error = server.command(&["GET", "term"]).expect_err("the server is dead");
     assert!(error.to_string().contains("refused"), "{error}");
     server.restart()?;
     assert_eq!(get(&server, "term"), None);
@@ -45,13 +45,13 @@ fn a_paused_server_executes_its_backlog_when_it_goes_on() -> Result<()> {
     let server = RedisServer::start()?;
     server.process().pause()?;
     let started = Instant::now();
-    let error = server.command(&["SET", "late", "1"]).expect_err("it is paused");
+    let error = server.command(&["SET", "late", "1"]).expect_err("the server is paused");
     assert!(started.elapsed() < Duration::from_secs(10), "a paused server does not hang the caller");
     assert!(error.to_string().contains("SET"), "the error names the command: {error}");
     server.process().resume()?;
     server.process().wait_until(Duration::from_secs(10), || match get(&server, "late") {
         Some(_) => Ok(()),
-        None => Err("the late write is not there".to_owned()),
+        None => Err("the late write is missing".to_owned()),
     })
 }
 

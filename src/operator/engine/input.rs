@@ -1,4 +1,4 @@
-//! What the engine is told, and what it needs beside it.
+//! The inputs of the engine, and its interface to the other modules.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,26 +22,26 @@ pub enum Input {
     Lease(Watched<RedisLease>),
     /// From the watch of pods.
     Pod(Watched<PodFacts>),
-    /// What leases know of a quorum has changed.
+    /// The facts about a quorum have changed.
     Quorum(QuorumUpdate),
-    /// Every quorum that existed at the start is known.
+    /// Every RedisQuorum that existed at the start has been read.
     QuorumsRead,
-    /// What this process may decide about the leases of this quorum has changed.
+    /// The [`Authority`] of this process over the leases of this quorum has changed.
     Authority(String),
-    /// An answer to what a lease asked for.
+    /// The answer to a request of a lease.
     Answer {
         /// The lease.
         lease: LeaseId,
-        /// Which of its machines asked.
+        /// The incarnation of the lease's machine that sent the request.
         incarnation: u32,
         /// The answer.
         answer: Answer,
     },
-    /// The API server has answered a call, as [`Outside::await_answer`] asked to be told.
+    /// The API server has answered a call, after [`Outside::await_answer`].
     ApiAnswered,
-    /// What the read of a workload found.
+    /// The result of reading a workload.
     Workload(WorkloadKey, WorkloadRead),
-    /// What became of removing the role of a lease that does not exist.
+    /// The result of removing the role of a lease that does not exist.
     OrphanWritten {
         /// The pod's namespace.
         namespace: Arc<str>,
@@ -71,7 +71,7 @@ pub enum Watched<K> {
     ListEnds,
 }
 
-/// An answer to what a lease asked for.
+/// The answer to a request of a lease.
 #[derive(Debug)]
 pub enum Answer {
     /// To a status write.
@@ -80,13 +80,13 @@ pub enum Answer {
     Lease(Result<Option<Arc<RedisLease>>, String>),
     /// To a read of the pod with this UID.
     Holder(String, Result<PodFound, String>),
-    /// Whether the Kubernetes node is off on which the pod with this UID ran.
+    /// Whether the Kubernetes node on which the pod with this UID ran is off.
     Node(String, Result<bool, String>),
     /// To a role write on the pod with this UID.
     Role(String, RoleAnswer),
 }
 
-/// A lease to whose effects something is done.
+/// The lease that an effect applies to.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
     pub id: LeaseId,
@@ -99,7 +99,7 @@ pub struct Subject<'a> {
     pub object: Option<&'a Arc<RedisLease>>,
 }
 
-/// Everything around the engine: clocks, keepers, the writer, metrics. Nothing here waits.
+/// The engine's interface to clocks, keepers, the writer and metrics. No method blocks.
 pub trait Outside {
     /// Now.
     fn now(&self) -> Time;
@@ -109,17 +109,17 @@ pub trait Outside {
     fn api_answered_at(&self) -> Option<Time>;
     /// Asks for [`Input::ApiAnswered`] after the next answer of the API server.
     fn await_answer(&mut self);
-    /// What this process may decide now about the leases of a quorum.
+    /// The authority of this process over the leases of a quorum.
     fn authority(&self, quorum: &str) -> Authority;
-    /// Takes what the machine of a lease shows.
+    /// Takes what is new in the view of the lease's machine.
     fn news(&mut self, lease: LeaseId) -> News;
     /// Carries out one effect.
     fn carry_out(&mut self, lease: Subject<'_>, effect: Effect);
-    /// The series of a lease vanish: its resource is gone, or another replica leads and exports them.
+    /// Removes the metrics of a lease: its resource is deleted, or another replica leads and exports them.
     fn hide(&mut self, lease: LeaseId);
-    /// The lease is forgotten; its machine is closed.
+    /// Removes the lease and closes its machine.
     fn forget(&mut self, lease: LeaseId);
-    /// A turn took so long, and panicked or not.
+    /// Records the duration of a turn, and whether it panicked.
     fn turned(&mut self, took: Duration, panicked: bool);
     /// Reads a workload: answered by [`Input::Workload`].
     fn read_workload(&mut self, key: WorkloadKey);
@@ -127,13 +127,13 @@ pub trait Outside {
     fn write_orphan(&mut self, namespace: &str, lease: &str, write: RoleWrite);
     /// Takes the connections of a quorum that was opened or replaced.
     fn quorum(&mut self, update: &QuorumUpdate);
-    /// A status on this quorum has shown this token.
+    /// Raises the least token of this quorum to a token that a status on it shows.
     fn raise_floor(&mut self, quorum: &str, token: Token);
-    /// All leases were listed: the greatest token of each quorum is known.
+    /// All leases are listed, so the greatest token of each quorum is complete.
     fn floors_complete(&mut self);
 }
 
-/// What decides about one lease.
+/// The state machine that decides about one lease.
 pub trait Machine {
     fn new(identity: Identity) -> Self;
     fn handle(&mut self, now: Time, event: Event);

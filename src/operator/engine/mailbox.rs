@@ -1,4 +1,4 @@
-//! Which leases have a machine that shows something new, and what a machine reports to the metrics.
+//! Collects the leases whose machines have a new view, and passes the machines' reports to the metrics.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,7 +11,7 @@ use crate::operator::index::LeaseId;
 use crate::operator::quorums::InUse;
 use crate::operator::slot::Slot;
 
-/// The leases that have something new.
+/// The leases whose machines have a new view.
 #[derive(Debug, Default)]
 pub(super) struct Mailbox {
     leases: Mutex<Vec<LeaseId>>,
@@ -19,18 +19,18 @@ pub(super) struct Mailbox {
 }
 
 impl Mailbox {
-    /// A slot whose lease is added when there is something new.
+    /// Creates a slot that adds its lease to the mailbox when the machine's view changes.
     pub fn slot(self: &Arc<Self>, lease: LeaseId) -> Arc<Slot> {
         let mailbox = self.clone();
         Slot::new(move || mailbox.add(lease))
     }
 
-    /// Takes the leases that have something new.
+    /// Takes the leases with a new view.
     pub fn take(&self) -> Vec<LeaseId> {
         std::mem::take(&mut *self.leases.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns when a lease has something new since the last call.
+    /// Returns when a lease was added since the last call.
     pub async fn filled(&self) {
         self.wake.notified().await;
     }
@@ -46,7 +46,7 @@ pub(super) struct Watcher {
     pub slot: Arc<Slot>,
     pub record: Arc<LeaseRecord>,
     pub quorum: Option<Arc<QuorumRenewals>>,
-    /// The machine uses the quorum's connections as long as it lives.
+    /// Keeps the quorum's connections open while the machine exists.
     pub _in_use: Option<Arc<InUse>>,
 }
 

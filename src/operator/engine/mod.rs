@@ -1,15 +1,15 @@
 //! The engine: one task that owns the index and the machines of all leases.
 //!
-//! It takes what happened, marks the leases that this concerns, and gives each one turn: what was answered, then the newest
-//! view of the keeper, then the facts, then the effects. Nothing in a turn waits. A panic in a turn is contained to its
-//! lease.
+//! It takes inputs, marks the leases that they concern, and gives each marked lease one turn, which handles in this
+//! order: answers, the newest view of the keeper, the facts, the effects. A turn never blocks. A panic in a turn affects
+//! only its lease.
 //!
 //! | module | concept |
 //! |---|---|
-//! | [`input`] | what the engine is told, and what is around it |
+//! | [`input`] | the inputs of the engine, and its interface to the other modules |
 //! | [`timers`] | when each lease must have its next turn |
-//! | [`mailbox`] | the leases whose keeper's machine shows something new |
-//! | [`shell`] | what is around it in a process: keepers, writer, metrics |
+//! | [`mailbox`] | the leases whose keeper machines have a new view |
+//! | [`shell`] | implements the interface in a process: keepers, writer, metrics |
 //! | [`run`] | the task |
 
 mod input;
@@ -37,7 +37,8 @@ pub use run::{channels, run};
 pub use shell::{CONTROLLER, Shell};
 use timers::Timers;
 
-/// After a panic in a turn: long enough not to spin, short against a lease. The keeper goes on meanwhile.
+/// The pause after a panic in a turn: long enough to avoid a busy loop, short compared with a lease duration. The keeper
+/// keeps renewing meanwhile.
 const PANIC: Backoff =
     Backoff { strategy: Strategy::Exponential, min: Millis(1000), max: Millis(60_000), limit: None, jitter: 0 };
 
@@ -45,17 +46,17 @@ const PANIC: Backoff =
 #[derive(Debug)]
 struct Lease<M> {
     machine: M,
-    /// Answers that the next turn takes.
+    /// Answers for the next turn.
     answers: Vec<Event>,
-    /// Counts the machines that this lease has had.
+    /// The number of machines that this lease has had.
     incarnation: u32,
     /// Panics in a row.
     panics: u32,
-    /// No turn before, and then a new machine.
+    /// The end of the pause after a panic. Then the lease gets a new machine.
     broken_until: Option<Time>,
 }
 
-/// What a turn leads to.
+/// The result of a turn.
 struct Turned {
     effects: Vec<Effect>,
     deadline: Option<Time>,
@@ -71,15 +72,15 @@ pub struct Engine<M, O> {
     index: Index,
     leases: BTreeMap<LeaseId, Lease<M>>,
     timers: Timers,
-    /// Leases that must have a turn after the next answer of the API server.
+    /// Leases that need a turn after the next answer of the API server.
     awaiting: BTreeSet<LeaseId>,
-    /// Labels of leases that do not exist were looked for.
+    /// Whether the labels of leases that do not exist were looked for.
     swept: bool,
     outside: O,
 }
 
 impl<M: Machine, O: Outside> Engine<M, O> {
-    /// An engine that knows nothing yet.
+    /// Creates an engine without any facts.
     pub fn new(cluster: Cluster, index: Index, outside: O) -> Self {
         Self {
             cluster,
@@ -92,7 +93,7 @@ impl<M: Machine, O: Outside> Engine<M, O> {
         }
     }
 
-    /// Takes one thing that happened.
+    /// Handles one input.
     pub fn take(&mut self, input: Input) {
         let now = self.outside.now();
         match input {
@@ -150,7 +151,7 @@ impl<M: Machine, O: Outside> Engine<M, O> {
             Watched::ListBegins => self.index.pod_list_begins(),
             Watched::Seen(pod) => self.index.pod_seen(*pod, now),
             Watched::Deleted(pod) => self.index.pod_deleted(&pod, now),
-            // Its end proves nothing that can be read.
+            // The last event of a pod that could not be read proves nothing.
             Watched::DeletedUnreadable(metadata) => {
                 let (namespace, uid) = (metadata.namespace.unwrap_or_default(), metadata.uid.unwrap_or_default());
                 self.index.pod_missing(&namespace, &uid, false, now);
@@ -165,7 +166,7 @@ impl<M: Machine, O: Outside> Engine<M, O> {
 
     fn take_answer(&mut self, now: Time, id: LeaseId, incarnation: u32, answer: Answer) {
         let Some(namespace) = self.index.lease(id).map(|entry| entry.namespace.clone()) else { return };
-        // What an answer says of an object is true, whichever machine asked.
+        // The object in an answer is valid whichever machine sent the request.
         let event = match answer {
             Answer::Status(outcome) => {
                 if let StatusOutcome::Written(lease) = &outcome {
@@ -227,12 +228,12 @@ impl<M: Machine, O: Outside> Engine<M, O> {
         })
     }
 
-    /// The machine of a lease shows something new.
+    /// The machine of a lease has a new view.
     pub fn shown(&mut self, id: LeaseId) {
         self.index.mark(id);
     }
 
-    /// Gives turns until none is due or `until` has come. Whether none is due.
+    /// Gives turns until no lease is due or `until` is reached. Returns whether no lease is due.
     pub fn work(&mut self, until: Instant) -> bool {
         let now = self.outside.now();
         while let Some(id) = self.timers.expired(now) {
@@ -250,7 +251,7 @@ impl<M: Machine, O: Outside> Engine<M, O> {
         self.index.due() == 0
     }
 
-    /// When the engine must work again, if nothing happens before.
+    /// The time at which [`Engine::work`] must run again without a new input.
     pub fn next_deadline(&self) -> Option<Time> {
         [self.timers.first(), self.index.next_deadline()].into_iter().flatten().min()
     }
@@ -285,7 +286,7 @@ impl<M: Machine, O: Outside> Engine<M, O> {
                 if let Some(entry) = self.index.lease(id) {
                     let lease = format!("{}/{}", entry.namespace, entry.name);
                     let pause_ms = until.since(now).0;
-                    tracing::error!(%lease, panic = %panicked, pause_ms, "Deciding about a lease panicked. What it holds is renewed; it is decided anew after a pause.");
+                    tracing::error!(%lease, panic = %panicked, pause_ms, "The reconciliation of a lease panicked. The keeper keeps renewing its term; the operator retries after a pause.");
                 }
                 self.carry_out(id, vec![Effect::WithdrawStatus]);
             }
@@ -330,8 +331,8 @@ impl<M: Machine, O: Outside> Engine<M, O> {
         }
     }
 
-    /// Removes what pods carry of leases that do not exist: once, when leases and pods were listed, and again when a lease
-    /// is gone that could not be read.
+    /// Removes the roles of leases that do not exist from pods: once after leases and pods were listed, and again after
+    /// an unreadable lease is deleted.
     fn sweep(&mut self, again: bool) {
         if !self.index.is_listed() || (self.swept && !again) {
             return;
@@ -349,7 +350,7 @@ impl<M: Machine, O: Outside> Engine<M, O> {
     }
 }
 
-/// The part of a turn that decides. `None` when the lease is not known any more.
+/// The deciding part of a turn. Returns `None` if the lease does not exist any more.
 fn decide<M: Machine, O: Outside>(
     now: Time,
     id: LeaseId,
@@ -372,7 +373,7 @@ fn decide<M: Machine, O: Outside>(
     let authority = outside.authority(&index.lease(id)?.quorum);
     let snapshot = index.snapshot(id)?;
     let gone = snapshot.lease.is_none();
-    // Before the quorums were read it is not known who leads.
+    // The leader of a quorum is unknown until the quorums were read.
     let authority = if snapshot.quorum.read { authority } else { Authority::Follow };
     machine.handle(
         now,
@@ -399,8 +400,8 @@ fn decide<M: Machine, O: Outside>(
     })
 }
 
-/// What a pod should carry of a lease that does not exist: nothing; or that cannot be read: not `active`, since nobody
-/// renews it here. `None` when it carries that already.
+/// The role that a pod should have for a lease that does not exist (none) or is unreadable (not `active`, because this
+/// process does not renew it). `None` if the pod already has it.
 fn role_without_lease(Orphan { pod, lease, unreadable }: &Orphan) -> Option<RoleWrite> {
     let (label, annotation) = (names::role_label(lease), names::token_annotation(lease));
     let active = pod.labels.get(&label).is_some_and(|role| role == PodRole::Active.as_str());

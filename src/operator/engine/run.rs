@@ -1,4 +1,4 @@
-//! The task of the engine: it waits, takes what happened, and works in slices.
+//! The task of the engine: it waits for inputs, handles them, and works in time slices.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,25 +12,25 @@ use crate::api::RedisLease;
 use crate::clock::Alarm;
 use crate::election::PodFacts;
 
-/// How many events a watch may be ahead of the engine: then the watch waits.
+/// The capacity of a watch's channel. When it is full, the watch waits.
 const AHEAD: usize = 1024;
-/// How many inputs of one sort are taken before the leases have turns: a flood of pods delays no answer.
+/// How many inputs of one kind are handled before the leases get turns, so that many pod events do not delay answers.
 const BATCH: usize = 256;
-/// How long leases have turns before inputs are taken again.
+/// How long leases get turns before inputs are handled again.
 const SLICE: Duration = Duration::from_millis(5);
 
-/// Where inputs are sent.
+/// The sending ends of the engine's channels.
 #[derive(Clone, Debug)]
 pub struct Senders {
     /// From the watch of leases.
     pub leases: Sender<Watched<RedisLease>>,
     /// From the watch of pods.
     pub pods: Sender<Watched<PodFacts>>,
-    /// Answers, and changes of quorums. Bounded by what was asked for, and by the number of quorums.
+    /// Answers, and changes of quorums. Bounded by the number of pending requests and of quorums.
     pub others: UnboundedSender<Input>,
 }
 
-/// Where they arrive.
+/// The receiving ends of the engine's channels.
 #[derive(Debug)]
 pub struct Inbox {
     leases: Receiver<Watched<RedisLease>>,
@@ -39,7 +39,7 @@ pub struct Inbox {
     pub(super) mailbox: Arc<Mailbox>,
 }
 
-/// The two ends.
+/// Creates the channels.
 pub fn channels() -> (Senders, Inbox) {
     let (leases, lease_events) = mpsc::channel(AHEAD);
     let (pods, pod_events) = mpsc::channel(AHEAD);
@@ -52,7 +52,7 @@ pub fn channels() -> (Senders, Inbox) {
 pub async fn run<M: Machine, O: Outside>(mut engine: Engine<M, O>, mut inbox: Inbox, stop: CancellationToken) {
     let mut alarm = match Alarm::new() {
         Ok(alarm) => alarm,
-        Err(error) => return tracing::error!(%error, "The engine has no timer."),
+        Err(error) => return tracing::error!(%error, "The engine cannot create its timer."),
     };
     loop {
         let more = inbox.drain(&mut engine);
@@ -75,7 +75,7 @@ pub async fn run<M: Machine, O: Outside>(mut engine: Engine<M, O>, mut inbox: In
             Some(event) = inbox.pods.recv() => engine.take(Input::Pod(event)),
             expired = alarm.expired() => {
                 if let Err(error) = expired {
-                    return tracing::error!(%error, "The timer of the engine is broken.");
+                    return tracing::error!(%error, "The timer of the engine failed.");
                 }
             }
         }
@@ -83,7 +83,7 @@ pub async fn run<M: Machine, O: Outside>(mut engine: Engine<M, O>, mut inbox: In
 }
 
 impl Inbox {
-    /// Takes what has arrived, a batch of each sort. Whether there may be more.
+    /// Handles a batch of each kind of input. Returns whether there may be more.
     fn drain<M: Machine, O: Outside>(&mut self, engine: &mut Engine<M, O>) -> bool {
         for lease in self.mailbox.take() {
             engine.shown(lease);

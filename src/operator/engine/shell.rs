@@ -1,4 +1,4 @@
-//! What is around the engine in a process: keepers, the writer, metrics.
+//! The engine's interface to keepers, the writer and metrics in a process.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,28 +28,28 @@ use crate::operator::writer::{Call, Done, Writer};
 use crate::plan::{Authority, Command, Effect, Measure, OpenQuorum, Read, RoleWrite, StatusWrite};
 use crate::status::{Importance, Notice, TermEnd};
 
-/// What the metrics call this controller.
+/// The name of this controller in metrics.
 pub const CONTROLLER: &str = "lease";
 
-/// Everything around the engine.
+/// Implements [`Outside`] in a process.
 pub struct Shell {
     keeper: Arc<Keeper>,
     writer: Writer,
-    /// What this process may decide, by the name of the quorum.
+    /// The authority of this process, by the name of the quorum.
     grants: BTreeMap<String, Arc<Grant>>,
     inputs: UnboundedSender<Input>,
     mailbox: Arc<Mailbox>,
     metrics: OperatorMetrics,
     lease_metrics: LeaseMetrics,
     panics: Panics,
-    /// The connections on which a lease may be opened, by the number of the quorum.
+    /// The connections on which a lease may be opened, by connection number.
     connections: BTreeMap<u64, (Arc<Connection>, Arc<InUse>)>,
     by_name: BTreeMap<String, u64>,
     floors_complete: bool,
     leases: BTreeMap<LeaseId, Lease>,
 }
 
-/// What a lease has beside its machine.
+/// The state of a lease outside its machine.
 #[derive(Default)]
 struct Lease {
     keeper: Option<(LeaseHandle, Arc<Slot>)>,
@@ -88,7 +88,7 @@ impl Shell {
         self.by_name.get(quorum).and_then(|id| self.connections.get(id)).map(|(connection, _)| connection)
     }
 
-    /// The record of a lease; it is put on the page when it is asked for first.
+    /// The metrics record of a lease, created on first use.
     fn record(&mut self, lease: Subject<'_>) -> Arc<LeaseRecord> {
         let known = &mut self.leases.entry(lease.id).or_default().record;
         let (_, _, record) = known.get_or_insert_with(|| {
@@ -98,11 +98,11 @@ impl Shell {
         record.clone()
     }
 
-    /// How the outcome of a call becomes an answer to the lease.
+    /// Returns a callback that sends the outcome of a call to the engine as an answer for the lease.
     fn answer<T: 'static>(&self, lease: Subject<'_>, of: impl FnOnce(T) -> Answer + Send + 'static) -> Done<T> {
         let (inputs, id, incarnation) = (self.inputs.clone(), lease.id, lease.incarnation);
         Box::new(move |outcome| {
-            // An engine that has ended ends the process.
+            // If the engine has ended, the process is ending too.
             let _ = inputs.send(Input::Answer { lease: id, incarnation, answer: of(outcome) });
         })
     }
@@ -139,7 +139,7 @@ impl Shell {
         }
     }
 
-    /// Starts a machine for the lease. A quorum that was replaced meanwhile counts as not known.
+    /// Starts a machine for the lease. A quorum that was replaced meanwhile counts as unknown.
     fn open(&mut self, lease: Subject<'_>, quorum: Option<&OpenQuorum>, keys: &[String], config: Config) {
         let record = self.record(lease);
         let opened = quorum.and_then(|quorum| self.connections.get(&quorum.id)).cloned();
@@ -245,7 +245,7 @@ impl Outside for Shell {
     }
 
     fn authority(&self, quorum: &str) -> Authority {
-        // On a quorum that does not exist nobody can be elected, and nothing can be renewed.
+        // On a quorum that does not exist there is no election, and nothing can be renewed.
         self.grants.get(quorum).map_or(Authority::Lead, |grant| grant.authority(self.now()))
     }
 
@@ -309,14 +309,14 @@ impl Outside for Shell {
         let done = Box::new(move |answer| {
             let _ = inputs.send(Input::OrphanWritten { namespace: of, pod, lease: name, answer });
         });
-        // No UID of a lease looks like this.
+        // This is never the UID of a lease, so the key is unique.
         self.writer.write_role(&namespace, &format!("name:{lease}"), lease, write, done);
     }
 
     fn quorum(&mut self, update: &QuorumUpdate) {
         self.grants.insert(update.name.clone(), update.grant.clone());
         if let Some(id) = update.retiring {
-            // From now on only what stands on it keeps it open.
+            // From now on, only the leases and the lock on this connection keep it open.
             self.connections.remove(&id);
         }
         match &update.connection {
@@ -355,7 +355,7 @@ fn name(lease: Subject<'_>) -> String {
     format!("{}/{}", lease.namespace, lease.name)
 }
 
-/// The lease as an event names it.
+/// The reference to the lease in an event.
 fn reference(lease: Subject<'_>) -> ObjectReference {
     ObjectReference {
         api_version: Some(RedisLease::api_version(&()).into_owned()),

@@ -16,7 +16,7 @@ use crate::operator::quorums::QuorumUpdate;
 use crate::operator::slot::News;
 use crate::plan::{Authority, CandidateFacts, Command, PodKnowledge, Read};
 
-/// What a machine was told, and what it is to do next.
+/// The events that a machine received, and its next steps.
 #[derive(Debug, Default)]
 struct Script {
     seen: Vec<String>,
@@ -39,7 +39,7 @@ fn script<T>(name: &str, change: impl FnOnce(&mut Script) -> T) -> T {
     SCRIPTS.with_borrow_mut(|scripts| change(scripts.entry(name.to_owned()).or_default()))
 }
 
-/// What it has seen since the last call.
+/// The events since the last call.
 fn seen(name: &str) -> Vec<String> {
     script(name, |script| std::mem::take(&mut script.seen))
 }
@@ -78,7 +78,7 @@ impl Machine for Scripted {
             script.seen.push(text);
             script.panics
         });
-        assert!(!panics, "as the test asks for");
+        assert!(!panics, "planned by the test");
     }
 
     fn poll_effect(&mut self) -> Option<Effect> {
@@ -102,7 +102,7 @@ impl Machine for Scripted {
     }
 }
 
-/// Records what is done.
+/// Records calls.
 #[derive(Clone, Default)]
 struct Fake(Rc<RefCell<State>>);
 
@@ -318,7 +318,7 @@ fn time_and_answers_of_the_api_server_are_followed_by_turns() {
     world.work();
     world.engine.take(Input::ApiAnswered);
     world.work();
-    assert_eq!(seen("a").len(), 1, "it waits no more");
+    assert_eq!(seen("a").len(), 1, "the lease does not wait for an answer any more");
 }
 
 #[test]
@@ -334,7 +334,7 @@ fn a_panic_is_contained_to_its_lease() {
     seen("a");
     world.pod("p");
     world.work();
-    assert_eq!((seen("a").len(), seen("b").len()), (0, 1), "no turn before the pause is over");
+    assert_eq!((seen("a").len(), seen("b").len()), (0, 1), "no turn during the pause");
     let stale =
         |incarnation| Input::Answer { lease: id, incarnation, answer: Answer::Status(StatusOutcome::Withdrawn) };
     world.engine.take(stale(0));
@@ -342,7 +342,7 @@ fn a_panic_is_contained_to_its_lease() {
     world.work();
     assert_eq!(script("a", |script| script.machines), 2, "a new machine");
     assert_eq!(world.engine.next_deadline(), Some(Time(3000)), "a longer pause after the second panic");
-    assert_eq!(seen("a"), ["facts 1 unseen"], "what the first machine asked for is not told to the second");
+    assert_eq!(seen("a"), ["facts 1 unseen"], "the second machine does not get the answers of the first");
     script("a", |script| script.panics = false);
     world.at(3000);
     world.work();
@@ -429,11 +429,15 @@ fn workloads_are_read_and_floors_raised() {
     let grant = Grant::of(Authority::Lead);
     let update = QuorumUpdate { name: "default".into(), facts: None, connection: None, retiring: None, grant };
     world.engine.take(Input::Quorum(update));
-    assert_eq!(world.fake.done(), ["quorum default", "floor default 42"], "a quorum that comes later is told too");
+    assert_eq!(
+        world.fake.done(),
+        ["quorum default", "floor default 42"],
+        "a quorum that is opened later gets its floor too"
+    );
 }
 
 #[test]
-fn a_read_that_was_refused_is_told_as_such() {
+fn a_refused_read_is_reported_as_refused() {
     let mut world = World::listed();
     let id = world.lease("n", "a");
     script("a", |script| script.effects = vec![Effect::Read(Read::Lease)]);

@@ -36,7 +36,7 @@ impl Timers {
         self.queue.first().map(|(at, _)| *at)
     }
 
-    /// A lease whose deadline has come; it has none from then on.
+    /// Returns a lease whose deadline has passed, and removes the deadline.
     pub fn expired(&mut self, now: Time) -> Option<LeaseId> {
         let (at, lease) = *self.queue.first()?;
         if now < at {

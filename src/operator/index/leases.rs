@@ -1,4 +1,4 @@
-//! Which leases exist. A resource that was created again under its name is another lease.
+//! The leases that exist. A resource that was deleted and created again with the same name is another lease.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::api::{RedisLease, ValidLease};
 /// Namespace and name.
 pub(super) type Name = (Arc<str>, String);
 
-/// Among which pods a lease elects.
+/// How a lease selects its candidates.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Candidacy {
     Selector(Selector),
@@ -33,12 +33,12 @@ pub struct Entry {
     pub uid: String,
     /// The quorum that its spec names.
     pub quorum: String,
-    /// The newest version; `None` when the resource is gone.
+    /// The newest version; `None` if the resource is deleted.
     pub object: Option<Arc<RedisLease>>,
     version: Option<String>,
-    /// By the last valid spec: a held lease goes on by it while a new one is not valid.
+    /// From the last valid spec: a held lease keeps using it while the current spec is not valid.
     pub(super) candidacy: Option<Candidacy>,
-    /// The workload under which the lease is filed now.
+    /// The workload under which the lease is indexed.
     joined: Option<WorkloadKey>,
     pub(super) requires_ready: bool,
     pub(super) candidates_changed: bool,
@@ -47,17 +47,17 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Whether what is known is newer than this.
+    /// Whether the known version is newer than this one.
     pub(super) fn is_newer_than(&self, lease: &RedisLease) -> bool {
         is_older(lease.metadata.resource_version.as_deref(), self.version.as_deref())
     }
 
-    /// From now on any version counts as newer.
+    /// Forgets the resource version, so that any version counts as newer.
     pub(super) fn forget_version(&mut self) {
         self.version = None;
     }
 
-    /// Takes a version of the resource. Whether it is new.
+    /// Takes a version of the resource. Returns whether it is new.
     pub(super) fn take(&mut self, lease: Arc<RedisLease>) -> bool {
         if self.is_newer_than(&lease) {
             return false;
@@ -87,7 +87,7 @@ impl Entry {
         }
     }
 
-    /// Files the lease under the workload that its spec names now. Returns it.
+    /// Indexes the lease under the workload that its spec names. Returns the workload.
     pub(super) fn join_workload(&mut self) -> Option<WorkloadKey> {
         self.joined = match &self.candidacy {
             Some(Candidacy::Workload(key)) => Some(key.clone()),
@@ -96,28 +96,28 @@ impl Entry {
         self.joined.clone()
     }
 
-    /// The workload under which the lease was filed; it is not any more.
+    /// Removes the lease from its workload. Returns the workload.
     pub(super) const fn leave_workload(&mut self) -> Option<WorkloadKey> {
         self.joined.take()
     }
 }
 
-/// A list that is under way.
+/// A list in progress.
 #[derive(Debug, Default)]
 struct Relist {
     named: BTreeSet<Name>,
     older: Vec<Arc<RedisLease>>,
-    /// Leases of which an answer told after the list began.
+    /// Leases for which an answer arrived after the list began.
     read: BTreeSet<Name>,
 }
 
-/// What a complete list says.
+/// The result of a complete list.
 #[derive(Debug, Default)]
 pub(super) struct Listed {
     pub missed: Vec<LeaseId>,
-    /// Leases in an older version than was known: etcd was restored from a backup.
+    /// Leases in an older version than the known one: etcd was restored from a backup.
     pub older: Vec<Arc<RedisLease>>,
-    /// A lease that could not be read is gone.
+    /// Whether a lease that could not be read is deleted.
     pub unreadable_gone: bool,
 }
 
@@ -127,7 +127,7 @@ pub(super) struct Leases {
     entries: BTreeMap<LeaseId, Entry>,
     by_name: BTreeMap<Name, LeaseId>,
     next: u64,
-    /// Leases that exist and cannot be read.
+    /// Leases that exist and could not be read.
     pub unreadable: BTreeSet<Name>,
     pub listed: bool,
     relist: Option<Relist>,
@@ -153,7 +153,7 @@ impl Leases {
         (metadata.uid.as_deref().unwrap_or_default() == entry.uid).then_some(id)
     }
 
-    /// Adds a lease that was not known. Its object is taken afterwards.
+    /// Adds a new lease. Its object is taken afterwards.
     pub fn add(&mut self, lease: &RedisLease) -> LeaseId {
         let id = LeaseId(self.next);
         self.next += 1;
@@ -177,7 +177,7 @@ impl Leases {
         id
     }
 
-    /// The resource is gone.
+    /// The resource is deleted.
     pub fn drop_object(&mut self, id: LeaseId) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
         entry.object = None;
@@ -196,7 +196,7 @@ impl Leases {
         self.relist = Some(Relist::default());
     }
 
-    /// Notes that the list, if one is under way, names the lease. Whether one is.
+    /// Records that the list in progress contains the lease. Returns whether a list is in progress.
     pub fn name_listed(&mut self, metadata: &ObjectMeta) -> bool {
         let name = name_of(metadata);
         self.relist.as_mut().is_some_and(|relist| {
@@ -205,7 +205,7 @@ impl Leases {
         })
     }
 
-    /// Keeps a listed lease that is older than what is known until the list is complete.
+    /// Keeps a listed lease that is older than the known version until the list is complete.
     pub fn keep_older(&mut self, lease: Arc<RedisLease>) {
         if let Some(relist) = &mut self.relist {
             relist.older.push(lease);

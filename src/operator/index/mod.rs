@@ -1,15 +1,15 @@
 //! Compact facts from the watches: leases, pods, workloads and quorums. Pure and synchronous.
 //!
-//! An event names the leases it concerns, and only those become due for a turn, each once, however many events there
-//! were. Leases with the same selector share one electorate, which is computed once after a change.
+//! An event names the leases it concerns. Only those become due for a turn, once each, however many events arrive. Leases
+//! with the same selector share one electorate, which is computed once after a change.
 //!
 //! | module | concept |
 //! |---|---|
 //! | [`leases`] | which leases exist |
-//! | [`pods`] | which pods exist, or are gone with or without proof |
+//! | [`pods`] | which pods exist, and for deleted pods whether their processes have provably ended |
 //! | [`namespace`], [`selectors`] | the pods of one namespace by the selectors of its leases |
 //! | [`workloads`] | the selectors of the workloads that leases name |
-//! | [`quorums`] | what leases know of the quorums |
+//! | [`quorums`] | the facts about quorums that leases use |
 
 mod leases;
 mod namespace;
@@ -38,11 +38,11 @@ use quorums::Quorums;
 use workloads::{Known, Workloads};
 pub use workloads::{WorkloadKey, WorkloadRead};
 
-/// Numbers the leases of this process; a resource that was created again is another lease.
+/// The number of a lease in this process. A resource that was created again is another lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId(pub u64);
 
-/// What one lease's turn is decided on, as far as the index knows it.
+/// The facts in the index for one turn of a lease.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     pub lease: Option<Arc<RedisLease>>,
@@ -61,11 +61,11 @@ pub struct Orphan {
     pub pod: Arc<PodFacts>,
     /// The name of the lease.
     pub lease: String,
-    /// The lease exists, and cannot be read.
+    /// Whether the lease exists and could not be read.
     pub unreadable: bool,
 }
 
-/// Everything that is known.
+/// All facts from the watches.
 #[derive(Debug)]
 pub struct Index {
     leases: Leases,
@@ -77,7 +77,7 @@ pub struct Index {
 }
 
 impl Index {
-    /// Nothing is known. RedisQuorums are honoured in `system_namespace`.
+    /// Creates an empty index. RedisQuorums are read from `system_namespace`.
     pub fn new(system_namespace: &str) -> Self {
         Self {
             leases: Leases::default(),
@@ -99,7 +99,7 @@ impl Index {
         self.due.len()
     }
 
-    /// The lease becomes due for a turn.
+    /// Makes the lease due for a turn.
     pub fn mark(&mut self, id: LeaseId) {
         if let Some(entry) = self.leases.get(id) {
             self.due.push(&entry.namespace, id);
@@ -117,7 +117,7 @@ impl Index {
         self.leases.list_begins();
     }
 
-    /// Takes a lease of an event or of a list. Returns its number if it is new.
+    /// Takes a lease from an event or a list. Returns its ID if it is new.
     pub fn lease_seen(&mut self, mut lease: RedisLease, now: Time) -> Option<LeaseId> {
         lease.metadata.managed_fields = None;
         let lease = Arc::new(lease);
@@ -159,7 +159,7 @@ impl Index {
         self.mark(id);
     }
 
-    /// Takes a lease of the answer to a read or write of ours.
+    /// Takes a lease from the answer to a read or write of this process.
     pub fn lease_answered(&mut self, id: LeaseId, lease: Arc<RedisLease>, now: Time) {
         let Some(entry) = self.leases.get(id) else { return };
         let same = lease.metadata.uid.as_deref() == Some(&entry.uid) && entry.object.is_some();
@@ -169,13 +169,13 @@ impl Index {
         }
     }
 
-    /// A lease exists that cannot be read. What this process holds of it goes on.
+    /// A lease exists and could not be read. A term that this process holds for it continues.
     pub fn lease_unreadable(&mut self, metadata: &ObjectMeta) {
         self.leases.name_listed(metadata);
         self.leases.unreadable.insert(leases::name_of(metadata));
     }
 
-    /// The last event of a lease. Whether it was one that could not be read: pods may carry its labels.
+    /// Handles the last event of a lease. Returns whether the lease was unreadable: pods may still carry its labels.
     pub fn lease_gone(&mut self, metadata: &ObjectMeta) -> bool {
         if let Some(id) = self.leases.current(metadata) {
             self.drop_object(id);
@@ -183,7 +183,8 @@ impl Index {
         self.leases.unreadable.remove(&leases::name_of(metadata))
     }
 
-    /// The list of leases is complete: the others are gone. Whether one of them could not be read.
+    /// Handles the end of a list: leases that it does not contain are deleted. Returns whether one of them was
+    /// unreadable.
     pub fn lease_list_ends(&mut self, now: Time) -> bool {
         let Some(list) = self.leases.list_ends() else { return false };
         for id in list.missed {
@@ -211,7 +212,7 @@ impl Index {
         self.mark(id);
     }
 
-    /// A lease whose resource is gone needs no more turns.
+    /// Removes a lease whose resource is deleted and that needs no more turns.
     pub fn remove(&mut self, id: LeaseId) {
         self.set_holder(id, None);
         self.leave_candidates(id);
@@ -227,7 +228,7 @@ impl Index {
         }
     }
 
-    /// Files the lease under what its spec says of candidates, if that has changed.
+    /// Indexes the lease under the candidates that its spec selects, if that has changed.
     fn resolve_candidates(&mut self, id: LeaseId, now: Time) {
         let Some(entry) = self.leases.get_mut(id) else { return };
         if !std::mem::take(&mut entry.candidates_changed) {
@@ -283,13 +284,13 @@ impl Index {
         self.pods_changed(concerned, now);
     }
 
-    /// Takes a pod of the answer to a call that was sent at `asked`.
+    /// Takes a pod from the answer to a call that was sent at `asked`.
     pub fn pod_answered(&mut self, asked: Asked, facts: PodFacts, now: Time) {
         let concerned = self.pods.answered(&mut self.namespaces, asked, facts, now);
         self.pods_changed(concerned, now);
     }
 
-    /// The list of pods is complete: the others have gone without a last event.
+    /// Handles the end of a list: pods that it does not contain were deleted without a last event.
     pub fn pod_list_ends(&mut self, now: Time) {
         let first = !self.pods.listed;
         let concerned = self.pods.list_ends(&mut self.namespaces, now);
@@ -306,7 +307,7 @@ impl Index {
         self.pods_changed(concerned, now);
     }
 
-    /// The pod does not exist any more; `stopped` if its processes have certainly ended.
+    /// The pod does not exist any more; `stopped` if its processes have provably ended.
     pub fn pod_missing(&mut self, namespace: &str, uid: &str, stopped: bool, now: Time) {
         let concerned = self.pods.remove(&mut self.namespaces, namespace, uid, stopped);
         self.pods_changed(concerned, now);
@@ -315,12 +316,12 @@ impl Index {
     fn pods_changed(&mut self, concerned: BTreeSet<LeaseId>, now: Time) {
         for id in concerned {
             self.mark(id);
-            // A workload whose pods are all gone may have been created again.
+            // A workload whose pods are all deleted may have been created again.
             let Some(entry) = self.leases.get(id) else { continue };
             if let (Some(Candidacy::Workload(key)), Some(group)) = (&entry.candidacy, entry.group)
                 && self.namespaces.get(&entry.namespace).is_some_and(|pods| pods.has_no_members(group))
             {
-                self.workloads.hurry(key, now);
+                self.workloads.read_soon(key, now);
             }
         }
     }
@@ -341,8 +342,8 @@ impl Index {
         pods.move_holder(id, before.as_deref(), holder);
     }
 
-    /// Pods that carry something of a lease which does not exist or cannot be read. A lease that is being finalized
-    /// removes its labels itself.
+    /// Pods that carry a role or a token of a lease that does not exist or could not be read. A lease that is being
+    /// finalized removes its own labels.
     pub fn orphans(&self) -> Vec<Orphan> {
         let mut orphans = Vec::new();
         for (namespace, pods) in &self.namespaces {
@@ -355,7 +356,7 @@ impl Index {
         orphans
     }
 
-    /// What this pod still carries of a lease that does not exist or cannot be read.
+    /// The role or token that this pod still carries for a lease that does not exist or could not be read.
     pub fn orphan(&self, namespace: &str, lease: &str, pod: &str) -> Option<Orphan> {
         let pods = self.namespaces.get(namespace)?;
         if pods.names.contains_key(lease) {
@@ -376,7 +377,7 @@ impl Index {
         self.workloads.next_deadline()
     }
 
-    /// Takes what the read of a workload found.
+    /// Takes the result of reading a workload.
     pub fn workload_read(&mut self, key: &WorkloadKey, read: WorkloadRead, now: Time) {
         let pods = self.namespaces.get(&key.0);
         let has_pods = match &read {
@@ -389,19 +390,19 @@ impl Index {
         }
     }
 
-    /// What leases know of a quorum has changed.
+    /// The facts about a quorum have changed.
     pub fn quorum_changed(&mut self, name: &str, facts: Option<Arc<QuorumFacts>>) {
         let concerned = self.quorums.changed(name, facts);
         self.mark_all(concerned);
     }
 
-    /// What this process may decide about the leases of a quorum has changed.
+    /// The authority of this process over the leases of a quorum has changed.
     pub fn mark_quorum(&mut self, name: &str) {
         let concerned = self.quorums.leases(name);
         self.mark_all(concerned);
     }
 
-    /// Every quorum that existed at the start is known.
+    /// Every RedisQuorum that existed at the start has been read.
     pub fn quorums_read(&mut self) {
         let concerned = self.quorums.all_read();
         self.mark_all(concerned);
@@ -449,7 +450,7 @@ impl Index {
     }
 }
 
-/// Whether a resource version is older than one that is known. They count up, unless etcd was restored from a backup.
+/// Whether a resource version is older than a known one. Versions increase, unless etcd was restored from a backup.
 fn is_older(version: Option<&str>, known: Option<&str>) -> bool {
     let number = |version: Option<&str>| version.and_then(|version| version.parse::<u64>().ok());
     matches!((number(version), number(known)), (Some(version), Some(known)) if version < known)

@@ -1,4 +1,5 @@
-//! The pods of one namespace, grouped by the selectors of its leases, so that a pod's event names the leases it concerns.
+//! The pods of one namespace, grouped by the selectors of its leases, so that a pod event names only the leases it
+//! concerns.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use crate::election::{Electorate, PodFacts, Sighting};
 /// The UID of a pod.
 pub(super) type PodUid = Arc<str>;
 
-/// What decides who may be elected: leases with the same selector and the same demand for readiness share an electorate.
+/// The key of a group: leases with the same selector and the same readiness requirement share an electorate.
 type Criteria = (Vec<Expression>, bool);
 
 #[derive(Debug, Default)]
@@ -29,7 +30,7 @@ pub(super) struct Namespace {
     carriers: BTreeMap<String, BTreeSet<PodUid>>,
     /// The leases that a pod holds.
     holders: BTreeMap<PodUid, BTreeSet<LeaseId>>,
-    /// The lease of each name; one that is gone stays until it is finalized or another one takes the name.
+    /// The lease of each name. A deleted lease stays until it is finalized or another lease takes the name.
     pub names: BTreeMap<String, LeaseId>,
 }
 
@@ -45,7 +46,7 @@ struct Group {
     selector: Selector,
     members: BTreeSet<PodUid>,
     leases: BTreeSet<LeaseId>,
-    /// `None` after a change of a member, until a lease asks.
+    /// `None` after a change of a member, until the next use.
     electorate: Option<Arc<Electorate>>,
 }
 
@@ -60,12 +61,12 @@ impl Namespace {
         self.pods.keys()
     }
 
-    /// Whether nothing is left to remember.
+    /// Whether the namespace holds no facts.
     pub fn is_empty(&self) -> bool {
         self.pods.is_empty() && self.groups.is_empty() && self.names.is_empty() && self.holders.is_empty()
     }
 
-    /// Takes a pod as it was seen now. Returns the leases that the change concerns.
+    /// Records a pod that was observed now. Returns the leases that the change concerns.
     pub fn pod_seen(&mut self, sighting: Sighting) -> BTreeSet<LeaseId> {
         let sighting = Arc::new(sighting);
         let facts = &sighting.facts;
@@ -77,7 +78,7 @@ impl Namespace {
         let mut concerned = BTreeSet::new();
         for id in old_groups.iter().chain(groups.iter().filter(|id| !old_groups.contains(id))) {
             let Some(group) = self.groups.get_mut(id) else { continue };
-            // A new resource version, too: a write must name it.
+            // A new resource version is recorded too, because a write must name it.
             group.electorate = None;
             let (was, is) = (old_groups.contains(id), groups.contains(id));
             if is {
@@ -118,7 +119,7 @@ impl Namespace {
         concerned
     }
 
-    /// The pod does not exist any more. Returns it, and the leases that this concerns.
+    /// Removes a pod. Returns it and the leases that this concerns.
     pub fn pod_gone(&mut self, uid: &str) -> (Option<Arc<Sighting>>, BTreeSet<LeaseId>) {
         let mut concerned: BTreeSet<LeaseId> = self.holders.get(uid).into_iter().flatten().copied().collect();
         let Some(Pod { sighting, groups }) = self.pods.remove(uid) else { return (None, concerned) };
@@ -141,7 +142,7 @@ impl Namespace {
         (Some(sighting), concerned)
     }
 
-    /// The lease elects among the pods that the selector matches.
+    /// Adds the lease to the group of the pods that the selector matches.
     pub fn join(&mut self, lease: LeaseId, selector: &Selector, requires_ready: bool) -> GroupId {
         let mut expressions: Vec<Expression> = selector.clone().into_iter().collect();
         expressions.sort();
@@ -174,7 +175,7 @@ impl Namespace {
         id
     }
 
-    /// The lease does not elect in this group any more; a group without leases is dropped.
+    /// Removes the lease from its group. A group without leases is dropped.
     pub fn leave(&mut self, lease: LeaseId, id: GroupId) {
         let Some(group) = self.groups.get_mut(&id) else { return };
         group.leases.remove(&lease);
@@ -196,7 +197,7 @@ impl Namespace {
         let group = self.groups.get_mut(&id)?;
         if group.electorate.is_none() {
             let pods = group.members.iter().filter_map(|uid| self.pods.get(uid)).map(|pod| pod.sighting.facts.clone());
-            // Only whether readiness is required makes a difference here.
+            // All leases of the group agree on whether readiness is required.
             let readiness = if group.criteria.1 {
                 Readiness::Required { unhealthy_after: Duration::ZERO }
             } else {
@@ -229,7 +230,7 @@ impl Namespace {
         self.carriers.keys().map(String::as_str).filter(|lease| !self.names.contains_key(*lease))
     }
 
-    /// The pod that holds the lease is another one now.
+    /// Records that another pod holds the lease.
     pub fn move_holder(&mut self, lease: LeaseId, before: Option<&str>, now: Option<&str>) {
         if let Some(uid) = before
             && let Some(leases) = self.holders.get_mut(uid)
@@ -255,7 +256,7 @@ impl Namespace {
     }
 }
 
-/// What a pod carries, by the name of the lease: its role and its token.
+/// The role and the token that a pod carries, by the name of the lease.
 fn roles(pod: &PodFacts) -> BTreeMap<&str, [Option<&str>; 2]> {
     let mut roles: BTreeMap<&str, [Option<&str>; 2]> = BTreeMap::new();
     for (key, role) in &pod.labels {
@@ -271,8 +272,8 @@ fn roles(pod: &PodFacts) -> BTreeMap<&str, [Option<&str>; 2]> {
     roles
 }
 
-/// Whether two versions of a pod differ in something that matters to all leases: neither the resource version, nor what
-/// the pod carries of single leases.
+/// Whether two versions of a pod differ in something that concerns all leases. The resource version and the roles for
+/// single leases do not count.
 fn differs(before: &PodFacts, now: &PodFacts) -> bool {
     let PodFacts { namespace, name, uid, created, node, ready, finished, deletion_grace, stopped, .. } = before;
     let same = (namespace, name, uid, created, node) == (&now.namespace, &now.name, &now.uid, &now.created, &now.node)

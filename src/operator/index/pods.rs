@@ -1,4 +1,4 @@
-//! Which pods exist, by the rules of the watch: the last event of a pod decides whether its keys may be released.
+//! Which pods exist. For a deleted pod, its last event decides whether the keys of its terms may be released.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -11,31 +11,31 @@ use super::{LeaseId, is_older};
 use crate::election::{PodFacts, Sighting};
 use crate::plan::PodKnowledge;
 
-/// How many pods that are gone are remembered, beside those that leases name as their holders.
+/// How many deleted pods are remembered, in addition to those that leases name as their holders.
 const REMEMBERED: usize = 10_000;
 
-/// How far the lists of pods had come when the API server was asked for a pod. Read before the request is sent.
+/// The progress of the pod lists at the time of a request to the API server. Read before the request is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked(u64);
 
-/// Counts how often a list of pods has begun or ended: it is odd while one runs. Clones share the count. The index takes
-/// the events of a list later than this.
+/// Counts the beginnings and ends of pod lists: the count is odd while a list is in progress. Clones share the count. The
+/// index handles the events of a list later than this count changes.
 #[derive(Clone, Debug, Default)]
 pub struct ListCount(Arc<AtomicU64>);
 
 impl ListCount {
-    /// To be called before the API server is asked for a pod.
+    /// Call this before requesting a pod from the API server.
     pub fn ask(&self) -> Asked {
         Asked(self.0.load(Ordering::Acquire))
     }
 
-    /// To be called by the watch before it asks for a list. A list that broke off is not ended before.
+    /// The watch calls this before it requests a list. A list that broke off has not ended.
     pub fn begin(&self) {
         let count = self.0.load(Ordering::Acquire);
         self.0.store(Self::begun(count), Ordering::Release);
     }
 
-    /// To be called by the watch when the list is complete.
+    /// The watch calls this when the list is complete.
     pub fn end(&self) {
         self.0.fetch_add(1, Ordering::AcqRel);
     }
@@ -46,27 +46,27 @@ impl ListCount {
     }
 }
 
-/// What is known about pods beside those that exist.
+/// Facts about deleted pods and the list in progress.
 #[derive(Debug, Default)]
 pub(super) struct Pods {
-    /// Pods that are gone, and whether their processes have ended.
+    /// Deleted pods, and whether their processes have ended.
     gone: BTreeMap<PodUid, bool>,
     gone_order: VecDeque<(Arc<str>, PodUid)>,
     pub listed: bool,
     pub lists: ListCount,
-    /// How many beginnings and ends of lists were taken: as many as [`ListCount`] says, or fewer.
+    /// How many beginnings and ends of lists were handled: at most the count of [`ListCount`].
     taken: u64,
     relist: Option<Relist>,
 }
 
-/// A list that is under way.
+/// A list in progress.
 #[derive(Debug, Default)]
 struct Relist {
     named: BTreeSet<PodUid>,
-    /// Pods that the list shows in an older version than is known, or although they were gone: an answer was newer than
-    /// the list, or etcd was restored from a backup.
+    /// Pods that the list contains although they were deleted, or in an older version than the known one: either an
+    /// answer was newer than the list, or etcd was restored from a backup.
     older: Vec<PodFacts>,
-    /// Pods of which an answer told after the list began.
+    /// Pods for which an answer arrived after the list began.
     read: BTreeSet<PodUid>,
 }
 
@@ -89,13 +89,13 @@ impl Pods {
                 return BTreeSet::new();
             }
         } else if is_older {
-            // The answer to a call was ahead of the watch.
+            // The answer to a call was newer than the watch.
             return BTreeSet::new();
         }
         self.replace(all, facts, now)
     }
 
-    /// The list is complete: a pod that it does not name has gone without a last event.
+    /// The list is complete: a pod that it does not contain was deleted without a last event.
     pub fn list_ends(&mut self, all: &mut Namespaces, now: Time) -> BTreeSet<LeaseId> {
         self.taken += 1;
         self.listed = true;
@@ -117,10 +117,11 @@ impl Pods {
         concerned
     }
 
-    /// Takes a pod of the answer to a call.
+    /// Takes a pod from the answer to a call.
     ///
-    /// A list that has begun since the call was sent decides whether the pod exists: a pod may have ended before the list
-    /// was made, and then no event will say so. Such an answer adds no pod, and none brings back one that is gone.
+    /// A list that began after the call was sent decides whether the pod exists: the pod may have been deleted before the
+    /// list was made, and then no event reports the deletion. Such an answer neither adds a pod nor restores a deleted
+    /// one.
     pub fn answered(&mut self, all: &mut Namespaces, asked: Asked, facts: PodFacts, now: Time) -> BTreeSet<LeaseId> {
         if let Some(relist) = &mut self.relist {
             relist.read.insert(PodUid::from(facts.uid.as_str()));
@@ -149,7 +150,7 @@ impl Pods {
         self.remove(all, &facts.namespace, &facts.uid, facts.proves_stopped_when_deleted())
     }
 
-    /// The pod does not exist any more. A later word can only prove more: that a pod was not found takes no proof back.
+    /// Records that the pod does not exist any more. A later call can add a proof but not remove one.
     pub fn remove(&mut self, all: &mut Namespaces, namespace: &str, uid: &str, stopped: bool) -> BTreeSet<LeaseId> {
         if let Some(relist) = &mut self.relist {
             relist.read.insert(PodUid::from(uid));
@@ -183,7 +184,7 @@ impl Pods {
         concerned
     }
 
-    /// What is known about the pod with this UID.
+    /// The facts about the pod with this UID.
     pub fn find(&self, pods: &Namespace, uid: &str) -> PodKnowledge {
         if let Some(sighting) = pods.pod(uid) {
             return PodKnowledge::Here(sighting.clone());

@@ -1,4 +1,4 @@
-//! What leases know of the quorums they name.
+//! The facts about quorums that leases use.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::plan::QuorumFacts;
 
 #[derive(Debug, Default)]
 struct Entry {
-    /// `None` while no such quorum is known.
+    /// `None` while no such quorum exists.
     facts: Option<Arc<QuorumFacts>>,
     leases: BTreeSet<LeaseId>,
     floor: Token,
@@ -24,7 +24,7 @@ pub(super) struct Quorums {
     namespace: String,
     entries: BTreeMap<String, Entry>,
     by_lease: BTreeMap<LeaseId, String>,
-    /// Whether every quorum that existed at the start is known.
+    /// Whether every RedisQuorum that existed at the start has been read.
     read: bool,
     raised: BTreeSet<String>,
 }
@@ -47,7 +47,7 @@ impl Quorums {
         self.by_lease.insert(lease, quorum.to_owned());
     }
 
-    /// A lease is gone. A name that only leases have invented is forgotten with its last lease.
+    /// Removes a lease. A quorum that does not exist is forgotten with the last lease that names it.
     pub fn leave(&mut self, lease: LeaseId) {
         let Some(quorum) = self.by_lease.remove(&lease) else { return };
         if let Some(entry) = self.entries.get_mut(&quorum) {
@@ -59,12 +59,13 @@ impl Quorums {
         }
     }
 
-    /// Takes what is known of a quorum now; `None` when it does not exist. Returns the leases that see a difference.
+    /// Takes the current facts about a quorum; `None` if it does not exist. Returns the leases for which something has
+    /// changed.
     pub fn changed(&mut self, name: &str, facts: Option<Arc<QuorumFacts>>) -> BTreeSet<LeaseId> {
         let entry = self.entries.entry(name.to_owned()).or_default();
         let before = std::mem::replace(&mut entry.facts, facts);
         let same = match (&before, &entry.facts) {
-            (Some(before), Some(now)) => look_alike(before, now),
+            (Some(before), Some(now)) => are_equivalent(before, now),
             (None, None) => true,
             _ => false,
         };
@@ -80,7 +81,7 @@ impl Quorums {
         self.entries.get(name).map(|entry| entry.leases.clone()).unwrap_or_default()
     }
 
-    /// Every quorum that existed at the start is known. Returns the leases that name another one.
+    /// Every RedisQuorum that existed at the start has been read. Returns the leases that name another one.
     pub fn all_read(&mut self) -> BTreeSet<LeaseId> {
         if std::mem::replace(&mut self.read, true) {
             return BTreeSet::new();
@@ -89,7 +90,7 @@ impl Quorums {
         missing.flat_map(|entry| entry.leases.iter().copied()).collect()
     }
 
-    /// What a lease is given.
+    /// The facts for a lease.
     pub fn facts(&self, name: &str) -> Arc<QuorumFacts> {
         if let Some(facts) = self.entries.get(name).and_then(|entry| entry.facts.clone()) {
             return facts;
@@ -102,7 +103,7 @@ impl Quorums {
         Arc::new(QuorumFacts { read: self.read, obstacle, ..QuorumFacts::default() })
     }
 
-    /// Notes the token that a status shows.
+    /// Records the token that a status shows.
     pub fn note_token(&mut self, lease: Option<&RedisLease>) {
         let Some(lease) = lease else { return };
         let token =
@@ -126,8 +127,9 @@ impl Quorums {
     }
 }
 
-/// Whether a lease decides and shows the same by both: how many nodes vote matters to it only as a majority or not.
-fn look_alike(before: &QuorumFacts, now: &QuorumFacts) -> bool {
+/// Whether both facts lead to the same decisions and the same status: a lease depends only on whether a majority of the
+/// nodes votes.
+fn are_equivalent(before: &QuorumFacts, now: &QuorumFacts) -> bool {
     let majority = |facts: &QuorumFacts| facts.open.as_ref().is_some_and(|open| facts.up >= open.quorum.majority());
     majority(before) == majority(now) && QuorumFacts { up: now.up, ..before.clone() } == *now
 }

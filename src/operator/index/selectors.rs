@@ -1,4 +1,4 @@
-//! Which selectors can match a pod, found by the pod's labels instead of by trying all of them.
+//! Finds the selectors that can match a pod by the pod's labels, without trying all of them.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use kube::core::{Expression, Selector};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct GroupId(pub u32);
 
-/// Where a selector is filed: under one label that each pod it matches has.
+/// The index entry of a selector: one label that every matching pod has.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Anchor {
     /// A label with this key and one of these values.
@@ -19,7 +19,7 @@ enum Anchor {
     Anything,
 }
 
-/// The selectors of one namespace by what they require.
+/// The selectors of one namespace, indexed by the labels they require.
 #[derive(Debug, Default)]
 pub(super) struct Selectors {
     by_value: BTreeMap<String, BTreeMap<String, Vec<GroupId>>>,
@@ -29,7 +29,7 @@ pub(super) struct Selectors {
 }
 
 impl Selectors {
-    /// Files a selector.
+    /// Adds a selector to the index.
     pub fn insert(&mut self, id: GroupId, selector: &Selector) {
         let anchor = self.anchor(selector);
         match &anchor {
@@ -64,7 +64,7 @@ impl Selectors {
         }
     }
 
-    /// The selectors that may match a pod with these labels; the others do not. Each at most once.
+    /// The selectors that may match a pod with these labels. Each appears at most once.
     pub fn candidates<'a>(&'a self, labels: &'a BTreeMap<String, String>) -> impl Iterator<Item = GroupId> + 'a {
         let by_label = labels.iter().flat_map(|(key, value)| {
             let with_value = self.by_value.get(key).and_then(|by_value| by_value.get(value));
@@ -115,11 +115,11 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_meets_only_the_selectors_that_may_match_it() {
+    fn only_selectors_that_may_match_a_pod_are_tried() {
         let mut selectors = Selectors::default();
         let equal = |key: &str, value: &str| Expression::Equal(key.into(), value.into());
         selectors.insert(GroupId(0), &equal("app", "a").into());
-        // `app=a` is taken, `shard=7` is rarer.
+        // `app=a` is already used by another selector, `shard=7` is rarer.
         selectors.insert(GroupId(1), &[equal("app", "a"), equal("shard", "7")].into_iter().collect());
         selectors.insert(GroupId(2), &Expression::In("app".into(), ["b".into(), "c".into()].into()).into());
         selectors.insert(GroupId(3), &Expression::Exists("shard".into()).into());

@@ -73,14 +73,14 @@ fn a_pod_event_names_the_leases_it_concerns() {
     assert_eq!(due(&mut index), [], "a new resource version alone");
     assert_eq!(electorate(&mut index, a).eligible[0].resource_version.as_deref(), Some("2"), "but a write names it");
     index.pod_seen(pod("n", "p", 3, &[("app", "a"), ("lease.redislease.io/b", "active")]), NOW);
-    assert_eq!(due(&mut index), [b], "it carries the label of b, which changes nothing for a");
+    assert_eq!(due(&mut index), [b], "the pod carries the label of b, which does not concern a");
     let strays = index.snapshot(b).unwrap().strays;
     assert_eq!((strays.len(), index.snapshot(a).unwrap().strays.len()), (1, 0));
     index.pod_seen(
         PodFacts { ready: false, ..pod("n", "p", 4, &[("app", "b"), ("lease.redislease.io/b", "active")]) },
         NOW,
     );
-    assert_eq!(due(&mut index), [a, b], "it matched a before, and matches b now");
+    assert_eq!(due(&mut index), [a, b], "the pod matched a before and matches b now");
     assert_eq!(index.snapshot(b).unwrap().strays, [], "a candidate is no stray");
     index.pod_deleted(&pod("n", "p", 5, &[("app", "b")]), NOW);
     assert_eq!(due(&mut index), [b]);
@@ -88,7 +88,7 @@ fn a_pod_event_names_the_leases_it_concerns() {
 }
 
 #[test]
-fn the_holder_is_known_whatever_its_labels() {
+fn the_holder_is_known_even_without_matching_labels() {
     let mut index = index();
     let a = index.lease_seen(lease("n", "a", 1, &app("a")), NOW).unwrap();
     index.pod_seen(pod("n", "p", 1, &[("app", "other")]), NOW);
@@ -118,7 +118,7 @@ fn two_thousand_leases_over_one_set_of_pods_do_not_delay_another_tenant() {
     for number in 0..200 {
         index.pod_seen(pod("large", &format!("p{number}"), 1, &[("app", "a")]), NOW);
     }
-    assert_eq!(due(&mut index).len(), 2001, "each once, however many events there were");
+    assert_eq!(due(&mut index).len(), 2001, "each lease once, however many events there were");
     let before = electorate(&mut index, large[0]);
     assert_eq!(before.total(), 200);
     assert!(large.iter().all(|id| Arc::ptr_eq(&before, &electorate(&mut index, *id))), "one electorate for all");
@@ -137,7 +137,7 @@ fn two_thousand_leases_over_one_set_of_pods_do_not_delay_another_tenant() {
 
     due(&mut index);
     index.pod_seen(pod("large", "p9", 2, &[("app", "a"), ("lease.redislease.io/l3", "standby")]), NOW);
-    assert_eq!(due(&mut index), [large[3]], "a role concerns its own lease alone");
+    assert_eq!(due(&mut index), [large[3]], "a role concerns only its own lease");
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn readiness_that_is_not_required_makes_another_electorate() {
 }
 
 #[test]
-fn the_last_event_of_a_pod_is_the_proof_or_not() {
+fn the_last_event_of_a_pod_decides_whether_its_stop_is_proven() {
     let mut index = index();
     let a = index.lease_seen(lease("n", "a", 1, &app("a")), NOW).unwrap();
     let holder = |index: &mut Index, uid: &str| {
@@ -169,12 +169,12 @@ fn the_last_event_of_a_pod_is_the_proof_or_not() {
     assert_eq!(holder(&mut index, "uid-p"), PodKnowledge::Gone { stopped: true });
     assert_eq!(holder(&mut index, "uid-q"), PodKnowledge::Gone { stopped: false });
     index.pod_missing("n", "uid-p", false, NOW);
-    assert_eq!(holder(&mut index, "uid-p"), PodKnowledge::Gone { stopped: true }, "no proof is taken back");
+    assert_eq!(holder(&mut index, "uid-p"), PodKnowledge::Gone { stopped: true }, "a proof is not removed");
     // Seen stopped, then missing.
     index.pod_seen(PodFacts { stopped: true, ..pod("n", "r", 1, &[]) }, NOW);
     index.pod_missing("n", "uid-r", false, NOW);
     assert_eq!(holder(&mut index, "uid-r"), PodKnowledge::Gone { stopped: true });
-    // A new list does not name it.
+    // The pod is missing from a new list.
     index.pod_seen(pod("n", "s", 1, &[]), NOW);
     list(&mut index, Vec::new());
     assert_eq!(holder(&mut index, "uid-s"), PodKnowledge::Gone { stopped: false });
@@ -185,7 +185,7 @@ fn version(index: &Index) -> Option<String> {
     index.namespaces.get("n")?.pod("uid-p")?.facts.resource_version.clone()
 }
 
-/// Takes a list of pods as the watch does.
+/// Handles a list of pods as the watch does.
 fn list(index: &mut Index, pods: Vec<PodFacts>) {
     index.pod_lists().begin();
     index.pod_list_begins();
@@ -197,12 +197,12 @@ fn list(index: &mut Index, pods: Vec<PodFacts>) {
 }
 
 #[test]
-fn an_answer_neither_stands_for_a_list_nor_brings_a_pod_back() {
+fn an_answer_neither_replaces_a_list_nor_restores_a_pod() {
     let mut index = index();
     let before = index.pod_lists().ask();
     index.pod_seen(pod("n", "p", 5, &[]), NOW);
     index.pod_answered(before, pod("n", "p", 4, &[]), NOW);
-    assert_eq!(version(&index).as_deref(), Some("5"), "the older answer came later");
+    assert_eq!(version(&index).as_deref(), Some("5"), "an older answer that arrives later is ignored");
     index.pod_lists().begin();
     index.pod_list_begins();
     let during = index.pod_lists().ask();
@@ -212,10 +212,14 @@ fn an_answer_neither_stands_for_a_list_nor_brings_a_pod_back() {
     assert_eq!(version(&index), None, "it was deleted before the list was made");
     for asked in [before, during, index.pod_lists().ask()] {
         index.pod_answered(asked, pod("n", "p", 7, &[]), NOW);
-        assert_eq!(version(&index), None, "gone is gone");
+        assert_eq!(version(&index), None, "an answer does not restore a deleted pod");
     }
     index.pod_seen(pod("n", "p", 8, &[]), NOW);
-    assert_eq!(version(&index).as_deref(), Some("8"), "but the watch shows it: it was created after the list was made");
+    assert_eq!(
+        version(&index).as_deref(),
+        Some("8"),
+        "a watch event adds the pod: it was created after the list was made"
+    );
 }
 
 #[test]
@@ -223,7 +227,7 @@ fn an_answer_adds_a_pod_only_if_no_list_has_begun_since_it_was_asked_for() {
     let mut index = index();
     let knows = |index: &Index| index.namespaces.get("n").is_some_and(|pods| pods.pod("uid-p").is_some());
     let before = index.pod_lists().ask();
-    // The watch has asked for a list, which the index has yet to hear of.
+    // The watch has requested a list, which the index has not handled yet.
     index.pod_lists().begin();
     let during = index.pod_lists().ask();
     for asked in [before, during] {
@@ -233,7 +237,7 @@ fn an_answer_adds_a_pod_only_if_no_list_has_begun_since_it_was_asked_for() {
     index.pod_lists().end();
     let after = index.pod_lists().ask();
     index.pod_answered(after, pod("n", "p", 1, &[]), NOW);
-    assert!(!knows(&index), "the list that it has not taken yet would remove it for ever");
+    assert!(!knows(&index), "the pending list would remove the pod and no event would restore it");
     index.pod_list_begins();
     index.pod_list_ends(NOW);
     for asked in [before, during] {
@@ -255,18 +259,18 @@ fn an_answer_adds_a_pod_only_if_no_list_has_begun_since_it_was_asked_for() {
 }
 
 #[test]
-fn a_complete_list_is_believed_even_with_lower_versions() {
+fn a_complete_list_counts_even_with_lower_versions() {
     let mut index = index();
     index.pod_seen(pod("n", "p", 50, &[]), NOW);
     index.pod_seen(pod("n", "p", 40, &[]), NOW);
-    assert_eq!(version(&index).as_deref(), Some("50"), "an event that came late");
+    assert_eq!(version(&index).as_deref(), Some("50"), "a late event is ignored");
     // etcd was restored from a backup.
     index.pod_list_begins();
     index.pod_seen(pod("n", "p", 30, &[]), NOW);
     assert_eq!(version(&index).as_deref(), Some("50"), "the list is not complete");
     index.pod_list_ends(NOW);
     assert_eq!(version(&index).as_deref(), Some("30"));
-    // An answer of which the index hears during the list is newer than the list.
+    // An answer that arrives during the list is newer than the list.
     index.pod_list_begins();
     index.pod_answered(index.pod_lists().ask(), pod("n", "p", 60, &[]), NOW);
     index.pod_seen(pod("n", "p", 31, &[]), NOW);
@@ -300,7 +304,7 @@ fn a_lease_that_is_created_again_is_another_lease() {
     assert_eq!(due(&mut index), [first, second]);
     assert!(index.snapshot(first).unwrap().has_successor);
     assert!(!index.snapshot(second).unwrap().has_successor);
-    // An answer to a write of the first one says nothing of the second.
+    // An answer to a write of the first lease says nothing about the second.
     index.lease_answered(second, Arc::new(lease("n", "a", 99, &app("a"))), NOW);
     assert_eq!(index.lease(second).unwrap().object.as_ref().unwrap().metadata.resource_version.as_deref(), Some("9"));
     index.remove(first);
@@ -310,7 +314,7 @@ fn a_lease_that_is_created_again_is_another_lease() {
 }
 
 #[test]
-fn a_list_of_leases_ends_those_it_does_not_name() {
+fn a_list_deletes_the_leases_that_it_does_not_contain() {
     let mut index = index();
     let ids = ["a", "b"].map(|name| index.lease_seen(lease("n", name, 1, &app("a")), NOW).unwrap());
     index.lease_unreadable(&lease("n", "broken", 1, &app("a")).metadata);
@@ -319,11 +323,11 @@ fn a_list_of_leases_ends_those_it_does_not_name() {
     index.lease_seen(lease("n", "b", 1, &app("a")), NOW);
     index.lease_unreadable(&lease("n", "broken", 1, &app("a")).metadata);
     assert!(!index.lease_list_ends(NOW));
-    assert_eq!(due(&mut index), [ids[0]], "the same version of b is no news");
+    assert_eq!(due(&mut index), [ids[0]], "the same version of b changes nothing");
     index.lease_list_begins();
     index.lease_unreadable(&lease("n", "b", 2, &app("a")).metadata);
-    assert!(index.lease_list_ends(NOW), "a lease that could not be read is gone");
-    assert!(index.snapshot(ids[1]).unwrap().lease.is_some(), "what cannot be read any more goes on");
+    assert!(index.lease_list_ends(NOW), "a lease that could not be read is deleted");
+    assert!(index.snapshot(ids[1]).unwrap().lease.is_some(), "a lease that became unreadable continues");
 }
 
 #[test]
@@ -362,11 +366,14 @@ fn the_candidates_of_a_workload_are_known_once_it_was_read() {
     assert_eq!(electorate(&mut index, ids[1]).total(), 1);
     let usual = index.next_deadline().unwrap();
     index.pod_deleted(&pod("n", "p", 2, &[]), later);
-    assert!(index.next_deadline().unwrap() < usual, "its last pod is gone: it may have been created again");
+    assert!(
+        index.next_deadline().unwrap() < usual,
+        "the workload's last pod is deleted: it may have been created again"
+    );
 }
 
 #[test]
-fn a_lease_sees_of_a_quorum_what_matters_to_it() {
+fn a_lease_gets_only_relevant_changes_of_its_quorum() {
     let mut index = index();
     let open = Arc::new(crate::plan::OpenQuorum {
         id: 1,
@@ -391,7 +398,7 @@ fn a_lease_sees_of_a_quorum_what_matters_to_it() {
     assert_eq!(index.raised_floors(), [("default".to_owned(), redislease_core::op::Token(42))]);
     assert!(index.raised_floors().is_empty());
     due(&mut index);
-    assert!(!index.snapshot(a).unwrap().quorum.read, "that it is missing says nothing yet");
+    assert!(!index.snapshot(a).unwrap().quorum.read, "the quorums are not listed yet");
     index.quorums_read();
     assert_eq!(due(&mut index), [a]);
     let missing = index.snapshot(a).unwrap().quorum;

@@ -1,9 +1,9 @@
 //! The selectors of the workloads that leases name, and when each workload is read again.
 //!
 //! Workloads are read one by one and not watched: a watch on five kinds in all namespaces would need the right to list
-//! every workload's spec, and would move all of them for the few that leases name. A workload's selector never changes, so
-//! a read after the first one only finds a workload that was deleted or created again. Such reads are paced over all
-//! workloads together; a workload whose pods are all gone, or that does not exist yet, is read sooner.
+//! every workload's spec, and would transfer all of them for the few that leases name. A workload's selector never
+//! changes, so reads after the first one only detect a workload that was deleted or created again. The rate of these
+//! reads is limited over all workloads together. A workload without pods, or one that does not exist yet, is read sooner.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,30 +17,30 @@ use crate::api::validated::Workload;
 
 /// How long a selector is used before its workload is read again.
 const FRESH: Millis = Millis(300_000);
-/// The first pause before a workload is read again that is missing or has no pods; doubled with every such read.
+/// The first pause before reading a workload again that is missing or has no pods. It doubles with each such read.
 const SOON: Millis = Millis(2000);
 /// The longest such pause.
 const SOON_MOST: Millis = Millis(32_000);
-/// Workloads of one sort, usual or sooner, are together read five times a second at most.
+/// Workloads of each kind of read, usual or early, are read at most five times a second in total.
 const PACE: Millis = Millis(200);
 
 /// A workload in its namespace.
 pub type WorkloadKey = (Arc<str>, Workload);
 
-/// What a read of a workload found.
+/// The result of reading a workload.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WorkloadRead {
-    /// It selects pods by this.
+    /// It selects pods with this selector.
     Selects(Selector),
-    /// It exists, and has no selector that selects something.
+    /// It exists and has no selector, or an empty one.
     SelectsNothing,
     /// It does not exist.
     Missing,
-    /// The API server refused to show it: the sentence.
+    /// The API server refused the read; the text is its error.
     Refused(String),
 }
 
-/// What is known about a workload.
+/// The facts about a workload.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) enum Known {
     /// It was not read yet.
@@ -56,7 +56,7 @@ struct Entry {
     leases: BTreeSet<LeaseId>,
     reading: bool,
     due: Option<Time>,
-    /// How often in a row it was read sooner than usual.
+    /// The number of early reads in a row.
     hurried: u32,
 }
 
@@ -65,7 +65,7 @@ struct Entry {
 pub(super) struct Workloads {
     entries: BTreeMap<WorkloadKey, Entry>,
     due: BTreeSet<(Time, WorkloadKey)>,
-    /// How many were read sooner than usual.
+    /// The number of workloads that are read early.
     hurried: usize,
 }
 
@@ -116,8 +116,8 @@ impl Workloads {
         self.due.first().map(|(due, _)| *due)
     }
 
-    /// Takes what a read found. Returns the leases for which something has changed. `has_pods` says whether its selector
-    /// matches any.
+    /// Takes the result of a read. Returns the leases for which something has changed. `has_pods` says whether the
+    /// workload's selector matches any pod.
     pub fn read(&mut self, key: &WorkloadKey, read: WorkloadRead, has_pods: bool, now: Time) -> BTreeSet<LeaseId> {
         let total = self.entries.len();
         let Some(entry) = self.entries.get_mut(key) else { return BTreeSet::new() };
@@ -133,7 +133,7 @@ impl Workloads {
             WorkloadRead::Missing => unusable(format!(
                 "spec.candidates.workloadRef names {workload}, which does not exist: create it or correct the reference"
             )),
-            // What was read before is still true: a selector never changes.
+            // The previous selector is still right: a selector never changes.
             WorkloadRead::Refused(_) if matches!(entry.known, Known::Selector(_)) => entry.known.clone(),
             WorkloadRead::Refused(why) => {
                 unusable(format!("{workload}, which spec.candidates.workloadRef names, could not be read: {why}"))
@@ -156,12 +156,12 @@ impl Workloads {
         concerned
     }
 
-    /// The workload's last pod is gone: it may have been created again with another selector.
-    pub fn hurry(&mut self, key: &WorkloadKey, now: Time) {
+    /// The workload's last pod is deleted: it may have been created again with another selector, so it is read soon.
+    pub fn read_soon(&mut self, key: &WorkloadKey, now: Time) {
         self.schedule(key, now + SOON);
     }
 
-    /// Reads the workload at `at`, or at the time that was set before if that is earlier.
+    /// Reads the workload at `at`, or earlier if an earlier read is scheduled.
     fn schedule(&mut self, key: &WorkloadKey, at: Time) {
         let Some(entry) = self.entries.get_mut(key).filter(|entry| !entry.reading) else { return };
         if entry.due.is_some_and(|due| due <= at) {
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn one_read_serves_all_leases_and_the_next_is_far_away() {
+    fn one_read_serves_all_leases_and_the_next_is_late() {
         let mut workloads = Workloads::default();
         for lease in 0..3 {
             assert_eq!(*workloads.join(&key("a"), LeaseId(lease), Time(0)), Known::Nothing);
@@ -199,7 +199,7 @@ mod tests {
         let all = [0, 1, 2].map(LeaseId).into();
         assert_eq!(workloads.read(&key("a"), WorkloadRead::Selects(selector()), true, Time(5)), all);
         assert_eq!(workloads.next_deadline(), Some(Time(5) + FRESH));
-        // It was there before: a refusal changes nothing.
+        // The workload was read before: a refused read changes nothing.
         workloads.next_due(Time(5) + FRESH);
         let refused = workloads.read(&key("a"), WorkloadRead::Refused("no".into()), true, Time(5));
         assert!(refused.is_empty() && *workloads.known(&key("a")) == Known::Selector(selector()));
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_workload_is_looked_for_soon_and_ever_less() {
+    fn a_missing_workload_is_read_soon_with_growing_pauses() {
         let mut workloads = Workloads::default();
         workloads.join(&key("a"), LeaseId(1), Time(0));
         let mut now = Time(0);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn many_workloads_are_read_at_the_pace_of_all_and_a_change_hurries_one() {
+    fn the_read_rate_is_shared_and_a_change_schedules_one_early() {
         let mut workloads = Workloads::default();
         for workload in 0..10_000_u64 {
             workloads.join(&key(&workload.to_string()), LeaseId(workload), Time(0));
@@ -233,9 +233,9 @@ mod tests {
             workloads.read(&next, WorkloadRead::Selects(selector()), true, Time(0));
         }
         assert_eq!(workloads.next_deadline(), Some(Time(2_000_000)));
-        workloads.hurry(&key("77"), Time(10));
+        workloads.read_soon(&key("77"), Time(10));
         assert_eq!(workloads.next_deadline(), Some(Time(2010)));
-        workloads.hurry(&key("77"), Time(100));
+        workloads.read_soon(&key("77"), Time(100));
         assert_eq!(workloads.next_due(Time(2010)), Some(key("77")));
         assert_eq!(workloads.next_due(Time(2010)), None);
     }

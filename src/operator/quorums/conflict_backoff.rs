@@ -1,5 +1,5 @@
-//! Two operators that see the Redis nodes differently contradict each other in a quorum's status. What is new is written at
-//! once; what another process overwrote is written again only after a pause that doubles each time.
+//! Two operators that observe the Redis nodes differently overwrite each other's quorum status. A new status is written
+//! at once. A status that another process overwrote is written again only after a pause that doubles each time.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as Timestamp;
 use redislease_core::time::{Millis, Time};
@@ -25,7 +25,7 @@ impl Default for ConflictBackoff {
 }
 
 impl ConflictBackoff {
-    /// From when on this status may be written.
+    /// The earliest time at which this status may be written.
     pub fn due(&self, status: &RedisQuorumStatus) -> Time {
         match &self.last {
             Some((last, at)) if *last == timeless(status) => *at + self.pause,
@@ -33,7 +33,7 @@ impl ConflictBackoff {
         }
     }
 
-    /// The status was written.
+    /// Records that the status was written.
     pub fn wrote(&mut self, now: Time, status: &RedisQuorumStatus) {
         let status = timeless(status);
         let again = self.last.as_ref().is_some_and(|(last, _)| *last == status);
@@ -42,7 +42,7 @@ impl ConflictBackoff {
     }
 }
 
-/// A status without the times of its conditions, which change with each contradiction.
+/// The status without the times of its conditions, which change whenever it is overwritten.
 fn timeless(status: &RedisQuorumStatus) -> RedisQuorumStatus {
     let mut status = status.clone();
     for condition in &mut status.conditions {
@@ -69,12 +69,12 @@ mod tests {
     }
 
     #[test]
-    fn a_new_status_is_written_at_once_and_a_contradicted_one_ever_later() {
+    fn a_new_status_is_written_at_once_and_an_overwritten_one_with_growing_pauses() {
         let mut backoff = ConflictBackoff::default();
         let mut now = Time(0);
         for pause in [0, 1, 2, 4, 8, 16, 32, 64, 64].map(|seconds| Millis(seconds * 1000)) {
             let wanted = votes("2/3", i64::try_from(now.0).unwrap());
-            assert_eq!(backoff.due(&wanted), now + pause, "the time of a transition is no news");
+            assert_eq!(backoff.due(&wanted), now + pause, "a new transition time alone is not a new status");
             now += pause;
             backoff.wrote(now, &wanted);
         }

@@ -13,23 +13,23 @@ use crate::metrics::nodes::NodeMetrics;
 use crate::nodes::{Config, Credentials, Misconfiguration, NodeConfig, NodeState, NodeStatus, Nodes};
 use crate::plan::OpenQuorum;
 
-/// The generation of every configuration, until the set of nodes can change.
+/// The generation of every configuration. It stays constant until the set of nodes can be changed.
 const GENERATION: u64 = 1;
 
-/// A quorum with its connections. It lives as long as a lease stands on it, also when its resource is gone.
+/// A quorum with its connections. It exists as long as a lease uses it, even after its resource is deleted.
 #[derive(Debug)]
 pub struct Connection {
-    /// What a lease knows of it.
+    /// The quorum as leases use it.
     pub quorum: Arc<OpenQuorum>,
     /// Its nodes.
     pub nodes: Nodes,
-    /// Its series.
+    /// Its metrics.
     pub renewals: Arc<QuorumRenewals>,
     in_use: Mutex<Weak<InUse>>,
     unused: UnboundedSender<u64>,
 }
 
-/// Held by whatever uses a connection. When the last one is dropped, the quorums' controller is told.
+/// A reference held by each user of a connection. Dropping the last one notifies the quorums' controller.
 #[derive(Debug)]
 pub struct InUse {
     id: u64,
@@ -38,7 +38,7 @@ pub struct InUse {
 
 impl Drop for InUse {
     fn drop(&mut self) {
-        // At the end of the process nobody listens any more.
+        // At the end of the process, the receiver is gone.
         let _ = self.unused.send(self.id);
     }
 }
@@ -81,7 +81,7 @@ impl Connection {
         Ok(Self { quorum, nodes, renewals, in_use: Mutex::default(), unused })
     }
 
-    /// To be held while the connection is used.
+    /// A reference to hold while the connection is used.
     pub fn in_use(&self) -> Arc<InUse> {
         let mut in_use = self.in_use.lock().unwrap_or_else(PoisonError::into_inner);
         in_use.upgrade().unwrap_or_else(|| {
@@ -91,7 +91,7 @@ impl Connection {
         })
     }
 
-    /// What a lease knows of it now.
+    /// The current facts for a lease.
     pub fn open_quorum(&self) -> Arc<OpenQuorum> {
         let command_timeout = self.nodes.command_timeout();
         if command_timeout == self.quorum.command_timeout {
@@ -100,7 +100,7 @@ impl Connection {
         Arc::new(OpenQuorum { command_timeout, ..OpenQuorum::clone(&self.quorum) })
     }
 
-    /// Whether it is the quorum of this configuration.
+    /// Whether the connection was opened for this configuration.
     pub fn is_of(&self, valid: &ValidQuorum) -> bool {
         self.quorum.fingerprint == valid.fingerprint().as_str()
     }
@@ -110,7 +110,7 @@ impl Connection {
         self.nodes.set_credentials(credentials);
     }
 
-    /// Follows what may change in a configuration.
+    /// Applies the settings that may change without a new connection.
     pub fn update(&self, valid: &ValidQuorum) {
         self.nodes.set_command_timeout(Millis::from(valid.command_timeout));
         for (node, now) in self.nodes.quorum().nodes().zip(&valid.nodes) {
@@ -118,24 +118,24 @@ impl Connection {
         }
     }
 
-    /// How its nodes are.
+    /// The status of its nodes.
     pub fn statuses(&self) -> Vec<NodeStatus> {
         self.nodes.watch().borrow().clone()
     }
 }
 
-/// How many nodes vote.
+/// The number of nodes that vote.
 pub(super) fn up(statuses: &[NodeStatus]) -> usize {
     statuses.iter().filter(|node| node.state == NodeState::Up).count()
 }
 
-/// What is said of the first node whose marker names another configuration.
+/// The message of the first node whose marker names another configuration.
 pub(super) fn mismatch(statuses: &[NodeStatus]) -> Option<&str> {
     let mismatched = NodeState::Misconfigured(Misconfiguration::ConfigMismatch);
     statuses.iter().find(|node| node.state == mismatched).map(|node| node.message.as_str())
 }
 
-/// Whether every node was reached or tried in vain once.
+/// Whether a connection to every node succeeded or failed at least once.
 pub(super) fn evaluated(statuses: &[NodeStatus]) -> bool {
     statuses.iter().all(|node| node.state != NodeState::Down || node.reason.is_some())
 }

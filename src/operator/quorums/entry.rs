@@ -1,4 +1,4 @@
-//! One quorum: what its resource says, what is open, and what is in the way.
+//! One quorum: its resource, its connections, and why it cannot be used.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,15 +14,15 @@ use crate::api::{RedisQuorum, RedisQuorumStatus, ValidQuorum};
 use crate::clock;
 use crate::nodes::Credentials;
 use crate::operator::kube_api::CallError;
-use crate::operator::leadership::{Circumstances, Election, Replica, Wishes};
+use crate::operator::leadership::{Election, ElectionInputs, ElectionRequests, Replica};
 use crate::operator::writer::Writer;
 use crate::plan::{Authority, QuorumFacts};
 use crate::status::Notice;
 
-/// Between two writes of one quorum's status, and before a write that failed is repeated.
+/// The minimum pause between two writes of one quorum's status, also after a failed write.
 const PACE: Duration = Duration::from_secs(1);
 
-/// What to do next for a quorum.
+/// The next step for a quorum.
 #[derive(Debug)]
 pub(super) enum Step {
     None,
@@ -32,9 +32,9 @@ pub(super) enum Step {
     Open(Arc<ValidQuorum>, Option<Credentials>),
 }
 
-/// What was told to the engine.
+/// The last update that was sent to the engine.
 #[derive(Debug, PartialEq)]
-struct Told {
+struct SentUpdate {
     facts: Option<Arc<QuorumFacts>>,
     retiring: Option<u64>,
 }
@@ -42,60 +42,61 @@ struct Told {
 /// One quorum.
 pub(super) struct Entry {
     election: Election,
-    /// This replica writes itself into the status, although it does not hold the lock.
-    claims: bool,
+    /// Whether this replica writes itself into the status although it does not hold the lock.
+    claims_leader: bool,
     resource: Option<RedisQuorum>,
     /// The last valid spec.
     valid: Option<Arc<ValidQuorum>>,
-    /// Why the spec is not valid now, or the quorum could not be opened.
+    /// Why the spec is not valid, or the quorum could not be opened.
     problem: Option<String>,
-    /// The secret that the spec names, and what is known about it.
+    /// The secret that the spec names, and its state.
     secret: Option<(String, SecretState)>,
     connection: Option<Arc<Connection>>,
-    /// The connection is of another configuration, or the resource is gone: no lease begins on it.
+    /// Whether the connection is for another configuration, or the resource is deleted: no lease is opened on it any
+    /// more.
     retiring: bool,
-    told: Option<Told>,
+    sent: Option<SentUpdate>,
     writing: Option<(RedisQuorumStatus, Vec<Notice>)>,
     backoff: ConflictBackoff,
-    /// No status write before.
+    /// The earliest time of the next status write.
     show_at: Option<Instant>,
 }
 
 impl Entry {
-    /// A quorum of which nothing is known.
+    /// Creates an entry without facts.
     pub fn new(replica: Replica) -> Self {
         Self {
             election: Election::new(replica),
-            claims: false,
+            claims_leader: false,
             resource: None,
             valid: None,
             problem: None,
             secret: None,
             connection: None,
             retiring: false,
-            told: None,
+            sent: None,
             writing: None,
             backoff: ConflictBackoff::default(),
             show_at: None,
         }
     }
 
-    /// Gives the election one turn. `wake` asks for another one.
-    pub fn elect(&mut self, wake: impl Fn() + Clone + Send + Sync + 'static) -> Wishes {
-        // A quorum whose secret was not read yet will be opened.
+    /// Gives the election one turn. `wake` requests another one.
+    pub fn elect(&mut self, wake: impl Fn() + Clone + Send + Sync + 'static) -> ElectionRequests {
+        // A quorum whose secret was not read yet will be opened later.
         if !self.is_read() {
-            return Wishes::default();
+            return ElectionRequests::default();
         }
         let statuses = self.connection.as_ref().map(|connection| connection.statuses()).unwrap_or_default();
         let majority = self.connection.as_ref().map_or(0, |connection| connection.quorum.quorum.majority());
-        let circumstances = Circumstances {
+        let inputs = ElectionInputs {
             connection: self.connection.as_ref(),
             is_lost: self.connection.is_some() && evaluated(&statuses) && up(&statuses) < majority,
             named: leader(self.resource.as_ref()),
         };
-        let wishes = self.election.turn(clock::now(), &circumstances, wake);
-        self.claims |= wishes.claim;
-        wishes
+        let requests = self.election.turn(clock::now(), &inputs, wake);
+        self.claims_leader |= requests.claim;
+        requests
     }
 
     /// The election of this replica.
@@ -103,7 +104,7 @@ impl Entry {
         &self.election
     }
 
-    /// Takes the resource as it was read for the election.
+    /// Takes the resource that was read for the election.
     pub fn quorum_read(&mut self, resource: Option<RedisQuorum>) {
         let named = leader(resource.as_ref()).map(str::to_owned);
         if let Some(resource) = resource {
@@ -112,12 +113,13 @@ impl Entry {
         self.election.quorum_read(clock::now(), named);
     }
 
-    /// This process is about to end: the lock is released.
+    /// Releases the lock, because this process is about to end.
     pub fn stop(&mut self) {
         self.election.stop(clock::now());
     }
 
-    /// Takes the resource as it was seen. A listed one counts even if its version is lower: etcd may have been restored.
+    /// Takes the observed resource. A listed one counts even with a lower version: etcd may have been restored from a
+    /// backup.
     pub fn take(&mut self, resource: RedisQuorum, listed: bool) {
         let same = |known: &&RedisQuorum| known.meta().uid == resource.meta().uid;
         if !listed && self.resource.as_ref().filter(same).is_some_and(|known| version(known) > version(&resource)) {
@@ -136,7 +138,7 @@ impl Entry {
         self.resource = Some(resource);
     }
 
-    /// The resource is gone. Leases on it live on while this process does.
+    /// The resource is deleted. Its leases continue while this process runs.
     pub fn resource_gone(&mut self) {
         self.resource = None;
         self.retiring = self.connection.is_some();
@@ -147,7 +149,7 @@ impl Entry {
         self.resource.is_some()
     }
 
-    /// Whether this connection is to be closed as soon as nothing uses it.
+    /// Whether this connection is to be closed when nothing uses it.
     pub fn is_retiring(&self, id: u64) -> bool {
         self.retiring && self.connection.as_ref().is_some_and(|connection| connection.quorum.id == id)
     }
@@ -158,12 +160,12 @@ impl Entry {
         self.retiring = false;
     }
 
-    /// The secret that is to be read again now and then.
+    /// The name of the secret, which is read periodically.
     pub fn secret_name(&self) -> Option<&str> {
         self.secret.as_ref().filter(|_| self.exists()).map(|(name, _)| name.as_str())
     }
 
-    /// Takes what was read. Whether it is news.
+    /// Takes the result of reading the secret. Returns whether it has changed.
     pub fn secret_read(&mut self, name: &str, state: SecretState) -> bool {
         match &mut self.secret {
             Some((known, before)) if known == name && *before != state => {
@@ -174,7 +176,7 @@ impl Entry {
         }
     }
 
-    /// What to do next. What may change in an open quorum is changed here.
+    /// The next step. Applies the settings that can change in an open quorum.
     pub fn next_step(&mut self) -> Step {
         let Some(valid) = self.valid.clone().filter(|_| self.exists() && self.problem.is_none()) else {
             return Step::None;
@@ -186,9 +188,9 @@ impl Entry {
         let state = self.secret.as_ref().map_or(&SecretState::Found(None), |(_, state)| state).clone();
         match (&self.connection, state) {
             (Some(connection), state) if connection.is_of(&valid) => {
-                // Created again as it was: what stands on it goes on.
+                // The resource was created again with the same configuration: its leases continue.
                 self.retiring = false;
-                // A secret that is missing must not keep a held lease from its renewals.
+                // A missing secret must not stop the renewal of held leases.
                 if let SecretState::Found(credentials) = state {
                     connection.log_in_with(credentials);
                 }
@@ -201,12 +203,12 @@ impl Entry {
             }
             (None, SecretState::Unread) => Step::None,
             (None, SecretState::Found(credentials)) => Step::Open(valid, credentials),
-            // The servers say what they think of it.
+            // The servers accept or reject the new credentials.
             (None, SecretState::Unusable(_)) => Step::Open(valid, None),
         }
     }
 
-    /// Takes the connections, or why there are none. Returns them if they are new.
+    /// Takes the connections, or the error. Returns the connections if they are new.
     pub fn opened(&mut self, opened: Result<Connection, String>) -> Option<Arc<Connection>> {
         match opened {
             Ok(connection) => self.connection = Some(Arc::new(connection)),
@@ -218,7 +220,7 @@ impl Entry {
         self.connection.clone()
     }
 
-    /// Whether it is known what the quorum is: nothing is waited for but nodes.
+    /// Whether the resource and its secret have been read.
     pub fn is_read(&self) -> bool {
         let unread = |(_, state): &(String, SecretState)| !state.is_read();
         !self.exists()
@@ -227,7 +229,7 @@ impl Entry {
             || !self.secret.as_ref().is_some_and(unread)
     }
 
-    /// Whether every node was reached or tried in vain once.
+    /// Whether a connection to every node succeeded or failed at least once.
     pub fn is_evaluated(&self) -> bool {
         !self.exists()
             || self.obstacle().is_some()
@@ -249,18 +251,18 @@ impl Entry {
         }
     }
 
-    /// What the engine must be told, if that has changed.
+    /// The update for the engine, if something has changed.
     pub fn update(&mut self, name: &str, namespace: &str) -> Option<QuorumUpdate> {
         let connection = self.connection.as_ref().filter(|_| !self.retiring);
         let retiring = self.connection.as_ref().filter(|_| self.retiring).map(|connection| connection.quorum.id);
-        let told = Told { facts: self.facts(name, namespace), retiring };
-        if self.told.as_ref() == Some(&told) {
+        let sent = SentUpdate { facts: self.facts(name, namespace), retiring };
+        if self.sent.as_ref() == Some(&sent) {
             return None;
         }
-        let facts = told.facts.clone();
+        let facts = sent.facts.clone();
         let (connection, grant) = (connection.cloned(), self.election.grant().clone());
         let update = QuorumUpdate { name: name.to_owned(), facts, connection, retiring, grant };
-        self.told = Some(told);
+        self.sent = Some(sent);
         Some(update)
     }
 
@@ -283,18 +285,18 @@ impl Entry {
         }))
     }
 
-    /// When the status is to be looked at again.
+    /// When the status must be compared again.
     pub const fn show_at(&self) -> Option<Instant> {
         self.show_at
     }
 
-    /// The resource with the status that is to be written now.
+    /// Returns the resource with the status to write now.
     pub fn next_status(&mut self) -> Option<RedisQuorum> {
         let authority = self.election.grant().authority(clock::now());
-        let writes = self.claims || matches!(authority, Authority::Lead | Authority::End);
-        // The leader writes it.
+        let writes = self.claims_leader || matches!(authority, Authority::Lead | Authority::End);
+        // Only the leader writes the status.
         let Some(resource) = self.resource.as_ref().filter(|_| writes && self.writing.is_none()) else {
-            // A time that has passed would wake the controller at once, again and again. What changes this wakes it too.
+            // A time in the past would wake the controller in a busy loop. A change that matters here wakes it too.
             self.show_at = None;
             return None;
         };
@@ -305,7 +307,7 @@ impl Entry {
         self.show_at = None;
         let statuses = self.connection.as_ref().map(|connection| connection.statuses()).unwrap_or_default();
         let fingerprint = self.connection.as_ref().map(|connection| connection.quorum.fingerprint.as_str());
-        let leads = self.claims || self.election.is_leader(clock::now());
+        let leads = self.claims_leader || self.election.is_leader(clock::now());
         let leader = leads.then(|| self.election.instance());
         let composed = show::compose(resource, self.valid.as_deref(), fingerprint, &statuses, self.obstacle(), leader)?;
         let due = self.backoff.due(&composed.status);
@@ -321,12 +323,12 @@ impl Entry {
         Some(next)
     }
 
-    /// Takes what became of the status write.
-    pub fn shown(&mut self, outcome: Result<RedisQuorum, CallError>, writer: &Writer) {
+    /// Takes the outcome of the status write.
+    pub fn status_written(&mut self, outcome: Result<RedisQuorum, CallError>, writer: &Writer) {
         let Some((status, events)) = self.writing.take() else { return };
         self.show_at = Some(Instant::now() + PACE);
-        self.claims = false;
-        // A conflict, or a resource that is gone: the watch shows what is there.
+        self.claims_leader = false;
+        // A conflict, or a deleted resource: the watch delivers the current state.
         let Ok(answered) = outcome else { return };
         self.backoff.wrote(clock::now(), &status);
         let object = answered.object_ref(&());

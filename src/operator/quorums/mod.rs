@@ -1,16 +1,16 @@
-//! The quorums that leases may be held on: each RedisQuorum of the operator's namespace, opened once for each
-//! configuration.
+//! The quorums on which leases may be held: each RedisQuorum in the operator's namespace, with one set of connections for
+//! each configuration.
 //!
-//! One task keeps them in line with their resources and secrets, tells the engine what leases know of them, and writes
-//! their status. It reads secrets at the same time for all, and nothing waits for it.
+//! One task reconciles them with their resources and secrets, sends the facts about them to the engine, and writes their
+//! status. It reads the secrets of all quorums concurrently and does not block on them.
 //!
 //! | module | concept |
 //! |---|---|
-//! | [`entry`] | one quorum: configuration, connections, what is in the way |
+//! | [`entry`] | one quorum: configuration, connections, why it cannot be used |
 //! | [`connection`] | the connections of one configuration |
 //! | [`secret`] | the credentials |
 //! | [`show`] | the status of the resource |
-//! | [`conflict_backoff`] | how soon a status that another process overwrote is written again |
+//! | [`conflict_backoff`] | the backoff for a status that another process overwrote |
 
 mod conflict_backoff;
 mod connection;
@@ -44,30 +44,30 @@ pub use connection::{Connection, InUse};
 use entry::{Entry, Step};
 use secret::SecretState;
 
-/// How often a secret is read again: a password that was changed is used by the next connection.
+/// The interval between two reads of a secret. A changed password is used by new connections.
 const SECRET_EVERY: Duration = Duration::from_secs(15);
 
-/// What the metrics call this controller.
+/// The name of this controller in metrics.
 pub const CONTROLLER: &str = "quorum";
 
-/// What leases know of a quorum from now on.
+/// The new facts about a quorum.
 #[derive(Clone, Debug)]
 pub struct QuorumUpdate {
     /// The name of the RedisQuorum.
     pub name: String,
-    /// `None` when there is no such resource.
+    /// `None` if there is no such resource.
     pub facts: Option<Arc<QuorumFacts>>,
     /// The connections behind `facts.open`.
     pub connection: Option<Arc<Connection>>,
-    /// No lease begins on this connection any more: whatever uses it ends or moves, and then drops [`InUse`].
+    /// Connections on which no lease is opened any more. Their users end or move, and then drop [`InUse`].
     pub retiring: Option<u64>,
-    /// What this process may decide about the leases on it.
+    /// The authority of this process over the leases of the quorum.
     pub grant: Arc<Grant>,
 }
 
-/// What the controller is built of.
+/// The dependencies of the controller.
 pub struct Parts {
-    /// Where quorums and their secrets are honoured.
+    /// The namespace of RedisQuorums and their secrets.
     pub namespace: String,
     /// Sends its calls.
     pub writer: Writer,
@@ -83,30 +83,30 @@ pub struct Parts {
     pub replica: Replica,
     /// Signals that the API server has answered a call after [`Writer::await_answer`].
     pub answered: Arc<Notify>,
-    /// Done when every node of every quorum was reached or tried in vain.
+    /// Completed when a connection to every node of every quorum succeeded or failed at least once.
     pub tried: Part,
-    /// Done when all quorums are listed.
+    /// Completed when all quorums are listed.
     pub listed: Part,
 }
 
-/// Something that the controller waits for.
+/// An event of the controller.
 enum Event {
     /// A secret was read.
     Secret { quorum: String, secret: String, read: Result<Box<Secret>, CallError> },
     /// A status write has an outcome.
     Shown { quorum: String, began: Instant, outcome: Box<Result<RedisQuorum, CallError>> },
-    /// A node did something of note.
+    /// The state of a node changed.
     Moved(String),
-    /// The machine of the lock on this quorum shows something new.
+    /// The machine of the lock on this quorum has a new view.
     Lock(String),
     /// The resource was read for the election; `None` when it does not exist.
     Read { quorum: String, read: Result<Option<Box<RedisQuorum>>, String> },
 }
 
-/// How far the first list has come.
+/// The progress of the first list.
 enum Start {
     Listing,
-    /// These wait for their secrets.
+    /// Quorums whose secrets were not read yet.
     Reading(BTreeSet<String>),
     Done,
 }
@@ -120,7 +120,7 @@ struct Controller {
     metrics: OperatorMetrics,
     replica: Replica,
     entries: BTreeMap<String, Entry>,
-    /// While a list runs: the quorums that it has named.
+    /// While a list is in progress: the quorums that it contains.
     relist: Option<BTreeSet<String>>,
     start: Start,
     next_id: u64,
@@ -130,7 +130,7 @@ struct Controller {
     listed: Option<Part>,
 }
 
-/// Keeps the quorums until `stop`.
+/// Runs the controller until `stop`.
 pub async fn run(parts: Parts, mut watch: Receiver<Watched<RedisQuorum>>, stop: CancellationToken) {
     let (events, mut happened) = mpsc::unbounded_channel();
     let (unused, mut unused_ids) = mpsc::unbounded_channel();
@@ -153,7 +153,7 @@ pub async fn run(parts: Parts, mut watch: Receiver<Watched<RedisQuorum>>, stop: 
     };
     let alarm = match Alarm::new() {
         Ok(alarm) => alarm,
-        Err(error) => return tracing::error!(%error, "The controller of RedisQuorums has no timer."),
+        Err(error) => return tracing::error!(%error, "The controller of RedisQuorums cannot create its timer."),
     };
     controller.run(&mut watch, &mut happened, &mut unused_ids, alarm, &parts.answered, &stop).await;
     controller.stop();
@@ -181,7 +181,7 @@ impl Controller {
                 () = answered.notified() => self.elect_where(|election, _| election.awaits_api_answer()),
                 expired = alarm.expired() => {
                     if let Err(error) = expired {
-                        return tracing::error!(%error, "The timer of the controller of RedisQuorums is broken.");
+                        return tracing::error!(%error, "The timer of the controller of RedisQuorums failed.");
                     }
                     self.elect_where(|election, now| election.next_deadline().is_some_and(|at| at <= now));
                 }
@@ -190,10 +190,10 @@ impl Controller {
                 Some(id) = unused.recv() => self.unused(id),
                 _ = secrets.tick() => {
                     self.read_secrets();
-                    // Clock offsets move without an event.
-                    self.show_all();
+                    // Clock offsets change without an event.
+                    self.write_all_statuses();
                 }
-                () = sleep_until(show_at) => self.show_all(),
+                () = sleep_until(show_at) => self.write_all_statuses(),
             }
             self.report_progress();
         }
@@ -209,7 +209,7 @@ impl Controller {
                 let listed = self.relist.as_mut().is_some_and(|relist| relist.insert(quorum.name_any()));
                 self.seen(*quorum, listed);
             }
-            // It goes on as it was last read.
+            // An unreadable quorum keeps its last valid configuration.
             Watched::Unreadable(metadata) => {
                 if let Some(relist) = &mut self.relist {
                     relist.insert(name(&metadata));
@@ -249,7 +249,7 @@ impl Controller {
         }
     }
 
-    /// Nothing uses a connection that was to be given up.
+    /// A connection that was to be closed is not used any more.
     fn unused(&mut self, id: u64) {
         let owner = self.entries.iter_mut().find(|(_, entry)| entry.is_retiring(id));
         if let Some((name, entry)) = owner.map(|(name, entry)| (name.clone(), entry)) {
@@ -263,7 +263,7 @@ impl Controller {
         }
     }
 
-    /// Brings one quorum in line with its resource, and tells the engine what has changed.
+    /// Reconciles one quorum with its resource, and sends changes to the engine.
     fn advance(&mut self, name: &str) {
         while let Some(entry) = self.entries.get_mut(name) {
             match entry.next_step() {
@@ -282,9 +282,9 @@ impl Controller {
                 }
             }
         }
-        self.tell(name);
+        self.send_update(name);
         self.elect(name);
-        self.show(name);
+        self.write_status(name);
     }
 
     fn elect_where(&mut self, is_due: impl Fn(&Election, Time) -> bool) {
@@ -300,33 +300,33 @@ impl Controller {
     fn elect(&mut self, name: &str) {
         let Some(entry) = self.entries.get_mut(name) else { return };
         let (events, quorum) = (self.events.clone(), name.to_owned());
-        let wishes = entry.elect(move || drop(events.send(Event::Lock(quorum.clone()))));
+        let requests = entry.elect(move || drop(events.send(Event::Lock(quorum.clone()))));
         self.metrics.leads(name, entry.election().is_leader(clock::now()));
-        if wishes.changed {
+        if requests.changed {
             let authority = entry.election().grant().authority(clock::now());
             tracing::info!(quorum = name, ?authority, "What this replica may decide has changed.");
-            // An engine that has ended ends the process.
+            // If the engine has ended, the process is ending too.
             let _ = self.engine.send(Input::Authority(name.to_owned()));
         }
-        if wishes.read {
+        if requests.read {
             let (events, quorum) = (self.events.clone(), name.to_owned());
             let done = Box::new(move |read| drop(events.send(Event::Read { quorum, read })));
             let call = Call::Quorum { namespace: self.namespace.clone(), name: name.to_owned(), done };
             self.writer.send(&self.namespace, name, call);
         }
-        if wishes.changed || wishes.claim {
-            self.show(name);
+        if requests.changed || requests.claim {
+            self.write_status(name);
         }
     }
 
-    /// The process is about to end: another replica may lead at once.
+    /// Releases the locks because the process is about to end, so that another replica can lead at once.
     fn stop(&mut self) {
         for entry in self.entries.values_mut() {
             entry.stop();
         }
     }
 
-    /// Follows the nodes of a connection until it is closed.
+    /// Follows the status of a connection's nodes until it is closed.
     fn follow(&self, name: &str, connection: &Connection) {
         let (mut watch, events, name) = (connection.nodes.watch(), self.events.clone(), name.to_owned());
         tokio::spawn(async move {
@@ -339,10 +339,10 @@ impl Controller {
         });
     }
 
-    fn tell(&mut self, name: &str) {
+    fn send_update(&mut self, name: &str) {
         let Some(entry) = self.entries.get_mut(name) else { return };
         if let Some(update) = entry.update(name, &self.namespace) {
-            // An engine that has ended ends the process.
+            // If the engine has ended, the process is ending too.
             let _ = self.engine.send(Input::Quorum(update));
         }
     }
@@ -363,7 +363,7 @@ impl Controller {
         let of = quorum.clone();
         let name = secret.clone();
         let done = Box::new(move |read| {
-            // A controller that has ended ends the process.
+            // If the controller has ended, the process is ending too.
             let _ = events.send(Event::Secret { quorum, secret, read });
         });
         self.writer.send(&self.namespace, &of, Call::Secret { namespace, name, done });
@@ -380,9 +380,9 @@ impl Controller {
                 }
             }
             Event::Moved(quorum) => {
-                self.tell(&quorum);
+                self.send_update(&quorum);
                 self.elect(&quorum);
-                self.show(&quorum);
+                self.write_status(&quorum);
             }
             Event::Lock(quorum) => self.elect(&quorum),
             Event::Read { quorum, read } => {
@@ -394,23 +394,23 @@ impl Controller {
             Event::Shown { quorum, began, outcome } => {
                 self.metrics.reconciled(CONTROLLER, outcome.is_ok(), began.elapsed());
                 if let Some(entry) = self.entries.get_mut(&quorum) {
-                    entry.shown(*outcome, &self.writer);
+                    entry.status_written(*outcome, &self.writer);
                     self.elect(&quorum);
-                    self.show(&quorum);
+                    self.write_status(&quorum);
                 }
             }
         }
     }
 
-    fn show_all(&mut self) {
+    fn write_all_statuses(&mut self) {
         let names: Vec<String> = self.entries.keys().cloned().collect();
         for name in names {
-            self.show(&name);
+            self.write_status(&name);
         }
     }
 
-    /// Writes the status of the resource if it must change.
-    fn show(&mut self, name: &str) {
+    /// Writes the status of the resource if it has changed.
+    fn write_status(&mut self, name: &str) {
         let Some(entry) = self.entries.get_mut(name) else { return };
         let Some(object) = entry.next_status() else { return };
         let (events, quorum, began) = (self.events.clone(), name.to_owned(), Instant::now());

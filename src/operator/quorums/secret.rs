@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Secret;
 use crate::nodes::Credentials;
 use crate::operator::kube_api::CallError;
 
-/// What is known about the secret.
+/// The state of the secret.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) enum SecretState {
     /// It was not read yet.
@@ -13,12 +13,12 @@ pub(super) enum SecretState {
     Unread,
     /// The credentials; `None` when the spec names no secret.
     Found(Option<Credentials>),
-    /// There are none, and why.
+    /// Why there are no credentials.
     Unusable(String),
 }
 
 impl SecretState {
-    /// Takes what a read of the secret `namespace/name` found.
+    /// Takes the result of reading the secret `namespace/name`.
     pub fn of(read: Result<Box<Secret>, CallError>, namespace: &str, name: &str) -> Self {
         let whole = format!("spec.auth.secretRef names secret {namespace}/{name}");
         let secret = match read {
@@ -41,7 +41,7 @@ impl SecretState {
         }
     }
 
-    /// Whether it is known.
+    /// Whether the secret was read.
     pub fn is_read(&self) -> bool {
         *self != Self::Unread
     }
@@ -53,12 +53,12 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_secret_is_credentials_or_a_sentence() {
+    fn a_secret_gives_credentials_or_an_error() {
         let read = |data: serde_json::Value| {
             let secret = serde_json::from_value(json!({"metadata": {}, "data": data})).unwrap();
             SecretState::of(Ok(Box::new(secret)), "system", "redis")
         };
-        // `secret` and a line feed, `redislease`.
+        // `secret` with a line feed, and `redislease`.
         let found = read(json!({"password": "c2VjcmV0Cg==", "username": "cmVkaXNsZWFzZQ=="}));
         let credentials = Credentials { username: Some("redislease".into()), password: "secret".into() };
         assert_eq!(found, SecretState::Found(Some(credentials)));

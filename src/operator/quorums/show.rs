@@ -10,8 +10,8 @@ use crate::clock;
 use crate::nodes::{NodeState, NodeStatus};
 use crate::status::{ComposedQuorum, NodeReport, QuorumInputs, compose_quorum};
 
-/// Composes the status by how the nodes are now; `None` while there is nothing to say. `leader` is the name of this replica
-/// if it decides about the quorum's leases.
+/// Composes the status from the state of the nodes; `None` while there is nothing to report. `leader` is the name of this
+/// replica if it leads on this quorum.
 pub(super) fn compose(
     resource: &RedisQuorum,
     valid: Option<&ValidQuorum>,
@@ -21,7 +21,7 @@ pub(super) fn compose(
     leader: Option<&str>,
 ) -> Option<ComposedQuorum> {
     if obstacle.is_none() && !evaluated(statuses) {
-        // That a node was not tried yet is no news; what becomes of it will be.
+        // A node that was not tried yet is reported after its first connection attempt.
         return None;
     }
     let none = RedisQuorumStatus::default();

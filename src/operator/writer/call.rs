@@ -1,4 +1,4 @@
-//! The calls that the writer sends, and what each answer says.
+//! The calls that the writer sends, and how their answers are interpreted.
 
 use std::sync::Arc;
 
@@ -23,13 +23,13 @@ use crate::operator::index::{Asked, ListCount, WorkloadKey, WorkloadRead};
 use crate::operator::kube_api::{CallError, call};
 use crate::plan::{RoleOutcome, RoleWrite, StatusOutcome, StatusWrite};
 
-/// Every cluster has this namespace from its first moment to its last: its UID stands for the cluster.
+/// Every cluster has this namespace throughout its existence, so its UID identifies the cluster.
 pub(super) const CLUSTER_NAMESPACE: &str = "kube-system";
 
-/// Takes the outcome of a call, on any thread. It must not block.
+/// The callback for the outcome of a call. It runs on any thread and must not block.
 pub type Done<T> = Box<dyn FnOnce(T) + Send>;
 
-/// What a pod was found to be.
+/// The result of reading a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PodFound {
     /// As it is now.
@@ -38,12 +38,12 @@ pub enum PodFound {
     Gone,
 }
 
-/// What became of a role write.
+/// The outcome of a role write.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RoleAnswer {
-    /// For whoever asked for it.
+    /// The outcome for the caller.
     pub outcome: RoleOutcome,
-    /// The pod as it is now, if the answer says.
+    /// The current pod, if the answer contains it.
     pub found: Option<PodFound>,
 }
 
@@ -55,7 +55,7 @@ pub enum Call {
     QuorumStatus { object: Box<RedisQuorum>, done: Done<Result<RedisQuorum, CallError>> },
     /// Write label and token of a lease on a pod.
     PodRole { namespace: Arc<str>, lease: String, write: RoleWrite, done: Done<RoleAnswer> },
-    /// Read a lease; `None` when it is gone or another one.
+    /// Read a lease; `None` if it is deleted or was created again.
     Lease { namespace: Arc<str>, name: String, uid: String, done: Done<Result<Option<Arc<RedisLease>>, String>> },
     /// Read a pod.
     Pod { namespace: Arc<str>, name: String, uid: String, done: Done<Result<PodFound, String>> },
@@ -63,17 +63,17 @@ pub enum Call {
     Node { name: String, done: Done<Result<bool, String>> },
     /// Read the selector of a workload.
     Workload { key: WorkloadKey, done: Done<WorkloadRead> },
-    /// Read a quorum; `None` when there is none.
+    /// Read a quorum; `None` if it does not exist.
     Quorum { namespace: Arc<str>, name: String, done: Done<Result<Option<Box<RedisQuorum>>, String>> },
-    /// Read a secret; the error is a definite one.
+    /// Read a secret; the error is definite.
     Secret { namespace: String, name: String, done: Done<Result<Box<Secret>, CallError>> },
-    /// Read the UID of the cluster; the error is a definite one.
+    /// Read the UID of the cluster; the error is definite.
     ClusterUid { done: Done<Result<String, String>> },
-    /// Send the event that waits under this key.
+    /// Send the pending event with this key.
     Event(EventKey),
 }
 
-/// What became of a call.
+/// The result of sending a call.
 pub(super) struct Sent {
     pub verdict: Verdict,
     /// Why it was refused or not answered.
@@ -81,18 +81,18 @@ pub(super) struct Sent {
     pub finish: Finish,
 }
 
-/// What is left to do with a call.
+/// How a call is completed.
 pub(super) enum Finish {
-    /// Tell the outcome.
-    Tell(Box<dyn FnOnce() + Send>),
-    /// It only reads, and was not answered: it is sent again.
+    /// Pass the outcome to the caller.
+    PassOn(Box<dyn FnOnce() + Send>),
+    /// An unanswered read: send it again.
     Again(Call),
-    /// A role write was carried out that moved the pod from the first resource version to the second.
+    /// A successful role write, which changed the pod from the first resource version to the second.
     Moved(Option<String>, Option<String>, Box<dyn FnOnce() + Send>),
 }
 
 impl Call {
-    /// What it writes; `None` for a read.
+    /// The kind of write; `None` for a read.
     pub const fn kind(&self) -> Option<WriteKind> {
         match self {
             Self::LeaseStatus { .. } => Some(WriteKind::LeaseStatus),
@@ -103,7 +103,7 @@ impl Call {
         }
     }
 
-    /// The object it is about, for the log.
+    /// The name of its object, for the log.
     pub fn object(&self) -> String {
         match self {
             Self::LeaseStatus { object, .. } => {
@@ -124,17 +124,17 @@ impl Call {
         }
     }
 
-    /// Tells that it was never sent.
+    /// Reports to the caller that the call was never sent.
     pub fn withdrawn(self) {
         match self {
             Self::LeaseStatus { done, .. } => done(StatusOutcome::Withdrawn),
             Self::PodRole { done, .. } => done(RoleAnswer { outcome: RoleOutcome::Withdrawn, found: None }),
-            // A newer read of the same takes its place.
+            // A newer read of the same object replaces it.
             _ => {}
         }
     }
 
-    /// Sends it. `event` is what waits under an event's key.
+    /// Sends the call. `event` is the pending event of an event call.
     pub(super) async fn send(self, client: Client, lists: ListCount, event: Option<Event>) -> Sent {
         match self {
             Self::LeaseStatus { object, write, done } => {
@@ -143,29 +143,29 @@ impl Call {
                     Ok(_) => None,
                     Err(CallError::Conflict) => Some(StatusOutcome::Conflict),
                     Err(CallError::NotFound) => Some(StatusOutcome::Gone),
-                    // What was written is read again.
+                    // The write may have succeeded, so the lease is read before the next one.
                     Err(CallError::Unanswered(why) | CallError::Unreadable(why)) => {
                         Some(StatusOutcome::Unanswered(why.clone()))
                     }
                     Err(CallError::Refused(why)) => Some(StatusOutcome::Refused(why.clone())),
                 };
-                let (verdict, problem) = judge(&written);
+                let (verdict, problem) = classify(&written);
                 let finish = move || {
                     if let Some(outcome) = outcome.or_else(|| written.ok().map(StatusOutcome::Written)) {
                         done(outcome);
                     }
                 };
-                Sent { verdict, problem, finish: Finish::Tell(Box::new(finish)) }
+                Sent { verdict, problem, finish: Finish::PassOn(Box::new(finish)) }
             }
             Self::QuorumStatus { object, done } => {
                 let quorums: Api<RedisQuorum> = Api::namespaced(client, &object.namespace().unwrap_or_default());
                 let written = call(quorums.replace_status(&object.name_any(), &PostParams::default(), &object)).await;
-                tell(written, done)
+                pass_on(written, done)
             }
             Self::PodRole { namespace, lease, write, done } => {
                 let before = write.version.clone();
                 let (written, answer) = write_role(client, &lists, &namespace, &lease, &write).await;
-                let (verdict, problem) = judge(&written);
+                let (verdict, problem) = classify(&written);
                 let now = match &answer.found {
                     Some(PodFound::Here(_, pod)) if written.is_ok() => pod.resource_version.clone(),
                     _ => None,
@@ -178,20 +178,20 @@ impl Call {
                     Err(CallError::NotFound) => Ok(None),
                     read => read.map(|lease| (lease.metadata.uid.as_ref() == Some(&uid)).then(|| shared(lease))),
                 };
-                told_or_again(read, done, |done| Self::Lease { namespace, name, uid, done })
+                pass_on_or_repeat(read, done, |done| Self::Lease { namespace, name, uid, done })
             }
             Self::Pod { namespace, name, uid, done } => {
                 let read = read_pod(client, &lists, &namespace, &name, &uid).await;
-                told_or_again(read, done, |done| Self::Pod { namespace, name, uid, done })
+                pass_on_or_repeat(read, done, |done| Self::Pod { namespace, name, uid, done })
             }
             Self::Node { name, done } => {
                 let nodes: Api<Node> = Api::all(client);
                 let read = call(nodes.get(&name)).await.map(|node| is_off(&node));
-                told_or_again(read, done, |done| Self::Node { name, done })
+                pass_on_or_repeat(read, done, |done| Self::Node { name, done })
             }
             Self::Workload { key, done } => {
                 let read = read_workload(client, &key).await;
-                let (verdict, problem) = judge(&read);
+                let (verdict, problem) = classify(&read);
                 let found = match read {
                     Err(CallError::Unanswered(_)) => {
                         return Sent { verdict, problem, finish: Finish::Again(Self::Workload { key, done }) };
@@ -204,7 +204,7 @@ impl Call {
                     Err(CallError::NotFound) => WorkloadRead::Missing,
                     Err(error) => WorkloadRead::Refused(error.to_string()),
                 };
-                Sent { verdict, problem, finish: Finish::Tell(Box::new(move || done(found))) }
+                Sent { verdict, problem, finish: Finish::PassOn(Box::new(move || done(found))) }
             }
             Self::Quorum { namespace, name, done } => {
                 let quorums: Api<RedisQuorum> = Api::namespaced(client, &namespace);
@@ -212,37 +212,37 @@ impl Call {
                     Err(CallError::NotFound) => Ok(None),
                     read => read.map(|quorum| Some(Box::new(quorum))),
                 };
-                told_or_again(read, done, |done| Self::Quorum { namespace, name, done })
+                pass_on_or_repeat(read, done, |done| Self::Quorum { namespace, name, done })
             }
             Self::Secret { namespace, name, done } => {
                 let secrets: Api<Secret> = Api::namespaced(client, &namespace);
                 let read = call(secrets.get(&name)).await.map(Box::new);
                 if matches!(read, Err(CallError::Unanswered(_))) {
-                    let (verdict, problem) = judge(&read);
+                    let (verdict, problem) = classify(&read);
                     return Sent { verdict, problem, finish: Finish::Again(Self::Secret { namespace, name, done }) };
                 }
-                tell(read, done)
+                pass_on(read, done)
             }
             Self::ClusterUid { done } => {
                 let read = probe(client).await.map(|namespace| namespace.uid().unwrap_or_default());
-                told_or_again(read, done, |done| Self::ClusterUid { done })
+                pass_on_or_repeat(read, done, |done| Self::ClusterUid { done })
             }
             Self::Event(_) => {
-                let Some(event) = event else { return tell(Ok(()), Box::new(|_| {})) };
+                let Some(event) = event else { return pass_on(Ok(()), Box::new(|_| {})) };
                 let events: Api<Event> = Api::namespaced(client, &event.namespace().unwrap_or_default());
-                tell(call(events.create(&PostParams::default(), &event)).await, Box::new(|_| {}))
+                pass_on(call(events.create(&PostParams::default(), &event)).await, Box::new(|_| {}))
             }
         }
     }
 }
 
-/// The call that asks the API server for any answer: a small object, read from etcd.
+/// A call that only tests whether the API server answers: it reads a small object from etcd.
 pub(super) async fn probe(client: Client) -> Result<kube::core::PartialObjectMeta<Namespace>, CallError> {
     let namespaces: Api<Namespace> = Api::all(client);
     call(namespaces.get_metadata(CLUSTER_NAMESPACE)).await
 }
 
-fn judge<T>(answer: &Result<T, CallError>) -> (Verdict, Option<String>) {
+fn classify<T>(answer: &Result<T, CallError>) -> (Verdict, Option<String>) {
     match answer {
         Ok(_) | Err(CallError::NotFound) => (Verdict::Done, None),
         Err(CallError::Conflict) => (Verdict::Conflict, None),
@@ -251,22 +251,22 @@ fn judge<T>(answer: &Result<T, CallError>) -> (Verdict, Option<String>) {
     }
 }
 
-fn tell<T: Send + 'static>(answer: Result<T, CallError>, done: Done<Result<T, CallError>>) -> Sent {
-    let (verdict, problem) = judge(&answer);
-    Sent { verdict, problem, finish: Finish::Tell(Box::new(move || done(answer))) }
+fn pass_on<T: Send + 'static>(answer: Result<T, CallError>, done: Done<Result<T, CallError>>) -> Sent {
+    let (verdict, problem) = classify(&answer);
+    Sent { verdict, problem, finish: Finish::PassOn(Box::new(move || done(answer))) }
 }
 
-/// A read without an answer is sent again; one that is refused is told as a sentence.
-fn told_or_again<T: Send + 'static>(
+/// Repeats an unanswered read. A refusal is passed on as a sentence.
+fn pass_on_or_repeat<T: Send + 'static>(
     read: Result<T, CallError>,
     done: Done<Result<T, String>>,
     again: impl FnOnce(Done<Result<T, String>>) -> Call,
 ) -> Sent {
-    let (verdict, problem) = judge(&read);
+    let (verdict, problem) = classify(&read);
     let finish = if verdict == Verdict::Unanswered {
         Finish::Again(again(done))
     } else {
-        Finish::Tell(Box::new(move || done(read.map_err(|error| error.to_string()))))
+        Finish::PassOn(Box::new(move || done(read.map_err(|error| error.to_string()))))
     };
     Sent { verdict, problem, finish }
 }
@@ -288,8 +288,8 @@ async fn write_lease_status(
     call(leases.replace_status(&object.name_any(), &PostParams::default(), &next)).await.map(shared)
 }
 
-/// Writes label and token of one pod, if it is still in the version that was read. A pod that is not is read again: the
-/// right may have passed on meanwhile.
+/// Writes label and token of one pod, if it still has the version that was read. Otherwise the pod is read again: another
+/// replica may lead meanwhile.
 async fn write_role(
     client: Client,
     lists: &ListCount,
@@ -313,9 +313,12 @@ async fn write_role(
         CallError::Refused(why) => (RoleOutcome::Refused(why.clone()), None),
         CallError::Conflict | CallError::NotFound => {
             match read_pod(client, lists, namespace, &write.pod, &write.uid).await {
-                // An admission webhook may refuse with any code.
+                // An admission webhook may refuse with any status code.
                 Ok(PodFound::Here(_, pod)) if pod.resource_version == write.version => {
-                    let why = format!("pod {} is as it was, and its change is answered: {error}", write.pod);
+                    let why = format!(
+                        "pod {} is unchanged although its resource version matches, and the API server refuses the change: {error}",
+                        write.pod
+                    );
                     let outcome = RoleOutcome::Refused(why.clone());
                     return (Err(CallError::Refused(why)), RoleAnswer { outcome, found: None });
                 }
@@ -328,7 +331,7 @@ async fn write_role(
     (Err(error), RoleAnswer { outcome, found })
 }
 
-/// A merge patch that sets or removes one label and one annotation of the pod in the version that was read.
+/// A merge patch that sets or removes one label and one annotation of the pod at the version that was read.
 fn role_patch(lease: &str, write: &RoleWrite) -> Value {
     json!({"metadata": {
         "uid": write.uid,

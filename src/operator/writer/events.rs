@@ -1,7 +1,7 @@
-//! Events that wait to be sent. In a storm they are merged.
+//! Kubernetes events that wait to be sent. Repeated ones are merged.
 //!
-//! `kube::runtime::events::Recorder` is not used: it stamps an event with the time of sending, and what waits here
-//! happened before.
+//! `kube::runtime::events::Recorder` is not used: it sets the time of sending as the time of the event, and the events
+//! here wait before they are sent.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use redislease_core::time::{Millis, Time};
 
 use crate::status::{Notice, NoticeReason};
 
-/// How many events wait at most; more are dropped and counted.
+/// How many events wait at most; further ones are dropped and counted.
 const CAPACITY: usize = 1000;
-/// How many events of one object are sent at once; more are merged by their reason.
+/// How many events of one object are sent at once; further ones are merged by reason.
 const AT_ONCE: u64 = 10;
-/// How long until one more event of that object may be sent.
+/// The interval after which one more event of that object may be sent.
 const ONE_MORE: Millis = Millis(30_000);
-/// How many objects are remembered for that.
+/// For how many objects the sent events are counted.
 const OBJECTS: usize = 4096;
 
 /// Longest note that the API server takes, in bytes.
@@ -44,22 +44,22 @@ struct Pending {
 pub(super) enum Accepted {
     /// A new entry, to be sent at this time.
     New(EventKey, Time),
-    /// It was merged with one that waits.
+    /// It was merged with a pending event.
     Merged,
-    /// Too many events wait.
+    /// It was dropped: too many events are pending.
     Dropped,
 }
 
-/// The events that wait, and how many each object has sent.
+/// The pending events, and how many each object has sent.
 #[derive(Debug, Default)]
 pub(super) struct Events {
     pending: BTreeMap<EventKey, Pending>,
-    /// Until when the events that an object has sent count.
+    /// By object: until when its sent events count.
     sent: BTreeMap<Arc<str>, Time>,
 }
 
 impl Events {
-    /// Takes what happened to an object.
+    /// Adds an event of an object.
     pub fn add(&mut self, now: Time, happened: jiff::Timestamp, notice: Notice, object: ObjectReference) -> Accepted {
         let uid: Arc<str> = object.uid.as_deref().unwrap_or_default().into();
         let key = (uid.clone(), notice.reason);
@@ -83,7 +83,7 @@ impl Events {
         Accepted::New(key, due)
     }
 
-    /// Takes the event of an entry, to be sent now.
+    /// Takes the pending event with this key, to send it now.
     pub fn take(&mut self, key: &EventKey, instance: &str) -> Option<Event> {
         self.pending.remove(key).map(|pending| pending.event(instance))
     }
@@ -112,11 +112,11 @@ impl Pending {
     }
 }
 
-/// The name of an event on an object: as much of the object's name as fits, and the time.
+/// The name of an event of an object: the object's name, shortened to fit, and the time.
 fn event_name(object: &str, happened: jiff::Timestamp) -> String {
     let time = format!(".{:x}", happened.as_nanosecond());
     let fits = object.floor_char_boundary(NAME - time.len());
-    // No part of a name ends with a hyphen, or is empty.
+    // No part of a name may end with a hyphen or be empty.
     object[..fits].trim_end_matches(['-', '.']).to_owned() + &time
 }
 
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn events_that_wait_are_merged_and_keep_when_they_happened() {
+    fn pending_events_are_merged_and_keep_their_times() {
         let mut events = Events::default();
         let acquired = |note: &str| notice(note, NoticeReason::Acquired);
         let first = events.add(Time(0), at(0), acquired("one"), on("a"));
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_in_a_storm_sends_ten_and_then_one_in_half_a_minute() {
+    fn an_object_with_many_events_sends_ten_and_then_one_in_30_s() {
         let mut events = Events::default();
         let mut dues = Vec::new();
         for _ in 0..13 {
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_dropped() {
+    fn events_over_the_limit_are_dropped() {
         let mut events = Events::default();
         let mut add =
             |number: usize| events.add(Time(0), at(0), notice("x", NoticeReason::Acquired), on(&number.to_string()));

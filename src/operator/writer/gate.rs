@@ -1,14 +1,14 @@
-//! The gate: closed while the API server does not answer.
+//! The gate: a circuit breaker that is closed while the API server does not answer.
 
 use redislease_core::backoff::{Backoff, Entropy, Strategy};
 use redislease_core::time::{Millis, Time};
 
-/// Between two probes while the gate is closed.
+/// The interval between two probes while the gate is closed.
 const PROBES: Backoff =
     Backoff { strategy: Strategy::Exponential, min: Millis(100), max: Millis(2000), limit: None, jitter: 30 };
 
-/// Closes on a call without an answer and opens on any answer. While it is closed, one probe at a time asks, so that an
-/// outage costs one call in two seconds, whatever waits.
+/// Closes on a call without an answer and opens on any answer. While it is closed, only one probe at a time is sent, so
+/// an outage costs one call in two seconds, however many calls wait.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Gate {
     closed: Option<Closed>,
@@ -16,7 +16,7 @@ pub(super) struct Gate {
 
 #[derive(Clone, Debug)]
 struct Closed {
-    /// Probes without an answer, and the call that closed the gate.
+    /// The number of unanswered probes, including the call that closed the gate.
     tries: u32,
     probe_at: Time,
 }
@@ -31,12 +31,13 @@ impl Gate {
         self.closed.as_ref().map(|closed| closed.probe_at)
     }
 
-    /// A call was answered. Whether this opens the gate.
+    /// Records an answered call. Returns whether this opens the gate.
     pub const fn answered(&mut self) -> bool {
         self.closed.take().is_some()
     }
 
-    /// A call was not answered. Whether this closes the gate. Calls that were under way when it closed count once.
+    /// Records an unanswered call. Returns whether this closes the gate. Calls that were in flight when it closed count
+    /// once.
     pub fn unanswered(&mut self, now: Time, was_probe: bool, entropy: Entropy) -> bool {
         match &mut self.closed {
             None => {
@@ -59,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_closes_once_probes_ever_less_and_opens_on_any_answer() {
+    fn it_closes_once_probes_with_growing_pauses_and_opens_on_any_answer() {
         let mut gate = Gate::default();
         // The middle of the jitter.
         let entropy = Entropy(u64::MAX / 2 + 1);

@@ -1,18 +1,18 @@
-//! The API writer: every call to the API server beside the watches.
+//! The API writer: all calls to the API server except the watches.
 //!
-//! One queue orders the calls, limits how many are under way and how many begin in a second, and repeats them. While the
-//! API server does not answer, everything waits behind one probe, so that an outage makes no storm.
+//! One queue orders the calls, limits how many are in flight and how many start in a second, and repeats them. While the
+//! API server does not answer, all calls wait behind one probe, so an outage causes no load.
 //!
-//! The queue holds one status write for each lease and quorum, eight role writes for each lease and one read of a kind for
-//! each lease, workload and secret; a newer call replaces an older one that was not sent yet. Events have a bound of their
-//! own and are merged, then dropped and counted.
+//! For each lease and quorum the queue holds at most one status write, for each lease at most eight role writes, and for
+//! each lease, workload and secret at most one read of each kind. A newer call replaces an older one that was not sent
+//! yet. Events have a separate bound: they are merged, then dropped and counted.
 //!
 //! | module | concept |
 //! |---|---|
-//! | [`queue`] | the order of the calls, limits, back-off (pure) |
+//! | [`queue`] | the order of the calls, limits, backoff (pure) |
 //! | [`gate`] | closed while the API server does not answer (pure) |
-//! | [`events`] | events that wait (pure) |
-//! | [`call`] | the calls, and what their answers say |
+//! | [`events`] | pending events (pure) |
+//! | [`call`] | the calls, and how their answers are interpreted |
 
 mod call;
 mod events;
@@ -44,10 +44,10 @@ use events::{Accepted, Events};
 pub use queue::Level;
 use queue::{Next, Queue, Retry, Submission, Verdict};
 
-/// How long the end of the process waits for events.
+/// How long the writer sends pending events at the end of the process.
 const FLUSH: Duration = Duration::from_secs(3);
 
-/// Names a job.
+/// The key of a job in the queue.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     Status(Arc<str>),
@@ -63,7 +63,7 @@ enum Key {
     Event(Arc<str>, NoticeReason),
 }
 
-/// Queues calls. Clones are the same writer.
+/// Queues calls. Clones share one queue.
 #[derive(Clone)]
 pub struct Writer {
     shared: Arc<Shared>,
@@ -77,7 +77,7 @@ struct Shared {
     metrics: OperatorMetrics,
     /// When a call was last answered, in milliseconds; 0 before the first.
     answered_at: AtomicU64,
-    /// Whether somebody waits for the next answer.
+    /// Whether [`Writer::await_answer`] waits for the next answer.
     awaited: AtomicBool,
     on_answer: Box<dyn Fn() + Send + Sync>,
 }
@@ -88,7 +88,7 @@ struct State {
 }
 
 impl Writer {
-    /// A writer that sends nothing before [`Writer::run`]. Events are reported under the name `instance`.
+    /// Creates a writer that sends nothing before [`Writer::run`]. Events are reported under the name `instance`.
     pub fn new(
         instance: String,
         lists: ListCount,
@@ -108,7 +108,7 @@ impl Writer {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Writes the status of a lease. One that waits is replaced.
+    /// Writes the status of a lease. Replaces a pending write.
     pub fn write_status(
         &self,
         namespace: &Arc<str>,
@@ -125,7 +125,7 @@ impl Writer {
         self.withdraw(&Key::Status(uid.into()));
     }
 
-    /// Writes the role that a pod plays for a lease. `lease` tells the leases of one pod apart.
+    /// Writes the role of a pod for a lease. `lease` is the name that distinguishes the leases of one pod.
     pub fn write_role(&self, namespace: &Arc<str>, lease: &str, name: &str, write: RoleWrite, done: Done<RoleAnswer>) {
         let pod: Arc<str> = write.uid.as_str().into();
         let (priority, not_after) = (write.priority, write.not_after);
@@ -139,7 +139,8 @@ impl Writer {
         self.withdraw(&Key::Role { pod: pod.into(), lease: lease.into() });
     }
 
-    /// Sends a read, or the write of a quorum's status. `of` tells who asks: the UID of a lease, or the name of a quorum.
+    /// Sends a read, or the write of a quorum's status. `of` is the UID of the lease or the name of the quorum that it is
+    /// for.
     pub fn send(&self, tenant: &Arc<str>, of: &str, call: Call) {
         let (key, level) = match &call {
             Call::Lease { .. } => (Key::ReadLease(of.into()), Level::Publication),
@@ -155,7 +156,7 @@ impl Writer {
         self.submit(job(key, tenant, level, call));
     }
 
-    /// Asks for an answer of the API server, to whatever call.
+    /// Makes sure that the API server is asked: sends a probe unless another call is answered first.
     pub fn probe(&self) {
         self.state().queue.want_probe();
         self.shared.wake.notify_one();
@@ -172,7 +173,7 @@ impl Writer {
         self.shared.awaited.store(true, Ordering::Release);
     }
 
-    /// Reports what happened just now on `object` and on each pod that the notice names.
+    /// Reports an event now on `object` and on each pod that the notice names.
     pub fn report(&self, notice: &Notice, object: &ObjectReference) {
         let (now, happened) = (clock::now(), jiff::Timestamp::now());
         let pods = notice.on_pods.iter().map(|(name, uid)| ObjectReference {
@@ -216,11 +217,11 @@ impl Writer {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Whole between any two statements that change it.
+        // The state is consistent between any two statements that change it.
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends what is queued until `stop`; then events alone, and not for long.
+    /// Sends queued calls until `stop`; then only events, for a limited time.
     pub async fn run(self, client: Client, stop: CancellationToken) {
         let mut sender = match Sender::new(self, client) {
             Ok(sender) => sender,
@@ -233,7 +234,10 @@ impl Writer {
         sender.writer.state().queue.keep_only(Level::Events);
         let flushed = tokio::time::timeout(FLUSH, sender.run(|queue| !queue.has(Level::Events))).await;
         if flushed.is_err() {
-            tracing::warn!("Events are left unsent: the API server did not take them in {} s.", FLUSH.as_secs());
+            tracing::warn!(
+                "Some events were not sent: the API server did not accept them within {} s.",
+                FLUSH.as_secs()
+            );
         }
     }
 }
@@ -252,7 +256,7 @@ const fn level(priority: Priority) -> Level {
     }
 }
 
-/// A call that ended.
+/// A call that completed.
 enum Ended {
     Call { key: Key, retry: Option<Retry<Key>>, object: String, sent: Box<Sent> },
     Probe(Result<(), String>),
@@ -287,7 +291,7 @@ impl Sender {
                 return;
             }
             if let Err(error) = self.alarm.set(deadline) {
-                tracing::error!(%error, "The timer of the API server's writer cannot be set: what waits for a time waits for the next call.");
+                tracing::error!(%error, "The timer of the API writer cannot be set: delayed calls wait until another call completes.");
             }
             tokio::select! {
                 () = self.writer.shared.wake.notified() => {}
@@ -302,7 +306,7 @@ impl Sender {
         }
     }
 
-    /// Begins every call that may begin now.
+    /// Starts every call that may start now.
     fn begin(&mut self) {
         loop {
             let mut state = self.writer.state();
@@ -367,7 +371,7 @@ impl Sender {
             Ended::Call { key, retry, object, sent } => {
                 state.queue.done(now, &key, sent.verdict, entropy);
                 let finish = match sent.finish {
-                    Finish::Tell(finish) => Some(finish),
+                    Finish::PassOn(finish) => Some(finish),
                     Finish::Moved(before, after, finish) => {
                         if let (Key::Role { pod, .. }, Some(after)) = (&key, after) {
                             rebase(&mut state.queue, pod, before.as_ref(), &after);
@@ -376,7 +380,7 @@ impl Sender {
                     }
                     Finish::Again(call) => {
                         if let Some(retry) = retry {
-                            // A newer read of the same is queued already.
+                            // A newer read of the same object is queued already.
                             drop(state.queue.put_back(now, key, retry, call));
                         }
                         None
@@ -410,8 +414,8 @@ impl Sender {
     }
 }
 
-/// A role write of ours has moved the pod from one version to the next, and changed nothing but the role for one lease: the
-/// other leases' writes, decided on the version before, are as right for the next one.
+/// A role write of this process has changed the pod from one version to the next, and changed only the role for one
+/// lease. The pending role writes of other leases, decided on the previous version, are valid for the next version too.
 fn rebase(queue: &mut Queue<Key, Call>, pod: &Arc<str>, before: Option<&String>, after: &str) {
     queue.change_lane(pod, |call| {
         if let Call::PodRole { write, .. } = call

@@ -1,7 +1,7 @@
-//! The order in which calls reach the API server. Pure: time and random words are arguments.
+//! The order in which calls reach the API server. Pure: time and entropy are arguments.
 //!
-//! A job is named by its key, and a key is queued at most once: a newer job replaces the older one. Jobs of the same lane
-//! are sent one after the other. More urgent levels go first, and within a level the tenants take turns.
+//! A job is identified by its key, and a key is queued at most once: a newer job replaces the older one. Jobs of the same
+//! lane are sent one at a time. More urgent levels go first; within a level the tenants take turns.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,31 +12,32 @@ use redislease_core::time::{Millis, Time};
 use super::gate::Gate;
 use crate::operator::fair_queue::FairQueue;
 
-/// How many calls are under way at most, beside a probe. More make etcd's batches larger and every single answer later.
+/// How many calls are in flight at most, besides a probe. More would increase etcd's batches and the latency of each
+/// answer.
 pub(super) const CONCURRENCY: usize = 24;
-/// How many calls begin in a second at most, over time.
+/// How many calls may start in a second, over time.
 pub(super) const RATE: u32 = 2000;
-/// How many calls may begin at once after a pause.
+/// How many calls may start at once after a pause.
 pub(super) const BURST: u32 = 100;
 
-/// Between two jobs of a key whose last job was refused.
+/// The pause between two jobs of a key whose last job was refused.
 const REFUSED: Backoff =
     Backoff { strategy: Strategy::Exponential, min: Millis(200), max: Millis(2000), limit: None, jitter: 30 };
-/// How long a refusal is remembered after its pause.
+/// How long a refusal counts after its pause.
 const REFUSAL_KEPT: Millis = Millis(60_000);
 
 /// How urgent a job is; the first is the most urgent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// A term has ended, or is about to be ended or continued by what is read.
+    /// A term has ended, or a read decides whether it ends or continues.
     End,
-    /// A term is published, or what stands there is read before.
+    /// A term is published, or the status is read before that.
     Publication,
-    /// A pod is told `active`, or loses it.
+    /// A pod gets or loses the role `active`.
     Active,
-    /// A pod is told `standby`.
+    /// A pod gets the role `standby`.
     Standby,
-    /// Nothing but numbers and messages.
+    /// Only numbers and messages change.
     Counts,
     /// Events.
     Events,
@@ -54,22 +55,22 @@ impl Level {
 #[derive(Clone, Debug)]
 pub(super) struct Submission<K, P> {
     pub key: K,
-    /// Whose turn it takes: a namespace.
+    /// The tenant for fairness: a namespace.
     pub tenant: Arc<str>,
-    /// Jobs of one lane are never under way together; without a lane, only those of one key.
+    /// Jobs of one lane are never in flight together. Without a lane, this applies only to jobs of one key.
     pub lane: Option<Arc<str>>,
     pub level: Level,
-    /// Not sent before.
+    /// The earliest time to send it.
     pub not_before: Option<Time>,
-    /// Not sent at or after.
+    /// The job is dropped at this time.
     pub not_after: Option<Time>,
     pub payload: P,
 }
 
-/// What became of a call.
+/// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// The API server did it, or said that there is no such object.
+    /// The API server carried it out, or the object does not exist.
     Done,
     /// The object had changed.
     Conflict,
@@ -79,14 +80,14 @@ pub(super) enum Verdict {
     Unanswered,
 }
 
-/// What to do now.
+/// The next action of the sender.
 #[derive(Debug, PartialEq)]
 pub(super) enum Next<K, P> {
     /// Send this job.
     Call(K, P),
-    /// Ask the API server anything.
+    /// Send a probe.
     Probe,
-    /// The time of this job is over: it is not sent.
+    /// The job's deadline has passed: it is not sent.
     Expired(P),
 }
 
@@ -101,7 +102,7 @@ struct LaneState<K> {
     busy: bool,
     /// Every queued job of the lane.
     queued: BTreeSet<K>,
-    /// Those whose turn came while the lane was busy.
+    /// Jobs that came up while the lane was busy.
     waiting: Vec<K>,
 }
 
@@ -224,12 +225,12 @@ impl<K: Clone + Ord, P> Queue<K, P> {
         }
     }
 
-    /// Asks for one answer of the API server to a call that begins from now on.
+    /// Requests an answer of the API server to a call that starts from now on.
     pub const fn want_probe(&mut self) {
         self.probe_wanted = true;
     }
 
-    /// What to do now; `None` when there is nothing more to do before [`Queue::next_deadline`] or the end of a call.
+    /// The next action; `None` if there is none before [`Queue::next_deadline`] or the completion of a call.
     pub fn next(&mut self, now: Time) -> Option<Next<K, P>> {
         if let Some((at, key)) = self.expiring.first().cloned()
             && at <= now
@@ -262,7 +263,7 @@ impl<K: Clone + Ord, P> Queue<K, P> {
     fn pop_ready(&mut self) -> Option<(K, P)> {
         for level in Level::ALL {
             while let Some(key) = self.ready[level.index()].pop() {
-                // A job that was withdrawn since, or replaced by one of another level, left its place behind.
+                // A job that was withdrawn, or replaced by one of another level, leaves its queue entry behind.
                 let Some(job) = self.jobs.get(&key) else { continue };
                 if job.terms.level != level || job.delayed_until.is_some() {
                     continue;
@@ -285,7 +286,7 @@ impl<K: Clone + Ord, P> Queue<K, P> {
         None
     }
 
-    /// Takes what became of a call. Whether this opens or closes the gate.
+    /// Records the outcome of a call. Returns whether this opens or closes the gate.
     pub fn done(&mut self, now: Time, key: &K, verdict: Verdict, entropy: Entropy) -> bool {
         let terms = self.under_way.remove(key);
         if let Some(terms) = &terms {
@@ -298,8 +299,8 @@ impl<K: Clone + Ord, P> Queue<K, P> {
             (Verdict::Done, _) => {
                 self.refusals.remove(key);
             }
-            // A conflict is no failure: the caller decides anew at once. A second one in a row is no race any more: an
-            // admission webhook may refuse with the same code.
+            // The first conflict is not a failure: the caller decides again at once. A second one in a row is not a race:
+            // an admission webhook may refuse with the same status code.
             (Verdict::Conflict, None) => {
                 self.refusals.insert(key.clone(), Refusal { failures: 0, level, until: now });
             }
@@ -316,7 +317,7 @@ impl<K: Clone + Ord, P> Queue<K, P> {
         self.answered()
     }
 
-    /// Puts a job back whose call was not answered, unless a newer one of its key is queued: that one is returned.
+    /// Queues an unanswered job again, unless a newer one of its key is queued: then it returns the payload.
     pub fn put_back(&mut self, now: Time, key: K, terms: Retry<K>, payload: P) -> Option<P> {
         if self.jobs.contains_key(&key) {
             return Some(payload);
@@ -325,19 +326,19 @@ impl<K: Clone + Ord, P> Queue<K, P> {
         None
     }
 
-    /// What is needed to put a job back that is under way.
+    /// The data for queueing a job in flight again.
     pub fn retry(&self, key: &K) -> Option<Retry<K>> {
         self.under_way.get(key).cloned().map(Retry)
     }
 
-    /// Takes what became of the probe. Whether this opens or closes the gate.
+    /// Records the outcome of the probe. Returns whether this opens or closes the gate.
     pub fn probe_done(&mut self, now: Time, answered: bool, entropy: Entropy) -> bool {
         self.probing = false;
         if answered { self.answered() } else { self.gate.unanswered(now, true, entropy) }
     }
 
     fn answered(&mut self) -> bool {
-        // Whoever wanted a probe has an answer now, unless the probe is still under way.
+        // This answer satisfies a requested probe, unless the probe is in flight.
         self.probe_wanted = false;
         self.gate.answered()
     }
@@ -355,7 +356,7 @@ impl<K: Clone + Ord, P> Queue<K, P> {
         }
     }
 
-    /// When there may be something to do, if no call ends before.
+    /// When there may be an action, if no call completes before.
     pub fn next_deadline(&self) -> Option<Time> {
         let delayed = self.delayed.first().map(|(until, _)| *until).filter(|_| self.gate.is_open());
         let expiring = self.expiring.first().map(|(at, _)| *at);
@@ -376,12 +377,12 @@ impl<K: Clone + Ord, P> Queue<K, P> {
         self.jobs.len()
     }
 
-    /// Whether a job of this level is queued or under way.
+    /// Whether a job of this level is queued or in flight.
     pub fn has(&self, level: Level) -> bool {
         self.lengths[level.index()] > 0 || self.under_way.values().any(|terms| terms.level == level)
     }
 
-    /// Drops every queued job of another level.
+    /// Drops every queued job of other levels.
     pub fn keep_only(&mut self, level: Level) {
         let others = self.jobs.iter().filter(|(_, job)| job.terms.level != level).map(|(key, _)| key.clone());
         for key in others.collect::<Vec<_>>() {
@@ -394,7 +395,7 @@ impl<K: Clone + Ord, P> Queue<K, P> {
 #[derive(Clone, Debug)]
 pub(super) struct Retry<K>(Terms<K>);
 
-/// Limits how many calls begin in a second.
+/// A token bucket: limits how many calls start in a second.
 #[derive(Clone, Debug)]
 struct Bucket {
     /// In thousandths of a call.

@@ -8,7 +8,7 @@ fn job(key: &'static str, level: Level, payload: u32) -> Submission<&'static str
     Submission { key, tenant: "n".into(), lane: None, level, not_before: None, not_after: None, payload }
 }
 
-/// Everything that is sent now.
+/// All jobs that are sent now.
 fn sent(queue: &mut Calls, now: Time) -> Vec<&'static str> {
     let next = std::iter::from_fn(|| queue.next(now));
     next.map(|next| match next {
@@ -48,7 +48,7 @@ fn a_newer_job_replaces_the_older_one_and_waits_for_the_one_under_way() {
     assert_eq!(queue.next(Time(0)), None, "one of a key at a time");
     done(&mut queue, Time(1), &["s"]);
     assert_eq!(queue.next(Time(1)), Some(Next::Call("s", 3)));
-    assert_eq!(queue.withdraw(&"s"), None, "it is under way");
+    assert_eq!(queue.withdraw(&"s"), None, "it is in flight");
     done(&mut queue, Time(1), &["s"]);
     queue.submit(Time(1), job("s", Level::End, 4));
     assert_eq!(queue.withdraw(&"s"), Some(4));
@@ -91,7 +91,7 @@ fn without_an_answer_everything_waits_for_one_probe() {
     assert_eq!(sent(&mut queue, Time(5002)), [""; 0]);
     assert_eq!(queue.next_deadline(), Some(Time(5100)));
     assert_eq!(sent(&mut queue, Time(5100)), ["probe"]);
-    assert_eq!(queue.next_deadline(), None, "the probe is under way");
+    assert_eq!(queue.next_deadline(), None, "the probe is in flight");
     assert!(!queue.probe_done(Time(10_100), false, MIDDLE));
     assert_eq!(queue.next_deadline(), Some(Time(10_300)));
     assert_eq!(sent(&mut queue, Time(10_300)), ["probe"]);
@@ -107,7 +107,7 @@ fn a_probe_is_sent_once_for_all_and_not_when_a_call_is_answered_anyway() {
     queue.want_probe();
     assert_eq!(sent(&mut queue, Time(0)), [""; 0], "one at a time");
     queue.probe_done(Time(1), true, MIDDLE);
-    assert_eq!(sent(&mut queue, Time(1)), [""; 0], "this answer came after both asked");
+    assert_eq!(sent(&mut queue, Time(1)), [""; 0], "this answer came after both requests");
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn a_key_that_was_refused_waits_unless_the_next_job_is_more_urgent() {
     assert_eq!(sent(&mut queue, Time(now.0 - 1)), ["a"]);
     done(&mut queue, now, &["a"]);
     queue.submit(now, job("a", Level::Counts, 0));
-    assert_eq!(sent(&mut queue, now), ["a"], "the answer before was no refusal");
+    assert_eq!(sent(&mut queue, now), ["a"], "the previous answer was not a refusal");
 }
 
 #[test]
@@ -143,14 +143,14 @@ fn a_conflict_is_a_refusal_from_the_second_in_a_row() {
 }
 
 #[test]
-fn what_comes_too_late_is_not_sent() {
+fn a_job_past_its_deadline_is_not_sent() {
     let mut queue = Calls::new();
     queue.submit(Time(0), Submission { not_after: Some(Time(50)), ..job("late", Level::Publication, 7) });
     for number in 0..u32::try_from(CONCURRENCY).unwrap() {
         let key = Box::leak(number.to_string().into_boxed_str());
         queue.submit(Time(0), job(key, Level::End, number));
     }
-    assert_eq!(sent(&mut queue, Time(0)).len(), CONCURRENCY, "as many as may be under way, the urgent ones first");
+    assert_eq!(sent(&mut queue, Time(0)).len(), CONCURRENCY, "as many as may be in flight, urgent ones first");
     assert_eq!(queue.next_deadline(), Some(Time(50)));
     assert_eq!(queue.next(Time(50)), Some(Next::Expired(7)));
     assert_eq!(queue.next_deadline(), None);

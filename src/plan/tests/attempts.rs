@@ -1,4 +1,4 @@
-//! When an attempt begins.
+//! When an attempt starts.
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn an_attempt_waits_for_an_answer_of_the_api_server() {
     assert!(story.wants(&Effect::Probe), "an answer from before the reason to contend arose proves nothing");
     assert!(story.reconciler.awaits_api_answer());
     story.pass(60_000);
-    assert_eq!((story.wanted(), story.wants(&Effect::Probe)), (None, false), "one probe is under way");
+    assert_eq!((story.wanted(), story.wants(&Effect::Probe)), (None, false), "one probe is pending");
     story.answer();
     assert_eq!(story.wanted().as_deref(), Some("a"));
     assert!(!story.reconciler.awaits_api_answer());
@@ -28,20 +28,20 @@ fn each_attempt_needs_an_answer_of_its_own() {
     story.view(idle(retry_at));
     assert_eq!((story.wanted(), story.reconciler.next_deadline()), (None, Some(Time(retry_at))));
     story.pass(5000);
-    assert!(story.wants(&Effect::Probe) && story.wanted().is_none(), "the old answer is 5 s old");
+    assert!(story.wants(&Effect::Probe) && story.wanted().is_none(), "the last answer is 5 s old");
     story.answer();
     assert_eq!(story.wanted().as_deref(), Some("a"));
 }
 
 #[test]
-fn an_attempt_that_the_keeper_dropped_is_asked_for_again_after_a_second() {
+fn an_attempt_that_the_keeper_dropped_is_requested_again_after_a_second() {
     let mut story = Story::new();
     story.turn();
     story.pass(250);
     story.write();
     story.answer();
     assert_eq!(story.wanted().as_deref(), Some("a"));
-    // Nothing else happens: without a deadline of its own the lease would stay free.
+    // Nothing else happens: without a separate deadline the lease would stay free.
     assert_eq!(story.reconciler.next_deadline(), Some(story.now + Millis(1000)));
     story.answer();
     assert_eq!(story.wanted(), None);
@@ -59,7 +59,7 @@ fn another_first_candidate_ends_the_attempt_and_the_pause() {
     assert_eq!(story.commands(), []);
     story.candidates(&[pod("b")]);
     story.turn();
-    assert_eq!(story.commands(), [Command::TryNow], "the pause was for attempts of a");
+    assert_eq!(story.commands(), [Command::TryNow], "the backoff was for attempts for a");
     let holder = "here/uid-here/jobs/billing/b/uid-b";
     story.view(View { standing: Standing::Acquiring(Attempt(2), Holder(holder.into())), ..View::default() });
     story.candidates(&[pod("c")]);

@@ -1,4 +1,4 @@
-//! What a replica may do that does not lead.
+//! The decisions of a replica that does not lead.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn a_follower_runs_and_writes_nothing() {
 }
 
 #[test]
-fn who_stops_leading_drops_the_term_without_ending_it() {
+fn a_replica_that_stops_leading_drops_the_term_without_ending_it() {
     let mut story = Story::held_by_a();
     story.facts.authority = Authority::Follow;
     story.turn();
@@ -22,7 +22,7 @@ fn who_stops_leading_drops_the_term_without_ending_it() {
 }
 
 #[test]
-fn who_only_renews_decides_nothing() {
+fn a_replica_that_only_renews_decides_nothing() {
     let mut story = Story::held_by_a();
     story.facts.authority = Authority::Renew;
     story.holder(PodFacts { stopped: true, finished: true, ..pod("a") });
@@ -32,7 +32,7 @@ fn who_only_renews_decides_nothing() {
 }
 
 #[test]
-fn who_may_only_end_begins_nothing() {
+fn a_replica_that_may_only_end_terms_starts_none() {
     let mut story = Story::held_by_a();
     story.facts.authority = Authority::End;
     story.view(ending(term(1, 7, "a"), EndReason::Deadline));

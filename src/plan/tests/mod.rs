@@ -1,4 +1,4 @@
-//! Stories of one reconciler. [`Story`] plays the shell: it keeps the facts, records what was asked for, and answers.
+//! Tests of one reconciler. [`Story`] executes its effects: it keeps the facts, records the effects, and answers.
 
 mod attempts;
 mod authority;
@@ -27,7 +27,7 @@ pub(super) struct Story {
     pub now: Time,
     pub reconciler: Reconciler,
     pub facts: Facts,
-    /// Everything the last turn wanted done.
+    /// The effects of the last turn.
     pub effects: Vec<Effect>,
 }
 
@@ -62,7 +62,7 @@ pub(super) fn pod(name: &str) -> PodFacts {
 }
 
 impl Story {
-    /// A lease that nobody holds, with the candidates `a` and `b`, on three healthy nodes.
+    /// A free lease with the candidates `a` and `b`, on three healthy nodes.
     pub fn new() -> Self {
         let cluster = Cluster { name: "here".into(), uid: "uid-here".into() };
         let identity =
@@ -87,7 +87,7 @@ impl Story {
         story
     }
 
-    /// `a` holds the lease with token 7, and everybody knows.
+    /// `a` holds the lease with token 7, and status and labels show it.
     pub fn held_by_a() -> Self {
         let mut story = Self::new();
         story.turn();
@@ -100,7 +100,7 @@ impl Story {
         story
     }
 
-    /// The resource as the API server holds it.
+    /// The resource on the API server.
     pub fn store(&mut self, spec: &serde_json::Value, status: &serde_json::Value) {
         let mut whole = json!({
             "quorumRef": {"name": "default"},
@@ -124,7 +124,7 @@ impl Story {
         self.facts.candidates = CandidateFacts::Known(Arc::new(Electorate::of(pods, readiness)));
     }
 
-    /// What is known about the holder's pod.
+    /// The facts about the holder's pod.
     pub fn holder(&mut self, pod: PodFacts) {
         self.facts.holder = PodKnowledge::Here(Arc::new(Sighting::now(pod, self.now, None)));
     }
@@ -156,13 +156,13 @@ impl Story {
         self.turn()
     }
 
-    /// The API server answers something.
+    /// The API server answers a call.
     pub fn answer(&mut self) -> &[Effect] {
         self.facts.api_answered_at = Some(self.now);
         self.turn()
     }
 
-    /// The API server takes the status write of the last turn.
+    /// The API server accepts the status write of the last turn.
     pub fn write(&mut self) -> &[Effect] {
         let write = self.status_write().expect("a status is to be written");
         let mut lease = self.facts.lease.as_deref().unwrap().clone();
@@ -174,8 +174,8 @@ impl Story {
         self.event(Event::StatusWritten(StatusOutcome::Written(lease)))
     }
 
-    /// The API server takes every role write, those that follow included, until nothing is left to write. Returns them in
-    /// their order: pod and role.
+    /// The API server accepts every role write, including those that follow, until none is left. Returns them in order:
+    /// pod and role.
     pub fn pods(&mut self) -> Vec<(String, Option<String>)> {
         let mut order = Vec::new();
         loop {

@@ -4,13 +4,13 @@ use super::*;
 use crate::api::names::PodRole;
 
 #[test]
-fn no_pod_is_told_active_while_another_may_be() {
+fn no_pod_gets_active_while_another_may_have_it() {
     let mut story = Story::held_by_a();
     story.holder(PodFacts { stopped: true, finished: true, ..pod("a") });
     story.turn();
     story.facts.holder = PodKnowledge::Unseen;
     story.view(idle(0));
-    // The write that takes `active` away is not answered.
+    // The write that removes `active` is not answered.
     let writes = story.role_writes();
     assert_eq!(
         writes.iter().map(|write| (write.pod.as_str(), write.priority)).collect::<Vec<_>>(),
@@ -22,7 +22,7 @@ fn no_pod_is_told_active_while_another_may_be() {
     story.view(held(term(2, 8, "b")));
     let roles: Vec<_> = story.role_writes().iter().map(|write| (write.pod.clone(), write.role)).collect();
     assert!(!roles.contains(&("b".into(), Some(PodRole::Active))), "{roles:?}");
-    // The next one is.
+    // The next one is answered.
     let mut a = pod("a");
     a.labels.insert("lease.redislease.io/billing".into(), "standby".into());
     a.annotations.insert("token.redislease.io/billing".into(), "8".into());
@@ -32,7 +32,7 @@ fn no_pod_is_told_active_while_another_may_be() {
 }
 
 #[test]
-fn a_pod_whose_active_write_has_no_answer_is_told_standby_after_a_loss() {
+fn a_pod_with_an_unanswered_active_write_gets_standby_after_a_loss() {
     let mut story = Story::new();
     story.turn();
     story.answer();
@@ -40,13 +40,13 @@ fn a_pod_whose_active_write_has_no_answer_is_told_standby_after_a_loss() {
     story.write();
     story.view(held(term(1, 7, "a")));
     let standby = story.role_writes();
-    assert_eq!(standby.len(), 2, "b is told standby, and nobody else was active: {standby:?}");
+    assert_eq!(standby.len(), 2, "b gets standby, and no other pod was active: {standby:?}");
     let unanswered = RoleOutcome::Unanswered("timeout".into());
     story.reconciler.handle(story.now, Event::RoleWritten { uid: "uid-b".into(), outcome: RoleOutcome::Written });
     story.reconciler.handle(story.now, Event::RoleWritten { uid: "uid-a".into(), outcome: unanswered });
     story.view(ending(term(1, 7, "a"), EndReason::Misses));
-    let told: Vec<_> = story.role_writes().iter().map(|write| (write.pod.clone(), write.role)).collect();
-    assert!(told.contains(&("a".into(), Some(PodRole::Standby))), "it was never seen with a label: {told:?}");
+    let writes: Vec<_> = story.role_writes().iter().map(|write| (write.pod.clone(), write.role)).collect();
+    assert!(writes.contains(&("a".into(), Some(PodRole::Standby))), "a was never observed with a label: {writes:?}");
 }
 
 #[test]

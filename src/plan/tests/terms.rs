@@ -1,4 +1,4 @@
-//! Terms: published, adopted, ended, given up.
+//! Terms: published, adopted, ended.
 
 use super::*;
 use crate::election::EndCause;
@@ -14,7 +14,7 @@ fn a_term_is_published_before_anything_else() {
     let write = story.status_write().unwrap();
     assert_eq!((write.priority, write.version.as_deref()), (Priority::Publication, Some("10")));
     assert_eq!((write.status.fencing_token, write.not_after.is_some()), (Some(7), true));
-    assert_eq!(story.role_writes(), [], "no pod is told before the status is written");
+    assert_eq!(story.role_writes(), [], "no role is written before the status");
     story.write();
     assert!(story.wants(&Effect::Report(story.reported(NoticeReason::Acquired))));
     story.view(held(term(1, 7, "a")));
@@ -24,7 +24,7 @@ fn a_term_is_published_before_anything_else() {
 }
 
 #[test]
-fn the_keeper_learns_that_the_term_is_published() {
+fn the_keeper_gets_the_outcome_of_the_publication() {
     let mut story = Story::new();
     story.turn();
     story.answer();
@@ -45,7 +45,7 @@ fn an_unanswered_publication_is_read_and_not_acted_on() {
     story.event(Event::StatusWritten(StatusOutcome::Unanswered("timeout".into())));
     assert_eq!((story.status_write(), story.role_writes()), (None, Vec::new()));
     assert!(story.wants(&Effect::Read(Read::Lease)));
-    // It was written after all: the read shows it, and only now is it told.
+    // The write had succeeded: the read shows it, and only now are its events sent.
     let lease = story.written(7, "a", 1);
     story.facts.lease = Some(lease.clone());
     story.reconciler.handle(story.now, Event::LeaseRead(Ok(Some(lease))));
@@ -72,14 +72,14 @@ fn an_unpublished_term_ends_after_one_lease_whether_the_api_server_answers_or_no
         story.answer();
         story.pass(2 * LEASE - 1);
         story.answer();
-        assert_eq!(story.wanted(), None, "no status was written: the lease is left to others for two leases");
+        assert_eq!(story.wanted(), None, "no status was written: the cooldown lasts two lease durations");
         story.pass(1);
         story.answer();
         assert_eq!(story.wanted().as_deref(), Some("a"));
     }
 }
 
-/// The cooldown lasted two leases even if the API server was back after a second: 60 s without a holder by default.
+/// The cooldown must not last two lease durations (60 s by default) if the API server is back after a second.
 #[test]
 fn after_a_status_write_the_cooldown_ends_one_second_after_the_keys() {
     let mut story = Story::new();
@@ -173,12 +173,16 @@ fn proof_releases_the_term_once_and_nothing_is_written_from_the_old_view() {
     story.candidates(&[pod("b")]);
     story.turn();
     assert_eq!(story.commands(), [Command::End { term: term(1, 7, "a"), proof: true }]);
-    assert_eq!((story.status_write(), story.role_writes()), (None, Vec::new()), "the view still runs the term");
+    assert_eq!(
+        (story.status_write(), story.role_writes()),
+        (None, Vec::new()),
+        "the view still shows the running term"
+    );
     story.turn();
     assert_eq!(story.commands(), []);
     story.facts.holder = PodKnowledge::Unseen;
     story.view(idle(0));
-    assert_eq!(story.status_write(), None, "the next publication may say it");
+    assert_eq!(story.status_write(), None, "the next publication may include it");
     assert_eq!(story.wanted().as_deref(), Some("b"));
     story.pass(250);
     assert_eq!(story.status_write().map(|write| write.priority), Some(Priority::End), "the attempt takes too long");
@@ -243,13 +247,13 @@ fn time_alone_ends_a_term_only_on_a_fresh_answer() {
     story.event(Event::HolderRead { answered: false });
     assert_eq!(story.commands(), [], "the API server is away: the holder may have recovered");
     story.pass(1000);
-    assert!(story.wants(&read), "it is read again");
+    assert!(story.wants(&read), "the pod is read again");
     story.event(Event::HolderRead { answered: true });
     assert_eq!(story.commands(), [Command::End { term: term(1, 7, "a"), proof: false }]);
 }
 
 #[test]
-fn a_term_on_a_replaced_quorum_is_waited_out_and_a_restart_continues_the_wait() {
+fn a_term_on_a_replaced_quorum_blocks_until_its_keys_expire_and_a_restart_continues_the_wait() {
     let status = serde_json::to_value(Story::held_by_a().facts.lease.unwrap().status.clone()).unwrap();
     let mut story = Story::new();
     story.store(&json!({}), &status);
@@ -261,7 +265,7 @@ fn a_term_on_a_replaced_quorum_is_waited_out_and_a_restart_continues_the_wait() 
     story.write();
     story.view(ending(term(1, 7, "a"), EndReason::NeverConfirmed));
     story.write();
-    // Twenty minutes later another process starts.
+    // Another process starts twenty minutes later.
     let mut later = Story::new();
     later.facts = story.facts.clone();
     later.facts.wall = story.facts.wall + jiff::SignedDuration::from_mins(20);

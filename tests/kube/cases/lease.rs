@@ -1,4 +1,4 @@
-//! Cases about a `RedisLease`.
+//! Admission cases of `RedisLease`.
 
 use serde_json::{Value, json};
 
@@ -75,13 +75,13 @@ pub(super) fn creations() -> Vec<Case> {
             "supported values: \"Exponential\", \"Linear\", \"None\"",
         ),
         Case::malformed(
-            "more than all jitter",
+            "a jitter over 100 %",
             spec(&json!({"retry": {"jitter": 101}})),
             "spec.retry.jitter",
             "should be less than or equal to 100",
         ),
         Case::malformed(
-            "a burst of no tries",
+            "a limit of no attempts",
             spec(&json!({"retry": {"limit": 0}})),
             "spec.retry.limit",
             "should be greater than or equal to 1",
@@ -95,7 +95,7 @@ pub(super) fn creations() -> Vec<Case> {
         ),
         Case::good("readiness ignored", spec(&json!({"election": {"requireReady": false}}))),
         Case::bad(
-            "readiness ignored and timed",
+            "unhealthyAfter with readiness ignored",
             spec(&json!({"election": {"requireReady": false, "unhealthyAfter": "10s"}})),
             "spec.election",
             "election.unhealthyAfter must be absent if election.requireReady is false, because readiness is then ignored",
@@ -120,13 +120,13 @@ pub(super) fn candidates() -> Vec<Case> {
     vec![
         Case::malformed("no candidates", spec(&json!({"candidates": null})), "spec.candidates", "Required value"),
         Case::bad(
-            "candidates without a way to find them",
+            "candidates without selector and workloadRef",
             spec(&json!({"candidates": {"selector": null}})),
             "spec.candidates",
             "candidates must have exactly one of selector and workloadRef",
         ),
         Case::bad(
-            "candidates with two ways to find them",
+            "candidates with selector and workloadRef",
             spec(
                 &json!({"candidates": {"workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "billing"}}}),
             ),
@@ -134,7 +134,7 @@ pub(super) fn candidates() -> Vec<Case> {
             "candidates must have exactly one of selector and workloadRef",
         ),
         Case::bad(
-            "a selector of everything",
+            "an empty selector",
             spec(&json!({"candidates": {"selector": {"matchLabels": null}}})),
             "spec.candidates.selector",
             "candidates.selector must have matchLabels or matchExpressions: an empty selector selects every pod of the namespace",
@@ -145,22 +145,22 @@ pub(super) fn candidates() -> Vec<Case> {
                 &json!({"candidates": {"selector": {"matchLabels": null, "matchExpressions": [{"key": "app", "operator": "Exists"}]}}}),
             ),
         ),
-        incomplete("an operator that there is not", &json!({"key": "app", "operator": "in", "values": ["billing"]})),
-        incomplete("one of no values", &json!({"key": "app", "operator": "In"})),
+        incomplete("an unknown operator", &json!({"key": "app", "operator": "in", "values": ["billing"]})),
+        incomplete("In without values", &json!({"key": "app", "operator": "In"})),
         incomplete(
-            "not one of no values, which is every pod",
+            "NotIn without values, which selects every pod",
             &json!({"key": "app", "operator": "NotIn", "values": []}),
         ),
-        incomplete("a value for what only exists", &json!({"key": "app", "operator": "Exists", "values": ["billing"]})),
+        incomplete("Exists with a value", &json!({"key": "app", "operator": "Exists", "values": ["billing"]})),
         Case::bad(
-            "a workload whose name nothing can have",
+            "a workload with an invalid name",
             spec(&json!({"candidates": {"selector": null,
                 "workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "my app"}}})),
             "spec.candidates.workloadRef.name",
             "workloadRef.name must consist of lower-case letters, digits, '-' and '.', and each part between dots must begin and end with a letter or digit",
         ),
         Case::bad(
-            "a quorum whose name nothing can have",
+            "a quorum with an invalid name",
             spec(&json!({"quorumRef": {"name": "-main"}})),
             "spec.quorumRef.name",
             "quorumRef.name must consist of lower-case letters, digits, '-' and '.', and each part between dots must begin and end with a letter or digit",
@@ -188,9 +188,9 @@ pub(super) fn candidates() -> Vec<Case> {
 
 pub(super) fn durations() -> Vec<Case> {
     vec![
-        Case::good("a lease just long enough", spec(&json!({"leaseDuration": "26s"}))),
+        Case::good("the shortest possible lease", spec(&json!({"leaseDuration": "26s"}))),
         Case::bad(
-            "a lease a millisecond too short",
+            "a lease that is a millisecond too short",
             spec(&json!({"leaseDuration": "25s999ms"})),
             "spec",
             "leaseDuration (25s999ms) must be at least 3 * renewInterval (5s) + gracePeriod (10s) + 1s: the old holder must stop before another pod starts",
@@ -202,7 +202,7 @@ pub(super) fn durations() -> Vec<Case> {
             "leaseDuration (30s) must be at least 3 * renewInterval (5s) + gracePeriod (14s1ms) + 1s: the old holder must stop before another pod starts",
         ),
         Case::bad(
-            "a long lease with short renewals and hardly any room",
+            "a long lease whose grace period leaves too little time for renewals",
             spec(&json!({"leaseDuration": "600s", "renewInterval": "3s", "gracePeriod": "590s"})),
             "spec",
             "leaseDuration (600s) minus 1 % for clock drift must be at least 2 * renewInterval (3s) + gracePeriod (590s) + 1s: otherwise the lease is lost between two renewals",
@@ -212,7 +212,7 @@ pub(super) fn durations() -> Vec<Case> {
             spec(&json!({"leaseDuration": "600s", "renewInterval": "3s", "gracePeriod": "587s"})),
         ),
         Case::bad(
-            "a lease that is no duration",
+            "a lease that is not a duration",
             spec(&json!({"leaseDuration": "half a minute"})),
             "spec.leaseDuration",
             "leaseDuration must be a duration longer than 0s and at most 1h, written in h, m, s and ms, such as 30s, 1m30s or 250ms",
@@ -224,19 +224,19 @@ pub(super) fn durations() -> Vec<Case> {
             "leaseDuration must be a duration longer than 0s and at most 1h, written in h, m, s and ms, such as 30s, 1m30s or 250ms",
         ),
         Case::malformed(
-            "a lease in numbers",
+            "a lease as a number",
             spec(&json!({"leaseDuration": 30})),
             "spec.leaseDuration",
             "must be of type string: \"integer\"",
         ),
         Case::malformed(
-            "a lease of many words",
+            "a lease of many units",
             spec(&json!({"leaseDuration": "1s".repeat(15)})),
             "spec.leaseDuration",
             "may not be more than 28 bytes",
         ),
         Case::bad(
-            "a renewal at once",
+            "a renewal interval of zero",
             spec(&json!({"renewInterval": "0s"})),
             "spec.renewInterval",
             "renewInterval must be a duration longer than 0s and at most 1h, written in h, m, s and ms, such as 30s, 1m30s or 250ms",
@@ -248,25 +248,25 @@ pub(super) fn durations() -> Vec<Case> {
             "gracePeriod must be a duration longer than 0s and at most 1h, written in h, m, s and ms, such as 30s, 1m30s or 250ms",
         ),
         Case::bad(
-            "a fraction of a delay",
+            "a delay with a fraction",
             spec(&json!({"retry": {"minDelay": "0.1s"}})),
             "spec.retry.minDelay",
             "retry.minDelay must be a duration longer than 0s and at most 1h, written in h, m, s and ms, such as 30s, 1m30s or 250ms",
         ),
         Case::bad(
-            "an absurd delay",
+            "a delay that is too long",
             spec(&json!({"retry": {"maxDelay": "99999h99999h99999h99999h"}})),
             "spec.retry.maxDelay",
             "retry.maxDelay must be a duration longer than 0s and at most 1h, written in h, m, s and ms, such as 30s, 1m30s or 250ms",
         ),
         Case::bad(
-            "no pause between tries",
+            "a delay that is too short",
             spec(&json!({"retry": {"minDelay": "49ms"}})),
             "spec.retry",
             "retry.minDelay (49ms) must be at least 50ms",
         ),
         Case::bad(
-            "delays that never grow",
+            "a maximum delay that is too short",
             spec(&json!({"retry": {"maxDelay": "999ms"}})),
             "spec.retry",
             "retry.maxDelay (999ms) must be at least 1s",
@@ -303,7 +303,7 @@ pub(super) fn changes() -> Vec<Case> {
         Case::bad("a key changes", keys(json!(["a", "c"])), "spec", KEYS).changes(keys(json!(["a", "b"]))),
         Case::bad("a key is added to others", keys(json!(["a", "b"])), "spec", KEYS).changes(keys(json!(["a"]))),
         Case::bad("keys are added", keys(json!(["a"])), "spec", KEYS).changes(lease(json!({}))),
-        Case::good("keys of null are no keys", null_keys()).changes(lease(json!({}))),
+        Case::good("keys of null are absent keys", null_keys()).changes(lease(json!({}))),
         Case::bad("keys are removed by null", null_keys(), "spec", KEYS).changes(keys(json!(["a"]))),
         Case::bad("keys are removed", lease(json!({})), "spec", KEYS).changes(keys(json!(["a"]))),
         Case::good("the default quorum is spelt out", spec(&json!({"quorumRef": {"name": "default"}})))
@@ -322,7 +322,7 @@ pub(super) fn statuses() -> Vec<Case> {
         status(json!({"fencingToken": token, "transitions": 1, "conditions": [{"type": "Ready", "status": "True",
             "reason": "HeldHere", "message": "", "lastTransitionTime": "2026-11-21T07:00:00Z"}]}))
     };
-    // The greatest token the protocol allows: numbers above lose digits in JSON.
+    // The greatest token of the protocol: greater numbers lose digits in JSON.
     let greatest = (1 << 53) - 1;
     let null = || {
         let mut object = lease(json!({}));

@@ -1,73 +1,73 @@
-//! What admission says about good and bad objects, as one table. A real API server judges every case; the local CEL evaluator judges
-//! those decided by a rule; the validated types judge those that are about one object alone.
+//! Admission cases as one table: valid and invalid objects. A real API server checks every case, the local CEL evaluator
+//! those with a rule, and the validated types those about a single object.
 
 mod lease;
 mod quorum;
 
 use serde_json::{Value, json};
 
-/// An object, what it replaces, and what becomes of it.
+/// An object, the object that it replaces, and the expected result.
 pub struct Case {
-    /// What the case is about: unique in the table.
+    /// The description of the case: unique in the table.
     pub what: &'static str,
-    /// The object that exists before; `None` for a creation.
+    /// The existing object; `None` for a creation.
     pub old: Option<Value>,
     /// The object that is sent.
     pub new: Value,
     /// Whether `new` goes to the status subresource.
     pub status: bool,
-    /// `None`: admitted.
+    /// `None` if the object is admitted.
     pub refused: Option<Refusal>,
 }
 
-/// The only complaint about an object.
+/// The only expected error for an object.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Who complains.
+    /// The validator that reports the error.
     pub by: Judge,
-    /// The field complained about.
+    /// The invalid field.
     pub field: &'static str,
-    /// The sentence. It is the whole complaint of a rule, and the end of one of the schema.
+    /// The message: the whole message of a rule, or the end of a schema message.
     pub says: &'static str,
 }
 
-/// Who refuses an object.
+/// The validator of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Judge {
     /// A CEL rule.
     Rule,
-    /// The schema, which the local evaluator of rules does not know.
+    /// The schema, which the local evaluator does not check.
     Schema,
 }
 
 impl Case {
-    /// Creation of an object that is as it should be.
+    /// Creation of a valid object.
     fn good(what: &'static str, new: Value) -> Self {
         Self { what, old: None, new, status: false, refused: None }
     }
 
-    /// Creation of an object that breaks a rule.
+    /// Creation of an object that violates a rule.
     fn bad(what: &'static str, new: Value, field: &'static str, says: &'static str) -> Self {
         Self { refused: Some(Refusal { by: Judge::Rule, field, says }), ..Self::good(what, new) }
     }
 
-    /// Creation of an object that does not have the schema.
+    /// Creation of an object that violates the schema.
     fn malformed(what: &'static str, new: Value, field: &'static str, says: &'static str) -> Self {
         Self { refused: Some(Refusal { by: Judge::Schema, field, says }), ..Self::good(what, new) }
     }
 
-    /// The same as a change of `old`.
+    /// The same as an update of `old`.
     fn changes(self, old: Value) -> Self {
         Self { old: Some(old), ..self }
     }
 
-    /// The same as a change of the status of `old`.
+    /// The same as an update of the status of `old`.
     fn changes_status(self, old: Value) -> Self {
         Self { status: true, ..self.changes(old) }
     }
 }
 
-/// A `RedisLease` with what a user must write, changed by a JSON merge patch.
+/// A `RedisLease` with the required fields, modified by a JSON merge patch.
 pub fn lease(patch: Value) -> Value {
     let mut object = json!({
         "apiVersion": "redislease.io/v1alpha1",
@@ -79,7 +79,7 @@ pub fn lease(patch: Value) -> Value {
     object
 }
 
-/// A `RedisQuorum` with what a user must write, changed by a JSON merge patch.
+/// A `RedisQuorum` with the required fields, modified by a JSON merge patch.
 pub fn quorum(patch: Value) -> Value {
     let mut object = json!({
         "apiVersion": "redislease.io/v1alpha1",

@@ -1,4 +1,4 @@
-//! Cases about a `RedisQuorum`.
+//! Admission cases of `RedisQuorum`.
 
 use serde_json::{Value, json};
 
@@ -33,7 +33,10 @@ pub(super) fn creations() -> Vec<Case> {
         Case::malformed("ten nodes", spec(&json!({"nodes": nodes(&many)})), "spec.nodes", "must have at most 9 items"),
         Case::malformed("no nodes", spec(&json!({"nodes": []})), "spec.nodes", "should have at least 1 items"),
         Case::good("two nodes", spec(&json!({"nodes": nodes(&["redis-a:1", "redis-b:1"])}))),
-        Case::good("one node that is meant", spec(&json!({"nodes": nodes(&["redis-a:1"]), "allowSingleNode": true}))),
+        Case::good(
+            "one node with allowSingleNode",
+            spec(&json!({"nodes": nodes(&["redis-a:1"]), "allowSingleNode": true})),
+        ),
         Case::bad(
             "one node",
             spec(&json!({"nodes": nodes(&["redis-a:1"])})),
@@ -62,8 +65,8 @@ pub(super) fn creations() -> Vec<Case> {
         Case::bad("an address with port 0", at("redis-a:0"), "spec.nodes[0].address", ADDRESS),
         Case::bad("an address with port 65536", at("redis-a:65536"), "spec.nodes[0].address", ADDRESS),
         Case::bad("an IPv6 address without brackets", at("fd00::1:6379"), "spec.nodes[0].address", ADDRESS),
-        Case::bad("brackets round a name", at("[redis-a]:6379"), "spec.nodes[0].address", ADDRESS),
-        Case::bad("brackets round half an address", at("[1:2]:6379"), "spec.nodes[0].address", ADDRESS),
+        Case::bad("brackets around a name", at("[redis-a]:6379"), "spec.nodes[0].address", ADDRESS),
+        Case::bad("brackets around half an address", at("[1:2]:6379"), "spec.nodes[0].address", ADDRESS),
         Case::bad(
             "a key prefix with a colon",
             spec(&json!({"keyPrefix": "a:b"})),
@@ -85,7 +88,7 @@ pub(super) fn creations() -> Vec<Case> {
             "maxLeaseDuration must be a duration longer than 0s and at most 1h, written in h, m, s and ms, such as 30s, 1m30s or 250ms",
         ),
         Case::bad(
-            "a timeout that is no duration",
+            "a timeout that is not a duration",
             spec(&json!({"commandTimeout": "500"})),
             "spec.commandTimeout",
             "commandTimeout must be a duration longer than 0s and at most 1h, written in h, m, s and ms, such as 30s, 1m30s or 250ms",
@@ -125,10 +128,10 @@ pub(super) fn changes() -> Vec<Case> {
             "spec", NODES).changes(three()),
         Case::bad("the key prefix changes", spec(&json!({"keyPrefix": "other"})), "spec",
             "keyPrefix cannot be changed: create another RedisQuorum").changes(three()),
-        Case::good("the longest lease is spelt otherwise", longest("1m")).changes(longest("60s")),
+        Case::good("the longest lease is written differently", longest("1m")).changes(longest("60s")),
         Case::bad("the longest lease changes", longest("59s")  , "spec",
             "maxLeaseDuration cannot be changed: create another RedisQuorum").changes(three()),
-        Case::bad("the longest lease turns into nonsense", longest("soon"), "spec.maxLeaseDuration",
+        Case::bad("the longest lease becomes invalid", longest("soon"), "spec.maxLeaseDuration",
             "maxLeaseDuration must be a duration longer than 0s and at most 1h, written in h, m, s and ms, such as 30s, 1m30s or 250ms").changes(three()),
     ]
 }

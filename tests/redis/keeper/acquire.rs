@@ -1,4 +1,4 @@
-//! Taking a lease on real servers.
+//! Acquiring a lease on real servers.
 
 use redislease::clock;
 use redislease_core::lease::{Config, Publication, Standing};
@@ -16,7 +16,7 @@ async fn a_term_is_confirmed_published_and_only_then_held() {
     candidate.want("pod-1");
     let term = candidate.taken().await;
     assert_eq!(&*term.id.holder.0, "pod-1");
-    assert!(standing_on(&candidate, &servers, &term.id) >= 2, "a majority keeps it before anybody hears of it");
+    assert!(standing_on(&candidate, &servers, &term.id) >= 2, "a majority has it before it is published");
     let (stop_at, valid_until) = (term.stop_at.unwrap(), term.valid_until.unwrap());
     assert_eq!(valid_until.since(stop_at), patient().stop_budget);
 
@@ -25,7 +25,7 @@ async fn a_term_is_confirmed_published_and_only_then_held() {
     candidate.held(&term.id).await;
     let mut order: Vec<&str> = candidate
         .history
-        .told()
+        .observations()
         .views
         .iter()
         .filter_map(|(_, view)| match view.standing {
@@ -36,7 +36,7 @@ async fn a_term_is_confirmed_published_and_only_then_held() {
             _ => Some("other"),
         })
         .collect();
-    // Renewals change the view as well.
+    // Renewals change the view too.
     order.dedup();
     assert_eq!(order, ["acquiring", "publishing", "held"]);
 
@@ -47,7 +47,7 @@ async fn a_term_is_confirmed_published_and_only_then_held() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_token_that_a_status_showed_is_never_given_again() {
+async fn a_token_from_a_status_is_never_used_again() {
     let servers = voters(3);
     let world = ready(&servers, &patient()).await;
     let shown = Token(4_000_000_000_000_000);
@@ -56,7 +56,7 @@ async fn a_token_that_a_status_showed_is_never_given_again() {
     let id = candidate.hold("pod-1").await;
     assert_eq!(id.token, Token(shown.0 + 1));
     candidate.lease.end(id, true);
-    // Every node that confirmed it lifted its counter to it.
+    // Every node that confirmed the term raised its counter to this token.
     assert_eq!(candidate.hold("pod-2").await.token, Token(shown.0 + 2));
 }
 
@@ -73,7 +73,7 @@ async fn a_node_that_missed_the_acquire_is_joined_by_the_second_round() {
     assert!(!candidate.stands(&servers[2], 't', &id));
 
     candidate.joined(&servers[2], &id).await;
-    // The first round may have met the ghost still; a busy machine looks late by one more.
+    // The first round may still have found the old grant; on a busy machine one more round may pass.
     let rounds = candidate.history.renewed().len();
     assert!((2..=4).contains(&rounds), "joined after {rounds} rounds");
     assert!(candidate.has_kept(&id));
@@ -81,7 +81,7 @@ async fn a_node_that_missed_the_acquire_is_joined_by_the_second_round() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_time_that_an_acquire_took_is_gone() {
+async fn the_duration_of_an_acquire_counts_against_the_lease() {
     let servers = voters(3);
     let world = ready(&servers, &patient()).await;
     for server in &servers[1..] {
@@ -96,7 +96,7 @@ async fn the_time_that_an_acquire_took_is_gone() {
     }
     let attempt = candidate.taken().await.id.attempt;
     let (began, taken, term) = candidate.history.taking(attempt);
-    // A busy machine may have needed a second try: it began later.
+    // On a busy machine a second attempt may have been needed, which started later.
     assert!(began >= before && taken >= before + Millis(500));
     let bound = began + patient().drift.least(patient().ttl);
     assert!(term.valid_until.unwrap() <= bound, "{term:?} from {began:?}");
@@ -105,7 +105,7 @@ async fn the_time_that_an_acquire_took_is_gone() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn several_keys_are_all_or_nothing() {
     let servers = voters(3);
-    // Long enough to see a refusal, short enough to wait for its end.
+    // Long enough to observe a refusal, short enough to wait for its end.
     let config = Config { ttl: Millis(5000), ..lease() };
     let world = ready(&servers, &config).await;
     let other = Candidate::on(&world, &["b"], config.clone());
@@ -121,7 +121,7 @@ async fn several_keys_are_all_or_nothing() {
     assert!(view.retry_at.is_some());
     for server in &servers {
         let values = all.values(server);
-        assert_eq!((&values[0], &values[2]), (&None, &None), "nothing of a try that was refused");
+        assert_eq!((&values[0], &values[2]), (&None, &None), "a refused attempt leaves no keys");
         assert_eq!(values[1].as_ref().unwrap().attempt, theirs.attempt);
     }
 
@@ -141,6 +141,6 @@ async fn several_keys_are_all_or_nothing() {
     }
     all.lease.end(ours, true);
     for server in &servers {
-        eventually("all keys to go at once", || async { all.is_free(server).then_some(()) }).await;
+        eventually("all keys to be released together", || async { all.is_free(server).then_some(()) }).await;
     }
 }

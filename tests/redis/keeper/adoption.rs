@@ -1,4 +1,4 @@
-//! A term goes on in another process, from what the status names.
+//! Another process continues a term from the status.
 
 use redislease::clock;
 use redislease_core::lease::{Config, EndReason, Standing, TermId};
@@ -9,7 +9,7 @@ use super::candidate::{Candidate, lease, patient, ready, standing_on, voters};
 use crate::support::eventually;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_restarted_process_goes_on_with_the_same_token() {
+async fn a_restarted_process_continues_with_the_same_token() {
     let servers = voters(3);
     let world = ready(&servers, &lease()).await;
     let first = Candidate::on(&world, &["k"], lease());
@@ -25,13 +25,13 @@ async fn a_restarted_process_goes_on_with_the_same_token() {
     assert!(second.has_kept(&id));
     let times = lease().ttl.0 / lease().renew_interval.0 + 1;
     second.renewed(usize::try_from(times).unwrap()).await;
-    assert!(second.has_kept(&id), "longer than the first process could have left it");
+    assert!(second.has_kept(&id), "longer than the keys of the first process last");
     for server in &servers {
         second.joined(server, &id).await;
     }
 }
 
-/// Renewal by two processes is no contention: each extends exactly the one term.
+/// Renewal by two processes is not contention: each extends the same term.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_processes_may_renew_one_term_and_the_seal_of_either_ends_it() {
     let servers = voters(3);
@@ -63,20 +63,20 @@ async fn an_adopted_term_whose_keys_are_gone_is_lost_at_once() {
     candidate.lease.adopt(id.clone());
     let loss = candidate.lost().await;
     assert_eq!((&loss.term.id, loss.reason), (&id, EndReason::Misses));
-    assert!(loss.at.since(start) < Millis(5000), "no interval and no TTL is waited for");
-    assert!(servers.iter().all(|server| candidate.is_free(server)), "nothing is set again");
+    assert!(loss.at.since(start) < Millis(5000), "without waiting for an interval or a TTL");
+    assert!(servers.iter().all(|server| candidate.is_free(server)), "no key is set again");
     let held = |standing: &Standing| matches!(standing, Standing::Held(_));
-    assert!(!candidate.history.told().views.iter().any(|(_, view)| held(&view.standing)));
+    assert!(!candidate.history.observations().views.iter().any(|(_, view)| held(&view.standing)));
 }
 
-/// The attempt alone does not name a term.
+/// A term is identified by its attempt and its token.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_term_is_not_adopted_under_another_token() {
     let servers = voters(3);
     let (ours, theirs) = (ready(&servers, &patient()).await, ready(&servers, &patient()).await);
     let first = Candidate::on(&ours, &["k"], patient());
     let id = first.hold("pod-1").await;
-    // Also not under one that the token begins with, or that begins with it.
+    // Nor with a prefix of the token, or a longer token with this prefix.
     for token in [id.token.0 / 10, id.token.0 + 1, id.token.0 * 2] {
         let second = Candidate::on(&theirs, &["other"], patient());
         second.lease.adopt(TermId { token: Token(token), ..id.clone() });
@@ -95,13 +95,13 @@ async fn an_adopted_term_without_a_quorum_is_uncertain_then_lost() {
         server.process().kill().unwrap();
     }
     let reached = Candidate::on(&world, &["k"], lease());
-    // Nobody may know the nodes: a quorum that was deleted.
+    // The nodes may be unknown, for example after the quorum was deleted.
     let blind = Candidate::of(None, [world.lock("k")].into(), lease());
     for candidate in [&reached, &blind] {
         let id = TermId { attempt: Attempt(77), token: Token(5), holder: Holder("pod-1".into()) };
         let start = clock::now();
         candidate.lease.adopt(id.clone());
-        // Whoever can confirm it is told before it is given up.
+        // A process that can confirm the term has time to do so before it is lost.
         eventually("doubt", || async {
             matches!(candidate.lease.view().standing, Standing::Uncertain(_)).then_some(())
         })
@@ -112,13 +112,13 @@ async fn an_adopted_term_without_a_quorum_is_uncertain_then_lost() {
         let ends = lease().drift.most(lease().ttl);
         assert!(loss.at >= start + ends, "{:?} after {start:?}", loss.at);
         assert!(loss.at < start + ends + Millis(1000), "{:?} after {start:?}", loss.at);
-        let told = candidate.history.told();
-        let uncertain = told.views.iter().find(|(_, view)| matches!(view.standing, Standing::Uncertain(_)));
+        let observed = candidate.history.observations();
+        let uncertain = observed.views.iter().find(|(_, view)| matches!(view.standing, Standing::Uncertain(_)));
         let (at, _) = uncertain.expect("to be uncertain");
         assert!(*at >= start + lease().renew_interval, "{at:?} after {start:?}");
         assert!(*at < start + lease().renew_interval + Millis(1000), "{at:?} after {start:?}");
         let adopting = |standing: &Standing| matches!(standing, Standing::Adopting(_));
-        assert!(told.views.iter().filter(|(when, _)| when < at).all(|(_, view)| adopting(&view.standing)));
+        assert!(observed.views.iter().filter(|(when, _)| when < at).all(|(_, view)| adopting(&view.standing)));
     }
 }
 

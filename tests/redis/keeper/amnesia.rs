@@ -1,4 +1,4 @@
-//! Nodes that forget while a lease is held: they lose their vote, the term goes on, and they are joined again.
+//! Nodes that lose data while a lease is held: they lose their vote, the term continues, and they join it again.
 
 use redislease::clock;
 use redislease::nodes::{Misconfiguration, NodeState};
@@ -17,7 +17,7 @@ async fn term() -> (Vec<RedisServer>, World, Candidate, TermId) {
     (servers, world, candidate, id)
 }
 
-/// Node 2 is joined again, so that the term outlives the loss of another.
+/// Node 2 has the term again, so the term survives the loss of another node.
 async fn goes_on(servers: &[RedisServer], candidate: &Candidate, id: &TermId) {
     candidate.joined(&servers[2], id).await;
     servers[0].process().kill().unwrap();
@@ -27,7 +27,7 @@ async fn goes_on(servers: &[RedisServer], candidate: &Candidate, id: &TermId) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_flushed_node_waits_although_it_never_stopped() {
+async fn a_flushed_node_waits_although_it_did_not_restart() {
     let (servers, world, candidate, id) = term().await;
     let since = clock::now();
     servers[2].command(&["FLUSHALL"]).unwrap();
@@ -39,7 +39,7 @@ async fn a_flushed_node_waits_although_it_never_stopped() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_with_an_older_memory_has_no_vote_for_what_it_remembers() {
+async fn a_node_with_an_old_snapshot_has_no_vote_for_its_old_terms() {
     let servers = voters(3);
     let config = Config { ttl: Millis(5000), ..lease() };
     let world = ready(&servers, &config).await;
@@ -54,7 +54,7 @@ async fn a_node_with_an_older_memory_has_no_vote_for_what_it_remembers() {
     servers[2].restart_from(&older).unwrap();
     assert!(candidate.stands(&servers[2], 't', &old), "it holds a term that was released");
     world.quarantined(2).await;
-    // Nobody goes on with that term by its word.
+    // No process continues that term because of this node.
     let other = Candidate::on(&world, &["k"], config.clone());
     other.lease.adopt(old.clone());
     assert_eq!(other.lost().await.term.id, old);
@@ -63,26 +63,26 @@ async fn a_node_with_an_older_memory_has_no_vote_for_what_it_remembers() {
     candidate.joined(&servers[2], &id).await;
     assert!(candidate.has_kept(&id), "{:?}", candidate.lease.view());
     candidate.lease.end(id.clone(), true);
-    // Its counter was older too.
+    // Its counter was lower too.
     let next = candidate.hold("pod-3").await;
     assert!(next.token > id.token);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_may_evict_keys_has_no_vote_until_it_is_set_right() {
+async fn a_node_that_may_evict_keys_has_no_vote_until_it_is_reconfigured() {
     let (servers, world, candidate, id) = term().await;
     let policy = |policy: &str| servers[2].command(&["CONFIG", "SET", "maxmemory-policy", policy]).unwrap();
     policy("volatile-ttl");
     let evicting = NodeState::Misconfigured(Misconfiguration::Eviction);
     world.wait(2, "misconfigured", |status| status.state == evicting).await;
     candidate.free(&servers[2]).await;
-    assert!(candidate.has_kept(&id), "the others keep it");
+    assert!(candidate.has_kept(&id), "the other nodes renew it");
     policy("noeviction");
     world.quarantined(2).await;
     goes_on(&servers, &candidate, &id).await;
 }
 
-/// All nodes empty is also what a total loss looks like: nobody holds until every lease that was forgotten has ended.
+/// All nodes being empty also looks like a total loss: no process holds the lease until all lost leases have expired.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_a_restart_of_all_nodes_empty_a_longest_lease_passes_before_the_next_term() {
     let (servers, world, candidate, id) = term().await;
@@ -100,7 +100,7 @@ async fn after_a_restart_of_all_nodes_empty_a_longest_lease_passes_before_the_ne
     let rival = Candidate::on(&other, &["k"], lease());
     rival.want("pod-2");
 
-    let next = eventually("somebody to hold", || async {
+    let next = eventually("a holder", || async {
         let taken = |candidate: &Candidate| match candidate.lease.view().standing {
             Standing::Publishing(term) if term.id != id => {
                 candidate.history.taken_at(term.id.attempt).map(|at| (at, term.id))
@@ -113,15 +113,15 @@ async fn after_a_restart_of_all_nodes_empty_a_longest_lease_passes_before_the_ne
     let (at, next) = next;
     assert!(at >= since + Drift::STANDARD.most(lease().ttl), "held {:?} after the restart", at.since(since));
     assert!(next.token > id.token, "{next:?} after {id:?}");
-    assert!(next.token.0 > wall, "the clocks gave it: nobody remembers {id:?}");
+    assert!(next.token.0 > wall, "the token comes from the clocks: no node has {id:?}");
     let keeps = standing_on(&candidate, &servers, &next);
     assert!(keeps >= 2, "{keeps}");
     drop(world);
 }
 
-/// A node's own word is not enough: the wait of one process is seen by all.
+/// One process alone cannot end the wait: the other processes read the same marker.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_second_process_does_not_believe_a_node_sooner() {
+async fn a_second_process_does_not_shorten_the_wait_of_a_node() {
     let (servers, world, candidate, id) = term().await;
     let since = clock::now();
     servers[2].command(&["FLUSHALL"]).unwrap();

@@ -1,4 +1,4 @@
-//! One process that wants leases, and all it was ever told of them.
+//! One process that contends for leases, and the history of its observer.
 
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 use crate::support::{self, PATIENCE, World, addresses, eventually, get, membership, run_id};
 
-/// Short, so that the end of one can be waited for.
+/// Short, so that tests can wait for expiry.
 pub fn lease() -> Config {
     Config {
         quorum: Quorum::of(3).unwrap(),
@@ -38,12 +38,12 @@ pub fn lease() -> Config {
     }
 }
 
-/// For stories in which no time may run out, whatever else the machine does.
+/// For tests in which no deadline may pass, even on a busy machine.
 pub fn patient() -> Config {
     Config { ttl: Millis(20_000), renew_interval: Millis(5000), command_timeout: Millis(2000), ..lease() }
 }
 
-/// Servers that vote at once, as if they had waited: what the wait is for has its own tests.
+/// Servers that vote at once, as after the quarantine, which has separate tests.
 pub fn voters(count: usize) -> Vec<RedisServer> {
     let servers = support::servers(count);
     for server in &servers {
@@ -54,7 +54,7 @@ pub fn voters(count: usize) -> Vec<RedisServer> {
     servers
 }
 
-/// A process on these servers that keeps leases such as `config`; the longest allowed is no longer than that.
+/// A process on these servers that keeps leases with `config`, which is also the longest lease.
 pub fn process(servers: &[RedisServer], config: &Config) -> World {
     World::start(&nodes::Config {
         longest_lease: config.ttl,
@@ -63,16 +63,16 @@ pub fn process(servers: &[RedisServer], config: &Config) -> World {
     })
 }
 
-/// The same, once every server votes.
+/// The same, after every server votes.
 pub async fn ready(servers: &[RedisServer], config: &Config) -> World {
     let world = process(servers, config);
     world.all_up().await;
     world
 }
 
-/// What a lease told its observer, and when.
+/// The events of a lease's observer, with their times.
 #[derive(Default)]
-pub struct Told {
+pub struct Observations {
     pub views: Vec<(Time, View)>,
     renewals: Vec<(Time, Renewal)>,
 }
@@ -81,38 +81,38 @@ pub struct Told {
 #[derive(Debug)]
 pub struct Loss {
     pub at: Time,
-    /// The last that was said of it.
+    /// Its last view.
     pub term: TermView,
     pub reason: EndReason,
 }
 
 #[derive(Clone, Default)]
-pub struct History(Arc<Mutex<Told>>);
+pub struct History(Arc<Mutex<Observations>>);
 
 impl History {
-    pub fn told(&self) -> MutexGuard<'_, Told> {
+    pub fn observations(&self) -> MutexGuard<'_, Observations> {
         self.0.lock().unwrap()
     }
 
-    /// All of it, a line each.
+    /// The events, one per line.
     pub fn story(&self) -> String {
-        let told = self.told();
-        let views = told.views.iter().map(|(at, view)| (*at, format!("{view:?}")));
-        let renewals = told.renewals.iter().map(|(at, renewal)| (*at, format!("{renewal:?}")));
+        let observed = self.observations();
+        let views = observed.views.iter().map(|(at, view)| (*at, format!("{view:?}")));
+        let renewals = observed.renewals.iter().map(|(at, renewal)| (*at, format!("{renewal:?}")));
         let mut lines: Vec<(Time, String)> = views.chain(renewals).collect();
         lines.sort_by_key(|(at, _)| *at);
         lines.iter().map(|(at, line)| format!("{} {line}\n", at.0)).collect()
     }
 
-    /// When the rounds of renewal succeeded.
+    /// The times of the successful renewal rounds.
     pub fn renewed(&self) -> Vec<Time> {
-        let told = self.told();
-        told.renewals.iter().filter(|(_, how)| matches!(how, Renewal::Success { .. })).map(|(at, _)| *at).collect()
+        let observed = self.observations();
+        observed.renewals.iter().filter(|(_, how)| matches!(how, Renewal::Success { .. })).map(|(at, _)| *at).collect()
     }
 
-    /// The first that was said of the term of `attempt`.
+    /// The first view of the term of `attempt`.
     fn first(&self, attempt: Attempt) -> Option<(Time, TermView)> {
-        self.told().views.iter().find_map(|(at, view)| match &view.standing {
+        self.observations().views.iter().find_map(|(at, view)| match &view.standing {
             Standing::Publishing(term) if term.id.attempt == attempt => Some((*at, term.clone())),
             _ => None,
         })
@@ -123,20 +123,20 @@ impl History {
         self.first(attempt).map(|(at, _)| at)
     }
 
-    /// When `attempt` was seen to begin, which is no earlier than it began, when it was taken, and as what.
+    /// When `attempt` was first observed (no earlier than its start), when it became a term, and the term.
     pub fn taking(&self, attempt: Attempt) -> (Time, Time, TermView) {
         let acquiring = |view: &View| matches!(view.standing, Standing::Acquiring(other, _) if other == attempt);
-        let began = self.told().views.iter().find(|(_, view)| acquiring(view)).map(|(at, _)| *at);
+        let began = self.observations().views.iter().find(|(_, view)| acquiring(view)).map(|(at, _)| *at);
         let (Some(began), Some((taken, term))) = (began, self.first(attempt)) else {
             panic!("{attempt} was not taken:\n{}", self.story())
         };
         (began, taken, term)
     }
 
-    /// The attempts that began, in order.
+    /// The attempts, in order of their start.
     pub fn attempts(&self) -> Vec<Attempt> {
         let mut attempts: Vec<Attempt> = Vec::new();
-        for (_, view) in &self.told().views {
+        for (_, view) in &self.observations().views {
             if let Standing::Acquiring(attempt, _) = view.standing
                 && attempts.last() != Some(&attempt)
             {
@@ -146,11 +146,11 @@ impl History {
         attempts
     }
 
-    /// The first term that ran and was given up.
+    /// The first running term that was lost.
     pub fn loss(&self) -> Option<Loss> {
-        let told = self.told();
+        let observed = self.observations();
         let mut last: Option<TermView> = None;
-        for (at, view) in &told.views {
+        for (at, view) in &observed.views {
             if let (Some(term), None, Some(ending)) = (&last, view.standing.term(), &view.ending) {
                 return Some(Loss { at: *at, term: term.clone(), reason: ending.reason });
             }
@@ -162,11 +162,11 @@ impl History {
 
 impl Observer for History {
     fn renewed(&self, renewal: &Renewal, _ttl_ms: u64) {
-        self.told().renewals.push((clock::now(), *renewal));
+        self.observations().renewals.push((clock::now(), *renewal));
     }
 
     fn changed(&self, view: &View) {
-        self.told().views.push((clock::now(), view.clone()));
+        self.observations().views.push((clock::now(), view.clone()));
     }
 }
 
@@ -174,7 +174,7 @@ impl Observer for History {
 static KEEPER: LazyLock<Keeper> =
     LazyLock::new(|| Keeper::start(2, &Panics::register(&Registry::new()).unwrap()).unwrap());
 
-/// A lease that is wanted again after a failure or a loss, until it is forgotten or ended.
+/// A lease that contends again after a failure or a loss, until it is released or ended.
 pub struct WantedLease {
     handle: Arc<LeaseHandle>,
     views: watch::Receiver<View>,
@@ -215,7 +215,7 @@ impl WantedLease {
     pub fn want(&self, holder: Holder) {
         let before = self.desired.lock().unwrap().replace(holder.clone());
         self.handle.want(holder.clone());
-        // The pause after a burst of tries was for the holder before.
+        // The backoff after many attempts was for the previous holder.
         if before != Some(holder) && self.view().refused_by.is_none() {
             self.handle.try_now();
         }
@@ -252,7 +252,7 @@ impl WantedLease {
         self.views.has_changed().is_err()
     }
 
-    /// Closes the lease, and waits until its machine is gone.
+    /// Closes the lease, and waits until its machine has ended.
     pub async fn close(self) {
         let Self { handle, mut views, .. } = self;
         drop(handle);
@@ -298,13 +298,13 @@ impl Candidate {
         }
     }
 
-    /// Waits for a term that waits for its publication.
+    /// Waits for a term that is ready to be published.
     pub async fn taken(&self) -> TermView {
         let view = self.wait("taken", |view| matches!(view.standing, Standing::Publishing(_))).await;
         view.standing.term().unwrap().clone()
     }
 
-    /// Takes the lease, publishes it at once, and holds.
+    /// Acquires the lease, publishes the term at once, and holds it.
     pub async fn hold(&self, holder: &str) -> TermId {
         self.want(holder);
         let id = self.taken().await.id;
@@ -313,8 +313,8 @@ impl Candidate {
         id
     }
 
-    /// Holds a term that every server keeps: the next fault, whichever node it hits, is the first. On a busy machine
-    /// that may be another term than the first that was taken.
+    /// Holds a term that every server has, so that the next fault is the first one. On a busy machine this may be a later
+    /// term than the first one.
     pub async fn hold_on_all(&self, holder: &str, servers: &[RedisServer]) -> TermId {
         self.want(holder);
         eventually("a term on all nodes", || async {
@@ -333,12 +333,12 @@ impl Candidate {
         self.wait("held", held).await.standing.term().unwrap().clone()
     }
 
-    /// Whether exactly this term runs, and nothing else was ever shown since it was held.
+    /// Whether exactly this term runs and no other view was shown since it was held.
     pub fn has_kept(&self, id: &TermId) -> bool {
-        let told = self.history.told();
+        let observed = self.history.observations();
         let is = |view: &View| matches!(&view.standing, Standing::Held(term) if term.id == *id);
-        told.views.iter().skip_while(|(_, view)| !is(view)).all(|(_, view)| is(view))
-            && told.views.last().is_some_and(|(_, view)| is(view))
+        observed.views.iter().skip_while(|(_, view)| !is(view)).all(|(_, view)| is(view))
+            && observed.views.last().is_some_and(|(_, view)| is(view))
     }
 
     pub async fn lost(&self) -> Loss {
@@ -351,12 +351,12 @@ impl Candidate {
         eventually("renewals", || async { (self.history.renewed().len() >= so_far + count).then_some(()) }).await;
     }
 
-    /// What `server` keeps under each key.
+    /// The values of the keys on `server`.
     pub fn values(&self, server: &RedisServer) -> Vec<Option<Stored>> {
         self.keys.iter().map(|key| get(server, key).map(|value| value.parse().unwrap())).collect()
     }
 
-    /// The least life of the keys on `server`; -2 when one is gone.
+    /// The shortest TTL of the keys on `server`; -2 if one is missing.
     pub fn pttl(&self, server: &RedisServer) -> i64 {
         self.keys.iter().map(|key| support::pttl(server, key)).min().unwrap()
     }
@@ -367,7 +367,7 @@ impl Candidate {
         }
     }
 
-    /// Whether every key on `server` is exactly this value of the term: `t`, or `s` once sealed.
+    /// Whether every key on `server` has exactly this value of the term: `t`, or `s` when sealed.
     pub fn stands(&self, server: &RedisServer, stage: char, id: &TermId) -> bool {
         let value = format!("{stage}:{}:{}:{}", id.attempt, id.token, id.holder);
         self.keys.iter().all(|key| get(server, key).as_deref() == Some(&value))
@@ -406,7 +406,7 @@ impl Candidate {
     }
 }
 
-/// How many of the servers keep the term.
+/// The number of servers that have the term.
 pub fn standing_on(candidate: &Candidate, servers: &[RedisServer], id: &TermId) -> usize {
     servers.iter().filter(|server| candidate.stands(server, 't', id)).count()
 }

@@ -1,4 +1,4 @@
-//! Many processes, many terms, one truth: what each was told is laid on one time line and checked.
+//! Many processes and terms on one timeline: the observations of each process are merged and checked.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use redislease_lab::RedisServer;
 use super::candidate::{Candidate, History, lease, ready, voters};
 use crate::support::PATIENCE;
 
-/// Terms that are enough, all processes together.
+/// The number of terms of all processes together after which the test ends.
 const TERMS: usize = 150;
-/// And of each process.
+/// The number of terms of each process after which the test ends.
 const EACH: usize = 5;
 const DEADLINE: Duration = Duration::from_secs(90);
 
-/// xorshift: the choices of a run follow from its seed, the schedule of the machine does not.
+/// xorshift: the choices of a run depend on its seed; the machine's scheduling does not.
 struct Choices(u64);
 
 impl Choices {
@@ -37,61 +37,61 @@ impl Choices {
     }
 }
 
-/// Names the seed of a run whose choices are to be made again.
+/// The environment variable with the seed of a run to repeat.
 const SEED: &str = "REDISLEASE_TEST_SEED";
 
 fn seed() -> u64 {
     match std::env::var(SEED) {
         Ok(text) => text.parse().unwrap_or_else(|_| {
-            panic!("{SEED}={text} is no seed: it takes the whole number from 0 to 2^64-1 that a run has printed")
+            panic!("{SEED}={text} is not a seed: use the number from 0 to 2^64-1 that a run has printed")
         }),
         Err(std::env::VarError::NotPresent) => clock::unix_micros(),
         Err(error) => panic!("{SEED}: {error}"),
     }
 }
 
-/// A term as one process saw it.
-struct Tenure {
+/// A term as one process observed it.
+struct ObservedTerm {
     began: Time,
     claim: Claim,
 }
 
-/// The claims of a process, each from when it was told to when it was told otherwise, or its validity ended.
-fn tenures(history: &History) -> Vec<Tenure> {
+/// The terms that a process held, each from its view until a contrary view or the end of its validity.
+fn observed_terms(history: &History) -> Vec<ObservedTerm> {
     let mut began: BTreeMap<Attempt, Time> = BTreeMap::new();
-    let mut tenures: Vec<Tenure> = Vec::new();
+    let mut observed_terms: Vec<ObservedTerm> = Vec::new();
     let mut running: Option<Attempt> = None;
-    for (at, view) in &history.told().views {
+    for (at, view) in &history.observations().views {
         if let Standing::Acquiring(attempt, _) = view.standing {
             began.entry(attempt).or_insert(*at);
         }
         let term = view.standing.term();
-        if let (Some(attempt), Some(last)) = (running, tenures.last_mut())
+        if let (Some(attempt), Some(last)) = (running, observed_terms.last_mut())
             && term.is_none_or(|term| term.id.attempt != attempt)
         {
             last.claim.until = last.claim.until.min(*at);
         }
         running = term.map(|term| term.id.attempt);
         let Some(term) = term else { continue };
-        let valid_until = term.valid_until.expect("nothing is adopted here");
-        match tenures.last_mut().filter(|last| last.claim.attempt == term.id.attempt) {
+        let valid_until = term.valid_until.expect("no term is adopted in this test");
+        match observed_terms.last_mut().filter(|last| last.claim.attempt == term.id.attempt) {
             Some(last) => last.claim.until = valid_until,
-            None => tenures.push(Tenure {
+            None => observed_terms.push(ObservedTerm {
                 began: began[&term.id.attempt],
                 claim: Claim { attempt: term.id.attempt, token: term.id.token, from: *at, until: valid_until },
             }),
         }
     }
-    tenures
+    observed_terms
 }
 
-/// I1 and I2 over all terms that share a key. How many there were, or what is wrong.
-fn check<'a>(tenures: impl Iterator<Item = &'a Tenure>) -> Result<usize, String> {
-    let mut tenures: Vec<&Tenure> = tenures.collect();
-    tenures.sort_by_key(|tenure| tenure.claim.from);
-    let claims: Vec<Claim> = tenures.iter().map(|tenure| tenure.claim).collect();
+/// Checks I1 and I2 for all terms that share a key. Returns their number, or the violation.
+fn check<'a>(observed_terms: impl Iterator<Item = &'a ObservedTerm>) -> Result<usize, String> {
+    let mut observed_terms: Vec<&ObservedTerm> = observed_terms.collect();
+    observed_terms.sort_by_key(|observed_term| observed_term.claim.from);
+    let claims: Vec<Claim> = observed_terms.iter().map(|observed_term| observed_term.claim).collect();
     one_holder(&claims).map_err(|violation| format!("{violation}: {claims:#?}"))?;
-    for (index, Tenure { began, claim }) in tenures.iter().enumerate() {
+    for (index, ObservedTerm { began, claim }) in observed_terms.iter().enumerate() {
         let others = claims.iter().enumerate().filter(|(other, _)| *other != index).map(|(_, claim)| claim.token);
         let before = claims.iter().filter(|claim| claim.from < *began).map(|claim| claim.token).max();
         tokens_grow(claim.token, others, before)
@@ -102,7 +102,7 @@ fn check<'a>(tenures: impl Iterator<Item = &'a Tenure>) -> Result<usize, String>
     if grow { Ok(claims.len()) } else { Err(format!("not in the order of holding: {tokens:?}")) }
 }
 
-/// Takes and ends until it is enough. Mostly with proof, sometimes without, sometimes it lets a term run out.
+/// Acquires and ends terms until the test ends: mostly with proof, sometimes without, and sometimes a term expires.
 async fn compete(candidate: Arc<Candidate>, mut choices: Choices, done: Arc<AtomicBool>, terms: Arc<AtomicUsize>) {
     while !done.load(Ordering::Relaxed) {
         candidate.want("pod");
@@ -129,13 +129,13 @@ async fn compete(candidate: Arc<Candidate>, mut choices: Choices, done: Arc<Atom
     candidate.lease.forget();
 }
 
-/// Stops one server at a time, and now and then makes it forget.
+/// Stops one server at a time, and sometimes flushes it.
 async fn trouble(servers: Arc<Vec<RedisServer>>, mut choices: Choices, done: Arc<AtomicBool>) {
     while !done.load(Ordering::Relaxed) {
         choices.rest(1500).await;
         let server = &servers[usize::try_from(choices.below(3)).unwrap()];
         if choices.below(6) == 0 {
-            // A busy machine may not answer in time: then nothing was forgotten, or it was.
+            // A busy machine may not answer in time; then the server may or may not be flushed.
             let _ = server.command(&["FLUSHALL"]);
             continue;
         }
@@ -145,9 +145,9 @@ async fn trouble(servers: Arc<Vec<RedisServer>>, mut choices: Choices, done: Arc
     }
 }
 
-/// Two pods were labelled active at once by Vault's registration (vault#18117).
+/// Vault's registration labelled two pods active at once (vault#18117).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rivals_never_hold_at_once_and_tokens_grow() {
+async fn competing_processes_never_hold_together_and_tokens_grow() {
     let seed = seed();
     println!("replay the choices with {SEED}={seed}");
     let servers = Arc::new(voters(3));
@@ -180,7 +180,7 @@ async fn rivals_never_hold_at_once_and_tokens_grow() {
     let counted = || counts.iter().map(|count| count.load(Ordering::Relaxed)).collect::<Vec<_>>();
     while counted().iter().sum::<usize>() < TERMS || counted().iter().any(|&count| count < EACH) {
         assert!(start.elapsed() < DEADLINE, "too few terms in {DEADLINE:?}: {:?}", counted());
-        assert!(tasks.iter().all(|task| !task.is_finished()), "a rival gave up");
+        assert!(tasks.iter().all(|task| !task.is_finished()), "a process gave up");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     done.store(true, Ordering::Relaxed);
@@ -188,28 +188,28 @@ async fn rivals_never_hold_at_once_and_tokens_grow() {
         tokio::time::timeout(PATIENCE, task).await.unwrap().unwrap();
     }
 
-    let tenures: Vec<_> = rivals.iter().map(|rival| tenures(&rival.history)).collect();
+    let observed_terms: Vec<_> = rivals.iter().map(|rival| observed_terms(&rival.history)).collect();
     for key in ["a", "b", "c"] {
-        let of_key = wants.iter().zip(&tenures).filter(|(keys, _)| keys.contains(&key));
-        let count =
-            check(of_key.flat_map(|(_, tenures)| tenures)).unwrap_or_else(|wrong| panic!("{SEED}={seed}: {wrong}"));
+        let of_key = wants.iter().zip(&observed_terms).filter(|(keys, _)| keys.contains(&key));
+        let count = check(of_key.flat_map(|(_, observed_terms)| observed_terms))
+            .unwrap_or_else(|wrong| panic!("{SEED}={seed}: {wrong}"));
         println!("key {key}: {count} terms by {:?} in {:?}", counted(), start.elapsed());
     }
 }
 
 #[test]
-fn the_check_finds_what_it_looks_for() {
-    let tenure = |attempt, token, began, from, until| Tenure {
+fn the_check_finds_violations() {
+    let observed_term = |attempt, token, began, from, until| ObservedTerm {
         began: Time(began),
         claim: Claim { attempt: Attempt(attempt), token: Token(token), from: Time(from), until: Time(until) },
     };
-    let good = [tenure(1, 5, 0, 10, 20), tenure(2, 6, 5, 20, 30)];
+    let good = [observed_term(1, 5, 0, 10, 20), observed_term(2, 6, 5, 20, 30)];
     assert_eq!(check(good.iter()), Ok(2));
     for (bad, complaint) in [
-        ([tenure(1, 5, 0, 10, 21), tenure(2, 6, 5, 20, 30)], "are live at once"),
-        ([tenure(1, 5, 0, 10, 20), tenure(2, 5, 5, 20, 30)], "have one token"),
-        ([tenure(1, 5, 0, 10, 20), tenure(2, 4, 15, 20, 30)], "token is not greater"),
-        ([tenure(1, 5, 0, 10, 20), tenure(2, 4, 5, 20, 30)], "not in the order of holding"),
+        ([observed_term(1, 5, 0, 10, 21), observed_term(2, 6, 5, 20, 30)], "are live at once"),
+        ([observed_term(1, 5, 0, 10, 20), observed_term(2, 5, 5, 20, 30)], "have one token"),
+        ([observed_term(1, 5, 0, 10, 20), observed_term(2, 4, 15, 20, 30)], "token is not greater"),
+        ([observed_term(1, 5, 0, 10, 20), observed_term(2, 4, 5, 20, 30)], "not in the order of holding"),
     ] {
         let wrong = check(bad.iter()).unwrap_err();
         assert!(wrong.contains(complaint), "{wrong}");

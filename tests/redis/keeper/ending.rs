@@ -1,4 +1,4 @@
-//! The end of a term: with proof that its holder stopped at once, without proof by the TTL.
+//! The end of a term: at once with proof that its holder stopped, without proof when the keys expire.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::support::calls;
 const HANDOVERS: usize = 21;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_proof_the_keys_go_at_once_and_the_next_term_begins() {
+async fn with_proof_the_keys_are_released_at_once_and_the_next_term_begins() {
     let servers = voters(3);
     let world = ready(&servers, &patient()).await;
     let candidate = Candidate::on(&world, &["k"], patient());
@@ -48,11 +48,11 @@ fn deleted_on(servers: &[RedisServer]) -> u64 {
     servers.iter().map(|server| calls(server, "del")).sum()
 }
 
-/// When a majority of the servers has let the keys go.
+/// When a majority of the servers has no keys any more.
 fn majority_free_at(candidate: &Candidate, servers: &[RedisServer]) -> Time {
     let mut ends: Vec<Time> = servers
         .iter()
-        // The clock is read first, so that the end is not taken for later than it is.
+        // The clock is read first, so that the measured end is not too late.
         .map(|server| clock::now() + Millis(u64::try_from(candidate.pttl(server)).unwrap()))
         .collect();
     ends.sort_unstable();
@@ -75,7 +75,7 @@ async fn without_proof_the_term_is_sealed_and_the_next_waits_for_its_keys() {
         candidate.sealed(server, &id).await;
     }
     let free_at = majority_free_at(&candidate, &servers);
-    assert!(free_at > clock::now(), "a busy machine let the test come too late: {free_at:?}");
+    assert!(free_at > clock::now(), "the test was too late on a busy machine: {free_at:?}");
     let view = candidate.wait("refused", |view| view.refused_by.is_some()).await;
     assert!(matches!(view.standing, Standing::Idle), "{view:?}");
     assert_eq!(view.refused_by.unwrap().attempt, id.attempt);
@@ -103,14 +103,14 @@ async fn proof_that_comes_after_the_seal_releases_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_release_is_repeated_until_a_stopped_node_has_heard_it() {
+async fn a_release_is_repeated_until_a_stopped_node_has_answered() {
     let servers = voters(3);
     let config = Config { ttl: Millis(60_000), ..lease() };
     let world = ready(&servers, &config).await;
     let candidate = Candidate::on(&world, &["k"], config.clone());
     let id = candidate.hold_on_all("pod-1", &servers).await;
     servers[2].process().pause().unwrap();
-    // What it hears on the open connection would be run when it goes on: the release has to find a way by itself.
+    // Requests on the open connection would be executed when the node resumes, so the release must use another one.
     world.wait(2, "down", |status| status.state == redislease::nodes::NodeState::Down).await;
     candidate.lease.end(id, true);
     for server in &servers[..2] {
@@ -120,7 +120,7 @@ async fn a_release_is_repeated_until_a_stopped_node_has_heard_it() {
     candidate.free(&servers[2]).await;
 }
 
-/// A publication that lost to a later one is sealed: its keys may be known to somebody.
+/// A publication that lost to a later one is sealed: another process may know its keys.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_superseded_publication_is_sealed_and_never_released() {
     let servers = voters(3);
@@ -143,9 +143,9 @@ async fn a_superseded_publication_is_sealed_and_never_released() {
     for server in &servers {
         candidate.free(server).await;
     }
-    assert_eq!(deleted_on(&servers), deleted, "the keys ended by themselves");
+    assert_eq!(deleted_on(&servers), deleted, "the keys expired");
     assert_eq!(candidate.lease.view().standing, Standing::Idle);
     let quiet = candidate.history.attempts().len();
     tokio::time::sleep(Duration::from(lease().renew_interval)).await;
-    assert_eq!(candidate.history.attempts().len(), quiet, "nobody is wanted");
+    assert_eq!(candidate.history.attempts().len(), quiet, "there is no candidate");
 }

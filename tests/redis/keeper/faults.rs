@@ -1,4 +1,4 @@
-//! One node at a time: the term lives on, and the node is joined again before the next fault.
+//! One node fails at a time: the term continues, and the node joins it again before the next fault.
 
 use redislease_core::lease::TermId;
 use redislease_lab::RedisServer;
@@ -6,7 +6,7 @@ use redislease_lab::RedisServer;
 use super::candidate::{Candidate, lease, ready, voters};
 use crate::support::World;
 
-/// Longer than a lease without renewals could live.
+/// Longer than a lease without renewals lasts.
 async fn outlives_a_ttl(candidate: &Candidate, id: &TermId) {
     let rounds = lease().ttl.0 / lease().renew_interval.0 + 1;
     candidate.renewed(usize::try_from(rounds).unwrap()).await;
@@ -21,14 +21,14 @@ async fn term() -> (Vec<RedisServer>, World, Candidate, TermId) {
     (servers, world, candidate, id)
 }
 
-/// Only the node that was away and came back makes the majority now.
+/// The majority now needs the node that was down.
 async fn survives_without(node: usize, servers: &[RedisServer], candidate: &Candidate, id: &TermId) {
     servers[node].process().kill().unwrap();
     outlives_a_ttl(candidate, id).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_node_comes_back_empty_waits_and_is_joined() {
+async fn a_killed_node_returns_empty_waits_and_joins_the_term() {
     let (servers, world, candidate, id) = term().await;
     servers[2].process().kill().unwrap();
     outlives_a_ttl(&candidate, &id).await;
@@ -36,7 +36,7 @@ async fn a_killed_node_comes_back_empty_waits_and_is_joined() {
     let since = redislease::clock::now();
     servers[2].restart_empty().unwrap();
     world.quarantined(2).await;
-    assert!(candidate.is_free(&servers[2]), "nothing is written to a node that may not vote");
+    assert!(candidate.is_free(&servers[2]), "nothing is written to a node without a vote");
     candidate.joined(&servers[2], &id).await;
     let waited = redislease::clock::now().since(since);
     assert!(waited > lease().ttl, "joined after {waited:?}");
@@ -45,7 +45,7 @@ async fn a_killed_node_comes_back_empty_waits_and_is_joined() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stopped_node_is_joined_when_it_goes_on() {
+async fn a_stopped_node_joins_the_term_when_it_resumes() {
     let (servers, world, candidate, id) = term().await;
     servers[1].process().pause().unwrap();
     outlives_a_ttl(&candidate, &id).await;
@@ -55,7 +55,7 @@ async fn a_stopped_node_is_joined_when_it_goes_on() {
     let before = candidate.history.renewed().len();
     candidate.joined(&servers[1], &id).await;
     let rounds = candidate.history.renewed().len() - before;
-    // One may be under way when the node comes back, and a busy machine looks late by one more.
+    // One round may be in flight when the node returns, and on a busy machine one more may pass.
     assert!(rounds <= 4, "joined after {rounds} rounds");
     assert!(candidate.has_kept(&id));
 
@@ -69,7 +69,7 @@ async fn a_rolling_restart_of_all_nodes_moves_no_lease() {
         server.restart_full().unwrap();
         world.quarantined(node).await;
         world.up(node).await;
-        // What it had saved of the keys ended before its quarantine did.
+        // The saved keys expired before the end of its quarantine.
         candidate.joined(server, &id).await;
     }
     assert!(candidate.has_kept(&id), "{:?}", candidate.lease.view());

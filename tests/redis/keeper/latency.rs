@@ -1,4 +1,4 @@
-//! What one stopped node costs an acquire.
+//! The cost of one stopped node for an acquire.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use super::candidate::{Candidate, patient, ready, voters};
 const BATCHES: usize = 10;
 const OF: usize = 25;
 
-/// From the wish to the confirmed term, `OF` times.
+/// Measures the time from the request to the confirmed term, `OF` times.
 async fn acquires(candidate: &Candidate, spans: &mut Vec<Duration>) {
     for _ in 0..OF {
         let start = Instant::now();
@@ -23,8 +23,8 @@ async fn acquires(candidate: &Candidate, spans: &mut Vec<Duration>) {
     }
 }
 
-/// One stopped node stalls every acquire of rslock (1 s), redsync (3 s) and redlock-universal (5 s): they wait for
-/// the straggler. Here the timeout is 2 s and the connection to the stopped node stays open, so waiting would show.
+/// One stopped node stalls every acquire of rslock (1 s), redsync (3 s) and redlock-universal (5 s): they wait for the
+/// slowest node. Here the timeout is 2 s and the connection to the stopped node stays open, so a wait would be visible.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_stopped_node_costs_an_acquire_nothing() {
     let servers = voters(3);
@@ -33,7 +33,7 @@ async fn one_stopped_node_costs_an_acquire_nothing() {
     let candidate = Candidate::on(&world, &["k"], config.clone());
     let (mut healthy, mut stopped) = (Vec::new(), Vec::new());
     acquires(&candidate, &mut Vec::new()).await;
-    // In turns, so that the load of the machine falls on both alike.
+    // Alternating, so that the machine's load affects both equally.
     for batch in 0..BATCHES {
         acquires(&candidate, &mut healthy).await;
         let server = &servers[batch % servers.len()];

@@ -1,4 +1,4 @@
-//! The owner itself comes and goes: what it gives back, what it leaves, and when it is done.
+//! The keeper process stops: what it releases, what it leaves, and when it ends.
 
 use redislease::clock;
 use redislease_core::lease::{Config, Standing};
@@ -9,9 +9,9 @@ use super::candidate::{Candidate, lease, patient, ready, standing_on, voters};
 use crate::support::eventually;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stopped_owner_gives_an_unpublished_attempt_back() {
+async fn a_stopped_keeper_releases_an_unpublished_attempt() {
     let servers = voters(3);
-    // As long as the two say nothing, the attempt is neither taken nor failed.
+    // While two nodes do not answer, the attempt has neither succeeded nor failed.
     let config = Config { command_timeout: Millis(10_000), ..patient() };
     let world = ready(&servers, &config).await;
     for server in &servers[1..] {
@@ -28,7 +28,7 @@ async fn a_stopped_owner_gives_an_unpublished_attempt_back() {
         let keys = [world.lock("k")].into();
         let Candidate { lease, .. } = candidate;
         if by_stop {
-            // It waits for the silent nodes too, no longer than one command may take.
+            // It also waits for the silent nodes, at most for one command timeout.
             tokio::spawn(lease.close());
         } else {
             drop(lease);
@@ -42,27 +42,27 @@ async fn a_stopped_owner_gives_an_unpublished_attempt_back() {
     let next = Candidate::on(&world, &["k"], config);
     let start = clock::now();
     next.hold("pod-2").await;
-    assert!(clock::now().since(start) < Millis(10_000), "the nodes that were stopped have nothing of it");
+    assert!(clock::now().since(start) < Millis(10_000), "the nodes that were stopped have no key of it");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stopped_owner_leaves_a_published_term_to_the_next() {
+async fn a_stopped_keeper_leaves_a_published_term_to_the_next() {
     let servers = voters(3);
     let world = ready(&servers, &patient()).await;
     let candidate = Candidate::on(&world, &["k"], patient());
     let id = candidate.hold("pod-1").await;
     let start = clock::now();
     candidate.lease.close().await;
-    assert!(clock::now().since(start) < Millis(5000), "nothing is waited for");
+    assert!(clock::now().since(start) < Millis(5000), "without waiting");
     let next = Candidate::on(&world, &["k"], patient());
     assert!(standing_on(&next, &servers, &id) >= 2);
     next.lease.adopt(id.clone());
     next.held(&id).await;
 }
 
-/// The write may be on its way: somebody may read it, whoever is told nothing.
+/// The write may be in flight: another process may read it even if the outcome is unknown here.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stopped_owner_leaves_a_term_whose_publication_it_asked_for() {
+async fn a_stopped_keeper_leaves_a_term_whose_publication_is_pending() {
     let servers = voters(3);
     let world = ready(&servers, &patient()).await;
     let candidate = Candidate::on(&world, &["k"], patient());
@@ -74,7 +74,7 @@ async fn a_stopped_owner_leaves_a_term_whose_publication_it_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stopped_owner_does_not_wait_for_a_silent_node_for_long() {
+async fn a_stopped_keeper_does_not_wait_for_a_silent_node_for_long() {
     let servers = voters(3);
     let config = Config { renew_interval: Millis(100), ..patient() };
     let world = ready(&servers, &config).await;
@@ -89,35 +89,35 @@ async fn a_stopped_owner_does_not_wait_for_a_silent_node_for_long() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_retired_owner_ends_when_the_last_key_has() {
+async fn a_retired_lease_ends_after_its_last_key() {
     let servers = voters(3);
     let world = ready(&servers, &lease()).await;
     let idle = Candidate::on(&world, &["idle"], lease());
     idle.lease.retire();
-    eventually("an owner with nothing to do to end", || async { idle.lease.has_ended().then_some(()) }).await;
+    eventually("a lease without keys to end", || async { idle.lease.has_ended().then_some(()) }).await;
 
     let candidate = Candidate::on(&world, &["k"], lease());
     let id = candidate.hold_on_all("pod-1", &servers).await;
     candidate.lease.retire();
     candidate.renewed(2).await;
-    assert!(candidate.has_kept(&id) && !candidate.lease.has_ended(), "a term runs until somebody ends it");
+    assert!(candidate.has_kept(&id) && !candidate.lease.has_ended(), "a term continues until it is ended");
     candidate.lease.end(id.clone(), false);
     for server in &servers {
         candidate.sealed(server, &id).await;
     }
-    // Asked before the look at the owner, so that it has the later word.
+    // Read before the lease is checked, so that the check is the later one.
     while servers.iter().any(|server| !candidate.is_free(server)) {
         assert!(!candidate.lease.has_ended() || servers.iter().all(|server| candidate.is_free(server)));
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
-    eventually("the owner to end", || async { candidate.lease.has_ended().then_some(()) }).await;
+    eventually("the lease to end", || async { candidate.lease.has_ended().then_some(()) }).await;
 
     let candidate = Candidate::on(&world, &["k"], lease());
     let id = candidate.hold("pod-2").await;
     candidate.lease.end(id, true);
     candidate.lease.retire();
     let start = clock::now();
-    eventually("the owner to end", || async { candidate.lease.has_ended().then_some(()) }).await;
+    eventually("the lease to end", || async { candidate.lease.has_ended().then_some(()) }).await;
     assert!(servers.iter().all(|server| candidate.is_free(server)));
-    assert!(clock::now().since(start) < lease().ttl, "once every node has heard the release");
+    assert!(clock::now().since(start) < lease().ttl, "after every node has answered the release");
 }

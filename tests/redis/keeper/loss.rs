@@ -1,4 +1,4 @@
-//! A quorum is lost: the holder is told in time, neither early nor late, and nothing is deleted.
+//! A lost quorum: the loss is reported in time, neither early nor late, and nothing is deleted.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use redislease_core::time::Millis;
 use super::candidate::{Candidate, lease, ready, voters};
 use crate::support::calls;
 
-/// Enough to tell a late timer from one unlucky thread.
+/// Enough runs to distinguish a late timer from one delayed thread.
 const LEASES: usize = 9;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_killed_nodes_end_the_belief_at_stop_at_and_nothing_is_released() {
+async fn with_two_killed_nodes_the_term_is_lost_at_stop_at_and_nothing_is_released() {
     let servers = voters(3);
     let config = lease();
     let world = ready(&servers, &config).await;
@@ -37,29 +37,29 @@ async fn two_killed_nodes_end_the_belief_at_stop_at_and_nothing_is_released() {
         let loss = candidate.lost().await;
         let (stop_at, valid_until) = (loss.term.stop_at.unwrap(), loss.term.valid_until.unwrap());
         assert_eq!(loss.reason, EndReason::Deadline);
-        assert!(loss.at >= stop_at, "believed no more {:?} too early", stop_at.since(loss.at));
-        assert!(loss.at < valid_until, "told {:?} after another could hold", loss.at.since(valid_until));
-        assert!(stop_at > killed, "a round that two nodes did not hear counted");
-        assert!(loss.term.failed_rounds >= 2, "it was tried again: {loss:?}");
+        assert!(loss.at >= stop_at, "lost {:?} too early", stop_at.since(loss.at));
+        assert!(loss.at < valid_until, "reported {:?} after another process could hold", loss.at.since(valid_until));
+        assert!(stop_at > killed, "a round without the votes of two nodes counted");
+        assert!(loss.term.failed_rounds >= 2, "the renewal was retried: {loss:?}");
         late.push(loss.at.since(stop_at));
 
         let id = &loss.term.id;
         candidate.sealed(&servers[0], id).await;
     }
     late.sort_unstable();
-    println!("declared so late: {late:?}");
+    println!("delays of the report: {late:?}");
     assert!(late[LEASES / 2] <= Millis(100), "{late:?}");
 
     for candidate in &candidates {
         candidate.free(&servers[0]).await;
     }
-    assert_eq!(calls(&servers[0], "del"), deleted, "the sealed keys ended by themselves");
+    assert_eq!(calls(&servers[0], "del"), deleted, "the sealed keys expired");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_quorum_that_is_back_before_stop_at_costs_nothing() {
+async fn a_quorum_that_is_back_before_stop_at_changes_nothing() {
     let servers = voters(3);
-    // The way back takes a connection, and the pauses between tries grow to a second.
+    // Recovery takes a reconnect, and the pauses between attempts grow to a second.
     let config = Config { ttl: Millis(8000), ..lease() };
     let world = ready(&servers, &config).await;
     let candidate = Candidate::on(&world, &["k"], config.clone());
@@ -79,11 +79,11 @@ async fn a_quorum_that_is_back_before_stop_at_costs_nothing() {
     assert_eq!(candidate.held(&id).await.failed_rounds, 0);
 }
 
-/// What one holder is told comes a whole stop budget before another may hold.
+/// The loss is reported to a holder one stop budget before another process may hold.
 ///
 /// Consul's lock sample starts the next holder's child before the last one's has stopped (consul#9788).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_next_holder_begins_a_stop_budget_after_the_last_was_told_to_stop() {
+async fn the_next_term_begins_a_stop_budget_after_the_loss_was_reported() {
     let servers = voters(3);
     let config = lease();
     let (ours, theirs) = (ready(&servers, &config).await, ready(&servers, &config).await);
@@ -108,11 +108,11 @@ async fn the_next_holder_begins_a_stop_budget_after_the_last_was_told_to_stop() 
     assert!(next.token > held.token);
 }
 
-/// Too many misses are a loss at once: no timer is waited for.
+/// Too many missing keys are a loss at once, without waiting for a timer.
 ///
-/// Nobody hears of a lock that is gone in redisson (#4698), RedLock.net (#92), consul (#18271).
+/// redisson (#4698), RedLock.net (#92) and consul (#18271) do not report a lock that was lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_loss_is_told_with_the_round_that_shows_it() {
+async fn a_loss_is_reported_with_the_round_that_shows_it() {
     let servers = voters(3);
     let config = Config { stop_budget: Millis(2000), ..super::candidate::patient() };
     let config = Config { renew_interval: Millis(500), ..config };
@@ -127,9 +127,9 @@ async fn a_loss_is_told_with_the_round_that_shows_it() {
     }
     let gone = clock::now();
     let waited = tokio::time::timeout(Duration::from_secs(10), watch.wait_for(|view| view.standing.term().is_none()));
-    waited.await.expect("those who watch are woken").unwrap();
+    waited.await.expect("the watchers are notified").unwrap();
     let loss = candidate.lost().await;
     assert_eq!(loss.reason, EndReason::Misses);
-    // One interval and one timeout on an idle machine; a timer would have taken 18 s.
+    // One interval and one timeout on an idle machine; a timer would take 18 s.
     assert!(loss.at.since(gone) < Millis(5000), "{:?}", loss.at.since(gone));
 }

@@ -1,7 +1,8 @@
-//! Field bugs of other locks on Redis and of other electors, each as one story about one holder.
+//! Known bugs of other Redis locks and leader electors, each reproduced with one holder.
 //!
-//! Told elsewhere: one stopped node stalls every acquire (`latency`), no signal on loss and the next holder that starts
-//! before the last has stopped (`loss`), two that are active at once (`contention`). Several processes: `peers_of_many`.
+//! Tested in other files: one stopped node stalls every acquire (`latency`), no signal on loss, and the next holder
+//! starts before the last one has stopped (`loss`), two holders are active at once (`contention`). With several
+//! processes: `peers_of_many`.
 
 use redislease::clock;
 use redislease::nodes::{self, NodeState};
@@ -12,9 +13,9 @@ use redislease_core::time::Millis;
 use super::candidate::{Candidate, lease, patient, ready, voters};
 use crate::support::{self, World, addresses, calls, eventually};
 
-/// redisson's watchdog stops for good at the first connection error (redisson#2515).
+/// redisson's watchdog stops permanently at the first connection error (redisson#2515).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn renewal_goes_on_after_connection_errors() {
+async fn renewal_continues_after_connection_errors() {
     let servers = voters(3);
     let config = Config { ttl: Millis(8000), ..lease() };
     let world = ready(&servers, &config).await;
@@ -29,11 +30,11 @@ async fn renewal_goes_on_after_connection_errors() {
     assert!(candidate.has_kept(&id), "{:?}", candidate.lease.view());
 }
 
-/// node-redlock hands out a lock whose time was used up by a slow acquire (node-redlock#296).
+/// node-redlock returns a lock whose duration was used up by a slow acquire (node-redlock#296).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_acquire_that_takes_too_long_is_no_term() {
+async fn an_acquire_that_takes_too_long_is_not_a_term() {
     let servers = voters(3);
-    // The one who asks would wait longer than the lease lives.
+    // The request timeout is longer than the lease.
     let config = Config { command_timeout: Millis(10_000), ..lease() };
     let world = World::start(&nodes::Config {
         longest_lease: config.ttl,
@@ -65,7 +66,7 @@ async fn an_acquire_that_takes_too_long_is_no_term() {
 
 /// redlock-rb extends a lock that has expired (redlock-rb#36).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_has_expired_is_not_extended() {
+async fn expired_keys_are_not_extended() {
     let servers = voters(3);
     let config = Config { renew_interval: Millis(500), ..patient() };
     let world = ready(&servers, &config).await;
@@ -77,7 +78,7 @@ async fn what_has_expired_is_not_extended() {
     }
     assert_eq!(candidate.lost().await.reason, EndReason::Misses);
     let rounds = candidate.history.renewed().len();
-    // One that was about to be joined may keep the sealed grant of the join: it is no term and only ends.
+    // A node that was about to join may keep the sealed grant: it is not a term and only expires.
     eventually("no node to keep the term", || async {
         let term = |server| candidate.values(server)[0].as_ref().is_some_and(|value| value.stage == Stage::Term);
         (!servers.iter().any(term)).then_some(())
@@ -88,7 +89,7 @@ async fn what_has_expired_is_not_extended() {
     assert_eq!(candidate.lease.view().standing, Standing::Idle);
 }
 
-/// rslock 0.10 deletes the keys that are left when an extension fails.
+/// rslock 0.10 deletes the remaining keys when an extension fails.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failed_extension_deletes_nothing() {
     let servers = voters(3);
@@ -107,9 +108,9 @@ async fn a_failed_extension_deletes_nothing() {
     assert_eq!(calls(&servers[2], "del"), deleted);
 }
 
-/// node-redlock's retry meets the key that its own earlier try left, for a whole TTL (node-redlock#369).
+/// node-redlock's retry is blocked for a whole TTL by the key of its own earlier attempt (node-redlock#369).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_retry_is_not_blocked_by_its_own_earlier_try() {
+async fn a_retry_is_not_blocked_by_its_own_earlier_attempt() {
     let servers = voters(3);
     let config = Config { ttl: Millis(60_000), ..lease() };
     let world = ready(&servers, &config).await;
@@ -129,7 +130,7 @@ async fn a_retry_is_not_blocked_by_its_own_earlier_try() {
 
 /// redlock-py raises when one node is dead, although a quorum held (redlock-py#27).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_dead_node_is_no_error_in_any_step() {
+async fn one_dead_node_causes_no_error_in_any_step() {
     let servers = voters(3);
     let world = ready(&servers, &lease()).await;
     servers[1].process().kill().unwrap();
@@ -170,7 +171,7 @@ async fn a_holder_that_lost_contends_again() {
 
 /// In redsync an unlock whose context is cancelled leaves the lock for its whole TTL (redsync#68).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_release_whose_caller_is_gone_is_carried_out() {
+async fn a_release_is_completed_without_its_caller() {
     let servers = voters(3);
     let world = ready(&servers, &patient()).await;
     let candidate = Candidate::on(&world, &["k"], patient());
@@ -178,7 +179,7 @@ async fn a_release_whose_caller_is_gone_is_carried_out() {
     let watching = Candidate::of(None, [world.lock("k")].into(), patient());
     let start = clock::now();
     candidate.lease.end(id, true);
-    // The owner and its nodes both lose their last user.
+    // The last references to the keeper and to its nodes are dropped.
     drop(candidate);
     drop(world);
     for server in &servers {

@@ -1,4 +1,4 @@
-//! Field bugs of other locks on Redis and of other electors, each as one story about several holders.
+//! Known bugs of other Redis locks and leader electors, each reproduced with several holders.
 
 use redislease::clock;
 use redislease_core::lease::{Config, Publication, Standing};
@@ -19,9 +19,9 @@ async fn a_split_vote_of_an_even_number_of_nodes_is_tried_again() {
     let mut last = None;
     let mut tries = 0;
     for round in 0..20 {
-        // A fresh owner has nothing to wait for: both begin at once.
+        // A new keeper has no backoff: both start at once.
         let rivals = [&ours, &theirs].map(|world| Candidate::on(world, &["k"], config.clone()));
-        // Who is asked first alternates, or the same would always win.
+        // The order alternates; otherwise the same process would always win.
         rivals[round % 2].want("pod");
         rivals[1 - round % 2].want("pod");
         let taken = |candidate: &Candidate| match candidate.lease.view().standing {
@@ -47,7 +47,7 @@ async fn a_split_vote_of_an_even_number_of_nodes_is_tried_again() {
     }
     println!("{tries} tries for 20 terms");
 
-    // And a split that lasts: two nodes of four granted to somebody who never comes back.
+    // And a permanent split: a process that never returns has grants on two of four nodes.
     let ghost = format!("p:{:032x}:1:ghost", 7);
     for server in &servers[..2] {
         server.command(&["SET", &ours.lock("k"), &ghost, "PX", "1500"]).unwrap();
@@ -55,12 +55,12 @@ async fn a_split_vote_of_an_even_number_of_nodes_is_tried_again() {
     let candidate = Candidate::on(&ours, &["k"], config);
     candidate.want("pod");
     candidate.taken().await;
-    assert!(candidate.history.attempts().len() > 1, "it was split at first");
+    assert!(candidate.history.attempts().len() > 1, "the first attempt was split");
 }
 
-/// bsm/redislock compares a prefix: who knows "ab" releases the lock of "abc".
+/// bsm/redislock compares a prefix: a client with the name "ab" releases the lock of "abc".
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_name_that_begins_like_another_is_another() {
+async fn a_name_with_a_common_prefix_is_another_name() {
     let servers = voters(3);
     let world = ready(&servers, &patient()).await;
     let short = Candidate::on(&world, &["ab"], patient());
@@ -92,7 +92,8 @@ async fn a_stale_end_leaves_the_newer_term_alone() {
     }
     let second = Candidate::on(&theirs, &["k"], config);
     let new = second.hold_on_all("pod-2", &servers).await;
-    // By one that knows it from the status only, as a seal and as a release, and by the new holder's own owner.
+    // From a process that knows the term only from the status, as a seal and as a release, and from the new holder's own
+    // process.
     for proof in [false, true] {
         first.lease.end(old.clone(), proof);
         second.lease.end(old.clone(), proof);
@@ -104,14 +105,14 @@ async fn a_stale_end_leaves_the_newer_term_alone() {
     assert!(second.has_kept(&new), "{:?}", second.lease.view());
 }
 
-/// kured's lock stays for ever when the node that took it is deleted (kured#822).
+/// kured's lock stays permanently when the node that acquired it is deleted (kured#822).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_vanished_process_held_ends_by_its_ttl() {
+async fn a_term_of_a_vanished_process_expires() {
     let servers = voters(3);
     let (ours, theirs) = (ready(&servers, &lease()).await, ready(&servers, &lease()).await);
     let gone = Candidate::on(&ours, &["k"], lease());
     gone.want("pod-1");
-    // It dies after the second round and before its status write: nobody else may delete what it took.
+    // It dies after the second round and before its status write: no other process may delete its keys.
     let id = gone.taken().await.id;
     gone.lease.published(id.attempt, Publication::Unknown);
     gone.lease.close().await;

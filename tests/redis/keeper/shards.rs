@@ -1,4 +1,4 @@
-//! Many leases on few threads: one attempt for each wish, and nothing of one lease harms another.
+//! Many leases on few threads: one attempt for each request, and no lease affects another.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -38,7 +38,7 @@ async fn hold(handle: &LeaseHandle, views: &mut watch::Receiver<View>, name: &st
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_wish_is_one_attempt_whatever_becomes_of_it() {
+async fn one_request_is_one_attempt_with_any_outcome() {
     let servers = voters(3);
     let config = lease();
     let world = ready(&servers, &config).await;
@@ -46,7 +46,7 @@ async fn one_wish_is_one_attempt_whatever_becomes_of_it() {
     let history = History::default();
     let (handle, mut views) = keeper.open_watched(setup(&world, "k", config.clone(), Box::new(history.clone())));
 
-    // A failure: somebody else holds.
+    // A failure: another process holds the lease.
     let other = Candidate::on(&world, &["k"], config.clone());
     let theirs = other.hold("pod-other").await;
     handle.want(holder("pod-1"));
@@ -91,7 +91,7 @@ impl Observer for Broken {
     fn renewed(&self, _: &Renewal, _: u64) {}
 
     fn changed(&self, view: &View) {
-        assert!(!matches!(view.standing, Standing::Held(_)), "an observer with a defect");
+        assert!(!matches!(view.standing, Standing::Held(_)), "a faulty observer");
     }
 
     fn ended(&self) {
@@ -105,7 +105,7 @@ async fn a_panic_ends_one_lease_and_no_other() {
     let config = Config { renew_interval: Millis(400), ..patient() };
     let world = ready(&servers, &config).await;
     let panics = || world.metric(r#"redislease_panics_total{part="keeper"}"#);
-    // One shard, so that both are on it.
+    // A single shard, so that both leases are on it.
     let keeper = Keeper::start(1, &world.panics).unwrap();
     let history = History::default();
     let (good, mut good_views) = keeper.open_watched(setup(&world, "good", config.clone(), Box::new(history.clone())));
@@ -120,7 +120,7 @@ async fn a_panic_ends_one_lease_and_no_other() {
     bad.published(taken.standing.term().unwrap().id.attempt, Publication::Written);
     eventually("the machine to be gone", || async { bad_views.has_changed().is_err().then_some(()) }).await;
     assert_eq!((panics(), ended.load(Ordering::SeqCst)), (1, 1));
-    // Nobody listens to it any more.
+    // The view's receiver was dropped.
     bad.forget();
     drop(bad);
 
@@ -133,24 +133,24 @@ async fn a_panic_ends_one_lease_and_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_task_of_a_node_that_panics_is_shown_and_started_again() {
+async fn a_node_task_that_panics_is_reported_and_restarted() {
     let servers = voters(1);
     let world = process(&servers, &patient());
     world.up(0).await;
     let mut watch = world.nodes.watch();
     watch.borrow_and_update();
-    world.send_about("k", 0, acquire(1), Millis(2000), |_| panic!("a function that takes a vote, with a defect"));
+    world.send_about("k", 0, acquire(1), Millis(2000), |_| panic!("a faulty reply function"));
     let down = tokio::time::timeout(PATIENCE, watch.wait_for(|nodes| nodes[0].state == NodeState::Down)).await;
     let status = down.unwrap().unwrap()[0].clone();
     assert_eq!(status.reason, Some(Reason::Internal));
-    assert!(status.message.contains("is started again; report it: a function that takes a vote"), "{status:?}");
+    assert!(status.message.contains("is restarted; report this bug: a faulty reply function"), "{status:?}");
     assert_eq!(world.metric(r#"redislease_panics_total{part="nodes"}"#), 1);
     world.up(0).await;
     assert!(matches!(world.ask(0, acquire(2)).await, Vote::Granted(_) | Vote::Refused { .. }));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shutdown_gives_unpublished_attempts_back_and_does_not_wait_for_long() {
+async fn a_shutdown_releases_unpublished_attempts_and_does_not_wait_for_long() {
     let servers = voters(3);
     let config = Config { command_timeout: Millis(10_000), ..patient() };
     let world = ready(&servers, &config).await;
@@ -169,15 +169,15 @@ async fn a_shutdown_gives_unpublished_attempts_back_and_does_not_wait_for_long()
     let took = clock::now().since(start);
     assert!(took < Millis(5000), "{took:?}");
     assert!(held_views.has_changed().is_err() && tried_views.has_changed().is_err(), "every machine is gone");
-    assert_eq!(value("tried"), None, "it was released where a server answers");
+    assert_eq!(value("tried"), None, "the attempt was released on the servers that answer");
     let stored: redislease_core::op::Stored = value("held").unwrap().parse().unwrap();
-    assert_eq!(stored.stage, Stage::Term, "a published term is left to another process");
-    // The handles of a keeper that is gone do nothing.
+    assert_eq!(stored.stage, Stage::Term, "a published term is left for another process");
+    // Handles of a keeper that has ended do nothing.
     held.forget();
     drop((held, tried));
 }
 
-/// Renewals of one tenant's many leases, all due at once, against the acquire of another.
+/// The simultaneous renewals of one tenant's many leases against the acquire of another tenant.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thousands_of_leases_delay_no_other() {
     const MANY: usize = 2000;
@@ -185,7 +185,7 @@ async fn thousands_of_leases_delay_no_other() {
     let config = patient();
     let world = ready(&servers, &config).await;
     let keeper = Keeper::start(1, &world.panics).unwrap();
-    // Terms of a process that is gone: each is adopted with a renewal.
+    // Terms of a process that has ended: each is adopted with a renewal.
     let set = "for i = 1, ARGV[2] do \
                  redis.call('SET', ARGV[1] .. i, string.format('t:%032x:%d:pod-many', i, i), 'PX', 20000) \
                end";
@@ -205,7 +205,7 @@ async fn thousands_of_leases_delay_no_other() {
     one.want(holder("pod-one"));
     wait(&mut one_views, "taken", |view| matches!(view.standing, Standing::Publishing(_))).await;
     let took = clock::now().since(start);
-    println!("an acquire beside {MANY} adoptions took {took:?}");
+    println!("an acquire during {MANY} adoptions took {took:?}");
     assert!(took < Millis(2000), "{took:?}");
     for (_, views) in &mut adopted {
         wait(views, "adopted", |view| matches!(view.standing, Standing::Held(_))).await;

@@ -1,6 +1,6 @@
-//! The life of a lease on real servers: `make demo`.
+//! Shows the life of a lease on real servers: `make demo`.
 //!
-//! `KEEP=1` leaves everything running at the end. The binary of the operator is the one beside this program, or the argument.
+//! With `KEEP=1` everything keeps running at the end. The operator's binary is next to this program, or the argument.
 
 mod narrator;
 mod story;
@@ -41,7 +41,7 @@ fn run() -> Outcome {
     let replicas = installation.start_replicas(OPERATORS)?;
     narrator.say("operator             2 replicas with a service account and the rights of the chart");
     let mut story = Story::new(&installation, &replicas, narrator);
-    // What the operator logged explains a story that goes another way.
+    // The operator's log explains an unexpected result.
     story.tell().map_err(|error| match error.downcast_ref() {
         Some(LabError::NotInTime { .. }) => error,
         _ => format!("{error}\n{}", installation.log_tails()).into(),
@@ -57,7 +57,7 @@ fn run() -> Outcome {
         }
     }
     drop(installation);
-    narrator.say("Everything has stopped. `make demo KEEP=1` leaves it running.");
+    narrator.say("Everything has stopped. `make demo KEEP=1` keeps it running.");
     Ok(())
 }
 
@@ -84,7 +84,7 @@ fn leave_up(installation: &Installation, replicas: &[Operator], narrator: &mut N
     let stop = keep_running()?;
     let redis = installation.redis().iter().map(|server| format!("redis-cli -p {}\n", server.address().port()));
     let metrics = replicas.iter().filter_map(Operator::address).map(|address| format!("curl {address}/metrics\n"));
-    narrator.say("Everything stays up because KEEP=1 is set.");
+    narrator.say("Everything keeps running because KEEP=1 is set.");
     narrator.quote(&format!(
         "export KUBECONFIG={}\n{} get redislease -A -w\n{} status -A -w\n{}{}kill {stop}   # stops all of it",
         installation.control_plane().kubeconfig().display(),
@@ -96,7 +96,7 @@ fn leave_up(installation: &Installation, replicas: &[Operator], narrator: &mut N
     Ok(())
 }
 
-/// The examples of a build lie one folder below its binaries.
+/// The examples of a build are one folder below its binaries.
 fn operator_binary() -> Outcome<PathBuf> {
     if let Some(path) = env::args_os().nth(1) {
         return Ok(path.into());
@@ -104,6 +104,6 @@ fn operator_binary() -> Outcome<PathBuf> {
     let own = env::current_exe()?;
     let binary = own.parent().and_then(|examples| examples.parent()).map(|built| built.join("redislease"));
     binary.filter(|binary| binary.is_file()).ok_or_else(|| {
-        format!("There is no operator to run beside {}: start it with `make demo`.", own.display()).into()
+        format!("There is no operator binary next to {}: start the demo with `make demo`.", own.display()).into()
     })
 }

@@ -1,11 +1,11 @@
-//! How the story looks on the terminal: seconds since the start, then what happened.
+//! Prints the demo on the terminal: seconds since the start, then the event.
 
 use std::{
     io::{self, IsTerminal as _, Write as _},
     time::{Duration, Instant},
 };
 
-/// How often a wait shows that time passes.
+/// How often a waiting step updates the clock.
 const TICK: Duration = Duration::from_millis(100);
 
 pub struct Narrator {
@@ -19,26 +19,26 @@ impl Narrator {
         Self { started: Instant::now(), terminal: io::stdout().is_terminal(), ticked: None }
     }
 
-    /// A chapter begins.
+    /// Prints the title of a chapter.
     pub fn chapter(&mut self, title: &str) {
         let (bold, plain) = if self.terminal { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
         self.write(&format!("\n         {bold}{title}{plain}\n"));
     }
 
-    /// Something happened just now. Further lines of the text stand below the first.
+    /// Prints an event. Further lines of the text are indented below the first.
     pub fn say(&mut self, text: &str) {
         let seconds = self.started.elapsed().as_secs_f32();
         let text = text.trim_end().replace('\n', "\n         ");
         self.write(&format!("{seconds:5.1} s  {text}\n"));
     }
 
-    /// A line of a table or of a page, as it is.
+    /// Prints a line of a table or of a page unchanged.
     pub fn quote(&mut self, text: &str) {
         let lines: String = text.lines().map(|line| format!("         | {line}\n")).collect();
         self.write(&lines);
     }
 
-    /// Called while waiting: on a terminal the clock goes on.
+    /// Called while waiting: on a terminal it updates the clock.
     pub fn tick(&mut self) {
         if self.terminal && self.ticked.is_none_or(|at| at.elapsed() >= TICK) {
             self.ticked = Some(Instant::now());
@@ -47,7 +47,7 @@ impl Narrator {
         }
     }
 
-    /// A pipe that is closed is no reason to end the story with a panic.
+    /// A closed pipe must not panic.
     fn write(&mut self, text: &str) {
         let mut out = io::stdout().lock();
         if self.ticked.take().is_some() {

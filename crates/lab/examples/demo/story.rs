@@ -1,4 +1,4 @@
-//! The chapters. Each waits, with a deadline, until the API server or /metrics confirms what it says.
+//! The chapters. Each waits, with a deadline, until the API server or /metrics confirms its claims.
 
 use std::{
     error::Error,
@@ -17,14 +17,14 @@ pub const WORKLOAD: &str = "billing";
 pub const REPLICAS: usize = 3;
 
 const GRACE_PERIOD: Duration = Duration::from_secs(5);
-/// From the loss of the lease to the moment at which another pod may hold it: the grace period, and 1 s.
+/// From the loss of the lease to the time at which another pod may hold it: the grace period plus 1 s.
 const STOP_BUDGET: Duration = Duration::from_secs(6);
-/// Limit for what waits for no lease. It leaves time for a busy machine.
+/// Limit for steps that do not wait for a lease. It tolerates a busy machine.
 const SOON: Duration = Duration::from_secs(20);
-/// Limit for what waits for the longest lease of the quorum.
+/// Limit for steps that wait for the longest lease of the quorum.
 const AFTER_THE_LONGEST_LEASE: Duration = Duration::from_secs(35);
 
-/// The shortest lease that does not move when the leader of the operator's replicas is killed.
+/// The shortest lease that survives the end of the leading replica.
 pub fn lease_spec() -> Value {
     json!({"leaseDuration": "15s", "renewInterval": "2s", "gracePeriod": "5s"})
 }
@@ -34,7 +34,7 @@ pub struct Story<'a> {
     replicas: &'a [Operator],
     lease: Lease<'a>,
     narrator: Narrator,
-    /// As the last chapter left it.
+    /// The lease at the end of the last chapter.
     now: Option<LeaseState>,
 }
 
@@ -48,7 +48,7 @@ impl<'a> Story<'a> {
         self.narrator
     }
 
-    /// From the first holder to the last one.
+    /// Runs all chapters.
     pub fn tell(&mut self) -> Outcome {
         self.first_holder()?;
         self.holders_pod_is_deleted()?;
@@ -178,7 +178,7 @@ impl<'a> Story<'a> {
         }
         let deadline = self.deadline()?;
         self.narrator.say(&format!(
-            "redis-1 and redis-2 are killed: nobody can renew. Another pod may hold the lease in {:.1} s. The\n\
+            "redis-1 and redis-2 are killed: no process can renew. Another pod may hold the lease in {:.1} s. The\n\
              holder must know its loss {} s and 1 s earlier: its grace period, and a reserve.",
             deadline.left(Instant::now()),
             GRACE_PERIOD.as_secs(),
@@ -216,7 +216,7 @@ impl<'a> Story<'a> {
             redis.restart_empty()?;
         }
         self.narrator.say(
-            "redis-1 and redis-2 have lost the keys and the token counter. Nobody can hold the lease until the\n\
+            "redis-1 and redis-2 have lost the keys and the token counter. No pod can hold the lease until the\n\
              longest lease has passed, 15 s. The counter restarts above all tokens that a status shows.",
         );
         let next = self.wait("held again with a greater token", AFTER_THE_LONGEST_LEASE, |lease| {
@@ -263,7 +263,7 @@ impl<'a> Story<'a> {
         Ok(())
     }
 
-    /// The replica that leads.
+    /// The index of the replica that leads.
     fn leader(&self) -> Outcome<usize> {
         let quorum = self.installation.quorum()?;
         let named = quorum.leader().ok_or("No replica leads.")?;
@@ -304,7 +304,7 @@ impl<'a> Story<'a> {
 
     fn see_roles(&mut self, lease: &LeaseState) -> Outcome {
         self.lease.wait_for_roles(lease, REPLICAS, SOON)?;
-        self.narrator.say("Its pod alone is labelled lease.redislease.io/billing: active");
+        self.narrator.say("Only its pod is labelled lease.redislease.io/billing: active");
         Ok(())
     }
 
@@ -314,7 +314,7 @@ impl<'a> Story<'a> {
         Ok(())
     }
 
-    /// Until when the term is valid without another renewal.
+    /// The time until which the term is valid without another renewal.
     fn deadline(&self) -> Outcome<Deadline> {
         let deadline = self.replicas[self.leader()?].metrics()?.deadline(&self.lease, STOP_BUDGET);
         deadline.ok_or_else(|| "/metrics shows no running term.".into())
@@ -322,7 +322,7 @@ impl<'a> Story<'a> {
 }
 
 fn holder(lease: &LeaseState) -> String {
-    lease.holder().unwrap_or("nobody").to_owned()
+    lease.holder().unwrap_or("no pod").to_owned()
 }
 
 fn token(lease: &LeaseState) -> String {
@@ -334,7 +334,7 @@ fn unchanged(before: &LeaseState, later: &LeaseState) -> Outcome {
     if later.is_active() && term(before) == term(later) && before.transitions() == later.transitions() {
         return Ok(());
     }
-    Err(format!("The lease should not have moved.\nbefore: {before}\nnow:    {later}").into())
+    Err(format!("The lease should not have changed.\nbefore: {before}\nnow:    {later}").into())
 }
 
 fn offset(seconds: f64) -> String {

@@ -1,4 +1,4 @@
-//! The dashboard as Grafana reads it: panels, variables, annotations, and the expressions in them.
+//! The dashboard as Grafana reads it: panels, variables, annotations and their expressions.
 
 use std::{collections::BTreeMap, error::Error, fs, path::Path};
 
@@ -18,11 +18,11 @@ pub struct Panel<'a> {
 pub struct Query<'a> {
     pub name: &'a str,
     pub expression: &'a str,
-    /// Only the end of the range.
+    /// Whether only the end of the range is used.
     pub instant: bool,
 }
 
-/// A variable whose values are those of a label of some series.
+/// A variable whose values are those of a label.
 pub struct Variable<'a> {
     pub name: &'a str,
     pub selector: &'a str,
@@ -72,7 +72,7 @@ impl Board {
         variables.map(Variable::read).collect()
     }
 
-    /// Name and expression of each annotation.
+    /// The name and expression of each annotation.
     pub fn annotations(&self) -> Vec<(&str, &str)> {
         let annotations = items(&self.json["annotations"]["list"]);
         let annotations = annotations.map(|annotation| (text(&annotation["name"]), text(&annotation["expr"])));
@@ -80,10 +80,10 @@ impl Board {
     }
 }
 
-/// Puts values in the place of variables, as Grafana does. A variable without a value stands for all values.
+/// Substitutes variables as Grafana does. A variable without a value matches all values.
 pub fn interpolate(expression: &str, values: &BTreeMap<&str, Vec<String>>, range: Range) -> String {
     let seconds = format!("{:.0}s", range.until - range.from);
-    // Four times the interval of scrapes, or a step and one scrape more: what is longer.
+    // The greater of four scrape intervals, and a step plus one scrape interval.
     let rate = format!("{:.0}s", (range.step + 1.0).max(4.0));
     let mut expression = expression.replace("$__range", &seconds).replace("$__rate_interval", &rate);
     for name in ["cluster", "quorum", "namespace", "lease"] {
@@ -93,7 +93,7 @@ pub fn interpolate(expression: &str, values: &BTreeMap<&str, Vec<String>>, range
     expression
 }
 
-/// The metrics that an expression names, with the suffixes of histograms.
+/// The metrics in an expression, including the suffixes of histograms.
 pub fn metrics(expression: &str) -> Vec<&str> {
     let words = expression.split(|character: char| !character.is_ascii_alphanumeric() && character != '_');
     words

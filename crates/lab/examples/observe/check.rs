@@ -1,4 +1,4 @@
-//! Evaluates the queries of a dashboard and of alerts, and collects what is wrong.
+//! Evaluates the queries of a dashboard and of alerts, and collects problems.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,17 +13,17 @@ use crate::{
     story::Expected,
 };
 
-/// How long Prometheus has to evaluate all rules once.
+/// How long Prometheus may take to evaluate all rules once.
 const RULES_WITHIN: Duration = Duration::from_secs(30);
 
-/// A debug build on a busy machine needs less, by far.
+/// The CPU limit of an operator. A debug build on a busy machine needs far less.
 const MOST_CORES: f64 = 0.25;
 
 pub struct Check<'a> {
     prometheus: &'a Prometheus,
     board: &'a Board,
     range: Range,
-    /// The names that Prometheus has stored.
+    /// The names of all metrics in Prometheus.
     known: BTreeSet<String>,
     shown: BTreeSet<String>,
     values: BTreeMap<&'a str, Vec<String>>,
@@ -49,7 +49,7 @@ impl<'a> Check<'a> {
         })
     }
 
-    /// Each variable must have values, with the values of those before it.
+    /// Each variable must have values for each combination of the variables before it.
     pub fn variables(&mut self) {
         let variables = match self.board.variables() {
             Ok(variables) => variables,
@@ -73,7 +73,7 @@ impl<'a> Check<'a> {
         self.counts.push(format!("{} variables", variables.len()));
     }
 
-    /// Each query of each panel must have data, with All for every variable, and with their values selected.
+    /// Each query of each panel must return data, with All for every variable and with their values.
     pub fn panels(&mut self) {
         let panels = self.board.panels();
         let mut queries = 0;
@@ -109,7 +109,7 @@ impl<'a> Check<'a> {
         self.counts.push(format!("{} annotations", annotations.len()));
     }
 
-    /// No operator may be busy when there is next to nothing to do.
+    /// No operator may use much CPU time when there is almost nothing to do.
     pub fn load(&mut self) {
         let Range { from, until, .. } = self.range;
         let expression = format!("sum by (instance) (increase(process_cpu_seconds_total[{:.0}s]))", until - from);
@@ -123,7 +123,8 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Each alert must evaluate without an error, and hold or not hold as its faults were in the run.
+    /// Each alert must evaluate without an error, and its expression must hold or not hold according to the faults of the
+    /// run.
     pub fn alerts(&mut self, expected: &[(&str, Expected)]) -> Result<()> {
         let rules = self.prometheus.wait_for_rules(RULES_WITHIN)?;
         let expressions = self.prometheus.rule_expressions()?;
@@ -139,7 +140,7 @@ impl<'a> Check<'a> {
             let seconds = points.len() as f64 * self.range.step;
             println!("  {what:<40} its expression held for {seconds:>3.0} s");
             let Some((_, expected)) = expected.iter().find(|(name, _)| name == alert) else {
-                self.problems.push(format!("{what}: the run does not say what to expect of it"));
+                self.problems.push(format!("{what}: the run defines no expectation for it"));
                 continue;
             };
             match (expected, points.is_empty()) {
@@ -157,13 +158,13 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
-    /// What was found, for pictures.
+    /// The collected data, for pictures.
     pub fn data(&self) -> Value {
         let Range { from, until, step } = self.range;
         json!({"from": from, "until": until, "step": step, "dashboard": self.board.json(), "panels": self.data})
     }
 
-    /// Prints the result. Whether nothing is wrong.
+    /// Prints the result. Returns whether there are no problems.
     pub fn report(&self) -> bool {
         let base = |name: &str| {
             let stem = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| name.strip_suffix(suffix));
@@ -197,7 +198,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// The series of an expression. Without a finite value it is a problem if there must be data.
+    /// The series of an expression. A missing finite value is a problem if data is required.
     fn series(&mut self, what: &str, expression: &str, instant: bool, must_have_data: bool) -> Vec<Value> {
         self.names(expression, what);
         self.evaluated += 1;
@@ -221,7 +222,7 @@ impl<'a> Check<'a> {
     }
 }
 
-/// Time and value of each point of a series.
+/// The time and value of each point of a series.
 fn points_of(series: &Value) -> impl Iterator<Item = &Value> {
     series["values"].as_array().into_iter().flatten().chain(series.get("value"))
 }

@@ -1,11 +1,11 @@
-//! Shows that the dashboard and the alerts of the chart work on real data: `make observe`.
+//! Checks the chart's dashboard and alerts with real data: `make observe`.
 //!
 //! A real Prometheus scrapes two replicas of the operator, on a real control plane and real Redis servers, while leases
-//! move and servers fail. Then every query of every panel, variable, annotation and alert is evaluated. The exit code is 0
-//! when each query has data and uses metrics that exist, and no operator is busy without need; 2 when something of that is
-//! not so, 1 when the run failed.
+//! change their holders and servers fail. Then every query of every panel, variable, annotation and alert is evaluated.
+//! The exit code is 0 if each query returns data and uses existing metrics, and no operator is busy without a reason; 2
+//! if not; 1 if the run failed.
 //!
-//! The arguments are the operator's binary, and a folder for the data of the panels, from which pictures can be drawn.
+//! The arguments are the operator's binary, and a folder for the panels' data, from which pictures can be drawn.
 
 mod board;
 mod check;
@@ -27,7 +27,7 @@ use crate::{board::Board, check::Check, story::Story};
 /// The value of the label `cluster`.
 const CLUSTER: &str = "lab";
 
-/// Seconds between two points of a panel: short enough that no fault of the run falls between two of them.
+/// Seconds between two points of a panel: short enough to include every fault of the run.
 const STEP: f64 = 2.0;
 
 fn main() -> ExitCode {

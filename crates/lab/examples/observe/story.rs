@@ -1,4 +1,4 @@
-//! What happens to the leases while Prometheus looks on: every panel must have something to show.
+//! The events of the run while Prometheus scrapes: every panel must get data.
 
 use std::{
     error::Error,
@@ -13,20 +13,20 @@ use crate::CLUSTER;
 
 pub type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
-/// Longer than anything takes; a busy machine is no failure.
+/// The timeout of a step; a busy machine is not a failure.
 const SOON: Duration = Duration::from_mins(1);
 
-/// So long each state lasts at least: several scrapes see it.
+/// The minimum duration of each state, so that several scrapes include it.
 const SEEN: Duration = Duration::from_secs(6);
 
-/// What is expected of the expression of each alert, without the time that it has to last.
+/// The expectation for the expression of each alert, without its `for` duration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expected {
-    /// The run has its fault, so the expression must hold at some time.
+    /// The run has the fault, so the expression must hold at some time.
     Holds,
-    /// The run must not have its fault.
+    /// The run must not have the fault.
     Never,
-    /// It depends on how long things take.
+    /// It depends on timing.
     Either,
 }
 
@@ -39,7 +39,7 @@ pub const ALERTS: [(&str, Expected); 13] = [
     ("RedisLeaseRenewMarginLow", Expected::Either),
     ("RedisLeaseQuorumLost", Expected::Holds),
     ("RedisLeaseQuorumAtRisk", Expected::Holds),
-    // With three nodes, one that is down leaves exactly a majority.
+    // With three nodes, one failed node leaves exactly a majority.
     ("RedisLeaseQuorumDegraded", Expected::Either),
     ("RedisLeaseQuorumConfigMismatch", Expected::Never),
     ("RedisLeaseClockOffset", Expected::Never),
@@ -59,7 +59,7 @@ pub struct Story<'a> {
 const NAMES: [&str; 2] = ["operator-0", "operator-1"];
 
 impl<'a> Story<'a> {
-    /// Starts two replicas, and returns when Prometheus scrapes both: before any counter has counted.
+    /// Starts two replicas, and returns when Prometheus scrapes both, before any counter has increased.
     pub fn start(installation: &'a Installation, prometheus: &'a Prometheus) -> Outcome<Self> {
         let operators = installation.start_replicas(NAMES.len())?;
         let story = Self {
@@ -167,7 +167,7 @@ impl<'a> Story<'a> {
         self.next_holder(&[])
     }
 
-    /// Each start of an operator listens on another port.
+    /// A restarted operator listens on another port.
     fn scrape(&self) -> Outcome {
         let operators: Vec<_> = NAMES.into_iter().zip(&self.operators).collect();
         self.prometheus.scrape(CLUSTER, &operators)?;
@@ -188,7 +188,7 @@ impl<'a> Story<'a> {
 
     fn next_holder(&self, how: &[&str]) -> Outcome {
         let before = self.billing.state()?;
-        let pod = before.holder().ok_or("nobody holds shop/billing")?;
+        let pod = before.holder().ok_or("no pod holds shop/billing")?;
         let delete = ["delete", "pod", pod, "--namespace", "shop", "--wait=false"];
         self.installation.control_plane().kubectl(&[&delete, how].concat())?;
         self.billing.wait("another holder", SOON, |lease| lease.is_active() && lease.token() > before.token())?;

@@ -8,10 +8,10 @@ use std::{
 
 use crate::{Error, Result};
 
-/// The shared one lives until the process ends, and some tests need two of their own. With a lower limit such a test
-/// would wait for itself.
+/// The shared control plane runs until the process ends, and some tests need two separate ones. With a lower limit such a
+/// test would deadlock.
 const AT_ONCE: usize = 3;
-/// A test takes a minute or two. Whoever waits longer than this holds a control plane itself.
+/// A test takes a minute or two. A longer wait means that the waiting test itself holds a control plane.
 const WAIT: Duration = Duration::from_mins(20);
 
 static RUNNING: Mutex<usize> = Mutex::new(0);
@@ -61,7 +61,7 @@ mod tests {
         let waiter = thread::spawn(move || acquired.send(Permit::acquire()));
         assert!(waits.recv_timeout(Duration::from_millis(100)).is_err(), "the limit is reached");
         permits.pop();
-        waits.recv_timeout(Duration::from_secs(10)).expect("it goes on").expect("a permit");
+        waits.recv_timeout(Duration::from_secs(10)).expect("the waiter continues").expect("a permit");
         waiter.join().expect("it ends").expect("the channel is open");
     }
 }

@@ -104,7 +104,7 @@ impl ControlPlane {
                 flag("kubeconfig", access::kubeconfig(folder, access::CONTROLLER_MANAGER).display()),
                 flag("service-account-private-key-file", folder.join(certificates::ACCOUNTS_KEY).display()),
                 flag("root-ca-file", folder.join(certificates::CA).display()),
-                // The roles that Kubernetes ships are for each controller separately.
+                // The default roles of Kubernetes are for single controllers.
                 flag("use-service-account-credentials", true),
                 flag("leader-elect", false),
                 flag("secure-port", 0),

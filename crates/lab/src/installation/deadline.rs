@@ -1,4 +1,4 @@
-//! When a term ends that is not renewed any more, as the operator's /metrics says.
+//! The end of a term that is not renewed any more, according to the operator's /metrics.
 
 use std::time::{Duration, Instant};
 
@@ -15,12 +15,12 @@ impl Deadline {
         Self { read, left, stop_budget: stop_budget.as_secs_f64() }
     }
 
-    /// Seconds from `at` until another pod may hold the lease; negative when that is over.
+    /// Seconds from `at` until another pod may hold the lease; negative after that time.
     pub fn left(&self, at: Instant) -> f64 {
         self.left - at.saturating_duration_since(self.read).as_secs_f64()
     }
 
-    /// Seconds from the moment at which the holder must be told to stop until `at`; negative before that moment.
+    /// Seconds from `stop_at`, when the holder must stop, until `at`; negative before that time.
     pub fn late(&self, at: Instant) -> f64 {
         self.stop_budget - self.left(at)
     }

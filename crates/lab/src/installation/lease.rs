@@ -36,7 +36,7 @@ impl<'a> Lease<'a> {
     pub fn state(&self) -> Result<LeaseState> {
         let path = format!("/apis/redislease.io/v1alpha1/namespaces/{}/redisleases/{}", self.namespace, self.name);
         let found = self.installation.control_plane.get(&path)?;
-        found.map(LeaseState).ok_or(Error::Answer { url: path, message: "there is none".to_owned() })
+        found.map(LeaseState).ok_or(Error::Answer { url: path, message: "the object does not exist".to_owned() })
     }
 
     /// Polls until `wanted` accepts the object, and returns it.
@@ -74,8 +74,8 @@ impl<'a> Lease<'a> {
         Ok(pods["items"].as_array().into_iter().flatten().filter_map(role).collect())
     }
 
-    /// Waits until the pods carry what `state` says: at least `pods` of them have the label and the token of this term, and
-    /// only the holder is labelled `active`.
+    /// Waits until the pods match `state`: at least `pods` of them have the label and the token of this term, and only
+    /// the holder is labelled `active`.
     ///
     /// # Errors
     /// [`Error::NotInTime`] with the labels and tokens last seen.
@@ -108,7 +108,7 @@ impl<'a> Lease<'a> {
         self.kubectl(&["patch", "redislease", &self.name, "--type=merge", "--patch", &patch])
     }
 
-    /// Deletes it and waits until it is gone from the API server.
+    /// Deletes it and waits until the API server has removed it.
     ///
     /// # Errors
     /// [`Error::Command`] with the API server's refusal.
@@ -188,7 +188,7 @@ impl LeaseState {
         self.0["status"]["fencingToken"].as_u64()
     }
 
-    /// How often the holder has changed.
+    /// The number of changes of the holder.
     pub fn transitions(&self) -> u64 {
         self.0["status"]["transitions"].as_u64().unwrap_or_default()
     }

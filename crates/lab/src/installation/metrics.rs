@@ -19,8 +19,8 @@ impl Metrics {
         Self { page, read: Instant::now(), unix }
     }
 
-    /// Until when the running term of a lease is valid without another renewal. `stop_budget` is the lease's grace period
-    /// plus 1 s. `None` when no term runs.
+    /// When the running term of a lease ends without another renewal. `stop_budget` is the lease's grace period plus 1 s.
+    /// `None` if no term runs.
     pub fn deadline(&self, lease: &Lease<'_>, stop_budget: Duration) -> Option<Deadline> {
         let until = self.value("redislease_lease_expiry_timestamp_seconds", &lease.labels())?;
         (until > self.unix).then(|| Deadline::new(self.read, until - self.unix, stop_budget))
@@ -35,7 +35,7 @@ impl Metrics {
     pub fn series<'a>(&'a self, name: &'a str, labels: &'a [(&'a str, &'a str)]) -> impl Iterator<Item = &'a str> {
         self.page.lines().filter(move |line| {
             let Some(rest) = line.strip_prefix(name) else { return false };
-            // No label value that tests ask for contains quotes or braces.
+            // The label values in tests contain no quotes or braces.
             let has = |(label, value): &(&str, &str)| {
                 let pair = format!("{label}=\"{value}\"");
                 rest.contains(&format!("{{{pair}")) || rest.contains(&format!(",{pair}"))

@@ -1,18 +1,18 @@
-//! Cuts one operator off from the Redis servers, from the API server, or from both, while the others keep them.
+//! Disconnects one operator from the Redis servers, from the API server, or from both, while the others stay connected.
 
 use std::{net::SocketAddr, sync::Arc};
 
 use super::{Installation, Operator};
 use crate::{Cut, Error, Proxy, RedisServer, Result};
 
-/// A proxy before each server that operators connect to.
+/// A proxy for each server that operators connect to.
 #[derive(Debug)]
 pub(super) struct Network {
     api_server: Proxy,
     redis: Vec<Proxy>,
 }
 
-/// What an operator is cut off from.
+/// The servers that an operator is disconnected from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Peer {
     /// All Redis servers.
@@ -50,8 +50,8 @@ impl Network {
 }
 
 impl Installation {
-    /// Cuts the connections of one operator process to these servers, until [`reconnect`](Self::reconnect). A process that
-    /// is started later is not cut off, also not under the same name.
+    /// Cuts the connections of one operator process to these servers, until [`reconnect`](Self::reconnect). A process
+    /// that is started later is not disconnected, even with the same name.
     ///
     /// # Errors
     /// [`Error::NoProxies`] without [`InstallationOptions::proxied`](super::InstallationOptions::proxied),

@@ -14,9 +14,10 @@ use serde_json::Value;
 use super::{InstallationOptions, Metrics};
 use crate::{Error, Process, Result, http};
 
-/// An operator serves /metrics before it connects to anything; on a busy machine this may take seconds.
+/// The time for a start. An operator serves /metrics before it connects to other servers; on a busy machine this may take
+/// seconds.
 const START_WITHIN: Duration = Duration::from_secs(20);
-/// An operator promises to exit within a few seconds of SIGTERM.
+/// The time for a stop. An operator exits within a few seconds of SIGTERM.
 const STOP_WITHIN: Duration = Duration::from_secs(10);
 
 /// An operator process, which can be stopped and started again. It is killed when it is dropped.
@@ -79,7 +80,7 @@ impl Operator {
         self.process.terminate(STOP_WITHIN)
     }
 
-    /// Pauses the operator (SIGSTOP): its connections stay open and it does nothing.
+    /// Pauses the operator (SIGSTOP): its connections stay open and it does not respond.
     ///
     /// # Errors
     /// [`Error::NotRunning`], or [`Error::Io`] when the system refuses.
@@ -131,8 +132,8 @@ impl Operator {
     }
 
     /// Polls /metrics until `wanted` accepts the sum of the series with this name and these labels (see
-    /// [`Metrics::value`]). Counters need this: the operator counts a write when the API server has answered it, and others
-    /// can read what was written before that.
+    /// [`Metrics::value`]). Counters need polling: the operator counts a write after the API server's answer, and others
+    /// can read the written object before that.
     ///
     /// # Errors
     /// [`Error::NotReady`] with the last value.
@@ -190,7 +191,7 @@ impl Operator {
     /// [`Error::Answer`] when it does not answer.
     pub fn get(&self, path: &str) -> Result<(u16, String)> {
         let failed = |message: String| Error::Answer { url: path.to_owned(), message };
-        let address = self.address().ok_or_else(|| failed("it does not run".to_owned()))?;
+        let address = self.address().ok_or_else(|| failed("the operator does not run".to_owned()))?;
         http::get(address, path).map_err(|error| failed(error.to_string()))
     }
 

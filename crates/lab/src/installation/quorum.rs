@@ -19,7 +19,7 @@ impl Installation {
     pub fn quorum(&self) -> Result<QuorumState> {
         let path = format!("/apis/redislease.io/v1alpha1/namespaces/{SYSTEM}/redisquorums/{QUORUM}");
         let found = self.control_plane().get(&path)?;
-        found.map(QuorumState).ok_or(Error::Answer { url: path, message: "there is none".to_owned() })
+        found.map(QuorumState).ok_or(Error::Answer { url: path, message: "the object does not exist".to_owned() })
     }
 
     /// Polls until `wanted` accepts the RedisQuorum, and returns it.
@@ -63,12 +63,12 @@ impl QuorumState {
         self.0["status"]["leader"]["instance"].as_str()
     }
 
-    /// How often another replica has become the leader.
+    /// The number of changes of the leader.
     pub fn leader_transitions(&self) -> u64 {
         self.0["status"]["leader"]["transitions"].as_u64().unwrap_or_default()
     }
 
-    /// How many nodes are in this state: Up, Down, Quarantined or Misconfigured.
+    /// The number of nodes in this state: Up, Down, Quarantined or Misconfigured.
     pub fn count(&self, state: &str) -> usize {
         let nodes = self.0["status"]["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
         nodes.iter().filter(|node| node["state"] == state).count()

@@ -1,5 +1,5 @@
-//! A TCP proxy before a server on this machine, whose connections can be cut: for every client, or for the connections
-//! of one process. So one of several operators loses a server that the others keep, without network namespaces or root.
+//! A TCP proxy for a server on this machine, whose connections can be cut: for all clients, or for those of one process.
+//! So one of several operators loses its connection to a server without network namespaces or root.
 
 mod owner;
 
@@ -23,18 +23,19 @@ use crate::{Error, Result};
 /// How a connection fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
-    /// New connections are reset at once, as when nobody listens. Open ones go on.
+    /// New connections are reset at once, as when no process listens. Open ones continue.
     Refuse,
     /// Open connections are reset, and new ones at once.
     Reset,
-    /// Nothing arrives in either direction, and no connection ends, as on a network that drops packets. After
-    /// [`Proxy::restore`] what was sent meanwhile arrives.
+    /// No data arrives in either direction, and no connection ends, as on a network that drops packets. After
+    /// [`Proxy::restore`] the delayed data arrives.
     Hang,
-    /// The server receives everything, and its replies are held back until [`Proxy::restore`].
+    /// The server receives all data, and its replies are delayed until [`Proxy::restore`].
     HoldReplies,
 }
 
-/// A proxy before one server. Its connections live as long as their ends do; without a cut it only passes bytes on.
+/// A proxy for one server. Its connections last as long as those of their endpoints; without a cut it only forwards
+/// bytes.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
@@ -65,7 +66,7 @@ struct Link {
 }
 
 impl Proxy {
-    /// Starts a proxy before `server`, on a loopback port that the kernel gives.
+    /// Starts a proxy for `server`, on a loopback port that the kernel chooses.
     ///
     /// # Errors
     /// [`Error::Io`] when there is no port.
@@ -88,7 +89,7 @@ impl Proxy {
                 }
                 if let Ok(client) = client {
                     let shared = accepting.clone();
-                    // Who the client is takes a look at its process: the next client does not wait for it.
+                    // Identifying the client takes time: the next client does not wait for it.
                     thread::spawn(move || shared.serve(client, address));
                 }
             }
@@ -96,7 +97,7 @@ impl Proxy {
         Ok(Self { address, shared })
     }
 
-    /// Where it listens.
+    /// The address of the proxy.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -107,7 +108,7 @@ impl Proxy {
         self.shared.apply();
     }
 
-    /// Cuts the connections of one process, until [`restore`](Self::restore); those of others go on.
+    /// Cuts the connections of one process, until [`restore`](Self::restore); those of other processes continue.
     pub fn cut_process(&self, pid: u32, cut: Cut) {
         self.shared.cuts().by_process.insert(pid, cut);
         self.shared.apply();
@@ -124,7 +125,7 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         self.shared.closed.store(true, Ordering::SeqCst);
         self.restore();
-        // Wakes the thread that accepts, which sees that the proxy is closed.
+        // Wakes the accepting thread, which then notices that the proxy is closed.
         let _ = TcpStream::connect(self.address);
     }
 }
@@ -138,7 +139,7 @@ impl Shared {
         self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What applies to a connection now.
+    /// The cut that applies to a connection now.
     fn cut_of(&self, owner: &Owner) -> Option<Cut> {
         let cuts = self.cuts();
         let own = cuts.by_process.iter().find(|(pid, _)| owner.is(**pid)).map(|(_, cut)| *cut);
@@ -156,7 +157,7 @@ impl Shared {
         }
     }
 
-    /// Passes bytes both ways until either end closes its connection, or it is cut.
+    /// Forwards bytes in both directions until either end closes its connection, or it is cut.
     fn serve(self: Arc<Self>, client: TcpStream, listens: SocketAddr) {
         let owner = client.peer_addr().map_or(Owner::Unknown, |client| Owner::of(client, listens));
         if matches!(self.cut_of(&owner), Some(Cut::Refuse | Cut::Reset)) {
@@ -167,7 +168,7 @@ impl Shared {
             reset_on_close(&client);
             return;
         };
-        // Without it small messages would wait for an acknowledgement; it changes nothing else.
+        // Without it small messages would wait for an acknowledgement.
         let _ = client.set_nodelay(true);
         let _ = server.set_nodelay(true);
         let link = Arc::new(Link { client, server, owner });
@@ -180,7 +181,7 @@ impl Shared {
         self.carry(&link, &link.client, &link.server, &[Cut::Hang]);
     }
 
-    /// Carries bytes in one direction. While one of `holds` is in force they wait.
+    /// Forwards bytes in one direction. They wait while one of `holds` applies.
     fn carry(&self, link: &Link, mut from: &TcpStream, mut to: &TcpStream, holds: &[Cut]) {
         let mut buffer = [0; 16 * 1024];
         loop {
@@ -197,17 +198,17 @@ impl Shared {
     fn wait_while_held(&self, link: &Link, holds: &[Cut]) {
         while self.cut_of(&link.owner).is_some_and(|cut| holds.contains(&cut)) {
             let cuts = self.cuts();
-            // The cuts may have changed since they were looked at: a short wait needs no care for that.
+            // The cuts may have changed since the check; after a short wait they are checked again.
             drop(self.changed.wait_timeout(cuts, Duration::from_millis(20)));
         }
     }
 }
 
 impl Link {
-    /// Resets the connection of the client: it sees no orderly end.
+    /// Resets the client's connection, instead of closing it in an orderly way.
     fn reset(&self) {
         reset_on_close(&self.client);
-        // The threads that read wake up, and with the last of them the connection is closed.
+        // This wakes the reading threads; the last of them closes the connection.
         let _ = self.client.shutdown(Shutdown::Read);
         let _ = self.server.shutdown(Shutdown::Both);
     }
@@ -220,8 +221,8 @@ impl Link {
     }
 }
 
-/// Lets a connection end with a reset when it is closed.
+/// Makes the closing of a connection a reset.
 fn reset_on_close(stream: &TcpStream) {
-    // It fails for a connection that has ended, and then nothing is left to reset.
+    // This fails for a connection that has ended, which needs no reset.
     let _: io::Result<()> = set_socket_linger(stream, Some(Duration::ZERO)).map_err(Into::into);
 }

@@ -1,4 +1,4 @@
-//! Which process a connection on this machine belongs to, as the kernel shows it in `/proc`.
+//! Finds the process of a connection on this machine in `/proc`.
 
 use std::{fs, net::SocketAddr};
 
@@ -7,7 +7,7 @@ use std::{fs, net::SocketAddr};
 pub(super) enum Owner {
     /// The one that has a file descriptor for the socket with this inode.
     Inode(u64),
-    /// The kernel does not say: the process has closed it, or ended.
+    /// Unknown: the process has closed the connection, or ended.
     Unknown,
 }
 

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::Result;
 
-/// One lease and what is written for it.
+/// One lease and its writes.
 struct Work {
     lease: DynamicObject,
     status: usize,
@@ -43,7 +43,7 @@ pub(super) async fn write(client: &Client, writes: Writes, at_once: usize) -> Re
     Ok(began.elapsed())
 }
 
-/// How many of `total` writes fall to one of `count` leases.
+/// The share of one of `count` leases in `total` writes.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count of writes is a small whole number")]
 fn share(total: f64, count: usize, number: usize) -> usize {
     let total = total as usize;

@@ -1,4 +1,4 @@
-//! All leases as one watcher of the API server sees them, with the moment at which it saw each change.
+//! The leases as one watcher of the API server receives them, with the time of each change.
 
 use std::{
     collections::BTreeMap,
@@ -28,8 +28,8 @@ impl Drop for Following {
     }
 }
 
-/// Watches objects and hands each of them over as it is, and again after each change, with whether it still exists.
-/// A watch that breaks begins again by itself.
+/// Watches objects and passes each of them on, at first and after each change, with whether it still exists. A watch that
+/// breaks is restarted.
 pub(super) fn follow<K>(
     runtime: &Runtime,
     objects: Api<K>,
@@ -48,7 +48,7 @@ where
                 Ok(Event::Delete(object)) => seen(&object, false),
                 Ok(Event::Init | Event::InitDone) => {}
                 Err(error) => {
-                    eprintln!("  a watch broke, and begins again: {error}");
+                    eprintln!("  a watch broke and is restarted: {error}");
                     tokio::time::sleep(Duration::from_millis(200)).await;
                 }
             }
@@ -56,16 +56,16 @@ where
     }))
 }
 
-/// One lease as last seen.
+/// The last version of a lease.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Row {
     pub(super) active: bool,
-    /// The pod that status names.
+    /// The pod in the status.
     pub(super) holder: Option<String>,
     pub(super) token: u64,
-    /// When this token was first seen with `Active=True`.
+    /// When this token was first received with `Active=True`.
     pub(super) active_at: Option<Instant>,
-    /// When it was last seen not to be active, or with another token.
+    /// When it was last received as inactive, or with another token.
     moved_at: Option<Instant>,
 }
 
@@ -109,12 +109,12 @@ impl Board {
         self.0.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The lease as last seen.
+    /// The last version of the lease.
     pub(super) fn row(&self, key: &str) -> Row {
         self.lock().get(key).cloned().unwrap_or_default()
     }
 
-    /// How many leases it shows.
+    /// The number of leases.
     pub(super) fn len(&self) -> usize {
         self.lock().len()
     }
@@ -124,13 +124,13 @@ impl Board {
         self.lock().iter().map(|(key, row)| (key.clone(), row.token)).collect()
     }
 
-    /// How many leases were not active, or got another token, at some moment since then.
+    /// The number of leases that were inactive, or got another token, since then.
     pub(super) fn moved_since(&self, since: Instant) -> usize {
         self.lock().values().filter(|row| row.moved_at.is_some_and(|at| at >= since)).count()
     }
 
-    /// Waits until every lease is active with a greater token than before; a lease that `before` does not name needs
-    /// any token. Returns when the last of them was seen so, or how many are left when it is not in time.
+    /// Waits until every lease is active with a greater token than `before`; a lease that is not in `before` needs any
+    /// token. Returns when the last of them was received, or how many are left after the timeout.
     pub(super) fn all_active(
         &self,
         count: usize,
@@ -151,14 +151,14 @@ impl Board {
                 return Err(count - active);
             }
             rows = self.0.changed.wait_timeout(rows, left).unwrap_or_else(PoisonError::into_inner).0;
-            // Counting costs more than an event: many events are looked at together.
+            // Counting costs more than an event, so events are handled in batches.
             drop(rows);
             std::thread::sleep(Duration::from_millis(20));
             rows = self.lock();
         }
     }
 
-    /// Waits until one lease is as wanted.
+    /// Waits until `wanted` accepts one lease.
     pub(super) fn wait(&self, key: &str, within: Duration, wanted: impl Fn(&Row) -> bool) -> Option<Row> {
         let deadline = Instant::now() + within;
         let mut rows = self.lock();
@@ -176,7 +176,7 @@ impl Board {
 }
 
 impl Row {
-    /// Takes up what the API server shows.
+    /// Handles an event of the watch.
     fn see(&mut self, lease: &DynamicObject, now: Instant) {
         let status = &lease.data["status"];
         let token = status["fencingToken"].as_u64().unwrap_or_default();
@@ -220,7 +220,7 @@ mod tests {
         board.see(&lease("two", 2, 8, true), true);
         let before = board.tokens();
         assert!(board.all_active(2, &BTreeMap::new(), Duration::ZERO).is_ok());
-        assert_eq!(board.all_active(3, &BTreeMap::new(), Duration::ZERO), Err(1), "one is not seen yet");
+        assert_eq!(board.all_active(3, &BTreeMap::new(), Duration::ZERO), Err(1), "one lease was not received yet");
         assert_eq!(board.all_active(2, &before, Duration::ZERO), Err(2));
 
         let since = Instant::now();

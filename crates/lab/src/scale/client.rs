@@ -1,4 +1,4 @@
-//! A client of the API server that works on many objects at a time, and shows how far it is.
+//! A client of the API server for concurrent calls on many objects, with progress output.
 
 use std::{
     fmt::Display,
@@ -14,13 +14,13 @@ use kube::{
 
 use crate::{Error, Result};
 
-/// How many calls run at a time while objects are created.
+/// How many calls run concurrently while objects are created.
 pub(super) const AT_ONCE: usize = 32;
 
 /// How often progress is shown.
 const SHOW_EVERY: Duration = Duration::from_secs(2);
 
-/// A client with the rights of a kubeconfig. It repeats no call by itself.
+/// Creates a client from a kubeconfig. It repeats no call by itself.
 pub(super) async fn connect(kubeconfig: &Path) -> Result<Client> {
     let failed = |error: &dyn Display| failed("connect to the API server", error);
     let kubeconfig = Kubeconfig::read_from(kubeconfig).map_err(|error| failed(&error))?;
@@ -35,10 +35,10 @@ pub(super) fn failed(doing: &str, error: impl Display) -> Error {
     Error::Call { doing: doing.to_owned(), message: error.to_string() }
 }
 
-/// Runs one piece of work for each item, `at_once` at a time, and prints how many are done every other second.
+/// Runs `work` for each item, `at_once` concurrently, and prints the progress every two seconds.
 ///
 /// # Errors
-/// That of the first piece that failed; what has not begun by then does not begin.
+/// The error of the first item that failed; further items are not started.
 pub(super) async fn for_each<T, F: Future<Output = Result<()>>>(
     what: &str,
     items: Vec<T>,

@@ -1,4 +1,4 @@
-//! What the Redis servers know: whether they vote, and which leases have been extended since a moment.
+//! Reads from the Redis servers whether they vote, and which leases were extended since a given time.
 
 use std::{
     collections::BTreeMap,
@@ -9,12 +9,12 @@ use std::{
 use super::{Options, objects::Planned};
 use crate::{Error, Installation, RedisServer, Reply, Result, poll};
 
-/// Keys are asked for in batches of this size.
+/// Keys are read in batches of this size.
 const BATCH: usize = 1000;
-/// Between two looks at all keys; every look costs the servers some milliseconds for 10,000 leases.
+/// The interval between two reads of all keys; each costs the servers some milliseconds for 10,000 leases.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Waits until a majority of the servers carries a marker that lets it vote.
+/// Waits until a majority of the servers has a marker with which it votes.
 ///
 /// # Errors
 /// [`Error::NotInTime`].
@@ -37,23 +37,24 @@ pub(super) fn wait_for_votes(installation: &Installation, within: Duration) -> R
     })
 }
 
-/// Milliseconds since 1970, as the Redis servers on this machine count them.
+/// Milliseconds since 1970, on the clock that the Redis servers on this machine use.
 pub(super) fn unix_now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// How leases were extended after a moment.
+/// The extensions of leases after a given time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Extended {
-    /// How many have been extended by a majority of the servers.
+    /// The number of leases that a majority of the servers has extended.
     pub(super) leases: usize,
-    /// From that moment to the extension of the last of them.
+    /// The time until the last of them was extended.
     pub(super) last: Duration,
 }
 
-/// Waits until all leases have been extended by a majority after `since` (milliseconds since 1970), or until the time
-/// is over. A server stores when a key ends, and a key lives for one lease from its extension: that tells when it was.
+/// Waits until a majority has extended all leases after `since` (milliseconds since 1970), or until the timeout. A server
+/// stores the expiry of a key, and a key lasts one lease duration from its extension, which gives the time of the
+/// extension.
 ///
 /// # Errors
 /// [`Error::Redis`] when a server does not answer.

@@ -1,7 +1,7 @@
-//! Many leases on a real control plane: what they cost, and how fast they come back. `make scale N=1000` runs it.
+//! Measures the cost and recovery time of many leases on a real control plane: `make scale N=1000`.
 //!
-//! One run starts a control plane, three Redis servers, the leases with their pods, and one operator process; then one
-//! phase follows another:
+//! A run starts a control plane, three Redis servers, the leases with their pods, and one operator process. Then the
+//! phases follow one another:
 //!
 //! | phase | what happens | what is measured |
 //! |---|---|---|
@@ -10,10 +10,10 @@
 //! | `restart` | the operator stops (SIGTERM) and starts again | from its start until each lease was extended; leases lost |
 //! | `failover` | holders are deleted gracefully, one after another | from the proof that the holder stopped to the next holder in status |
 //! | `outage` | two of three Redis servers are stopped (SIGSTOP) for longer than a lease, then continued | from then until all are active again; writes; leases left behind |
-//! | `bare` | the operator is stopped; a simple client writes as much as the operator did after the outage | how long that takes |
+//! | `bare` | the operator is stopped; a simple client makes as many writes as the operator did after the outage | how long that takes |
 //!
-//! Times are those of one watcher of the API server, and of the Redis servers' own clocks; memory, CPU time and files are
-//! the kernel's figures for the operator process.
+//! Times are from one watcher of the API server, and from the Redis servers' own clocks. Memory, CPU time and files are
+//! the kernel's values for the operator process.
 
 mod bare;
 mod board;
@@ -69,14 +69,14 @@ impl FromStr for Phase {
     }
 }
 
-/// What is run.
+/// The options of a run.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The `redislease` binary; a release build, if figures are to mean something.
+    /// The `redislease` binary. Use a release build for meaningful figures.
     pub binary: PathBuf,
     /// How many leases, each with one pod.
     pub leases: usize,
-    /// Which phases. [`Phase::Start`] always runs: the others need its leases.
+    /// The phases. [`Phase::Start`] always runs, because the others need its leases.
     pub phases: BTreeSet<Phase>,
     /// `spec.leaseDuration` of every lease, and `spec.maxLeaseDuration` of the quorum.
     pub lease_duration: Duration,
@@ -88,18 +88,18 @@ pub struct Options {
     pub hold: Duration,
     /// How long two Redis servers are stopped.
     pub outage: Duration,
-    /// How long a phase waits for all leases before it counts those that are left.
+    /// How long a phase waits for all leases before it counts the remaining ones.
     pub patience: Duration,
     /// How many holders are deleted. Their leases have two pods.
     pub failovers: usize,
-    /// How many calls the bare client has under way at a time.
+    /// How many concurrent calls the bare client makes.
     pub writers: usize,
     /// How many nodes the pods run on.
     pub nodes: usize,
 }
 
 impl Options {
-    /// The run that the goals are for: leases of 40 s that are renewed every 10 s, an outage of 50 s.
+    /// The options for which the goals apply: leases of 40 s that are renewed every 10 s, an outage of 50 s.
     pub fn new(binary: impl Into<PathBuf>, leases: usize) -> Self {
         Self {
             binary: binary.into(),
@@ -121,8 +121,8 @@ impl Options {
 /// Runs the phases. Progress goes to standard error.
 ///
 /// # Errors
-/// What kept the leases from being created. What kept a phase from being measured is in [`Report::failed`], and a figure
-/// that misses its goal is in [`Report::goals`].
+/// The reason why the leases could not be created. [`Report::failed`] has the reason why a phase could not be measured,
+/// and [`Report::goals`] the figures that miss their goals.
 pub fn run(options: &Options) -> Result<Report> {
     Ok(phases::Run::prepare(options)?.all())
 }

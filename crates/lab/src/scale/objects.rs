@@ -18,9 +18,9 @@ use crate::{Error, Result};
 
 /// Leases are spread over this many namespaces.
 const NAMESPACES: usize = 10;
-/// A pod with this label belongs to a lease whose holder is to be deleted.
+/// The label of pods whose lease's holder is to be deleted.
 pub(super) const FAILOVER: &str = "scale-failover";
-/// A namespace has its service account within moments.
+/// The timeout for the service account of a namespace, which is created within moments.
 const ACCOUNT_WITHIN: Duration = Duration::from_mins(1);
 
 /// One RedisLease and its pods.
@@ -28,7 +28,7 @@ const ACCOUNT_WITHIN: Duration = Duration::from_mins(1);
 pub(super) struct Planned {
     pub(super) namespace: String,
     pub(super) name: String,
-    /// It has two pods, and its holder is to be deleted.
+    /// Whether it has two pods, and its holder is to be deleted.
     pub(super) fails_over: bool,
 }
 
@@ -55,7 +55,7 @@ pub(super) fn plan(options: &Options) -> Vec<Planned> {
         .collect()
 }
 
-/// RedisLeases of all namespaces or of one, as the API server shows them.
+/// The RedisLeases of all namespaces or of one.
 pub(super) fn leases(client: &Client, namespace: Option<&str>) -> Api<DynamicObject> {
     let resource = ApiResource::from_gvk_with_plural(
         &GroupVersionKind::gvk("redislease.io", "v1alpha1", "RedisLease"),
@@ -67,7 +67,7 @@ pub(super) fn leases(client: &Client, namespace: Option<&str>) -> Api<DynamicObj
     }
 }
 
-/// Creates namespaces, pods and leases. The pods name their nodes, so that no scheduler has to work.
+/// Creates namespaces, pods and leases. The pods name their nodes, so that no scheduler is needed.
 ///
 /// # Errors
 /// [`Error::Call`] with the API server's refusal.

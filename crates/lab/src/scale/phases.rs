@@ -27,19 +27,19 @@ use super::{
 };
 use crate::{Error, Installation, InstallationOptions, Operator, Percentiles, Result, poll};
 
-/// Nothing that is not measured takes as long; what does ends the run.
+/// The timeout of a step that is not measured, which ends the run.
 const PATIENCE: Duration = Duration::from_mins(2);
-/// A second of work for this many objects, at least, on a slow machine.
+/// The minimum number of objects that a slow machine handles in a second.
 const OBJECTS_A_SECOND: usize = 50;
-/// When nothing was written for so long, everything has been written.
+/// When no write arrives for this time, all writes are complete.
 const SILENCE: Duration = Duration::from_secs(3);
-/// How long labels and events may take after a phase.
+/// The timeout of labels and events after a phase.
 const SETTLE_WITHIN: Duration = Duration::from_mins(1);
 
-/// A run with everything that it needs.
+/// A run with its servers and clients.
 pub(super) struct Run<'a> {
     options: &'a Options,
-    // The watch ends before the runtime, and the operator before what it speaks to.
+    // The drop order: the watch before the runtime, and the operator before its servers.
     _following: Following,
     board: Board,
     client: Client,
@@ -48,13 +48,13 @@ pub(super) struct Run<'a> {
     operator: Option<Operator>,
     installation: Installation,
     report: Report,
-    /// The most memory over all phases.
+    /// The peak memory over all phases.
     peak: u64,
-    /// What the API server took up from the end of the outage until all leases were active, and how long that was.
+    /// The writes that the API server received from the end of the outage until all leases were active, and the duration.
     recovery: Option<(Writes, Duration)>,
 }
 
-/// The counters at one moment.
+/// The counters at one time.
 #[derive(Debug, Clone, Copy)]
 struct Mark {
     at: Instant,
@@ -64,7 +64,7 @@ struct Mark {
 }
 
 impl<'a> Run<'a> {
-    /// Starts all servers and creates all objects; no operator runs yet.
+    /// Starts all servers and creates all objects. The operator is not started yet.
     pub(super) fn prepare(options: &'a Options) -> Result<Self> {
         let longest = format!("{}ms", options.lease_duration.as_millis());
         let parts = InstallationOptions {
@@ -116,7 +116,7 @@ impl<'a> Run<'a> {
                 Phase::Bare => self.bare(),
             };
             if let Err(error) = outcome {
-                // What cannot be measured is no reason to leave out the rest.
+                // If a phase cannot be measured, the others are still run.
                 eprintln!("  not measured: {error}");
                 self.report.failed.push(format!("{}: {error}", phase.as_str()));
             } else if let Some(row) = self.report.row(phase.as_str()) {
@@ -129,7 +129,7 @@ impl<'a> Run<'a> {
         self.report
     }
 
-    /// From the operator's start to the end of the first wait, and to all leases active.
+    /// The time from the operator's start to the end of the first wait, and until all leases are active.
     fn start(&mut self) -> Result<()> {
         let began = Instant::now();
         let before = self.count_at_api_server()?;
@@ -188,7 +188,7 @@ impl<'a> Run<'a> {
         let extended =
             keys::wait_for_extensions(&self.installation, self.options, &self.planned, since, self.options.patience)?;
         let after = self.mark()?;
-        // A lease that the new process did not adopt ends by then.
+        // A lease that the new process did not adopt has ended by then.
         let judged = before.at + self.options.lease_duration + self.options.renew_interval;
         if extended.leases < self.planned.len() {
             thread::sleep(judged.saturating_duration_since(Instant::now()));
@@ -209,14 +209,15 @@ impl<'a> Run<'a> {
         self.settle()
     }
 
-    /// From the event that proves that the holder stopped to the event that names the next, as one watcher sees both.
+    /// The time from the event that proves that the holder stopped to the event with the next holder, as one watcher
+    /// receives them.
     fn failover(&mut self) -> Result<()> {
         let (stopped, proofs) = mpsc::channel();
         let pods: Api<Pod> = Api::all(self.client.clone());
         let _following = follow(&self.runtime, pods, Some(FAILOVER), move |pod: &Pod, exists| {
             let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
             if !exists || ["Succeeded", "Failed"].contains(&phase) {
-                // Nobody listens once the phase is over.
+                // The receiver is dropped at the end of the phase.
                 let _ = stopped.send((pod.name_any(), Instant::now()));
             }
         });
@@ -306,7 +307,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// How many leases have other pods labelled `active` than the one that status names.
+    /// The number of leases for which other pods are labelled `active` than the one in status.
     async fn wrong_roles(&self) -> Result<usize> {
         let pods: Api<Pod> = Api::all(self.client.clone());
         let listed = pods.list_metadata(&ListParams::default().labels("lease").match_any()).await;
@@ -326,7 +327,7 @@ impl<'a> Run<'a> {
         Ok(self.planned.iter().filter(is_wrong).count())
     }
 
-    /// The operator stops first: it would answer what the bare client writes.
+    /// The operator stops first, because it would react to the writes of the bare client.
     fn bare(&mut self) -> Result<()> {
         let leases = f64::from(u32::try_from(self.planned.len()).unwrap_or(u32::MAX));
         let default = Writes { status: 2.0 * leases, roles: leases, ..Writes::default() };
@@ -369,7 +370,7 @@ impl<'a> Run<'a> {
         Ok(Writes::by_api_server(&self.installation.control_plane().metrics()?))
     }
 
-    /// The counters at the beginning of a phase. What the operator's page costs falls before the first figure.
+    /// The counters at the beginning of a phase. The cost of the operator's metrics page falls before it.
     fn begin(&self) -> Result<Mark> {
         let by_operator = Writes::by_operator(&self.operator()?.metrics()?);
         let by_api_server = self.count_at_api_server()?;
@@ -378,14 +379,14 @@ impl<'a> Run<'a> {
         Ok(Mark { at: Instant::now(), usage: Usage::of(pid)?, by_operator, by_api_server })
     }
 
-    /// The counters now. What the operator's page costs falls after the first figure.
+    /// The counters now. The cost of the operator's metrics page falls after it.
     fn mark(&self) -> Result<Mark> {
         let (at, usage) = (Instant::now(), Usage::of(self.pid()?)?);
         let by_operator = Writes::by_operator(&self.operator()?.metrics()?);
         Ok(Mark { at, usage, by_operator, by_api_server: self.count_at_api_server()? })
     }
 
-    /// Waits until the API server has taken up nothing for a while.
+    /// Waits until the API server has received no write for a while.
     fn settle(&self) -> Result<()> {
         let deadline = Instant::now() + SETTLE_WITHIN;
         let (mut last, mut since) = (self.count_at_api_server()?, Instant::now());
@@ -411,7 +412,7 @@ impl<'a> Run<'a> {
         self.report.goals.push(Goal { name: name.to_owned(), limit, measured, met });
     }
 
-    /// A goal of none.
+    /// A goal of zero.
     fn count_goal(&mut self, name: &str, count: usize) {
         let (measured, limit) = (count.to_string(), "0".to_owned());
         self.report.goals.push(Goal { name: name.to_owned(), limit, measured, met: count == 0 });
@@ -434,9 +435,9 @@ fn not_in_time(what: &str, waited: Duration, last: String) -> Error {
     Error::NotInTime { what: what.to_owned(), waited, last, context: String::new() }
 }
 
-/// Counts the pods that run, while they are created.
+/// Counts the running pods while they are created.
 struct PodsRunning {
-    // Held for its end.
+    // Held until the count is dropped.
     _watch: Following,
     count: mpsc::Receiver<()>,
 }
@@ -449,7 +450,7 @@ impl PodsRunning {
         let watch = follow(runtime, pods, Some("lease"), move |pod: &Pod, _| {
             let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
             if phase == Some("Running") && seen.insert(pod.name_any()) {
-                // Nobody listens once enough have been counted.
+                // The receiver is dropped when enough pods have been counted.
                 let _ = running.send(());
             }
         });

@@ -1,4 +1,4 @@
-//! What was measured, as a table, and the goals it was measured against.
+//! The results as a table, and the goals.
 
 use std::{fmt, time::Duration};
 
@@ -17,24 +17,24 @@ pub struct Report {
     pub failed: Vec<String>,
 }
 
-/// What one phase cost.
+/// The cost of one phase.
 #[derive(Debug, Clone, Default)]
 pub struct Row {
     /// The name of the phase.
     pub phase: String,
-    /// What came of it, in words.
+    /// The result, in words.
     pub result: String,
-    /// Memory and files of the operator at its end.
+    /// Memory and open files of the operator at its end.
     pub(super) usage: Usage,
-    /// How long it was, and the CPU time that the operator used in it.
+    /// Its duration, and the CPU time of the operator in it.
     pub(super) took: Duration,
     pub(super) cpu: Duration,
-    /// Writes to the API server as the operator counted them, and as the API server did.
+    /// Writes to the API server, as counted by the operator and by the API server.
     pub(super) by_operator: Writes,
     pub(super) by_api_server: Writes,
 }
 
-/// A goal and what was measured.
+/// A goal and its measurement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Goal {
     /// What was measured.
@@ -58,7 +58,7 @@ impl Report {
         self.rows.iter().find(|row| row.phase == phase)
     }
 
-    /// A goal by what it measures.
+    /// The goal for this measurement.
     pub fn goal(&self, name: &str) -> Option<&Goal> {
         self.goals.iter().find(|goal| goal.name == name)
     }
@@ -107,7 +107,7 @@ impl fmt::Display for Report {
 }
 
 /// Millions of bytes.
-#[allow(clippy::cast_precision_loss, reason = "a figure for people")]
+#[allow(clippy::cast_precision_loss, reason = "a figure for display")]
 pub(super) fn megabytes(bytes: u64) -> f64 {
     bytes as f64 / 1e6
 }

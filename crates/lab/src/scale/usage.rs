@@ -1,4 +1,4 @@
-//! What a process uses, as the kernel counts it in `/proc`.
+//! The resource usage of a process, from `/proc`.
 
 use std::{fs, time::Duration};
 
@@ -35,7 +35,7 @@ impl Usage {
     }
 }
 
-/// Lets the peak of a process begin anew from what it uses now.
+/// Resets the peak memory of a process to its current memory.
 ///
 /// # Errors
 /// [`Error::Io`] when the process does not run, or belongs to another user.

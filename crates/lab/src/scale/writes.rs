@@ -4,7 +4,7 @@ use std::ops::Sub;
 
 use crate::Metrics;
 
-/// Writes by what was written.
+/// Numbers of writes, by object.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Writes {
     /// The status of leases.
@@ -18,14 +18,14 @@ pub(super) struct Writes {
 }
 
 impl Writes {
-    /// What the operator counted: every call that it sent, whatever became of it.
+    /// The operator's count: every call that it sent, with any result.
     pub(super) fn by_operator(page: &Metrics) -> Self {
         let of = |kind| page.value("redislease_api_writes_total", &[("kind", kind)]).unwrap_or_default();
         Self { status: of("lease_status"), roles: of("pod_role"), events: of("event"), quorums: of("quorum_status") }
     }
 
-    /// What the API server counted: every call that it took up, whatever it answered. Nobody but the operator writes
-    /// these while nothing is created: kwok writes the status of pods, which is not counted here.
+    /// The API server's count: every call that it received, with any result. Only the operator makes these writes after
+    /// the objects are created: the pod statuses that kwok writes are not counted here.
     pub(super) fn by_api_server(page: &Metrics) -> Self {
         let of = |verb, resource, subresource| {
             let labels = [("verb", verb), ("resource", resource), ("subresource", subresource)];
@@ -40,7 +40,7 @@ impl Writes {
         }
     }
 
-    /// All of them.
+    /// The sum of all writes.
     pub(super) fn all(&self) -> f64 {
         self.status + self.roles + self.events + self.quorums
     }
