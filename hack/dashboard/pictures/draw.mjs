@@ -17,8 +17,8 @@ const [, , dataFile, folder] = process.argv;
 const data = JSON.parse(readFileSync(dataFile, 'utf8'));
 const work = mkdtempSync(join(tmpdir(), 'dashboard-'));
 
-// Grafana's ES modules expect another reading of default imports than esbuild's; its CommonJS modules do not. The code
-// editor, which is large, is on no panel.
+// Grafana's ES modules expect another interpretation of default imports than esbuild's; its CommonJS modules do not. The
+// large code editor is excluded, because no panel uses it.
 const grafana = (name) => resolve(import.meta.dirname, `node_modules/@grafana/${name}/dist/cjs/index.cjs`);
 const withoutEditor = {
     name: 'without-editor',

@@ -1,7 +1,8 @@
 #!lua
 -- ARGV  4 the TTL in milliseconds, 5 the metadata
--- Every key free: the next grant number, `p` on every key. Every key `p` of this attempt with one grant number: a
--- repeat, which answers that number and writes nothing, or a late copy would prolong what was released.
+-- If every key is free: writes the next grant number as `p` to every key. If every key is already `p` of this attempt
+-- with one grant number, the call is a repeat: returns that number and writes nothing, because a late copy would
+-- otherwise extend a released key.
 local no = not_admitted() or late()
 if no then return no end
 

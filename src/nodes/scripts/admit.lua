@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- ARGV  1 the ticket that must still stand, 2 the marker that replaces it, 3 the least value of the fence
--- Answers the marker that stands now: another one than asked for means that nothing was done.
+-- ARGV  1 the ticket that must be on the node, 2 the marker that replaces it, 3 the least value of the fence
+-- Returns the marker that is now on the node. If it is not the requested one, nothing was changed.
 local marker = redis.call('GET', KEYS[1])
 if marker == ARGV[1] then
   raise_fence(ARGV[3])

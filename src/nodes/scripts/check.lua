@@ -1,8 +1,8 @@
 #!lua
--- KEYS  3 a key that nothing else uses
--- Runs every command that the other scripts need, on a key that ends by itself. A server that refuses one of them is
--- found before a lease depends on it, and not when the lease is to be renewed.
--- Answers the command that was refused, and the error.
+-- KEYS  3 a key that has no other use
+-- Runs every command that the other scripts use, on a key that expires by itself. A refused command is thereby found
+-- before a lease depends on it, not at its first renewal.
+-- Returns the command that was refused, and the error.
 local key = KEYS[3]
 local commands = {
   {'SET', key, '0', 'PX', '1000'},

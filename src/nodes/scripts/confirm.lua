@@ -1,6 +1,7 @@
 #!lua
 -- ARGV  4 this node's grant number, 5 the token
--- Every key `p` of this grant, or `t` already: `t` with the token, the TTL stays. The fence never falls behind a token.
+-- If every key is `p` of this grant, or `t` already: writes `t` with the token and keeps the TTL. The fence is never
+-- lower than a token.
 local no = not_admitted()
 if no then return no end
 

@@ -1,11 +1,10 @@
 #!lua flags=allow-oom
--- KEYS  3.. the keys of many leases, those of one lease behind those of the lease before it
--- ARGV  3.. three for each lease: how many keys it has, `t:<attempt>:<token>:`, the TTL in milliseconds
--- Each lease by itself, as if it were the only one: every key `t` of exactly this attempt and token: prolonged, never
--- shortened. Nothing is created, and what is sealed only ends. Prolonging needs no memory, so a full server still does
--- it.
--- Answers the exceptions only: the place of the lease, counted from 1, and the first value that is not the term's; 0 if
--- that is not a string, which is no answer about the lease and must not spoil those of the others.
+-- KEYS  3.. the keys of many leases, one lease after another
+-- ARGV  3.. three for each lease: its number of keys, `t:<attempt>:<token>:`, the TTL in milliseconds
+-- Each lease is handled separately. If every key is `t` of exactly this attempt and token, the TTL is extended, and never
+-- shortened. No key is created, and a sealed key only expires. Extending needs no memory, so a full server still does it.
+-- Returns only the exceptions: the index of the lease, from 1, and the first value that is not the term's. The value is 0
+-- if it is not a string: this is not a vote on the lease, and does not affect the other leases.
 local no = not_admitted() or late()
 if no then return no end
 

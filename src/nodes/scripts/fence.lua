@@ -1,6 +1,6 @@
 #!lua flags=no-writes
 -- ARGV  1 the marker of a node that votes, 2 the run_id of this connection
--- For whom this node votes (1 us, 2 others, 0 nobody), and its counter.
+-- Returns which configuration this node votes for (1 the expected one, 2 another one, 0 none), and its counter.
 local marker = redis.call('GET', KEYS[1])
 local allegiance = 0
 if marker == ARGV[1] then

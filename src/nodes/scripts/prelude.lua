@@ -1,23 +1,23 @@
--- What every script begins with, behind its `#!lua` line.
+-- The common beginning of all scripts, after the `#!lua` line.
 --
 -- KEYS    1 the marker, 2 the fence, 3.. the keys of one lease, or of many (extend)
--- ARGV    of a vote: 1 the marker that must stand, 2 the deadline in milliseconds of this node's TIME, 3 the attempt,
---         4.. its own (extend: 3.. its own); of the others: see there
--- answer  seconds and microseconds of TIME, a word, what belongs to the word
+-- ARGV    of a vote: 1 the expected marker, 2 the deadline in milliseconds of this node's TIME, 3 the attempt,
+--         4.. as documented in the script (extend: from 3); the other scripts document all of theirs
+-- reply   seconds and microseconds of TIME, a word, the values that belong to the word
 --
--- Numbers stay strings wherever they meet text: `..` writes 14 digits of a number and loses the rest.
+-- Numbers stay strings where they are joined with text: `..` writes only 14 digits of a number.
 local time = redis.call('TIME')
 
 local function answer(...)
   return {time[1], time[2], ...}
 end
 
--- Only under exactly this marker: a node that forgot, or votes under another configuration, says nothing else.
+-- Votes only with exactly the expected marker. A node that lost data, or votes under another configuration, has another.
 local function not_admitted()
   return redis.call('GET', KEYS[1]) ~= ARGV[1] and answer('not_admitted')
 end
 
--- A server that was stopped runs its backlog when it is continued: what nobody waits for any more is not done.
+-- A server that was stopped executes its backlog when it resumes. Requests whose sender has given up are not executed.
 local function late()
   return time[1] * 1000 + math.floor(time[2] / 1000) > tonumber(ARGV[2]) and answer('late')
 end

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- ARGV  1, 2 unused, 4 the letters of the stages that may be deleted
--- Keys of this attempt in one of the stages are deleted. Whose they are is all that matters: no marker, no deadline.
+-- Deletes the keys of this attempt in these stages. It needs no marker and no deadline, because only the owner matters.
 local count = 0
 for i = 3, #KEYS do
   local stage, attempt = stage_and_attempt(redis.call('GET', KEYS[i]))

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Every key of this attempt, in any stage, becomes `s`; the TTL stays. It is sealed only if all keys were of this
--- attempt. Ending a term must not fail because the memory is full.
+-- Changes every key of this attempt, in any stage, to `s`; the TTL stays. The vote counts as sealed only if all keys were
+-- of this attempt. Ending a term must not fail because the memory is full.
 local no = not_admitted()
 if no then return no end
 
