@@ -125,6 +125,8 @@ struct Name {
     claims: u32,
     /// Whether the status named no leader before the newest claim, so that no replica can contradict it.
     was_free: bool,
+    /// Until when this replica, which ended terms, keeps them although the status names another replica: it has contradicted.
+    contradicts_until: Option<Time>,
 }
 
 /// The machine of the lock.
@@ -333,9 +335,22 @@ impl Leadership {
 
     /// The authority of this process over its running terms without the lock.
     fn without_lock(&mut self, now: Time, facts: &LeadershipFacts) {
-        let ended = self.authority == Authority::End;
+        let is_named = facts.named.as_deref() == Some(self.instance());
+        let other_is_named = facts.named.is_some() && !is_named;
+        let is_lost = self.quorum_lost_since.is_some();
+        if is_named {
+            self.name.contradicts_until = None;
+        } else if other_is_named && is_lost && self.authority == Authority::End && !self.seen_other {
+            // If the other replica has the lock, it writes its name again, and then this replica follows.
+            self.claim(now, facts);
+            self.name.contradicts_until = Some(now + CONTRADICTED_WITHIN);
+        }
+        let contradicts_until = self.name.contradicts_until.filter(|until| now < *until);
+        if !is_named {
+            self.name.confirmed = false;
+        }
         let mut authority = self.authority;
-        if self.seen_other || facts.named.as_deref().is_some_and(|named| named != self.instance()) {
+        if self.seen_other || (other_is_named && contradicts_until.is_none()) {
             // Another replica leads and has adopted the terms of this one.
             self.name.confirmed = false;
             authority = Authority::Follow;
@@ -343,16 +358,17 @@ impl Leadership {
             authority = Authority::Renew;
         }
         match self.quorum_lost_since {
-            Some(_) if facts.named.as_deref() == Some(self.instance()) => {
+            Some(_) if is_named => {
                 if self.name.confirmed {
                     authority = Authority::End;
                 } else {
                     self.read(now);
                 }
             }
-            // If the other replica has the lock, it writes its name again, and this replica waits.
-            Some(_) if ended => self.claim(now, facts),
-            Some(since) => self.claim_later(now, since, facts),
+            Some(since) => match contradicts_until {
+                Some(until) => self.wake_at(until),
+                None => self.claim_later(now, since, facts),
+            },
             None => self.name = Name { reading: self.name.reading, ..Name::default() },
         }
         self.set(authority);

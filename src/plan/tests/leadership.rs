@@ -166,6 +166,8 @@ fn while_the_quorum_is_lost_the_named_replica_ends_after_a_fresh_read() {
     // It was only cut off: another replica was elected.
     replica.facts.named = Some("operator-1".into());
     replica.turn();
+    assert_eq!(replica.machine.authority(), Authority::Renew, "it ends nothing more");
+    replica.pass(5000);
     assert_eq!(replica.machine.authority(), Authority::Follow);
 }
 
@@ -219,8 +221,25 @@ fn whoever_ends_terms_contradicts_a_claim_once() {
     replica.event(LeadershipEvent::QuorumRead(Ok(Some(ME.into()))));
     assert_eq!(replica.machine.authority(), Authority::End);
     replica.facts.named = Some("operator-1".into());
-    assert_eq!(replica.turn(), [LeadershipEffect::Claim, LeadershipEffect::Authority(Authority::Follow)]);
-    assert_eq!(replica.pass(5000), [], "the other one has the lock: this one is only cut off");
+    assert_eq!(replica.turn(), [LeadershipEffect::Claim, LeadershipEffect::Authority(Authority::Renew)]);
+    assert_eq!(replica.pass(4999), []);
+    let follow = [LeadershipEffect::Authority(Authority::Follow)];
+    assert_eq!(replica.pass(1), follow, "the other one has the lock: this one is only cut off");
+}
+
+#[test]
+fn whoever_contradicts_keeps_its_terms_until_another_replica_insists() {
+    let mut replica = Replica::leading();
+    replica.facts.quorum_lost = true;
+    replica.view(View { standing: Standing::Uncertain(term_view(lock(1))), ..View::default() });
+    replica.event(LeadershipEvent::QuorumRead(Ok(Some(ME.into()))));
+    for (named, authority) in
+        [("operator-1", Authority::Renew), (ME, Authority::Renew), ("operator-1", Authority::Follow)]
+    {
+        replica.facts.named = Some(named.into());
+        replica.turn();
+        assert_eq!(replica.machine.authority(), authority, "{named}");
+    }
 }
 
 #[test]
