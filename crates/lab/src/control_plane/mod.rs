@@ -89,7 +89,7 @@ impl ControlPlane {
             control_plane.wait_for(&["get", "serviceaccount", "default", "--namespace=default"])?;
         }
         if matches!(components, Components::Nodes(1..)) {
-            control_plane.wait_for(&["wait", "--for=condition=Ready", "node", "--all", "--timeout=1s"])?;
+            control_plane.wait_for(&["wait", "--for=condition=Ready", "node", "--all", "--timeout=10s"])?;
         }
         Ok(control_plane)
     }
