@@ -111,7 +111,13 @@ impl Pair {
         for (name, term) in NAMES.iter().zip(&self.terms) {
             let now = self.lease(name).state()?;
             assert_eq!((now.attempt(), now.token()), (term.attempt(), term.token()), "{what}, {after:?}: {now}");
-            assert!(now.is_active(), "{what}, {after:?}: {now}\n{}", self.installation.log_tails());
+            // On a busy machine an adoption can take longer than one renewInterval. Then Active is Unknown for a moment.
+            let active = now.condition("Active").map(|active| active.status);
+            assert!(
+                active.is_some_and(|active| active != "False"),
+                "{what}, {after:?}: {now}\n{}",
+                self.installation.log_tails()
+            );
         }
         Ok(())
     }
