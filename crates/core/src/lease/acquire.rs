@@ -8,6 +8,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::ballot::{Ballot, Ballots};
+use crate::lease::cleanup::Cleanup;
 use crate::lease::join::NodeState;
 use crate::lease::term::Term;
 use crate::lease::{Effect, Lease, Round, TermId, Want};
@@ -326,23 +327,28 @@ impl Lease {
 
     /// Sets the earliest start of the next attempt. Nodes with another's term report when they can be free. Everything
     /// else (another attempt in round 1, a grant that nobody confirmed, silence) is waited for at random, so that two
-    /// contenders do not meet again.
+    /// contenders do not meet again. The same applies to a term whose keys this process has released since the attempt
+    /// was sent: the refusal is older than the release.
     fn back_off(&mut self, now: Time, acquiring: &Acquiring) {
         let quorum = self.config.quorum;
+        let lasts = |by: &Stored| {
+            let released = |cleanup: &Cleanup| cleanup.stages == Stages::All && cleanup.attempt == by.attempt;
+            by.stage != Stage::Pending && !self.cleanups.iter().any(released)
+        };
         let backoff = self.config.backoff;
         let entropy = acquiring.want.entropy;
         let mut free_at: Vec<Time> = acquiring
             .votes
             .iter()
             .map(|vote| match vote {
-                FirstVote::Refused { free_at, by } if by.stage != Stage::Pending => *free_at,
+                FirstVote::Refused { free_at, by } if lasts(by) => *free_at,
                 _ => now,
             })
             .collect();
         free_at.sort_unstable();
         let free_at = free_at[quorum.majority() - 1];
         let refusals = acquiring.votes.iter().filter_map(|vote| match vote {
-            FirstVote::Refused { free_at, by } if by.stage != Stage::Pending => Some((free_at, by)),
+            FirstVote::Refused { free_at, by } if lasts(by) => Some((free_at, by)),
             _ => None,
         });
         self.refused_by = refusals.max_by_key(|(free_at, _)| **free_at).map(|(_, by)| by.clone());

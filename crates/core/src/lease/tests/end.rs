@@ -59,6 +59,26 @@ fn proof_after_the_seal_releases_the_sealed_keys() {
 }
 
 #[test]
+fn a_refusal_that_is_older_than_the_release_does_not_delay_the_next_attempt() {
+    let mut scenario = Scenario::new();
+    let first = scenario.held();
+    scenario.give(Input::End { term: first.clone(), proof: false });
+    scenario.links = [Link::Slow(20); 3];
+    scenario.want();
+    // The sealed keys have refused the attempt, and the answers are on the way.
+    scenario.pass(10);
+    scenario.give(Input::End { term: first.clone(), proof: true });
+    scenario.pass(15);
+    assert_eq!((scenario.standing(), &scenario.lease.view().refused_by), (&Standing::Idle, &None));
+    let retry_at = scenario.lease.view().retry_at.unwrap();
+    assert!(retry_at.0 <= scenario.now + config().backoff.min.0, "{retry_at:?}");
+    scenario.links = [Link::Up; 3];
+    scenario.pass_to(retry_at.0);
+    scenario.want();
+    assert!(scenario.written().token > first.token);
+}
+
+#[test]
 fn a_release_is_repeated_until_a_silent_node_has_answered_it() {
     let mut scenario = Scenario::new();
     let first = scenario.held();
