@@ -102,7 +102,7 @@ impl Process {
             longest_lease: TTL,
             command_timeout: TIMEOUT,
             credentials: None,
-            wait_for_floor: false,
+            has_statuses: false,
         };
         let nodes = Nodes::start(&config, &metrics).unwrap();
         let keeper = Keeper::start(0, &panics).unwrap();

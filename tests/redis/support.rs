@@ -74,7 +74,7 @@ pub fn config(addresses: impl IntoIterator<Item = String>) -> Config {
         longest_lease: LONGEST,
         command_timeout: TIMEOUT,
         credentials: None,
-        wait_for_floor: false,
+        has_statuses: false,
     }
 }
 

@@ -66,7 +66,7 @@ impl Connection {
             longest_lease: Millis::from(valid.max_lease),
             command_timeout: Millis::from(valid.command_timeout),
             credentials,
-            wait_for_floor: true,
+            has_statuses: true,
         };
         let nodes = Nodes::start(&config, node_metrics).map_err(|error| error.to_string())?;
         let quorum = OpenQuorum {
