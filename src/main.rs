@@ -2,11 +2,10 @@
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
 use redislease::cli::Cli;
 
 fn main() -> ExitCode {
-    match Cli::parse().run() {
+    match Cli::of_command_line(std::env::args_os()).run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");

@@ -1,13 +1,18 @@
 //! The command line: one binary with one module per subcommand.
 
+mod age;
+mod client;
 mod crds;
 mod operator;
 mod status;
 mod values;
+mod why;
 
 use std::error::Error;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 /// Leader election for Kubernetes workloads on a quorum of independent Redis masters, with fencing tokens.
 #[derive(Debug, Parser)]
@@ -22,9 +27,31 @@ enum Command {
     Crds(crds::Crds),
     Operator(operator::Operator),
     Status(status::Status),
+    Why(why::Why),
 }
 
+/// The file name under which kubectl finds the binary as a plugin.
+const PLUGIN: &str = "kubectl-redislease";
+
 impl Cli {
+    /// Parses a command line, whose first element is the path of the program. Prints help and errors itself and then exits.
+    ///
+    /// Under the file name `kubectl-redislease`, help and errors call the program `kubectl redislease`.
+    pub fn of_command_line(line: impl IntoIterator<Item = OsString>) -> Self {
+        Self::from_line(line).unwrap_or_else(|error| error.exit())
+    }
+
+    fn from_line(line: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+        let line: Vec<OsString> = line.into_iter().collect();
+        let program = line.first().and_then(|path| Path::new(path).file_stem());
+        let mut command = Self::command();
+        if program == Some(OsStr::new(PLUGIN)) {
+            command = command.name("kubectl redislease").bin_name("kubectl redislease");
+        }
+        let matches = command.try_get_matches_from_mut(line)?;
+        Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+    }
+
     /// Runs the subcommand.
     ///
     /// # Errors
@@ -34,6 +61,7 @@ impl Cli {
             Command::Crds(command) => Ok(command.run()?),
             Command::Operator(command) => command.run(),
             Command::Status(command) => command.run(),
+            Command::Why(command) => command.run(),
         }
     }
 }
@@ -41,7 +69,6 @@ impl Cli {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory as _;
 
     #[test]
     fn command_definition_is_valid() {
@@ -54,6 +81,16 @@ mod tests {
         let message = error.to_string();
         assert!(message.contains("'crd'"), "{message}");
         assert!(message.contains("'crds'"), "{message}");
+    }
+
+    #[test]
+    fn help_names_the_kubectl_plugin_if_it_is_called_as_one() {
+        let help = |program: &str| {
+            let line = [program, "why", "--help"].map(OsString::from);
+            Cli::from_line(line).expect_err("help is printed instead").to_string()
+        };
+        assert!(help("/usr/local/bin/kubectl-redislease").contains("Usage: kubectl redislease why "));
+        assert!(help("/usr/local/bin/redislease").contains("Usage: redislease why "));
     }
 
     #[test]
