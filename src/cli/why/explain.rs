@@ -30,7 +30,7 @@ pub(super) struct Explanation {
     /// The candidates, in one sentence.
     pub candidates_summary: String,
     /// Each candidate with its verdict: first those that can be elected, in the order of the election.
-    pub candidates: Vec<Verdict>,
+    pub candidates: Vec<Candidate>,
     /// Which Redis nodes vote.
     pub quorum: Vec<String>,
     /// Each Redis node.
@@ -45,7 +45,7 @@ pub(super) struct Explanation {
 /// A candidate pod.
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Verdict {
+pub(super) struct Candidate {
     pub pod: String,
     pub eligible: bool,
     pub verdict: String,
@@ -178,7 +178,7 @@ fn last_term(facts: &Facts) -> Vec<String> {
     ]
 }
 
-fn candidates(facts: &Facts, electorate: &Electorate) -> (String, Vec<Verdict>) {
+fn candidates(facts: &Facts, electorate: &Electorate) -> (String, Vec<Candidate>) {
     let (total, eligible) = (electorate.total(), electorate.eligible.len());
     let summary = match (total, eligible) {
         (0, _) => "No pod matches spec.candidates.".into(),
@@ -191,7 +191,7 @@ fn candidates(facts: &Facts, electorate: &Electorate) -> (String, Vec<Verdict>) 
     };
     let holds = |uid: &str| holder.is_some_and(|holder| holder.pod_uid == uid);
     let first = electorate.eligible.iter().find(|pod| !holds(&pod.uid)).map(|pod| &pod.uid);
-    let mut verdicts: Vec<Verdict> = electorate
+    let mut all: Vec<Candidate> = electorate
         .eligible
         .iter()
         .map(|pod| {
@@ -200,23 +200,23 @@ fn candidates(facts: &Facts, electorate: &Electorate) -> (String, Vec<Verdict>) 
                 (false, true) => "can be elected, and is the first in the order of the election",
                 (false, false) => "can be elected",
             };
-            Verdict { pod: pod.name.clone(), eligible: true, verdict: verdict.into() }
+            Candidate { pod: pod.name.clone(), eligible: true, verdict: verdict.into() }
         })
         .collect();
-    verdicts.extend(electorate.ineligible.iter().map(|(pod, reason)| {
+    all.extend(electorate.ineligible.iter().map(|(pod, reason)| {
         let why = not_eligible(*reason);
         let verdict = if holds(&pod.uid) { format!("holds the lease, and {why}") } else { why };
-        Verdict { pod: pod.name.clone(), eligible: false, verdict }
+        Candidate { pod: pod.name.clone(), eligible: false, verdict }
     }));
     if let Some(Holder { pod, .. }) = holder {
         let verdict = match facts.holder {
             HolderPod::Other(_) => "holds the lease, and is not a candidate any more",
             HolderPod::Gone => "is named as the holder, and does not exist any more",
-            HolderPod::Candidate(_) | HolderPod::Unknown => return (summary, verdicts),
+            HolderPod::Candidate(_) | HolderPod::Unknown => return (summary, all),
         };
-        verdicts.push(Verdict { pod: pod.clone(), eligible: false, verdict: verdict.into() });
+        all.push(Candidate { pod: pod.clone(), eligible: false, verdict: verdict.into() });
     }
-    (summary, verdicts)
+    (summary, all)
 }
 
 fn not_eligible(reason: Ineligible) -> String {
@@ -224,7 +224,7 @@ fn not_eligible(reason: Ineligible) -> String {
 }
 
 /// The candidates as the status shows them, because they cannot be read.
-fn candidates_in_status(facts: &Facts) -> (String, Vec<Verdict>) {
+fn candidates_in_status(facts: &Facts) -> (String, Vec<Candidate>) {
     let why = facts.candidates.as_ref().err().cloned().unwrap_or_default();
     let Some(known) = facts.status().and_then(|status| status.candidates.as_ref()) else {
         return (format!("Unknown: {why}."), Vec::new());
@@ -233,13 +233,13 @@ fn candidates_in_status(facts: &Facts) -> (String, Vec<Verdict>) {
         "{} of {} candidates can be elected, as the status of the lease says; {why}.",
         known.eligible, known.total
     );
-    let verdicts = known.ineligible.iter().map(|pod| Verdict {
+    let ineligible = known.ineligible.iter().map(|pod| Candidate {
         pod: pod.pod.clone(),
         eligible: false,
         verdict: Ineligible::from_word(&pod.reason)
             .map_or_else(|| format!("cannot be elected ({})", pod.reason), not_eligible),
     });
-    (summary, verdicts.collect())
+    (summary, ineligible.collect())
 }
 
 fn quorum(facts: &Facts) -> (Vec<String>, Vec<RedisNode>) {

@@ -128,8 +128,8 @@ fn node(name: &str, state: &str, message: Option<&str>) -> Value {
     node
 }
 
-fn at(time: &str) -> Option<Timestamp> {
-    Some(time.parse().unwrap())
+fn at(time: &str) -> Timestamp {
+    time.parse().unwrap()
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn the_next_timeout_of_the_holder_is_the_decision_of_the_election() {
     let mut situation = Situation::held();
     situation.pods[0]["status"]["conditions"][0]["status"] = json!("False");
     let explanation = situation.explained();
-    assert_eq!(explanation.next_change, at("2026-11-21T10:00:20Z"));
+    assert_eq!(explanation.next_change, Some(at("2026-11-21T10:00:20Z")));
     assert!(explanation.next[0].contains("at about 2026-11-21T10:00:20Z: the holder was not Ready"), "{explanation:?}");
     assert_eq!(explanation.candidates[1].pod, "billing-0");
     assert_eq!(explanation.candidates[1].verdict, "holds the lease, and cannot be elected: it is not Ready (NotReady)");
@@ -194,7 +194,7 @@ fn the_next_timeout_of_the_holder_is_the_decision_of_the_election() {
     situation.pods[0]["metadata"]["deletionTimestamp"] = json!("2026-11-21T10:00:25Z");
     situation.pods[0]["metadata"]["deletionGracePeriodSeconds"] = json!(30);
     let explanation = situation.explained();
-    assert_eq!(explanation.next_change, at("2026-11-21T10:00:35Z"));
+    assert_eq!(explanation.next_change, Some(at("2026-11-21T10:00:35Z")));
     assert!(explanation.next[0].contains("did not stop within its deletion grace period"), "{explanation:?}");
 
     let mut situation = Situation::held();
@@ -219,7 +219,7 @@ fn a_term_that_ends_names_the_latest_time_at_which_its_keys_expire() {
     let explanation = situation.explained();
     assert_eq!(explanation.holder, [stopping]);
     assert!(explanation.last_term[1].contains("reason HolderUnhealthy: the holder was not Ready"), "{explanation:?}");
-    assert_eq!(explanation.next_change.map(|at| at.as_second()), at("2026-11-21T10:00:20Z").map(|at| at.as_second()));
+    assert_eq!(explanation.next_change.map(Timestamp::as_second), Some(at("2026-11-21T10:00:20Z").as_second()));
     assert_eq!(
         explanation.next,
         [
@@ -278,7 +278,7 @@ fn lost_quorum_names_the_end_of_the_quarantine() {
     situation.votes = "0 of 3 nodes vote (2 required). Not voting: a, b, c.";
     let explanation = situation.explained();
     assert_eq!(explanation.next, ["A majority of the Redis nodes can vote again from 2026-11-21T10:00:50Z."]);
-    assert_eq!(explanation.next_change, at("2026-11-21T10:00:50Z"));
+    assert_eq!(explanation.next_change, Some(at("2026-11-21T10:00:50Z")));
     assert!(explanation.quorum[0].ends_with("0 of 3 nodes vote (2 required). Not voting: a, b, c."), "{explanation:?}");
     assert_eq!(explanation.nodes[1].message.as_deref(), Some("b: no answer within 500 ms"));
 
