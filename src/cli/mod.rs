@@ -103,30 +103,4 @@ mod tests {
             }
         }
     }
-
-    /// The rows of the table of flags in the README, generated from the flags.
-    fn rows(subcommand: &str) -> Vec<String> {
-        let command = Cli::command();
-        let flags = command.find_subcommand(subcommand).expect("the subcommand").get_arguments();
-        flags
-            .filter_map(|flag| {
-                let (name, env) = (flag.get_long()?, flag.get_env()?.to_str()?);
-                let default = match flag.get_default_values() {
-                    [] => "-".to_owned(),
-                    [value] if value.is_empty() => "empty".to_owned(),
-                    [value, ..] => format!("`{}`", value.to_string_lossy()),
-                };
-                let help = flag.get_help()?;
-                Some(format!("| `--{name}` | `{env}` | {default} | {help} |"))
-            })
-            .collect()
-    }
-
-    #[test]
-    fn readme_lists_the_operator_flags() {
-        let readme = include_str!("../../README.md");
-        let listed: Vec<_> = readme.lines().filter(|line| line.starts_with("| `--")).collect();
-        let rows = rows("operator");
-        assert!(listed == rows, "the table in README.md should be\n{}", rows.join("\n"));
-    }
 }
