@@ -47,7 +47,7 @@ chart: tools ## Generate the chart's CRD templates and its README
 	@hack/generate-chart.sh
 
 docs: ## Generate the pages of docs/ that have another source: API, conditions, flags
-	@UPDATE_DOCS=1 cargo test --locked --package redislease --lib docs:: >/dev/null
+	@UPDATE_DOCS=1 cargo test --quiet --locked --package redislease --lib docs::
 	@echo "generated: docs/api.md, docs/conditions.md, docs/flags.md"
 
 licences: ## Check licences and sources of the dependencies; write SBOM and licence texts to target/licences (builds cargo-deny once)

@@ -12,7 +12,7 @@ fn commands(page: &str) -> Vec<Vec<String>> {
     let ours =
         lines.filter_map(|line| line.strip_prefix("kubectl redislease ").or_else(|| line.strip_prefix("redislease ")));
     ours.map(|line| {
-        let command = line.split(['#', '|', '>']).next().unwrap_or_default();
+        let command = line.split(['#', '|', '>']).next().unwrap_or_default().replace("NAMESPACE", "namespace");
         command.split_whitespace().map(str::to_owned).collect()
     })
     .collect()
