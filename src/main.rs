@@ -2,7 +2,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
 use redislease::cli::Cli;
 
 /// The allocator of musl, with which the static binary is built, has one lock for all threads. With 3,000 leases this one
@@ -11,7 +10,7 @@ use redislease::cli::Cli;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    match Cli::parse().run() {
+    match Cli::of_command_line(std::env::args_os()).run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");

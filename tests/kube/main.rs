@@ -15,3 +15,4 @@ mod roles;
 mod scale;
 mod status;
 mod support;
+mod why;

@@ -2,28 +2,24 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
-use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod, Secret};
 use k8s_openapi::api::events::v1::Event;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::Selector;
 use kube::{Api, Client, ResourceExt};
+use redislease_core::op::Token;
 use serde_json::{Value, json};
 
 use super::events::EventKey;
 use super::queue::Verdict;
 use super::tokens;
 use crate::api::names::{self, PodRole};
-use crate::api::validated::{Workload, WorkloadKind};
 use crate::api::{RedisLease, RedisQuorum};
 use crate::election::{PodFacts, is_off};
 use crate::metrics::operator::WriteKind;
 use crate::operator::index::{Asked, ListCount, WorkloadKey, WorkloadRead};
-use crate::operator::kube_api::{CallError, call};
+use crate::operator::kube_api::{self, CallError, call};
 use crate::plan::{RoleOutcome, RoleWrite, StatusOutcome, StatusWrite};
-use redislease_core::op::Token;
 
 /// Every cluster has this namespace throughout its existence, so its UID identifies the cluster.
 pub(super) const CLUSTER_NAMESPACE: &str = "kube-system";
@@ -231,7 +227,8 @@ impl Call {
 
 /// Reads the selector of a workload, and how it selects pods.
 async fn find_workload(client: Client, key: WorkloadKey, done: Done<WorkloadRead>) -> Sent {
-    let read = read_workload(client, &key).await;
+    let (namespace, workload) = &key;
+    let read = kube_api::workload_selector(client, namespace, workload).await;
     let (verdict, problem) = classify(&read);
     let found = match read {
         Err(CallError::Unanswered(_)) => {
@@ -367,25 +364,6 @@ async fn read_pod(
         Ok(_) | Err(CallError::NotFound) => Ok(PodFound::Gone),
         Err(error) => Err(error),
     }
-}
-
-async fn read_workload(
-    client: Client,
-    (namespace, Workload { kind, name }): &WorkloadKey,
-) -> Result<Option<LabelSelector>, CallError> {
-    macro_rules! selector_of {
-        ($kind:ty) => {{
-            let object = call(Api::<$kind>::namespaced(client, namespace).get(name)).await?;
-            object.spec.map(|spec| spec.selector)
-        }};
-    }
-    Ok(match kind {
-        WorkloadKind::Deployment => selector_of!(Deployment),
-        WorkloadKind::StatefulSet => selector_of!(StatefulSet),
-        WorkloadKind::DaemonSet => selector_of!(DaemonSet),
-        WorkloadKind::ReplicaSet => selector_of!(ReplicaSet),
-        WorkloadKind::Job => selector_of!(Job).flatten(),
-    })
 }
 
 #[cfg(test)]
