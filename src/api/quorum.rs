@@ -226,6 +226,11 @@ pub struct NodeStatus {
     /// Why the node does not vote, and what to do. Absent if the state is Up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+
+    /// The last error with which the Redis server refused a command, such as out of memory or a missing permission. It stays after the
+    /// refusal has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_refusal: Option<String>,
 }
 
 impl NodeStatus {

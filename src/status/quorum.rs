@@ -47,6 +47,8 @@ pub struct NodeReport<'a> {
     pub clock_offset_millis: Option<i64>,
     /// Why the node does not vote. It must not change unless the situation changes.
     pub message: Option<String>,
+    /// The last error with which the server refused a command.
+    pub last_refusal: Option<&'a str>,
 }
 
 /// The output of [`compose_quorum`].
@@ -112,6 +114,10 @@ fn node_status(node: &NodeReport<'_>, previous: &RedisQuorumStatus) -> NodeStatu
             .or_else(|| before.and_then(|before| before.version.clone())),
         clock_offset_millis: node.clock_offset_millis.map_or(shown, |offset| Some(rounded_offset(offset, shown))),
         message: node.message.clone().filter(|message| !message.is_empty()),
+        last_refusal: node
+            .last_refusal
+            .map(str::to_owned)
+            .or_else(|| before.and_then(|before| before.last_refusal.clone())),
     }
 }
 

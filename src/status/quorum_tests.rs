@@ -5,6 +5,7 @@ use NodeState::{Down, Misconfigured, Quarantined, Up};
 struct Scenario {
     states: Vec<NodeState>,
     offset: i64,
+    last_refusal: Option<&'static str>,
     evaluated: bool,
     obstacle: Option<(QuorumReady, &'static str)>,
     mismatch: Option<&'static str>,
@@ -18,6 +19,7 @@ impl Scenario {
         Self {
             states: states.to_vec(),
             offset: 0,
+            last_refusal: None,
             evaluated: true,
             obstacle: None,
             mismatch: None,
@@ -34,6 +36,7 @@ impl Scenario {
             version: (*state == Up).then_some("7.0.15"),
             clock_offset_millis: (*state == Up).then_some(self.offset),
             message: (*state != Up).then(|| format!("node {name} (10.0.0.1:6379): no answer")),
+            last_refusal: self.last_refusal,
         };
         let nodes: Vec<NodeReport<'_>> = ["a", "b", "c", "d", "e"].into_iter().zip(&self.states).map(report).collect();
         compose_quorum(&QuorumInputs {
@@ -198,6 +201,16 @@ fn node_that_is_down_keeps_version_and_clock_offset() {
     assert_eq!((node.state, node.version.as_deref(), node.clock_offset_millis), (Down, Some("7.0.15"), Some(900)));
     assert_eq!(node.message.as_deref(), Some("node a (10.0.0.1:6379): no answer"));
     assert_eq!(scenario.status.fingerprint.as_deref(), Some("f1"));
+}
+
+#[test]
+fn the_last_refusal_stays_after_a_restart_of_the_operator() {
+    let mut scenario = Scenario::of(&[Up, Up, Up]);
+    scenario.last_refusal = Some("the server refuses the command PTTL");
+    scenario.step();
+    scenario.last_refusal = None;
+    scenario.step();
+    assert_eq!(scenario.status.nodes[0].last_refusal.as_deref(), Some("the server refuses the command PTTL"));
 }
 
 #[test]

@@ -53,5 +53,6 @@ fn report(node: &NodeStatus) -> NodeReport<'_> {
         NodeState::Misconfigured(_) => (ShownState::Misconfigured, Some(node.message.clone())),
     };
     let version = Some(node.version.as_str()).filter(|version| !version.is_empty());
-    NodeReport { name: &node.name, state, version, clock_offset_millis: node.clock_offset_ms, message }
+    let last_refusal = node.last_refusal.as_deref();
+    NodeReport { name: &node.name, state, version, clock_offset_millis: node.clock_offset_ms, message, last_refusal }
 }
