@@ -13,12 +13,14 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
 use super::events::EventKey;
+use super::owned::{self, Changed};
 use super::queue::Verdict;
 use crate::api::names::{self, PodRole};
 use crate::api::validated::{Workload, WorkloadKind};
 use crate::api::{RedisLease, RedisQuorum};
 use crate::election::{PodFacts, is_off};
 use crate::metrics::operator::WriteKind;
+use crate::operator::annotations::Change;
 use crate::operator::index::{Asked, ListCount, WorkloadKey, WorkloadRead};
 use crate::operator::kube_api::{CallError, call};
 use crate::plan::{RoleOutcome, RoleWrite, StatusOutcome, StatusWrite};
@@ -69,6 +71,8 @@ pub enum Call {
     Secret { namespace: String, name: String, done: Done<Result<Box<Secret>, CallError>> },
     /// Read the UID of the cluster; the error is definite.
     ClusterUid { done: Done<Result<String, String>> },
+    /// Create, change or delete the lease of an annotated workload.
+    OwnedLease { workload: WorkloadKey, change: Box<Change>, done: Done<Changed> },
     /// Send the pending event with this key.
     Event(EventKey),
 }
@@ -98,6 +102,7 @@ impl Call {
             Self::LeaseStatus { .. } => Some(WriteKind::LeaseStatus),
             Self::QuorumStatus { .. } => Some(WriteKind::QuorumStatus),
             Self::PodRole { .. } => Some(WriteKind::PodRole),
+            Self::OwnedLease { .. } => Some(WriteKind::Lease),
             Self::Event(_) => Some(WriteKind::Event),
             _ => None,
         }
@@ -119,6 +124,9 @@ impl Call {
             }
             Self::Quorum { namespace, name, .. } => format!("RedisQuorum {namespace}/{name}"),
             Self::Secret { namespace, name, .. } => format!("secret {namespace}/{name}"),
+            Self::OwnedLease { workload: (namespace, workload), .. } => {
+                format!("RedisLease of {} {namespace}/{}", workload.kind.as_str(), workload.name)
+            }
             Self::ClusterUid { .. } => format!("namespace {CLUSTER_NAMESPACE}"),
             Self::Event((_, reason)) => format!("event {}", reason.as_str()),
         }
@@ -129,6 +137,7 @@ impl Call {
         match self {
             Self::LeaseStatus { done, .. } => done(StatusOutcome::Withdrawn),
             Self::PodRole { done, .. } => done(RoleAnswer { outcome: RoleOutcome::Withdrawn, found: None }),
+            Self::OwnedLease { done, .. } => done(Changed::Outdated),
             // A newer read of the same object replaces it.
             _ => {}
         }
@@ -226,6 +235,11 @@ impl Call {
             Self::ClusterUid { done } => {
                 let read = probe(client).await.map(|namespace| namespace.uid().unwrap_or_default());
                 pass_on_or_repeat(read, done, |done| Self::ClusterUid { done })
+            }
+            Self::OwnedLease { change, done, .. } => {
+                let (made, changed) = owned::make(client, *change).await;
+                let (verdict, problem) = classify(&made);
+                Sent { verdict, problem, finish: Finish::PassOn(Box::new(move || done(changed))) }
             }
             Self::Event(_) => {
                 let Some(event) = event else { return pass_on(Ok(()), Box::new(|_| {})) };
