@@ -191,12 +191,7 @@ impl Context {
             let engine = Engine::<Reconciler, Shell>::new(cluster, index, shell);
             let (quorum_events, quorum_watch) = mpsc::channel(AHEAD);
             let authorities = Authorities::default();
-            let annotations = annotations::Parts {
-                namespaces: self.watched(),
-                writer: writer.clone(),
-                authorities: authorities.clone(),
-                metrics: self.metrics.clone(),
-            };
+            let annotations = self.annotations(&writer, &authorities);
             let quorums = quorums::Parts {
                 namespace: self.options.namespace.clone(),
                 writer,
@@ -263,6 +258,15 @@ impl Context {
         decided.cancel();
         writing.close();
         writing.wait().await;
+    }
+
+    fn annotations(&self, writer: &Writer, authorities: &Authorities) -> annotations::Parts {
+        annotations::Parts {
+            namespaces: self.watched(),
+            writer: writer.clone(),
+            authorities: authorities.clone(),
+            metrics: self.metrics.clone(),
+        }
     }
 
     fn watched(&self) -> Namespaces {

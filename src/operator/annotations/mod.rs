@@ -179,7 +179,7 @@ impl Controller {
         let now = clock::now();
         for effect in self.state.decide(now, |quorum| self.authorities.leads(quorum, now)) {
             match effect {
-                Effect::Change(key, change) => self.change(key, change),
+                Effect::Change(key, change) => self.change(&key, change),
                 Effect::Report((namespace, workload), uid, problem) => {
                     let (of, reason) = (title(&workload), problem.reason.as_str());
                     tracing::warn!(namespace = &*namespace, workload = of, reason, "{}", problem.note);
@@ -198,12 +198,12 @@ impl Controller {
         }
     }
 
-    fn change(&self, key: WorkloadKey, change: Change) {
+    fn change(&self, key: &WorkloadKey, change: Change) {
         let (answers, began, of) = (self.answers.clone(), Instant::now(), key.clone());
         let done = Box::new(move |outcome| {
             // If the controller has ended, the process is ending too.
             let _ = answers.send(Answer { key: of, began, outcome });
         });
-        self.writer.change_lease(&key, change, done);
+        self.writer.change_lease(key, change, done);
     }
 }

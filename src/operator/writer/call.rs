@@ -241,13 +241,15 @@ impl Call {
                 let (verdict, problem) = classify(&made);
                 Sent { verdict, problem, finish: Finish::PassOn(Box::new(move || done(changed))) }
             }
-            Self::Event(_) => {
-                let Some(event) = event else { return pass_on(Ok(()), Box::new(|_| {})) };
-                let events: Api<Event> = Api::namespaced(client, &event.namespace().unwrap_or_default());
-                pass_on(call(events.create(&PostParams::default(), &event)).await, Box::new(|_| {}))
-            }
+            Self::Event(_) => pass_on(create_event(client, event).await, Box::new(|_| {})),
         }
     }
+}
+
+async fn create_event(client: Client, event: Option<Event>) -> Result<(), CallError> {
+    let Some(event) = event else { return Ok(()) };
+    let events: Api<Event> = Api::namespaced(client, &event.namespace().unwrap_or_default());
+    call(events.create(&PostParams::default(), &event)).await.map(drop)
 }
 
 /// A call that only tests whether the API server answers: it reads a small object from etcd.
