@@ -5,6 +5,8 @@ mod annotations;
 mod cases;
 mod cel;
 mod clusters;
+mod docs;
+mod examples;
 mod holder;
 mod operator;
 mod policy;
