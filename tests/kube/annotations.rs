@@ -268,7 +268,7 @@ fn one_of_two_replicas_writes_and_a_restart_writes_nothing() -> Result<()> {
         })
     };
     written("10")?;
-    annotate(installation, namespace, "deployment/web-0", &["redislease.io/quroum=x"])?;
+    annotate(installation, namespace, "deployment/web-0", &["redislease.io/quorums=x"])?;
     let on = ("Deployment", "web-0");
     installation.wait_for_event(namespace, on, "UnknownAnnotation", "use redislease.io/quorum", SOON)?;
 

@@ -116,7 +116,7 @@ pub fn is_unwanted(workload: Option<&WorkloadFacts>, lease: &LeaseFacts) -> bool
 /// The problem with a lease of the desired name that exists although no created lease of this name is known. `None` if it
 /// is one that this operator created, and the watch will show it.
 pub fn judge_existing(workload: &WorkloadFacts, lease: &LeaseFacts) -> Option<Problem> {
-    lease.created_for.is_none().then(|| taken(workload, lease))
+    lease.workload().is_none().then(|| taken(workload, lease))
 }
 
 /// The API server refused to create, change or delete the lease of a workload.

@@ -16,6 +16,8 @@
 mod decide;
 mod facts;
 mod parse;
+#[cfg(test)]
+mod parse_tests;
 mod state;
 mod suggest;
 #[cfg(test)]

@@ -40,6 +40,27 @@ struct Entry {
     again_at: Option<Time>,
 }
 
+/// The workloads that need a decision, by kind.
+#[derive(Debug, Default)]
+struct Due(BTreeMap<WorkloadKind, BTreeSet<WorkloadKey>>);
+
+impl Due {
+    fn insert(&mut self, key: WorkloadKey) {
+        self.0.entry(key.1.kind).or_default().insert(key);
+    }
+
+    /// Takes the workloads of these kinds.
+    fn take(&mut self, kinds: &BTreeSet<WorkloadKind>) -> Vec<WorkloadKey> {
+        kinds.iter().filter_map(|kind| self.0.remove(kind)).flatten().collect()
+    }
+}
+
+impl Extend<WorkloadKey> for Due {
+    fn extend<T: IntoIterator<Item = WorkloadKey>>(&mut self, keys: T) {
+        keys.into_iter().for_each(|key| self.insert(key));
+    }
+}
+
 /// What the shell carries out.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
@@ -54,7 +75,7 @@ pub enum Effect {
 pub struct State {
     entries: BTreeMap<WorkloadKey, Entry>,
     leases: BTreeMap<(Arc<str>, String), LeaseFacts>,
-    due: BTreeSet<WorkloadKey>,
+    due: Due,
     again: BTreeSet<(Time, WorkloadKey)>,
     /// The kinds of workloads of which a complete list is known.
     listed: BTreeSet<WorkloadKind>,
@@ -228,10 +249,8 @@ impl State {
         if !self.leases_listed {
             return Vec::new();
         }
-        let ready = self.due.iter().filter(|key| self.listed.contains(&key.1.kind)).cloned().collect::<Vec<_>>();
         let mut effects = Vec::new();
-        for key in ready {
-            self.due.remove(&key);
+        for key in self.due.take(&self.listed) {
             self.decide_one(now, &key, &leads, &mut effects);
         }
         effects

@@ -66,7 +66,7 @@ mod tests {
             ("lease_duration", Some("lease-duration")),
             ("duration", Some("lease-duration")),
             ("grace", Some("grace-period")),
-            ("quroum", Some("quorum")),
+            ("quorums", Some("quorum")),
             ("renewal-interval", Some("renew-interval")),
             ("activation", None),
             ("active-service", None),
