@@ -192,22 +192,23 @@ pub struct CandidatesSpec {
     #[x_kube(validation = rules::selector_is_not_empty(), validation = rules::expressions_are_valid())]
     pub selector: Option<LabelSelector>,
 
-    /// Names a workload. The candidates are the pods that its own spec.selector selects.
+    /// Names a workload. The candidates are the pods that its own spec.selector selects. A CronJob has no selector: its candidates
+    /// are the pods with all labels of its pod template, so these labels must distinguish it from other workloads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workload_ref: Option<WorkloadRef>,
 }
 
 /// A workload in the namespace of the RedisLease:
-/// a Deployment, StatefulSet, DaemonSet or ReplicaSet of apps/v1, or a Job of batch/v1.
+/// a Deployment, StatefulSet, DaemonSet or ReplicaSet of apps/v1, or a Job or CronJob of batch/v1.
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = rules::workload_kind_is_supported())]
 pub struct WorkloadRef {
-    /// The API version of the workload: apps/v1, or batch/v1 for a Job.
+    /// The API version of the workload: apps/v1, or batch/v1 for a Job or CronJob.
     #[schemars(length(max = 63))]
     pub api_version: String,
 
-    /// The kind of the workload: Deployment, StatefulSet, DaemonSet, ReplicaSet or Job.
+    /// The kind of the workload: Deployment, StatefulSet, DaemonSet, ReplicaSet, Job or CronJob.
     #[schemars(length(max = 63))]
     pub kind: String,
 

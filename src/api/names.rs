@@ -12,6 +12,19 @@ pub const PRIORITY_ANNOTATION: &str = "redislease.io/priority";
 /// Pod annotation. With the value `"true"` the pod is never elected.
 pub const EXCLUDE_ANNOTATION: &str = "redislease.io/exclude";
 
+/// Prefix of the annotations that users write.
+pub const ANNOTATION_PREFIX: &str = "redislease.io/";
+
+/// Annotation of a `RedisLease` that the operator created for an annotated workload: kind and name of the workload, such as
+/// `Deployment/billing`.
+pub const CREATED_FOR_ANNOTATION: &str = "redislease.io/created-for";
+
+/// Label of the objects that the operator creates. Its value is [`MANAGED_BY`].
+pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
+
+/// The value of [`MANAGED_BY_LABEL`].
+pub const MANAGED_BY: &str = "redislease";
+
 /// Prefix of the pod label that says whether the pod is active for a lease.
 const ROLE_PREFIX: &str = "lease.redislease.io/";
 

@@ -156,10 +156,10 @@ pub(super) fn expressions_are_valid() -> Rule {
 pub(super) fn workload_kind_is_supported() -> Rule {
     Rule::new(
         "(self.apiVersion == 'apps/v1' && self.kind in ['Deployment', 'StatefulSet', 'DaemonSet', 'ReplicaSet']) \
-         || (self.apiVersion == 'batch/v1' && self.kind == 'Job')",
+         || (self.apiVersion == 'batch/v1' && self.kind in ['Job', 'CronJob'])",
     )
     .message(computed(
-        "'workloadRef must be a Deployment, StatefulSet, DaemonSet or ReplicaSet of apps/v1 or a Job of batch/v1, not ' \
+        "'workloadRef must be a Deployment, StatefulSet, DaemonSet or ReplicaSet of apps/v1 or a Job or CronJob of batch/v1, not ' \
          + self.kind + ' of ' + self.apiVersion",
     ))
 }

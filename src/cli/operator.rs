@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::net::SocketAddr;
 
-use clap::Args;
+use clap::{ArgAction, Args};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -29,6 +29,11 @@ pub(super) struct Operator {
     /// The namespaces of leases and pods, separated by commas. The operator ignores all other namespaces. Default: all namespaces
     #[arg(long, env = "REDISLEASE_WATCH_NAMESPACES", value_name = "NAMESPACES", value_delimiter = ',', value_parser = values::namespace)]
     watch_namespaces: Vec<String>,
+
+    /// Whether workloads with the annotation redislease.io/lease get a RedisLease. If false, the operator needs no rights to list
+    /// workloads and to write leases
+    #[arg(long, env = "REDISLEASE_ANNOTATIONS", default_value_t = true, action = ArgAction::Set, value_name = "BOOL")]
+    annotations: bool,
 
     /// The IP address and port for /metrics, /healthz and /readyz
     #[arg(long, env = "REDISLEASE_LISTEN", default_value = "0.0.0.0:8080", value_name = "ADDRESS", value_parser = values::address)]
@@ -66,6 +71,7 @@ impl Operator {
             cluster: self.cluster_name,
             namespace: self.namespace,
             watch_namespaces: distinct(self.watch_namespaces),
+            annotations: self.annotations,
             listen: self.listen,
             instance: self.instance.unwrap_or_else(host_name),
         };

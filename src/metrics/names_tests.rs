@@ -46,7 +46,7 @@ struct Family {
 /// A page with every family and every value of the labels with fixed values.
 fn page() -> String {
     let registry = Registry::new();
-    let operator = OperatorMetrics::register(&registry, &["lease", "quorum"]).unwrap();
+    let operator = OperatorMetrics::register(&registry, &["annotation", "lease", "quorum"]).unwrap();
     let leases = LeaseMetrics::register(&registry, &TermEnd::WORDS).unwrap();
     let lease = leases.lease("n", "l", "q");
     lease.show(&Shown {

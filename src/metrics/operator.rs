@@ -23,13 +23,15 @@ pub enum WriteKind {
     QuorumStatus,
     /// A pod's role label and token annotation.
     PodRole,
+    /// The lease of an annotated workload.
+    Lease,
     /// An event.
     Event,
 }
 
 impl WriteKind {
     /// Every kind.
-    pub const ALL: [Self; 4] = [Self::LeaseStatus, Self::QuorumStatus, Self::PodRole, Self::Event];
+    pub const ALL: [Self; 5] = [Self::LeaseStatus, Self::QuorumStatus, Self::PodRole, Self::Lease, Self::Event];
 
     /// The kind as a label value.
     pub const fn as_str(self) -> &'static str {
@@ -37,6 +39,7 @@ impl WriteKind {
             Self::LeaseStatus => "lease_status",
             Self::QuorumStatus => "quorum_status",
             Self::PodRole => "pod_role",
+            Self::Lease => "lease",
             Self::Event => "event",
         }
     }
@@ -216,7 +219,7 @@ mod tests {
         ] {
             assert!(before.contains(&line), "{line} is missing in\n{before}");
         }
-        assert_eq!(before.matches("redislease_api_writes_total{").count(), 16, "{before}");
+        assert_eq!(before.matches("redislease_api_writes_total{").count(), 20, "{before}");
 
         metrics.reconciled("lease", false, Duration::from_millis(20));
         metrics.wrote(WriteKind::Event, WriteResult::Ok);

@@ -7,7 +7,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
-use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::config::Config;
 use kube::{Api, Client};
@@ -102,6 +102,12 @@ pub async fn workload_selector(
         WorkloadKind::DaemonSet => selector_of!(DaemonSet),
         WorkloadKind::ReplicaSet => selector_of!(ReplicaSet),
         WorkloadKind::Job => selector_of!(Job).flatten(),
+        WorkloadKind::CronJob => {
+            let object = call(Api::<CronJob>::namespaced(client, namespace).get(name)).await?;
+            let template = object.spec.and_then(|spec| spec.job_template.spec).map(|job| job.template);
+            let labels = template.and_then(|template| template.metadata).and_then(|metadata| metadata.labels);
+            labels.map(|labels| LabelSelector { match_labels: Some(labels), ..LabelSelector::default() })
+        }
     })
 }
 

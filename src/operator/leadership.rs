@@ -3,11 +3,13 @@
 //! The controller of RedisQuorums owns one [`Election`] for each quorum and gives it turns. The engine reads the result
 //! from a [`Grant`] each time it decides about a lease.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redislease_core::lease::{Renewal, View};
 use redislease_core::op::Holder;
 use redislease_core::time::Time;
+use tokio::sync::Notify;
 
 use super::quorums::{Connection, InUse};
 use super::slot::Slot;
@@ -58,6 +60,59 @@ impl Grant {
     fn granted(&self) -> MutexGuard<'_, Granted> {
         // The state is consistent between any two statements that change it.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The authority of this process on every quorum, for tasks other than the engine. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Authorities(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    known: Mutex<Known>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    grants: BTreeMap<String, Arc<Grant>>,
+    /// Whether every RedisQuorum that existed at the start has been read.
+    read: bool,
+}
+
+impl Authorities {
+    /// Takes the grant of a quorum.
+    pub fn set(&self, quorum: &str, grant: &Arc<Grant>) {
+        self.known().grants.insert(quorum.to_owned(), grant.clone());
+        self.notify();
+    }
+
+    /// Every RedisQuorum that existed at the start has been read.
+    pub fn all_read(&self) {
+        self.known().read = true;
+        self.notify();
+    }
+
+    /// An authority has changed.
+    pub fn notify(&self) {
+        self.0.changed.notify_one();
+    }
+
+    /// Waits for a change. Only one task may wait.
+    pub async fn changed(&self) {
+        self.0.changed.notified().await;
+    }
+
+    /// Whether this process decides about the leases on a quorum at `now`. Without a RedisQuorum of this name there is no
+    /// election, and every replica decides.
+    pub fn leads(&self, quorum: &str, now: Time) -> bool {
+        let known = self.known();
+        known.read && known.grants.get(quorum).is_none_or(|grant| grant.authority(now) == Authority::Lead)
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        // The state is consistent between any two statements that change it.
+        self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

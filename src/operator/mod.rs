@@ -8,10 +8,12 @@
 //! | [`writer`] | all calls to the API server except the watches |
 //! | [`quorums`] | the connections, status and election of each quorum |
 //! | [`leadership`] | the election of one replica on each quorum |
+//! | [`annotations`] | the leases of annotated workloads |
 //! | [`slot`] | the newest view of one keeper machine |
 //! | [`supervisor`] | the tasks that must run as long as the process |
 //! | [`fair_queue`], [`backoff`], [`kube_api`] | small tools |
 
+mod annotations;
 mod backoff;
 mod engine;
 mod fair_queue;
@@ -52,17 +54,17 @@ use crate::plan::Reconciler;
 use crate::status::TermEnd;
 use engine::{Engine, Input, Shell};
 use index::Index;
-use leadership::Replica;
+use leadership::{Authorities, Replica};
 use supervisor::TaskSupervisor;
 use writer::{Call, Writer};
 
 /// The label of this controller in `redislease_reconcile_total`.
-const CONTROLLERS: [&str; 2] = [engine::CONTROLLER, quorums::CONTROLLER];
+const CONTROLLERS: [&str; 3] = [engine::CONTROLLER, quorums::CONTROLLER, annotations::CONTROLLER];
 
 /// The pause before reading the cluster's UID again after the API server refused to show it.
 const IDENTITY_AGAIN: Duration = Duration::from_secs(2);
 
-/// The capacity of the quorum watch's channel.
+/// The capacity of the channel of a watch with few events.
 const AHEAD: usize = 64;
 
 /// The options of the operator.
@@ -74,6 +76,8 @@ pub struct Options {
     pub namespace: String,
     /// The namespaces whose leases and pods are watched; none means all.
     pub watch_namespaces: Vec<String>,
+    /// Whether annotated workloads get leases.
+    pub annotations: bool,
     /// Where metrics and health are served.
     pub listen: SocketAddr,
     /// The unique name of this replica. Events and `RedisQuorum.status.leader` show it.
@@ -186,6 +190,8 @@ impl Context {
             let shell = Shell::new(keeper, writer.clone(), answers, &inbox, metrics, leases, self.panics.clone());
             let engine = Engine::<Reconciler, Shell>::new(cluster, index, shell);
             let (quorum_events, quorum_watch) = mpsc::channel(AHEAD);
+            let authorities = Authorities::default();
+            let annotations = self.annotations(&writer, &authorities);
             let quorums = quorums::Parts {
                 namespace: self.options.namespace.clone(),
                 lease_namespaces: self.options.watch_namespaces.clone(),
@@ -195,6 +201,7 @@ impl Context {
                 lease_metrics: self.lease_metrics.clone(),
                 metrics: self.metrics.clone(),
                 replica,
+                authorities,
                 answered,
                 tried,
                 listed: quorums_listed,
@@ -219,7 +226,7 @@ impl Context {
             spawn(
                 "the watch of RedisLeases",
                 Box::pin(watches::follow::<RedisLease, _>(
-                    self.watched(),
+                    self.watched().apis(),
                     "RedisLease",
                     |lease| lease,
                     senders.leases,
@@ -231,7 +238,7 @@ impl Context {
             spawn(
                 "the watch of pods",
                 Box::pin(watches::follow::<Pod, _>(
-                    self.watched(),
+                    self.watched().apis(),
                     "Pod",
                     |pod| PodFacts::from(&pod),
                     senders.pods,
@@ -240,6 +247,9 @@ impl Context {
                     stop(),
                 )),
             );
+            if self.options.annotations {
+                spawn("the controller of annotations", Box::pin(annotations::run(annotations, stop())));
+            }
             self.stop.cancelled().await;
             tracing::info!("stopping: terms are left for the next process");
         }
@@ -251,15 +261,17 @@ impl Context {
         writing.wait().await;
     }
 
-    /// One API for each watched namespace, or one API for all namespaces if none is configured.
-    fn watched<K>(&self) -> Vec<Api<K>>
-    where
-        K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
-    {
-        match self.options.watch_namespaces.as_slice() {
-            [] => vec![Api::all(self.client.clone())],
-            chosen => chosen.iter().map(|namespace| Api::namespaced(self.client.clone(), namespace)).collect(),
+    fn annotations(&self, writer: &Writer, authorities: &Authorities) -> annotations::Parts {
+        annotations::Parts {
+            namespaces: self.watched(),
+            writer: writer.clone(),
+            authorities: authorities.clone(),
+            metrics: self.metrics.clone(),
         }
+    }
+
+    fn watched(&self) -> Namespaces {
+        Namespaces { client: self.client.clone(), chosen: self.options.watch_namespaces.clone() }
     }
 
     /// The identity of this replica in this run.
@@ -295,6 +307,25 @@ impl Context {
                 () = self.stop.cancelled() => return None,
                 () = tokio::time::sleep(IDENTITY_AGAIN) => {}
             }
+        }
+    }
+}
+
+/// The namespaces of leases, pods and workloads.
+struct Namespaces {
+    client: Client,
+    chosen: Vec<String>,
+}
+
+impl Namespaces {
+    /// One API for each watched namespace, or one API for all namespaces if none is configured.
+    fn apis<K>(&self) -> Vec<Api<K>>
+    where
+        K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+    {
+        match self.chosen.as_slice() {
+            [] => vec![Api::all(self.client.clone())],
+            chosen => chosen.iter().map(|namespace| Api::namespaced(self.client.clone(), namespace)).collect(),
         }
     }
 }

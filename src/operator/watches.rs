@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures::{Stream, StreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
-use kube::core::DeserializeGuard;
+use kube::core::{DeserializeGuard, PartialObjectMeta};
 use kube::runtime::watcher::{self, Event, watcher};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::Sender;
@@ -37,9 +37,64 @@ pub(super) async fn follow<K, F>(
 ) where
     K: kube::Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
 {
+    let objects = Objects { apis, kind, config: config() };
+    follow_objects(objects, |object| whole(object, kind, &facts), out, listed, lists, stop).await;
+}
+
+/// As [`follow`], for the metadata of the objects: the API server sends nothing else.
+pub(super) async fn follow_metadata<K, F>(
+    apis: Vec<Api<PartialObjectMeta<K>>>,
+    kind: &'static str,
+    facts: impl Fn(ObjectMeta) -> F,
+    out: Sender<Watched<F>>,
+    stop: CancellationToken,
+) where
+    K: kube::Resource<DynamicType = ()> + Clone + Debug + Send + Sync + 'static,
+{
+    let objects = Objects { apis, kind, config: config() };
+    follow_objects(objects, |object| Ok(Box::new(facts(object.metadata))), out, None, None, stop).await;
+}
+
+/// As [`follow`], for the objects with these labels.
+pub(super) async fn follow_labelled<K, F>(
+    apis: Vec<Api<DeserializeGuard<K>>>,
+    kind: &'static str,
+    labels: String,
+    facts: impl Fn(K) -> F,
+    out: Sender<Watched<F>>,
+    stop: CancellationToken,
+) where
+    K: kube::Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
+{
+    let objects = Objects { apis, kind, config: config().labels(&labels) };
+    follow_objects(objects, |object| whole(object, kind, &facts), out, None, None, stop).await;
+}
+
+fn config() -> watcher::Config {
+    watcher::Config::default().timeout(WATCH_SECONDS)
+}
+
+/// The objects to watch.
+struct Objects<T> {
+    apis: Vec<Api<T>>,
+    kind: &'static str,
+    config: watcher::Config,
+}
+
+async fn follow_objects<T, F>(
+    objects: Objects<T>,
+    read: impl Fn(T) -> Read<F>,
+    out: Sender<Watched<F>>,
+    listed: Option<Part>,
+    lists: Option<ListCount>,
+    stop: CancellationToken,
+) where
+    T: kube::Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
+{
+    let Objects { apis, kind, config } = objects;
     let open = apis.into_iter().map(|api| {
-        let backoff = Arc::<Mutex<Backoff>>::default();
-        Box::new(move || retried(api.clone(), kind, Arc::clone(&backoff)).boxed()) as Open<_>
+        let (backoff, config) = (Arc::<Mutex<Backoff>>::default(), config.clone());
+        Box::new(move || retried(api.clone(), kind, config.clone(), Arc::clone(&backoff)).boxed()) as Open<_>
     });
     let mut events = merge(open.collect()).boxed();
     let mut listed = listed;
@@ -55,7 +110,7 @@ pub(super) async fn follow<K, F>(
             (Event::InitDone, Some(lists)) => lists.end(),
             _ => {}
         }
-        if out.send(read(event, kind, &facts)).await.is_err() {
+        if out.send(watched(event, &read)).await.is_err() {
             return;
         }
         if let Some(part) = listed.take_if(|_| is_list) {
@@ -65,16 +120,17 @@ pub(super) async fn follow<K, F>(
 }
 
 /// The events of one watch. After an error it pauses and continues. `backoff` outlives the stream.
-fn retried<K>(
-    api: Api<DeserializeGuard<K>>,
+fn retried<T>(
+    api: Api<T>,
     kind: &'static str,
+    config: watcher::Config,
     backoff: Arc<Mutex<Backoff>>,
-) -> impl Stream<Item = Event<DeserializeGuard<K>>> + Send
+) -> impl Stream<Item = Event<T>> + Send
 where
-    K: kube::Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
+    T: kube::Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
 {
     let path = api.resource_url().to_owned();
-    let events = watcher(api, watcher::Config::default().timeout(WATCH_SECONDS)).boxed();
+    let events = watcher(api, config).boxed();
     let state = (events, Random::new(), backoff);
     stream::unfold(state, move |(mut events, mut random, backoff)| {
         let path = path.clone();
@@ -103,8 +159,11 @@ where
     })
 }
 
-fn read<K, F>(event: Event<DeserializeGuard<K>>, kind: &str, facts: impl Fn(K) -> F) -> Watched<F> {
-    let whole = |DeserializeGuard(object): DeserializeGuard<K>| match object {
+/// The facts about an object, or the metadata of a malformed object.
+type Read<F> = Result<Box<F>, Box<ObjectMeta>>;
+
+fn whole<K, F>(DeserializeGuard(object): DeserializeGuard<K>, kind: &str, facts: impl Fn(K) -> F) -> Read<F> {
+    match object {
         Ok(object) => Ok(Box::new(facts(object))),
         Err(invalid) => {
             let name = invalid.metadata.name.as_deref().unwrap_or_default();
@@ -112,13 +171,14 @@ fn read<K, F>(event: Event<DeserializeGuard<K>>, kind: &str, facts: impl Fn(K) -
             tracing::error!(kind, namespace, name, error = %invalid.error, "A malformed object is ignored: correct it.");
             Err(Box::<ObjectMeta>::new(invalid.metadata))
         }
-    };
+    }
+}
+
+fn watched<T, F>(event: Event<T>, read: impl Fn(T) -> Read<F>) -> Watched<F> {
     match event {
         Event::Init => Watched::ListBegins,
         Event::InitDone => Watched::ListEnds,
-        Event::Apply(object) | Event::InitApply(object) => {
-            whole(object).map_or_else(Watched::Unreadable, Watched::Seen)
-        }
-        Event::Delete(object) => whole(object).map_or_else(Watched::DeletedUnreadable, Watched::Deleted),
+        Event::Apply(object) | Event::InitApply(object) => read(object).map_or_else(Watched::Unreadable, Watched::Seen),
+        Event::Delete(object) => read(object).map_or_else(Watched::DeletedUnreadable, Watched::Deleted),
     }
 }

@@ -91,6 +91,14 @@ notices! {
     NodeQuarantined => Warning,
     /// A node cannot be used as it is configured.
     NodeMisconfigured => Warning,
+    /// A workload has an annotation under `redislease.io/` that does not exist.
+    UnknownAnnotation => Warning,
+    /// A workload has an annotation with an invalid value.
+    InvalidAnnotation => Warning,
+    /// A workload requests a lease whose name is used by another lease.
+    LeaseNameTaken => Warning,
+    /// The API server refused to write the lease that a workload requests.
+    LeaseNotWritten => Warning,
 }
 
 /// One event. It is sent after the status was written.

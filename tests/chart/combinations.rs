@@ -18,6 +18,7 @@ const SWITCHES: &[&[&str]] = &[
     &["rbac.secretNames={redis-password}"],
     &["rbac.aggregatedRoles=false"],
     &["admissionPolicy.enabled=false"],
+    &["annotations.enabled=false"],
     &["podDisruptionBudget.enabled=false"],
     &["priorityClassName=system-cluster-critical"],
     &["resources.limits.cpu=1", "resources.requests.memory=256Mi"],

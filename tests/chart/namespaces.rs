@@ -38,6 +38,16 @@ fn an_operator_with_roles_in_two_namespaces_serves_both_and_no_other() -> Result
             lease.is_active() && lease.holder() != first.holder() && lease.token() > first.token()
         })?;
     }
+    // Annotations count in the watched namespaces only.
+    for namespace in ["elsewhere", "shop"] {
+        installation.deployment(namespace, "annotated", 1)?;
+        let annotation = "redislease.io/lease=true";
+        cluster.kubectl(&["annotate", "deployment", "annotated", annotation, "--namespace", namespace])?;
+    }
+    let created = ["wait", "redislease/annotated", "--for=create", "--timeout=60s", "--namespace=shop"];
+    cluster.kubectl(&created)?;
+    let leases = cluster.kubectl(&["get", "redisleases", "--namespace=elsewhere", "--output=name"])?;
+    assert_eq!(leases.trim(), "redislease.redislease.io/web");
     let status = elsewhere.state()?.json()["status"].clone();
     assert!(status.is_null(), "a lease in a namespace that is not watched is left alone: {status}");
 
@@ -54,6 +64,9 @@ fn an_operator_with_roles_in_two_namespaces_serves_both_and_no_other() -> Result
         ("list", "pods", "shop"),
         ("patch", "pods", "shop"),
         ("list", "redisleases.redislease.io", "shop"),
+        ("create", "redisleases.redislease.io", "shop"),
+        ("delete", "redisleases.redislease.io", "billing"),
+        ("watch", "cronjobs.batch", "shop"),
         ("update", "redisleases.redislease.io/status", "billing"),
         ("get", "secrets", "redislease-system"),
         ("get", "nodes", ""),
@@ -64,6 +77,8 @@ fn an_operator_with_roles_in_two_namespaces_serves_both_and_no_other() -> Result
         ("list", "pods", "elsewhere"),
         ("patch", "pods", "elsewhere"),
         ("list", "redisleases.redislease.io", "elsewhere"),
+        ("create", "redisleases.redislease.io", "elsewhere"),
+        ("list", "deployments.apps", "elsewhere"),
         ("update", "redisleases.redislease.io/status", "elsewhere"),
         ("list", "pods", "redislease-system"),
         ("list", "pods", "kube-system"),

@@ -1,9 +1,12 @@
 //! Tests on a real Kubernetes control plane: the CRDs, the operator and the command line. They need `make tools` and
 //! redis-server.
 
+mod annotations;
 mod cases;
 mod cel;
 mod clusters;
+mod docs;
+mod examples;
 mod holder;
 mod operator;
 mod policy;

@@ -45,7 +45,7 @@ pub struct ValidLease {
 pub enum Candidates {
     /// The pods that this selector selects.
     Selector(Selector),
-    /// The pods that the workload's `spec.selector` selects.
+    /// The pods that the workload's `spec.selector` selects. For a CronJob: the pods with the labels of its pod template.
     Workload(Workload),
 }
 
@@ -58,7 +58,7 @@ pub struct Workload {
     pub name: String,
 }
 
-/// The supported kinds of workloads: those with a `spec.selector` for pods.
+/// The supported kinds of workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum WorkloadKind {
     /// `apps/v1` Deployment.
@@ -71,11 +71,14 @@ pub enum WorkloadKind {
     ReplicaSet,
     /// `batch/v1` Job.
     Job,
+    /// `batch/v1` `CronJob`.
+    CronJob,
 }
 
 impl WorkloadKind {
     /// Every kind.
-    pub const ALL: [Self; 5] = [Self::Deployment, Self::StatefulSet, Self::DaemonSet, Self::ReplicaSet, Self::Job];
+    pub const ALL: [Self; 6] =
+        [Self::Deployment, Self::StatefulSet, Self::DaemonSet, Self::ReplicaSet, Self::Job, Self::CronJob];
 
     /// The `kind` in a manifest.
     pub const fn as_str(self) -> &'static str {
@@ -85,13 +88,14 @@ impl WorkloadKind {
             Self::DaemonSet => "DaemonSet",
             Self::ReplicaSet => "ReplicaSet",
             Self::Job => "Job",
+            Self::CronJob => "CronJob",
         }
     }
 
     /// The `apiVersion` in a manifest.
     pub const fn api_version(self) -> &'static str {
         match self {
-            Self::Job => "batch/v1",
+            Self::Job | Self::CronJob => "batch/v1",
             Self::Deployment | Self::StatefulSet | Self::DaemonSet | Self::ReplicaSet => "apps/v1",
         }
     }
@@ -295,7 +299,7 @@ fn workload_ref(read: &Reader, workload: &WorkloadRef) -> Result<Workload, Inval
             read.invalid(
                 "spec.candidates.workloadRef",
                 format!("{} {}", workload.api_version, workload.kind),
-                "be a Deployment, StatefulSet, DaemonSet or ReplicaSet of apps/v1 or a Job of batch/v1",
+                "be a Deployment, StatefulSet, DaemonSet or ReplicaSet of apps/v1 or a Job or CronJob of batch/v1",
             )
         })?;
     if !names::is_object_name(&workload.name) {

@@ -451,7 +451,7 @@ impl Index {
 }
 
 /// Whether a resource version is older than a known one. Versions increase, unless etcd was restored from a backup.
-fn is_older(version: Option<&str>, known: Option<&str>) -> bool {
+pub(super) fn is_older(version: Option<&str>, known: Option<&str>) -> bool {
     let number = |version: Option<&str>| version.and_then(|version| version.parse::<u64>().ok());
     matches!((number(version), number(known)), (Some(version), Some(known)) if version < known)
 }

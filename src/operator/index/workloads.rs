@@ -1,8 +1,8 @@
 //! The selectors of the workloads that leases name, and when each workload is read again.
 //!
-//! Workloads are read one by one and not watched: a watch on five kinds in all namespaces would need the right to list
-//! every workload's spec, and would transfer all of them for the few that leases name. A workload's selector never
-//! changes, so reads after the first one only detect a workload that was deleted or created again. The rate of these
+//! Workloads are read one by one and not watched: a watch on six kinds in all namespaces would transfer the spec of every
+//! workload for the few that leases name. A workload's selector never changes, so reads after the first one only detect a
+//! workload that was deleted or created again, and changed labels in the pod template of a CronJob. The rate of these
 //! reads is limited over all workloads together. A workload without pods, or one that does not exist yet, is read sooner.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ use redislease_core::time::{Millis, Time};
 
 use super::LeaseId;
 use crate::api::conditions::LeaseReady;
-use crate::api::validated::Workload;
+use crate::api::validated::{Workload, WorkloadKind};
 
 /// How long a selector is used before its workload is read again.
 const FRESH: Millis = Millis(300_000);
@@ -128,7 +128,11 @@ impl Workloads {
         let known = match read {
             WorkloadRead::Selects(selector) => Known::Selector(selector),
             WorkloadRead::SelectsNothing => {
-                unusable(format!("{workload}, which spec.candidates.workloadRef names, has no selector over pods"))
+                let lacks = match kind {
+                    WorkloadKind::CronJob => "labels in its pod template",
+                    _ => "selector over pods",
+                };
+                unusable(format!("{workload}, which spec.candidates.workloadRef names, has no {lacks}"))
             }
             WorkloadRead::Missing => unusable(format!(
                 "spec.candidates.workloadRef names {workload}, which does not exist: create it or correct the reference"
@@ -177,7 +181,6 @@ impl Workloads {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::validated::WorkloadKind;
     use kube::core::Expression;
 
     fn key(name: &str) -> WorkloadKey {

@@ -33,7 +33,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::engine::{Input, Watched};
 use super::kube_api::CallError;
-use super::leadership::{Election, Grant, Replica};
+use super::leadership::{Authorities, Election, Grant, Replica};
 use super::writer::{Call, Writer};
 use crate::api::RedisQuorum;
 use crate::clock::{self, Alarm};
@@ -85,6 +85,8 @@ pub struct Parts {
     pub metrics: OperatorMetrics,
     /// Takes part in the elections.
     pub replica: Replica,
+    /// Gets the results of the elections.
+    pub authorities: Authorities,
     /// Signals that the API server has answered a call after [`Writer::await_answer`].
     pub answered: Arc<Notify>,
     /// Completed when a connection to every node of every quorum succeeded or failed at least once.
@@ -126,6 +128,7 @@ struct Controller {
     lease_metrics: LeaseMetrics,
     metrics: OperatorMetrics,
     replica: Replica,
+    authorities: Authorities,
     entries: BTreeMap<String, Entry>,
     /// While a list is in progress: the quorums that it contains.
     relist: Option<BTreeSet<String>>,
@@ -152,6 +155,7 @@ pub async fn run(parts: Parts, mut watch: Receiver<Watched<RedisQuorum>>, stop: 
         lease_metrics: parts.lease_metrics,
         metrics: parts.metrics,
         replica: parts.replica,
+        authorities: parts.authorities,
         entries: BTreeMap::new(),
         relist: None,
         start: Start::Listing,
@@ -317,6 +321,7 @@ impl Controller {
             tracing::info!(quorum = name, ?authority, "What this replica may decide has changed.");
             // If the engine has ended, the process is ending too.
             let _ = self.engine.send(Input::Authority(name.to_owned()));
+            self.authorities.notify();
         }
         if requests.read {
             let (events, quorum) = (self.events.clone(), name.to_owned());
@@ -339,6 +344,7 @@ impl Controller {
     fn send_update(&mut self, name: &str) {
         let Some(entry) = self.entries.get_mut(name) else { return };
         if let Some(update) = entry.update(name, &self.namespace) {
+            self.authorities.set(name, &update.grant);
             // If the engine has ended, the process is ending too.
             let _ = self.engine.send(Input::Quorum(update));
         }
@@ -424,6 +430,7 @@ impl Controller {
             if unread.is_empty() {
                 self.start = Start::Done;
                 let _ = self.engine.send(Input::QuorumsRead);
+                self.authorities.all_read();
             }
         }
         if !matches!(self.start, Start::Listing)

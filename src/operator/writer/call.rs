@@ -11,12 +11,14 @@ use redislease_core::op::Token;
 use serde_json::{Value, json};
 
 use super::events::EventKey;
+use super::owned::{self, Changed};
 use super::queue::Verdict;
 use super::tokens;
 use crate::api::names::{self, PodRole};
 use crate::api::{RedisLease, RedisQuorum};
 use crate::election::{PodFacts, is_off};
 use crate::metrics::operator::WriteKind;
+use crate::operator::annotations::Change;
 use crate::operator::index::{Asked, ListCount, WorkloadKey, WorkloadRead};
 use crate::operator::kube_api::{self, CallError, call};
 use crate::plan::{RoleOutcome, RoleWrite, StatusOutcome, StatusWrite};
@@ -69,6 +71,8 @@ pub enum Call {
     Secret { namespace: String, name: String, done: Done<Result<Box<Secret>, CallError>> },
     /// Read the UID of the cluster; the error is definite.
     ClusterUid { done: Done<Result<String, String>> },
+    /// Create, change or delete the lease of an annotated workload.
+    OwnedLease { workload: WorkloadKey, change: Box<Change>, done: Done<Changed> },
     /// Send the pending event with this key.
     Event(EventKey),
 }
@@ -98,6 +102,7 @@ impl Call {
             Self::LeaseStatus { .. } => Some(WriteKind::LeaseStatus),
             Self::QuorumStatus { .. } => Some(WriteKind::QuorumStatus),
             Self::PodRole { .. } => Some(WriteKind::PodRole),
+            Self::OwnedLease { .. } => Some(WriteKind::Lease),
             Self::Event(_) => Some(WriteKind::Event),
             _ => None,
         }
@@ -120,6 +125,9 @@ impl Call {
             Self::Quorum { namespace, name, .. } => format!("RedisQuorum {namespace}/{name}"),
             Self::Tokens { quorum, .. } => format!("the RedisLeases on RedisQuorum {quorum}"),
             Self::Secret { namespace, name, .. } => format!("secret {namespace}/{name}"),
+            Self::OwnedLease { workload: (namespace, workload), .. } => {
+                format!("RedisLease of {} {namespace}/{}", workload.kind.as_str(), workload.name)
+            }
             Self::ClusterUid { .. } => format!("namespace {CLUSTER_NAMESPACE}"),
             Self::Event((_, reason)) => format!("event {}", reason.as_str()),
         }
@@ -130,6 +138,7 @@ impl Call {
         match self {
             Self::LeaseStatus { done, .. } => done(StatusOutcome::Withdrawn),
             Self::PodRole { done, .. } => done(RoleAnswer { outcome: RoleOutcome::Withdrawn, found: None }),
+            Self::OwnedLease { done, .. } => done(Changed::Outdated),
             // A newer read of the same object replaces it.
             _ => {}
         }
@@ -216,11 +225,12 @@ impl Call {
                 let read = probe(client).await.map(|namespace| namespace.uid().unwrap_or_default());
                 pass_on_or_repeat(read, done, |done| Self::ClusterUid { done })
             }
-            Self::Event(_) => {
-                let Some(event) = event else { return pass_on(Ok(()), Box::new(|_| {})) };
-                let events: Api<Event> = Api::namespaced(client, &event.namespace().unwrap_or_default());
-                pass_on(call(events.create(&PostParams::default(), &event)).await, Box::new(|_| {}))
+            Self::OwnedLease { change, done, .. } => {
+                let (made, changed) = owned::make(client, *change).await;
+                let (verdict, problem) = classify(&made);
+                Sent { verdict, problem, finish: Finish::PassOn(Box::new(move || done(changed))) }
             }
+            Self::Event(_) => pass_on(create_event(client, event).await, Box::new(|_| {})),
         }
     }
 }
@@ -243,6 +253,12 @@ async fn find_workload(client: Client, key: WorkloadKey, done: Done<WorkloadRead
         Err(error) => WorkloadRead::Refused(error.to_string()),
     };
     Sent { verdict, problem, finish: Finish::PassOn(Box::new(move || done(found))) }
+}
+
+async fn create_event(client: Client, event: Option<Event>) -> Result<(), CallError> {
+    let Some(event) = event else { return Ok(()) };
+    let events: Api<Event> = Api::namespaced(client, &event.namespace().unwrap_or_default());
+    call(events.create(&PostParams::default(), &event)).await.map(drop)
 }
 
 /// A call that only tests whether the API server answers: it reads a small object from etcd.

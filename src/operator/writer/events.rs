@@ -27,7 +27,7 @@ const NOTE: usize = 1024;
 /// Longest name that the API server takes, in bytes.
 const NAME: usize = 253;
 
-/// Events of one object with one reason are one entry.
+/// Events of one object with one reason are one entry. For [`Events::add_once`], the first part also identifies the text.
 pub(super) type EventKey = (Arc<str>, NoticeReason);
 
 #[derive(Debug)]
@@ -37,6 +37,8 @@ struct Pending {
     happened: jiff::Timestamp,
     last: jiff::Timestamp,
     count: i32,
+    /// The last part of the event's name; `None`: the time.
+    text: Option<String>,
 }
 
 /// When to send an event.
@@ -62,9 +64,26 @@ impl Events {
     /// Adds an event of an object.
     pub fn add(&mut self, now: Time, happened: jiff::Timestamp, notice: Notice, object: ObjectReference) -> Accepted {
         let uid: Arc<str> = object.uid.as_deref().unwrap_or_default().into();
-        let key = (uid.clone(), notice.reason);
+        self.put(now, happened, uid.clone(), (uid, notice.reason), Pending::new(happened, notice, object, None))
+    }
+
+    /// Adds an event of an object whose name is made from its text: the API server refuses a second one.
+    pub fn add_once(
+        &mut self,
+        now: Time,
+        happened: jiff::Timestamp,
+        notice: Notice,
+        object: ObjectReference,
+    ) -> Accepted {
+        let uid: Arc<str> = object.uid.as_deref().unwrap_or_default().into();
+        let text = format!("{:016x}", digest(&[&uid, notice.reason.as_str(), &notice.note]));
+        let key = (format!("{uid}/{text}").into(), notice.reason);
+        self.put(now, happened, uid, key, Pending::new(happened, notice, object, Some(text)))
+    }
+
+    fn put(&mut self, now: Time, happened: jiff::Timestamp, uid: Arc<str>, key: EventKey, new: Pending) -> Accepted {
         if let Some(pending) = self.pending.get_mut(&key) {
-            (pending.notice, pending.last) = (notice, happened);
+            (pending.notice, pending.last) = (new.notice, happened);
             pending.count = pending.count.saturating_add(1);
             return Accepted::Merged;
         }
@@ -79,7 +98,7 @@ impl Events {
             self.sent.insert(uid, used_until);
         }
         let due = (used_until - Millis(ONE_MORE.0 * AT_ONCE)).max(now);
-        self.pending.insert(key.clone(), Pending { notice, object, happened, last: happened, count: 1 });
+        self.pending.insert(key.clone(), new);
         Accepted::New(key, due)
     }
 
@@ -90,9 +109,14 @@ impl Events {
 }
 
 impl Pending {
+    const fn new(happened: jiff::Timestamp, notice: Notice, object: ObjectReference, text: Option<String>) -> Self {
+        Self { notice, object, happened, last: happened, count: 1, text }
+    }
+
     fn event(self, instance: &str) -> Event {
-        let Self { notice, object, happened, last, count } = self;
-        let name = event_name(object.name.as_deref().unwrap_or("redislease"), happened);
+        let Self { notice, object, happened, last, count, text } = self;
+        let suffix = text.unwrap_or_else(|| format!("{:x}", happened.as_nanosecond()));
+        let name = event_name(object.name.as_deref().unwrap_or("redislease"), &suffix);
         let namespace = object.namespace.clone().unwrap_or_else(|| "default".into());
         let mut note = notice.note;
         note.truncate(note.floor_char_boundary(NOTE));
@@ -112,12 +136,17 @@ impl Pending {
     }
 }
 
-/// The name of an event of an object: the object's name, shortened to fit, and the time.
-fn event_name(object: &str, happened: jiff::Timestamp) -> String {
-    let time = format!(".{:x}", happened.as_nanosecond());
-    let fits = object.floor_char_boundary(NAME - time.len());
+/// The name of an event of an object: the object's name, shortened to fit, and the time or another suffix.
+fn event_name(object: &str, suffix: &str) -> String {
+    let fits = object.floor_char_boundary(NAME - 1 - suffix.len());
     // No part of a name may end with a hyphen or be empty.
-    object[..fits].trim_end_matches(['-', '.']).to_owned() + &time
+    format!("{}.{suffix}", object[..fits].trim_end_matches(['-', '.']))
+}
+
+/// The FNV-1a digest of some texts: the same in every version of the operator.
+fn digest(texts: &[&str]) -> u64 {
+    let bytes = texts.iter().flat_map(|text| text.bytes().chain([0]));
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
 #[cfg(test)]
@@ -154,6 +183,30 @@ mod tests {
     }
 
     #[test]
+    fn an_event_that_is_sent_once_has_a_name_from_its_text() {
+        let mut events = Events::default();
+        let mut name = |second: i64, note: &str, uid: &str| {
+            let notice = notice(note, NoticeReason::UnknownAnnotation);
+            let Accepted::New(key, _) = events.add_once(Time(0), at(second), notice, on(uid)) else { panic!("new") };
+            let event = events.take(&key, "operator-0").unwrap();
+            assert_eq!(event.event_time, Some(MicroTime(at(second))));
+            event.metadata.name.unwrap()
+        };
+        let first = name(0, "one", "a");
+        assert_eq!(first, "billing.8315c26d55bffe3d", "another version of the operator makes the same name");
+        assert_eq!(name(7, "one", "a"), first);
+        assert_ne!(name(0, "two", "a"), first);
+        assert_ne!(name(0, "one", "b"), first);
+        // Events with different texts are not merged.
+        for note in ["one", "two"] {
+            let added = events.add_once(Time(0), at(0), notice(note, NoticeReason::UnknownAnnotation), on("a"));
+            assert!(matches!(added, Accepted::New(..)), "{added:?}");
+        }
+        let again = events.add_once(Time(0), at(0), notice("one", NoticeReason::UnknownAnnotation), on("a"));
+        assert_eq!(again, Accepted::Merged);
+    }
+
+    #[test]
     fn an_object_with_many_events_sends_ten_and_then_one_in_30_s() {
         let mut events = Events::default();
         let mut dues = Vec::new();
@@ -184,11 +237,12 @@ mod tests {
 
     #[test]
     fn the_name_of_an_event_fits() {
-        let time = ".18ea0da41e9d8000";
-        assert_eq!(event_name("billing-0", at(0)), format!("billing-0{time}"));
-        let long = event_name(&"a".repeat(253), at(0));
+        let (suffix, time) = ("18ea0da41e9d8000", ".18ea0da41e9d8000");
+        let event_name = |object: &str| event_name(object, suffix);
+        assert_eq!(event_name("billing-0"), format!("billing-0{time}"));
+        let long = event_name(&"a".repeat(253));
         assert_eq!(long, format!("{}{time}", "a".repeat(253 - time.len())));
         let cut = "a".repeat(253 - time.len() - 2);
-        assert_eq!(event_name(&format!("{cut}.-bcd"), at(0)), format!("{cut}{time}"));
+        assert_eq!(event_name(&format!("{cut}.-bcd")), format!("{cut}{time}"));
     }
 }

@@ -13,11 +13,13 @@
 //! | [`gate`] | closed while the API server does not answer (pure) |
 //! | [`events`] | pending events (pure) |
 //! | [`call`] | the calls, and how their answers are interpreted |
+//! | [`owned`] | the calls for the leases of annotated workloads |
 //! | [`tokens`] | the highest token of all leases on a quorum |
 
 mod call;
 mod events;
 mod gate;
+mod owned;
 mod queue;
 mod tokens;
 
@@ -33,6 +35,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::annotations::Change;
 use super::index::{ListCount, WorkloadKey};
 use super::kube_api::CallError;
 use crate::clock::{self, Alarm};
@@ -43,6 +46,7 @@ use crate::status::{Notice, NoticeReason};
 pub use call::{Call, Done, PodFound, RoleAnswer};
 use call::{Finish, Sent};
 use events::{Accepted, Events};
+pub use owned::Changed;
 pub use queue::Level;
 use queue::{Next, Queue, Retry, Submission, Verdict};
 
@@ -63,6 +67,7 @@ enum Key {
     ReadTokens(Arc<str>),
     ReadSecret(Arc<str>),
     ReadClusterUid,
+    OwnedLease(WorkloadKey),
     Event(Arc<str>, NoticeReason),
 }
 
@@ -155,9 +160,15 @@ impl Writer {
             Call::Secret { .. } => (Key::ReadSecret(of.into()), Level::Publication),
             Call::ClusterUid { .. } => (Key::ReadClusterUid, Level::End),
             Call::QuorumStatus { .. } => (Key::QuorumStatus(of.into()), Level::Standby),
-            Call::LeaseStatus { .. } | Call::PodRole { .. } | Call::Event(_) => return,
+            Call::LeaseStatus { .. } | Call::PodRole { .. } | Call::OwnedLease { .. } | Call::Event(_) => return,
         };
         self.submit(job(key, tenant, level, call));
+    }
+
+    /// Changes the lease of an annotated workload. Replaces a pending change.
+    pub fn change_lease(&self, workload: &WorkloadKey, change: Change, done: Done<Changed>) {
+        let call = Call::OwnedLease { workload: workload.clone(), change: Box::new(change), done };
+        self.submit(job(Key::OwnedLease(workload.clone()), &workload.0, Level::Standby, call));
     }
 
     /// Makes sure that the API server is asked: sends a probe unless another call is answered first.
@@ -191,18 +202,34 @@ impl Writer {
         let mut state = self.state();
         for regarding in std::iter::once(object.clone()).chain(pods) {
             let tenant: Arc<str> = regarding.namespace.as_deref().unwrap_or_default().into();
-            match state.events.add(now, happened, notice.clone(), regarding) {
-                Accepted::Merged => {}
-                Accepted::Dropped => self.shared.metrics.event_dropped(),
-                Accepted::New(key, due) => {
-                    let call = Call::Event(key.clone());
-                    let submission = job(Key::Event(key.0, key.1), &tenant, Level::Events, call);
-                    state.queue.submit(now, Submission { not_before: Some(due), ..submission });
-                }
-            }
+            let accepted = state.events.add(now, happened, notice.clone(), regarding);
+            self.queue_event(&mut state, now, &tenant, accepted);
         }
         drop(state);
         self.shared.wake.notify_one();
+    }
+
+    /// Reports an event on `object` unless the API server still has one with the same text, whichever process sent it.
+    pub fn report_once(&self, notice: Notice, object: ObjectReference) {
+        let (now, happened) = (clock::now(), jiff::Timestamp::now());
+        let tenant: Arc<str> = object.namespace.as_deref().unwrap_or_default().into();
+        let mut state = self.state();
+        let accepted = state.events.add_once(now, happened, notice, object);
+        self.queue_event(&mut state, now, &tenant, accepted);
+        drop(state);
+        self.shared.wake.notify_one();
+    }
+
+    fn queue_event(&self, state: &mut State, now: Time, tenant: &Arc<str>, accepted: Accepted) {
+        match accepted {
+            Accepted::Merged => {}
+            Accepted::Dropped => self.shared.metrics.event_dropped(),
+            Accepted::New(key, due) => {
+                let call = Call::Event(key.clone());
+                let submission = job(Key::Event(key.0, key.1), tenant, Level::Events, call);
+                state.queue.submit(now, Submission { not_before: Some(due), ..submission });
+            }
+        }
     }
 
     fn submit(&self, job: Submission<Key, Call>) {

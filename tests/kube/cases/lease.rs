@@ -171,17 +171,18 @@ pub(super) fn candidates() -> Vec<Case> {
         Case::good("a DaemonSet", workload("apps/v1", "DaemonSet")),
         Case::good("a ReplicaSet", workload("apps/v1", "ReplicaSet")),
         Case::good("a Job", workload("batch/v1", "Job")),
+        Case::good("a CronJob", workload("batch/v1", "CronJob")),
         Case::bad(
-            "a CronJob",
-            workload("batch/v1", "CronJob"),
+            "a Pod",
+            workload("v1", "Pod"),
             "spec.candidates.workloadRef",
-            "workloadRef must be a Deployment, StatefulSet, DaemonSet or ReplicaSet of apps/v1 or a Job of batch/v1, not CronJob of batch/v1",
+            "workloadRef must be a Deployment, StatefulSet, DaemonSet or ReplicaSet of apps/v1 or a Job or CronJob of batch/v1, not Pod of v1",
         ),
         Case::bad(
             "a Deployment of another group",
             workload("extensions/v1beta1", "Deployment"),
             "spec.candidates.workloadRef",
-            "workloadRef must be a Deployment, StatefulSet, DaemonSet or ReplicaSet of apps/v1 or a Job of batch/v1, not Deployment of extensions/v1beta1",
+            "workloadRef must be a Deployment, StatefulSet, DaemonSet or ReplicaSet of apps/v1 or a Job or CronJob of batch/v1, not Deployment of extensions/v1beta1",
         ),
     ]
 }

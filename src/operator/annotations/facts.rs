@@ -1,0 +1,149 @@
+//! The facts about annotated workloads, and about the leases that were created for workloads.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use crate::api::lease::CandidatesSpec;
+use crate::api::names::{ANNOTATION_PREFIX, CREATED_FOR_ANNOTATION, MANAGED_BY, MANAGED_BY_LABEL};
+use crate::api::validated::{Workload, WorkloadKind};
+use crate::api::{Duration, RedisLease, RedisLeaseSpec};
+use crate::operator::index::WorkloadKey;
+
+/// The facts about a workload, from its metadata.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkloadFacts {
+    /// Its namespace, kind and name.
+    pub key: WorkloadKey,
+    /// Its UID.
+    pub uid: String,
+    /// Its annotations under `redislease.io/`, by the part of the key after the slash.
+    pub annotations: BTreeMap<String, String>,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+}
+
+impl WorkloadFacts {
+    /// Reads the facts from the metadata of a workload of this kind.
+    pub fn of(kind: WorkloadKind, metadata: ObjectMeta) -> Self {
+        let ours = |(key, value): (String, String)| Some((key.strip_prefix(ANNOTATION_PREFIX)?.to_owned(), value));
+        Self {
+            key: (
+                metadata.namespace.unwrap_or_default().into(),
+                Workload { kind, name: metadata.name.unwrap_or_default() },
+            ),
+            uid: metadata.uid.unwrap_or_default(),
+            annotations: metadata.annotations.unwrap_or_default().into_iter().filter_map(ours).collect(),
+            deleting: metadata.deletion_timestamp.is_some(),
+        }
+    }
+}
+
+/// The owner of an object that manages it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Controller {
+    /// Kind and name, such as `Deployment/billing`.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+}
+
+/// The fields of a lease that annotations set.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// The name of the RedisQuorum.
+    pub quorum: String,
+    /// The candidates.
+    pub candidates: CandidatesSpec,
+    /// `spec.leaseDuration`.
+    pub lease_duration: Duration,
+    /// `spec.renewInterval`.
+    pub renew_interval: Duration,
+    /// `spec.gracePeriod`.
+    pub grace_period: Duration,
+}
+
+impl From<&RedisLeaseSpec> for Settings {
+    fn from(spec: &RedisLeaseSpec) -> Self {
+        Self {
+            quorum: spec.quorum_ref.name.clone(),
+            candidates: spec.candidates.clone(),
+            lease_duration: spec.lease_duration.clone(),
+            renew_interval: spec.renew_interval.clone(),
+            grace_period: spec.grace_period.clone(),
+        }
+    }
+}
+
+/// The facts about a lease.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LeaseFacts {
+    /// Its namespace.
+    pub namespace: Arc<str>,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// Its resourceVersion.
+    pub version: Option<String>,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+    /// The workload for which this operator created it, such as `Deployment/billing`. `None` for all other leases, which
+    /// the operator neither changes nor deletes.
+    pub created_for: Option<String>,
+    /// Its managing owner.
+    pub controller: Option<Controller>,
+    /// Whether it has any owner.
+    pub has_owner: bool,
+    /// What annotations set.
+    pub settings: Settings,
+}
+
+impl From<&RedisLease> for LeaseFacts {
+    fn from(lease: &RedisLease) -> Self {
+        let metadata = &lease.metadata;
+        let managed = metadata.labels.as_ref().and_then(|labels| labels.get(MANAGED_BY_LABEL));
+        let created_for = metadata.annotations.as_ref().and_then(|annotations| annotations.get(CREATED_FOR_ANNOTATION));
+        let owners = metadata.owner_references.as_deref().unwrap_or_default();
+        let controller = owners
+            .iter()
+            .find(|owner| owner.controller == Some(true))
+            .map(|owner| Controller { name: format!("{}/{}", owner.kind, owner.name), uid: owner.uid.clone() });
+        Self {
+            namespace: metadata.namespace.as_deref().unwrap_or_default().into(),
+            name: metadata.name.clone().unwrap_or_default(),
+            uid: metadata.uid.clone().unwrap_or_default(),
+            version: metadata.resource_version.clone(),
+            deleting: metadata.deletion_timestamp.is_some(),
+            created_for: created_for.filter(|_| managed.is_some_and(|by| by == MANAGED_BY)).cloned(),
+            controller,
+            has_owner: !owners.is_empty(),
+            settings: Settings::from(&lease.spec),
+        }
+    }
+}
+
+impl LeaseFacts {
+    /// Whether this operator created it for this workload, and the workload still owns it.
+    pub fn is_owned_by(&self, workload: &WorkloadFacts) -> bool {
+        self.is_created_for(&workload.key.1) && self.controller.as_ref().is_some_and(|owner| owner.uid == workload.uid)
+    }
+
+    /// Whether this operator created it for a workload of this kind and name.
+    pub fn is_created_for(&self, workload: &Workload) -> bool {
+        self.created_for.as_deref() == Some(title(workload).as_str())
+    }
+
+    /// The workload for which this operator created it.
+    pub fn workload(&self) -> Option<WorkloadKey> {
+        let (kind, name) = self.created_for.as_deref()?.split_once('/')?;
+        let kind = WorkloadKind::ALL.into_iter().find(|known| known.as_str() == kind)?;
+        Some((self.namespace.clone(), Workload { kind, name: name.to_owned() }))
+    }
+}
+
+/// Kind and name of a workload, such as `Deployment/billing`.
+pub fn title(workload: &Workload) -> String {
+    format!("{}/{}", workload.kind.as_str(), workload.name)
+}

@@ -1,0 +1,211 @@
+//! Leases for annotated workloads: a workload with the annotation `redislease.io/lease` owns a RedisLease.
+//!
+//! One task follows the metadata of the workloads and the leases that were created for workloads. It keeps only workloads
+//! with annotations in memory. For a lease, the replica acts that leads on the lease's quorum. All changes are conditional:
+//! a creation fails if the name is used, a patch names the resourceVersion, and a deletion names UID and resourceVersion
+//! and follows a fresh read of the workload. So two replicas cannot overwrite each other's changes.
+//!
+//! | module | concept |
+//! |---|---|
+//! | [`facts`] | what is known about a workload and a lease (pure) |
+//! | [`parse`] | what annotations request, and what is wrong with them (pure) |
+//! | [`suggest`] | the nearest valid text (pure) |
+//! | [`decide`] | what to do about one workload (pure) |
+//! | [`state`] | all facts, and which workloads need a decision (pure) |
+
+mod decide;
+mod facts;
+mod parse;
+#[cfg(test)]
+mod parse_tests;
+mod state;
+mod suggest;
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Debug;
+use std::time::Instant;
+
+use futures::stream::{BoxStream, SelectAll};
+use futures::{FutureExt, StreamExt, future, stream};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
+use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::core::{NamespaceResourceScope, PartialObjectMeta};
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio_util::sync::CancellationToken;
+
+use super::engine::Watched;
+use super::index::WorkloadKey;
+use super::leadership::Authorities;
+use super::writer::{Changed, Writer};
+use super::{AHEAD, BoxedTask, Namespaces, watches};
+use crate::api::RedisLease;
+use crate::api::names::{MANAGED_BY, MANAGED_BY_LABEL};
+use crate::api::validated::WorkloadKind;
+use crate::clock::{self, Alarm};
+use crate::metrics::operator::OperatorMetrics;
+use crate::nodes::random::Random;
+use crate::status::Notice;
+pub use decide::{Change, is_unwanted};
+use facts::title;
+pub use facts::{LeaseFacts, WorkloadFacts};
+use state::{Effect, State};
+
+/// The name of this controller in metrics.
+pub const CONTROLLER: &str = "annotation";
+
+/// The dependencies of the controller.
+pub struct Parts {
+    /// The namespaces to watch.
+    pub namespaces: Namespaces,
+    /// Sends its calls.
+    pub writer: Writer,
+    /// For which quorums this replica may act.
+    pub authorities: Authorities,
+    /// Its series.
+    pub metrics: OperatorMetrics,
+}
+
+/// The outcome of a change.
+struct Answer {
+    key: WorkloadKey,
+    began: Instant,
+    outcome: Changed,
+}
+
+struct Controller {
+    state: State,
+    writer: Writer,
+    authorities: Authorities,
+    metrics: OperatorMetrics,
+    answers: UnboundedSender<Answer>,
+    random: Random,
+}
+
+/// Runs until `stop`.
+pub async fn run(parts: Parts, stop: CancellationToken) {
+    let mut alarm = match Alarm::new() {
+        Ok(alarm) => alarm,
+        Err(error) => return tracing::error!(%error, "The controller of annotations cannot create its timer."),
+    };
+    let (mut watches, mut workloads) = (Vec::new(), SelectAll::new());
+    let namespaces = &parts.namespaces;
+    follow::<Deployment>(WorkloadKind::Deployment, namespaces, &stop, &mut watches, &mut workloads);
+    follow::<StatefulSet>(WorkloadKind::StatefulSet, namespaces, &stop, &mut watches, &mut workloads);
+    follow::<DaemonSet>(WorkloadKind::DaemonSet, namespaces, &stop, &mut watches, &mut workloads);
+    follow::<CronJob>(WorkloadKind::CronJob, namespaces, &stop, &mut watches, &mut workloads);
+    follow::<Job>(WorkloadKind::Job, namespaces, &stop, &mut watches, &mut workloads);
+    let (leases, mut lease_events) = mpsc::channel(AHEAD);
+    let labels = format!("{MANAGED_BY_LABEL}={MANAGED_BY}");
+    let facts = |lease: RedisLease| LeaseFacts::from(&lease);
+    let apis = namespaces.apis();
+    watches.push(watches::follow_labelled(apis, "RedisLease", labels, facts, leases, stop.clone()).boxed());
+    let mut watches = future::join_all(watches).boxed();
+
+    let (answers, mut answered) = mpsc::unbounded_channel();
+    let Parts { namespaces: _, writer, authorities, metrics } = parts;
+    let random = Random::new();
+    let mut controller =
+        Controller { state: State::default(), writer, authorities: authorities.clone(), metrics, answers, random };
+    loop {
+        if let Err(error) = alarm.set(controller.state.next_deadline()) {
+            return tracing::error!(%error, "The timer of the controller of annotations cannot be set.");
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = &mut watches => return,
+            Some((kind, event)) = workloads.next() => controller.state.workload(kind, event),
+            Some(event) = lease_events.recv() => controller.state.lease(event),
+            Some(answer) = answered.recv() => controller.answered(answer),
+            () = authorities.changed() => controller.state.all_due(),
+            expired = alarm.expired() => {
+                if let Err(error) = expired {
+                    return tracing::error!(%error, "The timer of the controller of annotations failed.");
+                }
+            }
+        }
+        controller.drain(&mut answered);
+        controller.work();
+    }
+}
+
+/// Adds the watch of one kind of workload.
+fn follow<K>(
+    kind: WorkloadKind,
+    namespaces: &Namespaces,
+    stop: &CancellationToken,
+    watches: &mut Vec<BoxedTask>,
+    events: &mut SelectAll<BoxStream<'static, (WorkloadKind, Watched<WorkloadFacts>)>>,
+) where
+    K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + Send + Sync + 'static,
+{
+    let (out, inbox) = mpsc::channel(AHEAD);
+    let apis = namespaces.apis::<PartialObjectMeta<K>>();
+    let facts = move |metadata| WorkloadFacts::of(kind, metadata);
+    watches.push(watches::follow_metadata::<K, _>(apis, kind.as_str(), facts, out, stop.clone()).boxed());
+    let inbox = stream::unfold(inbox, async |mut inbox| inbox.recv().await.map(|event| (event, inbox)));
+    events.push(inbox.map(move |event| (kind, event)).boxed());
+}
+
+impl Controller {
+    fn drain(&mut self, answered: &mut UnboundedReceiver<Answer>) {
+        while let Ok(answer) = answered.try_recv() {
+            self.answered(answer);
+        }
+    }
+
+    fn answered(&mut self, Answer { key, began, outcome }: Answer) {
+        match &outcome {
+            Changed::Written(lease) => {
+                let lease = format!("{}/{}", lease.namespace, lease.name);
+                tracing::info!(%lease, workload = title(&key.1), "The lease of an annotated workload was written.");
+            }
+            Changed::Deleted(_) => {
+                let namespace = &*key.0;
+                tracing::info!(
+                    namespace,
+                    workload = title(&key.1),
+                    "A lease was deleted: its workload does not request it any more."
+                );
+            }
+            _ => {}
+        }
+        let success = !matches!(outcome, Changed::Refused(_) | Changed::Unanswered);
+        self.metrics.reconciled(CONTROLLER, success, began.elapsed());
+        let entropy = self.random.entropy();
+        self.state.changed(clock::now(), &key, outcome, entropy);
+    }
+
+    fn work(&mut self) {
+        let now = clock::now();
+        for effect in self.state.decide(now, |quorum| self.authorities.leads(quorum, now)) {
+            match effect {
+                Effect::Change(key, change) => self.change(&key, change),
+                Effect::Report((namespace, workload), uid, problem) => {
+                    let (of, reason) = (title(&workload), problem.reason.as_str());
+                    tracing::warn!(namespace = &*namespace, workload = of, reason, "{}", problem.note);
+                    let object = ObjectReference {
+                        api_version: Some(workload.kind.api_version().to_owned()),
+                        kind: Some(workload.kind.as_str().to_owned()),
+                        name: Some(workload.name),
+                        namespace: Some(namespace.to_string()),
+                        uid: Some(uid),
+                        ..ObjectReference::default()
+                    };
+                    let notice = Notice { reason: problem.reason, note: problem.note, on_pods: Vec::new() };
+                    self.writer.report_once(notice, object);
+                }
+            }
+        }
+    }
+
+    fn change(&self, key: &WorkloadKey, change: Change) {
+        let (answers, began, of) = (self.answers.clone(), Instant::now(), key.clone());
+        let done = Box::new(move |outcome| {
+            // If the controller has ended, the process is ending too.
+            let _ = answers.send(Answer { key: of, began, outcome });
+        });
+        self.writer.change_lease(key, change, done);
+    }
+}

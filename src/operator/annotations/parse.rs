@@ -1,0 +1,251 @@
+//! What the annotations of a workload request, and what is wrong with them. Pure.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use kube::core::ObjectMeta;
+use serde_json::json;
+
+use super::facts::{Settings, WorkloadFacts};
+use super::suggest;
+use crate::api::lease::{CandidatesSpec, WorkloadRef};
+use crate::api::names::{ANNOTATION_PREFIX, MAX_LEASE_NAME, is_object_name};
+use crate::api::{Duration, InvalidSpec, RedisLease, RedisLeaseSpec, ValidLease};
+use crate::status::NoticeReason;
+
+/// The annotations of a workload, without their prefix.
+pub const KNOWN: [&str; 6] = ["lease", "quorum", "granularity", "lease-duration", "renew-interval", "grace-period"];
+/// The annotations of a pod: they have no effect on a workload.
+const ON_PODS: [&str; 2] = ["priority", "exclude"];
+/// The only granularity: one active pod.
+const GRANULARITY: &str = "pod";
+
+/// What happens to a lease whose workload has invalid annotations.
+const UNCHANGED: &str = "The operator does not create, change or delete the lease until this is corrected.";
+
+/// A problem that is reported as an event on the workload.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Problem {
+    /// The reason of the event.
+    pub reason: NoticeReason,
+    /// The text of the event.
+    pub note: String,
+}
+
+/// The lease that a workload requests.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Desired {
+    /// Its name.
+    pub name: String,
+    /// Its settings.
+    pub settings: Settings,
+}
+
+/// The request of a workload.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Request {
+    /// It requests no lease.
+    None,
+    /// It requests a lease.
+    Lease(Box<Desired>),
+    /// Its annotations are invalid: what exists stays.
+    Invalid,
+}
+
+/// The annotations of a workload, parsed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parsed {
+    /// What they request.
+    pub request: Request,
+    /// What is wrong with them.
+    pub problems: Vec<Problem>,
+    /// The quorum whose leader acts on them.
+    pub quorum: String,
+}
+
+/// Parses the annotations of a workload.
+pub fn parse(workload: &WorkloadFacts) -> Parsed {
+    let mut parser = Parser { annotations: &workload.annotations, problems: Vec::new() };
+    let misspelt_lease = parser.unknown();
+    let mut settings = defaults(workload);
+    parser.quorum(&mut settings);
+    let quorum = settings.quorum.clone();
+    parser.granularity();
+    parser.durations(&mut settings);
+    let name = match parser.value("lease") {
+        None if misspelt_lease => return parser.done(Request::Invalid, quorum),
+        None | Some("false") => return parser.done(Request::None, quorum),
+        Some(value) => parser.name(value, &workload.key.1.name),
+    };
+    let Some(name) = name.filter(|_| parser.problems.is_empty()) else {
+        return parser.done(Request::Invalid, quorum);
+    };
+    match check(workload, &name, &settings) {
+        Ok(()) => parser.done(Request::Lease(Box::new(Desired { name, settings })), quorum),
+        Err(problem) => {
+            parser.problems.push(problem);
+            parser.done(Request::Invalid, quorum)
+        }
+    }
+}
+
+/// A lease without optional fields: the defaults are those of the API.
+static DEFAULTS: LazyLock<RedisLeaseSpec> = LazyLock::new(|| {
+    serde_json::from_value(json!({"candidates": {}})).expect("every field except candidates has a default")
+});
+
+fn defaults(workload: &WorkloadFacts) -> Settings {
+    let target = &workload.key.1;
+    let candidates = CandidatesSpec {
+        selector: None,
+        workload_ref: Some(WorkloadRef {
+            api_version: target.kind.api_version().into(),
+            kind: target.kind.as_str().into(),
+            name: target.name.clone(),
+        }),
+    };
+    Settings { candidates, ..Settings::from(&*DEFAULTS) }
+}
+
+/// The spec of a lease with these settings.
+pub fn spec(settings: &Settings) -> RedisLeaseSpec {
+    let mut spec = DEFAULTS.clone();
+    spec.quorum_ref.name.clone_from(&settings.quorum);
+    spec.candidates = settings.candidates.clone();
+    spec.lease_duration = settings.lease_duration.clone();
+    spec.renew_interval = settings.renew_interval.clone();
+    spec.grace_period = settings.grace_period.clone();
+    spec
+}
+
+struct Parser<'a> {
+    annotations: &'a BTreeMap<String, String>,
+    problems: Vec<Problem>,
+}
+
+impl<'a> Parser<'a> {
+    fn value(&self, name: &str) -> Option<&'a str> {
+        self.annotations.get(name).map(String::as_str)
+    }
+
+    fn done(self, request: Request, quorum: String) -> Parsed {
+        Parsed { request, problems: self.problems, quorum }
+    }
+
+    fn invalid(&mut self, name: &str, value: &str, must: &str, instead: &str) {
+        self.problems.push(invalid(name, Some(value), must, instead));
+    }
+
+    /// Reports unknown annotations. Returns whether one of them may be meant to be `redislease.io/lease`.
+    fn unknown(&mut self) -> bool {
+        let mut misspelt_lease = false;
+        for (name, value) in self.annotations.iter().filter(|(name, _)| !KNOWN.contains(&name.as_str())) {
+            let similar = suggest::nearest(name, &KNOWN);
+            misspelt_lease |= similar == Some("lease");
+            let instead = match similar {
+                _ if ON_PODS.contains(&name.as_str()) => {
+                    "has no effect on a workload: set it on the pods, in the pod template".to_owned()
+                }
+                Some(similar) => format!("is unknown: use {ANNOTATION_PREFIX}{similar}"),
+                None => {
+                    let known = KNOWN.map(|known| format!("{ANNOTATION_PREFIX}{known}")).join(", ");
+                    format!("is unknown in this version. Known annotations: {known}")
+                }
+            };
+            let note = format!("Annotation {ANNOTATION_PREFIX}{name} (value {value:?}) {instead}. {UNCHANGED}");
+            self.problems.push(Problem { reason: NoticeReason::UnknownAnnotation, note });
+        }
+        misspelt_lease
+    }
+
+    /// The name of the lease.
+    fn name(&mut self, value: &str, workload: &str) -> Option<String> {
+        let must = format!("be \"true\", \"false\" or the name of the lease, of at most {MAX_LEASE_NAME} characters");
+        let name = if value == "true" { workload } else { value };
+        if is_object_name(name) && name.len() <= MAX_LEASE_NAME {
+            return Some(name.to_owned());
+        }
+        if value == "true" {
+            let must = format!(
+                "be a name, because the name of the workload is longer than the {MAX_LEASE_NAME} characters of a lease"
+            );
+            self.invalid("lease", value, &must, &suggest::object_name(name, MAX_LEASE_NAME, "leader"));
+            return None;
+        }
+        let instead = match value.trim().to_ascii_lowercase() {
+            word if word == "true" || word == "false" => word,
+            _ => suggest::object_name(value, MAX_LEASE_NAME, "true"),
+        };
+        self.invalid("lease", value, &must, &instead);
+        None
+    }
+
+    fn quorum(&mut self, settings: &mut Settings) {
+        let Some(value) = self.value("quorum") else { return };
+        if is_object_name(value) {
+            value.clone_into(&mut settings.quorum);
+        } else {
+            self.invalid("quorum", value, "be the name of a RedisQuorum", &suggest::object_name(value, 253, "default"));
+        }
+    }
+
+    fn granularity(&mut self) {
+        let Some(value) = self.value("granularity").filter(|value| *value != GRANULARITY) else { return };
+        self.invalid("granularity", value, "be \"pod\", the only granularity in this version", GRANULARITY);
+    }
+
+    fn durations(&mut self, settings: &mut Settings) {
+        for (name, field) in [
+            ("lease-duration", &mut settings.lease_duration),
+            ("renew-interval", &mut settings.renew_interval),
+            ("grace-period", &mut settings.grace_period),
+        ] {
+            let Some(value) = self.annotations.get(name) else { continue };
+            let text = Duration::new(value.as_str());
+            if text.parse().is_ok_and(|duration| !duration.is_zero() && duration <= LONGEST) {
+                *field = text;
+            } else {
+                let must =
+                    "be a duration longer than 0s and at most 1h, written in h, m, s and ms, such as 30s or 1m30s";
+                self.problems.push(invalid(name, Some(value), must, &suggest::duration(value, field.as_str())));
+            }
+        }
+    }
+}
+
+/// The longest duration in the spec of a lease.
+const LONGEST: core::time::Duration = core::time::Duration::from_hours(1);
+
+fn invalid(name: &str, value: Option<&str>, must: &str, instead: &str) -> Problem {
+    let is = value.map_or_else(|| "is not set".to_owned(), |value| format!("is {value:?}"));
+    let note = format!("Annotation {ANNOTATION_PREFIX}{name} {is} and must {must}: use {instead:?}. {UNCHANGED}");
+    Problem { reason: NoticeReason::InvalidAnnotation, note }
+}
+
+/// Checks the rules that the API server has for the spec of a lease.
+fn check(workload: &WorkloadFacts, name: &str, settings: &Settings) -> Result<(), Problem> {
+    let mut lease = RedisLease::new(name, spec(settings));
+    lease.metadata = ObjectMeta {
+        namespace: Some(workload.key.0.to_string()),
+        name: Some(name.to_owned()),
+        ..ObjectMeta::default()
+    };
+    let Err(InvalidSpec { field, must, .. }) = ValidLease::try_from(&lease) else { return Ok(()) };
+    if field != "spec.leaseDuration" {
+        // The parts were checked before: only rules about several fields are left, and these are about the duration.
+        let note =
+            format!("The annotations {ANNOTATION_PREFIX}* request a lease whose {field} must {must}. {UNCHANGED}");
+        return Err(Problem { reason: NoticeReason::InvalidAnnotation, note });
+    }
+    let value = workload.annotations.get("lease-duration").map(String::as_str);
+    Err(invalid("lease-duration", value, &must, &shortest(settings)))
+}
+
+/// The shortest valid lease duration with these settings, in whole seconds.
+fn shortest(settings: &Settings) -> String {
+    let millis = |duration: &Duration| duration.parse().map_or(0, |duration| duration.as_millis());
+    let (renew, stop) = (millis(&settings.renew_interval), millis(&settings.grace_period) + 1000);
+    let shortest = (3 * renew + stop).max(((2 * renew + stop) * 100).div_ceil(99));
+    let seconds = u64::try_from(shortest.div_ceil(1000)).unwrap_or_default();
+    Duration::from(core::time::Duration::from_secs(seconds)).to_string()
+}

@@ -1,0 +1,131 @@
+use serde_json::json;
+
+use super::facts::WorkloadFacts;
+use super::parse::{self, Request, parse};
+use super::tests::workload;
+use crate::api::Duration;
+use crate::status::NoticeReason;
+
+fn notes(workload: &WorkloadFacts) -> Vec<(NoticeReason, String)> {
+    parse(workload).problems.into_iter().map(|problem| (problem.reason, problem.note)).collect()
+}
+
+#[test]
+fn annotations_become_the_spec_of_a_lease() {
+    let parsed = parse(&workload(
+        "billing",
+        &[
+            ("lease", "true"),
+            ("quorum", "west"),
+            ("granularity", "pod"),
+            ("lease-duration", "10s"),
+            ("renew-interval", "2s"),
+            ("grace-period", "3s"),
+        ],
+    ));
+    let Request::Lease(desired) = &parsed.request else { panic!("{parsed:?}") };
+    assert_eq!((desired.name.as_str(), parsed.quorum.as_str(), &parsed.problems), ("billing", "west", &vec![]));
+    let spec = serde_json::to_value(parse::spec(&desired.settings)).unwrap();
+    for (field, wanted) in [
+        ("quorumRef", json!({"name": "west"})),
+        ("candidates", json!({"workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "billing"}})),
+        ("leaseDuration", json!("10s")),
+        ("renewInterval", json!("2s")),
+        ("gracePeriod", json!("3s")),
+    ] {
+        assert_eq!(spec[field], wanted, "{field}");
+    }
+
+    let parsed = parse(&workload("billing", &[("lease", "invoices")]));
+    let Request::Lease(desired) = &parsed.request else { panic!("{parsed:?}") };
+    let durations =
+        [&desired.settings.lease_duration, &desired.settings.renew_interval, &desired.settings.grace_period];
+    assert_eq!((desired.name.as_str(), parsed.quorum.as_str()), ("invoices", "default"));
+    assert_eq!(durations.map(Duration::as_str), ["30s", "5s", "10s"], "the defaults of the API");
+
+    for annotations in [&[][..], &[("lease", "false")], &[("lease-duration", "20s")]] {
+        let parsed = parse(&workload("billing", annotations));
+        assert_eq!((parsed.request, parsed.problems), (Request::None, vec![]), "{annotations:?}");
+    }
+}
+
+#[test]
+fn a_wrong_annotation_is_reported_with_its_value_and_the_nearest_right_one() {
+    use NoticeReason::{InvalidAnnotation, UnknownAnnotation};
+    let long = "a".repeat(70);
+    for (name, annotations, reason, says) in [
+        (
+            "b",
+            vec![("lease-duraton", "20s")],
+            UnknownAnnotation,
+            vec!["redislease.io/lease-duraton (value \"20s\") is unknown: use redislease.io/lease-duration"],
+        ),
+        (
+            "b",
+            vec![("activation", "label")],
+            UnknownAnnotation,
+            vec!["redislease.io/activation (value \"label\") is unknown in this version", "redislease.io/grace-period"],
+        ),
+        (
+            "b",
+            vec![("priority", "7")],
+            UnknownAnnotation,
+            vec!["redislease.io/priority (value \"7\") has no effect on a workload: set it on the pods"],
+        ),
+        (
+            "b",
+            vec![("lease-duration", "30")],
+            InvalidAnnotation,
+            vec!["redislease.io/lease-duration is \"30\" and must be a duration", "use \"30s\""],
+        ),
+        ("b", vec![("lease-duration", "2h")], InvalidAnnotation, vec!["at most 1h", "use \"1h\""]),
+        ("b", vec![("grace-period", "0s")], InvalidAnnotation, vec!["redislease.io/grace-period", "use \"10s\""]),
+        (
+            "b",
+            vec![("lease-duration", "10s")],
+            InvalidAnnotation,
+            vec!["redislease.io/lease-duration is \"10s\" and must be at least 3 * renewInterval (5s)", "use \"26s\""],
+        ),
+        (
+            "b",
+            vec![("grace-period", "20s")],
+            InvalidAnnotation,
+            vec!["redislease.io/lease-duration is not set and must be at least", "use \"36s\""],
+        ),
+        (
+            "b",
+            vec![("granularity", "cluster")],
+            InvalidAnnotation,
+            vec!["redislease.io/granularity is \"cluster\" and must be \"pod\"", "use \"pod\""],
+        ),
+        (
+            "b",
+            vec![("quorum", "West_1")],
+            InvalidAnnotation,
+            vec!["redislease.io/quorum is \"West_1\"", "use \"west-1\""],
+        ),
+        ("b", vec![("lease", "True")], InvalidAnnotation, vec!["redislease.io/lease is \"True\"", "use \"true\""]),
+        ("b", vec![("lease", "My Lease")], InvalidAnnotation, vec!["use \"my-lease\""]),
+        ("b", vec![("lease", "")], InvalidAnnotation, vec!["redislease.io/lease is \"\"", "use \"true\""]),
+        (long.as_str(), vec![], InvalidAnnotation, vec!["longer than the 63 characters of a lease", "use \"aaa"]),
+    ] {
+        let mut all = vec![("lease", "true")];
+        all.retain(|(name, _)| annotations.iter().all(|(other, _)| other != name));
+        all.extend(&annotations);
+        let workload = workload(name, &all);
+        let notes = notes(&workload);
+        let [(found, note)] = &notes[..] else { panic!("{annotations:?}: {notes:?}") };
+        assert_eq!(*found, reason, "{note}");
+        for part in says {
+            assert!(note.contains(part), "{note} should contain {part}");
+        }
+        assert_eq!(parse(&workload).request, Request::Invalid, "{annotations:?}");
+    }
+    // The suggested duration is accepted.
+    let corrected = workload("b", &[("lease", "true"), ("grace-period", "20s"), ("lease-duration", "36s")]);
+    assert!(matches!(parse(&corrected).request, Request::Lease(_)));
+    // Without redislease.io/lease, a word that may be meant to be it keeps what exists.
+    assert_eq!(parse(&workload("b", &[("leese", "true")])).request, Request::Invalid);
+    assert_eq!(parse(&workload("b", &[("activation", "label")])).request, Request::None);
+    assert_eq!(notes(&workload("b", &[("leese", "true"), ("quorums", "x")])).len(), 2, "one event for each");
+}

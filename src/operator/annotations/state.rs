@@ -1,0 +1,362 @@
+//! The annotated workloads, the leases created for workloads, and which workloads need a decision. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use redislease_core::backoff::{Backoff, Entropy, Strategy};
+use redislease_core::time::{Millis, Time};
+
+use super::decide::{Change, Decision, decide, judge_existing, refused};
+use super::facts::{LeaseFacts, WorkloadFacts};
+use super::parse::Problem;
+use crate::api::validated::{Workload, WorkloadKind};
+use crate::operator::engine::Watched;
+use crate::operator::index::{WorkloadKey, is_older};
+use crate::operator::writer::Changed;
+
+/// The pause before a change that could not be made is tried again without an event.
+const AGAIN: Backoff =
+    Backoff { strategy: Strategy::Exponential, min: Millis(1000), max: Millis(60_000), limit: None, jitter: 10 };
+/// The pause before a decision that this replica may not carry out is made again.
+const FOLLOW: Millis = Millis(10_000);
+/// The pause before trying again to create a lease whose name is used.
+const TAKEN: Millis = Millis(60_000);
+
+/// A workload with annotations, or with leases that were created for it.
+#[derive(Debug, Default)]
+struct Entry {
+    /// Its facts, if it has annotations.
+    workload: Option<WorkloadFacts>,
+    /// The names of the leases that were created for it.
+    leases: BTreeSet<String>,
+    /// The quorum of the change that is being made.
+    busy: Option<String>,
+    /// The problems that were reported, with the UID of the workload.
+    reported: BTreeSet<(String, Problem)>,
+    /// A problem that a change met, until a time or another event.
+    obstacle: Option<(Problem, String, Time)>,
+    /// Changes in a row that were not made.
+    failures: u32,
+    again_at: Option<Time>,
+}
+
+/// The workloads that need a decision, by kind.
+#[derive(Debug, Default)]
+struct Due(BTreeMap<WorkloadKind, BTreeSet<WorkloadKey>>);
+
+impl Due {
+    fn insert(&mut self, key: WorkloadKey) {
+        self.0.entry(key.1.kind).or_default().insert(key);
+    }
+
+    /// Takes the workloads of these kinds.
+    fn take(&mut self, kinds: &BTreeSet<WorkloadKind>) -> Vec<WorkloadKey> {
+        kinds.iter().filter_map(|kind| self.0.remove(kind)).flatten().collect()
+    }
+}
+
+impl Extend<WorkloadKey> for Due {
+    fn extend<T: IntoIterator<Item = WorkloadKey>>(&mut self, keys: T) {
+        keys.into_iter().for_each(|key| self.insert(key));
+    }
+}
+
+/// What the shell carries out.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Make this change: answered by [`State::changed`].
+    Change(WorkloadKey, Change),
+    /// Report this problem on the workload.
+    Report(WorkloadKey, String, Problem),
+}
+
+/// All facts.
+#[derive(Debug, Default)]
+pub struct State {
+    entries: BTreeMap<WorkloadKey, Entry>,
+    leases: BTreeMap<(Arc<str>, String), LeaseFacts>,
+    due: Due,
+    again: BTreeSet<(Time, WorkloadKey)>,
+    /// The kinds of workloads of which a complete list is known.
+    listed: BTreeSet<WorkloadKind>,
+    leases_listed: bool,
+    /// The annotated workloads in the lists in progress.
+    relist: BTreeMap<WorkloadKind, BTreeSet<WorkloadKey>>,
+    lease_relist: Option<BTreeSet<(Arc<str>, String)>>,
+}
+
+impl State {
+    /// Takes an event of the watch of workloads of a kind.
+    pub fn workload(&mut self, kind: WorkloadKind, event: Watched<WorkloadFacts>) {
+        match event {
+            Watched::ListBegins => {
+                self.listed.remove(&kind);
+                self.relist.insert(kind, BTreeSet::new());
+            }
+            Watched::Seen(workload) => {
+                if let Some(seen) = self.relist.get_mut(&kind).filter(|_| !workload.annotations.is_empty()) {
+                    seen.insert(workload.key.clone());
+                }
+                self.take_workload(*workload);
+            }
+            Watched::Deleted(workload) => self.forget_workload(&workload.key),
+            // Metadata is always readable.
+            Watched::Unreadable(_) | Watched::DeletedUnreadable(_) => {}
+            Watched::ListEnds => {
+                let seen = self.relist.remove(&kind).unwrap_or_default();
+                self.listed.insert(kind);
+                let of_kind = |key: &&WorkloadKey| key.1.kind == kind;
+                let known: Vec<WorkloadKey> = self.entries.keys().filter(of_kind).cloned().collect();
+                for key in known {
+                    if !seen.contains(&key) {
+                        self.forget_workload(&key);
+                    }
+                    self.due.insert(key);
+                }
+            }
+        }
+    }
+
+    fn take_workload(&mut self, workload: WorkloadFacts) {
+        let key = workload.key.clone();
+        if workload.annotations.is_empty() {
+            return self.forget_workload(&key);
+        }
+        let entry = self.entries.entry(key.clone()).or_default();
+        if entry.workload.as_ref() != Some(&workload) {
+            entry.workload = Some(workload);
+            self.event(&key);
+        }
+    }
+
+    /// The workload has no annotations, or is deleted.
+    fn forget_workload(&mut self, key: &WorkloadKey) {
+        if let Some(entry) = self.entries.get_mut(key)
+            && entry.workload.take().is_some()
+        {
+            self.event(key);
+        }
+    }
+
+    /// Takes an event of the watch of created leases.
+    pub fn lease(&mut self, event: Watched<LeaseFacts>) {
+        match event {
+            Watched::ListBegins => {
+                self.leases_listed = false;
+                self.lease_relist = Some(BTreeSet::new());
+            }
+            Watched::Seen(lease) => {
+                if let Some(seen) = &mut self.lease_relist {
+                    seen.insert((lease.namespace.clone(), lease.name.clone()));
+                }
+                self.take_lease(*lease);
+            }
+            Watched::Deleted(lease) => self.forget_lease(&lease.namespace, &lease.name, &lease.uid),
+            // The lease exists: its last facts stay.
+            Watched::Unreadable(metadata) => {
+                let name = (metadata.namespace.unwrap_or_default().into(), metadata.name.unwrap_or_default());
+                if let Some(seen) = &mut self.lease_relist {
+                    seen.insert(name);
+                }
+            }
+            Watched::DeletedUnreadable(metadata) => {
+                let namespace = metadata.namespace.unwrap_or_default().into();
+                let (name, uid) = (metadata.name.unwrap_or_default(), metadata.uid.unwrap_or_default());
+                self.forget_lease(&namespace, &name, &uid);
+            }
+            Watched::ListEnds => {
+                let seen = self.lease_relist.take().unwrap_or_default();
+                self.leases_listed = true;
+                let gone = self.leases.iter().filter(|(name, _)| !seen.contains(*name));
+                let gone: Vec<_> = gone
+                    .map(|((namespace, name), lease)| (namespace.clone(), name.clone(), lease.uid.clone()))
+                    .collect();
+                for (namespace, name, uid) in gone {
+                    self.forget_lease(&namespace, &name, &uid);
+                }
+                self.all_due();
+            }
+        }
+    }
+
+    fn take_lease(&mut self, lease: LeaseFacts) {
+        let name = (lease.namespace.clone(), lease.name.clone());
+        let known = self.leases.get(&name);
+        // A list decides: etcd may have been restored from a backup.
+        let is_outdated = |known: &LeaseFacts| {
+            self.lease_relist.is_none() && is_older(lease.version.as_deref(), known.version.as_deref())
+        };
+        if known.is_some_and(|known| known == &lease || (known.uid == lease.uid && is_outdated(known))) {
+            return;
+        }
+        let Some(workload) = lease.workload() else {
+            if let Some(uid) = known.map(|known| known.uid.clone()) {
+                self.forget_lease(&name.0, &name.1, &uid);
+            }
+            return;
+        };
+        // Only metadata of no interest here or the status has changed.
+        let only_version =
+            known.is_some_and(|known| *known == LeaseFacts { version: known.version.clone(), ..lease.clone() });
+        if let Some(before) = known.and_then(LeaseFacts::workload).filter(|before| *before != workload) {
+            self.entries.entry(before.clone()).or_default().leases.remove(&name.1);
+            self.event(&before);
+        }
+        self.leases.insert(name.clone(), lease);
+        self.entries.entry(workload.clone()).or_default().leases.insert(name.1);
+        if !only_version {
+            self.event(&workload);
+        }
+    }
+
+    fn forget_lease(&mut self, namespace: &Arc<str>, name: &str, uid: &str) {
+        let key = (namespace.clone(), name.to_owned());
+        if self.leases.get(&key).is_none_or(|known| known.uid != uid) {
+            return;
+        }
+        if let Some(workload) = self.leases.remove(&key).and_then(|lease| lease.workload()) {
+            if let Some(entry) = self.entries.get_mut(&workload) {
+                entry.leases.remove(name);
+            }
+            self.event(&workload);
+        }
+        // Another workload may wait for this name.
+        let first = Workload { kind: WorkloadKind::Deployment, name: String::new() };
+        let from = self.entries.range((namespace.clone(), first)..).take_while(|(key, _)| key.0 == *namespace);
+        let waiting = from.filter(|(_, entry)| !entry.reported.is_empty());
+        self.due.extend(waiting.map(|(key, _)| key.clone()));
+    }
+
+    /// A fact about the workload has changed.
+    fn event(&mut self, key: &WorkloadKey) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.obstacle = None;
+        }
+        self.due.insert(key.clone());
+    }
+
+    /// Makes every workload due: this replica may decide more than before.
+    pub fn all_due(&mut self) {
+        self.due.extend(self.entries.keys().cloned());
+    }
+
+    /// Makes the decisions that are due. `leads` says whether this replica may act for a quorum.
+    pub fn decide(&mut self, now: Time, leads: impl Fn(&str) -> bool) -> Vec<Effect> {
+        while let Some((at, key)) = self.again.first().cloned().filter(|(at, _)| *at <= now) {
+            self.again.remove(&(at, key.clone()));
+            self.due.insert(key);
+        }
+        if !self.leases_listed {
+            return Vec::new();
+        }
+        let mut effects = Vec::new();
+        for key in self.due.take(&self.listed) {
+            self.decide_one(now, &key, &leads, &mut effects);
+        }
+        effects
+    }
+
+    fn decide_one(&mut self, now: Time, key: &WorkloadKey, leads: &impl Fn(&str) -> bool, effects: &mut Vec<Effect>) {
+        let Some(entry) = self.entries.get_mut(key).filter(|entry| entry.busy.is_none()) else { return };
+        if let Some(at) = entry.again_at.take() {
+            self.again.remove(&(at, key.clone()));
+        }
+        let lease = |name: &str| self.leases.get(&(key.0.clone(), name.to_owned()));
+        let created: Vec<&LeaseFacts> = entry.leases.iter().filter_map(|name| lease(name)).collect();
+        let Decision { mut change, mut problems } = decide(key, entry.workload.as_ref(), &created, lease);
+        if entry.workload.is_none() && entry.leases.is_empty() {
+            self.entries.remove(key);
+            return;
+        }
+        if let Some((problem, quorum, until)) = &entry.obstacle {
+            problems.push((quorum.clone(), problem.clone()));
+            if now < *until {
+                change = None;
+                entry.again_at = Some(*until);
+            }
+        }
+        let uid = entry.workload.as_ref().map(|workload| workload.uid.clone()).unwrap_or_default();
+        let mut current = BTreeSet::new();
+        for (quorum, problem) in problems {
+            let reported = (uid.clone(), problem);
+            if entry.reported.contains(&reported) {
+                current.insert(reported);
+            } else if leads(&quorum) {
+                effects.push(Effect::Report(key.clone(), uid.clone(), reported.1.clone()));
+                current.insert(reported);
+            } else {
+                entry.again_at = Some(now + FOLLOW);
+            }
+        }
+        entry.reported = current;
+        match change {
+            Some((quorum, change)) if leads(&quorum) => {
+                entry.busy = Some(quorum);
+                effects.push(Effect::Change(key.clone(), change));
+            }
+            Some(_) => entry.again_at = Some(now + FOLLOW),
+            None => {}
+        }
+        if let Some(at) = entry.again_at {
+            self.again.insert((at, key.clone()));
+        }
+    }
+
+    /// Takes the outcome of a change.
+    pub fn changed(&mut self, now: Time, key: &WorkloadKey, outcome: Changed, entropy: Entropy) {
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        let quorum = entry.busy.take().unwrap_or_default();
+        let failures = std::mem::take(&mut entry.failures);
+        let mut repeat = || {
+            entry.failures = failures.saturating_add(1);
+            now + AGAIN.jittered(entry.failures, entropy)
+        };
+        match outcome {
+            Changed::Written(lease) => {
+                entry.obstacle = None;
+                self.due.insert(key.clone());
+                self.take_lease(*lease);
+            }
+            Changed::Deleted(uid) => {
+                entry.obstacle = None;
+                self.due.insert(key.clone());
+                let found = self.leases.iter().find(|(_, lease)| lease.uid == uid);
+                if let Some((namespace, name)) = found.map(|(name, _)| name.clone()) {
+                    self.forget_lease(&namespace, &name, &uid);
+                }
+            }
+            Changed::Exists(lease) => {
+                let problem = entry.workload.as_ref().and_then(|workload| judge_existing(workload, &lease));
+                if let Some(problem) = problem {
+                    entry.obstacle = Some((problem, quorum, now + TAKEN));
+                } else {
+                    self.take_lease(*lease);
+                }
+                self.due.insert(key.clone());
+            }
+            Changed::Refused(why) => {
+                let until = repeat();
+                entry.obstacle = Some((refused(&key.1, &why), quorum, until));
+                self.due.insert(key.clone());
+            }
+            Changed::Outdated | Changed::Unanswered => {
+                let at = repeat();
+                if let Some(before) = entry.again_at.replace(at) {
+                    self.again.remove(&(before, key.clone()));
+                }
+                self.again.insert((at, key.clone()));
+            }
+        }
+    }
+
+    /// When a decision must be made again without an event.
+    pub fn next_deadline(&self) -> Option<Time> {
+        self.again.first().map(|(at, _)| *at)
+    }
+
+    /// The number of workloads in memory.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+}

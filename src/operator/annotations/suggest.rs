@@ -1,0 +1,112 @@
+//! The nearest valid text for an invalid one. Pure.
+
+use crate::api::{Duration, names};
+
+/// How similar a text must be to a known one, from 0 to 1, to be taken for a spelling mistake.
+const SIMILAR: f64 = 0.6;
+/// A part of a known text must have this length to be taken for it.
+const PART: usize = 4;
+
+/// The known text that is most similar to `text`, if any is similar.
+pub fn nearest<'a>(text: &str, known: &[&'a str]) -> Option<&'a str> {
+    let text = text.trim().to_ascii_lowercase();
+    let similarity = |other: &str| {
+        let is_part = text.len() >= PART && other.contains(text.as_str());
+        strsim::normalized_damerau_levenshtein(&text, other).max(if is_part { SIMILAR } else { 0.0 })
+    };
+    let scored = known.iter().map(|other| (similarity(other), *other));
+    scored.filter(|(score, _)| *score >= SIMILAR).max_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, other)| other)
+}
+
+/// A valid object name of at most `longest` characters that resembles `text`; `default` if no character is usable.
+pub fn object_name(text: &str, longest: usize, default: &str) -> String {
+    let valid = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+    let replaced: String =
+        text.to_ascii_lowercase().chars().map(|c| if valid(c) { c } else { '-' }).take(longest).collect();
+    let parts = replaced.split('.').map(|part| part.trim_matches('-')).filter(|part| !part.is_empty());
+    let name = parts.collect::<Vec<_>>().join(".");
+    if names::is_object_name(&name) { name } else { default.to_owned() }
+}
+
+/// A valid duration of at most 1 h that resembles `text`; `default` if it has no number.
+pub fn duration(text: &str, default: &str) -> String {
+    const HOUR: f64 = 3_600_000.0;
+    let text = text.trim().to_ascii_lowercase();
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let unit = unit.trim_start();
+    let scale = match unit.as_bytes() {
+        [b'm', b's' | b'i', rest @ ..] if unit.starts_with("ms") || rest.first() == Some(&b'l') => 1.0,
+        [b'm', ..] => 60_000.0,
+        [b'h', ..] => HOUR,
+        [b'd', ..] => 24.0 * HOUR,
+        _ => 1000.0,
+    };
+    let millis = number.parse::<f64>().map(|number| number * scale).unwrap_or_default();
+    if millis < 1.0 {
+        return default.to_owned();
+    }
+    let limited = core::time::Duration::from_secs_f64(millis.min(HOUR) / 1000.0);
+    Duration::from(limited).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KNOWN: [&str; 6] = ["lease", "quorum", "granularity", "lease-duration", "renew-interval", "grace-period"];
+
+    #[test]
+    fn a_spelling_mistake_is_recognised_and_another_word_is_not() {
+        for (text, wanted) in [
+            ("leese", Some("lease")),
+            ("Lease", Some("lease")),
+            ("lease-duraton", Some("lease-duration")),
+            ("leaseDuration", Some("lease-duration")),
+            ("lease_duration", Some("lease-duration")),
+            ("duration", Some("lease-duration")),
+            ("grace", Some("grace-period")),
+            ("quorums", Some("quorum")),
+            ("renewal-interval", Some("renew-interval")),
+            ("activation", None),
+            ("active-service", None),
+            ("x", None),
+            ("", None),
+        ] {
+            assert_eq!(nearest(text, &KNOWN), wanted, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_suggested_name_is_valid() {
+        assert_eq!(object_name("Billing_Job", 63, "x"), "billing-job");
+        assert_eq!(object_name("-a..b-", 63, "x"), "a.b");
+        assert_eq!(object_name("___", 63, "x"), "x");
+        assert_eq!(object_name(&"a".repeat(70), 63, "x"), "a".repeat(63));
+    }
+
+    #[test]
+    fn a_suggested_duration_is_valid() {
+        for (text, wanted) in [
+            ("30", "30s"),
+            ("30 s", "30s"),
+            ("30sec", "30s"),
+            ("30S", "30s"),
+            ("1.5s", "1s500ms"),
+            ("2 minutes", "2m"),
+            ("5min", "5m"),
+            ("250 ms", "250ms"),
+            ("250 milliseconds", "250ms"),
+            ("2h", "1h"),
+            ("1d", "1h"),
+            ("99999999999999999999h", "1h"),
+            ("soon", "30s"),
+            ("0s", "30s"),
+            ("", "30s"),
+        ] {
+            let suggested = duration(text, "30s");
+            assert_eq!(suggested, wanted, "{text:?}");
+            assert!(Duration::new(suggested).parse().is_ok_and(|valid| !valid.is_zero()), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,412 @@
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use kube::ResourceExt;
+use redislease_core::backoff::Entropy;
+use redislease_core::time::{Millis, Time};
+use serde_json::json;
+
+use super::decide::is_unwanted;
+use super::parse::{Request, parse};
+use super::state::{Effect, State};
+use super::*;
+use crate::api::validated::Workload;
+use crate::status::NoticeReason;
+
+fn key(name: &str) -> WorkloadKey {
+    ("shop".into(), Workload { kind: WorkloadKind::Deployment, name: name.into() })
+}
+
+pub(super) fn workload(name: &str, annotations: &[(&str, &str)]) -> WorkloadFacts {
+    let annotations = annotations.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    WorkloadFacts { key: key(name), uid: format!("uid-{name}"), annotations, deleting: false }
+}
+
+/// The API server, as far as leases are concerned, and the controller's state.
+struct World {
+    state: State,
+    leases: BTreeMap<String, LeaseFacts>,
+    workloads: BTreeMap<String, WorkloadFacts>,
+    now: Time,
+    version: u64,
+    reports: Vec<(NoticeReason, String)>,
+    writes: Vec<String>,
+    leads: RefCell<BTreeSet<String>>,
+}
+
+impl World {
+    /// Everything is listed, and this replica leads on the quorum `default`.
+    fn new() -> Self {
+        let mut world = Self::unlisted();
+        world.list();
+        world
+    }
+
+    fn unlisted() -> Self {
+        Self {
+            state: State::default(),
+            leases: BTreeMap::new(),
+            workloads: BTreeMap::new(),
+            now: Time(1000),
+            version: 1,
+            reports: Vec::new(),
+            writes: Vec::new(),
+            leads: RefCell::new(["default".to_owned()].into()),
+        }
+    }
+
+    fn list_workloads(&mut self) {
+        self.state.workload(WorkloadKind::Deployment, Watched::ListBegins);
+        for workload in self.workloads.values() {
+            self.state.workload(WorkloadKind::Deployment, Watched::Seen(Box::new(workload.clone())));
+        }
+        self.state.workload(WorkloadKind::Deployment, Watched::ListEnds);
+    }
+
+    fn list_leases(&mut self) {
+        self.state.lease(Watched::ListBegins);
+        for lease in self.leases.values().filter(|lease| lease.created_for.is_some()) {
+            self.state.lease(Watched::Seen(Box::new(lease.clone())));
+        }
+        self.state.lease(Watched::ListEnds);
+    }
+
+    fn list(&mut self) {
+        self.list_workloads();
+        self.list_leases();
+    }
+
+    /// The same API server after a restart of the operator.
+    fn restarted(self) -> Self {
+        let Self { leases, workloads, version, .. } = self;
+        Self { leases, workloads, version, ..Self::unlisted() }
+    }
+
+    fn apply(&mut self, workload: WorkloadFacts) {
+        self.workloads.insert(workload.key.1.name.clone(), workload.clone());
+        self.state.workload(WorkloadKind::Deployment, Watched::Seen(Box::new(workload)));
+        self.work();
+    }
+
+    /// A lease that a user created.
+    fn hand_made(&mut self, name: &str) {
+        let parsed = parse(&workload(name, &[("lease", "true")]));
+        let Request::Lease(desired) = parsed.request else { panic!("valid") };
+        let lease = LeaseFacts {
+            namespace: "shop".into(),
+            name: name.into(),
+            uid: format!("by-hand-{name}"),
+            version: Some("1".into()),
+            deleting: false,
+            created_for: None,
+            controller: None,
+            has_owner: false,
+            settings: desired.settings,
+        };
+        self.leases.insert(name.to_owned(), lease);
+    }
+
+    /// Carries out all effects, until there is none.
+    fn work(&mut self) {
+        for _ in 0..100 {
+            let leads = self.leads.borrow().clone();
+            let effects = self.state.decide(self.now, |quorum| leads.contains(quorum));
+            if effects.is_empty() {
+                return;
+            }
+            for effect in effects {
+                match effect {
+                    Effect::Report(_, _, problem) => self.reports.push((problem.reason, problem.note)),
+                    Effect::Change(key, change) => {
+                        let outcome = self.make(change);
+                        self.state.changed(self.now, &key, outcome, Entropy(1 << 63));
+                    }
+                }
+            }
+        }
+        panic!("it never ends: {:?}", self.writes);
+    }
+
+    fn make(&mut self, change: Change) -> Changed {
+        self.version += 1;
+        let version = Some(self.version.to_string());
+        match change {
+            Change::Create(lease) => {
+                let name = lease.name_any();
+                self.writes.push(format!("create {name}"));
+                if let Some(found) = self.leases.get(&name) {
+                    return Changed::Exists(Box::new(found.clone()));
+                }
+                let uid = format!("lease-{}", self.version);
+                let lease = LeaseFacts { uid, version, ..LeaseFacts::from(&*lease) };
+                self.leases.insert(name, lease.clone());
+                Changed::Written(Box::new(lease))
+            }
+            Change::Patch { name, patch, .. } => {
+                self.writes.push(format!("patch {name}"));
+                let lease = self.leases.get_mut(&name).expect("it exists");
+                assert_eq!(patch["metadata"]["uid"], json!(lease.uid));
+                if patch["metadata"]["resourceVersion"] != json!(lease.version) {
+                    return Changed::Outdated;
+                }
+                lease.version = version;
+                let duration = patch["spec"]["leaseDuration"].as_str().expect("a duration");
+                lease.settings.lease_duration = crate::api::Duration::new(duration);
+                if let Some(owner) = patch["metadata"]["ownerReferences"].get(0) {
+                    let text = |field: &str| owner[field].as_str().expect("a text").to_owned();
+                    let name = format!("{}/{}", text("kind"), text("name"));
+                    (lease.controller, lease.has_owner) = (Some(facts::Controller { name, uid: text("uid") }), true);
+                }
+                Changed::Written(Box::new(lease.clone()))
+            }
+            Change::Delete { workload, lease } => {
+                if !is_unwanted(self.workloads.get(&workload.1.name), &lease) {
+                    self.writes.push(format!("keep {}", lease.name));
+                    return Changed::Outdated;
+                }
+                self.writes.push(format!("delete {}", lease.name));
+                self.leases.remove(&lease.name);
+                Changed::Deleted(lease.uid)
+            }
+        }
+    }
+
+    /// The watch shows every lease as it is.
+    fn show(&mut self) {
+        for lease in self.leases.values().filter(|lease| lease.created_for.is_some()) {
+            self.state.lease(Watched::Seen(Box::new(lease.clone())));
+        }
+        self.work();
+    }
+
+    fn passes(&mut self, millis: u64) {
+        self.now += Millis(millis);
+        self.work();
+    }
+
+    fn written(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.writes)
+    }
+}
+
+#[test]
+fn a_lease_follows_its_annotation() {
+    let mut world = World::new();
+    world.apply(workload("a", &[("lease", "true")]));
+    assert_eq!(world.written(), ["create a"]);
+    world.show();
+    world.apply(workload("a", &[("lease", "true"), ("lease-duration", "40s")]));
+    assert_eq!(world.written(), ["patch a"]);
+    assert_eq!(world.leases["a"].settings.lease_duration.as_str(), "40s");
+    // A problem changes nothing, and is reported once.
+    for _ in 0..3 {
+        world.apply(workload("a", &[("lease", "true"), ("lease-duraton", "50s")]));
+        world.show();
+    }
+    assert_eq!((world.written().len(), world.reports.len()), (0, 1), "{:?}", world.reports);
+    world.apply(workload("a", &[("lease", "true")]));
+    assert_eq!(world.written(), ["patch a"]);
+    // Under another name: the new lease first.
+    world.apply(workload("a", &[("lease", "b")]));
+    assert_eq!(world.written(), ["create b", "delete a"]);
+    world.apply(workload("a", &[]));
+    assert_eq!(world.written(), ["delete b"]);
+    assert!(world.leases.is_empty() && world.state.len() == 0, "{:?}", world.state);
+}
+
+#[test]
+fn a_change_by_hand_of_an_annotated_field_is_reverted() {
+    let mut world = World::new();
+    world.apply(workload("a", &[("lease", "true")]));
+    world.leases.get_mut("a").unwrap().settings.lease_duration = crate::api::Duration::new("50s");
+    world.leases.get_mut("a").unwrap().version = Some("50".into());
+    world.version = 50;
+    world.show();
+    assert_eq!(world.written(), ["create a", "patch a"]);
+    assert_eq!(world.leases["a"].settings.lease_duration.as_str(), "30s");
+}
+
+#[test]
+fn a_lease_made_by_hand_is_never_changed_and_a_free_name_is_used_later() {
+    let mut world = World::new();
+    world.hand_made("a");
+    let before = world.leases.clone();
+    world.apply(workload("a", &[("lease", "true")]));
+    assert_eq!(world.written(), ["create a"]);
+    assert_eq!(world.reports.len(), 1);
+    assert!(world.reports[0].1.contains("RedisLease shop/a was not created from an annotation"), "{:?}", world.reports);
+    world.passes(59_000);
+    assert!(world.written().is_empty());
+    world.passes(1000);
+    assert_eq!(world.written(), ["create a"], "tried again after a minute");
+    assert_eq!((world.leases.clone(), world.reports.len()), (before, 1), "reported once");
+    world.leases.clear();
+    world.passes(60_000);
+    assert_eq!(world.written(), ["create a"]);
+    assert_eq!(world.leases["a"].created_for.as_deref(), Some("Deployment/a"));
+    world.passes(600_000);
+    assert!(world.written().is_empty());
+    // The mark of an unknown kind of workload is no reason to try again and again.
+    world.hand_made("c");
+    world.leases.get_mut("c").unwrap().created_for = Some("Unknown/c".into());
+    world.apply(workload("c", &[("lease", "true")]));
+    assert_eq!(world.written(), ["create c"]);
+    assert!(world.reports.iter().any(|(_, note)| note.contains("shop/c belongs to Unknown/c")), "{:?}", world.reports);
+    // Removing the annotation removes only what was created for it.
+    world.hand_made("b");
+    world.apply(workload("a", &[]));
+    assert_eq!(world.written(), ["delete a"]);
+    assert!(world.leases.contains_key("b"));
+}
+
+#[test]
+fn a_lease_of_another_workload_is_not_changed_until_its_name_is_free() {
+    let mut world = World::new();
+    world.apply(workload("a", &[("lease", "shared")]));
+    world.apply(workload("b", &[("lease", "shared")]));
+    assert_eq!(world.written(), ["create shared"]);
+    assert!(world.reports[0].1.contains("RedisLease shop/shared belongs to Deployment/a"), "{:?}", world.reports);
+    world.apply(workload("a", &[]));
+    assert_eq!(world.written(), ["delete shared", "create shared"]);
+    assert_eq!(world.leases["shared"].created_for.as_deref(), Some("Deployment/b"));
+}
+
+#[test]
+fn a_restart_writes_nothing_and_an_annotation_removed_meanwhile_counts() {
+    let mut world = World::new();
+    world.apply(workload("a", &[("lease", "true")]));
+    world.apply(workload("b", &[("lease", "true")]));
+    let mut world = world.restarted();
+    world.list();
+    world.work();
+    assert!(world.written().is_empty());
+    world.workloads.insert("b".into(), workload("b", &[]));
+    let mut world = world.restarted();
+    // Nothing is known before both lists are complete.
+    world.list_leases();
+    world.work();
+    assert!(world.written().is_empty());
+    world.list_workloads();
+    world.work();
+    assert_eq!(world.written(), ["delete b"]);
+}
+
+#[test]
+fn nothing_is_deleted_while_a_list_is_in_progress_or_the_watch_lags() {
+    let mut world = World::new();
+    world.apply(workload("a", &[("lease", "true")]));
+    world.written();
+    world.state.workload(WorkloadKind::Deployment, Watched::ListBegins);
+    world.work();
+    // The list misses the workload, which was created again or is only newer than the list.
+    world.state.workload(WorkloadKind::Deployment, Watched::ListEnds);
+    world.work();
+    assert_eq!(world.written(), ["keep a"], "the fresh read shows the annotation");
+    assert!(world.leases.contains_key("a"));
+    // The workload is deleted: the garbage collector deletes the lease.
+    world.workloads.clear();
+    world.passes(60_000);
+    assert_eq!(world.written(), ["keep a"]);
+    world.leases.clear();
+    world.list_leases();
+    world.work();
+    assert_eq!(world.state.len(), 0);
+}
+
+#[test]
+fn a_workload_created_again_waits_for_the_collector_or_adopts_its_orphan() {
+    let mut world = World::new();
+    world.apply(workload("a", &[("lease", "true")]));
+    let again = WorkloadFacts { uid: "another".into(), ..workload("a", &[("lease", "true")]) };
+    world.apply(again.clone());
+    world.passes(600_000);
+    assert_eq!(world.written(), ["create a"]);
+    let lease = world.leases.remove("a").unwrap();
+    world.state.lease(Watched::Deleted(Box::new(lease)));
+    world.work();
+    assert_eq!(world.written(), ["create a"]);
+    assert_eq!(world.leases["a"].controller.as_ref().unwrap().uid, "another");
+
+    // `kubectl delete --cascade=orphan` removes the owner.
+    let orphan =
+        LeaseFacts { version: Some("90".into()), controller: None, has_owner: false, ..world.leases["a"].clone() };
+    world.version = 90;
+    world.leases.insert("a".into(), orphan);
+    world.workloads.clear();
+    world.state.workload(WorkloadKind::Deployment, Watched::Deleted(Box::new(again)));
+    world.show();
+    assert!(world.written().is_empty());
+    world.apply(WorkloadFacts { uid: "third".into(), ..workload("a", &[("lease", "true")]) });
+    assert_eq!(world.written(), ["patch a"]);
+    assert_eq!(world.leases["a"].controller.as_ref().unwrap().uid, "third");
+}
+
+#[test]
+fn only_the_leader_of_the_quorum_acts_and_reports() {
+    let mut world = World::new();
+    world.leads.borrow_mut().clear();
+    world.apply(workload("a", &[("lease", "true"), ("quorum", "west")]));
+    world.apply(workload("b", &[("lease", "true"), ("leese", "x")]));
+    world.passes(60_000);
+    assert!(world.written().is_empty() && world.reports.is_empty());
+    world.leads.borrow_mut().insert("west".into());
+    world.state.all_due();
+    world.work();
+    assert_eq!((world.written(), world.reports.len()), (vec!["create a".to_owned()], 0));
+    // The quorum of a lease stays, and this is reported.
+    world.leads.borrow_mut().insert("default".into());
+    world.apply(workload("a", &[("lease", "true")]));
+    assert!(world.written().is_empty());
+    assert!(
+        world.reports.iter().any(|(_, note)| note.contains("quorum is \"default\" and must stay \"west\"")),
+        "{:?}",
+        world.reports
+    );
+    world.passes(10_000);
+    assert_eq!(world.reports.len(), 2, "the unknown annotation of b, now that this replica leads: {:?}", world.reports);
+    // Removing the annotation needs the leader of the lease's quorum.
+    world.leads.borrow_mut().remove("west");
+    world.apply(workload("a", &[]));
+    assert!(world.written().is_empty());
+    world.leads.borrow_mut().insert("west".into());
+    world.passes(10_000);
+    assert_eq!(world.written(), ["delete a"]);
+}
+
+#[test]
+fn workloads_without_annotations_use_no_memory() {
+    let mut world = World::unlisted();
+    world.state.workload(WorkloadKind::Deployment, Watched::ListBegins);
+    for number in 0..10_000 {
+        let facts = workload(&format!("w-{number}"), &[]);
+        world.state.workload(WorkloadKind::Deployment, Watched::Seen(Box::new(facts)));
+    }
+    world.state.workload(WorkloadKind::Deployment, Watched::ListEnds);
+    world.list_leases();
+    world.work();
+    assert_eq!(world.state.len(), 0);
+}
+
+#[test]
+fn a_refusal_is_reported_and_tried_again_later() {
+    let mut world = World::new();
+    world.state.workload(WorkloadKind::Deployment, Watched::Seen(Box::new(workload("a", &[("lease", "true")]))));
+    let mut tries = Vec::new();
+    for _ in 0..400 {
+        for effect in world.state.decide(world.now, |_| true) {
+            match effect {
+                Effect::Report(_, _, problem) => world.reports.push((problem.reason, problem.note)),
+                Effect::Change(key, _) => {
+                    tries.push(world.now);
+                    world.state.changed(world.now, &key, Changed::Refused("quota exceeded".into()), Entropy(1 << 63));
+                }
+            }
+        }
+        world.now += Millis(500);
+    }
+    assert_eq!(world.reports.len(), 1, "{:?}", world.reports);
+    let (reason, note) = &world.reports[0];
+    assert_eq!(*reason, NoticeReason::LeaseNotWritten);
+    assert!(note.contains("Deployment/a could not be written") && note.contains("quota exceeded"), "{note}");
+    assert!((6..=12).contains(&tries.len()), "with growing pauses: {tries:?}");
+}

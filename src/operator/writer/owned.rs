@@ -1,0 +1,104 @@
+//! The calls that create, change and delete the leases of annotated workloads.
+
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::batch::v1::{CronJob, Job};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Api, Client, ResourceExt};
+
+use crate::api::RedisLease;
+use crate::api::validated::{Workload, WorkloadKind};
+use crate::operator::annotations::{Change, LeaseFacts, WorkloadFacts, is_unwanted};
+use crate::operator::index::WorkloadKey;
+use crate::operator::kube_api::{CallError, call};
+
+/// The outcome of a change.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Changed {
+    /// The lease as it is now.
+    Written(Box<LeaseFacts>),
+    /// The lease with this UID is deleted.
+    Deleted(String),
+    /// A lease of this name exists already.
+    Exists(Box<LeaseFacts>),
+    /// The lease or its workload has changed meanwhile.
+    Outdated,
+    /// The API server refused.
+    Refused(String),
+    /// No answer: the change may have been made.
+    Unanswered,
+}
+
+/// Makes a change. The first result is for the queue.
+pub(super) async fn make(client: Client, change: Change) -> (Result<(), CallError>, Changed) {
+    let made = match change {
+        Change::Create(lease) => create(client, &lease).await,
+        Change::Patch { namespace, name, patch } => {
+            let leases: Api<RedisLease> = Api::namespaced(client, &namespace);
+            let written = call(leases.patch(&name, &PatchParams::default(), &Patch::Merge(patch))).await;
+            written.map(|lease| Changed::Written(Box::new(LeaseFacts::from(&lease))))
+        }
+        Change::Delete { workload, lease } => delete(client, &workload, &lease).await,
+    };
+    match made {
+        Ok(changed) => (Ok(()), changed),
+        Err(error) => {
+            let changed = match &error {
+                CallError::Conflict | CallError::NotFound => Changed::Outdated,
+                CallError::Refused(why) => Changed::Refused(why.clone()),
+                CallError::Unanswered(_) | CallError::Unreadable(_) => Changed::Unanswered,
+            };
+            (Err(error), changed)
+        }
+    }
+}
+
+async fn create(client: Client, lease: &RedisLease) -> Result<Changed, CallError> {
+    let leases: Api<RedisLease> = Api::namespaced(client, &lease.namespace().unwrap_or_default());
+    match call(leases.create(&PostParams::default(), lease)).await {
+        Ok(lease) => Ok(Changed::Written(Box::new(LeaseFacts::from(&lease)))),
+        Err(CallError::Conflict) => {
+            let found = call(leases.get(&lease.name_any())).await?;
+            Ok(Changed::Exists(Box::new(LeaseFacts::from(&found))))
+        }
+        // The namespace is being deleted or does not exist.
+        Err(CallError::NotFound) => Ok(Changed::Outdated),
+        Err(error) => Err(error),
+    }
+}
+
+/// Deletes a lease if a fresh read shows that its workload does not request it any more: the watch of workloads may lag
+/// behind the watch of leases.
+async fn delete(client: Client, key: &WorkloadKey, lease: &LeaseFacts) -> Result<Changed, CallError> {
+    let workload = match metadata(client.clone(), key).await {
+        Ok(workload) => Some(workload),
+        Err(CallError::NotFound) => None,
+        Err(error) => return Err(error),
+    };
+    if !is_unwanted(workload.as_ref(), lease) {
+        return Ok(Changed::Outdated);
+    }
+    let leases: Api<RedisLease> = Api::namespaced(client, &lease.namespace);
+    let preconditions = Preconditions { uid: Some(lease.uid.clone()), resource_version: lease.version.clone() };
+    let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+    call(leases.delete(&lease.name, &params)).await.map(|_| Changed::Deleted(lease.uid.clone()))
+}
+
+async fn metadata(
+    client: Client,
+    (namespace, Workload { kind, name }): &WorkloadKey,
+) -> Result<WorkloadFacts, CallError> {
+    macro_rules! metadata_of {
+        ($kind:ty) => {
+            call(Api::<$kind>::namespaced(client, namespace).get_metadata(name)).await?.metadata
+        };
+    }
+    let metadata = match kind {
+        WorkloadKind::Deployment => metadata_of!(Deployment),
+        WorkloadKind::StatefulSet => metadata_of!(StatefulSet),
+        WorkloadKind::DaemonSet => metadata_of!(DaemonSet),
+        WorkloadKind::ReplicaSet => metadata_of!(ReplicaSet),
+        WorkloadKind::Job => metadata_of!(Job),
+        WorkloadKind::CronJob => metadata_of!(CronJob),
+    };
+    Ok(WorkloadFacts::of(*kind, metadata))
+}

@@ -1,0 +1,365 @@
+//! Leases of annotated workloads.
+
+use std::time::{Duration, Instant};
+
+use redislease_lab::{Installation, Lease, LeaseState, Operator, Result};
+use serde_json::{Value, json};
+
+use crate::support::{FIRST_ELECTION, SOON, installation, keys, shared, throughout};
+
+/// Limit for a removal. On a busy machine the quorum can be lost meanwhile, and the operator then elects itself again first.
+const REMOVED: Duration = Duration::from_mins(1);
+
+/// A lease that fits the quorum of the lab, whose longest lease is 10 s.
+const SHORT: [&str; 4] = [
+    "redislease.io/lease=true",
+    "redislease.io/lease-duration=10s",
+    "redislease.io/renew-interval=2s",
+    "redislease.io/grace-period=2s",
+];
+
+/// Changes annotations of a workload, such as `deployment/billing`. An entry `name-` removes one.
+fn annotate(installation: &Installation, namespace: &str, workload: &str, changes: &[&str]) -> Result<()> {
+    let args = [&["annotate", "--overwrite", "--namespace", namespace, workload], changes].concat();
+    installation.control_plane().kubectl(&args).map(drop)
+}
+
+fn quorum_is_ready(installation: &Installation) -> Result<()> {
+    let ready = |quorum: &redislease_lab::QuorumState| {
+        quorum.condition("Ready").is_some_and(|ready| ready.status == "True") && quorum.count("Up") == 3
+    };
+    installation.wait_for_quorum("ready", FIRST_ELECTION, ready).map(drop)
+}
+
+fn read(installation: &Installation, path: &str) -> Result<Value> {
+    Ok(installation.control_plane().get(path)?.unwrap_or_default())
+}
+
+/// Waits until the lease does not exist, no pod has its label or token, and no Redis node has its key.
+fn nothing_is_left(installation: &Installation, namespace: &str, lease: &Lease<'_>, key: &str) -> Result<()> {
+    installation.wait_for("the lease, its labels and its keys are removed", REMOVED, || {
+        let path = format!("/apis/redislease.io/v1alpha1/namespaces/{namespace}/redisleases/{key}");
+        let found = installation.control_plane().get(&path).map_err(|error| error.to_string())?;
+        let roles = lease.roles().map_err(|error| error.to_string())?;
+        let keys = keys(installation, namespace, key);
+        if found.is_none() && roles.is_empty() && keys.iter().all(Option::is_none) {
+            return Ok(());
+        }
+        Err(format!("lease: {}, roles {roles:?}, keys {keys:?}", found.is_some()))
+    })
+}
+
+/// The notes of the events of a reason on a workload.
+fn notes(installation: &Installation, namespace: &str, workload: (&str, &str), reason: &str) -> Result<Vec<String>> {
+    let mut events = installation.events(namespace)?;
+    events.retain(|event| (event.on.0.as_str(), event.on.1.as_str()) == workload && event.reason == reason);
+    assert!(events.iter().all(|event| event.kind == "Warning"), "{events:?}");
+    Ok(events.into_iter().map(|event| event.note).collect())
+}
+
+#[test]
+fn a_lease_follows_the_annotations_of_its_deployment() -> Result<()> {
+    let installation = &shared().installation;
+    let namespace = "annotated";
+    quorum_is_ready(installation)?;
+    installation.deployment(namespace, "billing", 3)?;
+    let path = "/apis/apps/v1/namespaces/annotated/deployments/billing";
+    let before = read(installation, path)?;
+    let lease = installation.find_lease(namespace, "billing");
+
+    let began = Instant::now();
+    annotate(installation, namespace, "deployment/billing", &SHORT)?;
+    let first = lease.wait("active", FIRST_ELECTION, LeaseState::is_active)?;
+    println!("from annotating a Deployment to an Active lease: {} ms", began.elapsed().as_millis());
+    lease.wait_for_roles(&first, 3, SOON)?;
+    let spec = &first.json()["spec"];
+    assert_eq!([&spec["leaseDuration"], &spec["renewInterval"], &spec["gracePeriod"]], ["10s", "2s", "2s"]);
+    assert_eq!(spec["quorumRef"]["name"], "default");
+    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "billing"});
+    assert_eq!(spec["candidates"], json!({"workloadRef": target}));
+    let metadata = &first.json()["metadata"];
+    assert_eq!(metadata["labels"]["app.kubernetes.io/managed-by"], "redislease");
+    assert_eq!(metadata["annotations"]["redislease.io/created-for"], "Deployment/billing");
+    let owner = &metadata["ownerReferences"][0];
+    assert_eq!((&owner["uid"], &owner["controller"]), (&before["metadata"]["uid"], &json!(true)));
+
+    // A changed annotation changes the lease, and the term continues.
+    annotate(installation, namespace, "deployment/billing", &["redislease.io/lease-duration=9s500ms"])?;
+    let changed = lease.wait("9.5 s", SOON, |now| now.json()["spec"]["leaseDuration"] == "9s500ms")?;
+    assert_eq!((changed.holder(), changed.token()), (first.holder(), first.token()));
+
+    // A misspelt annotation and an invalid value are reported once each, and the lease stays as it is.
+    let on = ("Deployment", "billing");
+    for (change, undo, reason, says) in [
+        (
+            vec!["redislease.io/lease-duraton=8s", "redislease.io/lease-duration-"],
+            vec!["redislease.io/lease-duraton-", "redislease.io/lease-duration=9s500ms"],
+            "UnknownAnnotation",
+            "redislease.io/lease-duraton (value \"8s\") is unknown: use redislease.io/lease-duration",
+        ),
+        (
+            vec!["redislease.io/grace-period=2"],
+            vec!["redislease.io/grace-period=2s"],
+            "InvalidAnnotation",
+            "redislease.io/grace-period is \"2\" and must be a duration",
+        ),
+    ] {
+        annotate(installation, namespace, "deployment/billing", &change)?;
+        let event = installation.wait_for_event(namespace, on, reason, says, SOON)?;
+        assert_eq!(event.kind, "Warning");
+        // Another change of the workload does not report it again.
+        annotate(installation, namespace, "deployment/billing", &["example.com/other=1"])?;
+        throughout(Duration::from_secs(2), |_| {
+            let now = lease.state()?;
+            assert_eq!(now.json()["spec"], changed.json()["spec"]);
+            assert_eq!(notes(installation, namespace, on, reason)?.len(), 1);
+            Ok(())
+        })?;
+        annotate(installation, namespace, "deployment/billing", &undo)?;
+    }
+    assert_eq!(lease.state()?.token(), first.token());
+
+    let after = read(installation, path)?;
+    assert_eq!(after["spec"], before["spec"], "the operator changes neither the template nor anything else");
+    let sets = read(installation, "/apis/apps/v1/namespaces/annotated/replicasets")?;
+    assert_eq!(sets["items"].as_array().map(Vec::len), Some(1), "no rollout: {sets}");
+
+    annotate(installation, namespace, "deployment/billing", &["redislease.io/lease-"])?;
+    nothing_is_left(installation, namespace, &lease, "billing")
+}
+
+#[test]
+fn a_lease_made_by_hand_is_not_taken_over() -> Result<()> {
+    let installation = &shared().installation;
+    let (namespace, on) = ("by-hand", ("Deployment", "billing"));
+    quorum_is_ready(installation)?;
+    installation.deployment(namespace, "billing", 2)?;
+    let lease = installation.lease(namespace, "billing", &json!({}))?;
+    let before = lease.wait("active", FIRST_ELECTION, LeaseState::is_active)?;
+    annotate(installation, namespace, "deployment/billing", &SHORT)?;
+    let says = "RedisLease by-hand/billing was not created from an annotation";
+    installation.wait_for_event(namespace, on, "LeaseNameTaken", says, SOON)?;
+    annotate(installation, namespace, "deployment/billing", &["redislease.io/lease-duration=9s"])?;
+    throughout(Duration::from_secs(2), |_| {
+        let now = lease.state()?;
+        assert_eq!(now.json()["metadata"]["generation"], before.json()["metadata"]["generation"]);
+        assert_eq!(now.json()["metadata"]["ownerReferences"], Value::Null);
+        assert_eq!(notes(installation, namespace, on, "LeaseNameTaken")?.len(), 1);
+        Ok(())
+    })?;
+    annotate(installation, namespace, "deployment/billing", &["redislease.io/lease-"])?;
+    throughout(Duration::from_secs(2), |_| {
+        assert_eq!(lease.state()?.uid(), before.uid(), "removing the annotation removes nothing");
+        Ok(())
+    })?;
+
+    // The API server enforces it, too.
+    let operator = format!("--kubeconfig={}", installation.operator_kubeconfig().display());
+    let cluster = installation.control_plane();
+    let patch = r#"--patch={"spec":{"suspend":true}}"#;
+    let says = "the RedisLease operator can create, change and delete only the leases of annotated workloads";
+    for args in [vec!["patch", "redislease", "billing", "--type=merge", patch], vec!["delete", "redislease", "billing"]]
+    {
+        let refused = cluster.kubectl(&[&args[..], &["--namespace", namespace, &operator]].concat());
+        let refused = refused.expect_err("the policy refuses it").to_string();
+        assert!(refused.contains(says), "{refused}");
+    }
+
+    // When the name is free, the annotation counts.
+    lease.delete()?;
+    annotate(installation, namespace, "deployment/billing", &["redislease.io/lease=true"])?;
+    let created = lease.wait("active", FIRST_ELECTION, LeaseState::is_active)?;
+    assert_eq!(created.json()["metadata"]["annotations"]["redislease.io/created-for"], "Deployment/billing");
+    Ok(())
+}
+
+/// A workload of a kind with the annotations, and with one pod. The pods of a CronJob come from a Job that is created by hand.
+fn workload(kind: &str, namespace: &str, name: &str) -> Value {
+    let labels = json!({"app": name});
+    let job = json!({"template": {
+        "metadata": {"labels": labels},
+        "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]},
+    }});
+    let template = json!({"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "none"}]}});
+    let (version, spec) = match kind {
+        "Job" => ("batch/v1", job),
+        "CronJob" => ("batch/v1", json!({"schedule": "0 0 1 1 *", "suspend": true, "jobTemplate": {"spec": job}})),
+        "StatefulSet" => {
+            ("apps/v1", json!({"serviceName": name, "selector": {"matchLabels": labels}, "template": template}))
+        }
+        _ => ("apps/v1", json!({"selector": {"matchLabels": labels}, "template": template})),
+    };
+    let annotations: serde_json::Map<String, Value> = SHORT
+        .iter()
+        .filter_map(|annotation| annotation.split_once('='))
+        .map(|(name, value)| (name.to_owned(), json!(value)))
+        .collect();
+    json!({
+        "apiVersion": version,
+        "kind": kind,
+        "metadata": {"name": name, "namespace": namespace, "annotations": annotations},
+        "spec": spec,
+    })
+}
+
+#[test]
+fn each_kind_of_workload_owns_its_lease() -> Result<()> {
+    let installation = &shared().installation;
+    let cluster = installation.control_plane();
+    let namespace = "kinds";
+    quorum_is_ready(installation)?;
+    cluster.kubectl(&["create", "namespace", namespace])?;
+    let kinds = ["Deployment", "StatefulSet", "DaemonSet", "CronJob", "Job"];
+    for kind in kinds {
+        installation.apply(&workload(kind, namespace, &kind.to_lowercase()))?;
+    }
+    cluster.kubectl(&["create", "job", "run", "--from=cronjob/cronjob", "--namespace", namespace])?;
+    for kind in kinds {
+        let name = kind.to_lowercase();
+        let lease = installation.find_lease(namespace, &name);
+        let active = lease.wait("active", FIRST_ELECTION, LeaseState::is_active)?;
+        let holder = active.holder().unwrap_or_default();
+        let prefix = if kind == "CronJob" { "run-" } else { &name };
+        assert!(holder.starts_with(prefix), "{kind}: {holder}");
+        let owner = &active.json()["metadata"]["ownerReferences"][0];
+        assert_eq!((&owner["kind"], &owner["name"]), (&json!(kind), &json!(name)));
+        cluster.kubectl(&["delete", &name, &name, "--namespace", namespace])?;
+        nothing_is_left(installation, namespace, &lease, &name)?;
+    }
+    Ok(())
+}
+
+/// The sum of the writes of leases with this result, over all replicas.
+fn writes(operators: &[Operator], result: &str) -> Result<String> {
+    let labels = [("kind", "lease"), ("result", result)];
+    let mut sum = 0.0;
+    for operator in operators {
+        sum += operator.metrics()?.value("redislease_api_writes_total", &labels).unwrap_or_default();
+    }
+    Ok(sum.to_string())
+}
+
+#[test]
+fn one_of_two_replicas_writes_and_a_restart_writes_nothing() -> Result<()> {
+    let installation = &installation()?;
+    let namespace = "replicated";
+    let operators = installation.start_replicas(2)?;
+    for operator in &operators {
+        operator.wait_ready()?;
+    }
+    quorum_is_ready(installation)?;
+    installation.control_plane().kubectl(&["create", "namespace", namespace])?;
+    let name = |number: usize| format!("web-{number}");
+    let list = |numbers: std::ops::Range<usize>| {
+        let items: Vec<Value> = numbers.map(|number| workload("Deployment", namespace, &name(number))).collect();
+        json!({"apiVersion": "v1", "kind": "List", "items": items})
+    };
+    installation.apply(&list(0..10))?;
+    let active = |number: usize| {
+        installation.find_lease(namespace, &name(number)).wait("active", FIRST_ELECTION, LeaseState::is_active)
+    };
+    for number in 0..10 {
+        active(number)?;
+    }
+    let written = |ok: &str| {
+        installation.wait_for("the writes are counted", SOON, || {
+            let counts = ["ok", "conflict", "error"].map(|result| writes(&operators, result).unwrap_or_default());
+            if counts == [ok, "0", "0"] { Ok(()) } else { Err(format!("{counts:?}")) }
+        })
+    };
+    written("10")?;
+    annotate(installation, namespace, "deployment/web-0", &["redislease.io/quorums=x"])?;
+    let on = ("Deployment", "web-0");
+    installation.wait_for_event(namespace, on, "UnknownAnnotation", "use redislease.io/quorum", SOON)?;
+
+    // Both stop. While they are away, one annotation is removed.
+    let leases = || read(installation, "/apis/redislease.io/v1alpha1/namespaces/replicated/redisleases");
+    let versions = |leases: &Value| -> Vec<(String, Value)> {
+        let items = leases["items"].as_array().into_iter().flatten();
+        let items = items.map(|item| (item["metadata"]["name"].to_string(), item["metadata"]["generation"].clone()));
+        items.collect()
+    };
+    for operator in &operators {
+        operator.stop()?;
+    }
+    let before = versions(&leases()?);
+    assert_eq!(before.len(), 10);
+    annotate(installation, namespace, "deployment/web-9", &["redislease.io/lease-"])?;
+    for operator in &operators {
+        operator.start_again()?;
+    }
+    // A new workload shows that the controller works again.
+    installation.apply(&list(10..11))?;
+    active(10)?;
+    installation.wait_for("the lease of web-9 is deleted", FIRST_ELECTION, || {
+        let now = versions(&leases().map_err(|error| error.to_string())?);
+        if now.iter().any(|(name, _)| name.contains("web-9")) { Err(format!("{now:?}")) } else { Ok(()) }
+    })?;
+    let after = versions(&leases()?);
+    let same = before.iter().filter(|(name, _)| !name.contains("web-9")).all(|lease| after.contains(lease));
+    assert!(same && after.len() == 10, "{before:?} {after:?}");
+    // One creation and one deletion.
+    written("2")?;
+    assert_eq!(notes(installation, namespace, on, "UnknownAnnotation")?.len(), 1, "the event is not repeated");
+
+    // Without the feature, an annotation has no effect.
+    for operator in &operators {
+        operator.stop()?;
+    }
+    let without = installation.start_operator("operator-2", &["--annotations=false"])?;
+    without.wait_ready()?;
+    installation.apply(&list(11..12))?;
+    annotate(installation, namespace, "deployment/web-8", &["redislease.io/lease-"])?;
+    throughout(Duration::from_secs(3), |_| {
+        assert_eq!(versions(&leases()?), after);
+        Ok(())
+    })
+}
+
+/// The resident memory of an operator, in MB.
+fn memory(operator: &Operator) -> Result<f64> {
+    Ok(operator.metrics()?.value("process_resident_memory_bytes", &[]).unwrap_or_default() / 1e6)
+}
+
+/// A measurement, not run by default: it takes minutes.
+#[test]
+#[ignore = "a measurement that takes minutes: run it by name with --ignored --nocapture"]
+fn ten_thousand_workloads_use_little_memory() -> Result<()> {
+    let installation = &installation()?;
+    let namespace = "many";
+    let cluster = installation.control_plane();
+    cluster.kubectl(&["create", "namespace", namespace])?;
+    let create = |part: usize| {
+        let items: Vec<Value> = (part * 2500..(part + 1) * 2500)
+            .map(|number| {
+                let mut item = workload("CronJob", namespace, &format!("job-{number}"));
+                item["metadata"]["annotations"] =
+                    if number % 10 == 0 { json!({"redislease.io/lease": "false"}) } else { Value::Null };
+                item
+            })
+            .collect();
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
+        cluster.kubectl_with_input(&["create", "--filename=-", "--validate=false", "--output=name"], &list).map(drop)
+    };
+    std::thread::scope(|scope| {
+        let create = &create;
+        let parts: Vec<_> = (0..4).map(|part| scope.spawn(move || create(part))).collect();
+        parts.into_iter().try_for_each(|part| part.join().expect("it does not panic"))
+    })?;
+    let without = installation.start_operator("operator-0", &["--annotations=false"])?;
+    without.wait_ready()?;
+    quorum_is_ready(installation)?;
+    let before = memory(&without)?;
+    without.stop()?;
+    let with = installation.start_operator("operator-1", &[])?;
+    with.wait_ready()?;
+    installation.apply(&workload("Deployment", namespace, "web"))?;
+    let lease = installation.find_lease(namespace, "web");
+    lease.wait("active", FIRST_ELECTION * 2, LeaseState::is_active)?;
+    let after = memory(&with)?;
+    println!(
+        "10,000 CronJobs, 1,000 of them with annotations: {before:.1} MB without the feature, {after:.1} MB with it"
+    );
+    assert!(after - before < 40.0);
+    Ok(())
+}

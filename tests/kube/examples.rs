@@ -1,0 +1,222 @@
+//! The manifests and the readers in examples/.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use redislease_lab::{Installation, LeaseState, Result};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::support::{Cluster, FIRST_ELECTION, SOON, options};
+
+fn example(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(file)
+}
+
+/// A folder in the shape of a downward API volume: `role` -> `..data/role`, `..data` -> `..VERSION`.
+struct Volume {
+    folder: TempDir,
+}
+
+impl Volume {
+    fn new(role: &str, token: &str) -> Self {
+        let volume = Self { folder: tempfile::tempdir().expect("a folder") };
+        volume.write("..1", role, token);
+        for file in ["role", "token"] {
+            symlink(format!("..data/{file}"), volume.path().join(file)).expect("a link");
+        }
+        volume
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Replaces the version as the kubelet does: a new folder, a new link that is renamed, then the old folder is removed.
+    fn write(&self, version: &str, role: &str, token: &str) {
+        let (data, next) = (self.path().join("..data"), self.path().join("..data_tmp"));
+        let old = fs::read_link(&data).ok();
+        let folder = self.path().join(version);
+        fs::create_dir(&folder).expect("a folder");
+        fs::write(folder.join("role"), role).expect("a file");
+        fs::write(folder.join("token"), token).expect("a file");
+        symlink(version, &next).expect("a link");
+        fs::rename(&next, &data).expect("the link is replaced");
+        if let Some(old) = old {
+            fs::remove_dir_all(self.path().join(old)).expect("the old version is removed");
+        }
+    }
+}
+
+/// Builds the compiled readers. Returns the command of each reader.
+fn readers(folder: &Path) -> Vec<(&'static str, Vec<String>)> {
+    let text = |path: &Path| path.to_str().expect("a path in UTF-8").to_owned();
+    let [go, rust] = ["go-reader", "rust-reader"].map(|name| text(&folder.join(name)));
+    let source = |name: &str| text(&example("readers").join(name));
+    for mut build in [
+        with(Command::new("go"), &["build", "-o", &go, &source("reader.go")]),
+        with(Command::new("rustc"), &["--edition=2024", "-o", &rust, &source("reader.rs")]),
+    ] {
+        let output = build.env("GOFLAGS", "-mod=mod").output().unwrap_or_else(|error| panic!("{build:?}: {error}"));
+        assert!(output.status.success(), "{build:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    vec![
+        ("shell", vec!["sh".to_owned(), source("reader.sh")]),
+        ("Python", vec!["python3".to_owned(), source("reader.py")]),
+        ("Go", vec![go]),
+        ("Rust", vec![rust]),
+    ]
+}
+
+fn with(mut command: Command, args: &[&str]) -> Command {
+    command.args(args);
+    command
+}
+
+/// What a reader prints, and its exit code.
+fn read(reader: &[String], volume: &Path) -> (String, Option<i32>) {
+    let output = Command::new(&reader[0]).args(&reader[1..]).arg(volume).output();
+    let output = output.unwrap_or_else(|error| panic!("{reader:?}: {error}"));
+    (String::from_utf8_lossy(&output.stdout).into_owned(), output.status.code())
+}
+
+#[test]
+fn the_readers_print_the_token_of_an_active_pod_only() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (language, reader) in readers(folder.path()) {
+        let not_active = (String::new(), Some(1));
+        let active = |token: &str| (format!("{token}\n"), Some(0));
+        // The operator has not written the label yet.
+        let volume = Volume::new("", "");
+        assert_eq!(read(&reader, volume.path()), not_active, "{language}");
+        volume.write("..2", "standby", "1795238400000042");
+        assert_eq!(read(&reader, volume.path()), not_active, "{language}");
+        volume.write("..3", "active", "1795238400000043");
+        assert_eq!(read(&reader, volume.path()), active("1795238400000043"), "{language}");
+        volume.write("..4", "standby", "1795238400000044");
+        assert_eq!(read(&reader, volume.path()), not_active, "{language}");
+        // An active pod without a token is not active for a store.
+        volume.write("..5", "active", "");
+        assert_eq!(read(&reader, volume.path()), not_active, "{language}");
+        assert_eq!(read(&reader, folder.path()), not_active, "{language}: no volume");
+    }
+}
+
+#[test]
+fn a_reader_never_mixes_two_versions() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let readers = readers(folder.path());
+    let volume = Volume::new("standby", "0");
+    // Every odd version is active with its number as the token; the even ones are standby.
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for version in 2_u32.. {
+                let role = if version.is_multiple_of(2) { "standby" } else { "active" };
+                volume.write(&format!("..{version}"), role, &version.to_string());
+                if done.load(std::sync::atomic::Ordering::Relaxed) {
+                    return;
+                }
+                // Slow enough for a process to start and read, fast enough to change between its two reads.
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+        });
+        for (language, reader) in &readers {
+            for _ in 0..25 {
+                let (printed, code) = read(reader, volume.path());
+                let token: Option<u32> = printed.trim().parse().ok();
+                assert!(
+                    matches!((token, code), (Some(token), Some(0)) if !token.is_multiple_of(2))
+                        || (printed.is_empty() && code == Some(1)),
+                    "{language}: {printed:?} {code:?}"
+                );
+            }
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}
+
+/// Applies an example in a namespace.
+fn apply(installation: &Installation, namespace: &str, file: &str) -> Result<()> {
+    let cluster = installation.control_plane();
+    let path = example(file);
+    let path = path.to_str().expect("a path in UTF-8");
+    cluster.kubectl(&["apply", "--namespace", namespace, "--filename", path]).map(drop)
+}
+
+fn get(installation: &Installation, path: &str) -> std::result::Result<Value, String> {
+    let found = installation.control_plane().get(path).map_err(|error| error.to_string())?;
+    found.ok_or_else(|| format!("{path} does not exist"))
+}
+
+/// The addresses of the ready endpoints of a Service.
+fn endpoints(installation: &Installation, namespace: &str, service: &str) -> std::result::Result<Vec<String>, String> {
+    let slices = get(installation, &format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"))?;
+    let of_service = |slice: &&Value| slice["metadata"]["labels"]["kubernetes.io/service-name"] == service;
+    let slices = slices["items"].as_array().into_iter().flatten().filter(of_service);
+    let endpoints = slices.flat_map(|slice| slice["endpoints"].as_array().into_iter().flatten());
+    let ready = endpoints.filter(|endpoint| endpoint["conditions"]["ready"] == true);
+    let pods = ready.filter_map(|endpoint| endpoint["targetRef"]["name"].as_str().map(str::to_owned));
+    Ok(pods.collect())
+}
+
+#[test]
+fn the_manifests_work() -> Result<()> {
+    let mut options = options();
+    // The leases of the examples have the default duration of 30 s.
+    options.quorum = serde_json::json!({"maxLeaseDuration": "30s"});
+    let Cluster { operator, installation } = Cluster::with_own_redis(&options)?;
+    let cluster = installation.control_plane();
+    for namespace in ["volume", "service", "cronjob"] {
+        cluster.kubectl(&["create", "namespace", namespace])?;
+    }
+    let reader = format!("--from-file={}", example("readers/reader.sh").display());
+    cluster.kubectl(&["create", "configmap", "reader", &reader, "--namespace=volume"])?;
+    apply(&installation, "volume", "downward-api.yaml")?;
+    apply(&installation, "service", "service.yaml")?;
+    apply(&installation, "cronjob", "cronjob.yaml")?;
+    cluster.kubectl(&["create", "job", "run", "--from=cronjob/report", "--namespace=cronjob"])?;
+
+    // The pods have what the volume shows.
+    let first_election = FIRST_ELECTION * 3;
+    let lease = installation.find_lease("volume", "billing");
+    let held = lease.wait("active", first_election, LeaseState::is_active)?;
+    lease.wait_for_roles(&held, 3, SOON)?;
+    let shown = |namespace: &str, lease: &str, holder: &str| {
+        let pod = get(&installation, &format!("/api/v1/namespaces/{namespace}/pods/{holder}"))?;
+        let volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
+        let items: Vec<&Value> =
+            volumes.flat_map(|volume| volume["downwardAPI"]["items"].as_array().into_iter().flatten()).collect();
+        let fields = items.iter().map(|item| (item["path"].as_str(), item["fieldRef"]["fieldPath"].as_str()));
+        let role = format!("metadata.labels['lease.redislease.io/{lease}']");
+        let token = format!("metadata.annotations['token.redislease.io/{lease}']");
+        assert_eq!(
+            fields.collect::<Vec<_>>(),
+            [(Some("role"), Some(role.as_str())), (Some("token"), Some(token.as_str()))],
+            "the names of the files and the keys"
+        );
+        Ok::<_, String>(())
+    };
+    shown("volume", "billing", held.holder().unwrap_or_default()).expect("the pod is read");
+
+    let lease = installation.find_lease("cronjob", "report");
+    let run = lease.wait("active", first_election, LeaseState::is_active)?;
+    assert!(run.holder().is_some_and(|pod| pod.starts_with("run-")), "{run}");
+    shown("cronjob", "report", run.holder().unwrap_or_default()).expect("the pod is read");
+
+    // The Service follows the holder.
+    let lease = installation.find_lease("service", "billing");
+    let mut held = lease.wait("active", first_election, LeaseState::is_active)?;
+    for _ in 0..2 {
+        let holder = held.holder().unwrap_or_default().to_owned();
+        installation.wait_for("the Service has the holder as its only endpoint", SOON * 2, || {
+            let found = endpoints(&installation, "service", "billing-active")?;
+            if found == [holder.as_str()] { Ok(()) } else { Err(format!("{found:?}, the holder is {holder}")) }
+        })?;
+        cluster.kubectl(&["delete", "pod", &holder, "--namespace=service"])?;
+        held = lease.wait("another holder", SOON * 2, |now| now.is_active() && now.token() > held.token())?;
+    }
+    operator.stop().map(drop)
+}
