@@ -102,6 +102,7 @@ impl Process {
             longest_lease: TTL,
             command_timeout: TIMEOUT,
             credentials: None,
+            tls: None,
             wait_for_floor: false,
         };
         let nodes = Nodes::start(&config, &metrics).unwrap();
