@@ -3,6 +3,7 @@
 //! | module | concept |
 //! |---|---|
 //! | [`watches`], [`merge`] | follow the objects of one kind, in all or in some namespaces |
+//! | [`namespaces`] | follows the labels of namespaces |
 //! | [`index`] | compact facts; which leases an event concerns (pure) |
 //! | [`engine`] | one task: a turn for each lease that is due |
 //! | [`writer`] | all calls to the API server except the watches |
@@ -19,11 +20,14 @@ mod index;
 pub mod kube_api;
 mod leadership;
 mod merge;
+mod namespaces;
 mod quorums;
 mod slot;
 mod supervisor;
 mod watches;
 mod writer;
+
+pub(crate) use quorums::QuorumSecrets;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -239,6 +243,9 @@ impl Context {
                     stop(),
                 )),
             );
+            let watched = self.options.watch_namespaces.clone();
+            let namespaces = namespaces::follow(self.client.clone(), watched, senders.namespaces, stop());
+            spawn("the watch of namespaces", Box::pin(namespaces));
             self.stop.cancelled().await;
             tracing::info!("stopping: terms are left for the next process");
         }
