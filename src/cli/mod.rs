@@ -1,11 +1,13 @@
 //! The command line: one binary with one module per subcommand.
 
 mod crds;
+mod doctor;
 mod operator;
 mod status;
 mod values;
 
 use std::error::Error;
+use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
@@ -20,21 +22,24 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Crds(crds::Crds),
+    Doctor(doctor::Doctor),
     Operator(operator::Operator),
     Status(status::Status),
 }
 
 impl Cli {
-    /// Runs the subcommand.
+    /// Runs the subcommand and returns its exit code.
     ///
     /// # Errors
     /// The subcommand's error message.
-    pub fn run(self) -> Result<(), Box<dyn Error>> {
+    pub fn run(self) -> Result<ExitCode, Box<dyn Error>> {
         match self.command {
-            Command::Crds(command) => Ok(command.run()?),
-            Command::Operator(command) => command.run(),
-            Command::Status(command) => command.run(),
+            Command::Doctor(command) => return command.run(),
+            Command::Crds(command) => command.run()?,
+            Command::Operator(command) => command.run()?,
+            Command::Status(command) => command.run()?,
         }
+        Ok(ExitCode::SUCCESS)
     }
 }
 

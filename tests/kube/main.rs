@@ -4,6 +4,7 @@
 mod cases;
 mod cel;
 mod clusters;
+mod doctor;
 mod holder;
 mod operator;
 mod policy;
@@ -15,3 +16,5 @@ mod roles;
 mod scale;
 mod status;
 mod support;
+mod tenants;
+mod tls;
