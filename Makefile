@@ -1,6 +1,6 @@
 # What developers run. `make` alone lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help deps tools lab-tools demo check test model figures scale observe dashboard chart image
+.PHONY: help deps tools lab-tools demo check test model figures scale observe dashboard chart docs licences image
 # The prerequisites of a target depend on each other; cargo and go use all cores by themselves.
 .NOTPARALLEL:
 
@@ -45,6 +45,15 @@ dashboard: ## Generate the Grafana dashboard of the chart
 
 chart: tools ## Generate the chart's CRD templates and its README
 	@hack/generate-chart.sh
+
+docs: ## Generate the pages of docs/ that have another source: API, conditions, flags
+	@UPDATE_DOCS=1 cargo test --quiet --locked --package redislease --lib docs::
+	@echo "generated: docs/api.md, docs/conditions.md, docs/flags.md"
+
+licences: ## Check licences and sources of the dependencies; write SBOM and licence texts to target/licences (builds cargo-deny once)
+	@hack/install-deps.sh rust
+	@hack/licences.sh install
+	@hack/licences.sh
 
 image: ## Build the image from a static binary; ARCH=arm64 selects the architecture, TWICE=1 shows that the binary is reproducible
 	@hack/install-deps.sh image

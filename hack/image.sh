@@ -5,7 +5,8 @@
 #   hack/image.sh --arch arm64            the same for another architecture, without running it
 #   hack/image.sh --binary FILE           pack this static binary instead
 #   hack/image.sh --twice yes             build the binary a second time in another folder (15 minutes of one core), and compare
-#   hack/image.sh --output FILE           where the OCI archive is written (target/image/redislease-ARCH.tar)
+#   hack/image.sh --output FILE           where the OCI archive is written (target/image/redislease-ARCH.tar); the SBOM and the
+#                                         licences of the dependencies are written beside it
 #
 # The same binary always gives the same image: the script packs twice and compares the digests.
 set -euo pipefail
@@ -55,6 +56,10 @@ fi
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$root/Cargo.toml" | head -1)
 output=${output:-$root/target/image/redislease-$arch.tar}
 mkdir -p "$(dirname "$output")"
+# With --binary, cargo may be missing.
+if command -v cargo >/dev/null; then
+    "$root/hack/inventory.sh" "$(dirname "$output")" "$arch"
+fi
 # vfs and chroot work everywhere, also in a container; nothing runs during the build.
 export STORAGE_DRIVER=vfs BUILDAH_ISOLATION=chroot
 storage=(--root "$scratch/storage" --runroot "$scratch/run")

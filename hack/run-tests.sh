@@ -70,6 +70,17 @@ component fmt format cargo fmt --all --check
 component clippy lints cargo clippy --locked --workspace --all-targets "${deny[@]}"
 step purity hack/check-purity.sh
 # The fast loop installs nothing.
+if [[ $what == all ]]; then hack/spelling.sh install || true; fi
+if hack/spelling.sh available; then
+    step spelling hack/spelling.sh
+else
+    skip spelling "typos is not installed (hack/spelling.sh install)"
+fi
+if hack/licences.sh available; then
+    step licences hack/licences.sh
+else
+    skip licences "cargo-deny is not installed (make licences)"
+fi
 if command -v promtool >/dev/null; then
     step alerts hack/check-alerts.sh
 else

@@ -42,6 +42,8 @@ pub mod cli;
 pub mod clock;
 #[cfg(feature = "lock")]
 pub mod contain;
+#[cfg(all(test, feature = "operator"))]
+mod docs;
 #[cfg(feature = "api")]
 pub mod election;
 #[cfg(feature = "operator")]

@@ -2,22 +2,10 @@
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
 use redislease::cli::Cli;
 
-/// The exit code for wrong arguments: `EX_USAGE` of sysexits.h.
-const USAGE: u8 = 64;
-
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(error) => {
-            // Help and the version are printed to standard output, errors to standard error.
-            let _ = error.print();
-            return if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS };
-        }
-    };
-    match cli.run() {
+    match Cli::of_command_line(std::env::args_os()).run() {
         Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error}");

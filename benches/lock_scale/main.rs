@@ -103,7 +103,7 @@ impl Process {
             command_timeout: TIMEOUT,
             credentials: None,
             tls: None,
-            wait_for_floor: false,
+            has_statuses: false,
         };
         let nodes = Nodes::start(&config, &metrics).unwrap();
         let keeper = Keeper::start(0, &panics).unwrap();

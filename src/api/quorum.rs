@@ -271,6 +271,17 @@ pub struct NodeStatus {
     pub message: Option<String>,
 }
 
+impl NodeStatus {
+    /// Precedes the end of the quarantine, as a timestamp, at the end of the message of a quarantined node.
+    pub const VOTES_AGAIN: &str = "; it votes again from ";
+
+    /// When a quarantined node votes again, unless it loses its data again.
+    pub fn votes_again_at(&self) -> Option<jiff::Timestamp> {
+        let (_, at) = self.message.as_deref()?.split_once(Self::VOTES_AGAIN)?;
+        at.parse().ok().filter(|_| self.state == NodeState::Quarantined)
+    }
+}
+
 /// The state of a Redis node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum NodeState {

@@ -1,15 +1,20 @@
 //! The command line: one binary with one module per subcommand.
 
+mod age;
+mod client;
 mod crds;
 mod doctor;
 mod operator;
 mod status;
 mod values;
+mod why;
 
 use std::error::Error;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 /// Leader election for Kubernetes workloads on a quorum of independent Redis masters, with fencing tokens.
 #[derive(Debug, Parser)]
@@ -25,9 +30,38 @@ enum Command {
     Doctor(doctor::Doctor),
     Operator(operator::Operator),
     Status(status::Status),
+    Why(why::Why),
 }
 
+/// The exit code for wrong arguments: `EX_USAGE` of sysexits.h.
+const USAGE: i32 = 64;
+
+/// The file name under which kubectl finds the binary as a plugin.
+const PLUGIN: &str = "kubectl-redislease";
+
 impl Cli {
+    /// Parses a command line, whose first element is the path of the program. Prints help and errors itself and then exits.
+    ///
+    /// Under the file name `kubectl-redislease`, help and errors call the program `kubectl redislease`.
+    pub fn of_command_line(line: impl IntoIterator<Item = OsString>) -> Self {
+        Self::from_line(line).unwrap_or_else(|error| {
+            // Help and the version are printed to standard output, errors to standard error.
+            let _ = error.print();
+            std::process::exit(if error.use_stderr() { USAGE } else { 0 })
+        })
+    }
+
+    fn from_line(line: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+        let line: Vec<OsString> = line.into_iter().collect();
+        let program = line.first().and_then(|path| Path::new(path).file_stem());
+        let mut command = Self::command();
+        if program == Some(OsStr::new(PLUGIN)) {
+            command = command.name("kubectl redislease").bin_name("kubectl redislease");
+        }
+        let matches = command.try_get_matches_from_mut(line)?;
+        Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+    }
+
     /// Runs the subcommand and returns its exit code.
     ///
     /// # Errors
@@ -38,6 +72,7 @@ impl Cli {
             Command::Crds(command) => command.run()?,
             Command::Operator(command) => command.run()?,
             Command::Status(command) => command.run()?,
+            Command::Why(command) => command.run()?,
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -46,7 +81,6 @@ impl Cli {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory as _;
 
     #[test]
     fn command_definition_is_valid() {
@@ -62,6 +96,16 @@ mod tests {
     }
 
     #[test]
+    fn help_names_the_kubectl_plugin_if_it_is_called_as_one() {
+        let help = |program: &str| {
+            let line = [program, "why", "--help"].map(OsString::from);
+            Cli::from_line(line).expect_err("help is printed instead").to_string()
+        };
+        assert!(help("/usr/local/bin/kubectl-redislease").contains("Usage: kubectl redislease why "));
+        assert!(help("/usr/local/bin/redislease").contains("Usage: redislease why "));
+    }
+
+    #[test]
     fn every_flag_has_an_environment_variable() {
         for command in Cli::command().get_subcommands() {
             let flags = command.get_arguments().filter_map(|flag| Some((flag.get_long()?, flag.get_env())));
@@ -70,31 +114,5 @@ mod tests {
                 assert!(env.starts_with("REDISLEASE_"), "{} --{name}: {env:?}", command.get_name());
             }
         }
-    }
-
-    /// The rows of the table of flags in the README, generated from the flags.
-    fn rows(subcommand: &str) -> Vec<String> {
-        let command = Cli::command();
-        let flags = command.find_subcommand(subcommand).expect("the subcommand").get_arguments();
-        flags
-            .filter_map(|flag| {
-                let (name, env) = (flag.get_long()?, flag.get_env()?.to_str()?);
-                let default = match flag.get_default_values() {
-                    [] => "-".to_owned(),
-                    [value] if value.is_empty() => "empty".to_owned(),
-                    [value, ..] => format!("`{}`", value.to_string_lossy()),
-                };
-                let help = flag.get_help()?;
-                Some(format!("| `--{name}` | `{env}` | {default} | {help} |"))
-            })
-            .collect()
-    }
-
-    #[test]
-    fn readme_lists_the_operator_flags() {
-        let readme = include_str!("../../README.md");
-        let listed: Vec<_> = readme.lines().filter(|line| line.starts_with("| `--")).collect();
-        let rows = rows("operator");
-        assert!(listed == rows, "the table in README.md should be\n{}", rows.join("\n"));
     }
 }

@@ -24,6 +24,10 @@ pub enum Ineligible {
 }
 
 impl Ineligible {
+    /// Every reason.
+    pub const ALL: [Self; 6] =
+        [Self::Excluded, Self::InvalidPriority, Self::Finished, Self::Terminating, Self::NotScheduled, Self::NotReady];
+
     /// The value of `status.candidates.ineligible[].reason`.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -33,6 +37,23 @@ impl Ineligible {
             Self::Terminating => "Terminating",
             Self::NotScheduled => "NotScheduled",
             Self::NotReady => "NotReady",
+        }
+    }
+
+    /// The inverse of [`Ineligible::as_str`].
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.as_str() == word)
+    }
+
+    /// The reason as a clause about the pod.
+    pub const fn explanation(self) -> &'static str {
+        match self {
+            Self::Excluded => "its annotation redislease.io/exclude is \"true\"",
+            Self::InvalidPriority => "its annotation redislease.io/priority is not an integer",
+            Self::Finished => "its phase is Succeeded or Failed",
+            Self::Terminating => "it is being deleted",
+            Self::NotScheduled => "it is not scheduled to a Kubernetes node",
+            Self::NotReady => "it is not Ready",
         }
     }
 }

@@ -13,6 +13,7 @@ mod calls;
 mod connection;
 mod context;
 mod extends;
+mod floor;
 mod info;
 mod keyspace;
 mod node;
@@ -57,6 +58,7 @@ use crate::metrics::nodes::{NodeMetrics, Registration};
 use access::Access;
 use connection::Address;
 use context::{Context, Reach};
+use floor::Floor;
 use node::Message;
 use status::Board;
 
@@ -79,9 +81,9 @@ pub struct Config {
     pub credentials: Option<Credentials>,
     /// TLS for the connections to all nodes; `None` for connections without TLS.
     pub tls: Option<Tls>,
-    /// Whether counters are seeded only after [`Nodes::floor_complete`]: for a process that opens a quorum before it has
-    /// read every status.
-    pub wait_for_floor: bool,
+    /// Whether statuses outside of Redis show tokens of this quorum. Then counters are seeded only after
+    /// [`Nodes::floor_complete`], and the caller must answer [`Nodes::floor_requests`].
+    pub has_statuses: bool,
 }
 
 /// One node of a quorum.
@@ -92,9 +94,6 @@ pub struct NodeConfig {
     /// `host:port`; an IPv6 address in brackets.
     pub address: String,
 }
-
-/// The year 2112 in microseconds: half of the range of tokens.
-const INSANE_TOKEN: u64 = Token::END / 2;
 
 /// Why a quorum cannot be used as it is configured.
 #[derive(Debug, thiserror::Error)]
@@ -153,10 +152,7 @@ struct Shared {
     /// By node.
     ports: Vec<Port>,
     board: Board,
-    /// The highest token in any status: counters are seeded above it.
-    floor: AtomicU64,
-    /// Whether every status was read.
-    floor_is_complete: watch::Sender<bool>,
+    floor: Floor,
     access: watch::Sender<Access>,
 }
 
@@ -221,8 +217,7 @@ impl Nodes {
             command_timeout: AtomicU64::new(config.command_timeout.0),
             ports,
             board: Board::new(&config.nodes, series),
-            floor: AtomicU64::new(0),
-            floor_is_complete: watch::Sender::new(!config.wait_for_floor),
+            floor: Floor::new(config.has_statuses),
             access: watch::Sender::new(Access::new(config.credentials.clone(), config.tls.clone())),
         });
         let contexts = quorum.nodes().zip(names).zip(of_nodes).map(|((node, name), series)| {
@@ -285,27 +280,32 @@ impl Nodes {
         self.shared.board.subscribe()
     }
 
-    /// Raises the highest token that any status on this quorum showed.
-    ///
-    /// Tokens start at Unix time in microseconds. A token that no clock reaches before the next century was written by
-    /// hand and is ignored: otherwise every later token would be greater, permanently.
+    /// Raises the highest token that any status on this quorum showed. A token that no clock reaches before the next
+    /// century is ignored and logged.
     pub fn raise_floor(&self, token: Token) {
-        if token.0 >= INSANE_TOKEN {
-            tracing::error!(%token, limit = INSANE_TOKEN, "ignored a fencing token in a status that no Redis node can have given: write the right token into the status");
-            return;
-        }
-        self.shared.floor.fetch_max(token.0, Ordering::Relaxed);
+        self.shared.floor.raise(token);
     }
 
     /// The highest token so far.
     pub fn floor(&self) -> Token {
-        Token(self.shared.floor.load(Ordering::Relaxed))
+        self.shared.floor.token()
     }
 
     /// Reports that every status on this quorum was read: from now on counters may be seeded. Needed once if
-    /// [`Config::wait_for_floor`] is set.
+    /// [`Config::has_statuses`] is set.
     pub fn floor_complete(&self) {
-        self.shared.floor_is_complete.send_replace(true);
+        self.shared.floor.complete();
+    }
+
+    /// The number of requests to read the statuses of all leases again. It grows when all nodes but a minority have lost
+    /// their data: they vote again only after [`Nodes::floor_read`].
+    pub fn floor_requests(&self) -> watch::Receiver<u64> {
+        self.shared.floor.requests()
+    }
+
+    /// Reports that all statuses were read after this number of requests, and passed to [`Nodes::raise_floor`].
+    pub fn floor_read(&self, request: u64) {
+        self.shared.floor.answer(request);
     }
 
     /// Sets the time without an answer after which a connection is closed.

@@ -1,11 +1,10 @@
 //! Reads the fences of all nodes to seed the counter of a node that lost its data.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use redislease_core::op::Token;
 use redislease_core::quorum::Node;
-use redislease_core::seed::{FenceReport, Unseedable, seed};
+use redislease_core::seed::{FenceReport, Floor, Unseedable, seed};
 use tokio::sync::oneshot;
 
 use super::Shared;
@@ -14,9 +13,25 @@ use crate::clock;
 
 /// The counter for `target`. The fences are read after this call, because one read before the end of the wait may be
 /// lower than the token of a term that was confirmed meanwhile. `None` if `target` itself does not reply.
+///
+/// If the fences do not suffice, all statuses are read again, and then the fences.
 pub(super) async fn ask(shared: Arc<Shared>, target: Node) -> Option<Result<Token, Unseedable>> {
-    // `shared` holds its sender.
-    let _ = shared.floor_is_complete.subscribe().wait_for(|complete| *complete).await;
+    shared.floor.completed().await;
+    let mut is_current = !shared.floor.has_statuses();
+    loop {
+        let (own, others) = read_fences(&shared, target).await;
+        let floor = Floor { token: shared.floor.token(), is_current };
+        let seeded = seed(shared.quorum, own?, &others, floor, clock::unix_micros());
+        if seeded != Err(Unseedable::StatusesUnread) {
+            return Some(seeded);
+        }
+        shared.floor.read_again().await;
+        is_current = true;
+    }
+}
+
+/// The fence of `target`, if it replies, and the fences of the other nodes that reply.
+async fn read_fences(shared: &Shared, target: Node) -> (Option<FenceReport>, Vec<FenceReport>) {
     let asked: Vec<_> = shared
         .quorum
         .nodes()
@@ -29,7 +44,7 @@ pub(super) async fn ask(shared: Arc<Shared>, target: Node) -> Option<Result<Toke
         })
         .collect();
     let mut own = None;
-    let mut others: Vec<FenceReport> = Vec::new();
+    let mut others = Vec::new();
     for (node, answered) in asked {
         match answered.await {
             Ok(report) if node == target => own = Some(report),
@@ -37,6 +52,5 @@ pub(super) async fn ask(shared: Arc<Shared>, target: Node) -> Option<Result<Toke
             Err(_no_answer) => {}
         }
     }
-    let floor = Token(shared.floor.load(Ordering::Relaxed));
-    own.map(|own| seed(shared.quorum, own, &others, floor, clock::unix_micros()))
+    (own, others)
 }

@@ -6,8 +6,13 @@ use std::error::Error;
 use std::future::Future;
 use std::time::Duration;
 
-use kube::Client;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::config::Config;
+use kube::{Api, Client};
+
+use crate::api::validated::{Workload, WorkloadKind};
 
 /// The timeout of a call. Renewals do not depend on it.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -74,6 +79,30 @@ pub async fn call<T>(work: impl Future<Output = kube::Result<T>>) -> Result<T, C
         Ok(done) => Ok(done?),
         Err(_) => Err(CallError::Unanswered(format!("no answer within {} s", TIMEOUT.as_secs()))),
     }
+}
+
+/// Reads the selector of a workload's pods. `None` if it has none.
+///
+/// # Errors
+/// [`CallError`].
+pub async fn workload_selector(
+    client: Client,
+    namespace: &str,
+    Workload { kind, name }: &Workload,
+) -> Result<Option<LabelSelector>, CallError> {
+    macro_rules! selector_of {
+        ($kind:ty) => {{
+            let object = call(Api::<$kind>::namespaced(client, namespace).get(name)).await?;
+            object.spec.map(|spec| spec.selector)
+        }};
+    }
+    Ok(match kind {
+        WorkloadKind::Deployment => selector_of!(Deployment),
+        WorkloadKind::StatefulSet => selector_of!(StatefulSet),
+        WorkloadKind::DaemonSet => selector_of!(DaemonSet),
+        WorkloadKind::ReplicaSet => selector_of!(ReplicaSet),
+        WorkloadKind::Job => selector_of!(Job).flatten(),
+    })
 }
 
 /// Creates a client from the environment (kubeconfig, or the pod's service account). Returns it with the address of its

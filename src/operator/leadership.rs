@@ -48,15 +48,11 @@ impl Grant {
         Arc::new(Self(Mutex::new(Granted { authority, lock: None })))
     }
 
-    /// The authority at `now`. An expired lock gives no authority, even if its machine has not reported the expiry yet:
-    /// the process may have been paused.
+    /// The authority at `now`.
     pub fn authority(&self, now: Time) -> Authority {
         let granted = self.granted();
-        let is_over = |lock: &Arc<Slot>| lock.stop_at().is_none_or(|stop_at| now >= stop_at);
-        match granted.authority {
-            Authority::Lead if granted.lock.as_ref().is_some_and(is_over) => Authority::Renew,
-            authority => authority,
-        }
+        let authority = granted.authority;
+        granted.lock.as_ref().map_or(authority, |lock| authority.under_lock(now, lock.stop_at()))
     }
 
     fn granted(&self) -> MutexGuard<'_, Granted> {

@@ -192,6 +192,7 @@ impl Context {
             let (quorum_events, quorum_watch) = mpsc::channel(AHEAD);
             let quorums = quorums::Parts {
                 namespace: self.options.namespace.clone(),
+                lease_namespaces: self.options.watch_namespaces.clone(),
                 writer,
                 engine: senders.others,
                 node_metrics: self.node_metrics.clone(),

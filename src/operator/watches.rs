@@ -38,8 +38,8 @@ pub(super) async fn follow<K, F>(
     K: kube::Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
 {
     let open = apis.into_iter().map(|api| {
-        let patience = Arc::<Mutex<Backoff>>::default();
-        Box::new(move || retried(api.clone(), kind, Arc::clone(&patience)).boxed()) as Open<_>
+        let backoff = Arc::<Mutex<Backoff>>::default();
+        Box::new(move || retried(api.clone(), kind, Arc::clone(&backoff)).boxed()) as Open<_>
     });
     let mut events = merge(open.collect()).boxed();
     let mut listed = listed;

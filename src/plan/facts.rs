@@ -28,6 +28,15 @@ pub enum Authority {
     Lead,
 }
 
+impl Authority {
+    /// The authority at `now` if it depends on a lock that this process may use until `stop_at`, or not at all. The process
+    /// may have been paused, and then the machine of the lock has not reported yet that its time is over.
+    pub fn under_lock(self, now: Time, stop_at: Option<Time>) -> Self {
+        let is_over = stop_at.is_none_or(|stop_at| now >= stop_at);
+        if self == Self::Lead && is_over { Self::Renew } else { self }
+    }
+}
+
 /// The inputs of a turn, in addition to the reconciler's own state.
 #[derive(Clone, Debug)]
 pub struct Facts {

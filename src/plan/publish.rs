@@ -40,11 +40,12 @@ struct HeldBack {
 /// The state about a lease's status.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StatusState {
-    writing: Option<Writing>,
+    /// Most leases write nothing most of the time: a status inside would double the size of the machine.
+    writing: Option<Box<Writing>>,
     /// Whether the stored status is unknown: it is read before the next write.
     read: StatusRead,
     /// An unanswered write: its events are sent if it turns out to have succeeded.
-    unanswered: Option<Writing>,
+    unanswered: Option<Box<Writing>>,
     repeat: RepeatLimit,
     /// When only the candidate counts were written last.
     counts_written_at: Option<Time>,
@@ -182,8 +183,12 @@ impl Reconciler {
             .unheld_since
             .filter(|_| composed.began && had_a_term)
             .map(|since| (self.status.last_end_was_proven, now.since(since)));
-        self.status.writing =
-            Some(Writing { status: composed.status.clone(), events: composed.events, handover, withdrawn: false });
+        self.status.writing = Some(Box::new(Writing {
+            status: composed.status.clone(),
+            events: composed.events,
+            handover,
+            withdrawn: false,
+        }));
         let version = lease.metadata.resource_version.clone();
         let write = StatusWrite { priority, version, status: composed.status, not_after };
         self.emit(Effect::WriteStatus(Box::new(write)));
@@ -219,7 +224,7 @@ impl Reconciler {
                     self.published(term, outcome);
                 }
                 self.reconcile_unconfirmed(now, &lease);
-                self.emit_outcome(writing);
+                self.emit_outcome(*writing);
             }
             StatusOutcome::Unanswered(_) => {
                 if let Some(term) = &publishing {
@@ -245,9 +250,9 @@ impl Reconciler {
                 if self.status.read == StatusRead::UnderWay {
                     self.status.read = StatusRead::NotNeeded;
                 }
-                let written = |writing: &Writing| lease.status.as_ref() == Some(&writing.status);
-                if let Some(writing) = self.status.unanswered.take().filter(written) {
-                    self.emit_outcome(writing);
+                let shown = lease.status.as_ref();
+                if let Some(writing) = self.status.unanswered.take().filter(|writing| shown == Some(&writing.status)) {
+                    self.emit_outcome(*writing);
                 }
                 self.roles.lease_read(latest_token(&lease));
             }

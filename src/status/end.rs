@@ -69,7 +69,7 @@ impl TermEnd {
     }
 
     /// The reason as a clause that follows a colon in messages.
-    pub(super) const fn explanation(self) -> &'static str {
+    pub const fn explanation(self) -> &'static str {
         match self {
             Self::Decided(cause) => match cause {
                 EndCause::HolderStopped => "the holder has stopped",

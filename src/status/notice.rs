@@ -20,11 +20,11 @@ impl Importance {
 }
 
 macro_rules! notices {
-    ($($(#[$doc:meta])* $reason:ident => $importance:ident,)+) => {
+    ($($(#[doc = $doc:literal])+ $reason:ident => $importance:ident,)+) => {
         /// The reason of an event.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum NoticeReason {
-            $($(#[$doc])* $reason,)+
+            $($(#[doc = $doc])+ $reason,)+
         }
 
         impl NoticeReason {
@@ -35,6 +35,14 @@ macro_rules! notices {
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$reason => stringify!($reason),)+
+                }
+            }
+
+            /// The doc comment of the reason, for docs/conditions.md.
+            #[cfg(all(test, feature = "operator"))]
+            pub(crate) const fn description(self) -> &'static str {
+                match self {
+                    $(Self::$reason => concat!($($doc),+),)+
                 }
             }
 

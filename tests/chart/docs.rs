@@ -133,7 +133,7 @@ fn the_readme_names_the_same_commands() {
             .iter()
             .filter(|block| block.language == "sh")
             .flat_map(|block| block.text.lines())
-            .filter(|line| line.starts_with("helm"))
+            .filter(|line| line.starts_with("helm") || line.starts_with("kubectl"))
             .collect();
         assert!(commands.iter().any(|line| line.starts_with("helm install")), "{file} does not say how to install");
         for command in commands {

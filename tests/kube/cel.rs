@@ -29,7 +29,7 @@ async fn the_crds_on_a_real_api_server() -> Outcome {
     no_kind_of_write_removes_the_status(&client).await?;
     kubectl_columns(&control_plane, &client).await?;
     every_field_has_a_description(&control_plane)?;
-    the_manifests_of_the_readme_are_admitted(&control_plane)
+    the_manifests_of_the_pages_are_admitted(&control_plane)
 }
 
 async fn client(control_plane: &ControlPlane) -> Outcome<Client> {
@@ -214,10 +214,16 @@ async fn kubectl_columns(control_plane: &ControlPlane, client: &Client) -> Outco
     Ok(())
 }
 
-fn the_manifests_of_the_readme_are_admitted(control_plane: &ControlPlane) -> Outcome {
-    let readme = std::fs::read_to_string("README.md")?;
-    let blocks = readme.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next());
-    // The others are values for Helm; the tests of the chart check them.
+fn the_manifests_of_the_pages_are_admitted(control_plane: &ControlPlane) -> Outcome {
+    let mut pages = std::fs::read_to_string("README.md")?;
+    for entry in std::fs::read_dir("docs")? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "md") {
+            pages += &std::fs::read_to_string(path)?;
+        }
+    }
+    let blocks = pages.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next());
+    // The others are parts of manifests, or values for Helm, which the tests of the chart check.
     let manifests = blocks.filter(|block| block.starts_with("apiVersion:"));
     let shown = manifests.collect::<Vec<_>>().join("---\n");
     let namespaced = shown.split("namespace: ").skip(1).filter_map(|rest| rest.split(['}', '\n']).next());

@@ -18,3 +18,4 @@ mod status;
 mod support;
 mod tenants;
 mod tls;
+mod why;

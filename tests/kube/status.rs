@@ -78,11 +78,14 @@ fn two_leases(control_plane: &ControlPlane, reader: &Path) -> Outcome {
     hold(control_plane, "billing", "billing-0", 1_795_238_400_000_042)?;
     let (table, _) = succeeded(reader, &[]);
     let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(lines[0], ["NAME", "ACTIVE", "HOLDER", "CLUSTER", "TOKEN", "SINCE", "READY", "REASON"], "{table}");
-    let [name, active, holder, cluster, token, _, ready, reason] = lines[1][..] else { panic!("{table}") };
+    let headings = ["NAME", "ACTIVE", "HOLDER", "CLUSTER", "SINCE", "CANDIDATES", "LAST", "END", "READY", "MESSAGE"];
+    assert_eq!(lines[0], headings, "{table}");
+    let [name, active, holder, cluster, _, candidates, last_end, ready, ref message @ ..] = lines[1][..] else {
+        panic!("{table}")
+    };
     assert_eq!(
-        [name, active, holder, cluster, token, ready, reason],
-        ["billing", "True", "billing-0", "eu-west-1", "1795238400000042", "True", "HeldHere"]
+        [name, active, holder, cluster, candidates, last_end, ready, &message.join(" ")],
+        ["billing", "True", "billing-0", "eu-west-1", "2/3", "HolderStopped", "True", "It is held."]
     );
     assert_eq!(lines[2], ["invoices"]);
     assert_eq!(lines.len(), 3);
@@ -139,6 +142,11 @@ fn hold(control_plane: &ControlPlane, name: &str, pod: &str, token: i64) -> Outc
         "fencingToken": token,
         "acquireTime": time,
         "transitions": 1,
+        "candidates": {"total": 3, "eligible": 2},
+        "history": [{
+            "fencingToken": 7, "cluster": "eu-west-1", "pod": "billing-2", "reason": "HolderStopped",
+            "acquireTime": time, "endTime": time,
+        }],
         "conditions": [condition("Ready"), condition("Active")],
     }});
     let patch = format!("--patch={status}");

@@ -254,15 +254,35 @@ async fn a_master_that_was_a_replica_waits_also_for_the_next_process() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_counter_is_seeded_before_every_status_was_read() {
     let servers = servers(1);
-    let world = World::start(&redislease::nodes::Config { wait_for_floor: true, ..config(addresses(&servers)) });
+    let world = World::start(&redislease::nodes::Config { has_statuses: true, ..config(addresses(&servers)) });
     world.quarantined(0).await;
     let since = clock::now();
     clock::sleep_until(since + QUARANTINE + Millis(500)).await.unwrap();
     assert!(matches!(world.status(0).state, NodeState::Quarantined { .. }), "{:?}", world.status(0));
     world.nodes.raise_floor(Token(4_000_000_000_000_000));
+    let mut requests = world.nodes.floor_requests();
     world.nodes.floor_complete();
+    requests.wait_for(|requested| *requested > 0).await.unwrap();
+    assert_ne!(world.status(0).state, NodeState::Up, "only a watch has shown the statuses, and it may be behind");
+    world.nodes.raise_floor(Token(4_000_000_000_000_001));
+    world.nodes.floor_read(*requests.borrow());
     world.up(0).await;
-    assert_eq!(fence(&servers[0]), 4_000_000_000_000_000);
+    assert_eq!(fence(&servers[0]), 4_000_000_000_000_001);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_the_others_can_seed_needs_no_statuses() {
+    let servers = servers(3);
+    let config = config(addresses(&servers));
+    // Another process admits the nodes first.
+    World::start(&config).all_up().await;
+    let world = World::start(&redislease::nodes::Config { has_statuses: true, ..config });
+    world.nodes.floor_complete();
+    world.all_up().await;
+    servers[2].restart_empty().unwrap();
+    world.quarantined(2).await;
+    world.all_up().await;
+    assert_eq!(*world.nodes.floor_requests().borrow(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -75,7 +75,7 @@ pub fn config(addresses: impl IntoIterator<Item = String>) -> Config {
         command_timeout: TIMEOUT,
         credentials: None,
         tls: None,
-        wait_for_floor: false,
+        has_statuses: false,
     }
 }
 

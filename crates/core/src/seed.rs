@@ -1,7 +1,9 @@
 //! The counter with which a node that lost its memory may vote again.
 //!
 //! The counter must not be below any token that was ever confirmed. A majority of the others knows the greatest. Without
-//! such a majority, Unix time in microseconds is greater than every token, if the clocks are right.
+//! such a majority, Unix time in microseconds is greater than every token, if the clocks are right. A clock may have been
+//! set back, so the counter must also exceed every token in a status, read after the wait: only then does no status show
+//! a token that a later read would not show.
 
 use core::fmt;
 
@@ -35,6 +37,15 @@ pub struct FenceReport {
     pub clock: u64,
 }
 
+/// The highest token that any status of the quorum has shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Floor {
+    /// The token.
+    pub token: Token,
+    /// Whether all statuses were read after the wait of the node, or no status exists. A watch can be behind.
+    pub is_current: bool,
+}
+
 /// Why no counter can be computed now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unseedable {
@@ -45,6 +56,8 @@ pub enum Unseedable {
     },
     /// Too few nodes vote under our configuration, and one votes under another, whose leases may be longer than ours.
     OtherConfiguration,
+    /// Too few admitted nodes answered, and the statuses were not read after the wait.
+    StatusesUnread,
     /// The counter would leave the range of tokens.
     Exhausted,
 }
@@ -64,6 +77,11 @@ impl fmt::Display for Unseedable {
                  which it was admitted, or choose another keyPrefix, or stop every operator that uses it for its \
                  longest lease and then delete the marker on every node"
             ),
+            Self::StatusesUnread => write!(
+                f,
+                "too few nodes are admitted, and the API server has not yet listed the statuses of the leases, which show \
+                 the highest token"
+            ),
             Self::Exhausted => {
                 write!(f, "the fence would reach 2^53: a clock or a token is far in the future; correct the clock")
             }
@@ -75,8 +93,7 @@ impl core::error::Error for Unseedable {}
 
 /// The counter for `target`, from the answers of the `others` to requests sent after the wait.
 ///
-/// `floor` is the highest token that any status of this quorum has shown, `own_clock` the process's clock in microseconds
-/// of Unix time.
+/// `own_clock` is the process's clock in microseconds of Unix time.
 ///
 /// # Errors
 /// [`Unseedable`] when neither a majority nor the clocks can be trusted. The node stays without a vote.
@@ -84,7 +101,7 @@ pub fn seed(
     quorum: Quorum,
     target: FenceReport,
     others: &[FenceReport],
-    floor: Token,
+    floor: Floor,
     own_clock: u64,
 ) -> Result<Token, Unseedable> {
     seed_by(Rules::NONE, quorum, target, others, floor, own_clock)
@@ -100,7 +117,7 @@ pub fn seed_with(
     quorum: Quorum,
     target: FenceReport,
     others: &[FenceReport],
-    floor: Token,
+    floor: Floor,
     own_clock: u64,
 ) -> Result<Token, Unseedable> {
     seed_by(Rules { broken: mutant }, quorum, target, others, floor, own_clock)
@@ -111,10 +128,11 @@ fn seed_by(
     quorum: Quorum,
     target: FenceReport,
     others: &[FenceReport],
-    floor: Token,
+    floor: Floor,
     own_clock: u64,
 ) -> Result<Token, Unseedable> {
-    let known = others.iter().map(|report| report.fence).chain([target.fence, floor]).max().unwrap_or(floor);
+    let known =
+        others.iter().map(|report| report.fence).chain([target.fence, floor.token]).max().unwrap_or(floor.token);
     let any = breaks!(rules, SeedFromUnadmitted);
     let remembering = others.iter().filter(|report| any || report.allegiance == Allegiance::Ours).count();
     let seed = if remembering >= quorum.majority() {
@@ -128,14 +146,18 @@ fn seed_by(
         if by > CLOCKS_AGREE_WITHIN {
             return Err(Unseedable::ClocksDisagree { by });
         }
+        if !floor.is_current && !breaks!(rules, SeedFromStaleStatuses) {
+            return Err(Unseedable::StatusesUnread);
+        }
         known.max(Token(last))
     };
     if seed.0 + 1 < Token::END { Ok(seed) } else { Err(Unseedable::Exhausted) }
 }
 
-/// The planted bug that a test below finds.
+/// The planted bugs that the tests below find.
 #[cfg(test)]
-pub(crate) const PLANTED: crate::check::Mutant = crate::check::Mutant::SeedFromUnadmitted;
+pub(crate) const PLANTED: [crate::check::Mutant; 2] =
+    [crate::check::Mutant::SeedFromUnadmitted, crate::check::Mutant::SeedFromStaleStatuses];
 
 #[cfg(test)]
 mod tests {
@@ -149,7 +171,11 @@ mod tests {
     }
 
     fn of_three(target: FenceReport, others: &[FenceReport], floor: u64) -> Result<Token, Unseedable> {
-        seed(Quorum::of(3).unwrap(), target, others, Token(floor), NOW)
+        seed(Quorum::of(3).unwrap(), target, others, current(floor), NOW)
+    }
+
+    const fn current(token: u64) -> Floor {
+        Floor { token: Token(token), is_current: true }
     }
 
     #[test]
@@ -170,12 +196,26 @@ mod tests {
     }
 
     #[test]
+    fn the_clocks_seed_only_after_the_statuses_were_read_again() {
+        let (quorum, stale) = (Quorum::of(3).unwrap(), Floor { token: Token(NOW + 9), is_current: false });
+        let others = [report(true, 70, NOW), report(true, 80, NOW)];
+        let target = report(false, 5, NOW);
+        assert_eq!(seed(quorum, target, &others[..1], stale, NOW), Err(Unseedable::StatusesUnread));
+        assert_eq!(seed(quorum, target, &others, stale, NOW), Ok(Token(NOW + 9)), "a majority remembers every token");
+        let planted = seed_with(Some(PLANTED[1]), quorum, target, &others[..1], stale, NOW);
+        assert_eq!(planted, Ok(Token(NOW + 9)), "the planted bug seeds by a watch that may be behind");
+        let disagreeing = [report(true, 70, NOW + 20_000_000)];
+        let error = seed(quorum, target, &disagreeing, stale, NOW);
+        assert!(matches!(error, Err(Unseedable::ClocksDisagree { .. })), "nothing is read in vain: {error:?}");
+    }
+
+    #[test]
     fn nodes_that_lost_their_memory_are_no_majority() {
         let others = [report(false, 7, NOW + 1), report(false, 9, NOW + 2)];
         let target = report(false, 5, NOW);
         assert_eq!(of_three(target, &others, 0), Ok(Token(NOW + 2)), "their fences say nothing, the clocks seed");
-        let planted = Some(PLANTED);
-        let seeded = seed_with(planted, Quorum::of(3).unwrap(), target, &others, Token(0), NOW);
+        let planted = Some(PLANTED[0]);
+        let seeded = seed_with(planted, Quorum::of(3).unwrap(), target, &others, current(0), NOW);
         assert_eq!(seeded, Ok(Token(9)), "the planted bug seeds from them");
     }
 
@@ -194,7 +234,7 @@ mod tests {
         assert!(alloc::format!("{error}").contains("delete the marker"));
         let majority = [report(true, 70, 0), report(true, 80, 0)];
         let five = [majority[0], majority[1], report(true, 60, 0), foreign];
-        let seeded = seed(Quorum::of(5).unwrap(), report(false, 5, NOW), &five, Token(0), NOW);
+        let seeded = seed(Quorum::of(5).unwrap(), report(false, 5, NOW), &five, current(0), NOW);
         assert_eq!(seeded, Ok(Token(80)), "a majority under our configuration needs no clock");
     }
 

@@ -1,12 +1,12 @@
-//! `redislease status`: shows the holder of each lease. It needs the verbs `list` and `watch` on RedisLeases only.
+//! `redislease status`: one line for each lease with what `kubectl get rl` does not show: how many candidates can be elected,
+//! why the last term ended, and the message of the condition Ready. Its watch continues when a connection breaks, and prints a
+//! lease only when its status changes. It needs the verbs `list` and `watch` on RedisLeases only.
 
 mod print;
 mod summary;
 
 use std::collections::BTreeMap;
-use std::error::Error;
-use std::io::{self, ErrorKind};
-use std::time::Duration;
+use std::io;
 
 use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum};
@@ -18,6 +18,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 
 use crate::api::RedisLease;
+use crate::cli::client::{self, Outcome};
 use crate::cli::values;
 use crate::operator::kube_api::{self, CallError};
 use print::{Printer, Table};
@@ -29,7 +30,7 @@ const WATCH_SECONDS: u32 = 45;
 /// The number of leases in one page of a list request.
 const PAGE: u32 = 500;
 
-/// Show the holder of each lease.
+/// Show the holder of each lease, how many pods can be elected, why the last term ended, and why a lease is not held.
 #[derive(Debug, Args)]
 pub(super) struct Status {
     /// The name of a RedisLease. Default: all leases in the namespace
@@ -63,20 +64,10 @@ enum Output {
 }
 
 type Guarded = DeserializeGuard<RedisLease>;
-type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
 impl Status {
     pub fn run(self) -> Outcome {
-        // rustls needs an explicit choice because dependencies enable more than one provider.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        match runtime.block_on(self.show()) {
-            // The reader of the pipe has closed it, for example `head`.
-            Err(error) if error.downcast_ref().is_some_and(|io: &io::Error| io.kind() == ErrorKind::BrokenPipe) => {
-                Ok(())
-            }
-            done => done,
-        }
+        client::run(self.show())
     }
 
     async fn show(&self) -> Outcome {
@@ -215,27 +206,6 @@ impl Status {
             eprintln!("the API server does not answer: {}; retrying", kube_api::causes(error));
         }
         Ok(())
-    }
-}
-
-/// Formats an age as kubectl does, such as `119s`, `9m59s`, `154m` or `2d2h`.
-fn format_age(age: Duration) -> String {
-    const MINUTE: u64 = 60;
-    const HOUR: u64 = 60 * MINUTE;
-    const DAY: u64 = 24 * HOUR;
-    let seconds = age.as_secs();
-    let two_units = |unit: u64, name: char, rest: u64, rest_name: char| match seconds % unit / rest {
-        0 => format!("{}{name}", seconds / unit),
-        more => format!("{}{name}{more}{rest_name}", seconds / unit),
-    };
-    match seconds {
-        ..120 => format!("{seconds}s"),
-        120..600 => two_units(MINUTE, 'm', 1, 's'),
-        600..10_800 => format!("{}m", seconds / MINUTE),
-        10_800..28_800 => two_units(HOUR, 'h', MINUTE, 'm'),
-        28_800..172_800 => format!("{}h", seconds / HOUR),
-        172_800..691_200 => two_units(DAY, 'd', HOUR, 'h'),
-        _ => format!("{}d", seconds / DAY),
     }
 }
 

@@ -5,14 +5,16 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::format_age;
 use super::summary::LeaseSummary;
 use crate::api::lease_status::Holder;
+use crate::cli::age::format_age;
 
-const HEADINGS: [&str; 9] = ["NAMESPACE", "NAME", "ACTIVE", "HOLDER", "CLUSTER", "TOKEN", "SINCE", "READY", "REASON"];
+const HEADINGS: [&str; 10] =
+    ["NAMESPACE", "NAME", "ACTIVE", "HOLDER", "CLUSTER", "SINCE", "CANDIDATES", "LAST END", "READY", "MESSAGE"];
 
-/// The minimum widths of the columns, so that later lines of a watch still fit: for a status, a token or an age.
-const MIN_WIDTHS: [usize; HEADINGS.len()] = [0, 0, 7, 12, 9, 16, 6, 7, 0];
+/// The minimum widths of the columns, so that later lines of a watch still fit: for a status, an age, or the most frequent
+/// reason of an end.
+const MIN_WIDTHS: [usize; HEADINGS.len()] = [0, 0, 7, 12, 9, 6, 10, 13, 7, 0];
 
 /// Prints leases in one of the output formats.
 #[derive(Debug)]
@@ -80,14 +82,15 @@ impl Table {
 }
 
 fn row(lease: &LeaseSummary, now: Timestamp) -> [String; HEADINGS.len()] {
-    let LeaseSummary { namespace, name, active, ready, reason, holder, fencing_token, acquire_time, .. } = lease;
+    let LeaseSummary { namespace, name, active, ready, message, holder, acquire_time, candidates, last_end, .. } =
+        lease;
     let text_of = |text: &Option<String>| text.clone().unwrap_or_default();
     let of_holder = |part: fn(&Holder) -> &String| holder.as_ref().map(part).cloned().unwrap_or_default();
     let since = acquire_time.as_ref().map(|since| Duration::try_from(now.duration_since(since.0)).unwrap_or_default());
-    let reason = match (&lease.error, lease.is_deleted) {
+    let message = match (&lease.error, lease.is_deleted) {
         (_, true) => "deleted".into(),
         (Some(error), _) => format!("cannot be parsed: {error}"),
-        (None, _) => text_of(reason),
+        (None, _) => text_of(message),
     };
     [
         namespace.clone(),
@@ -95,9 +98,10 @@ fn row(lease: &LeaseSummary, now: Timestamp) -> [String; HEADINGS.len()] {
         text_of(active),
         of_holder(|holder| &holder.pod),
         of_holder(|holder| &holder.cluster),
-        fencing_token.map(|token| token.to_string()).unwrap_or_default(),
         since.map(format_age).unwrap_or_default(),
+        candidates.as_ref().map(|known| format!("{}/{}", known.eligible, known.total)).unwrap_or_default(),
+        text_of(last_end),
         text_of(ready),
-        reason,
+        message,
     ]
 }

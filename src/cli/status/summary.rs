@@ -34,6 +34,9 @@ pub(super) struct LeaseSummary {
     pub transitions: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_transition: Option<Transition>,
+    /// Why the last term ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_end: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub candidates: Option<CandidatesStatus>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -78,6 +81,7 @@ impl LeaseSummary {
             acquire_time: status.acquire_time,
             transitions: status.transitions,
             last_transition: status.last_transition,
+            last_end: status.history.first().map(|past| past.reason.clone()),
             candidates: status.candidates,
             ..self
         }

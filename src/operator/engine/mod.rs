@@ -45,7 +45,8 @@ const PANIC: Backoff =
 /// One lease.
 #[derive(Debug)]
 struct Lease<M> {
-    machine: M,
+    /// Boxed: a map of large values leaves much of its memory unused.
+    machine: Box<M>,
     /// Answers for the next turn.
     answers: Vec<Event>,
     /// The number of machines that this lease has had.
@@ -226,7 +227,7 @@ impl<M: Machine, O: Outside> Engine<M, O> {
 
     fn add(&mut self, id: LeaseId) {
         if let Some(identity) = self.identity(id) {
-            let machine = M::new(identity);
+            let machine = Box::new(M::new(identity));
             let lease = Lease { machine, answers: Vec::new(), incarnation: 0, panics: 0, broken_until: None };
             self.leases.insert(id, lease);
         }
@@ -281,7 +282,7 @@ impl<M: Machine, O: Outside> Engine<M, O> {
             lease.broken_until = None;
             lease.incarnation += 1;
             lease.answers.clear();
-            lease.machine = M::new(identity);
+            *lease.machine = M::new(identity);
         }
         let began = Instant::now();
         let turned = contained(|| decide(now, id, lease, &mut self.index, &mut self.outside));
@@ -373,7 +374,8 @@ fn decide<M: Machine, O: Outside>(
     outside: &mut O,
 ) -> Option<Turned> {
     let machine = &mut lease.machine;
-    for answer in lease.answers.drain(..) {
+    // The buffer is freed: most leases have no answers most of the time.
+    for answer in std::mem::take(&mut lease.answers) {
         machine.handle(now, answer);
     }
     let news = outside.news(id);

@@ -68,7 +68,7 @@ impl Connection {
             command_timeout: Millis::from(valid.command_timeout),
             credentials: login.credentials,
             tls: login.tls,
-            wait_for_floor: true,
+            has_statuses: true,
         };
         let nodes = Nodes::start(&config, node_metrics).map_err(|error| error.to_string())?;
         let quorum = OpenQuorum {

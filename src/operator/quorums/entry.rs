@@ -94,7 +94,8 @@ impl Entry {
             named: leader(self.resource.as_ref()),
         };
         let requests = self.election.turn(clock::now(), &inputs, wake);
-        self.claims_leader |= requests.claim;
+        // A claim is needed only while the quorum is lost, even if it was not written yet.
+        self.claims_leader = inputs.is_lost && (self.claims_leader || requests.claim);
         requests
     }
 
@@ -328,4 +329,48 @@ fn leader(quorum: Option<&RedisQuorum>) -> Option<&str> {
 
 fn version(quorum: &RedisQuorum) -> Option<u64> {
     quorum.resource_version().and_then(|version| version.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus::Registry;
+
+    use super::*;
+    use crate::election::Cluster;
+    use crate::keeper::Keeper;
+    use crate::metrics::operator::OperatorMetrics;
+    use crate::metrics::panics::Panics;
+    use crate::operator::index::ListCount;
+
+    /// An entry whose replica follows, and whose status was to be compared in the past.
+    fn following() -> Entry {
+        let registry = Registry::new();
+        let metrics = OperatorMetrics::register(&registry, &["quorum"]).unwrap();
+        let keeper = Keeper::start(1, &Panics::register(&registry).unwrap()).unwrap();
+        let mut entry = Entry::new(Replica {
+            cluster: Cluster { name: "here".into(), uid: "uid".into() },
+            instance: "operator-0".into(),
+            process: "1".into(),
+            keeper: Arc::new(keeper),
+            writer: Writer::new("operator-0".into(), ListCount::default(), metrics, || {}),
+        });
+        entry.take(RedisQuorum::new("default", serde_json::from_str(r#"{"nodes": []}"#).unwrap()), true);
+        entry.show_at = Some(Instant::now());
+        entry
+    }
+
+    #[test]
+    fn a_follower_does_not_wake_the_controller_again_and_again() {
+        let mut entry = following();
+        assert!(entry.next_status().is_none());
+        assert_eq!(entry.show_at(), None, "a time in the past would wake the controller at once");
+    }
+
+    #[test]
+    fn a_claim_ends_with_the_loss_of_the_quorum() {
+        let mut entry = following();
+        entry.claims_leader = true;
+        entry.elect(|| {});
+        assert!(!entry.claims_leader, "the quorum is not lost");
+    }
 }

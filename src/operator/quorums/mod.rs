@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`entry`] | one quorum: configuration, connections, why it cannot be used |
 //! | [`connection`] | the connections of one configuration |
+//! | [`follow`] | what the nodes of a connection report and request |
 //! | [`secret`] | the credentials and certificates |
 //! | [`show`] | the status of the resource |
 //! | [`conflict_backoff`] | the backoff for a status that another process overwrote |
@@ -15,11 +16,12 @@
 mod conflict_backoff;
 mod connection;
 mod entry;
+mod follow;
 mod secret;
 mod show;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use kube::ResourceExt;
@@ -68,6 +70,8 @@ pub struct QuorumUpdate {
 pub struct Parts {
     /// The namespace of RedisQuorums and their secrets.
     pub namespace: String,
+    /// The namespaces whose leases are watched; none means all.
+    pub lease_namespaces: Vec<String>,
     /// Sends its calls.
     pub writer: Writer,
     /// The engine.
@@ -96,6 +100,8 @@ enum Event {
     Shown { quorum: String, began: Instant, outcome: Box<Result<RedisQuorum, CallError>> },
     /// The state of a node changed.
     Moved(String),
+    /// The nodes of this connection cannot vote before the statuses of all leases are read again.
+    FloorWanted { quorum: String, connection: Weak<Connection>, request: u64 },
     /// The machine of the lock on this quorum has a new view.
     Lock(String),
     /// The resource was read for the election; `None` when it does not exist.
@@ -112,6 +118,7 @@ enum Start {
 
 struct Controller {
     namespace: Arc<str>,
+    lease_namespaces: Arc<[String]>,
     writer: Writer,
     engine: UnboundedSender<Input>,
     node_metrics: NodeMetrics,
@@ -131,10 +138,13 @@ struct Controller {
 
 /// Runs the controller until `stop`.
 pub async fn run(parts: Parts, mut watch: Receiver<Watched<RedisQuorum>>, stop: CancellationToken) {
+    // The senders must not block. Their number of messages is bounded by the pending calls (at most one of each kind for
+    // each quorum), by the changes of nodes (a few in a second) and by the open connections.
     let (events, mut happened) = mpsc::unbounded_channel();
     let (unused, mut unused_ids) = mpsc::unbounded_channel();
     let mut controller = Controller {
         namespace: parts.namespace.as_str().into(),
+        lease_namespaces: parts.lease_namespaces.into(),
         writer: parts.writer,
         engine: parts.engine,
         node_metrics: parts.node_metrics,
@@ -322,19 +332,6 @@ impl Controller {
         }
     }
 
-    /// Follows the status of a connection's nodes until it is closed.
-    fn follow(&self, name: &str, connection: &Connection) {
-        let (mut watch, events, name) = (connection.nodes.watch(), self.events.clone(), name.to_owned());
-        tokio::spawn(async move {
-            while watch.changed().await.is_ok() {
-                watch.borrow_and_update();
-                if events.send(Event::Moved(name.clone())).is_err() {
-                    return;
-                }
-            }
-        });
-    }
-
     fn send_update(&mut self, name: &str) {
         let Some(entry) = self.entries.get_mut(name) else { return };
         if let Some(update) = entry.update(name, &self.namespace) {
@@ -381,6 +378,7 @@ impl Controller {
                 self.write_status(&quorum);
             }
             Event::Lock(quorum) => self.elect(&quorum),
+            Event::FloorWanted { quorum, connection, request } => self.read_floor(&quorum, connection, request),
             Event::Read { quorum, read } => {
                 if let (Some(entry), Ok(read)) = (self.entries.get_mut(&quorum), read) {
                     entry.quorum_read(read.map(|resource| *resource));

@@ -4,7 +4,7 @@ use kube::Resource;
 
 use super::connection::{evaluated, mismatch};
 use crate::api::conditions::QuorumReady;
-use crate::api::quorum::NodeState as ShownState;
+use crate::api::quorum::{NodeState as ShownState, NodeStatus as ShownNode};
 use crate::api::{RedisQuorum, RedisQuorumStatus, ValidQuorum};
 use crate::clock;
 use crate::nodes::{NodeState, NodeStatus};
@@ -48,7 +48,7 @@ fn report(node: &NodeStatus) -> NodeReport<'_> {
         NodeState::Quarantined { until } => {
             let until = jiff::Timestamp::try_from(clock::wall(until)).unwrap_or_default();
             let second = until.round(jiff::Unit::Second).unwrap_or(until);
-            (ShownState::Quarantined, Some(format!("{}; it votes again from {second}", node.message)))
+            (ShownState::Quarantined, Some(format!("{}{}{second}", node.message, ShownNode::VOTES_AGAIN)))
         }
         NodeState::Misconfigured(_) => (ShownState::Misconfigured, Some(node.message.clone())),
     };

@@ -2,25 +2,23 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
-use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod, Secret};
 use k8s_openapi::api::events::v1::Event;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::Selector;
 use kube::{Api, Client, ResourceExt};
+use redislease_core::op::Token;
 use serde_json::{Value, json};
 
 use super::events::EventKey;
 use super::queue::Verdict;
+use super::tokens;
 use crate::api::names::{self, PodRole};
-use crate::api::validated::{Workload, WorkloadKind};
 use crate::api::{RedisLease, RedisQuorum};
 use crate::election::{PodFacts, is_off};
 use crate::metrics::operator::WriteKind;
 use crate::operator::index::{Asked, ListCount, WorkloadKey, WorkloadRead};
-use crate::operator::kube_api::{CallError, call};
+use crate::operator::kube_api::{self, CallError, call};
 use crate::plan::{RoleOutcome, RoleWrite, StatusOutcome, StatusWrite};
 
 /// Every cluster has this namespace throughout its existence, so its UID identifies the cluster.
@@ -65,6 +63,8 @@ pub enum Call {
     Workload { key: WorkloadKey, done: Done<WorkloadRead> },
     /// Read a quorum; `None` if it does not exist.
     Quorum { namespace: Arc<str>, name: String, done: Done<Result<Option<Box<RedisQuorum>>, String>> },
+    /// Read the highest token in the statuses of the leases on a quorum, as etcd has them now. No namespaces mean all.
+    Tokens { quorum: String, namespaces: Arc<[String]>, done: Done<Result<Token, String>> },
     /// Read a secret; the error is definite.
     Secret { namespace: String, name: String, done: Done<Result<Box<Secret>, CallError>> },
     /// Read the UID of the cluster; the error is definite.
@@ -118,6 +118,7 @@ impl Call {
                 format!("{} {namespace}/{}", workload.kind.as_str(), workload.name)
             }
             Self::Quorum { namespace, name, .. } => format!("RedisQuorum {namespace}/{name}"),
+            Self::Tokens { quorum, .. } => format!("the RedisLeases on RedisQuorum {quorum}"),
             Self::Secret { namespace, name, .. } => format!("secret {namespace}/{name}"),
             Self::ClusterUid { .. } => format!("namespace {CLUSTER_NAMESPACE}"),
             Self::Event((_, reason)) => format!("event {}", reason.as_str()),
@@ -189,23 +190,7 @@ impl Call {
                 let read = call(nodes.get(&name)).await.map(|node| is_off(&node));
                 pass_on_or_repeat(read, done, |done| Self::Node { name, done })
             }
-            Self::Workload { key, done } => {
-                let read = read_workload(client, &key).await;
-                let (verdict, problem) = classify(&read);
-                let found = match read {
-                    Err(CallError::Unanswered(_)) => {
-                        return Sent { verdict, problem, finish: Finish::Again(Self::Workload { key, done }) };
-                    }
-                    Ok(labels) => {
-                        let selector = labels.and_then(|labels| Selector::try_from(labels).ok());
-                        let selector = selector.filter(|selector| !selector.selects_all());
-                        selector.map_or(WorkloadRead::SelectsNothing, WorkloadRead::Selects)
-                    }
-                    Err(CallError::NotFound) => WorkloadRead::Missing,
-                    Err(error) => WorkloadRead::Refused(error.to_string()),
-                };
-                Sent { verdict, problem, finish: Finish::PassOn(Box::new(move || done(found))) }
-            }
+            Self::Workload { key, done } => find_workload(client, key, done).await,
             Self::Quorum { namespace, name, done } => {
                 let quorums: Api<RedisQuorum> = Api::namespaced(client, &namespace);
                 let read = match call(quorums.get(&name)).await {
@@ -213,6 +198,10 @@ impl Call {
                     read => read.map(|quorum| Some(Box::new(quorum))),
                 };
                 pass_on_or_repeat(read, done, |done| Self::Quorum { namespace, name, done })
+            }
+            Self::Tokens { quorum, namespaces, done } => {
+                let read = tokens::read(client, &quorum, &namespaces).await;
+                pass_on_or_repeat(read, done, |done| Self::Tokens { quorum, namespaces, done })
             }
             Self::Secret { namespace, name, done } => {
                 let secrets: Api<Secret> = Api::namespaced(client, &namespace);
@@ -234,6 +223,26 @@ impl Call {
             }
         }
     }
+}
+
+/// Reads the selector of a workload, and how it selects pods.
+async fn find_workload(client: Client, key: WorkloadKey, done: Done<WorkloadRead>) -> Sent {
+    let (namespace, workload) = &key;
+    let read = kube_api::workload_selector(client, namespace, workload).await;
+    let (verdict, problem) = classify(&read);
+    let found = match read {
+        Err(CallError::Unanswered(_)) => {
+            return Sent { verdict, problem, finish: Finish::Again(Call::Workload { key, done }) };
+        }
+        Ok(labels) => {
+            let selector = labels.and_then(|labels| Selector::try_from(labels).ok());
+            let selector = selector.filter(|selector| !selector.selects_all());
+            selector.map_or(WorkloadRead::SelectsNothing, WorkloadRead::Selects)
+        }
+        Err(CallError::NotFound) => WorkloadRead::Missing,
+        Err(error) => WorkloadRead::Refused(error.to_string()),
+    };
+    Sent { verdict, problem, finish: Finish::PassOn(Box::new(move || done(found))) }
 }
 
 /// A call that only tests whether the API server answers: it reads a small object from etcd.
@@ -355,25 +364,6 @@ async fn read_pod(
         Ok(_) | Err(CallError::NotFound) => Ok(PodFound::Gone),
         Err(error) => Err(error),
     }
-}
-
-async fn read_workload(
-    client: Client,
-    (namespace, Workload { kind, name }): &WorkloadKey,
-) -> Result<Option<LabelSelector>, CallError> {
-    macro_rules! selector_of {
-        ($kind:ty) => {{
-            let object = call(Api::<$kind>::namespaced(client, namespace).get(name)).await?;
-            object.spec.map(|spec| spec.selector)
-        }};
-    }
-    Ok(match kind {
-        WorkloadKind::Deployment => selector_of!(Deployment),
-        WorkloadKind::StatefulSet => selector_of!(StatefulSet),
-        WorkloadKind::DaemonSet => selector_of!(DaemonSet),
-        WorkloadKind::ReplicaSet => selector_of!(ReplicaSet),
-        WorkloadKind::Job => selector_of!(Job).flatten(),
-    })
 }
 
 #[cfg(test)]

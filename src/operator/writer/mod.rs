@@ -13,11 +13,13 @@
 //! | [`gate`] | closed while the API server does not answer (pure) |
 //! | [`events`] | pending events (pure) |
 //! | [`call`] | the calls, and how their answers are interpreted |
+//! | [`tokens`] | the highest token of all leases on a quorum |
 
 mod call;
 mod events;
 mod gate;
 mod queue;
+mod tokens;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -58,6 +60,7 @@ enum Key {
     ReadNode(Arc<str>),
     ReadWorkload(WorkloadKey),
     ReadQuorum(Arc<str>),
+    ReadTokens(Arc<str>),
     ReadSecret(Arc<str>),
     ReadClusterUid,
     Event(Arc<str>, NoticeReason),
@@ -148,6 +151,7 @@ impl Writer {
             Call::Node { .. } => (Key::ReadNode(of.into()), Level::End),
             Call::Workload { key, .. } => (Key::ReadWorkload(key.clone()), Level::Active),
             Call::Quorum { .. } => (Key::ReadQuorum(of.into()), Level::End),
+            Call::Tokens { .. } => (Key::ReadTokens(of.into()), Level::End),
             Call::Secret { .. } => (Key::ReadSecret(of.into()), Level::Publication),
             Call::ClusterUid { .. } => (Key::ReadClusterUid, Level::End),
             Call::QuorumStatus { .. } => (Key::QuorumStatus(of.into()), Level::Standby),

@@ -103,6 +103,8 @@ mutants! {
     SeedBeforeWait: UnitTest | Model,
     /// The fences of nodes that are not admitted count as a majority's: two nodes that lost their memory seed a third.
     SeedFromUnadmitted: UnitTest | Model | Simulator,
+    /// The clocks seed although the statuses were not read after the wait: the node counts from below.
+    SeedFromStaleStatuses: UnitTest,
     /// A step of a node's clock goes unnoticed: its keys end early.
     ClockStepIgnored: UnitTest | Simulator,
     /// Node: confirm checks the first key only.

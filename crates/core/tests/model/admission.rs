@@ -8,7 +8,7 @@ use redislease_core::invariants::{self, Claim, Violation};
 use redislease_core::marker::Membership;
 use redislease_core::op::{Op, Token, Vote};
 use redislease_core::quorum::Quorum;
-use redislease_core::seed::{Allegiance, FenceReport};
+use redislease_core::seed::{Allegiance, FenceReport, Floor};
 use redislease_core::time::{Drift, Millis, Time};
 use stateright::{Model, Property};
 
@@ -311,7 +311,14 @@ impl State {
         let others = self.servers.iter().enumerate().filter(|(other, _)| *other != node);
         let others: Vec<FenceReport> = others.map(|(_, server)| report(server)).collect();
         let target = report(&self.servers[node]);
-        let seed = seed_with(mutant, Quorum::of(3).unwrap(), target, &others, Token(0), clock);
+        let seed = seed_with(
+            mutant,
+            Quorum::of(3).unwrap(),
+            target,
+            &others,
+            Floor { token: Token(0), is_current: true },
+            clock,
+        );
         self.at(node, |server| {
             server.admitters[admitter].reading = false;
             server.give(admitter, Input::Seed(seed), true);

@@ -261,7 +261,7 @@ fn the_unit_tests_find_the_bugs_that_the_table_gives_them() {
     let found: Vec<Mutant> = (FOUND.iter().map(|(mutant, _)| *mutant))
         .chain(crate::check::reference_tests::FOUND.iter().map(|(mutant, _)| *mutant))
         .chain(crate::admission::tests::PLANTED)
-        .chain([crate::seed::PLANTED])
+        .chain(crate::seed::PLANTED)
         .collect();
     for mutant in Mutant::ALL {
         let named = mutant.found_by().contains(&Layer::UnitTest);

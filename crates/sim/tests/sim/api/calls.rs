@@ -5,6 +5,7 @@ use std::sync::Arc;
 use redislease::api::RedisLease;
 use redislease::election::PodFacts;
 use redislease::plan::{RoleWrite, StatusWrite};
+use redislease_core::op::Token;
 
 use crate::api::objects;
 use crate::api::server::{Mode, Verdict};
@@ -33,6 +34,8 @@ pub enum Ask {
     Node(u32),
     /// Who leads, by the `RedisQuorum`.
     Quorum,
+    /// The highest token of all statuses: a list of the newest state.
+    Tokens,
     Claim {
         version: u64,
         instance: String,
@@ -59,6 +62,7 @@ pub enum Reply {
     Node(bool),
     /// Who leads, and the version of that.
     Quorum(Verdict, u64, Option<String>),
+    Tokens(Token),
     Probe,
     /// The connection was refused.
     Refused,
@@ -141,6 +145,11 @@ impl World {
             Ask::Quorum => {
                 let (version, leader) = self.apis[cluster].state.leader.clone();
                 Reply::Quorum(Verdict::Written, version, leader)
+            }
+            Ask::Tokens => {
+                self.apis[cluster].writes.reads += 1;
+                let tokens = self.apis[cluster].state.leases.iter().flatten().map(|lease| objects::token(lease));
+                Reply::Tokens(tokens.max().unwrap_or(Token(0)))
             }
             Ask::Claim { version, instance } => {
                 let (verdict, change) = self.apis[cluster].write_leader(*version, instance);

@@ -82,10 +82,6 @@ impl Swarm {
             clusters == 1 && rng.percent(if bug == Some(Bug::SeedFromReadableFences) { 80 } else { 12 });
         let keys =
             rng.pick(&[&[0b001_u16][..], &[0b001], &[0b011], &[0b001, 0b011], &[0b011, 0b110], &[0b001, 0b011, 0b110]]);
-        // When every server forgets and all clocks are behind, only the statuses say how far the counter was. A process
-        // whose watch is behind can then seed from below. A write against an old version keeps that out of one lease, but
-        // not out of another lease that shares a key.
-        let keys: &[u16] = if clocks_behind { &[0b011] } else { keys };
         let nodes = rng.weighted(&[(1, 6), (2, 6), (3, 60), (4, 8), (5, 20)]);
         let command_timeout = Millis(rng.pick(&[200, 500]));
         let specs = Self::draw_specs(rng);

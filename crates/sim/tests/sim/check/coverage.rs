@@ -85,6 +85,8 @@ sights! {
     ReAdmitted,
     SeededByOthers,
     SeededByClocks,
+    /// All statuses were read again before the clocks seeded a counter.
+    StatusesReadAgain,
     SeedingRefused,
     StepSeen,
     SmallStepSeen,

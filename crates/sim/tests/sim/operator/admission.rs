@@ -9,7 +9,7 @@ use redislease_core::admission::{self, Admission, Standing};
 use redislease_core::clock::ClockWatch;
 use redislease_core::marker::{Marker, RunId};
 use redislease_core::op::Token;
-use redislease_core::seed::{Allegiance, FenceReport};
+use redislease_core::seed::{Allegiance, FenceReport, Floor, Unseedable};
 use redislease_core::time::{Drift, Millis, Time};
 
 use crate::chaos::bug::Bug;
@@ -17,6 +17,7 @@ use crate::chaos::fault::Fault;
 use crate::check::coverage::Sight;
 use crate::check::trace::Note;
 use crate::core_check::seed_with;
+use crate::operator::writer::Job;
 use crate::redis::clock::{MILLI, Micros};
 use crate::redis::network::{Conn, Purpose, Request};
 use crate::world::{Event, World};
@@ -37,6 +38,8 @@ pub struct Peer {
     /// It was reached, or tried in vain.
     pub tried: bool,
     pub gather: Option<Gather>,
+    /// How often the statuses were to be read to seed its counter. Only the answer to the last request counts.
+    pub tokens_asked: u64,
     /// Its clock was set, and no answer of it has been seen since.
     pub stepped: Option<Fault>,
     run_id: Option<RunId>,
@@ -45,6 +48,8 @@ pub struct Peer {
 /// The fences that an admission waits for.
 pub struct Gather {
     outstanding: BTreeSet<usize>,
+    /// Whether the statuses were read after the wait.
+    is_current: bool,
     target: Option<FenceReport>,
     others: Vec<FenceReport>,
 }
@@ -64,6 +69,7 @@ impl World {
             newest: None,
             tried: false,
             gather: None,
+            tokens_asked: 0,
             stepped: None,
             run_id: None,
         };
@@ -139,7 +145,7 @@ impl World {
                 admission::Effect::Admit { ticket, marker, seed } => {
                     self.post_marker(process, node, Request::Admit { ticket, marker, seed });
                 }
-                admission::Effect::ReadFences => self.gather(process, node),
+                admission::Effect::ReadFences => self.gather(process, node, false),
                 admission::Effect::Changed(standing) => {
                     match standing {
                         Standing::Admitted if waited => self.coverage.saw(Sight::ReAdmitted),
@@ -171,12 +177,24 @@ impl World {
     pub fn gather_again(&mut self, process: usize, target: usize) {
         let peer = &self.processes[process].peers[target];
         if matches!(peer.admission.standing(), Standing::Seeding(_)) && peer.gather.is_none() {
-            self.gather(process, target);
+            self.gather(process, target, false);
+        }
+    }
+
+    /// All statuses were read, because the clocks must seed the counter of `target`.
+    pub fn tokens_read(&mut self, process: usize, target: usize, request: u64, token: Token) {
+        let operator = &mut self.processes[process];
+        operator.floor = operator.floor.max(token);
+        let peer = &operator.peers[target];
+        let is_seeding = matches!(peer.admission.standing(), Standing::Seeding(_)) && peer.gather.is_none();
+        if is_seeding && peer.tokens_asked == request {
+            self.coverage.saw(Sight::StatusesReadAgain);
+            self.gather(process, target, true);
         }
     }
 
     /// Asks every node for its fence, on behalf of the admission of `target`.
-    fn gather(&mut self, process: usize, target: usize) {
+    fn gather(&mut self, process: usize, target: usize, is_current: bool) {
         if !self.processes[process].index.leases_listed {
             let boot = self.processes[process].boot;
             return self.after(FLOOR_AGAIN, Event::Gather { process, boot, node: target });
@@ -185,7 +203,7 @@ impl World {
         let ready = |node: &usize| peers[*node].conn.as_ref().is_some_and(|conn| conn.ready);
         let asked: BTreeSet<usize> = (0..peers.len()).filter(ready).collect();
         self.processes[process].peers[target].gather =
-            Some(Gather { outstanding: asked.clone(), target: None, others: Vec::new() });
+            Some(Gather { outstanding: asked.clone(), is_current, target: None, others: Vec::new() });
         let give_up = self.local(process) + self.swarm.command_timeout.0;
         for node in asked {
             self.post(process, node, Request::Fence, Purpose::Fence(target), give_up);
@@ -202,7 +220,7 @@ impl World {
     ) {
         let from_fences = self.is(Bug::SeedFromReadableFences);
         let own_clock = self.processes[process].wall.micros(self.now);
-        let (quorum, floor) = (self.swarm.quorum, self.processes[process].floor);
+        let (quorum, token) = (self.swarm.quorum, self.processes[process].floor);
         let current = self.processes[process].peers[node].admission.marker();
         let Some(gather) = &mut self.processes[process].peers[target].gather else { return };
         if !gather.outstanding.remove(&node) {
@@ -221,7 +239,8 @@ impl World {
         if !gather.outstanding.is_empty() {
             return;
         }
-        let Some(Gather { target: Some(report), others, .. }) = self.processes[process].peers[target].gather.take()
+        let Some(Gather { target: Some(report), others, is_current, .. }) =
+            self.processes[process].peers[target].gather.take()
         else {
             return;
         };
@@ -230,8 +249,14 @@ impl World {
         let seeded = if from_fences {
             Ok(others.iter().map(|other| other.fence).chain([report.fence]).max().unwrap_or(Token(0)))
         } else {
-            seed_with(self.mutant(), quorum, report, &others, floor, own_clock)
+            seed_with(self.mutant(), quorum, report, &others, Floor { token, is_current }, own_clock)
         };
+        if seeded == Err(Unseedable::StatusesUnread) {
+            let peer = &mut self.processes[process].peers[target];
+            peer.tokens_asked += 1;
+            let request = peer.tokens_asked;
+            return self.submit(process, Job::ReadTokens { node: target, request });
+        }
         if seeded.is_ok() {
             self.coverage.saw(if by_others { Sight::SeededByOthers } else { Sight::SeededByClocks });
         }

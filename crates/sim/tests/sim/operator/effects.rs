@@ -178,7 +178,12 @@ impl World {
             Job::Role { uid, write, .. } => {
                 self.role_written(process, *uid, write.uid.clone(), RoleOutcome::Withdrawn);
             }
-            Job::ReadPod { .. } | Job::Read { .. } | Job::ReadQuorum | Job::Claim { .. } | Job::Probe => {}
+            Job::ReadPod { .. }
+            | Job::Read { .. }
+            | Job::ReadQuorum
+            | Job::ReadTokens { .. }
+            | Job::Claim { .. }
+            | Job::Probe => {}
         }
     }
 
@@ -255,9 +260,12 @@ impl World {
             }
             (Job::Read { place, uid, read }, reply) => self.read_reply(process, place, uid, read, reply),
             (job @ (Job::ReadQuorum | Job::Claim { .. }), reply) => self.leader_reply(process, &job, reply),
+            (Job::ReadTokens { node, request }, Reply::Tokens(token)) => {
+                self.tokens_read(process, node, request, token);
+            }
             // A probe that is not answered is repeated by the gate.
             (Job::Probe, _) => {}
-            (job @ Job::ReadPod { .. }, _) => self.submit(process, job),
+            (job @ (Job::ReadPod { .. } | Job::ReadTokens { .. }), _) => self.submit(process, job),
         }
     }
 

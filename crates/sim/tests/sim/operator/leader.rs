@@ -49,15 +49,13 @@ impl World {
         swarm.elects.then_some(leader)
     }
 
-    /// What this process may decide now. A lock whose time is over gives no right, whether its machine has noticed or
-    /// not.
+    /// What this process may decide now.
     pub fn authority(&self, process: usize) -> Authority {
         let Some(leader) = &self.processes[process].leader else { return Authority::Lead };
         let authority = leader.machine.authority();
         let lock = self.processes[process].machines.iter().rev().find(|machine| machine.uid == LOCK);
         let now = Time(self.local(process));
-        let holds = lock.and_then(super::keeper::Machine::stop_at).is_some_and(|stop_at| now < stop_at);
-        if authority == Authority::Lead && !holds { Authority::Renew } else { authority }
+        lock.map_or(authority, |lock| authority.under_lock(now, lock.stop_at()))
     }
 
     pub fn wake_leader(&mut self, process: usize) {

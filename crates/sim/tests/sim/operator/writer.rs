@@ -42,6 +42,13 @@ pub enum Job {
     },
     /// Who leads, by the `RedisQuorum`.
     ReadQuorum,
+    /// The highest token of all statuses, to seed the counter of this node. `request` is [`Peer::tokens_asked`].
+    ///
+    /// [`Peer::tokens_asked`]: crate::operator::admission::Peer::tokens_asked
+    ReadTokens {
+        node: usize,
+        request: u64,
+    },
     /// This replica leads.
     Claim {
         version: u64,
@@ -65,7 +72,9 @@ impl Job {
             Self::Role { uid, write, .. } | Self::ReadPod { uid, write } => {
                 Key::Role(*uid, objects::number(&write.uid))
             }
-            Self::Read { .. } | Self::ReadQuorum | Self::Claim { .. } | Self::Probe => Key::Other,
+            Self::Read { .. } | Self::ReadQuorum | Self::ReadTokens { .. } | Self::Claim { .. } | Self::Probe => {
+                Key::Other
+            }
         }
     }
 
@@ -104,6 +113,7 @@ impl Job {
                 _ => Ask::Pod(objects::number(uid)),
             },
             Self::ReadQuorum => Ask::Quorum,
+            Self::ReadTokens { .. } => Ask::Tokens,
             Self::Claim { version, instance } => Ask::Claim { version: *version, instance: instance.clone() },
             Self::Probe => Ask::Probe,
         }

@@ -309,6 +309,7 @@ impl World {
         let boot = self.processes[process].boot;
         let Some(conn) = self.processes[process].peers[node].conn.take() else { return };
         self.processes[process].peers[node].gather = None;
+        self.processes[process].peers[node].tokens_asked += 1;
         self.admission(process, node, admission::Input::Disconnected);
         for pending in conn.waiting {
             match pending.purpose {

@@ -9,6 +9,8 @@
 //! terms and writes their status, because ending needs no lock. Before that it reads the RedisQuorum again, because the
 //! replica itself may be disconnected.
 
+mod claim;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -20,6 +22,7 @@ use redislease_core::time::{Drift, Millis, Time};
 use super::effect::Command;
 use super::facts::{Authority, OpenQuorum};
 use crate::election::{Cluster, HolderName};
+use claim::Name;
 
 /// The duration of the lock after its last renewal.
 pub const LEADER_LEASE: Millis = Millis(5000);
@@ -31,16 +34,6 @@ const STOP_BUDGET: Millis = Millis(500);
 const COMMAND_TIMEOUT: Millis = Millis(500);
 /// How often a replica checks that the API server answers, before it contends and while it leads.
 const HEARTBEAT: Millis = Millis(2000);
-/// How long the quorum must be lost before a replica writes itself as leader in place of one that may have died. It
-/// doubles with each claim, because a running leader has contradicted the previous one.
-const CLAIM_AFTER: Millis = Millis(10_000);
-/// How often that time doubles at most.
-const CLAIM_DOUBLES: u32 = 6;
-/// A running leader contradicts a claim within this time.
-const CONTRADICTED_WITHIN: Millis = Millis(5000);
-/// How long the quorum must be lost if the status has never named a leader: the nodes of a new quorum do not vote for a
-/// while, and the status of the leases must show this.
-const FIRST_CLAIM_AFTER: Millis = Millis(1000);
 /// How often a replica checks whether another replica's lock was released. A leader that stops hands over at once.
 const LOOK_AGAIN: Millis = Millis(300);
 /// How long after an outage of the quorum only the previous leader contends: it knows when its terms have ended, and
@@ -110,23 +103,6 @@ pub struct Leadership {
     stopping: bool,
     deadline: Option<Time>,
     effects: VecDeque<LeadershipEffect>,
-}
-
-/// The state of `RedisQuorum.status.leader` while no replica can have the lock.
-#[derive(Clone, Debug, Default)]
-struct Name {
-    /// Whether the API server has named this replica since the lock was lost, so that it may still end terms.
-    confirmed: bool,
-    reading: bool,
-    read_again_at: Option<Time>,
-    /// When this replica claimed the name, if it did.
-    claimed_at: Option<Time>,
-    /// The number of claims.
-    claims: u32,
-    /// Whether the status named no leader before the newest claim, so that no replica can contradict it.
-    was_free: bool,
-    /// Until when this replica, which ended terms, keeps them although the status names another replica: it has contradicted.
-    contradicts_until: Option<Time>,
 }
 
 /// The machine of the lock.
@@ -301,7 +277,7 @@ impl Leadership {
     fn lead(&mut self, now: Time, facts: &LeadershipFacts) {
         self.due_since = None;
         self.seen_other = false;
-        self.name = Name { reading: self.name.reading, ..Name::default() };
+        self.name = self.name.unclaimed();
         let answered = facts.api_answered_at.unwrap_or(Time(0));
         if self.probed_at.is_some_and(|probed| answered >= probed) {
             self.probed_at = None;
@@ -331,97 +307,6 @@ impl Leadership {
         self.due_since = None;
         self.probed_at = None;
         self.set(Authority::Lead);
-    }
-
-    /// The authority of this process over its running terms without the lock.
-    fn without_lock(&mut self, now: Time, facts: &LeadershipFacts) {
-        let is_named = facts.named.as_deref() == Some(self.instance());
-        let other_is_named = facts.named.is_some() && !is_named;
-        let is_lost = self.quorum_lost_since.is_some();
-        if is_named {
-            self.name.contradicts_until = None;
-        } else if other_is_named && is_lost && self.authority == Authority::End && !self.seen_other {
-            // If the other replica has the lock, it writes its name again, and then this replica follows.
-            self.claim(now, facts);
-            self.name.contradicts_until = Some(now + CONTRADICTED_WITHIN);
-        }
-        let contradicts_until = self.name.contradicts_until.filter(|until| now < *until);
-        if !is_named {
-            self.name.confirmed = false;
-        }
-        let mut authority = self.authority;
-        if self.seen_other || (other_is_named && contradicts_until.is_none()) {
-            // Another replica leads and has adopted the terms of this one.
-            self.name.confirmed = false;
-            authority = Authority::Follow;
-        } else if matches!(authority, Authority::Lead | Authority::End) {
-            authority = Authority::Renew;
-        }
-        match self.quorum_lost_since {
-            Some(_) if is_named => {
-                if self.name.confirmed {
-                    authority = Authority::End;
-                } else {
-                    self.read(now);
-                }
-            }
-            Some(since) => match contradicts_until {
-                Some(until) => self.wake_at(until),
-                None => self.claim_later(now, since, facts),
-            },
-            None => self.name = Name { reading: self.name.reading, ..Name::default() },
-        }
-        self.set(authority);
-    }
-
-    /// Writes this replica as leader in place of one that may have died, so that the terms of the dead one are shown as
-    /// ended. If that leader still runs and only this replica has lost the quorum, the leader contradicts.
-    fn claim_later(&mut self, now: Time, since: Time, facts: &LeadershipFacts) {
-        let pause = Millis(CLAIM_AFTER.0 << self.name.claims.min(CLAIM_DOUBLES));
-        let pause = if facts.named.is_some() { pause } else { FIRST_CLAIM_AFTER };
-        let claim_at = self.name.claimed_at.unwrap_or(since) + pause;
-        if now < claim_at {
-            return self.wake_at(claim_at);
-        }
-        if facts.api_answered_at.is_some_and(|answered| answered >= since) {
-            return self.claim(now, facts);
-        }
-        self.wake_at(now + READ_AGAIN);
-    }
-
-    fn claim(&mut self, now: Time, facts: &LeadershipFacts) {
-        self.name.claimed_at = Some(now);
-        self.name.claims = self.name.claims.saturating_add(1);
-        self.name.was_free = facts.named.is_none();
-        self.emit(LeadershipEffect::Claim);
-        self.wake_at(now + READ_AGAIN);
-    }
-
-    fn read(&mut self, now: Time) {
-        if self.name.reading {
-            return;
-        }
-        if let Some(at) = self.name.read_again_at.filter(|at| now < *at) {
-            return self.wake_at(at);
-        }
-        self.name.reading = true;
-        self.emit(LeadershipEffect::ReadQuorum);
-    }
-
-    fn quorum_read(&mut self, now: Time, read: Result<Option<String>, ()>) {
-        self.name.reading = false;
-        self.name.read_again_at = Some(now + READ_AGAIN);
-        if let Ok(named) = read {
-            let settled = self.name.claimed_at.filter(|_| !self.name.was_free).map(|at| at + CONTRADICTED_WITHIN);
-            if let Some(at) = settled.filter(|at| now < *at) {
-                self.name.read_again_at = Some(at);
-                return;
-            }
-            self.name.confirmed = named.as_deref() == Some(self.instance());
-            if self.name.confirmed {
-                (self.seen_other, self.outdated) = (false, self.other());
-            }
-        }
     }
 
     /// Acquires the lock if an attempt can start at once and the API server answers.

@@ -1,0 +1,99 @@
+//! The input of an explanation: the objects that were read.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use crate::api::lease_status::Holder;
+use crate::api::validated::Readiness;
+use crate::api::{ConditionReason, ConditionStatus, ConditionType, InvalidSpec, RedisLease, RedisLeaseStatus};
+use crate::api::{RedisQuorum, ValidLease};
+use crate::election::{Electorate, PodFacts};
+
+/// The objects that were read. An `Err` is a clause that says why something could not be read.
+#[derive(Debug)]
+pub(super) struct Facts {
+    pub lease: RedisLease,
+    pub spec: Result<ValidLease, InvalidSpec>,
+    pub candidates: Result<Vec<Pod>, String>,
+    pub holder: HolderPod,
+    pub quorum: Result<RedisQuorum, String>,
+    pub quorum_namespace: String,
+    pub now: Timestamp,
+}
+
+/// The pod that the status names as the holder.
+#[derive(Debug)]
+pub(super) enum HolderPod {
+    /// The status names none, or the pod could not be read.
+    Unknown,
+    /// It is a candidate.
+    Candidate(Box<Pod>),
+    /// It exists and is not a candidate.
+    Other(Box<Pod>),
+    /// It does not exist any more.
+    Gone,
+}
+
+/// What the status says about the current term.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum State<'a> {
+    /// The operator has not written a status.
+    NoStatus,
+    /// This pod holds the lease.
+    Held(&'a Holder),
+    /// It is not confirmed yet that this pod still holds the lease.
+    Unconfirmed(&'a Holder),
+    /// This pod has lost the lease and must stop; its keys may still exist.
+    Ending(&'a Holder),
+    /// A pod of another cluster holds the lease.
+    HeldByPeer,
+    /// No pod holds the lease.
+    Unheld,
+}
+
+impl Facts {
+    pub fn status(&self) -> Option<&RedisLeaseStatus> {
+        self.lease.status.as_ref()
+    }
+
+    pub fn condition(&self, type_: ConditionType) -> Option<&Condition> {
+        self.status()?.condition(type_)
+    }
+
+    /// Whether the lease's condition has this reason.
+    pub fn has_reason<R: ConditionReason>(&self, reason: R) -> bool {
+        self.condition(R::TYPE).is_some_and(|condition| condition.reason == reason.as_str())
+    }
+
+    pub fn message(&self, type_: ConditionType) -> &str {
+        self.condition(type_).map_or("", |condition| &condition.message)
+    }
+
+    pub fn state(&self) -> State<'_> {
+        let Some(status) = self.status().filter(|status| status.condition(ConditionType::Ready).is_some()) else {
+            return State::NoStatus;
+        };
+        match &status.holder {
+            Some(holder) if status.says(ConditionType::Active, ConditionStatus::True) => State::Held(holder),
+            Some(holder) if status.says(ConditionType::Active, ConditionStatus::False) => State::Ending(holder),
+            Some(holder) => State::Unconfirmed(holder),
+            None if status.says(ConditionType::Ready, ConditionStatus::True) => State::HeldByPeer,
+            None => State::Unheld,
+        }
+    }
+
+    /// The candidates as the operator ranks them; `None` if they could not be read.
+    pub fn electorate(&self) -> Option<Electorate> {
+        let pods = self.candidates.as_ref().ok()?.iter().map(|pod| Arc::new(PodFacts::from(pod)));
+        Some(Electorate::of(pods, self.readiness()))
+    }
+
+    pub fn readiness(&self) -> Readiness {
+        let fallback = Readiness::Required { unhealthy_after: Duration::MAX };
+        self.spec.as_ref().map_or(fallback, |spec| spec.readiness)
+    }
+}

@@ -1,0 +1,146 @@
+//! `redislease why`: explains the state of one lease. It reads the RedisLease, its candidate pods, their workload and the
+//! RedisQuorum. What it may not read, it names, and explains the rest.
+
+mod explain;
+mod facts;
+mod outlook;
+mod print;
+
+use std::io::{self, Write as _};
+
+use clap::{Args, ValueEnum};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::ListParams;
+use kube::core::Selector;
+use kube::{Api, Client, ResourceExt as _};
+
+use crate::api::lease_status::Holder;
+use crate::api::validated::Candidates;
+use crate::api::{RedisLease, RedisQuorum, ValidLease};
+use crate::cli::client::{self, Outcome};
+use crate::cli::values;
+use crate::operator::kube_api::{self, CallError, call};
+use explain::Explanation;
+use facts::{Facts, HolderPod};
+
+/// Explain who holds a lease and why, and what can change next.
+#[derive(Debug, Args)]
+pub(super) struct Why {
+    /// The name of the RedisLease
+    lease: String,
+
+    /// The namespace of the RedisLease. Default: the namespace of the current kubeconfig context
+    #[arg(short, long, env = "REDISLEASE_WHY_NAMESPACE", value_name = "NAMESPACE", value_parser = values::namespace)]
+    namespace: Option<String>,
+
+    /// The operator's namespace, which contains the RedisQuorum
+    #[arg(long, env = "REDISLEASE_WHY_QUORUM_NAMESPACE", default_value = "redislease-system", value_name = "NAMESPACE", value_parser = values::namespace)]
+    quorum_namespace: String,
+
+    /// The output format
+    #[arg(short, long, env = "REDISLEASE_WHY_OUTPUT", value_enum, default_value_t, value_name = "FORMAT")]
+    output: Output,
+}
+
+/// The output format.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// Sentences, by topic
+    #[default]
+    Text,
+    /// One JSON object
+    Json,
+}
+
+impl Why {
+    pub fn run(self) -> Outcome {
+        client::run(self.explain())
+    }
+
+    async fn explain(&self) -> Outcome {
+        let (client, address) = kube_api::client().await?;
+        let namespace = self.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
+        let lease = self.read_lease(client.clone(), &namespace).await;
+        let lease = lease.map_err(|error| format!("{error} (the API server at {address})"))?;
+        let explanation = Explanation::of(&self.read_facts(client, lease).await);
+        let mut out = io::stdout().lock();
+        match self.output {
+            Output::Text => print::text(&explanation, &mut out)?,
+            Output::Json => {
+                serde_json::to_writer_pretty(&mut out, &explanation)?;
+                writeln!(out)?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn read_lease(&self, client: Client, namespace: &str) -> Result<RedisLease, String> {
+        let name = &self.lease;
+        let leases: Api<RedisLease> = Api::namespaced(client, namespace);
+        call(leases.get(name)).await.map_err(|error| match error {
+            CallError::NotFound => format!(
+                "there is no RedisLease {name} in namespace {namespace}, or the API server does not know the kind RedisLease"
+            ),
+            other => format!("cannot read RedisLease {name} in namespace {namespace}: {other}"),
+        })
+    }
+
+    async fn read_facts(&self, client: Client, lease: RedisLease) -> Facts {
+        let namespace = lease.namespace().unwrap_or_default();
+        let spec = ValidLease::try_from(&lease);
+        let candidates = match &spec {
+            Ok(spec) => read_candidates(client.clone(), &namespace, &spec.candidates).await,
+            Err(invalid) => Err(invalid.to_string()),
+        };
+        let holder = lease.status.as_ref().and_then(|status| status.holder.as_ref());
+        let holder = match holder {
+            Some(holder) => read_holder(client.clone(), holder, candidates.as_deref().unwrap_or_default()).await,
+            None => HolderPod::Unknown,
+        };
+        let quorums: Api<RedisQuorum> = Api::namespaced(client, &self.quorum_namespace);
+        let quorum = call(quorums.get(&lease.spec.quorum_ref.name)).await.map_err(|error| error.to_string());
+        Facts {
+            lease,
+            spec,
+            candidates,
+            holder,
+            quorum,
+            quorum_namespace: self.quorum_namespace.clone(),
+            now: jiff::Timestamp::now(),
+        }
+    }
+}
+
+/// Lists the candidate pods.
+async fn read_candidates(client: Client, namespace: &str, candidates: &Candidates) -> Result<Vec<Pod>, String> {
+    let selector = match candidates {
+        Candidates::Selector(selector) => selector.clone(),
+        Candidates::Workload(workload) => {
+            let what = format!("{} {}", workload.kind.as_str(), workload.name);
+            let labels = kube_api::workload_selector(client.clone(), namespace, workload).await;
+            let labels = labels.map_err(|error| format!("{what} cannot be read: {error}"))?;
+            let selector = labels.and_then(|labels| Selector::try_from(labels).ok());
+            selector.filter(|selector| !selector.selects_all()).ok_or_else(|| format!("{what} selects no pods"))?
+        }
+    };
+    let pods: Api<Pod> = Api::namespaced(client, namespace);
+    let listed = call(pods.list(&ListParams::default().labels_from(&selector))).await;
+    listed.map(|list| list.items).map_err(|error| format!("the pods cannot be listed: {error}"))
+}
+
+/// Finds the holder among the candidates, or reads it.
+async fn read_holder(client: Client, holder: &Holder, candidates: &[Pod]) -> HolderPod {
+    let is_holder = |pod: &Pod| pod.uid().as_deref() == Some(&holder.pod_uid);
+    if let Some(pod) = candidates.iter().find(|pod| is_holder(pod)) {
+        return HolderPod::Candidate(Box::new(pod.clone()));
+    }
+    let pods: Api<Pod> = Api::namespaced(client, &holder.namespace);
+    match call(pods.get(&holder.pod)).await {
+        Ok(pod) if is_holder(&pod) => HolderPod::Other(Box::new(pod)),
+        Ok(_) | Err(CallError::NotFound) => HolderPod::Gone,
+        Err(_) => HolderPod::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests;

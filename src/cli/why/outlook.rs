@@ -1,0 +1,275 @@
+//! What can change next, and when at the earliest. Pure: no client, no clock.
+//!
+//! For a held lease, it asks the election what the operator would decide with the facts that were read, and what it would
+//! decide at the next timeout. The operator counts timeouts from its own observations, so the times are approximate.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use redislease_core::lease::{Standing, TermId, TermView, View};
+use redislease_core::op::{self, Attempt, Token};
+use redislease_core::time::{Drift, Millis, Time};
+
+use super::explain::second;
+use super::facts::{Facts, HolderPod, State};
+use crate::api::conditions::LeaseReady;
+use crate::api::lease_status::Holder;
+use crate::api::quorum::NodeState;
+use crate::api::validated::Readiness;
+use crate::api::{Duration, ValidLease, ValidQuorum};
+use crate::election::{self, Decision, Electorate, EndCause, PodFacts, Sighting, Situation, Step, decide};
+use crate::status::TermEnd;
+
+/// What can change next.
+#[derive(Debug, Default)]
+pub(super) struct Outlook {
+    pub sentences: Vec<String>,
+    /// The earliest time of the change, as far as it can be known.
+    pub at: Option<Timestamp>,
+}
+
+impl Outlook {
+    fn say(sentence: impl Into<String>) -> Self {
+        Self { sentences: vec![sentence.into()], at: None }
+    }
+
+    fn and(mut self, sentence: impl Into<String>) -> Self {
+        self.sentences.push(sentence.into());
+        self
+    }
+
+    fn at(self, at: Timestamp) -> Self {
+        Self { at: Some(at), ..self }
+    }
+}
+
+/// What can change next. `electorate` is `None` if the candidates could not be read.
+pub(super) fn of(facts: &Facts, electorate: Option<&Electorate>) -> Outlook {
+    let Ok(spec) = &facts.spec else {
+        return Outlook::say("The operator starts no term until the spec is valid.");
+    };
+    match facts.state() {
+        State::NoStatus => Outlook::say("Nothing changes until the operator processes the lease."),
+        State::Held(holder) => held(facts, spec, holder, electorate),
+        State::Unconfirmed(holder) => Outlook::say(format!(
+            "If a majority of the Redis nodes confirms the term, {} continues with the same fencing token. If no majority \
+             does so within about {}, the lease counts as lost.",
+            holder.pod,
+            text(Drift::STANDARD.most(ttl(spec)))
+        )),
+        State::Ending(holder) => ending(facts, spec, holder, electorate),
+        State::HeldByPeer => Outlook::say(
+            "A pod of this cluster can acquire the lease when the other cluster releases it, or when its keys expire. Run \
+             this command in the other cluster to see when that can be.",
+        ),
+        State::Unheld => unheld(facts, electorate),
+    }
+}
+
+fn held(facts: &Facts, spec: &ValidLease, holder: &Holder, electorate: Option<&Electorate>) -> Outlook {
+    if let Some(needed) = missing_votes(facts).filter(|needed| *needed > 0) {
+        let least = Drift::STANDARD.least(ttl(spec)).saturating_sub(Millis::from(spec.stop_budget()));
+        let nodes = if needed == 1 { "node" } else { "nodes" };
+        let outlook = Outlook::say(format!(
+            "The lease cannot be renewed without a majority, and {needed} more Redis {nodes} must vote. Otherwise {} loses it {} after its last renewal.",
+            holder.pod,
+            text(least)
+        ));
+        return with_majority(outlook, facts);
+    }
+    let none = Electorate::default();
+    let term = term(facts, holder);
+    let sighting = match &facts.holder {
+        HolderPod::Candidate(pod) | HolderPod::Other(pod) => Some(sighting(pod)),
+        HolderPod::Unknown | HolderPod::Gone => None,
+    };
+    let pod = match (&facts.holder, &sighting) {
+        (HolderPod::Gone, _) => election::HolderPod::Gone { stopped: false },
+        (HolderPod::Candidate(_), Some(sighting)) => election::HolderPod::Here { sighting, candidate: true },
+        (HolderPod::Other(_), Some(sighting)) => election::HolderPod::Here { sighting, candidate: false },
+        _ => election::HolderPod::Unseen,
+    };
+    let situation = |now: Time| Situation {
+        now,
+        view: &term,
+        holder: pod,
+        electorate: electorate.unwrap_or(&none),
+        readiness: spec.readiness,
+        grace_period: spec.grace_period,
+        may_begin: true,
+        revoked: revoked(facts, spec),
+        fresh: true,
+    };
+    let next = standby(holder, electorate);
+    let next = next.as_deref();
+    match decide(&situation(time(facts.now))) {
+        Decision { step: Step::End { proof, cause, .. }, .. } => ends(spec, facts.now, proof, cause, next),
+        Decision { again_at: Some(at), .. } => match decide(&situation(at)).step {
+            Step::End { proof, cause, .. } => ends(spec, timestamp(at), proof, cause, next).at(timestamp(at)),
+            _ => stays(spec, holder, next),
+        },
+        Decision { .. } => stays(spec, holder, next),
+    }
+}
+
+/// The term continues, and no timeout is running.
+fn stays(spec: &ValidLease, holder: &Holder, next: Option<&str>) -> Outlook {
+    let Some(next) = next else {
+        return Outlook::say("No change is due. No other pod can take over, because none can be elected.");
+    };
+    let pod = &holder.pod;
+    let outlook = Outlook::say(format!(
+        "No change is due. If {pod} is deleted and its containers stop, {next} can acquire the lease at once."
+    ));
+    match spec.readiness {
+        Readiness::Required { unhealthy_after } => outlook.and(format!(
+            "If {pod} is not Ready for {}, the operator ends its term, and {next} can acquire the lease at most {} later.",
+            text(Millis::from(unhealthy_after)),
+            text(Drift::STANDARD.most(ttl(spec)))
+        )),
+        Readiness::Ignored => outlook,
+    }
+}
+
+/// The operator ends the term at `at`.
+fn ends(spec: &ValidLease, at: Timestamp, proof: bool, cause: EndCause, next: Option<&str>) -> Outlook {
+    let why = TermEnd::Decided(cause).explanation();
+    let outlook = if matches!(cause, EndCause::StopOverdue | EndCause::HolderUnhealthy) {
+        Outlook::say(format!("If nothing changes, the operator ends the term at about {}: {why}.", second(at)))
+    } else {
+        Outlook::say(format!("The operator ends the term now: {why}."))
+    };
+    match next {
+        None => outlook.and("No other pod can be elected."),
+        Some(next) if proof => outlook.and(format!("Then {next} can acquire the lease at once.")),
+        Some(next) => outlook.and(format!(
+            "Then {next} can acquire the lease when the keys expire, at most {} later, or when the pod is proven to have \
+             stopped.",
+            text(Drift::STANDARD.most(ttl(spec)))
+        )),
+    }
+}
+
+fn ending(facts: &Facts, spec: &ValidLease, holder: &Holder, electorate: Option<&Electorate>) -> Outlook {
+    let next = standby(holder, electorate);
+    let next = next.map_or_else(
+        || "the operator elects the first pod that can be elected".into(),
+        |next| format!("{next} can acquire the lease"),
+    );
+    let ended = facts.status().and_then(|status| status.history.first()).map(|past| past.end_time.0);
+    let Some(expire) = ended.map(|ended| timestamp(time(ended) + Drift::STANDARD.most(ttl(spec)))) else {
+        return Outlook::say(format!("When the keys have expired, {next}."));
+    };
+    let outlook = with_majority(
+        Outlook::say(format!(
+            "When the keys expire, at about {} at the latest, or as soon as {} is proven to have stopped, {next}.",
+            second(expire),
+            holder.pod
+        )),
+        facts,
+    );
+    Outlook { at: outlook.at.or(Some(expire)), ..outlook }
+}
+
+fn unheld(facts: &Facts, electorate: Option<&Electorate>) -> Outlook {
+    let has = |reason| facts.has_reason(reason);
+    if has(LeaseReady::Suspended) {
+        Outlook::say("The operator elects a pod when spec.suspend is false.")
+    } else if has(LeaseReady::InvalidReference) || has(LeaseReady::InvalidSpec) {
+        Outlook::say("The operator elects a pod when the error above is corrected.")
+    } else if missing_votes(facts).is_some_and(|needed| needed > 0) || has(LeaseReady::QuorumUnavailable) {
+        with_majority(Outlook::default(), facts)
+    } else if has(LeaseReady::NoCandidate) {
+        Outlook::say("The operator elects the first pod that can be elected.")
+    } else if has(LeaseReady::KeyHeldByOtherLease) {
+        Outlook::say("The operator elects a pod when the key is free.")
+    } else {
+        match electorate.and_then(|electorate| electorate.eligible.first()) {
+            Some(first) => Outlook::say(format!("The operator tries to acquire the lease for {}.", first.name)),
+            None => Outlook::say("The operator elects the first pod that can be elected."),
+        }
+    }
+}
+
+/// Adds when a majority can vote, if none votes now.
+fn with_majority(outlook: Outlook, facts: &Facts) -> Outlook {
+    let Some(needed) = missing_votes(facts).filter(|needed| *needed > 0) else { return outlook };
+    let quarantined = facts.quorum.iter().filter_map(|quorum| quorum.status.as_ref()).flat_map(|status| &status.nodes);
+    let mut times: Vec<Timestamp> = quarantined.filter_map(crate::api::quorum::NodeStatus::votes_again_at).collect();
+    times.sort_unstable();
+    match times.get(needed - 1) {
+        Some(at) => outlook.and(format!("A majority of the Redis nodes can vote again from {}.", second(*at))).at(*at),
+        None => outlook.and(format!(
+            "No pod can acquire the lease until {needed} more Redis {} and the quarantine of new or restarted nodes has ended.",
+            if needed == 1 { "node answers" } else { "nodes answer" }
+        )),
+    }
+}
+
+/// How many more nodes must vote; `None` if that is unknown.
+fn missing_votes(facts: &Facts) -> Option<usize> {
+    let quorum = facts.quorum.as_ref().ok()?;
+    let majority = ValidQuorum::try_from(quorum).ok()?.majority();
+    let nodes = &quorum.status.as_ref()?.nodes;
+    let up = nodes.iter().filter(|node| node.state == NodeState::Up).count();
+    (!nodes.is_empty()).then(|| majority.saturating_sub(up))
+}
+
+/// The pod that is elected after the holder; `None` if none can be elected.
+fn standby(holder: &Holder, electorate: Option<&Electorate>) -> Option<String> {
+    let Some(electorate) = electorate else { return Some("another pod".into()) };
+    let next = electorate.eligible.iter().find(|pod| pod.uid != holder.pod_uid);
+    next.map(|pod| pod.name.clone())
+}
+
+fn revoked(facts: &Facts, spec: &ValidLease) -> Option<EndCause> {
+    let deleting = facts.lease.metadata.deletion_timestamp.is_some();
+    deleting.then_some(EndCause::Deleted).or_else(|| spec.suspended.then_some(EndCause::Suspended))
+}
+
+/// The view of a lock layer that holds the term in status.
+fn term(facts: &Facts, holder: &Holder) -> View {
+    let status = facts.status();
+    let attempt = status.and_then(|status| status.attempt.as_deref()).and_then(|attempt| attempt.parse().ok());
+    let token = status.and_then(|status| status.fencing_token).and_then(|token| u64::try_from(token).ok());
+    let id = TermId {
+        attempt: attempt.unwrap_or(Attempt(0)),
+        token: Token(token.unwrap_or_default()),
+        holder: op::Holder(holder.pod.as_str().into()),
+    };
+    let held = TermView { id, valid_until: None, stop_at: None, failed_rounds: 0 };
+    View { standing: Standing::Held(held), ..View::default() }
+}
+
+/// The pod, and since when it is not Ready or is being deleted, by its own timestamps.
+fn sighting(pod: &Pod) -> Sighting {
+    let facts = PodFacts::from(pod);
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let ready = conditions.into_iter().find(|condition| condition.type_ == "Ready");
+    let changed = ready.and_then(|ready| ready.last_transition_time.as_ref()).map(|changed| changed.0);
+    let grace = facts.deletion_grace.map(Millis::from);
+    let deadline = pod.metadata.deletion_timestamp.as_ref().map(|deadline| time(deadline.0));
+    Sighting {
+        not_ready_since: changed.or(facts.created).filter(|_| !facts.ready).map(time),
+        terminating_since: deadline.zip(grace).map(|(deadline, grace)| deadline - grace),
+        facts: facts.into(),
+    }
+}
+
+fn ttl(spec: &ValidLease) -> Millis {
+    Millis::from(spec.lease_duration)
+}
+
+/// A duration as in a spec, in whole seconds if it is long.
+fn text(span: Millis) -> String {
+    let rounded = if span.0 >= 1000 { span.0.div_ceil(1000) * 1000 } else { span.0 };
+    Duration::from(core::time::Duration::from_millis(rounded)).as_str().to_owned()
+}
+
+/// Milliseconds of Unix time stand for the operator's clock.
+fn time(at: Timestamp) -> Time {
+    Time(u64::try_from(at.as_millisecond()).unwrap_or_default())
+}
+
+fn timestamp(at: Time) -> Timestamp {
+    i64::try_from(at.0).ok().and_then(|millis| Timestamp::from_millisecond(millis).ok()).unwrap_or(Timestamp::MAX)
+}

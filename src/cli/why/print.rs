@@ -1,0 +1,43 @@
+//! Prints an explanation as text.
+
+use std::io::{self, Write};
+
+use super::explain::Explanation;
+
+/// The topics of the text.
+const HOLDER: &str = "Holder";
+const LAST_TERM: &str = "Last term";
+const CANDIDATES: &str = "Candidates";
+const QUORUM: &str = "Quorum";
+const NEXT: &str = "Next change";
+
+pub(super) fn text(explanation: &Explanation, out: &mut impl Write) -> io::Result<()> {
+    let Explanation { namespace, name, .. } = explanation;
+    writeln!(out, "RedisLease {namespace}/{name}")?;
+    topic(HOLDER, &explanation.holder, out)?;
+    topic(LAST_TERM, &explanation.last_term, out)?;
+    topic(CANDIDATES, std::slice::from_ref(&explanation.candidates_summary), out)?;
+    let rows: Vec<_> = explanation.candidates.iter().map(|pod| (pod.pod.as_str(), pod.verdict.clone())).collect();
+    table(&rows, out)?;
+    topic(QUORUM, &explanation.quorum, out)?;
+    let rows: Vec<_> = explanation
+        .nodes
+        .iter()
+        .map(|node| {
+            let message = node.message.as_ref().map(|message| format!(": {message}")).unwrap_or_default();
+            (node.name.as_str(), if node.votes { "votes".to_owned() } else { format!("{}{message}", node.state) })
+        })
+        .collect();
+    table(&rows, out)?;
+    topic(NEXT, &explanation.next, out)
+}
+
+fn topic(heading: &str, sentences: &[String], out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "\n{heading}")?;
+    sentences.iter().try_for_each(|sentence| writeln!(out, "  {sentence}"))
+}
+
+fn table(rows: &[(&str, String)], out: &mut impl Write) -> io::Result<()> {
+    let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or_default();
+    rows.iter().try_for_each(|(name, text)| writeln!(out, "    {name:<width$}   {text}"))
+}
