@@ -6,7 +6,7 @@ use redislease::cli::Cli;
 
 fn main() -> ExitCode {
     match Cli::of_command_line(std::env::args_os()).run() {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error}");
             ExitCode::FAILURE

@@ -102,6 +102,7 @@ impl Process {
             longest_lease: TTL,
             command_timeout: TIMEOUT,
             credentials: None,
+            tls: None,
             has_statuses: false,
         };
         let nodes = Nodes::start(&config, &metrics).unwrap();

@@ -189,7 +189,7 @@ pub struct CandidatesSpec {
     /// Selects the candidate pods by label. It must have at least one label or expression, because an empty selector selects every
     /// pod of the namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[x_kube(validation = rules::selector_is_not_empty(), validation = rules::expressions_are_valid())]
+    #[x_kube(validation = rules::selector_is_not_empty(), validation = rules::expressions_are_valid("candidates.selector"))]
     pub selector: Option<LabelSelector>,
 
     /// Names a workload. The candidates are the pods that its own spec.selector selects. A CronJob has no selector: its candidates

@@ -2,7 +2,7 @@
 #![allow(clippy::duplicated_attributes, reason = "each printer column repeats the names of its attributes")]
 #![allow(clippy::doc_markdown, reason = "kubectl explain shows these comments as plain text")]
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -108,6 +108,17 @@ pub struct RedisQuorumSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auth: Option<QuorumAuth>,
 
+    /// TLS for the connections to all nodes. Default: connections without TLS.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<QuorumTls>,
+
+    /// Selects the namespaces whose leases may use this quorum, by the labels of the namespace. Default: all namespaces. Select one
+    /// by name with the label kubernetes.io/metadata.name. A lease in another namespace has the reason InvalidReference, as if
+    /// this quorum did not exist; its running term ends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = rules::expressions_are_valid("allowedNamespaces"))]
+    pub allowed_namespaces: Option<LabelSelector>,
+
     /// How long the operator waits for the answer of a node. Default: 500ms. After this time the vote counts as unknown and the
     /// operator reconnects. Limits: at most half of the renewInterval of each lease on this quorum, and at most 1h.
     #[serde(default = "defaults::command_timeout")]
@@ -134,6 +145,12 @@ pub struct QuorumNode {
     #[schemars(length(max = 253))]
     #[x_kube(validation = rules::address_is_host_and_port())]
     pub address: String,
+
+    /// The zone that the node fails with, for example a data center. Default: none. redislease doctor warns if a quorum would be
+    /// lost with one zone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    pub zone: Option<String>,
 }
 
 /// How the operator authenticates to every node of the quorum.
@@ -151,6 +168,32 @@ pub struct SecretRef {
     /// The name of the Secret. Its data has the key password and, for a Redis ACL user other than default, the key username.
     #[schemars(length(min = 1, max = 253))]
     #[x_kube(validation = rules::object_name("auth.secretRef.name"))]
+    pub name: String,
+}
+
+/// TLS for the connections to every node of the quorum.
+#[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct QuorumTls {
+    /// The Secret with the certificates.
+    pub secret_ref: TlsSecretRef,
+
+    /// The name that the certificate of every node must contain: a DNS name or an IP address. Default: the host of the node's
+    /// address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    #[x_kube(validation = rules::server_name_is_valid())]
+    pub server_name: Option<String>,
+}
+
+/// A Secret in the namespace of the RedisQuorum. It has the key ca.crt with the certificates, in PEM, of the authorities that signed
+/// the certificates of the nodes. For mutual TLS it also has the keys tls.crt and tls.key with the operator's certificate and
+/// private key. The type kubernetes.io/tls works. The operator reads it every 15 s and uses new certificates for new connections.
+#[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TlsSecretRef {
+    /// The name of the Secret.
+    #[schemars(length(min = 1, max = 253))]
+    #[x_kube(validation = rules::object_name("tls.secretRef.name"))]
     pub name: String,
 }
 

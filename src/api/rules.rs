@@ -142,15 +142,15 @@ pub(super) fn selector_is_not_empty() -> Rule {
     ))
 }
 
-pub(super) fn expressions_are_valid() -> Rule {
+pub(super) fn expressions_are_valid(field: &str) -> Rule {
     Rule::new(
         "!has(self.matchExpressions) || self.matchExpressions.all(one, \
          (one.operator in ['In', 'NotIn'] && has(one.values) && one.values.size() > 0) \
          || (one.operator in ['Exists', 'DoesNotExist'] && (!has(one.values) || one.values.size() == 0)))",
     )
-    .message(fixed(
-        "candidates.selector.matchExpressions must use the operators In and NotIn with values, or Exists and DoesNotExist without values",
-    ))
+    .message(fixed(&format!(
+        "{field}.matchExpressions must use the operators In and NotIn with values, or Exists and DoesNotExist without values"
+    )))
 }
 
 pub(super) fn workload_kind_is_supported() -> Rule {
@@ -239,6 +239,11 @@ pub(super) fn address_is_host_and_port() -> Rule {
     .message(fixed(
         "a node address must be host:port, such as redis-0.redis:6379 or [fd00::1]:6379, with a port from 1 to 65535",
     ))
+}
+
+pub(super) fn server_name_is_valid() -> Rule {
+    Rule::new("self.size() == 0 || self.matches('^[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?$') || isIP(self)")
+        .message(fixed("tls.serverName must be a DNS name or an IP address, such as redis.example.com, without a port"))
 }
 
 pub(super) fn key_prefix_is_valid() -> Rule {

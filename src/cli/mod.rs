@@ -3,6 +3,7 @@
 mod age;
 mod client;
 mod crds;
+mod doctor;
 mod operator;
 mod status;
 mod values;
@@ -11,6 +12,7 @@ mod why;
 use std::error::Error;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
+use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
@@ -25,10 +27,14 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Crds(crds::Crds),
+    Doctor(doctor::Doctor),
     Operator(operator::Operator),
     Status(status::Status),
     Why(why::Why),
 }
+
+/// The exit code for wrong arguments: `EX_USAGE` of sysexits.h.
+const USAGE: i32 = 64;
 
 /// The file name under which kubectl finds the binary as a plugin.
 const PLUGIN: &str = "kubectl-redislease";
@@ -38,7 +44,11 @@ impl Cli {
     ///
     /// Under the file name `kubectl-redislease`, help and errors call the program `kubectl redislease`.
     pub fn of_command_line(line: impl IntoIterator<Item = OsString>) -> Self {
-        Self::from_line(line).unwrap_or_else(|error| error.exit())
+        Self::from_line(line).unwrap_or_else(|error| {
+            // Help and the version are printed to standard output, errors to standard error.
+            let _ = error.print();
+            std::process::exit(if error.use_stderr() { USAGE } else { 0 })
+        })
     }
 
     fn from_line(line: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
@@ -52,17 +62,19 @@ impl Cli {
         Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
     }
 
-    /// Runs the subcommand.
+    /// Runs the subcommand and returns its exit code.
     ///
     /// # Errors
     /// The subcommand's error message.
-    pub fn run(self) -> Result<(), Box<dyn Error>> {
+    pub fn run(self) -> Result<ExitCode, Box<dyn Error>> {
         match self.command {
-            Command::Crds(command) => Ok(command.run()?),
-            Command::Operator(command) => command.run(),
-            Command::Status(command) => command.run(),
-            Command::Why(command) => command.run(),
+            Command::Doctor(command) => return command.run(),
+            Command::Crds(command) => command.run()?,
+            Command::Operator(command) => command.run()?,
+            Command::Status(command) => command.run()?,
+            Command::Why(command) => command.run()?,
         }
+        Ok(ExitCode::SUCCESS)
     }
 }
 

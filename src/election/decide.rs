@@ -77,6 +77,8 @@ pub enum EndCause {
     Deleted,
     /// The RedisQuorum was replaced by one with another configuration.
     QuorumChanged,
+    /// The RedisQuorum does not allow the lease's namespace any more.
+    NamespaceNotAllowed,
     /// Another replica of the operator ended the term; the status shows it.
     EndedElsewhere,
     /// The API server did not accept the status that names the term within one lease duration.
@@ -85,7 +87,7 @@ pub enum EndCause {
 
 impl EndCause {
     /// Every cause.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::HolderStopped,
         Self::HolderVanished,
         Self::StopOverdue,
@@ -94,6 +96,7 @@ impl EndCause {
         Self::Suspended,
         Self::Deleted,
         Self::QuorumChanged,
+        Self::NamespaceNotAllowed,
         Self::EndedElsewhere,
         Self::NotPublished,
     ];
@@ -109,6 +112,7 @@ impl EndCause {
             Self::Suspended => "Suspended",
             Self::Deleted => "Deleted",
             Self::QuorumChanged => "QuorumChanged",
+            Self::NamespaceNotAllowed => "NamespaceNotAllowed",
             Self::EndedElsewhere => "EndedElsewhere",
             Self::NotPublished => "NotPublished",
         }

@@ -3,20 +3,17 @@
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::io::tcp::{TcpSettings, socket2};
-use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo, RedisError,
-    RedisResult, Value,
-};
+use redis::{Cmd, RedisError, RedisResult, Value};
 use redislease_core::marker::{Marker, Membership, RunId};
 use redislease_core::time::Millis;
 
+use super::access::Access;
 use super::info::Info;
 use super::script::{self, Script};
-use super::{Credentials, Keyspace, Misconfiguration, Reason, pipe};
+use super::transport::{self, Client};
+use super::{Keyspace, Misconfiguration, Reason};
 use crate::clock;
 
 /// The address of a node.
@@ -35,6 +32,16 @@ impl Address {
         let plain = !host.is_empty() && !host.contains(['/', '@', ' ']) && (bare.is_some() || !host.contains(':'));
         Some(Self { host: host.to_owned(), port: port.parse().ok().filter(|port| *port > 0)? }).filter(|_| plain)
     }
+
+    /// The host, an IPv6 address without brackets.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The port.
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
 }
 
 impl fmt::Display for Address {
@@ -44,28 +51,6 @@ impl fmt::Display for Address {
         } else {
             write!(f, "{}:{}", self.host, self.port)
         }
-    }
-}
-
-/// The current credentials and the previous ones. `None` logs in without a password.
-#[derive(Clone, Debug)]
-pub(super) struct Secrets {
-    current: Option<Credentials>,
-    previous: Vec<Option<Credentials>>,
-}
-
-impl Secrets {
-    pub fn new(current: Option<Credentials>) -> Self {
-        Self { current, previous: Vec::new() }
-    }
-
-    /// Sets the credentials. Returns whether they changed.
-    pub fn replace(&mut self, credentials: Option<Credentials>) -> bool {
-        let changed = self.current != credentials;
-        if changed {
-            self.previous = vec![std::mem::replace(&mut self.current, credentials)];
-        }
-        changed
     }
 }
 
@@ -89,6 +74,22 @@ impl Failure {
 
     pub fn timeout(limit: Millis) -> Self {
         Self { reason: Reason::Timeout, text: format!("no answer within {} ms", limit.0) }
+    }
+
+    /// A server on a TLS port closes a connection without TLS. Adds what to do in this case.
+    pub fn hint_at_tls(mut self) -> Self {
+        if self.reason == Reason::Refused {
+            self.text += "; if the server uses TLS on this port, set `spec.tls` in the RedisQuorum";
+        }
+        self
+    }
+
+    /// [`clock::within`] returned `error` after `limit`.
+    pub fn unanswered(doing: &str, limit: Millis, error: &io::Error) -> Self {
+        if error.kind() == io::ErrorKind::TimedOut {
+            return Self { reason: Reason::Timeout, text: format!("{doing}: no answer within {} ms", limit.0) };
+        }
+        Self { reason: Reason::Refused, text: format!("{doing}: {error}") }
     }
 
     pub fn of(doing: &str, error: &RedisError) -> Self {
@@ -126,11 +127,11 @@ impl Failure {
 const REFUSING: &str =
     "the node takes part in no new term; terms that it holds are extended as far as the server allows";
 /// The fix for a refused command.
-const RIGHTS: &str = "grant the quorum's user the commands and keys that the README lists";
+const RIGHTS: &str = "grant the quorum's user the commands and keys that docs/redis-checklist.md lists";
 
 /// A connection to an identified server.
 pub(super) struct Opened {
-    pub connection: MultiplexedConnection,
+    pub client: Client,
     pub info: Info,
     /// The name of the server process in markers.
     pub run_id: RunId,
@@ -141,7 +142,7 @@ pub(super) struct Opened {
 /// The parameters for opening a connection to one node.
 pub(super) struct Opening {
     pub address: Address,
-    pub secrets: Secrets,
+    pub access: Access,
     pub timeout: Millis,
     pub keyspace: Keyspace,
     pub membership: Membership,
@@ -152,13 +153,16 @@ pub(super) struct Opening {
 impl Opening {
     /// Connects, logs in, reads INFO, loads the scripts and tries their commands.
     pub async fn open(self) -> Result<Opened, Failure> {
-        let mut connection = self.log_in().await?;
+        let mut client = self.log_in().await?;
+        let connection = &mut client.connection;
         // The run ID is read first on every connection: with a run ID from an older connection, the marker that a
         // restarted server restored would be accepted.
-        let info = self.call("INFO", &redis::cmd("INFO"), &mut connection).await?;
+        let info = self.call("INFO", &redis::cmd("INFO"), connection).await;
+        let has_tls = self.access.tls.current.is_some();
+        let info = info.map_err(|failure| if has_tls { failure } else { failure.hint_at_tls() })?;
         let info: String = redis::from_redis_value(info).map_err(Failure::protocol)?;
         let info = Info::parse(&info).map_err(Failure::protocol)?;
-        let marker = self.call("GET", redis::cmd("GET").arg(self.keyspace.marker()), &mut connection).await;
+        let marker = self.call("GET", redis::cmd("GET").arg(self.keyspace.marker()), connection).await;
         // A value that is not a marker names no process.
         let marker =
             marker.ok().and_then(|value| redis::from_redis_value::<String>(value).ok()?.parse::<Marker>().ok());
@@ -167,24 +171,37 @@ impl Opening {
         match &info.misconfiguration {
             None => {
                 for script in Script::ALL {
-                    self.call("SCRIPT LOAD", &script.load(), &mut connection).await?;
+                    self.call("SCRIPT LOAD", &script.load(), connection).await?;
                 }
-                refusal = self.check(&mut connection).await?;
+                refusal = self.check(connection).await?;
             }
-            Some((Misconfiguration::Eviction, _)) => self.retract(&run_id, marker, &mut connection).await,
+            Some((Misconfiguration::Eviction, _)) => self.retract(&run_id, marker, connection).await,
             Some(_) => {}
         }
-        Ok(Opened { connection, info, run_id, refusal })
+        Ok(Opened { client, info, run_id, refusal })
     }
 
-    async fn log_in(&self) -> Result<MultiplexedConnection, Failure> {
-        let first = connect(&self.address, self.secrets.current.as_ref(), self.timeout).await;
-        match (first, self.secrets.previous.first()) {
-            (Err(failure), Some(previous)) if failure.reason == Reason::Auth => {
-                connect(&self.address, previous.as_ref(), self.timeout).await.map_err(|_| failure)
+    /// Connects with the current certificates and credentials, or with the previous ones if the server does not accept
+    /// the current ones. Returns the failure of the current ones.
+    async fn log_in(&self) -> Result<Client, Failure> {
+        let mut first = None;
+        for tls in self.access.tls() {
+            for credentials in self.access.credentials() {
+                let failure = match transport::connect(&self.address, tls, credentials, self.timeout).await {
+                    Ok(client) => return Ok(client),
+                    Err(failure) => failure,
+                };
+                let reason = failure.reason;
+                let first = first.get_or_insert(failure);
+                match reason {
+                    // The server may not have the new password yet, or no longer the old one.
+                    Reason::Auth => {}
+                    Reason::Tls => break,
+                    _ => return Err(first.clone()),
+                }
             }
-            (connected, _) => connected,
         }
+        first.map_or_else(|| Err(Failure::protocol("no way to connect")), Err)
     }
 
     async fn call(&self, doing: &str, command: &Cmd, connection: &mut MultiplexedConnection) -> Result<Value, Failure> {
@@ -223,49 +240,15 @@ impl Opening {
     }
 }
 
-async fn connect(
-    address: &Address,
-    credentials: Option<&Credentials>,
+pub(super) async fn bounded<T>(
     timeout: Millis,
-) -> Result<MultiplexedConnection, Failure> {
-    // Without a library name nothing is sent before the login, so a server with too many clients can answer with that
-    // error.
-    let mut login = RedisConnectionInfo::default().set_skip_set_lib_name();
-    if let Some(Credentials { username, password }) = credentials {
-        login = login.set_password(password);
-        if let Some(username) = username {
-            login = login.set_username(username);
-        }
-    }
-    let keepalive = socket2::TcpKeepalive::new()
-        .with_time(Duration::from_secs(10))
-        .with_interval(Duration::from_secs(5))
-        .with_retries(3);
-    let tcp = TcpSettings::default()
-        .set_nodelay(true)
-        .set_keepalive(keepalive)
-        .set_user_timeout(Duration::from(timeout).max(Duration::from_secs(1)));
-    let connecting = async {
-        let target = ConnectionAddr::Tcp(address.host.clone(), address.port).into_connection_info()?;
-        let client = Client::open(target.set_redis_settings(login).set_tcp_settings(tcp))?;
-        // The library's timeouts do not advance while the system is suspended, so this timeout wraps them.
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(None)
-            .set_response_timeout(None)
-            .set_pipeline_buffer_size(pipe::ROOM);
-        client.get_multiplexed_async_connection_with_config(&config).await
-    };
-    bounded(timeout, "cannot connect", connecting).await
-}
-
-async fn bounded<T>(timeout: Millis, doing: &str, work: impl Future<Output = RedisResult<T>>) -> Result<T, Failure> {
+    doing: &str,
+    work: impl Future<Output = RedisResult<T>>,
+) -> Result<T, Failure> {
     match clock::within(timeout, work).await {
         Ok(Ok(done)) => Ok(done),
         Ok(Err(error)) => Err(Failure::of(doing, &error)),
-        Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-            Err(Failure { reason: Reason::Timeout, text: format!("{doing}: no answer within {} ms", timeout.0) })
-        }
-        Err(error) => Err(Failure { reason: Reason::Refused, text: format!("{doing}: {error}") }),
+        Err(error) => Err(Failure::unanswered(doing, timeout, &error)),
     }
 }
 
@@ -285,22 +268,5 @@ mod tests {
         {
             assert_eq!(Address::parse(text), None, "{text}");
         }
-    }
-
-    #[test]
-    fn the_credentials_before_the_last_change_are_kept() {
-        let password = |password: &str| Some(Credentials { username: None, password: password.into() });
-        let mut secrets = Secrets::new(password("one"));
-        assert!(!secrets.replace(password("one")));
-        assert_eq!(secrets.previous, []);
-        assert!(secrets.replace(password("two")));
-        assert_eq!((secrets.current, secrets.previous), (password("two"), vec![password("one")]));
-    }
-
-    #[test]
-    fn no_password_in_debug_output() {
-        let secrets = Secrets::new(Some(Credentials { username: Some("app".into()), password: "hunter2".into() }));
-        let shown = format!("{secrets:?}");
-        assert!(shown.contains("app") && !shown.contains("hunter2"), "{shown}");
     }
 }

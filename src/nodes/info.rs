@@ -52,37 +52,45 @@ impl Info {
     pub fn parse(text: &str) -> Result<Self, String> {
         let fields = InfoDict::new(text);
         let field = |name: &str| fields.get::<String>(name).ok_or_else(|| format!("INFO has no field {name}"));
-        let redis_version = field("redis_version")?;
         let followed = field("master_replid2").ok().filter(|history| history.chars().any(|digit| digit != '0'));
         Ok(Self {
             process: Process { run_id: field("run_id")?, followed },
-            misconfiguration: misconfiguration(&redis_version, &field)?,
-            version: field("valkey_version").map_or(redis_version, |version| format!("valkey {version}")),
+            misconfiguration: misconfigurations(text)?.into_iter().next(),
+            version: version(text)?,
         })
     }
 }
 
-fn misconfiguration(
-    version: &str,
-    field: &impl Fn(&str) -> Result<String, String>,
-) -> Result<Option<(Misconfiguration, String)>, String> {
+/// `redis_version`, or the version of Valkey.
+pub(super) fn version(text: &str) -> Result<String, String> {
+    let fields = InfoDict::new(text);
+    let redis = fields.get("redis_version").ok_or("INFO has no field redis_version")?;
+    Ok(fields.get::<String>("valkey_version").map_or(redis, |version| format!("valkey {version}")))
+}
+
+/// Everything that prevents the server from voting, the most important first.
+pub(super) fn misconfigurations(text: &str) -> Result<Vec<(Misconfiguration, String)>, String> {
+    let fields = InfoDict::new(text);
+    let field = |name: &str| fields.get::<String>(name).ok_or_else(|| format!("INFO has no field {name}"));
+    let version = field("redis_version")?;
+    let mut found = Vec::new();
     let major = version.split('.').next().and_then(|major| major.parse().ok()).unwrap_or(0_u32);
     if major < 7 {
         let sentence = format!("Redis {version} is too old: use Redis 7.0 or newer, or Valkey");
-        return Ok(Some((Misconfiguration::Version, sentence)));
+        found.push((Misconfiguration::Version, sentence));
     }
     let role = field("role")?;
     if role != "master" {
         let sentence = format!(
             "role is `{role}`: each node must be an independent master; use the address of a server that is not a replica"
         );
-        return Ok(Some((Misconfiguration::Replica, sentence)));
+        found.push((Misconfiguration::Replica, sentence));
     }
     if field("cluster_enabled")? != "0" {
         let sentence = "cluster-enabled is `yes`: a node is an independent master; \
                         use servers with `cluster-enabled no`"
             .to_owned();
-        return Ok(Some((Misconfiguration::Cluster, sentence)));
+        found.push((Misconfiguration::Cluster, sentence));
     }
     let policy = field("maxmemory_policy")?;
     if policy != "noeviction" {
@@ -90,9 +98,9 @@ fn misconfiguration(
             "maxmemory-policy is `{policy}`: the server may drop a lease that is held; \
              set `maxmemory-policy noeviction`"
         );
-        return Ok(Some((Misconfiguration::Eviction, sentence)));
+        found.push((Misconfiguration::Eviction, sentence));
     }
-    Ok(None)
+    Ok(found)
 }
 
 #[cfg(test)]

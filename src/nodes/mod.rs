@@ -8,6 +8,7 @@
 //! quorum delays a renewal. The shards of the keeper share one connection to each server. One thread is enough: it
 //! extends about 200,000 leases a second.
 
+mod access;
 mod calls;
 mod connection;
 mod context;
@@ -18,6 +19,7 @@ mod keyspace;
 mod node;
 mod outbox;
 mod pipe;
+mod probe;
 pub(crate) mod random;
 mod reason;
 mod reload;
@@ -27,8 +29,9 @@ mod seeding;
 mod show;
 mod status;
 mod thread;
+mod tls;
+mod transport;
 
-use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -40,16 +43,20 @@ use redislease_core::time::Millis;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+pub use access::Credentials;
 pub use keyspace::Keyspace;
 pub(crate) use outbox::Outbox;
+pub use probe::{Probe, Server, Unreachable};
 pub use reason::Reason;
 pub use request::Request;
 pub(crate) use request::{Ballot, Reply};
 pub use status::{Misconfiguration, NodeState, NodeStatus};
+pub use tls::{Tls, TlsFiles};
 
 use crate::mailbox::Mailbox;
 use crate::metrics::nodes::{NodeMetrics, Registration};
-use connection::{Address, Secrets};
+use access::Access;
+use connection::Address;
 use context::{Context, Reach};
 use floor::Floor;
 use node::Message;
@@ -72,6 +79,8 @@ pub struct Config {
     pub command_timeout: Millis,
     /// The credentials for the nodes.
     pub credentials: Option<Credentials>,
+    /// TLS for the connections to all nodes; `None` for connections without TLS.
+    pub tls: Option<Tls>,
     /// Whether statuses outside of Redis show tokens of this quorum. Then counters are seeded only after
     /// [`Nodes::floor_complete`], and the caller must answer [`Nodes::floor_requests`].
     pub has_statuses: bool,
@@ -84,21 +93,6 @@ pub struct NodeConfig {
     pub name: String,
     /// `host:port`; an IPv6 address in brackets.
     pub address: String,
-}
-
-/// The credentials for a node.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Credentials {
-    /// The user; none for the password of the default user.
-    pub username: Option<String>,
-    /// The password.
-    pub password: String,
-}
-
-impl fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Credentials").field("username", &self.username).finish_non_exhaustive()
-    }
 }
 
 /// Why a quorum cannot be used as it is configured.
@@ -159,7 +153,7 @@ struct Shared {
     ports: Vec<Port>,
     board: Board,
     floor: Floor,
-    secrets: watch::Sender<Secrets>,
+    access: watch::Sender<Access>,
 }
 
 /// The interface to the task of one node.
@@ -224,7 +218,7 @@ impl Nodes {
             ports,
             board: Board::new(&config.nodes, series),
             floor: Floor::new(config.has_statuses),
-            secrets: watch::Sender::new(Secrets::new(config.credentials.clone())),
+            access: watch::Sender::new(Access::new(config.credentials.clone(), config.tls.clone())),
         });
         let contexts = quorum.nodes().zip(names).zip(of_nodes).map(|((node, name), series)| {
             Arc::new(Context {
@@ -334,6 +328,12 @@ impl Nodes {
     /// Uses `credentials` for new logins. Open connections stay. If the server does not accept the new credentials yet,
     /// the previous ones are tried once.
     pub fn set_credentials(&self, credentials: Option<Credentials>) {
-        self.shared.secrets.send_if_modified(|secrets| secrets.replace(credentials));
+        self.shared.access.send_if_modified(|access| access.credentials.replace(credentials));
+    }
+
+    /// Uses `tls` for new connections. Open connections stay. If TLS with a server fails, the previous settings are tried
+    /// once, but never a connection without TLS.
+    pub fn set_tls(&self, tls: Option<Tls>) {
+        self.shared.access.send_if_modified(|access| access.tls.replace(tls));
     }
 }

@@ -295,7 +295,7 @@ impl NodeTask {
         };
         let opening = Opening {
             address: self.address.clone(),
-            secrets: shared.secrets.borrow().clone(),
+            access: shared.access.borrow().clone(),
             timeout: shared.command_timeout(),
             keyspace: shared.keyspace.clone(),
             membership: self.context.membership.clone(),
@@ -334,7 +334,7 @@ impl NodeTask {
 
     fn opened(&mut self, opened: Result<Opened, Failure>) {
         let now = clock::now();
-        let Opened { connection, info, run_id, refusal } = match opened {
+        let Opened { client, info, run_id, refusal } = match opened {
             Ok(opened) => opened,
             Err(failure) => return self.close(failure.into()),
         };
@@ -351,7 +351,7 @@ impl NodeTask {
         }
         self.refused(refusal);
         self.link = Link::Open(Box::new(Open {
-            pipe: Pipe::new(connection),
+            pipe: Pipe::new(client),
             process: info.process,
             run_id: run_id.clone(),
             give_up: BTreeSet::new(),

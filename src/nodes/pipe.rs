@@ -6,10 +6,11 @@ use std::pin::Pin;
 
 use futures::future::FutureExt;
 use futures::stream::{FuturesOrdered, StreamExt};
-use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisResult, Value};
 use redislease_core::time::Time;
 use tokio::task::coop::unconstrained;
+
+use super::transport::Client;
 
 type Answer = Pin<Box<dyn Future<Output = RedisResult<Value>> + Send>>;
 
@@ -22,7 +23,7 @@ pub(super) const ROOM: usize = 2 * MOST;
 
 /// One connection and its calls without a reply.
 pub(super) struct Pipe<C> {
-    connection: MultiplexedConnection,
+    client: Client,
     /// As long as `calls`, because Redis replies in order.
     answers: FuturesOrdered<Answer>,
     calls: VecDeque<Sent<C>>,
@@ -41,8 +42,8 @@ pub(super) struct Sent<C> {
 }
 
 impl<C> Pipe<C> {
-    pub fn new(connection: MultiplexedConnection) -> Self {
-        Self { connection, answers: FuturesOrdered::new(), calls: VecDeque::new(), next: 0 }
+    pub fn new(client: Client) -> Self {
+        Self { client, answers: FuturesOrdered::new(), calls: VecDeque::new(), next: 0 }
     }
 
     /// Sends `command` after all earlier commands, without waiting.
@@ -50,7 +51,7 @@ impl<C> Pipe<C> {
         let id = self.next;
         self.next += 1;
         self.calls.push_back(Sent { id, at, call });
-        let mut connection = self.connection.clone();
+        let mut connection = self.client.connection.clone();
         // The first poll puts the command into the connection's queue, which always has room. It must happen now: if the
         // scheduler's budget delayed it, a release could overtake its acquire.
         let mut answer: Answer = Box::pin(unconstrained(async move { command.query_async(&mut connection).await }));

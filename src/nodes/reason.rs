@@ -11,6 +11,8 @@ pub enum Reason {
     Timeout,
     /// No connection: refused, reset, unreachable, or the name is not known.
     Refused,
+    /// TLS failed: a certificate is wrong or missing, or the server does not use TLS.
+    Tls,
     /// The user or password is wrong, or its permissions do not allow a command.
     Auth,
     /// The server is a replica.
@@ -41,9 +43,10 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, so that each can be counted from zero.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Timeout,
         Self::Refused,
+        Self::Tls,
         Self::Auth,
         Self::ReadOnly,
         Self::Loading,
@@ -64,6 +67,7 @@ impl Reason {
         match self {
             Self::Timeout => "timeout",
             Self::Refused => "refused",
+            Self::Tls => "tls",
             Self::Auth => "auth",
             Self::ReadOnly => "readonly",
             Self::Loading => "loading",

@@ -3,6 +3,7 @@
 //! | module | concept |
 //! |---|---|
 //! | [`watches`], [`merge`] | follow the objects of one kind, in all or in some namespaces |
+//! | [`namespaces`] | follows the labels of namespaces |
 //! | [`index`] | compact facts; which leases an event concerns (pure) |
 //! | [`engine`] | one task: a turn for each lease that is due |
 //! | [`writer`] | all calls to the API server except the watches |
@@ -21,11 +22,14 @@ mod index;
 pub mod kube_api;
 mod leadership;
 mod merge;
+mod namespaces;
 mod quorums;
 mod slot;
 mod supervisor;
 mod watches;
 mod writer;
+
+pub(crate) use quorums::QuorumSecrets;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -163,18 +167,7 @@ impl Context {
 
         let index = Index::new(&self.options.namespace);
         let (senders, inbox) = engine::channels();
-        let answers = senders.others.clone();
-        // If the engine has ended, the process is ending too.
-        let answered = Arc::new(Notify::new());
-        let on_answer = {
-            let answered = answered.clone();
-            move || {
-                answered.notify_one();
-                drop(answers.send(Input::ApiAnswered));
-            }
-        };
-        let writer =
-            Writer::new(self.options.instance.clone(), index.pod_lists().clone(), self.metrics.clone(), on_answer);
+        let (writer, answered) = self.writer(&index, senders.others.clone());
         let lists = index.pod_lists().clone();
         let (deciding, writing) = (TaskTracker::new(), TaskTracker::new());
         // The writer ends after the tasks that use it, so that the last events are sent.
@@ -250,6 +243,9 @@ impl Context {
             if self.options.annotations {
                 spawn("the controller of annotations", Box::pin(annotations::run(annotations, stop())));
             }
+            let watched = self.options.watch_namespaces.clone();
+            let namespaces = namespaces::follow(self.client.clone(), watched, senders.namespaces, stop());
+            spawn("the watch of namespaces", Box::pin(namespaces));
             self.stop.cancelled().await;
             tracing::info!("stopping: terms are left for the next process");
         }
@@ -259,6 +255,19 @@ impl Context {
         decided.cancel();
         writing.close();
         writing.wait().await;
+    }
+
+    /// The writer, and the signal that the API server has answered a call.
+    fn writer(&self, index: &Index, answers: mpsc::UnboundedSender<Input>) -> (Writer, Arc<Notify>) {
+        let answered = Arc::new(Notify::new());
+        let signal = answered.clone();
+        let on_answer = move || {
+            signal.notify_one();
+            // If the engine has ended, the process is ending too.
+            drop(answers.send(Input::ApiAnswered));
+        };
+        let (instance, lists) = (self.options.instance.clone(), index.pod_lists().clone());
+        (Writer::new(instance, lists, self.metrics.clone(), on_answer), answered)
     }
 
     fn annotations(&self, writer: &Writer, authorities: &Authorities) -> annotations::Parts {

@@ -314,6 +314,9 @@ impl Reconciler {
         if inputs.suspended {
             return Some(EndCause::Suspended);
         }
+        if inputs.denied {
+            return Some(EndCause::NamespaceNotAllowed);
+        }
         if self.link.as_ref().is_some_and(|link| inputs.replaces(link)) {
             return Some(EndCause::QuorumChanged);
         }

@@ -94,6 +94,7 @@ pub enum CandidateFacts {
 
 /// The quorum that `spec.quorumRef` names.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[allow(clippy::struct_excessive_bools, reason = "each is an independent fact about the quorum")]
 pub struct QuorumFacts {
     /// Whether every quorum that existed at the start has been read: before that, a missing quorum is not an error.
     pub read: bool,
@@ -103,6 +104,8 @@ pub struct QuorumFacts {
     pub valid: Option<Arc<ValidQuorum>>,
     /// Why no new term may start on it: the reason and a sentence.
     pub obstacle: Option<(LeaseReady, String)>,
+    /// The RedisQuorum does not allow the lease's namespace: a running term ends, and the tenant learns nothing about it.
+    pub denied: bool,
     /// The RedisQuorum has another configuration than before; leases must first end on the old nodes.
     pub replaced: bool,
     /// The number of nodes that vote.

@@ -42,6 +42,8 @@ pub(super) struct Block {
 pub(super) struct Inputs {
     /// The quorum that the spec names, if it can be used.
     pub quorum: Option<Arc<OpenQuorum>>,
+    /// Whether the RedisQuorum does not allow the lease's namespace.
+    pub denied: bool,
     /// Whether the RedisQuorum has another configuration than before.
     pub replaced: bool,
     /// The candidates; `None` while they are unknown.
@@ -105,7 +107,10 @@ impl SpecCache {
 impl Reconciler {
     /// Resolves the inputs. The first problem is the obstacle; it ends no term.
     pub(super) fn resolve(&mut self, now: Time, lease: &RedisLease, facts: &Facts) -> Inputs {
-        let quorum = facts.quorum.open.clone();
+        // Without a term to end, a quorum that the namespace may not use is like one that does not exist.
+        let denied = facts.quorum.denied;
+        let has_term = self.link.is_some() || Recorded::of(lease).is_some();
+        let quorum = facts.quorum.open.clone().filter(|_| !denied || has_term);
         let fits = |spec: &ValidLease| match &facts.quorum.valid {
             Some(valid) => spec.check_against(valid).map_err(|mismatch| mismatch.to_string()),
             None => Ok(()),
@@ -135,6 +140,7 @@ impl Reconciler {
         }
         Inputs {
             quorum,
+            denied,
             replaced: facts.quorum.replaced,
             electorate,
             suspended,

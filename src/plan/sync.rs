@@ -96,7 +96,13 @@ impl Reconciler {
             return;
         }
         let term = recorded.term(&self.identity.name, &self.identity.cluster.uid);
-        if recorded.active && !inputs.suspended && !inputs.deleting {
+        let revoked = [
+            (inputs.deleting, EndCause::Deleted),
+            (inputs.suspended, EndCause::Suspended),
+            (inputs.denied, EndCause::NamespaceNotAllowed),
+        ];
+        let revoked = revoked.into_iter().find_map(|(revoked, cause)| revoked.then_some(cause));
+        if recorded.active && revoked.is_none() {
             // Until the machine's view contains the term, nothing is decided about it.
             if link.requested_adoption.replace(term.attempt) != Some(term.attempt) {
                 self.command(Command::Adopt(term));
@@ -104,8 +110,7 @@ impl Reconciler {
             return;
         }
         // The term was ended or must end. Sealing again is always safe; continuing is not.
-        let deleted = inputs.deleting.then_some(EndCause::Deleted);
-        if let Some(cause) = deleted.or(inputs.suspended.then_some(EndCause::Suspended)) {
+        if let Some(cause) = revoked {
             self.terms.record_decision(term.attempt, cause, false);
         }
         if link.request_end(term.attempt, false) {

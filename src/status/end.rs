@@ -23,8 +23,8 @@ pub enum TermEnd {
 
 impl TermEnd {
     /// All reasons.
-    pub const ALL: [Self; 15] = {
-        let [a, b, c, d, e, f, g, h, i, j] = EndCause::ALL;
+    pub const ALL: [Self; 16] = {
+        let [a, b, c, d, e, f, g, h, i, j, k] = EndCause::ALL;
         [
             Self::Decided(a),
             Self::Decided(b),
@@ -36,6 +36,7 @@ impl TermEnd {
             Self::Decided(h),
             Self::Decided(i),
             Self::Decided(j),
+            Self::Decided(k),
             Self::KeysMissing,
             Self::RenewDeadline,
             Self::NeverConfirmed,
@@ -81,6 +82,9 @@ impl TermEnd {
                 EndCause::Suspended => "spec.suspend is true",
                 EndCause::Deleted => "the RedisLease is being deleted",
                 EndCause::QuorumChanged => "the RedisQuorum was replaced by one with another configuration",
+                EndCause::NamespaceNotAllowed => {
+                    "the RedisQuorum does not allow the namespace of the RedisLease any more"
+                }
                 EndCause::EndedElsewhere => "another replica of the operator ended it",
                 EndCause::NotPublished => {
                     "the API server did not confirm the status write for it within one leaseDuration"

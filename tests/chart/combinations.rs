@@ -47,6 +47,9 @@ const SWITCHES: &[&[&str]] = &[
         "quorums[0].nodes[2].name=c",
         "quorums[0].nodes[2].address=redis-c:7000",
         "quorums[0].existingSecret=redis-password",
+        "quorums[0].tls.existingSecret=redis-tls",
+        "quorums[0].tls.serverName=redis.example.com",
+        "quorums[0].allowedNamespaces.matchLabels.team=shop",
     ],
     &["fullnameOverride=leases", "nameOverride=leader"],
 ];

@@ -4,6 +4,7 @@
 mod cluster;
 mod combinations;
 mod docs;
+mod doctor;
 mod lifecycle;
 mod namespaces;
 mod objects;

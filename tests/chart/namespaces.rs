@@ -9,6 +9,8 @@ use serde_json::json;
 const FIRST_ELECTION: Duration = Duration::from_mins(1);
 /// Limit for what waits for no lease.
 const SOON: Duration = Duration::from_secs(10);
+/// Limit for the operator to read the labels of its namespaces, which it does every 10 s.
+const LABELS_READ: Duration = Duration::from_secs(30);
 
 #[test]
 fn an_operator_with_roles_in_two_namespaces_serves_both_and_no_other() -> Result<()> {
@@ -50,6 +52,24 @@ fn an_operator_with_roles_in_two_namespaces_serves_both_and_no_other() -> Result
     assert_eq!(leases.trim(), "redislease.redislease.io/web");
     let status = elsewhere.state()?.json()["status"].clone();
     assert!(status.is_null(), "a lease in a namespace that is not watched is left alone: {status}");
+
+    // In this mode the operator reads the labels of each namespace every 10 s.
+    cluster.kubectl(&["label", "namespace", "shop", "team=shop"])?;
+    let allow = r#"{"spec": {"allowedNamespaces": {"matchLabels": {"team": "shop"}}}}"#;
+    cluster.kubectl(&[
+        "patch",
+        "redisquorum",
+        "default",
+        "--namespace=redislease-system",
+        "--type=merge",
+        "--patch",
+        allow,
+    ])?;
+    let billing = installation.find_lease("billing", "web");
+    billing
+        .wait("not allowed", LABELS_READ, |lease| !lease.is_active() && lease.reason("Ready") == "InvalidReference")?;
+    cluster.kubectl(&["label", "namespace", "billing", "team=shop"])?;
+    billing.wait("allowed again", LABELS_READ + FIRST_ELECTION, LeaseState::is_active)?;
 
     let kubeconfig = format!("--kubeconfig={}", installation.operator_kubeconfig().display());
     cluster.kubectl(&["get", "namespace", "kube-system", &kubeconfig])?;

@@ -28,6 +28,13 @@ const REFUSED: &[(&[&str], &[&str])] = &[
         &["/quorums/0", "'password' not allowed"],
     ),
     (
+        &[
+            "--set=quorums[0].name=q,quorums[0].nodes[0].name=a,quorums[0].nodes[0].address=a:1",
+            "--set=quorums[0].tls.insecure=true",
+        ],
+        &["/quorums/0/tls", "'insecure' not allowed", "missing property 'existingSecret'"],
+    ),
+    (
         &["--set=quorums[0].name=q,quorums[0].nodes[0].name=a,quorums[0].nodes[0].address=redis-a"],
         &["/quorums/0/nodes/0/address", "does not match pattern"],
     ),

@@ -87,6 +87,7 @@ fn the_operator_has_exactly_the_permissions_that_it_needs() -> Result<()> {
         ("create", "events.events.k8s.io", "shop"),
         ("get", "nodes", ""),
         ("get", "namespaces", "kube-system"),
+        ("watch", "namespaces", ""),
         ("get", "secrets", system),
         ("update", "redisquorums.redislease.io/status", system),
     ] {
@@ -109,7 +110,7 @@ fn the_operator_has_exactly_the_permissions_that_it_needs() -> Result<()> {
         ("list", "replicasets.apps", "shop"),
         ("list", "nodes", ""),
         ("patch", "nodes", ""),
-        ("get", "namespaces", "shop"),
+        ("patch", "namespaces", "shop"),
         ("patch", "customresourcedefinitions.apiextensions.k8s.io", ""),
         ("create", "clusterrolebindings.rbac.authorization.k8s.io", ""),
         (UNLISTED.0, UNLISTED.1, ""),

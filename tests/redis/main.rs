@@ -10,4 +10,5 @@ mod reference;
 mod refusals;
 mod scripts;
 mod support;
+mod tls;
 mod votes;

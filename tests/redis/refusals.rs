@@ -10,10 +10,10 @@ use crate::support::{World, acquire, addresses, config, confirm, eventually, ext
 
 const REFUSING: NodeState = NodeState::Misconfigured(Misconfiguration::Refusing);
 
-/// Creates the user with the README's permissions, modified by `change`.
+/// Creates the user with the permissions in the checklist, modified by `change`.
 pub fn grant(server: &RedisServer, change: &[&str]) {
-    let readme = std::fs::read_to_string("README.md").unwrap();
-    let line = readme.lines().find(|line| line.starts_with("ACL SETUSER redislease ")).expect("the README's ACL line");
+    let checklist = std::fs::read_to_string("docs/redis-checklist.md").unwrap();
+    let line = checklist.lines().find(|line| line.starts_with("ACL SETUSER redislease ")).expect("the ACL line");
     let line = line.replace(">PASSWORD", ">secret").replace("~redislease:*", "~rl:*");
     let words: Vec<&str> = line.split(' ').chain(change.iter().copied()).collect();
     server.command(&words).unwrap();
@@ -36,7 +36,11 @@ async fn a_missing_permission_is_reported_before_the_first_lease() {
         let status = world.wait(0, "refusing", |status| status.state == REFUSING).await;
         let refused = format!("the server refuses the command {} (", command.to_uppercase());
         assert!(status.message.contains(&refused), "{}", status.message);
-        assert!(status.message.contains("the commands and keys that the README lists"), "{}", status.message);
+        assert!(
+            status.message.contains("the commands and keys that docs/redis-checklist.md lists"),
+            "{}",
+            status.message
+        );
         assert_eq!(world.ask(0, acquire(1)).await, Vote::Abstained);
         assert_eq!(world.metric(r#"redislease_redis_up{quorum="q",redis_node="a"}"#), 0);
 

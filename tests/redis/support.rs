@@ -74,6 +74,7 @@ pub fn config(addresses: impl IntoIterator<Item = String>) -> Config {
         longest_lease: LONGEST,
         command_timeout: TIMEOUT,
         credentials: None,
+        tls: None,
         has_statuses: false,
     }
 }

@@ -5,6 +5,7 @@
 //! Every process started here stops when its value is dropped, and also when the process that started it is killed (see
 //! `watchdog`).
 
+mod certificates;
 mod command;
 mod control_plane;
 mod error;
@@ -27,6 +28,7 @@ fn repository() -> std::path::PathBuf {
     std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
+pub use certificates::{Authority, Identity};
 pub use control_plane::{Components, ControlPlane, Watch, WatchEvent};
 pub use error::{Error, Result};
 pub use helm::{Helm, RELEASE};
@@ -38,7 +40,7 @@ pub use percentiles::Percentiles;
 pub use process::Process;
 pub use prometheus::{Prometheus, Range};
 pub use proxy::{Cut, Proxy};
-pub use redis::{RedisOptions, RedisServer, Snapshot, free_address};
+pub use redis::{RedisOptions, RedisServer, RedisTls, Snapshot, free_address};
 pub use resp::Reply;
 pub use tools::Tools;
 pub use wait::poll;

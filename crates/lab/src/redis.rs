@@ -2,12 +2,14 @@
 
 use std::{
     env, fs,
+    io::Write,
     net::{Ipv4Addr, SocketAddr, TcpListener},
     path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
-use crate::{Error, Process, Reply, Result, resp, watchdog::TempFolder};
+use crate::{Error, Identity, Process, Reply, Result, resp, watchdog::TempFolder};
 
 /// Limit for a start, also on a busy machine.
 const START_WITHIN: Duration = Duration::from_secs(20);
@@ -19,8 +21,19 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 pub struct RedisOptions {
     /// `requirepass`.
     pub password: Option<String>,
+    /// The server also listens with TLS, on [`RedisServer::tls_address`].
+    pub tls: Option<RedisTls>,
     /// More arguments, for example `["--maxmemory-policy", "allkeys-lru"]`.
     pub args: Vec<String>,
+}
+
+/// The certificates of a server.
+#[derive(Debug, Clone)]
+pub struct RedisTls {
+    /// The certificate of the server and its key.
+    pub identity: Identity,
+    /// The certificate authority of clients. `None` accepts clients without a certificate.
+    pub client_ca: Option<String>,
 }
 
 /// A redis-server with a folder of its own on a loopback port. It stops when it is dropped, or when the process that
@@ -33,7 +46,8 @@ pub struct RedisServer {
     // Declared before the folder: the server must have stopped before its folder is removed.
     process: Process,
     address: SocketAddr,
-    password: Option<String>,
+    tls_address: Option<SocketAddr>,
+    password: Mutex<Option<String>>,
     folder: TempFolder,
 }
 
@@ -70,12 +84,51 @@ impl RedisServer {
     fn prepare(options: &RedisOptions) -> Result<Self> {
         let folder = TempFolder::new("redis")?;
         let address = free_address()?;
-        let process = Process::new(format!("redis-server {address}"), program(), folder.path().join("log"))
+        let mut process = Process::new(format!("redis-server {address}"), program(), folder.path().join("log"))
             .args(["--port", &address.port().to_string(), "--bind", "127.0.0.1", "--save", "", "--dir"])
             .args([folder.path()])
-            .args(options.password.iter().flat_map(|password| ["--requirepass", password]))
-            .args(&options.args);
-        Ok(Self { process, address, password: options.password.clone(), folder })
+            .args(options.password.iter().flat_map(|password| ["--requirepass", password]));
+        let mut tls_address = None;
+        if let Some(tls) = &options.tls {
+            let address = free_address()?;
+            process = process.args(["--tls-port", &address.port().to_string()]);
+            process = process.args(
+                tls_settings(&folder, tls)?.iter().flat_map(|(name, value)| [format!("--{name}"), value.clone()]),
+            );
+            tls_address = Some(address);
+        }
+        let process = process.args(&options.args);
+        Ok(Self { process, address, tls_address, password: Mutex::new(options.password.clone()), folder })
+    }
+
+    /// Replaces the certificates of the running server. Open connections stay. After a restart the server has the
+    /// certificates of its start again.
+    ///
+    /// # Errors
+    /// [`Error::Redis`] with the server's refusal; [`Error::Io`] when a file cannot be written.
+    pub fn set_tls(&self, tls: &RedisTls) -> Result<()> {
+        let settings = tls_settings(&self.folder, tls)?;
+        let words = settings.iter().flat_map(|(name, value)| [*name, value.as_str()]);
+        self.command(&["CONFIG", "SET"].into_iter().chain(words).collect::<Vec<_>>()).map(drop)
+    }
+
+    /// The address on which the server listens with TLS, if [`RedisOptions::tls`] is set.
+    pub fn tls_address(&self) -> Option<SocketAddr> {
+        self.tls_address
+    }
+
+    fn password(&self) -> Option<String> {
+        self.password.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces the password of the server. Open connections stay.
+    ///
+    /// # Errors
+    /// [`Error::Redis`] with the server's refusal.
+    pub fn set_password(&self, password: &str) -> Result<()> {
+        self.command(&["CONFIG", "SET", "requirepass", password])?;
+        *self.password.lock().unwrap_or_else(PoisonError::into_inner) = Some(password.to_owned());
+        Ok(())
     }
 
     /// The address of the server. It stays the same when the server restarts.
@@ -93,7 +146,7 @@ impl RedisServer {
     /// # Errors
     /// [`Error::Redis`] with the server's error, or with the reason why it did not answer.
     pub fn command(&self, command: &[&str]) -> Result<Reply> {
-        resp::call(self.address, self.password.as_deref(), command, ANSWER_WITHIN).map_err(|error| Error::Redis {
+        resp::call(self.address, self.password().as_deref(), command, ANSWER_WITHIN).map_err(|error| Error::Redis {
             address: self.address.to_string(),
             command: (*command.first().unwrap_or(&"")).to_owned(),
             message: error.to_string(),
@@ -106,10 +159,12 @@ impl RedisServer {
     /// # Errors
     /// [`Error::Redis`] with the reason why the server did not answer all of them.
     pub fn pipeline(&self, commands: &[Vec<String>]) -> Result<Vec<Reply>> {
-        resp::pipeline(self.address, self.password.as_deref(), commands, ANSWER_WITHIN).map_err(|error| Error::Redis {
-            address: self.address.to_string(),
-            command: format!("{} commands", commands.len()),
-            message: error.to_string(),
+        resp::pipeline(self.address, self.password().as_deref(), commands, ANSWER_WITHIN).map_err(|error| {
+            Error::Redis {
+                address: self.address.to_string(),
+                command: format!("{} commands", commands.len()),
+                message: error.to_string(),
+            }
         })
     }
 
@@ -219,6 +274,26 @@ impl RedisServer {
             .and_then(|()| remove(&self.folder.path().join("appendonlydir")))
             .map_err(Error::io("remove the data of redis-server"))
     }
+}
+
+/// Writes the certificates into new files, and returns the settings that name them.
+fn tls_settings(folder: &TempFolder, tls: &RedisTls) -> Result<Vec<(&'static str, String)>> {
+    let file = |name: &str, content: &str| -> Result<String> {
+        let mut file = tempfile::Builder::new()
+            .prefix(name)
+            .tempfile_in(folder.path())
+            .map_err(Error::io("make a file for a certificate"))?;
+        file.write_all(content.as_bytes()).map_err(Error::io("write a certificate"))?;
+        let (_, path) = file.keep().map_err(|error| Error::io("keep the file of a certificate")(error.error))?;
+        Ok(path.display().to_string())
+    };
+    let (authenticate, ca) = tls.client_ca.as_ref().map_or(("no", &tls.identity.certificate), |ca| ("yes", ca));
+    Ok(vec![
+        ("tls-cert-file", file("tls.crt-", &tls.identity.certificate)?),
+        ("tls-key-file", file("tls.key-", &tls.identity.key)?),
+        ("tls-ca-cert-file", file("ca.crt-", ca)?),
+        ("tls-auth-clients", authenticate.to_owned()),
+    ])
 }
 
 fn program() -> PathBuf {

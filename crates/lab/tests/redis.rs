@@ -58,6 +58,7 @@ fn a_paused_server_executes_its_backlog_when_it_goes_on() -> Result<()> {
 #[test]
 fn a_password_and_arguments_reach_the_server() -> Result<()> {
     let server = RedisServer::start_with(&RedisOptions {
+        tls: None,
         password: Some("sesame".to_owned()),
         args: ["--maxmemory-policy", "allkeys-lru", "--appendonly", "yes"].map(str::to_owned).into(),
     })?;

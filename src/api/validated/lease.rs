@@ -1,12 +1,11 @@
 use core::time::Duration;
 use std::collections::BTreeSet;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelectorRequirement;
 use kube::ResourceExt;
 use kube::core::Selector;
 
 use super::error::Reader;
-use super::{InvalidSpec, MAX_UNHEALTHY, Mismatch, REAP_MARGIN, ValidQuorum};
+use super::{InvalidSpec, MAX_UNHEALTHY, Mismatch, REAP_MARGIN, ValidQuorum, selector};
 use crate::api::lease::{CandidatesSpec, ElectionSpec, RetrySpec, RetryStrategy, WorkloadRef};
 use crate::api::{RedisLease, RedisLeaseSpec, names};
 
@@ -254,15 +253,7 @@ fn is_key(key: &str) -> bool {
 fn candidates(read: &Reader, spec: &CandidatesSpec) -> Result<Candidates, InvalidSpec> {
     match (&spec.selector, &spec.workload_ref) {
         (Some(labels), None) => {
-            let incomplete = |value: String| {
-                let must = "use the operators In and NotIn with values, or Exists and DoesNotExist without values";
-                read.invalid("spec.candidates.selector.matchExpressions", value, must)
-            };
-            // `NotIn` with an empty list would select every pod.
-            if let Some(one) = labels.match_expressions.iter().flatten().find(|one| !is_complete(one)) {
-                return Err(incomplete(format!("{} {}", one.key, one.operator)));
-            }
-            let selector = Selector::try_from(labels.clone()).map_err(|error| incomplete(error.0))?;
+            let selector = selector::parse(read, "spec.candidates.selector", labels)?;
             if selector.selects_all() {
                 return Err(read.invalid(
                     "spec.candidates.selector",
@@ -279,15 +270,6 @@ fn candidates(read: &Reader, spec: &CandidatesSpec) -> Result<Candidates, Invali
             "have exactly one of selector and workloadRef",
         )),
         (None, None) => Err(read.invalid("spec.candidates", "", "have exactly one of selector and workloadRef")),
-    }
-}
-
-fn is_complete(one: &LabelSelectorRequirement) -> bool {
-    let has_values = one.values.as_ref().is_some_and(|values| !values.is_empty());
-    match one.operator.as_str() {
-        "In" | "NotIn" => has_values,
-        "Exists" | "DoesNotExist" => !has_values,
-        _ => false,
     }
 }
 

@@ -6,10 +6,11 @@
 mod error;
 mod lease;
 mod quorum;
+mod selector;
 
 pub use error::{InvalidSpec, Mismatch};
 pub use lease::{Candidates, Readiness, Retry, ValidLease, Workload, WorkloadKind};
-pub use quorum::{Address, Fingerprint, ValidNode, ValidQuorum};
+pub use quorum::{Address, Fingerprint, ValidNode, ValidQuorum, ValidTls};
 
 use core::time::Duration;
 

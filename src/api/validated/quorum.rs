@@ -3,9 +3,11 @@ use core::time::Duration;
 use std::collections::BTreeSet;
 
 use kube::ResourceExt;
+use kube::core::Selector;
 
 use super::InvalidSpec;
 use super::error::Reader;
+use super::selector;
 use crate::api::names;
 use crate::api::quorum::QuorumNode;
 use crate::api::{RedisQuorum, RedisQuorumSpec};
@@ -29,6 +31,19 @@ pub struct ValidQuorum {
     pub command_timeout: Duration,
     /// The name of the Secret with `password` and, for a Redis ACL user, `username`.
     pub secret: Option<String>,
+    /// TLS for the connections.
+    pub tls: Option<ValidTls>,
+    /// The labels of the namespaces whose leases may use the quorum; `None` for all namespaces.
+    pub allowed_namespaces: Option<Selector>,
+}
+
+/// TLS for the connections to every node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ValidTls {
+    /// The name of the Secret with `ca.crt` and, for mutual TLS, `tls.crt` and `tls.key`.
+    pub secret: String,
+    /// The name in the certificates; `None` for the host of each node's address.
+    pub server_name: Option<String>,
 }
 
 /// One Redis master.
@@ -115,6 +130,8 @@ impl TryFrom<&RedisQuorum> for ValidQuorum {
             max_lease: read.duration("spec.maxLeaseDuration", &spec.max_lease_duration)?,
             command_timeout: read.duration("spec.commandTimeout", &spec.command_timeout)?,
             secret: secret(&read, spec)?,
+            tls: tls(&read, spec)?,
+            allowed_namespaces: allowed_namespaces(&read, spec)?,
             namespace,
             name,
         })
@@ -225,4 +242,26 @@ fn secret(read: &Reader, spec: &RedisQuorumSpec) -> Result<Option<String>, Inval
         return Err(read.invalid("spec.auth.secretRef.name", name, "be the name of a Secret"));
     }
     Ok(Some(name.clone()))
+}
+
+fn tls(read: &Reader, spec: &RedisQuorumSpec) -> Result<Option<ValidTls>, InvalidSpec> {
+    let Some(tls) = &spec.tls else {
+        return Ok(None);
+    };
+    let secret = &tls.secret_ref.name;
+    if !names::is_object_name(secret) {
+        return Err(read.invalid("spec.tls.secretRef.name", secret, "be the name of a Secret"));
+    }
+    if let Some(name) = &tls.server_name
+        && !is_host(name)
+        && name.parse::<core::net::IpAddr>().is_err()
+    {
+        return Err(read.invalid("spec.tls.serverName", name, "be a DNS name or an IP address, without a port"));
+    }
+    Ok(Some(ValidTls { secret: secret.clone(), server_name: tls.server_name.clone() }))
+}
+
+fn allowed_namespaces(read: &Reader, spec: &RedisQuorumSpec) -> Result<Option<Selector>, InvalidSpec> {
+    let labels = spec.allowed_namespaces.as_ref();
+    labels.map(|labels| selector::parse(read, "spec.allowedNamespaces", labels)).transpose()
 }

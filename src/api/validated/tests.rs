@@ -180,6 +180,18 @@ fn invalid_quorum_error_names_field_and_valid_values() {
             "spec.maxLeaseDuration is \"2h\" and must be a duration longer than 0s and at most 1h, written in h, m, s and ms, such as 30s, 1m30s or 250ms",
         ),
         (
+            json!({"tls": {"secretRef": {"name": "a/b"}}}),
+            "spec.tls.secretRef.name is \"a/b\" and must be the name of a Secret",
+        ),
+        (
+            json!({"tls": {"secretRef": {"name": "t"}, "serverName": "redis:6379"}}),
+            "spec.tls.serverName is \"redis:6379\" and must be a DNS name or an IP address, without a port",
+        ),
+        (
+            json!({"allowedNamespaces": {"matchExpressions": [{"key": "team", "operator": "NotIn"}]}}),
+            "spec.allowedNamespaces.matchExpressions is \"team NotIn\" and must use the operators In and NotIn with values, or Exists and DoesNotExist without values",
+        ),
+        (
             json!({"auth": {"secretRef": {"name": ""}}}),
             "spec.auth.secretRef.name is \"\" and must be the name of a Secret",
         ),

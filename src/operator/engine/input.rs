@@ -9,7 +9,7 @@ use redislease_core::time::Time;
 
 use crate::api::RedisLease;
 use crate::election::PodFacts;
-use crate::operator::index::{LeaseId, WorkloadKey, WorkloadRead};
+use crate::operator::index::{LeaseId, NamespaceFacts, WorkloadKey, WorkloadRead};
 use crate::operator::quorums::QuorumUpdate;
 use crate::operator::slot::News;
 use crate::operator::writer::{PodFound, RoleAnswer};
@@ -22,6 +22,8 @@ pub enum Input {
     Lease(Watched<RedisLease>),
     /// From the watch of pods.
     Pod(Watched<PodFacts>),
+    /// From the watch of namespaces.
+    Namespace(Watched<NamespaceFacts>),
     /// The facts about a quorum have changed.
     Quorum(QuorumUpdate),
     /// Every RedisQuorum that existed at the start has been read.

@@ -26,7 +26,7 @@ use std::time::Instant;
 use redislease_core::backoff::{Backoff, Entropy, Strategy};
 use redislease_core::time::{Millis, Time};
 
-use super::index::{Index, LeaseId, Orphan};
+use super::index::{Index, LeaseId, NamespaceFacts, Orphan};
 use super::writer::{PodFound, RoleAnswer};
 use crate::api::names::{self, PodRole};
 use crate::contain::contained;
@@ -100,6 +100,7 @@ impl<M: Machine, O: Outside> Engine<M, O> {
         match input {
             Input::Lease(event) => self.take_lease(now, event),
             Input::Pod(event) => self.take_pod(now, event),
+            Input::Namespace(event) => self.take_namespace(event),
             Input::Quorum(update) => {
                 self.outside.quorum(&update);
                 self.outside.raise_floor(&update.name, self.index.floor(&update.name));
@@ -145,6 +146,19 @@ impl<M: Machine, O: Outside> Engine<M, O> {
             self.outside.raise_floor(&quorum, token);
         }
         self.sweep(unreadable_gone);
+    }
+
+    fn take_namespace(&mut self, event: Watched<NamespaceFacts>) {
+        match event {
+            Watched::ListBegins => self.index.namespace_list_begins(),
+            Watched::Seen(namespace) => self.index.namespace_seen(*namespace),
+            // Its labels are not known.
+            Watched::Unreadable(metadata) | Watched::DeletedUnreadable(metadata) => {
+                self.index.namespace_gone(metadata.name.as_deref().unwrap_or_default());
+            }
+            Watched::Deleted(namespace) => self.index.namespace_gone(&namespace.name),
+            Watched::ListEnds => self.index.namespace_list_ends(),
+        }
     }
 
     fn take_pod(&mut self, now: Time, event: Watched<crate::election::PodFacts>) {

@@ -11,6 +11,7 @@ use super::{Engine, Input, Machine, Outside, Watched};
 use crate::api::RedisLease;
 use crate::clock::Alarm;
 use crate::election::PodFacts;
+use crate::operator::index::NamespaceFacts;
 
 /// The capacity of a watch's channel. When it is full, the watch waits.
 const AHEAD: usize = 1024;
@@ -26,6 +27,8 @@ pub struct Senders {
     pub leases: Sender<Watched<RedisLease>>,
     /// From the watch of pods.
     pub pods: Sender<Watched<PodFacts>>,
+    /// From the watch of namespaces.
+    pub namespaces: Sender<Watched<NamespaceFacts>>,
     /// Answers, and changes of quorums. Bounded by the number of pending requests and of quorums.
     pub others: UnboundedSender<Input>,
 }
@@ -35,6 +38,7 @@ pub struct Senders {
 pub struct Inbox {
     leases: Receiver<Watched<RedisLease>>,
     pods: Receiver<Watched<PodFacts>>,
+    namespaces: Receiver<Watched<NamespaceFacts>>,
     others: UnboundedReceiver<Input>,
     pub(super) mailbox: Arc<Mailbox>,
 }
@@ -43,9 +47,16 @@ pub struct Inbox {
 pub fn channels() -> (Senders, Inbox) {
     let (leases, lease_events) = mpsc::channel(AHEAD);
     let (pods, pod_events) = mpsc::channel(AHEAD);
+    let (namespaces, namespace_events) = mpsc::channel(AHEAD);
     let (others, other_inputs) = mpsc::unbounded_channel();
-    let inbox = Inbox { leases: lease_events, pods: pod_events, others: other_inputs, mailbox: Arc::default() };
-    (Senders { leases, pods, others }, inbox)
+    let inbox = Inbox {
+        leases: lease_events,
+        pods: pod_events,
+        namespaces: namespace_events,
+        others: other_inputs,
+        mailbox: Arc::default(),
+    };
+    (Senders { leases, pods, namespaces, others }, inbox)
 }
 
 /// Runs until `stop`.
@@ -73,6 +84,7 @@ pub async fn run<M: Machine, O: Outside>(mut engine: Engine<M, O>, mut inbox: In
             () = inbox.mailbox.filled() => {}
             Some(event) = inbox.leases.recv() => engine.take(Input::Lease(event)),
             Some(event) = inbox.pods.recv() => engine.take(Input::Pod(event)),
+            Some(event) = inbox.namespaces.recv() => engine.take(Input::Namespace(event)),
             expired = alarm.expired() => {
                 if let Err(error) = expired {
                     return tracing::error!(%error, "The timer of the engine failed.");
@@ -88,7 +100,7 @@ impl Inbox {
         for lease in self.mailbox.take() {
             engine.shown(lease);
         }
-        let mut counts = [0; 3];
+        let mut counts = [0; 4];
         while counts[0] < BATCH
             && let Ok(input) = self.others.try_recv()
         {
@@ -106,6 +118,12 @@ impl Inbox {
         {
             engine.take(Input::Pod(event));
             counts[2] += 1;
+        }
+        while counts[3] < BATCH
+            && let Ok(event) = self.namespaces.try_recv()
+        {
+            engine.take(Input::Namespace(event));
+            counts[3] += 1;
         }
         counts.contains(&BATCH)
     }

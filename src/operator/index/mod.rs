@@ -8,11 +8,13 @@
 //! | [`leases`] | which leases exist |
 //! | [`pods`] | which pods exist, and for deleted pods whether their processes have provably ended |
 //! | [`namespace`], [`selectors`] | the pods of one namespace by the selectors of its leases |
+//! | [`namespace_labels`] | which namespaces may use which quorums |
 //! | [`workloads`] | the selectors of the workloads that leases name |
 //! | [`quorums`] | the facts about quorums that leases use |
 
 mod leases;
 mod namespace;
+mod namespace_labels;
 mod pods;
 mod quorums;
 mod selectors;
@@ -32,6 +34,8 @@ use crate::election::PodFacts;
 use crate::plan::{CandidateFacts, PodKnowledge, QuorumFacts};
 use leases::{Candidacy, Entry, Leases};
 use namespace::Namespace;
+pub use namespace_labels::NamespaceFacts;
+use namespace_labels::NamespaceLabels;
 use pods::Pods;
 pub use pods::{Asked, ListCount};
 use quorums::Quorums;
@@ -73,6 +77,7 @@ pub struct Index {
     pods: Pods,
     workloads: Workloads,
     quorums: Quorums,
+    namespace_labels: NamespaceLabels,
     due: FairQueue<LeaseId>,
 }
 
@@ -85,6 +90,7 @@ impl Index {
             pods: Pods::default(),
             workloads: Workloads::default(),
             quorums: Quorums::new(system_namespace),
+            namespace_labels: NamespaceLabels::default(),
             due: FairQueue::default(),
         }
     }
@@ -396,6 +402,38 @@ impl Index {
         self.mark_all(concerned);
     }
 
+    /// A list of namespaces begins.
+    pub fn namespace_list_begins(&mut self) {
+        self.namespace_labels.list_begins();
+    }
+
+    /// Takes a namespace of an event or of a list.
+    pub fn namespace_seen(&mut self, facts: NamespaceFacts) {
+        let name = facts.name.clone();
+        if self.namespace_labels.seen(facts) {
+            self.mark_namespace(&name);
+        }
+    }
+
+    /// The last event of a namespace.
+    pub fn namespace_gone(&mut self, name: &str) {
+        if self.namespace_labels.gone(name) {
+            self.mark_namespace(name);
+        }
+    }
+
+    /// Handles the end of a list of namespaces.
+    pub fn namespace_list_ends(&mut self) {
+        for name in self.namespace_labels.list_ends() {
+            self.mark_namespace(&name);
+        }
+    }
+
+    fn mark_namespace(&mut self, name: &str) {
+        let leases = self.namespaces.get(name).map(|pods| pods.names.values().copied().collect::<Vec<_>>());
+        self.mark_all(leases.unwrap_or_default());
+    }
+
     /// The authority of this process over the leases of a quorum has changed.
     pub fn mark_quorum(&mut self, name: &str) {
         let concerned = self.quorums.leases(name);
@@ -441,7 +479,7 @@ impl Index {
         Some(Snapshot {
             lease: entry.object.clone(),
             has_successor,
-            quorum: self.quorums.facts(&entry.quorum),
+            quorum: self.quorums.facts_for(&entry.quorum, self.namespace_labels.get(&entry.namespace)),
             candidates: electorate.map_or(unknown, CandidateFacts::Known),
             strays: pods.strays(&entry.name, group),
             holder,

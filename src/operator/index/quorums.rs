@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use kube::core::SelectorExt;
 use redislease_core::op::Token;
 
 use super::LeaseId;
+use super::namespace_labels::Labels;
 use crate::api::RedisLease;
 use crate::api::conditions::LeaseReady;
 use crate::plan::QuorumFacts;
@@ -95,12 +97,45 @@ impl Quorums {
         if let Some(facts) = self.entries.get(name).and_then(|entry| entry.facts.clone()) {
             return facts;
         }
+        Arc::new(QuorumFacts { read: self.read, obstacle: Some(self.missing(name)), ..QuorumFacts::default() })
+    }
+
+    /// The facts for a lease in a namespace with these labels. `None`: the labels are not known yet.
+    pub fn facts_for(&self, name: &str, labels: Option<&Labels>) -> Arc<QuorumFacts> {
+        let facts = self.facts(name);
+        let Some(allowed) = facts.valid.as_ref().and_then(|valid| valid.allowed_namespaces.as_ref()) else {
+            return facts;
+        };
+        match labels.map(|labels| allowed.matches(labels)) {
+            Some(true) => facts,
+            // A tenant that may not use the quorum learns nothing about it.
+            Some(false) => Arc::new(QuorumFacts {
+                obstacle: Some(self.missing(name)),
+                valid: None,
+                mismatch: None,
+                denied: true,
+                ..QuorumFacts::clone(&facts)
+            }),
+            // No new term starts, and no term ends.
+            None => {
+                let message = format!(
+                    "The operator has not read the labels of this namespace, which decide whether it may use RedisQuorum {}/{name}.",
+                    self.namespace
+                );
+                let unknown = Some((LeaseReady::QuorumUnavailable, message));
+                Arc::new(QuorumFacts { obstacle: facts.obstacle.clone().or(unknown), ..QuorumFacts::clone(&facts) })
+            }
+        }
+    }
+
+    /// The same sentence for a quorum that does not exist and for one that does not allow the namespace.
+    fn missing(&self, name: &str) -> (LeaseReady, String) {
         let message = format!(
-            "spec.quorumRef names RedisQuorum {}/{name}, which does not exist: create it there, or create this lease again with another quorumRef",
+            "spec.quorumRef names RedisQuorum {}/{name}, which does not exist or does not allow this namespace: \
+             create it there, allow the namespace in its allowedNamespaces, or create this lease again with another quorumRef",
             self.namespace
         );
-        let obstacle = Some((LeaseReady::InvalidReference, message));
-        Arc::new(QuorumFacts { read: self.read, obstacle, ..QuorumFacts::default() })
+        (LeaseReady::InvalidReference, message)
     }
 
     /// Records the token that a status shows.

@@ -411,3 +411,55 @@ fn a_lease_gets_only_relevant_changes_of_its_quorum() {
     index.quorum_changed("default", None);
     assert_eq!(due(&mut index), [a]);
 }
+
+#[test]
+fn a_namespace_that_is_not_allowed_learns_as_much_as_about_a_missing_quorum() {
+    let mut index = index();
+    index.quorums_read();
+    let id = index.lease_seen(lease("n", "a", 1, &app("a")), NOW).unwrap();
+    let missing = index.snapshot(id).unwrap().quorum.obstacle.clone();
+    let quorum: crate::api::RedisQuorum = serde_json::from_value(json!({
+        "apiVersion": "redislease.io/v1alpha1",
+        "kind": "RedisQuorum",
+        "metadata": {"namespace": "redislease-system", "name": "default"},
+        "spec": {
+            "nodes": [{"name": "a", "address": "a:1"}], "allowSingleNode": true,
+            "allowedNamespaces": {"matchLabels": {"team": "shop"}},
+        },
+    }))
+    .unwrap();
+    let valid = Some(Arc::new(crate::api::ValidQuorum::try_from(&quorum).unwrap()));
+    let mismatch = Some("node a (a:1): another configuration".to_owned());
+    index.quorum_changed(
+        "default",
+        Some(Arc::new(QuorumFacts { read: true, valid, mismatch, ..QuorumFacts::default() })),
+    );
+    due(&mut index);
+    let facts = |index: &mut Index| index.snapshot(id).unwrap().quorum;
+    let seen = |index: &mut Index, labels: &[(&str, &str)]| {
+        let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        index.namespace_seen(NamespaceFacts { name: "n".into(), labels });
+    };
+
+    let unknown = facts(&mut index);
+    assert_eq!((unknown.denied, unknown.obstacle.as_ref().unwrap().0), (false, LeaseReady::QuorumUnavailable));
+
+    index.namespace_list_begins();
+    seen(&mut index, &[("team", "other")]);
+    index.namespace_list_ends();
+    assert_eq!(due(&mut index), [id]);
+    let denied = facts(&mut index);
+    assert_eq!((denied.denied, &denied.obstacle, &denied.mismatch), (true, &missing, &None));
+
+    seen(&mut index, &[("team", "shop")]);
+    assert_eq!(due(&mut index), [id]);
+    assert!(!facts(&mut index).denied && facts(&mut index).obstacle.is_none());
+    seen(&mut index, &[("team", "shop")]);
+    assert_eq!(due(&mut index), [], "nothing has changed");
+
+    // A list without the namespace: its labels are unknown, which is no denial.
+    index.namespace_list_begins();
+    index.namespace_list_ends();
+    assert_eq!(due(&mut index), [id]);
+    assert!(!facts(&mut index).denied && facts(&mut index).obstacle.is_some());
+}

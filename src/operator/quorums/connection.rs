@@ -6,11 +6,12 @@ use redislease_core::marker::Membership;
 use redislease_core::time::Millis;
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::secret::{Login, Secrets};
 use crate::api::ValidQuorum;
 use crate::api::validated::ValidNode;
 use crate::metrics::lease::{LeaseMetrics, QuorumRenewals};
 use crate::metrics::nodes::NodeMetrics;
-use crate::nodes::{Config, Credentials, Misconfiguration, NodeConfig, NodeState, NodeStatus, Nodes};
+use crate::nodes::{Config, Misconfiguration, NodeConfig, NodeState, NodeStatus, Nodes};
 use crate::plan::OpenQuorum;
 
 /// The generation of every configuration. It stays constant until the set of nodes can be changed.
@@ -51,7 +52,7 @@ impl Connection {
     pub fn open(
         id: u64,
         valid: &ValidQuorum,
-        credentials: Option<Credentials>,
+        login: Login,
         node_metrics: &NodeMetrics,
         lease_metrics: &LeaseMetrics,
         unused: UnboundedSender<u64>,
@@ -65,7 +66,8 @@ impl Connection {
             membership: Membership { generation: GENERATION, fingerprint: fingerprint.as_str().into() },
             longest_lease: Millis::from(valid.max_lease),
             command_timeout: Millis::from(valid.command_timeout),
-            credentials,
+            credentials: login.credentials,
+            tls: login.tls,
             has_statuses: true,
         };
         let nodes = Nodes::start(&config, node_metrics).map_err(|error| error.to_string())?;
@@ -105,9 +107,15 @@ impl Connection {
         self.quorum.fingerprint == valid.fingerprint().as_str()
     }
 
-    /// Uses the credentials for new connections to the servers.
-    pub fn log_in_with(&self, credentials: Option<Credentials>) {
-        self.nodes.set_credentials(credentials);
+    /// Uses the credentials and certificates for new connections to the servers. A secret that is missing or cannot be
+    /// used must not stop the renewal of held leases: its last content stays in use.
+    pub fn log_in_with(&self, secrets: &Secrets) {
+        if let Ok(tls) = secrets.tls() {
+            self.nodes.set_tls(tls);
+        }
+        if let Ok(credentials) = secrets.credentials() {
+            self.nodes.set_credentials(credentials);
+        }
     }
 
     /// Applies the settings that may change without a new connection.

@@ -7,12 +7,11 @@ use kube::{Resource, ResourceExt};
 
 use super::conflict_backoff::ConflictBackoff;
 use super::connection::{Connection, evaluated, mismatch, up};
-use super::secret::SecretState;
+use super::secret::{Login, Read, Secrets};
 use super::{QuorumUpdate, show};
 use crate::api::conditions::{LeaseReady, QuorumReady};
 use crate::api::{RedisQuorum, RedisQuorumStatus, ValidQuorum};
 use crate::clock;
-use crate::nodes::Credentials;
 use crate::operator::kube_api::CallError;
 use crate::operator::leadership::{Election, ElectionInputs, ElectionRequests, Replica};
 use crate::operator::writer::Writer;
@@ -29,7 +28,7 @@ pub(super) enum Step {
     /// Read the secret of this name.
     ReadSecret(String),
     /// Open the quorum.
-    Open(Arc<ValidQuorum>, Option<Credentials>),
+    Open(Arc<ValidQuorum>, Login),
 }
 
 /// The last update that was sent to the engine.
@@ -49,8 +48,8 @@ pub(super) struct Entry {
     valid: Option<Arc<ValidQuorum>>,
     /// Why the spec is not valid, or the quorum could not be opened.
     problem: Option<String>,
-    /// The secret that the spec names, and its state.
-    secret: Option<(String, SecretState)>,
+    /// The secrets that the spec names.
+    secrets: Secrets,
     connection: Option<Arc<Connection>>,
     /// Whether the connection is for another configuration, or the resource is deleted: no lease is opened on it any
     /// more.
@@ -71,7 +70,7 @@ impl Entry {
             resource: None,
             valid: None,
             problem: None,
-            secret: None,
+            secrets: Secrets::default(),
             connection: None,
             retiring: false,
             sent: None,
@@ -129,9 +128,7 @@ impl Entry {
         match ValidQuorum::try_from(&resource) {
             Ok(valid) => {
                 self.problem = None;
-                if self.secret.as_ref().map(|(name, _)| name) != valid.secret.as_ref() {
-                    self.secret = None;
-                }
+                self.secrets.follow(&valid);
                 self.valid = Some(Arc::new(valid));
             }
             Err(invalid) => self.problem = Some(invalid.to_string()),
@@ -161,20 +158,14 @@ impl Entry {
         self.retiring = false;
     }
 
-    /// The name of the secret, which is read periodically.
-    pub fn secret_name(&self) -> Option<&str> {
-        self.secret.as_ref().filter(|_| self.exists()).map(|(name, _)| name.as_str())
+    /// The names of the secrets, which are read periodically.
+    pub fn secret_names(&self) -> impl Iterator<Item = &str> {
+        self.secrets.names().filter(|_| self.exists())
     }
 
-    /// Takes the result of reading the secret. Returns whether it has changed.
-    pub fn secret_read(&mut self, name: &str, state: SecretState) -> bool {
-        match &mut self.secret {
-            Some((known, before)) if known == name && *before != state => {
-                *before = state;
-                true
-            }
-            _ => false,
-        }
+    /// Takes the result of reading a secret. Returns whether it has changed.
+    pub fn secret_read(&mut self, namespace: &str, name: &str, read: &Read) -> bool {
+        self.secrets.take(namespace, name, read)
     }
 
     /// The next step. Applies the settings that can change in an open quorum.
@@ -182,30 +173,22 @@ impl Entry {
         let Some(valid) = self.valid.clone().filter(|_| self.exists() && self.problem.is_none()) else {
             return Step::None;
         };
-        if let (Some(name), None) = (&valid.secret, &self.secret) {
-            self.secret = Some((name.clone(), SecretState::Unread));
-            return Step::ReadSecret(name.clone());
+        if let Some(name) = self.secrets.next_unread() {
+            return Step::ReadSecret(name);
         }
-        let state = self.secret.as_ref().map_or(&SecretState::Found(None), |(_, state)| state).clone();
-        match (&self.connection, state) {
-            (Some(connection), state) if connection.is_of(&valid) => {
+        match &self.connection {
+            Some(connection) if connection.is_of(&valid) => {
                 // The resource was created again with the same configuration: its leases continue.
                 self.retiring = false;
-                // A missing secret must not stop the renewal of held leases.
-                if let SecretState::Found(credentials) = state {
-                    connection.log_in_with(credentials);
-                }
+                connection.log_in_with(&self.secrets);
                 connection.update(&valid);
                 Step::None
             }
-            (Some(_), _) => {
+            Some(_) => {
                 self.retiring = true;
                 Step::None
             }
-            (None, SecretState::Unread) => Step::None,
-            (None, SecretState::Found(credentials)) => Step::Open(valid, credentials),
-            // The servers accept or reject the new credentials.
-            (None, SecretState::Unusable(_)) => Step::Open(valid, None),
+            None => self.secrets.login().map_or(Step::None, |login| Step::Open(valid, login)),
         }
     }
 
@@ -221,13 +204,9 @@ impl Entry {
         self.connection.clone()
     }
 
-    /// Whether the resource and its secret have been read.
+    /// Whether the resource and its secrets have been read.
     pub fn is_read(&self) -> bool {
-        let unread = |(_, state): &(String, SecretState)| !state.is_read();
-        !self.exists()
-            || self.connection.is_some()
-            || self.problem.is_some()
-            || !self.secret.as_ref().is_some_and(unread)
+        !self.exists() || self.connection.is_some() || self.problem.is_some() || self.secrets.are_read()
     }
 
     /// Whether a connection to every node succeeded or failed at least once.
@@ -246,10 +225,7 @@ impl Entry {
             let message = "it was replaced by one of another configuration: leases are ended on the old nodes first";
             return Some((QuorumReady::InvalidSpec, message));
         }
-        match &self.secret {
-            Some((_, SecretState::Unusable(message))) => Some((QuorumReady::InvalidReference, message)),
-            _ => None,
-        }
+        self.secrets.problem().map(|problem| (QuorumReady::InvalidReference, problem))
     }
 
     /// The update for the engine, if something has changed.
@@ -279,6 +255,7 @@ impl Entry {
             open: connection.map(|connection| connection.open_quorum()),
             valid: self.valid.clone(),
             obstacle,
+            denied: false,
             replaced: self.retiring,
             up: up(&statuses),
             evaluated: connection.is_some() && evaluated(&statuses),

@@ -9,7 +9,7 @@
 //! | [`entry`] | one quorum: configuration, connections, why it cannot be used |
 //! | [`connection`] | the connections of one configuration |
 //! | [`follow`] | what the nodes of a connection report and request |
-//! | [`secret`] | the credentials |
+//! | [`secret`] | the credentials and certificates |
 //! | [`show`] | the status of the resource |
 //! | [`conflict_backoff`] | the backoff for a status that another process overwrote |
 
@@ -24,7 +24,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use redislease_core::time::Time;
 use tokio::sync::Notify;
@@ -44,9 +43,9 @@ use crate::metrics::operator::OperatorMetrics;
 use crate::plan::QuorumFacts;
 pub use connection::{Connection, InUse};
 use entry::{Entry, Step};
-use secret::SecretState;
+pub use secret::Secrets as QuorumSecrets;
 
-/// The interval between two reads of a secret. A changed password is used by new connections.
+/// The interval between two reads of a secret. A changed password or certificate is used by new connections.
 const SECRET_EVERY: Duration = Duration::from_secs(15);
 
 /// The name of this controller in metrics.
@@ -98,7 +97,7 @@ pub struct Parts {
 /// An event of the controller.
 enum Event {
     /// A secret was read.
-    Secret { quorum: String, secret: String, read: Result<Box<Secret>, CallError> },
+    Secret { quorum: String, secret: String, read: secret::Read },
     /// A status write has an outcome.
     Shown { quorum: String, began: Instant, outcome: Box<Result<RedisQuorum, CallError>> },
     /// The state of a node changed.
@@ -282,14 +281,11 @@ impl Controller {
         while let Some(entry) = self.entries.get_mut(name) {
             match entry.next_step() {
                 Step::None => break,
-                Step::ReadSecret(secret) => {
-                    self.read_secret(name, secret);
-                    break;
-                }
-                Step::Open(valid, credentials) => {
+                Step::ReadSecret(secret) => self.read_secret(name, secret),
+                Step::Open(valid, login) => {
                     self.next_id += 1;
                     let (nodes, leases, unused) = (&self.node_metrics, &self.lease_metrics, self.unused.clone());
-                    let opened = Connection::open(self.next_id, &valid, credentials, nodes, leases, unused);
+                    let opened = Connection::open(self.next_id, &valid, login, nodes, leases, unused);
                     if let Some(connection) = entry.opened(opened) {
                         self.follow(name, &connection);
                     }
@@ -354,7 +350,7 @@ impl Controller {
         let all: Vec<(String, String)> = self
             .entries
             .iter()
-            .filter_map(|(name, entry)| Some((name.clone(), entry.secret_name()?.to_owned())))
+            .flat_map(|(name, entry)| entry.secret_names().map(|secret| (name.clone(), secret.to_owned())))
             .collect();
         for (name, secret) in all {
             self.read_secret(&name, secret);
@@ -363,7 +359,8 @@ impl Controller {
 
     fn read_secret(&self, quorum: &str, secret: String) {
         let (events, quorum, namespace) = (self.events.clone(), quorum.to_owned(), self.namespace.to_string());
-        let of = quorum.clone();
+        // A later read of the same key replaces an earlier one, and a quorum can have two secrets.
+        let of = format!("{quorum}/{secret}");
         let name = secret.clone();
         let done = Box::new(move |read| {
             // If the controller has ended, the process is ending too.
@@ -375,9 +372,8 @@ impl Controller {
     fn happened(&mut self, event: Event) {
         match event {
             Event::Secret { quorum, secret, read } => {
-                let state = SecretState::of(read, &self.namespace, &secret);
                 if let Some(entry) = self.entries.get_mut(&quorum)
-                    && entry.secret_read(&secret, state)
+                    && entry.secret_read(&self.namespace, &secret, &read)
                 {
                     self.advance(&quorum);
                 }

@@ -260,6 +260,7 @@ pub(super) fn quorum(id: u64, fingerprint: &str) -> QuorumFacts {
         open: Some(Arc::new(open)),
         valid,
         obstacle: None,
+        denied: false,
         replaced: false,
         up: 3,
         evaluated: true,

@@ -324,3 +324,40 @@ impl Story {
         Arc::new(lease)
     }
 }
+
+#[test]
+fn a_term_ends_without_proof_when_the_quorum_no_longer_allows_the_namespace() {
+    use crate::api::conditions::LeaseReady;
+    let denied = || QuorumFacts {
+        obstacle: Some((LeaseReady::InvalidReference, "no such quorum".into())),
+        denied: true,
+        ..quorum(1, "f")
+    };
+    let unknown =
+        || QuorumFacts { obstacle: Some((LeaseReady::QuorumUnavailable, "not read".into())), ..quorum(1, "f") };
+    let ends = |story: &Story| {
+        story.commands().into_iter().any(|command| matches!(command, Command::End { proof: false, .. }))
+    };
+    let mut story = Story::held_by_a();
+    story.facts.quorum = Arc::new(unknown());
+    story.turn();
+    assert_eq!(story.commands(), [], "labels that are not known end nothing");
+    story.facts.quorum = Arc::new(denied());
+    story.turn();
+    assert!(ends(&story), "{:?}", story.commands());
+
+    // The next process finds the term in the status.
+    let mut next = Story::held_by_a();
+    next.reconciler = Reconciler::new(next.reconciler.identity.clone());
+    next.facts.quorum = Arc::new(denied());
+    next.turn();
+    assert!(ends(&next), "{:?}", next.commands());
+
+    // A lease that never had a term opens nothing on the quorum.
+    let mut new = Story::new();
+    new.reconciler = Reconciler::new(new.reconciler.identity.clone());
+    new.facts.quorum = Arc::new(denied());
+    new.turn();
+    new.answer();
+    assert_eq!(new.commands(), []);
+}

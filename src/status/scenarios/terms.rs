@@ -101,6 +101,7 @@ fn term_ended_without_proof_stays_in_status_until_its_keys_expire() {
         (EndCause::HolderUnhealthy, "Warning HolderUnhealthy", "must stop"),
         (EndCause::NoLongerCandidate, "Normal Stopping", "must stop"),
         (EndCause::QuorumChanged, "Normal Stopping", "must stop"),
+        (EndCause::NamespaceNotAllowed, "Normal Stopping", "must stop"),
     ] {
         let mut scenario = Scenario::held_by_a();
         scenario.observed_terms.record_decision(term(1, "a").attempt, cause, false);

@@ -120,6 +120,7 @@ pub fn all() -> Vec<Case> {
         lease::changes(),
         lease::statuses(),
         quorum::creations(),
+        quorum::access(),
         quorum::changes(),
     ]
     .into_iter()

@@ -27,6 +27,8 @@ pub(super) fn creations() -> Vec<Case> {
                 "nodes": nodes(&["10.0.0.1:1", "[fd00::1]:65535", "redis-c.redis.svc.cluster.local:6379", "d:1", "e:1"]),
                 "keyPrefix": "team-a.leases_2", "maxLeaseDuration": "1h", "commandTimeout": "1s500ms",
                 "auth": {"secretRef": {"name": "redis"}}, "allowSingleNode": false,
+                "tls": {"secretRef": {"name": "redis-tls"}, "serverName": "redis.example.com"},
+                "allowedNamespaces": {"matchLabels": {"team": "shop"}, "matchExpressions": [{"key": "stage", "operator": "Exists"}]},
             })),
         ),
         Case::good("nine nodes", spec(&json!({"nodes": nodes(&many[..9])}))),
@@ -108,12 +110,44 @@ pub(super) fn creations() -> Vec<Case> {
     ]
 }
 
+/// TLS and allowed namespaces.
+pub(super) fn access() -> Vec<Case> {
+    vec![
+        Case::good(
+            "TLS with an IP address",
+            spec(&json!({"tls": {"secretRef": {"name": "t"}, "serverName": "fd00::1"}})),
+        ),
+        Case::good("every namespace", spec(&json!({"allowedNamespaces": {}}))),
+        Case::bad(
+            "a server name with a port",
+            spec(&json!({"tls": {"secretRef": {"name": "t"}, "serverName": "redis:6379"}})),
+            "spec.tls.serverName",
+            "tls.serverName must be a DNS name or an IP address, such as redis.example.com, without a port",
+        ),
+        Case::bad(
+            "certificates in another namespace",
+            spec(&json!({"tls": {"secretRef": {"name": "vault/redis"}}})),
+            "spec.tls.secretRef.name",
+            "tls.secretRef.name must consist of lower-case letters, digits, '-' and '.', and each part between dots must begin and end with a letter or digit",
+        ),
+        Case::malformed("TLS without a secret", spec(&json!({"tls": {}})), "spec.tls.secretRef", "Required value"),
+        Case::bad(
+            "a namespace selector without values",
+            spec(&json!({"allowedNamespaces": {"matchExpressions": [{"key": "team", "operator": "In"}]}})),
+            "spec.allowedNamespaces",
+            "allowedNamespaces.matchExpressions must use the operators In and NotIn with values, or Exists and DoesNotExist without values",
+        ),
+    ]
+}
+
 pub(super) fn changes() -> Vec<Case> {
     const NODES: &str = "nodes cannot be added, removed or renamed, because an old and a new majority might share no node: create another RedisQuorum";
     let three = || quorum(json!({}));
     let at = |addresses: &[&str]| spec(&json!({"nodes": nodes(addresses)}));
     let longest = |text: &str| spec(&json!({"maxLeaseDuration": text}));
     vec![
+        Case::good("TLS and allowed namespaces are added", spec(&json!({"tls": {"secretRef": {"name": "t"}}, "allowedNamespaces": {"matchLabels": {"a": "b"}}})))
+            .changes(three()),
         Case::good("a timeout changes", spec(&json!({"commandTimeout": "1s"}))).changes(three()),
         Case::good("nodes in another order", spec(&json!({"nodes": [
             {"name": "c", "address": "redis-c:6379"}, {"name": "a", "address": "redis-a:6379"}, {"name": "b", "address": "redis-b:6379"}]})))

@@ -423,5 +423,7 @@ fn valid_quorum(swarm: &Swarm) -> ValidQuorum {
         max_lease: swarm.longest.into(),
         command_timeout: swarm.command_timeout.into(),
         secret: Some("redis".into()),
+        tls: None,
+        allowed_namespaces: None,
     }
 }

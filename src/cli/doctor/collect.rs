@@ -1,0 +1,200 @@
+//! Collects the facts from the API server and from the Redis nodes.
+
+use std::time::Duration;
+
+use axum::http::Request;
+use futures::future::join_all;
+use k8s_openapi::api::authorization::v1::{
+    SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SubjectAccessReview, SubjectAccessReviewSpec,
+};
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ListParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use redislease_core::time::Millis;
+use serde_json::Value;
+
+use super::facts::{Facts, KindFacts, NodeFacts, Obstacle, QuorumFacts, RightFacts};
+use super::rights::{self, Right};
+use crate::api::{RedisQuorum, ValidQuorum, crd};
+use crate::nodes::Probe;
+use crate::operator::QuorumSecrets;
+use crate::operator::kube_api::{self, CallError};
+
+/// The least timeout for a request to a node: a person may be far from the nodes.
+const LEAST_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What to look at.
+#[derive(Clone, Debug)]
+pub(super) struct Scope {
+    /// The operator's namespace.
+    pub namespace: String,
+    /// The namespaces of leases; none means all.
+    pub watched: Vec<String>,
+    /// The only quorum to look at.
+    pub quorum: Option<String>,
+    /// The service account whose rights are checked; `None` for those of this process.
+    pub service_account: Option<String>,
+}
+
+/// Collects everything. A part that cannot be read does not keep the others from being read.
+pub(super) async fn collect(scope: &Scope) -> Facts {
+    let mut facts = Facts { namespace: format!("namespace {}", scope.namespace), ..Facts::default() };
+    let (client, address) = match kube_api::client().await {
+        Ok(connected) => connected,
+        Err(error) => return Facts { api_server: Some(Err(format!("{error}."))), ..facts },
+    };
+    if let Err(error) = kube_api::call(client.apiserver_version()).await {
+        return Facts { api_server: Some(Err(format!("The API server at {address}: {error}."))), ..facts };
+    }
+    facts.api_server = Some(Ok(address));
+    facts.kinds = kinds(&client).await;
+    let needed = rights::needed(&scope.namespace, &scope.watched);
+    facts.rights = join_all(needed.iter().map(|right| is_allowed(&client, scope, right))).await;
+    facts.quorums = Some(quorums(&client, scope).await);
+    facts
+}
+
+/// Compares the fields of both kinds with those that the API server publishes.
+async fn kinds(client: &Client) -> Vec<KindFacts> {
+    let request = Request::get("/openapi/v3/apis/redislease.io/v1alpha1").body(Vec::new());
+    let published = match request {
+        Ok(request) => kube_api::call(client.request::<Value>(request)).await,
+        Err(error) => Err(CallError::Refused(error.to_string())),
+    };
+    let kind = |(kind, crd): (&'static str, CustomResourceDefinition)| {
+        let missing_fields = match &published {
+            Ok(document) => Ok(missing_fields(document, kind, &crd)),
+            Err(CallError::NotFound) => Ok(None),
+            Err(error) => Err(error.to_string()),
+        };
+        KindFacts { kind, missing_fields }
+    };
+    [("RedisLease", crd::redis_lease()), ("RedisQuorum", crd::redis_quorum())].map(kind).into()
+}
+
+/// The fields of `spec` that the document lacks; `None` if it lacks the kind.
+fn missing_fields(document: &Value, kind: &str, crd: &CustomResourceDefinition) -> Option<Vec<String>> {
+    let schema = document["components"]["schemas"].get(format!("io.redislease.v1alpha1.{kind}"))?;
+    let known = &schema["properties"]["spec"]["properties"];
+    let schema = crd.spec.versions.first()?.schema.as_ref()?.open_api_v3_schema.as_ref()?;
+    let fields = schema.properties.as_ref()?.get("spec")?.properties.as_ref()?;
+    Some(fields.keys().filter(|field| known.get(field.as_str()).is_none()).cloned().collect())
+}
+
+async fn is_allowed(client: &Client, scope: &Scope, right: &Right) -> RightFacts {
+    let resource_attributes = Some(right.attributes());
+    let post = PostParams::default();
+    let status = if let Some(account) = &scope.service_account {
+        let user = Some(format!("system:serviceaccount:{}:{account}", scope.namespace));
+        let groups = ["system:serviceaccounts", "system:authenticated"].map(str::to_owned).to_vec();
+        let spec = SubjectAccessReviewSpec {
+            user,
+            groups: Some(groups),
+            resource_attributes,
+            ..SubjectAccessReviewSpec::default()
+        };
+        let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
+        let reviews = Api::<SubjectAccessReview>::all(client.clone());
+        kube_api::call(reviews.create(&post, &review)).await.map(|review| review.status)
+    } else {
+        let spec = SelfSubjectAccessReviewSpec { resource_attributes, ..SelfSubjectAccessReviewSpec::default() };
+        let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
+        let reviews = Api::<SelfSubjectAccessReview>::all(client.clone());
+        kube_api::call(reviews.create(&post, &review)).await.map(|review| review.status)
+    };
+    let allowed = status.map(|status| status.is_some_and(|status| status.allowed)).map_err(|error| error.to_string());
+    RightFacts { right: right.text(), needed_for: right.needed_for, allowed }
+}
+
+async fn quorums(client: &Client, scope: &Scope) -> Result<Vec<QuorumFacts>, String> {
+    let api = Api::<RedisQuorum>::namespaced(client.clone(), &scope.namespace);
+    let found = match &scope.quorum {
+        Some(name) => match kube_api::call(api.get(name)).await {
+            Ok(quorum) => Ok(vec![quorum]),
+            Err(CallError::NotFound) => Err(format!("there is no RedisQuorum {}/{name}", scope.namespace)),
+            Err(error) => Err(error.to_string()),
+        },
+        None => match kube_api::call(api.list(&ListParams::default())).await {
+            Ok(list) => Ok(list.items),
+            // The finding about the kind says what to do.
+            Err(CallError::NotFound) => Err("the API server does not know the kind RedisQuorum".to_owned()),
+            Err(error) => Err(error.to_string()),
+        },
+    };
+    let found = found?;
+    Ok(join_all(found.iter().map(|quorum| look_at(client, quorum))).await)
+}
+
+async fn look_at(client: &Client, quorum: &RedisQuorum) -> QuorumFacts {
+    let spec = &quorum.spec;
+    let conditions = quorum.status.iter().flat_map(|status| &status.conditions);
+    let ready = conditions.into_iter().find(|condition| condition.type_ == "Ready");
+    let mut facts = QuorumFacts {
+        name: quorum.name_any(),
+        invalid: None,
+        secret: None,
+        has_tls: spec.tls.is_some(),
+        has_password: spec.auth.is_some(),
+        ready: ready.map(|ready| (ready.status.clone(), ready.reason.clone(), ready.message.clone())),
+        nodes: Vec::new(),
+    };
+    let valid = match ValidQuorum::try_from(quorum) {
+        Ok(valid) => valid,
+        Err(invalid) => return QuorumFacts { invalid: Some(invalid.to_string()), ..facts },
+    };
+    let (secrets, unchecked) = read_secrets(client, &valid).await;
+    facts.secret = secrets.problem().map(|problem| Obstacle { message: problem.to_owned(), unchecked });
+    let login = secrets.login().filter(|_| facts.secret.is_none());
+    let timeout = Millis::from(valid.command_timeout.max(LEAST_TIMEOUT));
+    let nodes = spec.nodes.iter().map(async |node| {
+        let server = match &login {
+            Some(login) => {
+                let probe = Probe {
+                    address: node.address.clone(),
+                    credentials: login.credentials.clone(),
+                    tls: login.tls.clone(),
+                    key_prefix: valid.key_prefix.clone(),
+                    timeout,
+                };
+                Some(probe.run().await)
+            }
+            None => None,
+        };
+        NodeFacts { name: node.name.clone(), address: node.address.clone(), zone: node.zone.clone(), server }
+    });
+    facts.nodes = join_all(nodes).await;
+    facts
+}
+
+/// Reads the secrets of a quorum, and whether one could not be read for a reason that may not concern the operator.
+async fn read_secrets(client: &Client, valid: &ValidQuorum) -> (QuorumSecrets, bool) {
+    let mut secrets = QuorumSecrets::default();
+    let mut unchecked = false;
+    secrets.follow(valid);
+    let api = Api::<Secret>::namespaced(client.clone(), &valid.namespace);
+    while let Some(name) = secrets.next_unread() {
+        let read = kube_api::call(api.get(&name)).await.map(Box::new);
+        unchecked |= matches!(&read, Err(error) if !matches!(error, CallError::NotFound));
+        secrets.take(&valid.namespace, &name, &read);
+    }
+    (secrets, unchecked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn an_older_definition_lacks_fields() {
+        let document = |spec: Value| {
+            let schema = json!({"properties": {"spec": {"properties": spec}}});
+            json!({"components": {"schemas": {"io.redislease.v1alpha1.RedisQuorum": schema}}})
+        };
+        let crd = crd::redis_quorum();
+        let missing = missing_fields(&document(json!({"nodes": {}, "keyPrefix": {}})), "RedisQuorum", &crd).unwrap();
+        assert!(missing.contains(&"tls".to_owned()) && !missing.contains(&"nodes".to_owned()), "{missing:?}");
+        assert_eq!(missing_fields(&document(json!({})), "RedisLease", &crd), None);
+    }
+}

@@ -1,0 +1,69 @@
+//! The facts that the doctor judges. The shell collects them.
+
+use crate::nodes::{Server, Unreachable};
+
+/// Everything that was collected.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Facts {
+    /// The address of the API server, or why it does not answer.
+    pub api_server: Option<Result<String, String>>,
+    /// The kinds that the API server knows.
+    pub kinds: Vec<KindFacts>,
+    /// The rights of the operator.
+    pub rights: Vec<RightFacts>,
+    /// The quorums, or why they cannot be read.
+    pub quorums: Option<Result<Vec<QuorumFacts>, String>>,
+    /// The namespace of the quorums.
+    pub namespace: String,
+}
+
+/// A kind of this program and what the API server knows about it.
+#[derive(Clone, Debug)]
+pub(super) struct KindFacts {
+    pub kind: &'static str,
+    /// The fields of `spec` that the API server does not know. An error says why they could not be read.
+    pub missing_fields: Result<Option<Vec<String>>, String>,
+}
+
+/// A right that the operator needs, and whether the checked identity has it.
+#[derive(Clone, Debug)]
+pub(super) struct RightFacts {
+    /// Such as `patch pods in namespace shop`.
+    pub right: String,
+    /// What does not work without it.
+    pub needed_for: &'static str,
+    pub allowed: Result<bool, String>,
+}
+
+/// One RedisQuorum.
+#[derive(Clone, Debug)]
+pub(super) struct QuorumFacts {
+    pub name: String,
+    /// Why its spec is not valid.
+    pub invalid: Option<String>,
+    /// Why a secret cannot be used.
+    pub secret: Option<Obstacle>,
+    pub has_tls: bool,
+    pub has_password: bool,
+    /// The condition Ready that the operator has written: its status, reason and message.
+    pub ready: Option<(String, String, String)>,
+    pub nodes: Vec<NodeFacts>,
+}
+
+/// Why something could not be read, and whether this is certain to concern the operator too.
+#[derive(Clone, Debug)]
+pub(super) struct Obstacle {
+    pub message: String,
+    /// The identity that runs the doctor was refused, or there was no answer.
+    pub unchecked: bool,
+}
+
+/// One node.
+#[derive(Clone, Debug)]
+pub(super) struct NodeFacts {
+    pub name: String,
+    pub address: String,
+    pub zone: Option<String>,
+    /// `None` if it was not looked at, because a secret could not be used.
+    pub server: Option<Result<Server, Unreachable>>,
+}

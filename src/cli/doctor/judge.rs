@@ -1,0 +1,255 @@
+//! Judges the facts. Pure.
+
+use std::collections::BTreeMap;
+
+use super::facts::{Facts, KindFacts, NodeFacts, Obstacle, QuorumFacts, RightFacts};
+use super::finding::{Finding, Verdict};
+use crate::nodes::{Misconfiguration, Reason, Server, Unreachable};
+
+/// The clocks of the nodes and of the operator must agree within this time when a quorum is new.
+const CLOCK_LIMIT_MS: i64 = 10_000;
+/// An offset of this size is worth a warning.
+const CLOCK_WARNING_MS: i64 = 1000;
+
+/// All findings, in the order of the facts.
+pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    match &facts.api_server {
+        None => {}
+        Some(Ok(address)) => {
+            let message = format!("The API server at {address} answers.");
+            findings.push(Finding::new(Verdict::Ok, "api-server", "cluster", message));
+        }
+        Some(Err(error)) => findings.push(Finding::new(Verdict::Unchecked, "api-server", "cluster", error)),
+    }
+    findings.extend(facts.kinds.iter().map(kind));
+    findings.extend(rights(&facts.rights));
+    match &facts.quorums {
+        None => {}
+        Some(Err(error)) => {
+            let message = format!("The RedisQuorums cannot be read: {error}.");
+            findings.push(Finding::new(Verdict::Unchecked, "quorums", &facts.namespace, message));
+        }
+        Some(Ok(quorums)) if quorums.is_empty() => {
+            let message = "There is no RedisQuorum, so no lease can be held: create one in this namespace.";
+            findings.push(Finding::new(Verdict::Problem, "quorums", &facts.namespace, message));
+        }
+        Some(Ok(quorums)) => findings.extend(quorums.iter().flat_map(quorum)),
+    }
+    findings
+}
+
+fn kind(KindFacts { kind, missing_fields }: &KindFacts) -> Finding {
+    let apply = "run `redislease crds | kubectl apply --server-side -f -`, or upgrade the chart with `crds.enabled`";
+    let (verdict, message) = match missing_fields {
+        Err(error) => (Verdict::Unchecked, format!("The definition cannot be read: {error}.")),
+        Ok(None) => (Verdict::Problem, format!("The API server does not know the kind {kind}: {apply}.")),
+        Ok(Some(missing)) if missing.is_empty() => {
+            (Verdict::Ok, "The API server knows every field of this version.".to_owned())
+        }
+        Ok(Some(missing)) => {
+            let missing = missing.join(", ");
+            (Verdict::Problem, format!("The definition is older than this program, it lacks spec.{missing}: {apply}."))
+        }
+    };
+    Finding::new(verdict, "crd", format!("kind {kind}"), message)
+}
+
+fn rights(rights: &[RightFacts]) -> Vec<Finding> {
+    let found = rights.iter().filter_map(|RightFacts { right, needed_for, allowed }| match allowed {
+        Ok(true) => None,
+        Ok(false) => {
+            let message =
+                format!("The identity may not {right}, which is needed {needed_for}: use the roles of the chart.");
+            Some(Finding::new(Verdict::Problem, "rbac", "cluster", message))
+        }
+        Err(error) => Some(Finding::new(Verdict::Unchecked, "rbac", "cluster", format!("{right}: {error}."))),
+    });
+    let found: Vec<Finding> = found.collect();
+    if !found.is_empty() || rights.is_empty() {
+        return found;
+    }
+    let message = format!("The identity has all {} rights that the operator needs.", rights.len());
+    vec![Finding::new(Verdict::Ok, "rbac", "cluster", message)]
+}
+
+fn quorum(quorum: &QuorumFacts) -> Vec<Finding> {
+    let subject = format!("quorum {}", quorum.name);
+    let mut findings = Vec::new();
+    let mut add = |verdict, check, message: String| findings.push(Finding::new(verdict, check, &subject, message));
+    if let Some(invalid) = &quorum.invalid {
+        add(Verdict::Problem, "spec", format!("{invalid}."));
+        return findings;
+    }
+    if let Some(Obstacle { message, unchecked }) = &quorum.secret {
+        add(if *unchecked { Verdict::Unchecked } else { Verdict::Problem }, "secret", format!("{message}."));
+    }
+    match quorum.nodes.len() {
+        count @ (1 | 2) => {
+            add(
+                Verdict::Warning,
+                "size",
+                format!("{count} of {count} nodes must vote, so no node may fail: use three nodes."),
+            );
+        }
+        count if count.is_multiple_of(2) => {
+            let message = format!("{count} nodes tolerate no more failures than {}: use an odd number.", count - 1);
+            add(Verdict::Warning, "size", message);
+        }
+        count => add(Verdict::Ok, "size", format!("{} of {count} nodes may fail.", (count - 1) / 2)),
+    }
+    if !quorum.has_tls {
+        let message = "Connections are not encrypted: set spec.tls, or use a network that nobody else can read.";
+        add(Verdict::Warning, "tls", message.to_owned());
+    }
+    if !quorum.has_password {
+        let message = "Nobody needs a password: everyone who reaches the nodes can take every lease. Set spec.auth.";
+        add(Verdict::Warning, "login", message.to_owned());
+    }
+    if let Some((status, reason, message)) = quorum.ready.as_ref().filter(|(status, ..)| status != "True") {
+        add(Verdict::Warning, "status", format!("The operator reports Ready={status} ({reason}): {message}"));
+    }
+    if let Some((verdict, message)) = zones(&quorum.nodes) {
+        add(verdict, "zones", message);
+    }
+    for (run_id, nodes) in servers(&quorum.nodes).into_iter().filter(|(_, nodes)| nodes.len() > 1) {
+        let process = run_id.get(..8).unwrap_or(run_id);
+        let message = format!(
+            "The addresses of {} lead to one server (run_id {process}): use a separate server for each node.",
+            nodes.join(" and ")
+        );
+        add(Verdict::Problem, "shared-server", message);
+    }
+    findings.extend(quorum.nodes.iter().flat_map(|node| node_findings(&quorum.name, node, quorum.has_tls)));
+    findings
+}
+
+/// Whether the loss of one zone loses the quorum. Nodes without a zone count as separate.
+fn zones(nodes: &[NodeFacts]) -> Option<(Verdict, String)> {
+    let mut zones: BTreeMap<&str, usize> = BTreeMap::new();
+    for zone in nodes.iter().filter_map(|node| node.zone.as_deref()) {
+        *zones.entry(zone).or_default() += 1;
+    }
+    if nodes.len() < 3 {
+        // No node may fail anyway.
+        return None;
+    }
+    let majority = nodes.len() / 2 + 1;
+    let (zone, count) = zones.iter().max_by_key(|(_, count)| **count)?;
+    // The others must still be a majority.
+    Some(if nodes.len() - count < majority {
+        let message = format!(
+            "{count} of {} nodes are in zone {zone}, so the quorum is lost with this zone: spread the nodes over more zones.",
+            nodes.len()
+        );
+        (Verdict::Warning, message)
+    } else {
+        (Verdict::Ok, "The quorum survives the loss of any zone.".to_owned())
+    })
+}
+
+/// The nodes of each server process.
+fn servers(nodes: &[NodeFacts]) -> BTreeMap<&str, Vec<String>> {
+    let mut servers: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for node in nodes {
+        if let Some(Ok(server)) = &node.server {
+            servers.entry(&server.run_id).or_default().push(format!("{} ({})", node.name, node.address));
+        }
+    }
+    servers
+}
+
+fn node_findings(quorum: &str, node: &NodeFacts, has_tls: bool) -> Vec<Finding> {
+    let subject = format!("node {quorum}/{}", node.name);
+    let found = |verdict, check, message: String| Finding::new(verdict, check, &subject, message);
+    match &node.server {
+        None => vec![found(Verdict::Unchecked, "connection", "Not looked at: see the check of the secret.".to_owned())],
+        Some(Err(Unreachable { reason, text })) => {
+            let check = match reason {
+                Reason::Tls => "tls",
+                Reason::Auth => "login",
+                _ => "connection",
+            };
+            vec![found(Verdict::Problem, check, format!("{}: {text}.", node.address))]
+        }
+        Some(Ok(server)) => {
+            let with = if has_tls { " with TLS" } else { "" };
+            let connected = format!("Connected to {}{with}: Redis {}.", node.address, server.version);
+            let mut findings = vec![found(Verdict::Ok, "connection", connected)];
+            findings.extend(
+                judge_server(server).into_iter().map(|(verdict, check, message)| found(verdict, check, message)),
+            );
+            findings
+        }
+    }
+}
+
+fn judge_server(server: &Server) -> Vec<(Verdict, &'static str, String)> {
+    let mut found = Vec::new();
+    for (why, sentence) in &server.misconfigurations {
+        let check = match why {
+            Misconfiguration::Version => "version",
+            Misconfiguration::Replica => "role",
+            Misconfiguration::Cluster => "cluster-mode",
+            _ => "eviction",
+        };
+        found.push((Verdict::Problem, check, format!("{sentence}.")));
+    }
+    if server.misconfigurations.is_empty() {
+        let message = "An independent master that evicts no keys.".to_owned();
+        found.push((Verdict::Ok, "configuration", message));
+    }
+    match server.refused.as_slice() {
+        [] if server.misconfigurations.iter().all(|(why, _)| *why == Misconfiguration::Eviction) => {
+            found.push((Verdict::Ok, "commands", "Every command that leases need is allowed.".to_owned()));
+        }
+        [] => {}
+        refused => {
+            let names: Vec<&str> = refused.iter().map(|(name, _)| name.as_str()).collect();
+            let error = &refused[0].1;
+            let advice = if error.contains("OOM") {
+                "free memory or increase `maxmemory`"
+            } else if error.contains("MISCONF") {
+                "fix saving to disk"
+            } else {
+                "grant the user the commands and keys that docs/redis-checklist.md lists"
+            };
+            let message = format!("The server refuses {} ({error}): {advice}.", names.join(", "));
+            found.push((Verdict::Problem, "commands", message));
+        }
+    }
+    if server.replicas > 0 {
+        let message = format!(
+            "{} replicas are connected. A promoted replica has lost the latest writes: do not let Sentinel or an operator promote one.",
+            server.replicas
+        );
+        found.push((Verdict::Warning, "replicas", message));
+    }
+    let (used, limit) = server.memory;
+    if limit > 0 && used.saturating_mul(10) > limit.saturating_mul(8) {
+        let message =
+            format!("{used} of {limit} bytes of maxmemory are used. A full server refuses leases: increase it.");
+        found.push((Verdict::Warning, "memory", message));
+    }
+    if !server.saves {
+        let message =
+            "The server cannot save its data and may refuse writes (MISCONF): fix its disk, or switch saving off \
+                       with `save \"\"` and `appendonly no`. Leases need no persistence."
+                .to_owned();
+        found.push((Verdict::Problem, "persistence", message));
+    }
+    let offset = server.clock_offset_ms;
+    let (verdict, advice) = match offset.abs() {
+        CLOCK_LIMIT_MS.. => (Verdict::Problem, " A new quorum needs clocks within 10 s: synchronize the clocks."),
+        CLOCK_WARNING_MS.. => (Verdict::Warning, " Synchronize the clocks."),
+        _ => (Verdict::Ok, ""),
+    };
+    let ahead = if offset < 0 { "behind" } else { "ahead of" };
+    let message = format!("The clock is {} ms {ahead} that of this machine.{advice}", offset.abs());
+    found.push((verdict, "clock", message));
+    found
+}
+
+#[cfg(test)]
+#[path = "judge_tests.rs"]
+mod tests;

@@ -1,0 +1,184 @@
+use super::*;
+
+fn server() -> Server {
+    Server {
+        version: "7.0.15".into(),
+        run_id: "3f00".into(),
+        misconfigurations: Vec::new(),
+        refused: Vec::new(),
+        replicas: 0,
+        memory: (1000, 0),
+        saves: true,
+        clock_offset_ms: 3,
+    }
+}
+
+fn node(name: &str, zone: Option<&str>, server: Server) -> NodeFacts {
+    let server = Server { run_id: format!("{name}-{}", server.run_id), ..server };
+    NodeFacts {
+        name: name.into(),
+        address: format!("{name}:6379"),
+        zone: zone.map(str::to_owned),
+        server: Some(Ok(server)),
+    }
+}
+
+fn healthy() -> QuorumFacts {
+    QuorumFacts {
+        name: "default".into(),
+        invalid: None,
+        secret: None,
+        has_tls: true,
+        has_password: true,
+        ready: Some(("True".into(), "QuorumAvailable".into(), "3 of 3 nodes vote.".into())),
+        nodes: ["a", "b", "c"].map(|name| node(name, Some(name), server())).into(),
+    }
+}
+
+/// The findings that are not OK, as `check subject: message`.
+fn faults(quorum: &QuorumFacts) -> Vec<(Verdict, String)> {
+    let found = super::quorum(quorum).into_iter().filter(|finding| finding.verdict != Verdict::Ok);
+    found.map(|one| (one.verdict, format!("{} {}: {}", one.check, one.subject, one.message))).collect()
+}
+
+fn with(change: impl FnOnce(&mut Server)) -> QuorumFacts {
+    let mut quorum = healthy();
+    let Some(Ok(server)) = &mut quorum.nodes[1].server else { panic!("a server") };
+    change(server);
+    quorum
+}
+
+#[test]
+fn a_healthy_quorum_has_no_fault() {
+    assert_eq!(faults(&healthy()), []);
+    assert!(quorum(&healthy()).len() > 10);
+}
+
+#[test]
+fn each_fault_of_a_server_is_one_finding() {
+    let eviction = (Misconfiguration::Eviction, "maxmemory-policy is `allkeys-lru`: set it".to_owned());
+    for (quorum, verdict, says) in [
+        (
+            with(|server| server.misconfigurations = vec![eviction]),
+            Verdict::Problem,
+            "eviction node default/b: maxmemory",
+        ),
+        (
+            with(|server| server.misconfigurations = vec![(Misconfiguration::Cluster, "cluster".into())]),
+            Verdict::Problem,
+            "cluster-mode node default/b: cluster.",
+        ),
+        (
+            with(|server| server.refused = vec![("INCR".into(), "NOPERM".into()), ("DEL".into(), "NOPERM".into())]),
+            Verdict::Problem,
+            "commands node default/b: The server refuses INCR, DEL (NOPERM): grant",
+        ),
+        (with(|server| server.replicas = 2), Verdict::Warning, "replicas node default/b: 2 replicas are connected"),
+        (with(|server| server.memory = (81, 100)), Verdict::Warning, "memory node default/b: 81 of 100 bytes"),
+        (with(|server| server.saves = false), Verdict::Problem, "persistence node default/b: The server cannot save"),
+        (
+            with(|server| server.clock_offset_ms = -10_000),
+            Verdict::Problem,
+            "clock node default/b: The clock is 10000 ms behind",
+        ),
+        (
+            with(|server| server.clock_offset_ms = 1000),
+            Verdict::Warning,
+            "clock node default/b: The clock is 1000 ms ahead of",
+        ),
+    ] {
+        let found = faults(&quorum);
+        let [(found, message)] = found.as_slice() else { panic!("{says}: {found:?}") };
+        assert_eq!(*found, verdict, "{message}");
+        assert!(message.starts_with(says), "{message}");
+    }
+}
+
+#[test]
+fn each_fault_of_a_quorum_is_one_finding() {
+    let change = |change: fn(&mut QuorumFacts)| {
+        let mut quorum = healthy();
+        change(&mut quorum);
+        quorum
+    };
+    for (quorum, verdict, says) in [
+        (
+            change(|quorum| quorum.has_tls = false),
+            Verdict::Warning,
+            "tls quorum default: Connections are not encrypted",
+        ),
+        (
+            change(|quorum| quorum.has_password = false),
+            Verdict::Warning,
+            "login quorum default: Nobody needs a password",
+        ),
+        (change(|quorum| drop(quorum.nodes.pop())), Verdict::Warning, "size quorum default: 2 of 2 nodes must vote"),
+        (
+            change(|quorum| quorum.nodes.push(node("d", Some("d"), server()))),
+            Verdict::Warning,
+            "size quorum default: 4 nodes tolerate no more failures than 3",
+        ),
+        (
+            change(|quorum| quorum.nodes[0].zone = Some("b".into())),
+            Verdict::Warning,
+            "zones quorum default: 2 of 3 nodes are in zone b, so the quorum is lost",
+        ),
+        (
+            change(|quorum| quorum.nodes[1].server = quorum.nodes[0].server.clone()),
+            Verdict::Problem,
+            "shared-server quorum default: The addresses of a (a:6379) and b (b:6379) lead to one server",
+        ),
+        (
+            change(|quorum| {
+                let text = "the server's certificate has expired: renew it".into();
+                quorum.nodes[0].server = Some(Err(Unreachable { reason: Reason::Tls, text }));
+            }),
+            Verdict::Problem,
+            "tls node default/a: a:6379: the server's certificate has expired",
+        ),
+        (
+            change(|quorum| quorum.ready = Some(("False".into(), "QuorumUnavailable".into(), "1 of 3".into()))),
+            Verdict::Warning,
+            "status quorum default: The operator reports Ready=False (QuorumUnavailable): 1 of 3",
+        ),
+        (change(|quorum| quorum.invalid = Some("bad".into())), Verdict::Problem, "spec quorum default: bad."),
+    ] {
+        let found = faults(&quorum);
+        let [(found, message)] = found.as_slice() else { panic!("{says}: {found:?}") };
+        assert_eq!(*found, verdict, "{message}");
+        assert!(message.starts_with(says), "{message}");
+    }
+}
+
+#[test]
+fn the_cluster_is_judged() {
+    let right =
+        |allowed| RightFacts { right: "patch pods in namespace shop".into(), needed_for: "to label pods", allowed };
+    let facts = |rights: Vec<RightFacts>| Facts { rights, ..Facts::default() };
+    let only = |facts: &Facts| {
+        let found = judge(facts);
+        let [found] = found.as_slice() else { panic!("{found:?}") };
+        (found.verdict, found.message.clone())
+    };
+    assert_eq!(only(&facts(vec![right(Ok(true))])).0, Verdict::Ok);
+    let refused = only(&facts(vec![right(Ok(true)), right(Ok(false))]));
+    assert_eq!(
+        refused,
+        (
+            Verdict::Problem,
+            "The identity may not patch pods in namespace shop, which is needed to label pods: use the roles of the chart."
+                .into()
+        )
+    );
+    assert_eq!(only(&facts(vec![right(Err("forbidden".into()))])).0, Verdict::Unchecked);
+    let kind =
+        |missing_fields| Facts { kinds: vec![KindFacts { kind: "RedisLease", missing_fields }], ..Facts::default() };
+    assert_eq!(only(&kind(Ok(Some(Vec::new())))).0, Verdict::Ok);
+    let old = only(&kind(Ok(Some(vec!["tls".into(), "zone".into()]))));
+    assert!(old.0 == Verdict::Problem && old.1.contains("lacks spec.tls, zone: run `redislease crds"), "{old:?}");
+    assert_eq!(only(&kind(Ok(None))).0, Verdict::Problem);
+    let none = Facts { quorums: Some(Ok(Vec::new())), namespace: "system".into(), ..Facts::default() };
+    assert_eq!(only(&none).0, Verdict::Problem);
+    let unknown = Facts { api_server: Some(Err("no answer".into())), ..Facts::default() };
+    assert_eq!(only(&unknown).0, Verdict::Unchecked);
+}

@@ -1,0 +1,114 @@
+//! The rights that the operator needs, as the chart grants them.
+
+use k8s_openapi::api::authorization::v1::ResourceAttributes;
+
+/// One right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Right {
+    verb: &'static str,
+    group: &'static str,
+    resource: &'static str,
+    subresource: &'static str,
+    /// Empty for all namespaces, and for objects without a namespace.
+    namespace: String,
+    name: &'static str,
+    pub needed_for: &'static str,
+}
+
+impl Right {
+    /// Such as `patch pods in namespace shop`.
+    pub fn text(&self) -> String {
+        let mut text = format!("{} {}", self.verb, self.resource);
+        if !self.subresource.is_empty() {
+            text = format!("{text}/{}", self.subresource);
+        }
+        if !self.name.is_empty() {
+            text = format!("{text} {}", self.name);
+        }
+        match self.namespace.as_str() {
+            "" => text,
+            namespace => format!("{text} in namespace {namespace}"),
+        }
+    }
+
+    /// For an access review.
+    pub fn attributes(&self) -> ResourceAttributes {
+        let given = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        ResourceAttributes {
+            verb: given(self.verb),
+            group: given(self.group),
+            resource: given(self.resource),
+            subresource: given(self.subresource),
+            namespace: given(&self.namespace),
+            name: given(self.name),
+            ..ResourceAttributes::default()
+        }
+    }
+}
+
+const LEASES: &str = "redislease.io";
+
+/// Every right of an operator with its RedisQuorums in `system` and its leases in the `watched` namespaces; none means
+/// all.
+pub(super) fn needed(system: &str, watched: &[String]) -> Vec<Right> {
+    let right = |verb, group, resource, subresource, namespace: &str, needed_for| Right {
+        verb,
+        group,
+        resource,
+        subresource,
+        namespace: namespace.to_owned(),
+        name: "",
+        needed_for,
+    };
+    let mut rights = Vec::new();
+    for verb in ["get", "list", "watch"] {
+        rights.push(right(verb, LEASES, "redisquorums", "", system, "to use RedisQuorums"));
+    }
+    rights.push(right("update", LEASES, "redisquorums", "status", system, "to show the state of the Redis nodes"));
+    rights.push(Right {
+        name: "kube-system",
+        ..right("get", "", "namespaces", "", "kube-system", "to distinguish clusters that share a quorum")
+    });
+    let everywhere = [String::new()];
+    for namespace in if watched.is_empty() { &everywhere[..] } else { watched } {
+        for verb in ["get", "list", "watch"] {
+            rights.push(right(verb, LEASES, "redisleases", "", namespace, "to read leases"));
+            rights.push(right(verb, "", "pods", "", namespace, "to elect a holder"));
+        }
+        rights.push(right("update", LEASES, "redisleases", "status", namespace, "to publish terms"));
+        rights.push(right("patch", "", "pods", "", namespace, "to label pods"));
+        for workload in ["deployments", "statefulsets", "daemonsets", "replicasets"] {
+            rights.push(right("get", "apps", workload, "", namespace, "for candidates.workloadRef"));
+        }
+        rights.push(right("get", "batch", "jobs", "", namespace, "for candidates.workloadRef"));
+        rights.push(right("create", "events.k8s.io", "events", "", namespace, "to report events"));
+    }
+    if watched.is_empty() {
+        for verb in ["get", "list", "watch"] {
+            rights.push(right(verb, "", "namespaces", "", "", "for allowedNamespaces"));
+        }
+    }
+    rights
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rights_are_in_all_or_in_the_watched_namespaces() {
+        let texts = |watched: &[&str]| -> Vec<String> {
+            let watched: Vec<String> = watched.iter().map(|&name| name.to_owned()).collect();
+            needed("system", &watched).iter().map(Right::text).collect()
+        };
+        let all = texts(&[]);
+        for text in ["patch pods", "update redisquorums/status in namespace system", "watch namespaces"] {
+            assert!(all.contains(&text.to_owned()), "{text}: {all:?}");
+        }
+        let some = texts(&["shop", "jobs"]);
+        for text in ["patch pods in namespace jobs", "get namespaces kube-system in namespace kube-system"] {
+            assert!(some.contains(&text.to_owned()), "{text}: {some:?}");
+        }
+        assert!(!some.contains(&"patch pods".to_owned()) && !some.contains(&"watch namespaces".to_owned()));
+    }
+}

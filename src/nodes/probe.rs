@@ -1,0 +1,152 @@
+//! One look at a server for `redislease doctor`: everything about it that can keep a node from voting.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use redis::{Cmd, InfoDict, Value};
+use redislease_core::time::Millis;
+
+use super::connection::{Address, Failure, bounded};
+use super::info;
+use super::script::{self, Script};
+use super::{Credentials, Keyspace, Misconfiguration, Reason, Tls, transport};
+
+/// A server to look at.
+#[derive(Clone, Debug)]
+pub struct Probe {
+    /// `host:port`; an IPv6 address in brackets.
+    pub address: String,
+    /// The credentials.
+    pub credentials: Option<Credentials>,
+    /// TLS; `None` for a connection without TLS.
+    pub tls: Option<Tls>,
+    /// The prefix of every key.
+    pub key_prefix: String,
+    /// The timeout of each request.
+    pub timeout: Millis,
+}
+
+/// What a server says about itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// `redis_version`, or the version of Valkey.
+    pub version: String,
+    /// The server process.
+    pub run_id: String,
+    /// Everything that prevents it from voting, with a sentence that says what to do.
+    pub misconfigurations: Vec<(Misconfiguration, String)>,
+    /// The commands that it refuses, each with its error.
+    pub refused: Vec<(String, String)>,
+    /// The number of connected replicas.
+    pub replicas: u64,
+    /// The memory in use and the limit, in bytes; a limit of 0 is none.
+    pub memory: (u64, u64),
+    /// Whether its last attempt to save its data succeeded.
+    pub saves: bool,
+    /// Its wall clock minus that of this process, in milliseconds.
+    pub clock_offset_ms: i64,
+}
+
+/// Why a server cannot be looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreachable {
+    /// The kind of failure.
+    pub reason: Reason,
+    /// A sentence that says what to do.
+    pub text: String,
+}
+
+impl From<Failure> for Unreachable {
+    fn from(Failure { reason, text }: Failure) -> Self {
+        Self { reason, text }
+    }
+}
+
+impl Probe {
+    /// Connects and looks.
+    ///
+    /// # Errors
+    /// [`Unreachable`] if there is no connection, or the server refuses INFO.
+    pub async fn run(&self) -> Result<Server, Unreachable> {
+        let address = Address::parse(&self.address)
+            .ok_or_else(|| Failure::protocol(format!("address `{}` is not `host:port`", self.address)))?;
+        let (tls, credentials) = (self.tls.as_ref(), self.credentials.as_ref());
+        let client = transport::connect(&address, tls, credentials, self.timeout).await?;
+        let mut connection = client.connection.clone();
+        let text = bounded(self.timeout, "INFO", redis::cmd("INFO").query_async::<String>(&mut connection)).await;
+        let text = text.map_err(|failure| if tls.is_some() { failure } else { failure.hint_at_tls() })?;
+        let fields = InfoDict::new(&text);
+        let field = |name: &str| fields.get::<String>(name).unwrap_or_default();
+        let number = |name: &str| fields.get::<u64>(name).unwrap_or_default();
+        let misconfigurations = info::misconfigurations(&text).map_err(Failure::protocol)?;
+        let usable = |(why, _): &(Misconfiguration, String)| *why == Misconfiguration::Eviction;
+        let mut server = Server {
+            version: info::version(&text).map_err(Failure::protocol)?,
+            run_id: field("run_id"),
+            refused: Vec::new(),
+            replicas: number("connected_slaves"),
+            memory: (number("used_memory"), number("maxmemory")),
+            saves: field("rdb_last_bgsave_status") != "err" && field("aof_last_write_status") != "err",
+            clock_offset_ms: 0,
+            misconfigurations,
+        };
+        // Other servers refuse commands because of their role.
+        if server.misconfigurations.iter().all(usable) {
+            for (name, command) in commands(&Keyspace::new(&self.key_prefix)) {
+                if let Some(error) = self.refusal(&command, &mut connection).await? {
+                    server.refused.push((name.to_owned(), error));
+                }
+            }
+        }
+        server.clock_offset_ms = self.clock_offset(&mut connection).await?.unwrap_or_default();
+        Ok(server)
+    }
+
+    /// The server's error for a command; `None` if it executed the command.
+    async fn refusal(
+        &self,
+        command: &Cmd,
+        connection: &mut redis::aio::MultiplexedConnection,
+    ) -> Result<Option<String>, Failure> {
+        let called = async { Ok(command.query_async::<Value>(connection).await) };
+        let answered = bounded(self.timeout, "a command", called).await?;
+        Ok(answered.and_then(Value::extract_error).err().map(|error| error.to_string()))
+    }
+
+    /// `None` if the server refuses TIME.
+    async fn clock_offset(&self, connection: &mut redis::aio::MultiplexedConnection) -> Result<Option<i64>, Failure> {
+        let before = wall();
+        let called = async { Ok(redis::cmd("TIME").query_async::<(u64, u64)>(connection).await) };
+        let answered = bounded(self.timeout, "TIME", called).await?;
+        let middle = (before + wall()) / 2;
+        let Ok((seconds, micros)) = answered else { return Ok(None) };
+        let node = Duration::from_secs(seconds) + Duration::from_micros(micros);
+        let millis = |span: Duration| i64::try_from(span.as_millis()).unwrap_or(i64::MAX);
+        Ok(Some(millis(node) - millis(middle)))
+    }
+}
+
+fn wall() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// Every command that connections and scripts use, on a key that expires by itself.
+fn commands(keyspace: &Keyspace) -> Vec<(&'static str, Cmd)> {
+    let key = keyspace.check();
+    let on_key = |name: &'static str, rest: &[&str]| {
+        let mut command = redis::cmd(name);
+        command.arg(key).arg(rest);
+        (name, command)
+    };
+    vec![
+        ("PING", redis::cmd("PING")),
+        ("TIME", redis::cmd("TIME")),
+        on_key("SET", &["0", "PX", "1000"]),
+        on_key("GET", &[]),
+        on_key("INCR", &[]),
+        on_key("PEXPIRE", &["2000", "GT"]),
+        on_key("PTTL", &[]),
+        on_key("DEL", &[]),
+        ("SCRIPT LOAD", Script::Check.load()),
+        ("EVALSHA", script::check(keyspace)),
+    ]
+}

@@ -1,0 +1,77 @@
+//! The labels of namespaces, which decide whether their leases may use a quorum.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Namespace;
+
+/// Labels by key.
+pub type Labels = BTreeMap<String, String>;
+
+/// The relevant part of a Namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamespaceFacts {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its labels.
+    pub labels: Labels,
+}
+
+impl NamespaceFacts {
+    /// A namespace without labels.
+    pub fn unlabelled(name: &str) -> Self {
+        Self { name: name.into(), labels: Labels::new() }
+    }
+}
+
+impl From<Namespace> for NamespaceFacts {
+    fn from(namespace: Namespace) -> Self {
+        Self {
+            name: namespace.metadata.name.unwrap_or_default().into(),
+            labels: namespace.metadata.labels.unwrap_or_default(),
+        }
+    }
+}
+
+/// The labels of all namespaces that were read.
+#[derive(Debug, Default)]
+pub(super) struct NamespaceLabels {
+    known: BTreeMap<Arc<str>, Labels>,
+    /// While a list is in progress: the namespaces that it contains.
+    relist: Option<BTreeSet<Arc<str>>>,
+}
+
+impl NamespaceLabels {
+    /// A list begins.
+    pub fn list_begins(&mut self) {
+        self.relist = Some(BTreeSet::new());
+    }
+
+    /// A namespace exists. Returns whether its labels have changed.
+    pub fn seen(&mut self, facts: NamespaceFacts) -> bool {
+        let NamespaceFacts { name, labels } = facts;
+        if let Some(listed) = &mut self.relist {
+            listed.insert(name.clone());
+        }
+        let before = self.known.insert(name.clone(), labels);
+        before.as_ref() != self.known.get(&name)
+    }
+
+    /// A namespace does not exist any more. Its labels become unknown: an unknown namespace ends no term.
+    pub fn gone(&mut self, name: &str) -> bool {
+        self.known.remove(name).is_some()
+    }
+
+    /// The list is complete. Returns the namespaces that it did not contain.
+    pub fn list_ends(&mut self) -> Vec<Arc<str>> {
+        let Some(listed) = self.relist.take() else { return Vec::new() };
+        let missing: Vec<Arc<str>> = self.known.keys().filter(|name| !listed.contains(*name)).cloned().collect();
+        self.known.retain(|name, _| listed.contains(name));
+        missing
+    }
+
+    /// The labels of a namespace; `None` while they are unknown.
+    pub fn get(&self, name: &str) -> Option<&Labels> {
+        self.known.get(name)
+    }
+}

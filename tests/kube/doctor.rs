@@ -1,0 +1,219 @@
+//! `redislease doctor` on real servers and a real control plane, with each fault made on purpose.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use redislease_lab::{Authority, Installation, RedisOptions, RedisServer, RedisTls, Result};
+use serde_json::{Value, json};
+
+use crate::support::{SOON, options};
+
+const SYSTEM: &str = "redislease-system";
+
+fn doctor(kubeconfig: &Path, args: &[&str]) -> Output {
+    let run =
+        Command::new(env!("CARGO_BIN_EXE_redislease")).arg("doctor").args(args).env("KUBECONFIG", kubeconfig).output();
+    run.expect("the binary runs")
+}
+
+/// Exit code and findings.
+fn findings(kubeconfig: &Path, args: &[&str]) -> (Option<i32>, Vec<Value>) {
+    let output = doctor(kubeconfig, &[args, &["--output=json"]].concat());
+    let findings = serde_json::from_slice(&output.stdout);
+    (output.status.code(), findings.unwrap_or_else(|error| panic!("{error}: {output:?}")))
+}
+
+/// Whether there is this finding.
+fn has(findings: &[Value], verdict: &str, check: &str, says: &str) -> bool {
+    findings.iter().any(|finding| {
+        finding["verdict"] == verdict
+            && finding["check"] == check
+            && finding["message"].as_str().is_some_and(|message| message.contains(says))
+    })
+}
+
+fn quorum(installation: &Installation, name: &str, addresses: &[String], more: &Value) -> Result<()> {
+    let node = |(index, address): (usize, &String)| json!({"name": format!("n{index}"), "address": address});
+    let nodes: Vec<Value> = addresses.iter().enumerate().map(node).collect();
+    let mut spec = json!({"nodes": nodes, "allowSingleNode": addresses.len() == 1});
+    for (field, value) in more.as_object().into_iter().flatten() {
+        spec[field] = value.clone();
+    }
+    installation.apply(&json!({
+        "apiVersion": "redislease.io/v1alpha1",
+        "kind": "RedisQuorum",
+        "metadata": {"name": name, "namespace": SYSTEM},
+        "spec": spec,
+    }))
+}
+
+fn secret(installation: &Installation, name: &str, data: &Value) -> Result<()> {
+    let metadata = json!({"name": name, "namespace": SYSTEM});
+    installation.apply(&json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": data}))
+}
+
+fn with_args(args: &[&str]) -> Result<RedisServer> {
+    let args = args.iter().map(|&arg| arg.to_owned()).collect();
+    RedisServer::start_with(&RedisOptions { args, ..RedisOptions::default() })
+}
+
+/// The faults of servers, each on a quorum with one node: its name, more fields of its spec, and the finding.
+fn faulty_servers(installation: &Installation) -> Result<Vec<RedisServer>> {
+    let mut servers = Vec::new();
+    let mut add = |name: &str, server: RedisServer, more: &Value, tls: bool| -> Result<()> {
+        let address = if tls { server.tls_address().expect("TLS") } else { server.address() };
+        servers.push(server);
+        quorum(installation, name, &[address.to_string()], more)
+    };
+    add("evicts", with_args(&["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"])?, &json!({}), false)?;
+    add("cluster", with_args(&["--cluster-enabled", "yes"])?, &json!({}), false)?;
+    let master = RedisServer::start()?;
+    let port = master.address().port().to_string();
+    let replica = with_args(&["--replicaof", "127.0.0.1", &port])?;
+    installation.wait_for("the replica is connected", SOON * 2, || {
+        let info = master.command(&["INFO", "replication"]).map_err(|error| error.to_string())?;
+        let info = info.text().unwrap_or_default();
+        if info.contains("connected_slaves:1") { Ok(()) } else { Err(info) }
+    })?;
+    add("replica", replica, &json!({}), false)?;
+    add("with-replica", master, &json!({}), false)?;
+
+    let full = RedisServer::start()?;
+    full.command(&["CONFIG", "SET", "maxmemory", "1300kb"])?;
+    let filler = "x".repeat(1024);
+    for number in 0..400 {
+        // It refuses more when it is full.
+        if full.command(&["SET", &format!("filler-{number}"), &filler]).is_err() {
+            break;
+        }
+    }
+    add("full", full, &json!({}), false)?;
+
+    // Nobody can write there.
+    let unsaved = with_args(&["--dir", "/proc"])?;
+    unsaved.command(&["BGSAVE"])?;
+    installation.wait_for("the save has failed", SOON * 2, || {
+        let info = unsaved.command(&["INFO", "persistence"]).map_err(|error| error.to_string())?;
+        let info = info.text().unwrap_or_default();
+        if info.contains("rdb_last_bgsave_status:err") { Ok(()) } else { Err(info) }
+    })?;
+    add("unsaved", unsaved, &json!({}), false)?;
+
+    secret(installation, "acl", &json!({"username": "limited", "password": "secret"}))?;
+    let auth = json!({"auth": {"secretRef": {"name": "acl"}}});
+    let limited = RedisServer::start()?;
+    let rules = "ACL SETUSER limited reset on >secret ~redislease:* resetchannels +@all -incr -del -script|load";
+    limited.command(&rules.split(' ').collect::<Vec<_>>())?;
+    add("limited", limited, &auth, false)?;
+    add("password", RedisServer::start()?, &auth, false)?;
+
+    let (ours, other) = (Authority::new("ours")?, Authority::new("other")?);
+    secret(installation, "tls", &json!({"ca.crt": ours.certificate()}))?;
+    let tls = json!({"tls": {"secretRef": {"name": "tls"}}});
+    let names = ["localhost", "127.0.0.1"];
+    for (name, identity) in [
+        ("encrypted", ours.sign(&names)?),
+        ("wrong-ca", other.sign(&names)?),
+        ("expired", ours.sign_expired(&names)?),
+        ("wrong-name", ours.sign(&["redis.example.com"])?),
+    ] {
+        let options = RedisOptions { tls: Some(RedisTls { identity, client_ca: None }), ..RedisOptions::default() };
+        add(name, RedisServer::start_with(&options)?, &tls, true)?;
+    }
+    add("no-secret", RedisServer::start()?, &json!({"auth": {"secretRef": {"name": "missing"}}}), false)?;
+    Ok(servers)
+}
+
+#[test]
+fn each_fault_is_found_and_has_an_instruction() -> Result<()> {
+    let installation = Installation::start(&options())?;
+    let cluster = installation.control_plane();
+    let admin = cluster.kubeconfig();
+
+    let account = ["--service-account=redislease-operator"];
+    let (code, healthy) = findings(admin, &account);
+    assert_eq!(code, Some(0), "{healthy:#?}");
+    assert!(has(&healthy, "Ok", "rbac", "has all"), "{healthy:#?}");
+    assert!(has(&healthy, "Ok", "crd", "knows every field"), "{healthy:#?}");
+    assert!(has(&healthy, "Ok", "commands", "Every command that leases need is allowed"), "{healthy:#?}");
+    assert!(has(&healthy, "Warning", "tls", "not encrypted"), "{healthy:#?}");
+    // As in the pod that `helm test` starts: the operator's own rights are enough.
+    let (code, own) = findings(installation.operator_kubeconfig(), &[]);
+    assert_eq!(code, Some(0), "{own:#?}");
+    assert!(has(&own, "Ok", "rbac", "has all"), "{own:#?}");
+
+    let _servers = faulty_servers(&installation)?;
+    let two = installation.redis()[0].address();
+    quorum(&installation, "shared", &[two.to_string(), format!("localhost:{}", two.port())], &json!({}))?;
+    let gone = redislease_lab::free_address()?.to_string();
+    quorum(&installation, "gone", &[gone], &json!({}))?;
+    for (name, verdict, check, says) in [
+        ("evicts", "Problem", "eviction", "maxmemory-policy is `allkeys-lru`"),
+        ("cluster", "Problem", "cluster-mode", "cluster-enabled is `yes`"),
+        ("replica", "Problem", "role", "role is `slave`"),
+        ("with-replica", "Warning", "replicas", "1 replicas are connected"),
+        ("full", "Problem", "commands", "free memory or increase `maxmemory`"),
+        ("unsaved", "Problem", "persistence", "cannot save its data"),
+        ("limited", "Problem", "commands", "The server refuses INCR, DEL, SCRIPT LOAD"),
+        ("password", "Problem", "login", "set the user name and password in the RedisQuorum's secret"),
+        ("wrong-ca", "Problem", "tls", "add the authority that signed it to `ca.crt`"),
+        ("expired", "Problem", "tls", "has expired: renew it"),
+        ("wrong-name", "Problem", "tls", "is not for the name `127.0.0.1` (it is for redis.example.com)"),
+        ("no-secret", "Problem", "secret", "secret redislease-system/missing, which does not exist: create it"),
+        ("shared", "Problem", "shared-server", "lead to one server"),
+        ("gone", "Problem", "connection", "Connection refused"),
+    ] {
+        let (code, found) = findings(admin, &[name]);
+        assert!(has(&found, verdict, check, says), "{name}: {found:#?}");
+        assert_eq!(code, Some(i32::from(verdict == "Problem")), "{name}: {found:#?}");
+    }
+    let (_, full) = findings(admin, &["full"]);
+    assert!(has(&full, "Warning", "memory", "bytes of maxmemory are used"), "{full:#?}");
+    let (code, encrypted) = findings(admin, &["encrypted"]);
+    assert_eq!(code, Some(0), "{encrypted:#?}");
+    assert!(has(&encrypted, "Ok", "connection", "with TLS: Redis"), "{encrypted:#?}");
+    assert!(!has(&encrypted, "Warning", "tls", ""), "{encrypted:#?}");
+    let (code, all) = findings(admin, &[]);
+    assert_eq!(code, Some(1));
+    assert!(all.len() > 40, "one run looks at all quorums: {}", all.len());
+
+    // The zones of a quorum.
+    for (zones, verdict) in [(["x", "x", "y"], "Warning"), (["x", "y", "z"], "Ok")] {
+        let node = |(index, zone): (usize, &&str)| json!({"name": format!("redis-{index}"), "zone": zone, "address": installation.redis()[index].address().to_string()});
+        let nodes: Vec<Value> = zones.iter().enumerate().map(node).collect();
+        let patch = json!({"spec": {"nodes": nodes}}).to_string();
+        cluster.kubectl(&["patch", "redisquorum", "default", "-n", SYSTEM, "--type=merge", "--patch", &patch])?;
+        let (code, found) = findings(admin, &["default"]);
+        assert!(has(&found, verdict, "zones", ""), "{zones:?}: {found:#?}");
+        assert_eq!(code, Some(0));
+    }
+
+    // Rights.
+    let (code, refused) = findings(admin, &["default", "--service-account=default"]);
+    assert_eq!(code, Some(1));
+    assert!(has(&refused, "Problem", "rbac", "may not patch pods, which is needed to label pods"), "{refused:#?}");
+
+    // What cannot be checked, and wrong arguments.
+    let (code, missing) = findings(admin, &["nowhere"]);
+    assert_eq!(code, Some(2), "{missing:#?}");
+    let nobody = cluster.service_account_kubeconfig(SYSTEM, "default")?;
+    let (code, forbidden) = findings(&nobody, &[]);
+    assert_eq!(code, Some(1), "{forbidden:#?}");
+    assert!(has(&forbidden, "Unchecked", "quorums", "cannot be read"), "{forbidden:#?}");
+    let unreachable = std::env::temp_dir().join("there-is-no-kubeconfig");
+    let (code, nothing) = findings(&unreachable, &[]);
+    assert_eq!(code, Some(2), "{nothing:#?}");
+    let wrong = doctor(admin, &["--outpt=json"]);
+    assert_eq!(wrong.status.code(), Some(64), "{wrong:?}");
+    let table = String::from_utf8_lossy(&doctor(admin, &["default"]).stdout).into_owned();
+    assert!(table.starts_with("RESULT     CHECK") && table.ends_with("0 problems, 0 not checked\n"), "{table}");
+
+    // Nothing is applied after this: the definition has another owner now.
+    let old = r#"[{"op": "remove", "path": "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/tls"}]"#;
+    cluster.kubectl(&["patch", "crd", "redisquorums.redislease.io", "--type=json", "--patch", old])?;
+    installation.wait_for("the older definition is found", SOON * 4, || {
+        let (_, found) = findings(admin, &["default"]);
+        if has(&found, "Problem", "crd", "lacks spec.tls") { Ok(()) } else { Err(format!("{found:#?}")) }
+    })?;
+    Ok(())
+}

@@ -1,0 +1,172 @@
+//! A quorum with mutual TLS and a password: certificates and password are replaced while leases are held.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redislease_lab::{
+    Authority, Components, ControlPlane, Identity, Installation, InstallationOptions, LeaseState, QuorumState,
+    RedisOptions, RedisServer, RedisTls, Result,
+};
+use serde_json::{Value, json};
+
+use crate::support::{AFTER_ONE_LEASE, FIRST_ELECTION, options, throughout};
+
+const SYSTEM: &str = "redislease-system";
+/// How many leases are held.
+const LEASES: usize = 10;
+/// The operator reads secrets every 15 s.
+const SECRET_READ: Duration = Duration::from_secs(40);
+
+/// A secret as cert-manager writes it.
+fn certificates(ca: &str, client: &Identity) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "kubernetes.io/tls",
+        "metadata": {"name": "redis-tls", "namespace": SYSTEM},
+        "stringData": {"ca.crt": ca, "tls.crt": client.certificate, "tls.key": client.key},
+    })
+}
+
+fn password(password: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "redis-password", "namespace": SYSTEM},
+        "stringData": {"password": password},
+    })
+}
+
+/// What the servers have when one authority signs everything.
+fn server_tls(authority: &Authority) -> Result<RedisTls> {
+    Ok(RedisTls { identity: authority.sign(&["localhost", "127.0.0.1"])?, client_ca: Some(authority.certificate()) })
+}
+
+/// Three servers that talk to clients with a certificate only, and an installation that uses them.
+fn install(authority: &Authority) -> Result<Installation> {
+    let start = || {
+        let (password, tls) = (Some("first".to_owned()), Some(server_tls(authority)?));
+        RedisServer::start_with(&RedisOptions { password, tls, ..RedisOptions::default() }).map(Arc::new)
+    };
+    let redis = (0..3).map(|_| start()).collect::<Result<Vec<_>>>()?;
+    let node = |(index, server): (usize, &Arc<RedisServer>)| {
+        let address = server.tls_address().expect("it listens with TLS");
+        json!({"name": format!("redis-{index}"), "address": address.to_string()})
+    };
+    let nodes: Vec<Value> = redis.iter().enumerate().map(node).collect();
+    let options = InstallationOptions {
+        password: Some("first".into()),
+        quorum: json!({"nodes": nodes, "tls": {"secretRef": {"name": "redis-tls"}}}),
+        ..options()
+    };
+    Installation::install(&options, ControlPlane::start(Components::Nodes(3))?, redis)
+}
+
+/// Closes the operator's connections to this server, and waits until the node votes again on a new one.
+fn reconnect(installation: &Installation, index: usize) -> Result<()> {
+    let server = &installation.redis()[index];
+    let with_tls = format!(" laddr={} ", server.tls_address().expect("it listens with TLS"));
+    let clients = || -> Result<Vec<String>> {
+        let list = server.command(&["CLIENT", "LIST"])?.text().unwrap_or_default();
+        let ids = list.lines().filter(|line| line.contains(&with_tls)).filter_map(|line| line.split(' ').next());
+        Ok(ids.map(str::to_owned).collect())
+    };
+    let before = clients()?;
+    assert!(!before.is_empty(), "redis-{index} has a connection with TLS");
+    server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"])?;
+    installation.wait_for(&format!("redis-{index} is connected again"), SECRET_READ, || {
+        let now = clients().map_err(|error| error.to_string())?;
+        let again = !now.is_empty() && now.iter().all(|id| !before.contains(id));
+        if again { Ok(()) } else { Err(format!("{now:?}")) }
+    })?;
+    installation.wait_for_quorum("all nodes vote", SECRET_READ, |quorum| quorum.count("Up") == 3).map(drop)
+}
+
+#[test]
+fn certificates_and_password_are_replaced_and_no_lease_moves() -> Result<()> {
+    let (first, second) = (Authority::new("first")?, Authority::new("second")?);
+    let installation = install(&first)?;
+    let operator = installation.start_operator("operator-0", &[])?;
+    let says = "spec.tls.secretRef names secret redislease-system/redis-tls, which does not exist: create it with the key `ca.crt`";
+    let is_missing = |quorum: &QuorumState| {
+        let ready = quorum.condition("Ready");
+        ready.is_some_and(|ready| ready.reason == "InvalidReference" && ready.message.contains(says))
+    };
+    installation.wait_for_quorum("the missing secret is reported", FIRST_ELECTION, is_missing)?;
+    installation.apply(&certificates(&first.certificate(), &first.sign(&["redislease"])?))?;
+    installation.wait_for_quorum("all nodes vote", SECRET_READ + FIRST_ELECTION, |quorum| quorum.count("Up") == 3)?;
+
+    installation.deployment("tls", "billing", 3)?;
+    let mut held = Vec::new();
+    for number in 0..LEASES {
+        let name = format!("lease-{number}");
+        let lease = installation.lease(
+            "tls",
+            &name,
+            &json!({"candidates": {"selector": {"matchLabels": {"app": "billing"}}}}),
+        )?;
+        held.push((lease.wait("held", FIRST_ELECTION, LeaseState::is_active)?, lease));
+    }
+    let moved = || -> Result<usize> {
+        let mut moved = 0;
+        for (before, lease) in &held {
+            let now = lease.state()?;
+            moved +=
+                usize::from((now.token(), now.attempt(), now.is_active()) != (before.token(), before.attempt(), true));
+        }
+        Ok(moved)
+    };
+
+    // A secret that is deleted later ends nothing.
+    installation.control_plane().kubectl(&["delete", "secret", "redis-tls", "--namespace", SYSTEM])?;
+    installation.wait_for_quorum("the missing secret is reported", SECRET_READ, is_missing)?;
+    reconnect(&installation, 0)?;
+    assert_eq!(moved()?, 0, "the last certificates stay in use");
+
+    // The secrets get the new values, then one server after the other. Each connection is opened anew after each step.
+    installation.apply(&certificates(&second.certificate(), &second.sign(&["redislease"])?))?;
+    installation.apply(&password("second"))?;
+    for (index, server) in installation.redis().iter().enumerate() {
+        reconnect(&installation, index)?;
+        server.set_tls(&server_tls(&second)?)?;
+        server.set_password("second")?;
+        reconnect(&installation, index)?;
+        assert_eq!(moved()?, 0, "after redis-{index}");
+    }
+    // A new process has the new values only, and continues every term.
+    operator.restart()?;
+    installation.wait_for_quorum("all nodes vote", SECRET_READ, |quorum| quorum.count("Up") == 3)?;
+    operator.wait_ready()?;
+    throughout(AFTER_ONE_LEASE, |after| {
+        assert_eq!(moved()?, 0, "{after:?} after the restart");
+        Ok(())
+    })?;
+    let count = moved()?;
+    println!("{count} of {LEASES} leases moved");
+    assert_eq!(count, 0);
+
+    // Open connections survive certificates of a wrong authority. A new process cannot connect.
+    installation.apply(&certificates(&first.certificate(), &second.sign(&["redislease"])?))?;
+    operator.restart()?;
+    let refused = installation.wait_for_quorum("refused", SECRET_READ, |quorum| quorum.count("Down") == 3)?;
+    for index in 0..3 {
+        let (_, message) = refused.node(index);
+        assert!(message.starts_with(&format!("node redis-{index} (127.0.0.1:")), "{message}");
+        assert!(message.contains("add the authority that signed it to `ca.crt`"), "{message}");
+        assert!(!message.contains("BEGIN"), "{message}");
+    }
+    let ready = refused.condition("Ready").expect("a condition");
+    assert_eq!(ready.reason, "QuorumUnavailable", "{}", ready.message);
+
+    // A certificate that is not one.
+    installation.apply(&certificates("not a certificate", &second.sign(&["redislease"])?))?;
+    let says = "secret redislease-system/redis-tls, whose key `ca.crt` holds no certificate in PEM";
+    installation.wait_for_quorum("the unusable secret is reported", SECRET_READ, |quorum| {
+        quorum
+            .condition("Ready")
+            .is_some_and(|ready| ready.reason == "InvalidReference" && ready.message.contains(says))
+    })?;
+    installation.apply(&certificates(&second.certificate(), &second.sign(&["redislease"])?))?;
+    installation.wait_for_quorum("all nodes vote", SECRET_READ, |quorum| quorum.count("Up") == 3)?;
+    Ok(())
+}
