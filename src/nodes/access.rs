@@ -45,19 +45,36 @@ impl<T: PartialEq> Replaceable<T> {
 #[derive(Clone, Debug)]
 pub(super) struct Access {
     pub credentials: Replaceable<Option<Credentials>>,
-    pub tls: Replaceable<Option<Tls>>,
+    tls: Option<Tls>,
+    /// The current settings with the previous certificate of the client.
+    previous_client: Option<Tls>,
 }
 
 impl Access {
     pub fn new(credentials: Option<Credentials>, tls: Option<Tls>) -> Self {
-        Self { credentials: Replaceable::new(credentials), tls: Replaceable::new(tls) }
+        Self { credentials: Replaceable::new(credentials), tls, previous_client: None }
     }
 
-    /// The TLS settings to try, in order. A connection with TLS is never replaced by one without: anybody on the network
-    /// could cause that, and read the password.
+    /// Sets the TLS settings of new connections. Returns whether they changed.
+    pub fn set_tls(&mut self, tls: Option<Tls>) -> bool {
+        if self.tls == tls {
+            return false;
+        }
+        let before = std::mem::replace(&mut self.tls, tls);
+        self.previous_client =
+            self.tls.as_ref().zip(before.as_ref()).and_then(|(now, before)| now.with_client_of(before));
+        true
+    }
+
+    /// Whether connections use TLS.
+    pub const fn has_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// The TLS settings to try, in order: a server may not accept the new certificate of the client yet. A connection with
+    /// TLS is never replaced by one without: anybody on the network could cause that, and read the password.
     pub fn tls(&self) -> impl Iterator<Item = Option<&Tls>> {
-        let previous = self.tls.previous.iter().flatten().filter(|_| self.tls.current.is_some());
-        std::iter::once(self.tls.current.as_ref()).chain(previous.map(Some))
+        std::iter::once(self.tls.as_ref()).chain(self.previous_client.as_ref().map(Some))
     }
 
     /// The credentials to try, in order.
@@ -82,12 +99,12 @@ mod tests {
     #[test]
     fn tls_is_never_replaced_by_a_connection_without_tls() {
         let mut access = Access::new(None, None);
-        assert!(access.tls.replace(Some(Tls::unavailable("first"))));
+        assert!(access.set_tls(Some(Tls::unavailable("first"))));
         assert_eq!(access.tls().collect::<Vec<_>>(), [Some(&Tls::unavailable("first"))]);
-        assert!(access.tls.replace(Some(Tls::unavailable("second"))));
-        let tried = [Some(&Tls::unavailable("second")), Some(&Tls::unavailable("first"))];
-        assert_eq!(access.tls().collect::<Vec<_>>(), tried);
-        assert!(access.tls.replace(None));
+        assert!(!access.set_tls(Some(Tls::unavailable("first"))));
+        assert!(access.set_tls(Some(Tls::unavailable("second"))));
+        assert_eq!(access.tls().collect::<Vec<_>>(), [Some(&Tls::unavailable("second"))]);
+        assert!(access.set_tls(None));
         assert_eq!(access.tls().collect::<Vec<_>>(), [None], "the user removed TLS");
     }
 

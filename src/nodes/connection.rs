@@ -158,7 +158,7 @@ impl Opening {
         // The run ID is read first on every connection: with a run ID from an older connection, the marker that a
         // restarted server restored would be accepted.
         let info = self.call("INFO", &redis::cmd("INFO"), connection).await;
-        let has_tls = self.access.tls.current.is_some();
+        let has_tls = self.access.has_tls();
         let info = info.map_err(|failure| if has_tls { failure } else { failure.hint_at_tls() })?;
         let info: String = redis::from_redis_value(info).map_err(Failure::protocol)?;
         let info = Info::parse(&info).map_err(Failure::protocol)?;

@@ -10,8 +10,14 @@ use std::time::Duration;
 use redislease_core::op::Token;
 use tokio::sync::watch;
 
-/// The year 2112 in microseconds: half of the range of tokens.
+/// The year 2112 in microseconds: half of the range of tokens. Tokens start at Unix time in microseconds, so a token that no
+/// clock reaches before the next century was written by hand.
 const INSANE_TOKEN: u64 = Token::END / 2;
+
+/// Whether a Redis node can have given this token.
+pub fn is_plausible(token: Token) -> bool {
+    token.0 < INSANE_TOKEN
+}
 
 /// How long a requested read may take before it is requested again.
 const REQUEST_AGAIN: Duration = Duration::from_secs(5);
@@ -49,10 +55,9 @@ impl Floor {
         Token(self.token.load(Ordering::Acquire))
     }
 
-    /// Raises the highest token. Tokens start at Unix time in microseconds, so a token that no clock reaches before the
-    /// next century was written by hand. It is ignored: otherwise every later token would be greater, permanently.
+    /// Raises the highest token. An implausible one is ignored: otherwise every later token would be greater, permanently.
     pub fn raise(&self, token: Token) {
-        if token.0 >= INSANE_TOKEN {
+        if !is_plausible(token) {
             tracing::error!(%token, limit = INSANE_TOKEN, "ignored a fencing token in a status that no Redis node can have given: write the right token into the status");
             return;
         }
@@ -85,17 +90,29 @@ impl Floor {
 
     /// Requests a read of all statuses, and returns when one that began after this call has ended.
     pub async fn read_again(&self) {
+        self.read_again_every(REQUEST_AGAIN).await;
+    }
+
+    async fn read_again_every(&self, pause: Duration) {
         let mut answered = self.answered.subscribe();
-        loop {
-            let mut request = 0;
-            self.requested.send_modify(|requested| {
-                *requested += 1;
-                request = *requested;
-            });
-            if tokio::time::timeout(REQUEST_AGAIN, answered.wait_for(|answered| *answered >= request)).await.is_ok() {
-                return;
-            }
+        // A later request must not raise this number: a read that takes longer than the pause would never suffice.
+        let first = self.request();
+        while tokio::time::timeout(pause, answered.wait_for(|answered| *answered >= first)).await.is_err() {
+            tracing::warn!(
+                "The API server has not listed the leases within {} s. Until it does, nodes that have lost their data have no vote.",
+                pause.as_secs()
+            );
+            self.request();
         }
+    }
+
+    fn request(&self) -> u64 {
+        let mut request = 0;
+        self.requested.send_modify(|requested| {
+            *requested += 1;
+            request = *requested;
+        });
+        request
     }
 }
 
@@ -121,5 +138,17 @@ mod tests {
         assert_eq!((request, floor.token()), (1, Token(7)));
         floor.raise(Token(INSANE_TOKEN));
         assert_eq!(floor.token(), Token(7));
+    }
+
+    #[tokio::test]
+    async fn a_read_that_takes_longer_than_the_pause_between_requests_suffices() {
+        let (floor, pause) = (Floor::new(true), Duration::from_millis(20));
+        let answering = async {
+            floor.requests().wait_for(|requested| *requested == 3).await.unwrap();
+            floor.answer(1);
+        };
+        tokio::time::timeout(Duration::from_secs(10), async { tokio::join!(floor.read_again_every(pause), answering) })
+            .await
+            .unwrap();
     }
 }

@@ -59,6 +59,7 @@ use access::Access;
 use connection::Address;
 use context::{Context, Reach};
 use floor::Floor;
+pub use floor::is_plausible;
 use node::Message;
 use status::Board;
 
@@ -334,6 +335,6 @@ impl Nodes {
     /// Uses `tls` for new connections. Open connections stay. If TLS with a server fails, the previous settings are tried
     /// once, but never a connection without TLS.
     pub fn set_tls(&self, tls: Option<Tls>) {
-        self.shared.access.send_if_modified(|access| access.tls.replace(tls));
+        self.shared.access.send_if_modified(|access| access.set_tls(tls));
     }
 }

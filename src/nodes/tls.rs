@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use rustls::client::Resumption;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -83,8 +83,9 @@ impl Tls {
             None => config.with_no_client_auth(),
             Some((certificate, key)) => {
                 let chain = certificates("tls.crt", certificate)?;
-                let key = PrivateKeyDer::from_pem_slice(key)
-                    .map_err(|error| format!("whose key `tls.key` holds no private key in PEM: {error}"))?;
+                let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| {
+                    format!("whose key `tls.key` holds no private key in PEM: {}", pem_problem(&error))
+                })?;
                 config
                     .with_client_auth_cert(chain, key)
                     .map_err(|error| format!("whose keys `tls.crt` and `tls.key` cannot be used together: {error}"))?
@@ -97,6 +98,14 @@ impl Tls {
         let server_name =
             server_name.map_err(|name| format!("but the server name `{name}` is not a DNS name or an IP address"))?;
         Ok(Self(Ok(Arc::new(Ready { files, server_name, config: Arc::new(config) }))))
+    }
+
+    /// The same settings with the client's certificate of `previous`, if that is another one. The authorities and the server
+    /// name stay: a user may have replaced them because they must not be trusted any more.
+    pub(super) fn with_client_of(&self, previous: &Self) -> Option<Self> {
+        let (Ok(ready), Ok(previous)) = (&self.0, &previous.0) else { return None };
+        let client = previous.files.client.clone().filter(|client| Some(client) != ready.files.client.as_ref())?;
+        Self::new(TlsFiles { client: Some(client), ..ready.files.clone() }).ok()
     }
 
     /// TLS that cannot be used yet: no connection is opened, and never one without TLS.
@@ -127,7 +136,18 @@ fn certificates(key: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, S
     match certificates {
         Ok(certificates) if certificates.is_empty() => Err(format!("whose key `{key}` holds no certificate in PEM")),
         Ok(certificates) => Ok(certificates),
-        Err(error) => Err(format!("whose key `{key}` is not valid PEM: {error}")),
+        Err(error) => Err(format!("whose key `{key}` is not valid PEM: {}", pem_problem(&error))),
+    }
+}
+
+/// What is wrong with a PEM file, in fixed words: the text of the library's error can contain the private key.
+const fn pem_problem(error: &pem::Error) -> &'static str {
+    match error {
+        pem::Error::MissingSectionEnd { .. } => "a section has no end line",
+        pem::Error::IllegalSectionStart { .. } => "a line with BEGIN does not end in five dashes",
+        pem::Error::Base64Decode(_) => "a section contains other characters than base64",
+        pem::Error::NoItemsFound => "it has no such section",
+        _ => "it cannot be read",
     }
 }
 
@@ -263,6 +283,34 @@ mod tests {
             let error = Tls::new(files).unwrap_err();
             assert!(error.contains(says), "{error}");
         }
+    }
+
+    #[test]
+    fn a_private_key_that_is_not_valid_pem_is_not_shown() {
+        let good = files();
+        let (certificate, key) = good.client.clone().unwrap();
+        let text = String::from_utf8(key).unwrap();
+        let secret = text.lines().nth(1).unwrap();
+        let end = text.rfind("-----END").unwrap();
+        let broken = [text.replace('\n', ""), text.replace('\n', "\\n"), text[..end].into(), text.replace(secret, "!")];
+        let numbers = format!("{:?}", secret.as_bytes());
+        let numbers = numbers.trim_matches(['[', ']']);
+        for key in broken {
+            let client = Some((certificate.clone(), key.clone().into_bytes()));
+            let error = Tls::new(TlsFiles { client, ..good.clone() }).unwrap_err();
+            assert!(error.starts_with("whose key `tls.key` holds no private key in PEM: "), "{error}");
+            assert!(error.len() < 200 && !error.contains(&secret[..8]) && !error.contains(numbers), "{error}");
+        }
+    }
+
+    #[test]
+    fn only_the_certificate_of_the_client_is_tried_again() {
+        let (old, new) = (files(), files());
+        let [old_tls, new_tls] = [&old, &new].map(|files| Tls::new(files.clone()).unwrap());
+        let tried = new_tls.with_client_of(&old_tls).unwrap();
+        assert_eq!(tried, Tls::new(TlsFiles { client: old.client, ..new }).unwrap());
+        assert_eq!(new_tls.with_client_of(&new_tls), None);
+        assert_eq!(new_tls.with_client_of(&Tls::unavailable("no")), None);
     }
 
     #[test]

@@ -123,8 +123,10 @@ fn certificates_and_password_are_replaced_and_no_lease_moves() -> Result<()> {
     reconnect(&installation, 0)?;
     assert_eq!(moved()?, 0, "the last certificates stay in use");
 
-    // The secrets get the new values, then one server after the other. Each connection is opened anew after each step.
-    installation.apply(&certificates(&second.certificate(), &second.sign(&["redislease"])?))?;
+    // The secrets get the new values beside the old authority, then one server after the other. Each connection is opened
+    // anew after each step.
+    let both = [first.certificate(), second.certificate()].concat();
+    installation.apply(&certificates(&both, &second.sign(&["redislease"])?))?;
     installation.apply(&password("second"))?;
     for (index, server) in installation.redis().iter().enumerate() {
         reconnect(&installation, index)?;

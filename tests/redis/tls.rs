@@ -198,9 +198,19 @@ async fn certificates_and_password_are_replaced_while_a_lease_is_held() {
         held(&world, node).await;
     };
 
-    // The secret is replaced first: open connections stay, and a server that knows only the old values is reached with
-    // them.
+    // A new authority alone: a server whose certificate is of the old one is not trusted any more. Open connections stay.
+    let refuses = |status: &NodeStatus| status.message.contains("add the authority that signed it to `ca.crt`");
     world.nodes.set_tls(Some(Tls::new(access(&second)).unwrap()));
+    held(&world, 0).await;
+    servers[0].command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).unwrap();
+    world.wait(0, "refused", refuses).await;
+
+    // Both authorities, and the new certificate of the client: a server that does not accept it yet is reached with the old
+    // one.
+    world.nodes.set_tls(Some(Tls::new(access(&first)).unwrap()));
+    world.up(0).await;
+    let both = [first.certificate(), second.certificate()].concat().into_bytes();
+    world.nodes.set_tls(Some(Tls::new(TlsFiles { ca: both, ..access(&second) }).unwrap()));
     world.nodes.set_credentials(Some(password("two")));
     held(&world, 0).await;
     reconnect(&servers[0], 0).await;

@@ -125,6 +125,16 @@ pub fn refused(workload: &Workload, why: &str) -> Problem {
     Problem { reason: NoticeReason::LeaseNotWritten, note }
 }
 
+/// The lease of a workload does not stay as it was written.
+pub fn changed_back(workload: &Workload) -> Problem {
+    let note = format!(
+        "The lease of {} was written several times and is different each time: another client or an admission policy changes \
+         it. Use the annotations of the workload to change it.",
+        title(workload)
+    );
+    Problem { reason: NoticeReason::LeaseNotWritten, note }
+}
+
 fn taken(workload: &WorkloadFacts, lease: &LeaseFacts) -> Problem {
     let found = match &lease.created_for {
         Some(other) if *other != title(&workload.key.1) => format!("belongs to {other}"),

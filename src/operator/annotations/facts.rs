@@ -5,11 +5,28 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use super::parse::KNOWN;
 use crate::api::lease::CandidatesSpec;
 use crate::api::names::{ANNOTATION_PREFIX, CREATED_FOR_ANNOTATION, MANAGED_BY, MANAGED_BY_LABEL};
 use crate::api::validated::{Workload, WorkloadKind};
 use crate::api::{Duration, RedisLease, RedisLeaseSpec};
 use crate::operator::index::WorkloadKey;
+
+/// The longest value of an annotation that is kept, in bytes: every longer one is invalid. Users choose the values, and the
+/// operator keeps those of all workloads.
+const LONGEST_VALUE: usize = 256;
+/// How many unknown annotations of a workload are kept.
+const MOST_UNKNOWN: usize = 16;
+
+/// Cuts a value that is too long. The mark at its end makes it invalid.
+fn cut(mut value: String) -> String {
+    if value.len() > LONGEST_VALUE {
+        value.truncate(value.floor_char_boundary(LONGEST_VALUE));
+        value.push('…');
+        value.shrink_to_fit();
+    }
+    value
+}
 
 /// The facts about a workload, from its metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +44,12 @@ pub struct WorkloadFacts {
 impl WorkloadFacts {
     /// Reads the facts from the metadata of a workload of this kind.
     pub fn of(kind: WorkloadKind, metadata: ObjectMeta) -> Self {
-        let ours = |(key, value): (String, String)| Some((key.strip_prefix(ANNOTATION_PREFIX)?.to_owned(), value));
+        let mut unknown = 0;
+        let ours = |(key, value): (String, String)| {
+            let name = key.strip_prefix(ANNOTATION_PREFIX)?;
+            unknown += usize::from(!KNOWN.contains(&name));
+            (KNOWN.contains(&name) || unknown <= MOST_UNKNOWN).then(|| (name.to_owned(), cut(value)))
+        };
         Self {
             key: (
                 metadata.namespace.unwrap_or_default().into(),
@@ -146,4 +168,22 @@ impl LeaseFacts {
 /// Kind and name of a workload, such as `Deployment/billing`.
 pub fn title(workload: &Workload) -> String {
     format!("{}/{}", workload.kind.as_str(), workload.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_values_and_many_annotations_are_cut() {
+        let mut annotations: BTreeMap<String, String> =
+            (0..100).map(|number| (format!("{ANNOTATION_PREFIX}x{number}"), String::new())).collect();
+        annotations.insert(format!("{ANNOTATION_PREFIX}lease-duration"), "ä".repeat(200_000));
+        annotations.insert("other/lease".into(), "true".into());
+        let metadata = ObjectMeta { annotations: Some(annotations), ..ObjectMeta::default() };
+        let facts = WorkloadFacts::of(WorkloadKind::Deployment, metadata);
+        assert_eq!(facts.annotations.len(), MOST_UNKNOWN + 1);
+        let value = &facts.annotations["lease-duration"];
+        assert!(value.ends_with("ä…") && value.len() <= LONGEST_VALUE + "…".len(), "{}", value.len());
+    }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use redislease_core::backoff::{Backoff, Entropy, Strategy};
 use redislease_core::time::{Millis, Time};
 
-use super::decide::{Change, Decision, decide, judge_existing, refused};
+use super::decide::{Change, Decision, changed_back, decide, judge_existing, refused};
 use super::facts::{LeaseFacts, WorkloadFacts};
 use super::parse::Problem;
 use crate::api::validated::{Workload, WorkloadKind};
@@ -17,6 +17,10 @@ use crate::operator::writer::Changed;
 /// The pause before a change that could not be made is tried again without an event.
 const AGAIN: Backoff =
     Backoff { strategy: Strategy::Exponential, min: Millis(1000), max: Millis(60_000), limit: None, jitter: 10 };
+/// How long a lease must stay as it was written before a change by somebody else counts as the first one.
+const SETTLED: Millis = Millis(120_000);
+/// How many changes in a row are normal: for another name, one lease is created and one is deleted.
+const WRITES: u32 = 2;
 /// The pause before a decision that this replica may not carry out is made again.
 const FOLLOW: Millis = Millis(10_000);
 /// The pause before trying again to create a lease whose name is used.
@@ -37,7 +41,19 @@ struct Entry {
     obstacle: Option<(Problem, String, Time)>,
     /// Changes in a row that were not made.
     failures: u32,
+    /// Changes of the lease for the same annotations, each less than [`SETTLED`] after the one before, and the earliest time
+    /// of the next one. Another client or an admission policy may change the lease back each time.
+    writes: u32,
+    written_at: Option<Time>,
+    not_before: Option<Time>,
     again_at: Option<Time>,
+}
+
+impl Entry {
+    /// The next change of the lease is the first one.
+    const fn settle(&mut self) {
+        (self.writes, self.written_at, self.not_before) = (0, None, None);
+    }
 }
 
 /// The workloads that need a decision, by kind.
@@ -125,6 +141,7 @@ impl State {
         let entry = self.entries.entry(key.clone()).or_default();
         if entry.workload.as_ref() != Some(&workload) {
             entry.workload = Some(workload);
+            entry.settle();
             self.event(&key);
         }
     }
@@ -268,6 +285,17 @@ impl State {
             self.entries.remove(key);
             return;
         }
+        if let Some((quorum, _)) = &change {
+            if entry.writes > WRITES {
+                problems.push((quorum.clone(), changed_back(&key.1)));
+            }
+            if let Some(at) = entry.not_before.filter(|at| now < *at) {
+                change = None;
+                entry.again_at = Some(at);
+            }
+        } else if entry.written_at.is_some_and(|at| now >= at + SETTLED) {
+            entry.settle();
+        }
         if let Some((problem, quorum, until)) = &entry.obstacle {
             problems.push((quorum.clone(), problem.clone()));
             if now < *until {
@@ -314,6 +342,12 @@ impl State {
         match outcome {
             Changed::Written(lease) => {
                 entry.obstacle = None;
+                if entry.written_at.replace(now).is_some_and(|at| now >= at + SETTLED) {
+                    entry.writes = 0;
+                }
+                entry.writes = entry.writes.saturating_add(1);
+                let more = entry.writes.checked_sub(WRITES).filter(|more| *more > 0);
+                entry.not_before = more.map(|more| now + AGAIN.jittered(more, entropy));
                 self.due.insert(key.clone());
                 self.take_lease(*lease);
             }

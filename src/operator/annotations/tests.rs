@@ -388,6 +388,38 @@ fn workloads_without_annotations_use_no_memory() {
 }
 
 #[test]
+fn a_lease_that_is_changed_back_each_time_is_written_with_growing_pauses() {
+    let mut world = World::new();
+    world.apply(workload("billing", &[("lease", "true"), ("lease-duration", "40s")]));
+    world.written();
+    let changes_back = |world: &mut World| {
+        let lease = world.leases.get_mut("billing").unwrap();
+        lease.settings.lease_duration = crate::api::Duration::new("1m");
+        lease.version = Some(format!("changed-{}", world.now.0));
+        let lease = lease.clone();
+        world.state.lease(Watched::Seen(Box::new(lease)));
+        world.work();
+    };
+    for _ in 0..1000 {
+        changes_back(&mut world);
+        world.passes(100);
+    }
+    let written = world.written().len();
+    assert!((3..12).contains(&written), "{written} writes in 100 s");
+    assert!(!world.reports.is_empty());
+    for (reason, note) in &world.reports {
+        assert!(*reason == NoticeReason::LeaseNotWritten && note.contains("is different each time"), "{note}");
+    }
+    // Nobody changes it back any more.
+    world.passes(120_000);
+    world.written();
+    world.passes(120_000);
+    assert_eq!(world.written(), Vec::<String>::new());
+    changes_back(&mut world);
+    assert_eq!(world.written().len(), 1, "it is the first change again");
+}
+
+#[test]
 fn a_refusal_is_reported_and_tried_again_later() {
     let mut world = World::new();
     world.state.workload(WorkloadKind::Deployment, Watched::Seen(Box::new(workload("a", &[("lease", "true")]))));

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use kube::ResourceExt;
 use kube::core::SelectorExt;
 use redislease_core::op::Token;
 
@@ -10,6 +11,7 @@ use super::LeaseId;
 use super::namespace_labels::Labels;
 use crate::api::RedisLease;
 use crate::api::conditions::LeaseReady;
+use crate::nodes::is_plausible;
 use crate::plan::QuorumFacts;
 
 #[derive(Debug, Default)]
@@ -144,7 +146,13 @@ impl Quorums {
         let token =
             lease.status.as_ref().and_then(|status| status.fencing_token).and_then(|token| token.try_into().ok());
         let quorum = &lease.spec.quorum_ref.name;
-        if let (Some(token), Some(entry)) = (token.map(Token), self.entries.get_mut(quorum))
+        let token = token.map(Token);
+        if let Some(token) = token.filter(|&token| !is_plausible(token)) {
+            let (namespace, name) = (lease.namespace(), lease.name_any());
+            tracing::error!(namespace, name, %token, "Ignored the fencing token in the status of a RedisLease: no Redis node can have given it. Write the right token into the status.");
+            return;
+        }
+        if let (Some(token), Some(entry)) = (token, self.entries.get_mut(quorum))
             && token > entry.floor
         {
             entry.floor = token;

@@ -6,6 +6,7 @@ use redislease_core::op::Token;
 use serde_json::Value;
 
 use crate::api::RedisLease;
+use crate::nodes::is_plausible;
 use crate::operator::kube_api::{CallError, call};
 
 /// How many leases one answer contains at most.
@@ -38,10 +39,12 @@ pub(super) async fn read(client: kube::Client, quorum: &str, namespaces: &[Strin
     Ok(highest)
 }
 
-/// The token of a lease whose spec or status names the quorum. A malformed lease can have a valid token.
+/// The token of a lease whose spec or status names the quorum. A malformed lease can have a valid token. An implausible token
+/// is left out, because it would hide the others.
 fn token(lease: &Value, quorum: &str) -> Option<Token> {
     let names = |path| lease.pointer(path).and_then(Value::as_str) == Some(quorum);
-    let token = || lease.pointer("/status/fencingToken").and_then(Value::as_u64).map(Token);
+    let token =
+        || lease.pointer("/status/fencingToken").and_then(Value::as_u64).map(Token).filter(|&it| is_plausible(it));
     (names("/spec/quorumRef/name") || names("/status/quorum/name")).then(token).flatten()
 }
 
@@ -62,6 +65,7 @@ mod tests {
             (lease("other", "default", json!(7)), Some(Token(7))),
             (lease("other", "other", json!(7)), None),
             (lease("default", "default", json!("seven")), None),
+            (lease("default", "default", json!(5_000_000_000_000_000_u64)), None),
             (json!({"spec": {"quorumRef": {"name": "default"}}}), None),
             (json!({}), None),
         ];
