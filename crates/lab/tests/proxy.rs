@@ -90,6 +90,12 @@ impl Drop for Other {
 }
 
 /// Asserts that a reply is the one to PING.
+fn is_closed(reply: &std::result::Result<String, ErrorKind>) {
+    // A client that has sent nothing before the connection was closed sees its end instead of the reset.
+    let closed = [ErrorKind::ConnectionReset, ErrorKind::UnexpectedEof, ErrorKind::BrokenPipe];
+    assert!(reply.as_ref().is_err_and(|error| closed.contains(error)), "{reply:?}");
+}
+
 fn is_pong(reply: &Reply) {
     assert_eq!(*reply, Ok("+PONG".to_owned()));
 }
@@ -101,7 +107,7 @@ fn a_refusing_proxy_resets_new_connections_and_keeps_open_ones() -> Result<()> {
     let mut open = Client::connect(proxy.address());
     is_pong(&open.ping());
     proxy.cut(Cut::Refuse);
-    assert_eq!(Client::connect(proxy.address()).ping(), Err(ErrorKind::ConnectionReset));
+    is_closed(&Client::connect(proxy.address()).ping());
     is_pong(&open.ping());
     proxy.restore();
     is_pong(&Client::connect(proxy.address()).ping());
@@ -115,8 +121,8 @@ fn a_resetting_proxy_ends_open_connections_too() -> Result<()> {
     let mut open = Client::connect(proxy.address());
     is_pong(&open.ping());
     proxy.cut(Cut::Reset);
-    assert_eq!(open.receive(SOON), Err(ErrorKind::ConnectionReset));
-    assert_eq!(Client::connect(proxy.address()).ping(), Err(ErrorKind::ConnectionReset));
+    is_closed(&open.receive(SOON));
+    is_closed(&Client::connect(proxy.address()).ping());
     proxy.restore();
     is_pong(&Client::connect(proxy.address()).ping());
     Ok(())
@@ -176,8 +182,8 @@ fn one_process_is_cut_off_and_another_goes_on() -> Result<()> {
     assert_eq!(Other::connect(proxy.address()).ping(), "+PONG", "a new connection of another process");
 
     proxy.cut_process(std::process::id(), Cut::Reset);
-    assert_eq!(ours.receive(SOON), Err(ErrorKind::ConnectionReset));
-    assert_eq!(Client::connect(proxy.address()).ping(), Err(ErrorKind::ConnectionReset));
+    is_closed(&ours.receive(SOON));
+    is_closed(&Client::connect(proxy.address()).ping());
     assert_eq!(theirs.ping(), "+PONG");
 
     proxy.restore();

@@ -31,6 +31,8 @@ pub(super) struct Scope {
     pub namespace: String,
     /// The namespaces of leases; none means all.
     pub watched: Vec<String>,
+    /// Whether annotated workloads get leases.
+    pub annotations: bool,
     /// The only quorum to look at.
     pub quorum: Option<String>,
     /// The service account whose rights are checked; `None` for those of this process.
@@ -49,7 +51,7 @@ pub(super) async fn collect(scope: &Scope) -> Facts {
     }
     facts.api_server = Some(Ok(address));
     facts.kinds = kinds(&client).await;
-    let needed = rights::needed(&scope.namespace, &scope.watched);
+    let needed = rights::needed(&scope.namespace, &scope.watched, scope.annotations);
     facts.rights = join_all(needed.iter().map(|right| is_allowed(&client, scope, right))).await;
     facts.quorums = Some(quorums(&client, scope).await);
     facts

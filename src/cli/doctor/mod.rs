@@ -18,7 +18,7 @@ use std::error::Error;
 use std::io;
 use std::process::ExitCode;
 
-use clap::{Args, ValueEnum};
+use clap::{ArgAction, Args, ValueEnum};
 
 use crate::cli::values;
 use collect::Scope;
@@ -41,6 +41,10 @@ pub(super) struct Doctor {
     /// The namespaces that the operator watches, separated by commas. Default: all namespaces
     #[arg(long, env = "REDISLEASE_WATCH_NAMESPACES", value_name = "NAMESPACES", value_delimiter = ',', value_parser = values::namespace)]
     watch_namespaces: Vec<String>,
+
+    /// Whether the operator serves annotated workloads, which needs more rights
+    #[arg(long, env = "REDISLEASE_ANNOTATIONS", default_value_t = true, action = ArgAction::Set, value_name = "BOOL")]
+    annotations: bool,
 
     /// The service account of the operator, whose rights are checked. This needs the right to create SubjectAccessReviews.
     /// Default: the identity that runs this command
@@ -74,6 +78,7 @@ impl Doctor {
         let scope = Scope {
             namespace: self.namespace,
             watched: self.watch_namespaces.into_iter().filter(|namespace| !namespace.is_empty()).collect(),
+            annotations: self.annotations,
             quorum: self.quorum,
             service_account: self.service_account,
         };

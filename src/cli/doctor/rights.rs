@@ -49,8 +49,8 @@ impl Right {
 const LEASES: &str = "redislease.io";
 
 /// Every right of an operator with its RedisQuorums in `system` and its leases in the `watched` namespaces; none means
-/// all.
-pub(super) fn needed(system: &str, watched: &[String]) -> Vec<Right> {
+/// all. The right to read Kubernetes nodes is optional.
+pub(super) fn needed(system: &str, watched: &[String], annotations: bool) -> Vec<Right> {
     let right = |verb, group, resource, subresource, namespace: &str, needed_for| Right {
         verb,
         group,
@@ -80,7 +80,29 @@ pub(super) fn needed(system: &str, watched: &[String]) -> Vec<Right> {
         for workload in ["deployments", "statefulsets", "daemonsets", "replicasets"] {
             rights.push(right("get", "apps", workload, "", namespace, "for candidates.workloadRef"));
         }
-        rights.push(right("get", "batch", "jobs", "", namespace, "for candidates.workloadRef"));
+        for workload in ["jobs", "cronjobs"] {
+            rights.push(right("get", "batch", workload, "", namespace, "for candidates.workloadRef"));
+        }
+        if annotations {
+            let mut of_annotations = |verb, group, resource| {
+                rights.push(right(verb, group, resource, "", namespace, "for leases by annotation"));
+            };
+            for verb in ["create", "patch", "delete"] {
+                of_annotations(verb, LEASES, "redisleases");
+            }
+            for verb in ["list", "watch"] {
+                for workload in ["deployments", "statefulsets", "daemonsets"] {
+                    of_annotations(verb, "apps", workload);
+                }
+                for workload in ["jobs", "cronjobs"] {
+                    of_annotations(verb, "batch", workload);
+                }
+            }
+        }
+        if !namespace.is_empty() {
+            let name = right("get", "", "namespaces", "", namespace, "for allowedNamespaces");
+            rights.push(name);
+        }
         rights.push(right("create", "events.k8s.io", "events", "", namespace, "to report events"));
     }
     if watched.is_empty() {
@@ -97,18 +119,25 @@ mod tests {
 
     #[test]
     fn rights_are_in_all_or_in_the_watched_namespaces() {
-        let texts = |watched: &[&str]| -> Vec<String> {
+        let texts = |watched: &[&str], annotations| -> Vec<String> {
             let watched: Vec<String> = watched.iter().map(|&name| name.to_owned()).collect();
-            needed("system", &watched).iter().map(Right::text).collect()
+            needed("system", &watched, annotations).iter().map(Right::text).collect()
         };
-        let all = texts(&[]);
-        for text in ["patch pods", "update redisquorums/status in namespace system", "watch namespaces"] {
+        let all = texts(&[], true);
+        for text in
+            ["patch pods", "update redisquorums/status in namespace system", "watch namespaces", "watch cronjobs"]
+        {
             assert!(all.contains(&text.to_owned()), "{text}: {all:?}");
         }
-        let some = texts(&["shop", "jobs"]);
+        let some = texts(&["shop", "jobs"], false);
         for text in ["patch pods in namespace jobs", "get namespaces kube-system in namespace kube-system"] {
             assert!(some.contains(&text.to_owned()), "{text}: {some:?}");
         }
+        assert!(some.contains(&"get namespaces in namespace shop".to_owned()), "{some:?}");
+        assert!(
+            !some.iter().any(|text| text.starts_with("create redisleases") || text.contains("watch jobs")),
+            "{some:?}"
+        );
         assert!(!some.contains(&"patch pods".to_owned()) && !some.contains(&"watch namespaces".to_owned()));
     }
 }
