@@ -11,7 +11,7 @@ pub(super) struct Right {
     subresource: &'static str,
     /// Empty for all namespaces, and for objects without a namespace.
     namespace: String,
-    name: &'static str,
+    name: String,
     pub needed_for: &'static str,
 }
 
@@ -40,7 +40,7 @@ impl Right {
             resource: given(self.resource),
             subresource: given(self.subresource),
             namespace: given(&self.namespace),
-            name: given(self.name),
+            name: given(&self.name),
             ..ResourceAttributes::default()
         }
     }
@@ -57,7 +57,7 @@ pub(super) fn needed(system: &str, watched: &[String], annotations: bool) -> Vec
         resource,
         subresource,
         namespace: namespace.to_owned(),
-        name: "",
+        name: String::new(),
         needed_for,
     };
     let mut rights = Vec::new();
@@ -66,7 +66,7 @@ pub(super) fn needed(system: &str, watched: &[String], annotations: bool) -> Vec
     }
     rights.push(right("update", LEASES, "redisquorums", "status", system, "to show the state of the Redis nodes"));
     rights.push(Right {
-        name: "kube-system",
+        name: "kube-system".to_owned(),
         ..right("get", "", "namespaces", "", "kube-system", "to distinguish clusters that share a quorum")
     });
     let everywhere = [String::new()];
@@ -100,8 +100,9 @@ pub(super) fn needed(system: &str, watched: &[String], annotations: bool) -> Vec
             }
         }
         if !namespace.is_empty() {
-            let name = right("get", "", "namespaces", "", namespace, "for allowedNamespaces");
-            rights.push(name);
+            // A Role can grant a right on its own namespace only by name.
+            let labels = right("get", "", "namespaces", "", namespace, "for allowedNamespaces");
+            rights.push(Right { name: namespace.clone(), ..labels });
         }
         rights.push(right("create", "events.k8s.io", "events", "", namespace, "to report events"));
     }
@@ -133,7 +134,7 @@ mod tests {
         for text in ["patch pods in namespace jobs", "get namespaces kube-system in namespace kube-system"] {
             assert!(some.contains(&text.to_owned()), "{text}: {some:?}");
         }
-        assert!(some.contains(&"get namespaces in namespace shop".to_owned()), "{some:?}");
+        assert!(some.contains(&"get namespaces shop in namespace shop".to_owned()), "{some:?}");
         assert!(
             !some.iter().any(|text| text.starts_with("create redisleases") || text.contains("watch jobs")),
             "{some:?}"
