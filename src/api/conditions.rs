@@ -195,7 +195,7 @@ reasons! {
         QuorumAvailable => True,
         /// Fewer than a majority of the nodes vote.
         QuorumUnavailable => False,
-        /// The Secret that the spec names does not exist or has no password.
+        /// A Secret that the spec names does not exist, or its password or certificates cannot be used.
         InvalidReference => False,
         /// The spec has values that do not work, and that admission cannot check.
         InvalidSpec => False,

@@ -60,6 +60,7 @@ use engine::{Engine, Input, Shell};
 use index::Index;
 use leadership::{Authorities, Replica};
 use supervisor::TaskSupervisor;
+use watches::Objects;
 use writer::{Call, Writer};
 
 /// The label of this controller in `redislease_reconcile_total`.
@@ -204,42 +205,15 @@ impl Context {
             let quorum_api = Api::namespaced(self.client.clone(), &self.options.namespace);
             spawn("the engine", Box::pin(engine::run(engine, inbox, stop())) as BoxedTask);
             spawn("the controller of RedisQuorums", Box::pin(quorums::run(quorums, quorum_watch, stop())));
-            spawn(
-                "the watch of RedisQuorums",
-                Box::pin(watches::follow::<RedisQuorum, _>(
-                    vec![quorum_api],
-                    "RedisQuorum",
-                    |quorum| quorum,
-                    quorum_events,
-                    None,
-                    None,
-                    stop(),
-                )),
-            );
-            spawn(
-                "the watch of RedisLeases",
-                Box::pin(watches::follow::<RedisLease, _>(
-                    self.watched().apis(),
-                    "RedisLease",
-                    |lease| lease,
-                    senders.leases,
-                    Some(leases_listed),
-                    None,
-                    stop(),
-                )),
-            );
-            spawn(
-                "the watch of pods",
-                Box::pin(watches::follow::<Pod, _>(
-                    self.watched().apis(),
-                    "Pod",
-                    |pod| PodFacts::from(&pod),
-                    senders.pods,
-                    Some(pods_listed),
-                    Some(lists),
-                    stop(),
-                )),
-            );
+            let of_quorums = Objects::all(vec![quorum_api], "RedisQuorum");
+            let quorums = watches::follow(of_quorums, |quorum: RedisQuorum| quorum, quorum_events, stop());
+            spawn("the watch of RedisQuorums", Box::pin(quorums));
+            let of_leases = Objects::all(self.watched().apis(), "RedisLease").complete(leases_listed);
+            let leases = watches::follow(of_leases, |lease: RedisLease| lease, senders.leases, stop());
+            spawn("the watch of RedisLeases", Box::pin(leases));
+            let of_pods = Objects::all(self.watched().apis(), "Pod").complete(pods_listed).count(lists);
+            let pods = watches::follow(of_pods, |pod: Pod| PodFacts::from(&pod), senders.pods, stop());
+            spawn("the watch of pods", Box::pin(pods));
             if self.options.annotations {
                 spawn("the controller of annotations", Box::pin(annotations::run(annotations, stop())));
             }

@@ -25,8 +25,8 @@ pub(super) async fn follow(
     stop: CancellationToken,
 ) {
     if watched.is_empty() {
-        let api = vec![Api::all(client)];
-        return watches::follow(api, "Namespace", |namespace: Namespace| namespace.into(), out, None, None, stop).await;
+        let all = watches::Objects::all(vec![Api::all(client)], "Namespace");
+        return watches::follow(all, |namespace: Namespace| namespace.into(), out, stop).await;
     }
     let api = Api::<Namespace>::all(client);
     let mut failing = false;

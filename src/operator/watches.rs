@@ -23,81 +23,77 @@ use crate::nodes::random::Random;
 /// The idle timeout of a watch in seconds, after which a dead connection is noticed.
 const WATCH_SECONDS: u32 = 45;
 
-/// Follows all objects of a kind through these APIs, until `stop` or until the receiver is dropped. `facts` extracts the
-/// relevant part of an object. A malformed object is logged and does not affect others. `listed` is completed with the
-/// first complete list; `lists` counts the lists.
-pub(super) async fn follow<K, F>(
-    apis: Vec<Api<DeserializeGuard<K>>>,
+/// The objects to watch.
+pub(super) struct Objects<T> {
+    apis: Vec<Api<T>>,
     kind: &'static str,
-    facts: impl Fn(K) -> F,
-    out: Sender<Watched<F>>,
+    config: watcher::Config,
     listed: Option<Part>,
     lists: Option<ListCount>,
+}
+
+impl<T> Objects<T> {
+    /// All objects of a kind, through these APIs.
+    pub fn all(apis: Vec<Api<T>>, kind: &'static str) -> Self {
+        Self { apis, kind, config: watcher::Config::default().timeout(WATCH_SECONDS), listed: None, lists: None }
+    }
+
+    /// Only the objects with these labels.
+    pub fn with_labels(self, labels: &str) -> Self {
+        Self { config: self.config.labels(labels), ..self }
+    }
+
+    /// `listed` is completed with the first complete list.
+    pub fn complete(self, listed: Part) -> Self {
+        Self { listed: Some(listed), ..self }
+    }
+
+    /// `lists` counts the lists.
+    pub fn count(self, lists: ListCount) -> Self {
+        Self { lists: Some(lists), ..self }
+    }
+}
+
+/// Follows the objects until `stop` or until the receiver is dropped. `facts` extracts the relevant part of an object. A
+/// malformed object is logged and does not affect others.
+pub(super) async fn follow<K, F>(
+    objects: Objects<DeserializeGuard<K>>,
+    facts: impl Fn(K) -> F,
+    out: Sender<Watched<F>>,
     stop: CancellationToken,
 ) where
     K: kube::Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
 {
-    let objects = Objects { apis, kind, config: config() };
-    follow_objects(objects, |object| whole(object, kind, &facts), out, listed, lists, stop).await;
+    let kind = objects.kind;
+    follow_objects(objects, |object| whole(object, kind, &facts), out, stop).await;
 }
 
 /// As [`follow`], for the metadata of the objects: the API server sends nothing else.
 pub(super) async fn follow_metadata<K, F>(
-    apis: Vec<Api<PartialObjectMeta<K>>>,
-    kind: &'static str,
+    objects: Objects<PartialObjectMeta<K>>,
     facts: impl Fn(ObjectMeta) -> F,
     out: Sender<Watched<F>>,
     stop: CancellationToken,
 ) where
     K: kube::Resource<DynamicType = ()> + Clone + Debug + Send + Sync + 'static,
 {
-    let objects = Objects { apis, kind, config: config() };
-    follow_objects(objects, |object| Ok(Box::new(facts(object.metadata))), out, None, None, stop).await;
-}
-
-/// As [`follow`], for the objects with these labels.
-pub(super) async fn follow_labelled<K, F>(
-    apis: Vec<Api<DeserializeGuard<K>>>,
-    kind: &'static str,
-    labels: String,
-    facts: impl Fn(K) -> F,
-    out: Sender<Watched<F>>,
-    stop: CancellationToken,
-) where
-    K: kube::Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
-{
-    let objects = Objects { apis, kind, config: config().labels(&labels) };
-    follow_objects(objects, |object| whole(object, kind, &facts), out, None, None, stop).await;
-}
-
-fn config() -> watcher::Config {
-    watcher::Config::default().timeout(WATCH_SECONDS)
-}
-
-/// The objects to watch.
-struct Objects<T> {
-    apis: Vec<Api<T>>,
-    kind: &'static str,
-    config: watcher::Config,
+    follow_objects(objects, |object| Ok(Box::new(facts(object.metadata))), out, stop).await;
 }
 
 async fn follow_objects<T, F>(
     objects: Objects<T>,
     read: impl Fn(T) -> Read<F>,
     out: Sender<Watched<F>>,
-    listed: Option<Part>,
-    lists: Option<ListCount>,
     stop: CancellationToken,
 ) where
     T: kube::Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
 {
-    let Objects { apis, kind, config } = objects;
+    let Objects { apis, kind, config, mut listed, lists } = objects;
     let open = apis.into_iter().map(|api| {
         let (backoff, config) = (Arc::<Mutex<Backoff>>::default(), config.clone());
         Box::new(move || retried(api.clone(), kind, config.clone(), Arc::clone(&backoff)).boxed()) as Open<_>
     });
     let mut events = merge(open.collect()).boxed();
-    let mut listed = listed;
     loop {
         let event = tokio::select! {
             () = stop.cancelled() => return,

@@ -68,7 +68,7 @@ impl fmt::Display for Unseedable {
             Self::ClocksDisagree { by } => write!(
                 f,
                 "the fence cannot be seeded: too few nodes are admitted, and the clocks of the nodes and of this process \
-                 differ by {} ms (at most {} ms): synchronise the clocks",
+                 differ by {} ms (at most {} ms): synchronize the clocks",
                 by.0, CLOCKS_AGREE_WITHIN.0
             ),
             Self::OtherConfiguration => write!(

@@ -39,7 +39,8 @@ use super::engine::Watched;
 use super::index::WorkloadKey;
 use super::leadership::Authorities;
 use super::writer::{Changed, Writer};
-use super::{AHEAD, BoxedTask, Namespaces, watches};
+use super::watches::{self, Objects};
+use super::{AHEAD, BoxedTask, Namespaces};
 use crate::api::RedisLease;
 use crate::api::names::{MANAGED_BY, MANAGED_BY_LABEL};
 use crate::api::validated::WorkloadKind;
@@ -99,10 +100,11 @@ pub async fn run(parts: Parts, stop: CancellationToken) {
     let (leases, mut lease_events) = mpsc::channel(AHEAD);
     let labels = format!("{MANAGED_BY_LABEL}={MANAGED_BY}");
     let facts = |lease: RedisLease| LeaseFacts::from(&lease);
-    let apis = namespaces.apis();
-    watches.push(watches::follow_labelled(apis, "RedisLease", labels, facts, leases, stop.clone()).boxed());
+    let created = Objects::all(namespaces.apis(), "RedisLease").with_labels(&labels);
+    watches.push(watches::follow(created, facts, leases, stop.clone()).boxed());
     let mut watches = future::join_all(watches).boxed();
 
+    // At most one change of each workload is in progress, so the number of answers is bounded.
     let (answers, mut answered) = mpsc::unbounded_channel();
     let Parts { namespaces: _, writer, authorities, metrics } = parts;
     let random = Random::new();
@@ -141,9 +143,9 @@ fn follow<K>(
     K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + Send + Sync + 'static,
 {
     let (out, inbox) = mpsc::channel(AHEAD);
-    let apis = namespaces.apis::<PartialObjectMeta<K>>();
+    let all = Objects::all(namespaces.apis::<PartialObjectMeta<K>>(), kind.as_str());
     let facts = move |metadata| WorkloadFacts::of(kind, metadata);
-    watches.push(watches::follow_metadata::<K, _>(apis, kind.as_str(), facts, out, stop.clone()).boxed());
+    watches.push(watches::follow_metadata(all, facts, out, stop.clone()).boxed());
     let inbox = stream::unfold(inbox, async |mut inbox| inbox.recv().await.map(|event| (event, inbox)));
     events.push(inbox.map(move |event| (kind, event)).boxed());
 }

@@ -26,7 +26,7 @@ const LABELS_FOLLOW: Micros = 8 * SECOND;
 pub enum Stage {
     /// All faults end.
     Heal,
-    /// Wall clocks are synchronised, once every process has seen the steps.
+    /// Wall clocks are synchronized, once every process has seen the steps.
     Clocks,
     /// I6: everything is held. A holder is deleted and stops.
     Settled,
@@ -110,7 +110,7 @@ impl World {
             }
             Stage::Clocks => {
                 let residue = if self.swarm.has(Fault::Step) { 25 * SECOND } else { 0 };
-                self.synchronise();
+                self.synchronize();
                 // A holder may be in the middle of a deletion without a proof. A lease whose term was not published is
                 // left to others until its keys have ended, and for a second more, because now a status write succeeds:
                 // `vacancy` covers that.
@@ -206,7 +206,7 @@ impl World {
         }
     }
 
-    fn synchronise(&mut self) {
+    fn synchronize(&mut self) {
         if !self.swarm.has(Fault::Step) {
             return;
         }
