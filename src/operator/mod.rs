@@ -56,7 +56,7 @@ use crate::metrics::panics::Panics;
 use crate::nodes::random::Random;
 use crate::plan::Reconciler;
 use crate::status::TermEnd;
-use engine::{Engine, Input, Shell};
+use engine::{Engine, Input, Shell, Watched};
 use index::Index;
 use leadership::{Authorities, Replica};
 use supervisor::TaskSupervisor;
@@ -185,7 +185,7 @@ impl Context {
             let engine = Engine::<Reconciler, Shell>::new(cluster, index, shell);
             let (quorum_events, quorum_watch) = mpsc::channel(AHEAD);
             let authorities = Authorities::default();
-            let annotations = self.annotations(&writer, &authorities);
+            let annotated = (writer.clone(), authorities.clone());
             let quorums = quorums::Parts {
                 namespace: self.options.namespace.clone(),
                 lease_namespaces: self.options.watch_namespaces.clone(),
@@ -208,15 +208,22 @@ impl Context {
             let of_quorums = Objects::all(vec![quorum_api], "RedisQuorum");
             let quorums = watches::follow(of_quorums, |quorum: RedisQuorum| quorum, quorum_events, stop());
             spawn("the watch of RedisQuorums", Box::pin(quorums));
+            let lease_events = if self.options.annotations {
+                let (lease_events, events) = mpsc::channel(AHEAD);
+                let (facts, leases) = mpsc::channel(AHEAD);
+                let controller = self.annotations(leases, annotated);
+                spawn("the events of RedisLeases", Box::pin(annotations::share(events, senders.leases, facts)));
+                spawn("the controller of annotations", Box::pin(annotations::run(controller, stop())));
+                lease_events
+            } else {
+                senders.leases
+            };
             let of_leases = Objects::all(self.watched().apis(), "RedisLease").complete(leases_listed);
-            let leases = watches::follow(of_leases, |lease: RedisLease| lease, senders.leases, stop());
+            let leases = watches::follow(of_leases, |lease: RedisLease| lease, lease_events, stop());
             spawn("the watch of RedisLeases", Box::pin(leases));
             let of_pods = Objects::all(self.watched().apis(), "Pod").complete(pods_listed).count(lists);
             let pods = watches::follow(of_pods, |pod: Pod| PodFacts::from(&pod), senders.pods, stop());
             spawn("the watch of pods", Box::pin(pods));
-            if self.options.annotations {
-                spawn("the controller of annotations", Box::pin(annotations::run(annotations, stop())));
-            }
             let watched = self.options.watch_namespaces.clone();
             let namespaces = namespaces::follow(self.client.clone(), watched, senders.namespaces, stop());
             spawn("the watch of namespaces", Box::pin(namespaces));
@@ -244,13 +251,13 @@ impl Context {
         (Writer::new(instance, lists, self.metrics.clone(), on_answer), answered)
     }
 
-    fn annotations(&self, writer: &Writer, authorities: &Authorities) -> annotations::Parts {
-        annotations::Parts {
-            namespaces: self.watched(),
-            writer: writer.clone(),
-            authorities: authorities.clone(),
-            metrics: self.metrics.clone(),
-        }
+    fn annotations(
+        &self,
+        leases: mpsc::Receiver<Watched<annotations::LeaseFacts>>,
+        (writer, authorities): (Writer, Authorities),
+    ) -> annotations::Parts {
+        let (namespaces, metrics) = (self.watched(), self.metrics.clone());
+        annotations::Parts { namespaces, leases, writer, authorities, metrics }
     }
 
     fn watched(&self) -> Namespaces {

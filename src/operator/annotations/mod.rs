@@ -32,7 +32,7 @@ use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::core::{NamespaceResourceScope, PartialObjectMeta};
-use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::sync::mpsc::{self, Receiver, Sender, UnboundedReceiver, UnboundedSender};
 use tokio_util::sync::CancellationToken;
 
 use super::engine::Watched;
@@ -42,7 +42,6 @@ use super::writer::{Changed, Writer};
 use super::watches::{self, Objects};
 use super::{AHEAD, BoxedTask, Namespaces};
 use crate::api::RedisLease;
-use crate::api::names::{MANAGED_BY, MANAGED_BY_LABEL};
 use crate::api::validated::WorkloadKind;
 use crate::clock::{self, Alarm};
 use crate::metrics::operator::OperatorMetrics;
@@ -60,6 +59,8 @@ pub const CONTROLLER: &str = "annotation";
 pub struct Parts {
     /// The namespaces to watch.
     pub namespaces: Namespaces,
+    /// The events of all leases; see [`share`].
+    pub leases: Receiver<Watched<LeaseFacts>>,
     /// Sends its calls.
     pub writer: Writer,
     /// For which quorums this replica may act.
@@ -84,6 +85,21 @@ struct Controller {
     random: Random,
 }
 
+/// Passes the events of the leases on to the engine, and their facts to this controller: one watch serves both. Ends with
+/// either of them.
+pub async fn share(
+    mut events: Receiver<Watched<RedisLease>>,
+    engine: Sender<Watched<RedisLease>>,
+    controller: Sender<Watched<LeaseFacts>>,
+) {
+    while let Some(event) = events.recv().await {
+        let facts = event.map(|lease| LeaseFacts::from(lease));
+        if controller.send(facts).await.is_err() || engine.send(event).await.is_err() {
+            return;
+        }
+    }
+}
+
 /// Runs until `stop`.
 pub async fn run(parts: Parts, stop: CancellationToken) {
     let mut alarm = match Alarm::new() {
@@ -97,16 +113,11 @@ pub async fn run(parts: Parts, stop: CancellationToken) {
     follow::<DaemonSet>(WorkloadKind::DaemonSet, namespaces, &stop, &mut watches, &mut workloads);
     follow::<CronJob>(WorkloadKind::CronJob, namespaces, &stop, &mut watches, &mut workloads);
     follow::<Job>(WorkloadKind::Job, namespaces, &stop, &mut watches, &mut workloads);
-    let (leases, mut lease_events) = mpsc::channel(AHEAD);
-    let labels = format!("{MANAGED_BY_LABEL}={MANAGED_BY}");
-    let facts = |lease: RedisLease| LeaseFacts::from(&lease);
-    let created = Objects::all(namespaces.apis(), "RedisLease").with_labels(&labels);
-    watches.push(watches::follow(created, facts, leases, stop.clone()).boxed());
     let mut watches = future::join_all(watches).boxed();
 
     // At most one change of each workload is in progress, so the number of answers is bounded.
     let (answers, mut answered) = mpsc::unbounded_channel();
-    let Parts { namespaces: _, writer, authorities, metrics } = parts;
+    let Parts { namespaces: _, mut leases, writer, authorities, metrics } = parts;
     let random = Random::new();
     let mut controller =
         Controller { state: State::default(), writer, authorities: authorities.clone(), metrics, answers, random };
@@ -118,7 +129,7 @@ pub async fn run(parts: Parts, stop: CancellationToken) {
             () = stop.cancelled() => return,
             _ = &mut watches => return,
             Some((kind, event)) = workloads.next() => controller.state.workload(kind, event),
-            Some(event) = lease_events.recv() => controller.state.lease(event),
+            Some(event) = leases.recv() => controller.state.lease(event),
             Some(answer) = answered.recv() => controller.answered(answer),
             () = authorities.changed() => controller.state.all_due(),
             expired = alarm.expired() => {

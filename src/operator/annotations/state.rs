@@ -155,7 +155,7 @@ impl State {
         }
     }
 
-    /// Takes an event of the watch of created leases.
+    /// Takes an event of the watch of leases.
     pub fn lease(&mut self, event: Watched<LeaseFacts>) {
         match event {
             Watched::ListBegins => {
@@ -163,7 +163,7 @@ impl State {
                 self.lease_relist = Some(BTreeSet::new());
             }
             Watched::Seen(lease) => {
-                if let Some(seen) = &mut self.lease_relist {
+                if let Some(seen) = self.lease_relist.as_mut().filter(|_| lease.created_for.is_some()) {
                     seen.insert((lease.namespace.clone(), lease.name.clone()));
                 }
                 self.take_lease(*lease);

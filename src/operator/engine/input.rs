@@ -73,6 +73,20 @@ pub enum Watched<K> {
     ListEnds,
 }
 
+impl<K> Watched<K> {
+    /// The same event with facts about the object.
+    pub fn map<F>(&self, facts: impl Fn(&K) -> F) -> Watched<F> {
+        match self {
+            Self::ListBegins => Watched::ListBegins,
+            Self::Seen(object) => Watched::Seen(Box::new(facts(object))),
+            Self::Unreadable(metadata) => Watched::Unreadable(metadata.clone()),
+            Self::Deleted(object) => Watched::Deleted(Box::new(facts(object))),
+            Self::DeletedUnreadable(metadata) => Watched::DeletedUnreadable(metadata.clone()),
+            Self::ListEnds => Watched::ListEnds,
+        }
+    }
+}
+
 /// The answer to a request of a lease.
 #[derive(Debug)]
 pub enum Answer {
