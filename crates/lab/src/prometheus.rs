@@ -120,6 +120,24 @@ impl Prometheus {
         })
     }
 
+    /// Waits until it has scraped its operators this many times more on average, whether they answered or not.
+    ///
+    /// # Errors
+    /// [`Error::NotReady`] with the number of scrapes.
+    pub fn wait_scrapes(&self, more: u32, within: Duration) -> Result<()> {
+        let count = || {
+            let scrapes = self.query("avg(count_over_time(up[1d]))").map_err(|error| error.to_string())?;
+            let value = scrapes.first().and_then(|series| series["value"][1].as_str()?.parse::<f64>().ok());
+            value.ok_or_else(|| format!("no scrapes: {scrapes:?}"))
+        };
+        let mut before = None;
+        self.process.wait_until(within, || {
+            let now = count()?;
+            let missing = f64::from(more) - (now - *before.get_or_insert(now));
+            if missing <= 0.0 { Ok(()) } else { Err(format!("{missing} scrapes are missing")) }
+        })
+    }
+
     /// The series of an expression now.
     ///
     /// # Errors

@@ -2,7 +2,6 @@
 
 use std::{
     error::Error,
-    thread,
     time::{Duration, Instant},
 };
 
@@ -16,8 +15,8 @@ pub type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 /// The timeout of a step; a busy machine is not a failure.
 const SOON: Duration = Duration::from_mins(1);
 
-/// The minimum duration of each state, so that several scrapes include it.
-const SEEN: Duration = Duration::from_secs(6);
+/// In how many scrapes each state must be seen. Prometheus scrapes once a second.
+const SCRAPES: u32 = 6;
 
 /// The expectation for the expression of each alert, without its `for` duration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,7 +81,7 @@ impl<'a> Story<'a> {
         self.quorum_is_lost()?;
         self.operator_is_replaced()?;
         self.say("everything is healthy again");
-        thread::sleep(SEEN);
+        self.seen()?;
         Ok(())
     }
 
@@ -97,7 +96,7 @@ impl<'a> Story<'a> {
         }
         self.all_held()?;
         self.say("all of them are held");
-        thread::sleep(SEEN);
+        self.seen()?;
         Ok(())
     }
 
@@ -105,7 +104,7 @@ impl<'a> Story<'a> {
         for _ in 0..3 {
             self.say("the holder of shop/billing is deleted and stops");
             self.next_holder(&[])?;
-            thread::sleep(SEEN);
+            self.seen()?;
         }
         Ok(())
     }
@@ -113,7 +112,7 @@ impl<'a> Story<'a> {
     fn holder_vanishes(&self) -> Outcome {
         self.say("the holder of shop/billing is deleted by force: its keys must expire");
         self.next_holder(&["--grace-period=0", "--force"])?;
-        thread::sleep(SEEN);
+        self.seen()?;
         Ok(())
     }
 
@@ -122,7 +121,7 @@ impl<'a> Story<'a> {
         let redis = &self.installation.redis()[0];
         redis.process().kill()?;
         self.installation.wait_for_quorum("redis-0 is down", SOON, |quorum| quorum.node(0).0 == "Down")?;
-        thread::sleep(SEEN);
+        self.seen()?;
         redis.restart_empty()?;
         self.say("it is back without its data, in quarantine");
         self.installation.wait_for_quorum("three nodes vote", SOON, |quorum| quorum.count("Up") == 3)?;
@@ -139,26 +138,26 @@ impl<'a> Story<'a> {
             lease.wait("lost", SOON, |lease| !lease.is_active())?;
         }
         self.say("all leases are lost");
-        thread::sleep(SEEN);
+        self.seen()?;
         for redis in lost {
             redis.restart_empty()?;
         }
         self.all_held()?;
         self.say("the servers are back, and all leases are held");
-        thread::sleep(SEEN);
+        self.seen()?;
         Ok(())
     }
 
     fn operator_is_replaced(&self) -> Outcome {
         self.say("one replica of the operator is killed and started again");
         self.operators[0].kill()?;
-        thread::sleep(SEEN);
+        self.seen()?;
         self.operators[0].start_again()?;
         self.scrape()?;
         self.operators[0].wait_ready()?;
         self.say("and the other one stops, and is started again");
         self.operators[1].stop()?;
-        thread::sleep(SEEN);
+        self.seen()?;
         self.operators[1].start_again()?;
         self.scrape()?;
         self.operators[1].wait_ready()?;
@@ -173,6 +172,11 @@ impl<'a> Story<'a> {
         self.prometheus.scrape(CLUSTER, &operators)?;
         self.prometheus.wait_scraped(&NAMES, SOON)?;
         Ok(())
+    }
+
+    /// Waits until the present state was scraped several times.
+    fn seen(&self) -> Outcome {
+        Ok(self.prometheus.wait_scrapes(SCRAPES, SOON)?)
     }
 
     fn leases(&self) -> impl Iterator<Item = &Lease<'a>> {
