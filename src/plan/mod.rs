@@ -47,10 +47,11 @@ use redislease_core::time::Time;
 
 use crate::api::RedisLease;
 use crate::api::conditions::{ConditionReason as _, ConditionType, LeaseActive};
+use crate::api::validated::Candidates;
 use crate::election::Cluster;
 use crate::status::{ObservedTerms, renewal_notice};
 use contend::Contention;
-use inputs::{Block, SpecCache};
+use inputs::{Block, Inputs, SpecCache};
 use keeper_link::KeeperLink;
 use publish::StatusState;
 use roles::RoleState;
@@ -178,7 +179,7 @@ impl Reconciler {
         }
         self.sync_keeper(now, &lease, &inputs);
         self.decide(now, &lease, &inputs, facts);
-        self.measure_gap(now, &lease);
+        self.measure_gap(now, &lease, &inputs);
         // A view that is older than the last command must not be written to the status.
         if self.link.as_ref().is_none_or(|link| !link.is_behind()) {
             self.write_status(now, &lease, &inputs, facts);
@@ -230,14 +231,22 @@ impl Reconciler {
 
     /// How long no pod has held the lease. A term of another cluster, a lease without a desired holder, and an unknown
     /// state do not count.
-    fn measure_gap(&mut self, now: Time, lease: &RedisLease) {
+    fn measure_gap(&mut self, now: Time, lease: &RedisLease, inputs: &Inputs) {
         let standing = self.link.as_ref().map(|link| &link.view.standing);
         let held = matches!(standing, Some(Standing::Held(_) | Standing::Adopting(_) | Standing::Uncertain(_)));
         let reason = LeaseActive::HeldByPeerCluster.as_str();
         let active = lease.status.as_ref().and_then(|status| status.condition(ConditionType::Active));
         let elsewhere = active.is_some_and(|active| active.reason == reason);
-        let no_gap = held || elsewhere || lease.spec.suspend || self.contention.is_cooling_down(now);
+        let idle = lease.spec.suspend || self.is_between_runs(inputs) || self.contention.is_cooling_down(now);
+        let no_gap = held || elsewhere || idle;
         self.unheld_since = if no_gap { None } else { Some(self.unheld_since.unwrap_or(now)) };
+    }
+
+    /// Whether the workload is a Job or a CronJob of which no pod runs.
+    fn is_between_runs(&self, inputs: &Inputs) -> bool {
+        let candidates = self.spec.valid.as_ref().map(|spec| &spec.candidates);
+        let ends = matches!(candidates, Some(Candidates::Workload(workload)) if workload.kind.runs_to_completion());
+        ends && inputs.electorate.as_ref().is_some_and(|electorate| electorate.pods().all(|pod| pod.finished))
     }
 
     /// Schedules the next turn no later than `at`.

@@ -98,6 +98,11 @@ impl WorkloadKind {
             Self::Deployment | Self::StatefulSet | Self::DaemonSet | Self::ReplicaSet => "apps/v1",
         }
     }
+
+    /// Whether its pods end by themselves, so that most of the time none may run.
+    pub const fn runs_to_completion(self) -> bool {
+        matches!(self, Self::Job | Self::CronJob)
+    }
 }
 
 /// How failed attempts to acquire the lease are repeated.

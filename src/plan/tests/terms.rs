@@ -361,3 +361,23 @@ fn a_term_ends_without_proof_when_the_quorum_no_longer_allows_the_namespace() {
     new.answer();
     assert_eq!(new.commands(), []);
 }
+
+#[test]
+fn a_lease_of_a_cron_job_waits_for_a_holder_only_while_a_pod_runs() {
+    let mut story = Story::new();
+    story.store(
+        &json!({"candidates": {"workloadRef": {"apiVersion": "batch/v1", "kind": "CronJob", "name": "billing"}}}),
+        &json!(null),
+    );
+    let mut finished = pod("before");
+    finished.finished = true;
+    for (pods, waits) in [(vec![], false), (vec![finished.clone()], false), (vec![finished, pod("now")], true)] {
+        story.candidates(&pods);
+        story.turn();
+        assert_eq!(story.reconciler.unheld_since.is_some(), waits, "{pods:?}");
+    }
+    let mut story = Story::new();
+    story.candidates(&[]);
+    story.turn();
+    assert!(story.reconciler.unheld_since.is_some(), "a Deployment should always have a pod");
+}
