@@ -26,6 +26,7 @@ mod namespaces;
 mod quorums;
 mod slot;
 mod supervisor;
+mod trimmed;
 mod watches;
 mod writer;
 

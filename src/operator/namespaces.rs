@@ -3,19 +3,26 @@
 //! An operator that watches all namespaces has a watch. An operator that watches some namespaces has rights in those only,
 //! and Kubernetes has no such right to watch a single namespace: it reads each one periodically.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Namespace;
+use kube::core::PartialObjectMeta;
 use kube::{Api, Client};
 use tokio::sync::mpsc::Sender;
 use tokio_util::sync::CancellationToken;
 
 use super::engine::Watched;
 use super::index::NamespaceFacts;
-use super::{kube_api, watches};
+use super::kube_api;
+use super::watches::{self, Objects};
 
-/// The pause between two reads of a namespace.
+/// The pause between two reads of a namespace, and the timeout of one.
 const READ_EVERY: Duration = Duration::from_secs(10);
+
+/// How many namespaces are read concurrently.
+const AT_ONCE: usize = 8;
 
 /// Runs until `stop`. `watched` are the namespaces of leases; none means all.
 pub(super) async fn follow(
@@ -25,38 +32,49 @@ pub(super) async fn follow(
     stop: CancellationToken,
 ) {
     if watched.is_empty() {
-        let all = watches::Objects::all(vec![Api::all(client)], "Namespace");
-        return watches::follow(all, |namespace: Namespace| namespace.into(), out, stop).await;
+        let all = Objects::all(vec![Api::<PartialObjectMeta<Namespace>>::all(client)], "Namespace");
+        return watches::follow_metadata(all, NamespaceFacts::from, out, stop).await;
     }
-    let api = Api::<Namespace>::all(client);
-    let mut failing = false;
-    loop {
-        for name in &watched {
-            let read = tokio::time::timeout(READ_EVERY, api.get_opt(name));
-            let read = tokio::select! {
-                () = stop.cancelled() => return,
-                read = read => read,
-            };
-            let event = match read {
-                Ok(Ok(Some(namespace))) => Watched::Seen(Box::new(NamespaceFacts::from(namespace))),
-                Ok(Ok(None)) => Watched::Deleted(Box::new(NamespaceFacts::unlabelled(name))),
-                // The labels that were read before stay valid.
-                Ok(Err(error)) => {
-                    if !std::mem::replace(&mut failing, true) {
-                        let error = kube_api::causes(&error);
-                        tracing::warn!(namespace = name, %error, "The labels of the namespace cannot be read. Quorums with allowedNamespaces need them.");
+    let read_all = async {
+        let api = Api::<Namespace>::all(client);
+        // The namespaces whose last read failed.
+        let mut failing = BTreeSet::new();
+        loop {
+            let reads = stream::iter(watched.clone()).map(|name| read(api.clone(), name)).buffer_unordered(AT_ONCE);
+            let mut reads = std::pin::pin!(reads);
+            while let Some((name, read)) = reads.next().await {
+                match read {
+                    Ok(event) => {
+                        if failing.remove(&name) {
+                            tracing::info!(namespace = name, "The labels of the namespace can be read again.");
+                        }
+                        if out.send(event).await.is_err() {
+                            return;
+                        }
                     }
-                    continue;
+                    // The labels that were read before stay valid.
+                    Err(error) => {
+                        if failing.insert(name.clone()) {
+                            tracing::warn!(namespace = name, %error, "The labels of the namespace cannot be read. Quorums with allowedNamespaces need them.");
+                        }
+                    }
                 }
-                Err(_) => continue,
-            };
-            if out.send(event).await.is_err() {
-                return;
             }
+            tokio::time::sleep(READ_EVERY).await;
         }
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(READ_EVERY) => {}
-        }
+    };
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = read_all => {}
     }
+}
+
+async fn read(api: Api<Namespace>, name: String) -> (String, Result<Watched<NamespaceFacts>, String>) {
+    let event = match tokio::time::timeout(READ_EVERY, api.get_metadata_opt(&name)).await {
+        Ok(Ok(Some(namespace))) => Ok(Watched::Seen(Box::new(namespace.metadata.into()))),
+        Ok(Ok(None)) => Ok(Watched::Deleted(Box::new(NamespaceFacts::unlabelled(&name)))),
+        Ok(Err(error)) => Err(kube_api::causes(&error)),
+        Err(_) => Err(format!("no answer within {} s", READ_EVERY.as_secs())),
+    };
+    (name, event)
 }

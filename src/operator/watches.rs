@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures::{Stream, StreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
-use kube::core::{DeserializeGuard, PartialObjectMeta};
+use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::{self, Event, watcher};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::Sender;
@@ -17,6 +17,7 @@ use super::engine::Watched;
 use super::index::ListCount;
 use super::kube_api;
 use super::merge::{Open, merge};
+use super::trimmed::{Object, Trimmed};
 use crate::http::Part;
 use crate::nodes::random::Random;
 
@@ -51,14 +52,12 @@ impl<T> Objects<T> {
 
 /// Follows the objects until `stop` or until the receiver is dropped. `facts` extracts the relevant part of an object. A
 /// malformed object is logged and does not affect others.
-pub(super) async fn follow<K, F>(
-    objects: Objects<DeserializeGuard<K>>,
+pub(super) async fn follow<K: Object, F>(
+    objects: Objects<Trimmed<K>>,
     facts: impl Fn(K) -> F,
     out: Sender<Watched<F>>,
     stop: CancellationToken,
-) where
-    K: kube::Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
-{
+) {
     let kind = objects.kind;
     follow_objects(objects, |object| whole(object, kind, &facts), out, stop).await;
 }
@@ -153,14 +152,14 @@ where
 /// The facts about an object, or the metadata of a malformed object.
 type Read<F> = Result<Box<F>, Box<ObjectMeta>>;
 
-fn whole<K, F>(DeserializeGuard(object): DeserializeGuard<K>, kind: &str, facts: impl Fn(K) -> F) -> Read<F> {
+fn whole<K, F>(Trimmed(object): Trimmed<K>, kind: &str, facts: impl Fn(K) -> F) -> Read<F> {
     match object {
         Ok(object) => Ok(Box::new(facts(object))),
-        Err(invalid) => {
-            let name = invalid.metadata.name.as_deref().unwrap_or_default();
-            let namespace = invalid.metadata.namespace.as_deref().unwrap_or_default();
-            tracing::error!(kind, namespace, name, error = %invalid.error, "A malformed object is ignored: correct it.");
-            Err(Box::<ObjectMeta>::new(invalid.metadata))
+        Err(malformed) => {
+            let name = malformed.metadata.name.as_deref().unwrap_or_default();
+            let namespace = malformed.metadata.namespace.as_deref().unwrap_or_default();
+            tracing::error!(kind, namespace, name, error = %malformed.error, "A malformed object is ignored: correct it.");
+            Err(Box::new(malformed.metadata))
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 /// Labels by key.
 pub type Labels = BTreeMap<String, String>;
@@ -24,12 +24,9 @@ impl NamespaceFacts {
     }
 }
 
-impl From<Namespace> for NamespaceFacts {
-    fn from(namespace: Namespace) -> Self {
-        Self {
-            name: namespace.metadata.name.unwrap_or_default().into(),
-            labels: namespace.metadata.labels.unwrap_or_default(),
-        }
+impl From<ObjectMeta> for NamespaceFacts {
+    fn from(metadata: ObjectMeta) -> Self {
+        Self { name: metadata.name.unwrap_or_default().into(), labels: metadata.labels.unwrap_or_default() }
     }
 }
 
