@@ -2,62 +2,39 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::Command;
 
-use redislease_lab::{ControlPlane, Result, Tools};
+use redislease_lab::{Block, Reader, Result};
 use serde_json::json;
 
 use crate::support::{Cluster, FIRST_ELECTION, SOON, options};
 
-/// The fenced blocks of a page: language and text.
-fn blocks(page: &str) -> Vec<(&str, &str)> {
-    page.split("\n```").skip(1).step_by(2).filter_map(|block| block.split_once('\n')).collect()
-}
-
-/// Runs a block of shell as an administrator. Returns what it printed, or its error.
-fn run(block: &str, folder: &Path, cluster: &ControlPlane) -> std::result::Result<String, String> {
-    let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap_or_default());
-    let output = Command::new("bash")
-        .args(["-euo", "pipefail", "-c", block])
-        .current_dir(folder)
-        .env("PATH", path)
-        .env("HOME", folder)
-        .env("KUBECONFIG", cluster.kubeconfig())
-        .output()
-        .expect("bash can be run");
-    let said = [&output.stdout, &output.stderr].map(|said| String::from_utf8_lossy(said).into_owned()).concat();
-    if output.status.success() { Ok(said) } else { Err(format!("{block}\nfailed:\n{said}")) }
-}
-
 #[test]
 fn the_commands_of_the_page_on_annotations_work() -> Result<()> {
     let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/annotations.md")).expect("the page");
-    let folder = tempfile::tempdir().expect("a folder");
-    symlink(Tools::locate()?.kubectl, folder.path().join("kubectl")).expect("a link to kubectl");
+    let reader = Reader::new()?;
     let mut options = options();
     options.quorum = json!({"maxLeaseDuration": "30s"});
     let Cluster { operator, installation } = Cluster::with_own_redis(&options)?;
     installation.wait_for_quorum("its nodes vote", FIRST_ELECTION * 3, |quorum| quorum.count("Up") == 3)?;
     let cluster = installation.control_plane();
     let (mut last, mut commands, mut expected) = ("", 0, 0);
-    for (language, text) in blocks(&page) {
-        match language {
+    for block in Block::of(&page) {
+        let text = block.text;
+        match block.language {
             "sh" => {
-                run(text, folder.path(), cluster)
-                    .unwrap_or_else(|error| panic!("{error}\n{}", installation.log_tails()));
+                reader.run(text, cluster, &[]).unwrap_or_else(|error| panic!("{error}\n{}", installation.log_tails()));
                 last = text.trim().lines().last().unwrap_or_default();
                 commands += text.trim().lines().count();
             }
             "yaml" => {
-                let name = text.lines().next().and_then(|line| line.strip_prefix("# ")).expect("the file's name");
-                fs::write(folder.path().join(name), text).expect("the file is written");
+                let name = block.file().expect("the file's name");
+                fs::write(reader.folder().join(name), text).expect("the file is written");
             }
             // What the last command prints, at once or soon: events are written after the change.
             "text" => {
                 installation.wait_for(last, SOON, || {
-                    let printed = run(last, folder.path(), cluster)?;
+                    let printed = reader.run(last, cluster, &[])?;
                     let missing = text.trim().lines().find(|line| !printed.contains(line));
                     missing.map_or(Ok(()), |line| Err(format!("{line:?} is not in {printed:?}")))
                 })?;

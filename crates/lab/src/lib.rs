@@ -12,6 +12,7 @@ mod error;
 mod helm;
 mod http;
 mod installation;
+mod page;
 mod percentiles;
 mod process;
 mod prometheus;
@@ -36,6 +37,7 @@ pub use installation::{
     Condition, Deadline, Event, Installation, InstallationOptions, Lease, LeaseState, Metrics, Operator, Peer,
     QuorumState, Role, SYSTEM,
 };
+pub use page::{Block, Reader};
 pub use percentiles::Percentiles;
 pub use process::Process;
 pub use prometheus::{Prometheus, Range};

@@ -15,6 +15,8 @@ use crate::status::{Notice, NoticeReason};
 
 /// How many events wait at most; further ones are dropped and counted.
 const CAPACITY: usize = 1000;
+/// With this many pending events, pods get none: the event of their lease says the same, and must not be dropped.
+const STORM: usize = 250;
 /// How many events of one object are sent at once; further ones are merged by reason.
 const AT_ONCE: u64 = 10;
 /// The interval after which one more event of that object may be sent.
@@ -61,6 +63,11 @@ pub(super) struct Events {
 }
 
 impl Events {
+    /// Whether so many events wait that only the most important ones are added.
+    pub fn is_storm(&self) -> bool {
+        self.pending.len() >= STORM
+    }
+
     /// Adds an event of an object.
     pub fn add(&mut self, now: Time, happened: jiff::Timestamp, notice: Notice, object: ObjectReference) -> Accepted {
         let uid: Arc<str> = object.uid.as_deref().unwrap_or_default().into();
@@ -233,6 +240,21 @@ mod tests {
         assert!((0..CAPACITY).all(|number| matches!(add(number), Accepted::New(..))));
         assert_eq!(add(CAPACITY), Accepted::Dropped);
         assert_eq!(add(7), Accepted::Merged);
+    }
+
+    #[test]
+    fn a_storm_begins_with_many_pending_events_and_ends_when_they_are_sent() {
+        let mut events = Events::default();
+        let mut keys = Vec::new();
+        for number in 0..STORM {
+            assert!(!events.is_storm());
+            let added = events.add(Time(0), at(0), notice("x", NoticeReason::Acquired), on(&number.to_string()));
+            let Accepted::New(key, _) = added else { panic!("{added:?}") };
+            keys.push(key);
+        }
+        assert!(events.is_storm());
+        assert!(keys.iter().all(|key| events.take(key, "operator-0").is_some()));
+        assert!(!events.is_storm());
     }
 
     #[test]

@@ -188,10 +188,12 @@ impl Writer {
         self.shared.awaited.store(true, Ordering::Release);
     }
 
-    /// Reports an event now on `object` and on each pod that the notice names.
+    /// Reports an event now on `object`, and on each pod that the notice names unless very many events wait.
     pub fn report(&self, notice: &Notice, object: &ObjectReference) {
         let (now, happened) = (clock::now(), jiff::Timestamp::now());
-        let pods = notice.on_pods.iter().map(|(name, uid)| ObjectReference {
+        let mut state = self.state();
+        let on_pods = if state.events.is_storm() { &[] } else { notice.on_pods.as_slice() };
+        let pods = on_pods.iter().map(|(name, uid)| ObjectReference {
             api_version: Some("v1".into()),
             kind: Some("Pod".into()),
             name: Some(name.clone()),
@@ -199,7 +201,6 @@ impl Writer {
             uid: Some(uid.clone()),
             ..ObjectReference::default()
         });
-        let mut state = self.state();
         for regarding in std::iter::once(object.clone()).chain(pods) {
             let tenant: Arc<str> = regarding.namespace.as_deref().unwrap_or_default().into();
             let accepted = state.events.add(now, happened, notice.clone(), regarding);
