@@ -1,6 +1,6 @@
 # What developers run. `make` alone lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help deps tools lab-tools demo check test model figures scale observe dashboard chart docs licences image
+.PHONY: help deps tools lab-tools demo check test model figures scale lock-scale observe dashboard chart docs licences image
 # The prerequisites of a target depend on each other; cargo and go use all cores by themselves.
 .NOTPARALLEL:
 
@@ -35,6 +35,9 @@ figures: lab-tools ## Measure handovers and API writes on this machine (6 minute
 
 scale: lab-tools ## Measure N leases (1000) on a real control plane; PHASES=start,hold selects parts, KEEP=1 leaves it running
 	@hack/run-example.sh scale --release
+
+lock-scale: deps ## Measure and plot NUMBERS of leases (100 1000 10000 100000) on the lock layer, without Kubernetes (3 to 6 minutes each)
+	@hack/lock-scale.sh $(NUMBERS)
 
 observe: lab-tools ## Evaluate every query of dashboard and alerts on a real Prometheus, during faults; draw the panels (4 minutes)
 	@hack/run-example.sh observe
