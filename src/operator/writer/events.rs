@@ -16,7 +16,7 @@ use crate::status::{Notice, NoticeReason};
 /// How many events wait at most; further ones are dropped and counted.
 const CAPACITY: usize = 1000;
 /// With this many pending events, pods get none: the event of their lease says the same, and must not be dropped.
-const STORM: usize = 250;
+const STORM: usize = 100;
 /// How many events of one object are sent at once; further ones are merged by reason.
 const AT_ONCE: u64 = 10;
 /// The interval after which one more event of that object may be sent.
