@@ -1,8 +1,10 @@
 //! Reads the highest token in the statuses of the leases on one quorum.
 
-use kube::Api;
-use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::api::ListParams;
+use kube::core::{ObjectList, Request};
+use kube::{Client, Resource};
 use redislease_core::op::Token;
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::api::RedisLease;
@@ -12,24 +14,32 @@ use crate::operator::kube_api::{CallError, call};
 /// How many leases one answer contains at most.
 const PAGE: u32 = 500;
 
+/// What is read of a lease. Without its metadata, a page takes a tenth of the memory. Any content is accepted: a malformed
+/// lease can have a valid token.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Lease {
+    spec: Value,
+    status: Value,
+}
+
 /// Lists the leases, as etcd has them now. A watch or a cached list may be behind.
 ///
 /// # Errors
 /// [`CallError`] of the first call that failed.
-pub(super) async fn read(client: kube::Client, quorum: &str, namespaces: &[String]) -> Result<Token, CallError> {
-    let resource = ApiResource::erase::<RedisLease>(&());
-    let apis: Vec<Api<DynamicObject>> = match namespaces {
-        [] => vec![Api::all_with(client, &resource)],
-        chosen => chosen.iter().map(|name| Api::namespaced_with(client.clone(), name, &resource)).collect(),
+pub(super) async fn read(client: Client, quorum: &str, namespaces: &[String]) -> Result<Token, CallError> {
+    let paths: Vec<String> = match namespaces {
+        [] => vec![RedisLease::url_path(&(), None)],
+        chosen => chosen.iter().map(|name| RedisLease::url_path(&(), Some(name))).collect(),
     };
     let mut highest = Token(0);
-    for leases in apis {
+    for path in paths {
         let mut page = ListParams::default().limit(PAGE);
         loop {
             // Without a resource version, the API server answers with the newest state.
-            let list = call(leases.list(&page)).await?;
-            highest =
-                list.items.iter().filter_map(|lease| token(&lease.data, quorum)).max().unwrap_or(highest).max(highest);
+            let list = call(list(&client, &path, &page)).await?;
+            let tokens = list.items.iter().filter_map(|lease| token(lease, quorum));
+            highest = tokens.fold(highest, Token::max);
             match list.metadata.continue_.filter(|next| !next.is_empty()) {
                 Some(next) => page = page.continue_token(&next),
                 None => break,
@@ -39,13 +49,17 @@ pub(super) async fn read(client: kube::Client, quorum: &str, namespaces: &[Strin
     Ok(highest)
 }
 
-/// The token of a lease whose spec or status names the quorum. A malformed lease can have a valid token. An implausible token
-/// is left out, because it would hide the others.
-fn token(lease: &Value, quorum: &str) -> Option<Token> {
-    let names = |path| lease.pointer(path).and_then(Value::as_str) == Some(quorum);
-    let token =
-        || lease.pointer("/status/fencingToken").and_then(Value::as_u64).map(Token).filter(|&it| is_plausible(it));
-    (names("/spec/quorumRef/name") || names("/status/quorum/name")).then(token).flatten()
+async fn list(client: &Client, path: &str, page: &ListParams) -> kube::Result<ObjectList<Lease>> {
+    let request = Request::new(path).list(page).map_err(kube::Error::BuildRequest)?;
+    client.request(request).await
+}
+
+/// The token of a lease whose spec or status names the quorum. An implausible token is left out, because it would hide the
+/// others.
+fn token(Lease { spec, status }: &Lease, quorum: &str) -> Option<Token> {
+    let names = |part: &Value, path| part.pointer(path).and_then(Value::as_str) == Some(quorum);
+    let token = || status.get("fencingToken").and_then(Value::as_u64).map(Token).filter(|&it| is_plausible(it));
+    (names(spec, "/quorumRef/name") || names(status, "/quorum/name")).then(token).flatten()
 }
 
 #[cfg(test)]
@@ -67,10 +81,12 @@ mod tests {
             (lease("default", "default", json!("seven")), None),
             (lease("default", "default", json!(5_000_000_000_000_000_u64)), None),
             (json!({"spec": {"quorumRef": {"name": "default"}}}), None),
+            (json!({"spec": 7, "status": {"quorum": {"name": "default"}, "fencingToken": 7}}), Some(Token(7))),
             (json!({}), None),
         ];
         for (lease, expected) in cases {
-            assert_eq!(token(&lease, "default"), expected, "{lease}");
+            let read: Lease = serde_json::from_value(lease.clone()).unwrap();
+            assert_eq!(token(&read, "default"), expected, "{lease}");
         }
     }
 }
