@@ -14,6 +14,8 @@ LABEL org.opencontainers.image.title="redislease" \
 # A numeric user: with runAsNonRoot, the kubelet cannot verify a user name.
 USER 65532:65532
 EXPOSE 8080
+# One heap instead of one for each thread: less memory stays unused after a storm (docs/measurements.md).
+ENV MALLOC_ARENA_MAX=1
 ENTRYPOINT ["/redislease"]
 CMD ["operator"]
 

@@ -42,7 +42,9 @@ impl Operator {
             .args([format!("--cluster-name={}", options.cluster), format!("--instance={instance}")])
             .args(watched)
             .args(args)
-            .env("KUBECONFIG", kubeconfig);
+            .env("KUBECONFIG", kubeconfig)
+            // As in the image.
+            .env("MALLOC_ARENA_MAX", "1");
         let operator = Self { process, listens: Mutex::default() };
         operator.start_again()?;
         Ok(operator)
