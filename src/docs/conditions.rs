@@ -26,7 +26,7 @@ const EVENTS: &str = "
 ## Events
 
 Changes are also reported as Kubernetes events: about a term, on the RedisLease and on the pod of its holder; about a quorum and its
-nodes, on the RedisQuorum. While more than 100 events wait to be sent, pods get none. There is no event per renewal. `kubectl events --for redislease/LEASE` lists them.
+nodes, on the RedisQuorum. When many leases change together, pods get at most 100 events and then five a second. There is no event per renewal. `kubectl events --for redislease/LEASE` lists them.
 
 | reason | type | meaning |
 |---|---|---|

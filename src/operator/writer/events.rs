@@ -15,8 +15,10 @@ use crate::status::{Notice, NoticeReason};
 
 /// How many events wait at most; further ones are dropped and counted.
 const CAPACITY: usize = 1000;
-/// With this many pending events, pods get none: the event of their lease says the same, and must not be dropped.
-const STORM: usize = 100;
+/// How many events on pods are added at once; in a storm, further ones are left out: the event of the lease says the same.
+const PODS_AT_ONCE: u64 = 100;
+/// The interval after which one more event on a pod may be added.
+const ONE_MORE_POD: Millis = Millis(200);
 /// How many events of one object are sent at once; further ones are merged by reason.
 const AT_ONCE: u64 = 10;
 /// The interval after which one more event of that object may be sent.
@@ -60,12 +62,19 @@ pub(super) struct Events {
     pending: BTreeMap<EventKey, Pending>,
     /// By object: until when its sent events count.
     sent: BTreeMap<Arc<str>, Time>,
+    /// Until when the events on pods count.
+    pods_until: Time,
 }
 
 impl Events {
-    /// Whether so many events wait that only the most important ones are added.
-    pub fn is_storm(&self) -> bool {
-        self.pending.len() >= STORM
+    /// Whether an event on a pod may be added now. Counts it.
+    pub fn takes_pod(&mut self, now: Time) -> bool {
+        let used_until = self.pods_until.max(now) + ONE_MORE_POD;
+        let takes = used_until.since(now).0 <= PODS_AT_ONCE * ONE_MORE_POD.0;
+        if takes {
+            self.pods_until = used_until;
+        }
+        takes
     }
 
     /// Adds an event of an object.
@@ -243,18 +252,10 @@ mod tests {
     }
 
     #[test]
-    fn a_storm_begins_with_many_pending_events_and_ends_when_they_are_sent() {
+    fn in_a_storm_pods_get_a_hundred_events_and_then_five_in_a_second() {
         let mut events = Events::default();
-        let mut keys = Vec::new();
-        for number in 0..STORM {
-            assert!(!events.is_storm());
-            let added = events.add(Time(0), at(0), notice("x", NoticeReason::Acquired), on(&number.to_string()));
-            let Accepted::New(key, _) = added else { panic!("{added:?}") };
-            keys.push(key);
-        }
-        assert!(events.is_storm());
-        assert!(keys.iter().all(|key| events.take(key, "operator-0").is_some()));
-        assert!(!events.is_storm());
+        let mut taken = |now| (0..1000).filter(|_| events.takes_pod(Time(now))).count();
+        assert_eq!([taken(5000), taken(6000), taken(6100), taken(600_000)], [100, 5, 0, 100]);
     }
 
     #[test]

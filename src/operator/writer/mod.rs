@@ -188,12 +188,12 @@ impl Writer {
         self.shared.awaited.store(true, Ordering::Release);
     }
 
-    /// Reports an event now on `object`, and on each pod that the notice names unless very many events wait.
+    /// Reports an event now on `object`, and on each pod that the notice names, unless many pods had events just before.
     pub fn report(&self, notice: &Notice, object: &ObjectReference) {
         let (now, happened) = (clock::now(), jiff::Timestamp::now());
         let mut state = self.state();
-        let on_pods = if state.events.is_storm() { &[] } else { notice.on_pods.as_slice() };
-        let pods = on_pods.iter().map(|(name, uid)| ObjectReference {
+        let on_pods: Vec<_> = notice.on_pods.iter().filter(|_| state.events.takes_pod(now)).collect();
+        let pods = on_pods.into_iter().map(|(name, uid)| ObjectReference {
             api_version: Some("v1".into()),
             kind: Some("Pod".into()),
             name: Some(name.clone()),
