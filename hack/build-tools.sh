@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Builds the tools that tests and the demo run: etcd, the Kubernetes control plane, kubectl, kwok, Helm, helm-unittest
-# and helm-docs.
+# and helm-docs; and for a real node the kubelet, containerd and the CNI plugins.
 #
 #   hack/build-tools.sh            build what is missing, print where everything is
-#   hack/build-tools.sh lab        the same, without the tools that only the chart's tests need
+#   hack/build-tools.sh lab        the same, with the control plane, kwok and Helm only
+#   hack/build-tools.sh node       the same, without the tools that only the chart's tests need
 #   hack/build-tools.sh --print    build nothing; one line "tool<TAB>path" each: where it is, or would be
 #
 # Every folder of hack/tools is a separate Go module, because their versions of k8s.io differ. The binaries are in the
@@ -32,15 +33,26 @@ kube-apiserver kubernetes k8s.io/kubernetes/cmd/kube-apiserver
 kube-controller-manager kubernetes k8s.io/kubernetes/cmd/kube-controller-manager
 kube-scheduler kubernetes k8s.io/kubernetes/cmd/kube-scheduler
 kubectl kubernetes k8s.io/kubernetes/cmd/kubectl
+kubelet kubernetes k8s.io/kubernetes/cmd/kubelet
+containerd containerd github.com/containerd/containerd/v2/cmd/containerd
+containerd-shim-runc-v2 containerd github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2
+ctr containerd github.com/containerd/containerd/v2/cmd/ctr
+bridge cni github.com/containernetworking/plugins/plugins/main/bridge
+loopback cni github.com/containernetworking/plugins/plugins/main/loopback
+host-local cni github.com/containernetworking/plugins/plugins/ipam/host-local
 kwok kwok sigs.k8s.io/kwok/cmd/kwok
 helm helm helm.sh/helm/v4/cmd/helm
 helm-unittest helm-unittest github.com/helm-unittest/helm-unittest/cmd/helm-unittest
 helm-docs helm-docs github.com/norwoodj/helm-docs/cmd/helm-docs"
 
+# The tools that only the chart's tests need, and those that only a real node needs.
+chart='helm-unittest|helm-docs'
+node='kubelet|containerd|containerd-shim-runc-v2|ctr|bridge|loopback|host-local'
+
 # Increase this when a change of the build below changes the binaries.
 recipe=1
 declare -A key
-for module in etcd kubernetes kwok helm helm-unittest helm-docs; do
+for module in etcd kubernetes containerd cni kwok helm helm-unittest helm-docs; do
     key[$module]=$({ echo "$recipe $(uname -sm)"; cat "$module/go.mod" "$module/go.sum"; } | sha256sum | cut -c1-16)
 done
 
@@ -48,6 +60,8 @@ pinned() { # module -> the version of what it builds
     case $1 in
         etcd) sed -n 's|.*go.etcd.io/etcd/server/v3 v\([0-9.]*\).*|\1|p' etcd/go.mod ;;
         kubernetes) sed -n 's|.*k8s.io/kubernetes v\([0-9.]*\).*|\1|p' kubernetes/go.mod ;;
+        containerd) sed -n 's|.*containerd/containerd/v2 v\([0-9.]*\).*|\1|p' containerd/go.mod ;;
+        cni) sed -n 's|.*containernetworking/plugins v\([0-9.]*\).*|\1|p' cni/go.mod ;;
         kwok) sed -n 's|.*sigs.k8s.io/kwok v\([0-9.]*\).*|\1|p' kwok/go.mod ;;
         helm) sed -n 's|.*helm.sh/helm/v4 v\([0-9.]*\).*|\1|p' helm/go.mod ;;
         helm-unittest) sed -n 's|.*helm-unittest/helm-unittest v\([0-9.]*\).*|\1|p' helm-unittest/go.mod ;;
@@ -61,6 +75,9 @@ version_of() { # tool, file -> what it says
         helm) "$2" version --short 2>&1 ;;
         # These tools do not print their version.
         helm-unittest | helm-docs) "$2" --help 2>&1 ;;
+        # A CNI plugin prints its version if the variable of its command is not set.
+        bridge | loopback | host-local) env -u CNI_COMMAND "$2" 2>&1 ;;
+        containerd-shim-runc-v2) "$2" -v 2>&1 ;;
         *) "$2" --version 2>&1 ;;
     esac
 }
@@ -92,11 +109,12 @@ need_go() {
 build() { # tool, module, package, path
     local started=$SECONDS flags="-s -w" ticker
     [[ $2 != kubernetes ]] || flags+=" -X k8s.io/component-base/version.gitVersion=v$(pinned kubernetes)"
+    [[ $2 != containerd ]] || flags+=" -X github.com/containerd/containerd/v2/version.Version=v$(pinned containerd)"
     # Helm tells charts its version, and the one that they see otherwise has no patch level.
     [[ $2 != helm ]] || flags+=" -X helm.sh/helm/v4/internal/version.version=v$(pinned helm)"
     say "build $1 $(pinned "$2") ..."
     # A cold build of the API server prints nothing for minutes.
-    while sleep 15; do say "  still building $1, $((SECONDS - started)) s ..."; done &
+    while sleep 15; do say "  still building $1, $((SECONDS - started)) s ..."; done 9>&- &
     ticker=$!
     trap 'kill "$ticker" 2>/dev/null' EXIT
     (cd "$2" && GOOS=$(go env GOHOSTOS) GOARCH=$(go env GOHOSTARCH) \
@@ -112,8 +130,9 @@ build() { # tool, module, package, path
 case ${1:-} in
     --print) while read -r tool module _; do printf '%s\t%s\n' "$tool" "$(place "$tool" "$module")"; done <<<"$tools"; exit ;;
     "") ;;
-    lab) tools=$(grep -vE '^(helm-unittest|helm-docs) ' <<<"$tools") ;;
-    *) die "unknown argument $1; without one it builds all, lab leaves some out, --print says where the tools are." ;;
+    lab) tools=$(grep -vE "^($chart|$node) " <<<"$tools") ;;
+    node) tools=$(grep -vE "^($chart) " <<<"$tools") ;;
+    *) die "unknown argument $1; without one it builds all, lab and node leave some out, --print says where the tools are." ;;
 esac
 
 while read -r tool module package; do

@@ -12,6 +12,7 @@ mod error;
 mod helm;
 mod http;
 mod installation;
+pub mod node;
 mod page;
 mod percentiles;
 mod process;

@@ -50,6 +50,12 @@ impl Process {
         self
     }
 
+    /// Adds one argument.
+    #[must_use]
+    pub fn arg(self, arg: impl AsRef<OsStr>) -> Self {
+        self.args([arg])
+    }
+
     /// Adds a variable to the inherited environment.
     #[must_use]
     pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {

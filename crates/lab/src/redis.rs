@@ -3,7 +3,7 @@
 use std::{
     env, fs,
     io::Write,
-    net::{Ipv4Addr, SocketAddr, TcpListener},
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener},
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
@@ -23,6 +23,8 @@ pub struct RedisOptions {
     pub password: Option<String>,
     /// The server also listens with TLS, on [`RedisServer::tls_address`].
     pub tls: Option<RedisTls>,
+    /// An address besides loopback on which the server listens. [`RedisServer::tls_address`] is then on it.
+    pub host: Option<IpAddr>,
     /// More arguments, for example `["--maxmemory-policy", "allkeys-lru"]`.
     pub args: Vec<String>,
 }
@@ -85,12 +87,15 @@ impl RedisServer {
         let folder = TempFolder::new("redis")?;
         let address = free_address()?;
         let mut process = Process::new(format!("redis-server {address}"), program(), folder.path().join("log"))
-            .args(["--port", &address.port().to_string(), "--bind", "127.0.0.1", "--save", "", "--dir"])
+            .args(["--port", &address.port().to_string(), "--save", "", "--dir"])
             .args([folder.path()])
+            .args(["--bind", "127.0.0.1"])
+            .args(options.host.map(|host| host.to_string()))
             .args(options.password.iter().flat_map(|password| ["--requirepass", password]));
         let mut tls_address = None;
         if let Some(tls) = &options.tls {
-            let address = free_address()?;
+            let mut address = free_address()?;
+            address.set_ip(options.host.unwrap_or(address.ip()));
             process = process.args(["--tls-port", &address.port().to_string()]);
             process = process.args(
                 tls_settings(&folder, tls)?.iter().flat_map(|(name, value)| [format!("--{name}"), value.clone()]),

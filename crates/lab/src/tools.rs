@@ -18,12 +18,58 @@ pub struct Tools {
     pub helm: PathBuf,
 }
 
+/// The pinned binaries of a real node, from the same script.
+#[derive(Debug, Clone)]
+pub(crate) struct NodeTools {
+    pub(crate) kubelet: PathBuf,
+    /// Its shim is in the same folder.
+    pub(crate) containerd: PathBuf,
+    pub(crate) ctr: PathBuf,
+    /// The folder of the CNI plugins.
+    pub(crate) plugins: PathBuf,
+}
+
+impl NodeTools {
+    /// Finds all binaries and builds none.
+    pub(crate) fn locate() -> Result<Self> {
+        let listing = Listing::read()?;
+        listing.find("containerd-shim-runc-v2")?;
+        listing.find("loopback")?;
+        listing.find("host-local")?;
+        let bridge = listing.find("bridge")?;
+        Ok(Self {
+            kubelet: listing.find("kubelet")?,
+            containerd: listing.find("containerd")?,
+            ctr: listing.find("ctr")?,
+            plugins: bridge.parent().map(PathBuf::from).unwrap_or_default(),
+        })
+    }
+}
+
 impl Tools {
     /// Finds all binaries and builds none.
     ///
     /// # Errors
     /// [`Error::MissingTool`] names the first that has not been built and the command that builds it.
     pub fn locate() -> Result<Self> {
+        let listing = Listing::read()?;
+        Ok(Self {
+            etcd: listing.find("etcd")?,
+            kube_apiserver: listing.find("kube-apiserver")?,
+            kube_controller_manager: listing.find("kube-controller-manager")?,
+            kube_scheduler: listing.find("kube-scheduler")?,
+            kubectl: listing.find("kubectl")?,
+            kwok: listing.find("kwok")?,
+            helm: listing.find("helm")?,
+        })
+    }
+}
+
+/// What the script that builds the tools prints: one line `tool<TAB>path` each.
+struct Listing(String);
+
+impl Listing {
+    fn read() -> Result<Self> {
         let script = repository().join("hack/build-tools.sh");
         let output =
             Command::new(&script).arg("--print").output().map_err(Error::io(format!("run {}", script.display())))?;
@@ -34,23 +80,16 @@ impl Tools {
                 stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
             });
         }
-        let listing = String::from_utf8_lossy(&output.stdout);
-        let find = |tool: &'static str| {
-            let path = listing
-                .lines()
-                .filter_map(|line| line.split_once('\t'))
-                .find_map(|(name, path)| (name == tool).then(|| PathBuf::from(path)))
-                .unwrap_or_default();
-            if path.is_file() { Ok(path) } else { Err(Error::MissingTool { tool, path }) }
-        };
-        Ok(Self {
-            etcd: find("etcd")?,
-            kube_apiserver: find("kube-apiserver")?,
-            kube_controller_manager: find("kube-controller-manager")?,
-            kube_scheduler: find("kube-scheduler")?,
-            kubectl: find("kubectl")?,
-            kwok: find("kwok")?,
-            helm: find("helm")?,
-        })
+        Ok(Self(String::from_utf8_lossy(&output.stdout).into_owned()))
+    }
+
+    fn find(&self, tool: &'static str) -> Result<PathBuf> {
+        let path = self
+            .0
+            .lines()
+            .filter_map(|line| line.split_once('\t'))
+            .find_map(|(name, path)| (name == tool).then(|| PathBuf::from(path)))
+            .unwrap_or_default();
+        if path.is_file() { Ok(path) } else { Err(Error::MissingTool { tool, path }) }
     }
 }

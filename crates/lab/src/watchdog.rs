@@ -63,6 +63,11 @@ fn gone() -> Error {
     Error::Io { doing: "reach the watchdog".to_owned(), source: std::io::ErrorKind::BrokenPipe.into() }
 }
 
+/// Removes a cgroup, with all cgroups below it, after the servers have been killed.
+pub(crate) fn remove_cgroup(folder: &Path) -> Result<()> {
+    write_line(&format!("cgroup {}\n", folder.display())).map(drop)
+}
+
 /// Keeps everything that this process has started running after it ends: destructors no longer stop anything.
 /// Returns the process id of the watchdog, which stops everything and removes the folders on SIGTERM (`kill PID`).
 ///

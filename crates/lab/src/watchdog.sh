@@ -1,9 +1,11 @@
 # The watchdog: stops what a process has started when that process ends. Standard input carries one line for each thing:
-#   pid NUMBER   a server        dir PATH   a folder        keep   keep everything until this shell receives SIGTERM
+#   pid NUMBER   a server        dir PATH   a folder        cgroup PATH   a cgroup, whose path has no spaces
+#   keep         keep everything until this shell receives SIGTERM
 # End of file means that the process, and every server that was still being started, can add nothing more.
 trap '' HUP INT TERM
 pids=
 keep=
+cgroups=
 
 # Prints when a process started, in ticks since boot. Together with the process id this identifies a process.
 started() {
@@ -18,6 +20,16 @@ running() {
     done
 }
 
+# A killed process leaves its cgroup a moment later. The files of a cgroup go with it.
+remove_cgroups() {
+    left=
+    for folder in $cgroups; do
+        [ ! -d "$folder" ] || find "$folder" -depth -type d -exec rmdir {} \; 2>/dev/null
+        [ ! -d "$folder" ] || left=1
+    done
+    [ -z "$left" ]
+}
+
 clean() {
     left=$(running)
     [ -z "$left" ] || kill -KILL $left 2>/dev/null
@@ -28,6 +40,11 @@ clean() {
         sleep 0.05
         tries=$((tries + 1))
     done
+    tries=0
+    until remove_cgroups || [ $tries -ge 40 ]; do
+        sleep 0.05
+        tries=$((tries + 1))
+    done
     rm -rf -- "$@"
 }
 
@@ -35,6 +52,7 @@ set --
 while read -r what value; do
     case $what in
         pid) start=$(started "$value") && pids="$pids $value:$start" ;;
+        cgroup) cgroups="$cgroups $value" ;;
         dir) set -- "$@" "$value" ;;
         keep) keep=1 ;;
     esac

@@ -20,16 +20,22 @@ pub(super) const KWOK: &str = "kwok";
 
 /// Writes a token and a kubeconfig for each user of the control plane itself. The two `system:` users have the roles
 /// that Kubernetes ships for them; kwok has the rights of an administrator, because it acts as the kubelet of all nodes.
-pub(super) fn write(folder: &Path, address: SocketAddr) -> Result<()> {
+/// The kubelet of each of `nodes` has the rights of a kubelet.
+pub(super) fn write(folder: &Path, address: SocketAddr, nodes: &[String]) -> Result<()> {
+    let users = [(ADMIN, "system:masters"), (CONTROLLER_MANAGER, ""), (SCHEDULER, ""), (KWOK, "system:masters")];
+    let users = users.map(|(user, group)| (user.to_owned(), group)).into_iter();
     let mut tokens = Vec::new();
-    for (user, group) in
-        [(ADMIN, "system:masters"), (CONTROLLER_MANAGER, ""), (SCHEDULER, ""), (KWOK, "system:masters")]
-    {
+    for (user, group) in users.chain(nodes.iter().map(|node| (kubelet(node), "system:nodes"))) {
         let token = random_token()?;
         tokens.push(format!("{token},{user},{user},\"{group}\"\n"));
-        write_kubeconfig(folder, address, user, "default", &token)?;
+        write_kubeconfig(folder, address, &user, "default", &token)?;
     }
     fs::write(folder.join(TOKENS), tokens.concat()).map_err(Error::io("write the API server's tokens"))
+}
+
+/// The user of the kubelet of a node, as the Node authorizer expects it.
+pub(super) fn kubelet(node: &str) -> String {
+    format!("system:node:{node}")
 }
 
 pub(super) fn kubeconfig(folder: &Path, user: &str) -> PathBuf {

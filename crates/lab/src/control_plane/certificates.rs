@@ -16,7 +16,8 @@ pub(super) const ACCOUNTS_PUBLIC_KEY: &str = "service-accounts.pub";
 /// Writes all of them into `folder`. The keys are ECDSA keys, because generating an RSA key takes up to a second.
 pub(super) fn write(folder: &Path) -> Result<()> {
     let authority = Authority::new("redislease-lab")?;
-    let server = authority.sign(&["127.0.0.1", "localhost", "kubernetes.default.svc"])?;
+    // Pods on real nodes use the address of the Service `kubernetes`.
+    let server = authority.sign(&["127.0.0.1", "10.96.0.1", "localhost", "kubernetes.default.svc"])?;
     let accounts = KeyPair::generate()?;
     for (file, content) in [
         (CA, authority.certificate()),

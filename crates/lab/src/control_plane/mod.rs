@@ -44,6 +44,17 @@ pub enum Components {
     Nodes(usize),
 }
 
+/// The real nodes of a control plane: their kubelets are started by the caller.
+#[derive(Debug, Clone)]
+pub(crate) struct RealNodes {
+    /// Where the API server listens: the first address of the service network, so that pods reach it without kube-proxy.
+    pub(crate) api_server: SocketAddr,
+    /// The names of the nodes. Each gets a kubeconfig with the rights of a kubelet.
+    pub(crate) names: Vec<String>,
+    /// How long a node can be silent before it is not Ready.
+    pub(crate) silence: Duration,
+}
+
 /// A running control plane. All its processes stop when it is dropped or its owner is killed.
 #[derive(Debug)]
 pub struct ControlPlane {
@@ -67,26 +78,16 @@ impl ControlPlane {
     /// of the process that did not come up; [`Error::LongFolder`] when TMPDIR is too long for sockets.
     pub fn start(components: Components) -> Result<Self> {
         let tools = Tools::locate()?;
-        let permit = Permit::acquire()?;
-        let folder = TempFolder::new("control-plane")?;
-        fits_sockets(folder.path())?;
-        certificates::write(folder.path())?;
-        let etcd = start_etcd(&tools, folder.path())?;
-        let admin = access::kubeconfig(folder.path(), access::ADMIN);
-        let kubectl = Kubectl::new(&tools.kubectl, admin, folder.path());
-        let (api_server, address) = start_api_server(&tools, folder.path(), &kubectl)?;
-        let reader = Reader::start(&tools, folder.path())?;
-        let mut control_plane =
-            Self { reader, agents: Vec::new(), api_server, etcd, address, kubectl, folder, _permit: permit };
+        let mut control_plane = Self::start_api(&tools, None)?;
         if components != Components::ApiServer {
-            control_plane.start_controllers(&tools)?;
+            control_plane.start_controllers(&tools, &[])?;
         }
         if let Components::Nodes(count) = components {
+            control_plane.start_scheduler(&tools)?;
             control_plane.start_nodes(&tools, count)?;
         }
         if components != Components::ApiServer {
-            // The API server refuses pods until their namespace has its service account.
-            control_plane.wait_for(&["get", "serviceaccount", "default", "--namespace=default"])?;
+            control_plane.wait_for_default_account()?;
         }
         if matches!(components, Components::Nodes(1..)) {
             control_plane.wait_for(&["wait", "--for=condition=Ready", "node", "--all", "--timeout=10s"])?;
@@ -94,32 +95,65 @@ impl ControlPlane {
         Ok(control_plane)
     }
 
-    fn start_controllers(&mut self, tools: &Tools) -> Result<()> {
+    /// Starts a control plane for real nodes and waits until a pod can be created.
+    pub(crate) fn start_for(nodes: &RealNodes) -> Result<Self> {
+        let tools = Tools::locate()?;
+        let mut control_plane = Self::start_api(&tools, Some(nodes))?;
+        let silence = flag("node-monitor-grace-period", format!("{}s", nodes.silence.as_secs()));
+        control_plane.start_controllers(&tools, &[silence, flag("node-monitor-period", "2s")])?;
+        control_plane.start_scheduler(&tools)?;
+        control_plane.wait_for_default_account()?;
+        Ok(control_plane)
+    }
+
+    fn start_api(tools: &Tools, nodes: Option<&RealNodes>) -> Result<Self> {
+        let permit = Permit::acquire()?;
+        let folder = TempFolder::new("control-plane")?;
+        fits_sockets(folder.path())?;
+        certificates::write(folder.path())?;
+        let etcd = start_etcd(tools, folder.path())?;
+        let admin = access::kubeconfig(folder.path(), access::ADMIN);
+        let kubectl = Kubectl::new(&tools.kubectl, admin, folder.path());
+        let (api_server, address) = start_api_server(tools, folder.path(), &kubectl, nodes)?;
+        let reader = Reader::start(tools, folder.path())?;
+        Ok(Self { reader, agents: Vec::new(), api_server, etcd, address, kubectl, folder, _permit: permit })
+    }
+
+    /// The API server refuses pods until their namespace has its service account.
+    fn wait_for_default_account(&self) -> Result<()> {
+        self.wait_for(&["get", "serviceaccount", "default", "--namespace=default"])
+    }
+
+    /// The kubeconfig of the kubelet of a real node.
+    pub(crate) fn kubelet_kubeconfig(&self, node: &str) -> PathBuf {
+        access::kubeconfig(self.folder.path(), &access::kubelet(node))
+    }
+
+    fn start_controllers(&mut self, tools: &Tools, more: &[String]) -> Result<()> {
         let folder = self.folder.path();
+        let flags = [
+            flag("kubeconfig", access::kubeconfig(folder, access::CONTROLLER_MANAGER).display()),
+            flag("service-account-private-key-file", folder.join(certificates::ACCOUNTS_KEY).display()),
+            flag("root-ca-file", folder.join(certificates::CA).display()),
+            // The default roles of Kubernetes are for single controllers.
+            flag("use-service-account-credentials", true),
+            flag("leader-elect", false),
+            flag("secure-port", 0),
+            // With the default limit of 20 calls a second, namespaces and rollouts take many seconds.
+            flag("kube-api-qps", 500),
+            flag("kube-api-burst", 1000),
+        ];
         self.agents.push(start(
             "kube-controller-manager",
             &tools.kube_controller_manager,
             folder,
-            &[
-                flag("kubeconfig", access::kubeconfig(folder, access::CONTROLLER_MANAGER).display()),
-                flag("service-account-private-key-file", folder.join(certificates::ACCOUNTS_KEY).display()),
-                flag("root-ca-file", folder.join(certificates::CA).display()),
-                // The default roles of Kubernetes are for single controllers.
-                flag("use-service-account-credentials", true),
-                flag("leader-elect", false),
-                flag("secure-port", 0),
-                // With the default limit of 20 calls a second, namespaces and rollouts take many seconds.
-                flag("kube-api-qps", 500),
-                flag("kube-api-burst", 1000),
-            ],
+            &[&flags, more].concat(),
         )?);
         Ok(())
     }
 
-    fn start_nodes(&mut self, tools: &Tools, count: usize) -> Result<()> {
+    fn start_scheduler(&mut self, tools: &Tools) -> Result<()> {
         let folder = self.folder.path();
-        let stages = folder.join("stages.yaml");
-        fs::write(&stages, include_str!("stages.yaml")).map_err(Error::io("write kwok's stages"))?;
         self.agents.push(start(
             "kube-scheduler",
             &tools.kube_scheduler,
@@ -130,6 +164,13 @@ impl ControlPlane {
                 flag("secure-port", 0),
             ],
         )?);
+        Ok(())
+    }
+
+    fn start_nodes(&mut self, tools: &Tools, count: usize) -> Result<()> {
+        let folder = self.folder.path();
+        let stages = folder.join("stages.yaml");
+        fs::write(&stages, include_str!("stages.yaml")).map_err(Error::io("write kwok's stages"))?;
         self.agents.push(start(
             "kwok",
             &tools.kwok,
@@ -301,11 +342,16 @@ fn start_etcd(tools: &Tools, folder: &Path) -> Result<Process> {
     Ok(etcd)
 }
 
-fn start_api_server(tools: &Tools, folder: &Path, kubectl: &Kubectl) -> Result<(Process, SocketAddr)> {
+fn start_api_server(
+    tools: &Tools,
+    folder: &Path,
+    kubectl: &Kubectl,
+    nodes: Option<&RealNodes>,
+) -> Result<(Process, SocketAddr)> {
     let mut tries = 5;
     loop {
-        let address = free_address()?;
-        access::write(folder, address)?;
+        let address = nodes.map_or_else(free_address, |nodes| Ok(nodes.api_server))?;
+        access::write(folder, address, nodes.map_or(&[], |nodes| &nodes.names))?;
         let api_server = start(
             "kube-apiserver",
             &tools.kube_apiserver,
@@ -318,6 +364,9 @@ fn start_api_server(tools: &Tools, folder: &Path, kubectl: &Kubectl) -> Result<(
                 flag("tls-private-key-file", folder.join(certificates::SERVER_KEY).display()),
                 flag("token-auth-file", folder.join(access::TOKENS).display()),
                 flag("authorization-mode", "Node,RBAC"),
+                flag("enable-admission-plugins", "NodeRestriction"),
+                // A node's name has no address: `kubectl logs` reaches the kubelet by the address of the node.
+                flag("kubelet-preferred-address-types", "InternalIP"),
                 flag("endpoint-reconciler-type", "none"),
                 flag("service-account-issuer", "https://kubernetes.default.svc"),
                 flag("service-account-key-file", folder.join(certificates::ACCOUNTS_PUBLIC_KEY).display()),

@@ -1,0 +1,119 @@
+//! Real Kubernetes nodes on this machine: a kubelet and containerd each, which run real containers.
+//!
+//! Everything runs inside a [`Sandbox`]. In it a [`Cluster`] is a control plane and its nodes. Each node has its own
+//! network, and a bridge joins the nodes, the API server and the Redis servers. There is no kube-proxy and no DNS: the API
+//! server has the address of the Service `kubernetes`, and pods reach Redis by address.
+
+mod agents;
+mod cgroups;
+mod containers;
+mod image;
+mod sandbox;
+
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::Path,
+    process::Command,
+    time::Duration,
+};
+
+pub use self::{
+    agents::Node,
+    containers::{Container, Exit},
+    image::{Image, Program},
+    sandbox::{Entered, Sandbox},
+};
+use crate::{ControlPlane, Result, command, control_plane::RealNodes, tools::NodeTools};
+
+/// The first address of the service network. The Service `kubernetes` has it.
+const API_SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 96, 0, 1)), 443);
+/// The image of the process that holds a pod's network namespace.
+const PAUSE: &str = "docker.io/library/redislease-pause:1";
+/// The program in the images of the lab.
+const SOURCE: &str = include_str!("container.c");
+
+/// A control plane with real nodes.
+#[derive(Debug)]
+pub struct Cluster {
+    // Kubelets stop before the API server.
+    nodes: Vec<Node>,
+    control_plane: ControlPlane,
+}
+
+impl Cluster {
+    /// How long a node can be silent before it is not Ready. The default of Kubernetes is 50 s.
+    pub const SILENCE: Duration = Duration::from_secs(12);
+
+    /// Starts a control plane and nodes `node-0`, `node-1`, ..., and waits until all nodes are Ready.
+    ///
+    /// # Errors
+    /// [`Error::MissingTool`](crate::Error::MissingTool) before `make e2e` has built the tools, or the error of the
+    /// part that did not start, with the end of its log.
+    pub fn start(sandbox: &Sandbox, nodes: usize) -> Result<Self> {
+        let tools = NodeTools::locate()?;
+        network()?;
+        let names = (0..nodes).map(|index| format!("node-{index}")).collect();
+        let plan = RealNodes { api_server: API_SERVER, names, silence: Self::SILENCE };
+        let control_plane = ControlPlane::start_for(&plan)?;
+        let pause = Image::new(PAUSE, Program::Source { name: "pause", code: SOURCE }).pack(sandbox)?;
+        let start = |(index, name): (usize, &String)| {
+            let node = Node::start(sandbox, &tools, &control_plane, index, name)?;
+            node.import(&pause)?;
+            Ok(node)
+        };
+        let nodes = plan.names.iter().enumerate().map(start).collect::<Result<Vec<_>>>()?;
+        for node in &nodes {
+            node.wait_ready(&control_plane)?;
+        }
+        Ok(Self { nodes, control_plane })
+    }
+
+    /// The nodes.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// The control plane.
+    pub fn control_plane(&self) -> &ControlPlane {
+        &self.control_plane
+    }
+
+    /// Separates the nodes from the control plane, for [`Installation`](crate::Installation). Drop the nodes first.
+    pub fn split(self) -> (Vec<Node>, ControlPlane) {
+        (self.nodes, self.control_plane)
+    }
+
+    /// Copies the archive of an image to all nodes.
+    ///
+    /// # Errors
+    /// [`Error::Command`](crate::Error::Command) with containerd's message.
+    pub fn import(&self, archive: &Path) -> Result<()> {
+        self.nodes.iter().try_for_each(|node| node.import(archive))
+    }
+
+    /// The address of a server outside of the nodes, which pods can reach. There are eight.
+    pub fn server_address(index: u8) -> IpAddr {
+        assert!(index < SERVERS, "there are {SERVERS} addresses for servers");
+        Ipv4Addr::new(10, 99, 0, 2 + index).into()
+    }
+}
+
+/// The number of addresses for servers outside of the nodes.
+const SERVERS: u8 = 8;
+/// The address of the bridge, which is the gateway of the nodes.
+const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
+
+/// Makes the bridge that joins the nodes and the servers.
+fn network() -> Result<()> {
+    let servers = (0..SERVERS).map(|index| Cluster::server_address(index).to_string());
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", include_str!("network.sh"), "network.sh", &API_SERVER.ip().to_string(), &GATEWAY.to_string()]);
+    shell.args(servers);
+    command::run(&mut shell, || "ip link add nodes type bridge".to_owned(), "").map(drop)
+}
+
+/// Runs a command and returns what it printed.
+fn run(program: impl AsRef<Path>, args: &[&str]) -> Result<String> {
+    let program = program.as_ref();
+    command::run(Command::new(program).args(args), || format!("{} {}", program.display(), args.join(" ")), "")
+}
