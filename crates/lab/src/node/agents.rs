@@ -55,14 +55,7 @@ impl Node {
                 format!("--node-ip={}", addresses.node),
             ]);
         kubelet.start()?;
-        Ok(Self {
-            kubelet,
-            containerd,
-            _namespaces: namespaces,
-            name: name.to_owned(),
-            ctr: tools.ctr.clone(),
-            socket,
-        })
+        Ok(Self { kubelet, containerd, _namespaces: namespaces, name: name.to_owned(), ctr: tools.ctr.clone(), socket })
     }
 
     /// Waits until the node is Ready.
@@ -97,10 +90,12 @@ impl Node {
         &self.containerd
     }
 
-    pub(super) fn import(&self, archive: &Path) -> Result<()> {
+    pub(super) fn import(&self, archive: &Path, reference: &str) -> Result<()> {
         let (socket, archive) = (self.socket.display().to_string(), archive.display().to_string());
         let ctr = |args: &[&str]| run(&self.ctr, &[&["--address", &socket, "--namespace", "k8s.io"], args].concat());
-        ctr(&["images", "import", "--local", "--snapshotter", SNAPSHOTTER, &archive]).map(drop)
+        // An OCI archive can lack the registry in its reference; that of its index is set here.
+        ctr(&["images", "import", "--local", "--snapshotter", SNAPSHOTTER, "--index-name", reference, &archive])
+            .map(drop)
     }
 }
 

@@ -56,9 +56,9 @@ fn hierarchies() -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(ROOT).map_err(failed())? {
         let entry = entry.map_err(failed())?;
-        // Names such as cpu,cpuacct have links beside them. `unified` has no controllers in this layout.
+        // Names such as cpu,cpuacct have links beside them. runc also uses `unified`, which has no controllers here.
         let is_folder = entry.file_type().map_err(failed())?.is_dir();
-        if is_folder && entry.path().join("cgroup.procs").exists() && entry.file_name() != "unified" {
+        if is_folder && entry.path().join("cgroup.procs").exists() {
             found.push(entry.path());
         }
     }

@@ -21,21 +21,11 @@ pub struct Image<'a> {
 /// The program of an image. It is the entry point.
 #[derive(Debug, Clone, Copy)]
 pub enum Program<'a> {
-    /// The lab's small program that works until it is told to stop, under this name. It is linked statically. Its variable
-    /// `STOP_SECONDS` is how long it finishes its work after SIGTERM.
-    Source {
-        /// The name of the file in the root folder.
-        name: &'a str,
-        /// The program in C.
-        code: &'a str,
-    },
+    /// The lab's small program that works until it is told to stop, under this name in the root folder. It is linked
+    /// statically. Its variable `STOP_SECONDS` is how long it finishes its work after SIGTERM.
+    Source(&'a str),
     /// A binary of this machine, with the shared libraries that it needs and without symbols.
     Binary(&'a Path),
-}
-
-impl Program<'_> {
-    /// The lab's program as a workload: `/workload`.
-    pub const WORKLOAD: Program<'static> = Program::Source { name: "workload", code: super::SOURCE };
 }
 
 impl<'a> Image<'a> {
@@ -50,14 +40,14 @@ impl<'a> Image<'a> {
     /// [`Error::Command`] with the message of the compiler or of tar.
     pub fn pack(&self, sandbox: &Sandbox) -> Result<PathBuf> {
         let name = match self.program {
-            Program::Source { name, .. } => name.to_owned(),
+            Program::Source(name) => name.to_owned(),
             Program::Binary(path) => path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
         };
         let folder = sandbox.make_folder(&format!("image-{name}"))?;
         let root = sandbox.make_folder(&format!("image-{name}/root"))?;
         let target = root.join(&name);
         match self.program {
-            Program::Source { code, .. } => compile(code, &folder, &target)?,
+            Program::Source(_) => compile(&folder, &target)?,
             Program::Binary(path) => {
                 run("strip", &["-o", &target.display().to_string(), &path.display().to_string()])?;
                 libraries(path)?.iter().try_for_each(|library| copy(library, &root))?;
@@ -92,9 +82,9 @@ impl<'a> Image<'a> {
     }
 }
 
-fn compile(code: &str, folder: &Path, target: &Path) -> Result<()> {
+fn compile(folder: &Path, target: &Path) -> Result<()> {
     let source = folder.join("program.c");
-    fs::write(&source, code).map_err(Error::io(format!("write {}", source.display())))?;
+    fs::write(&source, include_str!("container.c")).map_err(Error::io(format!("write {}", source.display())))?;
     run("cc", &["-static", "-Os", "-s", "-o", &target.display().to_string(), &source.display().to_string()]).map(drop)
 }
 

@@ -29,8 +29,6 @@ use crate::{ControlPlane, Result, command, control_plane::RealNodes, tools::Node
 const API_SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 96, 0, 1)), 443);
 /// The image of the process that holds a pod's network namespace.
 const PAUSE: &str = "docker.io/library/redislease-pause:1";
-/// The program in the images of the lab.
-const SOURCE: &str = include_str!("container.c");
 
 /// A control plane with real nodes.
 #[derive(Debug)]
@@ -55,10 +53,10 @@ impl Cluster {
         let names = (0..nodes).map(|index| format!("node-{index}")).collect();
         let plan = RealNodes { api_server: API_SERVER, names, silence: Self::SILENCE };
         let control_plane = ControlPlane::start_for(&plan)?;
-        let pause = Image::new(PAUSE, Program::Source { name: "pause", code: SOURCE }).pack(sandbox)?;
+        let pause = Image::new(PAUSE, Program::Source("pause")).pack(sandbox)?;
         let start = |(index, name): (usize, &String)| {
             let node = Node::start(sandbox, &tools, &control_plane, index, name)?;
-            node.import(&pause)?;
+            node.import(&pause, PAUSE)?;
             Ok(node)
         };
         let nodes = plan.names.iter().enumerate().map(start).collect::<Result<Vec<_>>>()?;
@@ -83,12 +81,12 @@ impl Cluster {
         (self.nodes, self.control_plane)
     }
 
-    /// Copies the archive of an image to all nodes.
+    /// Copies the archive of an image to all nodes, under this reference (registry and tag included).
     ///
     /// # Errors
     /// [`Error::Command`](crate::Error::Command) with containerd's message.
-    pub fn import(&self, archive: &Path) -> Result<()> {
-        self.nodes.iter().try_for_each(|node| node.import(archive))
+    pub fn import(&self, archive: &Path, reference: &str) -> Result<()> {
+        self.nodes.iter().try_for_each(|node| node.import(archive, reference))
     }
 
     /// The address of a server outside of the nodes, which pods can reach. There are eight.

@@ -76,11 +76,6 @@ impl Sandbox {
         Ok(Entered::Ended(ExitCode::from(code)))
     }
 
-    /// A folder that is removed with the sandbox.
-    pub(crate) fn folder(&self) -> &Path {
-        &self.folder
-    }
-
     /// Makes a folder in it.
     pub(crate) fn make_folder(&self, name: &str) -> Result<PathBuf> {
         let folder = self.folder.join(name);

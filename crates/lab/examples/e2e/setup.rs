@@ -1,0 +1,180 @@
+//! The servers, the images and the objects that exist before the chart is installed.
+
+use std::{path::Path, sync::Arc, time::Instant};
+
+use redislease_lab::{
+    Authority, ControlPlane, Identity, RedisOptions, RedisServer, RedisTls, SYSTEM,
+    node::{Cluster, Image, Node, Program, Sandbox},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    narrator::Narrator,
+    story::{NAMESPACE, Outcome, REPLICAS, WORKLOAD},
+};
+
+/// Every node gets the image of the operator under the reference that the chart uses by default.
+const OPERATOR_IMAGE: &str = concat!("docker.io/library/redislease:", env!("CARGO_PKG_VERSION"));
+const WORKLOAD_IMAGE: &str = "docker.io/library/workload:1";
+/// How long a pod of the workload finishes its work after SIGTERM.
+pub const STOP_SECONDS: u64 = 3;
+/// Nodes with a kubelet each.
+const NODES: usize = 2;
+const PASSWORD: &str = "only-for-this-run";
+/// The secrets in the operator's namespace.
+pub const PASSWORD_SECRET: &str = "redis-password";
+pub const TLS_SECRET: &str = "redis-tls";
+
+/// What the chart is installed on.
+pub struct Parts {
+    pub control_plane: ControlPlane,
+    pub redis: Vec<Arc<RedisServer>>,
+    pub authority: Authority,
+}
+
+pub fn start(
+    sandbox: &Sandbox,
+    binary: &Path,
+    archive: Option<&Path>,
+    narrator: &mut Narrator,
+) -> Outcome<(Vec<Node>, Parts)> {
+    narrator.chapter("Setup");
+    let began = Instant::now();
+    let cluster = Cluster::start(sandbox, NODES)?;
+    narrator.say(&format!(
+        "{NODES} nodes are Ready {:.1} s after the start of etcd: a control plane, {NODES} kubelets, {NODES} containerds",
+        began.elapsed().as_secs_f32(),
+    ));
+    let table = cluster.control_plane().kubectl(&["get", "nodes", "--output=wide"])?;
+    narrator.quote(&format!("$ kubectl get nodes\n{}", narrow(&table)));
+    let authority = Authority::new("redis")?;
+    let redis = start_redis(&authority)?;
+    narrator
+        .say("3 redis-servers, outside of the nodes: TLS with client certificates, and an ACL user with the rights of");
+    narrator.quote("docs/redis-checklist.md");
+    let packed;
+    let (operator, kind) = match archive {
+        Some(archive) => (archive, format!("the image {}", archive.display())),
+        None => {
+            packed = Image::new(OPERATOR_IMAGE, Program::Binary(binary)).pack(sandbox)?;
+            (packed.as_path(), format!("an image of the debug build {}", binary.display()))
+        }
+    };
+    cluster.import(operator, OPERATOR_IMAGE)?;
+    cluster.import(&Image::new(WORKLOAD_IMAGE, Program::Source("workload")).pack(sandbox)?, WORKLOAD_IMAGE)?;
+    narrator.say(&format!("{kind} is on all nodes"));
+    let (nodes, control_plane) = cluster.split();
+    prepare(&control_plane, &authority)?;
+    narrator.say(&format!(
+        "Deployment {WORKLOAD} in {NAMESPACE}: {REPLICAS} pods run. It has the annotation redislease.io/lease."
+    ));
+    Ok((nodes, Parts { control_plane, redis, authority }))
+}
+
+/// The columns up to the address.
+fn narrow(table: &str) -> String {
+    let line = |line: &str| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        let runtime = words.last().copied().unwrap_or_default();
+        format!("{:8} {:8} {:14} {:14} {runtime}\n", words[0], words[1], words[4], words[5])
+    };
+    table.lines().skip(1).map(line).collect()
+}
+
+fn start_redis(authority: &Authority) -> Outcome<Vec<Arc<RedisServer>>> {
+    let mut servers = Vec::new();
+    for index in 0..3 {
+        let options = RedisOptions {
+            password: Some(format!("admin-{PASSWORD}")),
+            tls: Some(server_tls(authority, index)?),
+            host: Some(Cluster::server_address(index)),
+            args: ["--maxmemory-policy", "noeviction"].map(str::to_owned).to_vec(),
+        };
+        let server = RedisServer::start_with(&options)?;
+        server.command(&acl_user()?.iter().map(String::as_str).collect::<Vec<_>>())?;
+        servers.push(Arc::new(server));
+    }
+    Ok(servers)
+}
+
+/// The certificate of a server and the authority of its clients.
+pub fn server_tls(authority: &Authority, index: u8) -> Outcome<RedisTls> {
+    let identity = authority.sign(&[&Cluster::server_address(index).to_string()])?;
+    Ok(RedisTls { identity, client_ca: Some(authority.certificate()) })
+}
+
+/// The command of the checklist, with the password of this run.
+fn acl_user() -> Outcome<Vec<String>> {
+    let checklist = include_str!("../../../../docs/redis-checklist.md");
+    let line = checklist.lines().find(|line| line.starts_with("ACL SETUSER redislease "));
+    let line = line.ok_or("docs/redis-checklist.md has no command ACL SETUSER.")?;
+    Ok(line.replace("PASSWORD", PASSWORD).split_whitespace().map(str::to_owned).collect())
+}
+
+/// A secret as cert-manager writes it.
+pub fn certificates(authorities: &str, client: &Identity) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "kubernetes.io/tls",
+        "metadata": {"name": TLS_SECRET, "namespace": SYSTEM},
+        "stringData": {"ca.crt": authorities, "tls.crt": client.certificate, "tls.key": client.key},
+    })
+}
+
+/// What `docs/install.md` creates before `helm install`, and the workload.
+fn prepare(control_plane: &ControlPlane, authority: &Authority) -> Outcome {
+    let namespace = |name: &str, labels: Value| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}});
+    let password = json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": PASSWORD_SECRET, "namespace": SYSTEM},
+        "stringData": {"username": "redislease", "password": PASSWORD},
+    });
+    for object in [
+        namespace(SYSTEM, json!({"pod-security.kubernetes.io/enforce": "restricted"})),
+        namespace(NAMESPACE, json!({})),
+        password,
+        certificates(&authority.certificate(), &authority.sign(&["redislease"])?),
+        workload(),
+    ] {
+        control_plane.apply(&object.to_string())?;
+    }
+    let deployment = format!("deployment/{WORKLOAD}");
+    control_plane.kubectl(&["rollout", "status", &deployment, "--namespace", NAMESPACE, "--timeout=60s"])?;
+    Ok(())
+}
+
+fn workload() -> Value {
+    let labels = json!({"app": WORKLOAD});
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {
+            "name": WORKLOAD,
+            "namespace": NAMESPACE,
+            // The shortest lease that survives the end of the leading replica.
+            "annotations": {
+                "redislease.io/lease": "true",
+                "redislease.io/lease-duration": "15s",
+                "redislease.io/renew-interval": "2s",
+                "redislease.io/grace-period": "5s",
+            },
+        },
+        "spec": {
+            "replicas": REPLICAS,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "containers": [{
+                        "name": "main",
+                        "image": WORKLOAD_IMAGE,
+                        "env": [{"name": "STOP_SECONDS", "value": STOP_SECONDS.to_string()}],
+                    }],
+                    "automountServiceAccountToken": false,
+                },
+            },
+        },
+    })
+}
