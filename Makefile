@@ -1,6 +1,6 @@
 # What developers run. `make` alone lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help deps tools lab-tools demo check test model figures scale lock-scale observe dashboard chart docs licences image
+.PHONY: help deps tools lab-tools demo e2e check test model figures scale lock-scale observe dashboard chart docs licences image
 # The prerequisites of a target depend on each other; cargo and go use all cores by themselves.
 .NOTPARALLEL:
 
@@ -18,6 +18,10 @@ lab-tools: deps
 
 demo: lab-tools ## Show the life of a lease on real servers; KEEP=1 leaves the servers running
 	@hack/run-example.sh demo
+
+e2e: ## Install image and chart on two real nodes with real pods, and let parts fail; needs root (3 minutes; the first time 20)
+	@hack/install-deps.sh node
+	@hack/e2e.sh
 
 check: ## Run what needs no server: format, lints, purity, unit tests, model and simulator
 	@hack/install-deps.sh rust

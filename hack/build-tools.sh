@@ -2,9 +2,9 @@
 # Builds the tools that tests and the demo run: etcd, the Kubernetes control plane, kubectl, kwok, Helm, helm-unittest
 # and helm-docs; and for a real node the kubelet, containerd and the CNI plugins.
 #
-#   hack/build-tools.sh            build what is missing, print where everything is
-#   hack/build-tools.sh lab        the same, with the control plane, kwok and Helm only
-#   hack/build-tools.sh node       the same, without the tools that only the chart's tests need
+#   hack/build-tools.sh            build what is missing of the tools for `make test`, print where everything is
+#   hack/build-tools.sh lab        the same, without the tools that only the chart's tests need
+#   hack/build-tools.sh node       as lab, and the tools of a real node
 #   hack/build-tools.sh --print    build nothing; one line "tool<TAB>path" each: where it is, or would be
 #
 # Every folder of hack/tools is a separate Go module, because their versions of k8s.io differ. The binaries are in the
@@ -129,10 +129,10 @@ build() { # tool, module, package, path
 
 case ${1:-} in
     --print) while read -r tool module _; do printf '%s\t%s\n' "$tool" "$(place "$tool" "$module")"; done <<<"$tools"; exit ;;
-    "") ;;
+    "") tools=$(grep -vE "^($node) " <<<"$tools") ;;
     lab) tools=$(grep -vE "^($chart|$node) " <<<"$tools") ;;
     node) tools=$(grep -vE "^($chart) " <<<"$tools") ;;
-    *) die "unknown argument $1; without one it builds all, lab and node leave some out, --print says where the tools are." ;;
+    *) die "unknown argument $1; lab and node select other tools, --print says where the tools are." ;;
 esac
 
 while read -r tool module package; do

@@ -5,11 +5,12 @@
 #   hack/install-deps.sh        everything
 #   hack/install-deps.sh rust   checks the dependencies of the fast loop, and installs nothing
 #   hack/install-deps.sh image  the dependencies of the image: Rust, a C linker and buildah
+#   hack/install-deps.sh node   the dependencies of real Kubernetes nodes: Rust, Go, redis-server, a C linker, runc, iproute2
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 what=${1:-all}
-case $what in all | rust | image) ;; *) echo "error: say rust, image, or nothing" >&2; exit 2 ;; esac
+case $what in all | rust | image | node) ;; *) echo "error: say rust, image, node, or nothing" >&2; exit 2 ;; esac
 
 say() { printf '%s\n' "$*" >&2; }
 problems=()
@@ -52,9 +53,14 @@ else
     else
         packages+=(redis-server)
     fi
-    command -v promtool >/dev/null || packages+=(prometheus)
-    # A test runs the readers in examples/.
-    command -v python3 >/dev/null || packages+=(python3)
+    if [[ $what == node ]]; then
+        command -v runc >/dev/null || packages+=(runc)
+        command -v ip >/dev/null || packages+=(iproute2)
+    else
+        command -v promtool >/dev/null || packages+=(prometheus)
+        # A test runs the readers in examples/.
+        command -v python3 >/dev/null || packages+=(python3)
+    fi
 fi
 command -v cc >/dev/null || packages+=(gcc libc6-dev)
 if ((${#packages[@]})); then

@@ -1,6 +1,7 @@
 //! Prints the demo on the terminal: seconds since the start, then the event.
 
 use std::{
+    cell::Cell,
     io::{self, IsTerminal as _, Write as _},
     time::{Duration, Instant},
 };
@@ -11,12 +12,12 @@ const TICK: Duration = Duration::from_millis(100);
 pub struct Narrator {
     started: Instant,
     terminal: bool,
-    ticked: Option<Instant>,
+    ticked: Cell<Option<Instant>>,
 }
 
 impl Narrator {
     pub fn new() -> Self {
-        Self { started: Instant::now(), terminal: io::stdout().is_terminal(), ticked: None }
+        Self { started: Instant::now(), terminal: io::stdout().is_terminal(), ticked: Cell::default() }
     }
 
     /// Prints the title of a chapter.
@@ -39,9 +40,9 @@ impl Narrator {
     }
 
     /// Called while waiting: on a terminal it updates the clock.
-    pub fn tick(&mut self) {
-        if self.terminal && self.ticked.is_none_or(|at| at.elapsed() >= TICK) {
-            self.ticked = Some(Instant::now());
+    pub fn tick(&self) {
+        if self.terminal && self.ticked.get().is_none_or(|at| at.elapsed() >= TICK) {
+            self.ticked.set(Some(Instant::now()));
             print!("\r{:5.1} s  ...", self.started.elapsed().as_secs_f32());
             let _ = io::stdout().flush();
         }

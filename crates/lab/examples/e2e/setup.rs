@@ -49,9 +49,10 @@ pub fn start(
     narrator.quote(&format!("$ kubectl get nodes\n{}", narrow(&table)));
     let authority = Authority::new("redis")?;
     let redis = start_redis(&authority)?;
-    narrator
-        .say("3 redis-servers, outside of the nodes: TLS with client certificates, and an ACL user with the rights of");
-    narrator.quote("docs/redis-checklist.md");
+    narrator.say(
+        "3 redis-servers run outside of the nodes, with TLS, client certificates, and the ACL user of\n\
+         docs/redis-checklist.md",
+    );
     let packed;
     let (operator, kind) = match archive {
         Some(archive) => (archive, format!("the image {}", archive.display())),
@@ -66,7 +67,7 @@ pub fn start(
     let (nodes, control_plane) = cluster.split();
     prepare(&control_plane, &authority)?;
     narrator.say(&format!(
-        "Deployment {WORKLOAD} in {NAMESPACE}: {REPLICAS} pods run. It has the annotation redislease.io/lease."
+        "Deployment {WORKLOAD} in {NAMESPACE}: {REPLICAS} pods run. Its annotation redislease.io/lease asks for a lease."
     ));
     Ok((nodes, Parts { control_plane, redis, authority }))
 }

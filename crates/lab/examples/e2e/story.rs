@@ -7,8 +7,9 @@ use std::{
 };
 
 use redislease_lab::{
-    Authority, Helm, Installation, InstallationOptions, Lease, LeaseState, RELEASE, SYSTEM, Watch,
+    Authority, Helm, Installation, InstallationOptions, Lease, LeaseState, RELEASE, SYSTEM, Watch, WatchEvent,
     node::{Container, Node},
+    poll,
 };
 use serde_json::{Value, json};
 
@@ -26,6 +27,7 @@ pub const REPLICAS: usize = 3;
 /// The leases on the pods of the workload: that of the annotation, and others.
 pub const LEASES: usize = 10;
 pub const LEASE_DURATION: Duration = Duration::from_secs(15);
+pub const RENEW_INTERVAL: Duration = Duration::from_secs(2);
 pub const OPERATOR: &str = "deployment/redislease-operator";
 
 /// Limit for steps that do not wait for a lease. It tolerates a busy machine.
@@ -41,11 +43,15 @@ pub struct Story<'a> {
     pub watch: Watch,
     /// All objects of the cluster before the chart was installed.
     pub inventory: BTreeSet<String>,
+    /// The start of helm install.
+    installed: Instant,
+    /// What is printed at the end: a name and a value.
+    figures: Vec<(&'static str, String)>,
 }
 
 impl<'a> Story<'a> {
-    /// Installs the chart and waits for the first holder.
-    pub fn install(nodes: &'a [Node], parts: Parts, mut narrator: Narrator) -> Outcome<Self> {
+    /// Installs the chart.
+    pub fn new(nodes: &'a [Node], parts: Parts, mut narrator: Narrator) -> Outcome<Self> {
         narrator.chapter("helm install");
         let Parts { control_plane, redis, authority } = parts;
         let addresses: Vec<Value> = (0..)
@@ -67,29 +73,17 @@ impl<'a> Story<'a> {
         let began = Instant::now();
         let helm = Helm::with_kubeconfig(control_plane.kubeconfig())?;
         let installation = Installation::install_chart(&options, control_plane, redis, &[])?;
-        narrator.say(&format!("helm install has returned after {:.1} s", began.elapsed().as_secs_f32()));
-        let control_plane = installation.control_plane();
-        control_plane.kubectl(&["rollout", "status", OPERATOR, "--namespace", SYSTEM, "--timeout=60s"])?;
-        narrator.say(&format!("2 operator pods are Ready {:.1} s after its start", began.elapsed().as_secs_f32()));
-        narrator.say(
-            "A new Redis node has no vote until the longest lease has passed, 15 s: it could be a server that has\n\
-             lost its data, and with them a lease that still runs.",
-        );
-        let watch = control_plane.watch("redisleases", NAMESPACE)?;
-        let mut story = Self { nodes, helm, authority, narrator, watch, inventory, installation };
-        let first = story.lease().wait("a first holder", SOON, LeaseState::is_active)?;
-        story.narrator.say(&format!(
-            "first lease Active {:.1} s after the start of helm install: {} holds it, fencing token {}",
-            began.elapsed().as_secs_f32(),
-            holder(&first),
-            token(&first),
-        ));
-        story.see_roles(&first)?;
-        story.more_leases()?;
-        Ok(story)
+        narrator.say(&format!("helm install returned after {:.1} s", began.elapsed().as_secs_f32()));
+        // kubectl waits while the API server prepares the storage of a new kind; a watch would end.
+        installation.control_plane().kubectl(&["get", "redisleases", "--namespace", NAMESPACE])?;
+        let watch = installation.control_plane().watch("redisleases", NAMESPACE)?;
+        let (installed, figures) = (began, Vec::new());
+        Ok(Self { nodes, installation, helm, authority, narrator, watch, inventory, installed, figures })
     }
 
     pub fn tell(&mut self) -> Outcome {
+        self.first_holder()?;
+        self.more_leases()?;
         self.helm_test()?;
         self.container_is_killed()?;
         self.holders_pod_is_deleted()?;
@@ -100,7 +94,31 @@ impl<'a> Story<'a> {
     }
 
     pub fn end(mut self) {
-        self.narrator.say("All steps succeeded. Everything that was started is being stopped.");
+        self.narrator.chapter("Figures");
+        let lines = self.figures.iter().map(|(name, value)| format!("{name:58} {value}\n"));
+        let lines: String = lines.collect();
+        self.narrator.quote(&lines);
+        self.narrator.say("Every step succeeded. Everything that was started is being stopped.");
+    }
+
+    pub fn figure(&mut self, name: &'static str, value: impl Into<String>) {
+        self.figures.push((name, value.into()));
+    }
+
+    fn first_holder(&mut self) -> Outcome {
+        self.kubectl(&["rollout", "status", OPERATOR, "--namespace", SYSTEM, "--timeout=60s"])?;
+        let ready = self.installed.elapsed().as_secs_f32();
+        self.narrator.say(&format!("2 operator pods are Ready {ready:.1} s after the start of helm install"));
+        self.figure("helm install to 2 operator pods Ready", format!("{ready:.1} s"));
+        self.narrator.say(
+            "A new Redis node has no vote until the longest lease has passed, 15 s: it could be a server that has\n             lost its data, and with them a lease that still runs.",
+        );
+        let first = self.wait("a first holder", LeaseState::is_active)?;
+        let active = self.installed.elapsed().as_secs_f32();
+        self.narrator.say(&format!("{} holds the lease, fencing token {}", holder(&first), token(&first)));
+        self.narrator.say(&format!("The first lease is Active {active:.1} s after the start of helm install"));
+        self.figure("helm install to the first lease Active, 15 s of it waiting", format!("{active:.1} s"));
+        self.see_roles(&first)
     }
 
     fn more_leases(&mut self) -> Outcome {
@@ -122,11 +140,13 @@ impl<'a> Story<'a> {
     fn helm_test(&mut self) -> Outcome {
         self.narrator.chapter("helm test");
         let began = Instant::now();
+        // Without a result, helm reports that the pod has not succeeded in time.
         let printed = self.helm.run(&["test", RELEASE, "--namespace", SYSTEM, "--logs", "--timeout=60s"])?;
         self.narrator.say(&format!(
-            "succeeded after {:.1} s: `redislease doctor` has run as a pod with the operator's service account",
+            "`redislease doctor` ran as a pod with the operator's service account and succeeded after {:.1} s:",
             began.elapsed().as_secs_f32(),
         ));
+        self.figure("helm test", format!("{:.1} s", began.elapsed().as_secs_f32()));
         let logs = printed.split_once("POD LOGS:").map_or(printed.as_str(), |(_, logs)| logs);
         self.narrator.quote(logs.trim());
         Ok(())
@@ -135,6 +155,26 @@ impl<'a> Story<'a> {
     /// The lease that the annotation creates.
     pub fn lease(&self) -> Lease<'_> {
         self.installation.find_lease(NAMESPACE, WORKLOAD)
+    }
+
+    /// Waits until the workload's lease is as wanted.
+    fn wait(&self, what: &str, mut wanted: impl FnMut(&LeaseState) -> bool) -> Outcome<LeaseState> {
+        let wanted = |lease: &LeaseState| {
+            self.narrator.tick();
+            wanted(lease)
+        };
+        Ok(self.lease().wait(what, SOON, wanted)?)
+    }
+
+    /// Waits for an event of the workload's lease that names another holder than before.
+    pub fn next_holder(&mut self, before: &LeaseState, since: Instant, within: Duration) -> Outcome<Instant> {
+        let (watch, narrator) = (&mut self.watch, &self.narrator);
+        let next = poll(within, || {
+            narrator.tick();
+            let mut events = watch.so_far().iter().filter(|event| event.at >= since && is_next(event, before));
+            events.next().map(|event| event.at).ok_or_else(|| format!("before: {before}"))
+        });
+        next.map_err(|last| format!("No other holder within {} s; {last}", within.as_secs()).into())
     }
 
     /// Waits until all leases are held and returns them by name.
@@ -147,9 +187,27 @@ impl<'a> Story<'a> {
         names.map(held).collect()
     }
 
+    /// Waits until the watch shows a change that is made now, so that it has shown all changes before.
+    fn catch_up(&mut self, leases: &BTreeMap<String, LeaseState>) -> Outcome {
+        const MARK: &str = "example.com/seen";
+        let mark = format!("{:?}", Instant::now());
+        // Not the lease that the operator keeps like the annotations of its workload.
+        let name = leases.keys().find(|name| *name != WORKLOAD).ok_or("There is no other lease.")?;
+        let lease = self.installation.find_lease(NAMESPACE, name);
+        lease.patch(&json!({"metadata": {"annotations": {MARK: mark}}}))?;
+        let watch = &mut self.watch;
+        let shown = poll(SOON, || {
+            let mut events = watch.so_far().iter().rev();
+            let found = events.find(|event| event.object["metadata"]["annotations"][MARK] == mark.as_str());
+            found.map(drop).ok_or_else(|| "The watch of the leases does not show a change.".to_owned())
+        });
+        Ok(shown?)
+    }
+
     /// Compares all leases with what they were, and every event since: the names of those that were not held all the time,
     /// or whose term changed.
     pub fn moved(&mut self, before: &BTreeMap<String, LeaseState>, since: Instant) -> Outcome<Vec<String>> {
+        self.catch_up(before)?;
         let mut moved: Vec<String> = Vec::new();
         for event in self.watch.so_far().iter().filter(|event| event.at >= since) {
             let name = event.object["metadata"]["name"].as_str().unwrap_or_default();
@@ -172,17 +230,17 @@ impl<'a> Story<'a> {
         Ok(moved)
     }
 
-    /// Checks that no lease has moved since.
-    pub fn none_moved(&mut self, before: &BTreeMap<String, LeaseState>, since: Instant) -> Outcome {
+    /// Checks that no lease has moved since `what` began.
+    pub fn none_moved(&mut self, what: &'static str, before: &BTreeMap<String, LeaseState>, since: Instant) -> Outcome {
         let moved = self.moved(before, since)?;
-        if moved.is_empty() {
-            self.narrator.say(&format!(
-                "0 of {} leases moved: same holders, same tokens, no event without Active=True",
-                before.len()
-            ));
-            return Ok(());
+        if !moved.is_empty() {
+            return Err(format!("These leases should not have moved: {}.", moved.join(", ")).into());
         }
-        Err(format!("These leases should not have moved: {}.", moved.join(", ")).into())
+        let count = format!("0 of {}", before.len());
+        self.narrator
+            .say(&format!("{count} leases moved: the holders and the tokens are the same, no event shows a gap"));
+        self.figure(what, count);
+        Ok(())
     }
 
     pub fn see_roles(&mut self, lease: &LeaseState) -> Outcome {
@@ -191,7 +249,16 @@ impl<'a> Story<'a> {
         Ok(())
     }
 
-    pub fn wait_until<T>(&self, what: &str, within: Duration, probe: impl FnMut() -> Result<T, String>) -> Outcome<T> {
+    pub fn wait_until<T>(
+        &self,
+        what: &str,
+        within: Duration,
+        mut probe: impl FnMut() -> Result<T, String>,
+    ) -> Outcome<T> {
+        let probe = || {
+            self.narrator.tick();
+            probe()
+        };
         Ok(self.installation.wait_for(what, within, probe)?)
     }
 
@@ -235,4 +302,12 @@ pub fn same_term(before: &LeaseState, now: &LeaseState) -> bool {
     let term =
         |lease: &LeaseState| (holder(lease), token(lease), lease.attempt().map(str::to_owned), lease.transitions());
     now.is_active() && term(before) == term(now)
+}
+
+/// Whether this event shows another holder of the workload's lease.
+fn is_next(event: &WatchEvent, before: &LeaseState) -> bool {
+    let status = &event.object["status"];
+    let is_lease = event.object["metadata"]["name"] == WORKLOAD;
+    let other = status["holder"]["pod"].as_str().is_some_and(|pod| Some(pod) != before.holder());
+    is_lease && other && status["attempt"].is_string()
 }

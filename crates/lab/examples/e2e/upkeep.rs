@@ -38,12 +38,12 @@ impl Story<'_> {
             if pods.len() == 2 { Ok(()) } else { Err(format!("{pods:?}")) }
         })?;
         self.narrator.say(&format!(
-            "2 new pods run {:.1} s later; {} leads",
+            "2 new pods have replaced the old ones after {:.1} s; {} leads",
             began.elapsed().as_secs_f32(),
             next.leader().unwrap_or_default(),
         ));
         self.outlive_a_lease(began)?;
-        self.none_moved(&held, began)
+        self.none_moved("leases moved by a rollout of the operator", &held, began)
     }
 
     pub fn certificates_are_rotated(&mut self) -> Outcome {
@@ -53,21 +53,22 @@ impl Story<'_> {
         let client = new.sign(&["redislease"])?;
         let both = [self.authority.certificate(), new.certificate()].concat();
         self.installation.apply(&certificates(&both, &client))?;
-        self.narrator.say("the secret has both authorities and a new client certificate");
+        self.narrator.say("The secret has both authorities and a client certificate of the new one.");
         let servers = self.installation.redis().to_vec();
         for (index, server) in (0..).zip(&servers) {
             // A client of the old authority is refused from here on.
             server.set_tls(&server_tls(&new, index)?)?;
             self.reconnect(usize::from(index))?;
-            self.narrator
-                .say(&format!("redis-{index} has a new certificate; both operator pods have connected to it again"));
+            self.narrator.say(&format!(
+                "redis-{index} accepts clients of the new authority only; both operator pods are connected again"
+            ));
         }
         self.installation.apply(&certificates(&new.certificate(), &client))?;
         self.installation.wait_for_quorum("all nodes vote", SOON, |quorum| quorum.count("Up") == servers.len())?;
-        self.narrator.say("the secret has the new authority only");
+        self.narrator.say("The secret has the new authority only.");
         self.authority = new;
         self.outlive_a_lease(began)?;
-        self.none_moved(&held, began)
+        self.none_moved("leases moved by a rotation of all certificates", &held, began)
     }
 
     pub fn chart_is_uninstalled(&mut self) -> Outcome {
@@ -79,7 +80,7 @@ impl Story<'_> {
             let pods = self.operator_pods().map_err(|error| error.to_string())?;
             if pods.is_empty() { Ok(()) } else { Err(format!("{pods:?}")) }
         })?;
-        self.narrator.say(&format!("the operator's pods have ended {:.1} s later", began.elapsed().as_secs_f32()));
+        self.narrator.say(&format!("The operator's pods have ended {:.1} s later.", began.elapsed().as_secs_f32()));
         let leases = (1..LEASES).map(|number| format!("RedisLease {NAMESPACE}/{WORKLOAD}-{number}"));
         let mut expected: BTreeSet<String> = leases.chain([format!("RedisLease {NAMESPACE}/{WORKLOAD}")]).collect();
         expected.extend(KEPT.map(str::to_owned));
@@ -90,10 +91,9 @@ impl Story<'_> {
             let gone: Vec<_> = gone.collect();
             if left == expected && gone.is_empty() { Ok(()) } else { Err(format!("added {left:?}, gone {gone:?}")) }
         })?;
-        self.narrator.say(&format!(
-            "Compared with all objects of the cluster before helm install, there are more: {LEASES} RedisLeases and"
-        ));
+        self.narrator.say(&format!("Compared with the time before helm install, {LEASES} RedisLeases are left, and:"));
         self.narrator.quote(&KEPT.join("\n"));
+        self.figure("objects left by helm uninstall, leases included", (KEPT.len() + LEASES).to_string());
         let now = self.workload_pods()?;
         if now != before {
             return Err(format!("The workload's pods should be the same.\nbefore: {before:?}\nnow:    {now:?}").into());
