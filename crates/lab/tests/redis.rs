@@ -58,9 +58,9 @@ fn a_paused_server_executes_its_backlog_when_it_goes_on() -> Result<()> {
 #[test]
 fn a_password_and_arguments_reach_the_server() -> Result<()> {
     let server = RedisServer::start_with(&RedisOptions {
-        tls: None,
         password: Some("sesame".to_owned()),
         args: ["--maxmemory-policy", "allkeys-lru", "--appendonly", "yes"].map(str::to_owned).into(),
+        ..RedisOptions::default()
     })?;
     let policy = server.command(&["CONFIG", "GET", "maxmemory-policy"])?;
     let words = ["maxmemory-policy", "allkeys-lru"].map(|word| Reply::Bulk(word.into()));

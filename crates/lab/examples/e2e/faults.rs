@@ -10,7 +10,8 @@ use redislease_lab::{
 use crate::{
     setup::STOP_SECONDS,
     story::{
-        LEASE_DURATION, NAMESPACE, Outcome, RENEW_INTERVAL, REPLICAS, SOON, Story, WORKLOAD, holder, same_term, token,
+        LEASE_DURATION, NAMESPACE, Outcome, RENEW_INTERVAL, REPLICAS, SOON, Story, WORKLOAD, container, holder,
+        same_term, token,
     },
 };
 
@@ -22,9 +23,9 @@ impl Story<'_> {
         let name = holder(&before);
         let pod = self.pod(&name)?;
         let restarts = restarts(&pod);
-        let container = self.container(&pod)?;
-        container.kill()?;
-        self.narrator.say(&format!("The process {} of {name} is killed.", container.pid()));
+        let process = container(&pod)?;
+        process.kill()?;
+        self.narrator.say(&format!("The process {} of {name} is killed.", process.pid()));
         self.wait_until("the kubelet has started the container again", SOON, || {
             let pod = self.pod(&name).map_err(|error| error.to_string())?;
             let now = &pod["status"]["containerStatuses"][0];
@@ -44,9 +45,9 @@ impl Story<'_> {
         self.narrator.chapter("The holder's pod is deleted");
         let before = self.lease().state()?;
         let name = holder(&before);
-        let container = self.container(&self.pod(&name)?)?;
+        let process = container(&self.pod(&name)?)?;
         let deleted = Instant::now();
-        let exit = container.exit();
+        let exit = process.exit();
         self.kubectl(&["delete", "pod", &name, "--namespace", NAMESPACE, "--wait=false"])?;
         self.narrator
             .say(&format!("{name} gets SIGTERM and finishes its work for {STOP_SECONDS} s. It keeps the lease."));
@@ -66,7 +67,7 @@ impl Story<'_> {
         }
         self.narrator.say(&format!("{} holds it, fencing token {} (greater)", holder(&now), token(&now)));
         let deployment = format!("deployment/{WORKLOAD}");
-        self.kubectl(&["rollout", "status", &deployment, "--namespace", NAMESPACE, "--timeout=60s"])?;
+        self.kubectl(&["rollout", "status", &deployment, "--namespace", NAMESPACE, "--timeout=120s"])?;
         self.see_roles(&now)
     }
 
@@ -77,7 +78,7 @@ impl Story<'_> {
         let pod = self.pod(&name)?;
         let node_name = pod["spec"]["nodeName"].as_str().unwrap_or_default().to_owned();
         let node = self.nodes.iter().find(|node| node.name() == node_name).ok_or("The holder has no node.")?;
-        let container = self.container(&pod)?;
+        let process = container(&pod)?;
         node.kubelet().kill()?;
         let stopped = Instant::now();
         self.narrator
@@ -99,10 +100,10 @@ impl Story<'_> {
         let waited = next.duration_since(not_ready);
         // unhealthyAfter, and then the rest of the lease. The last renewal can be an interval old, and the operator can see
         // the pod earlier than this process.
-        if waited < 2 * LEASE_DURATION - RENEW_INTERVAL - Duration::from_secs(1) {
+        if waited + RENEW_INTERVAL + Duration::from_secs(1) < 2 * LEASE_DURATION {
             return Err(format!("The lease moved {waited:?} after its holder became not Ready, too early.").into());
         }
-        if !container.runs() {
+        if !process.runs() {
             return Err("The process of the old holder has ended, so this shows nothing.".into());
         }
         let now = self.lease().state()?;
@@ -110,7 +111,7 @@ impl Story<'_> {
             "Nothing proves that the old holder has stopped, and its process {} does run. Therefore the lease waited\n\
              for unhealthyAfter, 15 s, and until its keys had expired: {} holds it {:.1} s after not Ready,\n\
              fencing token {} (greater)",
-            container.pid(),
+            process.pid(),
             holder(&now),
             waited.as_secs_f32(),
             token(&now),

@@ -1,6 +1,6 @@
 //! The servers, the images and the objects that exist before the chart is installed.
 
-use std::{path::Path, sync::Arc, time::Instant};
+use std::{net::IpAddr, path::Path, sync::Arc, time::Instant};
 
 use redislease_lab::{
     Authority, ControlPlane, Identity, RedisOptions, RedisServer, RedisTls, SYSTEM,
@@ -20,6 +20,8 @@ const WORKLOAD_IMAGE: &str = "docker.io/library/workload:1";
 pub const STOP_SECONDS: u64 = 3;
 /// Nodes with a kubelet each.
 const NODES: usize = 2;
+/// The addresses of the Redis servers.
+const HOSTS: &[IpAddr] = Cluster::SERVERS.split_at(3).0;
 const PASSWORD: &str = "only-for-this-run";
 /// The secrets in the operator's namespace.
 pub const PASSWORD_SECRET: &str = "redis-password";
@@ -53,17 +55,13 @@ pub fn start(
         "3 redis-servers run outside of the nodes, with TLS, client certificates, and the ACL user of\n\
          docs/redis-checklist.md",
     );
-    let packed;
-    let (operator, kind) = match archive {
-        Some(archive) => (archive, format!("the image {}", archive.display())),
-        None => {
-            packed = Image::new(OPERATOR_IMAGE, Program::Binary(binary)).pack(sandbox)?;
-            (packed.as_path(), format!("an image of the debug build {}", binary.display()))
-        }
-    };
+    let made =
+        if archive.is_none() { Some(Image::new(OPERATOR_IMAGE, Program::Binary(binary)).pack(sandbox)?) } else { None };
+    let operator = archive.or(made.as_deref()).ok_or("There is no image of the operator.")?;
     cluster.import(operator, OPERATOR_IMAGE)?;
     cluster.import(&Image::new(WORKLOAD_IMAGE, Program::Source("workload")).pack(sandbox)?, WORKLOAD_IMAGE)?;
-    narrator.say(&format!("{kind} is on all nodes"));
+    let kind = if made.is_some() { "an image of the debug build" } else { "the image of the release build" };
+    narrator.say(&format!("Imported to both nodes: {kind} of the operator, and that of the workload"));
     let (nodes, control_plane) = cluster.split();
     prepare(&control_plane, &authority)?;
     narrator.say(&format!(
@@ -84,11 +82,11 @@ fn narrow(table: &str) -> String {
 
 fn start_redis(authority: &Authority) -> Outcome<Vec<Arc<RedisServer>>> {
     let mut servers = Vec::new();
-    for index in 0..3 {
+    for &host in HOSTS {
         let options = RedisOptions {
             password: Some(format!("admin-{PASSWORD}")),
-            tls: Some(server_tls(authority, index)?),
-            host: Some(Cluster::server_address(index)),
+            tls: Some(server_tls(authority, host)?),
+            host: Some(host),
             args: ["--maxmemory-policy", "noeviction"].map(str::to_owned).to_vec(),
         };
         let server = RedisServer::start_with(&options)?;
@@ -99,8 +97,8 @@ fn start_redis(authority: &Authority) -> Outcome<Vec<Arc<RedisServer>>> {
 }
 
 /// The certificate of a server and the authority of its clients.
-pub fn server_tls(authority: &Authority, index: u8) -> Outcome<RedisTls> {
-    let identity = authority.sign(&[&Cluster::server_address(index).to_string()])?;
+pub fn server_tls(authority: &Authority, host: IpAddr) -> Outcome<RedisTls> {
+    let identity = authority.sign(&[&host.to_string()])?;
     Ok(RedisTls { identity, client_ca: Some(authority.certificate()) })
 }
 
@@ -142,7 +140,7 @@ fn prepare(control_plane: &ControlPlane, authority: &Authority) -> Outcome {
         control_plane.apply(&object.to_string())?;
     }
     let deployment = format!("deployment/{WORKLOAD}");
-    control_plane.kubectl(&["rollout", "status", &deployment, "--namespace", NAMESPACE, "--timeout=60s"])?;
+    control_plane.kubectl(&["rollout", "status", &deployment, "--namespace", NAMESPACE, "--timeout=120s"])?;
     Ok(())
 }
 

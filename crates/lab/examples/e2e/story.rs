@@ -31,7 +31,7 @@ pub const RENEW_INTERVAL: Duration = Duration::from_secs(2);
 pub const OPERATOR: &str = "deployment/redislease-operator";
 
 /// Limit for steps that do not wait for a lease. It tolerates a busy machine.
-pub const SOON: Duration = Duration::from_secs(60);
+pub const SOON: Duration = Duration::from_mins(2);
 
 pub struct Story<'a> {
     pub nodes: &'a [Node],
@@ -106,12 +106,13 @@ impl<'a> Story<'a> {
     }
 
     fn first_holder(&mut self) -> Outcome {
-        self.kubectl(&["rollout", "status", OPERATOR, "--namespace", SYSTEM, "--timeout=60s"])?;
+        self.kubectl(&["rollout", "status", OPERATOR, "--namespace", SYSTEM, "--timeout=120s"])?;
         let ready = self.installed.elapsed().as_secs_f32();
         self.narrator.say(&format!("2 operator pods are Ready {ready:.1} s after the start of helm install"));
         self.figure("helm install to 2 operator pods Ready", format!("{ready:.1} s"));
         self.narrator.say(
-            "A new Redis node has no vote until the longest lease has passed, 15 s: it could be a server that has\n             lost its data, and with them a lease that still runs.",
+            "A new Redis node has no vote until the longest lease has passed, 15 s: it could be a server that has\n\
+             lost its data, and with them a lease that still runs.",
         );
         let first = self.wait("a first holder", LeaseState::is_active)?;
         let active = self.installed.elapsed().as_secs_f32();
@@ -141,7 +142,7 @@ impl<'a> Story<'a> {
         self.narrator.chapter("helm test");
         let began = Instant::now();
         // Without a result, helm reports that the pod has not succeeded in time.
-        let printed = self.helm.run(&["test", RELEASE, "--namespace", SYSTEM, "--logs", "--timeout=60s"])?;
+        let printed = self.helm.run(&["test", RELEASE, "--namespace", SYSTEM, "--logs", "--timeout=120s"])?;
         self.narrator.say(&format!(
             "`redislease doctor` ran as a pod with the operator's service account and succeeded after {:.1} s:",
             began.elapsed().as_secs_f32(),
@@ -268,13 +269,6 @@ impl<'a> Story<'a> {
         self.installation.control_plane().get(&path)?.ok_or_else(|| format!("The pod {name} does not exist.").into())
     }
 
-    /// The container of a pod of the workload.
-    pub fn container(&self, pod: &Value) -> Outcome<Container> {
-        let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
-        let found = Container::find(uid, "/workload")?;
-        found.ok_or_else(|| format!("No process of the pod {} runs.", pod["metadata"]["name"]).into())
-    }
-
     pub fn kubectl(&self, args: &[&str]) -> Outcome<String> {
         Ok(self.installation.control_plane().kubectl(args)?)
     }
@@ -310,4 +304,11 @@ fn is_next(event: &WatchEvent, before: &LeaseState) -> bool {
     let is_lease = event.object["metadata"]["name"] == WORKLOAD;
     let other = status["holder"]["pod"].as_str().is_some_and(|pod| Some(pod) != before.holder());
     is_lease && other && status["attempt"].is_string()
+}
+
+/// The container of a pod of the workload.
+pub fn container(pod: &Value) -> Outcome<Container> {
+    let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
+    let found = Container::find(uid, "/workload")?;
+    found.ok_or_else(|| format!("No process of the pod {} runs.", pod["metadata"]["name"]).into())
 }

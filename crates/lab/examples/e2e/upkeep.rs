@@ -9,7 +9,7 @@ use redislease_lab::{Authority, ControlPlane, Error as LabError, RELEASE, SYSTEM
 
 use crate::{
     setup::{certificates, server_tls},
-    story::{LEASE_DURATION, LEASES, NAMESPACE, OPERATOR, Outcome, SOON, Story, WORKLOAD},
+    story::{LEASE_DURATION, LEASES, NAMESPACE, OPERATOR, Outcome, SOON, Story, WORKLOAD, container},
 };
 
 /// What `helm uninstall` leaves besides the leases. Kubernetes makes the APIService for the definitions.
@@ -29,7 +29,7 @@ impl Story<'_> {
         let (held, began) = (self.held()?, Instant::now());
         let leader = self.installation.quorum()?.leader().unwrap_or_default().to_owned();
         self.kubectl(&["rollout", "restart", OPERATOR, "--namespace", SYSTEM])?;
-        self.kubectl(&["rollout", "status", OPERATOR, "--namespace", SYSTEM, "--timeout=90s"])?;
+        self.kubectl(&["rollout", "status", OPERATOR, "--namespace", SYSTEM, "--timeout=120s"])?;
         let next = self
             .installation
             .wait_for_quorum("a new pod leads", SOON, |quorum| quorum.leader().is_some_and(|next| next != leader))?;
@@ -55,10 +55,11 @@ impl Story<'_> {
         self.installation.apply(&certificates(&both, &client))?;
         self.narrator.say("The secret has both authorities and a client certificate of the new one.");
         let servers = self.installation.redis().to_vec();
-        for (index, server) in (0..).zip(&servers) {
+        for (index, server) in servers.iter().enumerate() {
+            let address = server.tls_address().ok_or("The server has no TLS.")?;
             // A client of the old authority is refused from here on.
-            server.set_tls(&server_tls(&new, index)?)?;
-            self.reconnect(usize::from(index))?;
+            server.set_tls(&server_tls(&new, address.ip())?)?;
+            self.reconnect(index)?;
             self.narrator.say(&format!(
                 "redis-{index} accepts clients of the new authority only; both operator pods are connected again"
             ));
@@ -117,7 +118,7 @@ impl Story<'_> {
         for pod in pods["items"].as_array().into_iter().flatten() {
             let uid = pod["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
             let restarts = pod["status"]["containerStatuses"][0]["restartCount"].as_u64().unwrap_or_default();
-            found.insert(uid, (restarts, self.container(pod)?.pid()));
+            found.insert(uid, (restarts, container(pod)?.pid()));
         }
         Ok(found)
     }

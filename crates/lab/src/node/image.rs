@@ -50,7 +50,7 @@ impl<'a> Image<'a> {
             Program::Source(_) => compile(&folder, &target)?,
             Program::Binary(path) => {
                 run("strip", &["-o", &target.display().to_string(), &path.display().to_string()])?;
-                libraries(path)?.iter().try_for_each(|library| copy(library, &root))?;
+                libraries(path).iter().try_for_each(|library| copy(library, &root))?;
             }
         }
         fs::set_permissions(&target, fs::Permissions::from_mode(0o755))
@@ -89,12 +89,12 @@ fn compile(folder: &Path, target: &Path) -> Result<()> {
 }
 
 /// The shared libraries of a binary, and the program that loads them. A static binary has none.
-fn libraries(binary: &Path) -> Result<Vec<PathBuf>> {
+fn libraries(binary: &Path) -> Vec<PathBuf> {
     let Ok(list) = run("ldd", &[&binary.display().to_string()]) else {
-        return Ok(Vec::new());
+        return Vec::new();
     };
     let paths = list.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
-    Ok(paths.map(PathBuf::from).collect())
+    paths.map(PathBuf::from).collect()
 }
 
 /// Copies a file to the same path below another root folder.

@@ -89,21 +89,20 @@ impl Cluster {
         self.nodes.iter().try_for_each(|node| node.import(archive, reference))
     }
 
-    /// The address of a server outside of the nodes, which pods can reach. There are eight.
-    pub fn server_address(index: u8) -> IpAddr {
-        assert!(index < SERVERS, "there are {SERVERS} addresses for servers");
-        Ipv4Addr::new(10, 99, 0, 2 + index).into()
-    }
+    /// The addresses for servers outside of the nodes, which pods can reach.
+    pub const SERVERS: [IpAddr; 5] = [server(2), server(3), server(4), server(5), server(6)];
 }
 
-/// The number of addresses for servers outside of the nodes.
-const SERVERS: u8 = 8;
+const fn server(number: u8) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(10, 99, 0, number))
+}
+
 /// The address of the bridge, which is the gateway of the nodes.
 const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
 
 /// Makes the bridge that joins the nodes and the servers.
 fn network() -> Result<()> {
-    let servers = (0..SERVERS).map(|index| Cluster::server_address(index).to_string());
+    let servers = Cluster::SERVERS.map(|address| address.to_string());
     let mut shell = Command::new("/bin/sh");
     shell.args(["-c", include_str!("network.sh"), "network.sh", &API_SERVER.ip().to_string(), &GATEWAY.to_string()]);
     shell.args(servers);
