@@ -6,7 +6,7 @@ set -uo pipefail
 cannot() { echo "$*"; exit 1; }
 
 [[ $(uname -s) == Linux ]] || cannot "a Kubernetes node needs Linux."
-((EUID == 0)) || cannot "a Kubernetes node needs root: run this as root."
+((EUID == 0)) || cannot "this user is not root."
 for tool in unshare:util-linux nsenter:util-linux mount:mount ip:iproute2 runc:runc redis-server:redis-server cc:gcc strip:binutils; do
     command -v "${tool%:*}" >/dev/null || cannot "${tool%:*} is missing: run \`hack/install-deps.sh node\`, or install the package ${tool#*:}."
 done

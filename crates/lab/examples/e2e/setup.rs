@@ -140,8 +140,20 @@ fn prepare(control_plane: &ControlPlane, authority: &Authority) -> Outcome {
         control_plane.apply(&object.to_string())?;
     }
     let deployment = format!("deployment/{WORKLOAD}");
-    control_plane.kubectl(&["rollout", "status", &deployment, "--namespace", NAMESPACE, "--timeout=120s"])?;
+    let rollout = ["rollout", "status", &deployment, "--namespace", NAMESPACE, "--timeout=120s"];
+    control_plane.kubectl(&rollout).map_err(|error| match last_warning(control_plane) {
+        Ok(warning) if !warning.is_empty() => format!("pods do not start: {warning}"),
+        _ => error.to_string(),
+    })?;
     Ok(())
+}
+
+/// What Kubernetes last reported about the pods of the workload.
+fn last_warning(control_plane: &ControlPlane) -> Outcome<String> {
+    let template = "--output=jsonpath={.items[-1:].message}";
+    let sorted = "--sort-by=.metadata.creationTimestamp";
+    let warnings = ["get", "events", "--namespace", NAMESPACE, "--field-selector=type=Warning", sorted, template];
+    Ok(control_plane.kubectl(&warnings)?)
 }
 
 fn workload() -> Value {

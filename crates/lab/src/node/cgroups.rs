@@ -30,15 +30,29 @@ impl Cgroup {
     }
 }
 
-impl Drop for Cgroup {
-    fn drop(&mut self) {
+impl Cgroup {
+    /// Removes it.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when a process is still in it.
+    pub(super) fn remove(&self) -> Result<()> {
         let deadline = Instant::now() + REMOVED_WITHIN;
         for folder in &self.folders {
-            // If this fails, the watchdog tries again.
-            while remove(folder).is_err() && Instant::now() < deadline {
+            while let Err(error) = remove(folder) {
+                if Instant::now() >= deadline {
+                    return Err(Error::io(format!("remove the cgroup {}", folder.display()))(error));
+                }
                 thread::sleep(Duration::from_millis(20));
             }
         }
+        Ok(())
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        // If this fails, the watchdog tries again.
+        let _ = self.remove();
     }
 }
 

@@ -43,7 +43,7 @@ impl Sandbox {
     /// Runs this program again inside a new sandbox, with the same arguments, and waits until it has ended.
     ///
     /// # Errors
-    /// [`Error::Io`] when the system refuses.
+    /// [`Error::Io`] when the system refuses, also when something is left of the sandbox at the end.
     pub fn enter() -> Result<Entered> {
         if let Some(folder) = env::var_os(VARIABLE) {
             return Ok(Entered::Inside(Self { folder: folder.into() }));
@@ -59,9 +59,8 @@ impl Sandbox {
                 return Ok(Entered::Impossible(why));
             }
         }
-        // Removed after the processes have ended, and before the folder.
         let name = folder.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let _cgroup = Cgroup::new(&name)?;
+        let cgroup = Cgroup::new(&name)?;
         let mut inner = Command::new("/bin/sh");
         // The shell writes its process ID to the watchdog before it becomes `unshare`. If that is killed, so is the first
         // process in the namespace.
@@ -72,6 +71,8 @@ impl Sandbox {
         // A group of its own: Ctrl-C ends this process, and the watchdog the rest.
         inner.stdin(watchdog::pipe()?).process_group(0);
         let status = inner.status().map_err(Error::io("run unshare"))?;
+        // All processes have ended.
+        cgroup.remove()?;
         let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
         Ok(Entered::Ended(ExitCode::from(code)))
     }
