@@ -188,6 +188,8 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
 [plugins.'io.containerd.cri.v1.runtime']
   # In a container, the processes of this machine can lack the right to lower it.
   restrict_oom_score_adj = true
+  # Its profile would stay in the kernel of this machine.
+  disable_apparmor = true
   [plugins.'io.containerd.cri.v1.runtime'.cni]
     bin_dirs = ["{plugins}"]
     conf_dir = "{networks}"

@@ -10,6 +10,8 @@ use std::{
 use crate::{Error, Result, watchdog};
 
 const ROOT: &str = "/sys/fs/cgroup";
+/// The controllers that a kubelet requires if the machine has them.
+const NEEDED: [&str; 5] = ["cpu", "cpuset", "hugetlb", "memory", "pids"];
 /// A cgroup can be removed a moment after its last process has ended.
 const REMOVED_WITHIN: Duration = Duration::from_secs(5);
 
@@ -83,17 +85,23 @@ fn make(folder: &Path) -> Result<()> {
     let failed = || Error::io(format!("make the cgroup {}", folder.display()));
     fs::create_dir(folder).map_err(failed())?;
     let parent = folder.parent().unwrap_or(Path::new(ROOT));
+    let Ok(controllers) = fs::read_to_string(parent.join("cgroup.controllers")) else {
+        return take_over_cpus(folder);
+    };
     // Version 2: a controller works in a cgroup only if its parent passes it on.
-    if let Ok(controllers) = fs::read_to_string(parent.join("cgroup.controllers")) {
-        for controller in controllers.split_whitespace() {
-            fs::write(parent.join("cgroup.subtree_control"), format!("+{controller}")).map_err(failed())?;
-        }
+    let needed = controllers.split_whitespace().filter(|controller| NEEDED.contains(controller));
+    let enable: Vec<String> = needed.map(|controller| format!("+{controller}")).collect();
+    if enable.is_empty() {
+        return Ok(());
     }
-    // Version 1: a cgroup without CPUs and memory nodes accepts no process.
-    for file in ["cpuset.cpus", "cpuset.mems"] {
-        if parent.join("cgroup.controllers").exists() || !folder.join(file).exists() {
-            continue;
-        }
+    fs::write(parent.join("cgroup.subtree_control"), enable.join(" ")).map_err(failed())
+}
+
+/// Version 1: a cgroup without CPUs and memory nodes accepts no process.
+fn take_over_cpus(folder: &Path) -> Result<()> {
+    let failed = || Error::io(format!("set the CPUs of the cgroup {}", folder.display()));
+    let parent = folder.parent().unwrap_or(Path::new(ROOT));
+    for file in ["cpuset.cpus", "cpuset.mems"].into_iter().filter(|file| folder.join(file).exists()) {
         let all = fs::read_to_string(parent.join(file)).map_err(failed())?;
         fs::write(folder.join(file), all.trim()).map_err(failed())?;
     }
@@ -113,4 +121,34 @@ fn remove(folder: &Path) -> io::Result<()> {
     }
     // The files of a cgroup go with it.
     fs::remove_dir(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Stands for a hierarchy of a machine with the other version than this one.
+    #[test]
+    fn with_version_2_the_parent_passes_on_what_a_kubelet_needs() -> std::result::Result<(), Box<dyn std::error::Error>>
+    {
+        let root = tempfile::tempdir()?;
+        fs::write(root.path().join("cgroup.controllers"), "cpuset cpu io memory pids misc\n")?;
+        make(&root.path().join("new"))?;
+        assert!(root.path().join("new").is_dir());
+        assert_eq!(fs::read_to_string(root.path().join("cgroup.subtree_control"))?, "+cpuset +cpu +memory +pids");
+        Ok(())
+    }
+
+    #[test]
+    fn with_version_1_the_cpus_of_the_parent_are_taken_over() -> std::result::Result<(), Box<dyn std::error::Error>> {
+        let root = tempfile::tempdir()?;
+        let new = root.path().join("new");
+        fs::create_dir(&new)?;
+        fs::write(root.path().join("cpuset.cpus"), "0-1\n")?;
+        fs::write(new.join("cpuset.cpus"), "")?;
+        take_over_cpus(&new)?;
+        assert_eq!(fs::read_to_string(new.join("cpuset.cpus"))?, "0-1");
+        assert!(!new.join("cpuset.mems").exists(), "only files that the kernel has made are written");
+        Ok(())
+    }
 }

@@ -14,6 +14,7 @@ use std::{
 use super::cgroups::Cgroup;
 use crate::{
     Error, Result, repository,
+    tools::NodeTools,
     watchdog::{self, TempFolder},
 };
 
@@ -53,7 +54,7 @@ impl Sandbox {
         }
         let folder = TempFolder::new("node")?;
         let program = env::current_exe().map_err(Error::io("find this program"))?;
-        for needed in [folder.path(), &program, &repository()] {
+        for needed in [folder.path(), &program, &repository(), &NodeTools::locate()?.kubelet] {
             if let Some(hidden) = hides(needed)? {
                 let why = format!("{} is in {hidden}, which nodes do not see: use another folder.", needed.display());
                 return Ok(Entered::Impossible(why));
