@@ -5,7 +5,7 @@
 .NOTPARALLEL:
 
 help: ## List the targets
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST)
 
 deps: ## Check the toolchains, install redis-server and a linker when missing
 	@hack/install-deps.sh
