@@ -68,6 +68,8 @@ impl Story<'_> {
         self.narrator.say(&format!("{} holds it, fencing token {} (greater)", holder(&now), token(&now)));
         let deployment = format!("deployment/{WORKLOAD}");
         self.kubectl(&["rollout", "status", &deployment, "--namespace", NAMESPACE, "--timeout=120s"])?;
+        // The other leases of the pod have moved too before the next step compares them.
+        self.held_by(|holder| holder != name)?;
         self.see_roles(&now)
     }
 

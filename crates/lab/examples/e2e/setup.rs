@@ -22,6 +22,8 @@ pub const STOP_SECONDS: u64 = 3;
 const NODES: usize = 2;
 /// The addresses of the Redis servers.
 const HOSTS: &[IpAddr] = Cluster::SERVERS.split_at(3).0;
+const COLUMNS: &str = "--output=custom-columns=NAME:.metadata.name,KUBELET:.status.nodeInfo.kubeletVersion,\
+                       RUNTIME:.status.nodeInfo.containerRuntimeVersion,ADDRESS:.status.addresses[0].address";
 const PASSWORD: &str = "only-for-this-run";
 /// The secrets in the operator's namespace.
 pub const PASSWORD_SECRET: &str = "redis-password";
@@ -47,8 +49,7 @@ pub fn start(
         "{NODES} nodes are Ready {:.1} s after the start of etcd: a control plane, {NODES} kubelets, {NODES} containerds",
         began.elapsed().as_secs_f32(),
     ));
-    let table = cluster.control_plane().kubectl(&["get", "nodes", "--output=wide"])?;
-    narrator.quote(&format!("$ kubectl get nodes\n{}", narrow(&table)));
+    narrator.quote(&format!("$ kubectl get nodes\n{}", cluster.control_plane().kubectl(&["get", "nodes", COLUMNS])?));
     let authority = Authority::new("redis")?;
     let redis = start_redis(&authority)?;
     narrator.say(
@@ -68,16 +69,6 @@ pub fn start(
         "Deployment {WORKLOAD} in {NAMESPACE}: {REPLICAS} pods run. Its annotation redislease.io/lease asks for a lease."
     ));
     Ok((nodes, Parts { control_plane, redis, authority }))
-}
-
-/// The columns up to the address.
-fn narrow(table: &str) -> String {
-    let line = |line: &str| {
-        let words: Vec<_> = line.split_whitespace().collect();
-        let runtime = words.last().copied().unwrap_or_default();
-        format!("{:8} {:8} {:14} {:14} {runtime}\n", words[0], words[1], words[4], words[5])
-    };
-    table.lines().skip(1).map(line).collect()
 }
 
 fn start_redis(authority: &Authority) -> Outcome<Vec<Arc<RedisServer>>> {

@@ -180,10 +180,16 @@ impl<'a> Story<'a> {
 
     /// Waits until all leases are held and returns them by name.
     pub fn held(&self) -> Outcome<BTreeMap<String, LeaseState>> {
+        self.held_by(|_| true)
+    }
+
+    /// Waits until all leases are held by pods that `wanted` accepts.
+    pub fn held_by(&self, wanted: impl Fn(&str) -> bool) -> Outcome<BTreeMap<String, LeaseState>> {
         let names = (1..LEASES).map(|number| format!("{WORKLOAD}-{number}")).chain([WORKLOAD.to_owned()]);
         let held = |name: String| {
             let lease = self.installation.find_lease(NAMESPACE, &name);
-            Ok((name, lease.wait("held", SOON, LeaseState::is_active)?))
+            let is_held = |lease: &LeaseState| lease.is_active() && lease.holder().is_some_and(&wanted);
+            Ok((name, lease.wait("held", SOON, is_held)?))
         };
         names.map(held).collect()
     }
