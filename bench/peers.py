@@ -1,0 +1,163 @@
+"""The programs that are compared: how each is built, what it promises, and how the driver talks to it."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import select
+import shutil
+import subprocess
+import time
+
+from servers import die_with_parent
+
+HERE = pathlib.Path(__file__).parent
+SOURCES = HERE / "peers"
+CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "redislease" / "bench"
+
+
+@dataclasses.dataclass(frozen=True)
+class Peer:
+    name: str
+    version: str
+    language: str
+    argument: str
+    # What it promises, by its documentation.
+    token: str
+    loss: str
+    renews: str
+    restart: str
+    single: bool = False
+    # Which measures its program has.
+    measures: frozenset = frozenset({"cycles", "handover", "renew", "crash"})
+
+
+ALL = frozenset({"cycles", "handover", "renew", "crash", "lost"})
+PEERS = [
+    Peer("RedisLease", "this commit", "rust", "ours", "yes, grows on the quorum", "yes, before the keys end", "by itself",
+         "a restarted server waits before it votes", measures=ALL),
+    Peer("raw limit", "this commit", "rust", "raw", "(the scripts of RedisLease)", "no", "no", "no",
+         measures=frozenset({"cycles", "renew"})),
+    Peer("rslock", "0.10.0", "rust", "rslock", "no", "`using` returns an error", "`using`", "no", measures=ALL),
+    Peer("redsync", "4.18.1", "go", "redsync", "no", "no", "by hand", "no"),
+    Peer("bsm/redislock", "0.9.4", "go", "redislock", "no", "no", "by hand", "no", single=True),
+    Peer("redlock (npm)", "5.0.0-beta.2", "node", "redlock", "no", "`using` aborts a signal", "`using`", "no", measures=ALL),
+    Peer("redlock-universal", "0.8.5", "node", "redlock-universal", "no", "`using` aborts a signal", "`using`", "no", measures=ALL),
+    Peer("pottery", "3.0.1", "python", "", "no", "no", "by hand, three times", "no",
+         measures=frozenset({"cycles", "handover", "crash"})),
+    Peer("Redisson RedLock", "4.7.0", "java", "redlock", "no", "no", "by itself", "no"),
+    Peer("Redisson RFencedLock", "4.7.0", "java", "fenced", "yes, of one server", "no", "by itself", "no", single=True),
+]
+
+
+class Missing(Exception):
+    """Why a peer cannot be measured here."""
+
+
+def _run(*command, **options):
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
+    if done.returncode:
+        raise Missing(f"`{' '.join(map(str, command[:3]))} …` failed: {done.stdout.strip().splitlines()[-1:]}")
+    return done.stdout
+
+
+def _tool(name):
+    path = shutil.which(name)
+    if path is None:
+        raise Missing(f"{name} is not installed")
+    return path
+
+
+def _fresh(folder, files):
+    """A folder in the cache with copies of `files`; whether they are the same as at the last build."""
+    folder.mkdir(parents=True, exist_ok=True)
+    same = True
+    for file in files:
+        copy = folder / file.name
+        if not copy.exists() or copy.read_bytes() != file.read_bytes():
+            shutil.copy(file, copy)
+            same = False
+    return same and (folder / "built").exists()
+
+
+def build_rust():
+    target = os.environ.get("CARGO_TARGET_DIR") or str(HERE.parent / "target")
+    _tool("cargo")
+    _run("cargo", "build", "--locked", "--release", "--quiet", cwd=SOURCES / "rust", env={**os.environ, "CARGO_TARGET_DIR": target})
+    return [f"{target}/release/peer"]
+
+
+def build_go():
+    _tool("go")
+    binary = CACHE / "go" / "peer"
+    _run("go", "build", "-o", binary, ".", cwd=SOURCES / "go")
+    return [str(binary)]
+
+
+def build_node():
+    node, folder = _tool("node"), CACHE / "node"
+    if not _fresh(folder, [SOURCES / "node" / name for name in ("package.json", "package-lock.json", "main.js")]):
+        _run(_tool("npm"), "ci", "--ignore-scripts", "--no-audit", "--no-fund", cwd=folder)
+        (folder / "built").touch()
+    return [node, str(folder / "main.js")]
+
+
+def build_python():
+    folder = CACHE / "python"
+    if not _fresh(folder, [SOURCES / "python" / name for name in ("requirements.txt", "main.py")]):
+        _run(_tool("python3"), "-m", "venv", folder / "venv")
+        _run(folder / "venv/bin/pip", "install", "--quiet", "-r", folder / "requirements.txt")
+        (folder / "built").touch()
+    return [str(folder / "venv/bin/python"), str(folder / "main.py")]
+
+
+def build_java():
+    java, folder = _tool("java"), CACHE / "java"
+    if not _fresh(folder, [SOURCES / "java" / "pom.xml", SOURCES / "java" / "src" / "Peer.java"]):
+        _run(_tool("mvn"), "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={folder}/lib", cwd=folder)
+        _run(_tool("javac"), "-nowarn", "-cp", f"{folder}/lib/*", "-d", folder / "classes", folder / "Peer.java")
+        (folder / "built").touch()
+    return [java, "-cp", f"{folder}/classes:{folder}/lib/*", "Peer"]
+
+
+BUILD = {"rust": build_rust, "go": build_go, "node": build_node, "python": build_python, "java": build_java}
+
+
+class Process:
+    """A running peer."""
+
+    def __init__(self, command, argument):
+        CACHE.mkdir(parents=True, exist_ok=True)
+        self.errors = open(CACHE / "errors.log", "ab")
+        self.process = subprocess.Popen(
+            [*command, *([argument] if argument else [])],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, preexec_fn=die_with_parent, bufsize=0,
+        )
+        self.buffer = b""
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def ask(self, timeout=30, **request):
+        self.process.stdin.write(json.dumps(request).encode() + b"\n")
+        return self.answer(timeout)
+
+    def answer(self, timeout=30):
+        """The next line; `None` when none comes in time or the process has ended."""
+        deadline = time.monotonic() + timeout
+        while b"\n" not in self.buffer:
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self.process.stdout], [], [], left)[0]:
+                return None
+            data = os.read(self.process.stdout.fileno(), 65536)
+            if not data:
+                return None
+            self.buffer += data
+        line, self.buffer = self.buffer.split(b"\n", 1)
+        return json.loads(line)
+
+    def stop(self):
+        self.process.kill()
+        self.process.wait()
+        self.errors.close()

@@ -1,0 +1,34 @@
+//! One process of the comparison: RedisLease's keeper and nodes, the raw limit, or rslock.
+//!
+//! ```text
+//! peer ours | raw | rslock       # requests on standard input, answers on standard output: one JSON object a line
+//! ```
+//! `bench/README.md` describes requests and answers.
+#![allow(clippy::unwrap_used, reason = "a failed step ends the measurement")]
+
+mod ours;
+mod protocol;
+mod raw;
+mod raw_connection;
+mod rslock;
+
+fn main() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    match std::env::args().nth(1).as_deref() {
+        Some("ours") => {
+            let mut ours = ours::Ours::default();
+            // The tasks of our users: one thread, because keeper and nodes have threads of their own.
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            protocol::serve(|request| runtime.block_on(ours.answer(request)));
+        }
+        Some("raw") => protocol::serve(|request| raw::answer(&request)),
+        Some("rslock") => {
+            let mut managers = rslock::Managers::default();
+            protocol::serve(|request| runtime.block_on(managers.answer(request)));
+        }
+        other => {
+            eprintln!("error: `{other:?}` is not one of ours, raw, rslock");
+            std::process::exit(2);
+        }
+    }
+}

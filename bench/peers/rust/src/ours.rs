@@ -1,0 +1,261 @@
+//! RedisLease as a library: keeper and nodes, without Kubernetes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use prometheus::Registry;
+use redislease::clock;
+use redislease::keeper::{Keeper, LeaseHandle, Observer, Setup};
+use redislease::metrics::nodes::NodeMetrics;
+use redislease::metrics::panics::Panics;
+use redislease::nodes::{Config, NodeConfig, NodeState, Nodes};
+use redislease_core::backoff::{Backoff, Strategy};
+use redislease_core::lease::{Config as LeaseConfig, OnDeadline, Publication, Renewal, Standing, TermId, View};
+use redislease_core::marker::Membership;
+use redislease_core::op::Holder;
+use redislease_core::quorum::Quorum;
+use redislease_core::time::{Drift, Millis};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::protocol::{Gaps, HOLD, Request, STEP_ASIDE, Times, figures, say, unsupported};
+
+/// The driver admits the servers under this configuration.
+pub fn membership() -> Membership {
+    Membership { generation: 1, fingerprint: "bench".into() }
+}
+
+const LONGEST: Millis = Millis(60_000);
+const TIMEOUT: Millis = Millis(500);
+
+/// The quorums in use, by the addresses of their nodes.
+#[derive(Default)]
+pub struct Ours(HashMap<Vec<String>, Arc<Process>>);
+
+struct Process {
+    nodes: Nodes,
+    keeper: Keeper,
+    size: usize,
+}
+
+impl Process {
+    fn start(addresses: &[String]) -> Self {
+        let registry = Registry::new();
+        let panics = Panics::register(&registry).unwrap();
+        let metrics = NodeMetrics::register(&registry, &panics).unwrap();
+        let nodes = addresses.iter().enumerate();
+        let config = Config {
+            quorum: "bench".into(),
+            nodes: nodes
+                .map(|(index, address)| NodeConfig { name: index.to_string(), address: address.clone() })
+                .collect(),
+            key_prefix: "redislease".into(),
+            membership: membership(),
+            longest_lease: LONGEST,
+            command_timeout: TIMEOUT,
+            credentials: None,
+            tls: None,
+            has_statuses: false,
+        };
+        let nodes = Nodes::start(&config, &metrics).unwrap();
+        Self { nodes, keeper: Keeper::start(0, &panics).unwrap(), size: addresses.len() }
+    }
+
+    /// Waits until a majority votes; all nodes, if they do within a second.
+    async fn ready(&self) {
+        let mut statuses = self.nodes.watch();
+        let votes =
+            |count: usize| move |nodes: &Vec<_>| count <= nodes.iter().filter(|node| is_up(node)).count();
+        let all = tokio::time::timeout(Duration::from_secs(1), statuses.wait_for(votes(self.size))).await.is_ok();
+        if !all {
+            statuses.wait_for(votes(self.size / 2 + 1)).await.unwrap();
+        }
+    }
+
+    fn config(&self, request: &Request) -> LeaseConfig {
+        let interval = if request.interval_ms == 0 { request.ttl_ms / 3 } else { request.interval_ms };
+        LeaseConfig {
+            quorum: Quorum::of(u8::try_from(self.size).unwrap()).unwrap(),
+            ttl: Millis(request.ttl_ms),
+            renew_interval: Millis(interval),
+            stop_budget: Millis(100),
+            command_timeout: TIMEOUT,
+            drift: Drift::STANDARD,
+            // As the peers do by default: a random delay of the same length before each new attempt.
+            backoff: Backoff { strategy: Strategy::None, min: Millis(100), max: Millis(100), limit: None, jitter: 100 },
+            deadline: OnDeadline::Seal,
+        }
+    }
+
+    fn open(&self, request: &Request, worker: usize, observer: impl Observer) -> Lock {
+        let (handle, views) = self.keeper.open_watched(Setup {
+            nodes: Some(self.nodes.clone()),
+            keys: [self.nodes.keyspace().lock("bench", &request.key(worker))].into(),
+            config: self.config(request),
+            observer: Box::new(observer),
+        });
+        Lock { handle, views }
+    }
+}
+
+fn is_up(node: &redislease::nodes::NodeStatus) -> bool {
+    node.state == NodeState::Up
+}
+
+/// One lease of a user that takes it for itself.
+struct Lock {
+    handle: LeaseHandle,
+    views: watch::Receiver<View>,
+}
+
+impl Lock {
+    /// Attempts until one succeeds. The second value counts the attempts that failed.
+    async fn acquire(&mut self) -> (TermId, usize) {
+        let mut failed = 0;
+        loop {
+            self.handle.want(Holder("bench".into()));
+            let mut began = false;
+            loop {
+                // The first view may be the one before the attempt.
+                let _ = tokio::time::timeout(Duration::from_millis(20), self.views.changed()).await;
+                let view = self.views.borrow_and_update().clone();
+                match view.standing {
+                    Standing::Publishing(term) => {
+                        self.handle.published(term.id.attempt, Publication::Written);
+                        return (term.id, failed);
+                    }
+                    Standing::Idle => {
+                        failed += usize::from(began);
+                        if let Some(wait) = view.retry_at.map(|at| at.since(clock::now())) {
+                            tokio::time::sleep(wait.into()).await;
+                        }
+                        break;
+                    }
+                    _ => began = true,
+                }
+            }
+        }
+    }
+
+    /// Returns when this process does not hold the lock any more. The releases are then on their way to the nodes.
+    async fn release(&mut self, term: TermId) {
+        self.handle.end(term, true);
+        self.views.wait_for(|view| view.standing == Standing::Idle).await.unwrap();
+    }
+}
+
+/// Counts renewals.
+#[derive(Clone, Default)]
+struct Counts(Arc<[AtomicUsize; 2]>);
+
+impl Observer for Counts {
+    fn renewed(&self, renewal: &Renewal, _: u64) {
+        let which = usize::from(!matches!(renewal, Renewal::Success { .. }));
+        self.0[which].fetch_add(1, Ordering::Relaxed);
+    }
+    fn changed(&self, _: &View) {}
+}
+
+impl Ours {
+    pub async fn answer(&mut self, request: Request) -> Value {
+        let new = || Arc::new(Process::start(&request.nodes));
+        let process = self.0.entry(request.nodes.clone()).or_insert_with(new).clone();
+        process.ready().await;
+        match request.what.as_str() {
+            "cycles" => cycles(&process, &request).await,
+            "handover" => handover(&process, &request).await,
+            "renew" => renew(&process, &request).await,
+            "lost" => lost(&process, &request).await,
+            "hold" | "take" => {
+                let mut lock = process.open(&request, 0, ());
+                lock.acquire().await;
+                // Kept until the process ends.
+                std::mem::forget(lock);
+                json!({"held": true})
+            }
+            _ => unsupported(),
+        }
+    }
+}
+
+async fn cycles(process: &Process, request: &Request) -> Value {
+    let locks: Vec<Lock> = (0..request.workers).map(|worker| process.open(request, worker, ())).collect();
+    let start = Instant::now();
+    let until = start + request.duration();
+    let work = |mut lock: Lock| async move {
+        let mut times = Times::default();
+        while Instant::now() < until {
+            let began = Instant::now();
+            let (term, failed) = lock.acquire().await;
+            times.errors += failed;
+            times.acquire.push(began.elapsed());
+            let began = Instant::now();
+            lock.release(term).await;
+            times.release.push(began.elapsed());
+        }
+        times
+    };
+    let tasks: Vec<_> = locks.into_iter().map(|lock| tokio::spawn(work(lock))).collect();
+    let mut all = Vec::new();
+    for task in tasks {
+        all.push(task.await.unwrap());
+    }
+    figures(all, start.elapsed())
+}
+
+async fn handover(process: &Process, request: &Request) -> Value {
+    let gaps = Arc::new(Gaps::new());
+    let until = Instant::now() + request.duration();
+    let mut workers = tokio::task::JoinSet::new();
+    for _ in 0..request.workers {
+        let (mut lock, gaps) = (process.open(request, 0, ()), gaps.clone());
+        workers.spawn(async move {
+            while Instant::now() < until {
+                let (term, _) = lock.acquire().await;
+                gaps.acquired();
+                tokio::time::sleep(HOLD).await;
+                gaps.releasing();
+                lock.release(term).await;
+                tokio::time::sleep(STEP_ASIDE).await;
+            }
+        });
+    }
+    workers.join_all().await;
+    gaps.figures()
+}
+
+async fn renew(process: &Process, request: &Request) -> Value {
+    let began = Instant::now();
+    let counts = Counts::default();
+    let mut workers = tokio::task::JoinSet::new();
+    for worker in 0..request.workers {
+        let mut lock = process.open(request, worker, counts.clone());
+        workers.spawn(async move {
+            let (term, _) = lock.acquire().await;
+            (lock, term)
+        });
+    }
+    let locks = workers.join_all().await;
+    say(&json!({"held": locks.len(), "seconds": began.elapsed().as_secs_f64()}));
+    let before = counts.0[0].load(Ordering::Relaxed);
+    tokio::time::sleep(request.duration()).await;
+    let renewals = counts.0[0].load(Ordering::Relaxed) - before;
+    let lost = locks.iter().filter(|(lock, _)| !matches!(lock.views.borrow().standing, Standing::Held(_))).count();
+    say(&json!({"lost": lost, "renewals": renewals, "failed_rounds": counts.0[1].load(Ordering::Relaxed)}));
+    for (mut lock, term) in locks {
+        lock.release(term).await;
+    }
+    json!({"done": true})
+}
+
+async fn lost(process: &Process, request: &Request) -> Value {
+    let mut lock = process.open(request, 0, ());
+    lock.acquire().await;
+    lock.views.wait_for(|view| matches!(view.standing, Standing::Held(_))).await.unwrap();
+    say(&json!({"held": true}));
+    let ended = lock.views.wait_for(|view| !matches!(view.standing, Standing::Held(_)));
+    let noticed = tokio::time::timeout(request.duration(), ended).await.is_ok();
+    json!({"noticed": noticed, "by": "the view leaves Held", "done": true})
+}

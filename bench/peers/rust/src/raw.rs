@@ -1,0 +1,229 @@
+//! The raw limit: the scripts of RedisLease from one thread with one bare pipelined connection to each server. It has no
+//! deadlines, no retries, no renewals, and takes the servers' votes as they are.
+
+use std::time::{Duration, Instant};
+
+use redislease::nodes::Keyspace;
+use redislease::nodes::script::{self, Extension, Script};
+use redislease_core::op::{Attempt, Grant, Holder, Op, Stages, Token};
+use redislease_core::time::Millis;
+use serde_json::{Value, json};
+
+use crate::ours::membership;
+use crate::protocol::{Request, Times, figures, say, unsupported};
+use crate::raw_connection::{Connection, Tag, number, wait};
+
+const ACQUIRE: u8 = 1;
+const CONFIRM: u8 = 2;
+const OTHER: u8 = 0;
+/// Leases in one call, and calls in flight.
+const BATCH: usize = 100;
+
+struct Lane {
+    key: [String; 1],
+    cycle: u64,
+    phase: u8,
+    began: Instant,
+    attempt: Attempt,
+    /// Node and grant number.
+    granted: Vec<(usize, u64)>,
+    confirmed: usize,
+    times: Times,
+}
+
+struct Raw {
+    keyspace: Keyspace,
+    connections: Vec<Connection>,
+    markers: Vec<String>,
+    ttl: Millis,
+    random: u128,
+}
+
+impl Raw {
+    fn open(request: &Request) -> Self {
+        let mut connections: Vec<Connection> = request.nodes.iter().map(|node| Connection::open(node)).collect();
+        let mut markers = Vec::new();
+        for connection in &mut connections {
+            for script in Script::ALL {
+                connection.send(&script.load().get_packed_command(), tag(OTHER));
+            }
+            connection.send(b"GET redislease:marker\r\n", tag(ACQUIRE));
+            connection.flush();
+            let mut last = Vec::new();
+            while connection.in_flight() > 0 {
+                wait(std::slice::from_ref(connection));
+                connection.receive(|_, parts| last = parts[0].to_vec());
+            }
+            markers.push(String::from_utf8(last).unwrap());
+        }
+        assert!(markers.iter().all(|marker| marker.ends_with(&membership().name())), "{markers:?}");
+        let random = u128::from(redislease::clock::unix_micros()) << 64;
+        Self { keyspace: Keyspace::new("redislease"), connections, markers, ttl: Millis(request.ttl_ms), random }
+    }
+
+    fn vote(&mut self, node: usize, key: &[String], op: &Op, tag: Tag) {
+        let command = script::vote(&self.keyspace, key, &self.markers[node], u64::from(u32::MAX) << 20, op);
+        self.connections[node].send(&command.get_packed_command(), tag);
+    }
+
+    fn begin(&mut self, lane: &mut Lane, number: usize) {
+        self.random = self.random.wrapping_mul(0x2360_ed05_1fc6_5da4_4385_df64_9fcc_f645).wrapping_add(1);
+        lane.attempt = Attempt(self.random);
+        lane.cycle += 1;
+        lane.phase = ACQUIRE;
+        lane.granted.clear();
+        lane.confirmed = 0;
+        lane.began = Instant::now();
+        let op = Op::Acquire { attempt: lane.attempt, ttl: self.ttl, holder: Holder("bench".into()) };
+        for node in 0..self.connections.len() {
+            self.vote(node, &lane.key, &op, Tag { lane: number, cycle: lane.cycle, phase: ACQUIRE });
+        }
+    }
+
+    /// Takes one vote. Whether the lane has ended its cycle.
+    fn take(&mut self, lane: &mut Lane, tag: Tag, node: usize, grant: u64) -> bool {
+        if tag.cycle != lane.cycle || tag.phase != lane.phase {
+            return false;
+        }
+        let majority = self.connections.len() / 2 + 1;
+        match tag.phase {
+            ACQUIRE => {
+                lane.granted.push((node, grant));
+                if lane.granted.len() < majority {
+                    return false;
+                }
+                lane.phase = CONFIRM;
+                let token = Token(lane.granted.iter().map(|(_, grant)| *grant).max().unwrap());
+                for place in 0..lane.granted.len() {
+                    let (node, grant) = lane.granted[place];
+                    let op = Op::Confirm { attempt: lane.attempt, grant: Grant(grant), token };
+                    self.vote(node, &lane.key, &op, Tag { phase: CONFIRM, ..tag });
+                }
+                false
+            }
+            _ => {
+                lane.confirmed += 1;
+                if lane.confirmed < majority {
+                    return false;
+                }
+                lane.times.acquire.push(lane.began.elapsed());
+                let began = Instant::now();
+                let op = Op::Release { attempt: lane.attempt, stages: Stages::All };
+                for node in 0..self.connections.len() {
+                    self.vote(node, &lane.key, &op, Tag { phase: OTHER, ..tag });
+                }
+                lane.times.release.push(began.elapsed());
+                true
+            }
+        }
+    }
+}
+
+const fn tag(phase: u8) -> Tag {
+    Tag { lane: 0, cycle: 0, phase }
+}
+
+pub fn answer(request: &Request) -> Value {
+    match request.what.as_str() {
+        "cycles" => cycles(request),
+        "renew" => renew(request),
+        _ => unsupported(),
+    }
+}
+
+fn cycles(request: &Request) -> Value {
+    let mut raw = Raw::open(request);
+    let start = Instant::now();
+    let until = start + request.duration();
+    let lane = |number| Lane {
+        key: [raw.keyspace.lock("bench", &request.key(number))],
+        cycle: 0,
+        phase: 0,
+        began: start,
+        attempt: Attempt(0),
+        granted: Vec::new(),
+        confirmed: 0,
+        times: Times::default(),
+    };
+    let mut lanes: Vec<Lane> = (0..request.workers).map(lane).collect();
+    for (number, lane) in lanes.iter_mut().enumerate() {
+        raw.begin(lane, number);
+    }
+    let mut replies = Vec::new();
+    loop {
+        raw.connections.iter_mut().for_each(Connection::flush);
+        if raw.connections.iter().all(|connection| connection.in_flight() == 0) {
+            break;
+        }
+        wait(&raw.connections);
+        for node in 0..raw.connections.len() {
+            raw.connections[node].receive(|tag, parts| {
+                let grant = parts.get(3).map_or(0, |grant| number(grant) as u64);
+                let word = parts[2];
+                assert!(matches!(word, b"granted" | b"confirmed" | b"released"), "{}", String::from_utf8_lossy(word));
+                replies.push((tag, grant));
+            });
+            for (tag, grant) in replies.drain(..) {
+                let lane = &mut lanes[tag.lane];
+                if raw.take(lane, tag, node, grant) && Instant::now() < until {
+                    raw.begin(lane, tag.lane);
+                }
+            }
+        }
+    }
+    let times = lanes.into_iter().map(|lane| lane.times).collect();
+    figures(times, start.elapsed())
+}
+
+/// One call for each hundred leases, evenly spread over the interval.
+fn renew(request: &Request) -> Value {
+    let mut raw = Raw::open(request);
+    let keys: Vec<[String; 1]> =
+        (0..request.workers).map(|number| [raw.keyspace.lock("bench", &request.key(number))]).collect();
+    let (attempt, token) = (Attempt(7), Token(7));
+    for connection in &mut raw.connections {
+        for [key] in &keys {
+            let set = format!("SET {key} t:{attempt}:{token}:bench PX {}\r\n", request.ttl_ms);
+            connection.send(set.as_bytes(), tag(OTHER));
+        }
+    }
+    drain(&mut raw.connections);
+    say(&json!({"held": keys.len(), "seconds": 0.0}));
+
+    let calls: Vec<Vec<Vec<u8>>> = raw.markers.iter().map(|marker| {
+        let batch = |keys: &[[String; 1]]| {
+            let leases: Vec<Extension<'_>> =
+                keys.iter().map(|keys| Extension { keys, attempt, token, ttl: raw.ttl }).collect();
+            script::extend(&raw.keyspace, marker, u64::from(u32::MAX) << 20, &leases).get_packed_command()
+        };
+        keys.chunks(BATCH).map(batch).collect()
+    }).collect();
+    let step = Duration::from_millis(request.interval_ms) / u32::try_from(keys.len().div_ceil(BATCH)).unwrap();
+    let (start, until) = (Instant::now(), Instant::now() + request.duration());
+    let mut count: u32 = 0;
+    while Instant::now() < until {
+        let place = count as usize % calls[0].len();
+        for (connection, calls) in raw.connections.iter_mut().zip(&calls) {
+            connection.send(&calls[place], tag(OTHER));
+        }
+        let exceptions = drain(&mut raw.connections);
+        assert_eq!(exceptions, 0, "a lease was lost");
+        count += 1;
+        std::thread::sleep((step * count).saturating_sub(start.elapsed()));
+    }
+    say(&json!({"lost": 0, "renewals": count as usize * BATCH}));
+    json!({"done": true})
+}
+
+/// Sends, and waits for all answers. Counts the parts beyond those of a call without exceptions.
+fn drain(connections: &mut [Connection]) -> usize {
+    connections.iter_mut().for_each(Connection::flush);
+    let mut exceptions = 0;
+    while connections.iter().any(|connection| connection.in_flight() > 0) {
+        wait(connections);
+        for connection in connections.iter_mut() {
+            connection.receive(|_, parts| exceptions += parts.len().saturating_sub(3));
+        }
+    }
+    exceptions
+}

@@ -1,0 +1,114 @@
+//! A bare pipelined connection: bytes out, replies of scripts in.
+
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+/// Which command a reply belongs to.
+#[derive(Clone, Copy)]
+pub struct Tag {
+    pub lane: usize,
+    pub cycle: u64,
+    pub phase: u8,
+}
+
+pub struct Connection {
+    stream: TcpStream,
+    pub out: Vec<u8>,
+    sent: VecDeque<Tag>,
+    buffer: Vec<u8>,
+}
+
+/// One reply: its parts as texts. Numbers and texts look alike.
+pub type Parts<'a> = Vec<&'a [u8]>;
+
+impl Connection {
+    pub fn open(address: &str) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Self { stream, out: Vec::new(), sent: VecDeque::new(), buffer: Vec::new() }
+    }
+
+    /// Appends a command, which is sent with the next [`flush`](Self::flush).
+    pub fn send(&mut self, command: &[u8], tag: Tag) {
+        self.out.extend_from_slice(command);
+        self.sent.push_back(tag);
+    }
+
+    pub fn flush(&mut self) {
+        if !self.out.is_empty() {
+            self.stream.set_nonblocking(false).unwrap();
+            self.stream.write_all(&self.out).unwrap();
+            self.out.clear();
+        }
+    }
+
+    pub fn in_flight(&self) -> usize {
+        self.sent.len()
+    }
+
+    /// Reads what has arrived, without waiting, and passes each reply on.
+    pub fn receive(&mut self, mut take: impl FnMut(Tag, Parts<'_>)) {
+        self.stream.set_nonblocking(true).unwrap();
+        let mut block = [0; 65536];
+        match self.stream.read(&mut block) {
+            Ok(0) => panic!("the server closed the connection"),
+            Ok(count) => self.buffer.extend_from_slice(&block[..count]),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => panic!("{error}"),
+        }
+        let mut start = 0;
+        while let Some((parts, length)) = reply(&self.buffer[start..]) {
+            take(self.sent.pop_front().unwrap(), parts);
+            start += length;
+        }
+        self.buffer.drain(..start);
+    }
+}
+
+/// Waits until one of the connections has something to read.
+pub fn wait(connections: &[Connection]) {
+    let mut fds: Vec<PollFd<'_>> =
+        connections.iter().map(|connection| PollFd::new(&connection.stream, PollFlags::IN)).collect();
+    poll(&mut fds, None).unwrap();
+}
+
+/// The first reply in `bytes` and its length; `None` if it has not arrived completely.
+fn reply(bytes: &[u8]) -> Option<(Parts<'_>, usize)> {
+    let (head, mut place) = line(bytes, 0)?;
+    if head[0] != b'*' {
+        let (part, end) = part(bytes, 0)?;
+        return Some((vec![part], end));
+    }
+    let count = number(&head[1..]);
+    let mut parts = Vec::with_capacity(count);
+    for _ in 0..count {
+        let (next, end) = part(bytes, place)?;
+        parts.push(next);
+        place = end;
+    }
+    Some((parts, place))
+}
+
+/// The line at `place`, and where the next one begins.
+fn line(bytes: &[u8], place: usize) -> Option<(&[u8], usize)> {
+    let end = bytes.get(place..)?.iter().position(|byte| *byte == b'\r')? + place;
+    (end + 1 < bytes.len()).then(|| (&bytes[place..end], end + 2))
+}
+
+/// The number or text at `place`, and where the next one begins.
+fn part(bytes: &[u8], place: usize) -> Option<(&[u8], usize)> {
+    let (head, next) = line(bytes, place)?;
+    assert!(head[0] != b'-', "{}", String::from_utf8_lossy(head));
+    if head[0] != b'$' || head[1] == b'-' {
+        return Some((&head[1..], next));
+    }
+    let end = next + number(&head[1..]);
+    (end + 2 <= bytes.len()).then(|| (&bytes[next..end], end + 2))
+}
+
+pub fn number(text: &[u8]) -> usize {
+    text.iter().fold(0, |number, digit| number * 10 + usize::from(digit - b'0'))
+}

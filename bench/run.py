@@ -1,0 +1,260 @@
+#!/usr/bin/env python3
+"""Measures RedisLease and its peers in turns on the same redis-servers, and prints one table.
+
+    bench/run.py [--quick] [--only cycles,faults,handover,renew,lost,crash] [--peers ours,rslock] [--keep]
+
+Results go to target/bench/results.json. With --only, the other measures of an earlier run stay in that file.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import platform
+import subprocess
+import sys
+import time
+
+import peers as library
+import report
+from servers import Server, SlowProxy, cpu_seconds
+
+ROOT = pathlib.Path(__file__).parent.parent
+RESULTS = ROOT / "target" / "bench" / "results.json"
+KINDS = ["cycles", "faults", "handover", "renew", "lost", "crash"]
+
+
+class Run:
+    def __init__(self, quick, wanted):
+        self.rounds = 1 if quick else 3
+        self.seconds = 0.5 if quick else 1.0
+        self.quick = quick
+        self.rows, self.missing, self.commands = [], {}, {}
+        self.processes = {}
+        self.serial = 0
+        built = {}
+        for peer in library.PEERS:
+            if wanted and not {peer.name, peer.argument} & wanted:
+                continue
+            try:
+                if peer.language not in built:
+                    print(f"build the {peer.language} programs ...", file=sys.stderr)
+                    try:
+                        built[peer.language] = library.BUILD[peer.language]()
+                    except library.Missing as missing:
+                        built[peer.language] = missing
+                if isinstance(built[peer.language], library.Missing):
+                    raise built[peer.language]
+                self.commands[peer] = built[peer.language]
+                self.processes[peer] = library.Process(built[peer.language], peer.argument)
+            except library.Missing as missing:
+                self.missing[peer.name] = str(missing)
+        self.servers = [Server() for _ in range(5)]
+
+    def stop(self):
+        for process in self.processes.values():
+            process.stop()
+        for server in self.servers:
+            server.stop()
+
+    def prefix(self):
+        self.serial += 1
+        return f"bench-{os.getpid()}-{self.serial}"
+
+    def request(self, what, nodes, **more):
+        return {"do": what, "nodes": nodes, "prefix": self.prefix(), "ttl_ms": 10_000, **more}
+
+    def note(self, cell, peer, round_, **figures):
+        self.rows.append({"cell": cell, "peer": peer.name, "round": round_, **figures})
+        print(f"  {cell:24} {peer.name:22} {json.dumps(figures)[:150]}", file=sys.stderr)
+
+    def restart(self, peer):
+        self.processes[peer].stop()
+        self.processes[peer] = library.Process(self.commands[peer], peer.argument)
+
+    def ask(self, cell, peer, round_, request, timeout=60):
+        """One cell of one peer. A peer that does not answer is started again."""
+        answer = self.processes[peer].ask(timeout, **request)
+        if answer is None:
+            self.note(cell, peer, round_, failed=f"no answer within {timeout} s")
+            self.restart(peer)
+        elif not answer.get("unsupported"):
+            self.note(cell, peer, round_, **answer)
+        return answer
+
+    def in_turns(self, rounds, measure):
+        """Each round begins with another peer, so that no peer always follows the same one."""
+        order = list(self.processes)
+        for round_ in range(rounds):
+            for peer in order[round_ % len(order):] + order[: round_ % len(order)]:
+                measure(peer, round_)
+
+    def addresses(self, count):
+        return [server.address for server in self.servers[:count]]
+
+    def warm_up(self, nodes, workers=32):
+        for peer, process in self.processes.items():
+            if process.ask(60, **self.request("cycles", nodes, workers=workers, seconds=self.seconds)) is None:
+                self.restart(peer)
+
+    def cycles(self):
+        for count in [3] if self.quick else [3, 5]:
+            nodes = self.addresses(count)
+            self.warm_up(nodes)
+            for workers in [1, 64, 256]:
+                def measure(peer, round_, nodes=nodes, workers=workers):
+                    if not (peer.single and len(nodes) > 3):
+                        request = self.request("cycles", nodes, workers=workers, seconds=self.seconds)
+                        self.ask(f"cycles-{len(nodes)}-{workers}", peer, round_, request)
+                self.in_turns(self.rounds, measure)
+
+    def faults(self):
+        """One worker, while the last of three servers is stopped, slow, or gone."""
+        server = Server()
+        proxy = SlowProxy(server, 0.05)
+        try:
+            near = [*self.addresses(2), server.address]
+            self.warm_up(near, workers=1)
+            rounds = 1 if self.quick else 2
+
+            def measure(state, nodes):
+                def one(peer, round_):
+                    if not peer.single:
+                        request = self.request("cycles", nodes, workers=1, seconds=self.seconds)
+                        self.ask(f"fault-{state}", peer, round_, request)
+                self.in_turns(rounds, one)
+
+            measure("none", near)
+            server.pause()
+            measure("stopped", near)
+            server.resume()
+            self.warm_up([*self.addresses(2), proxy.address], workers=1)
+            measure("slow", [*self.addresses(2), proxy.address])
+            server.kill()
+            measure("refusing", near)
+        finally:
+            proxy.stop()
+            server.stop()
+
+    def handover(self):
+        def measure(peer, round_):
+            if "handover" in peer.measures:
+                request = self.request("handover", self.addresses(3), workers=8, seconds=2 * self.seconds)
+                self.ask("handover", peer, round_, request)
+        self.in_turns(1 if self.quick else 2, measure)
+
+    def renew(self):
+        count = 1000 if self.quick else 10_000
+
+        def measure(peer, round_):
+            if "renew" not in peer.measures:
+                return
+            nodes = self.addresses(1 if peer.single else 3)
+            request = self.request("renew", nodes, workers=count, seconds=6 * self.seconds, interval_ms=3000)
+            process = self.processes[peer]
+            held = process.ask(30, **request)
+            servers = [server.process.pid for server in self.servers[: len(nodes)]]
+            before = cpu_seconds(servers), cpu_seconds([process.pid])
+            window = process.answer(30) if held else None
+            if window is None:
+                self.note("renew", peer, round_, failed="did not take or renew all locks within 30 s")
+                return self.restart(peer)
+            used = cpu_seconds(servers) - before[0], cpu_seconds([process.pid]) - before[1]
+            figures = {**held, "acquire_seconds": held["seconds"], **window}
+            while window and not window.get("done"):
+                window = process.answer(30)
+                figures |= window or {}
+            self.note("renew", peer, round_, **figures | {"server_cpu": used[0], "client_cpu": used[1], "window": request["seconds"]})
+        self.in_turns(1, measure)
+
+    def lost(self):
+        """Two of three servers are stopped; how long until the holder is told."""
+        def measure(peer, round_):
+            if "lost" not in peer.measures:
+                return
+            stopped = [Server() for _ in range(3)]
+            try:
+                process = library.Process(self.commands[peer], peer.argument)
+                request = self.request("lost", [server.address for server in stopped], seconds=8, ttl_ms=3000)
+                if process.ask(20, **request) is None:
+                    return self.note("lost", peer, round_, failed="did not acquire")
+                time.sleep(0.5)
+                for server in stopped[1:]:
+                    server.pause()
+                began = time.monotonic()
+                noticed = process.answer(10)
+                figures = {"seconds": time.monotonic() - began} if noticed and noticed.get("noticed") else {"failed": "no signal within 8 s"}
+                self.note("lost", peer, round_, **figures)
+                process.stop()
+            finally:
+                for server in stopped:
+                    server.stop()
+        self.in_turns(1 if self.quick else 2, measure)
+
+    def crash(self):
+        """The owner is killed; how long until another process has the lock."""
+        def measure(peer, round_):
+            if "crash" not in peer.measures:
+                return
+            nodes = self.addresses(1 if peer.single else 3)
+            owner, taker = (library.Process(self.commands[peer], peer.argument) for _ in range(2))
+            try:
+                request = self.request("hold", nodes, ttl_ms=2000)
+                taker.ask(20, **self.request("cycles", nodes, workers=1, seconds=0.1, ttl_ms=2000))
+                held = owner.ask(20, **request)
+                if not held:
+                    return self.note("crash", peer, round_, failed="did not acquire")
+                owner.process.kill()
+                began = time.monotonic()
+                taken = taker.ask(20, **request | {"do": "take"})
+                figures = {"seconds": time.monotonic() - began} if taken else {"failed": "not free within 20 s"}
+                self.note("crash", peer, round_, **figures)
+            finally:
+                owner.stop()
+                taker.stop()
+        self.in_turns(1 if self.quick else 2, measure)
+
+
+def machine():
+    cpu = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "unknown")
+    memory = int(next(line.split()[1] for line in open("/proc/meminfo") if line.startswith("MemTotal"))) // 1_000_000
+    system = next((line.split("=", 1)[1].strip().strip('"') for line in open("/etc/os-release") if line.startswith("PRETTY_NAME")), "")
+    return f"{os.cpu_count()} cores ({cpu}), {memory} GB, {system}, Linux {platform.release().split('-')[0]}"
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--quick", action="store_true", default=bool(os.environ.get("QUICK")))
+    arguments.add_argument("--only", default=",".join(KINDS))
+    arguments.add_argument("--peers", default="")
+    arguments.add_argument("--output", type=pathlib.Path, default=RESULTS)
+    options = arguments.parse_args()
+    kinds = options.only.split(",")
+    if unknown := set(kinds) - set(KINDS):
+        raise SystemExit(f"error: {unknown} is not one of {KINDS}")
+    began = time.monotonic()
+    run = Run(options.quick, set(filter(None, options.peers.split(","))))
+    load = os.getloadavg()[0]
+    try:
+        for kind in kinds:
+            getattr(run, kind)()
+        redis = run.servers[0].version
+    finally:
+        run.stop()
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=ROOT).stdout.strip()
+    results = {
+        "date": datetime.date.today().isoformat(), "commit": commit, "machine": machine(), "redis": redis,
+        "quick": options.quick, "load": load, "missing": run.missing, "rows": [],
+    }
+    if set(kinds) != set(KINDS) and options.output.exists():
+        results["rows"] = [row for row in json.loads(options.output.read_text())["rows"] if report.kind(row["cell"]) not in kinds]
+    results["rows"] += run.rows
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    options.output.write_text(json.dumps(results, indent=1))
+    print(report.table(results))
+    print(f"{time.monotonic() - began:.0f} s; results: {options.output}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

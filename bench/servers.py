@@ -1,0 +1,158 @@
+"""Redis servers of one run, and a proxy that delays."""
+
+import ctypes
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+
+PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent():
+    """Runs in a child before its program: the child ends when the driver ends, however that happens."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Server:
+    """One redis-server without persistence on a port of the loopback interface."""
+
+    def __init__(self):
+        self.directory = tempfile.TemporaryDirectory(prefix="redislease-bench-")
+        for _ in range(5):
+            self.port = free_port()
+            options = f"--port {self.port} --bind 127.0.0.1 --appendonly no --maxmemory-policy noeviction --loglevel warning"
+            self.process = subprocess.Popen(
+                ["redis-server", *options.split(), "--save", "", "--dir", self.directory.name],
+                stdout=subprocess.DEVNULL,
+                preexec_fn=die_with_parent,
+            )
+            if self._answers():
+                break
+        else:
+            raise SystemExit("error: redis-server does not start")
+        self.address = f"127.0.0.1:{self.port}"
+        self.admit()
+
+    def _answers(self):
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline and self.process.poll() is None:
+            try:
+                return self.command("PING") == "PONG"
+            except OSError:
+                time.sleep(0.02)
+        return False
+
+    def command(self, *words):
+        """Sends one command and returns the reply's text."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
+            parts = [f"*{len(words)}\r\n"] + [f"${len(word)}\r\n{word}\r\n" for word in words]
+            connection.sendall("".join(parts).encode())
+            with connection.makefile("rb") as reply:
+                head = reply.readline().decode().strip()
+                return reply.read(int(head[1:])).decode() if head.startswith("$") else head[1:]
+
+    def admit(self):
+        """Makes the server vote at once, as if it had waited for the longest lease of RedisLease."""
+        info = dict(line.split(":", 1) for line in self.command("INFO", "server").split("\r\n") if ":" in line)
+        self.version = info["redis_version"]
+        self.command("SET", "redislease:fence", str(time.time_ns() // 1000))
+        self.command("SET", "redislease:marker", f"{info['run_id']}:1:bench")
+
+    def pause(self):
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self):
+        self.process.send_signal(signal.SIGCONT)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self):
+        self.kill()
+        self.directory.cleanup()
+
+
+def cpu_seconds(pids):
+    """Processor time of all threads of these processes."""
+    total = 0
+    for pid in pids:
+        for task in pathlib.Path(f"/proc/{pid}/task").glob("*/schedstat"):
+            try:
+                total += int(task.read_text().split()[0])
+            except OSError:
+                pass  # The thread has ended.
+    return total / 1e9
+
+
+class SlowProxy:
+    """Passes bytes on to a server and delays its answers."""
+
+    def __init__(self, target, delay):
+        self.target, self.delay = target, delay
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            server = socket.create_connection(("127.0.0.1", self.target.port))
+            for one in (client, server):
+                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            threading.Thread(target=self._pass_on, args=(client, server), daemon=True).start()
+            threading.Thread(target=self._pass_late, args=(server, client), daemon=True).start()
+
+    @staticmethod
+    def _pass_on(source, sink):
+        try:
+            while data := source.recv(65536):
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+    def _pass_late(self, source, sink):
+        """Two threads, so that answers are delayed in parallel."""
+        waiting, filled = [], threading.Condition()
+
+        def deliver():
+            while True:
+                with filled:
+                    filled.wait_for(lambda: waiting)
+                    at, data = waiting.pop(0)
+                time.sleep(max(at - time.monotonic(), 0))
+                try:
+                    if not data:
+                        return sink.close()
+                    sink.sendall(data)
+                except OSError:
+                    return None
+
+        threading.Thread(target=deliver, daemon=True).start()
+        data = b"-"
+        while data:
+            try:
+                data = source.recv(65536)
+            except OSError:
+                data = b""
+            with filled:
+                waiting.append((time.monotonic() + self.delay, data))
+                filled.notify()
+
+    def stop(self):
+        self.listener.close()
