@@ -1,6 +1,7 @@
 //! Terms: published, adopted, ended.
 
 use super::*;
+use crate::api::conditions::LeaseReady;
 use crate::election::EndCause;
 use crate::status::{NoticeReason, Obstacle, TermEnd};
 
@@ -376,6 +377,12 @@ fn a_lease_of_a_cron_job_waits_for_a_holder_only_while_a_pod_runs() {
         story.turn();
         assert_eq!(story.reconciler.unheld_since.is_some(), waits, "{pods:?}");
     }
+    story.candidates(&[]);
+    let obstacle = (LeaseReady::InvalidReference, "there is no RedisQuorum default".to_owned());
+    story.facts.quorum = Arc::new(QuorumFacts { open: None, obstacle: Some(obstacle), ..quorum(1, "f00d") });
+    story.turn();
+    assert!(story.reconciler.unheld_since.is_some(), "without a quorum no run could have a holder");
+
     let mut story = Story::new();
     story.candidates(&[]);
     story.turn();
