@@ -16,7 +16,7 @@ use std::{env, path::PathBuf, process::ExitCode};
 
 use narrator::Narrator;
 use redislease_lab::node::{Entered, Node, Sandbox};
-use setup::Parts;
+use setup::{Impossible, Parts};
 use story::{Outcome, Story};
 
 const IMPOSSIBLE: u8 = 3;
@@ -42,9 +42,13 @@ fn run(sandbox: &Sandbox) -> ExitCode {
     let mut narrator = Narrator::new();
     let (nodes, parts) = match start(sandbox, &mut narrator) {
         Ok(started) => started,
-        Err(error) => {
+        Err(error) if error.is::<Impossible>() => {
             eprintln!("\nerror: {error}\n");
             return impossible(error.to_string().lines().next().unwrap_or_default());
+        }
+        Err(error) => {
+            eprintln!("\nerror: make e2e failed. {error}");
+            return ExitCode::FAILURE;
         }
     };
     match tell(&nodes, parts, narrator) {

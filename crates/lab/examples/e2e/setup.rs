@@ -1,6 +1,6 @@
 //! The servers, the images and the objects that exist before the chart is installed.
 
-use std::{net::IpAddr, path::Path, sync::Arc, time::Instant};
+use std::{error::Error, fmt, net::IpAddr, path::Path, sync::Arc, time::Instant};
 
 use redislease_lab::{
     Authority, ControlPlane, Identity, RedisOptions, RedisServer, RedisTls, SYSTEM,
@@ -29,6 +29,18 @@ const PASSWORD: &str = "only-for-this-run";
 pub const PASSWORD_SECRET: &str = "redis-password";
 pub const TLS_SECRET: &str = "redis-tls";
 
+/// This machine cannot run nodes or pods. Nothing of RedisLease has run yet.
+#[derive(Debug)]
+pub struct Impossible(String);
+
+impl fmt::Display for Impossible {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl Error for Impossible {}
+
 /// What the chart is installed on.
 pub struct Parts {
     pub control_plane: ControlPlane,
@@ -44,7 +56,7 @@ pub fn start(
 ) -> Outcome<(Vec<Node>, Parts)> {
     narrator.chapter("Setup");
     let began = Instant::now();
-    let cluster = Cluster::start(sandbox, NODES)?;
+    let cluster = Cluster::start(sandbox, NODES).map_err(|error| Impossible(error.to_string()))?;
     narrator.say(&format!(
         "{NODES} nodes are Ready {:.1} s after the start of etcd: a control plane, {NODES} kubelets, {NODES} containerds",
         began.elapsed().as_secs_f32(),
@@ -131,10 +143,10 @@ fn prepare(control_plane: &ControlPlane, authority: &Authority) -> Outcome {
         control_plane.apply(&object.to_string())?;
     }
     let deployment = format!("deployment/{WORKLOAD}");
-    let rollout = ["rollout", "status", &deployment, "--namespace", NAMESPACE, "--timeout=120s"];
+    let rollout = ["rollout", "status", &deployment, "--namespace", NAMESPACE, "--timeout=300s"];
     control_plane.kubectl(&rollout).map_err(|error| match last_warning(control_plane) {
-        Ok(warning) if !warning.is_empty() => format!("pods do not start: {warning}"),
-        _ => error.to_string(),
+        Ok(warning) if !warning.is_empty() => Impossible(format!("pods do not start: {warning}")),
+        _ => Impossible(error.to_string()),
     })?;
     Ok(())
 }
