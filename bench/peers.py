@@ -77,7 +77,9 @@ def _fresh(folder, files):
         if not copy.exists() or copy.read_bytes() != file.read_bytes():
             shutil.copy(file, copy)
             same = False
-    return same and (folder / "built").exists()
+    if not same:
+        (folder / "built").unlink(missing_ok=True)
+    return (folder / "built").exists()
 
 
 def build_rust():

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes docs/comparison.md and its plots from the results of bench/run.py.
+"""Prints the table of the results of bench/run.py.
 
-    bench/report.py [target/bench/results.json]      # needs matplotlib for the plots
+    bench/report.py [target/bench/results.json]
 """
 
 import json

@@ -165,6 +165,8 @@ class Run:
             while window and not window.get("done"):
                 window = process.answer(30)
                 figures |= window or {}
+            if window is None:
+                self.restart(peer)
             self.note("renew", peer, round_, **figures | {"server_cpu": used[0], "client_cpu": used[1], "window": request["seconds"]})
         self.in_turns(1, measure)
 

@@ -10,9 +10,10 @@ version=3.11.2
 folder=${XDG_CACHE_HOME:-${HOME:?}/.cache}/redislease/matplotlib-$version
 table=target/lock-scale.md
 
-cargo bench --locked --no-default-features --features lock --bench lock_scale -- "$@" | tee "$table"
+mkdir -p target
 if [[ ! -d $folder ]]; then
     python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --target "$folder.new" "matplotlib==$version"
     mv "$folder.new" "$folder"
 fi
+cargo bench --locked --no-default-features --features lock --bench lock_scale -- "$@" | tee "$table"
 PYTHONPATH=$folder python3 benches/lock_scale/plot.py "$table" docs/images/lock-scale.png

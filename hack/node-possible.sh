@@ -7,7 +7,7 @@ cannot() { echo "$*"; exit 1; }
 
 [[ $(uname -s) == Linux ]] || cannot "a Kubernetes node needs Linux."
 ((EUID == 0)) || cannot "this user is not root."
-for tool in unshare:util-linux nsenter:util-linux mount:mount ip:iproute2 runc:runc redis-server:redis-server cc:gcc strip:binutils; do
+for tool in unshare:util-linux nsenter:util-linux mount:mount ip:iproute2 runc:runc "${REDIS_SERVER:-redis-server}:redis-server" cc:gcc strip:binutils; do
     command -v "${tool%:*}" >/dev/null || cannot "${tool%:*} is missing: run \`hack/install-deps.sh node\`, or install the package ${tool#*:}."
 done
 alone=(unshare --pid --fork --kill-child --mount-proc --mount --propagation=private --net)
