@@ -1,7 +1,7 @@
 //! What many leases cost on the lock layer: the real keeper and nodes on three real redis-servers, without Kubernetes.
 //!
 //! The process is its own publisher: it calls a term published as soon as it is confirmed, and wants again after a loss.
-//! Each number of leases runs in a process of its own, so that memory is that of this number.
+//! The sleeps are the durations over which something is measured. Each number of leases runs in a process of its own, so that memory is that of this number.
 //!
 //! ```text
 //! cargo bench --bench lock_scale -- 1000 100000      # numbers of leases; 100 1000 10000 100000 without arguments
@@ -23,7 +23,7 @@ use redislease::metrics::panics::Panics;
 use redislease::nodes::{Config, NodeConfig, Nodes};
 use redislease_core::marker::Membership;
 use redislease_core::time::Millis;
-use redislease_lab::RedisServer;
+use redislease_lab::{RedisServer, poll};
 
 use leases::Leases;
 use usage::{Commands, Cpu, Threads, memory};
@@ -116,10 +116,8 @@ impl Process {
 /// How long it took.
 fn wait_until(what: &str, done: impl Fn() -> bool) -> Duration {
     let start = Instant::now();
-    while !done() {
-        assert!(start.elapsed() < PATIENCE, "still waiting for {what} after {PATIENCE:?}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let done = || if done() { Ok(()) } else { Err(format!("still waiting for {what}")) };
+    poll(PATIENCE, done).unwrap();
     start.elapsed()
 }
 

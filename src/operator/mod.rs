@@ -186,17 +186,16 @@ impl Context {
             let engine = Engine::<Reconciler, Shell>::new(cluster, index, shell);
             let (quorum_events, quorum_watch) = mpsc::channel(AHEAD);
             let authorities = Authorities::default();
-            let annotated = (writer.clone(), authorities.clone());
             let quorums = quorums::Parts {
                 namespace: self.options.namespace.clone(),
                 lease_namespaces: self.options.watch_namespaces.clone(),
-                writer,
+                writer: writer.clone(),
                 engine: senders.others,
                 node_metrics: self.node_metrics.clone(),
                 lease_metrics: self.lease_metrics.clone(),
                 metrics: self.metrics.clone(),
                 replica,
-                authorities,
+                authorities: authorities.clone(),
                 answered,
                 tried,
                 listed: quorums_listed,
@@ -212,7 +211,7 @@ impl Context {
             let lease_events = if self.options.annotations {
                 let (lease_events, events) = mpsc::channel(AHEAD);
                 let (facts, leases) = mpsc::channel(AHEAD);
-                let controller = self.annotations(leases, annotated);
+                let controller = self.annotations(leases, &writer, &authorities);
                 spawn("the events of RedisLeases", Box::pin(annotations::share(events, senders.leases, facts)));
                 spawn("the controller of annotations", Box::pin(annotations::run(controller, stop())));
                 lease_events
@@ -255,10 +254,11 @@ impl Context {
     fn annotations(
         &self,
         leases: mpsc::Receiver<Watched<annotations::LeaseFacts>>,
-        (writer, authorities): (Writer, Authorities),
+        writer: &Writer,
+        authorities: &Authorities,
     ) -> annotations::Parts {
         let (namespaces, metrics) = (self.watched(), self.metrics.clone());
-        annotations::Parts { namespaces, leases, writer, authorities, metrics }
+        annotations::Parts { namespaces, leases, writer: writer.clone(), authorities: authorities.clone(), metrics }
     }
 
     fn watched(&self) -> Namespaces {

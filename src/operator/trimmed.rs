@@ -5,6 +5,7 @@
 //! the time and memory of a start.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus};
@@ -95,13 +96,13 @@ struct OnlyMetadata {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Metadata {
-    annotations: Option<std::collections::BTreeMap<String, String>>,
+    annotations: Option<BTreeMap<String, String>>,
     creation_timestamp: Option<Time>,
     deletion_grace_period_seconds: Option<i64>,
     deletion_timestamp: Option<Time>,
     finalizers: Option<Vec<String>>,
     generation: Option<i64>,
-    labels: Option<std::collections::BTreeMap<String, String>>,
+    labels: Option<BTreeMap<String, String>>,
     name: Option<String>,
     namespace: Option<String>,
     owner_references: Option<Vec<OwnerReference>>,

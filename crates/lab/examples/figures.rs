@@ -22,6 +22,8 @@ const LEASES: usize = 100;
 const HOLD: Duration = Duration::from_mins(5);
 /// The grace period of the lab's leases plus 1 s.
 const STOP_BUDGET: Duration = Duration::from_secs(4);
+/// When no write arrives for this time, all writes of the start are complete.
+const SILENCE: Duration = Duration::from_secs(3);
 /// The timeout of a step, which ends the run.
 const PATIENCE: Duration = Duration::from_mins(2);
 
@@ -97,17 +99,21 @@ fn writes(operator: &Operator) -> Result<()> {
     let renewals = || -> Result<f64> {
         Ok(operator.metrics()?.value("redislease_lease_renewals_total", &[("result", "success")]).unwrap_or_default())
     };
-    // The writes of the start are complete when no more arrive.
-    let mut before = page()?;
-    loop {
-        thread::sleep(Duration::from_secs(3));
-        let now = page()?;
-        if now == before {
-            break;
+    // The writes of the start are complete when no more arrive for a while.
+    let (mut before, mut since, deadline) = (page()?, Instant::now(), Instant::now() + PATIENCE);
+    while since.elapsed() < SILENCE {
+        if Instant::now() >= deadline {
+            let (process, last) = ("the operator without writes".to_owned(), format!("{before:?}"));
+            return Err(Error::NotReady { process, waited: PATIENCE, last, log: String::new() });
         }
-        before = now;
+        thread::sleep(Duration::from_millis(500));
+        let now = page()?;
+        if now != before {
+            (before, since) = (now, Instant::now());
+        }
     }
     let (renewed, began) = (renewals()?, Instant::now());
+    // The duration that is measured.
     thread::sleep(HOLD);
     let after = page()?;
     print!("writes to the API server while {LEASES} leases were held for {} s:", began.elapsed().as_secs());

@@ -126,8 +126,7 @@ impl Index {
     }
 
     /// Takes a lease from an event or a list. Returns its ID if it is new.
-    pub fn lease_seen(&mut self, mut lease: RedisLease, now: Time) -> Option<LeaseId> {
-        lease.metadata.managed_fields = None;
+    pub fn lease_seen(&mut self, lease: RedisLease, now: Time) -> Option<LeaseId> {
         let lease = Arc::new(lease);
         let listed = self.leases.name_listed(&lease.metadata);
         self.leases.unreadable.remove(&leases::name_of(&lease.metadata));

@@ -209,6 +209,7 @@ fn renew(request: &Request) -> Value {
         let exceptions = drain(&mut raw.connections);
         assert_eq!(exceptions, 0, "a lease was lost");
         count += 1;
+        // Renewals are sent at their interval, as a library does.
         std::thread::sleep((step * count).saturating_sub(start.elapsed()));
     }
     say(&json!({"lost": 0, "renewals": count as usize * BATCH}));

@@ -3,11 +3,10 @@
 use std::{
     fs, io,
     path::{Path, PathBuf},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use crate::{Error, Result, watchdog};
+use crate::{Error, Result, poll, watchdog};
 
 const ROOT: &str = "/sys/fs/cgroup";
 /// The controllers that a kubelet requires if the machine has them.
@@ -38,14 +37,12 @@ impl Cgroup {
     /// # Errors
     /// [`Error::Io`] when a process is still in it.
     pub(super) fn remove(&self) -> Result<()> {
-        let deadline = Instant::now() + REMOVED_WITHIN;
         for folder in &self.folders {
-            while let Err(error) = remove(folder) {
-                if Instant::now() >= deadline {
-                    return Err(Error::io(format!("remove the cgroup {}", folder.display()))(error));
-                }
-                thread::sleep(Duration::from_millis(20));
-            }
+            let removed = || remove(folder).map_err(|error| error.to_string());
+            poll(REMOVED_WITHIN, removed).map_err(|last| {
+                let process = format!("the removal of the cgroup {}", folder.display());
+                Error::NotReady { process, waited: REMOVED_WITHIN, last, log: String::new() }
+            })?;
         }
         Ok(())
     }

@@ -166,6 +166,7 @@ impl<'a> Run<'a> {
 
     fn hold(&mut self) -> Result<()> {
         let before = self.begin()?;
+        // The duration that is measured.
         thread::sleep(self.options.hold);
         let after = self.mark()?;
         let row = row(Phase::Hold, String::new(), &before, &after);
@@ -267,6 +268,7 @@ impl<'a> Run<'a> {
         for server in &stopped {
             server.process().pause()?;
         }
+        // The duration of the fault.
         thread::sleep(self.options.outage);
         let (lost, at_the_end) = (self.board.moved_since(before.at), self.count_at_api_server()?);
         for server in &stopped {
