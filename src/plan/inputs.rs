@@ -109,7 +109,7 @@ impl Reconciler {
     pub(super) fn resolve(&mut self, now: Time, lease: &RedisLease, facts: &Facts) -> Inputs {
         // Without a term to end, a quorum that the namespace may not use is like one that does not exist.
         let denied = facts.quorum.denied;
-        let has_term = self.link.is_some() || Recorded::of(lease).is_some();
+        let has_term = self.link.as_ref().is_some_and(|link| !link.is_idle()) || Recorded::of(lease).is_some();
         let quorum = facts.quorum.open.clone().filter(|_| !denied || has_term);
         let fits = |spec: &ValidLease| match &facts.quorum.valid {
             Some(valid) => spec.check_against(valid).map_err(|mismatch| mismatch.to_string()),

@@ -45,7 +45,8 @@ impl Reconciler {
         }
     }
 
-    /// Whether the machine uses nodes that are no longer the lease's, and has no term left to end there.
+    /// Whether the machine uses nodes that the lease no longer uses or may no longer use, and has no term left to end
+    /// there.
     fn is_outgrown(&self, recorded: Option<&Recorded<'_>>, inputs: &Inputs, usable: bool) -> bool {
         let Some(link) = &self.link else { return false };
         if link.quorum.is_none() {
@@ -54,7 +55,8 @@ impl Reconciler {
         }
         // A term that ended on the old nodes is removed from the status first: it is unknown to the new nodes.
         let shown = recorded.is_none_or(|recorded| !link.knows(recorded.attempt));
-        inputs.replaces(link) && link.is_idle() && shown
+        let denied = inputs.denied && inputs.quorum.is_none();
+        (denied || inputs.replaces(link)) && link.is_idle() && shown
     }
 
     fn open(&mut self, quorum: Option<Arc<OpenQuorum>>) {

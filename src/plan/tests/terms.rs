@@ -347,6 +347,19 @@ fn a_term_ends_without_proof_when_the_quorum_no_longer_allows_the_namespace() {
     story.turn();
     assert!(ends(&story), "{:?}", story.commands());
 
+    // When the term has ended, nothing stays open on a quorum that the namespace may not use.
+    story.view(idle(1_000_000));
+    story.turn();
+    assert!(!story.commands().contains(&Command::Close), "the status still names the term");
+    story.store(&json!({}), &json!(null));
+    story.turn();
+    assert_eq!(story.commands(), [Command::Close]);
+    story.turn();
+    assert_eq!(story.commands(), []);
+    story.facts.quorum = Arc::new(quorum(1, "f"));
+    story.turn();
+    assert!(story.commands().iter().any(|command| matches!(command, Command::Open { .. })), "{:?}", story.commands());
+
     // The next process finds the term in the status.
     let mut next = Story::held_by_a();
     next.reconciler = Reconciler::new(next.reconciler.identity.clone());
