@@ -6,6 +6,8 @@ use std::error::Error;
 use std::future::Future;
 use std::time::Duration;
 
+use axum::http::HeaderValue;
+use axum::http::header::USER_AGENT;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -124,6 +126,8 @@ pub async fn client() -> Result<(Client, String), String> {
         )
     })?;
     config.default_retry = false;
+    // The API server shows the part before the slash as the manager of the fields that this process writes.
+    config.headers.push((USER_AGENT, HeaderValue::from_static(concat!("redislease/", env!("CARGO_PKG_VERSION")))));
     config.connect_timeout = Some(TIMEOUT);
     // Lists and the opening of watches have no timeout of their own; an open watch receives bookmarks more often than
     // this.

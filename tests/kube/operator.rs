@@ -49,6 +49,11 @@ fn a_restarted_operator_keeps_the_term_and_writes_nothing() -> Result<()> {
         installation.control_plane().kubectl(&["get", "pods", "-n", "restart", "-o", versions])
     };
     let pods_before = pods()?;
+    let managers = "jsonpath={.metadata.managedFields[*].manager}";
+    for written in ["redislease/billing", &format!("pod/{}", before.holder().unwrap_or_default())] {
+        let shown = installation.control_plane().kubectl(&["get", written, "-n", "restart", "-o", managers])?;
+        assert!(shown.split_whitespace().any(|name| name == "redislease"), "{written}: {shown}");
+    }
 
     let began = Instant::now();
     let status = operator.stop()?;
