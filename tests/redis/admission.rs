@@ -258,7 +258,9 @@ async fn no_counter_is_seeded_before_every_status_was_read() {
     world.quarantined(0).await;
     let since = clock::now();
     clock::sleep_until(since + QUARANTINE + Millis(500)).await.unwrap();
-    assert!(matches!(world.status(0).state, NodeState::Quarantined { .. }), "{:?}", world.status(0));
+    let waiting = |status: &NodeStatus| status.message.contains("the API server has not listed them yet");
+    let status = world.wait(0, "tell that it waits for the statuses", waiting).await;
+    assert!(matches!(status.state, NodeState::Quarantined { .. }), "{status:?}");
     world.nodes.raise_floor(Token(4_000_000_000_000_000));
     let mut requests = world.nodes.floor_requests();
     world.nodes.floor_complete();
