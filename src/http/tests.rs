@@ -18,7 +18,7 @@ async fn run() -> Running {
     let server = Server::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
     let (address, readiness, registry) = (server.address(), Readiness::new(), Registry::new());
     let (stop, stopped) = oneshot::channel::<()>();
-    let leases = LeaseMetrics::register(&registry, &[]).unwrap();
+    let leases = LeaseMetrics::register(&registry).unwrap();
     let page = Page { registry: registry.clone(), leases };
     let task = tokio::spawn(server.serve(page, readiness.clone(), async {
         let _ = stopped.await;

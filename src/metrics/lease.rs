@@ -1,33 +1,24 @@
-//! Metrics of the leases and their renewals.
+//! Metrics of the leases.
 //!
 //! A lease has a compact record, from which its lines are written directly: fifteen series as objects of the metrics
-//! library would take more memory than the lease itself. Values with a reason label are counted for each quorum.
+//! library would take more memory than the lease itself.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts, Registry};
+use prometheus::{Histogram, HistogramOpts, HistogramVec, Registry};
 use redislease_core::lease::{Renewal, View};
 use redislease_core::time::Time;
 
+use super::locked;
 use crate::clock;
-
-/// The possible results of a renewal round.
-const RESULTS: [&str; 4] = ["success", "no_quorum", "lost", "timeout"];
 
 const CONDITIONS: [&str; 4] = ["Ready", "Active", "CandidatesAvailable", "QuorumHealthy"];
 
 const STATUSES: [&str; 3] = ["True", "False", "Unknown"];
-
-/// Buckets from a quorum on the same machine to a round that exhausts the longest timeout, in seconds.
-const SECONDS: [f64; 9] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 2.5];
-
-/// Buckets of the remaining share of the lease. At a half something is wrong; at a third the next failure may end the
-/// lease.
-const SHARES: [f64; 8] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 0.95];
 
 /// Buckets from a proof that already existed to a lost node, in seconds.
 const HANDOVERS: [f64; 10] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0];
@@ -67,59 +58,27 @@ type Name = (String, String);
 #[derive(Clone, Debug)]
 pub struct LeaseMetrics {
     records: Arc<Mutex<BTreeMap<Name, Arc<LeaseRecord>>>>,
-    transitions: IntCounterVec,
-    renewals: IntCounterVec,
-    duration: HistogramVec,
-    margin: HistogramVec,
     graceful: Histogram,
     failover: Histogram,
-    reasons: &'static [&'static str],
-    quorums: Arc<Mutex<BTreeMap<String, Weak<QuorumRenewals>>>>,
 }
 
 impl LeaseMetrics {
-    /// Registers the metrics of quorums with `registry`. `reasons` are all reasons for the end of a term.
+    /// Registers the metrics of handovers with `registry`.
     ///
     /// # Errors
     /// A name is already registered.
-    pub fn register(registry: &Registry, reasons: &'static [&'static str]) -> prometheus::Result<Self> {
-        let counter = |name, help, label| -> prometheus::Result<IntCounterVec> {
-            let family = IntCounterVec::new(Opts::new(name, help), &["quorum", label])?;
-            registry.register(Box::new(family.clone()))?;
-            Ok(family)
-        };
-        let histogram = |name, help, buckets: &[f64], label| -> prometheus::Result<HistogramVec> {
-            let family = HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets.to_vec()), &[label])?;
-            registry.register(Box::new(family.clone()))?;
-            Ok(family)
-        };
-        let handover = histogram(
+    pub fn register(registry: &Registry) -> prometheus::Result<Self> {
+        let options = HistogramOpts::new(
             "redislease_handover_duration_seconds",
             "Time from the end of one holder's term until status names the next holder. \
              graceful: the old holder was proven to have stopped; failover: its keys had to expire.",
-            &HANDOVERS,
-            "kind",
-        )?;
+        );
+        let handover = HistogramVec::new(options.buckets(HANDOVERS.to_vec()), &["kind"])?;
+        registry.register(Box::new(handover.clone()))?;
         Ok(Self {
             records: Arc::default(),
-            transitions: counter("redislease_transitions_total", "Terms that ended, by quorum and reason.", "reason")?,
-            renewals: counter("redislease_renewals_total", "Renewals, by quorum and result.", "result")?,
-            duration: histogram(
-                "redislease_renew_duration_seconds",
-                "Duration of a successful renewal, until a majority has confirmed it.",
-                &SECONDS,
-                "quorum",
-            )?,
-            margin: histogram(
-                "redislease_renew_margin_ratio",
-                "Remaining share of the lease, from 0 to 1, when a renewal succeeded.",
-                &SHARES,
-                "quorum",
-            )?,
             graceful: handover.with_label_values(&["graceful"]),
             failover: handover.with_label_values(&["failover"]),
-            reasons,
-            quorums: Arc::default(),
         })
     }
 
@@ -141,29 +100,6 @@ impl LeaseMetrics {
         if records.get(&name).is_some_and(|present| Arc::ptr_eq(present, record)) {
             records.remove(&name);
         }
-    }
-
-    /// Adds the series of a quorum that exists. A name that only a lease uses adds none. The series are removed with the
-    /// last clone of the `Arc`.
-    pub fn quorum(&self, name: &str) -> Arc<QuorumRenewals> {
-        let mut quorums = locked(&self.quorums);
-        if let Some(known) = quorums.get(name).and_then(Weak::upgrade) {
-            return known;
-        }
-        let new = Arc::new(QuorumRenewals {
-            name: name.to_owned(),
-            transitions: self
-                .reasons
-                .iter()
-                .map(|reason| (*reason, self.transitions.with_label_values(&[name, reason])))
-                .collect(),
-            renewals: RESULTS.map(|result| self.renewals.with_label_values(&[name, result])),
-            duration: self.duration.with_label_values(&[name]),
-            margin: self.margin.with_label_values(&[name]),
-            families: self.clone(),
-        });
-        quorums.insert(name.to_owned(), Arc::downgrade(&new));
-        new
     }
 
     /// Counts a change of the holder.
@@ -198,11 +134,6 @@ impl LeaseMetrics {
     }
 }
 
-/// A thread that panicked while holding one of these locks left numbers behind; any number is acceptable.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Appends a label to others.
 fn push_label(labels: &mut String, label: &str, value: &str) {
     let separator = if labels.is_empty() { "" } else { "," };
@@ -216,64 +147,6 @@ fn push_label(labels: &mut String, label: &str, value: &str) {
         }
     }
     labels.push('"');
-}
-
-/// The renewals and ended terms on one quorum.
-#[derive(Debug)]
-pub struct QuorumRenewals {
-    name: String,
-    transitions: Vec<(&'static str, IntCounter)>,
-    renewals: [IntCounter; RESULTS.len()],
-    duration: Histogram,
-    margin: Histogram,
-    families: LeaseMetrics,
-}
-
-impl QuorumRenewals {
-    /// Counts the end of a term. An unregistered reason is ignored.
-    pub fn ended(&self, reason: &str) {
-        if let Some((_, counter)) = self.transitions.iter().find(|(name, _)| *name == reason) {
-            counter.inc();
-        }
-    }
-
-    /// Counts a renewal round of a lease with duration `ttl_ms`.
-    pub fn renewed(&self, renewal: &Renewal, ttl_ms: u64) {
-        let [success, no_quorum, lost, timeout] = &self.renewals;
-        match renewal {
-            Renewal::Success { took, left } => {
-                success.inc();
-                self.duration.observe(Duration::from(*took).as_secs_f64());
-                let ttl = Duration::from_millis(ttl_ms.max(1)).as_secs_f64();
-                self.margin.observe(Duration::from(*left).as_secs_f64() / ttl);
-            }
-            Renewal::NoQuorum => no_quorum.inc(),
-            Renewal::Lost => lost.inc(),
-            Renewal::Timeout => timeout.inc(),
-        }
-    }
-}
-
-impl Drop for QuorumRenewals {
-    fn drop(&mut self) {
-        let LeaseMetrics { transitions, renewals, duration, margin, reasons, quorums, .. } = &self.families;
-        let name = self.name.as_str();
-        let mut quorums = locked(quorums);
-        // A newer quorum with this name uses the series.
-        if quorums.get(name).is_none_or(|other| other.strong_count() > 0) {
-            return;
-        }
-        quorums.remove(name);
-        // An error means that the series is already removed.
-        for reason in *reasons {
-            let _ = transitions.remove_label_values(&[name, reason]);
-        }
-        for result in RESULTS {
-            let _ = renewals.remove_label_values(&[name, result]);
-        }
-        let _ = duration.remove_label_values(&[name]);
-        let _ = margin.remove_label_values(&[name]);
-    }
 }
 
 /// The metrics of one lease.

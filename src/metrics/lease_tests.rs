@@ -1,4 +1,5 @@
 use super::*;
+use crate::metrics::renewals::RenewalMetrics;
 use redislease_core::lease::{Standing, TermId, TermView};
 use redislease_core::op::{Attempt, Holder, Token};
 use redislease_core::time::Millis;
@@ -8,13 +9,14 @@ const REASONS: &[&str] = &["HolderStopped", "RenewDeadline"];
 /// The labels of the lease in most tests.
 const OF: &str = r#"lease="billing",lease_namespace="jobs",quorum="default""#;
 
-fn metrics() -> (Registry, LeaseMetrics) {
+fn metrics() -> (Registry, LeaseMetrics, RenewalMetrics) {
     let registry = Registry::new();
-    let metrics = LeaseMetrics::register(&registry, REASONS).unwrap();
-    (registry, metrics)
+    let metrics = LeaseMetrics::register(&registry).unwrap();
+    let renewals = RenewalMetrics::register(&registry, REASONS).unwrap();
+    (registry, metrics, renewals)
 }
 
-fn page((registry, metrics): &(Registry, LeaseMetrics)) -> String {
+fn page((registry, metrics, _): &(Registry, LeaseMetrics, RenewalMetrics)) -> String {
     let mut page = crate::metrics::registered(registry).unwrap();
     metrics.encode(&mut page);
     page
@@ -56,7 +58,7 @@ fn every_counter_is_there_at_zero() {
     );
     assert!(!page(&world).contains("redislease_lease_"), "no lease, no family: {}", page(&world));
     let _lease = world.1.lease("jobs", "billing", "default");
-    let _quorum = world.1.quorum("default");
+    let _quorum = world.2.quorum("default");
     let page = page(&world);
     for (family, rest) in [
         ("active", ""),
@@ -127,7 +129,7 @@ fn the_status_is_shown() {
 #[test]
 fn renewals_are_counted_with_what_was_left() {
     let world = metrics();
-    let (lease, quorum) = (world.1.lease("jobs", "billing", "default"), world.1.quorum("default"));
+    let (lease, quorum) = (world.1.lease("jobs", "billing", "default"), world.2.quorum("default"));
     let success = Renewal::Success { took: Millis(4), left: Millis(15_000) };
     for renewal in [success, Renewal::NoQuorum, Renewal::Timeout, Renewal::Timeout, Renewal::Lost] {
         lease.renewed(&renewal);
@@ -213,7 +215,7 @@ fn the_series_vanish_with_what_they_describe() {
     world.1.remove("jobs", "gone", &again);
     assert!(!page(&world).contains("gone"), "{}", page(&world));
 
-    drop(world.1.quorum("other"));
+    drop(world.2.quorum("other"));
     assert!(!page(&world).contains(r#"quorum="other""#), "{}", page(&world));
 }
 

@@ -7,6 +7,9 @@ pub mod lease;
 pub mod nodes;
 pub mod operator;
 pub mod panics;
+pub mod renewals;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use prometheus::{Registry, TextEncoder};
 
@@ -35,6 +38,11 @@ impl Page {
 /// The registered metrics as text.
 fn registered(registry: &Registry) -> prometheus::Result<String> {
     TextEncoder::new().encode_to_string(&registry.gather())
+}
+
+/// A thread that panicked while holding a lock of the metrics left numbers behind; any number is acceptable.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use super::lease::{LeaseMetrics, Shown};
 use super::nodes::NodeMetrics;
 use super::operator::OperatorMetrics;
 use super::panics::Panics;
+use super::renewals::RenewalMetrics;
 use crate::nodes::Reason;
 use crate::status::TermEnd;
 
@@ -47,7 +48,7 @@ struct Family {
 fn page() -> String {
     let registry = Registry::new();
     let operator = OperatorMetrics::register(&registry, &["annotation", "lease", "quorum"]).unwrap();
-    let leases = LeaseMetrics::register(&registry, &TermEnd::WORDS).unwrap();
+    let leases = LeaseMetrics::register(&registry).unwrap();
     let lease = leases.lease("n", "l", "q");
     lease.show(&Shown {
         holder: Some(["c", "p", "n"]),
@@ -59,7 +60,7 @@ fn page() -> String {
         ],
         ..Shown::default()
     });
-    let _quorum = leases.quorum("q");
+    let _quorum = RenewalMetrics::register(&registry, &TermEnd::WORDS).unwrap().quorum("q");
     let panics = Panics::register(&registry).unwrap();
     let kinds: Vec<&'static str> = Reason::ALL.iter().map(|reason| reason.as_str()).collect();
     let _nodes = NodeMetrics::register(&registry, &panics).unwrap().quorum("q", &["a".into()], 1, &kinds);

@@ -54,6 +54,7 @@ use crate::metrics::lease::LeaseMetrics;
 use crate::metrics::nodes::NodeMetrics;
 use crate::metrics::operator::OperatorMetrics;
 use crate::metrics::panics::Panics;
+use crate::metrics::renewals::RenewalMetrics;
 use crate::nodes::random::Random;
 use crate::plan::Reconciler;
 use crate::status::TermEnd;
@@ -98,6 +99,7 @@ struct Context {
     panics: Panics,
     metrics: OperatorMetrics,
     lease_metrics: LeaseMetrics,
+    renewal_metrics: RenewalMetrics,
     node_metrics: NodeMetrics,
     readiness: Readiness,
     supervisor: TaskSupervisor,
@@ -115,7 +117,8 @@ pub async fn run(options: Options, stop: CancellationToken) -> Result<(), String
     let register = |error: prometheus::Error| format!("metrics: {error}");
     let panics = Panics::register(&registry).map_err(register)?;
     let node_metrics = NodeMetrics::register(&registry, &panics).map_err(register)?;
-    let lease_metrics = LeaseMetrics::register(&registry, &TermEnd::WORDS).map_err(register)?;
+    let lease_metrics = LeaseMetrics::register(&registry).map_err(register)?;
+    let renewal_metrics = RenewalMetrics::register(&registry, &TermEnd::WORDS).map_err(register)?;
     let metrics = OperatorMetrics::register(&registry, &CONTROLLERS).map_err(register)?;
     let server = Server::bind(options.listen).await.map_err(|error| error.to_string())?;
     let (client, api_server) = kube_api::client().await?;
@@ -147,6 +150,7 @@ pub async fn run(options: Options, stop: CancellationToken) -> Result<(), String
         panics,
         metrics,
         lease_metrics,
+        renewal_metrics,
         node_metrics,
         readiness,
         supervisor: supervisor.clone(),
@@ -192,7 +196,7 @@ impl Context {
                 writer: writer.clone(),
                 engine: senders.others,
                 node_metrics: self.node_metrics.clone(),
-                lease_metrics: self.lease_metrics.clone(),
+                renewal_metrics: self.renewal_metrics.clone(),
                 metrics: self.metrics.clone(),
                 replica,
                 authorities: authorities.clone(),

@@ -6,7 +6,8 @@ use redislease_core::lease::{Renewal, View};
 use tokio::sync::Notify;
 
 use crate::keeper::Observer;
-use crate::metrics::lease::{LeaseRecord, QuorumRenewals};
+use crate::metrics::lease::LeaseRecord;
+use crate::metrics::renewals::QuorumRenewals;
 use crate::operator::index::LeaseId;
 use crate::operator::quorums::InUse;
 use crate::operator::slot::Slot;

@@ -9,8 +9,8 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::secret::{Login, Secrets};
 use crate::api::ValidQuorum;
 use crate::api::validated::ValidNode;
-use crate::metrics::lease::{LeaseMetrics, QuorumRenewals};
 use crate::metrics::nodes::NodeMetrics;
+use crate::metrics::renewals::{QuorumRenewals, RenewalMetrics};
 use crate::nodes::{Config, Misconfiguration, NodeConfig, NodeState, NodeStatus, Nodes};
 use crate::plan::OpenQuorum;
 
@@ -54,7 +54,7 @@ impl Connection {
         valid: &ValidQuorum,
         login: Login,
         node_metrics: &NodeMetrics,
-        lease_metrics: &LeaseMetrics,
+        renewal_metrics: &RenewalMetrics,
         unused: UnboundedSender<u64>,
     ) -> Result<Self, String> {
         let fingerprint = valid.fingerprint().as_str().to_owned();
@@ -79,7 +79,7 @@ impl Connection {
             longest_lease: nodes.longest_lease(),
             command_timeout: nodes.command_timeout(),
         };
-        let (quorum, renewals) = (Arc::new(quorum), lease_metrics.quorum(&valid.name));
+        let (quorum, renewals) = (Arc::new(quorum), renewal_metrics.quorum(&valid.name));
         Ok(Self { quorum, nodes, renewals, in_use: Mutex::default(), unused })
     }
 

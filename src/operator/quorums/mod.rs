@@ -37,9 +37,9 @@ use super::writer::{Call, Writer};
 use crate::api::RedisQuorum;
 use crate::clock::{self, Alarm};
 use crate::http::Part;
-use crate::metrics::lease::LeaseMetrics;
 use crate::metrics::nodes::NodeMetrics;
 use crate::metrics::operator::OperatorMetrics;
+use crate::metrics::renewals::RenewalMetrics;
 use crate::plan::QuorumFacts;
 pub use connection::{Connection, InUse};
 use entry::{Entry, Step};
@@ -79,7 +79,7 @@ pub struct Parts {
     /// The series of nodes.
     pub node_metrics: NodeMetrics,
     /// The series of leases.
-    pub lease_metrics: LeaseMetrics,
+    pub renewal_metrics: RenewalMetrics,
     /// Its own series.
     pub metrics: OperatorMetrics,
     /// Takes part in the elections.
@@ -124,7 +124,7 @@ struct Controller {
     writer: Writer,
     engine: UnboundedSender<Input>,
     node_metrics: NodeMetrics,
-    lease_metrics: LeaseMetrics,
+    renewal_metrics: RenewalMetrics,
     metrics: OperatorMetrics,
     replica: Replica,
     authorities: Authorities,
@@ -151,7 +151,7 @@ pub async fn run(parts: Parts, mut watch: Receiver<Watched<RedisQuorum>>, stop: 
         writer: parts.writer,
         engine: parts.engine,
         node_metrics: parts.node_metrics,
-        lease_metrics: parts.lease_metrics,
+        renewal_metrics: parts.renewal_metrics,
         metrics: parts.metrics,
         replica: parts.replica,
         authorities: parts.authorities,
@@ -284,8 +284,8 @@ impl Controller {
                 Step::ReadSecret(secret) => self.read_secret(name, secret),
                 Step::Open(valid, login) => {
                     self.next_id += 1;
-                    let (nodes, leases, unused) = (&self.node_metrics, &self.lease_metrics, self.unused.clone());
-                    let opened = Connection::open(self.next_id, &valid, login, nodes, leases, unused);
+                    let (nodes, renewals, unused) = (&self.node_metrics, &self.renewal_metrics, self.unused.clone());
+                    let opened = Connection::open(self.next_id, &valid, login, nodes, renewals, unused);
                     if let Some(connection) = entry.opened(opened) {
                         self.follow(name, &connection);
                     }
