@@ -21,6 +21,7 @@ mod client;
 mod keys;
 mod objects;
 mod phases;
+mod pods_running;
 mod report;
 mod usage;
 mod writes;

@@ -21,6 +21,7 @@ use super::{
     client::{self, failed},
     keys,
     objects::{self, FAILOVER, Planned},
+    pods_running::PodsRunning,
     report::megabytes,
     usage::{Usage, reset_peak},
     writes::Writes,
@@ -433,39 +434,6 @@ fn row(phase: Phase, result: String, before: &Mark, after: &Mark) -> Row {
     }
 }
 
-fn not_in_time(what: &str, waited: Duration, last: String) -> Error {
+pub(super) fn not_in_time(what: &str, waited: Duration, last: String) -> Error {
     Error::NotInTime { what: what.to_owned(), waited, last, context: String::new() }
-}
-
-/// Counts the running pods while they are created.
-struct PodsRunning {
-    // Held until the count is dropped.
-    _watch: Following,
-    count: mpsc::Receiver<()>,
-}
-
-impl PodsRunning {
-    fn watch(runtime: &Runtime, client: &Client) -> Self {
-        let (running, count) = mpsc::channel();
-        let mut seen = std::collections::BTreeSet::new();
-        let pods: Api<Pod> = Api::all(client.clone());
-        let watch = follow(runtime, pods, Some("lease"), move |pod: &Pod, _| {
-            let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-            if phase == Some("Running") && seen.insert(pod.name_any()) {
-                // The receiver is dropped when enough pods have been counted.
-                let _ = running.send(());
-            }
-        });
-        Self { _watch: watch, count }
-    }
-
-    fn wait(&self, count: usize, within: Duration) -> Result<()> {
-        let deadline = Instant::now() + within;
-        for running in 0..count {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let late = |_| not_in_time("all pods run", within, format!("{running} of {count} run"));
-            self.count.recv_timeout(left).map_err(late)?;
-        }
-        Ok(())
-    }
 }
