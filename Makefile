@@ -43,6 +43,9 @@ scale: lab-tools ## Measure N leases (1000) on a real control plane; PHASES=star
 lock-scale: deps ## Measure and plot NUMBERS of leases (100 1000 10000 100000) on the lock layer, without Kubernetes (3 to 6 minutes each)
 	@hack/lock-scale.sh $(NUMBERS)
 
+bench-systems: lab-tools ## Compare with the leader elections of client-go and etcd on a real control plane (5 minutes)
+	@hack/bench-systems.sh
+
 bench: deps ## Compare with other lock libraries on the same Redis servers (10 minutes; QUICK=1: 3 minutes)
 	@bench/run.py
 
