@@ -45,7 +45,7 @@ impl NodeTask {
             Call::Info => redis::cmd("INFO"),
             Call::Vote(..) | Call::Extend(_) | Call::Load { .. } => return,
         };
-        open.pipe.send(command, clock::now(), call);
+        open.pipe.send(&command, clock::now(), call);
     }
 
     /// Takes one request for a vote: sends it, queues it for a batch call, or answers it.
@@ -91,7 +91,7 @@ impl NodeTask {
         let Link::Open(open) = &mut self.link else { return reply.give(Vote::Abstained) };
         let command = script::vote(&self.context.shared.keyspace, &request.keys, &marker, deadline, &request.op);
         let give_up_at = request.give_up_at;
-        let id = open.pipe.send(command, now, Call::Vote(request, Some(reply)));
+        let id = open.pipe.send(&command, now, Call::Vote(request, Some(reply)));
         open.give_up.insert((give_up_at, id));
     }
 
@@ -124,7 +124,7 @@ impl NodeTask {
         let Link::Open(open) = &mut self.link else { return };
         let extensions: Vec<Extension<'_>> = leases.iter().map(Extend::extension).collect();
         let command = script::extend(&self.context.shared.keyspace, &marker, deadline, &extensions);
-        let id = open.pipe.send(command, now, Call::Extend(leases));
+        let id = open.pipe.send(&command, now, Call::Extend(leases));
         open.extends.under_way += 1;
         open.give_up.insert((give_up_at, id));
     }
@@ -386,7 +386,7 @@ impl NodeTask {
         if open.reload.is_none() {
             let last = Script::ALL.len() - 1;
             for (place, script) in Script::ALL.iter().enumerate() {
-                open.pipe.send(script.load(), clock::now(), Call::Load { last: place == last });
+                open.pipe.send(&script.load(), clock::now(), Call::Load { last: place == last });
             }
         }
         open.reload.get_or_insert_default().not_run(call);

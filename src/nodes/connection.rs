@@ -4,15 +4,15 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 
-use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, RedisResult, Value};
 use redislease_core::marker::{Marker, Membership, RunId};
 use redislease_core::time::Millis;
 
 use super::access::Access;
+use super::client::Client;
 use super::info::Info;
 use super::script::{self, Script};
-use super::transport::{self, Client};
+use super::transport;
 use super::{Keyspace, Misconfiguration, Reason};
 use crate::clock;
 
@@ -154,7 +154,7 @@ impl Opening {
     /// Connects, logs in, reads INFO, loads the scripts and tries their commands.
     pub async fn open(self) -> Result<Opened, Failure> {
         let mut client = self.log_in().await?;
-        let connection = &mut client.connection;
+        let connection = &mut client;
         // The run ID is read first on every connection: with a run ID from an older connection, the marker that a
         // restarted server restored would be accepted.
         let info = self.call("INFO", &redis::cmd("INFO"), connection).await;
@@ -204,16 +204,15 @@ impl Opening {
         first.map_or_else(|| Err(Failure::protocol("no way to connect")), Err)
     }
 
-    async fn call(&self, doing: &str, command: &Cmd, connection: &mut MultiplexedConnection) -> Result<Value, Failure> {
-        bounded(self.timeout, doing, command.query_async(connection)).await
+    async fn call(&self, doing: &str, command: &Cmd, connection: &mut Client) -> Result<Value, Failure> {
+        bounded(self.timeout, doing, connection.query(command)).await
     }
 
     /// Tries every command of the scripts. A refusal does not fail the connection: the server may hold terms that can be
     /// extended.
-    async fn check(&self, connection: &mut MultiplexedConnection) -> Result<Option<Failure>, Failure> {
+    async fn check(&self, connection: &mut Client) -> Result<Option<Failure>, Failure> {
         let checking = script::check(&self.keyspace);
-        let checked =
-            bounded(self.timeout, "check", async { Ok(checking.query_async::<Value>(connection).await) }).await?;
+        let checked = bounded(self.timeout, "check", async { Ok(connection.query::<Value>(&checking).await) }).await?;
         match checked {
             Ok(value) => {
                 let reply = script::read_check(value).map_err(Failure::protocol)?;
@@ -228,7 +227,7 @@ impl Opening {
 
     /// On a server that may drop keys, replaces the marker by a wait ticket. The next operator process finds the ticket
     /// even if this process is gone and the server is reconfigured before then.
-    async fn retract(&self, run_id: &RunId, marker: Option<Marker>, connection: &mut MultiplexedConnection) {
+    async fn retract(&self, run_id: &RunId, marker: Option<Marker>, connection: &mut Client) {
         let Some(marker) = marker.filter(|marker| *marker == self.membership.marker(run_id.clone())) else { return };
         let observe = script::observe(&self.keyspace, run_id, self.nonce, Some(&marker));
         for command in [Script::Observe.load(), observe] {

@@ -10,6 +10,7 @@
 
 mod access;
 mod calls;
+mod client;
 mod connection;
 mod context;
 mod extends;
@@ -24,6 +25,7 @@ pub(crate) mod random;
 mod reason;
 mod reload;
 mod request;
+mod resp;
 pub mod script;
 mod seeding;
 mod show;

@@ -11,7 +11,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use redis::{RedisResult, Value};
+use redis::RedisResult;
 use redislease_core::admission::{self, Admission, Effect, Input};
 use redislease_core::clock::ClockWatch;
 use redislease_core::marker::{Marker, RunId};
@@ -24,7 +24,7 @@ use super::connection::{Address, Failure, Opened, Opening};
 use super::context::Context;
 use super::extends::{Extend, Extends};
 use super::info::Process;
-use super::pipe::{Pipe, Sent};
+use super::pipe::{Answered, Pipe};
 use super::random::Random;
 use super::reload::Reload;
 use super::request::{Reply, Request};
@@ -42,6 +42,9 @@ const CHECK_AGAIN: Millis = Millis(1000);
 const BACKOFF: Millis = Millis(50);
 /// The longest pause between two attempts to connect.
 pub(super) const BACKOFF_MOST: Millis = Millis(1000);
+
+/// How many answers are taken before the timer is checked again.
+const AT_ONCE: usize = 1000;
 
 /// A message to a node's task.
 #[derive(Debug)]
@@ -135,7 +138,7 @@ pub(super) struct NodeTask {
 
 enum Event {
     Opened(Result<Opened, Failure>),
-    Answer(Sent<Call>, RedisResult<Value>),
+    Answer(RedisResult<Answered<Call>>),
     Seed(Option<Result<Token, Unseedable>>),
     Messages,
     OthersChanged,
@@ -190,11 +193,7 @@ impl NodeTask {
             }
             match self.next_event().await {
                 Event::Opened(opened) => self.opened(opened),
-                Event::Answer(sent, answer) => {
-                    if let Err(end) = self.answered(sent, answer) {
-                        self.close(end);
-                    }
-                }
+                Event::Answer(answer) => self.take_answers(answer),
                 Event::Seed(seed) => self.seeded(seed),
                 Event::Messages => self.receive(),
                 Event::OthersChanged => self.look_for_duplicate(),
@@ -215,7 +214,7 @@ impl NodeTask {
                     let Open { pipe, seeding, .. } = open.as_mut();
                     tokio::select! {
                         biased;
-                        (sent, answer) = pipe.answer() => Event::Answer(sent, answer),
+                        answer = pipe.answer() => Event::Answer(answer),
                         seed = finished(seeding) => Event::Seed(seed),
                     }
                 }
@@ -227,6 +226,25 @@ impl NodeTask {
             expired = self.alarm.expired() => Event::Alarm(expired),
             Ok(()) = self.others.changed() => Event::OthersChanged,
             () = self.context.inbox().filled() => Event::Messages,
+        }
+    }
+
+    /// Takes an answer, and those that arrived with it.
+    fn take_answers(&mut self, first: RedisResult<Answered<Call>>) {
+        let mut next = Some(first);
+        let mut count = 0;
+        while let Some(answer) = next.take() {
+            let taken = match answer {
+                Ok((sent, answer)) => self.answered(sent, answer),
+                Err(error) => Err(Failure::of("the connection is lost", &error).into()),
+            };
+            if let Err(end) = taken {
+                return self.close(end);
+            }
+            count += 1;
+            if count < AT_ONCE && let Link::Open(open) = &mut self.link {
+                next = open.pipe.received().transpose();
+            }
         }
     }
 
@@ -279,8 +297,8 @@ impl NodeTask {
                 }
                 if now >= open.info_due {
                     open.info_due = now + if self.refusal.is_some() { CHECK_AGAIN } else { INFO_EVERY };
-                    open.pipe.send(redis::cmd("INFO"), now, Call::Info);
-                    open.pipe.send(script::check(&self.context.shared.keyspace), now, Call::Check);
+                    open.pipe.send(&redis::cmd("INFO"), now, Call::Info);
+                    open.pipe.send(&script::check(&self.context.shared.keyspace), now, Call::Check);
                 }
                 self.feed(Input::Wake);
             }
