@@ -44,6 +44,9 @@ pub(super) struct Machine {
     outstanding: u32,
     /// The reserved start time of the next attempt.
     turn: Option<Time>,
+    /// The caller ended the last term, with proof. Then the next attempt needs no turn: turns limit what repeats by itself,
+    /// and a caller that ends terms sets the rate of its attempts.
+    released: bool,
     /// It retires when its last key has expired.
     retiring: bool,
     /// It closes when its requests are answered, at this time at the latest.
@@ -62,6 +65,7 @@ impl Machine {
             armed: Armed::default(),
             outstanding: 0,
             turn: None,
+            released: false,
             retiring: false,
             closing: None,
         }
@@ -145,7 +149,10 @@ impl Machine {
             Command::Forget => Input::Forget,
             Command::DoubtShown(attempt) => Input::DoubtShown(attempt),
             Command::KeptElsewhere(attempt) => Input::KeptElsewhere(attempt),
-            Command::End { term, proof } => Input::End { term, proof },
+            Command::End { term, proof } => {
+                self.released = proof && self.running() == Some(term.attempt);
+                Input::End { term, proof }
+            }
             Command::Published { attempt, outcome } => Input::Published { attempt, outcome },
         };
         self.handle(now, input, outbox, tools);
@@ -179,6 +186,7 @@ impl Machine {
         };
         let turn = match self.turn.take() {
             Some(turn) if turn <= now => now,
+            None if self.released => now,
             _ => tools.turns.attempt(now),
         };
         if turn > now {
@@ -186,6 +194,7 @@ impl Machine {
             self.lease.hold(turn);
             return self.handle(now, Input::Wake, outbox, tools);
         }
+        self.released = false;
         self.lease.hold(Time(0));
         let mut outbox = outbox;
         self.handle(now, Input::Want(Want { holder, attempt, floor, entropy }), outbox.as_deref_mut(), tools);

@@ -13,7 +13,7 @@ const TICK: u64 = 20;
 /// The rate of turns, as a multiple of the rate at which the leases renew in steady state.
 const BURST: f64 = 3.0;
 /// The minimum rate of turns, in rounds per second on one shard.
-const LEAST_RATE: f64 = 8000.0;
+const LEAST_RATE: f64 = 16_000.0;
 /// The cost of an attempt for the servers, in renewal rounds.
 const ATTEMPT: f64 = 8.0;
 /// The rate of attempts, as a multiple of the rate of the leases' renewals, in rounds of the same cost.
@@ -191,11 +191,11 @@ mod tests {
     fn a_few_begin_at_once_and_many_at_the_rate() {
         let mut of = Turns::new();
         let now = Time(1_000_000);
-        let few = turns(400, || of.round(now, now + Millis(60_000)));
+        let few = turns(800, || of.round(now, now + Millis(60_000)));
         assert!(few.iter().all(|at| *at == now.0), "{:?}", few.last());
-        let many = turns(80_000, || of.round(now, now + Millis(60_000)));
+        let many = turns(160_000, || of.round(now, now + Millis(60_000)));
         let last = many.last().unwrap() - now.0;
-        assert!((9_900..=10_100).contains(&last), "80,000 rounds at 8,000 a second take 10 s, not {last} ms");
+        assert!((9_900..=10_100).contains(&last), "160,000 rounds at 16,000 a second take 10 s, not {last} ms");
         assert!(many.is_sorted());
     }
 

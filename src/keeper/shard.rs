@@ -1,4 +1,4 @@
-//! One shard: a thread that drives the machines of its leases.
+//! One shard: a task that drives the machines of its leases.
 
 use std::collections::VecDeque;
 use std::io;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use prometheus::IntCounter;
 use redislease_core::time::{Millis, Time};
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Builder;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
@@ -17,14 +17,14 @@ use super::slots::{Ids, LeaseId, Slots};
 use super::timers::Timers;
 use super::{Command, Setup};
 use crate::clock::{self, Alarm};
-use crate::contain::{contain_this_thread, contained};
+use crate::contain::{contain_this_thread, contained, contained_task};
 use crate::mailbox::Mailbox;
 use crate::nodes::random::Random;
 use crate::nodes::{Ballot, NodeState, NodeStatus, Nodes, Outbox};
 
 /// The polling interval of a shard that has no system timer.
 const POLL: Duration = Duration::from_millis(50);
-/// How many commands and recovering leases are handled before timers and votes are checked again.
+/// How many commands, timers and recovering leases are handled before the other tasks on this thread run.
 const AT_ONCE: usize = 1000;
 
 /// A message to a shard.
@@ -56,18 +56,32 @@ impl std::fmt::Debug for Message {
 }
 
 impl ShardHandle {
-    /// Starts the thread.
+    fn new() -> Self {
+        Self(Arc::new(Shared { inbox: Mailbox::new(), ids: Ids::default(), ended: watch::Sender::new(false) }))
+    }
+
+    /// Starts a shard on a thread of its own.
     ///
     /// # Errors
     /// The operating system cannot create a thread or an event queue.
-    pub fn start(number: usize, panics: IntCounter) -> io::Result<Self> {
-        let shared = Arc::new(Shared { inbox: Mailbox::new(), ids: Ids::default(), ended: watch::Sender::new(false) });
+    pub fn on_own_thread(panics: IntCounter) -> io::Result<Self> {
+        let shard = Self::new();
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        let of_thread = shared.clone();
-        std::thread::Builder::new()
-            .name(format!("keeper {number}"))
-            .spawn(move || run(&runtime, &of_thread, &panics))?;
-        Ok(Self(shared))
+        let running = run(shard.0.clone(), panics);
+        let run = move || {
+            contain_this_thread();
+            runtime.block_on(running);
+        };
+        std::thread::Builder::new().name("keeper".into()).spawn(run)?;
+        Ok(shard)
+    }
+
+    /// Starts a shard on the thread of these nodes, for leases on them. Every open lease keeps the nodes, so the thread
+    /// ends after the last lease.
+    pub fn on_thread_of(nodes: &Nodes, panics: IntCounter) -> Self {
+        let shard = Self::new();
+        nodes.spawn(run(shard.0.clone(), panics));
+        shard
     }
 
     pub fn open(&self, setup: Setup) -> LeaseId {
@@ -91,20 +105,20 @@ impl ShardHandle {
         let _ = self.0.inbox.send(Message::EndWhenEmpty);
     }
 
-    /// Returns when the thread has ended.
+    /// Returns when the shard has ended.
     pub async fn ended(&self) {
         // `self` holds the sender.
         let _ = self.0.ended.subscribe().wait_for(|ended| *ended).await;
     }
 }
 
-/// The thread of a shard. A panic while working on one lease is contained there. A panic of the shard itself drops its
+/// The task of a shard. A panic while working on one lease is contained there. A panic of the shard itself drops its
 /// leases, and the shard restarts empty.
-fn run(runtime: &Runtime, shared: &Arc<Shared>, panics: &IntCounter) {
-    contain_this_thread();
+async fn run(shared: Arc<Shared>, panics: IntCounter) {
+    let _closes = Closes(shared.clone());
     loop {
         let mut leases = Shard::new(shared.clone(), panics.clone());
-        match contained(|| runtime.block_on(async { leases.run(Alarm::new()).await })) {
+        match contained_task(leases.run(Alarm::new())).await {
             Ok(()) => break,
             Err(panicked) => {
                 panics.inc();
@@ -116,12 +130,20 @@ fn run(runtime: &Runtime, shared: &Arc<Shared>, panics: &IntCounter) {
             }
         }
     }
-    for message in shared.inbox.close() {
-        if let Message::Open(_, setup) = message {
-            let _ = contained(|| setup.observer.ended());
+}
+
+/// Closes the inbox when the task of a shard ends, also if it is dropped with its thread.
+struct Closes(Arc<Shared>);
+
+impl Drop for Closes {
+    fn drop(&mut self) {
+        for message in self.0.inbox.close() {
+            if let Message::Open(_, setup) = message {
+                let _ = contained(|| setup.observer.ended());
+            }
         }
+        self.0.ended.send_replace(true);
     }
-    shared.ended.send_replace(true);
 }
 
 /// One quorum that leases of this shard use.
@@ -172,15 +194,15 @@ impl Shard {
             self.take_ballots();
             self.take_messages();
             self.take_recovering();
-            self.take_timers();
+            let more_timers = self.take_timers();
             self.send();
             if self.ends_when_empty && self.slots.len() == 0 {
                 return;
             }
-            if self.messages.is_empty() && self.recovering.is_empty() {
+            if self.messages.is_empty() && self.recovering.is_empty() && !more_timers {
                 self.wait().await;
             } else {
-                // The watchers of the quorums run on this thread too.
+                // The tasks of the nodes and the watchers of the quorums run on this thread too.
                 tokio::task::yield_now().await;
             }
         }
@@ -246,10 +268,11 @@ impl Shard {
         }
     }
 
-    fn take_timers(&mut self) {
+    /// Whether there may be more.
+    fn take_timers(&mut self) -> bool {
         let mut now = clock::now();
-        let mut count: u32 = 0;
-        while let Some((at, slot)) = self.timers.pop(now) {
+        for count in 1..=AT_ONCE {
+            let Some((at, slot)) = self.timers.pop(now) else { return false };
             let Some(mut entry) = self.slots.take(slot) else { continue };
             let (id, machine) = &mut *entry;
             let id = *id;
@@ -266,11 +289,11 @@ impl Shard {
                 self.with(id, |machine, outbox, tools| machine.wake(now, outbox, tools));
             }
             // Leases that are due together use one clock reading; after many of them the clock is read again.
-            count += 1;
             if count.is_multiple_of(256) {
                 now = clock::now();
             }
         }
+        true
     }
 
     /// Works on one lease. A panic ends only this lease.
@@ -453,8 +476,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_shard_without_a_timer_still_keeps_its_deadlines() {
-        let shared = Arc::new(Shared { inbox: Mailbox::new(), ids: Ids::default(), ended: watch::Sender::new(false) });
-        let handle = ShardHandle(shared.clone());
+        let handle = ShardHandle::new();
+        let shared = handle.0.clone();
         let views = Shown::default();
         let observer = Box::new(views.clone());
         // Without nodes, an adopted term becomes unconfirmed after one interval.

@@ -60,7 +60,7 @@ impl Process {
             has_statuses: false,
         };
         let nodes = Nodes::start(&config, &metrics).unwrap();
-        Self { nodes, keeper: Keeper::start(0, &panics).unwrap(), size: addresses.len() }
+        Self { nodes, keeper: Keeper::start(&panics).unwrap(), size: addresses.len() }
     }
 
     /// Waits until a majority votes; all nodes, if they do within a second.
