@@ -14,12 +14,13 @@ use tokio::sync::oneshot;
 use super::Reason;
 use super::connection::Failure;
 use super::extends::Extend;
+use super::gathered::Asked;
 use super::info::Info;
-use super::node::{Call, End, Link, NodeTask};
+use super::node::{Call, End, Link, NodeTask, Open};
 use super::pipe::Sent;
 use super::reload::Reload;
 use super::request::{Reply, Request};
-use super::script::{self, Answer, Extension, InvalidReply, Script};
+use super::script::{self, Answer, Extension, InvalidReply, NoAnswer, Script};
 use crate::clock;
 
 impl NodeTask {
@@ -27,8 +28,8 @@ impl NodeTask {
         self.context.series.error(reason.as_str());
     }
 
-    fn count_each(&self, leases: &[Extend], reason: Reason) {
-        for _ in leases {
+    fn count_each(&self, count: usize, reason: Reason) {
+        for _ in 0..count {
             self.count(reason);
         }
     }
@@ -43,12 +44,12 @@ impl NodeTask {
             Call::Fence(_) => script::fence(keyspace, &self.context.membership.marker(open.run_id.clone())),
             Call::Check => script::check(keyspace),
             Call::Info => redis::cmd("INFO"),
-            Call::Vote(..) | Call::Extend(_) | Call::Load { .. } => return,
+            Call::Votes(_) | Call::Extend(_) | Call::Load { .. } => return,
         };
         open.pipe.send(&command, clock::now(), call);
     }
 
-    /// Takes one request for a vote: sends it, queues it for a batch call, or answers it.
+    /// Takes one request for a vote: gathers it, queues it for a batch call, or answers it.
     pub(super) fn vote(&mut self, request: Request, reply: Reply) {
         let now = clock::now();
         if request.give_up_at <= now {
@@ -76,22 +77,49 @@ impl NodeTask {
         if self.refusal.is_some() && matches!(op, Op::Acquire { .. } | Op::Confirm { .. }) {
             return reply.give(Vote::Abstained);
         }
-        if let Some(before) = open.extends.take(op.attempt()) {
-            self.send_extend(now, vec![before]);
+        if let Some(extension) = open.extends.take(op.attempt()) {
+            self.send_gathered();
+            self.send_extend(now, vec![extension]);
         }
-        self.send_vote(now, Request { keys, op, give_up_at }, reply);
+        let Link::Open(open) = &mut self.link else { return reply.give(Vote::Abstained) };
+        let before = open.gathered.push(Asked { request: Request { keys, op, give_up_at }, reply: Some(reply) });
+        for call in before {
+            self.send_votes(now, call);
+        }
     }
 
-    fn send_vote(&mut self, now: Time, request: Request, reply: Reply) {
-        let (marker, deadline) = match self.terms(now, request.give_up_at) {
-            _ if matches!(request.op, Op::Release { .. }) => (String::new(), 0),
-            Some(terms) => terms,
-            None => return reply.give(Vote::Abstained),
-        };
-        let Link::Open(open) = &mut self.link else { return reply.give(Vote::Abstained) };
-        let command = script::vote(&self.context.shared.keyspace, &request.keys, &marker, deadline, &request.op);
-        let give_up_at = request.give_up_at;
-        let id = open.pipe.send(&command, now, Call::Vote(request, Some(reply)));
+    /// Sends the gathered requests.
+    pub(super) fn send_gathered(&mut self) {
+        let Link::Open(open) = &mut self.link else { return };
+        let calls = open.gathered.take();
+        if calls.is_empty() {
+            return;
+        }
+        let now = clock::now();
+        for call in calls {
+            self.send_votes(now, call);
+        }
+    }
+
+    /// Sends one call for all requests. The server executes acquires only before the earliest deadline.
+    fn send_votes(&mut self, now: Time, mut asked: Vec<Asked>) {
+        let Some(give_up_at) = asked.iter().map(|asked| asked.request.give_up_at).min() else { return };
+        let terms = self.terms(now, give_up_at);
+        if terms.is_none() {
+            // A release needs no vote of the node.
+            let abstain = |asked: &mut Asked| !matches!(asked.request.op, Op::Release { .. });
+            for reply in asked.extract_if(.., abstain).filter_map(|asked| asked.reply) {
+                reply.give(Vote::Abstained);
+            }
+        }
+        let (marker, deadline) = terms.unwrap_or_default();
+        let Link::Open(open) = &mut self.link else { return };
+        if asked.is_empty() {
+            return;
+        }
+        let requests = asked.iter().map(|asked| (&*asked.request.keys, &asked.request.op));
+        let command = script::votes(&self.context.shared.keyspace, &marker, deadline, requests);
+        let id = open.pipe.send(&command, now, Call::Votes(asked));
         open.give_up.insert((give_up_at, id));
     }
 
@@ -152,16 +180,12 @@ impl NodeTask {
         let Sent { id, at, call } = sent;
         if let Link::Open(open) = &mut self.link {
             match &call {
-                Call::Vote(request, _) => {
-                    open.give_up.remove(&(request.give_up_at, id));
+                Call::Votes(asked) => {
+                    open.answered(id, asked.iter().map(|asked| asked.request.give_up_at));
                 }
                 Call::Extend(leases) => {
                     open.extends.under_way -= 1;
-                    let mut times: Vec<Time> = leases.iter().map(|lease| lease.give_up_at).collect();
-                    times.dedup();
-                    for at in times {
-                        open.give_up.remove(&(at, id));
-                    }
+                    open.answered(id, leases.iter().map(|lease| lease.give_up_at));
                 }
                 _ => {}
             }
@@ -172,7 +196,7 @@ impl NodeTask {
         };
         self.note_order(&call);
         match call {
-            Call::Vote(request, reply) => self.take_vote(at, received, &request, reply, value),
+            Call::Votes(asked) => self.take_votes(at, received, asked, value),
             Call::Extend(leases) => self.take_extended(at, received, leases, value),
             Call::Observe { .. } | Call::Admit { .. } => {
                 let reply = script::read_marker(value).map_err(ended_by)?;
@@ -213,35 +237,52 @@ impl NodeTask {
         let Link::Open(open) = &mut self.link else { return };
         let Some(reload) = &mut open.reload else { return };
         match call {
-            Call::Vote(request, _) => reload.ran(request.op.attempt()),
+            Call::Votes(asked) => asked.iter().for_each(|asked| reload.ran(asked.attempt())),
             Call::Extend(leases) => leases.iter().for_each(|lease| reload.ran(lease.attempt)),
             _ => {}
         }
     }
 
-    fn take_vote(&mut self, sent: Time, received: Time, request: &Request, reply: Option<Reply>, value: Value) {
-        let answer = match script::read_vote(&request.op, value) {
-            Ok(answer) => answer,
+    fn take_votes(&mut self, sent: Time, received: Time, asked: Vec<Asked>, value: Value) {
+        let ops: Vec<&Op> = asked.iter().map(|asked| &asked.request.op).collect();
+        let answered = match script::read_votes(&ops, value) {
+            Ok(answered) => answered,
             Err(invalid) => {
-                self.count(Reason::Protocol);
-                let name = &self.context.name;
-                tracing::warn!(node = %name, address = %self.address, keys = ?request.keys, "{invalid}");
+                self.count_each(asked.len(), Reason::Protocol);
+                let keys = asked.first().map(|asked| &asked.request.keys);
+                tracing::warn!(node = %self.context.name, address = %self.address, ?keys, requests = asked.len(), "{invalid}");
                 return;
             }
         };
+        // After a clock step the replies are dropped, which makes these votes unknown.
+        let Some(answers) = self.check_clock(sent, received, answered) else { return };
+        for (Asked { request, reply }, answer) in asked.into_iter().zip(answers) {
+            let vote = self.vote_of(&request, answer);
+            if let Some(reply) = reply {
+                reply.give(vote);
+            }
+        }
+    }
+
+    fn vote_of(&mut self, request: &Request, answer: Result<Answer, NoAnswer>) -> Vote {
         let release = matches!(request.op, Op::Release { .. });
-        let vote = match self.check_clock(sent, received, answer) {
-            None => Vote::Unknown,
+        match answer {
             // The replies to requests in flight follow the reply that showed a step: they were executed by the same
             // stepped clock.
-            // the same stepped clock.
-            Some(Answer::Vote(_)) if !release && self.admission.marker().is_none() => Vote::Unknown,
-            Some(Answer::Vote(vote)) => vote,
-            Some(Answer::Late) => self.not_done(Reason::Late),
-            Some(Answer::NotAdmitted) => self.not_done(Reason::NotAdmitted),
-        };
-        if let Some(reply) = reply {
-            reply.give(vote);
+            Ok(Answer::Vote(_)) if !release && self.admission.marker().is_none() => Vote::Unknown,
+            Ok(Answer::Vote(vote)) => vote,
+            Ok(Answer::Late) => self.not_done(Reason::Late),
+            Ok(Answer::NotAdmitted) => self.not_done(Reason::NotAdmitted),
+            Err(NoAnswer::Invalid(invalid)) => {
+                self.count(Reason::Protocol);
+                let (name, Request { keys, .. }) = (&self.context.name, request);
+                tracing::warn!(node = %name, address = %self.address, ?keys, "{invalid}");
+                Vote::Unknown
+            }
+            Err(NoAnswer::Error(error)) => {
+                self.refused_requests(1, &error);
+                Vote::Unknown
+            }
         }
     }
 
@@ -249,7 +290,7 @@ impl NodeTask {
         let answered = match script::read_extend(leases.len(), value) {
             Ok(answered) => answered,
             Err(invalid) => {
-                self.count_each(&leases, Reason::Protocol);
+                self.count_each(leases.len(), Reason::Protocol);
                 tracing::warn!(node = %self.context.name, address = %self.address, leases = leases.len(), "{invalid}");
                 return;
             }
@@ -359,21 +400,29 @@ impl NodeTask {
             return Ok(());
         }
         // A replica cannot be a node; a call of the task is repeated on a new connection.
-        let asked = matches!(call, Call::Vote(..) | Call::Extend(_));
+        let asked = matches!(call, Call::Votes(_) | Call::Extend(_));
         if lost || reason == Reason::ReadOnly || !asked {
             let doing = if lost { "the connection is lost" } else { "the server refuses" };
             return Err(Failure::of(doing, error).into());
         }
-        match &call {
-            Call::Extend(leases) => self.count_each(leases, reason),
-            _ => self.count(reason),
-        }
+        let count = match &call {
+            Call::Extend(leases) => leases.len(),
+            Call::Votes(asked) => asked.len(),
+            _ => 1,
+        };
+        self.refused_requests(count, error);
+        Ok(())
+    }
+
+    /// The server returned an error to `count` requests. They have no vote.
+    fn refused_requests(&mut self, count: usize, error: &RedisError) {
+        let reason = Reason::from(error);
+        self.count_each(count, reason);
         tracing::debug!(node = %self.context.name, address = %self.address, %reason, "{error}");
         if let Some(refusal) = Failure::refusal(error) {
             self.context.update(|status| status.last_refusal = Some(refusal.text));
             self.check_soon();
         }
-        Ok(())
     }
 
     /// The server does not have the scripts and did not run `call`: they are loaded once, then it is sent again.
@@ -400,13 +449,23 @@ impl NodeTask {
         let now = clock::now();
         for call in again {
             match call {
-                Call::Vote(request, Some(reply)) => self.send_vote(now, request, reply),
+                Call::Votes(asked) => self.send_votes(now, asked),
                 Call::Extend(leases) => self.send_extend(now, leases),
                 own => self.call(own),
             }
         }
         for (request, reply) in waiting {
             self.vote(request, reply);
+        }
+    }
+}
+
+impl Open {
+    /// The call `id` was answered: nobody gives up on it any more.
+    fn answered(&mut self, id: u64, give_up_at: impl Iterator<Item = Time>) {
+        let mut last = None;
+        for at in give_up_at.filter(|at| last.replace(*at) != Some(*at)).collect::<Vec<_>>() {
+            self.give_up.remove(&(at, id));
         }
     }
 }

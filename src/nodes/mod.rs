@@ -15,6 +15,7 @@ mod connection;
 mod context;
 mod extends;
 mod floor;
+mod gathered;
 mod info;
 mod keyspace;
 mod node;

@@ -23,6 +23,7 @@ use tokio::sync::{oneshot, watch};
 use super::connection::{Address, Failure, Opened, Opening};
 use super::context::Context;
 use super::extends::{Extend, Extends};
+use super::gathered::{Asked, Gathered};
 use super::info::Process;
 use super::pipe::{Answered, Pipe};
 use super::random::Random;
@@ -60,8 +61,8 @@ pub(crate) enum Message {
 /// A call that was sent to the server.
 #[derive(Debug)]
 pub(super) enum Call {
-    /// The reply is dropped when the sender gives up.
-    Vote(Request, Option<Reply>),
+    /// At least one request. A reply is dropped when its sender gives up.
+    Votes(Vec<Asked>),
     Extend(Vec<Extend>),
     Observe {
         run_id: RunId,
@@ -104,6 +105,7 @@ pub(super) struct Open {
     pub node_time: Option<(u64, Time)>,
     pub seeding: Option<Pending<Option<Result<Token, Unseedable>>>>,
     pub info_due: Time,
+    pub gathered: Gathered,
     pub extends: Extends,
     pub reload: Option<Reload>,
 }
@@ -186,6 +188,7 @@ impl NodeTask {
     pub async fn run(mut self) -> io::Error {
         loop {
             self.carry_out();
+            self.send_gathered();
             self.send_extends();
             self.set_reach();
             if let Err(error) = self.alarm.set_no_later(self.next_deadline()) {
@@ -242,7 +245,9 @@ impl NodeTask {
                 return self.close(end);
             }
             count += 1;
-            if count < AT_ONCE && let Link::Open(open) = &mut self.link {
+            if count < AT_ONCE
+                && let Link::Open(open) = &mut self.link
+            {
                 next = open.pipe.received().transpose();
             }
         }
@@ -376,6 +381,7 @@ impl NodeTask {
             node_time: None,
             seeding: None,
             info_due: now + if self.refusal.is_some() { CHECK_AGAIN } else { INFO_EVERY },
+            gathered: Gathered::default(),
             extends: Extends::default(),
             reload: None,
         }));
@@ -479,25 +485,35 @@ impl Open {
         {
             self.give_up.pop_first();
             match self.pipe.get_mut(id) {
-                Some(Call::Vote(_, reply)) => {
-                    expired += 1;
-                    drop(reply.take());
+                Some(Call::Votes(asked)) => {
+                    let replies = asked.iter_mut().map(|asked| (asked.request.give_up_at, &mut asked.reply));
+                    self.give_up.extend(give_up(now, replies, &mut expired).map(|next| (next, id)));
                 }
                 Some(Call::Extend(leases)) => {
-                    let mut next = None;
-                    for lease in leases.iter_mut().filter(|lease| lease.reply.is_some()) {
-                        if lease.give_up_at <= now {
-                            expired += 1;
-                            drop(lease.reply.take());
-                        } else {
-                            next = Some(next.map_or(lease.give_up_at, |next: Time| next.min(lease.give_up_at)));
-                        }
-                    }
-                    self.give_up.extend(next.map(|next| (next, id)));
+                    let replies = leases.iter_mut().map(|lease| (lease.give_up_at, &mut lease.reply));
+                    self.give_up.extend(give_up(now, replies, &mut expired).map(|next| (next, id)));
                 }
                 _ => {}
             }
         }
         expired + self.reload.as_mut().map_or(0, |reload| reload.expire(now))
     }
+}
+
+/// Drops the replies whose sender has given up, and counts them. Returns when the next sender gives up.
+fn give_up<'a>(
+    now: Time,
+    replies: impl Iterator<Item = (Time, &'a mut Option<Reply>)>,
+    expired: &mut usize,
+) -> Option<Time> {
+    let mut next: Option<Time> = None;
+    for (at, reply) in replies.filter(|(_, reply)| reply.is_some()) {
+        if at <= now {
+            *expired += 1;
+            drop(reply.take());
+        } else {
+            next = Some(next.map_or(at, |next| next.min(at)));
+        }
+    }
+    next
 }

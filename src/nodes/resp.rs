@@ -15,7 +15,12 @@ const LONGEST: usize = 16 << 20;
 pub(super) fn read(bytes: &[u8]) -> RedisResult<Option<(RedisResult<Value>, usize)>> {
     let mut reader = Reader { bytes, place: 0 };
     let Some(value) = reader.value(0)? else { return Ok(None) };
-    Ok(Some((value.extract_error(), reader.place)))
+    // An error inside of a list is a part of the reply.
+    let reply = match value {
+        Value::ServerError(error) => Err(error.into()),
+        value => Ok(value),
+    };
+    Ok(Some((reply, reader.place)))
 }
 
 fn invalid(what: &'static str) -> RedisError {

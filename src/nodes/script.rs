@@ -6,7 +6,7 @@
 use std::fmt::{self, Write as _};
 use std::sync::LazyLock;
 
-use redis::{Cmd, Value};
+use redis::{Cmd, RedisError, Value};
 use redislease_core::marker::{Marker, RunId};
 use redislease_core::op::{Attempt, Grant, Op, Stored, Token, Vote};
 use redislease_core::seed::Allegiance;
@@ -42,6 +42,8 @@ scripts! {
     Admit => "admit",
     Fence => "fence",
     Check => "check",
+    Votes => "many",
+    Ends => "many",
 }
 
 struct Source {
@@ -50,10 +52,23 @@ struct Source {
 }
 
 static SOURCES: LazyLock<Vec<Source>> = LazyLock::new(|| {
+    // The first line has the flags and must stay the first.
+    let split = |script: &Script| script.body().split_once('\n').unwrap_or_default();
     let source = |script: &Script| {
-        // The first line has the flags and must stay the first.
-        let (shebang, body) = script.body().split_once('\n').unwrap_or_default();
-        let text = format!("{shebang}\n{}\n{body}", include_str!("scripts/prelude.lua"));
+        let prelude = include_str!("scripts/prelude.lua");
+        let text = match script.parts() {
+            [] => {
+                let (shebang, body) = split(script);
+                format!("{shebang}\n{prelude}\n{body}")
+            }
+            parts @ [(_, first), ..] => {
+                let function = |(name, part): &(&str, Script)| {
+                    format!("scripts.{name} = function(KEYS, ARGV)\n{}end\n", split(part).1)
+                };
+                let functions: String = parts.iter().map(function).collect();
+                format!("{}\n{prelude}\nlocal scripts = {{}}\n{functions}\n{}", split(first).0, script.body())
+            }
+        };
         let sha = redis::Script::new(&text).get_hash().to_owned();
         Source { text, sha }
     };
@@ -61,6 +76,15 @@ static SOURCES: LazyLock<Vec<Source>> = LazyLock::new(|| {
 });
 
 impl Script {
+    /// The scripts that a script for many requests contains, each with its name there. They have the same flags.
+    const fn parts(self) -> &'static [(&'static str, Self)] {
+        match self {
+            Self::Votes => &[("acquire", Self::Acquire), ("confirm", Self::Confirm)],
+            Self::Ends => &[("seal", Self::Seal), ("release", Self::Release)],
+            _ => &[],
+        }
+    }
+
     /// The text that is sent to the server.
     pub fn source(self) -> &'static str {
         &SOURCES[self as usize].text
@@ -86,18 +110,67 @@ impl Script {
 
 /// Requests a vote. `marker` must be on the node, and `deadline` is in milliseconds of its TIME; a release needs neither.
 pub fn vote(keyspace: &Keyspace, locks: &[String], marker: &str, deadline: u64, op: &Op) -> Cmd {
-    let (script, fourth, fifth) = match op {
-        Op::Acquire { ttl, holder, .. } => (Script::Acquire, ttl.0.to_string(), holder.to_string()),
-        Op::Confirm { grant, token, .. } => (Script::Confirm, grant.0.to_string(), token.to_string()),
+    let script = match op {
+        Op::Acquire { .. } => Script::Acquire,
+        Op::Confirm { .. } => Script::Confirm,
         Op::Extend { attempt, token, ttl } => {
             let one = [Extension { keys: locks, attempt: *attempt, token: *token, ttl: *ttl }];
             return extend(keyspace, marker, deadline, &one);
         }
-        Op::Seal { .. } => (Script::Seal, String::new(), String::new()),
-        Op::Release { stages, .. } => (Script::Release, stages.letters().to_owned(), String::new()),
+        Op::Seal { .. } => Script::Seal,
+        Op::Release { .. } => Script::Release,
     };
     let mut command = script.call(keyspace, locks.iter());
-    command.arg(marker).arg(deadline).arg(op.attempt().to_string()).arg(fourth).arg(fifth);
+    command.arg(marker).arg(deadline);
+    add_arguments(&mut command, op);
+    command
+}
+
+/// Adds the arguments of the op's script from the third on.
+fn add_arguments(command: &mut Cmd, op: &Op) {
+    command.arg(op.attempt().to_string());
+    match op {
+        Op::Acquire { ttl, holder, .. } => command.arg(ttl.0).arg(&*holder.0),
+        Op::Confirm { grant, token, .. } => command.arg(grant.0).arg(token.0),
+        Op::Extend { token, ttl, .. } => command.arg(token.0).arg(ttl.0),
+        Op::Seal { .. } => command.arg("").arg(""),
+        Op::Release { stages, .. } => command.arg(stages.letters()).arg(""),
+    };
+}
+
+/// Whether an op ends a term or an attempt. A call has requests of one kind, because the kinds have different flags.
+pub const fn is_end(op: &Op) -> bool {
+    matches!(op, Op::Seal { .. } | Op::Release { .. })
+}
+
+/// Requests many votes in one call, each with its keys: either acquires and confirmations, or seals and releases.
+/// `deadline` is the earliest of the requests.
+pub fn votes<'a>(
+    keyspace: &Keyspace,
+    marker: &str,
+    deadline: u64,
+    requests: impl Iterator<Item = (&'a [String], &'a Op)> + Clone,
+) -> Cmd {
+    let mut rest = requests.clone();
+    let script = match (rest.next(), rest.next()) {
+        (Some((locks, op)), None) => return vote(keyspace, locks, marker, deadline, op),
+        (Some((_, op)), _) if is_end(op) => Script::Ends,
+        _ => Script::Votes,
+    };
+    let keys: Vec<&String> = requests.clone().flat_map(|(locks, _)| locks).collect();
+    let mut command = script.call(keyspace, keys.into_iter());
+    command.arg(marker).arg(deadline);
+    for (locks, op) in requests {
+        let name = match op {
+            Op::Acquire { .. } => "acquire",
+            Op::Confirm { .. } => "confirm",
+            Op::Extend { .. } => "extend",
+            Op::Seal { .. } => "seal",
+            Op::Release { .. } => "release",
+        };
+        command.arg(name).arg(locks.len());
+        add_arguments(&mut command, op);
+    }
     command
 }
 
@@ -226,6 +299,36 @@ pub fn read_vote(op: &Op, value: Value) -> Result<Reply<Answer>, InvalidReply> {
         _ => return Err(unexpected(&word)),
     };
     parts.end(time, Answer::Vote(vote))
+}
+
+/// Why one of many requests in a call has no answer.
+#[derive(Debug)]
+pub enum NoAnswer {
+    /// No script returns such a reply to such a request.
+    Invalid(InvalidReply),
+    /// The server returned an error.
+    Error(RedisError),
+}
+
+/// Reads the reply to [`votes`] on `ops`.
+///
+/// # Errors
+/// [`InvalidReply`] if no script returns such a reply to such a call.
+pub fn read_votes(ops: &[&Op], value: Value) -> Result<Reply<Vec<Result<Answer, NoAnswer>>>, InvalidReply> {
+    if let [op] = ops {
+        let Reply { time, answer } = read_vote(op, value)?;
+        return Ok(Reply { time, answer: vec![Ok(answer)] });
+    }
+    let (time, mut parts) = Parts::of(value)?;
+    parts.word("votes")?;
+    let mut answers = Vec::with_capacity(ops.len());
+    for op in ops {
+        answers.push(match parts.next()? {
+            Value::ServerError(error) => Err(NoAnswer::Error(error.into())),
+            value => read_vote(op, value).map(|reply| reply.answer).map_err(NoAnswer::Invalid),
+        });
+    }
+    parts.end(time, answers)
 }
 
 /// Reads the reply to an [`extend`] of `count` leases. Leases without an exception were extended. The vote on a lease

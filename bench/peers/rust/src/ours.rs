@@ -181,7 +181,17 @@ impl Ours {
 }
 
 async fn cycles(process: &Process, request: &Request) -> Value {
-    let locks: Vec<Lock> = (0..request.workers).map(|worker| process.open(request, worker, ())).collect();
+    // RedisLease limits the rate at which many leases attempt for the first time, so this happens before.
+    let mut opening = tokio::task::JoinSet::new();
+    for worker in 0..request.workers {
+        let mut lock = process.open(request, worker, ());
+        opening.spawn(async move {
+            let (term, _) = lock.acquire().await;
+            lock.release(term).await;
+            lock
+        });
+    }
+    let locks = opening.join_all().await;
     let start = Instant::now();
     let until = start + request.duration();
     let work = |mut lock: Lock| async move {
