@@ -66,8 +66,7 @@ impl Process {
     /// Waits until a majority votes; all nodes, if they do within a second.
     async fn ready(&self) {
         let mut statuses = self.nodes.watch();
-        let votes =
-            |count: usize| move |nodes: &Vec<_>| count <= nodes.iter().filter(|node| is_up(node)).count();
+        let votes = |count: usize| move |nodes: &Vec<_>| count <= nodes.iter().filter(|node| is_up(node)).count();
         let all = tokio::time::timeout(Duration::from_secs(1), statuses.wait_for(votes(self.size))).await.is_ok();
         if !all {
             statuses.wait_for(votes(self.size / 2 + 1)).await.unwrap();

@@ -68,7 +68,14 @@ impl Raw {
         assert!(markers.iter().all(|marker| marker.ends_with(&membership().name())), "{markers:?}");
         let random = u128::from(redislease::clock::unix_micros()) << 64;
         let waiting = markers.iter().map(|_| Default::default()).collect();
-        Self { keyspace: Keyspace::new("redislease"), connections, markers, waiting, ttl: Millis(request.ttl_ms), random }
+        Self {
+            keyspace: Keyspace::new("redislease"),
+            connections,
+            markers,
+            waiting,
+            ttl: Millis(request.ttl_ms),
+            random,
+        }
     }
 
     fn vote(&mut self, node: usize, key: &[String; 1], op: Op, tag: Tag) {
@@ -214,14 +221,18 @@ fn renew(request: &Request) -> Value {
     drain(&mut raw.connections);
     say(&json!({"held": keys.len(), "seconds": 0.0}));
 
-    let calls: Vec<Vec<Vec<u8>>> = raw.markers.iter().map(|marker| {
-        let batch = |keys: &[[String; 1]]| {
-            let leases: Vec<Extension<'_>> =
-                keys.iter().map(|keys| Extension { keys, attempt, token, ttl: raw.ttl }).collect();
-            script::extend(&raw.keyspace, marker, NEVER, &leases).get_packed_command()
-        };
-        keys.chunks(BATCH).map(batch).collect()
-    }).collect();
+    let calls: Vec<Vec<Vec<u8>>> = raw
+        .markers
+        .iter()
+        .map(|marker| {
+            let batch = |keys: &[[String; 1]]| {
+                let leases: Vec<Extension<'_>> =
+                    keys.iter().map(|keys| Extension { keys, attempt, token, ttl: raw.ttl }).collect();
+                script::extend(&raw.keyspace, marker, NEVER, &leases).get_packed_command()
+            };
+            keys.chunks(BATCH).map(batch).collect()
+        })
+        .collect();
     let step = Duration::from_millis(request.interval_ms) / u32::try_from(keys.len().div_ceil(BATCH)).unwrap();
     let (start, until) = (Instant::now(), Instant::now() + request.duration());
     let mut count: u32 = 0;
