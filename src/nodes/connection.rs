@@ -162,8 +162,8 @@ impl Opening {
         let info = info.map_err(|failure| if has_tls { failure } else { failure.hint_at_tls() })?;
         let info: String = redis::from_redis_value(info).map_err(Failure::protocol)?;
         let info = Info::parse(&info).map_err(Failure::protocol)?;
-        let marker = self.call("GET", redis::cmd("GET").arg(self.keyspace.marker()), connection).await;
-        // A value that is not a marker names no process.
+        let marker = self.answer("GET", redis::cmd("GET").arg(self.keyspace.marker()), connection).await?;
+        // A value that is not a marker names no process, nor does a server that refuses GET.
         let marker =
             marker.ok().and_then(|value| redis::from_redis_value::<String>(value).ok()?.parse::<Marker>().ok());
         let run_id = info.process.name(marker.as_ref());
@@ -208,12 +208,15 @@ impl Opening {
         bounded(self.timeout, doing, connection.query(command)).await
     }
 
+    /// The server's answer, which may be an error.
+    async fn answer(&self, doing: &str, command: &Cmd, connection: &mut Client) -> Result<RedisResult<Value>, Failure> {
+        bounded(self.timeout, doing, connection.answer(command)).await
+    }
+
     /// Tries every command of the scripts. A refusal does not fail the connection: the server may hold terms that can be
     /// extended.
     async fn check(&self, connection: &mut Client) -> Result<Option<Failure>, Failure> {
-        let checking = script::check(&self.keyspace);
-        let checked = bounded(self.timeout, "check", async { Ok(connection.query::<Value>(&checking).await) }).await?;
-        match checked {
+        match self.answer("check", &script::check(&self.keyspace), connection).await? {
             Ok(value) => {
                 let reply = script::read_check(value).map_err(Failure::protocol)?;
                 Ok(reply.answer.map(|(command, error)| Failure::refused_command(&command, &error)))

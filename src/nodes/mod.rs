@@ -26,7 +26,6 @@ pub(crate) mod random;
 mod reason;
 mod reload;
 mod request;
-mod resp;
 pub mod script;
 mod seeding;
 mod show;

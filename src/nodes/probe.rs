@@ -103,18 +103,17 @@ impl Probe {
 
     /// The server's error for a command; `None` if it executed the command.
     async fn refusal(&self, command: &Cmd, connection: &mut Client) -> Result<Option<String>, Failure> {
-        let called = async { Ok(connection.query::<Value>(command).await) };
-        let answered = bounded(self.timeout, "a command", called).await?;
+        let answered = bounded(self.timeout, "a command", connection.answer(command)).await?;
         Ok(answered.and_then(Value::extract_error).err().map(|error| error.to_string()))
     }
 
     /// `None` if the server refuses TIME.
     async fn clock_offset(&self, connection: &mut Client) -> Result<Option<i64>, Failure> {
         let before = wall();
-        let called = async { Ok(connection.query::<(u64, u64)>(&redis::cmd("TIME")).await) };
-        let answered = bounded(self.timeout, "TIME", called).await?;
+        let answered = bounded(self.timeout, "TIME", connection.answer(&redis::cmd("TIME"))).await?;
         let middle = (before + wall()) / 2;
-        let Ok((seconds, micros)) = answered else { return Ok(None) };
+        let time = answered.ok().and_then(|value| redis::from_redis_value::<(u64, u64)>(value).ok());
+        let Some((seconds, micros)) = time else { return Ok(None) };
         let node = Duration::from_secs(seconds) + Duration::from_micros(micros);
         let millis = |span: Duration| i64::try_from(span.as_millis()).unwrap_or(i64::MAX);
         Ok(Some(millis(node) - millis(middle)))

@@ -80,13 +80,12 @@ async fn log_in(
     let Some(Credentials { username, password }) = credentials else { return Ok(client) };
     let mut login = redis::cmd("AUTH");
     login.arg(username).arg(password);
-    match clock::within(deadline.since(clock::now()), client.query::<Value>(&login)).await {
-        Ok(Ok(_)) => Ok(client),
-        Ok(Err(error)) if error.is_connection_dropped() || error.is_io_error() => {
-            Err(Failure::of("cannot connect", &error))
-        }
+    match clock::within(deadline.since(clock::now()), client.answer(&login)).await {
+        Ok(Ok(Ok(Value::Okay))) => Ok(client),
+        Ok(Ok(Ok(_))) => Err(Failure::protocol("cannot connect: the reply to AUTH is not OK")),
         // The text of the server's error may name the user.
-        Ok(Err(_)) => Err(Failure::of("cannot connect", &AUTHENTICATION.into())),
+        Ok(Ok(Err(_))) => Err(Failure::of("cannot connect", &AUTHENTICATION.into())),
+        Ok(Err(error)) => Err(Failure::of("cannot connect", &error)),
         Err(error) => Err(Failure::unanswered("cannot connect", timeout, &error)),
     }
 }
