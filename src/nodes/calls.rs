@@ -196,8 +196,8 @@ impl NodeTask {
         };
         self.note_order(&call);
         match call {
-            Call::Votes(asked) => self.take_votes(at, received, asked, value),
-            Call::Extend(leases) => self.take_extended(at, received, leases, value),
+            Call::Votes(asked) => self.take_votes(at, received, asked, value)?,
+            Call::Extend(leases) => self.take_extended(at, received, leases, value)?,
             Call::Observe { .. } | Call::Admit { .. } => {
                 let reply = script::read_marker(value).map_err(ended_by)?;
                 // A clock step is handled first, because the marker in the reply may be older than the step.
@@ -243,25 +243,19 @@ impl NodeTask {
         }
     }
 
-    fn take_votes(&mut self, sent: Time, received: Time, asked: Vec<Asked>, value: Value) {
+    /// A reply to other requests, or to fewer or more of them, may belong to another call.
+    fn take_votes(&mut self, sent: Time, received: Time, asked: Vec<Asked>, value: Value) -> Result<(), End> {
         let ops: Vec<&Op> = asked.iter().map(|asked| &asked.request.op).collect();
-        let answered = match script::read_votes(&ops, value) {
-            Ok(answered) => answered,
-            Err(invalid) => {
-                self.count_each(asked.len(), Reason::Protocol);
-                let keys = asked.first().map(|asked| &asked.request.keys);
-                tracing::warn!(node = %self.context.name, address = %self.address, ?keys, requests = asked.len(), "{invalid}");
-                return;
-            }
-        };
+        let answered = script::read_votes(&ops, value).map_err(ended_by)?;
         // After a clock step the replies are dropped, which makes these votes unknown.
-        let Some(answers) = self.check_clock(sent, received, answered) else { return };
+        let Some(answers) = self.check_clock(sent, received, answered) else { return Ok(()) };
         for (Asked { request, reply }, answer) in asked.into_iter().zip(answers) {
             let vote = self.vote_of(&request, answer);
             if let Some(reply) = reply {
                 reply.give(vote);
             }
         }
+        Ok(())
     }
 
     fn vote_of(&mut self, request: &Request, answer: Result<Answer, NoAnswer>) -> Vote {
@@ -286,20 +280,16 @@ impl NodeTask {
         }
     }
 
-    fn take_extended(&mut self, sent: Time, received: Time, leases: Vec<Extend>, value: Value) {
-        let answered = match script::read_extend(leases.len(), value) {
-            Ok(answered) => answered,
-            Err(invalid) => {
-                self.count_each(leases.len(), Reason::Protocol);
-                tracing::warn!(node = %self.context.name, address = %self.address, leases = leases.len(), "{invalid}");
-                return;
-            }
-        };
+    fn take_extended(&mut self, sent: Time, received: Time, leases: Vec<Extend>, value: Value) -> Result<(), End> {
+        let answered = script::read_extend(leases.len(), value).map_err(ended_by)?;
         let exceptions = match self.check_clock(sent, received, answered) {
             Some(Answer::Vote(exceptions)) if self.admission.marker().is_some() => exceptions,
-            None | Some(Answer::Vote(_)) => return,
-            Some(Answer::Late) => return self.not_extended(leases, Reason::Late),
-            Some(Answer::NotAdmitted) => return self.not_extended(leases, Reason::NotAdmitted),
+            None | Some(Answer::Vote(_)) => return Ok(()),
+            Some(not_done) => {
+                let reason = if not_done == Answer::Late { Reason::Late } else { Reason::NotAdmitted };
+                self.not_extended(leases, reason);
+                return Ok(());
+            }
         };
         let mut exceptions = exceptions.into_iter().peekable();
         for (place, lease) in leases.into_iter().enumerate() {

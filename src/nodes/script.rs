@@ -273,32 +273,35 @@ fn invalid(what: impl Into<String>) -> InvalidReply {
 /// # Errors
 /// [`InvalidReply`] if no script returns such a reply to such a call.
 pub fn read_vote(op: &Op, value: Value) -> Result<Reply<Answer>, InvalidReply> {
+    let (time, parts) = Parts::of(value)?;
+    Ok(Reply { time, answer: vote_in(op, parts)? })
+}
+
+/// Reads what follows TIME.
+fn vote_in(op: &Op, mut parts: Parts) -> Result<Answer, InvalidReply> {
     if matches!(op, Op::Extend { .. }) {
-        let Reply { time, answer } = read_extend(1, value)?;
-        let answer = match answer {
+        return Ok(match extended_in(1, parts)? {
             Answer::Vote(exceptions) => {
                 Answer::Vote(exceptions.into_iter().next().map_or(Vote::Extended, |(_, vote)| vote))
             }
             Answer::NotAdmitted => Answer::NotAdmitted,
             Answer::Late => Answer::Late,
-        };
-        return Ok(Reply { time, answer });
+        });
     }
-    let (time, mut parts) = Parts::of(value)?;
     let word = parts.text()?;
-    let vote = match (op, word.as_str()) {
-        (Op::Release { .. }, "released") => Vote::Released(parts.number()?),
+    let answer = match (op, word.as_str()) {
+        (Op::Release { .. }, "released") => Answer::Vote(Vote::Released(parts.number()?)),
         (Op::Release { .. }, _) => return Err(unexpected(&word)),
-        (_, "not_admitted") => return parts.end(time, Answer::NotAdmitted),
-        (Op::Acquire { .. }, "late") => return parts.end(time, Answer::Late),
-        (Op::Acquire { .. }, "granted") => Vote::Granted(Grant(parts.token()?.0)),
-        (Op::Acquire { .. }, "refused") => Vote::Refused { ttl_left: parts.span()?, by: parts.stored()? },
-        (Op::Confirm { .. }, "confirmed") => Vote::Confirmed { ttl_left: parts.span()? },
-        (Op::Seal { .. }, "sealed") => Vote::Sealed { ttl_left: parts.span()? },
-        (Op::Confirm { .. } | Op::Seal { .. }, "miss") => Vote::Miss(parts.stored_or_none()?),
+        (_, "not_admitted") => Answer::NotAdmitted,
+        (Op::Acquire { .. }, "late") => Answer::Late,
+        (Op::Acquire { .. }, "granted") => Answer::Vote(Vote::Granted(Grant(parts.token()?.0))),
+        (Op::Acquire { .. }, "refused") => Answer::Vote(Vote::Refused { ttl_left: parts.span()?, by: parts.stored()? }),
+        (Op::Confirm { .. }, "confirmed") => Answer::Vote(Vote::Confirmed { ttl_left: parts.span()? }),
+        (Op::Seal { .. }, "sealed") => Answer::Vote(Vote::Sealed { ttl_left: parts.span()? }),
+        (Op::Confirm { .. } | Op::Seal { .. }, "miss") => Answer::Vote(Vote::Miss(parts.stored_or_none()?)),
         _ => return Err(unexpected(&word)),
     };
-    parts.end(time, Answer::Vote(vote))
+    parts.end(answer)
 }
 
 /// Why one of many requests in a call has no answer.
@@ -310,16 +313,15 @@ pub enum NoAnswer {
     Error(RedisError),
 }
 
-/// Reads the reply to [`votes`] on `ops`.
+/// Reads the reply to [`votes`] on `ops`. A request about a key with a foreign value has no answer.
 ///
 /// # Errors
-/// [`InvalidReply`] if no script returns such a reply to such a call.
+/// [`InvalidReply`] if no script returns such a reply to these requests: it may belong to another call.
 pub fn read_votes(ops: &[&Op], value: Value) -> Result<Reply<Vec<Result<Answer, NoAnswer>>>, InvalidReply> {
-    if let [op] = ops {
-        let Reply { time, answer } = read_vote(op, value)?;
-        return Ok(Reply { time, answer: vec![Ok(answer)] });
-    }
     let (time, mut parts) = Parts::of(value)?;
+    if let [op] = ops {
+        return Ok(Reply { time, answer: vec![vote_in(op, parts).map_err(NoAnswer::Invalid)] });
+    }
     parts.word("votes")?;
     let mut answers = Vec::with_capacity(ops.len());
     for op in ops {
@@ -328,7 +330,7 @@ pub fn read_votes(ops: &[&Op], value: Value) -> Result<Reply<Vec<Result<Answer, 
             value => read_vote(op, value).map(|reply| reply.answer).map_err(NoAnswer::Invalid),
         });
     }
-    parts.end(time, answers)
+    Ok(Reply { time, answer: parts.end(answers)? })
 }
 
 /// Reads the reply to an [`extend`] of `count` leases. Leases without an exception were extended. The vote on a lease
@@ -337,10 +339,15 @@ pub fn read_votes(ops: &[&Op], value: Value) -> Result<Reply<Vec<Result<Answer, 
 /// # Errors
 /// [`InvalidReply`] if that script does not return such a reply.
 pub fn read_extend(count: usize, value: Value) -> Result<Reply<Answer<Vec<Exception>>>, InvalidReply> {
-    let (time, mut parts) = Parts::of(value)?;
+    let (time, parts) = Parts::of(value)?;
+    Ok(Reply { time, answer: extended_in(count, parts)? })
+}
+
+/// Reads what follows TIME.
+fn extended_in(count: usize, mut parts: Parts) -> Result<Answer<Vec<Exception>>, InvalidReply> {
     match parts.text()?.as_str() {
-        "not_admitted" => return parts.end(time, Answer::NotAdmitted),
-        "late" => return parts.end(time, Answer::Late),
+        "not_admitted" => return parts.end(Answer::NotAdmitted),
+        "late" => return parts.end(Answer::Late),
         "extended" => {}
         word => return Err(unexpected(word)),
     }
@@ -354,7 +361,7 @@ pub fn read_extend(count: usize, value: Value) -> Result<Reply<Answer<Vec<Except
         }
         exceptions.push((place, parts.exception()?));
     }
-    parts.end(time, Answer::Vote(exceptions))
+    parts.end(Answer::Vote(exceptions))
 }
 
 /// Reads the reply of observe and admit: the marker on the node, if there is one.
@@ -366,7 +373,7 @@ pub fn read_marker(value: Value) -> Result<Reply<Option<Marker>>, InvalidReply> 
     parts.word("marker")?;
     let marker = parts.text_or_none()?;
     let marker = marker.map(|text| text.parse::<Marker>()).transpose().map_err(|error| invalid(error.to_string()))?;
-    parts.end(time, marker)
+    Ok(Reply { time, answer: parts.end(marker)? })
 }
 
 /// Reads the reply of fence: whether the node votes for the configuration, and the counter.
@@ -383,7 +390,7 @@ pub fn read_fence(value: Value) -> Result<Reply<(Allegiance, Token)>, InvalidRep
         other => return Err(invalid(format!("{other} is not a valid voting code"))),
     };
     let fence = parts.token()?;
-    parts.end(time, (allegiance, fence))
+    Ok(Reply { time, answer: parts.end((allegiance, fence))? })
 }
 
 /// Reads the reply of check: the command that the server refused, and its error.
@@ -397,7 +404,7 @@ pub fn read_check(value: Value) -> Result<Reply<Option<(String, String)>>, Inval
         "refused" => Some((parts.text()?, parts.text()?)),
         word => return Err(unexpected(word)),
     };
-    parts.end(time, refused)
+    Ok(Reply { time, answer: parts.end(refused)? })
 }
 
 fn unexpected(word: &str) -> InvalidReply {
@@ -484,9 +491,9 @@ impl Parts {
         }
     }
 
-    fn end<T>(mut self, time: u64, answer: T) -> Result<Reply<T>, InvalidReply> {
+    fn end<T>(mut self, answer: T) -> Result<T, InvalidReply> {
         match self.0.next() {
-            None => Ok(Reply { time, answer }),
+            None => Ok(answer),
             Some(more) => Err(invalid(format!("{more:?} after its end"))),
         }
     }
