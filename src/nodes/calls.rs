@@ -23,6 +23,10 @@ use super::request::{Reply, Request};
 use super::script::{self, Answer, Extension, InvalidReply, NoAnswer, Script};
 use crate::clock;
 
+/// How many requests for votes may be without an answer on one connection, extensions not counted. A server needs about
+/// 15 us for a request, so a renewal behind all of them waits for a quarter of a second.
+const REQUESTS: usize = 1 << 14;
+
 impl NodeTask {
     fn count(&self, reason: Reason) {
         self.context.series.error(reason.as_str());
@@ -61,10 +65,6 @@ impl NodeTask {
         if let Some(reload) = &mut open.reload {
             return reload.wait(request, reply);
         }
-        if open.pipe.is_full() {
-            self.count(Reason::Busy);
-            return reply.give(Vote::Abstained);
-        }
         let Request { keys, op, give_up_at } = request;
         if let Op::Extend { attempt, token, ttl } = op {
             let extend = Extend { keys, attempt, token, ttl, give_up_at, reply: Some(reply) };
@@ -73,6 +73,10 @@ impl NodeTask {
             } else {
                 answer(extend, Vote::Abstained);
             };
+        }
+        if open.requests + open.gathered.len() >= REQUESTS {
+            self.count(Reason::Busy);
+            return reply.give(Vote::Abstained);
         }
         if self.refusal.is_some() && matches!(op, Op::Acquire { .. } | Op::Confirm { .. }) {
             return reply.give(Vote::Abstained);
@@ -103,12 +107,19 @@ impl NodeTask {
 
     /// Sends one call for all requests. The server executes acquires only before the earliest deadline.
     fn send_votes(&mut self, now: Time, mut asked: Vec<Asked>) {
-        let Some(give_up_at) = asked.iter().map(|asked| asked.request.give_up_at).min() else { return };
-        let terms = self.terms(now, give_up_at);
+        // A late release is useful: it needs neither a vote of the node nor a deadline.
+        let release = |asked: &Asked| matches!(asked.request.op, Op::Release { .. });
+        asked.retain_mut(|asked| {
+            let late = asked.request.give_up_at <= now;
+            if late {
+                asked.reply = None;
+            }
+            !late || release(asked)
+        });
+        let give_up_at = asked.iter().map(|asked| asked.request.give_up_at).filter(|at| *at > now).min();
+        let terms = give_up_at.and_then(|give_up_at| self.terms(now, give_up_at));
         if terms.is_none() {
-            // A release needs no vote of the node.
-            let abstain = |asked: &mut Asked| !matches!(asked.request.op, Op::Release { .. });
-            for reply in asked.extract_if(.., abstain).filter_map(|asked| asked.reply) {
+            for reply in asked.extract_if(.., |asked| !release(asked)).filter_map(|asked| asked.reply) {
                 reply.give(Vote::Abstained);
             }
         }
@@ -119,8 +130,9 @@ impl NodeTask {
         }
         let requests = asked.iter().map(|asked| (&*asked.request.keys, &asked.request.op));
         let command = script::votes(&self.context.shared.keyspace, &marker, deadline, requests);
+        open.requests += asked.len();
         let id = open.pipe.send(&command, now, Call::Votes(asked));
-        open.give_up.insert((give_up_at, id));
+        open.give_up.extend(give_up_at.map(|at| (at, id)));
     }
 
     /// The expected marker, and the deadline in milliseconds of the node's clock; `None` while the node has no vote.
@@ -181,6 +193,7 @@ impl NodeTask {
         if let Link::Open(open) = &mut self.link {
             match &call {
                 Call::Votes(asked) => {
+                    open.requests -= asked.len();
                     open.answered(id, asked.iter().map(|asked| asked.request.give_up_at));
                 }
                 Call::Extend(leases) => {
@@ -302,6 +315,7 @@ impl NodeTask {
             }
             answer(lease, vote);
         }
+        Ok(())
     }
 
     fn not_extended(&mut self, leases: Vec<Extend>, reason: Reason) {
@@ -447,6 +461,8 @@ impl NodeTask {
         for (request, reply) in waiting {
             self.vote(request, reply);
         }
+        // If the scripts are lost again, these requests must be sent before the scripts are.
+        self.send_gathered();
     }
 }
 

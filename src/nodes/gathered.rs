@@ -9,7 +9,7 @@ use redislease_core::time::{Millis, Time};
 use super::request::{Reply, Request};
 use super::script;
 
-/// How many requests one call has at most: a server needs about 0.2 ms for them.
+/// How many requests one call has at most: a server needs about 1 ms for them.
 const REQUESTS: usize = 64;
 /// How many keys one call has at most, unless one request has more.
 const KEYS: usize = 200;
@@ -52,6 +52,11 @@ impl Gathered {
             self.votes.push(asked);
         }
         before
+    }
+
+    /// How many requests are gathered.
+    pub fn len(&self) -> usize {
+        self.ends.len() + self.votes.len()
     }
 
     /// The calls to send, in order.

@@ -44,7 +44,7 @@ const BACKOFF: Millis = Millis(50);
 /// The longest pause between two attempts to connect.
 pub(super) const BACKOFF_MOST: Millis = Millis(1000);
 
-/// How many answers are taken before the timer is checked again.
+/// How many answers are taken before what they caused is sent.
 const AT_ONCE: usize = 1000;
 
 /// A message to a node's task.
@@ -96,6 +96,8 @@ pub(super) enum Link {
 /// The state that ends with a connection.
 pub(super) struct Open {
     pub pipe: Pipe<Call>,
+    /// How many requests in calls of [`Call::Votes`] are in flight.
+    pub requests: usize,
     pub process: Process,
     /// The name of the process in markers.
     pub run_id: RunId,
@@ -375,6 +377,7 @@ impl NodeTask {
         self.refused(refusal);
         self.link = Link::Open(Box::new(Open {
             pipe: Pipe::new(client),
+            requests: 0,
             process: info.process,
             run_id: run_id.clone(),
             give_up: BTreeSet::new(),

@@ -8,9 +8,6 @@ use redislease_core::time::Time;
 
 use super::client::Client;
 
-/// How many votes may be in flight on one connection.
-const MOST: usize = 1 << 16;
-
 /// One connection and its calls without a reply.
 pub(super) struct Pipe<C> {
     client: Client,
@@ -68,11 +65,6 @@ impl<C> Pipe<C> {
         let sent = self.calls.pop_front();
         let sent = sent.ok_or((redis::ErrorKind::Parse, "the server sent a reply without a command"))?;
         Ok((sent, reply))
-    }
-
-    /// Whether no more requests for votes may be sent at present.
-    pub fn is_full(&self) -> bool {
-        self.calls.len() >= MOST
     }
 
     /// When the oldest call in flight was sent.
