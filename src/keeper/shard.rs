@@ -24,8 +24,10 @@ use crate::nodes::{Ballot, NodeState, NodeStatus, Nodes, Outbox};
 
 /// The polling interval of a shard that has no system timer.
 const POLL: Duration = Duration::from_millis(50);
-/// How many commands, timers and recovering leases are handled before the other tasks on this thread run.
+/// How many votes, commands, timers, recovering and closing leases are handled before the other tasks on this thread run.
 const AT_ONCE: usize = 1000;
+/// The pause after a panic of the shard, so that the other tasks on this thread run also if it panics each time.
+const RESTART: Duration = Duration::from_secs(1);
 
 /// A message to a shard.
 enum Message {
@@ -114,8 +116,16 @@ impl ShardHandle {
 
 /// The task of a shard. A panic while working on one lease is contained there. A panic of the shard itself drops its
 /// leases, and the shard restarts empty.
-async fn run(shared: Arc<Shared>, panics: IntCounter) {
-    let _closes = Closes(shared.clone());
+fn run(shared: Arc<Shared>, panics: IntCounter) -> impl Future<Output = ()> + Send {
+    // A task may be dropped before it is polled.
+    let closes = Closes(shared);
+    async move {
+        keep_running(&closes.0, &panics).await;
+        drop(closes);
+    }
+}
+
+async fn keep_running(shared: &Arc<Shared>, panics: &IntCounter) {
     loop {
         let mut leases = Shard::new(shared.clone(), panics.clone());
         match contained_task(leases.run(Alarm::new())).await {
@@ -127,6 +137,7 @@ async fn run(shared: Arc<Shared>, panics: IntCounter) {
                     "a keeper shard panicked; its leases are dropped and expire with their TTL; report this bug: {panicked}"
                 );
                 leases.abandon();
+                tokio::time::sleep(RESTART).await;
             }
         }
     }
@@ -165,8 +176,11 @@ struct Shard {
     messages: VecDeque<Message>,
     /// Leases to retry after a majority of nodes has returned, the most urgent first.
     recovering: VecDeque<LeaseId>,
+    /// Leases to close.
+    closing: VecDeque<LeaseId>,
     received: Vec<Message>,
-    ballots: Vec<Ballot>,
+    ballots: VecDeque<Ballot>,
+    received_ballots: Vec<Ballot>,
     ends_when_empty: bool,
 }
 
@@ -182,8 +196,10 @@ impl Shard {
             quorums: Vec::new(),
             messages: VecDeque::new(),
             recovering: VecDeque::new(),
+            closing: VecDeque::new(),
             received: Vec::new(),
-            ballots: Vec::new(),
+            ballots: VecDeque::new(),
+            received_ballots: Vec::new(),
             ends_when_empty: false,
         }
     }
@@ -191,19 +207,21 @@ impl Shard {
     async fn run(&mut self, alarm: io::Result<Alarm>) {
         self.alarm = alarm.map_err(|error| no_timer(&error)).ok();
         loop {
-            self.take_ballots();
+            let more_ballots = self.take_ballots();
             self.take_messages();
             self.take_recovering();
-            let more_timers = self.take_timers();
+            self.take_closing();
+            let more_timers = more_ballots || self.take_timers();
             self.send();
             if self.ends_when_empty && self.slots.len() == 0 {
                 return;
             }
-            if self.messages.is_empty() && self.recovering.is_empty() && !more_timers {
-                self.wait().await;
-            } else {
+            let queued = !(self.messages.is_empty() && self.recovering.is_empty() && self.closing.is_empty());
+            if queued || more_timers {
                 // The tasks of the nodes and the watchers of the quorums run on this thread too.
                 tokio::task::yield_now().await;
+            } else {
+                self.wait().await;
             }
         }
     }
@@ -235,16 +253,22 @@ impl Shard {
     }
 
     /// Votes are handled before timers, so that a process that was paused does not treat votes that have already arrived
-    /// as missing.
-    fn take_ballots(&mut self) {
-        let mut ballots = std::mem::take(&mut self.ballots);
-        self.tools.ballots.take(&mut ballots);
-        for ballot in ballots.drain(..) {
+    /// as missing. Returns whether there are more.
+    fn take_ballots(&mut self) -> bool {
+        if self.ballots.is_empty() {
+            self.tools.ballots.take(&mut self.received_ballots);
+            self.ballots.extend(self.received_ballots.drain(..));
+            self.received_ballots.shrink_to(AT_ONCE);
+        }
+        for _ in 0..AT_ONCE {
+            let Some(ballot) = self.ballots.pop_front() else { break };
             let id = LeaseId::unpack(ballot.lease);
             self.with(id, |machine, outbox, tools| machine.vote(clock::now(), ballot, outbox, tools));
         }
-        ballots.shrink_to(AT_ONCE);
-        self.ballots = ballots;
+        if self.ballots.is_empty() {
+            self.ballots.shrink_to(AT_ONCE);
+        }
+        !self.ballots.is_empty()
     }
 
     fn take_messages(&mut self) {
@@ -387,8 +411,14 @@ impl Shard {
 
     fn shut_down(&mut self) {
         self.ends_when_empty = true;
-        let ids: Vec<LeaseId> = self.slots.iter().map(|(id, _)| *id).collect();
-        for id in ids {
+        self.closing.extend(self.slots.iter().map(|(id, _)| *id));
+    }
+
+    /// A lease waits for the answers to its releases from when it is closed, so closing thousands of others does not take
+    /// that time from it.
+    fn take_closing(&mut self) {
+        for _ in 0..AT_ONCE {
+            let Some(id) = self.closing.pop_front() else { break };
             self.with(id, |machine, outbox, tools| machine.command(clock::now(), Command::Close, outbox, tools));
         }
     }
@@ -440,72 +470,5 @@ async fn watch_majority(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::keeper::Observer;
-    use redislease_core::backoff::{Backoff, Strategy};
-    use redislease_core::lease::{Config, OnDeadline, Renewal, Standing, TermId, View};
-    use redislease_core::op::{Attempt, Holder, Token};
-    use redislease_core::quorum::Quorum;
-    use redislease_core::time::Drift;
-    use std::sync::Mutex;
-
-    /// The standings in the views, and their times.
-    #[derive(Clone, Default)]
-    struct Shown(Arc<Mutex<Vec<(Time, Standing)>>>);
-
-    impl Observer for Shown {
-        fn renewed(&self, _: &Renewal, _: u64) {}
-        fn changed(&self, view: &View) {
-            self.0.lock().unwrap().push((clock::now(), view.standing.clone()));
-        }
-    }
-
-    fn config() -> Config {
-        Config {
-            quorum: Quorum::of(3).unwrap(),
-            ttl: Millis(2000),
-            renew_interval: Millis(300),
-            stop_budget: Millis(500),
-            command_timeout: Millis(100),
-            drift: Drift::STANDARD,
-            backoff: Backoff { strategy: Strategy::None, min: Millis(10), max: Millis(10), limit: None, jitter: 0 },
-            deadline: OnDeadline::Seal,
-        }
-    }
-
-    #[tokio::test]
-    async fn a_shard_without_a_timer_still_keeps_its_deadlines() {
-        let handle = ShardHandle::new();
-        let shared = handle.0.clone();
-        let views = Shown::default();
-        let observer = Box::new(views.clone());
-        // Without nodes, an adopted term becomes unconfirmed after one interval.
-        let id = handle.open(Setup { nodes: None, keys: ["k".to_owned()].into(), config: config(), observer });
-        let began = clock::now();
-        let term = TermId { attempt: Attempt(7), token: Token(7), holder: Holder("pod".into()) };
-        handle.send(id, Command::Adopt(term));
-        let mut running = Shard::new(shared, IntCounter::new("panics", "p").unwrap());
-        let uncertain = async {
-            loop {
-                let doubt = views
-                    .0
-                    .lock()
-                    .unwrap()
-                    .iter()
-                    .find_map(|(at, standing)| matches!(standing, Standing::Uncertain(_)).then_some(*at));
-                if let Some(at) = doubt {
-                    return at;
-                }
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        let at = tokio::select! {
-            () = running.run(Err(io::ErrorKind::Other.into())) => panic!("it ended"),
-            at = uncertain => at,
-            () = tokio::time::sleep(Duration::from_secs(20)) => panic!("{:?}", views.0.lock().unwrap()),
-        };
-        assert!(at >= began + config().renew_interval, "{:?}", at.since(began));
-        assert!(running.alarm.is_none());
-    }
-}
+#[path = "shard_tests.rs"]
+mod tests;
