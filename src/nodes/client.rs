@@ -41,7 +41,7 @@ pub(super) struct Client {
     parser: Parser,
     /// How many bytes the parser took since the last complete reply.
     incomplete: usize,
-    /// A command of [`answer`](Self::answer) has no reply yet.
+    /// A command of [`answers`](Self::answers) has no reply yet.
     is_asking: bool,
 }
 
@@ -85,16 +85,28 @@ impl Client {
     /// Sends one command and returns the server's answer, which may be an error. Nothing else may be in flight.
     ///
     /// # Errors
-    /// The connection is lost. Also if an earlier call failed, or was dropped before it returned: its answer may still
-    /// arrive, and must not be taken for the answer to this command.
+    /// As [`answers`](Self::answers).
     pub async fn answer(&mut self, command: &Cmd) -> RedisResult<RedisResult<Value>> {
+        let mut answers = self.answers(std::slice::from_ref(command)).await?;
+        answers.pop().ok_or_else(|| (ErrorKind::Client, "a command without an answer").into())
+    }
+
+    /// Sends commands together and returns the answer to each. Nothing else may be in flight.
+    ///
+    /// # Errors
+    /// The connection is lost. Also if an earlier call failed, or was dropped before it returned: its answers may still
+    /// arrive, and must not be taken for the answers to these commands.
+    pub async fn answers(&mut self, commands: &[Cmd]) -> RedisResult<Vec<RedisResult<Value>>> {
         if std::mem::replace(&mut self.is_asking, true) {
             return Err((ErrorKind::Client, "an earlier command has no reply").into());
         }
-        self.push(command);
-        let answer = poll_fn(|context| self.poll_reply(context)).await?;
+        commands.iter().for_each(|command| self.push(command));
+        let mut answers = Vec::new();
+        for _ in commands {
+            answers.push(poll_fn(|context| self.poll_reply(context)).await?);
+        }
         self.is_asking = false;
-        Ok(answer)
+        Ok(answers)
     }
 
     /// As [`answer`](Self::answer), and an error of the server or a value of another type is an error.

@@ -170,8 +170,9 @@ impl Opening {
         let mut refusal = None;
         match &info.misconfiguration {
             None => {
-                for script in Script::ALL {
-                    self.call("SCRIPT LOAD", &script.load(), connection).await?;
+                let loads: Vec<Cmd> = Script::ALL.iter().map(|script| script.load()).collect();
+                for loaded in bounded(self.timeout, "SCRIPT LOAD", connection.answers(&loads)).await? {
+                    loaded.map_err(|error| Failure::of("SCRIPT LOAD", &error))?;
                 }
                 refusal = self.check(connection).await?;
             }

@@ -6,7 +6,7 @@
 //!
 //! The tasks of one quorum run on their own thread, in their own runtime, so no other work of the process and no other
 //! quorum delays a renewal. The keeper runs the machines of the quorum's leases on this thread too, so that a request and
-//! its vote wake no other thread. One thread is enough: it extends about 200,000 leases a second.
+//! its vote wake no other thread.
 
 mod access;
 mod calls;
