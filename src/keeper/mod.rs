@@ -10,6 +10,7 @@
 //! attempt without a request: one [`LeaseHandle::want`] is one attempt. It limits the rate of rounds and attempts after
 //! an outage, and it spreads the renewals of many leases over their interval, see [`pace`].
 
+mod handle;
 mod machine;
 mod pace;
 mod shard;
@@ -25,7 +26,7 @@ use tokio::sync::watch;
 
 use crate::metrics::panics::Panics;
 use crate::nodes::{Nodes, WeakNodes};
-use shard::ShardHandle;
+use handle::ShardHandle;
 use slots::LeaseId;
 
 /// Receives the reports of one lease. It is called on the thread of the lease's shard, which serves thousands of other
@@ -83,7 +84,7 @@ impl Keeper {
     /// # Errors
     /// The operating system cannot create a thread or an event queue.
     pub fn start(panics: &Panics) -> io::Result<Self> {
-        let without_nodes = ShardHandle::on_own_thread(panics.keeper.clone())?;
+        let without_nodes = shard::start_on_own_thread(panics.keeper.clone())?;
         Ok(Self { without_nodes, shards: Mutex::default(), panics: panics.clone() })
     }
 
@@ -100,7 +101,7 @@ impl Keeper {
             return shard.clone();
         }
         shards.retain(|(of, _)| !of.are_gone());
-        let shard = ShardHandle::on_thread_of(nodes, self.panics.keeper.clone());
+        let shard = shard::start_on_thread_of(nodes, self.panics.keeper.clone());
         shards.push((nodes.downgrade(), shard.clone()));
         shard
     }

@@ -11,9 +11,10 @@ use tokio::runtime::Builder;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
+use super::handle::{Message, ShardHandle, Shared};
 use super::machine::{Fate, Machine, Tools};
 use super::pace::Turns;
-use super::slots::{Ids, LeaseId, Slots};
+use super::slots::{LeaseId, Slots};
 use super::timers::Timers;
 use super::{Command, Setup};
 use crate::clock::{self, Alarm};
@@ -29,89 +30,28 @@ const AT_ONCE: usize = 1000;
 /// The pause after a panic of the shard, so that the other tasks on this thread run also if it panics each time.
 const RESTART: Duration = Duration::from_secs(1);
 
-/// A message to a shard.
-enum Message {
-    Open(LeaseId, Box<Setup>),
-    Command(LeaseId, Command),
-    /// A majority of the nodes of this quorum votes again.
-    MajorityBack(u32),
-    /// Stop when no lease is open.
-    EndWhenEmpty,
-    ShutDown,
+/// Starts a shard on a thread of its own.
+///
+/// # Errors
+/// The operating system cannot create a thread or an event queue.
+pub(super) fn start_on_own_thread(panics: IntCounter) -> io::Result<ShardHandle> {
+    let shard = ShardHandle::new();
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let running = run(shard.0.clone(), panics);
+    let run = move || {
+        contain_this_thread();
+        runtime.block_on(running);
+    };
+    std::thread::Builder::new().name("keeper".into()).spawn(run)?;
+    Ok(shard)
 }
 
-/// The interface of a shard for other threads.
-#[derive(Clone, Debug)]
-pub(super) struct ShardHandle(Arc<Shared>);
-
-#[derive(Debug)]
-struct Shared {
-    inbox: Mailbox<Message>,
-    ids: Ids,
-    ended: watch::Sender<bool>,
-}
-
-impl std::fmt::Debug for Message {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Message")
-    }
-}
-
-impl ShardHandle {
-    fn new() -> Self {
-        Self(Arc::new(Shared { inbox: Mailbox::new(), ids: Ids::default(), ended: watch::Sender::new(false) }))
-    }
-
-    /// Starts a shard on a thread of its own.
-    ///
-    /// # Errors
-    /// The operating system cannot create a thread or an event queue.
-    pub fn on_own_thread(panics: IntCounter) -> io::Result<Self> {
-        let shard = Self::new();
-        let runtime = Builder::new_current_thread().enable_all().build()?;
-        let running = run(shard.0.clone(), panics);
-        let run = move || {
-            contain_this_thread();
-            runtime.block_on(running);
-        };
-        std::thread::Builder::new().name("keeper".into()).spawn(run)?;
-        Ok(shard)
-    }
-
-    /// Starts a shard on the thread of these nodes, for leases on them. Every open lease keeps the nodes, so the thread
-    /// ends after the last lease.
-    pub fn on_thread_of(nodes: &Nodes, panics: IntCounter) -> Self {
-        let shard = Self::new();
-        nodes.spawn(run(shard.0.clone(), panics));
-        shard
-    }
-
-    pub fn open(&self, setup: Setup) -> LeaseId {
-        let id = self.0.ids.take();
-        if let Err(Message::Open(_, setup)) = self.0.inbox.send(Message::Open(id, Box::new(setup))) {
-            setup.observer.ended();
-        }
-        id
-    }
-
-    pub fn send(&self, id: LeaseId, command: Command) {
-        // A shard that has ended has no machines, so the command is dropped.
-        let _ = self.0.inbox.send(Message::Command(id, command));
-    }
-
-    pub fn shut_down(&self) {
-        let _ = self.0.inbox.send(Message::ShutDown);
-    }
-
-    pub fn end_when_empty(&self) {
-        let _ = self.0.inbox.send(Message::EndWhenEmpty);
-    }
-
-    /// Returns when the shard has ended.
-    pub async fn ended(&self) {
-        // `self` holds the sender.
-        let _ = self.0.ended.subscribe().wait_for(|ended| *ended).await;
-    }
+/// Starts a shard on the thread of these nodes, for leases on them. Every open lease keeps the nodes, so the thread ends
+/// after the last lease.
+pub(super) fn start_on_thread_of(nodes: &Nodes, panics: IntCounter) -> ShardHandle {
+    let shard = ShardHandle::new();
+    nodes.spawn(run(shard.0.clone(), panics));
+    shard
 }
 
 /// The task of a shard. A panic while working on one lease is contained there. A panic of the shard itself drops its

@@ -100,7 +100,9 @@ impl Client {
         if std::mem::replace(&mut self.is_asking, true) {
             return Err((ErrorKind::Client, "an earlier command has no reply").into());
         }
-        commands.iter().for_each(|command| self.push(command));
+        for command in commands {
+            self.push(command);
+        }
         let mut answers = Vec::new();
         for _ in commands {
             answers.push(poll_fn(|context| self.poll_reply(context)).await?);

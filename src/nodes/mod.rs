@@ -9,6 +9,7 @@
 //! its vote wake no other thread.
 
 mod access;
+mod answers;
 mod calls;
 mod client;
 mod connection;
@@ -18,6 +19,7 @@ mod floor;
 mod gathered;
 mod info;
 mod keyspace;
+mod link;
 mod node;
 mod outbox;
 mod pipe;
@@ -25,6 +27,7 @@ mod probe;
 pub(crate) mod random;
 mod reason;
 mod reload;
+mod replies;
 mod request;
 pub mod script;
 mod seeding;

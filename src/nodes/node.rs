@@ -5,16 +5,13 @@
 //! as the first start.
 
 use std::collections::BTreeSet;
-use std::future::Future;
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use redis::RedisResult;
 use redislease_core::admission::{self, Admission, Effect, Input};
 use redislease_core::clock::ClockWatch;
-use redislease_core::marker::{Marker, RunId};
 use redislease_core::op::Token;
 use redislease_core::seed::{FenceReport, Unseedable};
 use redislease_core::time::{Drift, Millis, Time};
@@ -22,9 +19,10 @@ use tokio::sync::{oneshot, watch};
 
 use super::connection::{Address, Failure, Opened, Opening};
 use super::context::Context;
-use super::extends::{Extend, Extends};
-use super::gathered::{Asked, Gathered};
+use super::extends::Extends;
+use super::gathered::Gathered;
 use super::info::Process;
+use super::link::{Call, End, Link, Open, Pending};
 use super::pipe::{Answered, Pipe};
 use super::random::Random;
 use super::reload::Reload;
@@ -56,72 +54,6 @@ pub(crate) enum Message {
     Moved,
     /// Read the fence, for the task of a node that is being admitted. Dropped if it cannot be read.
     Fence(oneshot::Sender<FenceReport>),
-}
-
-/// A call that was sent to the server.
-#[derive(Debug)]
-pub(super) enum Call {
-    /// At least one request. A reply is dropped when its sender gives up.
-    Votes(Vec<Asked>),
-    Extend(Vec<Extend>),
-    Observe {
-        run_id: RunId,
-        nonce: u128,
-        stepped: Option<Marker>,
-    },
-    Admit {
-        ticket: Marker,
-        marker: Marker,
-        seed: Token,
-    },
-    Fence(oneshot::Sender<FenceReport>),
-    Info,
-    Check,
-    /// One of the scripts, and whether it is the last to load.
-    Load {
-        last: bool,
-    },
-}
-
-/// A future that runs concurrently with the task's loop.
-type Pending<T> = Pin<Box<dyn Future<Output = T> + Send>>;
-
-pub(super) enum Link {
-    /// Until the next attempt to connect.
-    Pause(Time),
-    Opening(Pending<Result<Opened, Failure>>),
-    Open(Box<Open>),
-}
-
-/// The state that ends with a connection.
-pub(super) struct Open {
-    pub pipe: Pipe<Call>,
-    /// How many requests in calls of [`Call::Votes`] are in flight.
-    pub requests: usize,
-    pub process: Process,
-    /// The name of the process in markers.
-    pub run_id: RunId,
-    /// When the senders of the requests in flight give up; for a batch, the earliest of them.
-    pub give_up: BTreeSet<(Time, u64)>,
-    /// The node's newest TIME in milliseconds, and the arrival time of its reply.
-    pub node_time: Option<(u64, Time)>,
-    pub seeding: Option<Pending<Option<Result<Token, Unseedable>>>>,
-    pub info_due: Time,
-    pub gathered: Gathered,
-    pub extends: Extends,
-    pub reload: Option<Reload>,
-}
-
-/// Why a connection ends.
-pub(super) enum End {
-    Failure(Failure),
-    Misconfigured(Misconfiguration, String),
-}
-
-impl From<Failure> for End {
-    fn from(failure: Failure) -> Self {
-        Self::Failure(failure)
-    }
 }
 
 pub(super) struct NodeTask {
@@ -476,47 +408,4 @@ impl NodeTask {
             }
         }
     }
-}
-
-impl Open {
-    /// Gives [`Vote::Unknown`](redislease_core::op::Vote::Unknown) on every request whose sender has given up. Returns
-    /// their number.
-    fn expire(&mut self, now: Time) -> usize {
-        let mut expired = self.extends.expire(now).len();
-        while let Some(&(at, id)) = self.give_up.first()
-            && at <= now
-        {
-            self.give_up.pop_first();
-            match self.pipe.get_mut(id) {
-                Some(Call::Votes(asked)) => {
-                    let replies = asked.iter_mut().map(|asked| (asked.request.give_up_at, &mut asked.reply));
-                    self.give_up.extend(give_up(now, replies, &mut expired).map(|next| (next, id)));
-                }
-                Some(Call::Extend(leases)) => {
-                    let replies = leases.iter_mut().map(|lease| (lease.give_up_at, &mut lease.reply));
-                    self.give_up.extend(give_up(now, replies, &mut expired).map(|next| (next, id)));
-                }
-                _ => {}
-            }
-        }
-        expired + self.reload.as_mut().map_or(0, |reload| reload.expire(now))
-    }
-}
-
-/// Drops the replies whose sender has given up, and counts them. Returns when the next sender gives up.
-fn give_up<'a>(
-    now: Time,
-    replies: impl Iterator<Item = (Time, &'a mut Option<Reply>)>,
-    expired: &mut usize,
-) -> Option<Time> {
-    let mut next: Option<Time> = None;
-    for (at, reply) in replies.filter(|(_, reply)| reply.is_some()) {
-        if at <= now {
-            *expired += 1;
-            drop(reply.take());
-        } else {
-            next = Some(next.map_or(at, |next| next.min(at)));
-        }
-    }
-    next
 }

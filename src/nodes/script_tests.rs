@@ -1,5 +1,7 @@
 use super::*;
-use redislease_core::op::{Attempt, Holder, Stage, Stages};
+use redis::Value;
+use redislease_core::op::{Grant, Holder, Stage, Stages, Stored, Vote};
+use redislease_core::seed::Allegiance;
 
 const HEX: &str = "000000000000000000000000000000ff";
 
