@@ -201,7 +201,7 @@ PAGE = """# Comparison with other lock libraries
 - Date: {date}, commit {commit}.
 - Machine: {machine}. Redis {redis}. Servers and clients share the cores. Load average before the run: {load:.1f}.
 - All peers ran in turns on the same redis-servers, each as its documentation shows. Numbers are medians of {rounds}; the
-  smallest and the largest are in brackets.{quick}
+  smallest and the largest are in brackets.{quick}{again}
 
 {table}
 
@@ -224,8 +224,9 @@ PAGE = """# Comparison with other lock libraries
 - RedisLease and the raw limit send a release and do not wait for the answers; the next acquire is sent behind it on the
   same connection. The others wait. The throughput of RedisLease is that of whole cycles on all servers all the same.
 - RedisLease limits the rate of first attempts of many leases to 2,000 a second. The rows leave the first attempt of each worker out.
-- The retry of hand-overs is random in all libraries. RedisLease is set to wait up to 100 ms, as its peers do by default or in
-  their documentation; the operator does not wait but decides who is next.
+- The retry of hand-overs is random in all libraries. The program of RedisLease calls `try_now` up to 100 ms after a refusal, as its
+  peers retry by default or in their documentation. Without that call, a refused attempt waits until the holder's keys would expire.
+  The operator does not poll but decides who is next.
 - A peer that is slow here can be the right choice for other reasons. The first rows say what each promises.
 
 ## The tests for the field bugs of peers
@@ -238,7 +239,8 @@ PAGE = """# Comparison with other lock libraries
 def page(results):
     rounds = max((row["round"] for row in results["rows"]), default=0) + 1
     quick = "\n- This was a short run (`QUICK=1`): its numbers vary more." if results["quick"] else ""
-    return PAGE.format(**results | {"rounds": f"up to {rounds} rounds", "quick": quick, "table": table(results), "goals": goals(results)})
+    again = f"\n- Measured in a later run of their own: {'; '.join(results['again'])}." if results.get("again") else ""
+    return PAGE.format(**results | {"again": again, "rounds": f"up to {rounds} rounds", "quick": quick, "table": table(results), "goals": goals(results)})
 
 
 def main():

@@ -95,7 +95,7 @@ impl Process {
             config: self.config(request),
             observer: Box::new(observer),
         });
-        Lock { handle, views }
+        Lock { handle, views, polls: request.what == "handover" }
     }
 }
 
@@ -107,6 +107,15 @@ fn is_up(node: &redislease::nodes::NodeStatus) -> bool {
 struct Lock {
     handle: LeaseHandle,
     views: watch::Receiver<View>,
+    /// Whether it attempts again up to 100 ms after a refusal, as the peers do. Otherwise RedisLease waits until the keys
+    /// of the holder would expire: the operator knows when a holder has stopped.
+    polls: bool,
+}
+
+/// A random delay of up to 100 ms.
+fn random_delay() -> Duration {
+    let random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
+    Duration::from_micros(random % 100_000)
 }
 
 impl Lock {
@@ -127,7 +136,10 @@ impl Lock {
                     }
                     Standing::Idle => {
                         failed += usize::from(began);
-                        if let Some(wait) = view.retry_at.map(|at| at.since(clock::now())) {
+                        if self.polls && view.retry_at.is_some() {
+                            tokio::time::sleep(random_delay()).await;
+                            self.handle.try_now();
+                        } else if let Some(wait) = view.retry_at.map(|at| at.since(clock::now())) {
                             tokio::time::sleep(wait.into()).await;
                         }
                         break;
