@@ -163,7 +163,7 @@ def goals(results):
 PLOTS = ROOT / "docs" / "comparison"
 
 
-def bars(title, unit, names, values, file):
+def bars(title, unit, names, values, file, scale="linear"):
     """A horizontal bar for each peer; ours is the first."""
     import matplotlib
 
@@ -175,7 +175,7 @@ def bars(title, unit, names, values, file):
     colours = ["#c6302b" if name == "RedisLease" else "#8a8a8a" for name, _ in pairs]
     drawn = axes.barh([name for name, _ in pairs], [value for _, value in pairs], color=colours)
     axes.bar_label(drawn, labels=[f"{number(value)} {unit}" for _, value in pairs], padding=4)
-    axes.set(title=title, xscale="log" if max(value for _, value in pairs) > 50 * min(value for _, value in pairs) else "linear")
+    axes.set(title=title + (", logarithmic" if scale == "log" else ""), xscale=scale)
     axes.invert_yaxis()
     axes.margins(x=0.25)
     axes.spines[["top", "right"]].set_visible(False)
@@ -187,11 +187,12 @@ def plots(results):
     PLOTS.mkdir(exist_ok=True)
     results = Results(results)
     names = [peer.name for peer in results.peers]
+    shown = [f"{peer.name} (1 server)" if peer.single else peer.name for peer in results.peers]
     of = lambda cell, value: [results.median(cell, name, value) for name in names]
     milli = lambda values: [value and value / 1000 for value in values]
-    bars("Acquire and release, 256 workers, 3 servers", "a second", names, of("cycles-3-256", throughput), "throughput.png")
-    bars("Acquire, 1 worker, 3 servers, median (logarithmic)", "ms", names, milli(of("cycles-3-1", acquire("p50"))), "latency.png")
-    bars("Acquire while one of 3 servers is stopped, median (logarithmic)", "ms", names, milli(of("fault-stopped", acquire("p50"))), "stopped.png")
+    bars("Acquire and release, 256 workers", "a second", shown, of("cycles-3-256", throughput), "throughput.png")
+    bars("Acquire, 1 worker, median", "ms", shown, milli(of("cycles-3-1", acquire("p50"))), "latency.png", "log")
+    bars("Acquire while one of 3 servers is stopped, median", "ms", shown, milli(of("fault-stopped", acquire("p50"))), "stopped.png", "log")
 
 
 PAGE = """# Comparison with other lock libraries
@@ -200,8 +201,7 @@ PAGE = """# Comparison with other lock libraries
 
 - Date: {date}, commit {commit}.
 - Machine: {machine}. Redis {redis}. Servers and clients share the cores. Load average before the run: {load:.1f}.
-- All peers ran in turns on the same redis-servers, each as its documentation shows. Numbers are medians of {rounds}; the
-  smallest and the largest are in brackets.{quick}{again}
+- All peers ran in turns on the same redis-servers, each as its documentation shows. {rounds}{quick}{again}
 
 {table}
 
@@ -237,10 +237,11 @@ PAGE = """# Comparison with other lock libraries
 
 
 def page(results):
-    rounds = max((row["round"] for row in results["rows"]), default=0) + 1
+    count = max((row["round"] for row in results["rows"]), default=0) + 1
+    rounds = f"Numbers are medians of up to {count} rounds;\n  the smallest and the largest are in brackets." if count > 1 else "Each number is one measurement."
     quick = "\n- This was a short run (`QUICK=1`): its numbers vary more." if results["quick"] else ""
     again = f"\n- Measured in a later run of their own: {'; '.join(results['again'])}." if results.get("again") else ""
-    return PAGE.format(**results | {"again": again, "rounds": f"up to {rounds} rounds", "quick": quick, "table": table(results), "goals": goals(results)})
+    return PAGE.format(**results | {"again": again, "rounds": rounds, "quick": quick, "table": table(results), "goals": goals(results)})
 
 
 def main():
