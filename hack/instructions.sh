@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
 # Counts the processor instructions of the lease machine with valgrind, and fails if a step needs more than its limit. A count
 # does not depend on the load of the machine; the limits leave a fifth of room for other compilers.
+#
+#   hack/instructions.sh            counts
+#   hack/instructions.sh available  whether valgrind is installed
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
