@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Checks the toolchains and installs what tests and the demo need from Debian: redis-server, promtool, Python and a C linker.
+# Checks the toolchains and installs what tests and the demo need from Debian: redis-server, promtool, Python, valgrind and a
+# C linker.
 # Names everything that it cannot install before it changes anything. Takes no time if everything is installed.
 #
 #   hack/install-deps.sh        everything
@@ -60,6 +61,8 @@ else
         command -v promtool >/dev/null || packages+=(prometheus)
         # A test runs the readers in examples/.
         command -v python3 >/dev/null || packages+=(python3)
+        # hack/instructions.sh counts instructions.
+        command -v valgrind >/dev/null || packages+=(valgrind)
     fi
 fi
 command -v cc >/dev/null || packages+=(gcc libc6-dev)

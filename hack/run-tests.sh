@@ -111,6 +111,11 @@ if hack/dashboard.sh available; then
 else
     skip dashboard "Grafana's foundation SDK is not installed (hack/dashboard.sh install)"
 fi
+if hack/instructions.sh available; then
+    step instructions hack/instructions.sh
+else
+    skip instructions "valgrind is not installed (make deps)"
+fi
 step "chart's CRDs" hack/generate-chart.sh --check-crds
 if [[ $what == fast ]]; then
     step "unit tests" cargo test --locked --workspace --lib --bins --no-fail-fast

@@ -106,7 +106,7 @@ impl Process {
             has_statuses: false,
         };
         let nodes = Nodes::start(&config, &metrics).unwrap();
-        let keeper = Keeper::start(0, &panics).unwrap();
+        let keeper = Keeper::start(&panics).unwrap();
         let votes = || nodes.watch().borrow().iter().all(|node| node.state == redislease::nodes::NodeState::Up);
         wait_until("every node to vote", votes);
         Self { nodes, keeper, registry }

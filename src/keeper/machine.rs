@@ -18,6 +18,9 @@ use crate::nodes::{Ballot, Outbox, Reply, Request};
 /// How long a closed lease waits for the answers to its releases.
 const LAST_ANSWERS: Millis = Millis(2000);
 
+/// How long after the end of a term an attempt needs no turn.
+const RELEASED: Millis = Millis(1000);
+
 /// State shared by the machines of a shard.
 pub(super) struct Tools {
     pub ballots: Arc<Mailbox<Ballot>>,
@@ -44,6 +47,10 @@ pub(super) struct Machine {
     outstanding: u32,
     /// The reserved start time of the next attempt.
     turn: Option<Time>,
+    /// Until then the next attempt needs no turn, because the caller ended the last term, with proof: turns limit what
+    /// repeats by itself, and a caller that ends terms sets the rate of its attempts. The time is limited, because after
+    /// maintenance thousands of leases that ended long ago may attempt at once.
+    released_until: Time,
     /// It retires when its last key has expired.
     retiring: bool,
     /// It closes when its requests are answered, at this time at the latest.
@@ -62,6 +69,7 @@ impl Machine {
             armed: Armed::default(),
             outstanding: 0,
             turn: None,
+            released_until: Time(0),
             retiring: false,
             closing: None,
         }
@@ -145,7 +153,11 @@ impl Machine {
             Command::Forget => Input::Forget,
             Command::DoubtShown(attempt) => Input::DoubtShown(attempt),
             Command::KeptElsewhere(attempt) => Input::KeptElsewhere(attempt),
-            Command::End { term, proof } => Input::End { term, proof },
+            Command::End { term, proof } => {
+                let released = proof && self.running() == Some(term.attempt);
+                self.released_until = if released { now + RELEASED } else { Time(0) };
+                Input::End { term, proof }
+            }
             Command::Published { attempt, outcome } => Input::Published { attempt, outcome },
         };
         self.handle(now, input, outbox, tools);
@@ -179,6 +191,10 @@ impl Machine {
         };
         let turn = match self.turn.take() {
             Some(turn) if turn <= now => now,
+            None if now < self.released_until => {
+                tools.turns.attempt_started(now);
+                now
+            }
             _ => tools.turns.attempt(now),
         };
         if turn > now {
@@ -186,6 +202,7 @@ impl Machine {
             self.lease.hold(turn);
             return self.handle(now, Input::Wake, outbox, tools);
         }
+        self.released_until = Time(0);
         self.lease.hold(Time(0));
         let mut outbox = outbox;
         self.handle(now, Input::Want(Want { holder, attempt, floor, entropy }), outbox.as_deref_mut(), tools);
@@ -262,5 +279,50 @@ impl Machine {
     /// The attempt of the running term.
     fn running(&self) -> Option<Attempt> {
         self.lease.view().standing.term().map(|term| term.id.attempt)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keeper::slots::Ids;
+    use redislease_core::backoff::{Backoff, Strategy};
+    use redislease_core::lease::{Config, OnDeadline, TermId};
+    use redislease_core::quorum::Quorum;
+    use redislease_core::time::Drift;
+
+    /// A lease that held a term; its caller ended it with proof at time 1000.
+    fn released(tools: &mut Tools) -> Machine {
+        let config = Config {
+            quorum: Quorum::of(3).unwrap(),
+            ttl: Millis(60_000),
+            renew_interval: Millis(5000),
+            stop_budget: Millis(500),
+            command_timeout: Millis(100),
+            drift: Drift::STANDARD,
+            backoff: Backoff { strategy: Strategy::None, min: Millis(1), max: Millis(1), limit: None, jitter: 0 },
+            deadline: OnDeadline::Seal,
+        };
+        let setup = Setup { nodes: None, keys: ["k".to_owned()].into(), config, observer: Box::new(()) };
+        let mut machine = Machine::new(Ids::default().take(), setup, None);
+        let term = TermId { attempt: Attempt(7), token: Token(7), holder: Holder("pod".into()) };
+        machine.command(Time(900), Command::Adopt(term.clone()), None, tools);
+        machine.command(Time(1000), Command::End { term, proof: true }, None, tools);
+        machine
+    }
+
+    #[test]
+    fn only_an_attempt_soon_after_a_released_term_needs_no_turn() {
+        for (at, waits) in [(1999, false), (2000, true)] {
+            let mut tools = Tools { ballots: Arc::new(Mailbox::new()), turns: Turns::new(), random: Random::new() };
+            let mut machine = released(&mut tools);
+            let now = Time(at);
+            // Others have reserved the turns of the next seconds.
+            for _ in 0..10_000 {
+                tools.turns.attempt(now);
+            }
+            machine.command(now, Command::Want(Holder("pod".into())), None, &mut tools);
+            assert_eq!(machine.turn.is_some(), waits, "at {at}");
+        }
     }
 }

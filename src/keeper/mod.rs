@@ -1,14 +1,16 @@
 //! Keeps leases: passes votes, commands and time to the core machines, and executes their effects.
 //!
-//! A [`Keeper`] has a few *shards*, by default one for each core. A shard is a thread with its own runtime. It owns
-//! thousands of machines in one slab, with one timer queue, one system timer, one inbox for commands and one for votes. A
-//! lease has no task, timer or channel: an idle one costs its machine and about 200 bytes. No other work of the process
-//! delays a shard. The Redis connections run on separate threads, see [`crate::nodes`].
+//! A [`Keeper`] has one *shard* for each quorum, and one for the leases without a quorum. A shard owns thousands of
+//! machines in one slab, with one timer queue, one system timer, one inbox for commands and one for votes. A lease has no
+//! task, timer or channel: an idle one costs its machine and about 200 bytes. The shard of a quorum runs on the thread of
+//! the quorum's nodes: a round needs no wake-up of another thread, and no other work of the process delays it, see
+//! [`crate::nodes`].
 //!
 //! Other modules send commands through a [`LeaseHandle`] and receive views through an [`Observer`]. A shard starts no
 //! attempt without a request: one [`LeaseHandle::want`] is one attempt. It limits the rate of rounds and attempts after
 //! an outage, and it spreads the renewals of many leases over their interval, see [`pace`].
 
+mod handle;
 mod machine;
 mod pace;
 mod shard;
@@ -16,16 +18,15 @@ mod slots;
 mod timers;
 
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redislease_core::lease::{Config, Publication, Renewal, TermId, View};
 use redislease_core::op::{Attempt, Holder};
 use tokio::sync::watch;
 
 use crate::metrics::panics::Panics;
-use crate::nodes::Nodes;
-use shard::ShardHandle;
+use crate::nodes::{Nodes, WeakNodes};
+use handle::ShardHandle;
 use slots::LeaseId;
 
 /// Receives the reports of one lease. It is called on the thread of the lease's shard, which serves thousands of other
@@ -71,30 +72,48 @@ enum Command {
 /// The shards. Leases that are open when it is dropped continue until their handles are dropped.
 #[derive(Debug)]
 pub struct Keeper {
-    shards: Vec<ShardHandle>,
-    /// Counts the leases that were opened.
-    opened: AtomicUsize,
+    /// For leases without nodes, on a thread of its own.
+    without_nodes: ShardHandle,
+    shards: Mutex<Vec<(WeakNodes, ShardHandle)>>,
+    panics: Panics,
 }
 
 impl Keeper {
-    /// Starts `shards` threads, or one for each core if `shards` is 0. Panics of machines and observers are counted in
-    /// `panics`.
+    /// Starts the shard for leases without nodes. Panics of machines and observers are counted in `panics`.
     ///
     /// # Errors
     /// The operating system cannot create a thread or an event queue.
-    pub fn start(shards: usize, panics: &Panics) -> io::Result<Self> {
-        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        let count = if shards == 0 { cores() } else { shards };
-        let shards =
-            (0..count).map(|number| ShardHandle::start(number, panics.keeper.clone())).collect::<Result<_, _>>()?;
-        Ok(Self { shards, opened: AtomicUsize::new(0) })
+    pub fn start(panics: &Panics) -> io::Result<Self> {
+        let without_nodes = shard::start_on_own_thread(panics.keeper.clone())?;
+        Ok(Self { without_nodes, shards: Mutex::default(), panics: panics.clone() })
     }
 
     /// Opens a lease that holds no term and makes no attempt.
     pub fn open(&self, setup: Setup) -> LeaseHandle {
-        let number = self.opened.fetch_add(1, Ordering::Relaxed);
-        let shard = &self.shards[number % self.shards.len()];
-        LeaseHandle { id: shard.open(setup), shard: shard.clone() }
+        let shard = setup.nodes.as_ref().map_or_else(|| self.without_nodes.clone(), |nodes| self.shard_of(nodes));
+        LeaseHandle { id: shard.open(setup), shard }
+    }
+
+    /// The shard on the thread of these nodes. Started when it is needed first.
+    fn shard_of(&self, nodes: &Nodes) -> ShardHandle {
+        let mut shards = self.shards();
+        if let Some((_, shard)) = shards.iter().find(|(of, _)| of.are(nodes)) {
+            return shard.clone();
+        }
+        shards.retain(|(of, _)| !of.are_gone());
+        let shard = shard::start_on_thread_of(nodes, self.panics.keeper.clone());
+        shards.push((nodes.downgrade(), shard.clone()));
+        shard
+    }
+
+    fn shards(&self) -> MutexGuard<'_, Vec<(WeakNodes, ShardHandle)>> {
+        // The list is consistent between any two statements that change it.
+        self.shards.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn all(&self) -> Vec<ShardHandle> {
+        let shards = self.shards().iter().map(|(_, shard)| shard.clone()).collect::<Vec<_>>();
+        [vec![self.without_nodes.clone()], shards].concat()
     }
 
     /// Opens a lease and returns a receiver of its view, which is closed when the machine ends. The setup's observer is
@@ -108,10 +127,9 @@ impl Keeper {
     /// Closes every lease and ends the shards. Returns when the nodes have answered the releases of unpublished attempts,
     /// after 2 s at the latest.
     pub async fn shutdown(&self) {
-        for shard in &self.shards {
-            shard.shut_down();
-        }
-        for shard in &self.shards {
+        let shards = self.all();
+        shards.iter().for_each(ShardHandle::shut_down);
+        for shard in shards {
             shard.ended().await;
         }
     }
@@ -119,9 +137,7 @@ impl Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        for shard in &self.shards {
-            shard.end_when_empty();
-        }
+        self.all().iter().for_each(ShardHandle::end_when_empty);
     }
 }
 

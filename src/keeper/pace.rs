@@ -12,14 +12,16 @@ const TICK: u64 = 20;
 
 /// The rate of turns, as a multiple of the rate at which the leases renew in steady state.
 const BURST: f64 = 3.0;
-/// The minimum rate of turns, in rounds per second on one shard.
-const LEAST_RATE: f64 = 8000.0;
+/// The minimum rate of turns, in rounds per second on one shard. Quorums on the same servers each have this rate.
+const LEAST_RATE: f64 = 16_000.0;
 /// The cost of an attempt for the servers, in renewal rounds.
 const ATTEMPT: f64 = 8.0;
 /// The rate of attempts, as a multiple of the rate of the leases' renewals, in rounds of the same cost.
 const ATTEMPT_BURST: f64 = 2.0;
 /// The burst after an idle period, in milliseconds at the rate.
 const SAVED: f64 = 50.0;
+/// How far attempts without a turn delay those that wait for one.
+const AHEAD: f64 = 1000.0;
 /// The longest wait of an attempt for its turn.
 pub(super) const ATTEMPT_WAITS: Millis = Millis(60_000);
 
@@ -70,6 +72,13 @@ impl Lane {
         // Turns of one tick start together.
         let gathered = Time(turn.0.div_ceil(TICK / 2) * (TICK / 2));
         if turn == now { now } else { gathered.min(latest.max(now)) }
+    }
+
+    /// Counts something that starts now without a turn.
+    fn started(&mut self, now: Time) {
+        let present = as_millis(now);
+        let next = self.next.max(present - SAVED) + self.step;
+        self.next = next.min(self.next.max(present + AHEAD));
     }
 }
 
@@ -126,6 +135,11 @@ impl Turns {
     /// When an attempt that is due now starts.
     pub fn attempt(&mut self, now: Time) -> Time {
         self.attempts.turn(now, now + ATTEMPT_WAITS)
+    }
+
+    /// Counts an attempt that starts now without a turn: the next turns are later, by a second at most.
+    pub fn attempt_started(&mut self, now: Time) {
+        self.attempts.started(now);
     }
 
     /// Starts a new sequence of turns: reserved turns are replaced.
@@ -191,11 +205,11 @@ mod tests {
     fn a_few_begin_at_once_and_many_at_the_rate() {
         let mut of = Turns::new();
         let now = Time(1_000_000);
-        let few = turns(400, || of.round(now, now + Millis(60_000)));
+        let few = turns(800, || of.round(now, now + Millis(60_000)));
         assert!(few.iter().all(|at| *at == now.0), "{:?}", few.last());
-        let many = turns(80_000, || of.round(now, now + Millis(60_000)));
+        let many = turns(160_000, || of.round(now, now + Millis(60_000)));
         let last = many.last().unwrap() - now.0;
-        assert!((9_900..=10_100).contains(&last), "80,000 rounds at 8,000 a second take 10 s, not {last} ms");
+        assert!((9_900..=10_100).contains(&last), "160,000 rounds at 16,000 a second take 10 s, not {last} ms");
         assert!(many.is_sorted());
     }
 
@@ -229,5 +243,29 @@ mod tests {
         assert_eq!(of.attempt(now), now + ATTEMPT_WAITS);
         of.restart(now);
         assert!(of.attempt(now) <= now + Millis(20));
+    }
+    #[test]
+    fn attempts_without_a_turn_delay_the_others_by_a_second_at_most() {
+        let mut of = Turns::new();
+        let now = Time(1_000_000);
+        for _ in 0..1000 {
+            of.attempt_started(now);
+        }
+        let after = of.attempt(now);
+        assert!((430..=470).contains(&after.since(now).0), "1000 attempts at 2000 a second, less the burst: {after:?}");
+        for _ in 0..100_000 {
+            of.attempt_started(now);
+        }
+        let last = of.attempt(now);
+        assert!((1000..=1010).contains(&last.since(now).0), "{last:?}");
+        let waiting = turns(4000, || of.attempt(now));
+        for _ in 0..10 {
+            of.attempt_started(now);
+        }
+        let next = of.attempt(now);
+        assert!(
+            next.0 - waiting.last().unwrap() <= 10,
+            "turns that are reserved later than that are not delayed: {next:?}"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! One shard: a thread that drives the machines of its leases.
+//! One shard: a task that drives the machines of its leases.
 
 use std::collections::VecDeque;
 use std::io;
@@ -7,104 +7,68 @@ use std::time::Duration;
 
 use prometheus::IntCounter;
 use redislease_core::time::{Millis, Time};
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Builder;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
+use super::handle::{Message, ShardHandle, Shared};
 use super::machine::{Fate, Machine, Tools};
 use super::pace::Turns;
-use super::slots::{Ids, LeaseId, Slots};
+use super::slots::{LeaseId, Slots};
 use super::timers::Timers;
 use super::{Command, Setup};
 use crate::clock::{self, Alarm};
-use crate::contain::{contain_this_thread, contained};
+use crate::contain::{contain_this_thread, contained, contained_task};
 use crate::mailbox::Mailbox;
 use crate::nodes::random::Random;
 use crate::nodes::{Ballot, NodeState, NodeStatus, Nodes, Outbox};
 
 /// The polling interval of a shard that has no system timer.
 const POLL: Duration = Duration::from_millis(50);
-/// How many commands and recovering leases are handled before timers and votes are checked again.
+/// How many votes, commands, timers, recovering and closing leases are handled before the other tasks on this thread run.
 const AT_ONCE: usize = 1000;
+/// The pause after a panic of the shard, so that the other tasks on this thread run also if it panics each time.
+const RESTART: Duration = Duration::from_secs(1);
 
-/// A message to a shard.
-enum Message {
-    Open(LeaseId, Box<Setup>),
-    Command(LeaseId, Command),
-    /// A majority of the nodes of this quorum votes again.
-    MajorityBack(u32),
-    /// Stop when no lease is open.
-    EndWhenEmpty,
-    ShutDown,
+/// Starts a shard on a thread of its own.
+///
+/// # Errors
+/// The operating system cannot create a thread or an event queue.
+pub(super) fn start_on_own_thread(panics: IntCounter) -> io::Result<ShardHandle> {
+    let shard = ShardHandle::new();
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let running = run(shard.0.clone(), panics);
+    let run = move || {
+        contain_this_thread();
+        runtime.block_on(running);
+    };
+    std::thread::Builder::new().name("keeper".into()).spawn(run)?;
+    Ok(shard)
 }
 
-/// The interface of a shard for other threads.
-#[derive(Clone, Debug)]
-pub(super) struct ShardHandle(Arc<Shared>);
-
-#[derive(Debug)]
-struct Shared {
-    inbox: Mailbox<Message>,
-    ids: Ids,
-    ended: watch::Sender<bool>,
+/// Starts a shard on the thread of these nodes, for leases on them. Every open lease keeps the nodes, so the thread ends
+/// after the last lease.
+pub(super) fn start_on_thread_of(nodes: &Nodes, panics: IntCounter) -> ShardHandle {
+    let shard = ShardHandle::new();
+    nodes.spawn(run(shard.0.clone(), panics));
+    shard
 }
 
-impl std::fmt::Debug for Message {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Message")
-    }
-}
-
-impl ShardHandle {
-    /// Starts the thread.
-    ///
-    /// # Errors
-    /// The operating system cannot create a thread or an event queue.
-    pub fn start(number: usize, panics: IntCounter) -> io::Result<Self> {
-        let shared = Arc::new(Shared { inbox: Mailbox::new(), ids: Ids::default(), ended: watch::Sender::new(false) });
-        let runtime = Builder::new_current_thread().enable_all().build()?;
-        let of_thread = shared.clone();
-        std::thread::Builder::new()
-            .name(format!("keeper {number}"))
-            .spawn(move || run(&runtime, &of_thread, &panics))?;
-        Ok(Self(shared))
-    }
-
-    pub fn open(&self, setup: Setup) -> LeaseId {
-        let id = self.0.ids.take();
-        if let Err(Message::Open(_, setup)) = self.0.inbox.send(Message::Open(id, Box::new(setup))) {
-            setup.observer.ended();
-        }
-        id
-    }
-
-    pub fn send(&self, id: LeaseId, command: Command) {
-        // A shard that has ended has no machines, so the command is dropped.
-        let _ = self.0.inbox.send(Message::Command(id, command));
-    }
-
-    pub fn shut_down(&self) {
-        let _ = self.0.inbox.send(Message::ShutDown);
-    }
-
-    pub fn end_when_empty(&self) {
-        let _ = self.0.inbox.send(Message::EndWhenEmpty);
-    }
-
-    /// Returns when the thread has ended.
-    pub async fn ended(&self) {
-        // `self` holds the sender.
-        let _ = self.0.ended.subscribe().wait_for(|ended| *ended).await;
-    }
-}
-
-/// The thread of a shard. A panic while working on one lease is contained there. A panic of the shard itself drops its
+/// The task of a shard. A panic while working on one lease is contained there. A panic of the shard itself drops its
 /// leases, and the shard restarts empty.
-fn run(runtime: &Runtime, shared: &Arc<Shared>, panics: &IntCounter) {
-    contain_this_thread();
+fn run(shared: Arc<Shared>, panics: IntCounter) -> impl Future<Output = ()> + Send {
+    // A task may be dropped before it is polled.
+    let closes = Closes(shared);
+    async move {
+        keep_running(&closes.0, &panics).await;
+        drop(closes);
+    }
+}
+
+async fn keep_running(shared: &Arc<Shared>, panics: &IntCounter) {
     loop {
         let mut leases = Shard::new(shared.clone(), panics.clone());
-        match contained(|| runtime.block_on(async { leases.run(Alarm::new()).await })) {
+        match contained_task(leases.run(Alarm::new())).await {
             Ok(()) => break,
             Err(panicked) => {
                 panics.inc();
@@ -113,15 +77,24 @@ fn run(runtime: &Runtime, shared: &Arc<Shared>, panics: &IntCounter) {
                     "a keeper shard panicked; its leases are dropped and expire with their TTL; report this bug: {panicked}"
                 );
                 leases.abandon();
+                tokio::time::sleep(RESTART).await;
             }
         }
     }
-    for message in shared.inbox.close() {
-        if let Message::Open(_, setup) = message {
-            let _ = contained(|| setup.observer.ended());
+}
+
+/// Closes the inbox when the task of a shard ends, also if it is dropped with its thread.
+struct Closes(Arc<Shared>);
+
+impl Drop for Closes {
+    fn drop(&mut self) {
+        for message in self.0.inbox.close() {
+            if let Message::Open(_, setup) = message {
+                let _ = contained(|| setup.observer.ended());
+            }
         }
+        self.0.ended.send_replace(true);
     }
-    shared.ended.send_replace(true);
 }
 
 /// One quorum that leases of this shard use.
@@ -143,8 +116,11 @@ struct Shard {
     messages: VecDeque<Message>,
     /// Leases to retry after a majority of nodes has returned, the most urgent first.
     recovering: VecDeque<LeaseId>,
+    /// Leases to close.
+    closing: VecDeque<LeaseId>,
     received: Vec<Message>,
-    ballots: Vec<Ballot>,
+    ballots: VecDeque<Ballot>,
+    received_ballots: Vec<Ballot>,
     ends_when_empty: bool,
 }
 
@@ -160,8 +136,10 @@ impl Shard {
             quorums: Vec::new(),
             messages: VecDeque::new(),
             recovering: VecDeque::new(),
+            closing: VecDeque::new(),
             received: Vec::new(),
-            ballots: Vec::new(),
+            ballots: VecDeque::new(),
+            received_ballots: Vec::new(),
             ends_when_empty: false,
         }
     }
@@ -169,19 +147,21 @@ impl Shard {
     async fn run(&mut self, alarm: io::Result<Alarm>) {
         self.alarm = alarm.map_err(|error| no_timer(&error)).ok();
         loop {
-            self.take_ballots();
+            let more_ballots = self.take_ballots();
             self.take_messages();
             self.take_recovering();
-            self.take_timers();
+            self.take_closing();
+            let more_timers = more_ballots || self.take_timers();
             self.send();
             if self.ends_when_empty && self.slots.len() == 0 {
                 return;
             }
-            if self.messages.is_empty() && self.recovering.is_empty() {
-                self.wait().await;
-            } else {
-                // The watchers of the quorums run on this thread too.
+            let queued = !(self.messages.is_empty() && self.recovering.is_empty() && self.closing.is_empty());
+            if queued || more_timers {
+                // The tasks of the nodes and the watchers of the quorums run on this thread too.
                 tokio::task::yield_now().await;
+            } else {
+                self.wait().await;
             }
         }
     }
@@ -213,16 +193,22 @@ impl Shard {
     }
 
     /// Votes are handled before timers, so that a process that was paused does not treat votes that have already arrived
-    /// as missing.
-    fn take_ballots(&mut self) {
-        let mut ballots = std::mem::take(&mut self.ballots);
-        self.tools.ballots.take(&mut ballots);
-        for ballot in ballots.drain(..) {
+    /// as missing. Returns whether there are more.
+    fn take_ballots(&mut self) -> bool {
+        if self.ballots.is_empty() {
+            self.tools.ballots.take(&mut self.received_ballots);
+            self.ballots.extend(self.received_ballots.drain(..));
+            self.received_ballots.shrink_to(AT_ONCE);
+        }
+        for _ in 0..AT_ONCE {
+            let Some(ballot) = self.ballots.pop_front() else { break };
             let id = LeaseId::unpack(ballot.lease);
             self.with(id, |machine, outbox, tools| machine.vote(clock::now(), ballot, outbox, tools));
         }
-        ballots.shrink_to(AT_ONCE);
-        self.ballots = ballots;
+        if self.ballots.is_empty() {
+            self.ballots.shrink_to(AT_ONCE);
+        }
+        !self.ballots.is_empty()
     }
 
     fn take_messages(&mut self) {
@@ -246,10 +232,11 @@ impl Shard {
         }
     }
 
-    fn take_timers(&mut self) {
+    /// Whether there may be more.
+    fn take_timers(&mut self) -> bool {
         let mut now = clock::now();
-        let mut count: u32 = 0;
-        while let Some((at, slot)) = self.timers.pop(now) {
+        for count in 1..=AT_ONCE {
+            let Some((at, slot)) = self.timers.pop(now) else { return false };
             let Some(mut entry) = self.slots.take(slot) else { continue };
             let (id, machine) = &mut *entry;
             let id = *id;
@@ -266,11 +253,11 @@ impl Shard {
                 self.with(id, |machine, outbox, tools| machine.wake(now, outbox, tools));
             }
             // Leases that are due together use one clock reading; after many of them the clock is read again.
-            count += 1;
             if count.is_multiple_of(256) {
                 now = clock::now();
             }
         }
+        true
     }
 
     /// Works on one lease. A panic ends only this lease.
@@ -364,8 +351,14 @@ impl Shard {
 
     fn shut_down(&mut self) {
         self.ends_when_empty = true;
-        let ids: Vec<LeaseId> = self.slots.iter().map(|(id, _)| *id).collect();
-        for id in ids {
+        self.closing.extend(self.slots.iter().map(|(id, _)| *id));
+    }
+
+    /// A lease waits for the answers to its releases from when it is closed, so closing thousands of others does not take
+    /// that time from it.
+    fn take_closing(&mut self) {
+        for _ in 0..AT_ONCE {
+            let Some(id) = self.closing.pop_front() else { break };
             self.with(id, |machine, outbox, tools| machine.command(clock::now(), Command::Close, outbox, tools));
         }
     }
@@ -417,72 +410,5 @@ async fn watch_majority(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::keeper::Observer;
-    use redislease_core::backoff::{Backoff, Strategy};
-    use redislease_core::lease::{Config, OnDeadline, Renewal, Standing, TermId, View};
-    use redislease_core::op::{Attempt, Holder, Token};
-    use redislease_core::quorum::Quorum;
-    use redislease_core::time::Drift;
-    use std::sync::Mutex;
-
-    /// The standings in the views, and their times.
-    #[derive(Clone, Default)]
-    struct Shown(Arc<Mutex<Vec<(Time, Standing)>>>);
-
-    impl Observer for Shown {
-        fn renewed(&self, _: &Renewal, _: u64) {}
-        fn changed(&self, view: &View) {
-            self.0.lock().unwrap().push((clock::now(), view.standing.clone()));
-        }
-    }
-
-    fn config() -> Config {
-        Config {
-            quorum: Quorum::of(3).unwrap(),
-            ttl: Millis(2000),
-            renew_interval: Millis(300),
-            stop_budget: Millis(500),
-            command_timeout: Millis(100),
-            drift: Drift::STANDARD,
-            backoff: Backoff { strategy: Strategy::None, min: Millis(10), max: Millis(10), limit: None, jitter: 0 },
-            deadline: OnDeadline::Seal,
-        }
-    }
-
-    #[tokio::test]
-    async fn a_shard_without_a_timer_still_keeps_its_deadlines() {
-        let shared = Arc::new(Shared { inbox: Mailbox::new(), ids: Ids::default(), ended: watch::Sender::new(false) });
-        let handle = ShardHandle(shared.clone());
-        let views = Shown::default();
-        let observer = Box::new(views.clone());
-        // Without nodes, an adopted term becomes unconfirmed after one interval.
-        let id = handle.open(Setup { nodes: None, keys: ["k".to_owned()].into(), config: config(), observer });
-        let began = clock::now();
-        let term = TermId { attempt: Attempt(7), token: Token(7), holder: Holder("pod".into()) };
-        handle.send(id, Command::Adopt(term));
-        let mut running = Shard::new(shared, IntCounter::new("panics", "p").unwrap());
-        let uncertain = async {
-            loop {
-                let doubt = views
-                    .0
-                    .lock()
-                    .unwrap()
-                    .iter()
-                    .find_map(|(at, standing)| matches!(standing, Standing::Uncertain(_)).then_some(*at));
-                if let Some(at) = doubt {
-                    return at;
-                }
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        let at = tokio::select! {
-            () = running.run(Err(io::ErrorKind::Other.into())) => panic!("it ended"),
-            at = uncertain => at,
-            () = tokio::time::sleep(Duration::from_secs(20)) => panic!("{:?}", views.0.lock().unwrap()),
-        };
-        assert!(at >= began + config().renew_interval, "{:?}", at.since(began));
-        assert!(running.alarm.is_none());
-    }
-}
+#[path = "shard_tests.rs"]
+mod tests;

@@ -1,11 +1,6 @@
-//! The calls that a node's task sends to its server, and the handling of the answers.
+//! The calls that a node's task sends to its server.
 
-use std::time::Duration;
-
-use redis::{RedisError, RedisResult, Value};
 use redislease_core::admission::Input;
-use redislease_core::clock::Reading;
-use redislease_core::marker::Marker;
 use redislease_core::op::{Op, Token, Vote};
 use redislease_core::seed::{FenceReport, Unseedable};
 use redislease_core::time::Time;
@@ -14,25 +9,19 @@ use tokio::sync::oneshot;
 use super::Reason;
 use super::connection::Failure;
 use super::extends::Extend;
-use super::info::Info;
-use super::node::{Call, End, Link, NodeTask};
-use super::pipe::Sent;
+use super::gathered::Asked;
+use super::link::{Call, End, Link};
+use super::node::NodeTask;
 use super::reload::Reload;
 use super::request::{Reply, Request};
-use super::script::{self, Answer, Extension, InvalidReply, Script};
+use super::script::{self, Extension, Script};
 use crate::clock;
 
+/// How many requests for votes may be without an answer on one connection, extensions not counted. A server needs about
+/// 15 us for a request, so a renewal behind all of them waits for a quarter of a second.
+const REQUESTS: usize = 1 << 14;
+
 impl NodeTask {
-    fn count(&self, reason: Reason) {
-        self.context.series.error(reason.as_str());
-    }
-
-    fn count_each(&self, leases: &[Extend], reason: Reason) {
-        for _ in leases {
-            self.count(reason);
-        }
-    }
-
     /// Sends a call that is not for a vote.
     pub(super) fn call(&mut self, call: Call) {
         let Link::Open(open) = &mut self.link else { return };
@@ -43,12 +32,12 @@ impl NodeTask {
             Call::Fence(_) => script::fence(keyspace, &self.context.membership.marker(open.run_id.clone())),
             Call::Check => script::check(keyspace),
             Call::Info => redis::cmd("INFO"),
-            Call::Vote(..) | Call::Extend(_) | Call::Load { .. } => return,
+            Call::Votes(_) | Call::Extend(_) | Call::Load { .. } => return,
         };
-        open.pipe.send(command, clock::now(), call);
+        open.pipe.send(&command, clock::now(), call);
     }
 
-    /// Takes one request for a vote: sends it, queues it for a batch call, or answers it.
+    /// Takes one request for a vote: gathers it, queues it for a batch call, or answers it.
     pub(super) fn vote(&mut self, request: Request, reply: Reply) {
         let now = clock::now();
         if request.give_up_at <= now {
@@ -60,10 +49,6 @@ impl NodeTask {
         if let Some(reload) = &mut open.reload {
             return reload.wait(request, reply);
         }
-        if open.pipe.is_full() {
-            self.count(Reason::Busy);
-            return reply.give(Vote::Abstained);
-        }
         let Request { keys, op, give_up_at } = request;
         if let Op::Extend { attempt, token, ttl } = op {
             let extend = Extend { keys, attempt, token, ttl, give_up_at, reply: Some(reply) };
@@ -73,26 +58,65 @@ impl NodeTask {
                 answer(extend, Vote::Abstained);
             };
         }
+        if open.requests + open.gathered.len() >= REQUESTS {
+            self.count(Reason::Busy);
+            return reply.give(Vote::Abstained);
+        }
         if self.refusal.is_some() && matches!(op, Op::Acquire { .. } | Op::Confirm { .. }) {
             return reply.give(Vote::Abstained);
         }
-        if let Some(before) = open.extends.take(op.attempt()) {
-            self.send_extend(now, vec![before]);
+        if let Some(extension) = open.extends.take(op.attempt()) {
+            self.send_gathered();
+            self.send_extend(now, vec![extension]);
         }
-        self.send_vote(now, Request { keys, op, give_up_at }, reply);
+        let Link::Open(open) = &mut self.link else { return reply.give(Vote::Abstained) };
+        let before = open.gathered.push(Asked { request: Request { keys, op, give_up_at }, reply: Some(reply) });
+        for call in before {
+            self.send_votes(now, call);
+        }
     }
 
-    fn send_vote(&mut self, now: Time, request: Request, reply: Reply) {
-        let (marker, deadline) = match self.terms(now, request.give_up_at) {
-            _ if matches!(request.op, Op::Release { .. }) => (String::new(), 0),
-            Some(terms) => terms,
-            None => return reply.give(Vote::Abstained),
-        };
-        let Link::Open(open) = &mut self.link else { return reply.give(Vote::Abstained) };
-        let command = script::vote(&self.context.shared.keyspace, &request.keys, &marker, deadline, &request.op);
-        let give_up_at = request.give_up_at;
-        let id = open.pipe.send(command, now, Call::Vote(request, Some(reply)));
-        open.give_up.insert((give_up_at, id));
+    /// Sends the gathered requests.
+    pub(super) fn send_gathered(&mut self) {
+        let Link::Open(open) = &mut self.link else { return };
+        let calls = open.gathered.take();
+        if calls.is_empty() {
+            return;
+        }
+        let now = clock::now();
+        for call in calls {
+            self.send_votes(now, call);
+        }
+    }
+
+    /// Sends one call for all requests. The server executes acquires only before the earliest deadline.
+    fn send_votes(&mut self, now: Time, mut asked: Vec<Asked>) {
+        // A late release is useful: it needs neither a vote of the node nor a deadline.
+        let release = |asked: &Asked| matches!(asked.request.op, Op::Release { .. });
+        asked.retain_mut(|asked| {
+            let late = asked.request.give_up_at <= now;
+            if late {
+                asked.reply = None;
+            }
+            !late || release(asked)
+        });
+        let give_up_at = asked.iter().map(|asked| asked.request.give_up_at).filter(|at| *at > now).min();
+        let terms = give_up_at.and_then(|give_up_at| self.terms(now, give_up_at));
+        if terms.is_none() {
+            for reply in asked.extract_if(.., |asked| !release(asked)).filter_map(|asked| asked.reply) {
+                reply.give(Vote::Abstained);
+            }
+        }
+        let (marker, deadline) = terms.unwrap_or_default();
+        let Link::Open(open) = &mut self.link else { return };
+        if asked.is_empty() {
+            return;
+        }
+        let requests = asked.iter().map(|asked| (&*asked.request.keys, &asked.request.op));
+        let command = script::votes(&self.context.shared.keyspace, &marker, deadline, requests);
+        open.requests += asked.len();
+        let id = open.pipe.send(&command, now, Call::Votes(asked));
+        open.give_up.extend(give_up_at.map(|at| (at, id)));
     }
 
     /// The expected marker, and the deadline in milliseconds of the node's clock; `None` while the node has no vote.
@@ -124,7 +148,7 @@ impl NodeTask {
         let Link::Open(open) = &mut self.link else { return };
         let extensions: Vec<Extension<'_>> = leases.iter().map(Extend::extension).collect();
         let command = script::extend(&self.context.shared.keyspace, &marker, deadline, &extensions);
-        let id = open.pipe.send(command, now, Call::Extend(leases));
+        let id = open.pipe.send(&command, now, Call::Extend(leases));
         open.extends.under_way += 1;
         open.give_up.insert((give_up_at, id));
     }
@@ -145,239 +169,8 @@ impl NodeTask {
         }
     }
 
-    /// Handles one answer. An error ends the connection.
-    pub(super) fn answered(&mut self, sent: Sent<Call>, answer: RedisResult<Value>) -> Result<(), End> {
-        let received = clock::now();
-        self.context.series.duration.observe(Duration::from(received.since(sent.at)).as_secs_f64());
-        let Sent { id, at, call } = sent;
-        if let Link::Open(open) = &mut self.link {
-            match &call {
-                Call::Vote(request, _) => {
-                    open.give_up.remove(&(request.give_up_at, id));
-                }
-                Call::Extend(leases) => {
-                    open.extends.under_way -= 1;
-                    let mut times: Vec<Time> = leases.iter().map(|lease| lease.give_up_at).collect();
-                    times.dedup();
-                    for at in times {
-                        open.give_up.remove(&(at, id));
-                    }
-                }
-                _ => {}
-            }
-        }
-        let value = match answer {
-            Ok(value) => value,
-            Err(error) => return self.failed(call, &error),
-        };
-        self.note_order(&call);
-        match call {
-            Call::Vote(request, reply) => self.take_vote(at, received, &request, reply, value),
-            Call::Extend(leases) => self.take_extended(at, received, leases, value),
-            Call::Observe { .. } | Call::Admit { .. } => {
-                let reply = script::read_marker(value).map_err(ended_by)?;
-                // A clock step is handled first, because the marker in the reply may be older than the step.
-                let marker = reply.answer.clone();
-                self.check_clock(at, received, reply);
-                self.observed(marker)?;
-            }
-            Call::Fence(report) => {
-                let reply = script::read_fence(value).map_err(ended_by)?;
-                let clock = reply.time;
-                if let Some((allegiance, fence)) = self.check_clock(at, received, reply) {
-                    // The sender may have given up.
-                    let _ = report.send(FenceReport { allegiance, fence, clock });
-                }
-            }
-            Call::Info => {
-                let text: String = redis::from_redis_value(value).map_err(Failure::protocol)?;
-                self.informed(&Info::parse(&text).map_err(Failure::protocol)?)?;
-            }
-            Call::Check => {
-                let reply = script::read_check(value).map_err(ended_by)?;
-                let refused = reply.answer.clone();
-                self.check_clock(at, received, reply);
-                self.refused(refused.map(|(command, error)| Failure::refused_command(&command, &error)));
-            }
-            Call::Load { last } => {
-                if last {
-                    self.reloaded();
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// While the scripts are loaded, a call that was executed overtakes those about the same lease that were not.
-    fn note_order(&mut self, call: &Call) {
-        let Link::Open(open) = &mut self.link else { return };
-        let Some(reload) = &mut open.reload else { return };
-        match call {
-            Call::Vote(request, _) => reload.ran(request.op.attempt()),
-            Call::Extend(leases) => leases.iter().for_each(|lease| reload.ran(lease.attempt)),
-            _ => {}
-        }
-    }
-
-    fn take_vote(&mut self, sent: Time, received: Time, request: &Request, reply: Option<Reply>, value: Value) {
-        let answer = match script::read_vote(&request.op, value) {
-            Ok(answer) => answer,
-            Err(invalid) => {
-                self.count(Reason::Protocol);
-                let name = &self.context.name;
-                tracing::warn!(node = %name, address = %self.address, keys = ?request.keys, "{invalid}");
-                return;
-            }
-        };
-        let release = matches!(request.op, Op::Release { .. });
-        let vote = match self.check_clock(sent, received, answer) {
-            None => Vote::Unknown,
-            // The replies to requests in flight follow the reply that showed a step: they were executed by the same
-            // stepped clock.
-            // the same stepped clock.
-            Some(Answer::Vote(_)) if !release && self.admission.marker().is_none() => Vote::Unknown,
-            Some(Answer::Vote(vote)) => vote,
-            Some(Answer::Late) => self.not_done(Reason::Late),
-            Some(Answer::NotAdmitted) => self.not_done(Reason::NotAdmitted),
-        };
-        if let Some(reply) = reply {
-            reply.give(vote);
-        }
-    }
-
-    fn take_extended(&mut self, sent: Time, received: Time, leases: Vec<Extend>, value: Value) {
-        let answered = match script::read_extend(leases.len(), value) {
-            Ok(answered) => answered,
-            Err(invalid) => {
-                self.count_each(&leases, Reason::Protocol);
-                tracing::warn!(node = %self.context.name, address = %self.address, leases = leases.len(), "{invalid}");
-                return;
-            }
-        };
-        let exceptions = match self.check_clock(sent, received, answered) {
-            Some(Answer::Vote(exceptions)) if self.admission.marker().is_some() => exceptions,
-            None | Some(Answer::Vote(_)) => return,
-            Some(Answer::Late) => return self.not_extended(leases, Reason::Late),
-            Some(Answer::NotAdmitted) => return self.not_extended(leases, Reason::NotAdmitted),
-        };
-        let mut exceptions = exceptions.into_iter().peekable();
-        for (place, lease) in leases.into_iter().enumerate() {
-            let vote =
-                exceptions.next_if(|(exception, _)| *exception == place).map_or(Vote::Extended, |(_, vote)| vote);
-            if vote == Vote::Unknown {
-                self.count(Reason::Protocol);
-                let Extend { keys, .. } = &lease;
-                tracing::warn!(node = %self.context.name, address = %self.address, ?keys, "a key holds a value that RedisLease did not write; choose another keyPrefix");
-            }
-            answer(lease, vote);
-        }
-    }
-
-    fn not_extended(&mut self, leases: Vec<Extend>, reason: Reason) {
-        for lease in leases {
-            let vote = self.not_done(reason);
-            answer(lease, vote);
-        }
-    }
-
-    /// The server executed nothing and reported that.
-    fn not_done(&mut self, reason: Reason) -> Vote {
-        self.count(reason);
-        if reason == Reason::NotAdmitted {
-            self.feed(Input::NotAdmitted);
-        }
-        Vote::Abstained
-    }
-
-    /// Reads the clock in a reply. `None` if the clock was set; then the reply does not count.
-    fn check_clock<T>(&mut self, sent: Time, received: Time, reply: script::Reply<T>) -> Option<T> {
-        let time = reply.time / 1000;
-        if let Link::Open(open) = &mut self.link {
-            open.node_time = Some((time, received));
-        }
-        match self.clock_watch.read(time, sent, received) {
-            Reading::Steady => Some(reply.answer),
-            Reading::Stepped => {
-                let name = &self.context.name;
-                tracing::warn!(node = %name, address = %self.address, "the clock of Redis node {name} was set: the node has no vote until the longest lease has passed");
-                self.feed(Input::Stepped);
-                None
-            }
-        }
-    }
-
-    fn observed(&mut self, marker: Option<Marker>) -> Result<(), End> {
-        let Link::Open(open) = &self.link else { return Ok(()) };
-        match marker {
-            Some(marker) if *marker.run_id() == open.run_id => {
-                self.show_clock();
-                self.feed(Input::Observed(marker));
-                Ok(())
-            }
-            Some(marker) => Err(Failure::protocol(format!(
-                "another server answers on this connection: marker `{marker}` does not name {}",
-                open.run_id
-            ))
-            .into()),
-            // Only the admit script finds no marker: the wait ticket was deleted during the wait.
-            None => {
-                self.count(Reason::NotAdmitted);
-                Err(Failure {
-                    reason: Reason::NotAdmitted,
-                    text: "its marker was deleted: the server was flushed".to_owned(),
-                }
-                .into())
-            }
-        }
-    }
-
-    fn informed(&mut self, info: &Info) -> Result<(), End> {
-        let Link::Open(open) = &self.link else { return Ok(()) };
-        if info.process != open.process {
-            let text = format!(
-                "another server process answers on this connection, or the server was a replica meanwhile: {} instead of {}",
-                info.process.name(None),
-                open.run_id
-            );
-            return Err(Failure::protocol(text).into());
-        }
-        match &info.misconfiguration {
-            Some((why, sentence)) => Err(End::Misconfigured(*why, sentence.clone())),
-            None => Ok(()),
-        }
-    }
-
-    /// Handles an error reply.
-    fn failed(&mut self, call: Call, error: &RedisError) -> Result<(), End> {
-        let reason = Reason::from(error);
-        if reason == Reason::NoScript {
-            return self.reload(call);
-        }
-        let lost = error.is_unrecoverable_error();
-        if let (Call::Check, Some(refusal), false) = (&call, Failure::refusal(error), lost) {
-            self.refused(Some(refusal));
-            return Ok(());
-        }
-        // A replica cannot be a node; a call of the task is repeated on a new connection.
-        let asked = matches!(call, Call::Vote(..) | Call::Extend(_));
-        if lost || reason == Reason::ReadOnly || !asked {
-            let doing = if lost { "the connection is lost" } else { "the server refuses" };
-            return Err(Failure::of(doing, error).into());
-        }
-        match &call {
-            Call::Extend(leases) => self.count_each(leases, reason),
-            _ => self.count(reason),
-        }
-        tracing::debug!(node = %self.context.name, address = %self.address, %reason, "{error}");
-        if let Some(refusal) = Failure::refusal(error) {
-            self.context.update(|status| status.last_refusal = Some(refusal.text));
-            self.check_soon();
-        }
-        Ok(())
-    }
-
     /// The server does not have the scripts and did not run `call`: they are loaded once, then it is sent again.
-    fn reload(&mut self, call: Call) -> Result<(), End> {
+    pub(super) fn reload(&mut self, call: Call) -> Result<(), End> {
         self.count(Reason::NoScript);
         if matches!(call, Call::Info | Call::Load { .. }) {
             return Err(Failure::protocol("a command other than a script returned NOSCRIPT").into());
@@ -386,21 +179,21 @@ impl NodeTask {
         if open.reload.is_none() {
             let last = Script::ALL.len() - 1;
             for (place, script) in Script::ALL.iter().enumerate() {
-                open.pipe.send(script.load(), clock::now(), Call::Load { last: place == last });
+                open.pipe.send(&script.load(), clock::now(), Call::Load { last: place == last });
             }
         }
         open.reload.get_or_insert_default().not_run(call);
         Ok(())
     }
 
-    fn reloaded(&mut self) {
+    pub(super) fn reloaded(&mut self) {
         let Link::Open(open) = &mut self.link else { return };
         let Some(reload) = open.reload.take() else { return };
         let (again, waiting) = Reload::finish(reload);
         let now = clock::now();
         for call in again {
             match call {
-                Call::Vote(request, Some(reply)) => self.send_vote(now, request, reply),
+                Call::Votes(asked) => self.send_votes(now, asked),
                 Call::Extend(leases) => self.send_extend(now, leases),
                 own => self.call(own),
             }
@@ -408,16 +201,14 @@ impl NodeTask {
         for (request, reply) in waiting {
             self.vote(request, reply);
         }
+        // If the scripts are lost again, these requests must be sent before the scripts are.
+        self.send_gathered();
     }
 }
 
 /// Gives the vote on one extension, unless its sender has given up.
-fn answer(lease: Extend, vote: Vote) {
+pub(super) fn answer(lease: Extend, vote: Vote) {
     if let Some(reply) = lease.reply {
         reply.give(vote);
     }
-}
-
-fn ended_by(invalid: InvalidReply) -> End {
-    Failure::protocol(invalid).into()
 }

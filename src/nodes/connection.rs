@@ -4,15 +4,15 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 
-use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, RedisResult, Value};
 use redislease_core::marker::{Marker, Membership, RunId};
 use redislease_core::time::Millis;
 
 use super::access::Access;
+use super::client::Client;
 use super::info::Info;
 use super::script::{self, Script};
-use super::transport::{self, Client};
+use super::transport;
 use super::{Keyspace, Misconfiguration, Reason};
 use crate::clock;
 
@@ -154,7 +154,7 @@ impl Opening {
     /// Connects, logs in, reads INFO, loads the scripts and tries their commands.
     pub async fn open(self) -> Result<Opened, Failure> {
         let mut client = self.log_in().await?;
-        let connection = &mut client.connection;
+        let connection = &mut client;
         // The run ID is read first on every connection: with a run ID from an older connection, the marker that a
         // restarted server restored would be accepted.
         let info = self.call("INFO", &redis::cmd("INFO"), connection).await;
@@ -162,16 +162,17 @@ impl Opening {
         let info = info.map_err(|failure| if has_tls { failure } else { failure.hint_at_tls() })?;
         let info: String = redis::from_redis_value(info).map_err(Failure::protocol)?;
         let info = Info::parse(&info).map_err(Failure::protocol)?;
-        let marker = self.call("GET", redis::cmd("GET").arg(self.keyspace.marker()), connection).await;
-        // A value that is not a marker names no process.
+        let marker = self.answer("GET", redis::cmd("GET").arg(self.keyspace.marker()), connection).await?;
+        // A value that is not a marker names no process, nor does a server that refuses GET.
         let marker =
             marker.ok().and_then(|value| redis::from_redis_value::<String>(value).ok()?.parse::<Marker>().ok());
         let run_id = info.process.name(marker.as_ref());
         let mut refusal = None;
         match &info.misconfiguration {
             None => {
-                for script in Script::ALL {
-                    self.call("SCRIPT LOAD", &script.load(), connection).await?;
+                let loads: Vec<Cmd> = Script::ALL.iter().map(|script| script.load()).collect();
+                for loaded in bounded(self.timeout, "SCRIPT LOAD", connection.answers(&loads)).await? {
+                    loaded.map_err(|error| Failure::of("SCRIPT LOAD", &error))?;
                 }
                 refusal = self.check(connection).await?;
             }
@@ -204,17 +205,19 @@ impl Opening {
         first.map_or_else(|| Err(Failure::protocol("no way to connect")), Err)
     }
 
-    async fn call(&self, doing: &str, command: &Cmd, connection: &mut MultiplexedConnection) -> Result<Value, Failure> {
-        bounded(self.timeout, doing, command.query_async(connection)).await
+    async fn call(&self, doing: &str, command: &Cmd, connection: &mut Client) -> Result<Value, Failure> {
+        bounded(self.timeout, doing, connection.query(command)).await
+    }
+
+    /// The server's answer, which may be an error.
+    async fn answer(&self, doing: &str, command: &Cmd, connection: &mut Client) -> Result<RedisResult<Value>, Failure> {
+        bounded(self.timeout, doing, connection.answer(command)).await
     }
 
     /// Tries every command of the scripts. A refusal does not fail the connection: the server may hold terms that can be
     /// extended.
-    async fn check(&self, connection: &mut MultiplexedConnection) -> Result<Option<Failure>, Failure> {
-        let checking = script::check(&self.keyspace);
-        let checked =
-            bounded(self.timeout, "check", async { Ok(checking.query_async::<Value>(connection).await) }).await?;
-        match checked {
+    async fn check(&self, connection: &mut Client) -> Result<Option<Failure>, Failure> {
+        match self.answer("check", &script::check(&self.keyspace), connection).await? {
             Ok(value) => {
                 let reply = script::read_check(value).map_err(Failure::protocol)?;
                 Ok(reply.answer.map(|(command, error)| Failure::refused_command(&command, &error)))
@@ -228,7 +231,7 @@ impl Opening {
 
     /// On a server that may drop keys, replaces the marker by a wait ticket. The next operator process finds the ticket
     /// even if this process is gone and the server is reconfigured before then.
-    async fn retract(&self, run_id: &RunId, marker: Option<Marker>, connection: &mut MultiplexedConnection) {
+    async fn retract(&self, run_id: &RunId, marker: Option<Marker>, connection: &mut Client) {
         let Some(marker) = marker.filter(|marker| *marker == self.membership.marker(run_id.clone())) else { return };
         let observe = script::observe(&self.keyspace, run_id, self.nonce, Some(&marker));
         for command in [Script::Observe.load(), observe] {

@@ -5,17 +5,21 @@
 //! different leases are batched. [`Nodes::watch`] shows the status of the nodes.
 //!
 //! The tasks of one quorum run on their own thread, in their own runtime, so no other work of the process and no other
-//! quorum delays a renewal. The shards of the keeper share one connection to each server. One thread is enough: it
-//! extends about 200,000 leases a second.
+//! quorum delays a renewal. The keeper runs the machines of the quorum's leases on this thread too, so that a request and
+//! its vote wake no other thread.
 
 mod access;
+mod answers;
 mod calls;
+mod client;
 mod connection;
 mod context;
 mod extends;
 mod floor;
+mod gathered;
 mod info;
 mod keyspace;
+mod link;
 mod node;
 mod outbox;
 mod pipe;
@@ -23,6 +27,7 @@ mod probe;
 pub(crate) mod random;
 mod reason;
 mod reload;
+mod replies;
 mod request;
 pub mod script;
 mod seeding;
@@ -34,12 +39,13 @@ mod transport;
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use redislease_core::marker::Membership;
 use redislease_core::op::{Op, Token, Vote};
 use redislease_core::quorum::{MAX_NODES, Node, Quorum};
 use redislease_core::time::Millis;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -131,13 +137,30 @@ pub enum StartError {
 #[derive(Clone, Debug)]
 pub struct Nodes {
     shared: Arc<Shared>,
-    _alive: Arc<Alive>,
+    alive: Arc<Alive>,
+}
+
+/// A reference to [`Nodes`] that does not keep their connections open.
+#[derive(Clone, Debug)]
+pub(crate) struct WeakNodes(Weak<Alive>);
+
+impl WeakNodes {
+    /// Whether these are the nodes that it refers to.
+    pub fn are(&self, nodes: &Nodes) -> bool {
+        std::ptr::eq(self.0.as_ptr(), Arc::as_ptr(&nodes.alive))
+    }
+
+    /// Whether the last of the [`Nodes`] was dropped.
+    pub fn are_gone(&self) -> bool {
+        self.0.strong_count() == 0
+    }
 }
 
 /// State that ends with the last [`Nodes`]. It is not in [`Shared`], which the tasks hold slightly longer: by then a
 /// quorum with the same name may have been opened.
 #[derive(Debug)]
 struct Alive {
+    runtime: Handle,
     _tasks: DropGuard,
     _registration: Registration,
 }
@@ -233,8 +256,9 @@ impl Nodes {
         });
         let stop = CancellationToken::new();
         let started = thread::start(&config.quorum, contexts.collect(), stop.clone(), metrics.panics().nodes.clone());
-        started.map_err(|source| StartError::System { quorum: quorum_name(), source })?;
-        Ok(Self { shared, _alive: Arc::new(Alive { _tasks: stop.drop_guard(), _registration: registration }) })
+        let runtime = started.map_err(|source| StartError::System { quorum: quorum_name(), source })?;
+        let alive = Alive { runtime, _tasks: stop.drop_guard(), _registration: registration };
+        Ok(Self { shared, alive: Arc::new(alive) })
     }
 
     /// The number of nodes, and the majority of them.
@@ -260,6 +284,16 @@ impl Nodes {
     /// Whether these are the same [`Nodes`], not just nodes with the same configuration.
     pub(crate) fn are(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
+    /// A reference that does not keep the connections open.
+    pub(crate) fn downgrade(&self) -> WeakNodes {
+        WeakNodes(Arc::downgrade(&self.alive))
+    }
+
+    /// Runs `task` on the thread of the nodes. It is dropped when the last of these [`Nodes`] is dropped.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.alive.runtime.spawn(task);
     }
 
     /// Sends a request to `node`. `reply` is called exactly once, at the latest at `request.give_up_at`, then with

@@ -5,16 +5,13 @@
 //! as the first start.
 
 use std::collections::BTreeSet;
-use std::future::Future;
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use redis::{RedisResult, Value};
+use redis::RedisResult;
 use redislease_core::admission::{self, Admission, Effect, Input};
 use redislease_core::clock::ClockWatch;
-use redislease_core::marker::{Marker, RunId};
 use redislease_core::op::Token;
 use redislease_core::seed::{FenceReport, Unseedable};
 use redislease_core::time::{Drift, Millis, Time};
@@ -22,9 +19,11 @@ use tokio::sync::{oneshot, watch};
 
 use super::connection::{Address, Failure, Opened, Opening};
 use super::context::Context;
-use super::extends::{Extend, Extends};
+use super::extends::Extends;
+use super::gathered::Gathered;
 use super::info::Process;
-use super::pipe::{Pipe, Sent};
+use super::link::{Call, End, Link, Open, Pending};
+use super::pipe::{Answered, Pipe};
 use super::random::Random;
 use super::reload::Reload;
 use super::request::{Reply, Request};
@@ -43,6 +42,9 @@ const BACKOFF: Millis = Millis(50);
 /// The longest pause between two attempts to connect.
 pub(super) const BACKOFF_MOST: Millis = Millis(1000);
 
+/// How many answers are taken before what they caused is sent.
+const AT_ONCE: usize = 1000;
+
 /// A message to a node's task.
 #[derive(Debug)]
 pub(crate) enum Message {
@@ -52,69 +54,6 @@ pub(crate) enum Message {
     Moved,
     /// Read the fence, for the task of a node that is being admitted. Dropped if it cannot be read.
     Fence(oneshot::Sender<FenceReport>),
-}
-
-/// A call that was sent to the server.
-#[derive(Debug)]
-pub(super) enum Call {
-    /// The reply is dropped when the sender gives up.
-    Vote(Request, Option<Reply>),
-    Extend(Vec<Extend>),
-    Observe {
-        run_id: RunId,
-        nonce: u128,
-        stepped: Option<Marker>,
-    },
-    Admit {
-        ticket: Marker,
-        marker: Marker,
-        seed: Token,
-    },
-    Fence(oneshot::Sender<FenceReport>),
-    Info,
-    Check,
-    /// One of the scripts, and whether it is the last to load.
-    Load {
-        last: bool,
-    },
-}
-
-/// A future that runs concurrently with the task's loop.
-type Pending<T> = Pin<Box<dyn Future<Output = T> + Send>>;
-
-pub(super) enum Link {
-    /// Until the next attempt to connect.
-    Pause(Time),
-    Opening(Pending<Result<Opened, Failure>>),
-    Open(Box<Open>),
-}
-
-/// The state that ends with a connection.
-pub(super) struct Open {
-    pub pipe: Pipe<Call>,
-    pub process: Process,
-    /// The name of the process in markers.
-    pub run_id: RunId,
-    /// When the senders of the requests in flight give up; for a batch, the earliest of them.
-    pub give_up: BTreeSet<(Time, u64)>,
-    /// The node's newest TIME in milliseconds, and the arrival time of its reply.
-    pub node_time: Option<(u64, Time)>,
-    pub seeding: Option<Pending<Option<Result<Token, Unseedable>>>>,
-    pub info_due: Time,
-    pub extends: Extends,
-    pub reload: Option<Reload>,
-}
-
-/// Why a connection ends.
-pub(super) enum End {
-    Failure(Failure),
-    Misconfigured(Misconfiguration, String),
-}
-
-impl From<Failure> for End {
-    fn from(failure: Failure) -> Self {
-        Self::Failure(failure)
-    }
 }
 
 pub(super) struct NodeTask {
@@ -135,7 +74,7 @@ pub(super) struct NodeTask {
 
 enum Event {
     Opened(Result<Opened, Failure>),
-    Answer(Sent<Call>, RedisResult<Value>),
+    Answer(RedisResult<Answered<Call>>),
     Seed(Option<Result<Token, Unseedable>>),
     Messages,
     OthersChanged,
@@ -183,6 +122,7 @@ impl NodeTask {
     pub async fn run(mut self) -> io::Error {
         loop {
             self.carry_out();
+            self.send_gathered();
             self.send_extends();
             self.set_reach();
             if let Err(error) = self.alarm.set_no_later(self.next_deadline()) {
@@ -190,11 +130,7 @@ impl NodeTask {
             }
             match self.next_event().await {
                 Event::Opened(opened) => self.opened(opened),
-                Event::Answer(sent, answer) => {
-                    if let Err(end) = self.answered(sent, answer) {
-                        self.close(end);
-                    }
-                }
+                Event::Answer(answer) => self.take_answers(answer),
                 Event::Seed(seed) => self.seeded(seed),
                 Event::Messages => self.receive(),
                 Event::OthersChanged => self.look_for_duplicate(),
@@ -215,7 +151,7 @@ impl NodeTask {
                     let Open { pipe, seeding, .. } = open.as_mut();
                     tokio::select! {
                         biased;
-                        (sent, answer) = pipe.answer() => Event::Answer(sent, answer),
+                        answer = pipe.answer() => Event::Answer(answer),
                         seed = finished(seeding) => Event::Seed(seed),
                     }
                 }
@@ -227,6 +163,27 @@ impl NodeTask {
             expired = self.alarm.expired() => Event::Alarm(expired),
             Ok(()) = self.others.changed() => Event::OthersChanged,
             () = self.context.inbox().filled() => Event::Messages,
+        }
+    }
+
+    /// Takes an answer, and those that arrived with it.
+    fn take_answers(&mut self, first: RedisResult<Answered<Call>>) {
+        let mut next = Some(first);
+        let mut count = 0;
+        while let Some(answer) = next.take() {
+            let taken = match answer {
+                Ok((sent, answer)) => self.answered(sent, answer),
+                Err(error) => Err(Failure::of("the connection is lost", &error).into()),
+            };
+            if let Err(end) = taken {
+                return self.close(end);
+            }
+            count += 1;
+            if count < AT_ONCE
+                && let Link::Open(open) = &mut self.link
+            {
+                next = open.pipe.received().transpose();
+            }
         }
     }
 
@@ -279,8 +236,8 @@ impl NodeTask {
                 }
                 if now >= open.info_due {
                     open.info_due = now + if self.refusal.is_some() { CHECK_AGAIN } else { INFO_EVERY };
-                    open.pipe.send(redis::cmd("INFO"), now, Call::Info);
-                    open.pipe.send(script::check(&self.context.shared.keyspace), now, Call::Check);
+                    open.pipe.send(&redis::cmd("INFO"), now, Call::Info);
+                    open.pipe.send(&script::check(&self.context.shared.keyspace), now, Call::Check);
                 }
                 self.feed(Input::Wake);
             }
@@ -352,12 +309,14 @@ impl NodeTask {
         self.refused(refusal);
         self.link = Link::Open(Box::new(Open {
             pipe: Pipe::new(client),
+            requests: 0,
             process: info.process,
             run_id: run_id.clone(),
             give_up: BTreeSet::new(),
             node_time: None,
             seeding: None,
             info_due: now + if self.refusal.is_some() { CHECK_AGAIN } else { INFO_EVERY },
+            gathered: Gathered::default(),
             extends: Extends::default(),
             reload: None,
         }));
@@ -448,38 +407,5 @@ impl NodeTask {
                 });
             }
         }
-    }
-}
-
-impl Open {
-    /// Gives [`Vote::Unknown`](redislease_core::op::Vote::Unknown) on every request whose sender has given up. Returns
-    /// their number.
-    fn expire(&mut self, now: Time) -> usize {
-        let mut expired = self.extends.expire(now).len();
-        while let Some(&(at, id)) = self.give_up.first()
-            && at <= now
-        {
-            self.give_up.pop_first();
-            match self.pipe.get_mut(id) {
-                Some(Call::Vote(_, reply)) => {
-                    expired += 1;
-                    drop(reply.take());
-                }
-                Some(Call::Extend(leases)) => {
-                    let mut next = None;
-                    for lease in leases.iter_mut().filter(|lease| lease.reply.is_some()) {
-                        if lease.give_up_at <= now {
-                            expired += 1;
-                            drop(lease.reply.take());
-                        } else {
-                            next = Some(next.map_or(lease.give_up_at, |next: Time| next.min(lease.give_up_at)));
-                        }
-                    }
-                    self.give_up.extend(next.map(|next| (next, id)));
-                }
-                _ => {}
-            }
-        }
-        expired + self.reload.as_mut().map_or(0, |reload| reload.expire(now))
     }
 }

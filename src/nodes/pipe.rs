@@ -1,31 +1,16 @@
 //! Calls in flight on one connection, in the order in which they were sent.
 
 use std::collections::VecDeque;
-use std::future::Future;
-use std::pin::Pin;
+use std::future::poll_fn;
 
-use futures::future::FutureExt;
-use futures::stream::{FuturesOrdered, StreamExt};
 use redis::{Cmd, RedisResult, Value};
 use redislease_core::time::Time;
-use tokio::task::coop::unconstrained;
 
-use super::transport::Client;
-
-type Answer = Pin<Box<dyn Future<Output = RedisResult<Value>> + Send>>;
-
-/// How many votes may be in flight on one connection.
-pub(super) const MOST: usize = 1 << 16;
-
-/// The capacity of a connection's queue: for all votes and for the task's own calls. If the queue could be full, waiting
-/// senders would enter it in arbitrary order.
-pub(super) const ROOM: usize = 2 * MOST;
+use super::client::Client;
 
 /// One connection and its calls without a reply.
 pub(super) struct Pipe<C> {
     client: Client,
-    /// As long as `calls`, because Redis replies in order.
-    answers: FuturesOrdered<Answer>,
     calls: VecDeque<Sent<C>>,
     next: u64,
 }
@@ -41,42 +26,45 @@ pub(super) struct Sent<C> {
     pub call: C,
 }
 
+/// A call and the server's answer, which may be an error.
+pub(super) type Answered<C> = (Sent<C>, RedisResult<Value>);
+
 impl<C> Pipe<C> {
     pub fn new(client: Client) -> Self {
-        Self { client, answers: FuturesOrdered::new(), calls: VecDeque::new(), next: 0 }
+        Self { client, calls: VecDeque::new(), next: 0 }
     }
 
-    /// Sends `command` after all earlier commands, without waiting.
-    pub fn send(&mut self, command: Cmd, at: Time, call: C) -> u64 {
+    /// Sends `command` after all earlier commands, without waiting: the next [`answer`](Self::answer) writes it.
+    pub fn send(&mut self, command: &Cmd, at: Time, call: C) -> u64 {
         let id = self.next;
         self.next += 1;
+        self.client.push(command);
         self.calls.push_back(Sent { id, at, call });
-        let mut connection = self.client.connection.clone();
-        // The first poll puts the command into the connection's queue, which always has room. It must happen now: if the
-        // scheduler's budget delayed it, a release could overtake its acquire.
-        let mut answer: Answer = Box::pin(unconstrained(async move { command.query_async(&mut connection).await }));
-        self.answers.push_back(match (&mut answer).now_or_never() {
-            Some(answered) => Box::pin(std::future::ready(answered)),
-            None => answer,
-        });
         id
     }
 
-    /// The next reply; never returns when nothing is in flight. Cancel-safe.
-    pub async fn answer(&mut self) -> (Sent<C>, RedisResult<Value>) {
-        let answer = match self.answers.next().await {
-            Some(answer) => answer,
-            None => std::future::pending().await,
-        };
-        match self.calls.pop_front() {
-            Some(sent) => (sent, answer),
-            None => std::future::pending().await,
-        }
+    /// Writes what was sent, and returns the next answer. Cancel-safe.
+    ///
+    /// # Errors
+    /// The connection is lost, or a reply belongs to no call.
+    pub async fn answer(&mut self) -> RedisResult<Answered<C>> {
+        let reply = poll_fn(|context| self.client.poll_reply(context)).await?;
+        self.matched(reply)
     }
 
-    /// Whether no more requests for votes may be sent at present.
-    pub fn is_full(&self) -> bool {
-        self.calls.len() >= MOST
+    /// The next answer that has already arrived. Reads and writes nothing.
+    ///
+    /// # Errors
+    /// As [`answer`](Self::answer).
+    pub fn received(&mut self) -> RedisResult<Option<Answered<C>>> {
+        self.client.received()?.map(|reply| self.matched(reply)).transpose()
+    }
+
+    /// Redis replies in order.
+    fn matched(&mut self, reply: RedisResult<Value>) -> RedisResult<Answered<C>> {
+        let sent = self.calls.pop_front();
+        let sent = sent.ok_or((redis::ErrorKind::Parse, "the server sent a reply without a command"))?;
+        Ok((sent, reply))
     }
 
     /// When the oldest call in flight was sent.

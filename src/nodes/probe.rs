@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use redis::{Cmd, InfoDict, Value};
 use redislease_core::time::Millis;
 
+use super::client::Client;
 use super::connection::{Address, Failure, bounded};
 use super::info;
 use super::script::{self, Script};
@@ -70,9 +71,8 @@ impl Probe {
         let address = Address::parse(&self.address)
             .ok_or_else(|| Failure::protocol(format!("address `{}` is not `host:port`", self.address)))?;
         let (tls, credentials) = (self.tls.as_ref(), self.credentials.as_ref());
-        let client = transport::connect(&address, tls, credentials, self.timeout).await?;
-        let mut connection = client.connection.clone();
-        let text = bounded(self.timeout, "INFO", redis::cmd("INFO").query_async::<String>(&mut connection)).await;
+        let mut connection = transport::connect(&address, tls, credentials, self.timeout).await?;
+        let text = bounded(self.timeout, "INFO", connection.query::<String>(&redis::cmd("INFO"))).await;
         let text = text.map_err(|failure| if tls.is_some() { failure } else { failure.hint_at_tls() })?;
         let fields = InfoDict::new(&text);
         let field = |name: &str| fields.get::<String>(name).unwrap_or_default();
@@ -102,23 +102,18 @@ impl Probe {
     }
 
     /// The server's error for a command; `None` if it executed the command.
-    async fn refusal(
-        &self,
-        command: &Cmd,
-        connection: &mut redis::aio::MultiplexedConnection,
-    ) -> Result<Option<String>, Failure> {
-        let called = async { Ok(command.query_async::<Value>(connection).await) };
-        let answered = bounded(self.timeout, "a command", called).await?;
+    async fn refusal(&self, command: &Cmd, connection: &mut Client) -> Result<Option<String>, Failure> {
+        let answered = bounded(self.timeout, "a command", connection.answer(command)).await?;
         Ok(answered.and_then(Value::extract_error).err().map(|error| error.to_string()))
     }
 
     /// `None` if the server refuses TIME.
-    async fn clock_offset(&self, connection: &mut redis::aio::MultiplexedConnection) -> Result<Option<i64>, Failure> {
+    async fn clock_offset(&self, connection: &mut Client) -> Result<Option<i64>, Failure> {
         let before = wall();
-        let called = async { Ok(redis::cmd("TIME").query_async::<(u64, u64)>(connection).await) };
-        let answered = bounded(self.timeout, "TIME", called).await?;
+        let answered = bounded(self.timeout, "TIME", connection.answer(&redis::cmd("TIME"))).await?;
         let middle = (before + wall()) / 2;
-        let Ok((seconds, micros)) = answered else { return Ok(None) };
+        let time = answered.ok().and_then(|value| redis::from_redis_value::<(u64, u64)>(value).ok());
+        let Some((seconds, micros)) = time else { return Ok(None) };
         let node = Duration::from_secs(seconds) + Duration::from_micros(micros);
         let millis = |span: Duration| i64::try_from(span.as_millis()).unwrap_or(i64::MAX);
         Ok(Some(millis(node) - millis(middle)))

@@ -12,7 +12,8 @@ use redislease_core::op::{Attempt, Vote};
 use redislease_core::time::Time;
 
 use super::extends::Extend;
-use super::node::Call;
+use super::gathered::Asked;
+use super::link::Call;
 use super::request::{Reply, Request};
 
 /// The calls and requests that wait until the scripts are loaded.
@@ -45,7 +46,9 @@ impl Reload {
     /// When the first sender gives up.
     pub fn next_expiry(&self) -> Option<Time> {
         let again = self.again.iter().filter_map(|call| match call {
-            Call::Vote(request, Some(_)) => Some(request.give_up_at),
+            Call::Votes(asked) => {
+                asked.iter().filter(|asked| asked.reply.is_some()).map(|asked| asked.request.give_up_at).min()
+            }
             Call::Extend(leases) => leases.iter().filter(|lease| lease.reply.is_some()).map(|l| l.give_up_at).min(),
             _ => None,
         });
@@ -61,7 +64,7 @@ impl Reload {
         };
         for call in &mut self.again {
             match call {
-                Call::Vote(request, reply) if reply.is_some() && over(request.give_up_at) => drop(reply.take()),
+                Call::Votes(asked) => asked.retain(|asked| asked.reply.is_some() && !over(asked.request.give_up_at)),
                 Call::Extend(leases) => leases.retain(|lease| lease.reply.is_some() && !over(lease.give_up_at)),
                 _ => {}
             }
@@ -77,11 +80,14 @@ impl Reload {
         let mut calls = Vec::new();
         for call in again {
             match call {
-                Call::Vote(request, Some(reply)) if overtaken.contains(&request.op.attempt()) => {
-                    drop(request);
-                    reply.give(Vote::Abstained);
+                Call::Votes(asked) => {
+                    let (late, asked): (Vec<Asked>, Vec<Asked>) =
+                        asked.into_iter().partition(|asked| overtaken.contains(&asked.attempt()));
+                    for reply in late.into_iter().filter_map(|asked| asked.reply) {
+                        reply.give(Vote::Abstained);
+                    }
+                    calls.push(Call::Votes(asked));
                 }
-                Call::Vote(_, None) => {}
                 Call::Extend(leases) => {
                     let (late, leases): (Vec<Extend>, Vec<Extend>) =
                         leases.into_iter().partition(|lease| overtaken.contains(&lease.attempt));
@@ -141,7 +147,7 @@ mod tests {
 
     fn attempts(calls: &[Call]) -> Vec<u128> {
         let of = |call: &Call| match call {
-            Call::Vote(request, _) => vec![request.op.attempt().0],
+            Call::Votes(asked) => asked.iter().map(|asked| asked.attempt().0).collect(),
             Call::Extend(leases) => leases.iter().map(|lease| lease.attempt.0).collect(),
             _ => vec![],
         };
@@ -154,7 +160,7 @@ mod tests {
         let mut reload = Reload::default();
         for attempt in [1, 2] {
             let (request, reply) = votes.seal(attempt, 500);
-            reload.not_run(Call::Vote(request, Some(reply)));
+            reload.not_run(Call::Votes(vec![Asked { request, reply: Some(reply) }]));
         }
         reload.not_run(votes.extends(&[3, 4], 500));
         let (request, reply) = votes.seal(5, 500);
@@ -169,7 +175,7 @@ mod tests {
         let votes = Votes::new();
         let mut reload = Reload::default();
         let (request, reply) = votes.seal(1, 500);
-        reload.not_run(Call::Vote(request, Some(reply)));
+        reload.not_run(Call::Votes(vec![Asked { request, reply: Some(reply) }]));
         reload.not_run(votes.extends(&[2, 3], 500));
         reload.ran(Attempt(1));
         reload.ran(Attempt(3));
@@ -183,7 +189,7 @@ mod tests {
         let votes = Votes::new();
         let mut reload = Reload::default();
         let (request, reply) = votes.seal(1, 300);
-        reload.not_run(Call::Vote(request, Some(reply)));
+        reload.not_run(Call::Votes(vec![Asked { request, reply: Some(reply) }]));
         reload.not_run(votes.extends(&[2], 400));
         let (request, reply) = votes.seal(3, 300);
         reload.wait(request, reply);

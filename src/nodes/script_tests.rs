@@ -1,5 +1,7 @@
 use super::*;
-use redislease_core::op::{Attempt, Holder, Stage, Stages};
+use redis::Value;
+use redislease_core::op::{Grant, Holder, Stage, Stages, Stored, Vote};
+use redislease_core::seed::Allegiance;
 
 const HEX: &str = "000000000000000000000000000000ff";
 
@@ -182,4 +184,75 @@ fn every_script_begins_with_its_flags() {
         let first = script.source().lines().next().unwrap();
         assert!(["#!lua", "#!lua flags=allow-oom", "#!lua flags=no-writes"].contains(&first), "{script:?}: {first}");
     }
+}
+
+fn votes_on(ops: &[&Op], parts: &[Value]) -> Result<Vec<Result<Answer, String>>, String> {
+    let reply = read_votes(ops, answer(parts)).map_err(|invalid| invalid.to_string())?;
+    assert_eq!(reply.time, 1_795_238_400_000_042);
+    let text = |no| match no {
+        NoAnswer::Invalid(invalid) => invalid.to_string(),
+        NoAnswer::Error(error) => error.code().unwrap_or_default().to_owned(),
+    };
+    Ok(reply.answer.into_iter().map(|answer| answer.map_err(text)).collect())
+}
+
+fn oom() -> Value {
+    let Value::Array(mut parts) = redis::parse_redis_value(b"*1\r\n-OOM no\r\n").unwrap() else { panic!() };
+    parts.remove(0)
+}
+
+#[test]
+fn a_reply_to_many_requests_has_one_answer_for_each() {
+    let [acquire, confirm, _, seal, release] = ops();
+    let granted = answer(&[text("granted"), text("9")]);
+    let confirmed = answer(&[text("confirmed"), Value::Int(5)]);
+    let read = votes_on(&[&acquire, &confirm], &[text("votes"), granted.clone(), confirmed.clone()]);
+    let votes = [Vote::Granted(Grant(9)), Vote::Confirmed { ttl_left: Millis(5) }];
+    assert_eq!(read, Ok(votes.map(|vote| Ok(Answer::Vote(vote))).to_vec()));
+    let (late, out) = (answer(&[text("late")]), answer(&[text("not_admitted")]));
+    let read = votes_on(&[&acquire, &seal], &[text("votes"), late, out]);
+    assert_eq!(read, Ok(vec![Ok(Answer::Late), Ok(Answer::NotAdmitted)]));
+
+    let foreign = answer(&[text("miss"), text("what")]);
+    let read = votes_on(&[&confirm, &acquire, &release], &[text("votes"), foreign, oom(), granted.clone()]).unwrap();
+    assert!(read[0].as_ref().unwrap_err().contains("something else writes"), "{read:?}");
+    assert_eq!(read[1], Err("OOM".to_owned()));
+    assert!(read[2].as_ref().unwrap_err().contains("`granted` does not belong"), "{read:?}");
+}
+
+#[test]
+fn a_reply_that_may_belong_to_another_call_is_refused_as_a_whole() {
+    let [acquire, confirm, ..] = ops();
+    let granted = || answer(&[text("granted"), text("9")]);
+    for (parts, part) in [
+        (vec![text("granted"), text("9")], "`granted` does not belong"),
+        (vec![text("votes"), granted()], "ends too early"),
+        (vec![text("votes"), granted(), granted(), granted()], "after its end"),
+    ] {
+        let error = votes_on(&[&acquire, &confirm], &parts).unwrap_err();
+        assert!(error.contains(part), "{error}");
+    }
+    assert!(read_votes(&[&acquire], Value::Okay).unwrap_err().to_string().contains("instead of a list"));
+    let single = votes_on(&[&acquire], &[text("extended")]).unwrap();
+    assert!(single[0].as_ref().unwrap_err().contains("`extended` does not belong"), "only this request has no answer");
+}
+
+#[test]
+fn many_requests_of_one_kind_are_one_call() {
+    let keyspace = Keyspace::new("rl");
+    let (two, one) = (["rl:a".to_owned(), "rl:b".to_owned()], ["rl:c".to_owned()]);
+    let [acquire, confirm, _, seal, release] = ops();
+    let call = |first: &Op, second: &Op| {
+        words(&votes(&keyspace, "3f:1:9c2b", 77, [(&two[..], first), (&one[..], second)].into_iter()))
+    };
+    let keys = ["5", "rl:marker", "rl:fence", "rl:a", "rl:b", "rl:c", "3f:1:9c2b", "77"];
+    let sent = call(&acquire, &confirm);
+    assert_eq!(sent[1], redis::Script::new(Script::Votes.source()).get_hash());
+    assert_eq!(sent[2..10], keys);
+    assert_eq!(sent[10..], ["acquire", "2", HEX, "30000", "pod-a", "confirm", "1", HEX, "6", "7"]);
+    let sent = call(&seal, &release);
+    assert_eq!(sent[1], redis::Script::new(Script::Ends.source()).get_hash());
+    assert_eq!(sent[10..], ["seal", "2", HEX, "", "", "release", "1", HEX, "pt", ""]);
+    let single = votes(&keyspace, "3f:1:9c2b", 77, [(&one[..], &confirm)].into_iter());
+    assert_eq!(words(&single), words(&vote(&keyspace, &one, "3f:1:9c2b", 77, &confirm)));
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus::IntCounter;
-use tokio::runtime::Builder;
+use tokio::runtime::{Builder, Handle};
 use tokio_util::sync::CancellationToken;
 
 use super::Reason;
@@ -13,7 +13,8 @@ use super::context::Context;
 use super::node::{BACKOFF_MOST, NodeTask};
 use crate::contain::{contain_this_thread, contained_task};
 
-/// Starts the thread. It ends after `stop` is cancelled and answers the waiting requests.
+/// Starts the thread. It ends after `stop` is cancelled and answers the waiting requests. Tasks that are spawned on the
+/// returned runtime end with it.
 ///
 /// # Errors
 /// The operating system cannot create a thread or an event queue.
@@ -22,10 +23,11 @@ pub(super) fn start(
     contexts: Vec<Arc<Context>>,
     stop: CancellationToken,
     panics: IntCounter,
-) -> io::Result<()> {
+) -> io::Result<Handle> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
+    let handle = runtime.handle().clone();
     let run = move || {
-        // The runtime catches panics in tasks of the client library; the connection is then lost and reopened.
+        // The runtime catches panics outside of the tasks that are contained themselves.
         contain_this_thread();
         runtime.block_on(async {
             for context in &contexts {
@@ -41,7 +43,8 @@ pub(super) fn start(
     };
     // The operating system truncates longer names.
     let name: String = format!("redis {quorum}").chars().take(15).collect();
-    std::thread::Builder::new().name(name).spawn(run).map(drop)
+    std::thread::Builder::new().name(name).spawn(run)?;
+    Ok(handle)
 }
 
 /// Runs the task of one node, and restarts it after a panic or a timer error.

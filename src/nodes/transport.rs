@@ -1,28 +1,19 @@
-//! The connection of the client library to a server: TCP, TLS, login.
+//! Connects to a server: TCP, TLS, login.
 
 use std::io;
 use std::time::Duration;
 
 use futures::future::select_ok;
-use redis::aio::MultiplexedConnection;
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
-use redis::{AsyncConnectionConfig, RedisConnectionInfo};
+use redis::{ErrorKind, Value};
 use redislease_core::time::{Millis, Time};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio_util::task::AbortOnDropHandle;
 
+use super::client::{Client, Stream};
 use super::connection::{Address, Failure, bounded};
-use super::{Credentials, Reason, Tls, pipe, tls};
+use super::{Credentials, Reason, Tls, tls};
 use crate::clock;
-
-/// A connection to a server on which the login succeeded. Dropping it closes the socket.
-pub(super) struct Client {
-    /// Sends commands.
-    pub connection: MultiplexedConnection,
-    /// Moves bytes between the connection and the socket.
-    _driver: AbortOnDropHandle<()>,
-}
 
 /// Connects and logs in within `timeout`.
 pub(super) async fn connect(
@@ -79,31 +70,24 @@ async fn tcp(address: &Address, timeout: Millis) -> io::Result<TcpStream> {
 }
 
 async fn log_in(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    stream: impl Stream + 'static,
     credentials: Option<&Credentials>,
     deadline: Time,
     timeout: Millis,
 ) -> Result<Client, Failure> {
-    // Without a library name nothing is sent before the login, so a server with too many clients can answer with that
-    // error.
-    let mut login = RedisConnectionInfo::default().set_skip_set_lib_name();
-    if let Some(Credentials { username, password }) = credentials {
-        login = login.set_password(password);
-        if let Some(username) = username {
-            login = login.set_username(username);
-        }
-    }
-    // The library's timeouts do not advance while the system is suspended, so this timeout wraps them.
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(None)
-        .set_response_timeout(None)
-        .set_pipeline_buffer_size(pipe::ROOM);
-    let opening = MultiplexedConnection::new_with_config(&login, stream, config);
-    match clock::within(deadline.since(clock::now()), opening).await {
-        Ok(Ok((connection, driver))) => {
-            Ok(Client { connection, _driver: AbortOnDropHandle::new(tokio::spawn(driver)) })
-        }
+    let mut client = Client::new(stream);
+    // Nothing is sent before the login, so a server with too many clients can answer with that error.
+    let Some(Credentials { username, password }) = credentials else { return Ok(client) };
+    let mut login = redis::cmd("AUTH");
+    login.arg(username).arg(password);
+    match clock::within(deadline.since(clock::now()), client.answer(&login)).await {
+        Ok(Ok(Ok(Value::Okay))) => Ok(client),
+        Ok(Ok(Ok(_))) => Err(Failure::protocol("cannot connect: the reply to AUTH is not OK")),
+        // The text of the server's error may name the user.
+        Ok(Ok(Err(_))) => Err(Failure::of("cannot connect", &AUTHENTICATION.into())),
         Ok(Err(error)) => Err(Failure::of("cannot connect", &error)),
         Err(error) => Err(Failure::unanswered("cannot connect", timeout, &error)),
     }
 }
+
+const AUTHENTICATION: (ErrorKind, &str) = (ErrorKind::AuthenticationFailed, "Password authentication failed");

@@ -141,7 +141,7 @@ pub async fn run(options: Options, stop: CancellationToken) -> Result<(), String
             outcome
         }
     });
-    let keeper = Keeper::start(0, &panics).map_err(|error| format!("the keeper's threads cannot start: {error}"))?;
+    let keeper = Keeper::start(&panics).map_err(|error| format!("the keeper's threads cannot start: {error}"))?;
     let supervisor = TaskSupervisor::new(stop.clone());
     let context = Context {
         options,

@@ -1,6 +1,6 @@
 //! Batched renewals: the same votes as for single ones, in order, without delaying other requests.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 
 use redislease::clock;
 use redislease::nodes::Config;
@@ -8,6 +8,7 @@ use redislease::nodes::script::Script;
 use redislease_core::op::{Op, Stage, Stages, Vote};
 use redislease_core::time::Millis;
 use redislease_lab::RedisServer;
+use tokio::sync::oneshot;
 
 use crate::support::{World, acquire, addresses, calls, config, eventually, extend, get, release, servers};
 
@@ -46,6 +47,20 @@ impl Votes {
         eventually("every vote", || async { (self.0.lock().unwrap().len() == count).then_some(()) }).await;
         self.0.lock().unwrap().clone()
     }
+}
+
+/// Blocks the thread of the nodes while `send` runs, so that all of its requests arrive together.
+async fn together(world: &World, send: impl FnOnce()) {
+    let (blocks, blocked) = oneshot::channel();
+    let (done, is_done) = mpsc::channel::<()>();
+    world.send_about("other", 0, release(u128::MAX, Stages::All), LONG, move |vote| {
+        blocks.send(vote).unwrap();
+        // An error: `done` was dropped.
+        let _ = is_done.recv();
+    });
+    assert_eq!(blocked.await.unwrap(), Vote::Released(0));
+    send();
+    drop(done);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -160,23 +175,29 @@ async fn flushed_scripts_are_loaded_once_for_all_requests() {
     let world = world(&servers).await;
     terms(&servers[0], &world, 500);
     let loads = || calls(&servers[0], "script|load");
-    let before = loads();
-    servers[0].command(&["SCRIPT", "FLUSH"]).unwrap();
-    servers[0].process().pause().unwrap();
     let votes = Votes::default();
-    for attempt in 1..=500 {
-        votes.send(&world, attempt, extend(attempt, u64::try_from(attempt).unwrap()));
-    }
-    for attempt in 1001..=1500 {
-        votes.send(&world, attempt, acquire(attempt));
-        votes.send(&world, attempt, release(attempt, Stages::Pending));
-    }
-    servers[0].process().resume().unwrap();
+    let mut before = (0, 0);
+    together(&world, || {
+        servers[0].command(&["SCRIPT", "FLUSH"]).unwrap();
+        before = (loads(), calls(&servers[0], "evalsha"));
+        for attempt in 1..=500 {
+            votes.send(&world, attempt, extend(attempt, u64::try_from(attempt).unwrap()));
+        }
+        for attempt in 1001..=1500 {
+            votes.send(&world, attempt, acquire(attempt));
+        }
+        for attempt in 1001..=1500 {
+            votes.send(&world, attempt, release(attempt, Stages::Pending));
+        }
+    })
+    .await;
     let votes = votes.all(1500).await;
     let count = |fits: fn(&Vote) -> bool| votes.iter().filter(|(_, vote)| fits(vote)).count();
     let extended = count(|vote| *vote == Vote::Extended);
     let granted = count(|vote| matches!(vote, Vote::Granted(_)));
     let released = count(|vote| *vote == Vote::Released(1));
     assert_eq!((extended, granted, released), (500, 500, 500));
-    assert_eq!(loads() - before, u64::try_from(Script::ALL.len()).unwrap(), "each script once");
+    assert_eq!(loads() - before.0, u64::try_from(Script::ALL.len()).unwrap(), "each script once");
+    let used = calls(&servers[0], "evalsha") - before.1;
+    assert!(used < 60, "{used} calls for 1500 requests, heartbeats and the calls without scripts included");
 }

@@ -2,13 +2,14 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use redislease::clock;
 use redislease::nodes::script::Script;
-use redislease::nodes::{NodeState, Reason};
+use redislease::nodes::{Config, NodeState, Reason};
 use redislease_core::op::Vote;
+use redislease_core::time::Millis;
 
 use crate::support::{TIMEOUT, World, acquire, config, extend, seal};
 
@@ -23,6 +24,12 @@ struct Tricks {
     offset: AtomicI64,
     /// Whether it returns an invalid marker.
     foreign_marker: AtomicBool,
+    /// Whether it sends the answer to GET only with the next command's.
+    delays_get: AtomicBool,
+    /// How many commands followed a delayed GET on its connection.
+    after_get: AtomicUsize,
+    /// Whether it answers a seal with something other than a list.
+    answers_ok: AtomicBool,
     /// The ticket that replaced the marker after a step.
     ticket: Mutex<Option<String>>,
 }
@@ -48,6 +55,7 @@ fn serve(mut stream: TcpStream, tricks: &Tricks) -> io::Result<()> {
         reader.read_line(&mut line)?;
         line.get(1..).and_then(|number| number.trim().parse().ok()).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     };
+    let mut delayed = None;
     loop {
         let mut words = Vec::new();
         for _ in 0..number(&mut reader)? {
@@ -55,6 +63,14 @@ fn serve(mut stream: TcpStream, tricks: &Tricks) -> io::Result<()> {
             reader.read_exact(&mut word)?;
             word.truncate(word.len() - 2);
             words.push(String::from_utf8_lossy(&word).into_owned());
+        }
+        if words[0] == "GET" && tricks.delays_get.load(Ordering::SeqCst) {
+            delayed = Some(bulk(ADMITTED));
+            continue;
+        }
+        if let Some(delayed) = delayed.take() {
+            tricks.after_get.fetch_add(1, Ordering::SeqCst);
+            stream.write_all(delayed.as_bytes())?;
         }
         stream.write_all(answer(&words, tricks).as_bytes())?;
     }
@@ -82,6 +98,7 @@ fn answer(words: &[String], tricks: &Tricks) -> String {
         "EVALSHA" if observed.is_some() => vec!["marker", observed.as_deref().unwrap_or_default()],
         "EVALSHA" if ran(Script::Check) => vec!["checked"],
         "EVALSHA" if ran(Script::Extend) => vec!["extended"],
+        "EVALSHA" if ran(Script::Seal) && tricks.answers_ok.load(Ordering::SeqCst) => return "+OK\r\n".to_owned(),
         "EVALSHA" if ran(Script::Seal) => vec!["extended"],
         _ => return "-ERR unknown command\r\n".to_owned(),
     };
@@ -126,4 +143,30 @@ async fn an_invalid_reply_is_not_a_vote() {
     tricks.foreign_marker.store(true, Ordering::SeqCst);
     let status = world.wait(0, "down", |status| status.reason == Some(Reason::Protocol)).await;
     assert!(status.message.contains("marker `theirs` is neither"), "{}", status.message);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reply_that_may_belong_to_another_call_ends_the_connection() {
+    let tricks = Arc::new(Tricks::default());
+    let world = World::start(&config([fake(tricks.clone()).to_string()]));
+    world.up(0).await;
+    tricks.answers_ok.store(true, Ordering::SeqCst);
+    let down = async { world.wait(0, "down", |status| status.reason == Some(Reason::Protocol)).await };
+    let (vote, status) = tokio::join!(world.ask(0, seal(1)), down);
+    assert_eq!(vote, Vote::Unknown);
+    assert!(status.message.contains("instead of a list"), "{}", status.message);
+    world.up(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_answer_while_connecting_is_not_taken_for_the_next_one() {
+    let tricks = Arc::new(Tricks::default());
+    tricks.delays_get.store(true, Ordering::SeqCst);
+    let hasty = Config { command_timeout: Millis(200), ..config([fake(tricks.clone()).to_string()]) };
+    let world = World::start(&hasty);
+    let status = world.wait(0, "down", |status| status.reason == Some(Reason::Timeout)).await;
+    assert!(status.message.contains("GET: no answer within 200 ms"), "{}", status.message);
+    tricks.delays_get.store(false, Ordering::SeqCst);
+    world.up(0).await;
+    assert_eq!(tricks.after_get.load(Ordering::SeqCst), 0, "the connection was not used any more");
 }

@@ -33,6 +33,13 @@ enum Step {
         exact: bool,
         op: Op,
     },
+    /// Several requests in one call: keys and operation of each. They are all ends, or none is.
+    Votes {
+        requests: Vec<(Vec<&'static str>, Op)>,
+        ours: bool,
+        late: bool,
+        exact: bool,
+    },
     /// Several leases in one call: keys, attempt, token and TTL of each.
     Extend {
         leases: Vec<(Vec<&'static str>, u128, u64, u64)>,
@@ -54,21 +61,46 @@ enum Step {
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    let attempt = || (1..=3_u128).prop_map(Attempt);
     let ttl = || select(&TTLS).prop_map(Millis);
-    let number = || 1..=9_u64;
     prop_oneof![
-        3 => (attempt(), ttl()).prop_map(|(attempt, ttl)| {
-            Op::Acquire { attempt, ttl, holder: Holder(format!("pod:{}", attempt.0).into()) }
-        }),
-        3 => (attempt(), number(), number())
-            .prop_map(|(attempt, grant, token)| Op::Confirm { attempt, grant: Grant(grant), token: Token(token) }),
+        6 => begin(),
         3 => (attempt(), number(), ttl())
             .prop_map(|(attempt, token, ttl)| Op::Extend { attempt, token: Token(token), ttl }),
-        1 => attempt().prop_map(|attempt| Op::Seal { attempt }),
-        1 => (attempt(), select(&[Stages::Pending, Stages::Unpublished, Stages::All]))
+        2 => end(),
+    ]
+}
+
+fn attempt() -> impl Strategy<Value = Attempt> {
+    (1..=3_u128).prop_map(Attempt)
+}
+
+fn number() -> impl Strategy<Value = u64> {
+    1..=9_u64
+}
+
+fn begin() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        (attempt(), select(&TTLS)).prop_map(|(attempt, ttl)| {
+            Op::Acquire { attempt, ttl: Millis(ttl), holder: Holder(format!("pod:{}", attempt.0).into()) }
+        }),
+        (attempt(), number(), number()).prop_map(|(attempt, grant, token)| Op::Confirm {
+            attempt,
+            grant: Grant(grant),
+            token: Token(token)
+        }),
+    ]
+}
+
+fn end() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        attempt().prop_map(|attempt| Op::Seal { attempt }),
+        (attempt(), select(&[Stages::Pending, Stages::Unpublished, Stages::All]))
             .prop_map(|(attempt, stages)| Op::Release { attempt, stages }),
     ]
+}
+
+fn many(op: impl Strategy<Value = Op>) -> impl Strategy<Value = Vec<(Vec<&'static str>, Op)>> {
+    prop::collection::vec((prop::sample::subsequence(&KEYS, 1..=3), op), 2..=5)
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -78,6 +110,8 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         30 => (keys, often(), often(), prop::bool::weighted(0.8), op())
             .prop_map(|(keys, ours, in_time, exact, op)| Step::Vote { keys, ours, late: !in_time, exact, op }),
+        10 => (prop_oneof![3 => many(begin()), 1 => many(end())], often(), often(), prop::bool::weighted(0.8))
+            .prop_map(|(requests, ours, in_time, exact)| Step::Votes { requests, ours, late: !in_time, exact }),
         10 => (prop::collection::vec(lease, 1..6), often(), often(), prop::bool::weighted(0.8))
             .prop_map(|(leases, ours, in_time, exact)| Step::Extend { leases, ours, late: !in_time, exact }),
         2 => select(&KEYS).prop_map(Step::End),
@@ -99,6 +133,13 @@ fn fitted(op: Op, standing: Option<&Stored>) -> Op {
     }
 }
 
+fn voted(answer: Answer) -> Vote {
+    match answer {
+        Answer::Vote(vote) => vote,
+        Answer::Late | Answer::NotAdmitted => Vote::Abstained,
+    }
+}
+
 fn near(a: Millis, b: Millis) -> bool {
     a.0.abs_diff(b.0) < SAME_LIFE
 }
@@ -109,7 +150,7 @@ struct Pair {
     model: Node<&'static str>,
     /// The server's TIME in the last answer.
     now: u64,
-    seen: BTreeMap<&'static str, u64>,
+    seen: BTreeMap<String, u64>,
 }
 
 impl Pair {
@@ -139,6 +180,7 @@ impl Pair {
                     let op = if exact { fitted(op, standing) } else { op };
                     self.vote(keys, ours, late, op).await?;
                 }
+                Step::Votes { requests, ours, late, exact } => self.votes(requests, ours, late, exact).await?,
                 Step::Extend { leases, ours, late, exact } => {
                     let mut ops = Vec::new();
                     for (keys, attempt, token, ttl) in leases {
@@ -174,13 +216,63 @@ impl Pair {
         self.now = real.time / 1000;
         let before = self.model.clone();
         let model = self.model.vote(self.now, &Call { keys: keys.clone(), marker, deadline, op: op.clone() });
-        let real = match real.answer {
-            Answer::Vote(vote) => vote,
-            Answer::Late | Answer::NotAdmitted => Vote::Abstained,
-        };
+        let name = self.same(&before, &keys, &op, &voted(real.answer), &model)?;
+        *self.seen.entry(name.to_owned()).or_default() += 1;
+        Ok(())
+    }
+
+    /// The answers to a batch are those to each single request, in order.
+    async fn votes(
+        &mut self,
+        requests: Vec<(Vec<&'static str>, Op)>,
+        ours: bool,
+        late: bool,
+        exact: bool,
+    ) -> Result<(), TestCaseError> {
+        let marker = if ours { Self::ours() } else { membership().marker("you".into()) };
+        let deadline = if late { 1 } else { 1 << 50 };
+        // The requests are fitted to what the earlier ones of the same call store.
+        let mut ahead = self.model.clone();
+        let mut calls = Vec::new();
+        for (keys, op) in requests {
+            let standing = ahead.entry(&keys[0], self.now).map(|entry| &entry.value);
+            let op = match (exact, fitted(op.clone(), standing)) {
+                // A key of the attempt would make each acquire a repeat.
+                (true, fitted) if !matches!(op, Op::Acquire { .. }) => fitted,
+                _ => op,
+            };
+            let call = Call { keys, marker: marker.clone(), deadline, op };
+            ahead.vote(self.now, &call);
+            calls.push(call);
+        }
+        let lock = |key: &&str| self.keyspace.lock("ns", key);
+        let locks: Vec<Vec<String>> = calls.iter().map(|call| call.keys.iter().map(lock).collect()).collect();
+        let ops: Vec<&Op> = calls.iter().map(|call| &call.op).collect();
+        let asked = locks.iter().map(Vec::as_slice).zip(ops.iter().copied());
+        let command = script::votes(&self.keyspace, &marker.to_string(), deadline, asked);
+        let real = script::read_votes(&ops, command.query_async(&mut self.connection).await.unwrap()).unwrap();
+        self.now = real.time / 1000;
+        for (call, real) in calls.iter().zip(real.answer) {
+            let before = self.model.clone();
+            let model = self.model.vote(self.now, call);
+            let name = self.same(&before, &call.keys, &call.op, &voted(real.unwrap()), &model)?;
+            *self.seen.entry(format!("{name} with others")).or_default() += 1;
+        }
+        Ok(())
+    }
+
+    /// Compares two votes. Returns the name of their kind.
+    fn same(
+        &self,
+        before: &Node<&'static str>,
+        keys: &[&'static str],
+        op: &Op,
+        real: &Vote,
+        model: &Vote,
+    ) -> Result<&'static str, TestCaseError> {
         // TTLs differ only by the milliseconds that the commands take, so for two keys of the same age it is open which
         // one expires last.
-        let alike = match (&real, &model) {
+        let alike = match (real, model) {
             (Vote::Refused { ttl_left: a, by }, Vote::Refused { ttl_left: b, .. }) => {
                 let lasts = |key| before.entry(key, self.now).filter(|entry| near(Millis(entry.ends - self.now), *b));
                 near(*a, *b) && keys.iter().filter_map(lasts).any(|entry| entry.value == *by)
@@ -190,7 +282,7 @@ impl Pair {
             (a, b) => a == b,
         };
         prop_assert!(alike, "to {op:?}: real {real:?}, model {model:?}");
-        let name = match real {
+        Ok(match real {
             Vote::Granted(_) => "granted",
             Vote::Refused { .. } => "refused",
             Vote::Confirmed { .. } => "confirmed",
@@ -202,9 +294,7 @@ impl Pair {
             Vote::Released(_) => "released",
             Vote::Abstained => "abstained",
             Vote::Unknown => "unknown",
-        };
-        *self.seen.entry(name).or_default() += 1;
-        Ok(())
+        })
     }
 
     /// The votes on a batch are those on each single extension, in order.
@@ -237,7 +327,7 @@ impl Pair {
                 Answer::Late | Answer::NotAdmitted => Vote::Abstained,
             };
             let name = if real == Vote::Extended { "extended with others" } else { "an exception among others" };
-            *self.seen.entry(name).or_default() += 1;
+            *self.seen.entry(name.to_owned()).or_default() += 1;
             prop_assert_eq!(&real, &model, "lease {} of {:?}", place, leases);
         }
         Ok(())
@@ -306,6 +396,15 @@ fn a_real_server_and_the_reference_answer_and_store_the_same() {
         "abstained",
         "extended with others",
         "an exception among others",
+        "granted with others",
+        "refused with others",
+        "confirmed with others",
+        "missing with others",
+        "another with others",
+        "sealed with others",
+        "nothing released with others",
+        "released with others",
+        "abstained with others",
     ];
     for vote in all {
         assert!(seen.get(vote).is_some_and(|count| *count > 10), "too tame, {vote} was rare: {seen:?}");

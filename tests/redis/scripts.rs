@@ -1,10 +1,13 @@
 //! Every row of the table of scripts on a real server: the checks, the writes and the replies.
 
+use std::io::Write;
+use std::net::TcpStream;
 use std::sync::Arc;
 
+use redis::Value;
 use redis::aio::MultiplexedConnection;
 use redislease::nodes::Keyspace;
-use redislease::nodes::script::{self, Answer, Script};
+use redislease::nodes::script::{self, Answer, NoAnswer, Script};
 use redislease_core::marker::{Marker, RunId};
 use redislease_core::op::{Attempt, Grant, Holder, Op, Stage, Stages, Stored, Token, Vote};
 use redislease_core::seed::Allegiance;
@@ -31,7 +34,7 @@ impl Server {
         let client = redis::Client::open(format!("redis://{}", redis.address())).unwrap();
         let mut connection = client.get_multiplexed_async_connection().await.unwrap();
         for script in Script::ALL {
-            script.load().query_async::<redis::Value>(&mut connection).await.unwrap();
+            script.load().query_async::<Value>(&mut connection).await.unwrap();
         }
         let marker = membership().marker("me".into());
         let server = Self { redis, connection, keyspace: Keyspace::new(PREFIX), marker };
@@ -85,6 +88,22 @@ impl Server {
             Vote::Granted(Grant(grant)) => grant,
             other => panic!("{other:?}"),
         }
+    }
+
+    /// Asks many requests in one call. Either all are ends, or none is.
+    fn ask_all(&self, requests: &[(&str, Op)]) -> redis::RedisResult<Vec<Result<Answer, NoAnswer>>> {
+        let locks: Vec<[String; 1]> = requests.iter().map(|(key, _)| [self.lock(key)]).collect();
+        let asked = locks.iter().map(<[String; 1]>::as_slice).zip(requests.iter().map(|(_, op)| op));
+        let call = script::votes(&self.keyspace, &self.marker.to_string(), NEVER, asked);
+        // The client library would return an error in the list as the only answer.
+        let mut stream = TcpStream::connect(self.redis.address()).unwrap();
+        stream.write_all(&call.get_packed_command()).unwrap();
+        let value = match redis::Parser::new().parse_value(stream).unwrap() {
+            Value::ServerError(error) => return Err(error.into()),
+            value => value,
+        };
+        let ops: Vec<&Op> = requests.iter().map(|(_, op)| op).collect();
+        Ok(script::read_votes(&ops, value).unwrap().answer)
     }
 
     /// Writes a term of `attempt` with `token`.
@@ -404,7 +423,7 @@ async fn a_full_server_grants_nothing_and_extends_its_terms() {
     server.redis.command(&["CONFIG", "SET", "maxmemory", "1"]).unwrap();
     let locks = [server.lock("free")];
     let call = script::vote(&server.keyspace, &locks, &server.marker.to_string(), NEVER, &acquire(2));
-    let error = call.query_async::<redis::Value>(&mut server.connection).await.unwrap_err();
+    let error = call.query_async::<Value>(&mut server.connection).await.unwrap_err();
     assert_eq!(redislease::nodes::Reason::from(&error), redislease::nodes::Reason::Oom, "{error}");
     assert_eq!(server.ask(&["k", "l"], &extend(1, 50)).await, Vote::Extended);
     let marker = server.marker.clone();
@@ -413,4 +432,55 @@ async fn a_full_server_grants_nothing_and_extends_its_terms() {
     assert_eq!(server.ask(&["k", "l"], &release(1, Stages::All)).await, Vote::Released(2));
     server.redis.command(&["CONFIG", "SET", "maxmemory", "0"]).unwrap();
     assert_eq!((server.value("free"), server.fence().as_deref()), (None, Some("50")));
+}
+
+#[tokio::test]
+async fn a_request_that_fails_affects_no_other_request_of_its_call() {
+    let mut server = Server::start().await;
+    let grant = server.granted(&["p"], 2).await;
+    server.redis.command(&["LPUSH", &server.lock("list"), "mine"]).unwrap();
+    let asked = [
+        ("free", acquire(1)),
+        ("list", acquire(3)),
+        ("p", confirm(2, grant, 50)),
+        ("free", acquire(4)),
+        ("after", acquire(5)),
+        ("list", confirm(6, 1, 1)),
+    ];
+    let answers = server.ask_all(&asked).unwrap();
+    assert!(matches!(answers[0], Ok(Answer::Vote(Vote::Granted(Grant(2))))), "{answers:?}");
+    assert!(matches!(&answers[1], Err(NoAnswer::Error(error)) if error.code() == Some("WRONGTYPE")), "{answers:?}");
+    assert!(matches!(answers[2], Ok(Answer::Vote(Vote::Confirmed { .. }))), "{answers:?}");
+    let Ok(Answer::Vote(Vote::Refused { by, .. })) = &answers[3] else { panic!("{answers:?}") };
+    assert_eq!((by.stage, by.attempt), (Stage::Pending, Attempt(1)), "the first request of the call has the key");
+    assert!(matches!(answers[4], Ok(Answer::Vote(Vote::Granted(Grant(51))))), "above the confirmed token: {answers:?}");
+    assert!(matches!(&answers[5], Err(NoAnswer::Error(error)) if error.code() == Some("WRONGTYPE")), "{answers:?}");
+    assert_eq!(server.value("p").as_deref(), Some("t:2:50:m"));
+    assert_eq!(server.fence().as_deref(), Some("51"));
+
+    server.set("rl:fence", "x");
+    let answers = server.ask_all(&[("one", acquire(7)), ("free", confirm(1, 2, 60)), ("two", acquire(8))]).unwrap();
+    assert!(answers.iter().all(|answer| matches!(answer, Err(NoAnswer::Error(_)))), "{answers:?}");
+    assert_eq!((server.value("one"), server.value("two")), (None, None));
+    assert_eq!(server.value("free").as_deref(), Some("p:1:2:m"));
+    assert_eq!(server.fence().as_deref(), Some("x"));
+}
+
+#[tokio::test]
+async fn a_full_server_refuses_all_requests_of_a_call_and_runs_its_ends() {
+    let mut server = Server::start().await;
+    server.term(&["k"], 1, 50).await;
+    let grant = server.granted(&["p"], 2).await;
+    server.redis.command(&["CONFIG", "SET", "maxmemory", "1"]).unwrap();
+    let error = server.ask_all(&[("p", confirm(2, grant, 60)), ("free", acquire(3))]).unwrap_err();
+    assert_eq!(redislease::nodes::Reason::from(&error), redislease::nodes::Reason::Oom, "{error}");
+    assert_eq!(server.value("p"), Some(format!("p:2:{grant}:m")), "nothing was executed");
+    let ends = [("k", seal(1)), ("p", release(2, Stages::All)), ("k", release(1, Stages::Pending))];
+    let answers = server.ask_all(&ends).unwrap();
+    assert!(matches!(answers[0], Ok(Answer::Vote(Vote::Sealed { .. }))), "{answers:?}");
+    assert!(matches!(answers[1], Ok(Answer::Vote(Vote::Released(1)))), "{answers:?}");
+    assert!(matches!(answers[2], Ok(Answer::Vote(Vote::Released(0)))), "a sealed key stays: {answers:?}");
+    server.redis.command(&["CONFIG", "SET", "maxmemory", "0"]).unwrap();
+    assert_eq!((server.value("free"), server.value("p")), (None, None));
+    assert_eq!(server.value("k").as_deref(), Some("s:1:50:m"));
 }

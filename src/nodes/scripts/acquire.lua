@@ -6,14 +6,13 @@
 local no = not_admitted() or late()
 if no then return no end
 
-local mine = '^p:' .. ARGV[3] .. ':(%d+):'
 local free, repeated, grant, left, by = 0, 0, nil, -1, nil
 for i = 3, #KEYS do
   local value = redis.call('GET', KEYS[i])
   if value then
     local ttl = redis.call('PTTL', KEYS[i])
     if ttl >= left then left, by = ttl, value end
-    local number = string.match(value, mine)
+    local number = string.match(value, '^p:' .. ARGV[3] .. ':(%d+):')
     grant = grant or number
     if number and number == grant then repeated = repeated + 1 end
   else
@@ -24,8 +23,9 @@ end
 local all = #KEYS - 2
 if repeated == all then return answer('granted', grant) end
 if free < all then return answer('refused', left, by) end
-redis.call('INCR', KEYS[2])
-grant = redis.call('GET', KEYS[2])
+fence = redis.call('INCR', KEYS[2])
+-- Exact below 2^53.
+grant = string.format('%.0f', fence)
 for i = 3, #KEYS do
   redis.call('SET', KEYS[i], 'p:' .. ARGV[3] .. ':' .. grant .. ':' .. ARGV[5], 'PX', ARGV[4])
 end

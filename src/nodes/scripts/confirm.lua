@@ -7,18 +7,18 @@ if no then return no end
 
 local pending = 'p:' .. ARGV[3] .. ':' .. ARGV[4] .. ':'
 local term = 't:' .. ARGV[3] .. ':' .. ARGV[5] .. ':'
-local left
+local left, values = nil, {}
 for i = 3, #KEYS do
   local value = redis.call('GET', KEYS[i])
+  values[i] = value
   if not starts(value, pending) and not starts(value, term) then return answer('miss', value) end
   left = least(left, KEYS[i])
 end
 
 raise_fence(ARGV[5])
 for i = 3, #KEYS do
-  local value = redis.call('GET', KEYS[i])
-  if starts(value, pending) then
-    redis.call('SET', KEYS[i], term .. string.sub(value, #pending + 1), 'KEEPTTL')
+  if starts(values[i], pending) then
+    redis.call('SET', KEYS[i], term .. string.sub(values[i], #pending + 1), 'KEEPTTL')
   end
 end
 return answer('confirmed', left)

@@ -13,13 +13,18 @@ local function answer(...)
 end
 
 -- Votes only with exactly the expected marker. A node that lost data, or votes under another configuration, has another.
+-- No script that votes changes the marker, so one that handles many requests reads it once.
+local admitted
 local function not_admitted()
-  return redis.call('GET', KEYS[1]) ~= ARGV[1] and answer('not_admitted')
+  if admitted == nil then admitted = redis.call('GET', KEYS[1]) == ARGV[1] end
+  return not admitted and answer('not_admitted')
 end
 
 -- A server that was stopped executes its backlog when it resumes. Requests whose sender has given up are not executed.
+local is_late
 local function late()
-  return time[1] * 1000 + math.floor(time[2] / 1000) > tonumber(ARGV[2]) and answer('late')
+  if is_late == nil then is_late = time[1] * 1000 + math.floor(time[2] / 1000) > tonumber(ARGV[2]) end
+  return is_late and answer('late')
 end
 
 local function starts(value, text)
@@ -35,8 +40,13 @@ local function least(left, key)
   return left and math.min(left, ttl) or ttl
 end
 
+-- The fence is known to be at least this number: it never falls.
+local fence = -1
+
 local function raise_fence(to)
-  if tonumber(redis.call('GET', KEYS[2]) or '0') < tonumber(to) then
+  if fence < tonumber(to) then fence = tonumber(redis.call('GET', KEYS[2]) or '0') end
+  if fence < tonumber(to) then
     redis.call('SET', KEYS[2], to)
+    fence = tonumber(to)
   end
 end

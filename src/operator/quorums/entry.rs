@@ -346,7 +346,7 @@ mod tests {
     fn following() -> Entry {
         let registry = Registry::new();
         let metrics = OperatorMetrics::register(&registry, &["quorum"]).unwrap();
-        let keeper = Keeper::start(1, &Panics::register(&registry).unwrap()).unwrap();
+        let keeper = Keeper::start(&Panics::register(&registry).unwrap()).unwrap();
         let mut entry = Entry::new(Replica {
             cluster: Cluster { name: "here".into(), uid: "uid".into() },
             instance: "operator-0".into(),

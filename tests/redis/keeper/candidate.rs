@@ -170,9 +170,9 @@ impl Observer for History {
     }
 }
 
-/// The keeper of the test process: two shards for the leases of all tests.
+/// The keeper of the test process, for the leases of all tests.
 static KEEPER: LazyLock<Keeper> =
-    LazyLock::new(|| Keeper::start(2, &Panics::register(&Registry::new()).unwrap()).unwrap());
+    LazyLock::new(|| Keeper::start(&Panics::register(&Registry::new()).unwrap()).unwrap());
 
 /// A lease that contends again after a failure or a loss, until it is released or ended.
 pub struct WantedLease {

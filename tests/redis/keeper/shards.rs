@@ -42,7 +42,7 @@ async fn one_request_is_one_attempt_with_any_outcome() {
     let servers = voters(3);
     let config = lease();
     let world = ready(&servers, &config).await;
-    let keeper = Keeper::start(1, &world.panics).unwrap();
+    let keeper = Keeper::start(&world.panics).unwrap();
     let history = History::default();
     let (handle, mut views) = keeper.open_watched(setup(&world, "k", config.clone(), Box::new(history.clone())));
 
@@ -105,8 +105,8 @@ async fn a_panic_ends_one_lease_and_no_other() {
     let config = Config { renew_interval: Millis(400), ..patient() };
     let world = ready(&servers, &config).await;
     let panics = || world.metric(r#"redislease_panics_total{part="keeper"}"#);
-    // A single shard, so that both leases are on it.
-    let keeper = Keeper::start(1, &world.panics).unwrap();
+    // Both leases are on one shard.
+    let keeper = Keeper::start(&world.panics).unwrap();
     let history = History::default();
     let (good, mut good_views) = keeper.open_watched(setup(&world, "good", config.clone(), Box::new(history.clone())));
     hold(&good, &mut good_views, "pod-1").await;
@@ -154,7 +154,7 @@ async fn a_shutdown_releases_unpublished_attempts_and_does_not_wait_for_long() {
     let servers = voters(3);
     let config = Config { command_timeout: Millis(10_000), ..patient() };
     let world = ready(&servers, &config).await;
-    let keeper = Keeper::start(2, &world.panics).unwrap();
+    let keeper = Keeper::start(&world.panics).unwrap();
     let (held, mut held_views) = keeper.open_watched(setup(&world, "held", config.clone(), Box::new(())));
     hold(&held, &mut held_views, "pod-1").await;
     let value = |key: &str| get(&servers[0], &world.lock(key));
@@ -186,7 +186,7 @@ async fn thousands_of_leases_delay_no_other() {
     let servers = voters(3);
     let config = patient();
     let world = ready(&servers, &config).await;
-    let keeper = Keeper::start(1, &world.panics).unwrap();
+    let keeper = Keeper::start(&world.panics).unwrap();
     // Terms of a process that has ended: each is adopted with a renewal.
     let set = "for i = 1, ARGV[2] do \
                  redis.call('SET', ARGV[1] .. i, string.format('t:%032x:%d:pod-many', i, i), 'PX', 20000) \

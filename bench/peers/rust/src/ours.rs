@@ -60,14 +60,13 @@ impl Process {
             has_statuses: false,
         };
         let nodes = Nodes::start(&config, &metrics).unwrap();
-        Self { nodes, keeper: Keeper::start(0, &panics).unwrap(), size: addresses.len() }
+        Self { nodes, keeper: Keeper::start(&panics).unwrap(), size: addresses.len() }
     }
 
     /// Waits until a majority votes; all nodes, if they do within a second.
     async fn ready(&self) {
         let mut statuses = self.nodes.watch();
-        let votes =
-            |count: usize| move |nodes: &Vec<_>| count <= nodes.iter().filter(|node| is_up(node)).count();
+        let votes = |count: usize| move |nodes: &Vec<_>| count <= nodes.iter().filter(|node| is_up(node)).count();
         let all = tokio::time::timeout(Duration::from_secs(1), statuses.wait_for(votes(self.size))).await.is_ok();
         if !all {
             statuses.wait_for(votes(self.size / 2 + 1)).await.unwrap();
@@ -96,7 +95,7 @@ impl Process {
             config: self.config(request),
             observer: Box::new(observer),
         });
-        Lock { handle, views }
+        Lock { handle, views, polls: request.what == "handover" }
     }
 }
 
@@ -108,6 +107,15 @@ fn is_up(node: &redislease::nodes::NodeStatus) -> bool {
 struct Lock {
     handle: LeaseHandle,
     views: watch::Receiver<View>,
+    /// Whether it attempts again up to 100 ms after a refusal, as the peers do. Otherwise RedisLease waits until the keys
+    /// of the holder would expire: the operator knows when a holder has stopped.
+    polls: bool,
+}
+
+/// A random delay of up to 100 ms.
+fn random_delay() -> Duration {
+    let random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
+    Duration::from_micros(random % 100_000)
 }
 
 impl Lock {
@@ -128,7 +136,10 @@ impl Lock {
                     }
                     Standing::Idle => {
                         failed += usize::from(began);
-                        if let Some(wait) = view.retry_at.map(|at| at.since(clock::now())) {
+                        if self.polls && view.retry_at.is_some() {
+                            tokio::time::sleep(random_delay()).await;
+                            self.handle.try_now();
+                        } else if let Some(wait) = view.retry_at.map(|at| at.since(clock::now())) {
                             tokio::time::sleep(wait.into()).await;
                         }
                         break;
@@ -181,7 +192,17 @@ impl Ours {
 }
 
 async fn cycles(process: &Process, request: &Request) -> Value {
-    let locks: Vec<Lock> = (0..request.workers).map(|worker| process.open(request, worker, ())).collect();
+    // RedisLease limits the rate at which many leases attempt for the first time, so this happens before.
+    let mut opening = tokio::task::JoinSet::new();
+    for worker in 0..request.workers {
+        let mut lock = process.open(request, worker, ());
+        opening.spawn(async move {
+            let (term, _) = lock.acquire().await;
+            lock.release(term).await;
+            lock
+        });
+    }
+    let locks = opening.join_all().await;
     let start = Instant::now();
     let until = start + request.duration();
     let work = |mut lock: Lock| async move {

@@ -1,5 +1,6 @@
 //! The raw limit: the scripts of RedisLease from one thread with one bare pipelined connection to each server. It has no
-//! deadlines, no retries, no renewals, and takes the servers' votes as they are.
+//! deadlines, no retries, no renewals, and takes the servers' votes as they are. As RedisLease does, it sends what is due
+//! at once to one server in few calls.
 
 use std::time::{Duration, Instant};
 
@@ -16,8 +17,12 @@ use crate::raw_connection::{Connection, Tag, number, wait};
 const ACQUIRE: u8 = 1;
 const CONFIRM: u8 = 2;
 const OTHER: u8 = 0;
-/// Leases in one call, and calls in flight.
+/// Leases in one call.
 const BATCH: usize = 100;
+/// Votes in one call.
+const VOTES: usize = 64;
+/// A deadline that has not passed.
+const NEVER: u64 = (u32::MAX as u64) << 20;
 
 struct Lane {
     key: [String; 1],
@@ -35,9 +40,13 @@ struct Raw {
     keyspace: Keyspace,
     connections: Vec<Connection>,
     markers: Vec<String>,
+    /// By node: requests that are not sent yet, ends first.
+    waiting: Vec<[Vec<Waiting>; 2]>,
     ttl: Millis,
     random: u128,
 }
+
+type Waiting = ([String; 1], Op, Tag);
 
 impl Raw {
     fn open(request: &Request) -> Self {
@@ -58,12 +67,34 @@ impl Raw {
         }
         assert!(markers.iter().all(|marker| marker.ends_with(&membership().name())), "{markers:?}");
         let random = u128::from(redislease::clock::unix_micros()) << 64;
-        Self { keyspace: Keyspace::new("redislease"), connections, markers, ttl: Millis(request.ttl_ms), random }
+        let waiting = markers.iter().map(|_| Default::default()).collect();
+        Self {
+            keyspace: Keyspace::new("redislease"),
+            connections,
+            markers,
+            waiting,
+            ttl: Millis(request.ttl_ms),
+            random,
+        }
     }
 
-    fn vote(&mut self, node: usize, key: &[String], op: &Op, tag: Tag) {
-        let command = script::vote(&self.keyspace, key, &self.markers[node], u64::from(u32::MAX) << 20, op);
-        self.connections[node].send(&command.get_packed_command(), tag);
+    fn vote(&mut self, node: usize, key: &[String; 1], op: Op, tag: Tag) {
+        let kind = usize::from(!script::is_end(&op));
+        self.waiting[node][kind].push((key.clone(), op, tag));
+    }
+
+    fn flush(&mut self) {
+        for (node, connection) in self.connections.iter_mut().enumerate() {
+            for waiting in &mut self.waiting[node] {
+                for call in waiting.chunks(VOTES) {
+                    let requests = call.iter().map(|(key, op, _)| (&key[..], op));
+                    let command = script::votes(&self.keyspace, &self.markers[node], NEVER, requests);
+                    connection.send_many(&command.get_packed_command(), call.iter().map(|(.., tag)| *tag).collect());
+                }
+                waiting.clear();
+            }
+            connection.flush();
+        }
     }
 
     fn begin(&mut self, lane: &mut Lane, number: usize) {
@@ -76,7 +107,7 @@ impl Raw {
         lane.began = Instant::now();
         let op = Op::Acquire { attempt: lane.attempt, ttl: self.ttl, holder: Holder("bench".into()) };
         for node in 0..self.connections.len() {
-            self.vote(node, &lane.key, &op, Tag { lane: number, cycle: lane.cycle, phase: ACQUIRE });
+            self.vote(node, &lane.key, op.clone(), Tag { lane: number, cycle: lane.cycle, phase: ACQUIRE });
         }
     }
 
@@ -97,7 +128,7 @@ impl Raw {
                 for place in 0..lane.granted.len() {
                     let (node, grant) = lane.granted[place];
                     let op = Op::Confirm { attempt: lane.attempt, grant: Grant(grant), token };
-                    self.vote(node, &lane.key, &op, Tag { phase: CONFIRM, ..tag });
+                    self.vote(node, &lane.key, op.clone(), Tag { phase: CONFIRM, ..tag });
                 }
                 false
             }
@@ -110,7 +141,7 @@ impl Raw {
                 let began = Instant::now();
                 let op = Op::Release { attempt: lane.attempt, stages: Stages::All };
                 for node in 0..self.connections.len() {
-                    self.vote(node, &lane.key, &op, Tag { phase: OTHER, ..tag });
+                    self.vote(node, &lane.key, op.clone(), Tag { phase: OTHER, ..tag });
                 }
                 lane.times.release.push(began.elapsed());
                 true
@@ -151,7 +182,7 @@ fn cycles(request: &Request) -> Value {
     }
     let mut replies = Vec::new();
     loop {
-        raw.connections.iter_mut().for_each(Connection::flush);
+        raw.flush();
         if raw.connections.iter().all(|connection| connection.in_flight() == 0) {
             break;
         }
@@ -190,14 +221,18 @@ fn renew(request: &Request) -> Value {
     drain(&mut raw.connections);
     say(&json!({"held": keys.len(), "seconds": 0.0}));
 
-    let calls: Vec<Vec<Vec<u8>>> = raw.markers.iter().map(|marker| {
-        let batch = |keys: &[[String; 1]]| {
-            let leases: Vec<Extension<'_>> =
-                keys.iter().map(|keys| Extension { keys, attempt, token, ttl: raw.ttl }).collect();
-            script::extend(&raw.keyspace, marker, u64::from(u32::MAX) << 20, &leases).get_packed_command()
-        };
-        keys.chunks(BATCH).map(batch).collect()
-    }).collect();
+    let calls: Vec<Vec<Vec<u8>>> = raw
+        .markers
+        .iter()
+        .map(|marker| {
+            let batch = |keys: &[[String; 1]]| {
+                let leases: Vec<Extension<'_>> =
+                    keys.iter().map(|keys| Extension { keys, attempt, token, ttl: raw.ttl }).collect();
+                script::extend(&raw.keyspace, marker, NEVER, &leases).get_packed_command()
+            };
+            keys.chunks(BATCH).map(batch).collect()
+        })
+        .collect();
     let step = Duration::from_millis(request.interval_ms) / u32::try_from(keys.len().div_ceil(BATCH)).unwrap();
     let (start, until) = (Instant::now(), Instant::now() + request.duration());
     let mut count: u32 = 0;

@@ -17,7 +17,8 @@ pub struct Tag {
 pub struct Connection {
     stream: TcpStream,
     pub out: Vec<u8>,
-    sent: VecDeque<Tag>,
+    /// One entry for each call: the commands in it.
+    sent: VecDeque<Vec<Tag>>,
     buffer: Vec<u8>,
 }
 
@@ -33,8 +34,13 @@ impl Connection {
 
     /// Appends a command, which is sent with the next [`flush`](Self::flush).
     pub fn send(&mut self, command: &[u8], tag: Tag) {
+        self.send_many(command, vec![tag]);
+    }
+
+    /// Appends one call of several commands.
+    pub fn send_many(&mut self, command: &[u8], tags: Vec<Tag>) {
         self.out.extend_from_slice(command);
-        self.sent.push_back(tag);
+        self.sent.push_back(tags);
     }
 
     pub fn flush(&mut self) {
@@ -60,8 +66,14 @@ impl Connection {
             Err(error) => panic!("{error}"),
         }
         let mut start = 0;
-        while let Some((parts, length)) = reply(&self.buffer[start..]) {
-            take(self.sent.pop_front().unwrap(), parts);
+        while let Some((parts, lists, length)) = reply(&self.buffer[start..]) {
+            let tags = self.sent.pop_front().unwrap();
+            if let [tag] = tags[..] {
+                take(tag, parts);
+            } else {
+                assert_eq!(tags.len(), lists.len(), "{}", String::from_utf8_lossy(&self.buffer[start..start + length]));
+                tags.into_iter().zip(lists).for_each(|(tag, list)| take(tag, list));
+            }
             start += length;
         }
         self.buffer.drain(..start);
@@ -75,21 +87,26 @@ pub fn wait(connections: &[Connection]) {
     poll(&mut fds, None).unwrap();
 }
 
-/// The first reply in `bytes` and its length; `None` if it has not arrived completely.
-fn reply(bytes: &[u8]) -> Option<(Parts<'_>, usize)> {
+/// The first reply in `bytes`, the lists in it, and its length; `None` if it has not arrived completely.
+fn reply(bytes: &[u8]) -> Option<(Parts<'_>, Vec<Parts<'_>>, usize)> {
     let (head, mut place) = line(bytes, 0)?;
     if head[0] != b'*' {
         let (part, end) = part(bytes, 0)?;
-        return Some((vec![part], end));
+        return Some((vec![part], Vec::new(), end));
     }
-    let count = number(&head[1..]);
-    let mut parts = Vec::with_capacity(count);
-    for _ in 0..count {
-        let (next, end) = part(bytes, place)?;
-        parts.push(next);
-        place = end;
+    let (mut parts, mut lists) = (Vec::new(), Vec::new());
+    for _ in 0..number(&head[1..]) {
+        if bytes.get(place) == Some(&b'*') {
+            let (list, _, length) = reply(&bytes[place..])?;
+            lists.push(list);
+            place += length;
+        } else {
+            let (next, end) = part(bytes, place)?;
+            parts.push(next);
+            place = end;
+        }
     }
-    Some((parts, place))
+    Some((parts, lists, place))
 }
 
 /// The line at `place`, and where the next one begins.

@@ -1,0 +1,97 @@
+//! Runs steps of the lease machine many times, so that a profiler can count their instructions.
+//!
+//! ```text
+//! steps acquire 1000      # attempts that three nodes grant and confirm, each until the end of its release
+//! steps renew 1000        # rounds that renew 100 leases on three nodes
+//! ```
+#![allow(clippy::unwrap_used, reason = "a failed step ends the count")]
+
+use redislease_core::backoff::{Backoff, Entropy, Strategy};
+use redislease_core::lease::{Config, Effect, Input, Lease, OnDeadline, Publication, Standing, Want};
+use redislease_core::op::{Attempt, Grant, Holder, Op, Token, Vote};
+use redislease_core::quorum::Quorum;
+use redislease_core::time::{Drift, Millis, Time};
+
+fn config() -> Config {
+    Config {
+        quorum: Quorum::of(3).unwrap(),
+        ttl: Millis(30_000),
+        renew_interval: Millis(5000),
+        stop_budget: Millis(10_000),
+        command_timeout: Millis(500),
+        drift: Drift::STANDARD,
+        backoff: Backoff { strategy: Strategy::None, min: Millis(100), max: Millis(100), limit: None, jitter: 0 },
+        deadline: OnDeadline::Seal,
+    }
+}
+
+/// Answers every request with a yes until nothing more is sent.
+fn answer_all(lease: &mut Lease, now: Time) {
+    let mut sent = Vec::new();
+    loop {
+        while let Some(effect) = lease.poll_effect() {
+            if let Effect::Send { round, node, op, .. } = effect {
+                let vote = match op {
+                    Op::Acquire { .. } => Vote::Granted(Grant(7)),
+                    Op::Confirm { .. } => Vote::Confirmed { ttl_left: Millis(30_000) },
+                    Op::Extend { .. } => Vote::Extended,
+                    Op::Seal { .. } => Vote::Sealed { ttl_left: Millis(30_000) },
+                    Op::Release { .. } => Vote::Released(1),
+                };
+                sent.push(Input::Vote { round, node, vote });
+            }
+        }
+        if sent.is_empty() {
+            return;
+        }
+        sent.drain(..).for_each(|vote| lease.handle(now, vote));
+    }
+}
+
+fn acquire(lease: &mut Lease, now: Time, attempt: u128) {
+    let want = Want {
+        holder: Holder("pod".into()),
+        attempt: Attempt(attempt),
+        floor: Token(attempt as u64),
+        entropy: Entropy(7),
+    };
+    lease.handle(now, Input::Want(want));
+    answer_all(lease, now);
+    lease.handle(now, Input::Published { attempt: Attempt(attempt), outcome: Publication::Written });
+    assert!(matches!(lease.view().standing, Standing::Held(_)), "{:?}", lease.view());
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [what, count] = &arguments[..] else { panic!("say acquire or renew, and how often") };
+    let count: u64 = count.parse().unwrap();
+    match what.as_str() {
+        "acquire" => {
+            let mut lease = Lease::new(config());
+            for number in 1..=count {
+                let now = Time(number * 10);
+                acquire(&mut lease, now, number.into());
+                let term = lease.view().standing.term().unwrap().id.clone();
+                lease.handle(now, Input::End { term, proof: true });
+                answer_all(&mut lease, now);
+                assert!(lease.is_quiet());
+            }
+        }
+        "renew" => {
+            let mut leases: Vec<Lease> = (0..100).map(|_| Lease::new(config())).collect();
+            for (number, lease) in (1..).zip(&mut leases) {
+                acquire(lease, Time(10), number);
+            }
+            for round in 1..=count {
+                let now = Time(10 + round * 5000);
+                for lease in &mut leases {
+                    lease.handle(now, Input::Wake);
+                    answer_all(lease, now);
+                }
+            }
+            let held = leases.iter().filter(|lease| matches!(lease.view().standing, Standing::Held(_))).count();
+            assert_eq!(held, 100);
+        }
+        other => panic!("`{other}` is neither acquire nor renew"),
+    }
+}

@@ -1,0 +1,71 @@
+//! The interface of a shard for other threads: an inbox, and the end of its task.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use super::slots::{Ids, LeaseId};
+use super::{Command, Setup};
+use crate::mailbox::Mailbox;
+
+/// A message to a shard.
+pub(super) enum Message {
+    Open(LeaseId, Box<Setup>),
+    Command(LeaseId, Command),
+    /// A majority of the nodes of this quorum votes again.
+    MajorityBack(u32),
+    /// Stop when no lease is open.
+    EndWhenEmpty,
+    ShutDown,
+}
+
+/// The interface of a shard for other threads.
+#[derive(Clone, Debug)]
+pub(super) struct ShardHandle(pub(super) Arc<Shared>);
+
+/// State shared by a shard and its handles.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub inbox: Mailbox<Message>,
+    pub ids: Ids,
+    pub ended: watch::Sender<bool>,
+}
+
+impl std::fmt::Debug for Message {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Message")
+    }
+}
+
+impl ShardHandle {
+    pub fn new() -> Self {
+        Self(Arc::new(Shared { inbox: Mailbox::new(), ids: Ids::default(), ended: watch::Sender::new(false) }))
+    }
+
+    pub fn open(&self, setup: Setup) -> LeaseId {
+        let id = self.0.ids.take();
+        if let Err(Message::Open(_, setup)) = self.0.inbox.send(Message::Open(id, Box::new(setup))) {
+            setup.observer.ended();
+        }
+        id
+    }
+
+    pub fn send(&self, id: LeaseId, command: Command) {
+        // A shard that has ended has no machines, so the command is dropped.
+        let _ = self.0.inbox.send(Message::Command(id, command));
+    }
+
+    pub fn shut_down(&self) {
+        let _ = self.0.inbox.send(Message::ShutDown);
+    }
+
+    pub fn end_when_empty(&self) {
+        let _ = self.0.inbox.send(Message::EndWhenEmpty);
+    }
+
+    /// Returns when the shard has ended.
+    pub async fn ended(&self) {
+        // `self` holds the sender.
+        let _ = self.0.ended.subscribe().wait_for(|ended| *ended).await;
+    }
+}

@@ -1,0 +1,129 @@
+//! Gathers the requests that arrive together, so that a server executes many of them in one call.
+//!
+//! A script call costs more than the requests in it, and the task sends what it has gathered before it waits again, so
+//! nothing is delayed. Requests about one lease keep their order.
+
+use redislease_core::op::Attempt;
+use redislease_core::time::{Millis, Time};
+
+use super::request::{Reply, Request};
+use super::script;
+
+/// How many requests one call has at most: a server needs about 1 ms for them.
+const REQUESTS: usize = 64;
+/// How many keys one call has at most, unless one request has more.
+const KEYS: usize = 200;
+/// The maximum difference between the deadlines of the requests of one call: the server uses the earliest for all.
+const DEADLINES: Millis = Millis(50);
+
+/// A request, and where its vote goes.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub request: Request,
+    /// Dropped when the sender gave up.
+    pub reply: Option<Reply>,
+}
+
+impl Asked {
+    pub fn attempt(&self) -> Attempt {
+        self.request.op.attempt()
+    }
+}
+
+/// Requests for votes that are not sent yet, other than extensions.
+#[derive(Debug, Default)]
+pub(super) struct Gathered {
+    /// Seals and releases. They are sent before `votes`: a lease that is released and acquired again is free.
+    ends: Vec<Asked>,
+    votes: Vec<Asked>,
+}
+
+impl Gathered {
+    /// Adds a request. Returns the calls that must be sent before it is gathered with others.
+    pub fn push(&mut self, asked: Asked) -> Vec<Vec<Asked>> {
+        let ends = script::is_end(&asked.request.op);
+        // A release must not overtake its acquire.
+        let overtakes = ends && self.votes.iter().any(|earlier| earlier.attempt() == asked.attempt());
+        let list = if ends { &self.ends } else { &self.votes };
+        let before = if overtakes || !fits(list, &asked.request) { self.take() } else { Vec::new() };
+        if ends {
+            self.ends.push(asked);
+        } else {
+            self.votes.push(asked);
+        }
+        before
+    }
+
+    /// How many requests are gathered.
+    pub fn len(&self) -> usize {
+        self.ends.len() + self.votes.len()
+    }
+
+    /// The calls to send, in order.
+    pub fn take(&mut self) -> Vec<Vec<Asked>> {
+        let all = [std::mem::take(&mut self.ends), std::mem::take(&mut self.votes)];
+        all.into_iter().filter(|call| !call.is_empty()).collect()
+    }
+}
+
+fn fits(call: &[Asked], request: &Request) -> bool {
+    let Some(first) = call.first() else { return true };
+    let apart = |at: Time| at.since(request.give_up_at).max(request.give_up_at.since(at));
+    let keys = || call.iter().map(|asked| asked.request.keys.len()).sum::<usize>();
+    call.len() < REQUESTS && apart(first.request.give_up_at) <= DEADLINES && keys() + request.keys.len() <= KEYS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use redislease_core::op::{Grant, Op, Stages, Token};
+
+    fn asked(op: Op, keys: usize, give_up_at: u64) -> Asked {
+        let keys = (0..keys).map(|key| format!("k-{key}")).collect();
+        Asked { request: Request { keys, op, give_up_at: Time(give_up_at) }, reply: None }
+    }
+
+    fn confirm(attempt: u128) -> Op {
+        Op::Confirm { attempt: Attempt(attempt), grant: Grant(1), token: Token(1) }
+    }
+
+    fn release(attempt: u128) -> Op {
+        Op::Release { attempt: Attempt(attempt), stages: Stages::All }
+    }
+
+    fn attempts(calls: &[Vec<Asked>]) -> Vec<Vec<u128>> {
+        calls.iter().map(|call| call.iter().map(|asked| asked.attempt().0).collect()).collect()
+    }
+
+    #[test]
+    fn ends_go_first_and_both_kinds_keep_their_order() {
+        let mut gathered = Gathered::default();
+        for op in [confirm(1), release(2), confirm(3), release(4)] {
+            assert!(gathered.push(asked(op, 1, 500)).is_empty());
+        }
+        assert_eq!(attempts(&gathered.take()), [[2, 4], [1, 3]]);
+        assert!(gathered.take().is_empty());
+    }
+
+    #[test]
+    fn a_release_does_not_overtake_its_acquire() {
+        let mut gathered = Gathered::default();
+        gathered.push(asked(release(9), 1, 500));
+        gathered.push(asked(confirm(1), 1, 500));
+        assert_eq!(attempts(&gathered.push(asked(release(1), 1, 500))), [[9], [1]]);
+        assert_eq!(attempts(&gathered.take()), [[1]]);
+    }
+
+    #[test]
+    fn many_requests_many_keys_and_distant_deadlines_begin_another_call() {
+        let mut gathered = Gathered::default();
+        for attempt in 0..64 {
+            assert!(gathered.push(asked(confirm(attempt), 1, 500)).is_empty());
+        }
+        assert_eq!(gathered.push(asked(confirm(64), 1, 500))[0].len(), 64);
+        assert_eq!(attempts(&gathered.push(asked(confirm(65), 200, 500))), [[64]]);
+        assert_eq!(attempts(&gathered.push(asked(confirm(66), 1, 500))), [[65]]);
+        assert!(gathered.push(asked(confirm(67), 1, 550)).is_empty());
+        assert_eq!(attempts(&gathered.push(asked(confirm(68), 1, 449))), [[66, 67]]);
+    }
+}

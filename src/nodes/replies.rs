@@ -1,0 +1,281 @@
+//! Reads the replies of the scripts.
+//!
+//! A reply that no script returns is an [`InvalidReply`], which is not a vote: unknown text never counts as a success.
+
+use std::fmt;
+
+use redis::{RedisError, Value};
+use redislease_core::marker::Marker;
+use redislease_core::op::{Grant, Op, Stored, Token, Vote};
+use redislease_core::seed::Allegiance;
+use redislease_core::time::Millis;
+
+/// The answer of a script, with its time on the node's clock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply<T> {
+    /// TIME, in microseconds of Unix time.
+    pub time: u64,
+    /// The answer.
+    pub answer: T,
+}
+
+/// A node's answer to a request for a vote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer<T = Vote> {
+    /// Its vote.
+    Vote(T),
+    /// The node has another marker than the expected one; nothing was executed.
+    NotAdmitted,
+    /// The deadline has passed; nothing was executed.
+    Late,
+}
+
+/// The index, from 0, of a lease in an [`extend`] that was not extended, and its vote.
+pub type Exception = (usize, Vote);
+
+/// A reply that no script returns to such a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidReply(String);
+
+impl fmt::Display for InvalidReply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "invalid reply to a script: {}", self.0)
+    }
+}
+
+impl std::error::Error for InvalidReply {}
+
+fn invalid(what: impl Into<String>) -> InvalidReply {
+    InvalidReply(what.into())
+}
+
+/// Reads the reply to `op`.
+///
+/// # Errors
+/// [`InvalidReply`] if no script returns such a reply to such a call.
+pub fn read_vote(op: &Op, value: Value) -> Result<Reply<Answer>, InvalidReply> {
+    let (time, parts) = Parts::of(value)?;
+    Ok(Reply { time, answer: vote_in(op, parts)? })
+}
+
+/// Reads what follows TIME.
+fn vote_in(op: &Op, mut parts: Parts) -> Result<Answer, InvalidReply> {
+    if matches!(op, Op::Extend { .. }) {
+        return Ok(match extended_in(1, parts)? {
+            Answer::Vote(exceptions) => {
+                Answer::Vote(exceptions.into_iter().next().map_or(Vote::Extended, |(_, vote)| vote))
+            }
+            Answer::NotAdmitted => Answer::NotAdmitted,
+            Answer::Late => Answer::Late,
+        });
+    }
+    let word = parts.text()?;
+    let answer = match (op, word.as_str()) {
+        (Op::Release { .. }, "released") => Answer::Vote(Vote::Released(parts.number()?)),
+        (Op::Release { .. }, _) => return Err(unexpected(&word)),
+        (_, "not_admitted") => Answer::NotAdmitted,
+        (Op::Acquire { .. }, "late") => Answer::Late,
+        (Op::Acquire { .. }, "granted") => Answer::Vote(Vote::Granted(Grant(parts.token()?.0))),
+        (Op::Acquire { .. }, "refused") => Answer::Vote(Vote::Refused { ttl_left: parts.span()?, by: parts.stored()? }),
+        (Op::Confirm { .. }, "confirmed") => Answer::Vote(Vote::Confirmed { ttl_left: parts.span()? }),
+        (Op::Seal { .. }, "sealed") => Answer::Vote(Vote::Sealed { ttl_left: parts.span()? }),
+        (Op::Confirm { .. } | Op::Seal { .. }, "miss") => Answer::Vote(Vote::Miss(parts.stored_or_none()?)),
+        _ => return Err(unexpected(&word)),
+    };
+    parts.end(answer)
+}
+
+/// Why one of many requests in a call has no answer.
+#[derive(Debug)]
+pub enum NoAnswer {
+    /// No script returns such a reply to such a request.
+    Invalid(InvalidReply),
+    /// The server returned an error.
+    Error(RedisError),
+}
+
+/// Reads the reply to [`votes`] on `ops`. A request about a key with a foreign value has no answer.
+///
+/// # Errors
+/// [`InvalidReply`] if no script returns such a reply to these requests: it may belong to another call.
+pub fn read_votes(ops: &[&Op], value: Value) -> Result<Reply<Vec<Result<Answer, NoAnswer>>>, InvalidReply> {
+    let (time, mut parts) = Parts::of(value)?;
+    if let [op] = ops {
+        return Ok(Reply { time, answer: vec![vote_in(op, parts).map_err(NoAnswer::Invalid)] });
+    }
+    parts.word("votes")?;
+    let mut answers = Vec::with_capacity(ops.len());
+    for op in ops {
+        answers.push(match parts.next()? {
+            Value::ServerError(error) => Err(NoAnswer::Error(error.into())),
+            value => read_vote(op, value).map(|reply| reply.answer).map_err(NoAnswer::Invalid),
+        });
+    }
+    Ok(Reply { time, answer: parts.end(answers)? })
+}
+
+/// Reads the reply to an [`extend`] of `count` leases. Leases without an exception were extended. The vote on a lease
+/// whose key holds a value that RedisLease did not write is [`Vote::Unknown`].
+///
+/// # Errors
+/// [`InvalidReply`] if that script does not return such a reply.
+pub fn read_extend(count: usize, value: Value) -> Result<Reply<Answer<Vec<Exception>>>, InvalidReply> {
+    let (time, parts) = Parts::of(value)?;
+    Ok(Reply { time, answer: extended_in(count, parts)? })
+}
+
+/// Reads what follows TIME.
+fn extended_in(count: usize, mut parts: Parts) -> Result<Answer<Vec<Exception>>, InvalidReply> {
+    match parts.text()?.as_str() {
+        "not_admitted" => return parts.end(Answer::NotAdmitted),
+        "late" => return parts.end(Answer::Late),
+        "extended" => {}
+        word => return Err(unexpected(word)),
+    }
+    let mut exceptions: Vec<Exception> = Vec::new();
+    while !parts.is_empty() {
+        let place = parts.number()?;
+        let found = usize::try_from(place).ok().filter(|place| (1..=count).contains(place));
+        let place = found.ok_or_else(|| invalid(format!("lease {place} of {count}")))? - 1;
+        if exceptions.last().is_some_and(|(last, _)| *last >= place) {
+            return Err(invalid(format!("lease {} is out of order", place + 1)));
+        }
+        exceptions.push((place, parts.exception()?));
+    }
+    parts.end(Answer::Vote(exceptions))
+}
+
+/// Reads the reply of observe and admit: the marker on the node, if there is one.
+///
+/// # Errors
+/// [`InvalidReply`] if these scripts do not return such a reply.
+pub fn read_marker(value: Value) -> Result<Reply<Option<Marker>>, InvalidReply> {
+    let (time, mut parts) = Parts::of(value)?;
+    parts.word("marker")?;
+    let marker = parts.text_or_none()?;
+    let marker = marker.map(|text| text.parse::<Marker>()).transpose().map_err(|error| invalid(error.to_string()))?;
+    Ok(Reply { time, answer: parts.end(marker)? })
+}
+
+/// Reads the reply of fence: whether the node votes for the configuration, and the counter.
+///
+/// # Errors
+/// [`InvalidReply`] if that script does not return such a reply.
+pub fn read_fence(value: Value) -> Result<Reply<(Allegiance, Token)>, InvalidReply> {
+    let (time, mut parts) = Parts::of(value)?;
+    parts.word("fence")?;
+    let allegiance = match parts.number()? {
+        0 => Allegiance::Nobody,
+        1 => Allegiance::Ours,
+        2 => Allegiance::Others,
+        other => return Err(invalid(format!("{other} is not a valid voting code"))),
+    };
+    let fence = parts.token()?;
+    Ok(Reply { time, answer: parts.end((allegiance, fence))? })
+}
+
+/// Reads the reply of check: the command that the server refused, and its error.
+///
+/// # Errors
+/// [`InvalidReply`] if that script does not return such a reply.
+pub fn read_check(value: Value) -> Result<Reply<Option<(String, String)>>, InvalidReply> {
+    let (time, mut parts) = Parts::of(value)?;
+    let refused = match parts.text()?.as_str() {
+        "checked" => None,
+        "refused" => Some((parts.text()?, parts.text()?)),
+        word => return Err(unexpected(word)),
+    };
+    Ok(Reply { time, answer: parts.end(refused)? })
+}
+
+fn unexpected(word: &str) -> InvalidReply {
+    invalid(format!("the word `{word}` does not belong to this script"))
+}
+
+/// The parts of a reply, in order.
+struct Parts(std::vec::IntoIter<Value>);
+
+impl Parts {
+    /// Splits TIME from the parts that follow it.
+    fn of(value: Value) -> Result<(u64, Self), InvalidReply> {
+        let Value::Array(parts) = value else { return Err(invalid(format!("{value:?} instead of a list"))) };
+        let mut parts = Self(parts.into_iter());
+        let (seconds, micros) = (parts.number()?, parts.number()?);
+        let time = seconds.checked_mul(1_000_000).and_then(|time| time.checked_add(micros));
+        let time = time.ok_or_else(|| invalid(format!("TIME {seconds}.{micros:06}")))?;
+        Ok((time, parts))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.len() == 0
+    }
+
+    fn next(&mut self) -> Result<Value, InvalidReply> {
+        self.0.next().ok_or_else(|| invalid("it ends too early"))
+    }
+
+    fn text_or_none(&mut self) -> Result<Option<String>, InvalidReply> {
+        match self.next()? {
+            Value::Nil => Ok(None),
+            Value::BulkString(bytes) => String::from_utf8(bytes)
+                .map(Some)
+                .map_err(|error| invalid(format!("{:?} is not UTF-8", error.into_bytes()))),
+            Value::Int(number) => Ok(Some(number.to_string())),
+            other => Err(invalid(format!("{other:?} instead of a text"))),
+        }
+    }
+
+    fn text(&mut self) -> Result<String, InvalidReply> {
+        self.text_or_none()?.ok_or_else(|| invalid("nothing instead of a text"))
+    }
+
+    fn word(&mut self, word: &str) -> Result<(), InvalidReply> {
+        let text = self.text()?;
+        if text == word { Ok(()) } else { Err(unexpected(&text)) }
+    }
+
+    /// Not negative: RedisLease writes no key without a TTL (-1).
+    fn number(&mut self) -> Result<u64, InvalidReply> {
+        let text = self.text()?;
+        text.parse().map_err(|_| invalid(format!("`{text}` instead of a number")))
+    }
+
+    fn span(&mut self) -> Result<Millis, InvalidReply> {
+        self.number().map(Millis)
+    }
+
+    fn token(&mut self) -> Result<Token, InvalidReply> {
+        let number = self.number()?;
+        if number < Token::END { Ok(Token(number)) } else { Err(invalid(format!("{number} is not below 2^53"))) }
+    }
+
+    fn stored_or_none(&mut self) -> Result<Option<Stored>, InvalidReply> {
+        let text = self.text_or_none()?;
+        text.map(|text| text.parse().map_err(|error| invalid(format!("`{text}` is {error}")))).transpose()
+    }
+
+    fn stored(&mut self) -> Result<Stored, InvalidReply> {
+        self.stored_or_none()?.ok_or_else(|| invalid("nothing instead of a value"))
+    }
+
+    /// The vote on one lease that was not extended. A value that RedisLease did not write makes this vote unknown; the
+    /// votes on the other leases count.
+    fn exception(&mut self) -> Result<Vote, InvalidReply> {
+        match self.next()? {
+            Value::Nil => Ok(Vote::Miss(None)),
+            Value::BulkString(bytes) => {
+                let stored = str::from_utf8(&bytes).ok().and_then(|text| text.parse().ok());
+                Ok(stored.map_or(Vote::Unknown, |stored| Vote::Miss(Some(stored))))
+            }
+            Value::Int(0) => Ok(Vote::Unknown),
+            other => Err(invalid(format!("{other:?} instead of a value"))),
+        }
+    }
+
+    fn end<T>(mut self, answer: T) -> Result<T, InvalidReply> {
+        match self.0.next() {
+            None => Ok(answer),
+            Some(more) => Err(invalid(format!("{more:?} after its end"))),
+        }
+    }
+}
