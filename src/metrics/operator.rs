@@ -23,6 +23,8 @@ pub enum WriteKind {
     QuorumStatus,
     /// A pod's role label and token annotation.
     PodRole,
+    /// An EndpointSlice of a lease's Service.
+    EndpointSlice,
     /// The lease of an annotated workload.
     Lease,
     /// An event.
@@ -31,7 +33,8 @@ pub enum WriteKind {
 
 impl WriteKind {
     /// Every kind.
-    pub const ALL: [Self; 5] = [Self::LeaseStatus, Self::QuorumStatus, Self::PodRole, Self::Lease, Self::Event];
+    pub const ALL: [Self; 6] =
+        [Self::LeaseStatus, Self::QuorumStatus, Self::PodRole, Self::EndpointSlice, Self::Lease, Self::Event];
 
     /// The kind as a label value.
     pub const fn as_str(self) -> &'static str {
@@ -39,6 +42,7 @@ impl WriteKind {
             Self::LeaseStatus => "lease_status",
             Self::QuorumStatus => "quorum_status",
             Self::PodRole => "pod_role",
+            Self::EndpointSlice => "endpoint_slice",
             Self::Lease => "lease",
             Self::Event => "event",
         }
@@ -219,7 +223,7 @@ mod tests {
         ] {
             assert!(before.contains(&line), "{line} is missing in\n{before}");
         }
-        assert_eq!(before.matches("redislease_api_writes_total{").count(), 20, "{before}");
+        assert_eq!(before.matches("redislease_api_writes_total{").count(), 24, "{before}");
 
         metrics.reconciled("lease", false, Duration::from_millis(20));
         metrics.wrote(WriteKind::Event, WriteResult::Ok);

@@ -39,6 +39,11 @@ impl<T> Objects<T> {
         Self { apis, kind, config: watcher::Config::default().timeout(WATCH_SECONDS), listed: None, lists: None }
     }
 
+    /// Only the objects with these labels.
+    pub fn with_labels(self, labels: &str) -> Self {
+        Self { config: self.config.labels(labels), ..self }
+    }
+
     /// `listed` is completed with the first complete list.
     pub fn complete(self, listed: Part) -> Self {
         Self { listed: Some(listed), ..self }
@@ -60,6 +65,18 @@ pub(super) async fn follow<K: Object, F>(
 ) {
     let kind = objects.kind;
     follow_objects(objects, |object| whole(object, kind, &facts), out, stop).await;
+}
+
+/// As [`follow`], for a kind of Kubernetes itself that has no spec. The API server has validated such objects.
+pub(super) async fn follow_builtin<K, F>(
+    objects: Objects<K>,
+    facts: impl Fn(K) -> F,
+    out: Sender<Watched<F>>,
+    stop: CancellationToken,
+) where
+    K: kube::Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
+{
+    follow_objects(objects, |object| Ok(Box::new(facts(object))), out, stop).await;
 }
 
 /// As [`follow`], for the metadata of the objects: the API server sends nothing else.

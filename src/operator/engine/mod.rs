@@ -7,6 +7,7 @@
 //! | module | concept |
 //! |---|---|
 //! | [`input`] | the inputs of the engine, and its interface to the other modules |
+//! | [`slices`] | the EndpointSlices of leases |
 //! | [`timers`] | when each lease must have its next turn |
 //! | [`mailbox`] | the leases whose keeper machines have a new view |
 //! | [`shell`] | implements the interface in a process: keepers, writer, metrics |
@@ -16,6 +17,7 @@ mod input;
 mod mailbox;
 mod run;
 mod shell;
+mod slices;
 #[cfg(test)]
 mod tests;
 mod timers;
@@ -27,7 +29,7 @@ use redislease_core::backoff::{Backoff, Entropy, Strategy};
 use redislease_core::time::{Millis, Time};
 
 use super::index::{Index, LeaseId, NamespaceFacts, Orphan};
-use super::writer::{PodFound, RoleAnswer};
+use super::writer::{PodFound, RoleAnswer, ServiceFound, SliceAnswer};
 use crate::api::names::{self, PodRole};
 use crate::contain::contained;
 use crate::election::Cluster;
@@ -100,6 +102,7 @@ impl<M: Machine, O: Outside> Engine<M, O> {
         match input {
             Input::Lease(event) => self.take_lease(now, event),
             Input::Pod(event) => self.take_pod(now, event),
+            Input::Slice(event) => self.take_slice(event),
             Input::Namespace(event) => self.take_namespace(event),
             Input::Quorum(update) => {
                 self.outside.quorum(&update);
@@ -115,6 +118,7 @@ impl<M: Machine, O: Outside> Engine<M, O> {
                 }
             }
             Input::Workload(key, read) => self.index.workload_read(&key, read, now),
+            Input::OrphanSliceWritten { namespace, name, answer } => self.take_orphan_slice(&namespace, &name, answer),
             Input::OrphanWritten { namespace, pod, lease, answer } => {
                 let done = matches!(answer.outcome, RoleOutcome::Written | RoleOutcome::Gone | RoleOutcome::Withdrawn);
                 self.take_found(now, &namespace, &pod, answer.found);
@@ -127,6 +131,7 @@ impl<M: Machine, O: Outside> Engine<M, O> {
 
     fn take_lease(&mut self, now: Time, event: Watched<crate::api::RedisLease>) {
         let mut unreadable_gone = false;
+        let is_list = matches!(event, Watched::ListEnds);
         match event {
             Watched::ListBegins => self.index.lease_list_begins(),
             Watched::Seen(lease) => {
@@ -144,6 +149,9 @@ impl<M: Machine, O: Outside> Engine<M, O> {
         }
         for (quorum, token) in self.index.raised_floors() {
             self.outside.raise_floor(&quorum, token);
+        }
+        if is_list || unreadable_gone {
+            self.sweep_slices();
         }
         self.sweep(unreadable_gone);
     }
@@ -209,6 +217,17 @@ impl<M: Machine, O: Outside> Engine<M, O> {
             Answer::Role(uid, RoleAnswer { outcome, found }) => {
                 self.take_found(now, &namespace, &uid, found);
                 Event::RoleWritten { uid, outcome }
+            }
+            Answer::Slice(name, SliceAnswer { outcome, found }) => {
+                self.take_found_slice(&namespace, &name, found);
+                Event::SliceWritten { name, outcome }
+            }
+            Answer::Service(request, found) => {
+                let found = found.map(|ServiceFound { prepared, slices }| {
+                    slices.into_iter().for_each(|slice| self.index.slice_answered(slice));
+                    Box::new(prepared)
+                });
+                Event::ServicePrepared { request, found }
             }
         };
         if let Some(lease) = self.leases.get_mut(&id).filter(|lease| lease.incarnation == incarnation) {
@@ -399,6 +418,7 @@ fn decide<M: Machine, O: Outside>(
             quorum: snapshot.quorum,
             candidates: snapshot.candidates,
             strays: snapshot.strays,
+            slices: snapshot.slices,
             holder: snapshot.holder,
             pods_listed: snapshot.pods_listed,
             authority,

@@ -14,7 +14,7 @@ use crate::operator::index::{WorkloadKey, WorkloadRead};
 use crate::operator::leadership::Grant;
 use crate::operator::quorums::QuorumUpdate;
 use crate::operator::slot::News;
-use crate::plan::{Authority, CandidateFacts, Command, PodKnowledge, Read};
+use crate::plan::{Authority, CandidateFacts, Command, PodKnowledge, Read, SliceFacts, SliceWrite};
 
 /// The events that a machine received, and its next steps.
 #[derive(Debug, Default)]
@@ -173,6 +173,10 @@ impl Outside for Fake {
 
     fn write_orphan(&mut self, _: &str, lease: &str, write: RoleWrite) {
         self.note(format!("{lease} on {}: {:?} {:?}", write.pod, write.role, write.token));
+    }
+
+    fn write_orphan_slice(&mut self, slice: &SliceFacts, write: SliceWrite) {
+        self.note(format!("{} on {}: {:?}", slice.lease, write.name, write.change));
     }
 
     fn quorum(&mut self, update: &QuorumUpdate) {
@@ -447,4 +451,45 @@ fn a_refused_read_is_reported_as_refused() {
     world.engine.take(Input::Answer { lease: id, incarnation: 0, answer: Answer::Lease(Err("no".into())) });
     world.work();
     assert_eq!(seen("a"), ["read false", "facts 0 unseen"]);
+}
+
+#[test]
+fn the_endpoint_of_a_lease_that_does_not_exist_is_removed_after_both_lists() {
+    let mut world = World::new();
+    let slice = |lease: &str| SliceFacts {
+        namespace: "a".into(),
+        name: format!("{lease}-redislease-ipv4"),
+        uid: format!("uid-{lease}"),
+        version: Some("3".into()),
+        lease: lease.into(),
+        owner: None,
+        service: lease.into(),
+        family: None,
+        token: None,
+        endpoints: Vec::new(),
+        ports: Vec::new(),
+    };
+    let mut take = |input| {
+        world.engine.take(input);
+        world.fake.done()
+    };
+    take(Input::Lease(Watched::ListBegins));
+    take(Input::Lease(Watched::Seen(Box::new(lease("a", "billing")))));
+    take(Input::Slice(Watched::ListBegins));
+    take(Input::Slice(Watched::Seen(Box::new(slice("billing")))));
+    take(Input::Slice(Watched::Seen(Box::new(slice("orphan")))));
+    assert_eq!(take(Input::Slice(Watched::ListEnds)), [""; 0], "leases are not listed");
+    let done = take(Input::Lease(Watched::ListEnds));
+    let removal = "orphan on orphan-redislease-ipv4: Remove { with_service: false }";
+    assert!(
+        done.iter().any(|line| line == removal) && !done.iter().any(|line| line.contains("billing on")),
+        "{done:?}"
+    );
+    let answer = |outcome| Input::OrphanSliceWritten {
+        namespace: "a".into(),
+        name: "orphan-redislease-ipv4".into(),
+        answer: SliceAnswer { outcome, found: None },
+    };
+    assert_eq!(take(answer(RoleOutcome::Unanswered("timeout".into()))), [removal], "it is repeated");
+    assert_eq!(take(answer(RoleOutcome::Written)), [""; 0]);
 }

@@ -14,6 +14,7 @@
 //! | [`events`] | pending events (pure) |
 //! | [`call`] | the calls, and how their answers are interpreted |
 //! | [`owned`] | the calls for the leases of annotated workloads |
+//! | [`slices`] | the calls for the Service of a lease and its EndpointSlices |
 //! | [`tokens`] | the highest token of all leases on a quorum |
 
 mod call;
@@ -21,6 +22,7 @@ mod events;
 mod gate;
 mod owned;
 mod queue;
+mod slices;
 mod tokens;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -41,7 +43,7 @@ use super::kube_api::CallError;
 use crate::clock::{self, Alarm};
 use crate::metrics::operator::{OperatorMetrics, WriteResult};
 use crate::nodes::random::Random;
-use crate::plan::{Priority, RoleWrite};
+use crate::plan::{Priority, RoleWrite, SliceWrite};
 use crate::status::{Notice, NoticeReason};
 pub use call::{Call, Done, PodFound, RoleAnswer};
 use call::{Finish, Sent};
@@ -49,6 +51,7 @@ use events::{Accepted, Events};
 pub use owned::Changed;
 pub use queue::Level;
 use queue::{Next, Queue, Retry, Submission, Verdict};
+pub use slices::{Owner, ServiceFound, SliceAnswer, SliceFound};
 
 /// How long the writer sends pending events at the end of the process.
 const FLUSH: Duration = Duration::from_secs(3);
@@ -59,6 +62,8 @@ enum Key {
     Status(Arc<str>),
     QuorumStatus(Arc<str>),
     Role { pod: Arc<str>, lease: Arc<str> },
+    Slice { lease: Arc<str>, name: Arc<str> },
+    ReadService(Arc<str>),
     ReadLease(Arc<str>),
     ReadPod(Arc<str>),
     ReadNode(Arc<str>),
@@ -147,6 +152,19 @@ impl Writer {
         self.withdraw(&Key::Role { pod: pod.into(), lease: lease.into() });
     }
 
+    /// Writes an EndpointSlice of a lease.
+    pub fn write_slice(&self, namespace: &Arc<str>, owner: Owner, write: Box<SliceWrite>, done: Done<SliceAnswer>) {
+        let key = Key::Slice { lease: owner.uid.as_str().into(), name: write.name.as_str().into() };
+        let (level, not_after) = (level(write.priority), write.not_after);
+        let call = Call::Slice { owner, write, done };
+        self.submit(Submission { not_after, ..job(key, namespace, level, call) });
+    }
+
+    /// Withdraws the write of an EndpointSlice of a lease, if it was not sent yet.
+    pub fn withdraw_slice(&self, lease: &str, name: &str) {
+        self.withdraw(&Key::Slice { lease: lease.into(), name: name.into() });
+    }
+
     /// Sends a read, or the write of a quorum's status. `of` is the UID of the lease or the name of the quorum that it is
     /// for.
     pub fn send(&self, tenant: &Arc<str>, of: &str, call: Call) {
@@ -154,13 +172,18 @@ impl Writer {
             Call::Lease { .. } => (Key::ReadLease(of.into()), Level::Publication),
             Call::Pod { .. } => (Key::ReadPod(of.into()), Level::End),
             Call::Node { .. } => (Key::ReadNode(of.into()), Level::End),
+            Call::Service { .. } => (Key::ReadService(of.into()), Level::Active),
             Call::Workload { key, .. } => (Key::ReadWorkload(key.clone()), Level::Active),
             Call::Quorum { .. } => (Key::ReadQuorum(of.into()), Level::End),
             Call::Tokens { .. } => (Key::ReadTokens(of.into()), Level::End),
             Call::Secret { .. } => (Key::ReadSecret(of.into()), Level::Publication),
             Call::ClusterUid { .. } => (Key::ReadClusterUid, Level::End),
             Call::QuorumStatus { .. } => (Key::QuorumStatus(of.into()), Level::Standby),
-            Call::LeaseStatus { .. } | Call::PodRole { .. } | Call::OwnedLease { .. } | Call::Event(_) => return,
+            Call::LeaseStatus { .. }
+            | Call::PodRole { .. }
+            | Call::Slice { .. }
+            | Call::OwnedLease { .. }
+            | Call::Event(_) => return,
         };
         self.submit(job(key, tenant, level, call));
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use redislease::api::RedisLease;
 use redislease::election::PodFacts;
-use redislease::plan::{RoleWrite, StatusWrite};
+use redislease::plan::{Prepared, RoleWrite, SliceFacts, SliceWrite, StatusWrite};
 use redislease_core::op::Token;
 
 use crate::api::objects;
@@ -27,6 +27,16 @@ pub enum Ask {
     Role {
         place: usize,
         write: Box<RoleWrite>,
+    },
+    Slice {
+        place: usize,
+        uid: u32,
+        write: Box<SliceWrite>,
+    },
+    /// The Service of the lease, its slices and this pod.
+    Service {
+        place: usize,
+        pod: u32,
     },
     Lease(usize),
     Pod(u32),
@@ -57,6 +67,9 @@ pub struct ApiCall {
 pub enum Reply {
     Status(Verdict, Option<Arc<RedisLease>>),
     Role(Verdict, Option<Arc<PodFacts>>),
+    /// What became of the write, and the slice as it is then.
+    Slice(Verdict, Option<Arc<SliceFacts>>),
+    Service(Box<Prepared>, Vec<Arc<SliceFacts>>),
     Lease(Option<Arc<RedisLease>>),
     Pod(Option<Arc<PodFacts>>),
     Node(bool),
@@ -104,7 +117,7 @@ impl World {
             }
             Mode::Up => self.serve(process, cluster, &call.ask),
         };
-        let is_write = matches!(reply, Reply::Status(..) | Reply::Role(..));
+        let is_write = matches!(reply, Reply::Status(..) | Reply::Role(..) | Reply::Slice(..));
         if is_write && self.chaos && self.rng.permille(self.swarm.api_loss) {
             return self.hit(Fault::ApiLoss, Some(process));
         }
@@ -129,6 +142,14 @@ impl World {
                 self.tell(cluster, change);
                 let pod = self.apis[cluster].state.pods.get(&objects::number(&write.uid)).cloned();
                 Reply::Role(verdict, pod)
+            }
+            Ask::Slice { place, uid, write } => self.serve_slice(process, cluster, *place, *uid, write),
+            Ask::Service { place, pod } => {
+                self.apis[cluster].writes.reads += 1;
+                let state = &self.apis[cluster].state;
+                let prepared = objects::prepared(&self.swarm.families, state.pods.get(pod).map(|pod| &**pod));
+                let slices = state.slices.iter().filter(|((of, _), _)| of == place).map(|(_, slice)| slice.clone());
+                Reply::Service(Box::new(prepared), slices.collect())
             }
             Ask::Lease(place) => {
                 self.apis[cluster].writes.reads += 1;
@@ -192,6 +213,22 @@ impl World {
         }
         self.tell(cluster, change);
         Reply::Status(verdict, after.filter(|after| objects::uid_of(after) == uid))
+    }
+
+    fn serve_slice(&mut self, process: usize, cluster: usize, place: usize, uid: u32, write: &SliceWrite) -> Reply {
+        let checked = !self.is(Bug::SlicesWithoutVersion);
+        let (verdict, change) = self.apis[cluster].write_slice(place, uid, write, checked);
+        let endpoint = write.change.endpoint().map(|endpoint| objects::number(&endpoint.uid));
+        self.note(Note::WroteSlice { process, place, family: write.family.as_str(), endpoint, verdict });
+        self.count_write(process, cluster, verdict);
+        let endpoints = self.apis[cluster].endpoints(place);
+        if change.is_some() && endpoints.len() > 1 {
+            self.check.fail(format!(
+                "the Service of lease {place} of cluster {cluster} has the pods {endpoints:?} as endpoints at once"
+            ));
+        }
+        self.tell(cluster, change);
+        Reply::Slice(verdict, self.apis[cluster].state.slices.get(&(place, write.family)).cloned())
     }
 
     fn count_write(&mut self, process: usize, cluster: usize, verdict: Verdict) {

@@ -6,10 +6,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 use redislease::api::conditions::{ConditionStatus, ConditionType};
-use redislease::api::lease::{CandidatesSpec, ElectionSpec, QuorumRef, RetrySpec, RetryStrategy};
+use redislease::api::lease::{ActiveServiceSpec, CandidatesSpec, ElectionSpec, QuorumRef, RetrySpec, RetryStrategy};
 use redislease::api::names;
 use redislease::api::{self, RedisLease, RedisLeaseSpec};
 use redislease::election::{Cluster, PodFacts};
+use redislease::plan::{Family, PodNetwork, Prepared, ServiceFacts, SliceFacts, SliceWrite};
 use redislease_core::lease::TermId;
 use redislease_core::op::{Attempt, Token};
 
@@ -42,6 +43,8 @@ pub struct LeaseSpec {
     /// Milliseconds.
     pub max_delay: u64,
     pub limit: Option<i32>,
+    /// A Service follows the holder.
+    pub service: bool,
     pub suspend: bool,
 }
 
@@ -65,6 +68,7 @@ impl LeaseSpec {
                 jitter: 10,
             },
             election: ElectionSpec { require_ready: true, unhealthy_after: self.unhealthy_after.map(seconds) },
+            active_service: self.service.then(|| ActiveServiceSpec { name: service_name(place) }),
             suspend: self.suspend,
         }
     }
@@ -84,6 +88,10 @@ pub fn cluster(number: usize) -> Cluster {
 
 pub fn lease_name(place: usize) -> String {
     format!("lease-{place}")
+}
+
+pub fn service_name(place: usize) -> String {
+    format!("service-{place}")
 }
 
 pub fn lease_uid(uid: u32) -> String {
@@ -152,6 +160,34 @@ pub fn pod(pod: u32, place: usize, now: Micros) -> PodFacts {
         finished: false,
         deletion_grace: None,
         stopped: false,
+    }
+}
+
+/// The Service of a lease and a pod, as the API server has them.
+pub fn prepared(families: &[Family], pod: Option<&PodFacts>) -> Prepared {
+    let address = |family: &Family| match family {
+        Family::V4 => "10.0.0.1".to_owned(),
+        Family::V6 => "fd00::1".to_owned(),
+    };
+    let network = |_: &PodFacts| PodNetwork { addresses: families.iter().map(address).collect(), ports: Vec::new() };
+    let service = ServiceFacts { families: families.to_vec(), ..ServiceFacts::default() };
+    Prepared { service: Some(service), pod: pod.map(network), ..Prepared::default() }
+}
+
+/// A new EndpointSlice without endpoints.
+pub fn slice(place: usize, owner: u32, uid: u64, write: &SliceWrite) -> SliceFacts {
+    SliceFacts {
+        namespace: NAMESPACE.into(),
+        name: write.name.clone(),
+        uid: format!("slice-uid-{uid}"),
+        version: None,
+        lease: lease_name(place),
+        owner: Some(lease_uid(owner)),
+        service: write.service.clone(),
+        family: Some(write.family),
+        token: None,
+        endpoints: Vec::new(),
+        ports: Vec::new(),
     }
 }
 

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use redislease::api::{RedisLease, names};
 use redislease::election::PodFacts;
-use redislease::plan::{RoleWrite, StatusWrite};
+use redislease::plan::{Family, RoleWrite, SliceChange, SliceFacts, SliceWrite, StatusWrite};
 
 use crate::api::calls::ApiCall;
 use crate::api::objects::{self, LeaseSpec};
+use crate::api::watch::Kind;
 use crate::redis::clock::Micros;
 
 /// How many changes a watch can be behind before it must list again.
@@ -46,6 +47,8 @@ pub struct State {
     /// By place; a place is a name.
     pub leases: Vec<Option<Arc<RedisLease>>>,
     pub pods: BTreeMap<u32, Arc<PodFacts>>,
+    /// By the place of their lease.
+    pub slices: BTreeMap<(usize, Family), Arc<SliceFacts>>,
     /// `status.leader` of the `RedisQuorum`, and its version.
     pub leader: (u64, Option<String>),
 }
@@ -64,6 +67,12 @@ pub enum Change {
         facts: Arc<PodFacts>,
         deleted: bool,
     },
+    /// An EndpointSlice as it is, or that it is gone.
+    Slice {
+        version: u64,
+        of: (usize, Family),
+        facts: Option<Arc<SliceFacts>>,
+    },
     Quorum {
         version: u64,
         leader: Option<String>,
@@ -73,12 +82,20 @@ pub enum Change {
 impl Change {
     pub const fn version(&self) -> u64 {
         match self {
-            Self::Lease { version, .. } | Self::Pod { version, .. } | Self::Quorum { version, .. } => *version,
+            Self::Lease { version, .. }
+            | Self::Pod { version, .. }
+            | Self::Slice { version, .. }
+            | Self::Quorum { version, .. } => *version,
         }
     }
 
-    pub const fn is_of_pods(&self) -> bool {
-        matches!(self, Self::Pod { .. })
+    /// The watch that shows it.
+    pub const fn kind(&self) -> Kind {
+        match self {
+            Self::Lease { .. } | Self::Quorum { .. } => Kind::Leases,
+            Self::Pod { .. } => Kind::Pods,
+            Self::Slice { .. } => Kind::Slices,
+        }
     }
 }
 
@@ -89,6 +106,8 @@ pub struct Writes {
     pub status: u64,
     /// Role writes that changed something.
     pub role: u64,
+    /// Slice writes that changed something.
+    pub slice: u64,
     /// Changes of the leader.
     pub leader: u64,
     /// Writes that were answered with a conflict or a refusal.
@@ -243,6 +262,63 @@ impl ApiServer {
             set(&mut pod.annotations, annotation, token);
         });
         (Verdict::Written, change)
+    }
+
+    /// Creates, changes or removes the EndpointSlice of a lease.
+    pub fn write_slice(
+        &mut self,
+        place: usize,
+        owner: u32,
+        write: &SliceWrite,
+        checked: bool,
+    ) -> (Verdict, Option<Change>) {
+        let of = (place, write.family);
+        let found = self.state.slices.get(&of).cloned();
+        let found = match (&write.uid, found) {
+            (None, Some(_)) => return (Verdict::Conflict, None),
+            (None, None) => None,
+            (Some(uid), Some(found)) if found.uid == *uid => Some(found),
+            (Some(_), _) => return (Verdict::Gone, None),
+        };
+        if checked && found.as_ref().is_some_and(|found| found.version != write.version) {
+            return (Verdict::Conflict, None);
+        }
+        if self.refuses_writes {
+            return (Verdict::Refused, None);
+        }
+        let before = found.clone();
+        let mut facts = match found {
+            Some(found) => SliceFacts::clone(&found),
+            None => objects::slice(place, owner, self.state.version, write),
+        };
+        match &write.change {
+            SliceChange::Remove { .. } => {
+                self.writes.slice += 1;
+                let version = self.next_version();
+                self.state.slices.remove(&of);
+                return (Verdict::Written, Some(self.record(Change::Slice { version, of, facts: None })));
+            }
+            SliceChange::Put { token, endpoint, ports } => {
+                facts.token = token.or(facts.token);
+                facts.endpoints = endpoint.iter().cloned().collect();
+                facts.ports.clone_from(ports);
+            }
+        }
+        if before.as_deref() == Some(&facts) {
+            return (Verdict::Written, None);
+        }
+        self.writes.slice += 1;
+        let version = self.next_version();
+        facts.version = Some(version.to_string());
+        let facts = Some(Arc::new(facts));
+        self.state.slices.extend(facts.clone().map(|facts| (of, facts)));
+        (Verdict::Written, Some(self.record(Change::Slice { version, of, facts })))
+    }
+
+    /// The pods that are endpoints of the Service of this place, in any family.
+    pub fn endpoints(&self, place: usize) -> BTreeSet<u32> {
+        let of = self.state.slices.iter().filter(|((of, _), _)| *of == place);
+        of.flat_map(|(_, slice)| &slice.endpoints).map(|endpoint| objects::number(&endpoint.uid)).collect()
     }
 
     /// Writes who leads.

@@ -22,6 +22,12 @@ pub enum Bug {
     StatusWithoutVersion,
     /// A role write is taken whatever its resource version is.
     RolesWithoutVersion,
+    /// A write of an EndpointSlice is taken whatever its resource version is.
+    SlicesWithoutVersion,
+    /// The endpoint of an earlier holder is not removed.
+    EndpointKept,
+    /// An EndpointSlice gets the new endpoint although the others do not have the new token yet.
+    EndpointNotFenced,
     /// Too few remembering nodes, and neither the clocks nor the status raise the counter.
     SeedFromReadableFences,
     /// A process that lost a term never contends again.
@@ -42,9 +48,9 @@ pub enum Bug {
     StaleListTrusted,
 }
 
-/// The broken rules of the operator that random search finds. `RolesWithoutVersion` needs one exact interleaving, which
-/// `scenario::late_writes` sets up.
-const OF_THE_OPERATOR: [Bug; 14] = [
+/// The broken rules of the operator that random search finds. `RolesWithoutVersion`, `SlicesWithoutVersion` and
+/// `EndpointNotFenced` need one exact interleaving, which `scenario::late_writes` sets up.
+const OF_THE_OPERATOR: [Bug; 15] = [
     Bug::MonotonicClock,
     Bug::CachedRunId,
     Bug::GoneIsProof,
@@ -59,6 +65,7 @@ const OF_THE_OPERATOR: [Bug; 14] = [
     Bug::UnpublishedForEver,
     Bug::KeeperWantsAgain,
     Bug::StaleListTrusted,
+    Bug::EndpointKept,
 ];
 
 impl Bug {

@@ -70,6 +70,8 @@ pub struct Recovery {
     stale: BTreeMap<(usize, usize), (Attempt, Micros)>,
     /// Labels that do not fit the term that is held, and since when.
     mislabelled: BTreeMap<(usize, usize), Micros>,
+    /// Endpoints that do not fit the term that is held, and since when.
+    misrouted: BTreeMap<(usize, usize), Micros>,
     /// The API server of this cluster stays away.
     pub without_api: Option<usize>,
 }
@@ -148,6 +150,7 @@ impl World {
                 let election = self.election();
                 self.no_stale_status(self.swarm.key_life() + self.swarm.longest_delay() + 2 * SECOND + election);
                 self.labels_follow(LABELS_FOLLOW + election);
+                self.endpoints_follow(LABELS_FOLLOW + election);
                 self.after(SECOND, Event::Recovery(Stage::Watch));
             }
         }
@@ -316,6 +319,41 @@ impl World {
                     let text = format!(
                         "labels: since {since} µs pods {active:?} of cluster {cluster} are labelled active for lease \
                          {place}, and the status names {expected:?}"
+                    );
+                    self.check.fail(text);
+                }
+            }
+        }
+    }
+
+    /// The holder that the status calls active is the endpoint in every family, and no other pod is an endpoint.
+    fn endpoints_follow(&mut self, bound: Micros) {
+        for cluster in 0..self.apis.len() {
+            if self.recovery.without_api == Some(cluster) {
+                continue;
+            }
+            for place in 0..self.swarm.keys.len() {
+                let state = &self.apis[cluster].state;
+                let lease = state.leases[place].as_deref();
+                let named = lease.and_then(objects::named).filter(|named| named.active == Some(true));
+                let holder = named.map(|named| named.pod).filter(|pod| state.pods.contains_key(pod));
+                let wanted = lease.is_some_and(|lease| lease.spec.active_service.is_some());
+                let families = if wanted { &self.swarm.families[..] } else { &[] };
+                let expected: Vec<u32> = families.iter().filter_map(|_| holder).collect();
+                let slices = state.slices.iter().filter(|((of, _), _)| *of == place);
+                let found: Vec<u32> = slices
+                    .flat_map(|(_, slice)| &slice.endpoints)
+                    .map(|endpoint| objects::number(&endpoint.uid))
+                    .collect();
+                if found == expected {
+                    self.recovery.misrouted.remove(&(cluster, place));
+                    continue;
+                }
+                let since = *self.recovery.misrouted.entry((cluster, place)).or_insert(self.now);
+                if self.now - since > bound {
+                    let text = format!(
+                        "endpoints: since {since} µs the Service of lease {place} of cluster {cluster} has the pods \
+                         {found:?} as endpoints instead of {expected:?}"
                     );
                     self.check.fail(text);
                 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use redislease::api::RedisLease;
 use redislease::plan::{
-    Authority, Command, Effect, Event as Input, Priority, Read, RoleOutcome, StatusOutcome, StatusWrite,
+    Authority, Command, Effect, Event as Input, Family, Priority, Read, RoleOutcome, SliceFacts, SliceWrite,
+    StatusOutcome, StatusWrite, slice_name,
 };
 use redislease::status::{NoticeReason, TermEnd};
 use redislease_core::lease::Standing;
@@ -68,6 +69,23 @@ impl World {
                     self.withdrawn(process, &job);
                 }
             }
+            Effect::WriteSlice(write) => {
+                let key = Key::Slice(uid, write.family);
+                if self.processes[process].writer.has(key) {
+                    return self.check.fail(format!("two writes of one slice are under way: {write:?}"));
+                }
+                self.submit(process, Job::Slice { place, uid, write });
+            }
+            Effect::WithdrawSlice { name } => {
+                for family in [Family::V4, Family::V6] {
+                    if name == slice_name(&objects::service_name(place), family)
+                        && let Some(job) = self.processes[process].writer.withdraw(Key::Slice(uid, family))
+                    {
+                        self.withdrawn(process, &job);
+                    }
+                }
+            }
+            Effect::PrepareService(request) => self.submit(process, Job::Service { place, uid, request }),
             Effect::Read(read) => self.submit(process, Job::Read { place, uid, read }),
             Effect::Probe => self.ask_for_an_answer(process, uid),
             Effect::Report(notice) => {
@@ -178,7 +196,11 @@ impl World {
             Job::Role { uid, write, .. } => {
                 self.role_written(process, *uid, write.uid.clone(), RoleOutcome::Withdrawn);
             }
+            Job::Slice { uid, write, .. } => {
+                self.slice_written(process, *uid, write.name.clone(), RoleOutcome::Withdrawn);
+            }
             Job::ReadPod { .. }
+            | Job::Service { .. }
             | Job::Read { .. }
             | Job::ReadQuorum
             | Job::ReadTokens { .. }
@@ -258,6 +280,13 @@ impl World {
                 self.processes[process].writer.failed(self.now, Key::Role(uid, number), write.priority, conflict);
                 self.role_written(process, uid, write.uid.clone(), outcome);
             }
+            (Job::Slice { place, uid, write }, reply) => self.slice_reply(process, place, uid, &write, reply),
+            (Job::Service { place, uid, request }, Reply::Service(prepared, slices)) => {
+                for slice in slices {
+                    self.learn_slice(process, place, &slice);
+                }
+                self.answer(process, uid, Input::ServicePrepared { request, found: Ok(prepared) });
+            }
             (Job::Read { place, uid, read }, reply) => self.read_reply(process, place, uid, read, reply),
             (job @ (Job::ReadQuorum | Job::Claim { .. }), reply) => self.leader_reply(process, &job, reply),
             (Job::ReadTokens { node, request }, Reply::Tokens(token)) => {
@@ -265,7 +294,9 @@ impl World {
             }
             // A probe that is not answered is repeated by the gate.
             (Job::Probe, _) => {}
-            (job @ (Job::ReadPod { .. } | Job::ReadTokens { .. }), _) => self.submit(process, job),
+            (job @ (Job::ReadPod { .. } | Job::ReadTokens { .. } | Job::Service { .. }), _) => {
+                self.submit(process, job)
+            }
         }
     }
 
@@ -293,6 +324,60 @@ impl World {
             self.learn_lease(process, place, lease);
         }
         self.answer(process, uid, Input::StatusWritten(outcome));
+    }
+
+    fn slice_reply(&mut self, process: usize, place: usize, uid: u32, write: &SliceWrite, reply: Reply) {
+        let key = Key::Slice(uid, write.family);
+        let outcome = match reply {
+            Reply::Slice(Verdict::Written, slice) => {
+                self.processes[process].writer.succeeded(key);
+                self.learn_slice_or_its_end(process, place, write, slice);
+                self.coverage.saw(Sight::of_slice(&write.change));
+                RoleOutcome::Written
+            }
+            Reply::Slice(Verdict::Refused, _) => {
+                self.processes[process].writer.failed(self.now, key, write.priority, false);
+                RoleOutcome::Refused("a webhook".into())
+            }
+            Reply::Slice(verdict, slice) => {
+                self.processes[process].writer.failed(self.now, key, write.priority, true);
+                self.learn_slice_or_its_end(process, place, write, slice);
+                self.coverage.saw(Sight::SliceConflict);
+                if verdict == Verdict::Gone { RoleOutcome::Gone } else { RoleOutcome::Conflict }
+            }
+            _ => {
+                self.coverage.saw(Sight::SliceUnanswered);
+                RoleOutcome::Unanswered("no answer".into())
+            }
+        };
+        self.slice_written(process, uid, write.name.clone(), outcome);
+    }
+
+    fn slice_written(&mut self, process: usize, uid: u32, name: String, outcome: RoleOutcome) {
+        self.answer(process, uid, Input::SliceWritten { name, outcome });
+    }
+
+    fn learn_slice_or_its_end(
+        &mut self,
+        process: usize,
+        place: usize,
+        write: &SliceWrite,
+        slice: Option<Arc<SliceFacts>>,
+    ) {
+        match slice {
+            Some(slice) => self.learn_slice(process, place, &slice),
+            None => {
+                let touched = self.processes[process].index.slice_is_gone((place, write.family));
+                self.touched(process, &touched);
+            }
+        }
+    }
+
+    fn learn_slice(&mut self, process: usize, place: usize, slice: &Arc<SliceFacts>) {
+        let Some(family) = slice.family else { return };
+        let version = objects::version(slice.version.as_deref());
+        let touched = self.processes[process].index.learn_slice((place, family), version, Some(slice.clone()));
+        self.touched(process, &touched);
     }
 
     fn read_reply(&mut self, process: usize, place: usize, uid: u32, read: Read, reply: Reply) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use redislease::api::RedisLease;
 use redislease::api::validated::Readiness;
 use redislease::election::{Electorate, PodFacts, Sighting};
-use redislease::plan::PodKnowledge;
+use redislease::plan::{Family, PodKnowledge, SliceFacts};
 use redislease_core::time::Time;
 
 use crate::api::objects;
@@ -42,6 +42,8 @@ pub struct Index {
     pods: BTreeMap<u32, Pod>,
     /// Pods that do not exist any more, and whether they are proven to have stopped.
     gone: BTreeMap<u32, bool>,
+    /// The newest version that was seen of each, or that it is gone.
+    slices: BTreeMap<(usize, Family), (u64, Option<Arc<SliceFacts>>)>,
     electorates: BTreeMap<usize, (Readiness, Arc<Electorate>)>,
     pub leases_listed: bool,
     pub pods_listed: bool,
@@ -91,6 +93,42 @@ impl Index {
         }
         self.leases[place] = Lease { version, lease };
         Touched { places: vec![place], pods: Vec::new() }
+    }
+
+    /// A list of slices is complete: it replaces what was known, also by an older state.
+    pub fn list_slices(&mut self, listed: &State) -> Touched {
+        let mut touched = Touched::default();
+        let known: Vec<(usize, Family)> = self.slices.keys().copied().collect();
+        for of in known.into_iter().filter(|of| !listed.slices.contains_key(of)) {
+            touched.add(self.take_slice(of, listed.version, None));
+        }
+        for (&of, facts) in &listed.slices {
+            touched.add(self.take_slice(of, objects::version(facts.version.as_deref()), Some(facts.clone())));
+        }
+        touched
+    }
+
+    /// A slice as a watch, or the answer to a call, shows it.
+    pub fn learn_slice(&mut self, of: (usize, Family), version: u64, facts: Option<Arc<SliceFacts>>) -> Touched {
+        let older = self.slices.get(&of).is_some_and(|(known, _)| version <= *known);
+        if older { Touched::default() } else { self.take_slice(of, version, facts) }
+    }
+
+    fn take_slice(&mut self, of: (usize, Family), version: u64, facts: Option<Arc<SliceFacts>>) -> Touched {
+        self.slices.insert(of, (version, facts));
+        Touched { places: vec![of.0], pods: Vec::new() }
+    }
+
+    /// A slice does not exist any more, by the answer to a call.
+    pub fn slice_is_gone(&mut self, of: (usize, Family)) -> Touched {
+        let version = self.slices.get(&of).map_or(0, |(version, _)| *version);
+        self.take_slice(of, version, None)
+    }
+
+    /// The slices of a lease.
+    pub fn slices(&self, place: usize) -> Vec<Arc<SliceFacts>> {
+        let of = self.slices.iter().filter(|((of, _), _)| *of == place);
+        of.filter_map(|(_, (_, facts))| facts.clone()).collect()
     }
 
     /// A list of pods is complete. What it does not name is gone, unless it is newer than the list.
