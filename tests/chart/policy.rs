@@ -195,10 +195,10 @@ fn owner(installation: &Installation, namespace: &str) -> Result<Value> {
 
 /// A copy with other fields, each with its JSON pointer. `null` removes the field.
 fn but(object: &Value, changes: &[(&str, Value)]) -> Value {
-    let mut changed = object.clone();
+    let mut copy = object.clone();
     for (pointer, value) in changes {
         let (parent, field) = pointer.rsplit_once('/').expect("a pointer");
-        let parent = changed.pointer_mut(parent).and_then(Value::as_object_mut).expect("the parent exists");
+        let parent = copy.pointer_mut(parent).and_then(Value::as_object_mut).expect("the parent exists");
         let field = field.replace("~1", "/");
         if value.is_null() {
             parent.remove(&field);
@@ -206,7 +206,7 @@ fn but(object: &Value, changes: &[(&str, Value)]) -> Value {
             parent.insert(field, value.clone());
         }
     }
-    changed
+    copy
 }
 
 /// Owner references that do not say that the lease `billing` controls the object.
