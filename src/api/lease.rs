@@ -188,7 +188,8 @@ impl Default for QuorumRef {
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActiveServiceSpec {
     /// The name of the Service. If it does not exist, the operator creates it with the ports of the holder's containers, and deletes
-    /// it with the RedisLease. If it exists, it must have no selector; the operator uses its ports and does not change it.
+    /// it when the RedisLease is deleted or no longer names it. If it exists, it must have no selector; the operator uses its ports
+    /// and does not change it.
     #[schemars(length(max = 63))]
     #[x_kube(validation = rules::service_name("activeService.name"))]
     pub name: String,
