@@ -229,7 +229,7 @@ impl Context {
             let of_slices = Objects::all(self.watched().apis(), "EndpointSlice")
                 .with_labels(&format!("{SLICE_MANAGER_LABEL}={SLICE_MANAGER}"));
             let facts = |slice: EndpointSlice| SliceFacts::from(&slice);
-            let slices = watches::follow_builtin(of_slices, facts, senders.slices, stop());
+            let slices = watches::follow(of_slices, facts, senders.slices, stop());
             spawn("the watch of EndpointSlices", Box::pin(slices));
             let watched = self.options.watch_namespaces.clone();
             let namespaces = namespaces::follow(self.client.clone(), watched, senders.namespaces, stop());

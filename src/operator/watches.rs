@@ -67,18 +67,6 @@ pub(super) async fn follow<K: Object, F>(
     follow_objects(objects, |object| whole(object, kind, &facts), out, stop).await;
 }
 
-/// As [`follow`], for a kind of Kubernetes itself that has no spec. The API server has validated such objects.
-pub(super) async fn follow_builtin<K, F>(
-    objects: Objects<K>,
-    facts: impl Fn(K) -> F,
-    out: Sender<Watched<F>>,
-    stop: CancellationToken,
-) where
-    K: kube::Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
-{
-    follow_objects(objects, |object| Ok(Box::new(facts(object))), out, stop).await;
-}
-
 /// As [`follow`], for the metadata of the objects: the API server sends nothing else.
 pub(super) async fn follow_metadata<K, F>(
     objects: Objects<PartialObjectMeta<K>>,
