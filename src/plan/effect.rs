@@ -40,8 +40,8 @@ pub enum Effect {
         /// The name of the slice.
         name: String,
     },
-    /// Read a Service with its EndpointSlices and a pod, and create the Service if it does not exist. Answered by one
-    /// [`super::Event::ServicePrepared`], unless a newer request replaces it. The facts contain the slices before that.
+    /// Read a Service with its EndpointSlices and a pod, and create the Service if it does not exist. Answered by
+    /// exactly one [`super::Event::ServicePrepared`]. At most one is pending. The facts contain the slices before that.
     PrepareService(ServiceRequest),
     /// Read an object. Answered by exactly one event.
     Read(Read),
@@ -169,7 +169,7 @@ pub struct SliceWrite {
     pub priority: Priority,
     /// The name of the slice.
     pub name: String,
-    /// The UID of the slice, which the write must find; `None` creates the slice.
+    /// The UID of the slice, which the write must find; `None` if it does not exist.
     pub uid: Option<String>,
     /// The resource version that the write must find.
     pub version: Option<String>,
@@ -188,16 +188,16 @@ pub struct SliceWrite {
 pub enum SliceChange {
     /// Set its content.
     Put {
-        /// The token; `None` leaves it unchanged.
+        /// The token; `None` removes it.
         token: Option<Token>,
         /// Its only endpoint.
         endpoint: Option<Endpoint>,
         /// The ports.
         ports: Vec<SlicePort>,
     },
-    /// Delete it.
+    /// Empty it, then delete it.
     Remove {
-        /// Whether the Service that the operator created with it is deleted first.
+        /// Whether the Service is deleted too, if the operator created it for this lease.
         with_service: bool,
     },
 }
@@ -220,9 +220,7 @@ impl SliceChange {
     pub fn is_in(&self, slice: &SliceFacts) -> bool {
         match self {
             Self::Put { token, endpoint, ports } => {
-                (token.is_none() || *token == slice.token)
-                    && slice.endpoints.iter().eq(endpoint)
-                    && slice.ports == *ports
+                *token == slice.token && slice.endpoints.iter().eq(endpoint) && slice.ports == *ports
             }
             Self::Remove { .. } => false,
         }

@@ -36,8 +36,8 @@ mod sync;
 mod tests;
 
 pub use active_service::{
-    ContainerPort, Endpoint, Family, PodNetwork, Prepared, ServiceFacts, ServicePort, SliceFacts, SlicePort,
-    TargetPort, new_service_ports, slice_labels, slice_name,
+    ContainerPort, Endpoint, Family, Prepared, ServiceFacts, ServicePort, SliceFacts, SlicePort, TargetPort,
+    is_managed, new_service_ports, slice_labels, slice_name,
 };
 pub use effect::{
     Command, Effect, Measure, Priority, Read, RoleWrite, ServiceRequest, Shown, SliceChange, SliceWrite, StatusWrite,
@@ -150,11 +150,7 @@ impl Reconciler {
             Event::HolderRead { answered } => self.contention.holder_read(now, answered),
             Event::NodeRead { answered: _ } => self.contention.node_read(now),
             Event::RoleWritten { uid, outcome } => self.roles.written(&uid, &outcome),
-            Event::SliceWritten { name, outcome } => {
-                if let Some(service) = &mut self.service {
-                    service.written(&name, &outcome);
-                }
-            }
+            Event::SliceWritten { name, outcome } => self.slice_written(now, &name, &outcome),
             Event::ServicePrepared { request, found } => self.service_prepared(now, &request, found.as_deref()),
         }
     }

@@ -60,7 +60,7 @@ pub(super) struct Entitlement {
     /// The UID of the pod and the token of its term; `None` if no pod may be `active`.
     pub holder: Option<(String, Token)>,
     /// The latest token that the status shows.
-    latest: Token,
+    pub latest: Token,
 }
 
 impl RoleState {

@@ -334,9 +334,7 @@ impl Outside for Shell {
     fn write_orphan_slice(&mut self, slice: &SliceFacts, write: SliceWrite) {
         let (inputs, namespace, name) = (self.inputs.clone(), slice.namespace.clone(), slice.name.clone());
         tracing::info!(slice = %format!("{namespace}/{name}"), lease = slice.lease, "Removing the endpoint of a lease that does not exist or cannot be read.");
-        // This is never the UID of a lease, so the key is unique.
-        let uid = format!("name:{namespace}/{}", slice.lease);
-        let owner = Owner { namespace: namespace.clone(), name: slice.lease.clone(), uid };
+        let owner = Owner { namespace: namespace.clone(), name: slice.lease.clone(), uid: None };
         let tenant: Arc<str> = namespace.as_str().into();
         let done = Box::new(move |answer| {
             let _ = inputs.send(Input::OrphanSliceWritten { namespace, name, answer });
@@ -383,7 +381,7 @@ impl Outside for Shell {
 
 /// The lease as the owner of other objects.
 fn owner(lease: Subject<'_>) -> Owner {
-    Owner { namespace: lease.namespace.to_string(), name: lease.name.to_owned(), uid: lease.uid.to_owned() }
+    Owner { namespace: lease.namespace.to_string(), name: lease.name.to_owned(), uid: Some(lease.uid.to_owned()) }
 }
 
 /// Namespace and name of a lease, for the log.

@@ -1,5 +1,7 @@
 //! The EndpointSlices of leases: their events, and those that no lease owns.
 
+use std::sync::Arc;
+
 use super::{Engine, Machine, Outside, Watched};
 use crate::operator::writer::{SliceAnswer, SliceFound};
 use crate::plan::{Family, Priority, RoleOutcome, SliceChange, SliceFacts, SliceWrite};
@@ -17,17 +19,26 @@ impl<M: Machine, O: Outside> Engine<M, O> {
             }
             Watched::ListEnds => {
                 self.index.slice_list_ends();
-                self.sweep_slices();
+                self.sweep_slices(false);
             }
         }
     }
 
-    /// Removes the endpoints of leases that do not exist or cannot be read, as [`Engine::sweep`] removes the roles.
-    pub(super) fn sweep_slices(&mut self) {
+    /// Removes the endpoints of leases that do not exist or cannot be read: once after leases and slices were listed, and
+    /// again after an unreadable lease is deleted, as [`Engine::sweep`] removes the roles.
+    pub(super) fn sweep_slices(&mut self, again: bool) {
+        if !self.index.slices_are_listed() || (self.swept_slices && !again) {
+            return;
+        }
+        self.swept_slices = true;
         for (slice, unreadable) in self.index.orphan_slices() {
-            if let Some(write) = slice_without_lease(&slice, unreadable) {
-                self.outside.write_orphan_slice(&slice, write);
-            }
+            self.clear_orphan_slice(&slice, unreadable);
+        }
+    }
+
+    fn clear_orphan_slice(&mut self, slice: &SliceFacts, unreadable: bool) {
+        if let Some(write) = slice_without_lease(slice, unreadable) {
+            self.outside.write_orphan_slice(slice, write);
         }
     }
 
@@ -35,7 +46,7 @@ impl<M: Machine, O: Outside> Engine<M, O> {
     pub(super) fn take_found_slice(&mut self, namespace: &str, name: &str, found: Option<SliceFound>) {
         match found {
             Some(SliceFound::Here(slice)) => self.index.slice_answered(*slice),
-            Some(SliceFound::Gone) => self.index.slice_gone(namespace, name, None),
+            Some(SliceFound::Gone(uid)) => self.index.slice_gone(namespace, name, Some(&uid)),
             None => {}
         }
     }
@@ -44,8 +55,11 @@ impl<M: Machine, O: Outside> Engine<M, O> {
     pub(super) fn take_orphan_slice(&mut self, namespace: &str, name: &str, answer: SliceAnswer) {
         let SliceAnswer { outcome, found } = answer;
         self.take_found_slice(namespace, name, found);
-        if !matches!(outcome, RoleOutcome::Written | RoleOutcome::Gone | RoleOutcome::Withdrawn) {
-            self.sweep_slices();
+        let done = matches!(outcome, RoleOutcome::Written | RoleOutcome::Gone | RoleOutcome::Withdrawn);
+        let orphans = if done { Vec::new() } else { self.index.orphan_slices() };
+        let same = |(slice, _): &&(Arc<SliceFacts>, bool)| (&*slice.namespace, &*slice.name) == (namespace, name);
+        if let Some((slice, unreadable)) = orphans.iter().find(same) {
+            self.clear_orphan_slice(slice, *unreadable);
         }
     }
 }

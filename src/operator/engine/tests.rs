@@ -1,3 +1,8 @@
+#[path = "orphans_tests.rs"]
+mod orphans;
+#[path = "slices_tests.rs"]
+mod slices;
+
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,7 +19,7 @@ use crate::operator::index::{WorkloadKey, WorkloadRead};
 use crate::operator::leadership::Grant;
 use crate::operator::quorums::QuorumUpdate;
 use crate::operator::slot::News;
-use crate::plan::{Authority, CandidateFacts, Command, PodKnowledge, Read, SliceFacts, SliceWrite};
+use crate::plan::{Authority, CandidateFacts, Command, PodKnowledge, Read, RoleWrite, SliceFacts, SliceWrite};
 
 /// The events that a machine received, and its next steps.
 #[derive(Debug, Default)]
@@ -374,41 +379,6 @@ fn a_lease_whose_resource_is_gone_is_forgotten_when_it_is_finished() {
 }
 
 #[test]
-fn labels_of_leases_that_do_not_exist_are_removed_once_everything_is_listed() {
-    let mut world = World::new();
-    let labelled = |lease: &str, role: &str| {
-        let mut pod = pod("p");
-        pod.labels.insert(format!("lease.redislease.io/{lease}"), role.to_owned());
-        pod.annotations.insert(format!("token.redislease.io/{lease}"), "7".to_owned());
-        pod
-    };
-    world.engine.take(Input::Lease(Watched::ListBegins));
-    world.engine.take(Input::Lease(Watched::Unreadable(Box::new(lease("n", "broken").metadata))));
-    world.engine.take(Input::Pod(Watched::ListBegins));
-    let mut carrier = labelled("gone", "standby");
-    carrier.labels.extend(labelled("broken", "active").labels);
-    world.engine.take(Input::Pod(Watched::Seen(Box::new(carrier))));
-    world.engine.take(Input::Pod(Watched::ListEnds));
-    assert_eq!(world.fake.done(), [""; 0], "leases are not listed");
-    world.engine.take(Input::Lease(Watched::ListEnds));
-    let removed = "gone on p: None None";
-    assert_eq!(world.fake.done(), ["floors complete", "broken on p: Some(Standby) None", removed]);
-    let answer = |outcome| Input::OrphanWritten {
-        namespace: "n".into(),
-        pod: "uid-p".into(),
-        lease: "gone".into(),
-        answer: role(outcome),
-    };
-    world.engine.take(answer(RoleOutcome::Conflict));
-    assert_eq!(world.fake.done(), [removed], "again");
-    world.engine.take(answer(RoleOutcome::Written));
-    assert_eq!(world.fake.done(), [""; 0]);
-    let metadata = lease("n", "broken").metadata;
-    world.engine.take(Input::Lease(Watched::DeletedUnreadable(Box::new(metadata))));
-    assert_eq!(world.fake.done(), ["broken on p: None None", removed]);
-}
-
-#[test]
 fn workloads_are_read_and_floors_raised() {
     let mut world = World::listed();
     let mut of_workload = lease("n", "a");
@@ -451,45 +421,4 @@ fn a_refused_read_is_reported_as_refused() {
     world.engine.take(Input::Answer { lease: id, incarnation: 0, answer: Answer::Lease(Err("no".into())) });
     world.work();
     assert_eq!(seen("a"), ["read false", "facts 0 unseen"]);
-}
-
-#[test]
-fn the_endpoint_of_a_lease_that_does_not_exist_is_removed_after_both_lists() {
-    let mut world = World::new();
-    let slice = |lease: &str| SliceFacts {
-        namespace: "a".into(),
-        name: format!("{lease}-redislease-ipv4"),
-        uid: format!("uid-{lease}"),
-        version: Some("3".into()),
-        lease: lease.into(),
-        owner: None,
-        service: lease.into(),
-        family: None,
-        token: None,
-        endpoints: Vec::new(),
-        ports: Vec::new(),
-    };
-    let mut take = |input| {
-        world.engine.take(input);
-        world.fake.done()
-    };
-    take(Input::Lease(Watched::ListBegins));
-    take(Input::Lease(Watched::Seen(Box::new(lease("a", "billing")))));
-    take(Input::Slice(Watched::ListBegins));
-    take(Input::Slice(Watched::Seen(Box::new(slice("billing")))));
-    take(Input::Slice(Watched::Seen(Box::new(slice("orphan")))));
-    assert_eq!(take(Input::Slice(Watched::ListEnds)), [""; 0], "leases are not listed");
-    let done = take(Input::Lease(Watched::ListEnds));
-    let removal = "orphan on orphan-redislease-ipv4: Remove { with_service: false }";
-    assert!(
-        done.iter().any(|line| line == removal) && !done.iter().any(|line| line.contains("billing on")),
-        "{done:?}"
-    );
-    let answer = |outcome| Input::OrphanSliceWritten {
-        namespace: "a".into(),
-        name: "orphan-redislease-ipv4".into(),
-        answer: SliceAnswer { outcome, found: None },
-    };
-    assert_eq!(take(answer(RoleOutcome::Unanswered("timeout".into()))), [removal], "it is repeated");
-    assert_eq!(take(answer(RoleOutcome::Written)), [""; 0]);
 }

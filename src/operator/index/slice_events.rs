@@ -35,12 +35,14 @@ impl Index {
         self.mark_names(&concerned);
     }
 
+    /// Whether all leases and all EndpointSlices have been listed once.
+    pub const fn slices_are_listed(&self) -> bool {
+        self.leases.listed && self.slices.listed
+    }
+
     /// The EndpointSlices of leases that do not exist or could not be read, and whether the lease could not be read. A lease
     /// that is being finalized removes its own.
     pub fn orphan_slices(&self) -> Vec<(Arc<SliceFacts>, bool)> {
-        if !self.leases.listed {
-            return Vec::new();
-        }
         let is_known = |namespace: &str, lease: &str| {
             self.namespaces.get(namespace).is_some_and(|pods| pods.names.contains_key(lease))
         };

@@ -27,6 +27,7 @@ struct Relist {
 #[derive(Debug, Default)]
 pub(super) struct Slices {
     namespaces: BTreeMap<String, Namespace>,
+    pub listed: bool,
     relist: Option<Relist>,
 }
 
@@ -88,6 +89,7 @@ impl Slices {
 
     /// The list is complete: a slice that it does not contain was deleted.
     pub fn list_ends(&mut self) -> Vec<Concerned> {
+        self.listed = true;
         let Some(Relist { named, older, read }) = self.relist.take() else { return Vec::new() };
         let all = self
             .namespaces

@@ -18,7 +18,7 @@ use super::tokens;
 use crate::api::names::{self, PodRole};
 use crate::api::{RedisLease, RedisQuorum};
 use crate::election::{PodFacts, is_off};
-use crate::metrics::operator::WriteKind;
+use crate::metrics::operator::{OperatorMetrics, WriteKind};
 use crate::operator::annotations::Change;
 use crate::operator::index::{Asked, ListCount, WorkloadKey, WorkloadRead};
 use crate::operator::kube_api::{self, CallError, call};
@@ -154,7 +154,13 @@ impl Call {
     }
 
     /// Sends the call. `event` is the pending event of an event call.
-    pub(super) async fn send(self, client: Client, lists: ListCount, event: Option<Event>) -> Sent {
+    pub(super) async fn send(
+        self,
+        client: Client,
+        lists: ListCount,
+        metrics: &OperatorMetrics,
+        event: Option<Event>,
+    ) -> Sent {
         match self {
             Self::LeaseStatus { object, write, done } => {
                 let written = write_lease_status(client, &object, *write).await;
@@ -192,12 +198,12 @@ impl Call {
                 Sent { verdict, problem, finish: Finish::Moved(before, now, Box::new(move || done(answer))) }
             }
             Self::Slice { owner, write, done } => {
-                let (written, answer) = slices::write(client, &owner, &write).await;
+                let (written, answer) = slices::write(client, &owner, &write, metrics).await;
                 let (verdict, problem) = classify(&written);
                 Sent { verdict, problem, finish: Finish::PassOn(Box::new(move || done(answer))) }
             }
             Self::Service { owner, request, done } => {
-                let found = slices::prepare(client, &owner, &request).await;
+                let found = slices::prepare(client, &owner, &request, metrics).await;
                 pass_on_or_repeat(found, done, |done| Self::Service { owner, request, done })
             }
             Self::Lease { namespace, name, uid, done } => {

@@ -10,6 +10,7 @@
 //! | module | concept |
 //! |---|---|
 //! | [`queue`] | the order of the calls, limits, backoff (pure) |
+//! | [`key`] | what a queued call is about |
 //! | [`gate`] | closed while the API server does not answer (pure) |
 //! | [`events`] | pending events (pure) |
 //! | [`call`] | the calls, and how their answers are interpreted |
@@ -20,6 +21,7 @@
 mod call;
 mod events;
 mod gate;
+mod key;
 mod owned;
 mod queue;
 mod slices;
@@ -43,11 +45,12 @@ use super::kube_api::CallError;
 use crate::clock::{self, Alarm};
 use crate::metrics::operator::{OperatorMetrics, WriteResult};
 use crate::nodes::random::Random;
-use crate::plan::{Priority, RoleWrite, SliceWrite};
-use crate::status::{Notice, NoticeReason};
+use crate::plan::{Priority, RoleWrite};
+use crate::status::Notice;
 pub use call::{Call, Done, PodFound, RoleAnswer};
 use call::{Finish, Sent};
 use events::{Accepted, Events};
+use key::{Key, job, level};
 pub use owned::Changed;
 pub use queue::Level;
 use queue::{Next, Queue, Retry, Submission, Verdict};
@@ -55,26 +58,6 @@ pub use slices::{Owner, ServiceFound, SliceAnswer, SliceFound};
 
 /// How long the writer sends pending events at the end of the process.
 const FLUSH: Duration = Duration::from_secs(3);
-
-/// The key of a job in the queue.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Key {
-    Status(Arc<str>),
-    QuorumStatus(Arc<str>),
-    Role { pod: Arc<str>, lease: Arc<str> },
-    Slice { lease: Arc<str>, name: Arc<str> },
-    ReadService(Arc<str>),
-    ReadLease(Arc<str>),
-    ReadPod(Arc<str>),
-    ReadNode(Arc<str>),
-    ReadWorkload(WorkloadKey),
-    ReadQuorum(Arc<str>),
-    ReadTokens(Arc<str>),
-    ReadSecret(Arc<str>),
-    ReadClusterUid,
-    OwnedLease(WorkloadKey),
-    Event(Arc<str>, NoticeReason),
-}
 
 /// Queues calls. Clones share one queue.
 #[derive(Clone)]
@@ -150,19 +133,6 @@ impl Writer {
     /// Withdraws the role write of a pod and a lease, if it was not sent yet.
     pub fn withdraw_role(&self, pod: &str, lease: &str) {
         self.withdraw(&Key::Role { pod: pod.into(), lease: lease.into() });
-    }
-
-    /// Writes an EndpointSlice of a lease.
-    pub fn write_slice(&self, namespace: &Arc<str>, owner: Owner, write: Box<SliceWrite>, done: Done<SliceAnswer>) {
-        let key = Key::Slice { lease: owner.uid.as_str().into(), name: write.name.as_str().into() };
-        let (level, not_after) = (level(write.priority), write.not_after);
-        let call = Call::Slice { owner, write, done };
-        self.submit(Submission { not_after, ..job(key, namespace, level, call) });
-    }
-
-    /// Withdraws the write of an EndpointSlice of a lease, if it was not sent yet.
-    pub fn withdraw_slice(&self, lease: &str, name: &str) {
-        self.withdraw(&Key::Slice { lease: lease.into(), name: name.into() });
     }
 
     /// Sends a read, or the write of a quorum's status. `of` is the UID of the lease or the name of the quorum that it is
@@ -297,20 +267,6 @@ impl Writer {
     }
 }
 
-fn job(key: Key, tenant: &Arc<str>, level: Level, payload: Call) -> Submission<Key, Call> {
-    Submission { key, tenant: tenant.clone(), lane: None, level, not_before: None, not_after: None, payload }
-}
-
-const fn level(priority: Priority) -> Level {
-    match priority {
-        Priority::End => Level::End,
-        Priority::Publication => Level::Publication,
-        Priority::Active => Level::Active,
-        Priority::Standby => Level::Standby,
-        Priority::Counts => Level::Counts,
-    }
-}
-
 /// A call that completed.
 enum Ended {
     Call { key: Key, retry: Option<Retry<Key>>, object: String, sent: Box<Sent> },
@@ -400,7 +356,7 @@ impl Sender {
         let (client, shared) = (self.client.clone(), self.writer.shared.clone());
         self.calls.spawn(async move {
             let (kind, object) = (call.kind(), call.object());
-            let sent = call.send(client, shared.lists.clone(), event).await;
+            let sent = call.send(client, shared.lists.clone(), &shared.metrics, event).await;
             if let Some(kind) = kind {
                 let result = match sent.verdict {
                     Verdict::Done => WriteResult::Ok,

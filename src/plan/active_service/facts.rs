@@ -1,6 +1,7 @@
 //! The facts about a Service that follows the holder: its EndpointSlices, the Service itself, and the holder's pod.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{Container, Pod, Service, ServiceSpec};
 use k8s_openapi::api::discovery::v1::{self, EndpointSlice};
@@ -35,8 +36,11 @@ impl Family {
     }
 
     /// The family of an address.
-    pub fn of_address(address: &str) -> Self {
-        if address.contains(':') { Self::V6 } else { Self::V4 }
+    pub const fn of_address(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(_) => Self::V4,
+            IpAddr::V6(_) => Self::V6,
+        }
     }
 }
 
@@ -220,28 +224,19 @@ pub struct ContainerPort {
     pub number: i32,
 }
 
-/// Addresses and ports of a pod.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct PodNetwork {
-    /// One address of each family.
-    pub addresses: Vec<String>,
-    /// The ports of its containers, sidecars included.
-    pub ports: Vec<ContainerPort>,
-}
-
-impl From<&Pod> for PodNetwork {
-    fn from(pod: &Pod) -> Self {
-        let ips = pod.status.iter().flat_map(|status| status.pod_ips.iter().flatten());
+impl ContainerPort {
+    /// The ports of the pod's containers, sidecars included.
+    pub fn of(pod: &Pod) -> Vec<Self> {
         let spec = pod.spec.as_ref();
         let sidecar = |container: &&Container| container.restart_policy.as_deref() == Some("Always");
         let sidecars = spec.into_iter().flat_map(|spec| spec.init_containers.iter().flatten()).filter(sidecar);
         let containers = spec.into_iter().flat_map(|spec| &spec.containers).chain(sidecars);
-        let ports = containers.flat_map(|container| container.ports.iter().flatten()).map(|port| ContainerPort {
+        let ports = containers.flat_map(|container| container.ports.iter().flatten()).map(|port| Self {
             name: port.name.clone().unwrap_or_default(),
             protocol: port.protocol.clone().unwrap_or_else(|| "TCP".into()),
             number: port.container_port,
         });
-        Self { addresses: ips.map(|ip| ip.ip.clone()).collect(), ports: ports.collect() }
+        ports.collect()
     }
 }
 
@@ -249,10 +244,12 @@ impl From<&Pod> for PodNetwork {
 /// created with the ports of the pod; see [`new_service_ports`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Prepared {
-    /// The Service; `None` if it does not exist and the pod has no ports to create it with.
+    /// The Service; `None` if it does not exist and was not created.
     pub service: Option<ServiceFacts>,
-    /// The pod; `None` if it does not exist.
-    pub pod: Option<PodNetwork>,
+    /// Why the Service could not be created; `None` if it exists, or if the pod has no ports to create it with.
+    pub refused: Option<String>,
+    /// The container ports of the pod; `None` if it does not exist.
+    pub ports: Option<Vec<ContainerPort>>,
     /// An EndpointSlice of the Service that has endpoints and that the operator does not manage: its name.
     pub foreign_slice: Option<String>,
     /// Another RedisLease that has an EndpointSlice of the Service.
@@ -264,7 +261,7 @@ impl Prepared {
     pub fn note_slices(&mut self, lease: &str, slices: &[EndpointSlice]) -> Vec<SliceFacts> {
         let mut own = Vec::new();
         for slice in slices {
-            if slice.labels().get(SLICE_MANAGER_LABEL).is_some_and(|manager| manager == SLICE_MANAGER) {
+            if is_managed(slice) {
                 let facts = SliceFacts::from(slice);
                 if facts.lease == lease {
                     own.push(facts);
@@ -279,11 +276,16 @@ impl Prepared {
     }
 }
 
+/// Whether the operator manages the slice. It never changes another one.
+pub fn is_managed(slice: &EndpointSlice) -> bool {
+    slice.labels().get(SLICE_MANAGER_LABEL).is_some_and(|manager| manager == SLICE_MANAGER)
+}
+
 /// The ports of a new Service for this pod: each container port under its own number. A port without a name gets the name
 /// of its protocol and number, because a Service with several ports needs names.
-pub fn new_service_ports(pod: &PodNetwork) -> Vec<ServicePort> {
+pub fn new_service_ports(containers: &[ContainerPort]) -> Vec<ServicePort> {
     let mut ports: BTreeMap<(i32, &str), ServicePort> = BTreeMap::new();
-    for ContainerPort { name, protocol, number } in &pod.ports {
+    for ContainerPort { name, protocol, number } in containers {
         let (name, target) = if name.is_empty() {
             (format!("{}-{number}", protocol.to_ascii_lowercase()), TargetPort::Number(*number))
         } else {

@@ -4,39 +4,37 @@
 //! removed. A slice gets the endpoint of a new term only after every other slice of the Service was written with the new
 //! token and without an endpoint of another pod. That always changes its resource version, so a late write of a process
 //! that was paused during the change conflicts. A new slice has no endpoint for the same reason: a late creation adds none.
+//! A withdrawal without a new term sets or removes the token, so it changes the resource version too.
 //!
 //! | module | concept |
 //! |---|---|
 //! | [`facts`] | slices, Services and pods, as the API server has them |
-//! | [`resolve`] | the addresses and ports of the holder's pod for a Service |
+//! | [`known`] | what was read about the Service and is still valid; the problem to report |
+//! | [`resolve`] | the families and ports of the slices |
 
 mod facts;
+mod known;
 mod resolve;
 
 pub use facts::{
-    ContainerPort, Endpoint, Family, PodNetwork, Prepared, ServiceFacts, ServicePort, SliceFacts, SlicePort,
-    TargetPort, new_service_ports, slice_labels, slice_name,
+    ContainerPort, Endpoint, Family, Prepared, ServiceFacts, ServicePort, SliceFacts, SlicePort, TargetPort,
+    is_managed, new_service_ports, slice_labels, slice_name,
 };
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use redislease_core::op::Token;
-use redislease_core::time::{Millis, Time};
+use redislease_core::time::Time;
 
 use super::Reconciler;
-use super::effect::{Effect, Priority, ServiceRequest, SliceChange, SliceWrite};
+use super::effect::{Effect, Priority, SliceChange, SliceWrite};
 use super::event::RoleOutcome;
 use super::facts::{Facts, PodKnowledge};
 use super::inputs::Inputs;
 use crate::election::PodFacts;
-use crate::status::{Notice, NoticeReason};
-use resolve::{Target, resolve};
-
-/// How long the Service and the pod count as known. Then a change of the Service is noticed.
-const KNOWN_FOR: Millis = Millis(300_000);
-/// The same for a Service that cannot have an endpoint, and for a pod without an address.
-const UNUSABLE_FOR: Millis = Millis(30_000);
+use known::{Known, NoTarget, Refused, Subject};
+use resolve::Target;
 
 /// The state about the Service. A lease without one has none.
 #[derive(Clone, Debug, Default)]
@@ -47,33 +45,24 @@ pub(super) struct ActiveService {
     /// answered.
     unsure: BTreeMap<String, String>,
     known: Option<Known>,
-    /// What is being read.
+    /// What is being read. There is no second request before the answer, so an answer is never older than its request.
     preparing: Option<Subject>,
+    /// The Services that a request may have created and that were not removed since.
+    requested: BTreeSet<String>,
+    /// The refused creation of a slice.
+    refused: Option<Refused>,
+    /// What is wrong with the Service, according to the last answer.
+    problem: Option<String>,
     /// The last reported problem.
     reported: Option<String>,
 }
 
 #[derive(Clone, Debug)]
 struct Writing {
+    service: String,
     change: SliceChange,
+    is_new: bool,
     withdrawn: bool,
-}
-
-/// What was found for a subject.
-#[derive(Clone, Debug)]
-struct Known {
-    subject: Subject,
-    /// `None`: the Service cannot have an endpoint.
-    target: Option<Target>,
-    until: Time,
-}
-
-/// A Service, and a pod during a term. A pod that becomes Ready may have a new address.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Subject {
-    request: ServiceRequest,
-    token: Token,
-    ready: bool,
 }
 
 /// The pod that may be the endpoint, and the token of its term.
@@ -83,27 +72,29 @@ struct Holder<'a> {
     token: Token,
 }
 
+/// Which endpoints may be written.
+#[derive(Clone, Copy, Debug)]
+struct Grant {
+    /// Whether the pod may be added to a slice that does not have it. Otherwise only its conditions and its address may
+    /// change.
+    may_add: bool,
+    /// The end of the term.
+    stop_at: Option<Time>,
+}
+
 impl ActiveService {
     pub fn is_writing(&self) -> bool {
         !self.writing.is_empty()
     }
 
-    /// Handles the outcome of a write.
-    pub fn written(&mut self, slice: &str, outcome: &RoleOutcome) {
-        self.writing.remove(slice);
-        if !matches!(outcome, RoleOutcome::Unanswered(_)) {
-            self.unsure.remove(slice);
-        }
-        if matches!(outcome, RoleOutcome::Conflict | RoleOutcome::Gone) {
-            // The slices of the Service are listed again.
-            self.known = None;
-        }
+    /// Clears the state. Pending writes and reads are still answered.
+    pub fn forget(&mut self) {
+        let (writing, preparing) = (std::mem::take(&mut self.writing), self.preparing.take());
+        *self = Self { writing, preparing, ..Self::default() };
     }
 
-    /// Clears the state. Pending writes are still answered.
-    pub fn forget(&mut self) {
-        let writing = std::mem::take(&mut self.writing);
-        *self = Self { writing, ..Self::default() };
+    fn is_idle(&self) -> bool {
+        !self.is_writing() && self.preparing.is_none() && self.requested.is_empty()
     }
 
     /// Whether the slice may have another pod than the holder as its endpoint.
@@ -133,38 +124,43 @@ impl Reconciler {
             return self.verify_latest();
         }
         let Some(service) = wanted.filter(|_| !inputs.deleting) else { return self.remove_slices(&facts.slices) };
+        self.remove_requested(Some(&service), &facts.slices);
         let Some((uid, token)) = &entitlement.holder else {
             let own = self.own_slices(facts, &service, None);
-            return self.withdraw_endpoints(&own, None, false);
+            return self.withdraw_endpoints(&own, None, entitlement.latest);
         };
         let holder = Holder { uid, token: *token };
         let pod = match &facts.holder {
             // The address of a pod that has ended may belong to another pod already.
-            PodKnowledge::Gone { .. } => Err(true),
-            PodKnowledge::Here(sighting) if sighting.facts.uid != *uid => Err(false),
-            PodKnowledge::Here(sighting) if sighting.facts.finished => Err(true),
+            PodKnowledge::Gone { .. } => Err(NoTarget::Unusable),
+            PodKnowledge::Here(sighting) if sighting.facts.uid != *uid => Err(NoTarget::Unknown),
+            PodKnowledge::Here(sighting) if sighting.facts.finished => Err(NoTarget::Unusable),
             PodKnowledge::Here(sighting) => Ok(sighting.facts.clone()),
-            PodKnowledge::Unseen => Err(false),
+            PodKnowledge::Unseen => Err(NoTarget::Unknown),
         };
-        let target = match &pod {
-            Ok(pod) => self.target(now, &service, pod, *token),
-            Err(gone) => Err(*gone),
+        let target = pod.and_then(|pod| self.target(now, &service, &pod, *token).map(|target| (pod, target)));
+        let own = self.own_slices(facts, &service, target.as_ref().ok().map(|(_, target)| target));
+        let (pod, target) = match target {
+            Ok(found) => found,
+            Err(none) => {
+                let keeps = Some(holder).filter(|_| none == NoTarget::Unknown);
+                return self.withdraw_endpoints(&own, keeps, *token);
+            }
         };
-        let own = self.own_slices(facts, &service, target.as_ref().ok());
-        let (pod, target) = match (pod, target) {
-            (Ok(pod), Ok(target)) => (pod, target),
-            (_, Err(unusable)) | (Err(unusable), _) => return self.withdraw_endpoints(&own, Some(holder), unusable),
-        };
-        let missing = |(family, _): &&(Family, _)| own.iter().all(|slice| slice.family != Some(*family));
-        let missing: Vec<Family> = target.addresses.iter().filter(missing).map(|(family, _)| *family).collect();
-        for family in &missing {
-            self.create_slice(&service, *family, *token);
+        // One at a time: of two leases that name one Service, only one gets the first slice.
+        let missing = target.families.iter().find(|family| own.iter().all(|slice| slice.family != Some(**family)));
+        match missing {
+            Some(family) => self.create_slice(now, facts, &service, *family, *token),
+            None => self.clear_refused(),
         }
-        let may_grant = missing.is_empty()
-            && self.status.is_known()
-            && self.holds(&entitlement)
-            && facts.stop_at.is_none_or(|stop_at| now < stop_at);
-        self.write_endpoints(&own, holder, &pod, &target, may_grant.then_some(facts.stop_at));
+        if !self.status.is_known() || !self.holds(&entitlement) || facts.stop_at.is_some_and(|stop_at| now >= stop_at) {
+            return self.write_endpoints(&own, holder, &pod, &target, None);
+        }
+        // A slice that is being removed may still have the endpoint of an earlier term.
+        let is_being_removed = |slice: &Arc<SliceFacts>| own.iter().all(|own| own.name != slice.name);
+        let others_remain = facts.slices.iter().any(|slice| slice.service == service && is_being_removed(slice));
+        let grant = Grant { may_add: missing.is_none() && !others_remain, stop_at: facts.stop_at };
+        self.write_endpoints(&own, holder, &pod, &target, Some(grant));
     }
 
     /// Removes the slices, and the Service if the operator created it: the lease is deleted, or names no Service any more.
@@ -172,33 +168,57 @@ impl Reconciler {
         for slice in slices {
             self.write_slice(slice, SliceChange::Remove { with_service: true }, None);
         }
-        if slices.is_empty() && self.service.as_ref().is_some_and(|state| !state.is_writing()) {
+        self.remove_requested(None, slices);
+        if slices.is_empty() && self.service.as_ref().is_some_and(|state| state.is_idle()) {
             self.service = None;
         }
     }
 
-    /// Takes what was found for a request.
-    pub(super) fn service_prepared(&mut self, now: Time, request: &ServiceRequest, found: Result<&Prepared, &String>) {
-        let Some(state) = self.service.as_deref_mut() else { return };
-        let Some(subject) = state.preparing.take_if(|subject| subject.request == *request) else { return };
-        let resolved = match found {
-            Ok(prepared) => resolve(&self.identity.name, request, prepared),
-            Err(why) => Err(format!("Service {} could not be read or created: {why}", request.service)),
+    /// Removes the Services that a request may have created, if they have no slice: otherwise they are removed with it.
+    fn remove_requested(&mut self, wanted: Option<&str>, slices: &[Arc<SliceFacts>]) {
+        let Some(state) = &self.service else { return };
+        let is_free = |name: &&String| {
+            wanted != Some(name.as_str())
+                && slices.iter().all(|slice| slice.service != **name)
+                && state.preparing.as_ref().is_none_or(|subject| subject.request.service != **name)
         };
-        let (target, problem) = match resolved {
-            Ok(target) => (Some(target.clone()), target.problem),
-            Err(problem) => (None, Some(problem)),
-        };
-        let has_address = target.iter().flat_map(|target| &target.addresses).any(|(_, address)| address.is_some());
-        let until = now + if has_address { KNOWN_FOR } else { UNUSABLE_FOR };
-        state.known = Some(Known { subject, target, until });
-        if state.reported != problem {
-            state.reported.clone_from(&problem);
-            if let Some(note) = problem {
-                let reason = NoticeReason::ActiveServiceProblem;
-                self.emit(Effect::Report(Notice { reason, note, on_pods: Vec::new() }));
-            }
+        let unwanted: Vec<String> = state.requested.iter().filter(is_free).cloned().collect();
+        for service in unwanted {
+            let slice = self.new_slice(&service, Family::V4);
+            self.write_slice(&slice, SliceChange::Remove { with_service: true }, None);
         }
+    }
+
+    /// Handles the outcome of a write.
+    pub(super) fn slice_written(&mut self, now: Time, slice: &str, outcome: &RoleOutcome) {
+        let Some(state) = self.service.as_deref_mut() else { return };
+        let Some(writing) = state.writing.remove(slice) else { return };
+        match (outcome, writing.change.endpoint()) {
+            (RoleOutcome::Unanswered(_), Some(endpoint)) => {
+                state.unsure.insert(slice.to_owned(), endpoint.uid.clone());
+            }
+            (RoleOutcome::Written | RoleOutcome::Conflict | RoleOutcome::Gone, _) => {
+                state.unsure.remove(slice);
+            }
+            // An earlier write that was not answered may still succeed.
+            (RoleOutcome::Unanswered(_) | RoleOutcome::Refused(_) | RoleOutcome::Withdrawn, _) => {}
+        }
+        if matches!(outcome, RoleOutcome::Conflict | RoleOutcome::Gone) {
+            // The slices of the Service are listed again.
+            state.known = None;
+        }
+        let removes_service = writing.change == SliceChange::Remove { with_service: true };
+        match outcome {
+            RoleOutcome::Written | RoleOutcome::Gone if removes_service => {
+                state.requested.remove(&writing.service);
+            }
+            RoleOutcome::Written if writing.is_new => state.refused = None,
+            RoleOutcome::Refused(why) if writing.is_new && !removes_service => {
+                state.refused = Some(Refused::new(now, slice, why));
+            }
+            _ => {}
+        }
+        self.report_service();
     }
 
     /// Withdraws the pending writes and clears the state: another replica leads.
@@ -206,34 +226,12 @@ impl Reconciler {
         let Some(state) = &mut self.service else { return };
         let writing: Vec<String> = state.writing.keys().cloned().collect();
         state.forget();
-        if writing.is_empty() {
+        if state.is_idle() {
             self.service = None;
         }
         for name in writing {
             self.emit(Effect::WithdrawSlice { name });
         }
-    }
-
-    /// The content of the slices for this pod; it is read if it is not known. The error says whether it is known that
-    /// there can be no endpoint.
-    fn target(&mut self, now: Time, service: &str, pod: &PodFacts, token: Token) -> Result<Target, bool> {
-        let request = ServiceRequest { service: service.to_owned(), pod: pod.name.clone(), pod_uid: pod.uid.clone() };
-        let subject = Subject { request, token, ready: pod.ready };
-        let state = self.service.get_or_insert_default();
-        let known = state
-            .known
-            .clone()
-            .filter(|known| (&known.subject.request, known.subject.token) == (&subject.request, subject.token));
-        match known.as_ref().filter(|known| known.subject == subject && now < known.until).map(|known| known.until) {
-            Some(until) => self.wake_at(until),
-            None if state.preparing.as_ref() != Some(&subject) => {
-                let request = subject.request.clone();
-                state.preparing = Some(subject);
-                self.emit(Effect::PrepareService(request));
-            }
-            None => {}
-        }
-        known.map_or(Err(false), |known| known.target.ok_or(true))
     }
 
     /// The slices of this lease and Service. All others are removed: those of an earlier Service, of a family that the
@@ -242,8 +240,7 @@ impl Reconciler {
         let mut own = Vec::new();
         for slice in &facts.slices {
             let family = slice.family.filter(|family| slice.name == slice_name(service, *family));
-            let wanted =
-                |family: Family| target.is_none_or(|target| target.addresses.iter().any(|(of, _)| *of == family));
+            let wanted = |family: Family| target.is_none_or(|target| target.families.contains(&family));
             if slice.service == service
                 && slice.owner.as_deref() == Some(&self.identity.uid)
                 && family.is_some_and(wanted)
@@ -258,57 +255,76 @@ impl Reconciler {
         own
     }
 
-    /// Removes the endpoints of other pods than the holder; if the Service is `unusable`, all endpoints.
-    fn withdraw_endpoints(&mut self, own: &[Arc<SliceFacts>], holder: Option<Holder<'_>>, unusable: bool) {
+    /// Removes the endpoints of other pods than the holder. `latest` is the token of the latest term.
+    fn withdraw_endpoints(&mut self, own: &[Arc<SliceFacts>], holder: Option<Holder<'_>>, latest: Token) {
         for slice in own {
-            let state = self.service.get_or_insert_default();
-            if state.may_have_other(slice, holder) || (unusable && !slice.endpoints.is_empty()) {
-                self.write_slice(slice, SliceChange::empty(holder.map(|holder| holder.token)), None);
+            if self.service.get_or_insert_default().may_have_other(slice, holder) {
+                // It changes the token in any case: a write that is not answered yet may add the endpoint to a slice that was
+                // seen without one, and conflicts then.
+                let token = Some(latest).filter(|latest| slice.token != Some(*latest));
+                self.write_slice(slice, SliceChange::empty(token), None);
             }
         }
     }
 
-    /// Makes the pod the only endpoint. `grant` is the end of the term, or `None` while no endpoint may be added.
+    /// Makes the pod the only endpoint, as far as `grant` allows. `None` allows only removals.
     fn write_endpoints(
         &mut self,
         own: &[Arc<SliceFacts>],
         holder: Holder<'_>,
         pod: &PodFacts,
         target: &Target,
-        grant: Option<Option<Time>>,
+        grant: Option<Grant>,
     ) {
         let state = self.service.get_or_insert_default().clone();
         for (number, slice) in own.iter().enumerate() {
-            let address = target.addresses.iter().find(|(family, _)| Some(*family) == slice.family);
-            let endpoint =
-                address.and_then(|(_, address)| address.clone()).map(|address| endpoint(pod, address, target));
+            let address = pod.addresses.iter().find(|address| Some(Family::of_address(**address)) == slice.family);
             let has_other = state.may_have_other(slice, Some(holder));
-            let others_are_fenced = own.iter().all(|other| other.name == slice.name || state.is_fenced(other, holder));
+            let is_fenced = slice.token == Some(holder.token);
             let empty = SliceChange::empty(Some(holder.token));
-            let Some(endpoint) = endpoint else {
-                if has_other || slice.token != Some(holder.token) || !slice.endpoints.is_empty() {
+            let Some(address) = address else {
+                if has_other || !is_fenced || !slice.endpoints.is_empty() {
                     self.write_slice(slice, empty, None);
                 }
                 continue;
             };
-            let change =
-                SliceChange::Put { token: Some(holder.token), endpoint: Some(endpoint), ports: target.ports.clone() };
-            if has_other || (number > 0 && slice.token != Some(holder.token)) {
+            if has_other || (number > 0 && !is_fenced) {
                 self.write_slice(slice, empty, None);
-            } else if let Some(stop_at) = grant
-                && others_are_fenced
-                && !change.is_in(slice)
-            {
-                self.write_slice(slice, change, stop_at);
+                continue;
+            }
+            let Some(grant) = grant else { continue };
+            let others_are_fenced = own.iter().all(|other| other.name == slice.name || state.is_fenced(other, holder));
+            let may_add = grant.may_add && others_are_fenced;
+            let has_it = is_fenced && !slice.endpoints.is_empty();
+            let change = SliceChange::Put {
+                token: Some(holder.token),
+                endpoint: Some(endpoint(pod, address.to_string(), target)),
+                ports: target.ports.clone(),
+            };
+            if (may_add || has_it) && !change.is_in(slice) {
+                self.write_slice(slice, change, grant.stop_at);
             }
         }
     }
 
-    fn create_slice(&mut self, service: &str, family: Family, token: Token) {
-        let name = slice_name(service, family);
-        let slice = SliceFacts {
+    fn create_slice(&mut self, now: Time, facts: &Facts, service: &str, family: Family, token: Token) {
+        let slice = self.new_slice(service, family);
+        // One with this name is being removed.
+        if facts.slices.iter().any(|other| other.name == slice.name) {
+            return;
+        }
+        let refused = self.service.as_ref().and_then(|state| state.refused.as_ref());
+        match refused.filter(|refused| refused.slice == slice.name && now < refused.until).map(|refused| refused.until)
+        {
+            Some(until) => self.wake_at(until),
+            None => self.write_slice(&slice, SliceChange::empty(Some(token)), None),
+        }
+    }
+
+    fn new_slice(&self, service: &str, family: Family) -> SliceFacts {
+        SliceFacts {
             namespace: self.identity.namespace.clone(),
-            name,
+            name: slice_name(service, family),
             uid: String::new(),
             version: None,
             lease: self.identity.name.clone(),
@@ -318,8 +334,7 @@ impl Reconciler {
             token: None,
             endpoints: Vec::new(),
             ports: Vec::new(),
-        };
-        self.write_slice(&slice, SliceChange::empty(Some(token)), None);
+        }
     }
 
     fn write_slice(&mut self, slice: &SliceFacts, change: SliceChange, not_after: Option<Time>) {
@@ -330,17 +345,18 @@ impl Reconciler {
             }
             return;
         }
-        if let Some(endpoint) = change.endpoint() {
-            // Until the write is answered, the slice may have the endpoint, because the answer may be lost.
-            state.unsure.insert(slice.name.clone(), endpoint.uid.clone());
-        }
-        state.writing.insert(slice.name.clone(), Writing { change: change.clone(), withdrawn: false });
+        let uid = Some(slice.uid.clone()).filter(|uid| !uid.is_empty());
+        let (service, is_new) = (slice.service.clone(), uid.is_none());
+        state.writing.insert(
+            slice.name.clone(),
+            Writing { service: service.clone(), change: change.clone(), is_new, withdrawn: false },
+        );
         self.emit(Effect::WriteSlice(Box::new(SliceWrite {
             priority: Priority::Active,
             name: slice.name.clone(),
-            uid: Some(slice.uid.clone()).filter(|uid| !uid.is_empty()),
+            uid,
             version: slice.version.clone(),
-            service: slice.service.clone(),
+            service,
             family: slice.family.unwrap_or(Family::V4),
             change,
             not_after,

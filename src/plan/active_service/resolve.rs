@@ -1,14 +1,14 @@
 //! Which endpoint and ports the slices of a Service should have, or why they cannot have any.
 
-use super::facts::{Family, PodNetwork, Prepared, ServiceFacts, ServicePort, SlicePort, TargetPort};
+use super::facts::{ContainerPort, Family, Prepared, ServiceFacts, ServicePort, SlicePort, TargetPort};
 use crate::api::names::{self, PodRole};
 use crate::plan::effect::ServiceRequest;
 
-/// The content of the slices for one pod.
+/// The content of the slices for one pod, except its addresses and readiness.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Target {
-    /// The address of the pod in each family of the Service, if it has one.
-    pub addresses: Vec<(Family, Option<String>)>,
+    /// The families of the Service, the primary one first.
+    pub families: Vec<Family>,
     pub ports: Vec<SlicePort>,
     /// Whether the endpoint is ready although the pod is not.
     pub always_ready: bool,
@@ -24,9 +24,11 @@ pub(super) fn resolve(lease: &str, request: &ServiceRequest, prepared: &Prepared
     let ServiceRequest { service: name, pod: pod_name, .. } = request;
     if let Some(other) = &prepared.other_lease {
         return Err(format!(
-            "Service {name} already has the active pod of RedisLease {other} as its endpoint: use another name in \
-             activeService."
+            "Service {name} already belongs to RedisLease {other}: use another name in activeService."
         ));
+    }
+    if let Some(why) = &prepared.refused {
+        return Err(format!("Service {name} could not be created: {why}."));
     }
     let Some(service) = &prepared.service else {
         return Err(format!(
@@ -50,11 +52,8 @@ pub(super) fn resolve(lease: &str, request: &ServiceRequest, prepared: &Prepared
              the Endpoints {name} if there are any."
         ));
     }
-    let none = PodNetwork::default();
-    let pod = prepared.pod.as_ref().unwrap_or(&none);
-    let (ports, missing) = ports(service, pod);
-    let address = |family: Family| pod.addresses.iter().find(|address| Family::of_address(address) == family).cloned();
-    let problem = prepared.pod.as_ref().filter(|_| !missing.is_empty()).map(|_| {
+    let (ports, missing) = ports(service, prepared.ports.as_deref().unwrap_or_default());
+    let problem = (!missing.is_empty()).then(|| {
         format!(
             "Service {name} lacks {} of its ports, because pod {pod_name} has no container port with the name and \
              protocol of the target port: {}.",
@@ -62,22 +61,17 @@ pub(super) fn resolve(lease: &str, request: &ServiceRequest, prepared: &Prepared
             missing.join(", ")
         )
     });
-    Ok(Target {
-        addresses: service.families.iter().map(|&family| (family, address(family))).collect(),
-        ports,
-        always_ready: service.publishes_not_ready,
-        problem,
-    })
+    Ok(Target { families: service.families.clone(), ports, always_ready: service.publishes_not_ready, problem })
 }
 
 /// The ports of the Service on this pod, and the ports that it does not have.
-fn ports(service: &ServiceFacts, pod: &PodNetwork) -> (Vec<SlicePort>, Vec<String>) {
+fn ports(service: &ServiceFacts, containers: &[ContainerPort]) -> (Vec<SlicePort>, Vec<String>) {
     let (mut found, mut missing) = (Vec::new(), Vec::new());
     for ServicePort { port, target } in &service.ports {
         let number = match target {
             TargetPort::Number(number) => Some(*number),
             TargetPort::Name(name) => {
-                let named = pod.ports.iter().find(|of| of.name == *name && of.protocol == port.protocol);
+                let named = containers.iter().find(|of| of.name == *name && of.protocol == port.protocol);
                 named.map(|port| port.number)
             }
         };

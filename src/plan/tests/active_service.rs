@@ -1,5 +1,8 @@
 //! The Service that follows the holder.
 
+#[path = "active_service_faults.rs"]
+mod faults;
+
 use super::*;
 use crate::status::NoticeReason;
 
@@ -14,8 +17,7 @@ fn prepared(families: &[Family]) -> Prepared {
     let ports = vec![http(TargetPort::Name("web".into()))];
     let service = ServiceFacts { families: families.to_vec(), ports, ..ServiceFacts::default() };
     let web = ContainerPort { name: "web".into(), protocol: "TCP".into(), number: 8080 };
-    let pod = PodNetwork { addresses: vec!["10.0.0.7".into(), "fd00::7".into()], ports: vec![web] };
-    Prepared { service: Some(service), pod: Some(pod), ..Prepared::default() }
+    Prepared { service: Some(service), ports: Some(vec![web]), ..Prepared::default() }
 }
 
 fn request(pod: &str) -> ServiceRequest {
@@ -99,18 +101,36 @@ impl Story {
         }
     }
 
+    /// The API server accepts one write.
+    fn answer_slice(&mut self, write: &SliceWrite) {
+        self.apply_slice(write);
+        self.event(Event::SliceWritten { name: write.name.clone(), outcome: RoleOutcome::Written });
+    }
+
+    /// The term is lost. The API server accepts the status, and not yet the writes of slices, which are returned.
+    fn loses(&mut self, id: TermId) -> Vec<SliceWrite> {
+        self.view(ending(id, EndReason::Misses));
+        let writes = self.slice_writes();
+        self.write();
+        writes
+    }
+
+    /// The message of the condition Ready on the API server.
+    fn status_message(&self) -> String {
+        let status = self.facts.lease.as_ref().unwrap().status.clone().unwrap();
+        status.condition(ConditionType::Ready).unwrap().message.clone()
+    }
+
     fn apply_slice(&mut self, write: &SliceWrite) {
         let at = self.facts.slices.iter().position(|slice| slice.name == write.name);
         assert_eq!(
             at.map(|at| self.facts.slices[at].version.clone()),
             write.uid.as_ref().map(|_| write.version.clone())
         );
-        let mut slice = match at {
-            Some(at) => self.facts.slices.remove(at).as_ref().clone(),
-            None => slice(write.family, 1),
-        };
+        let found = at.map(|at| self.facts.slices.remove(at).as_ref().clone());
         let SliceChange::Put { token, endpoint, ports } = &write.change else { return };
-        slice.token = token.or(slice.token);
+        let mut slice = found.unwrap_or_else(|| slice(write.family, 1));
+        slice.token = *token;
         slice.endpoints = endpoint.iter().cloned().collect();
         slice.ports.clone_from(ports);
         let version: u64 = slice.version.as_ref().unwrap().parse().unwrap();
@@ -229,6 +249,8 @@ fn an_unsent_endpoint_is_withdrawn_and_an_unanswered_one_is_overwritten() {
     story.event(Event::SliceWritten { name: write.name, outcome });
     let titles: Vec<String> = story.slice_writes().iter().map(title).collect();
     assert_eq!(titles, ["IPv4 -"], "no endpoint was observed");
+    let write = story.slice_writes().remove(0);
+    assert!(!write.change.is_in(&story.facts.slices[0]), "the version changes");
 }
 
 #[test]
@@ -258,6 +280,9 @@ fn readiness_and_deletion_of_the_holder_are_conditions_of_its_endpoint() {
     assert_eq!(conditions(&story), (false, true, true));
     let mut always = prepared(&[Family::V4]);
     always.service.as_mut().unwrap().publishes_not_ready = true;
+    story.holder(pod("a"));
+    story.pass(300_000);
+    story.serve(&always);
     story.holder(PodFacts { ready: false, ..pod("a") });
     story.turn();
     story.serve(&always);

@@ -59,7 +59,8 @@ pub(super) fn ending(id: TermId, reason: EndReason) -> View {
 }
 
 pub(super) fn pod(name: &str) -> PodFacts {
-    PodFacts { namespace: "jobs".into(), resource_version: Some("1".into()), ..PodFacts::running(name) }
+    let addresses = ["10.0.0.7", "fd00::7"].map(|address| address.parse().unwrap()).into();
+    PodFacts { namespace: "jobs".into(), resource_version: Some("1".into()), addresses, ..PodFacts::running(name) }
 }
 
 impl Story {

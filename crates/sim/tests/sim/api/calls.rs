@@ -33,9 +33,10 @@ pub enum Ask {
         uid: u32,
         write: Box<SliceWrite>,
     },
-    /// The Service of the lease, its slices and this pod.
+    /// A Service, its slices and this pod, for the lease of this place.
     Service {
         place: usize,
+        service: usize,
         pod: u32,
     },
     Lease(usize),
@@ -69,7 +70,8 @@ pub enum Reply {
     Role(Verdict, Option<Arc<PodFacts>>),
     /// What became of the write, and the slice as it is then.
     Slice(Verdict, Option<Arc<SliceFacts>>),
-    Service(Box<Prepared>, Vec<Arc<SliceFacts>>),
+    /// The Service, and the slices of the lease; `Err` for a refusal.
+    Service(Result<(Box<Prepared>, Vec<Arc<SliceFacts>>), String>),
     Lease(Option<Arc<RedisLease>>),
     Pod(Option<Arc<PodFacts>>),
     Node(bool),
@@ -144,13 +146,7 @@ impl World {
                 Reply::Role(verdict, pod)
             }
             Ask::Slice { place, uid, write } => self.serve_slice(process, cluster, *place, *uid, write),
-            Ask::Service { place, pod } => {
-                self.apis[cluster].writes.reads += 1;
-                let state = &self.apis[cluster].state;
-                let prepared = objects::prepared(&self.swarm.families, state.pods.get(pod).map(|pod| &**pod));
-                let slices = state.slices.iter().filter(|((of, _), _)| of == place).map(|(_, slice)| slice.clone());
-                Reply::Service(Box::new(prepared), slices.collect())
-            }
+            Ask::Service { place, service, pod } => Reply::Service(self.serve_service(cluster, *place, *service, *pod)),
             Ask::Lease(place) => {
                 self.apis[cluster].writes.reads += 1;
                 Reply::Lease(self.apis[cluster].state.leases[*place].clone())
@@ -215,20 +211,43 @@ impl World {
         Reply::Status(verdict, after.filter(|after| objects::uid_of(after) == uid))
     }
 
+    fn serve_service(
+        &mut self,
+        cluster: usize,
+        place: usize,
+        service: usize,
+        pod: u32,
+    ) -> Result<(Box<Prepared>, Vec<Arc<SliceFacts>>), String> {
+        let api = &mut self.apis[cluster];
+        api.writes.reads += 1;
+        if api.refuses_services {
+            self.coverage.saw(Sight::ServiceRefused);
+            return Err("forbidden".into());
+        }
+        let mut prepared = objects::prepared(&api.services[service], api.state.pods.contains_key(&pod));
+        let lease = objects::lease_name(place);
+        let (own, others): (Vec<_>, Vec<_>) = api.slices_of(service).cloned().partition(|slice| slice.lease == lease);
+        prepared.other_lease = others.first().map(|slice| slice.lease.clone());
+        if prepared.other_lease.is_some() {
+            self.coverage.saw(Sight::ServiceTaken);
+        }
+        Ok((Box::new(prepared), own))
+    }
+
     fn serve_slice(&mut self, process: usize, cluster: usize, place: usize, uid: u32, write: &SliceWrite) -> Reply {
         let checked = !self.is(Bug::SlicesWithoutVersion);
         let (verdict, change) = self.apis[cluster].write_slice(place, uid, write, checked);
         let endpoint = write.change.endpoint().map(|endpoint| objects::number(&endpoint.uid));
         self.note(Note::WroteSlice { process, place, family: write.family.as_str(), endpoint, verdict });
         self.count_write(process, cluster, verdict);
-        let endpoints = self.apis[cluster].endpoints(place);
+        let of = objects::written_slice(write);
+        let endpoints = self.apis[cluster].endpoints(of.0);
         if change.is_some() && endpoints.len() > 1 {
-            self.check.fail(format!(
-                "the Service of lease {place} of cluster {cluster} has the pods {endpoints:?} as endpoints at once"
-            ));
+            self.check
+                .fail(format!("Service {} of cluster {cluster} has the pods {endpoints:?} as endpoints at once", of.0));
         }
         self.tell(cluster, change);
-        Reply::Slice(verdict, self.apis[cluster].state.slices.get(&(place, write.family)).cloned())
+        Reply::Slice(verdict, self.apis[cluster].state.slices.get(&of).cloned())
     }
 
     fn count_write(&mut self, process: usize, cluster: usize, verdict: Verdict) {

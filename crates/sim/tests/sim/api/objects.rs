@@ -1,6 +1,7 @@
 //! The Kubernetes objects of the simulated clusters. Everything has a number; names and UIDs are made from it.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -10,7 +11,7 @@ use redislease::api::lease::{ActiveServiceSpec, CandidatesSpec, ElectionSpec, Qu
 use redislease::api::names;
 use redislease::api::{self, RedisLease, RedisLeaseSpec};
 use redislease::election::{Cluster, PodFacts};
-use redislease::plan::{Family, PodNetwork, Prepared, ServiceFacts, SliceFacts, SliceWrite};
+use redislease::plan::{Family, Prepared, ServiceFacts, SliceFacts, SliceWrite};
 use redislease_core::lease::TermId;
 use redislease_core::op::{Attempt, Token};
 
@@ -25,6 +26,18 @@ pub const START: i64 = 1_795_238_400;
 
 /// The label that makes a pod a candidate of a lease.
 const APP: &str = "app";
+
+/// The EndpointSlice of a Service for one family. A Service has the number of the place whose lease it is for.
+pub type SliceKey = (usize, Family);
+
+/// The Service that follows the holder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServiceOf {
+    /// The Service of this lease alone.
+    Own,
+    /// The Service of the first lease: two leases may name it.
+    First,
+}
 
 /// What a lease's spec says, beside its keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +57,7 @@ pub struct LeaseSpec {
     pub max_delay: u64,
     pub limit: Option<i32>,
     /// A Service follows the holder.
-    pub service: bool,
+    pub service: Option<ServiceOf>,
     pub suspend: bool,
 }
 
@@ -68,7 +81,10 @@ impl LeaseSpec {
                 jitter: 10,
             },
             election: ElectionSpec { require_ready: true, unhealthy_after: self.unhealthy_after.map(seconds) },
-            active_service: self.service.then(|| ActiveServiceSpec { name: service_name(place) }),
+            active_service: self.service.map(|of| {
+                let number = if of == ServiceOf::Own { place } else { 0 };
+                ActiveServiceSpec { name: service_name(number) }
+            }),
             suspend: self.suspend,
         }
     }
@@ -156,6 +172,7 @@ pub fn pod(pod: u32, place: usize, now: Micros) -> PodFacts {
         annotations: BTreeMap::new(),
         created: Some(timestamp(now)),
         node: Some(format!("node-{pod}")),
+        addresses: addresses(pod, 0),
         ready: true,
         finished: false,
         deletion_grace: None,
@@ -163,15 +180,27 @@ pub fn pod(pod: u32, place: usize, now: Micros) -> PodFacts {
     }
 }
 
-/// The Service of a lease and a pod, as the API server has them.
-pub fn prepared(families: &[Family], pod: Option<&PodFacts>) -> Prepared {
-    let address = |family: &Family| match family {
-        Family::V4 => "10.0.0.1".to_owned(),
-        Family::V6 => "fd00::1".to_owned(),
+/// The addresses of a pod, one of each family. Each of its sandboxes has others.
+pub fn addresses(pod: u32, sandbox: u8) -> Vec<IpAddr> {
+    let [_, high, middle, low] = pod.to_be_bytes();
+    let v6 = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, u16::from(sandbox), (pod >> 16) as u16, pod as u16);
+    vec![Ipv4Addr::new(10 + sandbox % 100, high, middle, low).into(), v6.into()]
+}
+
+/// The pod has a new sandbox and is Ready again.
+pub fn restart(pod: &mut PodFacts) {
+    let sandbox = match pod.addresses.first() {
+        Some(IpAddr::V4(address)) => address.octets()[0] - 10 + 1,
+        _ => 0,
     };
-    let network = |_: &PodFacts| PodNetwork { addresses: families.iter().map(address).collect(), ports: Vec::new() };
+    pod.addresses = addresses(number(&pod.uid), sandbox % 100);
+    pod.ready = true;
+}
+
+/// A Service, as the API server has it. `exists` says whether the pod does.
+pub fn prepared(families: &[Family], exists: bool) -> Prepared {
     let service = ServiceFacts { families: families.to_vec(), ..ServiceFacts::default() };
-    Prepared { service: Some(service), pod: pod.map(network), ..Prepared::default() }
+    Prepared { service: Some(service), ports: exists.then(Vec::new), ..Prepared::default() }
 }
 
 /// A new EndpointSlice without endpoints.
@@ -189,6 +218,16 @@ pub fn slice(place: usize, owner: u32, uid: u64, write: &SliceWrite) -> SliceFac
         endpoints: Vec::new(),
         ports: Vec::new(),
     }
+}
+
+/// The key of a slice.
+pub fn slice_key(slice: &SliceFacts) -> Option<SliceKey> {
+    slice.family.map(|family| (number(&slice.service) as usize, family))
+}
+
+/// The key of the slice that a write is for.
+pub fn written_slice(write: &SliceWrite) -> SliceKey {
+    (number(&write.service) as usize, write.family)
 }
 
 /// The lease that a pod is a candidate of.

@@ -9,7 +9,7 @@ use redislease::election::PodFacts;
 use redislease::plan::{Family, RoleWrite, SliceChange, SliceFacts, SliceWrite, StatusWrite};
 
 use crate::api::calls::ApiCall;
-use crate::api::objects::{self, LeaseSpec};
+use crate::api::objects::{self, LeaseSpec, SliceKey};
 use crate::api::watch::Kind;
 use crate::redis::clock::Micros;
 
@@ -47,8 +47,7 @@ pub struct State {
     /// By place; a place is a name.
     pub leases: Vec<Option<Arc<RedisLease>>>,
     pub pods: BTreeMap<u32, Arc<PodFacts>>,
-    /// By the place of their lease.
-    pub slices: BTreeMap<(usize, Family), Arc<SliceFacts>>,
+    pub slices: BTreeMap<SliceKey, Arc<SliceFacts>>,
     /// `status.leader` of the `RedisQuorum`, and its version.
     pub leader: (u64, Option<String>),
 }
@@ -70,7 +69,7 @@ pub enum Change {
     /// An EndpointSlice as it is, or that it is gone.
     Slice {
         version: u64,
-        of: (usize, Family),
+        of: SliceKey,
         facts: Option<Arc<SliceFacts>>,
     },
     Quorum {
@@ -120,7 +119,11 @@ pub struct ApiServer {
     pub mode: Mode,
     /// An admission webhook refuses every write.
     pub refuses_writes: bool,
+    /// Services can be neither read nor created.
+    pub refuses_services: bool,
     pub state: State,
+    /// The families of each Service, the primary one first.
+    pub services: Vec<Vec<Family>>,
     /// Kubernetes nodes that an administrator has marked as out of service, by the number of their only pod.
     pub nodes_off: BTreeSet<u32>,
     pub log: VecDeque<Change>,
@@ -131,12 +134,14 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    pub fn new(places: usize) -> Self {
+    pub fn new(places: usize, families: &[Family]) -> Self {
         let state = State { leases: vec![None; places], ..State::default() };
         Self {
             mode: Mode::Up,
             refuses_writes: false,
+            refuses_services: false,
             state,
+            services: vec![families.to_vec(); places],
             nodes_off: BTreeSet::new(),
             log: VecDeque::new(),
             past: VecDeque::new(),
@@ -272,9 +277,14 @@ impl ApiServer {
         write: &SliceWrite,
         checked: bool,
     ) -> (Verdict, Option<Change>) {
-        let of = (place, write.family);
+        let of = objects::written_slice(write);
         let found = self.state.slices.get(&of).cloned();
+        if write.change == (SliceChange::Remove { with_service: true }) && self.wants(place, owner, write) {
+            return (Verdict::Conflict, None);
+        }
         let found = match (&write.uid, found) {
+            // It removes only a Service.
+            (None, _) if matches!(write.change, SliceChange::Remove { .. }) => return (Verdict::Written, None),
             (None, Some(_)) => return (Verdict::Conflict, None),
             (None, None) => None,
             (Some(uid), Some(found)) if found.uid == *uid => Some(found),
@@ -299,7 +309,7 @@ impl ApiServer {
                 return (Verdict::Written, Some(self.record(Change::Slice { version, of, facts: None })));
             }
             SliceChange::Put { token, endpoint, ports } => {
-                facts.token = token.or(facts.token);
+                facts.token = *token;
                 facts.endpoints = endpoint.iter().cloned().collect();
                 facts.ports.clone_from(ports);
             }
@@ -315,9 +325,36 @@ impl ApiServer {
         (Verdict::Written, Some(self.record(Change::Slice { version, of, facts })))
     }
 
-    /// The pods that are endpoints of the Service of this place, in any family.
-    pub fn endpoints(&self, place: usize) -> BTreeSet<u32> {
-        let of = self.state.slices.iter().filter(|((of, _), _)| *of == place);
+    pub const fn refuse_nothing(&mut self) {
+        (self.refuses_writes, self.refuses_services) = (false, false);
+    }
+
+    /// Whether the lease exists and names the Service of the slice.
+    fn wants(&self, place: usize, owner: u32, write: &SliceWrite) -> bool {
+        self.state.leases[place].as_deref().is_some_and(|lease| {
+            let names_it = lease.spec.active_service.as_ref().is_some_and(|active| active.name == write.service);
+            names_it && objects::uid_of(lease) == owner && lease.metadata.deletion_timestamp.is_none()
+        })
+    }
+
+    /// The slices of a Service.
+    pub fn slices_of(&self, service: usize) -> impl Iterator<Item = &Arc<SliceFacts>> {
+        self.state.slices.iter().filter(move |((of, _), _)| *of == service).map(|(_, slice)| slice)
+    }
+
+    /// Adds or removes the second family of a Service.
+    pub fn change_families(&mut self, service: usize) {
+        let families = &mut self.services[service];
+        match families[..] {
+            [Family::V4] => families.push(Family::V6),
+            [Family::V6] => families.push(Family::V4),
+            _ => families.truncate(1),
+        }
+    }
+
+    /// The pods that are endpoints of a Service, in any family.
+    pub fn endpoints(&self, service: usize) -> BTreeSet<u32> {
+        let of = self.state.slices.iter().filter(|((of, _), _)| *of == service);
         of.flat_map(|(_, slice)| &slice.endpoints).map(|endpoint| objects::number(&endpoint.uid)).collect()
     }
 

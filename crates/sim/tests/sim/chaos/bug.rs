@@ -28,6 +28,10 @@ pub enum Bug {
     EndpointKept,
     /// An EndpointSlice gets the new endpoint although the others do not have the new token yet.
     EndpointNotFenced,
+    /// A withdrawal leaves the token unchanged: it changes nothing if the slice was seen empty.
+    WithdrawalKeepsToken,
+    /// The endpoint keeps the first address of its pod.
+    AddressKept,
     /// Too few remembering nodes, and neither the clocks nor the status raise the counter.
     SeedFromReadableFences,
     /// A process that lost a term never contends again.
@@ -48,9 +52,9 @@ pub enum Bug {
     StaleListTrusted,
 }
 
-/// The broken rules of the operator that random search finds. `RolesWithoutVersion`, `SlicesWithoutVersion` and
-/// `EndpointNotFenced` need one exact interleaving, which `scenario::late_writes` sets up.
-const OF_THE_OPERATOR: [Bug; 15] = [
+/// The broken rules of the operator that random search finds. `RolesWithoutVersion`, `SlicesWithoutVersion`,
+/// `EndpointNotFenced` and `WithdrawalKeepsToken` need one exact interleaving, which `scenario::late_writes` sets up.
+const OF_THE_OPERATOR: [Bug; 16] = [
     Bug::MonotonicClock,
     Bug::CachedRunId,
     Bug::GoneIsProof,
@@ -66,6 +70,7 @@ const OF_THE_OPERATOR: [Bug; 15] = [
     Bug::KeeperWantsAgain,
     Bug::StaleListTrusted,
     Bug::EndpointKept,
+    Bug::AddressKept,
 ];
 
 impl Bug {

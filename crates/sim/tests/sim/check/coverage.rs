@@ -70,6 +70,8 @@ sights! {
     SliceRemoved,
     SliceConflict,
     SliceUnanswered,
+    ServiceRefused,
+    ServiceTaken,
     LeaseRead,
     HolderRead,
     NodeRead,

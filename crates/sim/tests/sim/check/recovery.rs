@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use redislease::api::RedisLease;
 use redislease::election::PodFacts;
 use redislease_core::lease::Standing;
 use redislease_core::op::Attempt;
@@ -70,8 +71,8 @@ pub struct Recovery {
     stale: BTreeMap<(usize, usize), (Attempt, Micros)>,
     /// Labels that do not fit the term that is held, and since when.
     mislabelled: BTreeMap<(usize, usize), Micros>,
-    /// Endpoints that do not fit the term that is held, and since when.
-    misrouted: BTreeMap<(usize, usize), Micros>,
+    /// Endpoints that do not fit the term that is held (0) or are missing (1), and since when.
+    misrouted: BTreeMap<(usize, usize, u8), Micros>,
     /// The API server of this cluster stays away.
     pub without_api: Option<usize>,
 }
@@ -187,7 +188,7 @@ impl World {
         if self.apis[cluster].mode != Mode::Up {
             self.restore_api(cluster);
         }
-        self.apis[cluster].refuses_writes = false;
+        self.apis[cluster].refuse_nothing();
         self.set_secret(cluster, true);
         for place in 0..self.swarm.keys.len() {
             self.recreate_lease(cluster, place);
@@ -326,39 +327,59 @@ impl World {
         }
     }
 
-    /// The holder that the status calls active is the endpoint in every family, and no other pod is an endpoint.
+    /// The holder that the status calls active is the only endpoint of the Service that its lease names, with its current
+    /// address.
     fn endpoints_follow(&mut self, bound: Micros) {
         for cluster in 0..self.apis.len() {
             if self.recovery.without_api == Some(cluster) {
                 continue;
             }
-            for place in 0..self.swarm.keys.len() {
-                let state = &self.apis[cluster].state;
-                let lease = state.leases[place].as_deref();
-                let named = lease.and_then(objects::named).filter(|named| named.active == Some(true));
-                let holder = named.map(|named| named.pod).filter(|pod| state.pods.contains_key(pod));
-                let wanted = lease.is_some_and(|lease| lease.spec.active_service.is_some());
-                let families = if wanted { &self.swarm.families[..] } else { &[] };
-                let expected: Vec<u32> = families.iter().filter_map(|_| holder).collect();
-                let slices = state.slices.iter().filter(|((of, _), _)| *of == place);
-                let found: Vec<u32> = slices
-                    .flat_map(|(_, slice)| &slice.endpoints)
-                    .map(|endpoint| objects::number(&endpoint.uid))
-                    .collect();
-                if found == expected {
-                    self.recovery.misrouted.remove(&(cluster, place));
-                    continue;
-                }
-                let since = *self.recovery.misrouted.entry((cluster, place)).or_insert(self.now);
-                if self.now - since > bound {
-                    let text = format!(
-                        "endpoints: since {since} µs the Service of lease {place} of cluster {cluster} has the pods \
-                         {found:?} as endpoints instead of {expected:?}"
-                    );
-                    self.check.fail(text);
+            for service in 0..self.swarm.keys.len() {
+                let (wrong, missing) = self.misrouted(cluster, service);
+                // A problem is looked at again after 30 s.
+                let looked_at_again = bound + 31 * SECOND;
+                for (kind, problem, bound) in [(0, wrong, bound), (1, missing, looked_at_again)] {
+                    let Some(problem) = problem else {
+                        self.recovery.misrouted.remove(&(cluster, service, kind));
+                        continue;
+                    };
+                    let since = *self.recovery.misrouted.entry((cluster, service, kind)).or_insert(self.now);
+                    if self.now - since > bound {
+                        self.check.fail(format!(
+                            "endpoints: since {since} µs Service {service} of cluster {cluster}: {problem}"
+                        ));
+                    }
                 }
             }
         }
+    }
+
+    /// What is wrong with the endpoints of a Service, and what is missing.
+    fn misrouted(&self, cluster: usize, service: usize) -> (Option<String>, Option<String>) {
+        let state = &self.apis[cluster].state;
+        let name = objects::service_name(service);
+        let names_it = |lease: &&RedisLease| lease.spec.active_service.as_ref().is_some_and(|of| of.name == name);
+        let leases: Vec<&RedisLease> = state.leases.iter().flatten().map(|lease| &**lease).filter(names_it).collect();
+        let active = leases.iter().filter_map(|lease| objects::named(lease)).filter(|named| named.active == Some(true));
+        let holders: Vec<&Arc<PodFacts>> = active.filter_map(|named| state.pods.get(&named.pod)).collect();
+        let mut wrong = None;
+        for slice in self.apis[cluster].slices_of(service) {
+            for endpoint in &slice.endpoints {
+                let holder = holders.iter().find(|pod| pod.uid == endpoint.uid);
+                let has = |address: &String| {
+                    holder.is_some_and(|pod| pod.addresses.iter().any(|of| of.to_string() == *address))
+                };
+                if !endpoint.addresses.iter().all(has) {
+                    let holders: Vec<&String> = holders.iter().map(|pod| &pod.uid).collect();
+                    wrong = Some(format!("{} has the endpoint {endpoint:?}, the holders are {holders:?}", slice.name));
+                }
+            }
+        }
+        // If two leases name the Service, the one that has it may have no holder.
+        let families = &self.apis[cluster].services[service];
+        let has_endpoint = self.apis[cluster].slices_of(service).any(|slice| !slice.endpoints.is_empty());
+        let missing = leases.len() == 1 && !holders.is_empty() && !has_endpoint;
+        (wrong, missing.then(|| format!("no slice has an endpoint, its families are {families:?}")))
     }
 
     fn nothing_is_left(&mut self) {

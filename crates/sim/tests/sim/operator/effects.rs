@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use redislease::api::RedisLease;
 use redislease::plan::{
-    Authority, Command, Effect, Event as Input, Family, Priority, Read, RoleOutcome, SliceFacts, SliceWrite,
-    StatusOutcome, StatusWrite, slice_name,
+    Authority, Command, Effect, Event as Input, Priority, Read, RoleOutcome, SliceChange, SliceFacts, SliceWrite,
+    StatusOutcome, StatusWrite,
 };
 use redislease::status::{NoticeReason, TermEnd};
 use redislease_core::lease::Standing;
@@ -69,20 +69,26 @@ impl World {
                     self.withdrawn(process, &job);
                 }
             }
-            Effect::WriteSlice(write) => {
-                let key = Key::Slice(uid, write.family);
+            Effect::WriteSlice(mut write) => {
+                if let SliceChange::Put { token, endpoint: None, .. } = &mut write.change
+                    && write.uid.is_some()
+                    && self.is(Bug::WithdrawalKeepsToken)
+                {
+                    let slices = self.processes[process].index.slices(place);
+                    *token = slices.iter().find(|slice| slice.name == write.name).and_then(|slice| slice.token);
+                }
+                let key = Key::Slice(uid, objects::written_slice(&write));
                 if self.processes[process].writer.has(key) {
                     return self.check.fail(format!("two writes of one slice are under way: {write:?}"));
                 }
+                self.address_is_current(process, &write);
                 self.submit(process, Job::Slice { place, uid, write });
             }
             Effect::WithdrawSlice { name } => {
-                for family in [Family::V4, Family::V6] {
-                    if name == slice_name(&objects::service_name(place), family)
-                        && let Some(job) = self.processes[process].writer.withdraw(Key::Slice(uid, family))
-                    {
-                        self.withdrawn(process, &job);
-                    }
+                let is_it =
+                    |job: &Job| matches!(job, Job::Slice { uid: of, write, .. } if *of == uid && write.name == name);
+                if let Some(job) = self.processes[process].writer.withdraw_where(is_it) {
+                    self.withdrawn(process, &job);
                 }
             }
             Effect::PrepareService(request) => self.submit(process, Job::Service { place, uid, request }),
@@ -96,6 +102,16 @@ impl World {
             }
             Effect::Measure(redislease::plan::Measure::Ended(end)) => self.count_end(process, uid, end),
             Effect::Measure(_) | Effect::Warn(_) => {}
+        }
+    }
+
+    /// A ready endpoint has the address of the pod as this process has seen it last.
+    fn address_is_current(&mut self, process: usize, write: &SliceWrite) {
+        let Some(endpoint) = write.change.endpoint().filter(|endpoint| endpoint.ready) else { return };
+        let pod = self.processes[process].index.pod(objects::number(&endpoint.uid));
+        let known: Vec<String> = pod.iter().flat_map(|pod| &pod.addresses).map(ToString::to_string).collect();
+        if !endpoint.addresses.iter().all(|address| known.contains(address)) {
+            self.check.fail(format!("process {process} writes an old address: {endpoint:?}, known are {known:?}"));
         }
     }
 
@@ -280,12 +296,13 @@ impl World {
                 self.processes[process].writer.failed(self.now, Key::Role(uid, number), write.priority, conflict);
                 self.role_written(process, uid, write.uid.clone(), outcome);
             }
-            (Job::Slice { place, uid, write }, reply) => self.slice_reply(process, place, uid, &write, reply),
-            (Job::Service { place, uid, request }, Reply::Service(prepared, slices)) => {
-                for slice in slices {
-                    self.learn_slice(process, place, &slice);
-                }
-                self.answer(process, uid, Input::ServicePrepared { request, found: Ok(prepared) });
+            (Job::Slice { uid, write, .. }, reply) => self.slice_reply(process, uid, &write, reply),
+            (Job::Service { uid, request, .. }, Reply::Service(found)) => {
+                let found = found.map(|(prepared, slices)| {
+                    slices.iter().for_each(|slice| self.learn_slice(process, slice));
+                    prepared
+                });
+                self.answer(process, uid, Input::ServicePrepared { request, found });
             }
             (Job::Read { place, uid, read }, reply) => self.read_reply(process, place, uid, read, reply),
             (job @ (Job::ReadQuorum | Job::Claim { .. }), reply) => self.leader_reply(process, &job, reply),
@@ -295,7 +312,7 @@ impl World {
             // A probe that is not answered is repeated by the gate.
             (Job::Probe, _) => {}
             (job @ (Job::ReadPod { .. } | Job::ReadTokens { .. } | Job::Service { .. }), _) => {
-                self.submit(process, job)
+                self.submit(process, job);
             }
         }
     }
@@ -326,12 +343,12 @@ impl World {
         self.answer(process, uid, Input::StatusWritten(outcome));
     }
 
-    fn slice_reply(&mut self, process: usize, place: usize, uid: u32, write: &SliceWrite, reply: Reply) {
-        let key = Key::Slice(uid, write.family);
+    fn slice_reply(&mut self, process: usize, uid: u32, write: &SliceWrite, reply: Reply) {
+        let key = Key::Slice(uid, objects::written_slice(write));
         let outcome = match reply {
             Reply::Slice(Verdict::Written, slice) => {
                 self.processes[process].writer.succeeded(key);
-                self.learn_slice_or_its_end(process, place, write, slice);
+                self.learn_slice_or_its_end(process, write, slice.as_ref());
                 self.coverage.saw(Sight::of_slice(&write.change));
                 RoleOutcome::Written
             }
@@ -341,7 +358,7 @@ impl World {
             }
             Reply::Slice(verdict, slice) => {
                 self.processes[process].writer.failed(self.now, key, write.priority, true);
-                self.learn_slice_or_its_end(process, place, write, slice);
+                self.learn_slice_or_its_end(process, write, slice.as_ref());
                 self.coverage.saw(Sight::SliceConflict);
                 if verdict == Verdict::Gone { RoleOutcome::Gone } else { RoleOutcome::Conflict }
             }
@@ -357,26 +374,19 @@ impl World {
         self.answer(process, uid, Input::SliceWritten { name, outcome });
     }
 
-    fn learn_slice_or_its_end(
-        &mut self,
-        process: usize,
-        place: usize,
-        write: &SliceWrite,
-        slice: Option<Arc<SliceFacts>>,
-    ) {
-        match slice {
-            Some(slice) => self.learn_slice(process, place, &slice),
-            None => {
-                let touched = self.processes[process].index.slice_is_gone((place, write.family));
-                self.touched(process, &touched);
-            }
+    fn learn_slice_or_its_end(&mut self, process: usize, write: &SliceWrite, slice: Option<&Arc<SliceFacts>>) {
+        if let Some(slice) = slice {
+            return self.learn_slice(process, slice);
         }
+        let of = objects::written_slice(write);
+        let touched = self.processes[process].index.slice_is_gone(of, write.uid.as_ref());
+        self.touched(process, &touched);
     }
 
-    fn learn_slice(&mut self, process: usize, place: usize, slice: &Arc<SliceFacts>) {
-        let Some(family) = slice.family else { return };
+    fn learn_slice(&mut self, process: usize, slice: &Arc<SliceFacts>) {
+        let Some(of) = objects::slice_key(slice) else { return };
         let version = objects::version(slice.version.as_deref());
-        let touched = self.processes[process].index.learn_slice((place, family), version, Some(slice.clone()));
+        let touched = self.processes[process].index.learn_slice(of, version, Some(slice.clone()));
         self.touched(process, &touched);
     }
 

@@ -187,6 +187,7 @@ impl World {
         let api_answers = self.is(Bug::ContendsWithoutAnswer);
         let (gone_is_proof, deleting_is_proof) = (self.is(Bug::GoneIsProof), self.is(Bug::DeletingIsProof));
         let ignores_deletion = self.is(Bug::DeletionIgnored);
+        let keeps_address = self.is(Bug::AddressKept);
         let (keeps_endpoints, never_fences) = (self.is(Bug::EndpointKept), self.is(Bug::EndpointNotFenced));
         let operator = &mut self.processes[process];
         let index = &mut operator.index;
@@ -215,6 +216,13 @@ impl World {
         }
         let lease = if ignores_deletion { found.or_else(|| unit.checks.lease.clone()) } else { found };
         let mut holder = unit.holder().map_or(PodKnowledge::Unseen, |pod| index.find(pod));
+        if let PodKnowledge::Here(sighting) = &mut holder
+            && keeps_address
+        {
+            let sighting = Arc::make_mut(sighting);
+            let first = objects::addresses(objects::number(&sighting.facts.uid), 0);
+            Arc::make_mut(&mut sighting.facts).addresses = first;
+        }
         match &mut holder {
             PodKnowledge::Gone { stopped } if gone_is_proof => *stopped = true,
             PodKnowledge::Here(sighting) if deleting_is_proof && sighting.facts.deletion_grace.is_some() => {

@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use redislease::api::names::PodRole;
-use redislease::plan::{Family, Priority, Read, RoleWrite, ServiceRequest, SliceWrite, StatusWrite};
+use redislease::plan::{Priority, Read, RoleWrite, ServiceRequest, SliceWrite, StatusWrite};
 use redislease_core::time::Time;
 
 use crate::api::calls::Ask;
-use crate::api::objects;
+use crate::api::objects::{self, SliceKey};
 use crate::redis::clock::{MILLI, Micros};
 use crate::world::{Event, World};
 
@@ -73,7 +73,7 @@ pub enum Job {
 pub enum Key {
     Status(u32),
     Role(u32, u32),
-    Slice(u32, Family),
+    Slice(u32, SliceKey),
     Other,
 }
 
@@ -84,7 +84,7 @@ impl Job {
             Self::Role { uid, write, .. } | Self::ReadPod { uid, write } => {
                 Key::Role(*uid, objects::number(&write.uid))
             }
-            Self::Slice { uid, write, .. } => Key::Slice(*uid, write.family),
+            Self::Slice { uid, write, .. } => Key::Slice(*uid, objects::written_slice(write)),
             Self::Service { .. }
             | Self::Read { .. }
             | Self::ReadQuorum
@@ -126,9 +126,11 @@ impl Job {
             Self::Status { place, uid, write } => Ask::Status { place: *place, uid: *uid, write: write.clone() },
             Self::Role { place, write, .. } => Ask::Role { place: *place, write: write.clone() },
             Self::Slice { place, uid, write } => Ask::Slice { place: *place, uid: *uid, write: write.clone() },
-            Self::Service { place, request, .. } => {
-                Ask::Service { place: *place, pod: objects::number(&request.pod_uid) }
-            }
+            Self::Service { place, request, .. } => Ask::Service {
+                place: *place,
+                service: objects::number(&request.service) as usize,
+                pod: objects::number(&request.pod_uid),
+            },
             Self::ReadPod { write, .. } => Ask::Pod(objects::number(&write.uid)),
             Self::Read { place, read: Read::Lease, .. } => Ask::Lease(*place),
             Self::Read { read: Read::Holder { uid, .. } | Read::Node { uid, .. }, .. } => match self {
@@ -214,7 +216,11 @@ impl Writer {
 
     /// The write with this key, if it was not sent yet.
     pub fn withdraw(&mut self, key: Key) -> Option<Job> {
-        let unsent = |job: &Job| job.key() == key && !matches!(job, Job::ReadPod { .. });
+        self.withdraw_where(|job| job.key() == key && !matches!(job, Job::ReadPod { .. }))
+    }
+
+    /// A job like this, if it was not sent yet.
+    pub fn withdraw_where(&mut self, unsent: impl Fn(&Job) -> bool) -> Option<Job> {
         let found = self.queue.iter().find(|(_, job)| unsent(job)).map(|(&at, _)| at)?;
         self.queue.remove(&found)
     }

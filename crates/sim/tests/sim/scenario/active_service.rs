@@ -1,6 +1,7 @@
 //! The Service that follows the holder: its endpoint never outlives the lease.
 
 use super::{Outcome, all_pass, calm, failures};
+use crate::api::objects::{self, ServiceOf};
 use crate::api::server::Mode;
 use crate::chaos::bug::Bug;
 use crate::chaos::fault::Fault;
@@ -83,5 +84,52 @@ fn a_handover_costs_five_writes_for_two_families() {
         world.run_for(SECOND);
         let writes = world.apis[0].writes.slice - before;
         world.require(writes == 5, || format!("{writes} writes of slices for one handover"))
+    });
+}
+
+/// The Service cannot be read for six minutes: the holder stays its endpoint. Then the pod has another address.
+#[test]
+fn a_refused_read_of_the_service_changes_no_endpoint() {
+    all_pass(SEEDS, |seed| {
+        let mut world = World::scenario(calm(vec![0]), seed, &[]);
+        let routed = world.run_until_holds(40 * SECOND, |world| world.apis[0].endpoints(0).len() == 1);
+        world.require(routed, || "the holder did not become the endpoint".into())?;
+        world.run_for(SECOND);
+        let (before, first) = (world.apis[0].writes.slice, world.apis[0].endpoints(0));
+        world.apis[0].refuses_services = true;
+        world.run_for(360 * SECOND);
+        let writes = world.apis[0].writes.slice - before;
+        world.require(writes == 0 && world.apis[0].endpoints(0) == first, || format!("{writes} writes of slices"))?;
+        let Some(&pod) = first.first() else { return Ok(()) };
+        world.change_pod(0, pod, |pod| pod.ready = false);
+        world.run_for(SECOND);
+        world.change_pod(0, pod, objects::restart);
+        world.run_for(SECOND);
+        let known: Vec<String> =
+            world.apis[0].state.pods.get(&pod).iter().flat_map(|pod| &pod.addresses).map(ToString::to_string).collect();
+        let served: Vec<String> =
+            world.apis[0].slices_of(0).flat_map(|slice| &slice.endpoints).flat_map(|of| of.addresses.clone()).collect();
+        world.require(served == known, || format!("the addresses are {served:?} instead of {known:?}"))
+    });
+}
+
+/// Two leases name one Service with two families: one of them gets all its slices, and when it leaves, the other one.
+#[test]
+fn of_two_leases_on_one_service_one_is_served() {
+    all_pass(SEEDS, |seed| {
+        let mut swarm = calm(vec![0]);
+        swarm.keys = vec![0b001, 0b010];
+        swarm.specs[0].service = Some(ServiceOf::First);
+        let mut world = World::scenario(swarm, seed, &[]);
+        let all = |world: &World| world.apis[0].slices_of(0).filter(|slice| !slice.endpoints.is_empty()).count() == 2;
+        let routed = world.run_until_holds(60 * SECOND, all);
+        world.require(routed, || "no holder became the endpoint".into())?;
+        let owner = |world: &World| world.apis[0].slices_of(0).next().map(|slice| slice.lease.clone());
+        let first = owner(&world);
+        let place = first.as_deref().map_or(0, |lease| objects::number(lease) as usize);
+        world.specs[0][place].service = None;
+        world.write_spec(0, place);
+        let moved = world.run_until_holds(40 * SECOND, |world| all(world) && owner(world) != first);
+        world.require(moved, || format!("{first:?} still has the Service"))
     });
 }

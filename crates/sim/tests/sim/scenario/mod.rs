@@ -13,7 +13,7 @@ use redislease_core::op::Attempt;
 use redislease_core::quorum::Quorum;
 use redislease_core::time::Millis;
 
-use crate::api::objects::{self, LeaseSpec};
+use crate::api::objects::{self, LeaseSpec, ServiceOf};
 use crate::chaos::bug::Bug;
 use crate::chaos::rng::Rng;
 use crate::chaos::swarm::{Network, Swarm};
@@ -34,7 +34,7 @@ fn calm(processes: Vec<usize>) -> Swarm {
         min_delay: 100,
         max_delay: 1000,
         limit: None,
-        service: true,
+        service: Some(ServiceOf::Own),
         suspend: false,
     };
     Swarm {
