@@ -49,7 +49,7 @@ const STORIES: [Story; 4] = [
         swarm: one_process,
         scenes: &[(3, Scene::Delete), (5, Scene::Kill), (15, Scene::Delete)],
         // A crash can lose the proof: then the last holder is given up after its grace period and the rest of the TTL.
-        end: 34,
+        end: 38,
     },
     Story {
         name: "the lease changes",
