@@ -117,7 +117,7 @@ pub fn spec(settings: &Settings) -> RedisLeaseSpec {
     spec.lease_duration = settings.lease_duration.clone();
     spec.renew_interval = settings.renew_interval.clone();
     spec.grace_period = settings.grace_period.clone();
-    spec.active_service = settings.active_service.clone();
+    spec.active_service.clone_from(&settings.active_service);
     spec
 }
 

@@ -228,7 +228,9 @@ impl<M: Machine, O: Outside> Engine<M, O> {
             }
             Answer::Service(request, found) => {
                 let found = found.map(|ServiceFound { prepared, slices }| {
-                    slices.into_iter().for_each(|slice| self.index.slice_answered(slice));
+                    for slice in slices {
+                        self.index.slice_answered(slice);
+                    }
                     Box::new(prepared)
                 });
                 Event::ServicePrepared { request, found }

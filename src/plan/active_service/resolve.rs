@@ -78,7 +78,7 @@ fn ports(service: &ServiceFacts, containers: &[ContainerPort]) -> (Vec<SlicePort
         match (number, target) {
             (Some(number), _) => found.push(SlicePort { port: number, ..port.clone() }),
             (None, TargetPort::Name(name)) => {
-                missing.push(format!("{} (target {name}/{})", title(port), port.protocol))
+                missing.push(format!("{} (target {name}/{})", title(port), port.protocol));
             }
             (None, TargetPort::Number(_)) => {}
         }

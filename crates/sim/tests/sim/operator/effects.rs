@@ -299,7 +299,9 @@ impl World {
             (Job::Slice { uid, write, .. }, reply) => self.slice_reply(process, uid, &write, reply),
             (Job::Service { uid, request, .. }, Reply::Service(found)) => {
                 let found = found.map(|(prepared, slices)| {
-                    slices.iter().for_each(|slice| self.learn_slice(process, slice));
+                    for slice in &slices {
+                        self.learn_slice(process, slice);
+                    }
                     prepared
                 });
                 self.answer(process, uid, Input::ServicePrepared { request, found });

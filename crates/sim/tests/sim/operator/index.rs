@@ -123,9 +123,10 @@ impl Index {
     }
 
     fn take_slice(&mut self, of: SliceKey, version: u64, facts: Option<Arc<SliceFacts>>) -> Touched {
-        let before = self.slices.insert(of, Slice { version, facts: facts.clone() }).and_then(|slice| slice.facts);
-        let concerned = before.iter().chain(&facts);
-        Touched { places: concerned.map(|slice| objects::number(&slice.lease) as usize).collect(), pods: Vec::new() }
+        let of_lease = |slice: &Arc<SliceFacts>| objects::number(&slice.lease) as usize;
+        let now = facts.as_ref().map(of_lease);
+        let before = self.slices.insert(of, Slice { version, facts }).and_then(|slice| slice.facts);
+        Touched { places: before.as_ref().map(of_lease).into_iter().chain(now).collect(), pods: Vec::new() }
     }
 
     /// The slice with this UID does not exist any more, by the answer to a call.
