@@ -25,6 +25,18 @@ pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 /// The value of [`MANAGED_BY_LABEL`].
 pub const MANAGED_BY: &str = "redislease";
 
+/// Label of an `EndpointSlice` or Service that the operator creates: the name of its lease.
+pub const LEASE_LABEL: &str = "redislease.io/lease";
+
+/// Label of an `EndpointSlice`: the name of its Service. Kubernetes defines it.
+pub const SERVICE_LABEL: &str = "kubernetes.io/service-name";
+
+/// Label of an `EndpointSlice`: who manages it. Kubernetes defines it.
+pub const SLICE_MANAGER_LABEL: &str = "endpointslice.kubernetes.io/managed-by";
+
+/// The value of [`SLICE_MANAGER_LABEL`] for the operator.
+pub const SLICE_MANAGER: &str = "redislease.io";
+
 /// Prefix of the pod label that says whether the pod is active for a lease.
 const ROLE_PREFIX: &str = "lease.redislease.io/";
 
@@ -33,6 +45,9 @@ const TOKEN_PREFIX: &str = "token.redislease.io/";
 
 /// Maximum length of the name of a `RedisLease`. The name becomes the part of a label key after the slash.
 pub const MAX_LEASE_NAME: usize = 63;
+
+/// Maximum length of the name of a Service.
+pub const MAX_SERVICE_NAME: usize = 63;
 
 /// The value of the role label on a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -76,6 +91,11 @@ pub fn lease_of_token_annotation(key: &str) -> Option<&str> {
 /// Whether `name` is a DNS label: the format of namespaces and of node names in a `RedisQuorum`.
 pub fn is_dns_label(name: &str) -> bool {
     name.len() <= 63 && !name.contains('.') && is_object_name(name)
+}
+
+/// Whether the API server accepts `name` as the name of a Service.
+pub fn is_service_name(name: &str) -> bool {
+    is_dns_label(name) && name.starts_with(|first: char| first.is_ascii_lowercase())
 }
 
 /// Whether the API server accepts `name` as an object name: DNS labels separated by dots, at most 253 characters.

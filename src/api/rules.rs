@@ -71,6 +71,12 @@ pub(super) fn object_name(field: &str) -> Rule {
 
 // RedisLease
 
+pub(super) fn service_name(field: &str) -> Rule {
+    Rule::new("self.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')").message(fixed(&format!(
+        "{field} must consist of lower-case letters, digits and '-', begin with a letter, and end with a letter or digit"
+    )))
+}
+
 pub(super) fn lease_name_fits_a_label_key() -> Rule {
     Rule::new("self.metadata.name.size() <= 63")
         .message(fixed("metadata.name must be at most 63 characters, because it becomes part of a pod label key"))

@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -30,6 +31,8 @@ pub struct PodFacts {
     pub created: Option<Timestamp>,
     /// The Kubernetes node that it is scheduled to.
     pub node: Option<String>,
+    /// Its addresses. They change when its sandbox is created again.
+    pub addresses: Vec<IpAddr>,
     /// Whether its condition Ready is True.
     pub ready: bool,
     /// Whether its phase is Succeeded or Failed. This alone does not prove that its processes have ended.
@@ -53,6 +56,7 @@ impl PodFacts {
             annotations: BTreeMap::new(),
             created: None,
             node: Some("node-1".into()),
+            addresses: Vec::new(),
             ready: true,
             finished: false,
             deletion_grace: None,
@@ -80,6 +84,7 @@ impl From<&Pod> for PodFacts {
             annotations: annotations.map(|(key, value)| (key.clone(), value.clone())).collect(),
             created: pod.creation_timestamp().map(|time| time.0),
             node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).filter(|node| !node.is_empty()),
+            addresses: addresses(status),
             ready: condition("Ready"),
             finished: finished(status),
             deletion_grace: pod
@@ -98,6 +103,11 @@ impl PodFacts {
     pub const fn proves_stopped_when_deleted(&self) -> bool {
         self.stopped || self.node.is_none()
     }
+}
+
+fn addresses(status: Option<&PodStatus>) -> Vec<IpAddr> {
+    let ips = status.and_then(|status| status.pod_ips.as_ref());
+    ips.into_iter().flatten().filter_map(|ip| ip.ip.parse().ok()).collect()
 }
 
 fn finished(status: Option<&PodStatus>) -> bool {

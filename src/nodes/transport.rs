@@ -54,7 +54,7 @@ async fn answers_without_tls(address: &Address, timeout: Millis) -> bool {
 }
 
 /// Connects to the address of the host that answers first.
-async fn tcp(address: &Address, timeout: Millis) -> io::Result<TcpStream> {
+pub(super) async fn tcp(address: &Address, timeout: Millis) -> io::Result<TcpStream> {
     let found: Vec<_> = tokio::net::lookup_host((address.host(), address.port())).await?.collect();
     if found.is_empty() {
         return Err(io::Error::new(io::ErrorKind::NotFound, "the host name has no address"));

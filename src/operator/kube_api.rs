@@ -15,6 +15,7 @@ use kube::config::Config;
 use kube::{Api, Client};
 
 use crate::api::validated::{Workload, WorkloadKind};
+use crate::metrics::operator::WriteResult;
 
 /// The timeout of a call. Renewals do not depend on it.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -40,6 +41,18 @@ pub enum CallError {
     /// The API server carried out the call, and its answer could not be read.
     #[error("the answer of the API server cannot be read: {0}")]
     Unreadable(String),
+}
+
+impl CallError {
+    /// The result of a write, for metrics.
+    pub const fn result(&self) -> WriteResult {
+        match self {
+            Self::Conflict => WriteResult::Conflict,
+            Self::NotFound => WriteResult::Ok,
+            Self::Unanswered(_) => WriteResult::Timeout,
+            Self::Refused(_) | Self::Unreadable(_) => WriteResult::Error,
+        }
+    }
 }
 
 impl From<kube::Error> for CallError {

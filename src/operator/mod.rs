@@ -37,6 +37,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client};
 use prometheus::Registry;
@@ -45,6 +46,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::api::names::{SLICE_MANAGER, SLICE_MANAGER_LABEL};
 use crate::api::{RedisLease, RedisQuorum};
 use crate::election::{Cluster, PodFacts};
 use crate::http::{Readiness, Server};
@@ -56,7 +58,7 @@ use crate::metrics::operator::OperatorMetrics;
 use crate::metrics::panics::Panics;
 use crate::metrics::renewals::RenewalMetrics;
 use crate::nodes::random::Random;
-use crate::plan::Reconciler;
+use crate::plan::{Reconciler, SliceFacts};
 use crate::status::TermEnd;
 use engine::{Engine, Input, Shell, Watched};
 use index::Index;
@@ -228,6 +230,11 @@ impl Context {
             let of_pods = Objects::all(self.watched().apis(), "Pod").complete(pods_listed).count(lists);
             let pods = watches::follow(of_pods, |pod: Pod| PodFacts::from(&pod), senders.pods, stop());
             spawn("the watch of pods", Box::pin(pods));
+            let of_slices = Objects::all(self.watched().apis(), "EndpointSlice")
+                .with_labels(&format!("{SLICE_MANAGER_LABEL}={SLICE_MANAGER}"));
+            let facts = |slice: EndpointSlice| SliceFacts::from(&slice);
+            let slices = watches::follow(of_slices, facts, senders.slices, stop());
+            spawn("the watch of EndpointSlices", Box::pin(slices));
             let watched = self.options.watch_namespaces.clone();
             let namespaces = namespaces::follow(self.client.clone(), watched, senders.namespaces, stop());
             spawn("the watch of namespaces", Box::pin(namespaces));

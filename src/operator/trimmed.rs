@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus};
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use kube::Resource;
 use serde::de::{DeserializeOwned, Error as _};
@@ -17,38 +18,57 @@ use serde_json::value::RawValue;
 
 use crate::api::{RedisLease, RedisLeaseSpec, RedisLeaseStatus, RedisQuorum, RedisQuorumSpec, RedisQuorumStatus};
 
-/// A kind of object with a spec and a status.
+/// A kind of object that a watch reads.
 pub(super) trait Object: Resource<DynamicType = ()> + Clone + Debug + Send + Sync + 'static {
-    type Spec: DeserializeOwned;
-    type Status: DeserializeOwned;
+    /// Everything but the metadata.
+    type Body: DeserializeOwned;
 
-    fn new(metadata: ObjectMeta, spec: Self::Spec, status: Option<Self::Status>) -> Self;
+    fn new(metadata: ObjectMeta, body: Self::Body) -> Self;
+}
+
+#[derive(Deserialize)]
+pub(super) struct SpecAndStatus<S, T> {
+    spec: S,
+    status: Option<T>,
 }
 
 impl Object for RedisLease {
-    type Spec = RedisLeaseSpec;
-    type Status = RedisLeaseStatus;
+    type Body = SpecAndStatus<RedisLeaseSpec, RedisLeaseStatus>;
 
-    fn new(metadata: ObjectMeta, spec: RedisLeaseSpec, status: Option<RedisLeaseStatus>) -> Self {
+    fn new(metadata: ObjectMeta, SpecAndStatus { spec, status }: Self::Body) -> Self {
         Self { metadata, spec, status }
     }
 }
 
 impl Object for RedisQuorum {
-    type Spec = RedisQuorumSpec;
-    type Status = RedisQuorumStatus;
+    type Body = SpecAndStatus<RedisQuorumSpec, RedisQuorumStatus>;
 
-    fn new(metadata: ObjectMeta, spec: RedisQuorumSpec, status: Option<RedisQuorumStatus>) -> Self {
+    fn new(metadata: ObjectMeta, SpecAndStatus { spec, status }: Self::Body) -> Self {
         Self { metadata, spec, status }
     }
 }
 
 impl Object for Pod {
-    type Spec = PodSpec;
-    type Status = PodStatus;
+    type Body = SpecAndStatus<PodSpec, PodStatus>;
 
-    fn new(metadata: ObjectMeta, spec: PodSpec, status: Option<PodStatus>) -> Self {
+    fn new(metadata: ObjectMeta, SpecAndStatus { spec, status }: Self::Body) -> Self {
         Self { metadata, spec: Some(spec), status }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct SliceBody {
+    address_type: String,
+    endpoints: Option<Vec<Endpoint>>,
+    ports: Option<Vec<EndpointPort>>,
+}
+
+impl Object for EndpointSlice {
+    type Body = SliceBody;
+
+    fn new(metadata: ObjectMeta, SliceBody { address_type, endpoints, ports }: SliceBody) -> Self {
+        Self { metadata, address_type, endpoints: endpoints.unwrap_or_default(), ports }
     }
 }
 
@@ -68,22 +88,13 @@ impl<'de, K: Object> Deserialize<'de> for Trimmed<K> {
     /// Works on text only, as the answers of the API server are read.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = <&RawValue>::deserialize(deserializer)?.get();
-        match serde_json::from_str::<Parts<K::Spec, K::Status>>(text) {
-            Ok(Parts { metadata, spec, status }) => Ok(Self(Ok(K::new(metadata.into(), spec, status)))),
-            Err(error) => {
-                let OnlyMetadata { metadata } = serde_json::from_str(text).map_err(D::Error::custom)?;
-                Ok(Self(Err(Malformed { metadata: metadata.into(), error: error.to_string() })))
-            }
-        }
+        let OnlyMetadata { metadata } = serde_json::from_str(text).map_err(D::Error::custom)?;
+        let metadata = metadata.into();
+        Ok(Self(match serde_json::from_str(text) {
+            Ok(body) => Ok(K::new(metadata, body)),
+            Err(error) => Err(Malformed { metadata, error: error.to_string() }),
+        }))
     }
-}
-
-#[derive(Deserialize)]
-struct Parts<S, T> {
-    #[serde(default)]
-    metadata: Metadata,
-    spec: S,
-    status: Option<T>,
 }
 
 #[derive(Deserialize)]

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use redislease_core::lease::View;
 
+use super::active_service::Prepared;
+use super::effect::ServiceRequest;
 use super::facts::Facts;
 use crate::api::RedisLease;
 
@@ -30,12 +32,27 @@ pub enum Event {
         /// Whether there was an answer.
         answered: bool,
     },
-    /// The outcome of a role write. If the pod was written, or read in a new version, the facts contain it already.
+    /// The outcome of a write of a role or an EndpointSlice. If the pod was written, or read in a new version, the facts contain it already.
     RoleWritten {
         /// The pod's UID.
         uid: String,
         /// The outcome.
         outcome: RoleOutcome,
+    },
+    /// The outcome of a write of an EndpointSlice. If the slice was written, or read in a new version, the facts contain it
+    /// already.
+    SliceWritten {
+        /// The name of the slice.
+        name: String,
+        /// The outcome.
+        outcome: RoleOutcome,
+    },
+    /// What was found for a Service and a pod, or why the API server refused to show or create it.
+    ServicePrepared {
+        /// What was asked for.
+        request: ServiceRequest,
+        /// What was found.
+        found: Result<Box<Prepared>, String>,
     },
 }
 
@@ -61,9 +78,9 @@ pub enum StatusOutcome {
 pub enum RoleOutcome {
     /// The API server has accepted it.
     Written,
-    /// The pod has changed since it was read.
+    /// The object has changed since it was read.
     Conflict,
-    /// The pod is gone.
+    /// The object is gone.
     Gone,
     /// Unknown: it may have been written.
     Unanswered(String),

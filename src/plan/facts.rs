@@ -5,6 +5,7 @@ use std::sync::Arc;
 use redislease_core::quorum::Quorum;
 use redislease_core::time::{Millis, Time};
 
+use super::active_service::SliceFacts;
 use crate::api::conditions::LeaseReady;
 use crate::api::{RedisLease, ValidQuorum};
 use crate::election::{Electorate, PodFacts, Sighting};
@@ -51,6 +52,8 @@ pub struct Facts {
     pub candidates: CandidateFacts,
     /// Pods of the namespace that carry this lease's label or token and are not candidates.
     pub strays: Vec<Arc<PodFacts>>,
+    /// The EndpointSlices of the lease, by its name.
+    pub slices: Vec<Arc<SliceFacts>>,
     /// The pod that [`crate::plan::Reconciler::holder`] names.
     pub holder: PodKnowledge,
     /// Whether all pods have been listed once.

@@ -29,5 +29,11 @@ impl Reconciler {
             self.emit(Effect::WithdrawStatus);
         }
         self.clear_roles(facts);
+        // The slices of a lease with this name belong to its successor.
+        if facts.has_successor {
+            self.forget_service();
+        } else {
+            self.remove_slices(&facts.slices);
+        }
     }
 }

@@ -12,10 +12,12 @@
 //! | [`contend`] | which pod should hold the lease; when an attempt may start |
 //! | [`publish`] | the status and its writes |
 //! | [`roles`] | label and token on pods |
+//! | [`active_service`] | the endpoint of the Service that follows the holder |
 //! | [`finalize`] | a lease whose resource is deleted |
 //! | [`leadership`] | which replica decides about the leases of a quorum |
 //! | [`durations`], [`recorded`], [`repeat`] | durations for the core, the term in a status, repeated writes |
 
+mod active_service;
 mod contend;
 mod durations;
 mod effect;
@@ -33,7 +35,13 @@ mod sync;
 #[cfg(test)]
 mod tests;
 
-pub use effect::{Command, Effect, Measure, Priority, Read, RoleWrite, Shown, StatusWrite};
+pub use active_service::{
+    ContainerPort, Endpoint, Family, Prepared, ServiceFacts, ServicePort, SliceFacts, SlicePort, TargetPort,
+    is_managed, new_service_ports, slice_labels, slice_name,
+};
+pub use effect::{
+    Command, Effect, Measure, Priority, Read, RoleWrite, ServiceRequest, Shown, SliceChange, SliceWrite, StatusWrite,
+};
 pub use event::{Event, RoleOutcome, StatusOutcome};
 pub use facts::{Authority, CandidateFacts, Facts, OpenQuorum, PodKnowledge, QuorumFacts};
 pub use keeper_link::needs_turn;
@@ -50,6 +58,7 @@ use crate::api::conditions::{ConditionReason as _, ConditionType, LeaseActive};
 use crate::api::validated::Candidates;
 use crate::election::Cluster;
 use crate::status::{ObservedTerms, renewal_notice};
+use active_service::ActiveService;
 use contend::Contention;
 use inputs::{Block, Inputs, SpecCache};
 use keeper_link::KeeperLink;
@@ -68,6 +77,8 @@ pub struct Reconciler {
     contention: Contention,
     status: StatusState,
     roles: RoleState,
+    /// Boxed: most leases have no Service.
+    service: Option<Box<ActiveService>>,
     /// Since when no pod has held the lease.
     unheld_since: Option<Time>,
     /// The latest time of the next turn.
@@ -100,6 +111,7 @@ impl Reconciler {
             contention: Contention::default(),
             status: StatusState::default(),
             roles: RoleState::default(),
+            service: None,
             unheld_since: None,
             deadline: None,
             effects: VecDeque::new(),
@@ -138,6 +150,8 @@ impl Reconciler {
             Event::HolderRead { answered } => self.contention.holder_read(now, answered),
             Event::NodeRead { answered: _ } => self.contention.node_read(now),
             Event::RoleWritten { uid, outcome } => self.roles.written(&uid, &outcome),
+            Event::SliceWritten { name, outcome } => self.slice_written(now, &name, &outcome),
+            Event::ServicePrepared { request, found } => self.service_prepared(now, &request, found.as_deref()),
         }
     }
 
@@ -158,7 +172,8 @@ impl Reconciler {
 
     /// Whether nothing is left to do for a lease whose resource is deleted.
     pub fn is_finished(&self) -> bool {
-        self.link.is_none() && !self.status.is_writing() && !self.roles.is_writing()
+        let writes_slices = self.service.as_ref().is_some_and(|service| service.is_writing());
+        self.link.is_none() && !self.status.is_writing() && !self.roles.is_writing() && !writes_slices
     }
 
     fn turn(&mut self, now: Time, facts: &Facts) {
@@ -184,6 +199,7 @@ impl Reconciler {
         if self.link.as_ref().is_none_or(|link| !link.is_behind()) {
             self.write_status(now, &lease, &inputs, facts);
             self.assign_roles(now, &lease, &inputs, facts);
+            self.assign_endpoint(now, &inputs, facts);
         }
     }
 
@@ -204,6 +220,7 @@ impl Reconciler {
             self.emit(Effect::WithdrawRole { uid });
         }
         self.roles.forget();
+        self.forget_service();
     }
 
     fn show_view(&mut self, view: View) {

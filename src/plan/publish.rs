@@ -321,6 +321,7 @@ impl Reconciler {
                     mismatch: facts.quorum.mismatch.as_deref(),
                 }),
             leaderless: self.unheld_since.map(|since| now.since(since).into()),
+            service: self.service_outlook(),
         })
     }
 

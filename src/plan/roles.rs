@@ -56,11 +56,11 @@ struct DesiredRole {
 
 /// Which pod may be `active`, according to the status and the keeper.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Entitlement {
+pub(super) struct Entitlement {
     /// The UID of the pod and the token of its term; `None` if no pod may be `active`.
-    holder: Option<(String, Token)>,
+    pub holder: Option<(String, Token)>,
     /// The latest token that the status shows.
-    latest: Token,
+    pub latest: Token,
 }
 
 impl RoleState {
@@ -102,6 +102,17 @@ impl RoleState {
 
     pub const fn read_failed(&mut self) {
         self.verifying = false;
+    }
+
+    /// The entitlement by which the labels are written; `None` while it is unknown.
+    pub const fn entitlement(&self) -> Option<&Entitlement> {
+        self.entitlement.as_ref()
+    }
+
+    /// Whether an object carries a later token than the status. Either an older resource with this name left it there,
+    /// which has no effect, or a later term exists, which this process must read first.
+    pub fn is_later(&self, token: Option<Token>, entitlement: &Entitlement) -> bool {
+        token.is_some_and(|token| token > entitlement.latest) && self.verified != Some(entitlement.latest)
     }
 
     /// Clears the state. Pending writes are still answered.
@@ -207,7 +218,7 @@ impl Reconciler {
     }
 
     /// Whether this process holds the entitled term.
-    fn holds(&self, entitlement: &Entitlement) -> bool {
+    pub(super) fn holds(&self, entitlement: &Entitlement) -> bool {
         let token = entitlement.holder.as_ref().map(|(_, token)| *token);
         match self.link.as_ref().map(|link| &link.view.standing) {
             Some(Standing::Held(term)) => Some(term.id.token) == token,
@@ -238,15 +249,12 @@ impl Reconciler {
         unsure || !carries(pod, &self.identity.name, desired)
     }
 
-    /// Whether the pod carries a later token than the status. Either an older resource with this name left it there,
-    /// which has no effect, or a later term exists, which this process must read first.
     fn is_later_than(&self, entitlement: &Entitlement, pod: &PodFacts) -> bool {
         let token = pod.annotations.get(&names::token_annotation(&self.identity.name));
-        let later = token.and_then(|token| token.parse().ok()).is_some_and(|token: u64| token > entitlement.latest.0);
-        later && self.roles.verified != Some(entitlement.latest)
+        self.roles.is_later(token.and_then(|token| token.parse().ok()).map(Token), entitlement)
     }
 
-    fn verify_latest(&mut self) {
+    pub(super) fn verify_latest(&mut self) {
         if !std::mem::replace(&mut self.roles.verifying, true) {
             self.emit(Effect::Read(Read::Lease));
         }

@@ -6,7 +6,7 @@ use crate::api::{ConditionStatus, ConditionType, RedisLeaseStatus};
 use crate::status::conditions::Conditions;
 use crate::status::foreign_holder::ForeignHolder;
 use crate::status::terms::{self, TermState};
-use crate::status::{Inputs, Notice, NoticeReason, Obstacle};
+use crate::status::{Inputs, Notice, NoticeReason, Obstacle, ServiceOutlook};
 
 /// Maximum number of ineligible pods that a message names.
 const NAMED: usize = 3;
@@ -60,11 +60,26 @@ impl LeaseConditions<'_> {
         if let Some(obstacle) = self.inputs.obstacle.filter(Obstacle::is_shown_while_held) {
             self.conditions.set(obstacle.reason, obstacle.message);
         } else if self.conditions.has_reason(LeaseActive::HeldHere) {
-            self.conditions.set(LeaseReady::HeldHere, self.held());
+            self.held_here();
         } else if self.conditions.has_reason(LeaseActive::Starting) {
             self.conditions.set(LeaseReady::Starting, self.unconfirmed());
         } else {
             self.not_held_here();
+        }
+    }
+
+    /// A Service without an endpoint does not change the condition: the lease is held.
+    fn held_here(&mut self) {
+        let held = self.held();
+        let before = self.conditions.previous(ConditionType::Ready).map(|ready| ready.message.as_str());
+        match self.inputs.service {
+            ServiceOutlook::Unknown if before.is_some_and(|before| before.starts_with(&held)) => {
+                self.conditions.keep(ConditionType::Ready);
+            }
+            ServiceOutlook::Unknown | ServiceOutlook::Usable => self.conditions.set(LeaseReady::HeldHere, held),
+            ServiceOutlook::Problem(problem) => {
+                self.conditions.set(LeaseReady::HeldHere, format!("{held} {problem}"));
+            }
         }
     }
 

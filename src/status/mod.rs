@@ -31,7 +31,7 @@ mod scenarios;
 mod terms;
 
 pub use end::TermEnd;
-pub use lease::{Composed, Inputs, Obstacle, QuorumOutlook, compose, renewal_notice};
+pub use lease::{Composed, Inputs, Obstacle, QuorumOutlook, ServiceOutlook, compose, renewal_notice};
 pub use notice::{Importance, Notice, NoticeReason};
 pub use observed_terms::ObservedTerms;
 pub use quorum::{ComposedQuorum, NodeReport, QuorumInputs, compose_quorum};

@@ -91,6 +91,8 @@ notices! {
     NodeQuarantined => Warning,
     /// A node cannot be used as it is configured.
     NodeMisconfigured => Warning,
+    /// The Service in `activeService` cannot have the holder as its endpoint, or lacks a port.
+    ActiveServiceProblem => Warning,
     /// A workload has an annotation under `redislease.io/` that does not exist.
     UnknownAnnotation => Warning,
     /// A workload has an annotation with an invalid value.

@@ -1,11 +1,13 @@
-//! The admission policy: what the operator's service account can change on pods.
+//! The admission policies: what the operator's service account can write.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use redislease_lab::Result;
+use redislease_lab::{Helm, Installation, Result};
 use serde_json::{Value, json};
 
 use crate::cluster::shared;
+use crate::objects::render;
 
 /// The API server enforces a new policy within seconds.
 const SOON: Duration = Duration::from_mins(1);
@@ -52,19 +54,7 @@ fn the_operator_can_change_only_its_labels_and_annotations_of_pods() -> Result<(
         patch(None, &change, Some(&operator), &["--type=merge"])?;
     }
 
-    // More rights than the chart grants: the policy holds for them, too.
-    installation.apply(&json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "Role",
-        "metadata": {"name": "more", "namespace": "policy"},
-        "rules": [{
-            "apiGroups": [""],
-            "resources": ["pods/status", "pods/ephemeralcontainers", "pods/resize"],
-            "verbs": ["get", "patch"],
-        }],
-    }))?;
-    let account = "--serviceaccount=redislease-system:redislease-operator";
-    cluster.kubectl(&["create", "rolebinding", "more", "--role=more", account, "--namespace=policy"])?;
+    grant(installation, "policy", &["pods/status", "pods/ephemeralcontainers", "pods/resize"])?;
 
     let labels = |labels: Value| json!({"metadata": {"labels": labels}});
     let annotations = |annotations: Value| json!({"metadata": {"annotations": annotations}});
@@ -93,4 +83,323 @@ fn the_operator_can_change_only_its_labels_and_annotations_of_pods() -> Result<(
         patch(subresource, &change, None, &["--dry-run=server"])?;
     }
     Ok(())
+}
+
+/// Gives the operator more rights than the chart grants: the policies hold for them, too.
+fn grant(installation: &Installation, namespace: &str, resources: &[&str]) -> Result<()> {
+    installation.apply(&json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": {"name": "more", "namespace": namespace},
+        "rules": [{"apiGroups": [""], "resources": resources, "verbs": ["get", "patch"]}],
+    }))?;
+    let namespace = format!("--namespace={namespace}");
+    let account = "--serviceaccount=redislease-system:redislease-operator";
+    let bind = ["create", "rolebinding", "more", "--role=more", account, &namespace];
+    installation.control_plane().kubectl(&bind).map(drop)
+}
+
+/// A request about an object of one kind.
+#[derive(Debug)]
+enum Request {
+    Create(Value),
+    /// A merge patch of the object with this name.
+    Patch(&'static str, Value),
+    PatchStatus(&'static str, Value),
+    Delete(&'static str),
+}
+
+use Request::{Create, Delete, Patch, PatchStatus};
+
+/// Requests about one kind in one namespace.
+struct Requests<'a> {
+    installation: &'a Installation,
+    namespace: &'static str,
+    kind: &'static str,
+}
+
+impl Requests<'_> {
+    fn send(&self, request: &Request, more: &[&str]) -> Result<String> {
+        let namespace = format!("--namespace={}", self.namespace);
+        let cluster = self.installation.control_plane();
+        let change = |change: &Value| format!("--patch={change}");
+        match request {
+            Create(object) => {
+                let args = [&["create", "--filename=-", "--output=name", &namespace], more].concat();
+                cluster.kubectl_with_input(&args, &object.to_string())
+            }
+            Patch(name, to) => {
+                cluster.kubectl(&[&["patch", self.kind, name, "--type=merge", &change(to), &namespace], more].concat())
+            }
+            PatchStatus(name, to) => {
+                let args = ["patch", self.kind, name, "--subresource=status", "--type=merge", &change(to), &namespace];
+                cluster.kubectl(&[&args, more].concat())
+            }
+            Delete(name) => cluster.kubectl(&[&["delete", self.kind, name, "--wait=false", &namespace], more].concat()),
+        }
+    }
+
+    fn operator(&self) -> String {
+        format!("--kubeconfig={}", self.installation.operator_kubeconfig().display())
+    }
+
+    /// The API server executes the request of the operator.
+    fn allowed(&self, request: &Request) -> Result<()> {
+        self.send(request, &[&self.operator()]).map(drop)
+    }
+
+    /// Each request is refused to the operator with its message, and allowed to the administrator. Each validation of the
+    /// policy refuses at least one of them.
+    fn refused(&self, policy: &str, cases: &[(&str, Request)]) -> Result<()> {
+        let operator = self.operator();
+        let (message, first) = &cases[0];
+        self.installation.wait_for(&format!("the policy {policy}"), SOON, || {
+            match self.send(first, &[&operator, "--dry-run=server"]) {
+                Err(error) if error.to_string().contains(message) => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })?;
+        for (message, request) in cases {
+            let refused = self.send(request, &[&operator, "--dry-run=server"]);
+            let refused = refused.expect_err(&format!("{request:?} is refused")).to_string();
+            assert!(refused.contains(message) && refused.contains("Forbidden"), "{request:?}: {refused}");
+            self.send(request, &["--dry-run=server"])?;
+        }
+        let rendered = render(&Helm::new()?, &["--show-only=templates/admission-policy.yaml"])?;
+        let named = |name: &str| name.strip_prefix("redislease-operator-") == Some(policy);
+        let found = rendered.iter().find(|of| of.kind() == "ValidatingAdmissionPolicy" && named(of.name()));
+        let found = found.unwrap_or_else(|| panic!("there is no policy {policy}"));
+        let validations = found.0["spec"]["validations"].as_array().into_iter().flatten();
+        let messages: BTreeSet<&str> = validations.filter_map(|of| of["message"].as_str()).collect();
+        assert_eq!(messages, cases.iter().map(|(message, _)| *message).collect(), "each validation has a case");
+        Ok(())
+    }
+}
+
+/// Creates a namespace and a lease, and returns the owner reference of the lease's objects.
+fn owner(installation: &Installation, namespace: &str) -> Result<Value> {
+    installation.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}))?;
+    installation.apply(&json!({
+        "apiVersion": "redislease.io/v1alpha1",
+        "kind": "RedisLease",
+        "metadata": {"name": "billing", "namespace": namespace},
+        "spec": {"candidates": {"selector": {"matchLabels": {"app": "billing"}}}, "activeService": {"name": "active"}},
+    }))?;
+    let namespace = format!("--namespace={namespace}");
+    let uid = ["get", "redislease", "billing", &namespace, "--output=jsonpath={.metadata.uid}"];
+    let uid = installation.control_plane().kubectl(&uid)?;
+    Ok(json!({
+        "apiVersion": "redislease.io/v1alpha1", "kind": "RedisLease", "name": "billing", "uid": uid, "controller": true,
+    }))
+}
+
+/// A copy with other fields, each with its JSON pointer. `null` removes the field.
+fn but(object: &Value, changes: &[(&str, Value)]) -> Value {
+    let mut copy = object.clone();
+    for (pointer, value) in changes {
+        let (parent, field) = pointer.rsplit_once('/').expect("a pointer");
+        let parent = copy.pointer_mut(parent).and_then(Value::as_object_mut).expect("the parent exists");
+        let field = field.replace("~1", "/");
+        if value.is_null() {
+            parent.remove(&field);
+        } else {
+            parent.insert(field, value.clone());
+        }
+    }
+    copy
+}
+
+/// Owner references that do not say that the lease `billing` controls the object.
+fn wrong_owners(owner: &Value) -> Vec<Value> {
+    let workload = [("/apiVersion", json!("apps/v1")), ("/kind", json!("Deployment"))];
+    vec![
+        Value::Null,
+        json!([but(owner, &[("/controller", Value::Null)])]),
+        json!([but(owner, &[("/controller", json!(false))])]),
+        json!([but(owner, &[("/name", json!("invoices"))])]),
+        json!([but(owner, &[("/kind", json!("RedisQuorum"))])]),
+        json!([but(owner, &workload[..1])]),
+        json!([but(owner, &workload)]),
+    ]
+}
+
+const MANAGER: &str = "the RedisLease operator can create, change and delete only the EndpointSlices that it manages";
+const NAME: &str = "the RedisLease operator can write only EndpointSlices with the name SERVICE-redislease-ipv4 or SERVICE-redislease-ipv6, as their service-name and addressType say";
+const SLICE_OWNER: &str = "the RedisLease operator can write only EndpointSlices whose controller is the RedisLease in their label redislease.io/lease";
+const SLICE_LABELS: &str = "the RedisLease operator cannot change the labels, owners or finalizers of an EndpointSlice";
+const SLICE_ANNOTATIONS: &str =
+    "the RedisLease operator can change only the annotations token.redislease.io/* of an EndpointSlice";
+const NEW_SLICE: &str = "the RedisLease operator can create EndpointSlices only without an endpoint";
+const ENDPOINT: &str = "the RedisLease operator can write only one endpoint with one address, which must refer to a pod of the same namespace by name and UID";
+
+#[test]
+fn the_operator_can_write_only_the_endpoint_slices_of_leases() -> Result<()> {
+    let installation = shared();
+    let slices = Requests { installation, namespace: "slices", kind: "endpointslice" };
+    let owner = owner(installation, slices.namespace)?;
+    let slice = json!({
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "name": "active-redislease-ipv4",
+            "labels": {
+                "kubernetes.io/service-name": "active",
+                "endpointslice.kubernetes.io/managed-by": "redislease.io",
+                "app.kubernetes.io/managed-by": "redislease",
+                "redislease.io/lease": "billing",
+            },
+            "annotations": {"token.redislease.io/billing": "7"},
+            "ownerReferences": [owner],
+        },
+        "addressType": "IPv4",
+        "endpoints": [],
+    });
+    let endpoint = json!({
+        "addresses": ["10.0.0.7"],
+        "conditions": {"ready": true, "serving": true, "terminating": false},
+        "targetRef": {"kind": "Pod", "namespace": slices.namespace, "name": "billing-0", "uid": "u"},
+        "nodeName": "node-0",
+    });
+    let with = |endpoints: &[&Value]| json!({"endpoints": endpoints});
+    let metadata = |metadata: Value| json!({"metadata": metadata});
+
+    // What the operator does with a slice.
+    slices.allowed(&Create(slice.clone()))?;
+    let ports = json!([{"name": "http", "protocol": "TCP", "port": 8080}]);
+    let token = |token: Value| json!({"annotations": {"token.redislease.io/billing": token}});
+    let grant = json!({"metadata": token(json!("8")), "endpoints": [endpoint], "ports": ports});
+    slices.allowed(&Patch("active-redislease-ipv4", grant))?;
+    let withdraw = json!({"metadata": token(Value::Null), "endpoints": [], "ports": []});
+    slices.allowed(&Patch("active-redislease-ipv4", withdraw))?;
+
+    // Slices that the operator does not write.
+    let foreign = "/metadata/labels/endpointslice.kubernetes.io~1managed-by";
+    let service = "/metadata/labels/kubernetes.io~1service-name";
+    let named = |name: &str| ("/metadata/name", json!(name));
+    let of_others = [
+        ("foreign-redislease-ipv4", foreign, json!("example.com")),
+        ("other-name", foreign, json!("redislease.io")),
+        ("orphan-redislease-ipv4", "/metadata/ownerReferences", Value::Null),
+    ];
+    for (name, field, value) in &of_others {
+        let to = name.trim_end_matches("-redislease-ipv4");
+        let object = but(&slice, &[named(name), (service, json!(to)), (field, value.clone())]);
+        slices.send(&Create(object), &[])?;
+    }
+    let annotated = json!({"annotations": {"example.com/note": "stays"}});
+    slices.send(&Patch("active-redislease-ipv4", metadata(annotated)), &[])?;
+
+    let new = |changes: &[(&str, Value)]| Create(but(&slice, changes));
+    let change = |change: Value| Patch("active-redislease-ipv4", change);
+    let pod = |field: &str, value: Value| {
+        let changed = but(&endpoint, &[(&format!("/{field}"), value)]);
+        change(with(&[&changed]))
+    };
+    let next = || named("next-redislease-ipv4");
+    let next_service = || (service, json!("next"));
+    let mut cases = vec![
+        (MANAGER, new(&[next(), next_service(), (foreign, json!("endpointslice-controller.k8s.io"))])),
+        (MANAGER, new(&[next(), next_service(), (foreign, Value::Null)])),
+        (MANAGER, Patch("foreign-redislease-ipv4", with(&[]))),
+        (MANAGER, Patch("foreign-redislease-ipv4", with(&[&endpoint]))),
+        (MANAGER, Delete("foreign-redislease-ipv4")),
+        (NAME, new(&[named("another-name")])),
+        (NAME, new(&[next(), (service, json!("kube-dns"))])),
+        (NAME, new(&[next(), (service, Value::Null)])),
+        (NAME, new(&[named("active-redislease-ipv6")])),
+        (NAME, new(&[named("active-redislease-fqdn"), ("/addressType", json!("FQDN"))])),
+        (NAME, Patch("other-name", with(&[&endpoint]))),
+        (SLICE_OWNER, Patch("orphan-redislease-ipv4", with(&[&endpoint]))),
+        (SLICE_OWNER, new(&[next(), next_service(), ("/metadata/labels/redislease.io~1lease", Value::Null)])),
+        (SLICE_LABELS, change(metadata(json!({"labels": {"kubernetes.io/service-name": "kube-dns"}})))),
+        (SLICE_LABELS, change(metadata(json!({"labels": {"another": "label"}})))),
+        (SLICE_LABELS, change(metadata(json!({"labels": {"endpointslice.kubernetes.io/managed-by": null}})))),
+        (SLICE_LABELS, change(metadata(json!({"ownerReferences": null})))),
+        (SLICE_LABELS, change(metadata(json!({"finalizers": ["example.com/stay"]})))),
+        (SLICE_ANNOTATIONS, change(metadata(json!({"annotations": {"another": "annotation"}})))),
+        (SLICE_ANNOTATIONS, change(metadata(json!({"annotations": {"example.com/note": "changed"}})))),
+        (SLICE_ANNOTATIONS, change(metadata(json!({"annotations": {"example.com/note": null}})))),
+        (NEW_SLICE, new(&[next(), next_service(), ("/endpoints", json!([endpoint]))])),
+        (ENDPOINT, change(with(&[&endpoint, &but(&endpoint, &[("/addresses", json!(["10.0.0.8"]))])]))),
+        (ENDPOINT, pod("addresses", json!(["10.0.0.7", "10.0.0.8"]))),
+        (ENDPOINT, pod("targetRef", Value::Null)),
+        (ENDPOINT, pod("targetRef/kind", json!("Node"))),
+        (ENDPOINT, pod("targetRef/namespace", json!("kube-system"))),
+        (ENDPOINT, pod("targetRef/namespace", Value::Null)),
+        (ENDPOINT, pod("targetRef/name", Value::Null)),
+        (ENDPOINT, pod("targetRef/uid", Value::Null)),
+    ];
+    for owners in wrong_owners(&owner) {
+        cases.push((SLICE_OWNER, new(&[next(), next_service(), ("/metadata/ownerReferences", owners)])));
+    }
+    slices.refused("endpointslices", &cases)?;
+
+    // Those with the operator as the manager can be emptied and deleted.
+    for name in ["other-name", "orphan-redislease-ipv4", "active-redislease-ipv4"] {
+        slices.send(&Patch(name, with(&[&endpoint])), &[])?;
+        slices.allowed(&Patch(name, with(&[])))?;
+        slices.allowed(&Delete(name))?;
+    }
+    Ok(())
+}
+
+const CHANGE: &str = "the RedisLease operator cannot change a Service";
+const MANAGED_BY: &str = "the RedisLease operator can create and delete only Services with the label app.kubernetes.io/managed-by=redislease";
+const SERVICE_OWNER: &str = "the RedisLease operator can create and delete only Services whose controller is the RedisLease in their label redislease.io/lease";
+const SELECTOR: &str = "the RedisLease operator can create and delete only Services without a selector";
+const TYPE: &str = "the RedisLease operator can create only Services of type ClusterIP without external IP addresses";
+
+#[test]
+fn the_operator_can_create_and_delete_only_the_services_of_leases() -> Result<()> {
+    let installation = shared();
+    let services = Requests { installation, namespace: "services", kind: "service" };
+    let owner = owner(installation, services.namespace)?;
+    let service = json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": "active",
+            "labels": {"app.kubernetes.io/managed-by": "redislease", "redislease.io/lease": "billing"},
+            "ownerReferences": [owner],
+        },
+        "spec": {"ipFamilyPolicy": "PreferDualStack", "ports": [{"name": "http", "protocol": "TCP", "port": 8080}]},
+    });
+    services.allowed(&Create(service.clone()))?;
+
+    let (label, owners) = ("/metadata/labels/app.kubernetes.io~1managed-by", "/metadata/ownerReferences");
+    let named = |name: &str| ("/metadata/name", json!(name));
+    let selector = || json!({"app": "billing"});
+    for (name, field, value) in [
+        ("without-label", label, Value::Null),
+        ("without-owner", owners, Value::Null),
+        ("with-selector", "/spec/selector", selector()),
+    ] {
+        services.send(&Create(but(&service, &[named(name), (field, value)])), &[])?;
+    }
+    grant(installation, services.namespace, &["services", "services/status"])?;
+
+    let new = |field: &str, value: Value| Create(but(&service, &[named("next"), (field, value)]));
+    let condition = json!({
+        "type": "Test", "status": "True", "reason": "Test", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+    });
+    let alias = json!({"type": "ExternalName", "externalName": "example.com"});
+    let mut cases = vec![
+        (CHANGE, Patch("active", json!({"metadata": {"annotations": {"a": "b"}}}))),
+        (CHANGE, Patch("active", json!({"spec": {"selector": selector()}}))),
+        (CHANGE, PatchStatus("active", json!({"status": {"conditions": [condition]}}))),
+        (MANAGED_BY, new(label, Value::Null)),
+        (MANAGED_BY, new(label, json!("Helm"))),
+        (MANAGED_BY, Delete("without-label")),
+        (SERVICE_OWNER, Delete("without-owner")),
+        (SERVICE_OWNER, new("/metadata/labels/redislease.io~1lease", Value::Null)),
+        (SELECTOR, new("/spec/selector", selector())),
+        (SELECTOR, Delete("with-selector")),
+        (TYPE, new("/spec/type", json!("LoadBalancer"))),
+        (TYPE, new("/spec/type", json!("NodePort"))),
+        (TYPE, new("/spec", alias)),
+        (TYPE, new("/spec/externalIPs", json!(["192.0.2.1"]))),
+    ];
+    cases.extend(wrong_owners(&owner).into_iter().map(|wrong| (SERVICE_OWNER, new(owners, wrong))));
+    services.refused("services", &cases)?;
+    services.allowed(&Delete("active"))
 }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::{Duration, SystemTime};
 
 use redislease_lab::{Authority, Installation, RedisOptions, RedisServer, RedisTls, Result};
 use serde_json::{Value, json};
@@ -124,6 +125,85 @@ fn faulty_servers(installation: &Installation) -> Result<Vec<RedisServer>> {
     Ok(servers)
 }
 
+/// Certificates that expire soon or have expired: each on a quorum with one server.
+fn certificates_that_expire(installation: &Installation) -> Result<()> {
+    const DAY: Duration = Duration::from_hours(24);
+    let now = SystemTime::now();
+    // A lifetime of 90 days, of which so many are left.
+    let days_left = |days: u32| now + DAY * days - DAY * 90..now + DAY * days + DAY / 2;
+    let expired = || now - DAY * 90..now - DAY / 2;
+    let names = ["localhost", "127.0.0.1"];
+    let ours = Authority::new("ours")?;
+    let in_time = || ours.sign_valid(&names, days_left(80));
+    let (short, old) = (Authority::new_valid("short", days_left(5))?, Authority::new_valid("old", expired())?);
+    let both = [ours.certificate(), old.certificate()].concat();
+    let (authority, client) = ("The authority in `ca.crt`", "The client's certificate in `tls.crt`");
+    for (name, ca, server, of_client, verdict, says) in [
+        (
+            "server-soon",
+            ours.certificate(),
+            ours.sign_valid(&names, days_left(5))?,
+            in_time()?,
+            "Warning",
+            "The server's certificate (CN=localhost) expires at",
+        ),
+        (
+            "client-soon",
+            ours.certificate(),
+            in_time()?,
+            ours.sign_valid(&["me"], days_left(5))?,
+            "Warning",
+            &format!("{client} (CN=me) expires at"),
+        ),
+        (
+            "client-expired",
+            ours.certificate(),
+            in_time()?,
+            ours.sign_valid(&["me"], expired())?,
+            "Problem",
+            &format!("{client} (CN=me) expired at"),
+        ),
+        (
+            "ca-soon",
+            short.certificate(),
+            short.sign(&names)?,
+            short.sign(&names)?,
+            "Warning",
+            &format!("{authority} (CN=short) expires at"),
+        ),
+        (
+            "ca-expired",
+            old.certificate(),
+            old.sign(&names)?,
+            old.sign(&names)?,
+            "Problem",
+            &format!("{authority} (CN=old) expired at"),
+        ),
+        ("ca-replaced", both, in_time()?, in_time()?, "Warning", &format!("{authority} (CN=old) expired at")),
+        (
+            "in-time",
+            ours.certificate(),
+            in_time()?,
+            in_time()?,
+            "Ok",
+            "The server's certificate (CN=localhost) is valid until",
+        ),
+    ] {
+        secret(installation, name, &json!({"ca.crt": ca, "tls.crt": of_client.certificate, "tls.key": of_client.key}))?;
+        let tls =
+            RedisTls { identity: server, client_ca: Some(ours.certificate()).filter(|_| name.starts_with("client")) };
+        let server = RedisServer::start_with(&RedisOptions { tls: Some(tls), ..RedisOptions::default() })?;
+        let address = server.tls_address().expect("TLS").to_string();
+        quorum(installation, name, &[address], &json!({"tls": {"secretRef": {"name": name}}}))?;
+        let (code, found) = findings(installation.control_plane().kubeconfig(), &[name]);
+        assert!(has(&found, verdict, "certificate", says), "{name}: {found:#?}");
+        let others = found.iter().filter(|one| one["check"] == "certificate" && one["verdict"] != "Ok").count();
+        assert_eq!(others, usize::from(verdict != "Ok"), "{name}: {found:#?}");
+        assert_eq!(code, Some(i32::from(verdict == "Problem")), "{name}: {found:#?}");
+    }
+    Ok(())
+}
+
 #[test]
 fn each_fault_is_found_and_has_an_instruction() -> Result<()> {
     let installation = Installation::start(&options())?;
@@ -176,6 +256,8 @@ fn each_fault_is_found_and_has_an_instruction() -> Result<()> {
     let (code, all) = findings(admin, &[]);
     assert_eq!(code, Some(1));
     assert!(all.len() > 40, "one run looks at all quorums: {}", all.len());
+
+    certificates_that_expire(&installation)?;
 
     // The zones of a quorum.
     for (zones, verdict) in [(["x", "x", "y"], "Warning"), (["x", "y", "z"], "Ok")] {

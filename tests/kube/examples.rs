@@ -169,13 +169,14 @@ fn the_manifests_work() -> Result<()> {
     options.quorum = serde_json::json!({"maxLeaseDuration": "30s"});
     let Cluster { operator, installation } = Cluster::with_own_redis(&options)?;
     let cluster = installation.control_plane();
-    for namespace in ["volume", "service", "cronjob"] {
+    for namespace in ["volume", "service", "active-service", "cronjob"] {
         cluster.kubectl(&["create", "namespace", namespace])?;
     }
     let reader = format!("--from-file={}", example("readers/reader.sh").display());
     cluster.kubectl(&["create", "configmap", "reader", &reader, "--namespace=volume"])?;
     apply(&installation, "volume", "downward-api.yaml")?;
     apply(&installation, "service", "service.yaml")?;
+    apply(&installation, "active-service", "active-service.yaml")?;
     apply(&installation, "cronjob", "cronjob.yaml")?;
     cluster.kubectl(&["create", "job", "run", "--from=cronjob/report", "--namespace=cronjob"])?;
 
@@ -206,17 +207,19 @@ fn the_manifests_work() -> Result<()> {
     assert!(run.holder().is_some_and(|pod| pod.starts_with("run-")), "{run}");
     shown("cronjob", "report", run.holder().unwrap_or_default()).expect("the pod is read");
 
-    // The Service follows the holder.
-    let lease = installation.find_lease("service", "billing");
-    let mut held = lease.wait("active", first_election, LeaseState::is_active)?;
-    for _ in 0..2 {
-        let holder = held.holder().unwrap_or_default().to_owned();
-        installation.wait_for("the Service has the holder as its only endpoint", SOON * 2, || {
-            let found = endpoints(&installation, "service", "billing-active")?;
-            if found == [holder.as_str()] { Ok(()) } else { Err(format!("{found:?}, the holder is {holder}")) }
-        })?;
-        cluster.kubectl(&["delete", "pod", &holder, "--namespace=service"])?;
-        held = lease.wait("another holder", SOON * 2, |now| now.is_active() && now.token() > held.token())?;
+    // Both Services follow the holder.
+    for namespace in ["service", "active-service"] {
+        let lease = installation.find_lease(namespace, "billing");
+        let mut held = lease.wait("active", first_election, LeaseState::is_active)?;
+        for _ in 0..2 {
+            let holder = held.holder().unwrap_or_default().to_owned();
+            installation.wait_for("the Service has the holder as its only endpoint", SOON * 2, || {
+                let found = endpoints(&installation, namespace, "billing-active")?;
+                if found == [holder.as_str()] { Ok(()) } else { Err(format!("{found:?}, the holder is {holder}")) }
+            })?;
+            cluster.kubectl(&["delete", "pod", &holder, "--namespace", namespace])?;
+            held = lease.wait("another holder", SOON * 2, |now| now.is_active() && now.token() > held.token())?;
+        }
     }
     operator.stop().map(drop)
 }

@@ -1,6 +1,7 @@
 //! Tests on a real Kubernetes control plane: the CRDs, the operator and the command line. They need `make tools` and
 //! redis-server.
 
+mod active_service;
 mod annotations;
 mod cases;
 mod cel;

@@ -1,6 +1,6 @@
 //! Certificate authorities for tests, and the certificates that they sign. All keys are ECDSA keys.
 
-use std::fmt;
+use std::{fmt, ops::Range, time::SystemTime};
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
@@ -33,10 +33,23 @@ impl Authority {
     /// # Errors
     /// [`Error::Certificate`] when the system provides no random numbers.
     pub fn new(name: &str) -> Result<Self> {
+        Self::create(name, |_| ())
+    }
+
+    /// Creates an authority whose certificate is valid in this time only.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn new_valid(name: &str, validity: Range<SystemTime>) -> Result<Self> {
+        Self::create(name, |params| set_validity(params, validity))
+    }
+
+    fn create(name: &str, change: impl FnOnce(&mut CertificateParams)) -> Result<Self> {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
         params.distinguished_name.push(DnType::CommonName, name);
+        change(&mut params);
         Ok(Self(CertifiedIssuer::self_signed(params, KeyPair::generate()?)?))
     }
 
@@ -64,6 +77,14 @@ impl Authority {
         })
     }
 
+    /// A certificate that is valid in this time only.
+    ///
+    /// # Errors
+    /// As [`sign`](Self::sign).
+    pub fn sign_valid(&self, names: &[&str], validity: Range<SystemTime>) -> Result<Identity> {
+        self.issue(names, |params| set_validity(params, validity))
+    }
+
     fn issue(&self, names: &[&str], change: impl FnOnce(&mut CertificateParams)) -> Result<Identity> {
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
         let common = names.first().cloned().unwrap_or_default();
@@ -75,4 +96,9 @@ impl Authority {
         let certificate = params.signed_by(&key, &self.0)?;
         Ok(Identity { certificate: certificate.pem(), key: key.serialize_pem() })
     }
+}
+
+fn set_validity(params: &mut CertificateParams, Range { start, end }: Range<SystemTime>) {
+    params.not_before = start.into();
+    params.not_after = end.into();
 }

@@ -35,6 +35,8 @@ pub struct ValidLease {
     pub retry: Retry,
     /// Whether readiness matters for elections.
     pub readiness: Readiness,
+    /// The Service whose only endpoint is the holder.
+    pub active_service: Option<String>,
     /// Whether `spec.suspend` is true: the term ends and no pod is elected.
     pub suspended: bool,
 }
@@ -157,6 +159,7 @@ impl TryFrom<&RedisLease> for ValidLease {
             grace_period: read.duration("spec.gracePeriod", &spec.grace_period)?,
             retry: retry(&read, &spec.retry)?,
             readiness: readiness(&read, &spec.election, lease_duration)?,
+            active_service: active_service(&read, spec)?,
             suspended: spec.suspend,
             namespace,
             name,
@@ -228,6 +231,18 @@ fn quorum_name(read: &Reader, spec: &RedisLeaseSpec) -> Result<String, InvalidSp
         return Err(read.invalid("spec.quorumRef.name", name, "be the name of a RedisQuorum"));
     }
     Ok(name.clone())
+}
+
+fn active_service(read: &Reader, spec: &RedisLeaseSpec) -> Result<Option<String>, InvalidSpec> {
+    let Some(service) = &spec.active_service else { return Ok(None) };
+    if !names::is_service_name(&service.name) {
+        return Err(read.invalid(
+            "spec.activeService.name",
+            &service.name,
+            "consist of 1 to 63 lower-case letters, digits and '-', begin with a letter, and end with a letter or digit",
+        ));
+    }
+    Ok(Some(service.name.clone()))
 }
 
 fn keys(read: &Reader, spec: &RedisLeaseSpec, name: &str) -> Result<Vec<String>, InvalidSpec> {

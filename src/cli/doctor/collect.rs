@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use axum::http::Request;
 use futures::future::join_all;
+use jiff::Timestamp;
 use k8s_openapi::api::authorization::v1::{
     SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SubjectAccessReview, SubjectAccessReviewSpec,
 };
@@ -12,12 +13,14 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use redislease_core::time::Millis;
+use rustls::pki_types::CertificateDer;
 use serde_json::Value;
 
+use super::certificates::Certificate;
 use super::facts::{Facts, KindFacts, NodeFacts, Obstacle, QuorumFacts, RightFacts};
 use super::rights::{self, Right};
 use crate::api::{RedisQuorum, ValidQuorum, crd};
-use crate::nodes::Probe;
+use crate::nodes::{Probe, Unreachable};
 use crate::operator::QuorumSecrets;
 use crate::operator::kube_api::{self, CallError};
 
@@ -41,7 +44,8 @@ pub(super) struct Scope {
 
 /// Collects everything. A part that cannot be read does not keep the others from being read.
 pub(super) async fn collect(scope: &Scope) -> Facts {
-    let mut facts = Facts { namespace: format!("namespace {}", scope.namespace), ..Facts::default() };
+    let mut facts =
+        Facts { namespace: format!("namespace {}", scope.namespace), now: Timestamp::now(), ..Facts::default() };
     let (client, address) = match kube_api::client().await {
         Ok(connected) => connected,
         Err(error) => return Facts { api_server: Some(Err(format!("{error}."))), ..facts },
@@ -140,6 +144,8 @@ async fn look_at(client: &Client, quorum: &RedisQuorum) -> QuorumFacts {
         has_password: spec.auth.is_some(),
         ready: ready.map(|ready| (ready.status.clone(), ready.reason.clone(), ready.message.clone())),
         nodes: Vec::new(),
+        authorities: Ok(Vec::new()),
+        client_chain: Ok(Vec::new()),
     };
     let valid = match ValidQuorum::try_from(quorum) {
         Ok(valid) => valid,
@@ -148,6 +154,10 @@ async fn look_at(client: &Client, quorum: &RedisQuorum) -> QuorumFacts {
     let (secrets, unchecked) = read_secrets(client, &valid).await;
     facts.secret = secrets.problem().map(|problem| Obstacle { message: problem.to_owned(), unchecked });
     let login = secrets.login().filter(|_| facts.secret.is_none());
+    if let Some(tls) = login.as_ref().and_then(|login| login.tls.as_ref()) {
+        facts.authorities = read_certificates(&tls.authorities());
+        facts.client_chain = read_certificates(&tls.client_chain());
+    }
     let timeout = Millis::from(valid.command_timeout.max(LEAST_TIMEOUT));
     let nodes = spec.nodes.iter().map(async |node| {
         let server = match &login {
@@ -163,10 +173,22 @@ async fn look_at(client: &Client, quorum: &RedisQuorum) -> QuorumFacts {
             }
             None => None,
         };
-        NodeFacts { name: node.name.clone(), address: node.address.clone(), zone: node.zone.clone(), server }
+        let tls = login.as_ref().and_then(|login| login.tls.as_ref());
+        let chain = match tls.filter(|_| matches!(server, Some(Ok(_)))) {
+            Some(tls) => match tls.server_chain(&node.address, timeout).await {
+                Ok(chain) => read_certificates(&chain),
+                Err(Unreachable { text, .. }) => Err(text),
+            },
+            None => Ok(Vec::new()),
+        };
+        NodeFacts { name: node.name.clone(), address: node.address.clone(), zone: node.zone.clone(), server, chain }
     });
     facts.nodes = join_all(nodes).await;
     facts
+}
+
+fn read_certificates(chain: &[CertificateDer<'_>]) -> Result<Vec<Certificate>, String> {
+    chain.iter().map(Certificate::read).collect()
 }
 
 /// Reads the secrets of a quorum, and whether one could not be read for a reason that may not concern the operator.

@@ -1,5 +1,8 @@
 //! The facts that the doctor judges. The shell collects them.
 
+use jiff::Timestamp;
+
+use super::certificates::Certificate;
 use crate::nodes::{Server, Unreachable};
 
 /// Everything that was collected.
@@ -15,6 +18,8 @@ pub(super) struct Facts {
     pub quorums: Option<Result<Vec<QuorumFacts>, String>>,
     /// The namespace of the quorums.
     pub namespace: String,
+    /// The time at which certificates must be valid.
+    pub now: Timestamp,
 }
 
 /// A kind of this program and what the API server knows about it.
@@ -48,6 +53,10 @@ pub(super) struct QuorumFacts {
     /// The condition Ready that the operator has written: its status, reason and message.
     pub ready: Option<(String, String, String)>,
     pub nodes: Vec<NodeFacts>,
+    /// The certificates of `ca.crt`, or why they cannot be read.
+    pub authorities: Result<Vec<Certificate>, String>,
+    /// The certificates of `tls.crt`.
+    pub client_chain: Result<Vec<Certificate>, String>,
 }
 
 /// Why something could not be read, and whether this is certain to concern the operator too.
@@ -66,4 +75,6 @@ pub(super) struct NodeFacts {
     pub zone: Option<String>,
     /// `None` if it was not looked at, because a secret could not be used.
     pub server: Option<Result<Server, Unreachable>>,
+    /// The certificates that the server shows; none without TLS or without a connection.
+    pub chain: Result<Vec<Certificate>, String>,
 }

@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
+
+use super::certificates::{self, Purpose};
 use super::facts::{Facts, KindFacts, NodeFacts, Obstacle, QuorumFacts, RightFacts};
 use super::finding::{Finding, Verdict};
 use crate::nodes::{Misconfiguration, Reason, Server, Unreachable};
@@ -34,7 +37,7 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
             let message = "There is no RedisQuorum, so no lease can be held: create one in this namespace.";
             findings.push(Finding::new(Verdict::Problem, "quorums", &facts.namespace, message));
         }
-        Some(Ok(quorums)) => findings.extend(quorums.iter().flat_map(quorum)),
+        Some(Ok(quorums)) => findings.extend(quorums.iter().flat_map(|one| quorum(one, facts.now))),
     }
     findings
 }
@@ -73,7 +76,7 @@ fn rights(rights: &[RightFacts]) -> Vec<Finding> {
     vec![Finding::new(Verdict::Ok, "rbac", "cluster", message)]
 }
 
-fn quorum(quorum: &QuorumFacts) -> Vec<Finding> {
+fn quorum(quorum: &QuorumFacts, now: Timestamp) -> Vec<Finding> {
     let subject = format!("quorum {}", quorum.name);
     let mut findings = Vec::new();
     let mut add = |verdict, check, message: String| findings.push(Finding::new(verdict, check, &subject, message));
@@ -102,6 +105,11 @@ fn quorum(quorum: &QuorumFacts) -> Vec<Finding> {
         let message = "Connections are not encrypted: set spec.tls, or use a network that nobody else can read.";
         add(Verdict::Warning, "tls", message.to_owned());
     }
+    for (purpose, found) in [(Purpose::Authority, &quorum.authorities), (Purpose::Client, &quorum.client_chain)] {
+        if let Some((verdict, message)) = certificates::judge(purpose, found, now) {
+            add(verdict, "certificate", message);
+        }
+    }
     if !quorum.has_password {
         let message = "Nobody needs a password: everyone who reaches the nodes can take every lease. Set spec.auth.";
         add(Verdict::Warning, "login", message.to_owned());
@@ -120,7 +128,7 @@ fn quorum(quorum: &QuorumFacts) -> Vec<Finding> {
         );
         add(Verdict::Problem, "shared-server", message);
     }
-    findings.extend(quorum.nodes.iter().flat_map(|node| node_findings(&quorum.name, node, quorum.has_tls)));
+    findings.extend(quorum.nodes.iter().flat_map(|node| node_findings(quorum, node, now)));
     findings
 }
 
@@ -159,8 +167,8 @@ fn servers(nodes: &[NodeFacts]) -> BTreeMap<&str, Vec<String>> {
     servers
 }
 
-fn node_findings(quorum: &str, node: &NodeFacts, has_tls: bool) -> Vec<Finding> {
-    let subject = format!("node {quorum}/{}", node.name);
+fn node_findings(quorum: &QuorumFacts, node: &NodeFacts, now: Timestamp) -> Vec<Finding> {
+    let subject = format!("node {}/{}", quorum.name, node.name);
     let found = |verdict, check, message: String| Finding::new(verdict, check, &subject, message);
     match &node.server {
         None => vec![found(Verdict::Unchecked, "connection", "Not looked at: see the check of the secret.".to_owned())],
@@ -173,9 +181,12 @@ fn node_findings(quorum: &str, node: &NodeFacts, has_tls: bool) -> Vec<Finding> 
             vec![found(Verdict::Problem, check, format!("{}: {text}.", node.address))]
         }
         Some(Ok(server)) => {
-            let with = if has_tls { " with TLS" } else { "" };
+            let with = if quorum.has_tls { " with TLS" } else { "" };
             let connected = format!("Connected to {}{with}: Redis {}.", node.address, server.version);
             let mut findings = vec![found(Verdict::Ok, "connection", connected)];
+            if let Some((verdict, message)) = certificates::judge(Purpose::Server, &node.chain, now) {
+                findings.push(found(verdict, "certificate", message));
+            }
             findings.extend(
                 judge_server(server).into_iter().map(|(verdict, check, message)| found(verdict, check, message)),
             );

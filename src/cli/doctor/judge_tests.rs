@@ -1,4 +1,5 @@
 use super::*;
+use crate::cli::doctor::certificates::Certificate;
 
 fn server() -> Server {
     Server {
@@ -13,6 +14,16 @@ fn server() -> Server {
     }
 }
 
+fn now() -> Timestamp {
+    "2026-11-22T12:00:00Z".parse().unwrap()
+}
+
+/// A certificate with a lifetime of 90 days, of which so many are left.
+fn certificate(days: i64) -> Certificate {
+    let at = |days| now() + jiff::SignedDuration::from_hours(24 * days);
+    Certificate { subject: "CN=redis".into(), not_before: at(days - 90), not_after: at(days) }
+}
+
 fn node(name: &str, zone: Option<&str>, server: Server) -> NodeFacts {
     let server = Server { run_id: format!("{name}-{}", server.run_id), ..server };
     NodeFacts {
@@ -20,6 +31,7 @@ fn node(name: &str, zone: Option<&str>, server: Server) -> NodeFacts {
         address: format!("{name}:6379"),
         zone: zone.map(str::to_owned),
         server: Some(Ok(server)),
+        chain: Ok(vec![certificate(80)]),
     }
 }
 
@@ -32,12 +44,14 @@ fn healthy() -> QuorumFacts {
         has_password: true,
         ready: Some(("True".into(), "QuorumAvailable".into(), "3 of 3 nodes vote.".into())),
         nodes: ["a", "b", "c"].map(|name| node(name, Some(name), server())).into(),
+        authorities: Ok(vec![certificate(80)]),
+        client_chain: Ok(vec![certificate(80)]),
     }
 }
 
 /// The findings that are not OK, as `check subject: message`.
 fn faults(quorum: &QuorumFacts) -> Vec<(Verdict, String)> {
-    let found = super::quorum(quorum).into_iter().filter(|finding| finding.verdict != Verdict::Ok);
+    let found = super::quorum(quorum, now()).into_iter().filter(|finding| finding.verdict != Verdict::Ok);
     found.map(|one| (one.verdict, format!("{} {}: {}", one.check, one.subject, one.message))).collect()
 }
 
@@ -51,7 +65,7 @@ fn with(change: impl FnOnce(&mut Server)) -> QuorumFacts {
 #[test]
 fn a_healthy_quorum_has_no_fault() {
     assert_eq!(faults(&healthy()), []);
-    assert!(quorum(&healthy()).len() > 10);
+    assert!(quorum(&healthy(), now()).len() > 10);
 }
 
 #[test]
@@ -135,6 +149,21 @@ fn each_fault_of_a_quorum_is_one_finding() {
             }),
             Verdict::Problem,
             "tls node default/a: a:6379: the server's certificate has expired",
+        ),
+        (
+            change(|quorum| quorum.nodes[0].chain = Ok(vec![certificate(5)])),
+            Verdict::Warning,
+            "certificate node default/a: The server's certificate (CN=redis) expires at 2026-11-27T12:00:00Z, in 5 days",
+        ),
+        (
+            change(|quorum| quorum.authorities = Ok(vec![certificate(5)])),
+            Verdict::Warning,
+            "certificate quorum default: The authority in `ca.crt` (CN=redis) expires at",
+        ),
+        (
+            change(|quorum| quorum.client_chain = Ok(vec![certificate(-1)])),
+            Verdict::Problem,
+            "certificate quorum default: The client's certificate in `tls.crt` (CN=redis) expired at",
         ),
         (
             change(|quorum| quorum.ready = Some(("False".into(), "QuorumUnavailable".into(), "1 of 3".into()))),

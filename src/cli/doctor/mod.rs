@@ -2,12 +2,14 @@
 //!
 //! | module | concept |
 //! |---|---|
+//! | [`certificates`] | how long certificates are still valid (pure) |
 //! | [`collect`] | reads the facts from the API server and the Redis nodes |
 //! | [`facts`] | the facts |
 //! | [`rights`] | the rights that the operator needs |
 //! | [`judge`] | turns facts into findings (pure) |
 //! | [`finding`] | findings, the exit code and the output |
 
+mod certificates;
 mod collect;
 mod facts;
 mod finding;

@@ -77,6 +77,12 @@ pub(super) fn needed(system: &str, watched: &[String], annotations: bool) -> Vec
         }
         rights.push(right("update", LEASES, "redisleases", "status", namespace, "to publish terms"));
         rights.push(right("patch", "", "pods", "", namespace, "to label pods"));
+        for verb in ["get", "list", "watch", "create", "patch", "delete"] {
+            rights.push(right(verb, "discovery.k8s.io", "endpointslices", "", namespace, "for activeService"));
+        }
+        for verb in ["get", "create", "delete"] {
+            rights.push(right(verb, "", "services", "", namespace, "for activeService"));
+        }
         for workload in ["deployments", "statefulsets", "daemonsets", "replicasets"] {
             rights.push(right("get", "apps", workload, "", namespace, "for candidates.workloadRef"));
         }

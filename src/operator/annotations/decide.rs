@@ -187,7 +187,8 @@ fn owner(workload: &WorkloadFacts) -> Value {
 }
 
 fn patch(workload: &WorkloadFacts, desired: &Desired, lease: &LeaseFacts, adopts: bool) -> Change {
-    let Settings { quorum: _, candidates, lease_duration, renew_interval, grace_period } = &desired.settings;
+    let Settings { quorum: _, candidates, lease_duration, renew_interval, grace_period, active_service } =
+        &desired.settings;
     let mut metadata = json!({"uid": lease.uid, "resourceVersion": lease.version});
     if adopts {
         metadata["ownerReferences"] = json!([owner(workload)]);
@@ -199,6 +200,7 @@ fn patch(workload: &WorkloadFacts, desired: &Desired, lease: &LeaseFacts, adopts
             "leaseDuration": lease_duration,
             "renewInterval": renew_interval,
             "gracePeriod": grace_period,
+            "activeService": active_service,
         },
     });
     Change::Patch { namespace: lease.namespace.to_string(), name: lease.name.clone(), patch }

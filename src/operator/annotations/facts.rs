@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::parse::KNOWN;
-use crate::api::lease::CandidatesSpec;
+use crate::api::lease::{ActiveServiceSpec, CandidatesSpec};
 use crate::api::names::{ANNOTATION_PREFIX, CREATED_FOR_ANNOTATION, MANAGED_BY, MANAGED_BY_LABEL};
 use crate::api::validated::{Workload, WorkloadKind};
 use crate::api::{Duration, RedisLease, RedisLeaseSpec};
@@ -84,6 +84,8 @@ pub struct Settings {
     pub renew_interval: Duration,
     /// `spec.gracePeriod`.
     pub grace_period: Duration,
+    /// `spec.activeService`.
+    pub active_service: Option<ActiveServiceSpec>,
 }
 
 impl From<&RedisLeaseSpec> for Settings {
@@ -94,6 +96,7 @@ impl From<&RedisLeaseSpec> for Settings {
             lease_duration: spec.lease_duration.clone(),
             renew_interval: spec.renew_interval.clone(),
             grace_period: spec.grace_period.clone(),
+            active_service: spec.active_service.clone(),
         }
     }
 }

@@ -8,13 +8,14 @@ use serde_json::json;
 
 use super::facts::{Settings, WorkloadFacts};
 use super::suggest;
-use crate::api::lease::{CandidatesSpec, WorkloadRef};
-use crate::api::names::{ANNOTATION_PREFIX, MAX_LEASE_NAME, is_object_name};
+use crate::api::lease::{ActiveServiceSpec, CandidatesSpec, WorkloadRef};
+use crate::api::names::{ANNOTATION_PREFIX, MAX_LEASE_NAME, MAX_SERVICE_NAME, is_object_name, is_service_name};
 use crate::api::{Duration, InvalidSpec, RedisLease, RedisLeaseSpec, ValidLease};
 use crate::status::NoticeReason;
 
 /// The annotations of a workload, without their prefix.
-pub const KNOWN: [&str; 6] = ["lease", "quorum", "granularity", "lease-duration", "renew-interval", "grace-period"];
+pub const KNOWN: [&str; 7] =
+    ["lease", "quorum", "granularity", "lease-duration", "renew-interval", "grace-period", "active-service"];
 /// The annotations of a pod: they have no effect on a workload.
 const ON_PODS: [&str; 2] = ["priority", "exclude"];
 /// The only granularity: one active pod.
@@ -72,6 +73,7 @@ pub fn parse(workload: &WorkloadFacts) -> Parsed {
     let quorum = settings.quorum.clone();
     parser.granularity();
     parser.durations(&mut settings);
+    parser.active_service(&mut settings);
     let name = match parser.value("lease") {
         None if misspelt_lease => return parser.done(Request::Invalid, quorum),
         None | Some("false") => return parser.done(Request::None, quorum),
@@ -115,6 +117,7 @@ pub fn spec(settings: &Settings) -> RedisLeaseSpec {
     spec.lease_duration = settings.lease_duration.clone();
     spec.renew_interval = settings.renew_interval.clone();
     spec.grace_period = settings.grace_period.clone();
+    spec.active_service.clone_from(&settings.active_service);
     spec
 }
 
@@ -187,6 +190,18 @@ impl<'a> Parser<'a> {
         } else {
             self.invalid("quorum", value, "be the name of a RedisQuorum", &suggest::object_name(value, 253, "default"));
         }
+    }
+
+    fn active_service(&mut self, settings: &mut Settings) {
+        let Some(value) = self.value("active-service") else { return };
+        if is_service_name(value) {
+            settings.active_service = Some(ActiveServiceSpec { name: value.to_owned() });
+            return;
+        }
+        let must = "be the name of a Service: up to 63 lower-case letters, digits and '-', beginning with a letter";
+        let instead = suggest::object_name(&value.replace('.', "-"), MAX_SERVICE_NAME, "");
+        let instead = instead.trim_start_matches(|first: char| !first.is_ascii_lowercase());
+        self.invalid("active-service", value, must, if is_service_name(instead) { instead } else { "active" });
     }
 
     fn granularity(&mut self) {

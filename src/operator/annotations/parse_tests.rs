@@ -43,6 +43,14 @@ fn annotations_become_the_spec_of_a_lease() {
     assert_eq!((desired.name.as_str(), parsed.quorum.as_str()), ("invoices", "default"));
     assert_eq!(durations.map(Duration::as_str), ["30s", "5s", "10s"], "the defaults of the API");
 
+    assert_eq!(desired.settings.active_service, None);
+    let routed = parse(&workload("billing", &[("lease", "true"), ("active-service", "billing-active")]));
+    let Request::Lease(desired) = &routed.request else { panic!("{routed:?}") };
+    assert_eq!(
+        parse::spec(&desired.settings).active_service.map(|service| service.name).as_deref(),
+        Some("billing-active")
+    );
+
     for annotations in [&[][..], &[("lease", "false")], &[("lease-duration", "20s")]] {
         let parsed = parse(&workload("billing", annotations));
         assert_eq!((parsed.request, parsed.problems), (Request::None, vec![]), "{annotations:?}");
@@ -104,6 +112,14 @@ fn a_wrong_annotation_is_reported_with_its_value_and_the_nearest_right_one() {
             InvalidAnnotation,
             vec!["redislease.io/quorum is \"West_1\"", "use \"west-1\""],
         ),
+        (
+            "b",
+            vec![("active-service", "Billing.Active")],
+            InvalidAnnotation,
+            vec!["redislease.io/active-service is \"Billing.Active\"", "use \"billing-active\""],
+        ),
+        ("b", vec![("active-service", "1")], InvalidAnnotation, vec!["use \"active\""]),
+        ("b", vec![("active-servce", "x")], UnknownAnnotation, vec!["use redislease.io/active-service"]),
         ("b", vec![("lease", "True")], InvalidAnnotation, vec!["redislease.io/lease is \"True\"", "use \"true\""]),
         ("b", vec![("lease", "My Lease")], InvalidAnnotation, vec!["use \"my-lease\""]),
         ("b", vec![("lease", "")], InvalidAnnotation, vec!["redislease.io/lease is \"\"", "use \"true\""]),

@@ -12,8 +12,10 @@ use crate::election::PodFacts;
 use crate::operator::index::{LeaseId, NamespaceFacts, WorkloadKey, WorkloadRead};
 use crate::operator::quorums::QuorumUpdate;
 use crate::operator::slot::News;
-use crate::operator::writer::{PodFound, RoleAnswer};
-use crate::plan::{Authority, Effect, Event, Identity, Reconciler, RoleWrite, StatusOutcome};
+use crate::operator::writer::{PodFound, RoleAnswer, ServiceFound, SliceAnswer};
+use crate::plan::{
+    Authority, Effect, Event, Identity, Reconciler, RoleWrite, ServiceRequest, SliceFacts, SliceWrite, StatusOutcome,
+};
 
 /// One thing that happened.
 #[derive(Debug)]
@@ -22,6 +24,8 @@ pub enum Input {
     Lease(Watched<RedisLease>),
     /// From the watch of pods.
     Pod(Watched<PodFacts>),
+    /// From the watch of EndpointSlices.
+    Slice(Watched<SliceFacts>),
     /// From the watch of namespaces.
     Namespace(Watched<NamespaceFacts>),
     /// The facts about a quorum have changed.
@@ -53,6 +57,15 @@ pub enum Input {
         lease: String,
         /// The answer.
         answer: RoleAnswer,
+    },
+    /// The result of removing the endpoint of a lease that does not exist.
+    OrphanSliceWritten {
+        /// The namespace of the slice.
+        namespace: String,
+        /// The name of the slice.
+        name: String,
+        /// The answer.
+        answer: SliceAnswer,
     },
 }
 
@@ -100,6 +113,10 @@ pub enum Answer {
     Node(String, Result<bool, String>),
     /// To a role write on the pod with this UID.
     Role(String, RoleAnswer),
+    /// To a write of the EndpointSlice with this name.
+    Slice(String, SliceAnswer),
+    /// To a request about a Service.
+    Service(ServiceRequest, Result<ServiceFound, String>),
 }
 
 /// The lease that an effect applies to.
@@ -141,6 +158,8 @@ pub trait Outside {
     fn read_workload(&mut self, key: WorkloadKey);
     /// Writes the role of a lease that does not exist: answered by [`Input::OrphanWritten`].
     fn write_orphan(&mut self, namespace: &str, lease: &str, write: RoleWrite);
+    /// Writes the EndpointSlice of a lease that does not exist: answered by [`Input::OrphanSliceWritten`].
+    fn write_orphan_slice(&mut self, slice: &SliceFacts, write: SliceWrite);
     /// Takes the connections of a quorum that was opened or replaced.
     fn quorum(&mut self, update: &QuorumUpdate);
     /// Raises the least token of this quorum to a token that a status on it shows.

@@ -7,6 +7,8 @@
 //! | module | concept |
 //! |---|---|
 //! | [`input`] | the inputs of the engine, and its interface to the other modules |
+//! | [`orphans`] | the roles of leases that do not exist |
+//! | [`slices`] | the EndpointSlices of leases |
 //! | [`timers`] | when each lease must have its next turn |
 //! | [`mailbox`] | the leases whose keeper machines have a new view |
 //! | [`shell`] | implements the interface in a process: keepers, writer, metrics |
@@ -14,8 +16,10 @@
 
 mod input;
 mod mailbox;
+mod orphans;
 mod run;
 mod shell;
+mod slices;
 #[cfg(test)]
 mod tests;
 mod timers;
@@ -26,12 +30,11 @@ use std::time::Instant;
 use redislease_core::backoff::{Backoff, Entropy, Strategy};
 use redislease_core::time::{Millis, Time};
 
-use super::index::{Index, LeaseId, NamespaceFacts, Orphan};
-use super::writer::{PodFound, RoleAnswer};
-use crate::api::names::{self, PodRole};
+use super::index::{Index, LeaseId, NamespaceFacts};
+use super::writer::{PodFound, RoleAnswer, ServiceFound, SliceAnswer};
 use crate::contain::contained;
 use crate::election::Cluster;
-use crate::plan::{Authority, Effect, Event, Facts, Identity, Priority, RoleOutcome, RoleWrite, StatusOutcome};
+use crate::plan::{Authority, Effect, Event, Facts, Identity, RoleOutcome, StatusOutcome};
 pub use input::{Answer, Input, Machine, Outside, Subject, Watched};
 pub use run::{channels, run};
 pub use shell::{CONTROLLER, Shell};
@@ -77,6 +80,8 @@ pub struct Engine<M, O> {
     awaiting: BTreeSet<LeaseId>,
     /// Whether the labels of leases that do not exist were looked for.
     swept: bool,
+    /// The same for their EndpointSlices.
+    swept_slices: bool,
     outside: O,
 }
 
@@ -90,6 +95,7 @@ impl<M: Machine, O: Outside> Engine<M, O> {
             timers: Timers::default(),
             awaiting: BTreeSet::new(),
             swept: false,
+            swept_slices: false,
             outside,
         }
     }
@@ -100,6 +106,7 @@ impl<M: Machine, O: Outside> Engine<M, O> {
         match input {
             Input::Lease(event) => self.take_lease(now, event),
             Input::Pod(event) => self.take_pod(now, event),
+            Input::Slice(event) => self.take_slice(event),
             Input::Namespace(event) => self.take_namespace(event),
             Input::Quorum(update) => {
                 self.outside.quorum(&update);
@@ -115,6 +122,7 @@ impl<M: Machine, O: Outside> Engine<M, O> {
                 }
             }
             Input::Workload(key, read) => self.index.workload_read(&key, read, now),
+            Input::OrphanSliceWritten { namespace, name, answer } => self.take_orphan_slice(&namespace, &name, answer),
             Input::OrphanWritten { namespace, pod, lease, answer } => {
                 let done = matches!(answer.outcome, RoleOutcome::Written | RoleOutcome::Gone | RoleOutcome::Withdrawn);
                 self.take_found(now, &namespace, &pod, answer.found);
@@ -127,6 +135,7 @@ impl<M: Machine, O: Outside> Engine<M, O> {
 
     fn take_lease(&mut self, now: Time, event: Watched<crate::api::RedisLease>) {
         let mut unreadable_gone = false;
+        let is_list = matches!(event, Watched::ListEnds);
         match event {
             Watched::ListBegins => self.index.lease_list_begins(),
             Watched::Seen(lease) => {
@@ -144,6 +153,9 @@ impl<M: Machine, O: Outside> Engine<M, O> {
         }
         for (quorum, token) in self.index.raised_floors() {
             self.outside.raise_floor(&quorum, token);
+        }
+        if is_list || unreadable_gone {
+            self.sweep_slices(unreadable_gone);
         }
         self.sweep(unreadable_gone);
     }
@@ -209,6 +221,19 @@ impl<M: Machine, O: Outside> Engine<M, O> {
             Answer::Role(uid, RoleAnswer { outcome, found }) => {
                 self.take_found(now, &namespace, &uid, found);
                 Event::RoleWritten { uid, outcome }
+            }
+            Answer::Slice(name, SliceAnswer { outcome, found }) => {
+                self.take_found_slice(&namespace, &name, found);
+                Event::SliceWritten { name, outcome }
+            }
+            Answer::Service(request, found) => {
+                let found = found.map(|ServiceFound { prepared, slices }| {
+                    for slice in slices {
+                        self.index.slice_answered(slice);
+                    }
+                    Box::new(prepared)
+                });
+                Event::ServicePrepared { request, found }
             }
         };
         if let Some(lease) = self.leases.get_mut(&id).filter(|lease| lease.incarnation == incarnation) {
@@ -345,24 +370,6 @@ impl<M: Machine, O: Outside> Engine<M, O> {
             self.outside.carry_out(subject, effect);
         }
     }
-
-    /// Removes the roles of leases that do not exist from pods: once after leases and pods were listed, and again after
-    /// an unreadable lease is deleted.
-    fn sweep(&mut self, again: bool) {
-        if !self.index.is_listed() || (self.swept && !again) {
-            return;
-        }
-        self.swept = true;
-        for orphan in self.index.orphans() {
-            self.clear_orphan(&orphan);
-        }
-    }
-
-    fn clear_orphan(&mut self, orphan: &Orphan) {
-        if let Some(write) = role_without_lease(orphan) {
-            self.outside.write_orphan(&orphan.pod.namespace, &orphan.lease, write);
-        }
-    }
 }
 
 /// The deciding part of a turn. Returns `None` if the lease does not exist any more.
@@ -399,6 +406,7 @@ fn decide<M: Machine, O: Outside>(
             quorum: snapshot.quorum,
             candidates: snapshot.candidates,
             strays: snapshot.strays,
+            slices: snapshot.slices,
             holder: snapshot.holder,
             pods_listed: snapshot.pods_listed,
             authority,
@@ -413,24 +421,5 @@ fn decide<M: Machine, O: Outside>(
         awaits_answer: machine.awaits_api_answer(),
         finished: gone && machine.is_finished(),
         hidden: gone || authority == Authority::Follow,
-    })
-}
-
-/// The role that a pod should have for a lease that does not exist (none) or is unreadable (not `active`, because this
-/// process does not renew it). `None` if the pod already has it.
-fn role_without_lease(Orphan { pod, lease, unreadable }: &Orphan) -> Option<RoleWrite> {
-    let (label, annotation) = (names::role_label(lease), names::token_annotation(lease));
-    let active = pod.labels.get(&label).is_some_and(|role| role == PodRole::Active.as_str());
-    if *unreadable && !active {
-        return None;
-    }
-    Some(RoleWrite {
-        priority: if active { Priority::Active } else { Priority::Standby },
-        pod: pod.name.clone(),
-        uid: pod.uid.clone(),
-        version: pod.resource_version.clone(),
-        role: unreadable.then_some(PodRole::Standby),
-        token: pod.annotations.get(&annotation).filter(|_| *unreadable).cloned(),
-        not_after: None,
     })
 }

@@ -12,6 +12,7 @@ use crate::api::RedisLease;
 use crate::clock::Alarm;
 use crate::election::PodFacts;
 use crate::operator::index::NamespaceFacts;
+use crate::plan::SliceFacts;
 
 /// The capacity of a watch's channel. When it is full, the watch waits.
 const AHEAD: usize = 1024;
@@ -27,6 +28,8 @@ pub struct Senders {
     pub leases: Sender<Watched<RedisLease>>,
     /// From the watch of pods.
     pub pods: Sender<Watched<PodFacts>>,
+    /// From the watch of EndpointSlices.
+    pub slices: Sender<Watched<SliceFacts>>,
     /// From the watch of namespaces.
     pub namespaces: Sender<Watched<NamespaceFacts>>,
     /// Answers, and changes of quorums. Bounded by the number of pending requests and of quorums.
@@ -38,6 +41,7 @@ pub struct Senders {
 pub struct Inbox {
     leases: Receiver<Watched<RedisLease>>,
     pods: Receiver<Watched<PodFacts>>,
+    slices: Receiver<Watched<SliceFacts>>,
     namespaces: Receiver<Watched<NamespaceFacts>>,
     others: UnboundedReceiver<Input>,
     pub(super) mailbox: Arc<Mailbox>,
@@ -47,16 +51,18 @@ pub struct Inbox {
 pub fn channels() -> (Senders, Inbox) {
     let (leases, lease_events) = mpsc::channel(AHEAD);
     let (pods, pod_events) = mpsc::channel(AHEAD);
+    let (slices, slice_events) = mpsc::channel(AHEAD);
     let (namespaces, namespace_events) = mpsc::channel(AHEAD);
     let (others, other_inputs) = mpsc::unbounded_channel();
     let inbox = Inbox {
         leases: lease_events,
         pods: pod_events,
+        slices: slice_events,
         namespaces: namespace_events,
         others: other_inputs,
         mailbox: Arc::default(),
     };
-    (Senders { leases, pods, namespaces, others }, inbox)
+    (Senders { leases, pods, slices, namespaces, others }, inbox)
 }
 
 /// Runs until `stop`.
@@ -84,6 +90,7 @@ pub async fn run<M: Machine, O: Outside>(mut engine: Engine<M, O>, mut inbox: In
             () = inbox.mailbox.filled() => {}
             Some(event) = inbox.leases.recv() => engine.take(Input::Lease(event)),
             Some(event) = inbox.pods.recv() => engine.take(Input::Pod(event)),
+            Some(event) = inbox.slices.recv() => engine.take(Input::Slice(event)),
             Some(event) = inbox.namespaces.recv() => engine.take(Input::Namespace(event)),
             expired = alarm.expired() => {
                 if let Err(error) = expired {
@@ -100,7 +107,7 @@ impl Inbox {
         for lease in self.mailbox.take() {
             engine.shown(lease);
         }
-        let mut counts = [0; 4];
+        let mut counts = [0; 5];
         while counts[0] < BATCH
             && let Ok(input) = self.others.try_recv()
         {
@@ -124,6 +131,12 @@ impl Inbox {
         {
             engine.take(Input::Namespace(event));
             counts[3] += 1;
+        }
+        while counts[4] < BATCH
+            && let Ok(event) = self.slices.try_recv()
+        {
+            engine.take(Input::Slice(event));
+            counts[4] += 1;
         }
         counts.contains(&BATCH)
     }

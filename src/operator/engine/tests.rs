@@ -1,3 +1,8 @@
+#[path = "orphans_tests.rs"]
+mod orphans;
+#[path = "slices_tests.rs"]
+mod slices;
+
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,7 +19,7 @@ use crate::operator::index::{WorkloadKey, WorkloadRead};
 use crate::operator::leadership::Grant;
 use crate::operator::quorums::QuorumUpdate;
 use crate::operator::slot::News;
-use crate::plan::{Authority, CandidateFacts, Command, PodKnowledge, Read};
+use crate::plan::{Authority, CandidateFacts, Command, PodKnowledge, Read, RoleWrite, SliceFacts, SliceWrite};
 
 /// The events that a machine received, and its next steps.
 #[derive(Debug, Default)]
@@ -173,6 +178,10 @@ impl Outside for Fake {
 
     fn write_orphan(&mut self, _: &str, lease: &str, write: RoleWrite) {
         self.note(format!("{lease} on {}: {:?} {:?}", write.pod, write.role, write.token));
+    }
+
+    fn write_orphan_slice(&mut self, slice: &SliceFacts, write: SliceWrite) {
+        self.note(format!("{} on {}: {:?}", slice.lease, write.name, write.change));
     }
 
     fn quorum(&mut self, update: &QuorumUpdate) {
@@ -367,41 +376,6 @@ fn a_lease_whose_resource_is_gone_is_forgotten_when_it_is_finished() {
     world.work();
     assert_eq!(world.fake.done(), ["resource gone", "forget"]);
     assert!(world.engine.leases.is_empty() && world.engine.index.lease(id).is_none());
-}
-
-#[test]
-fn labels_of_leases_that_do_not_exist_are_removed_once_everything_is_listed() {
-    let mut world = World::new();
-    let labelled = |lease: &str, role: &str| {
-        let mut pod = pod("p");
-        pod.labels.insert(format!("lease.redislease.io/{lease}"), role.to_owned());
-        pod.annotations.insert(format!("token.redislease.io/{lease}"), "7".to_owned());
-        pod
-    };
-    world.engine.take(Input::Lease(Watched::ListBegins));
-    world.engine.take(Input::Lease(Watched::Unreadable(Box::new(lease("n", "broken").metadata))));
-    world.engine.take(Input::Pod(Watched::ListBegins));
-    let mut carrier = labelled("gone", "standby");
-    carrier.labels.extend(labelled("broken", "active").labels);
-    world.engine.take(Input::Pod(Watched::Seen(Box::new(carrier))));
-    world.engine.take(Input::Pod(Watched::ListEnds));
-    assert_eq!(world.fake.done(), [""; 0], "leases are not listed");
-    world.engine.take(Input::Lease(Watched::ListEnds));
-    let removed = "gone on p: None None";
-    assert_eq!(world.fake.done(), ["floors complete", "broken on p: Some(Standby) None", removed]);
-    let answer = |outcome| Input::OrphanWritten {
-        namespace: "n".into(),
-        pod: "uid-p".into(),
-        lease: "gone".into(),
-        answer: role(outcome),
-    };
-    world.engine.take(answer(RoleOutcome::Conflict));
-    assert_eq!(world.fake.done(), [removed], "again");
-    world.engine.take(answer(RoleOutcome::Written));
-    assert_eq!(world.fake.done(), [""; 0]);
-    let metadata = lease("n", "broken").metadata;
-    world.engine.take(Input::Lease(Watched::DeletedUnreadable(Box::new(metadata))));
-    assert_eq!(world.fake.done(), ["broken on p: None None", removed]);
 }
 
 #[test]

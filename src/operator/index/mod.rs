@@ -9,6 +9,7 @@
 //! | [`pods`] | which pods exist, and for deleted pods whether their processes have provably ended |
 //! | [`namespace`], [`selectors`] | the pods of one namespace by the selectors of its leases |
 //! | [`namespace_labels`] | which namespaces may use which quorums |
+//! | [`slices`], [`slice_events`] | the EndpointSlices of leases |
 //! | [`workloads`] | the selectors of the workloads that leases name |
 //! | [`quorums`] | the facts about quorums that leases use |
 //! | [`quorum_events`] | takes the changes of quorums, of namespaces and of the authority over a quorum |
@@ -20,6 +21,8 @@ mod pods;
 mod quorum_events;
 mod quorums;
 mod selectors;
+mod slice_events;
+mod slices;
 #[cfg(test)]
 mod tests;
 mod workloads;
@@ -33,7 +36,7 @@ use redislease_core::time::Time;
 use super::fair_queue::FairQueue;
 use crate::api::RedisLease;
 use crate::election::PodFacts;
-use crate::plan::{CandidateFacts, PodKnowledge, QuorumFacts};
+use crate::plan::{CandidateFacts, PodKnowledge, QuorumFacts, SliceFacts};
 use leases::{Candidacy, Entry, Leases};
 use namespace::Namespace;
 pub use namespace_labels::NamespaceFacts;
@@ -41,6 +44,7 @@ use namespace_labels::NamespaceLabels;
 use pods::Pods;
 pub use pods::{Asked, ListCount};
 use quorums::Quorums;
+use slices::Slices;
 use workloads::{Known, Workloads};
 pub use workloads::{WorkloadKey, WorkloadRead};
 
@@ -56,6 +60,7 @@ pub struct Snapshot {
     pub quorum: Arc<QuorumFacts>,
     pub candidates: CandidateFacts,
     pub strays: Vec<Arc<PodFacts>>,
+    pub slices: Vec<Arc<SliceFacts>>,
     pub holder: PodKnowledge,
     pub pods_listed: bool,
 }
@@ -77,6 +82,7 @@ pub struct Index {
     leases: Leases,
     namespaces: BTreeMap<Arc<str>, Namespace>,
     pods: Pods,
+    slices: Slices,
     workloads: Workloads,
     quorums: Quorums,
     namespace_labels: NamespaceLabels,
@@ -90,6 +96,7 @@ impl Index {
             leases: Leases::default(),
             namespaces: BTreeMap::new(),
             pods: Pods::default(),
+            slices: Slices::default(),
             workloads: Workloads::default(),
             quorums: Quorums::new(system_namespace),
             namespace_labels: NamespaceLabels::default(),
@@ -423,6 +430,7 @@ impl Index {
             quorum: self.quorums.facts_for(&entry.quorum, self.namespace_labels.get(&entry.namespace)),
             candidates: electorate.map_or(unknown, CandidateFacts::Known),
             strays: pods.strays(&entry.name, group),
+            slices: self.slices.of(&entry.namespace, &entry.name),
             holder,
             pods_listed: self.pods.listed,
         })

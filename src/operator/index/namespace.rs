@@ -112,7 +112,8 @@ impl Namespace {
                 self.carriers.entry((*lease).to_owned()).or_default().insert(uid.clone());
             }
         }
-        if changed {
+        // The addresses of a pod concern only the leases that it holds.
+        if changed || old.as_ref().is_some_and(|old| old.facts.addresses != facts.addresses) {
             concerned.extend(self.holders.get(&uid).into_iter().flatten());
         }
         self.pods.insert(uid, Pod { sighting, groups });

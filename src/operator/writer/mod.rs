@@ -10,17 +10,21 @@
 //! | module | concept |
 //! |---|---|
 //! | [`queue`] | the order of the calls, limits, backoff (pure) |
+//! | [`key`] | what a queued call is about |
 //! | [`gate`] | closed while the API server does not answer (pure) |
 //! | [`events`] | pending events (pure) |
 //! | [`call`] | the calls, and how their answers are interpreted |
 //! | [`owned`] | the calls for the leases of annotated workloads |
+//! | [`slices`] | the calls for the Service of a lease and its EndpointSlices |
 //! | [`tokens`] | the highest token of all leases on a quorum |
 
 mod call;
 mod events;
 mod gate;
+mod key;
 mod owned;
 mod queue;
+mod slices;
 mod tokens;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -42,34 +46,18 @@ use crate::clock::{self, Alarm};
 use crate::metrics::operator::{OperatorMetrics, WriteResult};
 use crate::nodes::random::Random;
 use crate::plan::{Priority, RoleWrite};
-use crate::status::{Notice, NoticeReason};
+use crate::status::Notice;
 pub use call::{Call, Done, PodFound, RoleAnswer};
 use call::{Finish, Sent};
 use events::{Accepted, Events};
+use key::{Key, job, level};
 pub use owned::Changed;
 pub use queue::Level;
 use queue::{Next, Queue, Retry, Submission, Verdict};
+pub use slices::{Owner, ServiceFound, SliceAnswer, SliceFound};
 
 /// How long the writer sends pending events at the end of the process.
 const FLUSH: Duration = Duration::from_secs(3);
-
-/// The key of a job in the queue.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Key {
-    Status(Arc<str>),
-    QuorumStatus(Arc<str>),
-    Role { pod: Arc<str>, lease: Arc<str> },
-    ReadLease(Arc<str>),
-    ReadPod(Arc<str>),
-    ReadNode(Arc<str>),
-    ReadWorkload(WorkloadKey),
-    ReadQuorum(Arc<str>),
-    ReadTokens(Arc<str>),
-    ReadSecret(Arc<str>),
-    ReadClusterUid,
-    OwnedLease(WorkloadKey),
-    Event(Arc<str>, NoticeReason),
-}
 
 /// Queues calls. Clones share one queue.
 #[derive(Clone)]
@@ -154,13 +142,18 @@ impl Writer {
             Call::Lease { .. } => (Key::ReadLease(of.into()), Level::Publication),
             Call::Pod { .. } => (Key::ReadPod(of.into()), Level::End),
             Call::Node { .. } => (Key::ReadNode(of.into()), Level::End),
+            Call::Service { .. } => (Key::ReadService(of.into()), Level::Active),
             Call::Workload { key, .. } => (Key::ReadWorkload(key.clone()), Level::Active),
             Call::Quorum { .. } => (Key::ReadQuorum(of.into()), Level::End),
             Call::Tokens { .. } => (Key::ReadTokens(of.into()), Level::End),
             Call::Secret { .. } => (Key::ReadSecret(of.into()), Level::Publication),
             Call::ClusterUid { .. } => (Key::ReadClusterUid, Level::End),
             Call::QuorumStatus { .. } => (Key::QuorumStatus(of.into()), Level::Standby),
-            Call::LeaseStatus { .. } | Call::PodRole { .. } | Call::OwnedLease { .. } | Call::Event(_) => return,
+            Call::LeaseStatus { .. }
+            | Call::PodRole { .. }
+            | Call::Slice { .. }
+            | Call::OwnedLease { .. }
+            | Call::Event(_) => return,
         };
         self.submit(job(key, tenant, level, call));
     }
@@ -274,20 +267,6 @@ impl Writer {
     }
 }
 
-fn job(key: Key, tenant: &Arc<str>, level: Level, payload: Call) -> Submission<Key, Call> {
-    Submission { key, tenant: tenant.clone(), lane: None, level, not_before: None, not_after: None, payload }
-}
-
-const fn level(priority: Priority) -> Level {
-    match priority {
-        Priority::End => Level::End,
-        Priority::Publication => Level::Publication,
-        Priority::Active => Level::Active,
-        Priority::Standby => Level::Standby,
-        Priority::Counts => Level::Counts,
-    }
-}
-
 /// A call that completed.
 enum Ended {
     Call { key: Key, retry: Option<Retry<Key>>, object: String, sent: Box<Sent> },
@@ -377,7 +356,7 @@ impl Sender {
         let (client, shared) = (self.client.clone(), self.writer.shared.clone());
         self.calls.spawn(async move {
             let (kind, object) = (call.kind(), call.object());
-            let sent = call.send(client, shared.lists.clone(), event).await;
+            let sent = call.send(client, shared.lists.clone(), &shared.metrics, event).await;
             if let Some(kind) = kind {
                 let result = match sent.verdict {
                     Verdict::Done => WriteResult::Ok,

@@ -1,5 +1,6 @@
 //! Tests of one reconciler. [`Story`] executes its effects: it keeps the facts, records the effects, and answers.
 
+mod active_service;
 mod attempts;
 mod authority;
 mod leadership;
@@ -58,7 +59,8 @@ pub(super) fn ending(id: TermId, reason: EndReason) -> View {
 }
 
 pub(super) fn pod(name: &str) -> PodFacts {
-    PodFacts { namespace: "jobs".into(), resource_version: Some("1".into()), ..PodFacts::running(name) }
+    let addresses = ["10.0.0.7", "fd00::7"].map(|address| address.parse().unwrap()).into();
+    PodFacts { namespace: "jobs".into(), resource_version: Some("1".into()), addresses, ..PodFacts::running(name) }
 }
 
 impl Story {
@@ -74,6 +76,7 @@ impl Story {
             quorum: Arc::new(quorum(1, "f00d")),
             candidates: CandidateFacts::Unknown,
             strays: Vec::new(),
+            slices: Vec::new(),
             holder: PodKnowledge::Unseen,
             pods_listed: true,
             authority: Authority::Lead,

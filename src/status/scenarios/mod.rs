@@ -17,7 +17,9 @@ use crate::api::lease_status::MAX_HISTORY;
 use crate::api::validated::Readiness;
 use crate::api::{ConditionType, RedisLeaseStatus};
 use crate::election::{Cluster, Electorate, EndCause, PodFacts};
-use crate::status::{Composed, Inputs, ObservedTerms, Obstacle, QuorumOutlook, compose, renewal_notice};
+use crate::status::{
+    Composed, Inputs, ObservedTerms, Obstacle, QuorumOutlook, ServiceOutlook, compose, renewal_notice,
+};
 
 const REQUIRED: Readiness = Readiness::Required { unhealthy_after: Duration::from_secs(30) };
 
@@ -77,6 +79,7 @@ struct Scenario {
     up: Option<usize>,
     mismatch: Option<String>,
     leaderless: Option<Duration>,
+    service: ServiceOutlook<'static>,
 }
 
 impl Scenario {
@@ -94,6 +97,7 @@ impl Scenario {
             up: Some(3),
             mismatch: None,
             leaderless: None,
+            service: ServiceOutlook::Usable,
         }
     }
 
@@ -131,6 +135,7 @@ impl Scenario {
                 mismatch: self.mismatch.as_deref(),
             }),
             leaderless: self.leaderless,
+            service: self.service,
         })
     }
 

@@ -68,6 +68,13 @@ pub(super) fn creations() -> Vec<Case> {
             "spec.keys",
             "keys must be unique: a lease takes each of its keys once",
         ),
+        Case::good("a Service", spec(&json!({"activeService": {"name": "billing-active"}}))),
+        Case::bad(
+            "a Service whose name begins with a digit",
+            spec(&json!({"activeService": {"name": "1-active"}})),
+            "spec.activeService.name",
+            "activeService.name must consist of lower-case letters, digits and '-', begin with a letter, and end with a letter or digit",
+        ),
         Case::malformed(
             "an unknown retry strategy",
             spec(&json!({"retry": {"strategy": "exponential"}})),

@@ -217,7 +217,7 @@ impl World {
             })
             .collect();
         let links = vec![vec![Link::default(); servers.len()]; processes.len()];
-        let apis = (0..swarm.clusters).map(|_| ApiServer::new(swarm.keys.len())).collect();
+        let apis = (0..swarm.clusters).map(|_| ApiServer::new(swarm.keys.len(), &swarm.families)).collect();
         let mut spec = || swarm.specs[rng.index(swarm.specs.len())].clone();
         let specs = (0..swarm.clusters).map(|_| swarm.keys.iter().map(|_| spec()).collect()).collect();
         let mut check = Checker::default();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use redislease::api::RedisLease;
 use redislease::election::PodFacts;
-use redislease::plan::{RoleWrite, StatusWrite};
+use redislease::plan::{Prepared, RoleWrite, SliceFacts, SliceWrite, StatusWrite};
 use redislease_core::op::Token;
 
 use crate::api::objects;
@@ -27,6 +27,17 @@ pub enum Ask {
     Role {
         place: usize,
         write: Box<RoleWrite>,
+    },
+    Slice {
+        place: usize,
+        uid: u32,
+        write: Box<SliceWrite>,
+    },
+    /// A Service, its slices and this pod, for the lease of this place.
+    Service {
+        place: usize,
+        service: usize,
+        pod: u32,
     },
     Lease(usize),
     Pod(u32),
@@ -57,6 +68,10 @@ pub struct ApiCall {
 pub enum Reply {
     Status(Verdict, Option<Arc<RedisLease>>),
     Role(Verdict, Option<Arc<PodFacts>>),
+    /// What became of the write, and the slice as it is then.
+    Slice(Verdict, Option<Arc<SliceFacts>>),
+    /// The Service, and the slices of the lease; `Err` for a refusal.
+    Service(Result<(Box<Prepared>, Vec<Arc<SliceFacts>>), String>),
     Lease(Option<Arc<RedisLease>>),
     Pod(Option<Arc<PodFacts>>),
     Node(bool),
@@ -104,7 +119,7 @@ impl World {
             }
             Mode::Up => self.serve(process, cluster, &call.ask),
         };
-        let is_write = matches!(reply, Reply::Status(..) | Reply::Role(..));
+        let is_write = matches!(reply, Reply::Status(..) | Reply::Role(..) | Reply::Slice(..));
         if is_write && self.chaos && self.rng.permille(self.swarm.api_loss) {
             return self.hit(Fault::ApiLoss, Some(process));
         }
@@ -130,6 +145,8 @@ impl World {
                 let pod = self.apis[cluster].state.pods.get(&objects::number(&write.uid)).cloned();
                 Reply::Role(verdict, pod)
             }
+            Ask::Slice { place, uid, write } => self.serve_slice(process, cluster, *place, *uid, write),
+            Ask::Service { place, service, pod } => Reply::Service(self.serve_service(cluster, *place, *service, *pod)),
             Ask::Lease(place) => {
                 self.apis[cluster].writes.reads += 1;
                 Reply::Lease(self.apis[cluster].state.leases[*place].clone())
@@ -192,6 +209,45 @@ impl World {
         }
         self.tell(cluster, change);
         Reply::Status(verdict, after.filter(|after| objects::uid_of(after) == uid))
+    }
+
+    fn serve_service(
+        &mut self,
+        cluster: usize,
+        place: usize,
+        service: usize,
+        pod: u32,
+    ) -> Result<(Box<Prepared>, Vec<Arc<SliceFacts>>), String> {
+        let api = &mut self.apis[cluster];
+        api.writes.reads += 1;
+        if api.refuses_services {
+            self.coverage.saw(Sight::ServiceRefused);
+            return Err("forbidden".into());
+        }
+        let mut prepared = objects::prepared(&api.services[service], api.state.pods.contains_key(&pod));
+        let lease = objects::lease_name(place);
+        let (own, others): (Vec<_>, Vec<_>) = api.slices_of(service).cloned().partition(|slice| slice.lease == lease);
+        prepared.other_lease = others.first().map(|slice| slice.lease.clone());
+        if prepared.other_lease.is_some() {
+            self.coverage.saw(Sight::ServiceTaken);
+        }
+        Ok((Box::new(prepared), own))
+    }
+
+    fn serve_slice(&mut self, process: usize, cluster: usize, place: usize, uid: u32, write: &SliceWrite) -> Reply {
+        let checked = !self.is(Bug::SlicesWithoutVersion);
+        let (verdict, change) = self.apis[cluster].write_slice(place, uid, write, checked);
+        let endpoint = write.change.endpoint().map(|endpoint| objects::number(&endpoint.uid));
+        self.note(Note::WroteSlice { process, place, family: write.family.as_str(), endpoint, verdict });
+        self.count_write(process, cluster, verdict);
+        let of = objects::written_slice(write);
+        let endpoints = self.apis[cluster].endpoints(of.0);
+        if change.is_some() && endpoints.len() > 1 {
+            self.check
+                .fail(format!("Service {} of cluster {cluster} has the pods {endpoints:?} as endpoints at once", of.0));
+        }
+        self.tell(cluster, change);
+        Reply::Slice(verdict, self.apis[cluster].state.slices.get(&of).cloned())
     }
 
     fn count_write(&mut self, process: usize, cluster: usize, verdict: Verdict) {

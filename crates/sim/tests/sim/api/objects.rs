@@ -1,15 +1,17 @@
 //! The Kubernetes objects of the simulated clusters. Everything has a number; names and UIDs are made from it.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 use redislease::api::conditions::{ConditionStatus, ConditionType};
-use redislease::api::lease::{CandidatesSpec, ElectionSpec, QuorumRef, RetrySpec, RetryStrategy};
+use redislease::api::lease::{ActiveServiceSpec, CandidatesSpec, ElectionSpec, QuorumRef, RetrySpec, RetryStrategy};
 use redislease::api::names;
 use redislease::api::{self, RedisLease, RedisLeaseSpec};
 use redislease::election::{Cluster, PodFacts};
+use redislease::plan::{Family, Prepared, ServiceFacts, SliceFacts, SliceWrite};
 use redislease_core::lease::TermId;
 use redislease_core::op::{Attempt, Token};
 
@@ -24,6 +26,18 @@ pub const START: i64 = 1_795_238_400;
 
 /// The label that makes a pod a candidate of a lease.
 const APP: &str = "app";
+
+/// The EndpointSlice of a Service for one family. A Service has the number of the place whose lease it is for.
+pub type SliceKey = (usize, Family);
+
+/// The Service that follows the holder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServiceOf {
+    /// The Service of this lease alone.
+    Own,
+    /// The Service of the first lease: two leases may name it.
+    First,
+}
 
 /// What a lease's spec says, beside its keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +56,8 @@ pub struct LeaseSpec {
     /// Milliseconds.
     pub max_delay: u64,
     pub limit: Option<i32>,
+    /// A Service follows the holder.
+    pub service: Option<ServiceOf>,
     pub suspend: bool,
 }
 
@@ -65,6 +81,10 @@ impl LeaseSpec {
                 jitter: 10,
             },
             election: ElectionSpec { require_ready: true, unhealthy_after: self.unhealthy_after.map(seconds) },
+            active_service: self.service.map(|of| {
+                let number = if of == ServiceOf::Own { place } else { 0 };
+                ActiveServiceSpec { name: service_name(number) }
+            }),
             suspend: self.suspend,
         }
     }
@@ -84,6 +104,10 @@ pub fn cluster(number: usize) -> Cluster {
 
 pub fn lease_name(place: usize) -> String {
     format!("lease-{place}")
+}
+
+pub fn service_name(place: usize) -> String {
+    format!("service-{place}")
 }
 
 pub fn lease_uid(uid: u32) -> String {
@@ -148,11 +172,62 @@ pub fn pod(pod: u32, place: usize, now: Micros) -> PodFacts {
         annotations: BTreeMap::new(),
         created: Some(timestamp(now)),
         node: Some(format!("node-{pod}")),
+        addresses: addresses(pod, 0),
         ready: true,
         finished: false,
         deletion_grace: None,
         stopped: false,
     }
+}
+
+/// The addresses of a pod, one of each family. Each of its sandboxes has others.
+pub fn addresses(pod: u32, sandbox: u8) -> Vec<IpAddr> {
+    let [_, high, middle, low] = pod.to_be_bytes();
+    let v6 = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, u16::from(sandbox), (pod >> 16) as u16, pod as u16);
+    vec![Ipv4Addr::new(10 + sandbox % 100, high, middle, low).into(), v6.into()]
+}
+
+/// The pod has a new sandbox and is Ready again.
+pub fn restart(pod: &mut PodFacts) {
+    let sandbox = match pod.addresses.first() {
+        Some(IpAddr::V4(address)) => address.octets()[0] - 10 + 1,
+        _ => 0,
+    };
+    pod.addresses = addresses(number(&pod.uid), sandbox % 100);
+    pod.ready = true;
+}
+
+/// A Service, as the API server has it. `exists` says whether the pod does.
+pub fn prepared(families: &[Family], exists: bool) -> Prepared {
+    let service = ServiceFacts { families: families.to_vec(), ..ServiceFacts::default() };
+    Prepared { service: Some(service), ports: exists.then(Vec::new), ..Prepared::default() }
+}
+
+/// A new EndpointSlice without endpoints.
+pub fn slice(place: usize, owner: u32, uid: u64, write: &SliceWrite) -> SliceFacts {
+    SliceFacts {
+        namespace: NAMESPACE.into(),
+        name: write.name.clone(),
+        uid: format!("slice-uid-{uid}"),
+        version: None,
+        lease: lease_name(place),
+        owner: Some(lease_uid(owner)),
+        service: write.service.clone(),
+        family: Some(write.family),
+        token: None,
+        endpoints: Vec::new(),
+        ports: Vec::new(),
+    }
+}
+
+/// The key of a slice.
+pub fn slice_key(slice: &SliceFacts) -> Option<SliceKey> {
+    slice.family.map(|family| (number(&slice.service) as usize, family))
+}
+
+/// The key of the slice that a write is for.
+pub fn written_slice(write: &SliceWrite) -> SliceKey {
+    (number(&write.service) as usize, write.family)
 }
 
 /// The lease that a pod is a candidate of.

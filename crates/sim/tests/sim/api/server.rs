@@ -6,10 +6,11 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use redislease::api::{RedisLease, names};
 use redislease::election::PodFacts;
-use redislease::plan::{RoleWrite, StatusWrite};
+use redislease::plan::{Family, RoleWrite, SliceChange, SliceFacts, SliceWrite, StatusWrite};
 
 use crate::api::calls::ApiCall;
-use crate::api::objects::{self, LeaseSpec};
+use crate::api::objects::{self, LeaseSpec, SliceKey};
+use crate::api::watch::Kind;
 use crate::redis::clock::Micros;
 
 /// How many changes a watch can be behind before it must list again.
@@ -46,6 +47,7 @@ pub struct State {
     /// By place; a place is a name.
     pub leases: Vec<Option<Arc<RedisLease>>>,
     pub pods: BTreeMap<u32, Arc<PodFacts>>,
+    pub slices: BTreeMap<SliceKey, Arc<SliceFacts>>,
     /// `status.leader` of the `RedisQuorum`, and its version.
     pub leader: (u64, Option<String>),
 }
@@ -64,6 +66,12 @@ pub enum Change {
         facts: Arc<PodFacts>,
         deleted: bool,
     },
+    /// An EndpointSlice as it is, or that it is gone.
+    Slice {
+        version: u64,
+        of: SliceKey,
+        facts: Option<Arc<SliceFacts>>,
+    },
     Quorum {
         version: u64,
         leader: Option<String>,
@@ -73,12 +81,20 @@ pub enum Change {
 impl Change {
     pub const fn version(&self) -> u64 {
         match self {
-            Self::Lease { version, .. } | Self::Pod { version, .. } | Self::Quorum { version, .. } => *version,
+            Self::Lease { version, .. }
+            | Self::Pod { version, .. }
+            | Self::Slice { version, .. }
+            | Self::Quorum { version, .. } => *version,
         }
     }
 
-    pub const fn is_of_pods(&self) -> bool {
-        matches!(self, Self::Pod { .. })
+    /// The watch that shows it.
+    pub const fn kind(&self) -> Kind {
+        match self {
+            Self::Lease { .. } | Self::Quorum { .. } => Kind::Leases,
+            Self::Pod { .. } => Kind::Pods,
+            Self::Slice { .. } => Kind::Slices,
+        }
     }
 }
 
@@ -89,6 +105,8 @@ pub struct Writes {
     pub status: u64,
     /// Role writes that changed something.
     pub role: u64,
+    /// Slice writes that changed something.
+    pub slice: u64,
     /// Changes of the leader.
     pub leader: u64,
     /// Writes that were answered with a conflict or a refusal.
@@ -101,7 +119,11 @@ pub struct ApiServer {
     pub mode: Mode,
     /// An admission webhook refuses every write.
     pub refuses_writes: bool,
+    /// Services can be neither read nor created.
+    pub refuses_services: bool,
     pub state: State,
+    /// The families of each Service, the primary one first.
+    pub services: Vec<Vec<Family>>,
     /// Kubernetes nodes that an administrator has marked as out of service, by the number of their only pod.
     pub nodes_off: BTreeSet<u32>,
     pub log: VecDeque<Change>,
@@ -112,12 +134,14 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    pub fn new(places: usize) -> Self {
+    pub fn new(places: usize, families: &[Family]) -> Self {
         let state = State { leases: vec![None; places], ..State::default() };
         Self {
             mode: Mode::Up,
             refuses_writes: false,
+            refuses_services: false,
             state,
+            services: vec![families.to_vec(); places],
             nodes_off: BTreeSet::new(),
             log: VecDeque::new(),
             past: VecDeque::new(),
@@ -243,6 +267,95 @@ impl ApiServer {
             set(&mut pod.annotations, annotation, token);
         });
         (Verdict::Written, change)
+    }
+
+    /// Creates, changes or removes the EndpointSlice of a lease.
+    pub fn write_slice(
+        &mut self,
+        place: usize,
+        owner: u32,
+        write: &SliceWrite,
+        checked: bool,
+    ) -> (Verdict, Option<Change>) {
+        let of = objects::written_slice(write);
+        let found = self.state.slices.get(&of).cloned();
+        if write.change == (SliceChange::Remove { with_service: true }) && self.wants(place, owner, write) {
+            return (Verdict::Conflict, None);
+        }
+        let found = match (&write.uid, found) {
+            // It removes only a Service.
+            (None, _) if matches!(write.change, SliceChange::Remove { .. }) => return (Verdict::Written, None),
+            (None, Some(_)) => return (Verdict::Conflict, None),
+            (None, None) => None,
+            (Some(uid), Some(found)) if found.uid == *uid => Some(found),
+            (Some(_), _) => return (Verdict::Gone, None),
+        };
+        if checked && found.as_ref().is_some_and(|found| found.version != write.version) {
+            return (Verdict::Conflict, None);
+        }
+        if self.refuses_writes {
+            return (Verdict::Refused, None);
+        }
+        let before = found.clone();
+        let mut facts = match found {
+            Some(found) => SliceFacts::clone(&found),
+            None => objects::slice(place, owner, self.state.version, write),
+        };
+        match &write.change {
+            SliceChange::Remove { .. } => {
+                self.writes.slice += 1;
+                let version = self.next_version();
+                self.state.slices.remove(&of);
+                return (Verdict::Written, Some(self.record(Change::Slice { version, of, facts: None })));
+            }
+            SliceChange::Put { token, endpoint, ports } => {
+                facts.token = *token;
+                facts.endpoints = endpoint.iter().cloned().collect();
+                facts.ports.clone_from(ports);
+            }
+        }
+        if before.as_deref() == Some(&facts) {
+            return (Verdict::Written, None);
+        }
+        self.writes.slice += 1;
+        let version = self.next_version();
+        facts.version = Some(version.to_string());
+        let facts = Some(Arc::new(facts));
+        self.state.slices.extend(facts.clone().map(|facts| (of, facts)));
+        (Verdict::Written, Some(self.record(Change::Slice { version, of, facts })))
+    }
+
+    pub const fn refuse_nothing(&mut self) {
+        (self.refuses_writes, self.refuses_services) = (false, false);
+    }
+
+    /// Whether the lease exists and names the Service of the slice.
+    fn wants(&self, place: usize, owner: u32, write: &SliceWrite) -> bool {
+        self.state.leases[place].as_deref().is_some_and(|lease| {
+            let names_it = lease.spec.active_service.as_ref().is_some_and(|active| active.name == write.service);
+            names_it && objects::uid_of(lease) == owner && lease.metadata.deletion_timestamp.is_none()
+        })
+    }
+
+    /// The slices of a Service.
+    pub fn slices_of(&self, service: usize) -> impl Iterator<Item = &Arc<SliceFacts>> {
+        self.state.slices.iter().filter(move |((of, _), _)| *of == service).map(|(_, slice)| slice)
+    }
+
+    /// Adds or removes the second family of a Service.
+    pub fn change_families(&mut self, service: usize) {
+        let families = &mut self.services[service];
+        match families[..] {
+            [Family::V4] => families.push(Family::V6),
+            [Family::V6] => families.push(Family::V4),
+            _ => families.truncate(1),
+        }
+    }
+
+    /// The pods that are endpoints of a Service, in any family.
+    pub fn endpoints(&self, service: usize) -> BTreeSet<u32> {
+        let of = self.state.slices.iter().filter(|((of, _), _)| *of == service);
+        of.flat_map(|(_, slice)| &slice.endpoints).map(|endpoint| objects::number(&endpoint.uid)).collect()
     }
 
     /// Writes who leads.

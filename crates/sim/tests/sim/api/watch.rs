@@ -18,13 +18,14 @@ const RENEWAL: Micros = 5 * SECOND;
 pub enum Kind {
     Leases,
     Pods,
+    Slices,
 }
 
 impl Kind {
-    pub const ALL: [Self; 2] = [Self::Leases, Self::Pods];
+    pub const ALL: [Self; 3] = [Self::Leases, Self::Pods, Self::Slices];
 
-    const fn concerns(self, change: &Change) -> bool {
-        change.is_of_pods() == matches!(self, Self::Pods)
+    fn concerns(self, change: &Change) -> bool {
+        change.kind() == self
     }
 }
 
@@ -49,7 +50,7 @@ pub enum Step {
 impl World {
     pub fn start_watches(&mut self, process: usize) {
         let boot = self.processes[process].boot;
-        self.processes[process].streams = [Stream::default(); 2];
+        self.processes[process].streams = [Stream::default(); 3];
         for kind in Kind::ALL {
             let delay = self.rng.between(1, 20) * MILLI;
             self.after(delay, Event::WatchOpen { process, boot, kind });
@@ -108,7 +109,7 @@ impl World {
     /// Sends one change to every watch that is open. A watch that misses one is not open any more.
     pub fn tell(&mut self, cluster: usize, change: Option<Change>) {
         let Some(change) = change else { return };
-        let kind = if change.is_of_pods() { Kind::Pods } else { Kind::Leases };
+        let kind = change.kind();
         for process in 0..self.processes.len() {
             let watching = &self.processes[process];
             if watching.cluster != cluster || watching.life == Life::Down {

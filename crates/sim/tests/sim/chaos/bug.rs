@@ -22,6 +22,16 @@ pub enum Bug {
     StatusWithoutVersion,
     /// A role write is taken whatever its resource version is.
     RolesWithoutVersion,
+    /// A write of an EndpointSlice is taken whatever its resource version is.
+    SlicesWithoutVersion,
+    /// The endpoint of an earlier holder is not removed.
+    EndpointKept,
+    /// An EndpointSlice gets the new endpoint although the others do not have the new token yet.
+    EndpointNotFenced,
+    /// A withdrawal leaves the token unchanged: it changes nothing if the slice was seen empty.
+    WithdrawalKeepsToken,
+    /// The endpoint keeps the first address of its pod.
+    AddressKept,
     /// Too few remembering nodes, and neither the clocks nor the status raise the counter.
     SeedFromReadableFences,
     /// A process that lost a term never contends again.
@@ -42,9 +52,9 @@ pub enum Bug {
     StaleListTrusted,
 }
 
-/// The broken rules of the operator that random search finds. `RolesWithoutVersion` needs one exact interleaving, which
-/// `scenario::late_writes` sets up.
-const OF_THE_OPERATOR: [Bug; 14] = [
+/// The broken rules of the operator that random search finds. `RolesWithoutVersion`, `SlicesWithoutVersion`,
+/// `EndpointNotFenced` and `WithdrawalKeepsToken` need one exact interleaving, which `scenario::late_writes` sets up.
+const OF_THE_OPERATOR: [Bug; 16] = [
     Bug::MonotonicClock,
     Bug::CachedRunId,
     Bug::GoneIsProof,
@@ -59,6 +69,8 @@ const OF_THE_OPERATOR: [Bug; 14] = [
     Bug::UnpublishedForEver,
     Bug::KeeperWantsAgain,
     Bug::StaleListTrusted,
+    Bug::EndpointKept,
+    Bug::AddressKept,
 ];
 
 impl Bug {

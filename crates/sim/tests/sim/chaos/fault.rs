@@ -47,7 +47,7 @@ pub enum Fault {
     WatchExpired,
     /// A list shows an older state than what was known.
     StaleList,
-    /// An admission webhook refuses every write.
+    /// An admission webhook refuses every write, or Services can be neither read nor created, or both.
     Webhook,
     /// A request to a Redis server, or its answer, is lost.
     Loss,
@@ -63,6 +63,10 @@ pub enum Fault {
     NodeOff,
     /// A pod is not Ready for a while.
     Unready,
+    /// A pod is not Ready for a while, and then has another sandbox with other addresses.
+    NewSandbox,
+    /// A Service gets a second address family, or loses it.
+    ChangeFamilies,
     /// A pod loses the label that makes it a candidate.
     Relabel,
     /// A lease is suspended for a while.
@@ -76,7 +80,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 37] = [
         Self::Crash,
         Self::Rollout,
         Self::Freeze,
@@ -107,6 +111,8 @@ impl Fault {
         Self::KillPod,
         Self::NodeOff,
         Self::Unready,
+        Self::NewSandbox,
+        Self::ChangeFamilies,
         Self::Relabel,
         Self::SuspendLease,
         Self::ChangeSpec,

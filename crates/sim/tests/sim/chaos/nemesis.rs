@@ -28,6 +28,7 @@ pub enum Heal {
     Webhook(usize),
     Secret(usize),
     Ready(usize, u32),
+    NewSandbox(usize, u32),
     Suspension(usize, usize),
     Recreate(usize, usize),
 }
@@ -155,7 +156,9 @@ impl World {
             }
             Fault::ApiRefuses | Fault::ApiHangs => self.take_api_away(cluster, fault == Fault::ApiHangs),
             Fault::Webhook => {
-                self.apis[cluster].refuses_writes = true;
+                let what = self.rng.below(3);
+                self.apis[cluster].refuses_writes = what != 0;
+                self.apis[cluster].refuses_services = what != 1;
                 self.heal_later(Heal::Webhook(cluster));
             }
             Fault::NoSecret => {
@@ -163,7 +166,17 @@ impl World {
                 self.hit_cluster(fault, cluster);
                 self.heal_later(Heal::Secret(cluster));
             }
-            Fault::DeletePod | Fault::KillPod | Fault::NodeOff | Fault::Unready | Fault::Relabel => {
+            Fault::ChangeFamilies => {
+                self.hit_cluster(fault, cluster);
+                let service = self.rng.index(self.swarm.keys.len());
+                self.apis[cluster].change_families(service);
+            }
+            Fault::DeletePod
+            | Fault::KillPod
+            | Fault::NodeOff
+            | Fault::Unready
+            | Fault::NewSandbox
+            | Fault::Relabel => {
                 if let Some(pod) = self.victim(cluster, at) {
                     self.hit_cluster(fault, cluster);
                     self.harm_pod(cluster, pod, fault);
@@ -183,9 +196,10 @@ impl World {
             Heal::Isolate(process) => self.links[process].iter_mut().for_each(|link| link.isolated -= 1),
             Heal::Api(cluster) => self.restore_api(cluster),
             Heal::ApiCut(process) => self.processes[process].api_cut -= 1,
-            Heal::Webhook(cluster) => self.apis[cluster].refuses_writes = false,
+            Heal::Webhook(cluster) => self.apis[cluster].refuse_nothing(),
             Heal::Secret(cluster) => self.set_secret(cluster, true),
             Heal::Ready(cluster, pod) => self.change_pod(cluster, pod, |pod| pod.ready = true),
+            Heal::NewSandbox(cluster, pod) => self.change_pod(cluster, pod, objects::restart),
             Heal::Suspension(cluster, place) => self.suspend_lease(cluster, place, false),
             Heal::Recreate(cluster, place) => self.recreate_lease(cluster, place),
         }

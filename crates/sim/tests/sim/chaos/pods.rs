@@ -44,6 +44,11 @@ impl World {
                 self.change_pod(cluster, pod, |pod| pod.ready = false);
                 self.heal_later(Heal::Ready(cluster, pod));
             }
+            Fault::NewSandbox => {
+                self.note(Note::Pod(pod, "loses its sandbox"));
+                self.change_pod(cluster, pod, |pod| pod.ready = false);
+                self.heal_later(Heal::NewSandbox(cluster, pod));
+            }
             _ => {
                 self.note(Note::Pod(pod, "is no candidate any more"));
                 let place = self.apis[cluster].state.pods.get(&pod).and_then(|pod| objects::place_of(pod));

@@ -1,10 +1,11 @@
 //! What one seed's world is made of. Each seed has only some faults, with weights of its own: runs in which everything
 //! happens at once hide most bugs from each other.
 
+use redislease::plan::Family;
 use redislease_core::quorum::Quorum;
 use redislease_core::time::Millis;
 
-use crate::api::objects::LeaseSpec;
+use crate::api::objects::{LeaseSpec, ServiceOf};
 use crate::chaos::bug::Bug;
 use crate::chaos::fault::Fault;
 use crate::chaos::rng::Rng;
@@ -37,6 +38,8 @@ pub struct Swarm {
     pub keys: Vec<u16>,
     /// Candidates of each lease.
     pub pods: usize,
+    /// The address families of Services at the start.
+    pub families: Vec<Family>,
     /// What a lease's spec may be. Specs of one key differ between clusters and over time.
     pub specs: Vec<LeaseSpec>,
     pub network: Network,
@@ -105,6 +108,7 @@ impl Swarm {
             elects: rng.percent(60),
             keys: keys.to_vec(),
             pods: rng.between(1, 3) as usize,
+            families: rng.pick(&[&[Family::V4][..], &[Family::V4, Family::V6], &[Family::V6, Family::V4]]).to_vec(),
             specs,
             network,
             api_delay: (MILLI, rng.pick(&[5 * MILLI, 50 * MILLI])),
@@ -144,6 +148,7 @@ impl Swarm {
         let max_delay = rng.pick(&[1000, 2000]);
         let limit = rng.percent(10).then_some(5);
         let unhealthy_after = rng.pick(&[None, Some(3), Some(8)]);
+        let (without_service, shares_service) = (rng.percent(20), rng.percent(30));
         let of = |(lease, renew, grace)| LeaseSpec {
             lease,
             renew,
@@ -153,6 +158,12 @@ impl Swarm {
             min_delay,
             max_delay,
             limit: limit.filter(|_| !linear),
+            // A change of the spec adds, removes or replaces the Service.
+            service: match lease {
+                10 if without_service => None,
+                6 if shares_service => Some(ServiceOf::First),
+                _ => Some(ServiceOf::Own),
+            },
             suspend: false,
         };
         let all = [(6, 1000, 2), (10, 2000, 3), (15, 3000, 5)];
@@ -252,6 +263,7 @@ fn needed_faults(bug: Bug) -> Vec<(Fault, u64)> {
         Bug::CachedRunId => &[Fault::RestartOlder, Fault::Promote],
         Bug::GoneIsProof => &[Fault::KillPod],
         Bug::ContendsWithoutAnswer | Bug::UnpublishedForEver | Bug::KeeperWantsAgain => &[Fault::ApiHangs],
+        Bug::AddressKept => &[Fault::NewSandbox],
         Bug::StaleListTrusted => &[Fault::StaleList, Fault::WatchExpired],
         Bug::Core(Mutant::NoQuarantine) => &[Fault::RestartEmpty, Fault::Flush],
         Bug::Core(Mutant::ClockStepIgnored) => &[Fault::Step],

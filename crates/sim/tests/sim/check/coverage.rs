@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use redislease::plan::{Authority, Command, Read, RoleOutcome, StatusOutcome};
+use redislease::plan::{Authority, Command, Read, RoleOutcome, SliceChange, StatusOutcome};
 
 use crate::chaos::fault::{Fault, Phase};
 
@@ -65,6 +65,13 @@ sights! {
     RoleUnanswered,
     RoleRefused,
     RoleWithdrawn,
+    EndpointWritten,
+    EndpointWithdrawn,
+    SliceRemoved,
+    SliceConflict,
+    SliceUnanswered,
+    ServiceRefused,
+    ServiceTaken,
     LeaseRead,
     HolderRead,
     NodeRead,
@@ -147,6 +154,14 @@ impl Sight {
             RoleOutcome::Unanswered(_) => Self::RoleUnanswered,
             RoleOutcome::Refused(_) => Self::RoleRefused,
             RoleOutcome::Withdrawn => Self::RoleWithdrawn,
+        }
+    }
+
+    pub const fn of_slice(change: &SliceChange) -> Self {
+        match change {
+            SliceChange::Put { endpoint: Some(_), .. } => Self::EndpointWritten,
+            SliceChange::Put { endpoint: None, .. } => Self::EndpointWithdrawn,
+            SliceChange::Remove { .. } => Self::SliceRemoved,
         }
     }
 

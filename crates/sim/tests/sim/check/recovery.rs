@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use redislease::api::RedisLease;
 use redislease::election::PodFacts;
 use redislease_core::lease::Standing;
 use redislease_core::op::Attempt;
@@ -70,6 +71,8 @@ pub struct Recovery {
     stale: BTreeMap<(usize, usize), (Attempt, Micros)>,
     /// Labels that do not fit the term that is held, and since when.
     mislabelled: BTreeMap<(usize, usize), Micros>,
+    /// Endpoints that do not fit the term that is held (0) or are missing (1), and since when.
+    misrouted: BTreeMap<(usize, usize, u8), Micros>,
     /// The API server of this cluster stays away.
     pub without_api: Option<usize>,
 }
@@ -148,6 +151,7 @@ impl World {
                 let election = self.election();
                 self.no_stale_status(self.swarm.key_life() + self.swarm.longest_delay() + 2 * SECOND + election);
                 self.labels_follow(LABELS_FOLLOW + election);
+                self.endpoints_follow(LABELS_FOLLOW + election);
                 self.after(SECOND, Event::Recovery(Stage::Watch));
             }
         }
@@ -184,7 +188,7 @@ impl World {
         if self.apis[cluster].mode != Mode::Up {
             self.restore_api(cluster);
         }
-        self.apis[cluster].refuses_writes = false;
+        self.apis[cluster].refuse_nothing();
         self.set_secret(cluster, true);
         for place in 0..self.swarm.keys.len() {
             self.recreate_lease(cluster, place);
@@ -323,6 +327,61 @@ impl World {
         }
     }
 
+    /// The holder that the status calls active is the only endpoint of the Service that its lease names, with its current
+    /// address.
+    fn endpoints_follow(&mut self, bound: Micros) {
+        for cluster in 0..self.apis.len() {
+            if self.recovery.without_api == Some(cluster) {
+                continue;
+            }
+            for service in 0..self.swarm.keys.len() {
+                let (wrong, missing) = self.misrouted(cluster, service);
+                // A problem is looked at again after 30 s.
+                let looked_at_again = bound + 31 * SECOND;
+                for (kind, problem, bound) in [(0, wrong, bound), (1, missing, looked_at_again)] {
+                    let Some(problem) = problem else {
+                        self.recovery.misrouted.remove(&(cluster, service, kind));
+                        continue;
+                    };
+                    let since = *self.recovery.misrouted.entry((cluster, service, kind)).or_insert(self.now);
+                    if self.now - since > bound {
+                        self.check.fail(format!(
+                            "endpoints: since {since} µs Service {service} of cluster {cluster}: {problem}"
+                        ));
+                    }
+                }
+            }
+        }
+    }
+
+    /// What is wrong with the endpoints of a Service, and what is missing.
+    fn misrouted(&self, cluster: usize, service: usize) -> (Option<String>, Option<String>) {
+        let state = &self.apis[cluster].state;
+        let name = objects::service_name(service);
+        let names_it = |lease: &&RedisLease| lease.spec.active_service.as_ref().is_some_and(|of| of.name == name);
+        let leases: Vec<&RedisLease> = state.leases.iter().flatten().map(|lease| &**lease).filter(names_it).collect();
+        let active = leases.iter().filter_map(|lease| objects::named(lease)).filter(|named| named.active == Some(true));
+        let holders: Vec<&Arc<PodFacts>> = active.filter_map(|named| state.pods.get(&named.pod)).collect();
+        let mut wrong = None;
+        for slice in self.apis[cluster].slices_of(service) {
+            for endpoint in &slice.endpoints {
+                let holder = holders.iter().find(|pod| pod.uid == endpoint.uid);
+                let has = |address: &String| {
+                    holder.is_some_and(|pod| pod.addresses.iter().any(|of| of.to_string() == *address))
+                };
+                if !endpoint.addresses.iter().all(has) {
+                    let holders: Vec<&String> = holders.iter().map(|pod| &pod.uid).collect();
+                    wrong = Some(format!("{} has the endpoint {endpoint:?}, the holders are {holders:?}", slice.name));
+                }
+            }
+        }
+        // If two leases name the Service, the one that has it may have no holder.
+        let families = &self.apis[cluster].services[service];
+        let has_endpoint = self.apis[cluster].slices_of(service).any(|slice| !slice.endpoints.is_empty());
+        let missing = leases.len() == 1 && !holders.is_empty() && !has_endpoint;
+        (wrong, missing.then(|| format!("no slice has an endpoint, its families are {families:?}")))
+    }
+
     fn nothing_is_left(&mut self) {
         let leases = self.apis.iter().flat_map(|api| api.state.leases.iter().flatten());
         let alive: Vec<u32> = leases.map(|lease| objects::uid_of(lease)).collect();
@@ -330,6 +389,12 @@ impl World {
             let millis = server.clock.millis(self.now);
             for key in 0..8 {
                 let Some(entry) = server.node.entry(&key, millis) else { continue };
+                // Without its API server, an operator does not learn that a lease was deleted.
+                let is_cut_off =
+                    |cluster| entry.value.metadata.contains(&format!("/{}/", objects::cluster(cluster).uid));
+                if self.recovery.without_api.is_some_and(is_cut_off) {
+                    continue;
+                }
                 let uid = self.check.resource_of(entry.value.attempt);
                 if uid.is_some_and(|uid| !alive.contains(&uid)) {
                     let text = format!("I7: node {node} still has {} of the deleted lease {uid:?}", entry.value);

@@ -8,6 +8,7 @@ use redislease::api::RedisLease;
 use redislease::api::ValidLease;
 use redislease::api::validated::Readiness;
 use redislease::plan::{CandidateFacts, Effect, Event as Input, Facts, Identity, PodKnowledge, Reconciler};
+use redislease_core::lease::Standing;
 use redislease_core::time::Time;
 
 use crate::api::objects::{self, NAMESPACE};
@@ -120,7 +121,9 @@ impl World {
         let index = &mut self.processes[process].index;
         let touched = match step {
             Step::Listed(state) if kind == Kind::Pods => index.list_pods(&state, now),
+            Step::Listed(state) if kind == Kind::Slices => index.list_slices(&state),
             Step::Listed(state) => index.list_leases(&state),
+            Step::Changed(Change::Slice { version, of, facts }) => index.learn_slice(of, version, facts),
             Step::Changed(Change::Lease { version, place, lease }) => index.learn_lease(place, version, lease),
             Step::Changed(Change::Pod { facts, deleted: false, .. }) => {
                 index.learn_pod(objects::number(&facts.uid), &facts, now)
@@ -184,6 +187,8 @@ impl World {
         let api_answers = self.is(Bug::ContendsWithoutAnswer);
         let (gone_is_proof, deleting_is_proof) = (self.is(Bug::GoneIsProof), self.is(Bug::DeletingIsProof));
         let ignores_deletion = self.is(Bug::DeletionIgnored);
+        let keeps_address = self.is(Bug::AddressKept);
+        let (keeps_endpoints, never_fences) = (self.is(Bug::EndpointKept), self.is(Bug::EndpointNotFenced));
         let operator = &mut self.processes[process];
         let index = &mut operator.index;
         let unit = operator.units.iter_mut().find(|unit| unit.uid == uid)?;
@@ -199,8 +204,25 @@ impl World {
             CandidateFacts::Unknown
         };
         let strays = index.strays(unit.place, found.is_some());
+        let mut slices = index.slices(unit.place);
+        if keeps_endpoints || never_fences {
+            let latest = unit.checks.lease.as_deref().map(objects::token);
+            let held = unit.reconciler.view().filter(|view| matches!(view.standing, Standing::Held(_)));
+            let holder = held.and(unit.holder()).map(objects::pod_uid);
+            for slice in slices.iter_mut().map(Arc::make_mut) {
+                slice.endpoints.retain(|endpoint| !keeps_endpoints || Some(&endpoint.uid) == holder.as_ref());
+                slice.token = latest.filter(|_| never_fences && slice.endpoints.is_empty()).or(slice.token);
+            }
+        }
         let lease = if ignores_deletion { found.or_else(|| unit.checks.lease.clone()) } else { found };
         let mut holder = unit.holder().map_or(PodKnowledge::Unseen, |pod| index.find(pod));
+        if let PodKnowledge::Here(sighting) = &mut holder
+            && keeps_address
+        {
+            let sighting = Arc::make_mut(sighting);
+            let first = objects::addresses(objects::number(&sighting.facts.uid), 0);
+            Arc::make_mut(&mut sighting.facts).addresses = first;
+        }
         match &mut holder {
             PodKnowledge::Gone { stopped } if gone_is_proof => *stopped = true,
             PodKnowledge::Here(sighting) if deleting_is_proof && sighting.facts.deletion_grace.is_some() => {
@@ -214,6 +236,7 @@ impl World {
             quorum: operator.quorum.clone(),
             candidates,
             strays,
+            slices,
             holder,
             pods_listed: index.pods_listed,
             authority,

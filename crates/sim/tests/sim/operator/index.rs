@@ -6,10 +6,10 @@ use std::sync::Arc;
 use redislease::api::RedisLease;
 use redislease::api::validated::Readiness;
 use redislease::election::{Electorate, PodFacts, Sighting};
-use redislease::plan::PodKnowledge;
+use redislease::plan::{PodKnowledge, SliceFacts};
 use redislease_core::time::Time;
 
-use crate::api::objects;
+use crate::api::objects::{self, SliceKey};
 use crate::api::server::State;
 
 /// One pod as last seen.
@@ -29,6 +29,14 @@ struct Lease {
     lease: Option<Arc<RedisLease>>,
 }
 
+/// The slice under one name.
+#[derive(Clone, Debug, Default)]
+struct Slice {
+    /// The version at which it was seen so, or seen to be gone.
+    version: u64,
+    facts: Option<Arc<SliceFacts>>,
+}
+
 /// What changed, and for whom: the leases of these places, and the leases of which these pods are holders.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Touched {
@@ -42,6 +50,8 @@ pub struct Index {
     pods: BTreeMap<u32, Pod>,
     /// Pods that do not exist any more, and whether they are proven to have stopped.
     gone: BTreeMap<u32, bool>,
+    /// The newest version that was seen of each, or that it is gone.
+    slices: BTreeMap<SliceKey, Slice>,
     electorates: BTreeMap<usize, (Readiness, Arc<Electorate>)>,
     pub leases_listed: bool,
     pub pods_listed: bool,
@@ -91,6 +101,50 @@ impl Index {
         }
         self.leases[place] = Lease { version, lease };
         Touched { places: vec![place], pods: Vec::new() }
+    }
+
+    /// A list of slices is complete: it replaces what was known, also by an older state.
+    pub fn list_slices(&mut self, listed: &State) -> Touched {
+        let mut touched = Touched::default();
+        let known: Vec<SliceKey> = self.slices.keys().copied().collect();
+        for of in known.into_iter().filter(|of| !listed.slices.contains_key(of)) {
+            touched.add(self.take_slice(of, listed.version, None));
+        }
+        for (&of, facts) in &listed.slices {
+            touched.add(self.take_slice(of, objects::version(facts.version.as_deref()), Some(facts.clone())));
+        }
+        touched
+    }
+
+    /// A slice as a watch, or the answer to a call, shows it.
+    pub fn learn_slice(&mut self, of: SliceKey, version: u64, facts: Option<Arc<SliceFacts>>) -> Touched {
+        let older = self.slices.get(&of).is_some_and(|known| version <= known.version);
+        if older { Touched::default() } else { self.take_slice(of, version, facts) }
+    }
+
+    fn take_slice(&mut self, of: SliceKey, version: u64, facts: Option<Arc<SliceFacts>>) -> Touched {
+        let of_lease = |slice: &Arc<SliceFacts>| objects::number(&slice.lease) as usize;
+        let now = facts.as_ref().map(of_lease);
+        let before = self.slices.insert(of, Slice { version, facts }).and_then(|slice| slice.facts);
+        Touched { places: before.as_ref().map(of_lease).into_iter().chain(now).collect(), pods: Vec::new() }
+    }
+
+    /// The slice with this UID does not exist any more, by the answer to a call.
+    pub fn slice_is_gone(&mut self, of: SliceKey, uid: Option<&String>) -> Touched {
+        let known = self.slices.get(&of).filter(|slice| slice.facts.as_ref().map(|facts| &facts.uid) == uid);
+        known.map(|slice| slice.version).map_or_else(Touched::default, |version| self.take_slice(of, version, None))
+    }
+
+    /// The slices of a lease.
+    pub fn slices(&self, place: usize) -> Vec<Arc<SliceFacts>> {
+        let lease = objects::lease_name(place);
+        let all = self.slices.values().filter_map(|slice| slice.facts.clone());
+        all.filter(|slice| slice.lease == lease).collect()
+    }
+
+    /// A pod that was seen.
+    pub fn pod(&self, pod: u32) -> Option<&PodFacts> {
+        self.pods.get(&pod).map(|pod| &*pod.facts)
     }
 
     /// A list of pods is complete. What it does not name is gone, unless it is newer than the list.

@@ -51,7 +51,7 @@ pub struct Process {
     pub writer: Writer,
     /// Without one, every process decides as if it led.
     pub leader: Option<Leader>,
-    pub streams: [Stream; 2],
+    pub streams: [Stream; 3],
     /// When a call to the API server was last answered.
     pub api_answered_at: Option<Time>,
     /// What came while it stood still.
@@ -81,7 +81,7 @@ impl Process {
             quorum: Arc::default(),
             writer: Writer::default(),
             leader: None,
-            streams: [Stream::default(); 2],
+            streams: [Stream::default(); 3],
             api_answered_at: None,
             inbox: Vec::new(),
             stopped_by: None,

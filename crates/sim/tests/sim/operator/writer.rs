@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use redislease::api::names::PodRole;
-use redislease::plan::{Priority, Read, RoleWrite, StatusWrite};
+use redislease::plan::{Priority, Read, RoleWrite, ServiceRequest, SliceWrite, StatusWrite};
 use redislease_core::time::Time;
 
 use crate::api::calls::Ask;
-use crate::api::objects;
+use crate::api::objects::{self, SliceKey};
 use crate::redis::clock::{MILLI, Micros};
 use crate::world::{Event, World};
 
@@ -29,6 +29,17 @@ pub enum Job {
         place: usize,
         uid: u32,
         write: Box<RoleWrite>,
+    },
+    Slice {
+        place: usize,
+        uid: u32,
+        write: Box<SliceWrite>,
+    },
+    /// The Service of a lease and the pod that is to be its endpoint.
+    Service {
+        place: usize,
+        uid: u32,
+        request: ServiceRequest,
     },
     /// The pod of a role write that found it changed or gone.
     ReadPod {
@@ -62,6 +73,7 @@ pub enum Job {
 pub enum Key {
     Status(u32),
     Role(u32, u32),
+    Slice(u32, SliceKey),
     Other,
 }
 
@@ -72,9 +84,13 @@ impl Job {
             Self::Role { uid, write, .. } | Self::ReadPod { uid, write } => {
                 Key::Role(*uid, objects::number(&write.uid))
             }
-            Self::Read { .. } | Self::ReadQuorum | Self::ReadTokens { .. } | Self::Claim { .. } | Self::Probe => {
-                Key::Other
-            }
+            Self::Slice { uid, write, .. } => Key::Slice(*uid, objects::written_slice(write)),
+            Self::Service { .. }
+            | Self::Read { .. }
+            | Self::ReadQuorum
+            | Self::ReadTokens { .. }
+            | Self::Claim { .. }
+            | Self::Probe => Key::Other,
         }
     }
 
@@ -82,6 +98,8 @@ impl Job {
         match self {
             Self::Status { write, .. } => write.priority,
             Self::Role { write, .. } => write.priority,
+            Self::Slice { write, .. } => write.priority,
+            Self::Service { .. } => Priority::Active,
             _ => Priority::Publication,
         }
     }
@@ -90,6 +108,7 @@ impl Job {
         match self {
             Self::Status { write, .. } => write.not_after,
             Self::Role { write, .. } => write.not_after,
+            Self::Slice { write, .. } => write.not_after,
             _ => None,
         }
     }
@@ -106,6 +125,12 @@ impl Job {
         match self {
             Self::Status { place, uid, write } => Ask::Status { place: *place, uid: *uid, write: write.clone() },
             Self::Role { place, write, .. } => Ask::Role { place: *place, write: write.clone() },
+            Self::Slice { place, uid, write } => Ask::Slice { place: *place, uid: *uid, write: write.clone() },
+            Self::Service { place, request, .. } => Ask::Service {
+                place: *place,
+                service: objects::number(&request.service) as usize,
+                pod: objects::number(&request.pod_uid),
+            },
             Self::ReadPod { write, .. } => Ask::Pod(objects::number(&write.uid)),
             Self::Read { place, read: Read::Lease, .. } => Ask::Lease(*place),
             Self::Read { read: Read::Holder { uid, .. } | Read::Node { uid, .. }, .. } => match self {
@@ -183,9 +208,19 @@ impl Writer {
         self.under_way.values().any(active)
     }
 
+    /// Whether an endpoint is being written.
+    pub fn is_writing_endpoint(&self) -> bool {
+        let endpoint = |job: &Job| matches!(job, Job::Slice { write, .. } if write.change.endpoint().is_some());
+        self.under_way.values().any(endpoint)
+    }
+
     /// The write with this key, if it was not sent yet.
     pub fn withdraw(&mut self, key: Key) -> Option<Job> {
-        let unsent = |job: &Job| job.key() == key && !matches!(job, Job::ReadPod { .. });
+        self.withdraw_where(|job| job.key() == key && !matches!(job, Job::ReadPod { .. }))
+    }
+
+    /// A job like this, if it was not sent yet.
+    pub fn withdraw_where(&mut self, unsent: impl Fn(&Job) -> bool) -> Option<Job> {
         let found = self.queue.iter().find(|(_, job)| unsent(job)).map(|(&at, _)| at)?;
         self.queue.remove(&found)
     }
@@ -223,7 +258,7 @@ impl Writer {
 
     /// When a job may be sent, as far as refusals of its key are concerned.
     fn held_until(&self, job: &Job) -> Micros {
-        let writes = matches!(job, Job::Status { .. } | Job::Role { .. });
+        let writes = matches!(job, Job::Status { .. } | Job::Role { .. } | Job::Slice { .. });
         let hold = self.holds.get(&job.key()).filter(|_| writes);
         hold.filter(|hold| hold.priority.is_none_or(|refused| job.priority() >= refused)).map_or(0, |hold| hold.until)
     }

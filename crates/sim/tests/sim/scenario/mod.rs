@@ -1,5 +1,6 @@
 //! Scenarios: worlds without random faults, in which things happen at set times.
 
+mod active_service;
 mod api_outage;
 mod crash_points;
 mod late_writes;
@@ -7,12 +8,12 @@ mod pauses;
 mod replicas;
 mod storms;
 
-use redislease::plan::Authority;
+use redislease::plan::{Authority, Family};
 use redislease_core::op::Attempt;
 use redislease_core::quorum::Quorum;
 use redislease_core::time::Millis;
 
-use crate::api::objects::{self, LeaseSpec};
+use crate::api::objects::{self, LeaseSpec, ServiceOf};
 use crate::chaos::bug::Bug;
 use crate::chaos::rng::Rng;
 use crate::chaos::swarm::{Network, Swarm};
@@ -33,6 +34,7 @@ fn calm(processes: Vec<usize>) -> Swarm {
         min_delay: 100,
         max_delay: 1000,
         limit: None,
+        service: Some(ServiceOf::Own),
         suspend: false,
     };
     Swarm {
@@ -44,6 +46,7 @@ fn calm(processes: Vec<usize>) -> Swarm {
         elects: false,
         keys: vec![0b001],
         pods: 2,
+        families: vec![Family::V4, Family::V6],
         specs: vec![spec],
         network: Network { delay: (100, 2 * MILLI), slow: 0, slowest: 0, loss: 0, repeat: 0 },
         api_delay: (MILLI, 5 * MILLI),

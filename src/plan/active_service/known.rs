@@ -1,0 +1,147 @@
+//! What was read about the Service and is still valid, and the problem to report.
+
+use redislease_core::op::Token;
+use redislease_core::time::{Millis, Time};
+
+use super::ActiveService;
+use super::facts::Prepared;
+use super::resolve::{Target, resolve};
+use crate::election::PodFacts;
+use crate::plan::Reconciler;
+use crate::plan::effect::{Effect, ServiceRequest};
+use crate::status::{Notice, NoticeReason, ServiceOutlook};
+
+/// How long the Service counts as known. Then a change of it is noticed.
+const KNOWN_FOR: Millis = Millis(300_000);
+/// The same while a problem is reported.
+const PROBLEM_FOR: Millis = Millis(30_000);
+
+/// A Service, and a pod during a term.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Subject {
+    pub request: ServiceRequest,
+    pub token: Token,
+}
+
+/// What was found for a subject.
+#[derive(Clone, Debug)]
+pub(super) struct Known {
+    pub subject: Subject,
+    target: Result<Target, NoTarget>,
+    until: Time,
+}
+
+/// Why there is no content for the slices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NoTarget {
+    /// It is not known yet: the holder stays the endpoint.
+    Unknown,
+    /// There can be no endpoint.
+    Unusable,
+}
+
+/// A refused creation of a slice.
+#[derive(Clone, Debug)]
+pub(super) struct Refused {
+    /// The name of the slice.
+    pub slice: String,
+    /// When the next creation may be tried.
+    pub until: Time,
+    problem: String,
+}
+
+impl Refused {
+    pub fn new(now: Time, slice: &str, why: &str) -> Self {
+        let problem = format!("EndpointSlice {slice} could not be created: {why}");
+        Self { slice: slice.to_owned(), until: now + PROBLEM_FOR, problem }
+    }
+}
+
+impl Reconciler {
+    /// The content of the slices for this pod. The Service is read if that is not known.
+    pub(super) fn target(
+        &mut self,
+        now: Time,
+        service: &str,
+        pod: &PodFacts,
+        token: Token,
+    ) -> Result<Target, NoTarget> {
+        let request = ServiceRequest { service: service.to_owned(), pod: pod.name.clone(), pod_uid: pod.uid.clone() };
+        let subject = Subject { request, token };
+        let state = self.service.get_or_insert_default();
+        let known = state.known.clone().filter(|known| known.subject == subject);
+        match known.as_ref().map(|known| known.until).filter(|until| now < *until) {
+            Some(until) => self.wake_at(until),
+            None if state.preparing.is_none() => {
+                let request = subject.request.clone();
+                state.requested.insert(request.service.clone());
+                state.preparing = Some(subject);
+                self.emit(Effect::PrepareService(request));
+            }
+            None => {}
+        }
+        known.map_or(Err(NoTarget::Unknown), |known| known.target)
+    }
+
+    /// Takes what was found for a request.
+    pub(in crate::plan) fn service_prepared(
+        &mut self,
+        now: Time,
+        request: &ServiceRequest,
+        found: Result<&Prepared, &String>,
+    ) {
+        let Some(state) = self.service.as_deref_mut() else { return };
+        let Some(subject) = state.preparing.take_if(|subject| subject.request == *request) else { return };
+        // It was created again if it was removed after the request.
+        state.requested.insert(request.service.clone());
+        let known = state.known.take().filter(|known| known.subject == subject);
+        // Without an answer about the Service, the holder stays the endpoint.
+        let before = known.map_or(Err(NoTarget::Unknown), |known| known.target);
+        let (target, problem) = match found {
+            Ok(prepared) if prepared.ports.is_none() => (before, None),
+            Ok(prepared) => match resolve(&self.identity.name, request, prepared) {
+                Ok(target) => (Ok(target.clone()), target.problem),
+                Err(problem) => (Err(NoTarget::Unusable), Some(problem)),
+            },
+            Err(why) => (before, Some(format!("Service {} could not be read: {why}.", request.service))),
+        };
+        let until = now + if target.is_ok() && problem.is_none() { KNOWN_FOR } else { PROBLEM_FOR };
+        state.known = Some(Known { subject, target, until });
+        state.problem = problem;
+        self.report_service();
+    }
+
+    /// What the status says about the Service.
+    pub(in crate::plan) fn service_outlook(&self) -> ServiceOutlook<'_> {
+        if self.spec.valid.as_ref().is_none_or(|valid| valid.active_service.is_none()) {
+            return ServiceOutlook::Usable;
+        }
+        match self.service.as_deref() {
+            Some(ActiveService { reported: Some(problem), .. }) => ServiceOutlook::Problem(problem),
+            Some(ActiveService { known: Some(_), .. }) => ServiceOutlook::Usable,
+            _ => ServiceOutlook::Unknown,
+        }
+    }
+
+    /// All slices exist.
+    pub(super) fn clear_refused(&mut self) {
+        if self.service.as_deref_mut().is_some_and(|state| state.refused.take().is_some()) {
+            self.report_service();
+        }
+    }
+
+    /// Reports the problem if it is new.
+    pub(super) fn report_service(&mut self) {
+        let Some(state) = self.service.as_deref_mut() else { return };
+        let refused = state.refused.as_ref().map(|refused| &refused.problem);
+        let problem = state.problem.as_ref().or(refused).cloned();
+        if state.reported == problem {
+            return;
+        }
+        state.reported.clone_from(&problem);
+        if let Some(note) = problem {
+            let reason = NoticeReason::ActiveServiceProblem;
+            self.emit(Effect::Report(Notice { reason, note, on_pods: Vec::new() }));
+        }
+    }
+}
