@@ -1,3 +1,6 @@
+#[path = "pod_tests.rs"]
+mod pods;
+
 use std::collections::BTreeMap;
 
 use serde_json::json;
@@ -58,66 +61,6 @@ fn electorate(index: &mut Index, id: LeaseId) -> Arc<Electorate> {
         CandidateFacts::Known(electorate) => electorate,
         other => panic!("{other:?}"),
     }
-}
-
-#[test]
-fn a_new_address_concerns_the_leases_that_the_pod_holds() {
-    let mut index = index();
-    let ids: Vec<LeaseId> =
-        ["a", "b"].map(|name| index.lease_seen(lease("n", name, 1, &app("x")), NOW).unwrap()).into();
-    index.pod_seen(pod("n", "p", 1, &[("app", "x")]), NOW);
-    index.set_holder(ids[0], Some("uid-p"));
-    due(&mut index);
-    let addresses = vec!["10.0.0.1".parse().unwrap()];
-    index.pod_seen(PodFacts { addresses, ..pod("n", "p", 2, &[("app", "x")]) }, NOW);
-    assert_eq!(due(&mut index), [ids[0]]);
-}
-
-#[test]
-fn a_pod_event_names_the_leases_it_concerns() {
-    let mut index = index();
-    let a = index.lease_seen(lease("n", "a", 1, &app("a")), NOW).unwrap();
-    let b = index.lease_seen(lease("n", "b", 1, &app("b")), NOW).unwrap();
-    let elsewhere = index.lease_seen(lease("m", "a", 1, &app("a")), NOW).unwrap();
-    assert_eq!(due(&mut index), [a, elsewhere, b], "new, namespaces in turn");
-    index.pod_seen(pod("n", "p", 1, &[("app", "a")]), NOW);
-    assert_eq!(due(&mut index), [a]);
-    index.pod_seen(pod("n", "p", 2, &[("app", "a")]), NOW);
-    assert_eq!(due(&mut index), [], "a new resource version alone");
-    assert_eq!(electorate(&mut index, a).eligible[0].resource_version.as_deref(), Some("2"), "but a write names it");
-    index.pod_seen(pod("n", "p", 3, &[("app", "a"), ("lease.redislease.io/b", "active")]), NOW);
-    assert_eq!(due(&mut index), [b], "the pod carries the label of b, which does not concern a");
-    let strays = index.snapshot(b).unwrap().strays;
-    assert_eq!((strays.len(), index.snapshot(a).unwrap().strays.len()), (1, 0));
-    index.pod_seen(
-        PodFacts { ready: false, ..pod("n", "p", 4, &[("app", "b"), ("lease.redislease.io/b", "active")]) },
-        NOW,
-    );
-    assert_eq!(due(&mut index), [a, b], "the pod matched a before and matches b now");
-    assert_eq!(index.snapshot(b).unwrap().strays, [], "a candidate is no stray");
-    index.pod_deleted(&pod("n", "p", 5, &[("app", "b")]), NOW);
-    assert_eq!(due(&mut index), [b]);
-    assert_eq!((electorate(&mut index, a).total(), electorate(&mut index, b).total()), (0, 0));
-}
-
-#[test]
-fn the_holder_is_known_even_without_matching_labels() {
-    let mut index = index();
-    let a = index.lease_seen(lease("n", "a", 1, &app("a")), NOW).unwrap();
-    index.pod_seen(pod("n", "p", 1, &[("app", "other")]), NOW);
-    index.set_holder(a, Some("uid-p"));
-    due(&mut index);
-    assert!(matches!(index.snapshot(a).unwrap().holder, PodKnowledge::Here(_)));
-    index.pod_seen(PodFacts { ready: false, ..pod("n", "p", 2, &[("app", "other")]) }, NOW);
-    assert_eq!(due(&mut index), [a]);
-    index.pod_deleted(&PodFacts { stopped: true, ..pod("n", "p", 3, &[]) }, NOW);
-    assert_eq!(due(&mut index), [a]);
-    assert_eq!(index.snapshot(a).unwrap().holder, PodKnowledge::Gone { stopped: true });
-    index.set_holder(a, Some("uid-q"));
-    assert_eq!(index.snapshot(a).unwrap().holder, PodKnowledge::Unseen);
-    index.pod_missing("n", "uid-q", true, NOW);
-    assert_eq!(due(&mut index), [a], "its node is off");
-    assert_eq!(index.snapshot(a).unwrap().holder, PodKnowledge::Gone { stopped: true });
 }
 
 #[test]
