@@ -17,9 +17,12 @@ use super::request::{Reply, Request};
 use super::script::{self, Extension, Script};
 use crate::clock;
 
-/// How many requests for votes may be without an answer on one connection, extensions not counted. A server needs about
-/// 15 us for a request, so a renewal behind all of them waits for a quarter of a second.
-const REQUESTS: usize = 1 << 14;
+/// How many requests for votes may be without an answer on one connection for each millisecond of the command timeout,
+/// extensions not counted. A server needs about 15 us for a request, so a renewal behind all of them waits for a third of
+/// the timeout.
+const REQUESTS_A_MILLISECOND: u64 = 20;
+/// The same for a long timeout: a quarter of a second.
+const REQUESTS: u64 = 1 << 14;
 
 impl NodeTask {
     /// Sends a call that is not for a vote.
@@ -58,7 +61,8 @@ impl NodeTask {
                 answer(extend, Vote::Abstained);
             };
         }
-        if open.requests + open.gathered.len() >= REQUESTS {
+        let most = self.context.shared.command_timeout().0.saturating_mul(REQUESTS_A_MILLISECOND).min(REQUESTS);
+        if (open.requests + open.gathered.len()) as u64 >= most {
             self.count(Reason::Busy);
             return reply.give(Vote::Abstained);
         }

@@ -9,6 +9,7 @@ use redislease_core::marker::{Marker, Membership, RunId};
 use redislease_core::time::Millis;
 
 use super::access::Access;
+use super::brief::brief;
 use super::client::Client;
 use super::info::Info;
 use super::script::{self, Script};
@@ -100,7 +101,7 @@ impl Failure {
             }
             _ => "",
         };
-        Self { reason, text: format!("{doing}: {error}{what_to_do}") }
+        Self { reason, text: format!("{doing}: {}{what_to_do}", brief(error.to_string())) }
     }
 
     /// If the server permanently refuses requests: what it refuses, and what to do.
@@ -112,12 +113,14 @@ impl Failure {
             Reason::Misconf => "fix saving to disk, or set `stop-writes-on-bgsave-error no`",
             _ => return None,
         };
+        let error = brief(error.to_string());
         Some(Self { reason, text: format!("the server refuses scripts ({error}): {REFUSING}; {what_to_do}") })
     }
 
     /// The server refused one command of the scripts.
     pub fn refused_command(command: &str, error: &str) -> Self {
         let error = error.split(" script: ").next().unwrap_or(error);
+        let error = brief(error.to_owned());
         let text = format!("the server refuses the command {command} ({error}): {REFUSING}; {RIGHTS}");
         Self { reason: Reason::Auth, text }
     }

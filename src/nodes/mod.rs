@@ -10,6 +10,7 @@
 
 mod access;
 mod answers;
+mod brief;
 mod calls;
 mod client;
 mod connection;

@@ -114,7 +114,9 @@ impl Probe {
         let middle = (before + wall()) / 2;
         let time = answered.ok().and_then(|value| redis::from_redis_value::<(u64, u64)>(value).ok());
         let Some((seconds, micros)) = time else { return Ok(None) };
-        let node = Duration::from_secs(seconds) + Duration::from_micros(micros);
+        let Some(node) = Duration::from_secs(seconds).checked_add(Duration::from_micros(micros)) else {
+            return Ok(None);
+        };
         let millis = |span: Duration| i64::try_from(span.as_millis()).unwrap_or(i64::MAX);
         Ok(Some(millis(node) - millis(middle)))
     }

@@ -10,6 +10,8 @@ use redislease_core::op::{Grant, Op, Stored, Token, Vote};
 use redislease_core::seed::Allegiance;
 use redislease_core::time::Millis;
 
+use super::brief::brief;
+
 /// The answer of a script, with its time on the node's clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply<T> {
@@ -46,7 +48,7 @@ impl fmt::Display for InvalidReply {
 impl std::error::Error for InvalidReply {}
 
 fn invalid(what: impl Into<String>) -> InvalidReply {
-    InvalidReply(what.into())
+    InvalidReply(brief(what.into()))
 }
 
 /// Reads the reply to `op`.
