@@ -124,8 +124,8 @@ impl Keeper {
         (self.open(Setup { observer, ..setup }), receiver)
     }
 
-    /// Closes every lease and ends the shards. Returns when the nodes have answered the releases of unpublished attempts,
-    /// after 2 s at the latest.
+    /// Closes every lease and ends the shards. Returns when the nodes have answered the releases of unpublished attempts, or
+    /// 2 s after the last lease was closed.
     pub async fn shutdown(&self) {
         let shards = self.all();
         shards.iter().for_each(ShardHandle::shut_down);

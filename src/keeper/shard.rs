@@ -122,6 +122,8 @@ struct Shard {
     ballots: VecDeque<Ballot>,
     received_ballots: Vec<Ballot>,
     ends_when_empty: bool,
+    /// The work since the tasks of the nodes had their turn, in leases.
+    handled: usize,
 }
 
 impl Shard {
@@ -141,6 +143,7 @@ impl Shard {
             ballots: VecDeque::new(),
             received_ballots: Vec::new(),
             ends_when_empty: false,
+            handled: 0,
         }
     }
 
@@ -157,7 +160,9 @@ impl Shard {
                 return;
             }
             let queued = !(self.messages.is_empty() && self.recovering.is_empty() && self.closing.is_empty());
-            if queued || more_timers {
+            // What arrives faster than it is handled never makes this wait.
+            if queued || more_timers || self.handled >= AT_ONCE {
+                self.handled = 0;
                 // The tasks of the nodes and the watchers of the quorums run on this thread too.
                 tokio::task::yield_now().await;
             } else {
@@ -262,6 +267,7 @@ impl Shard {
 
     /// Works on one lease. A panic ends only this lease.
     fn with(&mut self, id: LeaseId, work: impl FnOnce(&mut Machine, Option<&mut Outbox>, &mut Tools) -> Fate) {
+        self.handled += 1;
         if !self.slots.holds(id) {
             return;
         }
