@@ -88,7 +88,8 @@ impl RoleState {
             self.writing = BTreeMap::new();
         }
         self.in_order = None;
-        if !matches!(outcome, RoleOutcome::Unanswered(_)) {
+        // After any other outcome, an earlier write that was not answered may still succeed.
+        if matches!(outcome, RoleOutcome::Written | RoleOutcome::Conflict | RoleOutcome::Gone) {
             self.may_be_active.remove(uid);
         }
     }
