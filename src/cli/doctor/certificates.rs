@@ -58,7 +58,11 @@ impl Certificate {
     pub fn read(der: &CertificateDer<'_>) -> Result<Self, String> {
         let (_, certificate) = X509Certificate::from_der(der).map_err(|error| error.to_string())?;
         let validity = certificate.validity();
-        let time = |seconds| Timestamp::from_second(seconds).map_err(|error| error.to_string());
+        // A certificate without an end has a date after the last one that a timestamp can have.
+        let time = |seconds: i64| {
+            let seconds = seconds.clamp(Timestamp::MIN.as_second(), Timestamp::MAX.as_second());
+            Timestamp::from_second(seconds).map_err(|error| error.to_string())
+        };
         Ok(Self {
             subject: certificate.subject().to_string(),
             not_before: time(validity.not_before.timestamp())?,
@@ -250,6 +254,18 @@ mod tests {
         assert!(alone.0 == Verdict::Problem && alone.1.contains("RedisLease still accepts"), "{}", alone.1);
         let future = of(Purpose::Authority, &[soon, certificate(-DAY, DAY)]);
         assert!(future.0 == Verdict::Warning && future.1.contains("use it after that time"), "{}", future.1);
+    }
+
+    #[test]
+    fn a_certificate_without_an_end_can_be_read() {
+        use std::time::{Duration, UNIX_EPOCH};
+        let pem = Authority::new("ours")
+            .unwrap()
+            .sign_valid(&["redis-a"], UNIX_EPOCH..UNIX_EPOCH + Duration::from_secs(253_402_300_799))
+            .unwrap();
+        let read = Certificate::read(&CertificateDer::from_pem_slice(pem.certificate.as_bytes()).unwrap()).unwrap();
+        assert_eq!(read.not_after.to_string(), "9999-12-30T22:00:00Z");
+        assert_eq!(of(Purpose::Server, &[read]).0, Verdict::Ok);
     }
 
     #[test]
