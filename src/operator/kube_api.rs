@@ -60,11 +60,17 @@ impl From<kube::Error> for CallError {
         match error {
             kube::Error::Api(status) if status.code == 409 => Self::Conflict,
             kube::Error::Api(status) if status.code == 404 => Self::NotFound,
+            // Admission is before storage, so the object is unchanged.
+            kube::Error::Api(status) if status.code == 500 && status.message.contains("failed calling webhook") => {
+                Self::Refused(format!("{} ({})", status.message, status.code))
+            }
             // The answer of an overloaded server, or of a proxy in front of it, proves nothing.
             kube::Error::Api(status) if status.code == 429 || status.code >= 500 => {
                 Self::Unanswered(format!("{} ({})", status.message, status.code))
             }
             kube::Error::Api(status) => Self::Refused(format!("{} ({})", status.message, status.code)),
+            // Nothing was sent.
+            kube::Error::BuildRequest(error) => Self::Refused(error.to_string()),
             kube::Error::SerdeError(error) => Self::Unreadable(error.to_string()),
             other => Self::Unanswered(causes(&other)),
         }

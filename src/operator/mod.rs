@@ -46,7 +46,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::api::names::{SLICE_MANAGER, SLICE_MANAGER_LABEL};
+use crate::api::names::{LEASE_LABEL, SLICE_MANAGER, SLICE_MANAGER_LABEL};
 use crate::api::{RedisLease, RedisQuorum};
 use crate::election::{Cluster, PodFacts};
 use crate::http::{Readiness, Server};
@@ -231,7 +231,7 @@ impl Context {
             let pods = watches::follow(of_pods, |pod: Pod| PodFacts::from(&pod), senders.pods, stop());
             spawn("the watch of pods", Box::pin(pods));
             let of_slices = Objects::all(self.watched().apis(), "EndpointSlice")
-                .with_labels(&format!("{SLICE_MANAGER_LABEL}={SLICE_MANAGER}"));
+                .with_labels(&format!("{SLICE_MANAGER_LABEL}={SLICE_MANAGER},{LEASE_LABEL}"));
             let facts = |slice: EndpointSlice| SliceFacts::from(&slice);
             let slices = watches::follow(of_slices, facts, senders.slices, stop());
             spawn("the watch of EndpointSlices", Box::pin(slices));

@@ -32,7 +32,7 @@ pub enum Event {
         /// Whether there was an answer.
         answered: bool,
     },
-    /// The outcome of a write of a role or an EndpointSlice. If the pod was written, or read in a new version, the facts contain it already.
+    /// The outcome of a role write. If the pod was written, or read in a new version, the facts contain it already.
     RoleWritten {
         /// The pod's UID.
         uid: String,
@@ -73,7 +73,7 @@ pub enum StatusOutcome {
     Withdrawn,
 }
 
-/// The outcome of a role write.
+/// The outcome of a write of a role or an EndpointSlice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RoleOutcome {
     /// The API server has accepted it.

@@ -52,7 +52,7 @@ fn acquire(lease: &mut Lease, now: Time, attempt: u128) {
     let want = Want {
         holder: Holder("pod".into()),
         attempt: Attempt(attempt),
-        floor: Token(attempt as u64),
+        floor: Token(u64::try_from(attempt).unwrap()),
         entropy: Entropy(7),
     };
     lease.handle(now, Input::Want(want));

@@ -135,7 +135,11 @@ pub(super) async fn write(
                 ));
             }
             Ok(slice) => (RoleOutcome::Conflict, Some(here(&slice))),
-            Err(CallError::NotFound) => (RoleOutcome::Gone, gone()),
+            Err(CallError::NotFound) if write.uid.is_some() => (RoleOutcome::Gone, gone()),
+            // An admission webhook or a missing namespace.
+            Err(CallError::NotFound) if matches!(write.change, SliceChange::Put { .. }) => {
+                return refused(error.to_string());
+            }
             Err(_) => (RoleOutcome::Conflict, None),
         },
     };
@@ -155,7 +159,8 @@ fn wants(lease: &RedisLease, owner: &Owner, service: &str) -> bool {
 }
 
 /// Empties the slice, deletes the Service that the operator created for the lease, if that is wanted, and deletes the
-/// slice. A late call ends at the first step, because the slice has another version.
+/// slice. A late call ends at the first step if the slice has another version, and otherwise before the Service, which is
+/// wanted again.
 async fn remove(
     client: Client,
     owner: &Owner,

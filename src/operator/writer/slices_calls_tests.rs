@@ -193,3 +193,33 @@ async fn a_failed_creation_of_the_service_is_a_result_if_the_api_server_answers(
         }
     }
 }
+
+#[tokio::test]
+async fn a_creation_that_is_answered_as_if_something_were_missing_or_changed_is_refused() {
+    for code in [404, 409] {
+        let fake = Fake::with(vec![("POST endpointslices", code, failure(code))]).await;
+        let answer = fake.write(&owner(), SliceChange::empty(None), None).await;
+        assert!(matches!(answer.outcome, RoleOutcome::Refused(_)), "{code}: {answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_webhook_that_cannot_be_called_refuses() {
+    let mut body = failure(500);
+    body["message"] = json!("Internal error occurred: failed calling webhook \"a.example\": connection refused");
+    let fake = Fake::with(vec![("PATCH active-redislease-ipv4", 500, body)]).await;
+    let answer = fake.write(&owner(), SliceChange::empty(None), Some("s")).await;
+    assert!(matches!(&answer.outcome, RoleOutcome::Refused(why) if why.contains("a.example")), "{answer:?}");
+    let fake = Fake::with(vec![("PATCH active-redislease-ipv4", 500, failure(500))]).await;
+    let answer = fake.write(&owner(), SliceChange::empty(None), Some("s")).await;
+    assert!(matches!(answer.outcome, RoleOutcome::Unanswered(_)), "it may have been written: {answer:?}");
+}
+
+#[tokio::test]
+async fn an_empty_name_is_refused_without_a_request() {
+    let fake = Fake::with(Vec::new()).await;
+    let nobody = Owner { name: String::new(), uid: None, ..owner() };
+    let answer = fake.write(&nobody, SliceChange::Remove { with_service: false }, Some("s")).await;
+    assert!(matches!(answer.outcome, RoleOutcome::Refused(_)), "{answer:?}");
+    assert_eq!(fake.seen(), [""; 0]);
+}

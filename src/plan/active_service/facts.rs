@@ -276,9 +276,10 @@ impl Prepared {
     }
 }
 
-/// Whether the operator manages the slice. It never changes another one.
+/// Whether the operator manages the slice: its labels name the operator and a lease. It never changes another one.
 pub fn is_managed(slice: &EndpointSlice) -> bool {
-    slice.labels().get(SLICE_MANAGER_LABEL).is_some_and(|manager| manager == SLICE_MANAGER)
+    let label = |key: &str| slice.labels().get(key).map(String::as_str).unwrap_or_default();
+    label(SLICE_MANAGER_LABEL) == SLICE_MANAGER && !label(LEASE_LABEL).is_empty()
 }
 
 /// The ports of a new Service for this pod: each container port under its own number. A port without a name gets the name

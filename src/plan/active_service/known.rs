@@ -8,7 +8,7 @@ use super::facts::Prepared;
 use super::resolve::{Target, resolve};
 use crate::election::PodFacts;
 use crate::plan::Reconciler;
-use crate::plan::effect::{Effect, ServiceRequest};
+use crate::plan::effect::{Effect, ServiceRequest, SliceChange};
 use crate::status::{Notice, NoticeReason, ServiceOutlook};
 
 /// How long the Service counts as known. Then a change of it is noticed.
@@ -40,20 +40,30 @@ pub(super) enum NoTarget {
     Unusable,
 }
 
-/// A refused creation of a slice.
+/// A refused write of a slice.
 #[derive(Clone, Debug)]
 pub(super) struct Refused {
     /// The name of the slice.
     pub slice: String,
     /// When the next creation may be tried.
     pub until: Time,
+    is_creation: bool,
     problem: String,
 }
 
 impl Refused {
-    pub fn new(now: Time, slice: &str, why: &str) -> Self {
-        let problem = format!("EndpointSlice {slice} could not be created: {why}");
-        Self { slice: slice.to_owned(), until: now + PROBLEM_FOR, problem }
+    pub fn new(now: Time, slice: &str, change: &SliceChange, is_new: bool, why: &str) -> Self {
+        let write = match change {
+            SliceChange::Remove { .. } => "removed",
+            SliceChange::Put { .. } if is_new => "created",
+            SliceChange::Put { .. } => "changed",
+        };
+        let problem = format!("EndpointSlice {slice} could not be {write}: {why}");
+        Self { slice: slice.to_owned(), until: now + PROBLEM_FOR, is_creation: write == "created", problem }
+    }
+
+    pub fn is_creation_of(&self, slice: &str) -> bool {
+        self.is_creation && self.slice == slice
     }
 }
 
@@ -125,7 +135,8 @@ impl Reconciler {
 
     /// All slices exist.
     pub(super) fn clear_refused(&mut self) {
-        if self.service.as_deref_mut().is_some_and(|state| state.refused.take().is_some()) {
+        let creation = |refused: &mut Refused| refused.is_creation;
+        if self.service.as_deref_mut().is_some_and(|state| state.refused.take_if(creation).is_some()) {
             self.report_service();
         }
     }

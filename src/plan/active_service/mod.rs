@@ -22,6 +22,7 @@ pub use facts::{
 };
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use redislease_core::op::Token;
@@ -41,15 +42,15 @@ use resolve::Target;
 pub(super) struct ActiveService {
     /// Pending writes, by the name of the slice.
     writing: BTreeMap<String, Writing>,
-    /// The UID of the pod that a slice may have as its endpoint regardless of the last observation: a write was not
-    /// answered.
+    /// The pods that slices may have although they were observed without them: a write was not answered. The UID of the
+    /// pod, by the name of the slice.
     unsure: BTreeMap<String, String>,
     known: Option<Known>,
     /// What is being read. There is no second request before the answer, so an answer is never older than its request.
     preparing: Option<Subject>,
     /// The Services that a request may have created and that were not removed since.
     requested: BTreeSet<String>,
-    /// The refused creation of a slice.
+    /// The last refused write of a slice.
     refused: Option<Refused>,
     /// What is wrong with the Service, according to the last answer.
     problem: Option<String>,
@@ -127,7 +128,7 @@ impl Reconciler {
         self.remove_requested(Some(&service), &facts.slices);
         let Some((uid, token)) = &entitlement.holder else {
             let own = self.own_slices(facts, &service, None);
-            return self.withdraw_endpoints(&own, None, entitlement.latest);
+            return self.withdraw_endpoints(&own, None, None, entitlement.latest);
         };
         let holder = Holder { uid, token: *token };
         let pod = match &facts.holder {
@@ -138,13 +139,14 @@ impl Reconciler {
             PodKnowledge::Here(sighting) => Ok(sighting.facts.clone()),
             PodKnowledge::Unseen => Err(NoTarget::Unknown),
         };
+        let addresses = pod.as_ref().ok().map(|pod| pod.addresses.clone());
         let target = pod.and_then(|pod| self.target(now, &service, &pod, *token).map(|target| (pod, target)));
         let own = self.own_slices(facts, &service, target.as_ref().ok().map(|(_, target)| target));
         let (pod, target) = match target {
             Ok(found) => found,
             Err(none) => {
                 let keeps = Some(holder).filter(|_| none == NoTarget::Unknown);
-                return self.withdraw_endpoints(&own, keeps, *token);
+                return self.withdraw_endpoints(&own, keeps, addresses.as_deref(), *token);
             }
         };
         // One at a time: of two leases that name one Service, only one gets the first slice.
@@ -178,8 +180,10 @@ impl Reconciler {
     fn remove_requested(&mut self, wanted: Option<&str>, slices: &[Arc<SliceFacts>]) {
         let Some(state) = &self.service else { return };
         let is_free = |name: &&String| {
+            // A slice of this name is written for another reason.
+            let slice_names = [slice_name(name, Family::V4), slice_name(name, Family::V6)];
             wanted != Some(name.as_str())
-                && slices.iter().all(|slice| slice.service != **name)
+                && slices.iter().all(|slice| slice.service != **name && !slice_names.contains(&slice.name))
                 && state.preparing.as_ref().is_none_or(|subject| subject.request.service != **name)
         };
         let unwanted: Vec<String> = state.requested.iter().filter(is_free).cloned().collect();
@@ -203,18 +207,23 @@ impl Reconciler {
             // An earlier write that was not answered may still succeed.
             (RoleOutcome::Unanswered(_) | RoleOutcome::Refused(_) | RoleOutcome::Withdrawn, _) => {}
         }
-        if matches!(outcome, RoleOutcome::Conflict | RoleOutcome::Gone) {
-            // The slices of the Service are listed again.
+        let removes_service = writing.change == SliceChange::Remove { with_service: true };
+        if removes_service || matches!(outcome, RoleOutcome::Conflict | RoleOutcome::Gone) {
+            // The Service and its slices are read again.
             state.known = None;
         }
-        let removes_service = writing.change == SliceChange::Remove { with_service: true };
         match outcome {
             RoleOutcome::Written | RoleOutcome::Gone if removes_service => {
                 state.requested.remove(&writing.service);
             }
-            RoleOutcome::Written if writing.is_new => state.refused = None,
-            RoleOutcome::Refused(why) if writing.is_new && !removes_service => {
-                state.refused = Some(Refused::new(now, slice, why));
+            _ => {}
+        }
+        match outcome {
+            RoleOutcome::Written | RoleOutcome::Gone => {
+                state.refused.take_if(|refused| refused.slice == slice);
+            }
+            RoleOutcome::Refused(why) => {
+                state.refused = Some(Refused::new(now, slice, &writing.change, writing.is_new, why));
             }
             _ => {}
         }
@@ -255,10 +264,22 @@ impl Reconciler {
         own
     }
 
-    /// Removes the endpoints of other pods than the holder. `latest` is the token of the latest term.
-    fn withdraw_endpoints(&mut self, own: &[Arc<SliceFacts>], holder: Option<Holder<'_>>, latest: Token) {
+    /// Removes the endpoints of other pods than the holder, and those with an address that the pod does not have.
+    /// `addresses` are those of the holder's pod, if they are known; `latest` is the token of the latest term.
+    fn withdraw_endpoints(
+        &mut self,
+        own: &[Arc<SliceFacts>],
+        holder: Option<Holder<'_>>,
+        addresses: Option<&[IpAddr]>,
+        latest: Token,
+    ) {
+        let is_stale = |address: &String| {
+            let parsed = address.parse().ok();
+            addresses.is_some_and(|known| parsed.is_none_or(|parsed| !known.contains(&parsed)))
+        };
         for slice in own {
-            if self.service.get_or_insert_default().may_have_other(slice, holder) {
+            let stale = slice.endpoints.iter().flat_map(|endpoint| &endpoint.addresses).any(is_stale);
+            if stale || self.service.get_or_insert_default().may_have_other(slice, holder) {
                 // It changes the token in any case: a write that is not answered yet may add the endpoint to a slice that was
                 // seen without one, and conflicts then.
                 let token = Some(latest).filter(|latest| slice.token != Some(*latest));
@@ -314,8 +335,8 @@ impl Reconciler {
             return;
         }
         let refused = self.service.as_ref().and_then(|state| state.refused.as_ref());
-        match refused.filter(|refused| refused.slice == slice.name && now < refused.until).map(|refused| refused.until)
-        {
+        let refused = refused.filter(|refused| refused.is_creation_of(&slice.name) && now < refused.until);
+        match refused.map(|refused| refused.until) {
             Some(until) => self.wake_at(until),
             None => self.write_slice(&slice, SliceChange::empty(Some(token)), None),
         }

@@ -68,3 +68,17 @@ fn a_service_that_cannot_have_the_endpoint_says_what_to_do() {
         assert!(problem.starts_with("Service active ") && problem.contains(expected), "{problem}");
     }
 }
+
+#[test]
+fn a_slice_without_the_name_of_a_lease_is_not_managed() {
+    use crate::plan::{is_managed, slice_labels};
+    use k8s_openapi::api::discovery::v1::EndpointSlice;
+    let slice = |lease: Option<&str>| {
+        let mut labels = slice_labels(lease.unwrap_or_default(), "active");
+        labels.retain(|_, value| lease.is_some() || !value.is_empty());
+        let mut slice = EndpointSlice::default();
+        slice.metadata.labels = Some(labels);
+        slice
+    };
+    assert_eq!([Some("billing"), Some(""), None].map(|lease| is_managed(&slice(lease))), [true, false, false]);
+}

@@ -131,6 +131,59 @@ fn a_refused_read_changes_no_endpoint_and_is_reported() {
 }
 
 #[test]
+fn an_address_that_the_pod_does_not_have_is_removed_although_the_service_is_unknown() {
+    let mut story = Story::routed(&[Family::V4]);
+    story.reconciler = Reconciler::new(story.reconciler.identity().clone());
+    story.turn();
+    story.view(held(term(1, 7, "a")));
+    let request = story.prepares().unwrap();
+    story.event(Event::ServicePrepared { request, found: Err("forbidden".into()) });
+    assert_eq!(story.slice_writes(), []);
+    story.holder(PodFacts { addresses: vec!["10.0.0.8".parse().unwrap()], ..pod("a") });
+    story.turn();
+    let writes = story.slice_writes();
+    assert_eq!(writes.len(), 1, "{writes:?}");
+    assert!(writes[0].change.endpoint().is_none(), "{writes:?}");
+    story.answer_slice(&writes[0]);
+    assert_eq!(story.slice_writes(), []);
+    story.pass(30_000);
+    assert_eq!(story.serve(&prepared(&[Family::V4])), ["IPv4 a"]);
+}
+
+#[test]
+fn the_service_is_read_again_after_its_removal() {
+    let mut story = Story::routed(&[Family::V4]);
+    story.name_service(None);
+    let removal = story.slice_writes().remove(0);
+    assert_eq!(title(&removal), "IPv4 removed with the Service");
+    // The removal has been sent when the field is set again.
+    story.name_service(Some(SERVICE));
+    story.answer_slice(&removal);
+    assert_eq!(story.prepares(), Some(request("a")), "{:?}", story.effects);
+    assert_eq!(story.serve(&prepared(&[Family::V4])), ["IPv4 new", "IPv4 a"]);
+}
+
+#[test]
+fn a_refused_change_or_removal_is_reported_until_it_succeeds() {
+    let mut story = Story::routed(&[Family::V4]);
+    let withdrawal = story.loses(term(1, 7, "a")).remove(0);
+    story.event(Event::SliceWritten { name: withdrawal.name, outcome: RoleOutcome::Refused("a webhook".into()) });
+    let problems = story.problems();
+    assert!(problems.len() == 1 && problems[0].contains("could not be changed: a webhook"), "{problems:?}");
+    let again = story.slice_writes().remove(0);
+    story.answer_slice(&again);
+    let outlook = story.reconciler.service_outlook();
+    assert!(!matches!(outlook, crate::status::ServiceOutlook::Problem(_)), "{outlook:?}");
+
+    let mut story = Story::routed(&[Family::V4]);
+    story.name_service(Some("other"));
+    let removal = story.slice_writes().remove(0);
+    story.event(Event::SliceWritten { name: removal.name, outcome: RoleOutcome::Refused("a webhook".into()) });
+    let problems = story.problems();
+    assert!(problems.iter().any(|problem| problem.contains("could not be removed: a webhook")), "{problems:?}");
+}
+
+#[test]
 fn a_refused_creation_is_reported_and_tried_again_later() {
     let mut story = Story::with_service();
     story.write();
