@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""Writes docs/comparison-systems.md from the results of `make bench-systems`.
+
+    bench/systems.py [target/bench/systems.json]
+"""
+
+import datetime
+import json
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+
+import run
+
+ROOT = pathlib.Path(__file__).parent.parent
+
+# What each promises, by its documentation.
+PROMISES = {
+    "RedisLease": {
+        "fencing token": "yes, in status and in an annotation of the pod",
+        "works across clusters": "yes",
+        "the program needs": "nothing, or a reader of its own pod's label",
+        "depends on": "three Redis masters; the API server only for changes of the holder",
+    },
+    "client-go": {
+        "fencing token": "no",
+        "works across clusters": "no",
+        "the program needs": "client-go, and rights on Leases",
+        "depends on": "the API server, at every renewal",
+    },
+    "etcd": {
+        "fencing token": "yes, the revision of the key",
+        "works across clusters": "yes, with one etcd for all",
+        "the program needs": "a client of etcd",
+        "depends on": "an etcd that the programs reach",
+    },
+}
+
+PAGE = """# Comparison with other leader elections
+
+`make bench-systems` measures three whole systems in one run on a real control plane ([how](../bench/README.md)), each with
+a lease of 15 s. `bench/systems.py` wrote this page. [Lock libraries](comparison.md) have a page of their own.
+
+- Date: {date}, commit {commit}.
+- Machine: {machine}. Everything shares the cores.
+- client-go {client_go}, with the durations of Kubernetes' own components (15 s, 10 s, 2 s), against the same API
+  server. etcd's client {etcd}, with its `concurrency` package, against an etcd of its own.
+
+{table}
+
+## What the figures do not say
+
+- With RedisLease, the leader is a pod, and the time begins when the API server shows that its processes have ended. client-go and
+  etcd are told by the leader itself, which is the time from SIGTERM.
+- "Killed" means that all processes of the leader are gone and are not started again. The kubelet reports that to RedisLease. The
+  others can only wait for the end of the lease. When a node vanishes, nobody reports anything, and RedisLease waits too.
+- The memory of client-go and etcd is that of two small programs that do nothing else. Each further candidate adds as much. The
+  memory of RedisLease is that of one operator, which serves all leases of a cluster; candidates need none. Redis and etcd are not counted.
+- etcd renews a lease without a write to its log, and so does Redis.
+"""
+
+
+def seconds(values):
+    text = lambda value: f"{value * 1000:.0f} ms" if value < 1 else f"{value:.1f} s"
+    return f"{text(statistics.median(values))} ({text(min(values))}–{text(max(values))})"
+
+
+def lines(systems):
+    for promise in PROMISES["RedisLease"]:
+        yield promise, lambda row, promise=promise: PROMISES[row["system"]][promise]
+    yield f"leader ends in order: the next one leads after (of {len(systems[0]['released'])})", lambda row: seconds(row["released"])
+    yield f"leader is killed: the next one leads after (of {len(systems[0]['crashed'])})", lambda row: seconds(row["crashed"])
+    yield "writes to the API server or etcd an hour, while nothing happens", lambda row: f"{row['held']['writes_an_hour']:,.0f}"
+    yield "memory", lambda row: f"{row['held']['memory_mb']:.0f} MB, {row['held']['processes']} process{'es' * (row['held']['processes'] > 1)}"
+
+
+def table(systems):
+    text = ["| | " + " | ".join(row["system"] for row in systems) + " |", "|---|" + "---|" * len(systems)]
+    return "\n".join(text + [f"| {label} | " + " | ".join(map(cell, systems)) + " |" for label, cell in lines(systems)])
+
+
+def version(module):
+    found = re.search(rf"{re.escape(module)} v(\S+)", (ROOT / "bench" / "systems" / "go.mod").read_text())
+    return found.group(1)
+
+
+def main():
+    path = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "target" / "bench" / "systems.json")
+    systems = sorted(json.loads(path.read_text()), key=lambda row: list(PROMISES).index(row["system"]))
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=ROOT).stdout.strip()
+    page = PAGE.format(
+        date=datetime.date.fromtimestamp(path.stat().st_mtime).isoformat(), commit=commit, machine=run.machine(),
+        client_go=version("k8s.io/client-go"), etcd=version("go.etcd.io/etcd/client/v3"), table=table(systems),
+    )
+    (ROOT / "docs" / "comparison-systems.md").write_text(page)
+    print("written: docs/comparison-systems.md")
+
+
+if __name__ == "__main__":
+    main()
