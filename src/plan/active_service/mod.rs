@@ -115,15 +115,23 @@ impl ActiveService {
 impl Reconciler {
     /// Reconciles the endpoint of the Service with the entitlement to the label `active`.
     pub(super) fn assign_endpoint(&mut self, now: Time, inputs: &Inputs, facts: &Facts) {
-        // While no spec was valid, it is not known which Service it names.
-        let Some(wanted) = self.spec.valid.as_ref().map(|valid| valid.active_service.clone()) else { return };
-        if wanted.is_none() && facts.slices.is_empty() && self.service.is_none() {
+        let spec = self.spec.valid.as_ref();
+        if spec.is_none_or(|valid| valid.active_service.is_none()) && facts.slices.is_empty() && self.service.is_none()
+        {
             return;
         }
+        let wanted = spec.map(|valid| valid.active_service.clone());
         let Some(entitlement) = self.roles.entitlement().cloned() else { return };
         if facts.slices.iter().any(|slice| self.roles.is_later(slice.token, &entitlement)) {
             return self.verify_latest();
         }
+        let Some(wanted) = wanted else {
+            // While no spec was valid, it is not known which Service it names.
+            if entitlement.holder.is_none() {
+                self.withdraw_endpoints(&facts.slices, None, None, entitlement.latest);
+            }
+            return;
+        };
         let Some(service) = wanted.filter(|_| !inputs.deleting) else { return self.remove_slices(&facts.slices) };
         self.remove_requested(Some(&service), &facts.slices);
         let Some((uid, token)) = &entitlement.holder else {

@@ -151,6 +151,25 @@ fn an_address_that_the_pod_does_not_have_is_removed_although_the_service_is_unkn
 }
 
 #[test]
+fn an_endpoint_is_withdrawn_although_the_spec_is_invalid() {
+    for is_held in [true, false] {
+        let mut story = Story::routed(&[Family::V4]);
+        let slices = story.facts.slices.clone();
+        if !is_held {
+            story.loses(term(1, 7, "a"));
+        }
+        let status = serde_json::to_value(&story.facts.lease.as_ref().unwrap().status).unwrap();
+        story.store(&json!({"leaseDuration": "1 week"}), &status);
+        story.facts.slices = slices;
+        story.reconciler = Reconciler::new(story.reconciler.identity().clone());
+        story.turn();
+        let withdrawn = story.slice_writes();
+        assert!(withdrawn.iter().all(|write| write.change.endpoint().is_none()), "{withdrawn:?}");
+        assert_eq!(withdrawn.is_empty(), is_held, "{withdrawn:?}");
+    }
+}
+
+#[test]
 fn the_service_is_read_again_after_its_removal() {
     let mut story = Story::routed(&[Family::V4]);
     story.name_service(None);
