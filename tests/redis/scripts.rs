@@ -16,6 +16,9 @@ use redislease_lab::RedisServer;
 
 use crate::support::{self, PREFIX, confirm, extend, membership, pttl, release, seal};
 
+#[path = "script_calls.rs"]
+mod calls;
+
 /// A deadline that no request misses.
 const NEVER: u64 = 1 << 50;
 const TTL: Millis = Millis(60_000);
@@ -432,55 +435,4 @@ async fn a_full_server_grants_nothing_and_extends_its_terms() {
     assert_eq!(server.ask(&["k", "l"], &release(1, Stages::All)).await, Vote::Released(2));
     server.redis.command(&["CONFIG", "SET", "maxmemory", "0"]).unwrap();
     assert_eq!((server.value("free"), server.fence().as_deref()), (None, Some("50")));
-}
-
-#[tokio::test]
-async fn a_request_that_fails_affects_no_other_request_of_its_call() {
-    let mut server = Server::start().await;
-    let grant = server.granted(&["p"], 2).await;
-    server.redis.command(&["LPUSH", &server.lock("list"), "mine"]).unwrap();
-    let asked = [
-        ("free", acquire(1)),
-        ("list", acquire(3)),
-        ("p", confirm(2, grant, 50)),
-        ("free", acquire(4)),
-        ("after", acquire(5)),
-        ("list", confirm(6, 1, 1)),
-    ];
-    let answers = server.ask_all(&asked).unwrap();
-    assert!(matches!(answers[0], Ok(Answer::Vote(Vote::Granted(Grant(2))))), "{answers:?}");
-    assert!(matches!(&answers[1], Err(NoAnswer::Error(error)) if error.code() == Some("WRONGTYPE")), "{answers:?}");
-    assert!(matches!(answers[2], Ok(Answer::Vote(Vote::Confirmed { .. }))), "{answers:?}");
-    let Ok(Answer::Vote(Vote::Refused { by, .. })) = &answers[3] else { panic!("{answers:?}") };
-    assert_eq!((by.stage, by.attempt), (Stage::Pending, Attempt(1)), "the first request of the call has the key");
-    assert!(matches!(answers[4], Ok(Answer::Vote(Vote::Granted(Grant(51))))), "above the confirmed token: {answers:?}");
-    assert!(matches!(&answers[5], Err(NoAnswer::Error(error)) if error.code() == Some("WRONGTYPE")), "{answers:?}");
-    assert_eq!(server.value("p").as_deref(), Some("t:2:50:m"));
-    assert_eq!(server.fence().as_deref(), Some("51"));
-
-    server.set("rl:fence", "x");
-    let answers = server.ask_all(&[("one", acquire(7)), ("free", confirm(1, 2, 60)), ("two", acquire(8))]).unwrap();
-    assert!(answers.iter().all(|answer| matches!(answer, Err(NoAnswer::Error(_)))), "{answers:?}");
-    assert_eq!((server.value("one"), server.value("two")), (None, None));
-    assert_eq!(server.value("free").as_deref(), Some("p:1:2:m"));
-    assert_eq!(server.fence().as_deref(), Some("x"));
-}
-
-#[tokio::test]
-async fn a_full_server_refuses_all_requests_of_a_call_and_runs_its_ends() {
-    let mut server = Server::start().await;
-    server.term(&["k"], 1, 50).await;
-    let grant = server.granted(&["p"], 2).await;
-    server.redis.command(&["CONFIG", "SET", "maxmemory", "1"]).unwrap();
-    let error = server.ask_all(&[("p", confirm(2, grant, 60)), ("free", acquire(3))]).unwrap_err();
-    assert_eq!(redislease::nodes::Reason::from(&error), redislease::nodes::Reason::Oom, "{error}");
-    assert_eq!(server.value("p"), Some(format!("p:2:{grant}:m")), "nothing was executed");
-    let ends = [("k", seal(1)), ("p", release(2, Stages::All)), ("k", release(1, Stages::Pending))];
-    let answers = server.ask_all(&ends).unwrap();
-    assert!(matches!(answers[0], Ok(Answer::Vote(Vote::Sealed { .. }))), "{answers:?}");
-    assert!(matches!(answers[1], Ok(Answer::Vote(Vote::Released(1)))), "{answers:?}");
-    assert!(matches!(answers[2], Ok(Answer::Vote(Vote::Released(0)))), "a sealed key stays: {answers:?}");
-    server.redis.command(&["CONFIG", "SET", "maxmemory", "0"]).unwrap();
-    assert_eq!((server.value("free"), server.value("p")), (None, None));
-    assert_eq!(server.value("k").as_deref(), Some("s:1:50:m"));
 }
