@@ -20,55 +20,59 @@ use crate::api::{RedisLease, RedisLeaseSpec, RedisLeaseStatus, RedisQuorum, Redi
 
 /// A kind of object that a watch reads.
 pub(super) trait Object: Resource<DynamicType = ()> + Clone + Debug + Send + Sync + 'static {
-    /// Everything but the metadata.
-    type Body: DeserializeOwned;
+    /// Its fields.
+    type Fields: DeserializeOwned;
 
-    fn new(metadata: ObjectMeta, body: Self::Body) -> Self;
+    fn new(fields: Self::Fields) -> Self;
 }
 
 #[derive(Deserialize)]
 pub(super) struct SpecAndStatus<S, T> {
+    #[serde(default)]
+    metadata: Metadata,
     spec: S,
     status: Option<T>,
 }
 
 impl Object for RedisLease {
-    type Body = SpecAndStatus<RedisLeaseSpec, RedisLeaseStatus>;
+    type Fields = SpecAndStatus<RedisLeaseSpec, RedisLeaseStatus>;
 
-    fn new(metadata: ObjectMeta, SpecAndStatus { spec, status }: Self::Body) -> Self {
-        Self { metadata, spec, status }
+    fn new(SpecAndStatus { metadata, spec, status }: Self::Fields) -> Self {
+        Self { metadata: metadata.into(), spec, status }
     }
 }
 
 impl Object for RedisQuorum {
-    type Body = SpecAndStatus<RedisQuorumSpec, RedisQuorumStatus>;
+    type Fields = SpecAndStatus<RedisQuorumSpec, RedisQuorumStatus>;
 
-    fn new(metadata: ObjectMeta, SpecAndStatus { spec, status }: Self::Body) -> Self {
-        Self { metadata, spec, status }
+    fn new(SpecAndStatus { metadata, spec, status }: Self::Fields) -> Self {
+        Self { metadata: metadata.into(), spec, status }
     }
 }
 
 impl Object for Pod {
-    type Body = SpecAndStatus<PodSpec, PodStatus>;
+    type Fields = SpecAndStatus<PodSpec, PodStatus>;
 
-    fn new(metadata: ObjectMeta, SpecAndStatus { spec, status }: Self::Body) -> Self {
-        Self { metadata, spec: Some(spec), status }
+    fn new(SpecAndStatus { metadata, spec, status }: Self::Fields) -> Self {
+        Self { metadata: metadata.into(), spec: Some(spec), status }
     }
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct SliceBody {
+pub(super) struct SliceFields {
+    #[serde(default)]
+    metadata: Metadata,
     address_type: String,
     endpoints: Option<Vec<Endpoint>>,
     ports: Option<Vec<EndpointPort>>,
 }
 
 impl Object for EndpointSlice {
-    type Body = SliceBody;
+    type Fields = SliceFields;
 
-    fn new(metadata: ObjectMeta, SliceBody { address_type, endpoints, ports }: SliceBody) -> Self {
-        Self { metadata, address_type, endpoints: endpoints.unwrap_or_default(), ports }
+    fn new(SliceFields { metadata, address_type, endpoints, ports }: SliceFields) -> Self {
+        Self { metadata: metadata.into(), address_type, endpoints: endpoints.unwrap_or_default(), ports }
     }
 }
 
@@ -88,12 +92,12 @@ impl<'de, K: Object> Deserialize<'de> for Trimmed<K> {
     /// Works on text only, as the answers of the API server are read.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = <&RawValue>::deserialize(deserializer)?.get();
+        let error = match serde_json::from_str(text) {
+            Ok(fields) => return Ok(Self(Ok(K::new(fields)))),
+            Err(error) => error.to_string(),
+        };
         let OnlyMetadata { metadata } = serde_json::from_str(text).map_err(D::Error::custom)?;
-        let metadata = metadata.into();
-        Ok(Self(match serde_json::from_str(text) {
-            Ok(body) => Ok(K::new(metadata, body)),
-            Err(error) => Err(Malformed { metadata, error: error.to_string() }),
-        }))
+        Ok(Self(Err(Malformed { metadata: metadata.into(), error })))
     }
 }
 
