@@ -190,8 +190,8 @@ fn redislease(installation: &Installation) -> Outcome<Value> {
 
     let writes = || -> Outcome<f64> {
         let page = operator.metrics()?;
-        let of = |kind| page.value("redislease_api_writes_total", &[("kind", kind)]).unwrap_or_default();
-        Ok(["lease_status", "pod_role", "event", "quorum_status"].map(of).iter().sum())
+        let values = page.series("redislease_api_writes_total", &[]).filter_map(|line| line.rsplit(' ').next());
+        Ok(values.map(str::parse::<f64>).sum::<Result<f64, _>>()?)
     };
     // The writes of the start are complete when no more arrive for a while.
     poll(PATIENCE, || {
