@@ -1,4 +1,4 @@
-//! The order of the calls, against a server that answers as told.
+//! The order of the calls, against a server with fixed answers.
 
 use std::sync::{Arc, Mutex};
 

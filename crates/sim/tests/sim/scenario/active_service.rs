@@ -18,11 +18,20 @@ impl World {
     }
 }
 
-/// The quorum is lost: the endpoint is removed before the lease ends.
-fn a_lost_quorum_removes_the_endpoint(seed: u64, bugs: &[Bug]) -> Outcome {
+/// A calm world in which the holder of one lease is the endpoint of its Service.
+///
+/// # Errors
+/// The holder did not become the endpoint.
+fn routed(seed: u64, bugs: &[Bug]) -> Result<World, String> {
     let mut world = World::scenario(calm(vec![0]), seed, bugs);
     let routed = world.run_until_holds(40 * SECOND, |world| world.apis[0].endpoints(0).len() == 1);
     world.require(routed, || "the holder did not become the endpoint".into())?;
+    Ok(world)
+}
+
+/// The quorum is lost: the endpoint is removed before the lease ends.
+fn a_lost_quorum_removes_the_endpoint(seed: u64, bugs: &[Bug]) -> Outcome {
+    let mut world = routed(seed, bugs)?;
     world.run_for(5 * SECOND);
     world.isolate(0, true);
     let end = world.now + 10 * SECOND;
@@ -68,9 +77,7 @@ fn a_held_lease_writes_no_slice() {
 #[test]
 fn a_handover_costs_five_writes_for_two_families() {
     all_pass(SEEDS, |seed| {
-        let mut world = World::scenario(calm(vec![0]), seed, &[]);
-        let routed = world.run_until_holds(40 * SECOND, |world| world.apis[0].endpoints(0).len() == 1);
-        world.require(routed, || "the holder did not become the endpoint".into())?;
+        let mut world = routed(seed, &[])?;
         world.run_for(SECOND);
         let (before, first) = (world.apis[0].writes.slice, world.apis[0].endpoints(0));
         if let Some(&pod) = first.first() {
@@ -91,9 +98,7 @@ fn a_handover_costs_five_writes_for_two_families() {
 #[test]
 fn a_refused_read_of_the_service_changes_no_endpoint() {
     all_pass(SEEDS, |seed| {
-        let mut world = World::scenario(calm(vec![0]), seed, &[]);
-        let routed = world.run_until_holds(40 * SECOND, |world| world.apis[0].endpoints(0).len() == 1);
-        world.require(routed, || "the holder did not become the endpoint".into())?;
+        let mut world = routed(seed, &[])?;
         world.run_for(SECOND);
         let (before, first) = (world.apis[0].writes.slice, world.apis[0].endpoints(0));
         world.apis[0].refuses_services = true;
