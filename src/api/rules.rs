@@ -1,7 +1,9 @@
 //! The admission rules in CEL. Each has a message of one sentence that names the fields and the valid values.
 //!
-//! - A rule that converts a field to a duration first checks the field's format. Otherwise the user would get a conversion
-//!   error in addition to the message of the field's own rule.
+//! - A rule that converts a field to a duration also checks the field's format. Otherwise the user would get a conversion
+//!   error in addition to the message of the field's own rule. The check is the last part of the rule: a failed conversion
+//!   counts as true if a later part is true, and for valid fields the later parts are not evaluated.
+//! - The API server evaluates every rule at each write of a status, too. A rule that is cheap for valid objects matters.
 //! - Rules calculate in milliseconds because CEL cannot multiply a duration.
 //! - Messages show values by concatenating strings of limited length. Converting a duration or a number to a string would
 //!   exceed the CRD's cost budget.
@@ -22,10 +24,8 @@ pub(super) fn duration(field: &str, max: &str) -> Rule {
 
 /// `rule`, skipped if one of `fields` is not a duration.
 fn for_valid_durations(fields: &[&str], rule: &str) -> Rule {
-    let rule = fields
-        .iter()
-        .rev()
-        .fold(rule.to_owned(), |rule, field| format!("!self.{field}.matches('{PATTERN}') || {rule}"));
+    let rule =
+        fields.iter().fold(rule.to_owned(), |rule, field| format!("{rule} || !self.{field}.matches('{PATTERN}')"));
     Rule::new(rule)
 }
 
@@ -122,10 +122,10 @@ pub(super) fn lease_covers_three_renewals() -> Rule {
 pub(super) fn lease_covers_two_renewals_with_drift() -> Rule {
     for_valid_durations(
         &["leaseDuration", "renewInterval", "gracePeriod"],
-        "duration(self.leaseDuration).getMilliseconds() < 3 * duration(self.renewInterval).getMilliseconds() \
-         + duration(self.gracePeriod).getMilliseconds() + 1000 \
-         || 99 * duration(self.leaseDuration).getMilliseconds() >= 100 * (2 * duration(self.renewInterval).getMilliseconds() \
-         + duration(self.gracePeriod).getMilliseconds() + 1000)",
+        "99 * duration(self.leaseDuration).getMilliseconds() >= 100 * (2 * duration(self.renewInterval).getMilliseconds() \
+         + duration(self.gracePeriod).getMilliseconds() + 1000) \
+         || duration(self.leaseDuration).getMilliseconds() < 3 * duration(self.renewInterval).getMilliseconds() \
+         + duration(self.gracePeriod).getMilliseconds() + 1000",
     )
     .message(computed(
         "'leaseDuration (' + self.leaseDuration + ') minus 1 % for clock drift must be at least 2 * renewInterval (' \
