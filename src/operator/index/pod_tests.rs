@@ -43,6 +43,19 @@ fn a_pod_event_names_the_leases_it_concerns() {
 }
 
 #[test]
+fn the_same_facts_again_replace_nothing() {
+    let mut index = index();
+    let a = index.lease_seen(lease("n", "a", 1, &app("a")), NOW).unwrap();
+    index.pod_seen(pod("n", "p", 1, &[("app", "a")]), NOW);
+    let before = electorate(&mut index, a);
+    due(&mut index);
+    index.pod_answered(index.pod_lists().ask(), pod("n", "p", 1, &[("app", "a")]), NOW);
+    index.pod_seen(pod("n", "p", 1, &[("app", "a")]), NOW);
+    assert_eq!(due(&mut index), []);
+    assert!(Arc::ptr_eq(&before, &electorate(&mut index, a)), "one copy of the facts, not one for each event");
+}
+
+#[test]
 fn the_holder_is_known_even_without_matching_labels() {
     let mut index = index();
     let a = index.lease_seen(lease("n", "a", 1, &app("a")), NOW).unwrap();

@@ -141,6 +141,10 @@ impl Pods {
     fn replace(&mut self, all: &mut Namespaces, facts: PodFacts, now: Time) -> BTreeSet<LeaseId> {
         self.gone.remove(facts.uid.as_str());
         let before = known(all, &facts).cloned();
+        // The watch repeats what an answer said. Electorates keep the facts that they have: another copy would double them.
+        if before.as_ref().is_some_and(|before| *before.facts == facts) {
+            return BTreeSet::new();
+        }
         let sighting = Sighting::now(facts, now, before.as_deref());
         all.entry(Arc::from(sighting.facts.namespace.as_str())).or_default().pod_seen(sighting)
     }
