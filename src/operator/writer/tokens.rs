@@ -4,8 +4,10 @@ use kube::api::ListParams;
 use kube::core::{ObjectList, Request};
 use kube::{Client, Resource};
 use redislease_core::op::Token;
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::api::RedisLease;
 use crate::nodes::is_plausible;
@@ -14,13 +16,34 @@ use crate::operator::kube_api::{CallError, call};
 /// How many leases one answer contains at most.
 const PAGE: u32 = 500;
 
-/// What is read of a lease. Without its metadata, a page takes a tenth of the memory. Any content is accepted: a malformed
-/// lease can have a valid token.
+/// What is read of a lease: a page of whole leases would take megabytes. Any content is accepted, because a malformed lease
+/// can have a valid token.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 struct Lease {
-    spec: Value,
-    status: Value,
+    #[serde(deserialize_with = "lenient")]
+    spec: Spec,
+    #[serde(deserialize_with = "lenient")]
+    status: Status,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    quorum_ref: Value,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Status {
+    quorum: Value,
+    fencing_token: Value,
+}
+
+/// Reads the value, or takes the default if it has another type. Works on text only.
+fn lenient<'de, D: Deserializer<'de>, T: Default + DeserializeOwned>(deserializer: D) -> Result<T, D::Error> {
+    let text = <&RawValue>::deserialize(deserializer)?.get();
+    Ok(serde_json::from_str(text).unwrap_or_default())
 }
 
 /// Lists the leases, as etcd has them now. A watch or a cached list may be behind.
@@ -57,9 +80,9 @@ async fn list(client: &Client, path: &str, page: &ListParams) -> kube::Result<Ob
 /// The token of a lease whose spec or status names the quorum. An implausible token is left out, because it would hide the
 /// others.
 fn token(Lease { spec, status }: &Lease, quorum: &str) -> Option<Token> {
-    let names = |part: &Value, path| part.pointer(path).and_then(Value::as_str) == Some(quorum);
-    let token = || status.get("fencingToken").and_then(Value::as_u64).map(Token).filter(|&it| is_plausible(it));
-    (names(spec, "/quorumRef/name") || names(status, "/quorum/name")).then(token).flatten()
+    let names = |part: &Value| part.get("name").and_then(Value::as_str) == Some(quorum);
+    let token = || status.fencing_token.as_u64().map(Token).filter(|&it| is_plausible(it));
+    (names(&spec.quorum_ref) || names(&status.quorum)).then(token).flatten()
 }
 
 #[cfg(test)]
@@ -82,10 +105,11 @@ mod tests {
             (lease("default", "default", json!(5_000_000_000_000_000_u64)), None),
             (json!({"spec": {"quorumRef": {"name": "default"}}}), None),
             (json!({"spec": 7, "status": {"quorum": {"name": "default"}, "fencingToken": 7}}), Some(Token(7))),
+            (json!({"spec": {"quorumRef": [7]}, "status": "none"}), None),
             (json!({}), None),
         ];
         for (lease, expected) in cases {
-            let read: Lease = serde_json::from_value(lease.clone()).unwrap();
+            let read: Lease = serde_json::from_str(&lease.to_string()).unwrap();
             assert_eq!(token(&read, "default"), expected, "{lease}");
         }
     }
