@@ -205,19 +205,8 @@ pub fn prepared(families: &[Family], exists: bool) -> Prepared {
 
 /// A new EndpointSlice without endpoints.
 pub fn slice(place: usize, owner: u32, uid: u64, write: &SliceWrite) -> SliceFacts {
-    SliceFacts {
-        namespace: NAMESPACE.into(),
-        name: write.name.clone(),
-        uid: format!("slice-uid-{uid}"),
-        version: None,
-        lease: lease_name(place),
-        owner: Some(lease_uid(owner)),
-        service: write.service.clone(),
-        family: Some(write.family),
-        token: None,
-        endpoints: Vec::new(),
-        ports: Vec::new(),
-    }
+    let slice = SliceFacts::new(NAMESPACE, &lease_name(place), &lease_uid(owner), &write.service, write.family);
+    SliceFacts { uid: format!("slice-uid-{uid}"), ..slice }
 }
 
 /// The key of a slice.
