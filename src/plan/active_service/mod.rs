@@ -10,10 +10,12 @@
 //! |---|---|
 //! | [`facts`] | slices, Services and pods, as the API server has them |
 //! | [`known`] | what was read about the Service and is still valid; the problem to report |
+//! | [`orphans`] | the slices of leases that do not exist |
 //! | [`resolve`] | the families and ports of the slices |
 
 mod facts;
 mod known;
+mod orphans;
 mod resolve;
 
 pub use facts::{

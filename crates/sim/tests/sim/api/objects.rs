@@ -11,7 +11,7 @@ use redislease::api::lease::{ActiveServiceSpec, CandidatesSpec, ElectionSpec, Qu
 use redislease::api::names;
 use redislease::api::{self, RedisLease, RedisLeaseSpec};
 use redislease::election::{Cluster, PodFacts};
-use redislease::plan::{Family, Prepared, ServiceFacts, SliceFacts, SliceWrite};
+use redislease::plan::{Family, SliceFacts, SliceWrite};
 use redislease_core::lease::TermId;
 use redislease_core::op::{Attempt, Token};
 
@@ -195,12 +195,6 @@ pub fn restart(pod: &mut PodFacts) {
     };
     pod.addresses = addresses(number(&pod.uid), sandbox % 100);
     pod.ready = true;
-}
-
-/// A Service, as the API server has it. `exists` says whether the pod does.
-pub fn prepared(families: &[Family], exists: bool) -> Prepared {
-    let service = ServiceFacts { families: families.to_vec(), ..ServiceFacts::default() };
-    Prepared { service: Some(service), ports: exists.then(Vec::new), ..Prepared::default() }
 }
 
 /// A new EndpointSlice without endpoints.
