@@ -301,8 +301,7 @@ fn the_operator_can_write_only_the_endpoint_slices_of_leases() -> Result<()> {
         let changed = but(&endpoint, &[(&format!("/{field}"), value)]);
         change(with(&[&changed]))
     };
-    let next = || named("next-redislease-ipv4");
-    let next_service = || (service, json!("next"));
+    let (next, next_service) = (|| named("next-redislease-ipv4"), || (service, json!("next")));
     let mut cases = vec![
         (MANAGER, new(&[next(), next_service(), (foreign, json!("endpointslice-controller.k8s.io"))])),
         (MANAGER, new(&[next(), next_service(), (foreign, Value::Null)])),
@@ -407,8 +406,8 @@ fn the_operator_can_create_and_delete_only_the_services_of_leases() -> Result<()
         (TYPE, new("/spec/externalIPs", json!(["192.0.2.1"]))),
     ];
     // The finalizer keeps the Services of owners that do not exist.
-    let (names, stay) = (["a", "b", "c", "d", "e", "f", "g"], json!(["example.com/stay"]));
-    for (name, wrong) in names.into_iter().zip(wrong_owners(&owner)) {
+    let stay = json!(["example.com/stay"]);
+    for (name, wrong) in ["a", "b", "c", "d", "e", "f", "g"].into_iter().zip(wrong_owners(&owner)) {
         let changes = [named(name), (owners, wrong.clone()), ("/metadata/finalizers", stay.clone())];
         services.send(&Create(but(&service, &changes)), &[])?;
         cases.extend([(SERVICE_OWNER, Delete(name)), (SERVICE_OWNER, new(owners, wrong))]);
