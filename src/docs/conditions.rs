@@ -26,7 +26,8 @@ const EVENTS: &str = "
 ## Events
 
 Changes are also reported as Kubernetes events: about a term, on the RedisLease and on the pod of its holder; about a quorum and its
-nodes, on the RedisQuorum. When many leases change together, pods get at most 100 events and then five a second. There is no event per renewal. `kubectl events --for redislease/LEASE` lists them.
+nodes, on the RedisQuorum. When many leases change together, pods get at most 100 events and then five a second. If the pods of one
+namespace cause most of them, half of these are for the other namespaces. There is no event per renewal. `kubectl events --for redislease/LEASE` lists them.
 
 | reason | type | meaning |
 |---|---|---|

@@ -107,7 +107,10 @@ impl PodFacts {
 
 fn addresses(status: Option<&PodStatus>) -> Vec<IpAddr> {
     let ips = status.and_then(|status| status.pod_ips.as_ref());
-    ips.into_iter().flatten().filter_map(|ip| ip.ip.parse().ok()).collect()
+    let mut addresses: Vec<IpAddr> = ips.into_iter().flatten().filter_map(|ip| ip.ip.parse().ok()).collect();
+    // Most pods have one address, and a vector begins with space for four.
+    addresses.shrink_to_fit();
+    addresses
 }
 
 fn finished(status: Option<&PodStatus>) -> bool {

@@ -11,3 +11,4 @@ mod objects;
 mod policy;
 mod refusals;
 mod templates;
+mod trial;

@@ -148,17 +148,21 @@ impl Requests<'_> {
         self.send(request, &[&self.operator()]).map(drop)
     }
 
+    /// Waits until the policy refuses this request with this message.
+    fn wait_for_policy(&self, message: &str, request: &Request) -> Result<()> {
+        let operator = self.operator();
+        self.installation.wait_for(&format!("the policy for {}", self.kind), SOON, || {
+            match self.send(request, &[&operator, "--dry-run=server"]) {
+                Err(error) if error.to_string().contains(message) => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+    }
+
     /// Each request is refused to the operator with its message, and allowed to the administrator. Each validation of the
     /// policy refuses at least one of them.
     fn refused(&self, policy: &str, cases: &[(&str, Request)]) -> Result<()> {
         let operator = self.operator();
-        let (message, first) = &cases[0];
-        self.installation.wait_for(&format!("the policy {policy}"), SOON, || {
-            match self.send(first, &[&operator, "--dry-run=server"]) {
-                Err(error) if error.to_string().contains(message) => Ok(()),
-                other => Err(format!("{other:?}")),
-            }
-        })?;
         for (message, request) in cases {
             let refused = self.send(request, &[&operator, "--dry-run=server"]);
             let refused = refused.expect_err(&format!("{request:?} is refused")).to_string();
@@ -263,6 +267,9 @@ fn the_operator_can_write_only_the_endpoint_slices_of_leases() -> Result<()> {
     let with = |endpoints: &[&Value]| json!({"endpoints": endpoints});
     let metadata = |metadata: Value| json!({"metadata": metadata});
 
+    let foreign = "/metadata/labels/endpointslice.kubernetes.io~1managed-by";
+    slices.wait_for_policy(MANAGER, &Create(but(&slice, &[(foreign, Value::Null)])))?;
+
     // What the operator does with a slice.
     slices.allowed(&Create(slice.clone()))?;
     let ports = json!([{"name": "http", "protocol": "TCP", "port": 8080}]);
@@ -273,7 +280,6 @@ fn the_operator_can_write_only_the_endpoint_slices_of_leases() -> Result<()> {
     slices.allowed(&Patch("active-redislease-ipv4", withdraw))?;
 
     // Slices that the operator does not write.
-    let foreign = "/metadata/labels/endpointslice.kubernetes.io~1managed-by";
     let service = "/metadata/labels/kubernetes.io~1service-name";
     let named = |name: &str| ("/metadata/name", json!(name));
     let of_others = [
@@ -295,8 +301,7 @@ fn the_operator_can_write_only_the_endpoint_slices_of_leases() -> Result<()> {
         let changed = but(&endpoint, &[(&format!("/{field}"), value)]);
         change(with(&[&changed]))
     };
-    let next = || named("next-redislease-ipv4");
-    let next_service = || (service, json!("next"));
+    let (next, next_service) = (|| named("next-redislease-ipv4"), || (service, json!("next")));
     let mut cases = vec![
         (MANAGER, new(&[next(), next_service(), (foreign, json!("endpointslice-controller.k8s.io"))])),
         (MANAGER, new(&[next(), next_service(), (foreign, Value::Null)])),
@@ -364,9 +369,10 @@ fn the_operator_can_create_and_delete_only_the_services_of_leases() -> Result<()
         },
         "spec": {"ipFamilyPolicy": "PreferDualStack", "ports": [{"name": "http", "protocol": "TCP", "port": 8080}]},
     });
+    let (label, owners) = ("/metadata/labels/app.kubernetes.io~1managed-by", "/metadata/ownerReferences");
+    services.wait_for_policy(MANAGED_BY, &Create(but(&service, &[(label, Value::Null)])))?;
     services.allowed(&Create(service.clone()))?;
 
-    let (label, owners) = ("/metadata/labels/app.kubernetes.io~1managed-by", "/metadata/ownerReferences");
     let named = |name: &str| ("/metadata/name", json!(name));
     let selector = || json!({"app": "billing"});
     for (name, field, value) in [
@@ -399,7 +405,13 @@ fn the_operator_can_create_and_delete_only_the_services_of_leases() -> Result<()
         (TYPE, new("/spec", alias)),
         (TYPE, new("/spec/externalIPs", json!(["192.0.2.1"]))),
     ];
-    cases.extend(wrong_owners(&owner).into_iter().map(|wrong| (SERVICE_OWNER, new(owners, wrong))));
+    // The finalizer keeps the Services of owners that do not exist.
+    let stay = json!(["example.com/stay"]);
+    for (name, wrong) in ["a", "b", "c", "d", "e", "f", "g"].into_iter().zip(wrong_owners(&owner)) {
+        let changes = [named(name), (owners, wrong.clone()), ("/metadata/finalizers", stay.clone())];
+        services.send(&Create(but(&service, &changes)), &[])?;
+        cases.extend([(SERVICE_OWNER, Delete(name)), (SERVICE_OWNER, new(owners, wrong))]);
+    }
     services.refused("services", &cases)?;
     services.allowed(&Delete("active"))
 }

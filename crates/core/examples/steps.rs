@@ -6,6 +6,8 @@
 //! ```
 #![allow(clippy::unwrap_used, reason = "a failed step ends the count")]
 
+use std::process::ExitCode;
+
 use redislease_core::backoff::{Backoff, Entropy, Strategy};
 use redislease_core::lease::{Config, Effect, Input, Lease, OnDeadline, Publication, Standing, Want};
 use redislease_core::op::{Attempt, Grant, Holder, Op, Token, Vote};
@@ -61,12 +63,16 @@ fn acquire(lease: &mut Lease, now: Time, attempt: u128) {
     assert!(matches!(lease.view().standing, Standing::Held(_)), "{:?}", lease.view());
 }
 
-fn main() {
+/// What to run, and how often.
+fn arguments() -> Option<(String, u64)> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [what, count] = &arguments[..] else { panic!("say acquire or renew, and how often") };
-    let count: u64 = count.parse().unwrap();
-    match what.as_str() {
-        "acquire" => {
+    let [what, count] = &arguments[..] else { return None };
+    Some((what.clone(), count.parse().ok()?))
+}
+
+fn main() -> ExitCode {
+    match arguments() {
+        Some((what, count)) if what == "acquire" => {
             let mut lease = Lease::new(config());
             for number in 1..=count {
                 let now = Time(number * 10);
@@ -77,7 +83,7 @@ fn main() {
                 assert!(lease.is_quiet());
             }
         }
-        "renew" => {
+        Some((what, count)) if what == "renew" => {
             let mut leases: Vec<Lease> = (0..100).map(|_| Lease::new(config())).collect();
             for (number, lease) in (1..).zip(&mut leases) {
                 acquire(lease, Time(10), number);
@@ -92,6 +98,10 @@ fn main() {
             let held = leases.iter().filter(|lease| matches!(lease.view().standing, Standing::Held(_))).count();
             assert_eq!(held, 100);
         }
-        other => panic!("`{other}` is neither acquire nor renew"),
+        _ => {
+            eprintln!("error: say `acquire` or `renew`, and how often, such as `steps renew 1000`");
+            return ExitCode::from(64);
+        }
     }
+    ExitCode::SUCCESS
 }

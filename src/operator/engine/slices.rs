@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Engine, Machine, Outside, Watched};
 use crate::operator::writer::{SliceAnswer, SliceFound};
-use crate::plan::{Family, Priority, RoleOutcome, SliceChange, SliceFacts, SliceWrite};
+use crate::plan::{RoleOutcome, SliceFacts, SliceWrite};
 
 impl<M: Machine, O: Outside> Engine<M, O> {
     pub(super) fn take_slice(&mut self, event: Watched<SliceFacts>) {
@@ -37,7 +37,7 @@ impl<M: Machine, O: Outside> Engine<M, O> {
     }
 
     fn clear_orphan_slice(&mut self, slice: &SliceFacts, unreadable: bool) {
-        if let Some(write) = slice_without_lease(slice, unreadable) {
+        if let Some(write) = SliceWrite::of_orphan(slice, unreadable) {
             self.outside.write_orphan_slice(slice, write);
         }
     }
@@ -62,21 +62,4 @@ impl<M: Machine, O: Outside> Engine<M, O> {
             self.clear_orphan_slice(slice, *unreadable);
         }
     }
-}
-
-/// The write that removes the endpoint of a lease that does not exist or is unreadable. `None` if it has none.
-fn slice_without_lease(slice: &SliceFacts, unreadable: bool) -> Option<SliceWrite> {
-    if unreadable && slice.endpoints.is_empty() {
-        return None;
-    }
-    Some(SliceWrite {
-        priority: Priority::Active,
-        name: slice.name.clone(),
-        uid: Some(slice.uid.clone()),
-        version: slice.version.clone(),
-        service: slice.service.clone(),
-        family: slice.family.unwrap_or(Family::V4),
-        change: if unreadable { SliceChange::empty(None) } else { SliceChange::Remove { with_service: false } },
-        not_after: None,
-    })
 }

@@ -1,23 +1,17 @@
 //! The EndpointSlices of leases.
 
 use super::*;
+use crate::plan::Family;
+
+fn slice(lease: &str, service: &str, uid: &str) -> SliceFacts {
+    let uid = uid.to_owned();
+    SliceFacts { uid, version: Some("3".into()), ..SliceFacts::new("a", lease, "l", service, Family::V4) }
+}
 
 #[test]
 fn the_endpoint_of_a_lease_that_does_not_exist_is_removed_after_both_lists() {
     let mut world = World::new();
-    let slice = |lease: &str| SliceFacts {
-        namespace: "a".into(),
-        name: format!("{lease}-redislease-ipv4"),
-        uid: format!("uid-{lease}"),
-        version: Some("3".into()),
-        lease: lease.into(),
-        owner: None,
-        service: lease.into(),
-        family: None,
-        token: None,
-        endpoints: Vec::new(),
-        ports: Vec::new(),
-    };
+    let slice = |lease: &str| slice(lease, lease, &format!("uid-{lease}"));
     let mut take = |input| {
         world.engine.take(input);
         world.fake.done()
@@ -53,20 +47,7 @@ fn the_endpoint_of_a_lease_that_does_not_exist_is_removed_after_both_lists() {
 fn an_old_answer_removes_only_the_slice_that_it_is_about() {
     let mut world = World::listed();
     let id = world.lease("a", "billing");
-    let slice = SliceFacts {
-        namespace: "a".into(),
-        name: "active-redislease-ipv4".into(),
-        uid: "new".into(),
-        version: Some("3".into()),
-        lease: "billing".into(),
-        owner: None,
-        service: "active".into(),
-        family: None,
-        token: None,
-        endpoints: Vec::new(),
-        ports: Vec::new(),
-    };
-    world.engine.take(Input::Slice(Watched::Seen(Box::new(slice))));
+    world.engine.take(Input::Slice(Watched::Seen(Box::new(slice("billing", "active", "new")))));
     let mut gone = |uid: &str| {
         let found = Some(crate::operator::writer::SliceFound::Gone(uid.into()));
         let answer = Answer::Slice("active-redislease-ipv4".into(), SliceAnswer { outcome: RoleOutcome::Gone, found });

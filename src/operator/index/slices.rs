@@ -1,10 +1,13 @@
 //! The EndpointSlices that the operator manages, by the lease that they belong to.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::is_older;
 use crate::plan::SliceFacts;
+
+/// How many deleted slices are remembered. An answer is late by one call, of which few are in flight.
+const DELETED: usize = 1000;
 
 /// The slices of one namespace.
 #[derive(Debug, Default)]
@@ -29,6 +32,8 @@ pub(super) struct Slices {
     namespaces: BTreeMap<String, Namespace>,
     pub listed: bool,
     relist: Option<Relist>,
+    /// The UIDs of slices that were deleted, the latest last: the answer to an earlier call can still show one of them.
+    deleted: VecDeque<String>,
 }
 
 /// Namespace and name of a lease.
@@ -65,8 +70,11 @@ impl Slices {
         if is_older { Vec::new() } else { self.replace(facts) }
     }
 
-    /// Takes a slice from the answer to a call. If it was deleted meanwhile, the next write of it shows that.
+    /// Takes a slice from the answer to a call, unless it was deleted meanwhile.
     pub fn answered(&mut self, facts: SliceFacts) -> Vec<Concerned> {
+        if self.deleted.contains(&facts.uid) {
+            return Vec::new();
+        }
         if let Some(relist) = &mut self.relist {
             relist.read.insert(key(&facts));
         }
@@ -81,6 +89,10 @@ impl Slices {
         }
         let Some(slice) = of.slices.remove(name) else { return Vec::new() };
         of.leave(&slice);
+        if self.deleted.len() >= DELETED {
+            self.deleted.pop_front();
+        }
+        self.deleted.push_back(slice.uid.clone());
         if of.slices.is_empty() {
             self.namespaces.remove(namespace);
         }
@@ -147,21 +159,11 @@ fn key(facts: &SliceFacts) -> (String, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::Family;
 
     fn slice(name: &str, version: &str) -> SliceFacts {
-        SliceFacts {
-            namespace: "n".into(),
-            name: name.into(),
-            uid: format!("uid-{name}"),
-            version: Some(version.into()),
-            lease: "billing".into(),
-            owner: None,
-            service: "active".into(),
-            family: None,
-            token: None,
-            endpoints: Vec::new(),
-            ports: Vec::new(),
-        }
+        let slice = SliceFacts::new("n", "billing", "l", "active", Family::V4);
+        SliceFacts { name: name.into(), uid: format!("uid-{name}"), version: Some(version.into()), ..slice }
     }
 
     fn versions(slices: &Slices) -> Vec<(String, String)> {
@@ -181,6 +183,25 @@ mod tests {
         assert_eq!(slices.gone("n", "a", Some("another")), []);
         assert_eq!(slices.gone("n", "a", Some("uid-a")), concerned);
         assert!(slices.namespaces.is_empty());
+    }
+
+    #[test]
+    fn a_late_answer_does_not_bring_a_deleted_slice_back() {
+        let mut slices = Slices::default();
+        slices.seen(slice("a", "5"));
+        slices.gone("n", "a", Some("uid-a"));
+        assert_eq!(slices.answered(slice("a", "6")), []);
+        assert_eq!(versions(&slices), []);
+        let again = SliceFacts { uid: "uid-again".into(), ..slice("a", "8") };
+        assert_eq!(slices.answered(again).len(), 1, "one with its name that was created later");
+        // The number of remembered slices is limited.
+        for number in 0..2 * DELETED {
+            let name = format!("s-{number}");
+            slices.seen(slice(&name, "9"));
+            slices.gone("n", &name, None);
+        }
+        assert_eq!(slices.deleted.len(), DELETED);
+        assert_eq!(slices.answered(slice("s-1999", "9")), []);
     }
 
     #[test]

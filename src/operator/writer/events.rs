@@ -11,14 +11,11 @@ use k8s_openapi::api::events::v1::{Event, EventSeries};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use redislease_core::time::{Millis, Time};
 
+use super::pod_events::PodEvents;
 use crate::status::{Notice, NoticeReason};
 
 /// How many events wait at most; further ones are dropped and counted.
 const CAPACITY: usize = 1000;
-/// How many events on pods are added at once; in a storm, further ones are left out: the event of the lease says the same.
-const PODS_AT_ONCE: u64 = 100;
-/// The interval after which one more event on a pod may be added.
-const ONE_MORE_POD: Millis = Millis(200);
 /// How many events of one object are sent at once; further ones are merged by reason.
 const AT_ONCE: u64 = 10;
 /// The interval after which one more event of that object may be sent.
@@ -54,6 +51,9 @@ pub(super) enum Accepted {
     Merged,
     /// It was dropped: too many events are pending.
     Dropped,
+    /// As [`Accepted::New`], and the pending event with the first key was dropped: too many are pending, and its namespace
+    /// has the most.
+    Instead(EventKey, EventKey, Time),
 }
 
 /// The pending events, and how many each object has sent.
@@ -62,21 +62,13 @@ pub(super) struct Events {
     pending: BTreeMap<EventKey, Pending>,
     /// By object: until when its sent events count.
     sent: BTreeMap<Arc<str>, Time>,
-    /// Until when the events on pods count.
-    pods_until: Time,
+    /// How many of the pending events each namespace has.
+    by_namespace: BTreeMap<Arc<str>, usize>,
+    /// Those on pods.
+    pub pods: PodEvents,
 }
 
 impl Events {
-    /// Whether an event on a pod may be added now. Counts it.
-    pub fn takes_pod(&mut self, now: Time) -> bool {
-        let used_until = self.pods_until.max(now) + ONE_MORE_POD;
-        let takes = used_until.since(now).0 <= PODS_AT_ONCE * ONE_MORE_POD.0;
-        if takes {
-            self.pods_until = used_until;
-        }
-        takes
-    }
-
     /// Adds an event of an object.
     pub fn add(&mut self, now: Time, happened: jiff::Timestamp, notice: Notice, object: ObjectReference) -> Accepted {
         let uid: Arc<str> = object.uid.as_deref().unwrap_or_default().into();
@@ -103,8 +95,13 @@ impl Events {
             pending.count = pending.count.saturating_add(1);
             return Accepted::Merged;
         }
+        let namespace = namespace_of(&new);
+        let mut dropped = None;
         if self.pending.len() >= CAPACITY {
-            return Accepted::Dropped;
+            dropped = self.drop_one_for(&namespace);
+            if dropped.is_none() {
+                return Accepted::Dropped;
+            }
         }
         if self.sent.len() >= OBJECTS {
             self.sent.retain(|_, until| now < *until);
@@ -115,13 +112,45 @@ impl Events {
         }
         let due = (used_until - Millis(ONE_MORE.0 * AT_ONCE)).max(now);
         self.pending.insert(key.clone(), new);
-        Accepted::New(key, due)
+        *self.by_namespace.entry(namespace).or_default() += 1;
+        match dropped {
+            None => Accepted::New(key, due),
+            Some(dropped) => Accepted::Instead(dropped, key, due),
+        }
     }
 
-    /// Takes the pending event with this key, to send it now.
+    /// Takes the pending event with this key, to send it now. `None` if it was dropped meanwhile.
     pub fn take(&mut self, key: &EventKey, instance: &str) -> Option<Event> {
-        self.pending.remove(key).map(|pending| pending.event(instance))
+        self.remove(key).map(|pending| pending.event(instance))
     }
+
+    /// Drops a pending event of the namespace that has the most, unless this one would have as many then.
+    fn drop_one_for(&mut self, namespace: &str) -> Option<EventKey> {
+        let (most, count) = self.by_namespace.iter().max_by_key(|(_, count)| **count)?;
+        if *count <= self.by_namespace.get(namespace).map_or(1, |own| own + 1) {
+            return None;
+        }
+        let (key, _) = self.pending.iter().find(|(_, pending)| namespace_of(pending) == *most)?;
+        let key = key.clone();
+        self.remove(&key);
+        Some(key)
+    }
+
+    fn remove(&mut self, key: &EventKey) -> Option<Pending> {
+        let pending = self.pending.remove(key)?;
+        let namespace = namespace_of(&pending);
+        if let Some(count) = self.by_namespace.get_mut(&namespace) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_namespace.remove(&namespace);
+            }
+        }
+        Some(pending)
+    }
+}
+
+fn namespace_of(pending: &Pending) -> Arc<str> {
+    pending.object.namespace.as_deref().unwrap_or_default().into()
 }
 
 impl Pending {
@@ -252,10 +281,23 @@ mod tests {
     }
 
     #[test]
-    fn in_a_storm_pods_get_a_hundred_events_and_then_five_in_a_second() {
+    fn a_namespace_with_many_events_makes_room_for_others() {
         let mut events = Events::default();
-        let mut taken = |now| (0..1000).filter(|_| events.takes_pod(Time(now))).count();
-        assert_eq!([taken(5000), taken(6000), taken(6100), taken(600_000)], [100, 5, 0, 100]);
+        let mut add = |number: usize, namespace: &str| {
+            let object = ObjectReference { namespace: Some(namespace.into()), ..on(&format!("{namespace}-{number}")) };
+            events.add(Time(0), at(0), notice("x", NoticeReason::Acquired), object)
+        };
+        assert!((0..CAPACITY).all(|number| matches!(add(number, "noisy"), Accepted::New(..))));
+        for number in 0..CAPACITY / 2 {
+            let added = add(number, "quiet");
+            assert!(matches!(&added, Accepted::Instead((of, _), ..) if of.starts_with("noisy-")), "{added:?}");
+        }
+        // Now both have as many.
+        assert_eq!([add(CAPACITY, "quiet"), add(CAPACITY, "noisy")], [Accepted::Dropped, Accepted::Dropped]);
+        let counts: Vec<usize> = events.by_namespace.values().copied().collect();
+        assert_eq!((counts, events.pending.len()), (vec![CAPACITY / 2; 2], CAPACITY));
+        let keys: Vec<EventKey> = events.pending.keys().cloned().collect();
+        assert!(keys.iter().all(|key| events.take(key, "i").is_some()) && events.by_namespace.is_empty());
     }
 
     #[test]

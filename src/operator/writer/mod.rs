@@ -5,14 +5,14 @@
 //!
 //! For each lease and quorum the queue holds at most one status write, for each lease at most eight role writes, and for
 //! each lease, workload and secret at most one read of each kind. A newer call replaces an older one that was not sent
-//! yet. Events have a separate bound: they are merged, then dropped and counted.
+//! yet. Events have a separate bound: they are merged, then dropped and counted, first those of the namespace with the most.
 //!
 //! | module | concept |
 //! |---|---|
 //! | [`queue`] | the order of the calls, limits, backoff (pure) |
 //! | [`key`] | what a queued call is about |
 //! | [`gate`] | closed while the API server does not answer (pure) |
-//! | [`events`] | pending events (pure) |
+//! | [`events`], [`pod_events`] | pending events; how many of them are on pods (pure) |
 //! | [`call`] | the calls, and how their answers are interpreted |
 //! | [`owned`] | the calls for the leases of annotated workloads |
 //! | [`slices`] | the calls for the Service of a lease and its EndpointSlices |
@@ -23,6 +23,7 @@ mod events;
 mod gate;
 mod key;
 mod owned;
+mod pod_events;
 mod queue;
 mod slices;
 mod tokens;
@@ -184,8 +185,9 @@ impl Writer {
     /// Reports an event now on `object`, and on each pod that the notice names, unless many pods had events just before.
     pub fn report(&self, notice: &Notice, object: &ObjectReference) {
         let (now, happened) = (clock::now(), jiff::Timestamp::now());
+        let tenant: Arc<str> = object.namespace.as_deref().unwrap_or_default().into();
         let mut state = self.state();
-        let on_pods: Vec<_> = notice.on_pods.iter().filter(|_| state.events.takes_pod(now)).collect();
+        let on_pods: Vec<_> = notice.on_pods.iter().filter(|_| state.events.pods.takes(now, &tenant)).collect();
         let pods = on_pods.into_iter().map(|(name, uid)| ObjectReference {
             api_version: Some("v1".into()),
             kind: Some("Pod".into()),
@@ -195,7 +197,6 @@ impl Writer {
             ..ObjectReference::default()
         });
         for regarding in std::iter::once(object.clone()).chain(pods) {
-            let tenant: Arc<str> = regarding.namespace.as_deref().unwrap_or_default().into();
             let accepted = state.events.add(now, happened, notice.clone(), regarding);
             self.queue_event(&mut state, now, &tenant, accepted);
         }
@@ -215,15 +216,19 @@ impl Writer {
     }
 
     fn queue_event(&self, state: &mut State, now: Time, tenant: &Arc<str>, accepted: Accepted) {
-        match accepted {
-            Accepted::Merged => {}
-            Accepted::Dropped => self.shared.metrics.event_dropped(),
-            Accepted::New(key, due) => {
-                let call = Call::Event(key.clone());
-                let submission = job(Key::Event(key.0, key.1), tenant, Level::Events, call);
-                state.queue.submit(now, Submission { not_before: Some(due), ..submission });
+        let (key, due) = match accepted {
+            Accepted::Merged => return,
+            Accepted::Dropped => return self.shared.metrics.event_dropped(),
+            Accepted::Instead((uid, reason), key, due) => {
+                state.queue.withdraw(&Key::Event(uid, reason));
+                self.shared.metrics.event_dropped();
+                (key, due)
             }
-        }
+            Accepted::New(key, due) => (key, due),
+        };
+        let call = Call::Event(key.clone());
+        let submission = job(Key::Event(key.0, key.1), tenant, Level::Events, call);
+        state.queue.submit(now, Submission { not_before: Some(due), ..submission });
     }
 
     fn submit(&self, job: Submission<Key, Call>) {

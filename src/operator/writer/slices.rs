@@ -14,7 +14,9 @@ use super::call::{Call, Done};
 use super::key::{Key, job, level};
 use super::queue::Submission;
 use crate::api::RedisLease;
-use crate::api::names::{LEASE_LABEL, MANAGED_BY, MANAGED_BY_LABEL, SERVICE_LABEL, token_annotation};
+use crate::api::names::{
+    LEASE_LABEL, MANAGED_BY, MANAGED_BY_LABEL, SERVICE_LABEL, SLICE_MANAGER, SLICE_MANAGER_LABEL, token_annotation,
+};
 use crate::metrics::operator::{OperatorMetrics, WriteKind, WriteResult};
 use crate::operator::kube_api::{CallError, call};
 use crate::plan::{
@@ -107,6 +109,15 @@ pub(super) async fn write(
     let here = |slice: &EndpointSlice| SliceFound::Here(Box::new(SliceFacts::from(slice)));
     let gone = || write.uid.clone().map(SliceFound::Gone);
     let error = match written {
+        Ok(Some(slice)) if !write.change.is_in(&SliceFacts::from(&slice)) => {
+            // Written as before, it would be changed again: as after a refusal, the next write waits.
+            let why = format!(
+                "the API server stored another content than the operator wrote, probably because of a mutating admission \
+                 webhook: exclude EndpointSlices with the label {SLICE_MANAGER_LABEL}={SLICE_MANAGER} from it."
+            );
+            let outcome = RoleOutcome::Refused(why.clone());
+            return (Err(CallError::Refused(why)), SliceAnswer { outcome, found: Some(here(&slice)) });
+        }
         Ok(slice) => {
             let found = slice.as_ref().map(here).or_else(gone);
             return (Ok(()), SliceAnswer { outcome: RoleOutcome::Written, found });

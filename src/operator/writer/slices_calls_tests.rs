@@ -216,6 +216,19 @@ async fn a_webhook_that_cannot_be_called_refuses() {
 }
 
 #[tokio::test]
+async fn a_webhook_that_changes_the_content_counts_as_a_refusal() {
+    let change = SliceChange::empty(Some(Token(9)));
+    for (port, refused) in [(None, false), (Some(json!([{"name": "added", "port": 1}])), true)] {
+        let mut stored = slice("8");
+        stored["ports"] = port.unwrap_or_else(|| json!([]));
+        let fake = Fake::with(vec![("PATCH active-redislease-ipv4", 200, stored)]).await;
+        let answer = fake.write(&owner(), change.clone(), Some("s")).await;
+        let is_refused = matches!(&answer.outcome, RoleOutcome::Refused(why) if why.contains("mutating"));
+        assert!(is_refused == refused && matches!(answer.found, Some(SliceFound::Here(_))), "{answer:?}");
+    }
+}
+
+#[tokio::test]
 async fn an_empty_name_is_refused_without_a_request() {
     let fake = Fake::with(Vec::new()).await;
     let nobody = Owner { name: String::new(), uid: None, ..owner() };

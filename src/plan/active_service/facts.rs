@@ -108,6 +108,25 @@ pub struct SliceFacts {
     pub ports: Vec<SlicePort>,
 }
 
+impl SliceFacts {
+    /// A slice of a lease that does not exist yet: it has no UID, token, endpoint or port.
+    pub fn new(namespace: &str, lease: &str, owner: &str, service: &str, family: Family) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            name: slice_name(service, family),
+            uid: String::new(),
+            version: None,
+            lease: lease.to_owned(),
+            owner: Some(owner.to_owned()),
+            service: service.to_owned(),
+            family: Some(family),
+            token: None,
+            endpoints: Vec::new(),
+            ports: Vec::new(),
+        }
+    }
+}
+
 impl From<&EndpointSlice> for SliceFacts {
     fn from(slice: &EndpointSlice) -> Self {
         let label = |key: &str| slice.labels().get(key).cloned().unwrap_or_default();

@@ -11,8 +11,10 @@ use crate::plan::Reconciler;
 use crate::plan::effect::{Effect, ServiceRequest, SliceChange};
 use crate::status::{Notice, NoticeReason, ServiceOutlook};
 
-/// How long the Service counts as known. Then a change of it is noticed.
+/// How long the Service counts as known at most. Then a change of it is noticed.
 const KNOWN_FOR: Millis = Millis(300_000);
+/// For each lease the time is shorter by less than this, so that those that became known together are not read together.
+const SPREAD: u64 = 60_000;
 /// The same while a problem is reported.
 const PROBLEM_FOR: Millis = Millis(30_000);
 
@@ -67,6 +69,11 @@ impl Refused {
     }
 }
 
+/// A number below [`SPREAD`] that is always the same for a lease.
+fn spread(uid: &str) -> u64 {
+    uid.bytes().fold(0, |sum, byte| (sum * 31 + u64::from(byte)) % SPREAD)
+}
+
 impl Reconciler {
     /// The content of the slices for this pod. The Service is read if that is not known.
     pub(super) fn target(
@@ -115,7 +122,8 @@ impl Reconciler {
             },
             Err(why) => (before, Some(format!("Service {} could not be read: {why}.", request.service))),
         };
-        let until = now + if target.is_ok() && problem.is_none() { KNOWN_FOR } else { PROBLEM_FOR };
+        let known_for = Millis(KNOWN_FOR.0 - spread(&self.identity.uid));
+        let until = now + if target.is_ok() && problem.is_none() { known_for } else { PROBLEM_FOR };
         state.known = Some(Known { subject, target, until });
         state.problem = problem;
         self.report_service();
@@ -154,5 +162,19 @@ impl Reconciler {
             let reason = NoticeReason::ActiveServiceProblem;
             self.emit(Effect::Report(Notice { reason, note, on_pods: Vec::new() }));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leases_are_read_at_different_times() {
+        let uids = (0..1000).map(|number| format!("6f1d3c1e-2b7a-4d6e-9d53-{number:012x}"));
+        let mut minutes: Vec<u64> = uids.map(|uid| spread(&uid)).collect();
+        minutes.sort_unstable();
+        minutes.dedup();
+        assert!(minutes.len() > 900 && minutes.last().is_some_and(|last| *last < SPREAD), "{}", minutes.len());
     }
 }

@@ -10,10 +10,12 @@
 //! |---|---|
 //! | [`facts`] | slices, Services and pods, as the API server has them |
 //! | [`known`] | what was read about the Service and is still valid; the problem to report |
+//! | [`orphans`] | the slices of leases that do not exist |
 //! | [`resolve`] | the families and ports of the slices |
 
 mod facts;
 mod known;
+mod orphans;
 mod resolve;
 
 pub use facts::{
@@ -28,11 +30,11 @@ use std::sync::Arc;
 use redislease_core::op::Token;
 use redislease_core::time::Time;
 
-use super::Reconciler;
 use super::effect::{Effect, Priority, SliceChange, SliceWrite};
 use super::event::RoleOutcome;
 use super::facts::{Facts, PodKnowledge};
 use super::inputs::Inputs;
+use super::{Identity, Reconciler};
 use crate::election::PodFacts;
 use known::{Known, NoTarget, Refused, Subject};
 use resolve::Target;
@@ -351,19 +353,8 @@ impl Reconciler {
     }
 
     fn new_slice(&self, service: &str, family: Family) -> SliceFacts {
-        SliceFacts {
-            namespace: self.identity.namespace.clone(),
-            name: slice_name(service, family),
-            uid: String::new(),
-            version: None,
-            lease: self.identity.name.clone(),
-            owner: Some(self.identity.uid.clone()),
-            service: service.to_owned(),
-            family: Some(family),
-            token: None,
-            endpoints: Vec::new(),
-            ports: Vec::new(),
-        }
+        let Identity { namespace, name, uid, .. } = &self.identity;
+        SliceFacts::new(namespace, name, uid, service, family)
     }
 
     fn write_slice(&mut self, slice: &SliceFacts, change: SliceChange, not_after: Option<Time>) {

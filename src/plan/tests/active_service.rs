@@ -155,17 +155,9 @@ impl Story {
 
 fn slice(family: Family, version: u64) -> SliceFacts {
     SliceFacts {
-        namespace: "jobs".into(),
-        name: slice_name(SERVICE, family),
         uid: format!("uid-{}", family.as_str()),
         version: Some(version.to_string()),
-        lease: "billing".into(),
-        owner: Some("uid-billing".into()),
-        service: SERVICE.into(),
-        family: Some(family),
-        token: None,
-        endpoints: Vec::new(),
-        ports: Vec::new(),
+        ..SliceFacts::new("jobs", "billing", "uid-billing", SERVICE, family)
     }
 }
 

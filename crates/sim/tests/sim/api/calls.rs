@@ -28,14 +28,16 @@ pub enum Ask {
         place: usize,
         write: Box<RoleWrite>,
     },
+    /// `uid` is that of the lease; `None` if the lease was not found.
     Slice {
         place: usize,
-        uid: u32,
+        uid: Option<u32>,
         write: Box<SliceWrite>,
     },
-    /// A Service, its slices and this pod, for the lease of this place.
+    /// A Service, its slices and this pod, for this lease.
     Service {
         place: usize,
+        uid: u32,
         service: usize,
         pod: u32,
     },
@@ -145,8 +147,10 @@ impl World {
                 let pod = self.apis[cluster].state.pods.get(&objects::number(&write.uid)).cloned();
                 Reply::Role(verdict, pod)
             }
-            Ask::Slice { place, uid, write } => self.serve_slice(process, cluster, *place, *uid, write),
-            Ask::Service { place, service, pod } => Reply::Service(self.serve_service(cluster, *place, *service, *pod)),
+            Ask::Slice { place, uid, write } => self.serve_slice(process, cluster, (*place, *uid), write),
+            Ask::Service { place, uid, service, pod } => {
+                Reply::Service(self.serve_service(cluster, (*place, *uid), *service, *pod))
+            }
             Ask::Lease(place) => {
                 self.apis[cluster].writes.reads += 1;
                 Reply::Lease(self.apis[cluster].state.leases[*place].clone())
@@ -211,46 +215,7 @@ impl World {
         Reply::Status(verdict, after.filter(|after| objects::uid_of(after) == uid))
     }
 
-    fn serve_service(
-        &mut self,
-        cluster: usize,
-        place: usize,
-        service: usize,
-        pod: u32,
-    ) -> Result<(Box<Prepared>, Vec<Arc<SliceFacts>>), String> {
-        let api = &mut self.apis[cluster];
-        api.writes.reads += 1;
-        if api.refuses_services {
-            self.coverage.saw(Sight::ServiceRefused);
-            return Err("forbidden".into());
-        }
-        let mut prepared = objects::prepared(&api.services[service], api.state.pods.contains_key(&pod));
-        let lease = objects::lease_name(place);
-        let (own, others): (Vec<_>, Vec<_>) = api.slices_of(service).cloned().partition(|slice| slice.lease == lease);
-        prepared.other_lease = others.first().map(|slice| slice.lease.clone());
-        if prepared.other_lease.is_some() {
-            self.coverage.saw(Sight::ServiceTaken);
-        }
-        Ok((Box::new(prepared), own))
-    }
-
-    fn serve_slice(&mut self, process: usize, cluster: usize, place: usize, uid: u32, write: &SliceWrite) -> Reply {
-        let checked = !self.is(Bug::SlicesWithoutVersion);
-        let (verdict, change) = self.apis[cluster].write_slice(place, uid, write, checked);
-        let endpoint = write.change.endpoint().map(|endpoint| objects::number(&endpoint.uid));
-        self.note(Note::WroteSlice { process, place, family: write.family.as_str(), endpoint, verdict });
-        self.count_write(process, cluster, verdict);
-        let of = objects::written_slice(write);
-        let endpoints = self.apis[cluster].endpoints(of.0);
-        if change.is_some() && endpoints.len() > 1 {
-            self.check
-                .fail(format!("Service {} of cluster {cluster} has the pods {endpoints:?} as endpoints at once", of.0));
-        }
-        self.tell(cluster, change);
-        Reply::Slice(verdict, self.apis[cluster].state.slices.get(&of).cloned())
-    }
-
-    fn count_write(&mut self, process: usize, cluster: usize, verdict: Verdict) {
+    pub fn count_write(&mut self, process: usize, cluster: usize, verdict: Verdict) {
         if verdict == Verdict::Refused && self.apis[cluster].refuses_writes {
             self.hit(Fault::Webhook, Some(process));
         }

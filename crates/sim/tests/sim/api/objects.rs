@@ -11,7 +11,7 @@ use redislease::api::lease::{ActiveServiceSpec, CandidatesSpec, ElectionSpec, Qu
 use redislease::api::names;
 use redislease::api::{self, RedisLease, RedisLeaseSpec};
 use redislease::election::{Cluster, PodFacts};
-use redislease::plan::{Family, Prepared, ServiceFacts, SliceFacts, SliceWrite};
+use redislease::plan::{Family, SliceFacts, SliceWrite};
 use redislease_core::lease::TermId;
 use redislease_core::op::{Attempt, Token};
 
@@ -197,27 +197,10 @@ pub fn restart(pod: &mut PodFacts) {
     pod.ready = true;
 }
 
-/// A Service, as the API server has it. `exists` says whether the pod does.
-pub fn prepared(families: &[Family], exists: bool) -> Prepared {
-    let service = ServiceFacts { families: families.to_vec(), ..ServiceFacts::default() };
-    Prepared { service: Some(service), ports: exists.then(Vec::new), ..Prepared::default() }
-}
-
 /// A new EndpointSlice without endpoints.
 pub fn slice(place: usize, owner: u32, uid: u64, write: &SliceWrite) -> SliceFacts {
-    SliceFacts {
-        namespace: NAMESPACE.into(),
-        name: write.name.clone(),
-        uid: format!("slice-uid-{uid}"),
-        version: None,
-        lease: lease_name(place),
-        owner: Some(lease_uid(owner)),
-        service: write.service.clone(),
-        family: Some(write.family),
-        token: None,
-        endpoints: Vec::new(),
-        ports: Vec::new(),
-    }
+    let slice = SliceFacts::new(NAMESPACE, &lease_name(place), &lease_uid(owner), &write.service, write.family);
+    SliceFacts { uid: format!("slice-uid-{uid}"), ..slice }
 }
 
 /// The key of a slice.

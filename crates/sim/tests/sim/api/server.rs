@@ -6,10 +6,11 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use redislease::api::{RedisLease, names};
 use redislease::election::PodFacts;
-use redislease::plan::{Family, RoleWrite, SliceChange, SliceFacts, SliceWrite, StatusWrite};
+use redislease::plan::{Family, RoleWrite, SliceFacts, StatusWrite};
 
 use crate::api::calls::ApiCall;
 use crate::api::objects::{self, LeaseSpec, SliceKey};
+use crate::api::services::{ForeignSlice, Maker, Service};
 use crate::api::watch::Kind;
 use crate::redis::clock::Micros;
 
@@ -107,6 +108,8 @@ pub struct Writes {
     pub role: u64,
     /// Slice writes that changed something.
     pub slice: u64,
+    /// Services that an operator deleted.
+    pub services_deleted: u64,
     /// Changes of the leader.
     pub leader: u64,
     /// Writes that were answered with a conflict or a refusal.
@@ -122,8 +125,10 @@ pub struct ApiServer {
     /// Services can be neither read nor created.
     pub refuses_services: bool,
     pub state: State,
-    /// The families of each Service, the primary one first.
-    pub services: Vec<Vec<Family>>,
+    /// By number; a number is a name.
+    pub services: Vec<Service>,
+    /// EndpointSlices of Services that users made.
+    pub foreign: BTreeSet<ForeignSlice>,
     /// Kubernetes nodes that an administrator has marked as out of service, by the number of their only pod.
     pub nodes_off: BTreeSet<u32>,
     pub log: VecDeque<Change>,
@@ -134,14 +139,16 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    pub fn new(places: usize, families: &[Family]) -> Self {
+    pub fn new(places: usize, families: &[Family], made: Option<Maker>) -> Self {
+        let service = Service { families: families.to_vec(), made };
         let state = State { leases: vec![None; places], ..State::default() };
         Self {
             mode: Mode::Up,
             refuses_writes: false,
             refuses_services: false,
             state,
-            services: vec![families.to_vec(); places],
+            services: vec![service; places],
+            foreign: BTreeSet::new(),
             nodes_off: BTreeSet::new(),
             log: VecDeque::new(),
             past: VecDeque::new(),
@@ -164,7 +171,7 @@ impl ApiServer {
         (version + 1 >= first).then(|| self.log.iter().filter(move |change| change.version() > version))
     }
 
-    fn next_version(&mut self) -> u64 {
+    pub fn next_version(&mut self) -> u64 {
         if self.past.len() == PAST {
             self.past.pop_back();
         }
@@ -173,7 +180,7 @@ impl ApiServer {
         self.state.version
     }
 
-    fn record(&mut self, change: Change) -> Change {
+    pub fn record(&mut self, change: Change) -> Change {
         if self.log.len() == LOG {
             self.log.pop_front();
         }
@@ -269,93 +276,8 @@ impl ApiServer {
         (Verdict::Written, change)
     }
 
-    /// Creates, changes or removes the EndpointSlice of a lease.
-    pub fn write_slice(
-        &mut self,
-        place: usize,
-        owner: u32,
-        write: &SliceWrite,
-        checked: bool,
-    ) -> (Verdict, Option<Change>) {
-        let of = objects::written_slice(write);
-        let found = self.state.slices.get(&of).cloned();
-        if write.change == (SliceChange::Remove { with_service: true }) && self.wants(place, owner, write) {
-            return (Verdict::Conflict, None);
-        }
-        let found = match (&write.uid, found) {
-            // It removes only a Service.
-            (None, _) if matches!(write.change, SliceChange::Remove { .. }) => return (Verdict::Written, None),
-            (None, Some(_)) => return (Verdict::Conflict, None),
-            (None, None) => None,
-            (Some(uid), Some(found)) if found.uid == *uid => Some(found),
-            (Some(_), _) => return (Verdict::Gone, None),
-        };
-        if checked && found.as_ref().is_some_and(|found| found.version != write.version) {
-            return (Verdict::Conflict, None);
-        }
-        if self.refuses_writes {
-            return (Verdict::Refused, None);
-        }
-        let before = found.clone();
-        let mut facts = match found {
-            Some(found) => SliceFacts::clone(&found),
-            None => objects::slice(place, owner, self.state.version, write),
-        };
-        match &write.change {
-            SliceChange::Remove { .. } => {
-                self.writes.slice += 1;
-                let version = self.next_version();
-                self.state.slices.remove(&of);
-                return (Verdict::Written, Some(self.record(Change::Slice { version, of, facts: None })));
-            }
-            SliceChange::Put { token, endpoint, ports } => {
-                facts.token = *token;
-                facts.endpoints = endpoint.iter().cloned().collect();
-                facts.ports.clone_from(ports);
-            }
-        }
-        if before.as_deref() == Some(&facts) {
-            return (Verdict::Written, None);
-        }
-        self.writes.slice += 1;
-        let version = self.next_version();
-        facts.version = Some(version.to_string());
-        let facts = Some(Arc::new(facts));
-        self.state.slices.extend(facts.clone().map(|facts| (of, facts)));
-        (Verdict::Written, Some(self.record(Change::Slice { version, of, facts })))
-    }
-
     pub const fn refuse_nothing(&mut self) {
         (self.refuses_writes, self.refuses_services) = (false, false);
-    }
-
-    /// Whether the lease exists and names the Service of the slice.
-    fn wants(&self, place: usize, owner: u32, write: &SliceWrite) -> bool {
-        self.state.leases[place].as_deref().is_some_and(|lease| {
-            let names_it = lease.spec.active_service.as_ref().is_some_and(|active| active.name == write.service);
-            names_it && objects::uid_of(lease) == owner && lease.metadata.deletion_timestamp.is_none()
-        })
-    }
-
-    /// The slices of a Service.
-    pub fn slices_of(&self, service: usize) -> impl Iterator<Item = &Arc<SliceFacts>> {
-        self.state.slices.iter().filter(move |((of, _), _)| *of == service).map(|(_, slice)| slice)
-    }
-
-    /// Adds or removes the second family of a Service.
-    pub fn change_families(&mut self, service: usize) {
-        let families = &mut self.services[service];
-        match families[..] {
-            [Family::V4] => families.push(Family::V6),
-            [Family::V6] => families.push(Family::V4),
-            _ => families.truncate(1),
-        }
-    }
-
-    /// The pods that are endpoints of a Service, in any family.
-    pub fn endpoints(&self, service: usize) -> BTreeSet<u32> {
-        let of = self.state.slices.iter().filter(|((of, _), _)| *of == service);
-        of.flat_map(|(_, slice)| &slice.endpoints).map(|endpoint| objects::number(&endpoint.uid)).collect()
     }
 
     /// Writes who leads.

@@ -32,6 +32,14 @@ pub enum Bug {
     WithdrawalKeepsToken,
     /// The endpoint keeps the first address of its pod.
     AddressKept,
+    /// A slice without a lease is not removed.
+    NoSweep,
+    /// The lease is not read before its Service, or a slice without a lease, is removed.
+    RemovesUnread,
+    /// A slice with the name of the lease's own one counts as its own, although a user made it.
+    ForeignSliceTaken,
+    /// A Service that was created and got no slice is not removed.
+    ServiceLeft,
     /// Too few remembering nodes, and neither the clocks nor the status raise the counter.
     SeedFromReadableFences,
     /// A process that lost a term never contends again.
@@ -53,7 +61,8 @@ pub enum Bug {
 }
 
 /// The broken rules of the operator that random search finds. `RolesWithoutVersion`, `SlicesWithoutVersion`,
-/// `EndpointNotFenced` and `WithdrawalKeepsToken` need one exact interleaving, which `scenario::late_writes` sets up.
+/// `EndpointNotFenced` and `WithdrawalKeepsToken` need one exact interleaving, which `scenario::late_writes` sets up;
+/// `scenario::services` does so for `NoSweep`, `RemovesUnread`, `ForeignSliceTaken` and `ServiceLeft`.
 const OF_THE_OPERATOR: [Bug; 16] = [
     Bug::MonotonicClock,
     Bug::CachedRunId,

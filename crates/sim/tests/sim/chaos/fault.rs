@@ -67,6 +67,10 @@ pub enum Fault {
     NewSandbox,
     /// A Service gets a second address family, or loses it.
     ChangeFamilies,
+    /// A user makes an EndpointSlice for a Service, and deletes it later.
+    ForeignSlice,
+    /// A user deletes a Service.
+    DeleteService,
     /// A pod loses the label that makes it a candidate.
     Relabel,
     /// A lease is suspended for a while.
@@ -80,7 +84,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 39] = [
         Self::Crash,
         Self::Rollout,
         Self::Freeze,
@@ -113,12 +117,17 @@ impl Fault {
         Self::Unready,
         Self::NewSandbox,
         Self::ChangeFamilies,
+        Self::ForeignSlice,
+        Self::DeleteService,
         Self::Relabel,
         Self::SuspendLease,
         Self::ChangeSpec,
         Self::Recreate,
         Self::NoSecret,
     ];
+
+    /// What users do to Services and their slices.
+    pub const OF_SERVICES: [Self; 2] = [Self::ForeignSlice, Self::DeleteService];
 
     /// Whether it befalls single messages instead of striking by itself.
     pub const fn is_of_messages(self) -> bool {

@@ -5,6 +5,7 @@ use redislease_core::lease::Standing;
 
 use crate::api::objects;
 use crate::api::server::Mode;
+use crate::api::services::ForeignSlice;
 use crate::chaos::fault::{Fault, Phase};
 use crate::check::coverage::Sight;
 use crate::check::trace::Note;
@@ -26,6 +27,7 @@ pub enum Heal {
     Api(usize),
     ApiCut(usize),
     Webhook(usize),
+    ForeignSlice(usize, ForeignSlice),
     Secret(usize),
     Ready(usize, u32),
     NewSandbox(usize, u32),
@@ -166,11 +168,7 @@ impl World {
                 self.hit_cluster(fault, cluster);
                 self.heal_later(Heal::Secret(cluster));
             }
-            Fault::ChangeFamilies => {
-                self.hit_cluster(fault, cluster);
-                let service = self.rng.index(self.swarm.keys.len());
-                self.apis[cluster].change_families(service);
-            }
+            Fault::ChangeFamilies | Fault::ForeignSlice | Fault::DeleteService => self.harm_service(cluster, fault),
             Fault::DeletePod
             | Fault::KillPod
             | Fault::NodeOff
@@ -197,6 +195,9 @@ impl World {
             Heal::Api(cluster) => self.restore_api(cluster),
             Heal::ApiCut(process) => self.processes[process].api_cut -= 1,
             Heal::Webhook(cluster) => self.apis[cluster].refuse_nothing(),
+            Heal::ForeignSlice(cluster, slice) => {
+                self.apis[cluster].foreign.remove(&slice);
+            }
             Heal::Secret(cluster) => self.set_secret(cluster, true),
             Heal::Ready(cluster, pod) => self.change_pod(cluster, pod, |pod| pod.ready = true),
             Heal::NewSandbox(cluster, pod) => self.change_pod(cluster, pod, objects::restart),

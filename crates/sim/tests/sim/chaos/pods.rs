@@ -1,9 +1,10 @@
-//! What users, kubelets and administrators do to pods and leases.
+//! What users, kubelets and administrators do to pods, leases and Services.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use redislease::election::PodFacts;
+use redislease::plan::Family;
 
 use crate::api::objects;
 use crate::api::server::Change;
@@ -148,6 +149,20 @@ impl World {
         }
     }
 
+    pub fn harm_service(&mut self, cluster: usize, fault: Fault) {
+        self.hit_cluster(fault, cluster);
+        let service = self.rng.index(self.swarm.keys.len());
+        match fault {
+            Fault::ForeignSlice => {
+                let slice = (service, self.rng.pick(&[None, Some(Family::V4), Some(Family::V6)]));
+                self.apis[cluster].add_foreign(slice);
+                self.heal_later(Heal::ForeignSlice(cluster, slice));
+            }
+            Fault::DeleteService => self.apis[cluster].services[service].made = None,
+            _ => self.apis[cluster].change_families(service),
+        }
+    }
+
     pub fn write_spec(&mut self, cluster: usize, place: usize) {
         let spec = self.specs[cluster][place].clone();
         let change = self.apis[cluster].set_spec(place, self.swarm.keys[place], &spec);
@@ -162,8 +177,12 @@ impl World {
     }
 
     pub fn delete_lease(&mut self, cluster: usize, place: usize) {
+        let uid = self.apis[cluster].state.leases[place].as_deref().map(objects::uid_of);
         let change = self.apis[cluster].delete_lease(place);
         self.tell(cluster, change);
+        if let Some(uid) = uid {
+            self.collect_later(cluster, uid);
+        }
     }
 
     pub fn create_lease(&mut self, cluster: usize, place: usize) {

@@ -11,6 +11,11 @@ impl Rng {
         Self(Xoshiro256PlusPlus::seed_from_u64(seed))
     }
 
+    /// A stream that continues as this one does.
+    pub fn copy(&self) -> Self {
+        Self(self.0.clone())
+    }
+
     pub fn word(&mut self) -> u64 {
         self.0.next_u64()
     }

@@ -6,6 +6,7 @@ use redislease_core::quorum::Quorum;
 use redislease_core::time::Millis;
 
 use crate::api::objects::{LeaseSpec, ServiceOf};
+use crate::api::services::Maker;
 use crate::chaos::bug::Bug;
 use crate::chaos::fault::Fault;
 use crate::chaos::rng::Rng;
@@ -40,6 +41,8 @@ pub struct Swarm {
     pub pods: usize,
     /// The address families of Services at the start.
     pub families: Vec<Family>,
+    /// Who made the Services that exist at the start; `None`: there is none.
+    pub services: Option<Maker>,
     /// What a lease's spec may be. Specs of one key differ between clusters and over time.
     pub specs: Vec<LeaseSpec>,
     pub network: Network,
@@ -91,6 +94,15 @@ impl Swarm {
         let ttl = specs.iter().map(|spec| spec.lease * 1000).max().unwrap_or(0);
         let drift = rng.percent(60);
         let faults = Self::draw_faults(rng, clusters, clocks_behind, drift, bug);
+        // Drawn apart, so that the other choices of a seed stay as they are.
+        let mut apart = Rng::new(rng.copy().word());
+        let services = (!apart.percent(30)).then_some(Maker::User);
+        let mut faults = faults;
+        for fault in Fault::OF_SERVICES {
+            if apart.percent(15) {
+                faults.push((fault, 3));
+            }
+        }
         let has = |fault| faults.iter().any(|&(other, _)| other == fault);
         let network = Network {
             delay: (100, rng.pick(&[300, 2 * MILLI, 20 * MILLI])),
@@ -109,6 +121,7 @@ impl Swarm {
             keys: keys.to_vec(),
             pods: rng.between(1, 3) as usize,
             families: rng.pick(&[&[Family::V4][..], &[Family::V4, Family::V6], &[Family::V6, Family::V4]]).to_vec(),
+            services,
             specs,
             network,
             api_delay: (MILLI, rng.pick(&[5 * MILLI, 50 * MILLI])),
@@ -186,7 +199,7 @@ impl Swarm {
     ) -> Vec<(Fault, u64)> {
         let known = rng.pick(&[12, 25, 50]);
         let mut faults: Vec<(Fault, u64)> = Vec::new();
-        for fault in Fault::ALL {
+        for fault in Fault::ALL.into_iter().filter(|fault| !Fault::OF_SERVICES.contains(fault)) {
             if rng.percent(known) {
                 faults.push((fault, rng.pick(&[1, 3, 10])));
             }

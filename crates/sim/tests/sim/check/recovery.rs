@@ -114,6 +114,10 @@ impl World {
             Stage::Clocks => {
                 let residue = if self.swarm.has(Fault::Step) { 25 * SECOND } else { 0 };
                 self.synchronize();
+                // One that was stopped in order just before the end of the faults: it would start at some time later.
+                for process in 0..self.processes.len() {
+                    self.start(process);
+                }
                 // A holder may be in the middle of a deletion without a proof. A lease whose term was not published is
                 // left to others until its keys have ended, and for a second more, because now a status write succeeds:
                 // `vacancy` covers that.
@@ -189,6 +193,7 @@ impl World {
             self.restore_api(cluster);
         }
         self.apis[cluster].refuse_nothing();
+        self.apis[cluster].foreign.clear();
         self.set_secret(cluster, true);
         for place in 0..self.swarm.keys.len() {
             self.recreate_lease(cluster, place);
@@ -376,7 +381,7 @@ impl World {
             }
         }
         // If two leases name the Service, the one that has it may have no holder.
-        let families = &self.apis[cluster].services[service];
+        let families = &self.apis[cluster].services[service].families;
         let has_endpoint = self.apis[cluster].slices_of(service).any(|slice| !slice.endpoints.is_empty());
         let missing = leases.len() == 1 && !holders.is_empty() && !has_endpoint;
         (wrong, missing.then(|| format!("no slice has an endpoint, its families are {families:?}")))

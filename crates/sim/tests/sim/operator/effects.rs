@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use redislease::api::RedisLease;
 use redislease::plan::{
-    Authority, Command, Effect, Event as Input, Priority, Read, RoleOutcome, SliceChange, SliceFacts, SliceWrite,
-    StatusOutcome, StatusWrite,
+    Authority, Command, Effect, Event as Input, Priority, Read, RoleOutcome, StatusOutcome, StatusWrite,
 };
 use redislease::status::{NoticeReason, TermEnd};
 use redislease_core::lease::Standing;
@@ -69,24 +68,9 @@ impl World {
                     self.withdrawn(process, &job);
                 }
             }
-            Effect::WriteSlice(mut write) => {
-                if let SliceChange::Put { token, endpoint: None, .. } = &mut write.change
-                    && write.uid.is_some()
-                    && self.is(Bug::WithdrawalKeepsToken)
-                {
-                    let slices = self.processes[process].index.slices(place);
-                    *token = slices.iter().find(|slice| slice.name == write.name).and_then(|slice| slice.token);
-                }
-                let key = Key::Slice(uid, objects::written_slice(&write));
-                if self.processes[process].writer.has(key) {
-                    return self.check.fail(format!("two writes of one slice are under way: {write:?}"));
-                }
-                self.address_is_current(process, &write);
-                self.submit(process, Job::Slice { place, uid, write });
-            }
+            Effect::WriteSlice(write) => self.write_slice(process, place, uid, write),
             Effect::WithdrawSlice { name } => {
-                let is_it =
-                    |job: &Job| matches!(job, Job::Slice { uid: of, write, .. } if *of == uid && write.name == name);
+                let is_it = |job: &Job| matches!(job, Job::Slice { uid: of, write, .. } if *of == Some(uid) && write.name == name);
                 if let Some(job) = self.processes[process].writer.withdraw_where(is_it) {
                     self.withdrawn(process, &job);
                 }
@@ -102,16 +86,6 @@ impl World {
             }
             Effect::Measure(redislease::plan::Measure::Ended(end)) => self.count_end(process, uid, end),
             Effect::Measure(_) | Effect::Warn(_) => {}
-        }
-    }
-
-    /// A ready endpoint has the address of the pod as this process has seen it last.
-    fn address_is_current(&mut self, process: usize, write: &SliceWrite) {
-        let Some(endpoint) = write.change.endpoint().filter(|endpoint| endpoint.ready) else { return };
-        let pod = self.processes[process].index.pod(objects::number(&endpoint.uid));
-        let known: Vec<String> = pod.iter().flat_map(|pod| &pod.addresses).map(ToString::to_string).collect();
-        if !endpoint.addresses.iter().all(|address| known.contains(address)) {
-            self.check.fail(format!("process {process} writes an old address: {endpoint:?}, known are {known:?}"));
         }
     }
 
@@ -213,7 +187,7 @@ impl World {
                 self.role_written(process, *uid, write.uid.clone(), RoleOutcome::Withdrawn);
             }
             Job::Slice { uid, write, .. } => {
-                self.slice_written(process, *uid, write.name.clone(), RoleOutcome::Withdrawn);
+                self.slice_written(process, *uid, write, RoleOutcome::Withdrawn);
             }
             Job::ReadPod { .. }
             | Job::Service { .. }
@@ -298,13 +272,7 @@ impl World {
             }
             (Job::Slice { uid, write, .. }, reply) => self.slice_reply(process, uid, &write, reply),
             (Job::Service { uid, request, .. }, Reply::Service(found)) => {
-                let found = found.map(|(prepared, slices)| {
-                    for slice in &slices {
-                        self.learn_slice(process, slice);
-                    }
-                    prepared
-                });
-                self.answer(process, uid, Input::ServicePrepared { request, found });
+                self.service_reply(process, uid, request, found);
             }
             (Job::Read { place, uid, read }, reply) => self.read_reply(process, place, uid, read, reply),
             (job @ (Job::ReadQuorum | Job::Claim { .. }), reply) => self.leader_reply(process, &job, reply),
@@ -343,53 +311,6 @@ impl World {
             self.learn_lease(process, place, lease);
         }
         self.answer(process, uid, Input::StatusWritten(outcome));
-    }
-
-    fn slice_reply(&mut self, process: usize, uid: u32, write: &SliceWrite, reply: Reply) {
-        let key = Key::Slice(uid, objects::written_slice(write));
-        let outcome = match reply {
-            Reply::Slice(Verdict::Written, slice) => {
-                self.processes[process].writer.succeeded(key);
-                self.learn_slice_or_its_end(process, write, slice.as_ref());
-                self.coverage.saw(Sight::of_slice(&write.change));
-                RoleOutcome::Written
-            }
-            Reply::Slice(Verdict::Refused, _) => {
-                self.processes[process].writer.failed(self.now, key, write.priority, false);
-                RoleOutcome::Refused("a webhook".into())
-            }
-            Reply::Slice(verdict, slice) => {
-                self.processes[process].writer.failed(self.now, key, write.priority, true);
-                self.learn_slice_or_its_end(process, write, slice.as_ref());
-                self.coverage.saw(Sight::SliceConflict);
-                if verdict == Verdict::Gone { RoleOutcome::Gone } else { RoleOutcome::Conflict }
-            }
-            _ => {
-                self.coverage.saw(Sight::SliceUnanswered);
-                RoleOutcome::Unanswered("no answer".into())
-            }
-        };
-        self.slice_written(process, uid, write.name.clone(), outcome);
-    }
-
-    fn slice_written(&mut self, process: usize, uid: u32, name: String, outcome: RoleOutcome) {
-        self.answer(process, uid, Input::SliceWritten { name, outcome });
-    }
-
-    fn learn_slice_or_its_end(&mut self, process: usize, write: &SliceWrite, slice: Option<&Arc<SliceFacts>>) {
-        if let Some(slice) = slice {
-            return self.learn_slice(process, slice);
-        }
-        let of = objects::written_slice(write);
-        let touched = self.processes[process].index.slice_is_gone(of, write.uid.as_ref());
-        self.touched(process, &touched);
-    }
-
-    fn learn_slice(&mut self, process: usize, slice: &Arc<SliceFacts>) {
-        let Some(of) = objects::slice_key(slice) else { return };
-        let version = objects::version(slice.version.as_deref());
-        let touched = self.processes[process].index.learn_slice(of, version, Some(slice.clone()));
-        self.touched(process, &touched);
     }
 
     fn read_reply(&mut self, process: usize, place: usize, uid: u32, read: Read, reply: Reply) {

@@ -118,6 +118,7 @@ impl World {
         if let Step::Changed(Change::Quorum { version, leader }) = step {
             return self.learn_leader(process, version, leader);
         }
+        let is_list = matches!(step, Step::Listed(_));
         let index = &mut self.processes[process].index;
         let touched = match step {
             Step::Listed(state) if kind == Kind::Pods => index.list_pods(&state, now),
@@ -134,6 +135,9 @@ impl World {
             }
         };
         self.touched(process, &touched);
+        if is_list {
+            self.sweep_slices(process);
+        }
     }
 
     /// Runs a turn for every lease that a change concerns.

@@ -55,6 +55,7 @@ pub struct Index {
     electorates: BTreeMap<usize, (Readiness, Arc<Electorate>)>,
     pub leases_listed: bool,
     pub pods_listed: bool,
+    pub slices_listed: bool,
     /// A stale list is taken at its word: only a planted bug sets this.
     pub trusts_stale_lists: bool,
 }
@@ -105,6 +106,7 @@ impl Index {
 
     /// A list of slices is complete: it replaces what was known, also by an older state.
     pub fn list_slices(&mut self, listed: &State) -> Touched {
+        self.slices_listed = true;
         let mut touched = Touched::default();
         let known: Vec<SliceKey> = self.slices.keys().copied().collect();
         for of in known.into_iter().filter(|of| !listed.slices.contains_key(of)) {
@@ -138,8 +140,11 @@ impl Index {
     /// The slices of a lease.
     pub fn slices(&self, place: usize) -> Vec<Arc<SliceFacts>> {
         let lease = objects::lease_name(place);
-        let all = self.slices.values().filter_map(|slice| slice.facts.clone());
-        all.filter(|slice| slice.lease == lease).collect()
+        self.all_slices().filter(|slice| slice.lease == lease).cloned().collect()
+    }
+
+    pub fn all_slices(&self) -> impl Iterator<Item = &Arc<SliceFacts>> {
+        self.slices.values().filter_map(|slice| slice.facts.as_ref())
     }
 
     /// A pod that was seen.

@@ -7,4 +7,5 @@ pub mod index;
 pub mod keeper;
 pub mod leader;
 pub mod process;
+pub mod slices;
 pub mod writer;

@@ -52,6 +52,8 @@ pub struct Process {
     /// Without one, every process decides as if it led.
     pub leader: Option<Leader>,
     pub streams: [Stream; 3],
+    /// The slices without a lease were removed.
+    pub swept: bool,
     /// When a call to the API server was last answered.
     pub api_answered_at: Option<Time>,
     /// What came while it stood still.
@@ -82,6 +84,7 @@ impl Process {
             writer: Writer::default(),
             leader: None,
             streams: [Stream::default(); 3],
+            swept: false,
             api_answered_at: None,
             inbox: Vec::new(),
             stopped_by: None,
@@ -118,6 +121,7 @@ impl World {
         starting.life = Life::Running;
         starting.peers = peers;
         starting.index = index;
+        starting.swept = false;
         starting.leader = leader;
         starting.quorum = Arc::default();
         let boot = starting.boot;

@@ -30,9 +30,10 @@ pub enum Job {
         uid: u32,
         write: Box<RoleWrite>,
     },
+    /// `uid` is that of the lease; `None` if the lease was not found.
     Slice {
         place: usize,
-        uid: u32,
+        uid: Option<u32>,
         write: Box<SliceWrite>,
     },
     /// The Service of a lease and the pod that is to be its endpoint.
@@ -73,7 +74,7 @@ pub enum Job {
 pub enum Key {
     Status(u32),
     Role(u32, u32),
-    Slice(u32, SliceKey),
+    Slice(Option<u32>, SliceKey),
     Other,
 }
 
@@ -126,8 +127,9 @@ impl Job {
             Self::Status { place, uid, write } => Ask::Status { place: *place, uid: *uid, write: write.clone() },
             Self::Role { place, write, .. } => Ask::Role { place: *place, write: write.clone() },
             Self::Slice { place, uid, write } => Ask::Slice { place: *place, uid: *uid, write: write.clone() },
-            Self::Service { place, request, .. } => Ask::Service {
+            Self::Service { place, uid, request } => Ask::Service {
                 place: *place,
+                uid: *uid,
                 service: objects::number(&request.service) as usize,
                 pod: objects::number(&request.pod_uid),
             },
@@ -210,8 +212,12 @@ impl Writer {
 
     /// Whether an endpoint is being written.
     pub fn is_writing_endpoint(&self) -> bool {
-        let endpoint = |job: &Job| matches!(job, Job::Slice { write, .. } if write.change.endpoint().is_some());
-        self.under_way.values().any(endpoint)
+        self.is_writing_slice(|write| write.change.endpoint().is_some())
+    }
+
+    /// Whether a write of a slice that is like this one is being sent.
+    pub fn is_writing_slice(&self, wanted: impl Fn(&SliceWrite) -> bool) -> bool {
+        self.under_way.values().any(|job| matches!(job, Job::Slice { write, .. } if wanted(write)))
     }
 
     /// The write with this key, if it was not sent yet.

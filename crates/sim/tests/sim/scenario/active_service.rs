@@ -22,7 +22,7 @@ impl World {
 ///
 /// # Errors
 /// The holder did not become the endpoint.
-fn routed(seed: u64, bugs: &[Bug]) -> Result<World, String> {
+pub(super) fn routed(seed: u64, bugs: &[Bug]) -> Result<World, String> {
     let mut world = World::scenario(calm(vec![0]), seed, bugs);
     let routed = world.run_until_holds(40 * SECOND, |world| world.apis[0].endpoints(0).len() == 1);
     world.require(routed, || "the holder did not become the endpoint".into())?;

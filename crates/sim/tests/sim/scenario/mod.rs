@@ -6,6 +6,7 @@ mod crash_points;
 mod late_writes;
 mod pauses;
 mod replicas;
+mod services;
 mod storms;
 
 use redislease::plan::{Authority, Family};
@@ -14,6 +15,7 @@ use redislease_core::quorum::Quorum;
 use redislease_core::time::Millis;
 
 use crate::api::objects::{self, LeaseSpec, ServiceOf};
+use crate::api::services::Maker;
 use crate::chaos::bug::Bug;
 use crate::chaos::rng::Rng;
 use crate::chaos::swarm::{Network, Swarm};
@@ -47,6 +49,7 @@ fn calm(processes: Vec<usize>) -> Swarm {
         keys: vec![0b001],
         pods: 2,
         families: vec![Family::V4, Family::V6],
+        services: Some(Maker::User),
         specs: vec![spec],
         network: Network { delay: (100, 2 * MILLI), slow: 0, slowest: 0, loss: 0, repeat: 0 },
         api_delay: (MILLI, 5 * MILLI),

@@ -1,0 +1,148 @@
+//! The EndpointSlices of leases in one operator: their writes, what the answers show, and the slices without a lease.
+
+use std::sync::Arc;
+
+use redislease::plan::{Event as Input, Prepared, RoleOutcome, ServiceRequest, SliceChange, SliceFacts, SliceWrite};
+
+use crate::api::calls::Reply;
+use crate::api::objects;
+use crate::api::server::Verdict;
+use crate::chaos::bug::Bug;
+use crate::check::coverage::Sight;
+use crate::operator::writer::{Job, Key};
+use crate::world::World;
+
+impl World {
+    /// Carries out what a reconciler wants.
+    pub fn write_slice(&mut self, process: usize, place: usize, uid: u32, mut write: Box<SliceWrite>) {
+        if let SliceChange::Put { token, endpoint: None, .. } = &mut write.change
+            && write.uid.is_some()
+            && self.is(Bug::WithdrawalKeepsToken)
+        {
+            let slices = self.processes[process].index.slices(place);
+            *token = slices.iter().find(|slice| slice.name == write.name).and_then(|slice| slice.token);
+        }
+        if write.uid.is_none() && matches!(write.change, SliceChange::Remove { .. }) && self.is(Bug::ServiceLeft) {
+            return self.slice_written(process, Some(uid), &write, RoleOutcome::Written);
+        }
+        let key = Key::Slice(Some(uid), objects::written_slice(&write));
+        if self.processes[process].writer.has(key) {
+            return self.check.fail(format!("two writes of one slice are under way: {write:?}"));
+        }
+        self.address_is_current(process, &write);
+        self.submit(process, Job::Slice { place, uid: Some(uid), write });
+    }
+
+    /// A ready endpoint has the address of the pod as this process has seen it last.
+    fn address_is_current(&mut self, process: usize, write: &SliceWrite) {
+        let Some(endpoint) = write.change.endpoint().filter(|endpoint| endpoint.ready) else { return };
+        let pod = self.processes[process].index.pod(objects::number(&endpoint.uid));
+        let known: Vec<String> = pod.iter().flat_map(|pod| &pod.addresses).map(ToString::to_string).collect();
+        if !endpoint.addresses.iter().all(|address| known.contains(address)) {
+            self.check.fail(format!("process {process} writes an old address: {endpoint:?}, known are {known:?}"));
+        }
+    }
+
+    /// Removes the slices of leases that do not exist: once after leases and slices were listed.
+    pub fn sweep_slices(&mut self, process: usize) {
+        let swept = &mut self.processes[process];
+        if !swept.index.leases_listed || !swept.index.slices_listed || std::mem::replace(&mut swept.swept, true) {
+            return;
+        }
+        if self.is(Bug::NoSweep) {
+            return;
+        }
+        for slice in self.orphan_slices(process) {
+            self.remove_orphan(process, &slice);
+        }
+    }
+
+    /// The slices of leases that neither exist nor are being finalized, as far as this process knows.
+    fn orphan_slices(&self, process: usize) -> Vec<Arc<SliceFacts>> {
+        let of = &self.processes[process];
+        let is_known =
+            |place: usize| of.index.lease(place).is_some() || of.units.iter().any(|unit| unit.place == place);
+        of.index.all_slices().filter(|slice| !is_known(objects::number(&slice.lease) as usize)).cloned().collect()
+    }
+
+    fn remove_orphan(&mut self, process: usize, slice: &SliceFacts) {
+        if let Some(write) = SliceWrite::of_orphan(slice, false) {
+            let place = objects::number(&slice.lease) as usize;
+            self.submit(process, Job::Slice { place, uid: None, write: Box::new(write) });
+        }
+    }
+
+    pub fn slice_reply(&mut self, process: usize, uid: Option<u32>, write: &SliceWrite, reply: Reply) {
+        let key = Key::Slice(uid, objects::written_slice(write));
+        let outcome = match reply {
+            Reply::Slice(Verdict::Written, slice) => {
+                self.processes[process].writer.succeeded(key);
+                self.learn_slice_or_its_end(process, write, slice.as_ref());
+                self.coverage.saw(Sight::of_slice(&write.change));
+                RoleOutcome::Written
+            }
+            Reply::Slice(Verdict::Refused, _) => {
+                self.processes[process].writer.failed(self.now, key, write.priority, false);
+                RoleOutcome::Refused("a webhook".into())
+            }
+            Reply::Slice(verdict, slice) => {
+                self.processes[process].writer.failed(self.now, key, write.priority, true);
+                self.learn_slice_or_its_end(process, write, slice.as_ref());
+                self.coverage.saw(Sight::SliceConflict);
+                if verdict == Verdict::Gone { RoleOutcome::Gone } else { RoleOutcome::Conflict }
+            }
+            _ => {
+                self.coverage.saw(Sight::SliceUnanswered);
+                RoleOutcome::Unanswered("no answer".into())
+            }
+        };
+        self.slice_written(process, uid, write, outcome);
+    }
+
+    /// The outcome of a write goes to the reconciler of the lease. The removal of a slice without a lease is repeated if
+    /// necessary.
+    pub fn slice_written(&mut self, process: usize, uid: Option<u32>, write: &SliceWrite, outcome: RoleOutcome) {
+        let name = write.name.clone();
+        if let Some(uid) = uid {
+            return self.answer(process, uid, Input::SliceWritten { name, outcome });
+        }
+        if matches!(outcome, RoleOutcome::Written | RoleOutcome::Gone | RoleOutcome::Withdrawn) {
+            return;
+        }
+        if let Some(slice) = self.orphan_slices(process).into_iter().find(|slice| slice.name == name) {
+            self.remove_orphan(process, &slice);
+        }
+    }
+
+    pub fn service_reply(
+        &mut self,
+        process: usize,
+        uid: u32,
+        request: ServiceRequest,
+        found: Result<(Box<Prepared>, Vec<Arc<SliceFacts>>), String>,
+    ) {
+        let found = found.map(|(prepared, slices)| {
+            for slice in &slices {
+                self.learn_slice(process, slice);
+            }
+            prepared
+        });
+        self.answer(process, uid, Input::ServicePrepared { request, found });
+    }
+
+    fn learn_slice_or_its_end(&mut self, process: usize, write: &SliceWrite, slice: Option<&Arc<SliceFacts>>) {
+        if let Some(slice) = slice {
+            return self.learn_slice(process, slice);
+        }
+        let of = objects::written_slice(write);
+        let touched = self.processes[process].index.slice_is_gone(of, write.uid.as_ref());
+        self.touched(process, &touched);
+    }
+
+    fn learn_slice(&mut self, process: usize, slice: &Arc<SliceFacts>) {
+        let Some(of) = objects::slice_key(slice) else { return };
+        let version = objects::version(slice.version.as_deref());
+        let touched = self.processes[process].index.learn_slice(of, version, Some(slice.clone()));
+        self.touched(process, &touched);
+    }
+}

@@ -1,0 +1,102 @@
+//! The limit of events on pods. In a storm they are left out: the event of the lease says the same.
+//!
+//! Half of the limit is for whoever needs it. The other half is for namespaces that had few events on pods lately, so that a
+//! storm in one namespace leaves room for the others.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use redislease_core::time::{Millis, Time};
+
+/// How many events are added at once.
+const AT_ONCE: u64 = 100;
+/// The interval after which one more may be added.
+const ONE_MORE: Millis = Millis(200);
+/// So many of them are for namespaces that have not used up their share.
+const RESERVED: u64 = 50;
+/// The share of a namespace in the reserved ones.
+const SHARE: u64 = 10;
+/// The interval after which the share of a namespace has one more.
+const ONE_MORE_IN_SHARE: Millis = Millis(2000);
+
+/// A number of events at once, and one more after each interval.
+#[derive(Clone, Copy, Debug, Default)]
+struct Bucket {
+    /// Until when the counted events count.
+    used_until: Time,
+}
+
+impl Bucket {
+    /// The bucket with one more event, unless it then has more than `most`.
+    fn with_one_more(self, now: Time, interval: Millis, most: u64) -> Option<Self> {
+        let used_until = self.used_until.max(now) + interval;
+        (used_until.since(now).0 <= most * interval.0).then_some(Self { used_until })
+    }
+}
+
+/// The events on pods that were added lately.
+#[derive(Debug, Default)]
+pub(super) struct PodEvents {
+    all: Bucket,
+    /// By namespace. An entry is removed when its events do not count any more, so there are at most as many as events
+    /// were added within `SHARE` intervals.
+    shares: BTreeMap<Arc<str>, Bucket>,
+}
+
+impl PodEvents {
+    /// Whether an event on a pod of this namespace may be added now. Counts it.
+    pub fn takes(&mut self, now: Time, namespace: &Arc<str>) -> bool {
+        let Some(all) = self.all.with_one_more(now, ONE_MORE, AT_ONCE) else { return false };
+        self.shares.retain(|_, share| now < share.used_until);
+        let share = self.shares.get(namespace).copied().unwrap_or_default();
+        let share = share.with_one_more(now, ONE_MORE_IN_SHARE, SHARE);
+        let is_quiet = self.all.with_one_more(now, ONE_MORE, AT_ONCE - RESERVED).is_some();
+        if share.is_none() && !is_quiet {
+            return false;
+        }
+        self.shares.extend(share.map(|share| (namespace.clone(), share)));
+        self.all = all;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(events: &mut PodEvents, now: u64, namespace: &str) -> usize {
+        let namespace: Arc<str> = namespace.into();
+        (0..1000).filter(|_| events.takes(Time(now), &namespace)).count()
+    }
+
+    #[test]
+    fn in_a_storm_a_namespace_leaves_room_for_others() {
+        let mut events = PodEvents::default();
+        assert_eq!(taken(&mut events, 5000, "noisy"), 50);
+        assert_eq!(taken(&mut events, 5000, "a"), 10);
+        // The noisy one goes on, and the next ones still get their share.
+        for second in 6..20 {
+            taken(&mut events, second * 1000, "noisy");
+        }
+        let others: Vec<usize> = ["b", "c", "d"].map(|name| taken(&mut events, 20_000, name)).into();
+        assert_eq!(others, [10, 10, 10]);
+    }
+
+    #[test]
+    fn all_together_add_a_hundred_and_then_five_in_a_second() {
+        let mut events = PodEvents::default();
+        let mut all =
+            |now: u64| -> usize { (0..100).map(|number| taken(&mut events, now, &format!("n-{number}"))).sum() };
+        assert_eq!([all(5000), all(6000), all(6100), all(600_000)], [100, 5, 0, 100]);
+        assert!(events.shares.len() <= 100);
+    }
+
+    #[test]
+    fn one_namespace_gets_what_nobody_else_needs() {
+        let mut events = PodEvents::default();
+        assert_eq!([5000, 6000, 600_000].map(|now| taken(&mut events, now, "only")), [50, 5, 50]);
+        assert_eq!(events.shares.len(), 1);
+        taken(&mut events, 1_200_000, "other");
+        assert_eq!(events.shares.len(), 1, "old entries are removed");
+    }
+}
