@@ -123,6 +123,17 @@ def lines(results):
     yield "owner killed, TTL 2 s: another process has the lock after", [
         measured(results, "crash", peer, lambda row: row["seconds"], seconds) for peer in peers
     ]
+    story = lambda name: [measured_story(results, peer, name) for peer in peers]
+    yield "owner paused for longer than its lease: its release leaves the lock of the next owner", story("kept")
+    yield "owner paused for longer than its lease: a store that checks the token refuses its late write", story("checked")
+    yield "two of three servers refuse: the failed acquire unlocks the third", story("unlocked")
+    yield "one lock over several resources", story("several")
+
+
+def measured_story(results, peer, name):
+    """What was seen in the runs: yes, no, or why not."""
+    rows = [row for row in results.rows("stories", peer) if name in row]
+    return ", ".join(sorted({str(row[name]) for row in rows})) or "–"
 
 
 def table(results):

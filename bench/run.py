@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures RedisLease and its peers in turns on the same redis-servers, and prints one table.
 
-    bench/run.py [--quick] [--only cycles,faults,handover,renew,lost,crash] [--peers ours,rslock] [--keep]
+    bench/run.py [--quick] [--only cycles,faults,handover,renew,lost,crash,stories] [--peers ours,rslock] [--keep]
 
 Results go to target/bench/results.json. With --only, the other measures of an earlier run stay in that file.
 """
@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import platform
+import signal
 import subprocess
 import sys
 import time
@@ -22,7 +23,7 @@ from servers import Server, SlowProxy, cpu_seconds
 
 ROOT = pathlib.Path(__file__).parent.parent
 RESULTS = ROOT / "target" / "bench" / "results.json"
-KINDS = ["cycles", "faults", "handover", "renew", "lost", "crash"]
+KINDS = ["cycles", "faults", "handover", "renew", "lost", "crash", "stories"]
 
 
 class Run:
@@ -215,6 +216,78 @@ class Run:
                 owner.stop()
                 taker.stop()
         self.in_turns(1 if self.quick else 2, measure)
+
+    def stories(self):
+        """What happens to locks that others hold, tried with each library."""
+        def measure(peer, round_):
+            if "crash" not in peer.measures:
+                return
+            nodes = self.addresses(1 if peer.single else 3)
+            self.note("stories", peer, round_, **self.paused_owner(peer, nodes))
+            if not peer.single:
+                self.note("stories", peer, round_, **self.failed_acquire(peer))
+            request = self.request("several", nodes)
+            answer = self.processes[peer].ask(20, **request)
+            both = bool(answer and answer.get("held")) and self.found(request, 0, 2)
+            self.note("stories", peer, round_, several="yes" if both else "no")
+            if answer is None:
+                self.restart(peer)
+        self.in_turns(1, measure)
+
+    def found(self, request, server, least=1):
+        """Whether this server has at least so many keys of a request."""
+        script = "return #redis.call('KEYS', ARGV[1])"
+        return int(self.servers[server].command("EVAL", script, "0", f"*{request['prefix']}-*")) >= least
+
+    def paused_owner(self, peer, nodes):
+        """The owner is paused for longer than its lease, and releases when it goes on. Meanwhile another process has the lock."""
+        owner, taker = (library.Process(self.commands[peer], peer.argument) for _ in range(2))
+        servers = range(len(nodes))
+        try:
+            request = self.request("stale", nodes, ttl_ms=1000, seconds=0.5)
+            taker.ask(20, **self.request("cycles", nodes, workers=1, seconds=0.1))
+            held = owner.ask(20, **request)
+            if not held or not held.get("held"):
+                return {"failed": "did not acquire"}
+            owner.process.send_signal(signal.SIGSTOP)
+            taken = taker.ask(20, **request | {"do": "take", "ttl_ms": 20_000})
+            if not taken or not taken.get("held"):
+                return {"failed": "the lock was not free after its lease"}
+            before = [self.found(request, server) for server in servers]
+            owner.process.send_signal(signal.SIGCONT)
+            owner.answer(10)
+            kept = before == [self.found(request, server) for server in servers]
+            tokens = [held.get("token"), taken.get("token")]
+            checked = "no token" if None in tokens else "yes" if tokens[0] < tokens[1] else "no"
+            return {"kept": "yes" if kept else "no", "checked": checked, "tokens": tokens}
+        finally:
+            owner.stop()
+            taker.stop()
+
+    def failed_acquire(self, peer):
+        """Two of three servers refuse. The third must not stay locked."""
+        apart = Server()
+        owner, taker = (library.Process(self.commands[peer], peer.argument) for _ in range(2))
+        try:
+            request = self.request("hold", [*self.addresses(2), apart.address], ttl_ms=20_000)
+            if not owner.ask(20, **request):
+                return {"failed": "did not acquire"}
+            attempt = request | {"do": "take", "nodes": self.addresses(3)}
+            taker.process.stdin.write(json.dumps(attempt).encode() + b"\n")
+            until, locked, free = time.monotonic() + 3, 0, 0
+            while time.monotonic() < until:
+                if self.found(request, 2):
+                    locked += 1
+                elif locked:
+                    free += 1
+                time.sleep(0.0005)
+            taken = taker.answer(0.01) is not None
+            unlocked = "no" if taken else "yes" if free else "no" if locked else "never locked"
+            return {"unlocked": unlocked, "seen": [locked, free]}
+        finally:
+            owner.stop()
+            taker.stop()
+            apart.stop()
 
 
 def machine():

@@ -21,6 +21,10 @@ const LAST_ANSWERS: Millis = Millis(2000);
 /// How long after the end of a term an attempt needs no turn.
 const RELEASED: Millis = Millis(1000);
 
+/// How long after an acquire the first round of extension starts at the earliest. It joins the nodes whose grants came too
+/// late for the acquire. A term that ends before needs none: the round and the join cost half as much as the acquire.
+const FIRST_ROUND: Millis = Millis(20);
+
 /// State shared by the machines of a shard.
 pub(super) struct Tools {
     pub ballots: Arc<Mailbox<Ballot>>,
@@ -154,7 +158,12 @@ impl Machine {
             Command::DoubtShown(attempt) => Input::DoubtShown(attempt),
             Command::KeptElsewhere(attempt) => Input::KeptElsewhere(attempt),
             Command::End { term, proof } => {
-                let released = proof && self.running() == Some(term.attempt);
+                let runs = self.running() == Some(term.attempt);
+                if runs {
+                    // It may delay the first round. The next attempt is not delayed.
+                    self.lease.hold(Time(0));
+                }
+                let released = proof && runs;
                 self.released_until = if released { now + RELEASED } else { Time(0) };
                 Input::End { term, proof }
             }
@@ -251,7 +260,13 @@ impl Machine {
                     }
                 }
                 // The view stays at Publishing until the caller has published the term.
-                Effect::Publish(id) => self.lease.renew_by(self.next_phase(now, id.attempt)),
+                Effect::Publish(id) => {
+                    self.lease.renew_by(self.next_phase(now, id.attempt));
+                    // A publication that is repeated does not delay the rounds again.
+                    if self.lease.held_until() == Time(0) {
+                        self.lease.hold(now + FIRST_ROUND.min(self.renew_interval()));
+                    }
+                }
                 Effect::Renewed(renewal) => {
                     self.spread(now, &renewal);
                     self.observer.renewed(&renewal, self.lease.config().ttl.0);

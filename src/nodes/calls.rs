@@ -55,11 +55,16 @@ impl NodeTask {
         let Request { keys, op, give_up_at } = request;
         if let Op::Extend { attempt, token, ttl } = op {
             let extend = Extend { keys, attempt, token, ttl, give_up_at, reply: Some(reply) };
-            return if self.admission.marker().is_some() {
+            if self.admission.marker().is_none() {
+                return answer(extend, Vote::Abstained);
+            }
+            if open.gathered.holds(attempt) {
+                self.send_gathered();
+            }
+            if let Link::Open(open) = &mut self.link {
                 open.extends.push(extend);
-            } else {
-                answer(extend, Vote::Abstained);
-            };
+            }
+            return;
         }
         let most = self.context.shared.command_timeout().0.saturating_mul(REQUESTS_A_MILLISECOND).min(REQUESTS);
         if (open.requests + open.gathered.len()) as u64 >= most {
@@ -77,6 +82,15 @@ impl NodeTask {
         let before = open.gathered.push(Asked { request: Request { keys, op, give_up_at }, reply: Some(reply) });
         for call in before {
             self.send_votes(now, call);
+        }
+    }
+
+    /// Sends the gathered requests, unless they wait for more.
+    pub(super) fn send_due(&mut self) {
+        if let Link::Open(open) = &self.link
+            && open.gathered.is_due(open.requests)
+        {
+            self.send_gathered();
         }
     }
 
@@ -186,7 +200,13 @@ impl NodeTask {
                 open.pipe.send(&script.load(), clock::now(), Call::Load { last: place == last });
             }
         }
-        open.reload.get_or_insert_default().not_run(call);
+        let reload = open.reload.get_or_insert_default();
+        reload.not_run(call);
+        for Asked { request, reply } in open.gathered.take().into_iter().flatten() {
+            if let Some(reply) = reply {
+                reload.wait(request, reply);
+            }
+        }
         Ok(())
     }
 

@@ -1,7 +1,8 @@
-//! Gathers the requests that arrive together, so that a server executes many of them in one call.
+//! Gathers requests, so that a server executes many of them in one call.
 //!
-//! A script call costs more than the requests in it, and the task sends what it has gathered before it waits again, so
-//! nothing is delayed. Requests about one lease keep their order.
+//! A call costs a server as much as several requests in it: it wakes up, reads and writes. So while many requests are in
+//! flight, others wait until they are a quarter as many, or until answers arrive. This delays a request by about a quarter
+//! of a round trip. A request that is alone, or one of a few, is sent at once. Requests about one lease keep their order.
 
 use redislease_core::op::Attempt;
 use redislease_core::time::{Millis, Time};
@@ -9,8 +10,10 @@ use redislease_core::time::{Millis, Time};
 use super::request::{Reply, Request};
 use super::script;
 
-/// How many requests one call has at most: a server needs about 1 ms for them.
+/// How many requests one call has at most: a server needs less than 1 ms for them.
 const REQUESTS: usize = 64;
+/// Requests wait until they are this part of those in flight.
+const PART: usize = 4;
 /// How many keys one call has at most, unless one request has more.
 const KEYS: usize = 200;
 /// The maximum difference between the deadlines of the requests of one call: the server uses the earliest for all.
@@ -54,9 +57,24 @@ impl Gathered {
         before
     }
 
+    /// Whether a request of `attempt` is gathered.
+    pub fn holds(&self, attempt: Attempt) -> bool {
+        self.ends.iter().chain(&self.votes).any(|asked| asked.attempt() == attempt)
+    }
+
     /// How many requests are gathered.
     pub fn len(&self) -> usize {
         self.ends.len() + self.votes.len()
+    }
+
+    /// Whether the gathered requests should be sent while `in_flight` others have no answer yet.
+    pub fn is_due(&self, in_flight: usize) -> bool {
+        self.len() > 0 && self.len() >= in_flight / PART
+    }
+
+    /// When the first sender gives up.
+    pub fn next_expiry(&self) -> Option<Time> {
+        self.ends.iter().chain(&self.votes).map(|asked| asked.request.give_up_at).min()
     }
 
     /// The calls to send, in order.
@@ -103,6 +121,18 @@ mod tests {
         }
         assert_eq!(attempts(&gathered.take()), [[2, 4], [1, 3]]);
         assert!(gathered.take().is_empty());
+    }
+
+    #[test]
+    fn requests_wait_only_while_many_others_are_in_flight() {
+        let mut gathered = Gathered::default();
+        assert!(!gathered.is_due(0) && gathered.next_expiry().is_none(), "nothing to send");
+        gathered.push(asked(confirm(1), 1, 500));
+        assert!(gathered.is_due(0) && gathered.is_due(7), "one of a few");
+        assert!(!gathered.is_due(8));
+        gathered.push(asked(release(2), 1, 460));
+        assert!(gathered.is_due(8) && !gathered.is_due(12));
+        assert_eq!(gathered.next_expiry(), Some(Time(460)));
     }
 
     #[test]

@@ -122,7 +122,7 @@ impl NodeTask {
     pub async fn run(mut self) -> io::Error {
         loop {
             self.carry_out();
-            self.send_gathered();
+            self.send_due();
             self.send_extends();
             self.set_reach();
             if let Err(error) = self.alarm.set_no_later(self.next_deadline()) {
@@ -213,7 +213,11 @@ impl NodeTask {
             Link::Open(open) => {
                 let unanswered = open.pipe.oldest().map(|sent| sent + self.context.shared.command_timeout());
                 let given_up = open.give_up.first().map(|(at, _)| *at);
-                let waiting = [open.extends.next_expiry(), open.reload.as_ref().and_then(Reload::next_expiry)];
+                let waiting = [
+                    open.extends.next_expiry(),
+                    open.gathered.next_expiry(),
+                    open.reload.as_ref().and_then(Reload::next_expiry),
+                ];
                 let own = [self.admission.next_deadline(), unanswered, given_up, Some(open.info_due)];
                 own.into_iter().chain(waiting).flatten().min()
             }
@@ -230,6 +234,8 @@ impl NodeTask {
                 for _ in 0..expired {
                     self.context.series.error(Reason::Timeout.as_str());
                 }
+                // Sending them drops the replies whose sender has given up.
+                let gives_up = open.gathered.next_expiry().is_some_and(|at| at <= now);
                 let timeout = self.context.shared.command_timeout();
                 if open.pipe.oldest().is_some_and(|sent| now >= sent + timeout) {
                     return self.close(Failure::timeout(timeout).into());
@@ -238,6 +244,9 @@ impl NodeTask {
                     open.info_due = now + if self.refusal.is_some() { CHECK_AGAIN } else { INFO_EVERY };
                     open.pipe.send(&redis::cmd("INFO"), now, Call::Info);
                     open.pipe.send(&script::check(&self.context.shared.keyspace), now, Call::Check);
+                }
+                if gives_up {
+                    self.send_gathered();
                 }
                 self.feed(Input::Wake);
             }

@@ -11,6 +11,7 @@ use redislease_core::seed::Allegiance;
 use redislease_core::time::Millis;
 
 use super::brief::brief;
+use super::script::is_end;
 
 /// The answer of a script, with its time on the node's clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,49 +52,39 @@ fn invalid(what: impl Into<String>) -> InvalidReply {
     InvalidReply(brief(what.into()))
 }
 
+/// Why one of many requests in a call has no answer.
+#[derive(Debug)]
+pub enum NoAnswer {
+    /// The answer belongs to the request, but is not a vote: a key has a value or TTL that RedisLease did not write, or the
+    /// counter is at its end.
+    Invalid(InvalidReply),
+    /// The server returned an error.
+    Error(RedisError),
+}
+
 /// Reads the reply to `op`.
 ///
 /// # Errors
-/// [`InvalidReply`] if no script returns such a reply to such a call.
+/// [`InvalidReply`] if no script returns such a reply to such a call, or if it is not a vote.
 pub fn read_vote(op: &Op, value: Value) -> Result<Reply<Answer>, InvalidReply> {
-    let (time, parts) = Parts::of(value)?;
-    Ok(Reply { time, answer: vote_in(op, parts)? })
-}
-
-/// Reads what follows TIME.
-fn vote_in(op: &Op, mut parts: Parts) -> Result<Answer, InvalidReply> {
     if matches!(op, Op::Extend { .. }) {
-        return Ok(match extended_in(1, parts)? {
+        let (time, parts) = Parts::of(value)?;
+        let answer = match extended_in(1, parts)? {
             Answer::Vote(exceptions) => {
                 Answer::Vote(exceptions.into_iter().next().map_or(Vote::Extended, |(_, vote)| vote))
             }
             Answer::NotAdmitted => Answer::NotAdmitted,
             Answer::Late => Answer::Late,
-        });
+        };
+        return Ok(Reply { time, answer });
     }
-    let word = parts.text()?;
-    let answer = match (op, word.as_str()) {
-        (Op::Release { .. }, "released") => Answer::Vote(Vote::Released(parts.number()?)),
-        (Op::Release { .. }, _) => return Err(unexpected(&word)),
-        (_, "not_admitted") => Answer::NotAdmitted,
-        (Op::Acquire { .. }, "late") => Answer::Late,
-        (Op::Acquire { .. }, "granted") => Answer::Vote(Vote::Granted(Grant(parts.token()?.0))),
-        (Op::Acquire { .. }, "refused") => Answer::Vote(Vote::Refused { ttl_left: parts.span()?, by: parts.stored()? }),
-        (Op::Confirm { .. }, "confirmed") => Answer::Vote(Vote::Confirmed { ttl_left: parts.span()? }),
-        (Op::Seal { .. }, "sealed") => Answer::Vote(Vote::Sealed { ttl_left: parts.span()? }),
-        (Op::Confirm { .. } | Op::Seal { .. }, "miss") => Answer::Vote(Vote::Miss(parts.stored_or_none()?)),
-        _ => return Err(unexpected(&word)),
-    };
-    parts.end(answer)
-}
-
-/// Why one of many requests in a call has no answer.
-#[derive(Debug)]
-pub enum NoAnswer {
-    /// No script returns such a reply to such a request.
-    Invalid(InvalidReply),
-    /// The server returned an error.
-    Error(RedisError),
+    let Reply { time, mut answer } = read_votes(&[op], value)?;
+    match answer.pop() {
+        Some(Ok(answer)) => Ok(Reply { time, answer }),
+        Some(Err(NoAnswer::Invalid(invalid))) => Err(invalid),
+        Some(Err(NoAnswer::Error(error))) => Err(invalid(error.to_string())),
+        None => Err(invalid("it ends too early")),
+    }
 }
 
 /// Reads the reply to [`votes`] on `ops`. A request about a key with a foreign value has no answer.
@@ -102,18 +93,75 @@ pub enum NoAnswer {
 /// [`InvalidReply`] if no script returns such a reply to these requests: it may belong to another call.
 pub fn read_votes(ops: &[&Op], value: Value) -> Result<Reply<Vec<Result<Answer, NoAnswer>>>, InvalidReply> {
     let (time, mut parts) = Parts::of(value)?;
-    if let [op] = ops {
-        return Ok(Reply { time, answer: vec![vote_in(op, parts).map_err(NoAnswer::Invalid)] });
-    }
-    parts.word("votes")?;
+    let word = parts.text()?;
     let mut answers = Vec::with_capacity(ops.len());
-    for op in ops {
-        answers.push(match parts.next()? {
-            Value::ServerError(error) => Err(NoAnswer::Error(error.into())),
-            value => read_vote(op, value).map(|reply| reply.answer).map_err(NoAnswer::Invalid),
-        });
+    match word.as_str() {
+        "votes" => {
+            for op in ops {
+                answers.push(answer_to(op, parts.next()?)?);
+            }
+        }
+        // A release needs no marker.
+        "not_admitted" if !ops.iter().any(|op| is_end(op)) => {
+            answers.extend(ops.iter().map(|_| Ok(Answer::NotAdmitted)));
+        }
+        _ => return Err(unexpected(&word)),
     }
     Ok(Reply { time, answer: parts.end(answers)? })
+}
+
+/// Reads the answer to one request. An error is one of the call.
+fn answer_to(op: &Op, value: Value) -> Result<Result<Answer, NoAnswer>, InvalidReply> {
+    let vote = match (op, value) {
+        (_, Value::ServerError(error)) => return Ok(Err(NoAnswer::Error(error.into()))),
+        (Op::Acquire { .. }, Value::Int(grant)) => {
+            count(grant).and_then(token).map(|Token(grant)| Vote::Granted(Grant(grant)))
+        }
+        (Op::Confirm { .. }, Value::Int(left)) => count(left).map(|left| Vote::Confirmed { ttl_left: Millis(left) }),
+        (Op::Seal { .. }, Value::Int(left)) => count(left).map(|left| Vote::Sealed { ttl_left: Millis(left) }),
+        (Op::Release { .. }, Value::Int(keys)) => count(keys).map(Vote::Released),
+        (Op::Acquire { .. }, Value::Array(parts)) => {
+            let mut parts = Parts(parts.into_iter());
+            let (left, by) = (parts.next()?, parts.next()?);
+            parts.end(())?;
+            match (left, by) {
+                (Value::Int(left), by @ Value::BulkString(_)) => count(left).and_then(|left| {
+                    let by = stored(by)?.ok_or_else(|| invalid("nothing instead of a value"))?;
+                    Ok(Vote::Refused { ttl_left: Millis(left), by })
+                }),
+                (left, by) => return Err(invalid(format!("{left:?}, {by:?} instead of a TTL and a value"))),
+            }
+        }
+        (Op::Confirm { .. } | Op::Seal { .. }, Value::Array(parts)) => {
+            let mut parts = Parts(parts.into_iter());
+            let value = parts.next()?;
+            parts.end(())?;
+            if !matches!(value, Value::Nil | Value::BulkString(_)) {
+                return Err(invalid(format!("{value:?} instead of a value")));
+            }
+            stored(value).map(Vote::Miss)
+        }
+        (Op::Acquire { .. }, Value::BulkString(word)) if word == b"late" => return Ok(Ok(Answer::Late)),
+        (Op::Seal { .. }, Value::BulkString(word)) if word == b"not_admitted" => return Ok(Ok(Answer::NotAdmitted)),
+        (_, other) => return Err(invalid(format!("{other:?} does not belong to this request"))),
+    };
+    Ok(vote.map(Answer::Vote).map_err(NoAnswer::Invalid))
+}
+
+/// Not negative: RedisLease writes no key without a TTL (-1).
+fn count(number: i64) -> Result<u64, InvalidReply> {
+    u64::try_from(number).map_err(|_| invalid(format!("`{number}` instead of a number that is not negative")))
+}
+
+fn token(number: u64) -> Result<Token, InvalidReply> {
+    if number < Token::END { Ok(Token(number)) } else { Err(invalid(format!("{number} is not below 2^53"))) }
+}
+
+/// The value of a key; nil if it is free.
+fn stored(value: Value) -> Result<Option<Stored>, InvalidReply> {
+    let Value::BulkString(bytes) = value else { return Ok(None) };
+    let text = str::from_utf8(&bytes).map_err(|_| invalid(format!("{bytes:?} is not UTF-8")))?;
+    text.parse().map(Some).map_err(|error| invalid(format!("`{text}` is {error}")))
 }
 
 /// Reads the reply to an [`extend`] of `count` leases. Leases without an exception were extended. The vote on a lease
@@ -172,7 +220,7 @@ pub fn read_fence(value: Value) -> Result<Reply<(Allegiance, Token)>, InvalidRep
         2 => Allegiance::Others,
         other => return Err(invalid(format!("{other} is not a valid voting code"))),
     };
-    let fence = parts.token()?;
+    let fence = token(parts.number()?)?;
     Ok(Reply { time, answer: parts.end((allegiance, fence))? })
 }
 
@@ -240,24 +288,6 @@ impl Parts {
     fn number(&mut self) -> Result<u64, InvalidReply> {
         let text = self.text()?;
         text.parse().map_err(|_| invalid(format!("`{text}` instead of a number")))
-    }
-
-    fn span(&mut self) -> Result<Millis, InvalidReply> {
-        self.number().map(Millis)
-    }
-
-    fn token(&mut self) -> Result<Token, InvalidReply> {
-        let number = self.number()?;
-        if number < Token::END { Ok(Token(number)) } else { Err(invalid(format!("{number} is not below 2^53"))) }
-    }
-
-    fn stored_or_none(&mut self) -> Result<Option<Stored>, InvalidReply> {
-        let text = self.text_or_none()?;
-        text.map(|text| text.parse().map_err(|error| invalid(format!("`{text}` is {error}")))).transpose()
-    }
-
-    fn stored(&mut self) -> Result<Stored, InvalidReply> {
-        self.stored_or_none()?.ok_or_else(|| invalid("nothing instead of a value"))
     }
 
     /// The vote on one lease that was not extended. A value that RedisLease did not write makes this vote unknown; the

@@ -1,8 +1,8 @@
 //! The scripts: each call as a command, each reply as a value.
 //!
-//! `scripts/prelude.lua` documents the keys and arguments of the scripts.
+//! Each Lua file in `scripts` documents its keys, arguments and reply.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::sync::LazyLock;
 
 use redis::Cmd;
@@ -35,17 +35,13 @@ macro_rules! scripts {
 }
 
 scripts! {
-    Acquire => "acquire",
-    Confirm => "confirm",
+    Votes => "votes",
+    Ends => "ends",
     Extend => "extend",
-    Seal => "seal",
-    Release => "release",
     Observe => "observe",
     Admit => "admit",
     Fence => "fence",
     Check => "check",
-    Votes => "many",
-    Ends => "many",
 }
 
 struct Source {
@@ -54,22 +50,13 @@ struct Source {
 }
 
 static SOURCES: LazyLock<Vec<Source>> = LazyLock::new(|| {
-    // The first line has the flags and must stay the first.
-    let split = |script: &Script| script.body().split_once('\n').unwrap_or_default();
     let source = |script: &Script| {
-        let prelude = include_str!("scripts/prelude.lua");
-        let text = match script.parts() {
-            [] => {
-                let (shebang, body) = split(script);
-                format!("{shebang}\n{prelude}\n{body}")
-            }
-            parts @ [(_, first), ..] => {
-                let function = |(name, part): &(&str, Script)| {
-                    format!("scripts.{name} = function(KEYS, ARGV)\n{}end\n", split(part).1)
-                };
-                let functions: String = parts.iter().map(function).collect();
-                format!("{}\n{prelude}\nlocal scripts = {{}}\n{functions}\n{}", split(first).0, script.body())
-            }
+        // The first line has the flags and must stay the first.
+        let (flags, body) = script.body().split_once('\n').unwrap_or_default();
+        let text = if script.has_prelude() {
+            format!("{flags}\n{}\n{body}", include_str!("scripts/prelude.lua"))
+        } else {
+            script.body().to_owned()
         };
         let sha = redis::Script::new(&text).get_hash().to_owned();
         Source { text, sha }
@@ -78,13 +65,9 @@ static SOURCES: LazyLock<Vec<Source>> = LazyLock::new(|| {
 });
 
 impl Script {
-    /// The scripts that a script for many requests contains, each with its name there. They have the same flags.
-    const fn parts(self) -> &'static [(&'static str, Self)] {
-        match self {
-            Self::Votes => &[("acquire", Self::Acquire), ("confirm", Self::Confirm)],
-            Self::Ends => &[("seal", Self::Seal), ("release", Self::Release)],
-            _ => &[],
-        }
+    /// The scripts for votes define only what they use: each function that a script defines costs time in each call.
+    const fn has_prelude(self) -> bool {
+        !matches!(self, Self::Votes | Self::Ends | Self::Extend)
     }
 
     /// The text that is sent to the server.
@@ -99,10 +82,10 @@ impl Script {
         command
     }
 
-    /// The call with its keys; the arguments follow.
-    fn call<'a>(self, keyspace: &Keyspace, keys: impl ExactSizeIterator<Item = &'a String>) -> Cmd {
+    /// The call with its `count` keys; the arguments follow.
+    fn call<'a>(self, keyspace: &Keyspace, count: usize, keys: impl Iterator<Item = &'a String>) -> Cmd {
         let mut command = redis::cmd("EVALSHA");
-        command.arg(&SOURCES[self as usize].sha).arg(keys.len() + 2).arg(keyspace.marker()).arg(keyspace.fence());
+        command.arg(&SOURCES[self as usize].sha).arg(count + 2).arg(keyspace.marker()).arg(keyspace.fence());
         for key in keys {
             command.arg(key);
         }
@@ -112,68 +95,73 @@ impl Script {
 
 /// Requests a vote. `marker` must be on the node, and `deadline` is in milliseconds of its TIME; a release needs neither.
 pub fn vote(keyspace: &Keyspace, locks: &[String], marker: &str, deadline: u64, op: &Op) -> Cmd {
-    let script = match op {
-        Op::Acquire { .. } => Script::Acquire,
-        Op::Confirm { .. } => Script::Confirm,
-        Op::Extend { attempt, token, ttl } => {
-            let one = [Extension { keys: locks, attempt: *attempt, token: *token, ttl: *ttl }];
-            return extend(keyspace, marker, deadline, &one);
-        }
-        Op::Seal { .. } => Script::Seal,
-        Op::Release { .. } => Script::Release,
-    };
-    let mut command = script.call(keyspace, locks.iter());
-    command.arg(marker).arg(deadline);
-    add_arguments(&mut command, op);
-    command
+    if let Op::Extend { attempt, token, ttl } = op {
+        let one = [Extension { keys: locks, attempt: *attempt, token: *token, ttl: *ttl }];
+        return extend(keyspace, marker, deadline, &one);
+    }
+    votes(keyspace, marker, deadline, std::iter::once((locks, op)))
 }
 
-/// Adds the arguments of the op's script from the third on.
-fn add_arguments(command: &mut Cmd, op: &Op) {
-    command.arg(op.attempt().to_string());
-    match op {
-        Op::Acquire { ttl, holder, .. } => command.arg(ttl.0).arg(&*holder.0),
-        Op::Confirm { grant, token, .. } => command.arg(grant.0).arg(token.0),
-        Op::Extend { token, ttl, .. } => command.arg(token.0).arg(ttl.0),
-        Op::Seal { .. } => command.arg("").arg(""),
-        Op::Release { stages, .. } => command.arg(stages.letters()).arg(""),
-    };
-}
-
-/// Whether an op ends a term or an attempt. A call has requests of one kind, because the kinds have different flags.
+/// Whether the operation ends a term. Ends and other votes are requested with different calls.
 pub const fn is_end(op: &Op) -> bool {
     matches!(op, Op::Seal { .. } | Op::Release { .. })
 }
 
-/// Requests many votes in one call, each with its keys: either acquires and confirmations, or seals and releases.
-/// `deadline` is the earliest of the requests.
+/// Requests many votes in one call, which are executed in order: only seals and releases, or only acquires and confirms.
 pub fn votes<'a>(
     keyspace: &Keyspace,
     marker: &str,
     deadline: u64,
     requests: impl Iterator<Item = (&'a [String], &'a Op)> + Clone,
 ) -> Cmd {
-    let mut rest = requests.clone();
-    let script = match (rest.next(), rest.next()) {
-        (Some((locks, op)), None) => return vote(keyspace, locks, marker, deadline, op),
-        (Some((_, op)), _) if is_end(op) => Script::Ends,
-        _ => Script::Votes,
-    };
-    let keys: Vec<&String> = requests.clone().flat_map(|(locks, _)| locks).collect();
-    let mut command = script.call(keyspace, keys.into_iter());
-    command.arg(marker).arg(deadline);
+    let ends = requests.clone().next().is_some_and(|(_, op)| is_end(op));
+    let keys = requests.clone().map(|(locks, _)| locks.len()).sum();
+    let script = if ends { Script::Ends } else { Script::Votes };
+    let mut command = script.call(keyspace, keys, requests.clone().flat_map(|(locks, _)| locks));
+    command.arg(marker);
+    if !ends {
+        let acquires = requests.clone().filter(|(_, op)| matches!(op, Op::Acquire { .. })).count();
+        command.arg(deadline).arg(acquires);
+    }
+    let mut text = String::new();
     for (locks, op) in requests {
-        let name = match op {
-            Op::Acquire { .. } => "acquire",
-            Op::Confirm { .. } => "confirm",
-            Op::Extend { .. } => "extend",
-            Op::Seal { .. } => "seal",
-            Op::Release { .. } => "release",
-        };
-        command.arg(name).arg(locks.len());
-        add_arguments(&mut command, op);
+        if locks.len() != 1 {
+            command.arg(locks.len());
+        }
+        add_arguments(&mut command, op, &mut text);
     }
     command
+}
+
+/// Adds the arguments of one request. `text` is any buffer.
+fn add_arguments(command: &mut Cmd, op: &Op, text: &mut String) {
+    let mut add = |command: &mut Cmd, argument: fmt::Arguments<'_>| {
+        text.clear();
+        // Writing to a String cannot fail.
+        let _ = text.write_fmt(argument);
+        command.arg(&*text);
+    };
+    match op {
+        Op::Acquire { attempt, ttl, holder } => {
+            add(command, format_args!("p:{attempt}:"));
+            command.arg(ttl.0).arg(&*holder.0);
+        }
+        Op::Confirm { attempt, grant, token } => {
+            add(command, format_args!("p:{attempt}:{}:", grant.0));
+            add(command, format_args!("t:{attempt}:{token}:"));
+            command.arg(token.0);
+        }
+        // Extensions have a script of their own.
+        Op::Extend { .. } => {}
+        Op::Seal { attempt } => {
+            add(command, format_args!(":{attempt}:"));
+            command.arg("seal");
+        }
+        Op::Release { attempt, stages } => {
+            add(command, format_args!(":{attempt}:"));
+            command.arg(stages.letters());
+        }
+    }
 }
 
 /// One lease of an [`extend`].
@@ -191,15 +179,19 @@ pub struct Extension<'a> {
 
 /// Extends many leases in one call.
 pub fn extend(keyspace: &Keyspace, marker: &str, deadline: u64, leases: &[Extension<'_>]) -> Cmd {
-    let keys: Vec<&String> = leases.iter().flat_map(|lease| lease.keys).collect();
-    let mut command = Script::Extend.call(keyspace, keys.into_iter());
+    let count = leases.iter().map(|lease| lease.keys.len()).sum();
+    let mut command = Script::Extend.call(keyspace, count, leases.iter().flat_map(|lease| lease.keys));
     command.arg(marker).arg(deadline);
     let mut term = String::new();
+    let mut before = None;
     for Extension { keys, attempt, token, ttl } in leases {
+        if before.replace((keys.len(), ttl)) != Some((keys.len(), ttl)) {
+            command.arg(keys.len()).arg(ttl.0);
+        }
         term.clear();
         // Writing to a String cannot fail.
         let _ = write!(term, "t:{attempt}:{token}:");
-        command.arg(keys.len()).arg(&term).arg(ttl.0);
+        command.arg(&term);
     }
     command
 }
@@ -207,28 +199,28 @@ pub fn extend(keyspace: &Keyspace, marker: &str, deadline: u64, leases: &[Extens
 /// Reads the marker, and writes a wait ticket if the marker does not name `run_id` or is `stepped`.
 pub fn observe(keyspace: &Keyspace, run_id: &RunId, nonce: u128, stepped: Option<&Marker>) -> Cmd {
     let stepped = stepped.map(Marker::to_string).unwrap_or_default();
-    let mut command = Script::Observe.call(keyspace, [].iter());
+    let mut command = Script::Observe.call(keyspace, 0, [].iter());
     command.arg(&**run_id).arg(format!("{nonce:032x}")).arg(stepped);
     command
 }
 
 /// Replaces `ticket` by `marker`, and raises the fence to at least `seed`.
 pub fn admit(keyspace: &Keyspace, ticket: &Marker, marker: &Marker, seed: Token) -> Cmd {
-    let mut command = Script::Admit.call(keyspace, [].iter());
+    let mut command = Script::Admit.call(keyspace, 0, [].iter());
     command.arg(ticket.to_string()).arg(marker.to_string()).arg(seed.0);
     command
 }
 
 /// Reads the fence, and which configuration the node votes for. `marker` is the expected one.
 pub fn fence(keyspace: &Keyspace, marker: &Marker) -> Cmd {
-    let mut command = Script::Fence.call(keyspace, [].iter());
+    let mut command = Script::Fence.call(keyspace, 0, [].iter());
     command.arg(marker.to_string()).arg(&**marker.run_id());
     command
 }
 
 /// Tries every command that the scripts use.
 pub fn check(keyspace: &Keyspace) -> Cmd {
-    Script::Check.call(keyspace, [keyspace.check().to_owned()].iter())
+    Script::Check.call(keyspace, 1, std::iter::once(&keyspace.check().to_owned()))
 }
 
 #[cfg(test)]

@@ -32,59 +32,69 @@ fn term() -> Stored {
     Stored { stage: Stage::Term, attempt: attempt(), number: 7, metadata: "pod:a".into() }
 }
 
+/// The reply to one request.
+fn one(part: Value) -> Value {
+    answer(&[text("votes"), part])
+}
+
+fn list(parts: &[Value]) -> Value {
+    Value::Array(parts.to_vec())
+}
+
 #[test]
 fn answers_become_votes() {
     let [acquire, confirm, extend, seal, release] = ops();
     let value = term().to_string();
-    for (op, parts, vote) in [
-        (&acquire, vec![text("granted"), text("1795238400000043")], Vote::Granted(Grant(1_795_238_400_000_043))),
-        (
-            &acquire,
-            vec![text("refused"), Value::Int(90), text(&value)],
-            Vote::Refused { ttl_left: Millis(90), by: term() },
-        ),
-        (&confirm, vec![text("confirmed"), Value::Int(0)], Vote::Confirmed { ttl_left: Millis::ZERO }),
-        (&confirm, vec![text("miss"), text(&value)], Vote::Miss(Some(term()))),
-        (&extend, vec![text("extended")], Vote::Extended),
-        (&extend, vec![text("extended"), Value::Int(1), Value::Nil], Vote::Miss(None)),
-        (&extend, vec![text("extended"), Value::Int(1), text(&value)], Vote::Miss(Some(term()))),
-        (&seal, vec![text("sealed"), Value::Int(5)], Vote::Sealed { ttl_left: Millis(5) }),
-        (&seal, vec![text("miss"), Value::Nil], Vote::Miss(None)),
-        (&release, vec![text("released"), Value::Int(2)], Vote::Released(2)),
+    for (op, reply, vote) in [
+        (&acquire, one(Value::Int(1_795_238_400_000_043)), Vote::Granted(Grant(1_795_238_400_000_043))),
+        (&acquire, one(list(&[Value::Int(90), text(&value)])), Vote::Refused { ttl_left: Millis(90), by: term() }),
+        (&confirm, one(Value::Int(0)), Vote::Confirmed { ttl_left: Millis::ZERO }),
+        (&confirm, one(list(&[text(&value)])), Vote::Miss(Some(term()))),
+        (&extend, answer(&[text("extended")]), Vote::Extended),
+        (&extend, answer(&[text("extended"), Value::Int(1), Value::Nil]), Vote::Miss(None)),
+        (&extend, answer(&[text("extended"), Value::Int(1), text(&value)]), Vote::Miss(Some(term()))),
+        (&seal, one(Value::Int(5)), Vote::Sealed { ttl_left: Millis(5) }),
+        (&seal, one(list(&[Value::Nil])), Vote::Miss(None)),
+        (&release, one(Value::Int(2)), Vote::Released(2)),
     ] {
-        let read = read_vote(op, answer(&parts)).unwrap();
+        let read = read_vote(op, reply).unwrap();
         assert_eq!(read, Reply { time: 1_795_238_400_000_042, answer: Answer::Vote(vote) }, "{op:?}");
     }
 }
 
 #[test]
 fn an_operation_that_was_not_executed_is_not_a_vote() {
-    for op in &ops()[..4] {
+    let [acquire, confirm, extend, seal, release] = ops();
+    for op in [&acquire, &confirm, &extend] {
         assert_eq!(read_vote(op, answer(&[text("not_admitted")])).unwrap().answer, Answer::NotAdmitted);
     }
-    let [acquire, confirm, extend, seal, release] = ops();
-    for op in [&acquire, &extend] {
-        assert_eq!(read_vote(op, answer(&[text("late")])).unwrap().answer, Answer::Late);
-    }
-    for op in [&confirm, &seal, &release] {
-        let error = read_vote(op, answer(&[text("late")])).unwrap_err().to_string();
-        assert!(error.contains("the word `late` does not belong to this script"), "{error}");
+    assert_eq!(read_vote(&seal, one(text("not_admitted"))).unwrap().answer, Answer::NotAdmitted);
+    assert_eq!(read_vote(&acquire, one(text("late"))).unwrap().answer, Answer::Late);
+    assert_eq!(read_vote(&extend, answer(&[text("late")])).unwrap().answer, Answer::Late);
+    for (op, reply) in [
+        (&confirm, one(text("late"))),
+        (&seal, one(text("late"))),
+        (&release, one(text("late"))),
+        (&release, one(text("not_admitted"))),
+        (&release, answer(&[text("not_admitted")])),
+        (&seal, answer(&[text("not_admitted")])),
+    ] {
+        let error = read_vote(op, reply).unwrap_err().to_string();
+        assert!(error.contains("does not belong to this"), "{op:?}: {error}");
     }
 }
 
 #[test]
 fn an_invalid_reply_is_not_a_vote() {
     let [acquire, confirm, extend, _, release] = ops();
-    let other = |op: &Op, parts: &[Value]| read_vote(op, answer(parts)).unwrap_err().to_string();
+    let read = |op: &Op, reply: Value| read_vote(op, reply).unwrap_err().to_string();
+    let other = |op: &Op, parts: &[Value]| read(op, answer(parts));
     for (error, part) in [
-        (read_vote(&extend, Value::Okay).unwrap_err().to_string(), "instead of a list"),
-        (read_vote(&extend, Value::Array(vec![])).unwrap_err().to_string(), "ends too early"),
-        (
-            read_vote(&extend, Value::Array(vec![text("x"), text("1")])).unwrap_err().to_string(),
-            "`x` instead of a number",
-        ),
+        (read(&extend, Value::Okay), "instead of a list"),
+        (read(&extend, Value::Array(vec![])), "ends too early"),
+        (read(&extend, list(&[text("x"), text("1")])), "`x` instead of a number"),
         (other(&extend, &[]), "ends too early"),
-        (other(&extend, &[text("confirmed"), Value::Int(1)]), "`confirmed` does not belong"),
+        (other(&extend, &[text("votes"), Value::Int(1)]), "`votes` does not belong"),
         (other(&extend, &[text("EXTENDED")]), "`EXTENDED` does not belong"),
         (other(&extend, &[text("extended"), text("not")]), "`not` instead of a number"),
         (other(&extend, &[text("extended"), Value::Int(1)]), "ends too early"),
@@ -92,17 +102,22 @@ fn an_invalid_reply_is_not_a_vote() {
         (other(&extend, &[text("extended"), Value::Int(2), Value::Nil]), "lease 2 of 1"),
         (other(&extend, &[text("extended"), Value::Int(0), Value::Nil]), "lease 0 of 1"),
         (other(&extend, &[text("late"), Value::Int(1)]), "after its end"),
-        (other(&confirm, &[text("miss"), text("what")]), "something else writes under this key prefix"),
-        (other(&release, &[text("not_admitted")]), "`not_admitted` does not belong"),
-        (other(&release, &[text("released"), text("-1")]), "`-1` instead of a number"),
-        (other(&acquire, &[text("granted"), text("9007199254740992")]), "not below 2^53"),
-        (other(&acquire, &[text("granted"), Value::Nil]), "nothing instead of a text"),
-        (other(&acquire, &[text("refused"), Value::Int(-1), text(&term().to_string())]), "`-1` instead of a number"),
-        (other(&acquire, &[text("refused"), Value::Int(1), Value::Nil]), "nothing instead of a value"),
-        (other(&confirm, &[text("confirmed"), Value::Double(1.0)]), "instead of a text"),
-        (other(&confirm, &[text("miss"), Value::BulkString(vec![0xff])]), "is not UTF-8"),
+        (other(&acquire, &[text("extended")]), "`extended` does not belong"),
+        (other(&acquire, &[text("votes")]), "ends too early"),
+        (other(&acquire, &[text("votes"), Value::Int(1), Value::Int(2)]), "after its end"),
+        (read(&confirm, one(list(&[text("what")]))), "something else writes under this key prefix"),
+        (read(&release, one(Value::Int(-1))), "`-1` instead of a number"),
+        (read(&acquire, one(Value::Int(9_007_199_254_740_992))), "not below 2^53"),
+        (read(&acquire, one(Value::Nil)), "does not belong"),
+        (read(&acquire, one(list(&[Value::Int(-1), text(&term().to_string())]))), "`-1` instead of a number"),
+        (read(&acquire, one(list(&[Value::Int(1), Value::Nil]))), "instead of a TTL and a value"),
+        (read(&acquire, one(list(&[Value::Int(1)]))), "ends too early"),
+        (read(&confirm, one(Value::Double(1.0))), "does not belong"),
+        (read(&confirm, one(list(&[Value::BulkString(vec![0xff])]))), "is not UTF-8"),
+        (read(&confirm, one(list(&[Value::Int(1)]))), "instead of a value"),
+        (read(&confirm, one(list(&[Value::Nil, Value::Nil]))), "after its end"),
     ] {
-        assert!(error.contains(part), "{error}");
+        assert!(error.contains(part), "{part}: {error}");
     }
 }
 
@@ -139,8 +154,8 @@ fn a_reply_to_many_extensions_names_the_exceptions() {
 fn a_check_names_what_is_refused() {
     let read = |parts: &[Value]| read_check(answer(parts)).map(|reply| reply.answer);
     assert_eq!(read(&[text("checked")]), Ok(None));
-    let refused = Some(("INCR".to_owned(), "ERR no".to_owned()));
-    assert_eq!(read(&[text("refused"), text("INCR"), text("ERR no")]), Ok(refused));
+    let refused = Some(("MGET".to_owned(), "ERR no".to_owned()));
+    assert_eq!(read(&[text("refused"), text("MGET"), text("ERR no")]), Ok(refused));
     assert!(read(&[text("extended")]).is_err());
 }
 
@@ -157,10 +172,12 @@ fn a_call_names_its_script_by_hash() {
     let keyspace = Keyspace::new("rl");
     let locks = ["rl:lock:ns/a".to_owned(), "rl:lock:ns/b".to_owned()];
     let call = words(&vote(&keyspace, &locks, "3f:1:9c2b", 77, &ops()[1]));
-    assert_eq!(call[..2], ["EVALSHA", redis::Script::new(Script::Confirm.source()).get_hash()]);
-    let rest = ["4", "rl:marker", "rl:fence", "rl:lock:ns/a", "rl:lock:ns/b", "3f:1:9c2b", "77", HEX, "6", "7"];
-    assert_eq!(call[2..], rest);
-    assert_eq!(words(&Script::Confirm.load()), ["SCRIPT", "LOAD", Script::Confirm.source()]);
+    assert_eq!(call[..2], ["EVALSHA", redis::Script::new(Script::Votes.source()).get_hash()]);
+    let (pending, term) = (format!("p:{HEX}:6:"), format!("t:{HEX}:7:"));
+    let keys = ["4", "rl:marker", "rl:fence", "rl:lock:ns/a", "rl:lock:ns/b"];
+    assert_eq!(call[2..7], keys);
+    assert_eq!(call[7..], ["3f:1:9c2b", "77", "0", "2", &pending, &term, "7"]);
+    assert_eq!(words(&Script::Votes.load()), ["SCRIPT", "LOAD", Script::Votes.source()]);
 }
 
 #[test]
@@ -168,12 +185,13 @@ fn many_extensions_are_one_call() {
     let keyspace = Keyspace::new("rl");
     let (two, one) = (["rl:a".to_owned(), "rl:b".to_owned()], ["rl:c".to_owned()]);
     let of = |keys, token, ttl| Extension { keys, attempt: attempt(), token: Token(token), ttl: Millis(ttl) };
-    let call = words(&extend(&keyspace, "3f:1:9c2b", 77, &[of(&two, 7, 30_000), of(&one, 8, 5000)]));
+    let leases = [of(&two, 7, 30_000), of(&one, 8, 5000), of(&one, 7, 5000)];
+    let call = words(&extend(&keyspace, "3f:1:9c2b", 77, &leases));
     let term = |token| format!("t:{HEX}:{token}:");
     let (first, second) = (term(7), term(8));
-    let rest = ["5", "rl:marker", "rl:fence", "rl:a", "rl:b", "rl:c", "3f:1:9c2b", "77"];
-    assert_eq!(call[2..10], rest);
-    assert_eq!(call[10..], ["2", first.as_str(), "30000", "1", second.as_str(), "5000"]);
+    let rest = ["6", "rl:marker", "rl:fence", "rl:a", "rl:b", "rl:c", "rl:c", "3f:1:9c2b", "77"];
+    assert_eq!(call[2..11], rest);
+    assert_eq!(call[11..], ["2", "30000", &first, "1", "5000", &second, &first], "only what changes is repeated");
     let single = words(&vote(&keyspace, &one, "3f:1:9c2b", 77, &ops()[2]));
     assert_eq!(single, words(&extend(&keyspace, "3f:1:9c2b", 77, &[of(&one, 7, 30_000)])));
 }
@@ -204,37 +222,42 @@ fn oom() -> Value {
 #[test]
 fn a_reply_to_many_requests_has_one_answer_for_each() {
     let [acquire, confirm, _, seal, release] = ops();
-    let granted = answer(&[text("granted"), text("9")]);
-    let confirmed = answer(&[text("confirmed"), Value::Int(5)]);
-    let read = votes_on(&[&acquire, &confirm], &[text("votes"), granted.clone(), confirmed.clone()]);
+    let read = votes_on(&[&acquire, &confirm], &[text("votes"), Value::Int(9), Value::Int(5)]);
     let votes = [Vote::Granted(Grant(9)), Vote::Confirmed { ttl_left: Millis(5) }];
     assert_eq!(read, Ok(votes.map(|vote| Ok(Answer::Vote(vote))).to_vec()));
-    let (late, out) = (answer(&[text("late")]), answer(&[text("not_admitted")]));
-    let read = votes_on(&[&acquire, &seal], &[text("votes"), late, out]);
-    assert_eq!(read, Ok(vec![Ok(Answer::Late), Ok(Answer::NotAdmitted)]));
+    let read = votes_on(&[&acquire, &acquire], &[text("votes"), text("late"), Value::Int(9)]);
+    assert_eq!(read, Ok(vec![Ok(Answer::Late), Ok(Answer::Vote(Vote::Granted(Grant(9))))]));
+    let read = votes_on(&[&seal, &release], &[text("votes"), text("not_admitted"), Value::Int(1)]);
+    assert_eq!(read, Ok(vec![Ok(Answer::NotAdmitted), Ok(Answer::Vote(Vote::Released(1)))]));
+    let read = votes_on(&[&acquire, &confirm], &[text("not_admitted")]);
+    assert_eq!(read, Ok(vec![Ok(Answer::NotAdmitted), Ok(Answer::NotAdmitted)]));
 
-    let foreign = answer(&[text("miss"), text("what")]);
-    let read = votes_on(&[&confirm, &acquire, &release], &[text("votes"), foreign, oom(), granted.clone()]).unwrap();
+    let foreign = list(&[text("what")]);
+    let parts = [text("votes"), foreign, oom(), Value::Int(-1), Value::Int(1)];
+    let read = votes_on(&[&confirm, &acquire, &confirm, &confirm], &parts).unwrap();
     assert!(read[0].as_ref().unwrap_err().contains("something else writes"), "{read:?}");
     assert_eq!(read[1], Err("OOM".to_owned()));
-    assert!(read[2].as_ref().unwrap_err().contains("`granted` does not belong"), "{read:?}");
+    assert!(read[2].as_ref().unwrap_err().contains("`-1` instead of a number"), "a key without a TTL: {read:?}");
+    assert_eq!(read[3], Ok(Answer::Vote(Vote::Confirmed { ttl_left: Millis(1) })));
 }
 
 #[test]
 fn a_reply_that_may_belong_to_another_call_is_refused_as_a_whole() {
-    let [acquire, confirm, ..] = ops();
-    let granted = || answer(&[text("granted"), text("9")]);
-    for (parts, part) in [
-        (vec![text("granted"), text("9")], "`granted` does not belong"),
-        (vec![text("votes"), granted()], "ends too early"),
-        (vec![text("votes"), granted(), granted(), granted()], "after its end"),
+    let [acquire, confirm, _, seal, release] = ops();
+    let two = |parts: &[Value]| votes_on(&[&acquire, &confirm], parts).unwrap_err();
+    for (error, part) in [
+        (two(&[text("granted"), text("9")]), "`granted` does not belong"),
+        (two(&[text("votes"), Value::Int(9)]), "ends too early"),
+        (two(&[text("votes"), Value::Int(9), Value::Int(9), Value::Int(9)]), "after its end"),
+        (two(&[text("votes"), Value::Int(9), text("late")]), "does not belong to this request"),
+        (two(&[text("votes"), text("9"), Value::Int(9)]), "does not belong to this request"),
+        (votes_on(&[&acquire], &[text("extended")]).unwrap_err(), "`extended` does not belong"),
+        (votes_on(&[&seal, &release], &[text("not_admitted")]).unwrap_err(), "`not_admitted` does not belong"),
+        (votes_on(&[&release], &[text("votes"), list(&[Value::Nil])]).unwrap_err(), "does not belong"),
     ] {
-        let error = votes_on(&[&acquire, &confirm], &parts).unwrap_err();
-        assert!(error.contains(part), "{error}");
+        assert!(error.contains(part), "{part}: {error}");
     }
     assert!(read_votes(&[&acquire], Value::Okay).unwrap_err().to_string().contains("instead of a list"));
-    let single = votes_on(&[&acquire], &[text("extended")]).unwrap();
-    assert!(single[0].as_ref().unwrap_err().contains("`extended` does not belong"), "only this request has no answer");
 }
 
 #[test]
@@ -245,14 +268,17 @@ fn many_requests_of_one_kind_are_one_call() {
     let call = |first: &Op, second: &Op| {
         words(&votes(&keyspace, "3f:1:9c2b", 77, [(&two[..], first), (&one[..], second)].into_iter()))
     };
-    let keys = ["5", "rl:marker", "rl:fence", "rl:a", "rl:b", "rl:c", "3f:1:9c2b", "77"];
+    let keys = ["5", "rl:marker", "rl:fence", "rl:a", "rl:b", "rl:c", "3f:1:9c2b"];
     let sent = call(&acquire, &confirm);
     assert_eq!(sent[1], redis::Script::new(Script::Votes.source()).get_hash());
-    assert_eq!(sent[2..10], keys);
-    assert_eq!(sent[10..], ["acquire", "2", HEX, "30000", "pod-a", "confirm", "1", HEX, "6", "7"]);
+    assert_eq!(sent[2..9], keys);
+    let (grants, pending, term) = (format!("p:{HEX}:"), format!("p:{HEX}:6:"), format!("t:{HEX}:7:"));
+    assert_eq!(sent[9..], ["77", "1", "2", &grants, "30000", "pod-a", &pending, &term, "7"]);
     let sent = call(&seal, &release);
     assert_eq!(sent[1], redis::Script::new(Script::Ends.source()).get_hash());
-    assert_eq!(sent[10..], ["seal", "2", HEX, "", "", "release", "1", HEX, "pt", ""]);
+    assert_eq!(sent[2..9], keys);
+    let owner = format!(":{HEX}:");
+    assert_eq!(sent[9..], ["2", &owner, "seal", &owner, "pt"]);
     let single = votes(&keyspace, "3f:1:9c2b", 77, [(&one[..], &confirm)].into_iter());
     assert_eq!(words(&single), words(&vote(&keyspace, &one, "3f:1:9c2b", 77, &confirm)));
 }

@@ -103,7 +103,7 @@ fn faulty_servers(installation: &Installation) -> Result<Vec<RedisServer>> {
     secret(installation, "acl", &json!({"username": "limited", "password": "secret"}))?;
     let auth = json!({"auth": {"secretRef": {"name": "acl"}}});
     let limited = RedisServer::start()?;
-    let rules = "ACL SETUSER limited reset on >secret ~redislease:* resetchannels +@all -incr -del -script|load";
+    let rules = "ACL SETUSER limited reset on >secret ~redislease:* resetchannels +@all -incrby -del -script|load";
     limited.command(&rules.split(' ').collect::<Vec<_>>())?;
     add("limited", limited, &auth, false)?;
     add("password", RedisServer::start()?, &auth, false)?;
@@ -234,7 +234,7 @@ fn each_fault_is_found_and_has_an_instruction() -> Result<()> {
         ("with-replica", "Warning", "replicas", "1 replicas are connected"),
         ("full", "Problem", "commands", "free memory or increase `maxmemory`"),
         ("unsaved", "Problem", "persistence", "cannot save its data"),
-        ("limited", "Problem", "commands", "The server refuses INCR, DEL, SCRIPT LOAD"),
+        ("limited", "Problem", "commands", "The server refuses INCRBY, DEL, SCRIPT LOAD"),
         ("password", "Problem", "login", "set the user name and password in the RedisQuorum's secret"),
         ("wrong-ca", "Problem", "tls", "add the authority that signed it to `ca.crt`"),
         ("expired", "Problem", "tls", "has expired: renew it"),

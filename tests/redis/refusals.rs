@@ -29,7 +29,7 @@ fn world(servers: &[RedisServer]) -> World {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_missing_permission_is_reported_before_the_first_lease() {
-    for command in ["pexpire", "incr", "pttl", "del"] {
+    for command in ["pexpire", "mget", "incrby", "pttl", "del"] {
         let servers = servers(1);
         grant(&servers[0], &[&format!("-{command}")]);
         let world = world(&servers);
@@ -60,7 +60,7 @@ async fn a_revoked_permission_is_reported_soon_and_held_terms_are_extended() {
     world.up(0).await;
     let Vote::Granted(Grant(granted)) = world.ask(0, acquire(1)).await else { panic!("no grant") };
     assert!(matches!(world.ask(0, confirm(1, granted, granted)).await, Vote::Confirmed { .. }));
-    grant(&servers[0], &["-incr"]);
+    grant(&servers[0], &["-incrby"]);
     let start = clock::now();
     eventually("the request to be refused", || async {
         assert_eq!(world.ask(0, extend(1, granted)).await, Vote::Extended);

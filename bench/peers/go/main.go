@@ -248,6 +248,14 @@ func main() {
 				}
 			}
 			say(map[string]any{"held": true})
+		case "stale":
+			held, err := lock(r.key(0), r.ttl())
+			say(map[string]any{"held": err == nil})
+			time.Sleep(r.duration())
+			if err == nil {
+				_ = held.release()
+			}
+			say(map[string]any{"done": true})
 		default:
 			say(map[string]any{"unsupported": true})
 		}

@@ -34,6 +34,7 @@ const libraries = {
           },
         };
       },
+      several: (keys, ttl) => redlock.acquire(keys, ttl),
       using: (key, ttl, work) => redlock.using([key], ttl, work),
     };
   },
@@ -180,7 +181,21 @@ async function take(library, request) {
   }
 }
 
-const work = { cycles, handover, renew, lost, hold: take, take };
+async function stale(library, request) {
+  const lock = await library.lock(key(request, 0), request.ttl_ms);
+  say({ held: true });
+  await sleep(request.seconds * 1e3);
+  await lock.release().catch(() => {});
+  return { done: true };
+}
+
+async function several(library, request) {
+  if (!library.several) return { unsupported: true };
+  await library.several([key(request, 0), key(request, 1)], request.ttl_ms);
+  return { held: true };
+}
+
+const work = { cycles, handover, renew, lost, hold: take, take, stale, several };
 const open = libraries[process.argv[2]];
 if (!open) {
   console.error("error: say redlock or redlock-universal");

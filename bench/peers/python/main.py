@@ -92,6 +92,17 @@ class Peer:
 
     hold = take
 
+    def stale(self, request):
+        lock = self.lock(request, 0)
+        lock.acquire()
+        say({"held": True})
+        time.sleep(request["seconds"])
+        try:
+            lock.release()
+        except Exception:
+            pass  # The library tells that the lock was lost.
+        return {"done": True}
+
 
 def main():
     peer = Peer()

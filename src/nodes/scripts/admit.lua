@@ -3,7 +3,7 @@
 -- Returns the marker that is now on the node. If it is not the requested one, nothing was changed.
 local marker = redis.call('GET', KEYS[1])
 if marker == ARGV[1] then
-  raise_fence(ARGV[3])
+  if tonumber(redis.call('GET', KEYS[2]) or '0') < tonumber(ARGV[3]) then redis.call('SET', KEYS[2], ARGV[3]) end
   marker = ARGV[2]
   redis.call('SET', KEYS[1], marker)
 end

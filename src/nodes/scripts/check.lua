@@ -7,7 +7,8 @@ local key = KEYS[3]
 local commands = {
   {'SET', key, '0', 'PX', '1000'},
   {'GET', key},
-  {'INCR', key},
+  {'MGET', key},
+  {'INCRBY', key, '1'},
   {'SET', key, '0', 'KEEPTTL'},
   {'PEXPIRE', key, '2000', 'GT'},
   {'PTTL', key},

@@ -55,12 +55,17 @@ public final class Peer {
         return new RedissonRedLock(clients.stream().map(client -> client.getLock(key)).toArray(RLock[]::new));
     }
 
-    private static void acquire(RLock lock) {
+    /** Returns the fencing token, or null. */
+    private static Long acquire(RLock lock) {
         if (lock instanceof RFencedLock one) {
-            one.lockAndGetToken();
-        } else {
-            lock.lock();
+            return one.lockAndGetToken();
         }
+        lock.lock();
+        return null;
+    }
+
+    private static Map<String, Object> held(Long token) {
+        return token == null ? Map.of("held", true) : Map.of("held", true, "token", token);
     }
 
     private static void each(int workers, IntConsumer work) throws InterruptedException {
@@ -172,8 +177,19 @@ public final class Peer {
     }
 
     private Object take(JsonNode request) {
-        acquire(lock(clients(request), request, 0));
-        return Map.of("held", true);
+        return held(acquire(lock(clients(request), request, 0)));
+    }
+
+    private Object stale(JsonNode request) throws InterruptedException {
+        RLock lock = lock(clients(request), request, 0);
+        say(held(acquire(lock)));
+        TimeUnit.MILLISECONDS.sleep((long) (request.get("seconds").asDouble() * 1e3));
+        try {
+            lock.unlock();
+        } catch (RuntimeException error) {
+            // The library tells that the lock was lost.
+        }
+        return Map.of("done", true);
     }
 
     private static synchronized void say(Object answer) {
@@ -195,6 +211,7 @@ public final class Peer {
                 case "handover" -> peer.handover(request);
                 case "renew" -> peer.renew(request);
                 case "hold", "take" -> peer.take(request);
+                case "stale" -> peer.stale(request);
                 default -> Map.of("unsupported", true);
             });
         }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use prometheus::Registry;
@@ -89,11 +89,17 @@ impl Process {
     }
 
     fn open(&self, request: &Request, worker: usize, observer: impl Observer) -> Lock {
-        let (handle, views) = self.keeper.open_watched(Setup {
+        self.open_on(request, &[worker], observer)
+    }
+
+    /// One lease with the keys of these workers.
+    fn open_on(&self, request: &Request, workers: &[usize], observer: impl Observer) -> Lock {
+        let (outcomes, views) = watch::channel(View::default());
+        let handle = self.keeper.open(Setup {
             nodes: Some(self.nodes.clone()),
-            keys: [self.nodes.keyspace().lock("bench", &request.key(worker))].into(),
+            keys: workers.iter().map(|worker| self.nodes.keyspace().lock("bench", &request.key(*worker))).collect(),
             config: self.config(request),
-            observer: Box::new(observer),
+            observer: Box::new(Outcomes { views: outcomes, attempted: AtomicBool::new(false), next: observer }),
         });
         Lock { handle, views, polls: request.what == "handover" }
     }
@@ -101,6 +107,34 @@ impl Process {
 
 fn is_up(node: &redislease::nodes::NodeStatus) -> bool {
     node.state == NodeState::Up
+}
+
+/// Stores the views, and notifies the user of those that it waits for: the end of an attempt, and the end of a term.
+struct Outcomes<O> {
+    views: watch::Sender<View>,
+    attempted: AtomicBool,
+    next: O,
+}
+
+impl<O: Observer> Observer for Outcomes<O> {
+    fn renewed(&self, renewal: &Renewal, ttl_ms: u64) {
+        self.next.renewed(renewal, ttl_ms);
+    }
+
+    fn changed(&self, view: &View) {
+        match view.standing {
+            Standing::Acquiring(..) => self.attempted.store(true, Ordering::Relaxed),
+            Standing::Held(_) => {}
+            _ => {
+                let ended = self.attempted.swap(false, Ordering::Relaxed);
+                self.views.send_if_modified(|shown| {
+                    let other = shown.standing != view.standing;
+                    *shown = view.clone();
+                    ended || other
+                });
+            }
+        }
+    }
 }
 
 /// One lease of a user that takes it for itself.
@@ -124,28 +158,19 @@ impl Lock {
         let mut failed = 0;
         loop {
             self.handle.want(Holder("bench".into()));
-            let mut began = false;
-            loop {
-                // The first view may be the one before the attempt.
-                let _ = tokio::time::timeout(Duration::from_millis(20), self.views.changed()).await;
-                let view = self.views.borrow_and_update().clone();
-                match view.standing {
-                    Standing::Publishing(term) => {
-                        self.handle.published(term.id.attempt, Publication::Written);
-                        return (term.id, failed);
-                    }
-                    Standing::Idle => {
-                        failed += usize::from(began);
-                        if self.polls && view.retry_at.is_some() {
-                            tokio::time::sleep(random_delay()).await;
-                            self.handle.try_now();
-                        } else if let Some(wait) = view.retry_at.map(|at| at.since(clock::now())) {
-                            tokio::time::sleep(wait.into()).await;
-                        }
-                        break;
-                    }
-                    _ => began = true,
-                }
+            // A call that could not start at once has no effect.
+            let outcome = tokio::time::timeout(Duration::from_millis(20), self.views.changed()).await;
+            let view = self.views.borrow_and_update().clone();
+            if let Standing::Publishing(term) = view.standing {
+                self.handle.published(term.id.attempt, Publication::Written);
+                return (term.id, failed);
+            }
+            failed += usize::from(outcome.is_ok());
+            if self.polls && view.retry_at.is_some() {
+                tokio::time::sleep(random_delay()).await;
+                self.handle.try_now();
+            } else if let Some(wait) = view.retry_at.map(|at| at.since(clock::now())) {
+                tokio::time::sleep(wait.into()).await;
             }
         }
     }
@@ -181,8 +206,22 @@ impl Ours {
             "lost" => lost(&process, &request).await,
             "hold" | "take" => {
                 let mut lock = process.open(&request, 0, ());
-                lock.acquire().await;
+                let (term, _) = lock.acquire().await;
                 // Kept until the process ends.
+                std::mem::forget(lock);
+                json!({"held": true, "token": term.token.0})
+            }
+            "stale" => {
+                let mut lock = process.open(&request, 0, ());
+                let (term, _) = lock.acquire().await;
+                say(&json!({"held": true, "token": term.token.0}));
+                tokio::time::sleep(request.duration()).await;
+                lock.release(term).await;
+                json!({"done": true})
+            }
+            "several" => {
+                let mut lock = process.open_on(&request, &[0, 1], ());
+                lock.acquire().await;
                 std::mem::forget(lock);
                 json!({"held": true})
             }
@@ -263,7 +302,8 @@ async fn renew(process: &Process, request: &Request) -> Value {
     let before = counts.0[0].load(Ordering::Relaxed);
     tokio::time::sleep(request.duration()).await;
     let renewals = counts.0[0].load(Ordering::Relaxed) - before;
-    let lost = locks.iter().filter(|(lock, _)| !matches!(lock.views.borrow().standing, Standing::Held(_))).count();
+    let lost =
+        locks.iter().filter(|(lock, _)| !matches!(lock.views.borrow().standing, Standing::Publishing(_))).count();
     say(&json!({"lost": lost, "renewals": renewals, "failed_rounds": counts.0[1].load(Ordering::Relaxed)}));
     for (mut lock, term) in locks {
         lock.release(term).await;
@@ -274,9 +314,8 @@ async fn renew(process: &Process, request: &Request) -> Value {
 async fn lost(process: &Process, request: &Request) -> Value {
     let mut lock = process.open(request, 0, ());
     lock.acquire().await;
-    lock.views.wait_for(|view| matches!(view.standing, Standing::Held(_))).await.unwrap();
     say(&json!({"held": true}));
-    let ended = lock.views.wait_for(|view| !matches!(view.standing, Standing::Held(_)));
+    let ended = lock.views.wait_for(|view| !matches!(view.standing, Standing::Publishing(_)));
     let noticed = tokio::time::timeout(request.duration(), ended).await.is_ok();
-    json!({"noticed": noticed, "by": "the view leaves Held", "done": true})
+    json!({"noticed": noticed, "by": "the view", "done": true})
 }

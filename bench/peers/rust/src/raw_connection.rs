@@ -22,9 +22,6 @@ pub struct Connection {
     buffer: Vec<u8>,
 }
 
-/// One reply: its parts as texts. Numbers and texts look alike.
-pub type Parts<'a> = Vec<&'a [u8]>;
-
 impl Connection {
     pub fn open(address: &str) -> Self {
         let stream = TcpStream::connect(address).unwrap();
@@ -55,8 +52,8 @@ impl Connection {
         self.sent.len()
     }
 
-    /// Reads what has arrived, without waiting, and passes each reply on.
-    pub fn receive(&mut self, mut take: impl FnMut(Tag, Parts<'_>)) {
+    /// Reads what has arrived, without waiting, and passes on each reply, or each answer in a reply to votes.
+    pub fn receive(&mut self, mut take: impl FnMut(Tag, &[&[u8]])) {
         self.stream.set_nonblocking(true).unwrap();
         let mut block = [0; 65536];
         match self.stream.read(&mut block) {
@@ -66,13 +63,18 @@ impl Connection {
             Err(error) => panic!("{error}"),
         }
         let mut start = 0;
-        while let Some((parts, lists, length)) = reply(&self.buffer[start..]) {
+        while let Some((parts, length)) = reply(&self.buffer[start..]) {
             let tags = self.sent.pop_front().unwrap();
-            if let [tag] = tags[..] {
-                take(tag, parts);
+            if let [_, _, b"votes", answers @ ..] = &parts[..] {
+                assert_eq!(
+                    tags.len(),
+                    answers.len(),
+                    "{}",
+                    String::from_utf8_lossy(&self.buffer[start..start + length])
+                );
+                tags.into_iter().zip(answers).for_each(|(tag, answer)| take(tag, &[*answer]));
             } else {
-                assert_eq!(tags.len(), lists.len(), "{}", String::from_utf8_lossy(&self.buffer[start..start + length]));
-                tags.into_iter().zip(lists).for_each(|(tag, list)| take(tag, list));
+                take(tags[0], &parts);
             }
             start += length;
         }
@@ -87,26 +89,21 @@ pub fn wait(connections: &[Connection]) {
     poll(&mut fds, None).unwrap();
 }
 
-/// The first reply in `bytes`, the lists in it, and its length; `None` if it has not arrived completely.
-fn reply(bytes: &[u8]) -> Option<(Parts<'_>, Vec<Parts<'_>>, usize)> {
+/// The parts of the first reply in `bytes` as texts, and its length; `None` if it has not arrived completely. Numbers and
+/// texts look alike. A list in a reply is a refusal, which does not occur here.
+fn reply(bytes: &[u8]) -> Option<(Vec<&[u8]>, usize)> {
     let (head, mut place) = line(bytes, 0)?;
     if head[0] != b'*' {
         let (part, end) = part(bytes, 0)?;
-        return Some((vec![part], Vec::new(), end));
+        return Some((vec![part], end));
     }
-    let (mut parts, mut lists) = (Vec::new(), Vec::new());
+    let mut parts = Vec::new();
     for _ in 0..number(&head[1..]) {
-        if bytes.get(place) == Some(&b'*') {
-            let (list, _, length) = reply(&bytes[place..])?;
-            lists.push(list);
-            place += length;
-        } else {
-            let (next, end) = part(bytes, place)?;
-            parts.push(next);
-            place = end;
-        }
+        let (next, end) = part(bytes, place)?;
+        parts.push(next);
+        place = end;
     }
-    Some((parts, lists, place))
+    Some((parts, place))
 }
 
 /// The line at `place`, and where the next one begins.
@@ -118,7 +115,7 @@ fn line(bytes: &[u8], place: usize) -> Option<(&[u8], usize)> {
 /// The number or text at `place`, and where the next one begins.
 fn part(bytes: &[u8], place: usize) -> Option<(&[u8], usize)> {
     let (head, next) = line(bytes, place)?;
-    assert!(head[0] != b'-', "{}", String::from_utf8_lossy(head));
+    assert!(head[0] != b'-' && head[0] != b'*', "{}", String::from_utf8_lossy(bytes));
     if head[0] != b'$' || head[1] == b'-' {
         return Some((&head[1..], next));
     }

@@ -36,6 +36,13 @@ impl Managers {
                 std::mem::forget(lock);
                 json!({"held": true})
             }
+            "stale" => {
+                let lock = manager.acquire(request.key(0).as_bytes(), request.ttl()).await.unwrap();
+                say(&json!({"held": true}));
+                tokio::time::sleep(request.duration()).await;
+                manager.unlock(&lock.lock).await;
+                json!({"done": true})
+            }
             _ => unsupported(),
         }
     }

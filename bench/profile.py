@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+"""Measures what one acquire and release costs, and what one renewal costs: processor time of servers and client, script calls,
+bytes, reads, system calls. Optionally records where the client spends its time, as a flame graph.
+
+    bench/profile.py [--peers ours,raw,rslock] [--binary PATH] [--flame DIRECTORY --label LABEL] [--json FILE]
+
+The program is that of bench/peers/rust. Needs perf for flame graphs, and strace for system calls.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+import flame
+import peers as library
+from servers import Server, cpu_seconds
+
+
+def info(server, section):
+    text = server.command("INFO", section)
+    return dict(line.split(":", 1) for line in text.split("\r\n") if ":" in line)
+
+
+def counters(servers):
+    """Sums over the servers: script calls, their time in microseconds, reads, and bytes in both directions."""
+    sums = dict.fromkeys(["calls", "script_us", "reads", "bytes_in", "bytes_out"], 0)
+    for server in servers:
+        stats, commands = info(server, "stats"), info(server, "commandstats")
+        evalsha = dict(part.split("=") for part in commands.get("cmdstat_evalsha", "calls=0,usec=0").split(","))
+        sums["calls"] += int(evalsha["calls"])
+        sums["script_us"] += int(evalsha["usec"])
+        sums["reads"] += int(stats["total_reads_processed"])
+        sums["bytes_in"] += int(stats["total_net_input_bytes"])
+        sums["bytes_out"] += int(stats["total_net_output_bytes"])
+    return sums
+
+
+def system_calls(pid, seconds):
+    """System calls a second of all threads."""
+    if not shutil.which("strace"):
+        return None
+    with tempfile.NamedTemporaryFile("r") as output:
+        trace = subprocess.Popen(["strace", "-f", "-c", "-o", output.name, "-p", str(pid)], stderr=subprocess.DEVNULL)
+        time.sleep(seconds)
+        trace.send_signal(signal.SIGINT)
+        trace.wait()
+        found = re.findall(r"^ *[\d.]+ +[\d.]+ +\d+ +(\d+) .*?(\w+)$", output.read(), re.M)
+    return {name: int(count) for count, name in found if name != "total"}
+
+
+def record(pid, seconds, path, title):
+    with tempfile.TemporaryDirectory() as folder:
+        data = f"{folder}/perf.data"
+        options = ["-F", "1499", "--call-graph", "dwarf,16384", "-o", data, "-p", str(pid)]
+        subprocess.run(["perf", "record", "-q", *options, "--", "sleep", str(seconds)], check=True)
+        script = ["perf", "script", "-i", data, "-F", "comm,ip,sym", "--no-inline"]
+        text = subprocess.run(script, check=True, capture_output=True, text=True).stdout
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(flame.svg(flame.stacks(text), title))
+
+
+def measure(command, peer, servers, workers, seconds, options):
+    process = library.Process(command, peer)
+    serial = iter(range(100))
+
+    def ask(length, while_running=None):
+        request = {"do": "cycles", "nodes": [server.address for server in servers], "ttl_ms": 10_000, "workers": workers}
+        request |= {"prefix": f"profile-{os.getpid()}-{workers}-{next(serial)}", "seconds": length}
+        process.process.stdin.write(json.dumps(request).encode() + b"\n")
+        other = while_running() if while_running else None
+        return process.answer(60), other
+
+    try:
+        ask(0.5)
+        pids = [server.process.pid for server in servers]
+        before = counters(servers), cpu_seconds(pids), cpu_seconds([process.pid])
+        answer, _ = ask(seconds)
+        after = counters(servers), cpu_seconds(pids), cpu_seconds([process.pid])
+        cycles = answer["cycles"]
+        row = {"peer": peer, "workers": workers, "cycles_a_second": cycles / answer["seconds"]}
+        row |= {"acquire_p50_us": answer["acquire_us"]["p50"]}
+        row |= {"servers_us": (after[1] - before[1]) * 1e6 / cycles, "client_us": (after[2] - before[2]) * 1e6 / cycles}
+        row |= {name: (after[0][name] - before[0][name]) / cycles for name in before[0]}
+        if options.flame and workers > 1:
+            path = options.flame / f"profile-{peer}-{options.label}.svg"
+            title = f"{peer}, {workers} workers, {options.label}: processor time of the client"
+            ask(3, lambda: (time.sleep(0.5), record(process.pid, 2, path, title)))
+        if options.system_calls:
+            # strace slows the client, so the calls are counted for the cycles of this run.
+            answer, calls = ask(1.5, lambda: system_calls(process.pid, 2.5))
+            row["system_calls"] = {name: round(count / answer["cycles"], 2) for name, count in (calls or {}).items()}
+        return row
+    finally:
+        process.stop()
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--peers", default="ours,raw,rslock")
+    arguments.add_argument("--workers", default="1,256")
+    arguments.add_argument("--seconds", type=float, default=2)
+    arguments.add_argument("--binary")
+    arguments.add_argument("--flame", type=pathlib.Path)
+    arguments.add_argument("--label", default="now")
+    arguments.add_argument("--system-calls", action="store_true")
+    arguments.add_argument("--json", type=pathlib.Path)
+    options = arguments.parse_args()
+    command = [options.binary] if options.binary else library.build_rust()
+    servers = [Server() for _ in range(3)]
+    rows = []
+    try:
+        for workers in map(int, options.workers.split(",")):
+            for peer in options.peers.split(","):
+                rows.append(measure(command, peer, servers, workers, options.seconds, options))
+                text = ", ".join(f"{name} {value:.1f}" for name, value in rows[-1].items() if isinstance(value, float))
+                print(f"{peer:8} {workers:4} workers, for each cycle: {text}", rows[-1].get("system_calls", ""), flush=True)
+    finally:
+        for server in servers:
+            server.stop()
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()
