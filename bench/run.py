@@ -121,7 +121,7 @@ class Run:
                 def one(peer, round_):
                     if not peer.single:
                         request = self.request("cycles", nodes, workers=1, seconds=self.seconds)
-                        self.ask(f"fault-{state}", peer, round_, request)
+                        self.ask(f"fault-{state}", peer, round_, request, timeout=20)
                 # Some peers wait for many seconds here: one round.
                 self.in_turns(1, one)
 

@@ -21,9 +21,9 @@ const LAST_ANSWERS: Millis = Millis(2000);
 /// How long after the end of a term an attempt needs no turn.
 const RELEASED: Millis = Millis(1000);
 
-/// How long after an acquire the first round of extension starts at the earliest. It joins the nodes whose grants came too
-/// late for the acquire. A term that ends before needs none: the round and the join cost half as much as the acquire.
-const FIRST_ROUND: Millis = Millis(20);
+/// How long after an acquire the nodes are joined whose grants came too late for it. A term that ends before needs no join: it
+/// costs half as much as the acquire.
+const JOIN_DELAY: Millis = Millis(20);
 
 /// State shared by the machines of a shard.
 pub(super) struct Tools {
@@ -64,9 +64,11 @@ pub(super) struct Machine {
 impl Machine {
     pub fn new(id: LeaseId, setup: Setup, quorum: Option<u32>) -> Self {
         let Setup { nodes: _, keys, config, observer } = setup;
+        let mut lease = Lease::new(config);
+        lease.delay_joins(JOIN_DELAY);
         Self {
             id,
-            lease: Lease::new(config),
+            lease,
             quorum,
             keys,
             observer,
@@ -158,12 +160,7 @@ impl Machine {
             Command::DoubtShown(attempt) => Input::DoubtShown(attempt),
             Command::KeptElsewhere(attempt) => Input::KeptElsewhere(attempt),
             Command::End { term, proof } => {
-                let runs = self.running() == Some(term.attempt);
-                if runs {
-                    // It may delay the first round. The next attempt is not delayed.
-                    self.lease.hold(Time(0));
-                }
-                let released = proof && runs;
+                let released = proof && self.running() == Some(term.attempt);
                 self.released_until = if released { now + RELEASED } else { Time(0) };
                 Input::End { term, proof }
             }
@@ -260,13 +257,7 @@ impl Machine {
                     }
                 }
                 // The view stays at Publishing until the caller has published the term.
-                Effect::Publish(id) => {
-                    self.lease.renew_by(self.next_phase(now, id.attempt));
-                    // A publication that is repeated does not delay the rounds again.
-                    if self.lease.held_until() == Time(0) {
-                        self.lease.hold(now + FIRST_ROUND.min(self.renew_interval()));
-                    }
-                }
+                Effect::Publish(id) => self.lease.renew_by(self.next_phase(now, id.attempt)),
                 Effect::Renewed(renewal) => {
                     self.spread(now, &renewal);
                     self.observer.renewed(&renewal, self.lease.config().ttl.0);

@@ -288,13 +288,14 @@ impl Lease {
             _ => NodeState::Missing,
         });
         let id = TermId { attempt: acquiring.want.attempt, token: second.token, holder: acquiring.want.holder.clone() };
-        let term = Term::acquired(
+        let mut term = Term::acquired(
             &self.config,
             id.clone(),
             nodes.collect(),
             (acquiring.t0, valid_until, stop_at),
             acquiring.keys_until(&self.config),
         );
+        term.prove_grants(now + self.join_delay);
         self.tries = 0;
         self.not_before = now;
         self.wanted = None;

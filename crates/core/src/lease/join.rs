@@ -113,12 +113,13 @@ impl Lease {
     /// Takes the answer to a step of a join.
     pub(super) fn join_vote(&mut self, now: Time, round: Round, node: Node, vote: &Vote) {
         let (next, pace) = (self.next_round, self.config.retry_pace());
+        let soon = now + self.join_delay;
         let Some(term) = &mut self.term else { return };
         let Some(state) = term.nodes.get_mut(node.index()) else { return };
         let Some(after) = state.after_join_step(now, round, vote, next, pace) else { return };
         *state = after;
         if matches!(after, NodeState::Granted { .. }) {
-            term.prove_grants(term.extension.as_ref().map_or(now, |extension| extension.t0 + pace));
+            term.prove_grants(term.extension.as_ref().map_or(soon, |extension| extension.t0 + pace));
             if breaks!(self.rules, JoinConfirmedAtOnce) {
                 self.continue_joins(now);
             }

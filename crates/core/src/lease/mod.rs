@@ -69,6 +69,8 @@ pub struct Lease {
     not_before: Time,
     /// Earliest start of the next attempt or round, by the driver: see [`Lease::hold`].
     held_until: Time,
+    /// See [`Lease::delay_joins`].
+    join_delay: Millis,
     refused_by: Option<Stored>,
     next_round: Round,
     shown: View,
@@ -89,6 +91,7 @@ impl Lease {
             tries: 0,
             not_before: Time(0),
             held_until: Time(0),
+            join_delay: Millis::ZERO,
             refused_by: None,
             next_round: Round(0),
             shown: View::default(),

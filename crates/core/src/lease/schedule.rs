@@ -2,7 +2,7 @@
 //! earlier or later.
 
 use crate::lease::Lease;
-use crate::time::Time;
+use crate::time::{Millis, Time};
 
 impl Lease {
     /// When the next round of extension is due. A delay by [`hold`](Self::hold) is not included. `None` if no term runs, or
@@ -23,6 +23,12 @@ impl Lease {
         if let Some(term) = &mut self.term {
             term.next_round_at = term.next_round_at.min(at);
         }
+    }
+
+    /// Delays the first round of extension, which joins the nodes whose grants came too late for the acquire: it begins this
+    /// long after them. Without this call it begins at once.
+    pub const fn delay_joins(&mut self, delay: Millis) {
+        self.join_delay = delay;
     }
 
     /// Delays rounds of extension and attempts until `until`, and replaces an earlier delay. Nothing else is delayed: a

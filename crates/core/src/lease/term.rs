@@ -59,7 +59,7 @@ impl Term {
         keys_until: Time,
     ) -> Self {
         let (t0, valid_until, stop_at) = times;
-        let mut term = Self {
+        Self {
             id,
             phase: Phase::Publishing,
             nodes,
@@ -69,9 +69,7 @@ impl Term {
             next_round_at: t0 + config.renew_interval,
             failed_rounds: 0,
             keys_until,
-        };
-        term.prove_grants(t0);
-        term
+        }
     }
 
     fn adopted(config: &Config, id: TermId, now: Time) -> Self {

@@ -17,6 +17,17 @@ fn a_straggler_is_joined_at_once_and_the_term_is_renewed_every_interval() {
 }
 
 #[test]
+fn a_driver_may_delay_the_first_join() {
+    let mut scenario = Scenario::new();
+    scenario.lease.delay_joins(Millis(20));
+    let id = scenario.held();
+    scenario.pass(19);
+    assert_eq!(sent_to(&scenario, 2), ["acquire"], "a term that ends before needs no join");
+    scenario.pass(1);
+    assert_eq!(scenario.values(2)[0], term_value(id.attempt, 1001));
+}
+
+#[test]
 fn a_term_outlives_the_loss_of_any_node_right_after_the_acquire() {
     for dead in 0..3 {
         let mut scenario = Scenario::new();
