@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use redislease_core::backoff::Entropy;
-use redislease_core::lease::{Effect, Input, Lease, Renewal, Want};
+use redislease_core::lease::{Effect, Input, JOIN_DELAY, Lease, Renewal, Want};
 use redislease_core::op::{Attempt, Holder, Token, Vote};
 use redislease_core::time::{Millis, Time};
 
@@ -20,10 +20,6 @@ const LAST_ANSWERS: Millis = Millis(2000);
 
 /// How long after the end of a term an attempt needs no turn.
 const RELEASED: Millis = Millis(1000);
-
-/// How long after an acquire the nodes are joined whose grants came too late for it. A term that ends before needs no join: it
-/// costs half as much as the acquire.
-const JOIN_DELAY: Millis = Millis(20);
 
 /// State shared by the machines of a shard.
 pub(super) struct Tools {

@@ -4,6 +4,10 @@
 use crate::lease::Lease;
 use crate::time::{Millis, Time};
 
+/// How long after an acquire the keeper joins the nodes whose grants came too late for it. A term that ends before needs no join:
+/// it costs half as much as the acquire.
+pub const JOIN_DELAY: Millis = Millis(20);
+
 impl Lease {
     /// When the next round of extension is due. A delay by [`hold`](Self::hold) is not included. `None` if no term runs, or
     /// if a round is under way.

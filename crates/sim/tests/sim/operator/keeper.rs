@@ -5,7 +5,7 @@ use std::sync::Arc;
 use redislease::election::HolderName;
 use redislease::plan::{Command, Event as Planned, OpenQuorum, needs_turn};
 use redislease_core::backoff::Entropy;
-use redislease_core::lease::{Config, Effect, Input, Lease, Round, Standing, View, Want};
+use redislease_core::lease::{Config, Effect, Input, JOIN_DELAY, Lease, Round, Standing, View, Want};
 use redislease_core::op::{Attempt, Holder, Vote};
 use redislease_core::quorum::Node;
 use redislease_core::time::{Millis, Time};
@@ -175,11 +175,13 @@ impl World {
             unit.opening = unit.opening.saturating_sub(1);
         }
         let (serial, mutant) = (self.new_id(process), self.mutant());
+        let mut lease = Lease::new(config).with_mutant(mutant);
+        lease.delay_joins(JOIN_DELAY);
         self.processes[process].machines.push(Machine {
             uid,
             place: place.unwrap_or(0),
             serial,
-            lease: Lease::new(config).with_mutant(mutant),
+            lease,
             quorum,
             keys,
             shown: View::default(),
