@@ -209,7 +209,7 @@ def plots(results):
 PAGE = """# Comparison with other lock libraries
 
 `make bench` prints this table on any machine ([how it measures](../bench/README.md)). `bench/report.py` wrote this page.
-Whole [leader elections](comparison-systems.md) have a page of their own.
+Whole [leader elections](comparison-systems.md) and [what an acquire costs](profile.md) have pages of their own.
 
 - Date: {date}, commit {commit}.
 - Machine: {machine}. Redis {redis}. Servers and clients share the cores. Load average before the run: {load:.1f}.

@@ -156,7 +156,12 @@ impl Machine {
             Command::DoubtShown(attempt) => Input::DoubtShown(attempt),
             Command::KeptElsewhere(attempt) => Input::KeptElsewhere(attempt),
             Command::End { term, proof } => {
-                let released = proof && self.running() == Some(term.attempt);
+                let runs = self.running() == Some(term.attempt);
+                if runs {
+                    // A round of this term may wait for its turn. The next attempt does not.
+                    self.lease.hold(Time(0));
+                }
+                let released = proof && runs;
                 self.released_until = if released { now + RELEASED } else { Time(0) };
                 Input::End { term, proof }
             }

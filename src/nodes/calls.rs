@@ -79,7 +79,7 @@ impl NodeTask {
             self.send_extend(now, vec![extension]);
         }
         let Link::Open(open) = &mut self.link else { return reply.give(Vote::Abstained) };
-        let before = open.gathered.push(Asked { request: Request { keys, op, give_up_at }, reply: Some(reply) });
+        let before = open.gathered.push(now, Asked { request: Request { keys, op, give_up_at }, reply: Some(reply) });
         for call in before {
             self.send_votes(now, call);
         }

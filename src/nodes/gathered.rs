@@ -1,8 +1,8 @@
 //! Gathers requests, so that a server executes many of them in one call.
 //!
 //! A call costs a server as much as several requests in it: it wakes up, reads and writes. So while many requests are in
-//! flight, others wait until they are a quarter as many, or until answers arrive. This delays a request by about a quarter
-//! of a round trip. A request that is alone, or one of a few, is sent at once. Requests about one lease keep their order.
+//! flight, others wait until they are a quarter as many, until answers arrive, or for 2 ms. A request that is alone, or one of
+//! a few, is sent at once. Requests about one lease keep their order.
 
 use redislease_core::op::Attempt;
 use redislease_core::time::{Millis, Time};
@@ -14,6 +14,9 @@ use super::script;
 const REQUESTS: usize = 64;
 /// Requests wait until they are this part of those in flight.
 const PART: usize = 4;
+/// How long requests wait at most. A server that does not answer must have a release behind its acquire before the connection
+/// is closed: when it resumes, it executes both.
+const WAIT: Millis = Millis(2);
 /// How many keys one call has at most, unless one request has more.
 const KEYS: usize = 200;
 /// The maximum difference between the deadlines of the requests of one call: the server uses the earliest for all.
@@ -39,16 +42,19 @@ pub(super) struct Gathered {
     /// Seals and releases. They are sent before `votes`: a lease that is released and acquired again is free.
     ends: Vec<Asked>,
     votes: Vec<Asked>,
+    /// When the first of them was gathered.
+    since: Option<Time>,
 }
 
 impl Gathered {
     /// Adds a request. Returns the calls that must be sent before it is gathered with others.
-    pub fn push(&mut self, asked: Asked) -> Vec<Vec<Asked>> {
+    pub fn push(&mut self, now: Time, asked: Asked) -> Vec<Vec<Asked>> {
         let ends = script::is_end(&asked.request.op);
         // A release must not overtake its acquire.
         let overtakes = ends && self.votes.iter().any(|earlier| earlier.attempt() == asked.attempt());
         let list = if ends { &self.ends } else { &self.votes };
         let before = if overtakes || !fits(list, &asked.request) { self.take() } else { Vec::new() };
+        self.since.get_or_insert(now);
         if ends {
             self.ends.push(asked);
         } else {
@@ -67,18 +73,20 @@ impl Gathered {
         self.ends.len() + self.votes.len()
     }
 
-    /// Whether the gathered requests should be sent while `in_flight` others have no answer yet.
+    /// Whether the gathered requests should be sent although [`Gathered::waits_until`] has not passed, while `in_flight` others
+    /// have no answer yet.
     pub fn is_due(&self, in_flight: usize) -> bool {
         self.len() > 0 && self.len() >= in_flight / PART
     }
 
-    /// When the first sender gives up.
-    pub fn next_expiry(&self) -> Option<Time> {
-        self.ends.iter().chain(&self.votes).map(|asked| asked.request.give_up_at).min()
+    /// When the gathered requests are sent at the latest.
+    pub fn waits_until(&self) -> Option<Time> {
+        self.since.map(|since| since + WAIT)
     }
 
     /// The calls to send, in order.
     pub fn take(&mut self) -> Vec<Vec<Asked>> {
+        self.since = None;
         let all = [std::mem::take(&mut self.ends), std::mem::take(&mut self.votes)];
         all.into_iter().filter(|call| !call.is_empty()).collect()
     }
@@ -95,6 +103,8 @@ fn fits(call: &[Asked], request: &Request) -> bool {
 mod tests {
     use super::*;
     use redislease_core::op::{Grant, Op, Stages, Token};
+
+    const NOW: Time = Time(100);
 
     fn asked(op: Op, keys: usize, give_up_at: u64) -> Asked {
         let keys = (0..keys).map(|key| format!("k-{key}")).collect();
@@ -117,7 +127,7 @@ mod tests {
     fn ends_go_first_and_both_kinds_keep_their_order() {
         let mut gathered = Gathered::default();
         for op in [confirm(1), release(2), confirm(3), release(4)] {
-            assert!(gathered.push(asked(op, 1, 500)).is_empty());
+            assert!(gathered.push(NOW, asked(op, 1, 500)).is_empty());
         }
         assert_eq!(attempts(&gathered.take()), [[2, 4], [1, 3]]);
         assert!(gathered.take().is_empty());
@@ -126,21 +136,23 @@ mod tests {
     #[test]
     fn requests_wait_only_while_many_others_are_in_flight() {
         let mut gathered = Gathered::default();
-        assert!(!gathered.is_due(0) && gathered.next_expiry().is_none(), "nothing to send");
-        gathered.push(asked(confirm(1), 1, 500));
+        assert!(!gathered.is_due(0) && gathered.waits_until().is_none(), "nothing to send");
+        gathered.push(NOW, asked(confirm(1), 1, 500));
         assert!(gathered.is_due(0) && gathered.is_due(7), "one of a few");
         assert!(!gathered.is_due(8));
-        gathered.push(asked(release(2), 1, 460));
+        gathered.push(NOW + Millis(1), asked(release(2), 1, 460));
         assert!(gathered.is_due(8) && !gathered.is_due(12));
-        assert_eq!(gathered.next_expiry(), Some(Time(460)));
+        assert_eq!(gathered.waits_until(), Some(NOW + WAIT), "the first one waits no longer for the second");
+        gathered.take();
+        assert_eq!(gathered.waits_until(), None);
     }
 
     #[test]
     fn a_release_does_not_overtake_its_acquire() {
         let mut gathered = Gathered::default();
-        gathered.push(asked(release(9), 1, 500));
-        gathered.push(asked(confirm(1), 1, 500));
-        assert_eq!(attempts(&gathered.push(asked(release(1), 1, 500))), [[9], [1]]);
+        gathered.push(NOW, asked(release(9), 1, 500));
+        gathered.push(NOW, asked(confirm(1), 1, 500));
+        assert_eq!(attempts(&gathered.push(NOW, asked(release(1), 1, 500))), [[9], [1]]);
         assert_eq!(attempts(&gathered.take()), [[1]]);
     }
 
@@ -148,12 +160,12 @@ mod tests {
     fn many_requests_many_keys_and_distant_deadlines_begin_another_call() {
         let mut gathered = Gathered::default();
         for attempt in 0..64 {
-            assert!(gathered.push(asked(confirm(attempt), 1, 500)).is_empty());
+            assert!(gathered.push(NOW, asked(confirm(attempt), 1, 500)).is_empty());
         }
-        assert_eq!(gathered.push(asked(confirm(64), 1, 500))[0].len(), 64);
-        assert_eq!(attempts(&gathered.push(asked(confirm(65), 200, 500))), [[64]]);
-        assert_eq!(attempts(&gathered.push(asked(confirm(66), 1, 500))), [[65]]);
-        assert!(gathered.push(asked(confirm(67), 1, 550)).is_empty());
-        assert_eq!(attempts(&gathered.push(asked(confirm(68), 1, 449))), [[66, 67]]);
+        assert_eq!(gathered.push(NOW, asked(confirm(64), 1, 500))[0].len(), 64);
+        assert_eq!(attempts(&gathered.push(NOW, asked(confirm(65), 200, 500))), [[64]]);
+        assert_eq!(attempts(&gathered.push(NOW, asked(confirm(66), 1, 500))), [[65]]);
+        assert!(gathered.push(NOW, asked(confirm(67), 1, 550)).is_empty());
+        assert_eq!(attempts(&gathered.push(NOW, asked(confirm(68), 1, 449))), [[66, 67]]);
     }
 }

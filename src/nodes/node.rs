@@ -215,7 +215,7 @@ impl NodeTask {
                 let given_up = open.give_up.first().map(|(at, _)| *at);
                 let waiting = [
                     open.extends.next_expiry(),
-                    open.gathered.next_expiry(),
+                    open.gathered.waits_until(),
                     open.reload.as_ref().and_then(Reload::next_expiry),
                 ];
                 let own = [self.admission.next_deadline(), unanswered, given_up, Some(open.info_due)];
@@ -234,8 +234,7 @@ impl NodeTask {
                 for _ in 0..expired {
                     self.context.series.error(Reason::Timeout.as_str());
                 }
-                // Sending them drops the replies whose sender has given up.
-                let gives_up = open.gathered.next_expiry().is_some_and(|at| at <= now);
+                let waited = open.gathered.waits_until().is_some_and(|at| at <= now);
                 let timeout = self.context.shared.command_timeout();
                 if open.pipe.oldest().is_some_and(|sent| now >= sent + timeout) {
                     return self.close(Failure::timeout(timeout).into());
@@ -245,7 +244,7 @@ impl NodeTask {
                     open.pipe.send(&redis::cmd("INFO"), now, Call::Info);
                     open.pipe.send(&script::check(&self.context.shared.keyspace), now, Call::Check);
                 }
-                if gives_up {
+                if waited {
                     self.send_gathered();
                 }
                 self.feed(Input::Wake);

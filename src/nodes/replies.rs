@@ -95,14 +95,16 @@ pub fn read_votes(ops: &[&Op], value: Value) -> Result<Reply<Vec<Result<Answer, 
     let (time, mut parts) = Parts::of(value)?;
     let word = parts.text()?;
     let mut answers = Vec::with_capacity(ops.len());
+    let ends = ops.iter().any(|op| is_end(op));
+    let answered = if ends { "ends" } else { "votes" };
     match word.as_str() {
-        "votes" => {
+        word if word == answered => {
             for op in ops {
                 answers.push(answer_to(op, parts.next()?)?);
             }
         }
         // A release needs no marker.
-        "not_admitted" if !ops.iter().any(|op| is_end(op)) => {
+        "not_admitted" if !ends => {
             answers.extend(ops.iter().map(|_| Ok(Answer::NotAdmitted)));
         }
         _ => return Err(unexpected(&word)),

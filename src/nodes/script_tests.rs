@@ -32,9 +32,14 @@ fn term() -> Stored {
     Stored { stage: Stage::Term, attempt: attempt(), number: 7, metadata: "pod:a".into() }
 }
 
-/// The reply to one request.
+/// The reply to one acquire or confirm.
 fn one(part: Value) -> Value {
     answer(&[text("votes"), part])
+}
+
+/// The reply to one seal or release.
+fn end(part: Value) -> Value {
+    answer(&[text("ends"), part])
 }
 
 fn list(parts: &[Value]) -> Value {
@@ -53,9 +58,9 @@ fn answers_become_votes() {
         (&extend, answer(&[text("extended")]), Vote::Extended),
         (&extend, answer(&[text("extended"), Value::Int(1), Value::Nil]), Vote::Miss(None)),
         (&extend, answer(&[text("extended"), Value::Int(1), text(&value)]), Vote::Miss(Some(term()))),
-        (&seal, one(Value::Int(5)), Vote::Sealed { ttl_left: Millis(5) }),
-        (&seal, one(list(&[Value::Nil])), Vote::Miss(None)),
-        (&release, one(Value::Int(2)), Vote::Released(2)),
+        (&seal, end(Value::Int(5)), Vote::Sealed { ttl_left: Millis(5) }),
+        (&seal, end(list(&[Value::Nil])), Vote::Miss(None)),
+        (&release, end(Value::Int(2)), Vote::Released(2)),
     ] {
         let read = read_vote(op, reply).unwrap();
         assert_eq!(read, Reply { time: 1_795_238_400_000_042, answer: Answer::Vote(vote) }, "{op:?}");
@@ -68,14 +73,14 @@ fn an_operation_that_was_not_executed_is_not_a_vote() {
     for op in [&acquire, &confirm, &extend] {
         assert_eq!(read_vote(op, answer(&[text("not_admitted")])).unwrap().answer, Answer::NotAdmitted);
     }
-    assert_eq!(read_vote(&seal, one(text("not_admitted"))).unwrap().answer, Answer::NotAdmitted);
+    assert_eq!(read_vote(&seal, end(text("not_admitted"))).unwrap().answer, Answer::NotAdmitted);
     assert_eq!(read_vote(&acquire, one(text("late"))).unwrap().answer, Answer::Late);
     assert_eq!(read_vote(&extend, answer(&[text("late")])).unwrap().answer, Answer::Late);
     for (op, reply) in [
         (&confirm, one(text("late"))),
-        (&seal, one(text("late"))),
-        (&release, one(text("late"))),
-        (&release, one(text("not_admitted"))),
+        (&seal, end(text("late"))),
+        (&release, end(text("late"))),
+        (&release, end(text("not_admitted"))),
         (&release, answer(&[text("not_admitted")])),
         (&seal, answer(&[text("not_admitted")])),
     ] {
@@ -106,7 +111,7 @@ fn an_invalid_reply_is_not_a_vote() {
         (other(&acquire, &[text("votes")]), "ends too early"),
         (other(&acquire, &[text("votes"), Value::Int(1), Value::Int(2)]), "after its end"),
         (read(&confirm, one(list(&[text("what")]))), "something else writes under this key prefix"),
-        (read(&release, one(Value::Int(-1))), "`-1` instead of a number"),
+        (read(&release, end(Value::Int(-1))), "`-1` instead of a number"),
         (read(&acquire, one(Value::Int(9_007_199_254_740_992))), "not below 2^53"),
         (read(&acquire, one(Value::Nil)), "does not belong"),
         (read(&acquire, one(list(&[Value::Int(-1), text(&term().to_string())]))), "`-1` instead of a number"),
@@ -227,7 +232,7 @@ fn a_reply_to_many_requests_has_one_answer_for_each() {
     assert_eq!(read, Ok(votes.map(|vote| Ok(Answer::Vote(vote))).to_vec()));
     let read = votes_on(&[&acquire, &acquire], &[text("votes"), text("late"), Value::Int(9)]);
     assert_eq!(read, Ok(vec![Ok(Answer::Late), Ok(Answer::Vote(Vote::Granted(Grant(9))))]));
-    let read = votes_on(&[&seal, &release], &[text("votes"), text("not_admitted"), Value::Int(1)]);
+    let read = votes_on(&[&seal, &release], &[text("ends"), text("not_admitted"), Value::Int(1)]);
     assert_eq!(read, Ok(vec![Ok(Answer::NotAdmitted), Ok(Answer::Vote(Vote::Released(1)))]));
     let read = votes_on(&[&acquire, &confirm], &[text("not_admitted")]);
     assert_eq!(read, Ok(vec![Ok(Answer::NotAdmitted), Ok(Answer::NotAdmitted)]));
@@ -253,7 +258,9 @@ fn a_reply_that_may_belong_to_another_call_is_refused_as_a_whole() {
         (two(&[text("votes"), text("9"), Value::Int(9)]), "does not belong to this request"),
         (votes_on(&[&acquire], &[text("extended")]).unwrap_err(), "`extended` does not belong"),
         (votes_on(&[&seal, &release], &[text("not_admitted")]).unwrap_err(), "`not_admitted` does not belong"),
-        (votes_on(&[&release], &[text("votes"), list(&[Value::Nil])]).unwrap_err(), "does not belong"),
+        (votes_on(&[&release], &[text("ends"), list(&[Value::Nil])]).unwrap_err(), "does not belong"),
+        (votes_on(&[&release], &[text("votes"), Value::Int(1)]).unwrap_err(), "`votes` does not belong"),
+        (votes_on(&[&acquire], &[text("ends"), Value::Int(1)]).unwrap_err(), "`ends` does not belong"),
     ] {
         assert!(error.contains(part), "{part}: {error}");
     }

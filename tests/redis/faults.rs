@@ -49,6 +49,27 @@ async fn a_request_to_a_stopped_server_ends_with_its_timeout() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_is_sent_although_many_requests_have_no_answer() {
+    let servers = servers(1);
+    let world = World::on(&servers);
+    world.up(0).await;
+    let vote = world.ask(0, acquire(5)).await;
+    let Vote::Granted(grant) = vote else { panic!("{vote:?}") };
+    world.ask(0, confirm(5, grant.0, grant.0)).await;
+    servers[0].process().pause().unwrap();
+    let acquires: Vec<_> = (100..150).map(|attempt| world.send(0, acquire(attempt), Millis(100))).collect();
+    for vote in acquires {
+        assert_eq!(vote.await.unwrap(), Vote::Unknown);
+    }
+    // It is gathered: one request is fewer than a quarter of those without an answer.
+    let release = world.send(0, release(5, Stages::All), Millis(60_000));
+    assert_eq!(release.await.unwrap(), Vote::Unknown, "the connection is closed");
+    servers[0].process().resume().unwrap();
+    world.up(0).await;
+    assert_eq!(get(&servers[0], &world.lock("k")), None, "the release was in the backlog");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_late_request_in_the_backlog_is_not_carried_out() {
     let servers = servers(1);
     let patient = Config { command_timeout: Millis(10_000), ..config(addresses(&servers)) };

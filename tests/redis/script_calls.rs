@@ -26,12 +26,15 @@ async fn a_request_that_fails_affects_no_other_request_of_its_call() {
     assert_eq!(server.value("p").as_deref(), Some("t:2:50:m"));
     assert_eq!(server.fence().as_deref(), Some("51"));
 
-    server.set("rl:fence", "x");
-    let answers = server.ask_all(&[("one", acquire(7)), ("free", confirm(1, 2, 60)), ("two", acquire(8))]).unwrap();
-    assert!(answers.iter().all(|answer| matches!(answer, Err(NoAnswer::Error(_)))), "{answers:?}");
-    assert_eq!((server.value("one"), server.value("two")), (None, None));
-    assert_eq!(server.value("free").as_deref(), Some("p:1:2:m"));
-    assert_eq!(server.fence().as_deref(), Some("x"));
+    // For Lua, `nan` is a number.
+    for broken in ["x", "nan"] {
+        server.set("rl:fence", broken);
+        let answers = server.ask_all(&[("one", acquire(7)), ("free", confirm(1, 2, 60)), ("two", acquire(8))]).unwrap();
+        assert!(answers.iter().all(|answer| matches!(answer, Err(NoAnswer::Error(_)))), "{answers:?}");
+        assert_eq!((server.value("one"), server.value("two")), (None, None));
+        assert_eq!(server.value("free").as_deref(), Some("p:1:2:m"));
+        assert_eq!(server.fence().as_deref(), Some(broken));
+    }
 }
 
 #[tokio::test]
@@ -51,4 +54,16 @@ async fn a_full_server_refuses_all_requests_of_a_call_and_runs_its_ends() {
     server.redis.command(&["CONFIG", "SET", "maxmemory", "0"]).unwrap();
     assert_eq!((server.value("free"), server.value("p")), (None, None));
     assert_eq!(server.value("k").as_deref(), Some("s:1:50:m"));
+}
+
+#[tokio::test]
+async fn a_refused_delete_fails_the_releases_of_a_call_and_no_seal() {
+    let mut server = Server::start().await;
+    server.term(&["k"], 1, 50).await;
+    server.granted(&["p"], 2).await;
+    server.redis.command(&["ACL", "SETUSER", "default", "-del"]).unwrap();
+    let answers = server.ask_all(&[("k", seal(1)), ("p", release(2, Stages::All))]).unwrap();
+    assert!(matches!(answers[0], Ok(Answer::Vote(Vote::Sealed { .. }))), "{answers:?}");
+    assert!(matches!(answers[1], Err(NoAnswer::Error(_))), "{answers:?}");
+    assert!(server.value("p").is_some());
 }

@@ -6,7 +6,7 @@
 -- ARGV   1 the expected marker; then for each request its number of keys, if it is not 1, and
 --        seal      `:<attempt>:`, `seal`
 --        release   `:<attempt>:`, the letters of the stages that may be deleted
--- reply  seconds and microseconds of TIME, `votes`, and one answer for each request:
+-- reply  seconds and microseconds of TIME, `ends`, and one answer for each request:
 --        seal      the least PTTL; {value} of a key of another attempt, {nil} if it is free; `not_admitted`
 --        release   how many keys were deleted
 --        An error in one request is the answer to this request only.
@@ -65,7 +65,9 @@ local function release(first, last, attempt, stages)
   return count
 end
 
-local answers, count = {time[1], time[2], 'votes'}, 3
+local answers, count = {time[1], time[2], 'ends'}, 3
+-- The places of the answers to releases.
+local releases = {}
 local place, first, words = 2, 3, #ARGV
 local COLON = byte(':')
 
@@ -81,6 +83,7 @@ local function run()
     if what == 'seal' then
       answers[count] = seal(from, first - 1, attempt)
     else
+      releases[#releases + 1] = count
       answers[count] = release(from, first - 1, attempt, what)
     end
   end
@@ -95,5 +98,10 @@ while place <= words do
     answers[count] = type(failure) == 'string' and {err = failure} or failure
   end
 end
-if #deleted > 0 then call('DEL', unpack(deleted)) end
+if #deleted > 0 then
+  local failure = redis.pcall('DEL', unpack(deleted))
+  if type(failure) == 'table' and failure.err then
+    for _, release in ipairs(releases) do answers[release] = failure end
+  end
+end
 return answers

@@ -40,9 +40,11 @@ local fence, stored
 
 local function read_fence()
   if fence then return end
-  local number = tonumber(call('GET', KEYS[2]) or '0')
-  if not number then error('the fence is not a number') end
-  fence, stored = number, number
+  local text = call('GET', KEYS[2]) or '0'
+  -- `nan` is a number for Lua, and not for INCRBY.
+  if not string.find(text, '^%d+$') then error('the fence is not a number') end
+  fence = tonumber(text)
+  stored = fence
 end
 
 -- The acquires that follow the current one.
