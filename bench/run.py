@@ -228,8 +228,9 @@ class Run:
                 self.note("stories", peer, round_, **self.failed_acquire(peer))
             request = self.request("several", nodes)
             answer = self.processes[peer].ask(20, **request)
-            both = bool(answer and answer.get("held")) and self.found(request, 0, 2)
-            self.note("stories", peer, round_, several="yes" if both else "no")
+            if not (answer and answer.get("unsupported")):
+                both = bool(answer and answer.get("held")) and self.found(request, 0, 2)
+                self.note("stories", peer, round_, several="yes" if both else "no")
             if answer is None:
                 self.restart(peer)
         self.in_turns(1, measure)
