@@ -65,7 +65,7 @@ impl Connection {
         let mut start = 0;
         while let Some((parts, length)) = reply(&self.buffer[start..]) {
             let tags = self.sent.pop_front().unwrap();
-            if let [_, _, b"votes", answers @ ..] = &parts[..] {
+            if let [_, _, b"votes" | b"ends", answers @ ..] = &parts[..] {
                 assert_eq!(
                     tags.len(),
                     answers.len(),
