@@ -23,6 +23,8 @@ async fn a_request_to_a_stopped_server_ends_with_its_timeout() {
     let vote = world.ask(0, acquire(5)).await;
     let Vote::Granted(grant) = vote else { panic!("{vote:?}") };
     world.ask(0, confirm(5, grant.0, grant.0)).await;
+    // The key does not end by itself meanwhile.
+    servers[0].command(&["PEXPIRE", &world.lock("k"), "60000"]).unwrap();
     servers[0].process().pause().unwrap();
 
     let start = clock::now();
@@ -56,8 +58,10 @@ async fn a_release_is_sent_although_many_requests_have_no_answer() {
     let vote = world.ask(0, acquire(5)).await;
     let Vote::Granted(grant) = vote else { panic!("{vote:?}") };
     world.ask(0, confirm(5, grant.0, grant.0)).await;
+    // The key does not end by itself meanwhile.
+    servers[0].command(&["PEXPIRE", &world.lock("k"), "60000"]).unwrap();
     servers[0].process().pause().unwrap();
-    let acquires: Vec<_> = (100..150).map(|attempt| world.send(0, acquire(attempt), Millis(100))).collect();
+    let acquires: Vec<_> = (100..200).map(|attempt| world.send(0, acquire(attempt), Millis(100))).collect();
     for vote in acquires {
         assert_eq!(vote.await.unwrap(), Vote::Unknown);
     }
