@@ -1,6 +1,6 @@
 //! The limit of events on pods. In a storm they are left out: the event of the lease says the same.
 //!
-//! Half of the limit is for whoever needs it. The other half is for namespaces that had few events on pods lately, so that a
+//! Half of the limit is for every namespace. The other half is for namespaces that had few events on pods lately, so that a
 //! storm in one namespace leaves room for the others.
 
 use std::collections::BTreeMap;
