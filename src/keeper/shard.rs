@@ -1,8 +1,10 @@
 //! One shard: a task that drives the machines of its leases.
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use prometheus::IntCounter;
@@ -27,6 +29,9 @@ use crate::nodes::{Ballot, NodeState, NodeStatus, Nodes, Outbox};
 const POLL: Duration = Duration::from_millis(50);
 /// How many votes, commands, timers, recovering and closing leases are handled before the other tasks on this thread run.
 const AT_ONCE: usize = 1000;
+/// How often the other tasks on this thread run at most before the requests are sent: a term is published, ended, and the next
+/// attempt wanted.
+const PASSES: usize = 4;
 /// The pause after a panic of the shard, so that the other tasks on this thread run also if it panics each time.
 const RESTART: Duration = Duration::from_secs(1);
 
@@ -122,7 +127,9 @@ struct Shard {
     ballots: VecDeque<Ballot>,
     received_ballots: Vec<Ballot>,
     ends_when_empty: bool,
-    /// The work since the tasks of the nodes had their turn, in leases.
+    /// The last reading of the clock.
+    now: Time,
+    /// The work since the other tasks had their turn, in leases.
     handled: usize,
 }
 
@@ -143,6 +150,7 @@ impl Shard {
             ballots: VecDeque::new(),
             received_ballots: Vec::new(),
             ends_when_empty: false,
+            now: Time(0),
             handled: 0,
         }
     }
@@ -150,25 +158,41 @@ impl Shard {
     async fn run(&mut self, alarm: io::Result<Alarm>) {
         self.alarm = alarm.map_err(|error| no_timer(&error)).ok();
         loop {
-            let more_ballots = self.take_ballots();
-            self.take_messages();
-            self.take_recovering();
-            self.take_closing();
-            let more_timers = more_ballots || self.take_timers();
+            let more = self.handle().await;
             self.send();
             if self.ends_when_empty && self.slots.len() == 0 {
                 return;
             }
-            let queued = !(self.messages.is_empty() && self.recovering.is_empty() && self.closing.is_empty());
-            // What arrives faster than it is handled never makes this wait.
-            if queued || more_timers || self.handled >= AT_ONCE {
-                self.handled = 0;
+            if more {
                 // The tasks of the nodes and the watchers of the quorums run on this thread too.
                 tokio::task::yield_now().await;
             } else {
                 self.wait().await;
             }
         }
+    }
+
+    /// Handles what there is, and what the tasks on this thread then ask for, so that one call takes a release and the acquire
+    /// that follows it. Returns whether there is more.
+    async fn handle(&mut self) -> bool {
+        for _ in 0..PASSES {
+            self.handled = 0;
+            self.now = clock::now();
+            let more_ballots = self.take_ballots();
+            self.take_messages();
+            self.take_recovering();
+            self.take_closing();
+            let more_timers = more_ballots || self.take_timers();
+            let queued = !(self.messages.is_empty() && self.recovering.is_empty() && self.closing.is_empty());
+            if queued || more_timers || self.handled >= AT_ONCE {
+                return true;
+            }
+            if self.handled == 0 {
+                return false;
+            }
+            other_tasks().await;
+        }
+        false
     }
 
     /// Returns when there may be work.
@@ -208,7 +232,7 @@ impl Shard {
         for _ in 0..AT_ONCE {
             let Some(ballot) = self.ballots.pop_front() else { break };
             let id = LeaseId::unpack(ballot.lease);
-            self.with(id, |machine, outbox, tools| machine.vote(clock::now(), ballot, outbox, tools));
+            self.with(id, |machine, now, outbox, tools| machine.vote(now, ballot, outbox, tools));
         }
         if self.ballots.is_empty() {
             self.ballots.shrink_to(AT_ONCE);
@@ -224,7 +248,7 @@ impl Shard {
             match self.messages.pop_front() {
                 Some(Message::Open(id, setup)) => self.open(id, *setup),
                 Some(Message::Command(id, command)) => {
-                    self.with(id, |machine, outbox, tools| machine.command(clock::now(), command, outbox, tools));
+                    self.with(id, |machine, now, outbox, tools| machine.command(now, command, outbox, tools));
                 }
                 Some(Message::MajorityBack(quorum)) => self.recover(quorum),
                 Some(Message::EndWhenEmpty) => self.ends_when_empty = true,
@@ -239,8 +263,8 @@ impl Shard {
 
     /// Whether there may be more.
     fn take_timers(&mut self) -> bool {
-        let mut now = clock::now();
-        for count in 1..=AT_ONCE {
+        for _ in 0..AT_ONCE {
+            let now = self.now;
             let Some((at, slot)) = self.timers.pop(now) else { return false };
             let Some(mut entry) = self.slots.take(slot) else { continue };
             let (id, machine) = &mut *entry;
@@ -255,19 +279,20 @@ impl Shard {
             }
             self.slots.put(entry);
             if wakes {
-                self.with(id, |machine, outbox, tools| machine.wake(now, outbox, tools));
-            }
-            // Leases that are due together use one clock reading; after many of them the clock is read again.
-            if count.is_multiple_of(256) {
-                now = clock::now();
+                self.with(id, |machine, now, outbox, tools| machine.wake(now, outbox, tools));
             }
         }
         true
     }
 
     /// Works on one lease. A panic ends only this lease.
-    fn with(&mut self, id: LeaseId, work: impl FnOnce(&mut Machine, Option<&mut Outbox>, &mut Tools) -> Fate) {
+    fn with(&mut self, id: LeaseId, work: impl FnOnce(&mut Machine, Time, Option<&mut Outbox>, &mut Tools) -> Fate) {
         self.handled += 1;
+        // Leases that are handled together use one clock reading; after some of them the clock is read again.
+        if self.handled.is_multiple_of(32) {
+            self.now = clock::now();
+        }
+        let now = self.now;
         if !self.slots.holds(id) {
             return;
         }
@@ -276,10 +301,10 @@ impl Shard {
         let quorum = machine.quorum.and_then(|place| self.quorums.get_mut(place as usize)?.as_mut());
         let outbox = quorum.map(|quorum| &mut quorum.outbox);
         let tools = &mut self.tools;
-        match contained(|| work(machine, outbox, tools)) {
+        match contained(|| work(machine, now, outbox, tools)) {
             Ok(Fate::Goes) => {
                 // Without this, a deadline in the past would cause a busy loop.
-                let deadline = machine.next_deadline().map(|deadline| deadline.max(clock::now() + Millis(1)));
+                let deadline = machine.next_deadline().map(|deadline| deadline.max(now + Millis(1)));
                 self.timers.arm(id.slot, &mut machine.armed, deadline);
                 self.slots.put(entry);
             }
@@ -348,8 +373,8 @@ impl Shard {
     fn take_recovering(&mut self) {
         for _ in 0..AT_ONCE {
             let Some(id) = self.recovering.pop_front() else { break };
-            self.with(id, |machine, outbox, tools| match machine.recovers(clock::now()) {
-                Some(_) => machine.command(clock::now(), Command::TryNow, outbox, tools),
+            self.with(id, |machine, now, outbox, tools| match machine.recovers(now) {
+                Some(_) => machine.command(now, Command::TryNow, outbox, tools),
                 None => Fate::Goes,
             });
         }
@@ -365,7 +390,7 @@ impl Shard {
     fn take_closing(&mut self) {
         for _ in 0..AT_ONCE {
             let Some(id) = self.closing.pop_front() else { break };
-            self.with(id, |machine, outbox, tools| machine.command(clock::now(), Command::Close, outbox, tools));
+            self.with(id, |machine, now, outbox, tools| machine.command(now, Command::Close, outbox, tools));
         }
     }
 
@@ -391,6 +416,20 @@ impl Shard {
         }
         self.quorums.iter().flatten().for_each(|quorum| quorum.watcher.abort());
     }
+}
+
+/// Returns after the tasks on this thread that are ready now.
+async fn other_tasks() {
+    let mut waited = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut waited, true) {
+            return Poll::Ready(());
+        }
+        // Unlike `yield_now`, this asks the operating system for nothing.
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 fn no_timer(error: &io::Error) {

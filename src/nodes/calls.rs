@@ -40,9 +40,8 @@ impl NodeTask {
         open.pipe.send(&command, clock::now(), call);
     }
 
-    /// Takes one request for a vote: gathers it, queues it for a batch call, or answers it.
-    pub(super) fn vote(&mut self, request: Request, reply: Reply) {
-        let now = clock::now();
+    /// Takes one request for a vote at `now`: gathers it, queues it for a batch call, or answers it.
+    pub(super) fn vote(&mut self, now: Time, request: Request, reply: Reply) {
         if request.give_up_at <= now {
             // Dropping the reply answers the request.
             return self.count(Reason::Timeout);
@@ -223,7 +222,7 @@ impl NodeTask {
             }
         }
         for (request, reply) in waiting {
-            self.vote(request, reply);
+            self.vote(now, request, reply);
         }
         // If the scripts are lost again, these requests must be sent before the scripts are.
         self.send_gathered();

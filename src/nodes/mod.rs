@@ -292,8 +292,10 @@ impl Nodes {
         WeakNodes(Arc::downgrade(&self.alive))
     }
 
-    /// Runs `task` on the thread of the nodes. It is dropped when the last of these [`Nodes`] is dropped.
-    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+    /// Runs `task` on the thread of the nodes, where the leases on them run too. A task that acquires and releases leases there
+    /// needs no change of thread. It must not block: it would delay every renewal on these nodes. It is dropped when the last of
+    /// these [`Nodes`] is dropped, so it must not hold one.
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.alive.runtime.spawn(task);
     }
 

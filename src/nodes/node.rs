@@ -194,9 +194,10 @@ impl NodeTask {
     fn receive(&mut self) {
         let mut received = std::mem::take(&mut self.received);
         self.context.inbox().take(&mut received);
+        let now = clock::now();
         for message in received.drain(..) {
             match message {
-                Message::Vote(request, reply) => self.vote(request, reply),
+                Message::Vote(request, reply) => self.vote(now, request, reply),
                 Message::Fence(answer) => self.fence(answer),
                 Message::Moved => self.move_to(self.context.address()),
             }

@@ -257,10 +257,15 @@ async fn cycles(process: &Process, request: &Request) -> Value {
         }
         times
     };
-    let tasks: Vec<_> = locks.into_iter().map(|lock| tokio::spawn(work(lock))).collect();
+    let (done, mut all_done) = tokio::sync::mpsc::unbounded_channel();
+    for lock in locks {
+        let (work, done) = (work(lock), done.clone());
+        process.nodes.spawn(async move { done.send(work.await).unwrap() });
+    }
+    drop(done);
     let mut all = Vec::new();
-    for task in tasks {
-        all.push(task.await.unwrap());
+    while let Some(times) = all_done.recv().await {
+        all.push(times);
     }
     figures(all, start.elapsed())
 }
