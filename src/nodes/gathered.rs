@@ -1,8 +1,8 @@
 //! Gathers requests, so that a server executes many of them in one call.
 //!
 //! A call costs a server as much as several requests in it: it wakes up, reads and writes. So while many requests are in
-//! flight, others wait until they are a quarter as many, until answers arrive, or for 2 ms. A request that is alone, or one of
-//! a few, is sent at once. Requests about one lease keep their order.
+//! flight, others wait until they are half as many, until answers arrive, or for 2 ms. A request that is alone, or one of a few, is
+//! sent at once. Requests about one lease keep their order.
 
 use redislease_core::op::Attempt;
 use redislease_core::time::{Millis, Time};
@@ -11,9 +11,9 @@ use super::request::{Reply, Request};
 use super::script;
 
 /// How many requests one call has at most: a server needs less than 1 ms for them.
-const REQUESTS: usize = 64;
+const REQUESTS: usize = 128;
 /// Requests wait until they are this part of those in flight.
-const PART: usize = 4;
+const PART: usize = 2;
 /// How long requests wait at most. A server that does not answer must have a release behind its acquire before the connection
 /// is closed: when it resumes, it executes both.
 const WAIT: Millis = Millis(2);
@@ -138,10 +138,10 @@ mod tests {
         let mut gathered = Gathered::default();
         assert!(!gathered.is_due(0) && gathered.waits_until().is_none(), "nothing to send");
         gathered.push(NOW, asked(confirm(1), 1, 500));
-        assert!(gathered.is_due(0) && gathered.is_due(7), "one of a few");
-        assert!(!gathered.is_due(8));
+        assert!(gathered.is_due(0) && gathered.is_due(3), "one of a few");
+        assert!(!gathered.is_due(4));
         gathered.push(NOW + Millis(1), asked(release(2), 1, 460));
-        assert!(gathered.is_due(8) && !gathered.is_due(12));
+        assert!(gathered.is_due(4) && !gathered.is_due(6));
         assert_eq!(gathered.waits_until(), Some(NOW + WAIT), "the first one waits no longer for the second");
         gathered.take();
         assert_eq!(gathered.waits_until(), None);
@@ -159,13 +159,13 @@ mod tests {
     #[test]
     fn many_requests_many_keys_and_distant_deadlines_begin_another_call() {
         let mut gathered = Gathered::default();
-        for attempt in 0..64 {
+        for attempt in 0..128 {
             assert!(gathered.push(NOW, asked(confirm(attempt), 1, 500)).is_empty());
         }
-        assert_eq!(gathered.push(NOW, asked(confirm(64), 1, 500))[0].len(), 64);
-        assert_eq!(attempts(&gathered.push(NOW, asked(confirm(65), 200, 500))), [[64]]);
-        assert_eq!(attempts(&gathered.push(NOW, asked(confirm(66), 1, 500))), [[65]]);
-        assert!(gathered.push(NOW, asked(confirm(67), 1, 550)).is_empty());
-        assert_eq!(attempts(&gathered.push(NOW, asked(confirm(68), 1, 449))), [[66, 67]]);
+        assert_eq!(gathered.push(NOW, asked(confirm(128), 1, 500))[0].len(), 128);
+        assert_eq!(attempts(&gathered.push(NOW, asked(confirm(129), 200, 500))), [[128]]);
+        assert_eq!(attempts(&gathered.push(NOW, asked(confirm(130), 1, 500))), [[129]]);
+        assert!(gathered.push(NOW, asked(confirm(131), 1, 550)).is_empty());
+        assert_eq!(attempts(&gathered.push(NOW, asked(confirm(132), 1, 449))), [[130, 131]]);
     }
 }

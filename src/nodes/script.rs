@@ -84,7 +84,9 @@ impl Script {
 
     /// The call with its `count` keys; the arguments follow.
     fn call<'a>(self, keyspace: &Keyspace, count: usize, keys: impl Iterator<Item = &'a String>) -> Cmd {
-        let mut command = redis::cmd("EVALSHA");
+        // Enough for one key and three arguments of each request.
+        let mut command = Cmd::with_capacity(8 + 4 * count, 256 + 256 * count);
+        command.arg("EVALSHA");
         command.arg(&SOURCES[self as usize].sha).arg(count + 2).arg(keyspace.marker()).arg(keyspace.fence());
         for key in keys {
             command.arg(key);
