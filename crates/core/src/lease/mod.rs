@@ -285,6 +285,10 @@ impl Lease {
             return;
         }
         let round = self.new_round();
+        // The keys of the oldest end first.
+        if self.cleanups.len() >= cleanup::MOST {
+            self.cleanups.remove(0);
+        }
         self.cleanups.push(Cleanup::new(&self.config, now, round, attempt, stages, until, nodes));
         for &node in nodes {
             self.send(round, node, Op::Release { attempt, stages }, now + self.config.command_timeout);

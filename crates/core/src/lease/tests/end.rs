@@ -1,6 +1,7 @@
 //! Ending a term.
 
 use super::*;
+use alloc::collections::BTreeSet;
 
 #[test]
 fn a_process_that_wakes_after_the_end_of_validity_asks_for_no_wake_in_the_past() {
@@ -92,6 +93,23 @@ fn a_release_is_repeated_until_a_silent_node_has_answered_it() {
     scenario.sent.clear();
     scenario.pass(60_000);
     assert_eq!(scenario.sent, [], "nothing is left to do");
+}
+
+#[test]
+fn only_the_newest_releases_are_repeated_while_a_node_is_away() {
+    let mut scenario = Scenario::new();
+    scenario.links[2] = Link::Away;
+    let mut attempts = Vec::new();
+    for _ in 0..100 {
+        let term = scenario.held();
+        attempts.push(term.attempt);
+        scenario.give(Input::End { term, proof: true });
+        scenario.pass(1);
+    }
+    scenario.sent.clear();
+    scenario.pass(5000);
+    let repeated = scenario.sent.iter().map(|(node, op)| (*node, op.attempt())).collect::<BTreeSet<_>>();
+    assert_eq!(repeated, attempts[84..].iter().map(|attempt| (Node(2), *attempt)).collect());
 }
 
 #[test]
