@@ -28,7 +28,7 @@ KINDS = ["cycles", "faults", "handover", "renew", "lost", "crash", "stories"]
 
 class Run:
     def __init__(self, quick, wanted):
-        self.rounds = 1 if quick else 3
+        self.rounds = 1 if quick else 5
         self.seconds = 0.5 if quick else 1.0
         self.quick = quick
         self.rows, self.missing, self.commands = [], {}, {}
@@ -75,8 +75,17 @@ class Run:
         self.processes[peer] = library.Process(self.commands[peer], peer.argument)
 
     def ask(self, cell, peer, round_, request, timeout=60):
-        """One cell of one peer. A peer that does not answer is started again."""
-        answer = self.processes[peer].ask(timeout, **request)
+        """One cell of one peer, while the others are stopped. A peer that does not answer is started again."""
+        others = [process.process for other, process in self.processes.items() if other != peer]
+        try:
+            for other in others:
+                other.send_signal(signal.SIGSTOP)
+            # It was stopped itself: its timers expire, and it may connect again.
+            time.sleep(0.3)
+            answer = self.processes[peer].ask(timeout, **request)
+        finally:
+            for other in others:
+                other.send_signal(signal.SIGCONT)
         if answer is None:
             self.note(cell, peer, round_, failed=f"no answer within {timeout} s")
             self.restart(peer)
@@ -118,8 +127,8 @@ class Run:
             near = [*self.addresses(2), server.address]
             # Some peers wait for many seconds when a server is stopped: for them one round.
             waiting = set()
-            def measure(state, nodes):
-                def one(peer, round_):
+            def measure(state, nodes, round_=0):
+                def one(peer, _):
                     if not peer.single and not (state == "stopped" and peer in waiting):
                         request = self.request("cycles", nodes, workers=1, seconds=self.seconds)
                         answer = self.ask(f"fault-{state}", peer, round_, request, timeout=20)
@@ -127,11 +136,11 @@ class Run:
                             waiting.add(peer)
                 self.in_turns(1, one)
 
-            for _ in range(self.rounds):
+            for round_ in range(self.rounds):
                 self.warm_up(near, workers=1)
-                measure("none", near)
+                measure("none", near, round_)
                 server.pause()
-                measure("stopped", near)
+                measure("stopped", near, round_)
                 server.resume()
             self.warm_up([*self.addresses(2), proxy.address], workers=1)
             measure("slow", [*self.addresses(2), proxy.address])
