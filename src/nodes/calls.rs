@@ -146,12 +146,11 @@ impl NodeTask {
 
     /// Sends waiting extensions up to the limit of calls in flight.
     pub(super) fn send_extends(&mut self) {
-        let now = clock::now();
         while let Link::Open(open) = &mut self.link
             && open.reload.is_none()
             && let Some(leases) = open.extends.next_call()
         {
-            self.send_extend(now, leases);
+            self.send_extend(clock::now(), leases);
         }
     }
 

@@ -39,6 +39,8 @@ pub(super) struct Client {
     replies: Vec<u8>,
     taken: usize,
     parser: Parser,
+    /// The parser has asked for more bytes than have arrived.
+    is_starved: bool,
     /// How many bytes the parser took since the last complete reply.
     incomplete: usize,
     /// A command of [`answers`](Self::answers) has no reply yet.
@@ -71,6 +73,7 @@ impl Client {
             replies: Vec::new(),
             taken: 0,
             parser: Parser::new(),
+            is_starved: true,
             incomplete: 0,
             is_asking: false,
         }
@@ -141,6 +144,10 @@ impl Client {
     /// # Errors
     /// The server does not speak the protocol.
     pub fn received(&mut self) -> RedisResult<Option<RedisResult<Value>>> {
+        // Without new bytes the parser would only fail once more.
+        if self.is_starved && self.replies.is_empty() {
+            return Ok(None);
+        }
         let mut arrived = Arrived { bytes: &self.replies[self.taken..], ended: false };
         let parsed = self.parser.parse_value(&mut arrived);
         let (left, ended) = (arrived.bytes.len(), arrived.ended);
@@ -151,6 +158,7 @@ impl Client {
             self.replies.clear();
             self.taken = 0;
         }
+        self.is_starved = ended;
         match parsed {
             // RedisLease asks for no messages. One would be taken for the reply to a command.
             Ok(Value::Push { .. }) => Err((ErrorKind::Parse, "the server sent a message that is not a reply").into()),

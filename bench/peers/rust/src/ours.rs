@@ -158,8 +158,8 @@ impl Lock {
         let mut failed = 0;
         loop {
             self.handle.want(Holder("bench".into()));
-            // A call that could not start at once has no effect.
-            let outcome = tokio::time::timeout(Duration::from_millis(20), self.views.changed()).await;
+            // A call that could not start at once has no effect. A short timeout would set a timer of the system each time.
+            let outcome = tokio::time::timeout(Duration::from_secs(1), self.views.changed()).await;
             let view = self.views.borrow_and_update().clone();
             if let Standing::Publishing(term) = view.standing {
                 self.handle.published(term.id.attempt, Publication::Written);
