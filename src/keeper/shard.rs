@@ -279,7 +279,7 @@ impl Shard {
             }
             self.slots.put(entry);
             if wakes {
-                self.with(id, |machine, now, outbox, tools| machine.wake(now, outbox, tools));
+                self.with(id, Machine::wake);
             }
         }
         true
