@@ -11,8 +11,8 @@ use crate::op::{Attempt, Op, Stages, Vote};
 use crate::quorum::Node;
 use crate::time::{Millis, Time};
 
-/// How many releases are repeated at most. A lease that is acquired and released thousands of times while a node does not answer
-/// has one for each term; every input looks at all of them.
+/// How many releases are repeated at most: the oldest and the newest. A lease that is acquired and released thousands of times
+/// while a node does not answer has one for each term; every input looks at all of them.
 pub(super) const MOST: usize = 16;
 
 /// The release of one attempt on several nodes. It is repeated until every node has answered or the keys have ended.

@@ -2,6 +2,7 @@
 
 use super::*;
 use alloc::collections::BTreeSet;
+use alloc::vec;
 
 #[test]
 fn a_process_that_wakes_after_the_end_of_validity_asks_for_no_wake_in_the_past() {
@@ -96,20 +97,27 @@ fn a_release_is_repeated_until_a_silent_node_has_answered_it() {
 }
 
 #[test]
-fn only_the_newest_releases_are_repeated_while_a_node_is_away() {
+fn the_oldest_and_newest_releases_are_repeated_while_a_node_is_away() {
     let mut scenario = Scenario::new();
+    let first = scenario.held();
     scenario.links[2] = Link::Away;
-    let mut attempts = Vec::new();
-    for _ in 0..100 {
+    let mut attempts = vec![first.attempt];
+    scenario.give(Input::End { term: first, proof: true });
+    for _ in 1..100 {
         let term = scenario.held();
         attempts.push(term.attempt);
         scenario.give(Input::End { term, proof: true });
         scenario.pass(1);
     }
     scenario.sent.clear();
-    scenario.pass(5000);
-    let repeated = scenario.sent.iter().map(|(node, op)| (*node, op.attempt())).collect::<BTreeSet<_>>();
-    assert_eq!(repeated, attempts[84..].iter().map(|attempt| (Node(2), *attempt)).collect());
+    scenario.pass(3000);
+    let repeated: BTreeSet<_> = scenario.sent.iter().map(|(node, op)| (*node, op.attempt())).collect();
+    let kept = attempts[..8].iter().chain(&attempts[92..]);
+    assert_eq!(repeated, kept.map(|attempt| (Node(2), *attempt)).collect());
+    assert_eq!(scenario.values(2).len(), 2, "the keys of the first term stand on the node that is away");
+    scenario.links[2] = Link::Up;
+    scenario.pass(3000);
+    assert_eq!(scenario.values(2).len(), 0);
 }
 
 #[test]
