@@ -29,9 +29,9 @@ use crate::nodes::{Ballot, NodeState, NodeStatus, Nodes, Outbox};
 const POLL: Duration = Duration::from_millis(50);
 /// How many votes, commands, timers, recovering and closing leases are handled before the other tasks on this thread run.
 const AT_ONCE: usize = 1000;
-/// How often the other tasks on this thread run at most before the requests are sent: a term is published, ended, and the next
-/// attempt wanted.
-const PASSES: usize = 4;
+/// How many times new events are handled before the requests are sent. Between them the other tasks on this thread run. A task
+/// that uses a lease needs three: its term is confirmed; it publishes and ends the term; it wants the next one.
+const PASSES: usize = 3;
 /// The pause after a panic of the shard, so that the other tasks on this thread run also if it panics each time.
 const RESTART: Duration = Duration::from_secs(1);
 
@@ -172,11 +172,12 @@ impl Shard {
         }
     }
 
-    /// Handles what there is, and what the tasks on this thread then ask for, so that one call takes a release and the acquire
-    /// that follows it. Returns whether there is more.
+    /// Handles what there is, and what the tasks on this thread then ask for: a release and the acquire that follows it are sent
+    /// together. Returns whether there is more.
     async fn handle(&mut self) -> bool {
-        for _ in 0..PASSES {
-            self.handled = 0;
+        self.handled = 0;
+        for pass in 1..=PASSES {
+            let before = self.handled;
             self.now = clock::now();
             let more_ballots = self.take_ballots();
             self.take_messages();
@@ -187,8 +188,8 @@ impl Shard {
             if queued || more_timers || self.handled >= AT_ONCE {
                 return true;
             }
-            if self.handled == 0 {
-                return false;
+            if self.handled == before || pass == PASSES {
+                break;
             }
             other_tasks().await;
         }
@@ -242,6 +243,10 @@ impl Shard {
 
     fn take_messages(&mut self) {
         self.shared.inbox.take(&mut self.received);
+        if !self.received.is_empty() {
+            // Another thread may have sent a command at a later time than the last reading: `retry_at`, for example.
+            self.now = clock::now();
+        }
         self.messages.extend(self.received.drain(..));
         self.received.shrink_to(AT_ONCE);
         for _ in 0..AT_ONCE {
@@ -288,7 +293,8 @@ impl Shard {
     /// Works on one lease. A panic ends only this lease.
     fn with(&mut self, id: LeaseId, work: impl FnOnce(&mut Machine, Time, Option<&mut Outbox>, &mut Tools) -> Fate) {
         self.handled += 1;
-        // Leases that are handled together use one clock reading; after some of them the clock is read again.
+        // Leases that are handled together use one reading of the clock. After an older one a deadline is found a little later, as
+        // after a pause of the process; no validity is counted from it that is longer.
         if self.handled.is_multiple_of(32) {
             self.now = clock::now();
         }
@@ -361,7 +367,7 @@ impl Shard {
 
     /// Schedules new turns for renewals that failed without a majority and for attempts in backoff.
     fn recover(&mut self, quorum: u32) {
-        let now = clock::now();
+        let now = self.now;
         self.tools.turns.restart(now);
         let on_it = self.slots.iter().filter(|(_, machine)| machine.quorum == Some(quorum));
         let mut helped: Vec<(Time, LeaseId)> =
@@ -425,7 +431,7 @@ async fn other_tasks() {
         if std::mem::replace(&mut waited, true) {
             return Poll::Ready(());
         }
-        // Unlike `yield_now`, this asks the operating system for nothing.
+        // Unlike `yield_now`, this does not wait for the next look at the sockets.
         context.waker().wake_by_ref();
         Poll::Pending
     })

@@ -11,7 +11,7 @@ use super::request::{Reply, Request};
 use super::script;
 
 /// How many requests one call has at most: a server needs less than 1 ms for them.
-const REQUESTS: usize = 128;
+const REQUESTS: usize = 64;
 /// Requests wait until they are this part of those in flight.
 const PART: usize = 2;
 /// How long requests wait at most. A server that does not answer must have a release behind its acquire before the connection
@@ -159,13 +159,13 @@ mod tests {
     #[test]
     fn many_requests_many_keys_and_distant_deadlines_begin_another_call() {
         let mut gathered = Gathered::default();
-        for attempt in 0..128 {
+        for attempt in 0..64 {
             assert!(gathered.push(NOW, asked(confirm(attempt), 1, 500)).is_empty());
         }
-        assert_eq!(gathered.push(NOW, asked(confirm(128), 1, 500))[0].len(), 128);
-        assert_eq!(attempts(&gathered.push(NOW, asked(confirm(129), 200, 500))), [[128]]);
-        assert_eq!(attempts(&gathered.push(NOW, asked(confirm(130), 1, 500))), [[129]]);
-        assert!(gathered.push(NOW, asked(confirm(131), 1, 550)).is_empty());
-        assert_eq!(attempts(&gathered.push(NOW, asked(confirm(132), 1, 449))), [[130, 131]]);
+        assert_eq!(gathered.push(NOW, asked(confirm(64), 1, 500))[0].len(), 64);
+        assert_eq!(attempts(&gathered.push(NOW, asked(confirm(65), 200, 500))), [[64]]);
+        assert_eq!(attempts(&gathered.push(NOW, asked(confirm(66), 1, 500))), [[65]]);
+        assert!(gathered.push(NOW, asked(confirm(67), 1, 550)).is_empty());
+        assert_eq!(attempts(&gathered.push(NOW, asked(confirm(68), 1, 449))), [[66, 67]]);
     }
 }

@@ -293,8 +293,9 @@ impl Nodes {
     }
 
     /// Runs `task` on the thread of the nodes, where the leases on them run too. A task that acquires and releases leases there
-    /// needs no change of thread. It must not block: it would delay every renewal on these nodes. It is dropped when the last of
-    /// these [`Nodes`] is dropped, so it must not hold one.
+    /// needs no change of thread. It must not block or compute for long: it would delay every renewal on these nodes. A panic ends
+    /// only the task. The task is dropped when the last of these [`Nodes`] is dropped. An open lease keeps them, so a task that
+    /// holds a `LeaseHandle` must end by itself.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.alive.runtime.spawn(task);
     }
