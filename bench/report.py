@@ -151,7 +151,7 @@ def table(results):
 
 def ratio(results, text, ours, other, value, goal, at_least):
     """One line of the goals: the ratio of two figures, each a cell and a peer, and whether the goal is met. It is the median of the
-    ratios of the rounds, because the machine changes more between rounds than within one."""
+    ratios of the rounds: within a round the machine changes less than from the first to the last."""
     of = lambda cell, name: {row["round"]: value(row) for row in results.results["rows"] if (row["cell"], row["peer"]) == (cell, name) and "failed" not in row}
     ours, other = of(*ours), of(*other)
     ratios = [ours[round_] / other[round_] for round_ in sorted(ours) if other.get(round_)]
@@ -241,8 +241,8 @@ Whole [leader elections](comparison-systems.md) and [what an acquire costs](prof
 - The rows of libraries that use one server are not comparable: the lock ends with this server.
 - RedisLease and the raw limit send a release and do not wait for the answers; the next acquire is sent behind it on the
   same connection. The others wait. The throughput of RedisLease is that of whole cycles on all servers all the same.
-- The workers of RedisLease run on the thread of its nodes (`Nodes::spawn`), as those of the raw limit do. A worker on another thread
-  waits for two changes of thread in an acquire, some 0.1 ms on this machine.
+- In the rows of acquires and releases the workers of RedisLease run on the thread of its nodes (`Nodes::spawn`), as those of the raw
+  limit do. A worker on another thread waits for two changes of thread in an acquire, some 0.1 ms on this machine.
 - RedisLease limits the rate of first attempts of many leases to 2,000 a second. The rows leave the first attempt of each worker out.
 - The retry of hand-overs is random in all libraries. The program of RedisLease calls `try_now` up to 100 ms after a refusal, as its
   peers retry by default or in their documentation. Without that call, a refused attempt waits until the holder's keys would expire.

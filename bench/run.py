@@ -7,6 +7,7 @@ Results go to target/bench/results.json. With --only, the other measures of an e
 """
 
 import argparse
+import contextlib
 import datetime
 import json
 import os
@@ -74,18 +75,24 @@ class Run:
         self.processes[peer].stop()
         self.processes[peer] = library.Process(self.commands[peer], peer.argument)
 
-    def ask(self, cell, peer, round_, request, timeout=60):
-        """One cell of one peer, while the others are stopped. A peer that does not answer is started again."""
+    @contextlib.contextmanager
+    def alone(self, peer):
+        """The programs of the other peers are stopped meanwhile."""
         others = [process.process for other, process in self.processes.items() if other != peer]
         try:
             for other in others:
                 other.send_signal(signal.SIGSTOP)
             # It was stopped itself: its timers expire, and it may connect again.
             time.sleep(0.3)
-            answer = self.processes[peer].ask(timeout, **request)
+            yield
         finally:
             for other in others:
                 other.send_signal(signal.SIGCONT)
+
+    def ask(self, cell, peer, round_, request, timeout=60):
+        """One cell of one peer. A peer that does not answer is started again."""
+        with self.alone(peer):
+            answer = self.processes[peer].ask(timeout, **request)
         if answer is None:
             self.note(cell, peer, round_, failed=f"no answer within {timeout} s")
             self.restart(peer)
@@ -94,9 +101,9 @@ class Run:
         return answer
 
     def in_turns(self, rounds, measure, peers=None):
-        """Each round begins with another peer, so that no peer always follows the same one."""
+        """Each of `rounds` begins with another peer, so that no peer always follows the same one."""
         order = peers or list(self.processes)
-        for round_ in range(rounds):
+        for round_ in rounds:
             for peer in order[round_ % len(order):] + order[: round_ % len(order)]:
                 measure(peer, round_)
 
@@ -117,11 +124,11 @@ class Run:
                     if not (peer.single and len(nodes) > 3):
                         request = self.request("cycles", nodes, workers=workers, seconds=self.seconds)
                         self.ask(f"cycles-{len(nodes)}-{workers}", peer, round_, request)
-                self.in_turns(self.rounds, measure)
+                self.in_turns(range(self.rounds), measure)
                 # The goals compare these peers. The machine changes more between rounds than the peers differ.
                 if count == 3 and not self.quick:
                     compared = [peer for peer in self.processes if peer.name in report.COMPARED]
-                    self.in_turns(2 * self.rounds, lambda peer, round_: measure(peer, self.rounds + round_), compared)
+                    self.in_turns(range(self.rounds, 3 * self.rounds), measure, compared)
 
     def faults(self):
         """One worker, while the last of three servers is stopped, slow, or gone."""
@@ -132,13 +139,13 @@ class Run:
             # Some peers wait for many seconds when a server is stopped: for them one round.
             waiting = set()
             def measure(state, nodes, round_=0):
-                def one(peer, _):
+                def one(peer, round_):
                     if not peer.single and not (state == "stopped" and peer in waiting):
                         request = self.request("cycles", nodes, workers=1, seconds=self.seconds)
                         answer = self.ask(f"fault-{state}", peer, round_, request, timeout=20)
                         if not answer or answer.get("acquire_us", {}).get("p50", 0) > 100_000:
                             waiting.add(peer)
-                self.in_turns(1, one)
+                self.in_turns([round_], one)
 
             for round_ in range(self.rounds):
                 self.warm_up(near, workers=1)
@@ -159,7 +166,7 @@ class Run:
             if "handover" in peer.measures:
                 request = self.request("handover", self.addresses(3), workers=8, seconds=2 * self.seconds)
                 self.ask("handover", peer, round_, request)
-        self.in_turns(1 if self.quick else 2, measure)
+        self.in_turns(range(1 if self.quick else 2), measure)
 
     def renew(self):
         count = 1000 if self.quick else 10_000
@@ -170,10 +177,11 @@ class Run:
             nodes = self.addresses(1 if peer.single else 3)
             request = self.request("renew", nodes, workers=count, seconds=6 * self.seconds, interval_ms=3000)
             process = self.processes[peer]
-            held = process.ask(30, **request)
             servers = [server.process.pid for server in self.servers[: len(nodes)]]
-            before = cpu_seconds(servers), cpu_seconds([process.pid])
-            window = process.answer(30) if held else None
+            with self.alone(peer):
+                held = process.ask(30, **request)
+                before = cpu_seconds(servers), cpu_seconds([process.pid])
+                window = process.answer(30) if held else None
             if window is None:
                 self.note("renew", peer, round_, failed="did not take or renew all locks within 30 s")
                 return self.restart(peer)
@@ -185,7 +193,7 @@ class Run:
             if window is None:
                 self.restart(peer)
             self.note("renew", peer, round_, **figures | {"server_cpu": used[0], "client_cpu": used[1], "window": request["seconds"]})
-        self.in_turns(1, measure)
+        self.in_turns([0], measure)
 
     def lost(self):
         """Two of three servers are stopped; how long until the holder is told."""
@@ -209,7 +217,7 @@ class Run:
             finally:
                 for server in stopped:
                     server.stop()
-        self.in_turns(1 if self.quick else 2, measure)
+        self.in_turns(range(1 if self.quick else 2), measure)
 
     def crash(self):
         """The owner is killed; how long until another process has the lock."""
@@ -232,7 +240,7 @@ class Run:
             finally:
                 owner.stop()
                 taker.stop()
-        self.in_turns(1 if self.quick else 2, measure)
+        self.in_turns(range(1 if self.quick else 2), measure)
 
     def stories(self):
         """What happens to locks that others hold, tried with each library."""
@@ -250,7 +258,7 @@ class Run:
                 self.note("stories", peer, round_, several="yes" if both else "no")
             if answer is None:
                 self.restart(peer)
-        self.in_turns(1, measure)
+        self.in_turns([0], measure)
 
     def found(self, request, server, least=1):
         """Whether this server has at least so many keys of a request."""

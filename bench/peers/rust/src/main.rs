@@ -17,7 +17,7 @@ fn main() {
     match std::env::args().nth(1).as_deref() {
         Some("ours") => {
             let mut ours = ours::Ours::default();
-            // One thread, because keeper and nodes have threads of their own. The cycles run on the thread of the nodes.
+            // One thread, because the nodes have their own, where the leases and the cycles run.
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             protocol::serve(|request| runtime.block_on(ours.answer(request)));
         }
