@@ -12,6 +12,7 @@
 
 mod handle;
 mod machine;
+mod majority;
 mod pace;
 mod shard;
 mod slots;

@@ -10,11 +10,11 @@ use std::time::Duration;
 use prometheus::IntCounter;
 use redislease_core::time::{Millis, Time};
 use tokio::runtime::Builder;
-use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use super::handle::{Message, ShardHandle, Shared};
 use super::machine::{Fate, Machine, Tools};
+use super::majority::watch_majority;
 use super::pace::Turns;
 use super::slots::{LeaseId, Slots};
 use super::timers::Timers;
@@ -23,7 +23,7 @@ use crate::clock::{self, Alarm};
 use crate::contain::{contain_this_thread, contained, contained_task};
 use crate::mailbox::Mailbox;
 use crate::nodes::random::Random;
-use crate::nodes::{Ballot, NodeState, NodeStatus, Nodes, Outbox};
+use crate::nodes::{Ballot, Nodes, Outbox};
 
 /// The polling interval of a shard that has no system timer.
 const POLL: Duration = Duration::from_millis(50);
@@ -440,24 +440,6 @@ async fn other_tasks() {
 
 fn no_timer(error: &io::Error) {
     tracing::error!(%error, every_ms = POLL.as_millis(), "a keeper shard cannot create a timer and polls the clock; raise the limit of open files");
-}
-
-/// Notifies the shard whenever a majority of the nodes votes again.
-async fn watch_majority(
-    mut nodes: watch::Receiver<Vec<NodeStatus>>,
-    majority: usize,
-    quorum: u32,
-    shared: Arc<Shared>,
-) {
-    let votes = |nodes: &[NodeStatus]| nodes.iter().filter(|node| node.state == NodeState::Up).count() >= majority;
-    let mut before = votes(&nodes.borrow_and_update());
-    while nodes.changed().await.is_ok() {
-        let now = votes(&nodes.borrow_and_update());
-        if now && !before {
-            let _ = shared.inbox.send(Message::MajorityBack(quorum));
-        }
-        before = now;
-    }
 }
 
 #[cfg(test)]
