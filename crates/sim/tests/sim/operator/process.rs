@@ -261,9 +261,15 @@ impl World {
                 return Fate::Dies;
             }
         }
-        if self.chaos && self.rng.permille(self.swarm.strikes) && !self.swarm.faults.is_empty() {
-            let fault = self.rng.weighted(&self.swarm.faults.clone());
-            self.strike(fault, Some(Spot { process, uid, node }));
+        if self.chaos && !self.swarm.faults.is_empty() {
+            let fault = if self.rng.permille(self.swarm.strikes) {
+                Some(self.rng.weighted(&self.swarm.faults.clone()))
+            } else {
+                self.aimed(process, uid)
+            };
+            if let Some(fault) = fault {
+                self.strike(fault, Some(Spot { process, uid, node }));
+            }
         }
         if self.processes[process].boot != boot {
             Fate::Dies
@@ -272,6 +278,14 @@ impl World {
         } else {
             Fate::GoesOn
         }
+    }
+
+    /// The fault that a random effect is too unlikely to meet: few effects belong to a second round, and a clock is stepped
+    /// seldom.
+    fn aimed(&mut self, process: usize, uid: u32) -> Option<Fault> {
+        let in_second_round = |machine: &mut Machine| machine.phases().any(|phase| phase == Phase::Round2);
+        let aimed = self.swarm.has(Fault::Step) && self.machine_of(process, uid).is_some_and(in_second_round);
+        (aimed && self.rng.percent(5)).then_some(Fault::Step)
     }
 
     /// I8: what one process may send one node within five seconds. A heartbeat a second and the steps of an
