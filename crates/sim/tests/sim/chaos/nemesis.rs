@@ -164,8 +164,10 @@ impl World {
                 self.heal_later(Heal::Webhook(cluster));
             }
             Fault::NoSecret => {
+                if !self.quorum_obstacles[cluster] {
+                    self.hit_cluster(fault, cluster);
+                }
                 self.set_secret(cluster, false);
-                self.hit_cluster(fault, cluster);
                 self.heal_later(Heal::Secret(cluster));
             }
             Fault::ChangeFamilies | Fault::ForeignSlice | Fault::DeleteService => self.harm_service(cluster, fault),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use redislease::election::PodFacts;
 use redislease::plan::Family;
 
-use crate::api::objects;
+use crate::api::objects::{self, LeaseSpec};
 use crate::api::server::Change;
 use crate::chaos::fault::Fault;
 use crate::chaos::nemesis::Heal;
@@ -121,20 +121,25 @@ impl World {
         if self.apis[cluster].state.leases[place].is_none() {
             return;
         }
-        self.hit_cluster(fault, cluster);
         match fault {
             Fault::SuspendLease => {
+                if !self.specs[cluster][place].suspend {
+                    self.hit_cluster(fault, cluster);
+                }
                 self.suspend_lease(cluster, place, true);
                 self.heal_later(Heal::Suspension(cluster, place));
             }
             Fault::ChangeSpec => {
                 let spec = self.rng.index(self.swarm.specs.len());
-                let suspend = self.specs[cluster][place].suspend;
-                self.specs[cluster][place] = self.swarm.specs[spec].clone();
-                self.specs[cluster][place].suspend = suspend;
+                let before = self.specs[cluster][place].clone();
+                self.specs[cluster][place] = LeaseSpec { suspend: before.suspend, ..self.swarm.specs[spec].clone() };
+                if self.specs[cluster][place] != before {
+                    self.hit_cluster(fault, cluster);
+                }
                 self.write_spec(cluster, place);
             }
             _ => {
+                self.hit_cluster(fault, cluster);
                 if self.rng.percent(40) {
                     let change = self.apis[cluster].begin_deletion(place, self.now);
                     self.tell(cluster, change);
@@ -150,8 +155,10 @@ impl World {
     }
 
     pub fn harm_service(&mut self, cluster: usize, fault: Fault) {
-        self.hit_cluster(fault, cluster);
         let service = self.rng.index(self.swarm.keys.len());
+        if fault != Fault::DeleteService || self.apis[cluster].services[service].made.is_some() {
+            self.hit_cluster(fault, cluster);
+        }
         match fault {
             Fault::ForeignSlice => {
                 let slice = (service, self.rng.pick(&[None, Some(Family::V4), Some(Family::V6)]));
