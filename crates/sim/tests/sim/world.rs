@@ -36,6 +36,8 @@ const UNIX: u64 = START as u64 * SECOND;
 
 /// More events than this at one instant are a loop without an end.
 const EVENTS_AT_ONE_INSTANT: u32 = 5000;
+/// More effects than this of one machine at one instant are a loop without an end.
+pub const EFFECTS_AT_ONE_INSTANT: u32 = 5000;
 
 /// What happens at one instant. What is addressed to a process names its boot: another one never sees it.
 #[derive(Clone, Debug)]

@@ -58,12 +58,14 @@ pub enum Bug {
     KeeperWantsAgain,
     /// A list that shows an older state makes newer pods gone and old ones come back.
     StaleListTrusted,
+    /// A turn of a lease requests the same effect again and again.
+    EffectRepeated,
 }
 
 /// The broken rules of the operator that random search finds. `RolesWithoutVersion`, `SlicesWithoutVersion`,
 /// `EndpointNotFenced` and `WithdrawalKeepsToken` need one exact interleaving, which `scenario::late_writes` sets up;
 /// `scenario::services` does so for `NoSweep`, `RemovesUnread`, `ForeignSliceTaken` and `ServiceLeft`.
-const OF_THE_OPERATOR: [Bug; 16] = [
+const OF_THE_OPERATOR: [Bug; 17] = [
     Bug::MonotonicClock,
     Bug::CachedRunId,
     Bug::GoneIsProof,
@@ -80,6 +82,7 @@ const OF_THE_OPERATOR: [Bug; 16] = [
     Bug::StaleListTrusted,
     Bug::EndpointKept,
     Bug::AddressKept,
+    Bug::EffectRepeated,
 ];
 
 impl Bug {

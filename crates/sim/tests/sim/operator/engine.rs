@@ -21,7 +21,7 @@ use crate::operator::index::Touched;
 use crate::operator::keeper::Machine;
 use crate::operator::process::{Fate, Life};
 use crate::redis::clock::{MILLI, Micros};
-use crate::world::{Event, World};
+use crate::world::{EFFECTS_AT_ONE_INSTANT, Event, World};
 
 /// One lease in one process.
 pub struct Unit {
@@ -253,9 +253,12 @@ impl World {
     /// Carries out what the reconciler wants done. Between any two effects the process may die or stand still.
     pub fn drain_unit(&mut self, process: usize, uid: u32) {
         let boot = self.processes[process].boot;
-        loop {
+        for effects in 0.. {
             if self.processes[process].life != Life::Running || self.processes[process].boot != boot {
                 return;
+            }
+            if effects == EFFECTS_AT_ONE_INSTANT {
+                return self.check.fail(format!("a turn of lease {uid} has more than {effects} effects"));
             }
             let Some(unit) = self.unit(process, uid) else { return };
             let Some(effect) = unit.held_back.take().or_else(|| unit.reconciler.poll_effect()) else { break };
@@ -270,7 +273,11 @@ impl World {
                 }
             }
             self.note(Note::Planned { process, uid, effect: &Brief::of(&effect) });
+            let again = self.is(Bug::EffectRepeated).then(|| effect.clone());
             self.carry_out_plan(process, uid, effect);
+            if let Some(unit) = self.unit(process, uid).filter(|_| again.is_some()) {
+                unit.held_back = again;
+            }
         }
         self.rearm(process, uid);
     }

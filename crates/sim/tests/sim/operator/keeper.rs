@@ -17,7 +17,7 @@ use crate::check::coverage::Sight;
 use crate::check::trace::Note;
 use crate::operator::leader::{LOCK, lock_key};
 use crate::operator::process::{Fate, Life};
-use crate::world::{Event, World};
+use crate::world::{EFFECTS_AT_ONE_INSTANT, Event, World};
 
 /// The machine of one lease, from `Open` to its end.
 pub struct Machine {
@@ -317,9 +317,12 @@ impl World {
     /// Carries out what the machine wants done. Between any two effects the process may die or stand still.
     fn drain(&mut self, process: usize, serial: u64) {
         let boot = self.processes[process].boot;
-        loop {
+        for effects in 0.. {
             if self.processes[process].life != Life::Running || self.processes[process].boot != boot {
                 return;
+            }
+            if effects == EFFECTS_AT_ONE_INSTANT {
+                return self.check.fail(format!("machine {serial} has more than {effects} effects at one instant"));
             }
             let Some(machine) = self.machine(process, serial) else { return };
             let uid = machine.uid;
