@@ -29,7 +29,7 @@ mod keeper_link;
 mod leadership;
 mod publish;
 mod recorded;
-mod repeat;
+pub(crate) mod repeat;
 mod roles;
 mod sync;
 #[cfg(test)]

@@ -14,7 +14,7 @@ use super::event::StatusOutcome;
 use super::facts::Facts;
 use super::inputs::Inputs;
 use super::recorded::{Recorded, latest_token};
-use super::repeat::RepeatLimit;
+use super::repeat::{RepeatLimit, fingerprint};
 use super::{Reconciler, Shared};
 use crate::api::conditions::{ConditionStatus, ConditionType};
 use crate::api::{RedisLease, RedisLeaseStatus};
@@ -46,7 +46,7 @@ pub(super) struct StatusState {
     read: StatusRead,
     /// An unanswered write: its events are sent if it turns out to have succeeded.
     unanswered: Option<Box<Writing>>,
-    repeat: RepeatLimit,
+    repeat: RepeatLimit<u64>,
     /// When only the candidate counts were written last.
     counts_written_at: Option<Time>,
     /// A write that waits for the outcome of an attempt.
@@ -207,7 +207,7 @@ impl Reconciler {
             Some(Standing::Uncertain(_)) => active,
             _ => false,
         };
-        if answers { counts } else { counts.max(self.status.repeat.due(status)) }
+        if answers { counts } else { counts.max(self.status.repeat.due(&fingerprint(status))) }
     }
 
     /// Handles the outcome of the status write.
@@ -216,7 +216,7 @@ impl Reconciler {
         let publishing = self.publishing();
         match outcome {
             StatusOutcome::Written(lease) => {
-                self.status.repeat.wrote(now, &writing.status);
+                self.status.repeat.wrote(now, fingerprint(&writing.status));
                 self.contention.status_was_written();
                 if let Some(term) = &publishing
                     && let Some(outcome) = publication_outcome(&lease, term)

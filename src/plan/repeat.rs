@@ -13,40 +13,39 @@ const FIRST: Millis = Millis(1000);
 /// The longest pause.
 const LONGEST: Millis = Millis(64_000);
 
-/// Limits the repetition of one status.
+/// Limits the repetition of one status, which is identified by its content without timestamps.
 #[derive(Clone, Debug)]
-pub(super) struct RepeatLimit {
-    /// The fingerprint of the last status that was written, and when.
-    last: Option<(u64, Time)>,
+pub struct RepeatLimit<Content> {
+    /// The last status that was written, and when.
+    last: Option<(Content, Time)>,
     pause: Millis,
 }
 
-impl Default for RepeatLimit {
+impl<Content> Default for RepeatLimit<Content> {
     fn default() -> Self {
         Self { last: None, pause: FIRST }
     }
 }
 
-impl RepeatLimit {
-    /// The earliest time at which this status may be written.
-    pub fn due(&self, status: &RedisLeaseStatus) -> Time {
-        match self.last {
-            Some((last, at)) if last == fingerprint(status) => at + self.pause,
+impl<Content: PartialEq> RepeatLimit<Content> {
+    /// The earliest time at which a status with this content may be written.
+    pub fn due(&self, content: &Content) -> Time {
+        match &self.last {
+            Some((last, at)) if last == content => *at + self.pause,
             _ => Time(0),
         }
     }
 
-    /// Records that the status was written.
-    pub fn wrote(&mut self, now: Time, status: &RedisLeaseStatus) {
-        let fingerprint = fingerprint(status);
-        let again = self.last.is_some_and(|(last, _)| last == fingerprint);
+    /// Records that a status with this content was written.
+    pub fn wrote(&mut self, now: Time, content: Content) {
+        let again = self.last.as_ref().is_some_and(|(last, _)| *last == content);
         self.pause = if again { Millis((self.pause.0 * 2).min(LONGEST.0)) } else { FIRST };
-        self.last = Some((fingerprint, now));
+        self.last = Some((content, now));
     }
 }
 
-/// The content of a status without its timestamps.
-fn fingerprint(status: &RedisLeaseStatus) -> u64 {
+/// The content of a lease's status without its timestamps.
+pub(super) fn fingerprint(status: &RedisLeaseStatus) -> u64 {
     let mut hasher = DefaultHasher::new();
     (&status.attempt, status.fencing_token, status.transitions, status.observed_generation).hash(&mut hasher);
     if let Some(candidates) = &status.candidates {
@@ -63,24 +62,33 @@ fn fingerprint(status: &RedisLeaseStatus) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as Timestamp;
 
-    fn status(token: i64) -> RedisLeaseStatus {
-        RedisLeaseStatus { fencing_token: Some(token), ..RedisLeaseStatus::default() }
-    }
+    use super::*;
 
     #[test]
     fn a_new_status_is_written_at_once_and_an_overwritten_one_with_growing_pauses() {
         let mut limit = RepeatLimit::default();
         let mut now = Time(0);
         for pause in [0, 1, 2, 4, 8, 16, 32, 64, 64].map(|seconds| Millis(seconds * 1000)) {
-            assert_eq!(limit.due(&status(1)), now + pause);
+            assert_eq!(limit.due(&1), now + pause);
             now += pause;
-            limit.wrote(now, &status(1));
+            limit.wrote(now, 1);
         }
-        assert_eq!(limit.due(&status(2)), Time(0));
-        limit.wrote(now, &status(2));
-        assert_eq!(limit.due(&status(2)), now + Millis(1000));
-        assert_eq!(limit.due(&status(1)), Time(0));
+        assert_eq!(limit.due(&2), Time(0));
+        limit.wrote(now, 2);
+        assert_eq!(limit.due(&2), now + Millis(1000));
+        assert_eq!(limit.due(&1), Time(0));
+    }
+
+    #[test]
+    fn the_content_of_a_status_differs_with_its_token_and_not_with_its_times() {
+        let status = |token, second| RedisLeaseStatus {
+            fencing_token: Some(token),
+            acquire_time: Some(Timestamp(jiff::Timestamp::from_second(second).unwrap())),
+            ..RedisLeaseStatus::default()
+        };
+        assert_eq!(fingerprint(&status(1, 1)), fingerprint(&status(1, 2)));
+        assert_ne!(fingerprint(&status(1, 1)), fingerprint(&status(2, 1)));
     }
 }

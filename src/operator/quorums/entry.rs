@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as Timestamp;
 use kube::{Resource, ResourceExt};
 
-use super::conflict_backoff::ConflictBackoff;
 use super::connection::{Connection, evaluated, mismatch, up};
 use super::secret::{Login, Read, Secrets};
 use super::{QuorumUpdate, show};
@@ -15,6 +15,7 @@ use crate::clock;
 use crate::operator::kube_api::CallError;
 use crate::operator::leadership::{Election, ElectionInputs, ElectionRequests, Replica};
 use crate::operator::writer::Writer;
+use crate::plan::repeat::RepeatLimit;
 use crate::plan::{Authority, QuorumFacts};
 use crate::status::Notice;
 
@@ -56,7 +57,7 @@ pub(super) struct Entry {
     retiring: bool,
     sent: Option<SentUpdate>,
     writing: Option<(RedisQuorumStatus, Vec<Notice>)>,
-    backoff: ConflictBackoff,
+    repeat: RepeatLimit<RedisQuorumStatus>,
     /// The earliest time of the next status write.
     show_at: Option<Instant>,
 }
@@ -75,7 +76,7 @@ impl Entry {
             retiring: false,
             sent: None,
             writing: None,
-            backoff: ConflictBackoff::default(),
+            repeat: RepeatLimit::default(),
             show_at: None,
         }
     }
@@ -288,7 +289,7 @@ impl Entry {
         let leads = self.claims_leader || self.election.is_leader(clock::now());
         let leader = leads.then(|| self.election.instance());
         let composed = show::compose(resource, self.valid.as_deref(), fingerprint, &statuses, self.obstacle(), leader)?;
-        let due = self.backoff.due(&composed.status);
+        let due = self.repeat.due(&timeless(&composed.status));
         let wait: Duration = due.since(clock::now()).into();
         if !wait.is_zero() {
             self.show_at = Some(now + wait);
@@ -308,7 +309,7 @@ impl Entry {
         self.claims_leader = false;
         // A conflict, or a deleted resource: the watch delivers the current state.
         let Ok(answered) = outcome else { return };
-        self.backoff.wrote(clock::now(), &status);
+        self.repeat.wrote(clock::now(), timeless(&status));
         let object = answered.object_ref(&());
         for notice in events {
             writer.report(&notice, &object);
@@ -325,6 +326,15 @@ impl Entry {
 /// The instance that the status names.
 fn leader(quorum: Option<&RedisQuorum>) -> Option<&str> {
     Some(quorum?.status.as_ref()?.leader.as_ref()?.instance.as_str())
+}
+
+/// The status without the times of its conditions, which change whenever another replica overwrites it.
+fn timeless(status: &RedisQuorumStatus) -> RedisQuorumStatus {
+    let mut status = status.clone();
+    for condition in &mut status.conditions {
+        condition.last_transition_time = Timestamp(jiff::Timestamp::UNIX_EPOCH);
+    }
+    status
 }
 
 fn version(quorum: &RedisQuorum) -> Option<u64> {
@@ -364,6 +374,18 @@ mod tests {
         let mut entry = following();
         assert!(entry.next_status().is_none());
         assert_eq!(entry.show_at(), None, "a time in the past would wake the controller at once");
+    }
+
+    #[test]
+    fn a_new_transition_time_alone_is_not_a_new_status() {
+        let status = |votes: &str, second| -> RedisQuorumStatus {
+            let at = jiff::Timestamp::from_second(second).unwrap().to_string();
+            let ready = serde_json::json!({"type": "Ready", "status": "True", "reason": "R", "message": "", "lastTransitionTime": at});
+            serde_json::from_value(serde_json::json!({"votes": votes, "conditions": [ready]})).unwrap()
+        };
+        assert_ne!(status("2/3", 1), status("2/3", 2));
+        assert_eq!(timeless(&status("2/3", 1)), timeless(&status("2/3", 2)));
+        assert_ne!(timeless(&status("2/3", 1)), timeless(&status("3/3", 1)));
     }
 
     #[test]

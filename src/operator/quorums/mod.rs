@@ -11,9 +11,7 @@
 //! | [`follow`] | what the nodes of a connection report and request |
 //! | [`secret`] | the credentials and certificates |
 //! | [`show`] | the status of the resource |
-//! | [`conflict_backoff`] | the backoff for a status that another process overwrote |
 
-mod conflict_backoff;
 mod connection;
 mod entry;
 mod follow;
