@@ -125,14 +125,23 @@ where
     T: kube::Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
 {
     let path = api.resource_url().to_owned();
-    let events = watcher(api, config).boxed();
-    let state = (events, Random::new(), backoff);
-    stream::unfold(state, move |(mut events, mut random, backoff)| {
+    paced(watcher(api, config), kind, path, backoff)
+}
+
+/// The events of `results`, with a pause after each error. The pauses grow until a list is complete.
+fn paced<T: Send>(
+    results: impl Stream<Item = Result<Event<T>, watcher::Error>> + Send,
+    kind: &'static str,
+    path: String,
+    backoff: Arc<Mutex<Backoff>>,
+) -> impl Stream<Item = Event<T>> + Send {
+    let state = (Box::pin(results), Random::new(), backoff);
+    stream::unfold(state, move |(mut results, mut random, backoff)| {
         let path = path.clone();
         async move {
             let locked = || backoff.lock().unwrap_or_else(PoisonError::into_inner);
             let event = loop {
-                let error = match events.next().await? {
+                let error = match results.next().await? {
                     Ok(event) => break event,
                     Err(error) => kube_api::causes(&error),
                 };
@@ -149,7 +158,7 @@ where
             if succeeded && locked().succeeded() {
                 tracing::info!(kind, path, "The watch works again.");
             }
-            Some((event, (events, random, backoff)))
+            Some((event, (results, random, backoff)))
         }
     })
 }
@@ -175,5 +184,30 @@ fn watched<T, F>(event: Event<T>, read: impl Fn(T) -> Read<F>) -> Watched<F> {
         Event::InitDone => Watched::ListEnds,
         Event::Apply(object) | Event::InitApply(object) => read(object).map_or_else(Watched::Unreadable, Watched::Seen),
         Event::Delete(object) => read(object).map_or_else(Watched::DeletedUnreadable, Watched::Deleted),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Two lists that fail at their second page, and then a third one, which is complete or not. Returns the next pause.
+    async fn pause_after(third: Option<Event<()>>) -> Duration {
+        let failed = || [Ok(Event::Init), Ok(Event::InitApply(())), Err(watcher::Error::NoResourceVersion)];
+        let results = failed().into_iter().chain(failed()).chain([Ok(Event::Init), Ok(Event::InitApply(()))]);
+        let results: Vec<_> = results.chain(third.map(Ok)).collect();
+        let backoff = Arc::<Mutex<Backoff>>::default();
+        let events = paced(stream::iter(results), "Pod", "/api".to_owned(), Arc::clone(&backoff));
+        events.for_each(|_| std::future::ready(())).await;
+        // Without jitter.
+        backoff.lock().unwrap().failed(u64::MAX / 2 + 1).0
+    }
+
+    #[tokio::test]
+    async fn only_a_complete_list_resets_the_pause() {
+        assert_eq!(pause_after(None).await, Duration::from_millis(400), "the first pages are no success");
+        assert_eq!(pause_after(Some(Event::InitDone)).await, Duration::from_millis(100));
     }
 }
