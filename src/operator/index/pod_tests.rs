@@ -1,6 +1,7 @@
 //! Which leases the change of a pod concerns.
 
 use super::*;
+use crate::operator::index::pods::REMEMBERED;
 
 #[test]
 fn a_new_address_concerns_the_leases_that_the_pod_holds() {
@@ -73,4 +74,25 @@ fn the_holder_is_known_even_without_matching_labels() {
     index.pod_missing("n", "uid-q", true, NOW);
     assert_eq!(due(&mut index), [a], "its node is off");
     assert_eq!(index.snapshot(a).unwrap().holder, PodKnowledge::Gone { stopped: true });
+}
+
+#[test]
+fn deleted_pods_are_forgotten_unless_a_lease_names_them() {
+    let mut index = index();
+    let a = index.lease_seen(lease("n", "a", 1, &app("a")), NOW).unwrap();
+    let stopped = |number: u32| PodFacts { stopped: true, ..pod("n", &format!("p{number}"), 1, &[]) };
+    let known = |index: &Index, number: u32| {
+        let found = index.pods.find(&index.namespaces["n"], &format!("uid-p{number}"));
+        found == PodKnowledge::Gone { stopped: true }
+    };
+    index.set_holder(a, Some("uid-p0"));
+    let most = u32::try_from(REMEMBERED).unwrap();
+    (0..=most + 10).for_each(|number| index.pod_deleted(&stopped(number), NOW));
+    assert_eq!([0, 1, 11, 12, most + 10].map(|number| known(&index, number)), [true, false, false, true, true]);
+    assert_eq!(index.snapshot(a).unwrap().holder, PodKnowledge::Gone { stopped: true });
+
+    // The lease names another pod: the first one is forgotten with the others of its age.
+    index.set_holder(a, None);
+    (most + 11..=3 * most).for_each(|number| index.pod_deleted(&stopped(number), NOW));
+    assert_eq!([0, 2 * most, 2 * most + 1].map(|number| known(&index, number)), [false, false, true]);
 }

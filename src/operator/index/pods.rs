@@ -11,8 +11,8 @@ use super::{LeaseId, is_older};
 use crate::election::{PodFacts, Sighting};
 use crate::plan::PodKnowledge;
 
-/// How many deleted pods are remembered, in addition to those that leases name as their holders.
-const REMEMBERED: usize = 10_000;
+/// How many deleted pods are remembered. More are remembered only while leases name them as their holders.
+pub(super) const REMEMBERED: usize = 10_000;
 
 /// The progress of the pod lists at the time of a request to the API server. Read before the request is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,16 +176,23 @@ impl Pods {
         let uid = PodUid::from(uid);
         self.gone.insert(uid.clone(), proven);
         self.gone_order.push_back((namespace.into(), uid));
-        if self.gone_order.len() > REMEMBERED
-            && let Some((namespace, oldest)) = self.gone_order.pop_front()
-        {
+        self.forget_oldest(all);
+        concerned
+    }
+
+    /// Forgets deleted pods that are too many. Two at a time: their number falls again when leases name fewer of them.
+    fn forget_oldest(&mut self, all: &Namespaces) {
+        for _ in 0..2 {
+            if self.gone_order.len() <= REMEMBERED {
+                return;
+            }
+            let Some((namespace, oldest)) = self.gone_order.pop_front() else { return };
             if all.get(&namespace).is_some_and(|pods| pods.holds_a_lease(&oldest)) {
                 self.gone_order.push_back((namespace, oldest));
             } else {
                 self.gone.remove(&oldest);
             }
         }
-        concerned
     }
 
     /// The facts about the pod with this UID.
