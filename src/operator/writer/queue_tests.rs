@@ -175,3 +175,21 @@ fn the_rate_is_limited_after_a_burst() {
     }
     assert_eq!(at.since(Time(1000)), Millis(100), "100 at once, 200 at 2000 a second");
 }
+
+#[test]
+fn an_unanswered_job_is_repeated_unless_a_newer_one_waits() {
+    let mut queue = Calls::new();
+    for newer in [false, true] {
+        queue.submit(Time(0), job("s", Level::Counts, 1));
+        assert_eq!(queue.next(Time(0)), Some(Next::Call("s", 1)));
+        let retry = queue.retry(&"s").unwrap();
+        if newer {
+            queue.submit(Time(0), job("s", Level::End, 2));
+        }
+        done(&mut queue, Time(0), &["s"]);
+        assert_eq!(queue.put_back(Time(0), "s", retry, 1), newer.then_some(1));
+        assert_eq!(queue.next(Time(0)), Some(Next::Call("s", if newer { 2 } else { 1 })));
+        done(&mut queue, Time(0), &["s"]);
+        assert_eq!(queue.next(Time(0)), None);
+    }
+}
