@@ -17,6 +17,9 @@ pub(super) enum Message {
     /// Stop when no lease is open.
     EndWhenEmpty,
     ShutDown,
+    /// Runs in the shard, outside the work on one lease.
+    #[cfg(test)]
+    Run(fn()),
 }
 
 /// The interface of a shard for other threads.

@@ -258,6 +258,8 @@ impl Shard {
                 Some(Message::MajorityBack(quorum)) => self.recover(quorum),
                 Some(Message::EndWhenEmpty) => self.ends_when_empty = true,
                 Some(Message::ShutDown) => self.shut_down(),
+                #[cfg(test)]
+                Some(Message::Run(planted)) => planted(),
                 None => break,
             }
         }

@@ -6,16 +6,50 @@ use redislease_core::op::{Attempt, Holder, Token};
 use redislease_core::quorum::Quorum;
 use redislease_core::time::Drift;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The standings in the views, and their times.
+/// The standings in the views, and their times; whether the machine ended.
 #[derive(Clone, Default)]
-struct Shown(Arc<Mutex<Vec<(Time, Standing)>>>);
+struct Shown(Arc<Mutex<Vec<(Time, Standing)>>>, Arc<AtomicBool>);
+
+impl Shown {
+    /// Waits for the first view with this standing. Returns its time.
+    async fn wait(&self, fits: impl Fn(&Standing) -> bool) -> Time {
+        self.eventually(|shown| shown.0.lock().unwrap().iter().find_map(|(at, standing)| fits(standing).then_some(*at)))
+            .await
+    }
+
+    async fn eventually<T>(&self, found: impl Fn(&Self) -> Option<T>) -> T {
+        let polled = async {
+            loop {
+                if let Some(found) = found(self) {
+                    return found;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), polled)
+            .await
+            .unwrap_or_else(|_| panic!("{:?}", self.0.lock().unwrap()))
+    }
+}
 
 impl Observer for Shown {
     fn renewed(&self, _: &Renewal, _: u64) {}
     fn changed(&self, view: &View) {
         self.0.lock().unwrap().push((clock::now(), view.standing.clone()));
     }
+    fn ended(&self) {
+        self.1.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Adopts a term without nodes: it becomes unconfirmed after one interval.
+fn adopt(handle: &ShardHandle, views: &Shown) {
+    let observer = Box::new(views.clone());
+    let id = handle.open(Setup { nodes: None, keys: ["k".to_owned()].into(), config: config(), observer });
+    let term = TermId { attempt: Attempt(7), token: Token(7), holder: Holder("pod".into()) };
+    handle.send(id, Command::Adopt(term));
 }
 
 fn config() -> Config {
@@ -36,32 +70,34 @@ async fn a_shard_without_a_timer_still_keeps_its_deadlines() {
     let handle = ShardHandle::new();
     let shared = handle.0.clone();
     let views = Shown::default();
-    let observer = Box::new(views.clone());
-    // Without nodes, an adopted term becomes unconfirmed after one interval.
-    let id = handle.open(Setup { nodes: None, keys: ["k".to_owned()].into(), config: config(), observer });
     let began = clock::now();
-    let term = TermId { attempt: Attempt(7), token: Token(7), holder: Holder("pod".into()) };
-    handle.send(id, Command::Adopt(term));
+    adopt(&handle, &views);
     let mut running = Shard::new(shared, IntCounter::new("panics", "p").unwrap());
-    let uncertain = async {
-        loop {
-            let doubt = views
-                .0
-                .lock()
-                .unwrap()
-                .iter()
-                .find_map(|(at, standing)| matches!(standing, Standing::Uncertain(_)).then_some(*at));
-            if let Some(at) = doubt {
-                return at;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
     let at = tokio::select! {
         () = running.run(Err(io::ErrorKind::Other.into())) => panic!("it ended"),
-        at = uncertain => at,
-        () = tokio::time::sleep(Duration::from_secs(20)) => panic!("{:?}", views.0.lock().unwrap()),
+        at = views.wait(|standing| matches!(standing, Standing::Uncertain(_))) => at,
     };
     assert!(at >= began + config().renew_interval, "{:?}", at.since(began));
     assert!(running.alarm.is_none());
+}
+
+#[tokio::test]
+async fn a_shard_that_panics_drops_its_leases_and_takes_them_again() {
+    let handle = ShardHandle::new();
+    let panics = IntCounter::new("panics", "p").unwrap();
+    let shard = tokio::spawn(run(handle.0.clone(), panics.clone()));
+    let before = Shown::default();
+    adopt(&handle, &before);
+    before.wait(|standing| matches!(standing, Standing::Uncertain(_))).await;
+    assert_eq!(panics.get(), 0);
+
+    assert!(handle.0.inbox.send(Message::Run(|| panic!("planted"))).is_ok());
+    before.eventually(|shown| shown.1.load(Ordering::SeqCst).then_some(())).await;
+    assert_eq!(panics.get(), 1);
+
+    let after = Shown::default();
+    adopt(&handle, &after);
+    after.wait(|standing| matches!(standing, Standing::Uncertain(_))).await;
+    assert_eq!((panics.get(), shard.is_finished()), (1, false));
+    shard.abort();
 }
