@@ -401,3 +401,26 @@ fn a_lease_of_a_cron_job_waits_for_a_holder_only_while_a_pod_runs() {
     story.turn();
     assert!(story.reconciler.unheld_since.is_some(), "a Deployment should always have a pod");
 }
+
+/// In kuberhealthy a process that has lost its lock never contends again (kuberhealthy#1533).
+#[test]
+fn a_reconciler_wants_again_after_a_loss() {
+    let mut story = Story::held_by_a();
+    story.view(ending(term(1, 7, "a"), EndReason::Deadline));
+    story.write();
+    story.pods();
+    story.answer();
+    assert_eq!(story.wanted(), None, "the keys of the lost term still exist");
+
+    story.view(idle(0));
+    let mut wanted = story.wanted();
+    for _ in 0..10 {
+        if story.status_write().is_some() {
+            story.write();
+        }
+        story.pods();
+        story.answer();
+        wanted = wanted.or_else(|| story.wanted());
+    }
+    assert!(matches!(wanted.as_deref(), Some("a" | "b")), "{wanted:?}");
+}

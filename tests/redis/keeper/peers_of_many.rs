@@ -2,12 +2,12 @@
 
 use redislease::clock;
 use redislease_core::lease::{Config, Publication, Standing};
-use redislease_core::op::Stage;
+use redislease_core::op::{Grant, Stage, Stages, Vote};
 use redislease_core::quorum::Quorum;
 use redislease_core::time::Millis;
 
 use super::candidate::{Candidate, lease, patient, ready, standing_on, voters};
-use crate::support::eventually;
+use crate::support::{acquire, confirm, eventually, extend, get, release, seal};
 
 /// Two clients of node-redlock 5 beta on an even number of nodes split the votes and hang.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -58,7 +58,7 @@ async fn a_split_vote_of_an_even_number_of_nodes_is_tried_again() {
     assert!(candidate.history.attempts().len() > 1, "the first attempt was split");
 }
 
-/// bsm/redislock compares a prefix: a client with the name "ab" releases the lock of "abc".
+/// bsm/redislock compares a prefix of the value: a client with the token "ab" releases the lock of "abc".
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_name_with_a_common_prefix_is_another_name() {
     let servers = voters(3);
@@ -76,6 +76,26 @@ async fn a_name_with_a_common_prefix_is_another_name() {
         assert!(long.stands(server, 't', &of_long));
     }
     assert!(long.has_kept(&of_long));
+
+    // One key: its owner is attempt 12 with token 50, and others have a part of that, or more than it.
+    let vote = world.ask(0, acquire(0x12)).await;
+    let Vote::Granted(Grant(grant)) = vote else { panic!("{vote:?}") };
+    for other in [0x1, 0x123] {
+        for op in [confirm(other, grant, 50), extend(other, 50), seal(other)] {
+            let vote = world.ask(0, op.clone()).await;
+            assert!(matches!(vote, Vote::Miss(Some(_))), "{op:?}: {vote:?}");
+        }
+        assert_eq!(world.ask(0, release(other, Stages::All)).await, Vote::Released(0));
+    }
+    assert!(matches!(world.ask(0, confirm(0x12, grant, 50)).await, Vote::Confirmed { .. }));
+    for other in [extend(0x1, 50), extend(0x123, 50), extend(0x12, 5), extend(0x12, 500), seal(0x1), seal(0x123)] {
+        let vote = world.ask(0, other.clone()).await;
+        assert!(matches!(vote, Vote::Miss(Some(_))), "{other:?}: {vote:?}");
+    }
+    for other in [0x1, 0x123] {
+        assert_eq!(world.ask(0, release(other, Stages::All)).await, Vote::Released(0));
+    }
+    assert_eq!(get(&servers[0], &world.lock("k")).as_deref(), Some("t:12:50:pod-18"));
 }
 
 /// In etcd a stale unlock deletes the lock of the next holder (etcd#22082).
