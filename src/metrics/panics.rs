@@ -5,7 +5,7 @@ use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
 /// Contained panics, by component. Each of them is a bug.
 #[derive(Clone, Debug)]
 pub struct Panics {
-    /// In the machine or the observer of one lease, which was dropped from its shard.
+    /// In the machine or the observer of one lease, which was dropped from its shard; or in a shard, which dropped all its leases.
     pub keeper: IntCounter,
     /// In the task of one Redis node, which was restarted.
     pub nodes: IntCounter,
@@ -19,7 +19,7 @@ impl Panics {
     /// # Errors
     /// The name is already registered.
     pub fn register(registry: &Registry) -> prometheus::Result<Self> {
-        let help = "Panics that were contained to one lease or one Redis node, by the part of the process; each is a defect to report.";
+        let help = "Contained panics, by the part of the process; each is a defect to report.";
         let family = IntCounterVec::new(Opts::new("redislease_panics_total", help), &["part"])?;
         registry.register(Box::new(family.clone()))?;
         let part = |name| family.with_label_values(&[name]);

@@ -29,7 +29,7 @@ pub enum Expected {
     Either,
 }
 
-pub const ALERTS: [(&str, Expected); 13] = [
+pub const ALERTS: [(&str, Expected); 14] = [
     ("RedisLeaseUnheld", Expected::Either),
     ("RedisLeaseFencingTokenRegressed", Expected::Never),
     ("RedisLeaseFlapping", Expected::Either),
@@ -43,6 +43,7 @@ pub const ALERTS: [(&str, Expected); 13] = [
     ("RedisLeaseQuorumConfigMismatch", Expected::Never),
     ("RedisLeaseClockOffset", Expected::Never),
     ("RedisLeaseOperatorDown", Expected::Either),
+    ("RedisLeasePanic", Expected::Never),
     ("RedisLeaseSplitBrain", Expected::Never),
 ];
 
