@@ -116,14 +116,14 @@ use super::{Duration, RedisLeaseStatus, rules};
 )]
 pub struct RedisLeaseSpec {
     /// The RedisQuorum on which the lease is held. It must exist in the operator's namespace. Default: the RedisQuorum named default.
-    /// Immutable: to change it, delete the RedisLease and create it again.
+    /// Immutable: to change it, suspend the lease, wait one leaseDuration, then delete the RedisLease and create it again.
     #[serde(default)]
     pub quorum_ref: QuorumRef,
 
     /// The names that the lease locks on the quorum, 1 to 8 names of up to 128 characters. The lease holds all of them or none.
     /// Default: the name of this object. In clusters that share a quorum, RedisLeases with the same namespace name and the same keys
     /// are one lease. In one cluster, two RedisLeases of a namespace that share a key exclude each other.
-    /// Immutable: to change it, delete the RedisLease and create it again.
+    /// Immutable: to change it, suspend the lease, wait one leaseDuration, then delete the RedisLease and create it again.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 8), inner(length(max = 128)))]
     #[x_kube(validation = rules::keys_are_valid(), validation = rules::keys_are_unique(), merge_strategy = ListMerge::Atomic)]

@@ -57,7 +57,8 @@ pub(super) fn optional_immutable(field: &str, instead: &str) -> Rule {
 }
 
 /// What the user can do instead of changing an immutable field of a `RedisLease`.
-pub(super) const NEW_LEASE: &str = "delete this RedisLease and create it again";
+pub(super) const NEW_LEASE: &str =
+    "suspend this RedisLease, wait one leaseDuration, then delete it and create it again";
 
 /// What the user can do instead of changing an immutable field of a `RedisQuorum`.
 pub(super) const NEW_QUORUM: &str = "create another RedisQuorum";

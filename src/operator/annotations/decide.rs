@@ -152,7 +152,7 @@ fn taken(workload: &WorkloadFacts, lease: &LeaseFacts) -> Problem {
 fn quorum_changed(desired: &Desired, lease: &LeaseFacts) -> Problem {
     let note = format!(
         "Annotation {ANNOTATION_PREFIX}quorum is {:?} and must stay {:?}, because the quorum of a lease cannot be changed: \
-         remove {ANNOTATION_PREFIX}lease, wait until RedisLease {}/{} is deleted, and add it again.",
+         remove {ANNOTATION_PREFIX}lease, wait until RedisLease {}/{} is deleted and one lease duration more, and add it again.",
         desired.settings.quorum, lease.settings.quorum, lease.namespace, lease.name
     );
     Problem { reason: NoticeReason::InvalidAnnotation, note }

@@ -295,8 +295,8 @@ pub(super) fn durations() -> Vec<Case> {
 }
 
 pub(super) fn changes() -> Vec<Case> {
-    const KEYS: &str = "keys cannot be changed, added or removed: delete this RedisLease and create it again";
-    const QUORUM: &str = "quorumRef cannot be changed: delete this RedisLease and create it again";
+    const KEYS: &str = "keys cannot be changed, added or removed: suspend this RedisLease, wait one leaseDuration, then delete it and create it again";
+    const QUORUM: &str = "quorumRef cannot be changed: suspend this RedisLease, wait one leaseDuration, then delete it and create it again";
     let keys = |keys: Value| spec(&json!({"keys": keys}));
     let null_keys = || {
         let mut object = lease(json!({}));
