@@ -41,7 +41,7 @@ pub mod cli;
 #[cfg(feature = "lock")]
 pub mod clock;
 #[cfg(feature = "lock")]
-pub mod contain;
+mod contain;
 #[cfg(all(test, feature = "operator"))]
 mod docs;
 #[cfg(feature = "api")]

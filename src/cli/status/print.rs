@@ -1,4 +1,6 @@
 //! Prints leases as a table or as JSON.
+//!
+//! A table library (comfy-table) needs all rows before it prints the first; here the rows of a watch follow.
 
 use std::io::{self, Write};
 use std::time::Duration;
