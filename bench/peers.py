@@ -16,6 +16,10 @@ SOURCES = HERE / "peers"
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "redislease" / "bench"
 
 
+# The measures that most programs have.
+USUAL = frozenset({"cycles", "handover", "renew", "crash"})
+
+
 @dataclasses.dataclass(frozen=True)
 class Peer:
     name: str
@@ -28,25 +32,26 @@ class Peer:
     renews: str
     restart: str
     single: bool = False
-    # Which measures its program has.
-    measures: frozenset = frozenset({"cycles", "handover", "renew", "crash"})
+    # Which measures its program has. `several`: the library has a lock over several resources.
+    measures: frozenset = USUAL
 
 
-ALL = frozenset({"cycles", "handover", "renew", "crash", "lost"})
+ALL = USUAL | {"lost"}
+SEVERAL = frozenset({"several"})
 PEERS = [
     Peer("RedisLease", "this commit", "rust", "ours", "yes, grows on the quorum", "yes, before the keys end", "by itself",
-         "a restarted server waits before it votes", measures=ALL),
+         "a restarted server waits before it votes", measures=ALL | SEVERAL),
     Peer("raw limit", "this commit", "rust", "raw", "(the scripts of RedisLease)", "no", "no", "no",
          measures=frozenset({"cycles", "renew"})),
     Peer("rslock", "0.10.0", "rust", "rslock", "no", "`using` returns an error", "`using`", "no", measures=ALL),
     Peer("redsync", "4.18.1", "go", "redsync", "no", "no", "by hand", "no"),
     Peer("bsm/redislock", "0.9.4", "go", "redislock", "no", "no", "by hand", "no", single=True),
-    Peer("redlock (npm)", "5.0.0-beta.2", "node", "redlock", "no", "`using` aborts a signal", "`using`", "no", measures=ALL),
-    Peer("redlock-universal", "0.8.5", "node", "redlock-universal", "no", "`using` aborts a signal", "`using`", "no", measures=ALL),
-    Peer("pottery", "3.0.1", "python", "", "no", "no", "by hand, three times", "no",
-         measures=frozenset({"cycles", "handover", "crash"})),
-    Peer("Redisson RedLock", "4.7.0", "java", "redlock", "no", "no", "by itself", "no"),
-    Peer("Redisson RFencedLock", "4.7.0", "java", "fenced", "yes, of one server", "no", "by itself", "no", single=True),
+    Peer("redlock (npm)", "5.0.0-beta.2", "node", "redlock", "no", "`using` aborts a signal", "`using`", "no", measures=ALL | SEVERAL),
+    Peer("redlock-universal", "0.8.5", "node", "redlock-universal", "no", "`using` aborts a signal", "`using`", "no", measures=ALL | SEVERAL),
+    Peer("pottery", "3.0.1", "python", "", "no", "no", "by hand, three times", "no"),
+    Peer("Redisson RedLock", "4.7.0", "java", "redlock", "no", "no", "by itself", "no", measures=USUAL | SEVERAL),
+    Peer("Redisson RFencedLock", "4.7.0", "java", "fenced", "yes, of one server", "no", "by itself", "no", single=True,
+         measures=USUAL | SEVERAL),
 ]
 
 

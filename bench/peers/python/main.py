@@ -11,6 +11,8 @@ from redis import Redis
 
 logging.disable(logging.CRITICAL)
 
+AT_ONCE = 64
+
 
 def say(answer):
     print(json.dumps(answer), flush=True)
@@ -85,6 +87,38 @@ class Peer:
 
         each(request["workers"], work)
         return {"gap_us": percentiles(gaps)}
+
+    def renew(self, request):
+        began = time.perf_counter()
+        locks = [None] * request["workers"]
+
+        def slices(work):
+            each(AT_ONCE, lambda worker: [work(number) for number in range(worker, len(locks), AT_ONCE)])
+
+        def take(number):
+            locks[number] = self.lock(request, number)
+            locks[number].acquire()
+
+        slices(take)
+        say({"held": len(locks), "seconds": time.perf_counter() - began})
+        renewals, lost = [], []
+        until = time.perf_counter() + request["seconds"]
+
+        def extend(number):
+            if locks[number] is None:
+                return
+            try:
+                locks[number].extend()
+                renewals.append(number)
+            except Exception:
+                locks[number] = None
+                lost.append(number)
+
+        while time.perf_counter() < until:
+            following = min(time.perf_counter() + request["interval_ms"] / 1000, until)
+            slices(extend)
+            time.sleep(max(following - time.perf_counter(), 0))
+        return {"lost": len(lost), "renewals": len(renewals), "done": True}
 
     def take(self, request):
         self.lock(request, 0).acquire()
