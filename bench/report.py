@@ -73,9 +73,12 @@ def release(row):
 
 def measured(results, cell, peer, value, text=spread):
     rows = results.rows(cell, peer)
-    if rows and all("failed" in row for row in rows):
-        return rows[0]["failed"]
-    return text(results.values(cell, peer, value)) if rows else "–"
+    failed = [row["failed"] for row in rows if "failed" in row]
+    if not rows:
+        return "–"
+    if len(failed) == len(rows):
+        return failed[0]
+    return text(results.values(cell, peer, value)) + (f"; {len(failed)} of {len(rows)} rounds: {failed[0]}" if failed else "")
 
 
 def renewals(results, peer):
@@ -125,17 +128,50 @@ def lines(results):
     yield "owner killed, TTL 2 s: another process has the lock after", [
         measured(results, "crash", peer, lambda row: row["seconds"], seconds) for peer in peers
     ]
-    story = lambda name: [measured_story(results, peer, name) for peer in peers]
-    yield "owner paused for longer than its lease: its release leaves the lock of the next owner", story("kept")
-    yield "owner paused for longer than its lease: a store that checks the token refuses its late write", story("checked")
-    yield "two of three servers refuse: the failed acquire unlocks the third", story("unlocked")
-    yield "one lock over several resources (–: its program does not try it)", story("several")
+    story = lambda name, text: [measured_story(results, peer, name, text) for peer in peers]
+    yield "owner paused for longer than its lease: its release leaves the lock of the next owner", story("kept", lambda row: row["kept"])
+    yield "owner paused for longer than its lease: a store that checks tokens, asked for its late write", story("late", late_write)
+    yield "two of three servers refuse for 6 s: commands to the third, and what they did", story("unlocked", unlocked)
+    yield "one lock over two resources", [
+        "no such function" if "crash" in peer.measures and "several" not in peer.measures else cell
+        for peer, cell in zip(peers, story("several", several))
+    ]
 
 
-def measured_story(results, peer, name):
-    """What was seen in the runs: yes, no, or why not."""
-    rows = [row for row in results.rows("stories", peer) if name in row]
-    return ", ".join(sorted({str(row[name]) for row in rows})) or "–"
+def measured_story(results, peer, name, text):
+    """What was seen in the run."""
+    rows = results.rows("stories", peer)
+    seen = [row for row in rows if name in row]
+    return text(seen[-1]) if seen else rows[0].get("failed", "–") if rows else "–"
+
+
+def late_write(row):
+    """What the store did with the write of the paused owner, after the write of the next one."""
+    if None in row["tokens"]:
+        return f"{row['late']}: there is no token to check"
+    return row["late"]
+
+
+def unlocked(row):
+    """What happened on the free server."""
+    asked, spans = row["unlocked"]["asked"], row["unlocked"]["locked_ms"]
+    if not asked:
+        return "not asked"
+    calls = f"{asked} command{'s' * (asked != 1)}"
+    if not spans:
+        return f"{calls}: not locked"
+    freed = [span for span in spans if span is not None]
+    left = "" if len(freed) == len(spans) else "; **still locked**"
+    after = f", unlocked within {number(max(max(freed), 0.1))} ms" if freed else ""
+    return f"{calls}: locked {len(spans)} time{'s' * (len(spans) != 1)}{after}{left}"
+
+
+def several(row):
+    """On how many servers both keys were found."""
+    if not isinstance(row["several"], dict):
+        return row["several"]
+    found, of, by = row["several"]["servers"], row["several"]["of"], row["several"]["by"]
+    return f"{'yes' if found > of // 2 else 'only'} on {found} of {of} server{'s' * (of != 1)}: {by}"
 
 
 def table(results):
@@ -220,6 +256,7 @@ Whole [leader elections](comparison-systems.md) and [what an acquire costs](prof
 - Date: {date}, commit {commit}.
 - Machine: {machine}. Redis {redis}. Servers and clients share the cores. Load average before the run: {load:.1f}.
 - All peers ran in turns on the same redis-servers, each as its documentation shows. {rounds}{quick}{again}
+- "–": a library for one server has no row for more servers or for a failed one; the raw limit has no retries, and its locks no owner.
 
 {table}
 
@@ -233,6 +270,8 @@ Whole [leader elections](comparison-systems.md) and [what an acquire costs](prof
 
 {goals}
 
+The goals for a failover and for the writes to the API server are those of [whole systems](comparison-systems.md#goals).
+
 ## What the figures do not say
 
 - Everything runs on one machine without a network. A round trip takes some 30 µs here, and some 500 µs between the zones of a
@@ -244,9 +283,16 @@ Whole [leader elections](comparison-systems.md) and [what an acquire costs](prof
 - In the rows of acquires and releases the workers of RedisLease run on the thread of its nodes (`Nodes::spawn`), as those of the raw
   limit do. A worker on another thread waits for two changes of thread in an acquire, some 0.1 ms on this machine.
 - RedisLease limits the rate of first attempts of many leases to 2,000 a second. The rows leave the first attempt of each worker out.
-- The retry of hand-overs is random in all libraries. The program of RedisLease calls `try_now` up to 100 ms after a refusal, as its
-  peers retry by default or in their documentation. Without that call, a refused attempt waits until the holder's keys would expire.
+- The retry of hand-overs is random in all libraries. In that row, and for the failed acquire, the program of RedisLease calls
+  `try_now` up to 100 ms after a refusal, as its peers retry by default or in their documentation. Without that call, a refused attempt waits until the holder's keys would expire.
   The operator does not poll but decides who is next.
+- A peer that needs 100 ms or longer for an acquire while a server is stopped was measured once in that state, and a peer that did
+  not answer once in any state: such a round takes up to 20 s.
+- In the story of the failed acquire, the third server reported each command and each change of the key (`MONITOR` and keyspace
+  notifications). "Not asked": the library asks the servers in turn, and those before did not grant the lock. "Unlocked within": the
+  longest of the times for which the key was there. redlock (npm) keeps the key while it tries again, ten times by default.
+- The store of the paused owner is a compare-and-set script on a Redis key of another server. The bench writes for each owner with the
+  token that its library returned, first for the next owner, then for the owner that was paused.
 - A peer that is slow here can be the right choice for other reasons. The first rows say what each promises.
 
 ## The tests for the field bugs of peers

@@ -20,16 +20,28 @@ import time
 
 import peers as library
 import report
-from servers import Server, SlowProxy, cpu_seconds
+from servers import Server, SlowProxy, Watch, cpu_seconds
 
 ROOT = pathlib.Path(__file__).parent.parent
 RESULTS = ROOT / "target" / "bench" / "results.json"
 KINDS = ["cycles", "faults", "handover", "renew", "lost", "crash", "stories"]
 
+# The store of the story of the paused owner. A write comes with the fencing token of its lock, if there is one. The store refuses a
+# write whose token is smaller than one that it has seen. Tokens are compared as decimal strings: Lua's numbers are not exact.
+STORE = """
+local last, token = redis.call('HGET', KEYS[1], 'token'), ARGV[1]
+if token ~= '' and last and (#token < #last or #token == #last and token < last) then return 'refused' end
+redis.call('HSET', KEYS[1], 'value', ARGV[2])
+if token ~= '' then redis.call('HSET', KEYS[1], 'token', token) end
+return 'accepted'
+"""
+
 
 class Run:
     def __init__(self, quick, wanted):
         self.rounds = 1 if quick else 5
+        # Of the measures whose rounds take longer.
+        self.slow_rounds = 1 if quick else 3
         self.seconds = 0.5 if quick else 1.0
         self.quick = quick
         self.rows, self.missing, self.commands = [], {}, {}
@@ -40,8 +52,6 @@ class Run:
             if wanted and not {peer.name, peer.argument} & wanted:
                 continue
             try:
-        # Of the measures whose rounds take longer.
-        self.slow_rounds = 1 if quick else 3
                 if peer.language not in built:
                     print(f"build the {peer.language} programs ...", file=sys.stderr)
                     try:
@@ -175,6 +185,8 @@ class Run:
 
     def renew(self):
         count = 1000 if self.quick else 10_000
+        # They do not take or renew all locks in time, and are not tried again.
+        failed = set()
 
         def measure(peer, round_):
             if "renew" not in peer.measures or peer in failed:
@@ -185,8 +197,6 @@ class Run:
             servers = [server.process.pid for server in self.servers[: len(nodes)]]
             with self.alone(peer):
                 held = process.ask(30, **request)
-        # They do not take or renew all locks in time, and are not tried again.
-        failed = set()
                 before = cpu_seconds(servers), cpu_seconds([process.pid])
                 window = process.answer(30) if held else None
             if window is None:
@@ -260,13 +270,8 @@ class Run:
             self.note("stories", peer, round_, **self.paused_owner(peer, nodes))
             if not peer.single:
                 self.note("stories", peer, round_, **self.failed_acquire(peer))
-            request = self.request("several", nodes)
-            answer = self.processes[peer].ask(20, **request)
-            if not (answer and answer.get("unsupported")):
-                both = bool(answer and answer.get("held")) and self.found(request, 0, 2)
-                self.note("stories", peer, round_, several="yes" if both else "no")
-            if answer is None:
-                self.restart(peer)
+            if "several" in peer.measures:
+                self.several(peer, nodes, round_)
         self.in_turns([0], measure)
 
     def found(self, request, server, least=1):
@@ -274,8 +279,26 @@ class Run:
         script = "return #redis.call('KEYS', ARGV[1])"
         return int(self.servers[server].command("EVAL", script, "0", f"*{request['prefix']}-*")) >= least
 
+    def several(self, peer, nodes, round_):
+        """One lock over two resources: on how many servers both are locked."""
+        request = self.request("several", nodes)
+        answer = self.processes[peer].ask(20, **request)
+        if answer is None:
+            self.note("stories", peer, round_, several="did not acquire")
+            return self.restart(peer)
+        # A library may have answered after a majority.
+        time.sleep(0.2)
+        both = sum(self.found(request, server, 2) for server in range(len(nodes)))
+        self.note("stories", peer, round_, several={"servers": both, "of": len(nodes), "by": answer.get("by")})
+
     def paused_owner(self, peer, nodes):
-        """The owner is paused for longer than its lease, and releases when it goes on. Meanwhile another process has the lock."""
+        """The owner is paused for longer than its lease, and releases when it goes on. Meanwhile another process has the lock. Each of
+        them writes to a store with its token, the owner after its pause."""
+        store, resource = self.servers[-1], self.prefix()
+
+        def write(answer, value):
+            return store.command("EVAL", STORE, "1", resource, str(answer.get("token", "")), value)
+
         owner, taker = (library.Process(self.commands[peer], peer.argument) for _ in range(2))
         servers = range(len(nodes))
         try:
@@ -289,39 +312,43 @@ class Run:
             if not taken or not taken.get("held"):
                 return {"failed": "the lock was not free after its lease"}
             before = [self.found(request, server) for server in servers]
+            if write(taken, "of the next owner") != "accepted":
+                raise RuntimeError("the store refuses the owner of the lock")
             owner.process.send_signal(signal.SIGCONT)
+            late = write(held, "of the paused owner")
             owner.answer(10)
             kept = before == [self.found(request, server) for server in servers]
+            value = store.command("HGET", resource, "value")
             tokens = [held.get("token"), taken.get("token")]
-            checked = "no token" if None in tokens else "yes" if tokens[0] < tokens[1] else "no"
-            return {"kept": "yes" if kept else "no", "checked": checked, "tokens": tokens}
+            return {"kept": "yes" if kept else "no", "late": late, "value": value, "tokens": tokens}
         finally:
             owner.stop()
             taker.stop()
 
     def failed_acquire(self, peer):
-        """Two of three servers refuse. The third must not stay locked."""
+        """Two of three servers refuse for 6 s. What happens on the third, by its own reports."""
         apart = Server()
         owner, taker = (library.Process(self.commands[peer], peer.argument) for _ in range(2))
+        request = self.request("hold", [*self.addresses(2), apart.address], ttl_ms=20_000)
+        watch = Watch(self.servers[2], request["prefix"])
         try:
-            request = self.request("hold", [*self.addresses(2), apart.address], ttl_ms=20_000)
             if not owner.ask(20, **request):
                 return {"failed": "did not acquire"}
-            attempt = request | {"do": "take", "nodes": self.addresses(3)}
+            attempt = request | {"do": "take", "nodes": self.addresses(3), "polls": True}
             taker.process.stdin.write(json.dumps(attempt).encode() + b"\n")
-            until, locked, free = time.monotonic() + 3, 0, 0
-            while time.monotonic() < until:
-                if self.found(request, 2):
-                    locked += 1
-                elif locked:
-                    free += 1
-                time.sleep(0.0005)
-            taken = taker.answer(0.01) is not None
-            unlocked = "no" if taken else "yes" if free else "no" if locked else "never locked"
-            return {"unlocked": unlocked, "seen": [locked, free]}
+            if taker.answer(6) is not None:
+                return {"failed": "took the lock of another owner"}
+            # An attempt may be under way.
+            until, spans = time.monotonic() + 3, watch.locked()
+            while None in spans and time.monotonic() < until:
+                time.sleep(0.001)
+                spans = watch.locked()
+            return {"unlocked": {"asked": watch.asked, "locked_ms": [span and span * 1000 for span in spans]}}
         finally:
             owner.stop()
             taker.stop()
+            watch.stop()
+            self.servers[2].command("CONFIG", "SET", "notify-keyspace-events", "")
             apart.stop()
 
 

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -82,6 +83,63 @@ class Server:
     def stop(self):
         self.kill()
         self.directory.cleanup()
+
+
+class Watch:
+    """What a server does with the keys whose names contain `part`, by the server's own reports, none of which is left out:
+    the commands of its clients that name such a key, and the times at which a key was set and deleted."""
+
+    # Events of the types of keys that the libraries use.
+    SET, GONE = {"set", "hset", "hincrby"}, {"del", "expired"}
+
+    def __init__(self, server, part):
+        self.part, self.asked, self.events = part, 0, []
+        server.command("CONFIG", "SET", "notify-keyspace-events", "KA")
+        self.connections = []
+        for words, take in [(["MONITOR"], self._asked), (["PSUBSCRIBE", f"__keyspace@0__:*{part}*"], self._event)]:
+            connection = socket.create_connection(("127.0.0.1", server.port), timeout=5)
+            parts = [f"*{len(words)}\r\n"] + [f"${len(word)}\r\n{word}\r\n" for word in words]
+            connection.sendall("".join(parts).encode())
+            first = connection.recv(4096)
+            if not first.startswith((b"+OK", b"*3")):
+                raise RuntimeError(f"{words[0]} is refused: {first!r}")
+            connection.settimeout(None)
+            self.connections.append(connection)
+            threading.Thread(target=self._read, args=(connection, take), daemon=True).start()
+
+    @staticmethod
+    def _read(connection, take):
+        try:
+            with connection.makefile("rb") as lines:
+                for line in lines:
+                    take(line.decode(errors="replace").strip())
+        except (OSError, ValueError):
+            pass  # The connection is closed.
+
+    def _asked(self, line):
+        # `lua` in place of a client's address: a command of a script, whose call was counted.
+        if self.part in line and "PSUBSCRIBE" not in line and not re.match(r"\+\S+ \[\d+ lua\]", line):
+            self.asked += 1
+
+    def _event(self, line):
+        if line in self.SET | self.GONE:
+            self.events.append((time.monotonic(), line))
+
+    def locked(self):
+        """For each time that the key was set and was not there before: how long until it was gone, or `None` when it stayed."""
+        spans, since = [], None
+        for at, event in list(self.events):
+            if event in self.SET and since is None:
+                since = at
+            elif event in self.GONE and since is not None:
+                spans.append(at - since)
+                since = None
+        return spans + [None] * (since is not None)
+
+    def stop(self):
+        for connection in self.connections:
+            connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
 
 
 def cpu_seconds(pids):

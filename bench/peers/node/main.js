@@ -4,7 +4,7 @@
 import { createInterface } from "node:readline";
 import { Redis } from "ioredis";
 import Redlock from "redlock";
-import { createRedlock, IoredisAdapter } from "redlock-universal";
+import { createRedlock, IoredisAdapter, LockManager } from "redlock-universal";
 
 const AT_ONCE = 256;
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
@@ -34,7 +34,10 @@ const libraries = {
           },
         };
       },
-      several: (keys, ttl) => redlock.acquire(keys, ttl),
+      several: {
+        by: "`acquire` of several resources",
+        lock: (keys, ttl) => redlock.acquire(keys, ttl),
+      },
       using: (key, ttl, work) => redlock.using([key], ttl, work),
     };
   },
@@ -50,6 +53,10 @@ const libraries = {
             if (!(await lock.extend(handle, ttl))) throw new Error("not extended");
           },
         };
+      },
+      several: {
+        by: "`acquireBatch`",
+        lock: (keys, ttl) => new LockManager({ nodes: adapters, defaultTTL: ttl }).acquireBatch(keys),
       },
       using: (key, ttl, work) => createRedlock({ adapters, key, ttl }).using(work),
     };
@@ -190,9 +197,8 @@ async function stale(library, request) {
 }
 
 async function several(library, request) {
-  if (!library.several) return { unsupported: true };
-  await library.several([key(request, 0), key(request, 1)], request.ttl_ms);
-  return { held: true };
+  await library.several.lock([key(request, 0), key(request, 1)], request.ttl_ms);
+  return { held: true, by: library.several.by };
 }
 
 const work = { cycles, handover, renew, lost, hold: take, take, stale, several };

@@ -180,6 +180,13 @@ public final class Peer {
         return held(acquire(lock(clients(request), request, 0)));
     }
 
+    /** A MultiLock has no fencing token, also one over fenced locks. */
+    private Object several(JsonNode request) {
+        List<RedissonClient> clients = clients(request);
+        clients.get(0).getMultiLock(lock(clients, request, 0), lock(clients, request, 1)).lock();
+        return Map.of("held", true, "by", fenced ? "MultiLock, without a token" : "MultiLock of two RedLocks");
+    }
+
     private Object stale(JsonNode request) throws InterruptedException {
         RLock lock = lock(clients(request), request, 0);
         say(held(acquire(lock)));
@@ -211,6 +218,7 @@ public final class Peer {
                 case "handover" -> peer.handover(request);
                 case "renew" -> peer.renew(request);
                 case "hold", "take" -> peer.take(request);
+                case "several" -> peer.several(request);
                 case "stale" -> peer.stale(request);
                 default -> Map.of("unsupported", true);
             });

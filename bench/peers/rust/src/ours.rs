@@ -101,7 +101,7 @@ impl Process {
             config: self.config(request),
             observer: Box::new(Outcomes { views: outcomes, attempted: AtomicBool::new(false), next: observer }),
         });
-        Lock { handle, views, polls: request.what == "handover" }
+        Lock { handle, views, polls: request.polls || request.what == "handover" }
     }
 }
 
@@ -223,7 +223,7 @@ impl Ours {
                 let mut lock = process.open_on(&request, &[0, 1], ());
                 lock.acquire().await;
                 std::mem::forget(lock);
-                json!({"held": true})
+                json!({"held": true, "by": "a lease with several keys"})
             }
             _ => unsupported(),
         }

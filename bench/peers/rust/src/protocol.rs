@@ -25,6 +25,9 @@ pub struct Request {
     pub ttl_ms: u64,
     #[serde(default)]
     pub interval_ms: u64,
+    /// Whether RedisLease attempts as often as its peers do by default.
+    #[serde(default)]
+    pub polls: bool,
     /// Keys of one request begin with it.
     pub prefix: String,
 }
