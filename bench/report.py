@@ -284,8 +284,8 @@ The goals for a failover and for the writes to the API server are those of [whol
   limit do. A worker on another thread waits for two changes of thread in an acquire, some 0.1 ms on this machine.
 - RedisLease limits the rate of first attempts of many leases to 2,000 a second. The rows leave the first attempt of each worker out.
 - The retry of hand-overs is random in all libraries. In that row, and for the failed acquire, the program of RedisLease calls
-  `try_now` up to 100 ms after a refusal, as its peers retry by default or in their documentation. Without that call, a refused attempt waits until the holder's keys would expire.
-  The operator does not poll but decides who is next.
+  `try_now` up to 100 ms after a refusal, as its peers retry by default or in their documentation. Without that call, a refused
+  attempt waits until the holder's keys would expire. The operator does not poll but decides who is next.
 - A peer that needs 100 ms or longer for an acquire while a server is stopped was measured once in that state, and a peer that did
   not answer once in any state: such a round takes up to 20 s.
 - In the story of the failed acquire, the third server reported each command and each change of the key (`MONITOR` and keyspace
@@ -295,11 +295,18 @@ The goals for a failover and for the writes to the API server are those of [whol
   token that its library returned, first for the next owner, then for the owner that was paused.
 - A peer that is slow here can be the right choice for other reasons. The first rows say what each promises.
 
-## The tests for the field bugs of peers
+{bugs}"""
 
-`tests/redis/keeper` has one named test for each published bug of a peer (`peers.rs`, `peers_of_many.rs`, `contention.rs`,
-`loss.rs`, `latency.rs`): RedisLease does not have it.
-"""
+
+def field_bugs():
+    """The published bugs of peers, and the tests that show that RedisLease does not have them."""
+    bugs = json.loads((ROOT / "bench" / "field_bugs.json").read_text())
+    rows = [f"| {bug['bug']} | {bug['peer']} | {bug['issue']} | `{bug['file']}`: `{bug['test']}` |" for bug in bugs]
+    return "\n".join([
+        "## The tests for the field bugs of peers\n",
+        "Each test shows that RedisLease does not have the bug.\n",
+        "| bug | peer | published as | test |", "|---|---|---|---|", *rows,
+    ]) + "\n"
 
 
 def page(results):
@@ -307,7 +314,7 @@ def page(results):
     rounds = f"Numbers are medians of up to {count} rounds;\n  the smallest and the largest are in brackets." if count > 1 else "Each number is one measurement."
     quick = "\n- This was a short run (`QUICK=1`): its numbers vary more." if results["quick"] else ""
     again = f"\n- Measured in a later run of their own: {'; '.join(results['again'])}." if results.get("again") else ""
-    return PAGE.format(**results | {"again": again, "rounds": rounds, "quick": quick, "table": table(results), "goals": goals(results)})
+    return PAGE.format(**results | {"again": again, "rounds": rounds, "quick": quick, "table": table(results), "goals": goals(results), "bugs": field_bugs()})
 
 
 def main():

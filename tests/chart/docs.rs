@@ -1,4 +1,4 @@
-//! Runs the commands of docs/install.md, in their order.
+//! Runs the commands of docs/install.md, in their order, and checks what other pages name.
 
 use std::{
     fs,
@@ -112,4 +112,27 @@ fn the_readme_names_the_same_commands() {
             assert!(tested.contains(&command), "{file}: `{command}` is not in docs/install.md");
         }
     }
+}
+
+#[test]
+fn the_tests_that_the_comparison_names_exist() {
+    let page = read("docs/comparison.md");
+    let bugs: Vec<serde_json::Value> = serde_json::from_str(&read("bench/field_bugs.json")).expect("the list of bugs");
+    let mut missing = Vec::new();
+    for bug in &bugs {
+        let [file, test] = ["file", "test"].map(|name| bug[name].as_str().expect("a text"));
+        if !page.contains(&format!("| `{file}`: `{test}` |")) {
+            missing.push(format!("docs/comparison.md does not name `{test}` of {file}"));
+        }
+        let source = read(file);
+        let mut tests = ["#[test]", "#[tokio::test"].iter().flat_map(|attribute| source.split(attribute).skip(1));
+        let is_test =
+            tests.any(|item| item.split_once("fn ").is_some_and(|(_, rest)| rest.starts_with(&format!("{test}("))));
+        if !is_test {
+            missing.push(format!("{file} has no test `{test}`"));
+        }
+    }
+    let listed = page.lines().filter(|line| line.contains(".rs`: `")).count();
+    assert_eq!(listed, bugs.len(), "run bench/report.py: the page lists other bugs than bench/field_bugs.json");
+    assert!(missing.is_empty(), "{missing:#?}");
 }

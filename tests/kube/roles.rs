@@ -77,6 +77,7 @@ pub fn changes_hands(
     Ok(last)
 }
 
+/// Vault's registration labelled two pods active at once (vault#18117).
 #[test]
 fn two_pods_are_never_labelled_active_at_the_same_time() -> Result<()> {
     let installation = &shared().installation;

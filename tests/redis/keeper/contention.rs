@@ -145,7 +145,6 @@ async fn trouble(servers: Arc<Vec<RedisServer>>, mut choices: Choices, done: Arc
     }
 }
 
-/// Vault's registration labelled two pods active at once (vault#18117).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn competing_processes_never_hold_together_and_tokens_grow() {
     let seed = seed();

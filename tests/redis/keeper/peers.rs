@@ -1,8 +1,8 @@
 //! Known bugs of other Redis locks and leader electors, each reproduced with one holder.
 //!
 //! Tested in other files: one stopped node stalls every acquire (`latency`), no signal on loss, and the next holder
-//! starts before the last one has stopped (`loss`), two holders are active at once (`contention`). With several
-//! processes: `peers_of_many`.
+//! starts before the last one has stopped (`loss`), two pods are active at once (`tests/kube/roles.rs`). With several
+//! processes: `peers_of_many`. `bench/field_bugs.json` lists all of them.
 
 use redislease::clock;
 use redislease::nodes::{self, NodeState};
