@@ -211,6 +211,10 @@ class Run:
                 figures |= window or {}
             if window is None:
                 self.restart(peer)
+            if figures.get("lost") == held["held"]:
+                failed.add(peer)
+                took = f"their acquires took {held['seconds']:.0f} s, and they last {request['ttl_ms'] // 1000} s"
+                return self.note("renew", peer, round_, failed=f"lost all {count:,} locks: {took}")
             self.note("renew", peer, round_, **figures | {"server_cpu": used[0], "client_cpu": used[1], "window": request["seconds"]})
         self.in_turns(range(self.slow_rounds), measure)
 
