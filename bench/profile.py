@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Measures what one acquire and release costs, and what one renewal costs: processor time of servers and client, script calls,
-bytes, reads, system calls. Optionally records where the client spends its time, as a flame graph.
+"""Measures what one acquire and release costs, or what one renewal costs: processor time of servers and client, script calls,
+bytes, reads, system calls, allocations. Optionally records where the client spends its time, as a flame graph.
 
-    bench/profile.py [--peers ours,raw,rslock] [--binary PATH] [--flame DIRECTORY --label LABEL] [--json FILE]
+    bench/profile.py [--do cycles|renew] [--workers 1,256] [--peers ours,raw,rslock] [--binary PATH]
+                     [--system-calls] [--allocations] [--flame DIRECTORY --label LABEL] [--json FILE]
 
-The program is that of bench/peers/rust. Needs perf for flame graphs, and strace for system calls.
+With `--do renew`, the workers are locks that are renewed every 3 s. The program is that of bench/peers/rust. Needs perf for flame
+graphs, perf and root for allocations, and strace for system calls.
 """
 
 import argparse
@@ -55,6 +57,21 @@ def system_calls(pid, seconds):
     return {name: int(count) for count, name in found if name != "total"}
 
 
+def allocations(pid, seconds):
+    """Calls of `malloc` and `calloc` (new), and of `realloc` (grown), of all threads."""
+    library_path = re.search(r"\S+/libc\.so\.6", pathlib.Path(f"/proc/{pid}/maps").read_text()).group()
+    names = ["malloc", "calloc", "realloc"]
+    subprocess.run(["perf", "probe", "-q", "-f", "-x", library_path, *(word for name in names for word in ("-a", f"bench_{name}={name}"))], check=True)
+    try:
+        events = ",".join(f"probe_libc:bench_{name}" for name in names)
+        options = ["-x", ";", "-e", events, "-p", str(pid), "--", "sleep", str(seconds)]
+        text = subprocess.run(["perf", "stat", *options], check=True, capture_output=True, text=True).stderr
+    finally:
+        subprocess.run(["perf", "probe", "-q", "-d", "probe_libc:bench_*"], check=True)
+    counts = {line.split(";")[2].split("bench_")[1]: int(line.split(";")[0]) for line in text.splitlines() if "bench_" in line}
+    return {"new": counts["malloc"] + counts["calloc"], "grown": counts["realloc"]}
+
+
 def record(pid, seconds, path, title):
     with tempfile.TemporaryDirectory() as folder:
         data = f"{folder}/perf.data"
@@ -64,6 +81,55 @@ def record(pid, seconds, path, title):
         text = subprocess.run(script, check=True, capture_output=True, text=True).stdout
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(flame.svg(flame.stacks(text), title))
+
+
+def measure_renewals(command, peer, servers, locks, options):
+    """What one renewal of one lock costs, of `locks` that are renewed every 3 s."""
+    process = library.Process(command, peer)
+    pids = [server.process.pid for server in servers]
+    # Two renewals of each lock.
+    seconds = 6
+
+    def renew(number, while_running=lambda: None):
+        """The renewals of a run, and what `while_running` returns; it begins when all locks are held."""
+        request = {"do": "renew", "nodes": [server.address for server in servers], "ttl_ms": 10_000, "workers": locks}
+        request |= {"prefix": f"profile-{os.getpid()}-{locks}-{number}", "seconds": seconds, "interval_ms": 3000}
+        if not process.ask(60, **request):
+            raise SystemExit(f"error: {peer} does not take {locks} locks")
+        other, answer = while_running(), process.answer(60)
+        renewals = answer["renewals"]
+        while answer and not answer.get("done"):
+            answer = process.answer(60)
+        return renewals, other
+
+    def costs():
+        def now():
+            return counters(servers), cpu_seconds(pids), cpu_seconds([process.pid])
+        before = now()
+        # The last moment is left out: then the locks are released.
+        time.sleep(seconds - 0.2)
+        return before, now()
+
+    try:
+        renew(0)
+        renewals, (before, after) = renew(1, costs)
+        row = {"peer": peer, "locks": locks, "renewals": renewals}
+        row |= {"servers_us": (after[1] - before[1]) * 1e6 / renewals, "client_us": (after[2] - before[2]) * 1e6 / renewals}
+        row |= {name: (after[0][name] - before[0][name]) / renewals for name in before[0]}
+        if options.system_calls:
+            renewals, calls = renew(2, lambda: system_calls(process.pid, seconds - 0.2))
+            row["system_calls"] = {name: round(count / renewals, 3) for name, count in (calls or {}).items()}
+            row["all_system_calls"] = sum((calls or {}).values()) / renewals
+        if options.allocations:
+            renewals, counts = renew(3, lambda: allocations(process.pid, seconds - 0.5))
+            row |= {f"allocations_{name}": count / renewals for name, count in counts.items()}
+        if options.flame:
+            path = options.flame / f"profile-renew-{peer}-{options.label}.svg"
+            title = f"{peer}, {locks} locks renewed every 3 s, {options.label}: processor time of the client"
+            renew(4, lambda: record(process.pid, seconds - 1, path, title))
+        return row
+    finally:
+        process.stop()
 
 
 def measure(command, peer, servers, workers, seconds, options):
@@ -96,6 +162,11 @@ def measure(command, peer, servers, workers, seconds, options):
             # strace slows the client, so the calls are counted for the cycles of this run.
             answer, calls = ask(1.5, lambda: system_calls(process.pid, 2.5))
             row["system_calls"] = {name: round(count / answer["cycles"], 2) for name, count in (calls or {}).items()}
+        if options.allocations:
+            # The probes end before the cycles do.
+            answer, counts = ask(2, lambda: (time.sleep(0.3), allocations(process.pid, 1))[1])
+            a_second = answer["cycles"] / answer["seconds"]
+            row |= {f"allocations_{name}": count / a_second for name, count in counts.items()}
         return row
     finally:
         process.stop()
@@ -104,23 +175,30 @@ def measure(command, peer, servers, workers, seconds, options):
 def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--peers", default="ours,raw,rslock")
-    arguments.add_argument("--workers", default="1,256")
+    arguments.add_argument("--do", choices=["cycles", "renew"], default="cycles")
+    arguments.add_argument("--workers", help="workers, or locks to renew; 1,256 or 10000 by default")
     arguments.add_argument("--seconds", type=float, default=2)
     arguments.add_argument("--binary")
     arguments.add_argument("--flame", type=pathlib.Path)
     arguments.add_argument("--label", default="now")
     arguments.add_argument("--system-calls", action="store_true")
+    arguments.add_argument("--allocations", action="store_true")
     arguments.add_argument("--json", type=pathlib.Path)
     options = arguments.parse_args()
     command = [options.binary] if options.binary else library.build_rust()
     servers = [Server() for _ in range(3)]
     rows = []
     try:
-        for workers in map(int, options.workers.split(",")):
+        renews = options.do == "renew"
+        for workers in map(int, (options.workers or ("10000" if renews else "1,256")).split(",")):
             for peer in options.peers.split(","):
-                rows.append(measure(command, peer, servers, workers, options.seconds, options))
-                text = ", ".join(f"{name} {value:.1f}" for name, value in rows[-1].items() if isinstance(value, float))
-                print(f"{peer:8} {workers:4} workers, for each cycle: {text}", rows[-1].get("system_calls", ""), flush=True)
+                if renews:
+                    rows.append(measure_renewals(command, peer, servers, workers, options))
+                else:
+                    rows.append(measure(command, peer, servers, workers, options.seconds, options))
+                text = ", ".join(f"{name} {value:.{3 if renews else 1}f}" for name, value in rows[-1].items() if isinstance(value, float))
+                what = "locks, for each renewal" if renews else "workers, for each cycle"
+                print(f"{peer:8} {workers:4} {what}: {text}", rows[-1].get("system_calls", ""), flush=True)
     finally:
         for server in servers:
             server.stop()
