@@ -126,8 +126,8 @@ pub struct StatusWrite {
     pub priority: Priority,
     /// The resource version that the write must find.
     pub version: Option<String>,
-    /// The whole status.
-    pub status: RedisLeaseStatus,
+    /// The whole status, shared with the reconciler: after an outage the writes of thousands of leases wait at once.
+    pub status: Arc<RedisLeaseStatus>,
     /// The write is dropped at this time and answered with [`super::StatusOutcome::Withdrawn`].
     pub not_after: Option<Time>,
 }

@@ -5,6 +5,7 @@
 //! otherwise.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
 
 use redislease_core::lease::{Publication, Standing, TermView, View};
 use redislease_core::time::{Millis, Time};
@@ -70,7 +71,7 @@ enum StatusRead {
 /// A pending status write.
 #[derive(Clone, Debug)]
 struct Writing {
-    status: RedisLeaseStatus,
+    status: Arc<RedisLeaseStatus>,
     events: Vec<Notice>,
     /// A handover that the write completes: whether it is graceful, and how long no pod held the lease.
     handover: Option<(bool, Millis)>,
@@ -183,14 +184,11 @@ impl Reconciler {
             .unheld_since
             .filter(|_| composed.began && had_a_term)
             .map(|since| (self.status.last_end_was_proven, now.since(since)));
-        self.status.writing = Some(Box::new(Writing {
-            status: composed.status.clone(),
-            events: composed.events,
-            handover,
-            withdrawn: false,
-        }));
+        let status = Arc::new(composed.status);
+        self.status.writing =
+            Some(Box::new(Writing { status: status.clone(), events: composed.events, handover, withdrawn: false }));
         let version = lease.metadata.resource_version.clone();
-        let write = StatusWrite { priority, version, status: composed.status, not_after };
+        let write = StatusWrite { priority, version, status, not_after };
         self.emit(Effect::WriteStatus(Box::new(write)));
     }
 
@@ -251,7 +249,7 @@ impl Reconciler {
                     self.status.read = StatusRead::NotNeeded;
                 }
                 let shown = lease.status.as_ref();
-                if let Some(writing) = self.status.unanswered.take().filter(|writing| shown == Some(&writing.status)) {
+                if let Some(writing) = self.status.unanswered.take().filter(|writing| shown == Some(&*writing.status)) {
                     self.emit_outcome(*writing);
                 }
                 self.roles.lease_read(latest_token(&lease));

@@ -332,7 +332,7 @@ async fn write_lease_status(
 ) -> Result<Arc<RedisLease>, CallError> {
     let mut next = object.clone();
     next.metadata.resource_version = write.version;
-    next.status = Some(write.status);
+    next.status = Some(Arc::unwrap_or_clone(write.status));
     let leases: Api<RedisLease> = Api::namespaced(client, &object.namespace().unwrap_or_default());
     call(leases.replace_status(&object.name_any(), &PostParams::default(), &next)).await.map(shared)
 }

@@ -81,7 +81,7 @@ impl Story {
             }
             if let Some(write) = status {
                 let mut lease = self.facts.lease.as_deref().unwrap().clone();
-                lease.status = Some(write.status);
+                lease.status = Some(Arc::unwrap_or_clone(write.status));
                 let lease = Arc::new(lease);
                 self.facts.lease = Some(lease.clone());
                 self.reconciler.handle(self.now, Event::StatusWritten(StatusOutcome::Written(lease)));

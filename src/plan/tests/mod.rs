@@ -169,7 +169,7 @@ impl Story {
     pub fn write(&mut self) -> &[Effect] {
         let write = self.status_write().expect("a status is to be written");
         let mut lease = self.facts.lease.as_deref().unwrap().clone();
-        lease.status = Some(write.status);
+        lease.status = Some(Arc::unwrap_or_clone(write.status));
         let version: u64 = lease.metadata.resource_version.as_ref().unwrap().parse().unwrap();
         lease.metadata.resource_version = Some((version + 1).to_string());
         let lease = Arc::new(lease);

@@ -309,7 +309,7 @@ impl Story {
     fn after_write(&mut self) -> Arc<RedisLease> {
         let write = self.status_write().unwrap();
         let mut lease = self.facts.lease.as_deref().unwrap().clone();
-        lease.status = Some(write.status);
+        lease.status = Some(Arc::unwrap_or_clone(write.status));
         lease.metadata.resource_version = Some("11".into());
         self.facts.lease = Some(Arc::new(lease));
         self.facts.lease.clone().unwrap()

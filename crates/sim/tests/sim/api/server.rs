@@ -240,11 +240,11 @@ impl ApiServer {
         if checked && (self.refuses_writes || write.status.fencing_token < before) {
             return (Verdict::Refused, None);
         }
-        if found.status.as_ref() == Some(&write.status) {
+        if found.status.as_ref() == Some(&*write.status) {
             return (Verdict::Written, None);
         }
         let mut lease = found.clone();
-        lease.status = Some(write.status.clone());
+        lease.status = Some(write.status.as_ref().clone());
         self.writes.status += 1;
         (Verdict::Written, Some(self.put_lease(place, lease)))
     }
