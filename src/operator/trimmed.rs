@@ -8,7 +8,9 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus};
+use k8s_openapi::api::core::v1::{
+    Container, ContainerState, ContainerStatus, EphemeralContainer, Pod, PodCondition, PodIP, PodSpec, PodStatus,
+};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use kube::Resource;
@@ -50,11 +52,78 @@ impl Object for RedisQuorum {
     }
 }
 
+/// Only the fields that [`PodFacts`](crate::election::PodFacts) are made of: most of a pod describes what its containers run.
 impl Object for Pod {
-    type Fields = SpecAndStatus<PodSpec, PodStatus>;
+    type Fields = SpecAndStatus<PodSpecFields, PodStatusFields>;
 
     fn new(SpecAndStatus { metadata, spec, status }: Self::Fields) -> Self {
-        Self { metadata: metadata.into(), spec: Some(spec), status }
+        Self { metadata: metadata.into(), spec: Some(spec.into()), status: status.map(Into::into) }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PodSpecFields {
+    node_name: Option<String>,
+    #[serde(default)]
+    containers: Vec<Named>,
+    init_containers: Option<Vec<Named>>,
+    ephemeral_containers: Option<Vec<Named>>,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    name: String,
+}
+
+impl From<PodSpecFields> for PodSpec {
+    fn from(spec: PodSpecFields) -> Self {
+        let container = |Named { name }| Container { name, ..Container::default() };
+        let ephemeral = |Named { name }| EphemeralContainer { name, ..EphemeralContainer::default() };
+        Self {
+            node_name: spec.node_name,
+            containers: spec.containers.into_iter().map(container).collect(),
+            init_containers: spec.init_containers.map(|all| all.into_iter().map(container).collect()),
+            ephemeral_containers: spec.ephemeral_containers.map(|all| all.into_iter().map(ephemeral).collect()),
+            ..Self::default()
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PodStatusFields {
+    phase: Option<String>,
+    conditions: Option<Vec<PodCondition>>,
+    #[serde(rename = "podIPs")]
+    pod_ips: Option<Vec<PodIP>>,
+    container_statuses: Option<Vec<ContainerStatusFields>>,
+    init_container_statuses: Option<Vec<ContainerStatusFields>>,
+    ephemeral_container_statuses: Option<Vec<ContainerStatusFields>>,
+}
+
+#[derive(Deserialize)]
+struct ContainerStatusFields {
+    name: String,
+    state: Option<ContainerState>,
+}
+
+impl From<PodStatusFields> for PodStatus {
+    fn from(status: PodStatusFields) -> Self {
+        let statuses = |all: Option<Vec<ContainerStatusFields>>| {
+            let one =
+                |ContainerStatusFields { name, state }| ContainerStatus { name, state, ..ContainerStatus::default() };
+            all.map(|all| all.into_iter().map(one).collect())
+        };
+        Self {
+            phase: status.phase,
+            conditions: status.conditions,
+            pod_ips: status.pod_ips,
+            container_statuses: statuses(status.container_statuses),
+            init_container_statuses: statuses(status.init_container_statuses),
+            ephemeral_container_statuses: statuses(status.ephemeral_container_statuses),
+            ..Self::default()
+        }
     }
 }
 
@@ -177,6 +246,7 @@ impl<K: Object> Resource for Trimmed<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::election::PodFacts;
     use kube::core::{ObjectList, WatchEvent};
     use serde_json::{Value, json};
 
@@ -201,6 +271,50 @@ mod tests {
         let mut expected: RedisLease = serde_json::from_value(valid()).unwrap();
         assert!(expected.metadata.managed_fields.take().is_some());
         assert_eq!(serde_json::to_value(read.unwrap()).unwrap(), serde_json::to_value(expected).unwrap());
+    }
+
+    #[test]
+    fn a_pod_is_read_with_all_its_facts() {
+        let container = |name: &str| json!({"name": name, "image": "i", "env": [{"name": "A", "value": "b"}]});
+        let ended = |name: &str| {
+            let terminated = json!({"exitCode": 0, "startedAt": "2026-01-01T00:00:00Z"});
+            json!({"name": name, "image": "i", "imageID": "", "ready": false, "restartCount": 1, "state": {"terminated": terminated}})
+        };
+        let whole = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "p", "namespace": "n", "uid": "u", "resourceVersion": "7", "labels": {"a": "b"},
+                "annotations": {"redislease.io/priority": "5", "other": "x"}, "creationTimestamp": "2026-01-01T00:00:00Z",
+                "deletionTimestamp": "2026-01-02T00:00:00Z", "deletionGracePeriodSeconds": 30},
+            "spec": {"nodeName": "node-1", "volumes": [{"name": "v", "emptyDir": {}}], "containers": [container("main")],
+                "initContainers": [container("init")], "ephemeralContainers": [container("debug")]},
+            "status": {"phase": "Failed", "podIP": "10.0.0.7", "podIPs": [{"ip": "10.0.0.7"}, {"ip": "fd00::7"}],
+                "conditions": [{"type": "Ready", "status": "True"}], "containerStatuses": [ended("main")],
+                "initContainerStatuses": [ended("init")], "ephemeralContainerStatuses": [ended("debug")]},
+        });
+        let facts = |pod: &Value| {
+            let Trimmed(read) = serde_json::from_str::<Trimmed<Pod>>(&pod.to_string()).unwrap();
+            let whole: Pod = serde_json::from_value(pod.clone()).unwrap();
+            let facts = PodFacts::from(&read.unwrap());
+            assert_eq!(facts, PodFacts::from(&whole));
+            facts
+        };
+        let all = facts(&whole);
+        assert!(all.stopped && all.ready && all.finished && all.addresses.len() == 2, "{all:?}");
+        // Each part of the proof that the pod has stopped is read.
+        for part in ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses", "phase"] {
+            let mut pod = whole.clone();
+            pod["status"].as_object_mut().unwrap().remove(part);
+            assert!(!facts(&pod).stopped, "without {part}");
+        }
+        let mut collected = whole.clone();
+        collected["status"]["conditions"] =
+            json!([{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC"}]);
+        assert!(!facts(&collected).stopped);
+        for part in ["initContainers", "ephemeralContainers"] {
+            let mut pod = whole.clone();
+            pod["spec"].as_object_mut().unwrap().remove(part);
+            assert!(facts(&pod).stopped, "without {part}");
+        }
     }
 
     #[test]
