@@ -11,12 +11,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use futures::stream;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
+use tokio::task::JoinError;
 
 use crate::metrics::Page;
 pub use readiness::{Part, Readiness};
@@ -35,7 +38,7 @@ pub struct Server {
 struct Shared {
     page: Page,
     readiness: Readiness,
-    /// Only one page is generated at a time: with thousands of leases each takes tens of megabytes.
+    /// Only one part of a page is generated at a time, so that many requests use one core at most.
     encoding: Arc<Semaphore>,
 }
 
@@ -90,13 +93,33 @@ impl Server {
 
 async fn show_metrics(State(shared): State<Shared>) -> Response {
     let Shared { page, encoding, .. } = shared;
+    let parts = match in_turn(&encoding, move || page.parts()).await {
+        Ok(Ok(parts)) => parts,
+        Ok(Err(error)) => return failed(&error.to_string()),
+        Err(error) => return failed(&error.to_string()),
+    };
+    // The next part is generated when the client has taken the last one.
+    let body = stream::unfold(Some(parts), move |rest| {
+        let encoding = encoding.clone();
+        async move {
+            let mut parts = rest?;
+            match in_turn(&encoding, move || (parts.next(), parts)).await {
+                Ok((part, parts)) => part.map(|part| (Ok(part), Some(parts))),
+                // The client must not take the parts until here for the whole page.
+                Err(error) => Some((Err(error), None)),
+            }
+        }
+    });
+    ([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], Body::from_stream(body)).into_response()
+}
+
+/// Runs `work` on a blocking thread, so that it does not delay renewals.
+async fn in_turn<T: Send + 'static>(
+    encoding: &Semaphore,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, JoinError> {
     let _turn = encoding.acquire().await;
-    // On a blocking thread, so that it does not delay renewals.
-    match tokio::task::spawn_blocking(move || page.encode()).await {
-        Ok(Ok(page)) => ([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], page).into_response(),
-        Ok(Err(error)) => failed(&error.to_string()),
-        Err(error) => failed(&error.to_string()),
-    }
+    tokio::task::spawn_blocking(work).await
 }
 
 fn failed(error: &str) -> Response {

@@ -23,6 +23,9 @@ const STATUSES: [&str; 3] = ["True", "False", "Unknown"];
 /// Buckets from a proof that already existed to a lost node, in seconds.
 const HANDOVERS: [f64; 10] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0];
 
+/// A part of the page ends with the lease that makes it this long, in bytes.
+const PART: usize = 64 * 1024;
+
 /// How a lease changed its holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HandoverKind {
@@ -110,27 +113,65 @@ impl LeaseMetrics {
         }
     }
 
-    /// Writes the series of all leases in the text format that Prometheus scrapes.
-    pub fn encode(&self, page: &mut String) {
+    /// The series of the present leases in the text format that Prometheus scrapes, in parts of about 64 KiB.
+    pub fn parts(&self) -> Parts {
         let records: Vec<Arc<LeaseRecord>> = locked(&self.records).values().cloned().collect();
         let now = clock::now();
-        let wall = Duration::from_micros(clock::unix_micros());
         for record in &records {
             record.count_wait(now);
         }
-        for family in FAMILIES {
-            // As in the metrics library, a family without series is not written.
-            let header = page.len();
-            let _ = writeln!(page, "# HELP {} {}\n# TYPE {} {}", family.name, family.help, family.name, family.kind);
-            let first = page.len();
-            for record in &records {
-                let mut lines = Lines { page, family: family.name, labels: &record.labels };
-                (family.write)(record, &mut lines, now, wall);
-            }
-            if page.len() == first {
-                page.truncate(header);
-            }
+        let wall = Duration::from_micros(clock::unix_micros());
+        Parts { records, now, wall, family: 0, record: 0, has_header: false }
+    }
+}
+
+/// The rest of the series of all leases.
+#[derive(Debug)]
+pub struct Parts {
+    records: Vec<Arc<LeaseRecord>>,
+    now: Time,
+    wall: Duration,
+    /// The next family and record.
+    family: usize,
+    record: usize,
+    /// Whether the header of the family was written.
+    has_header: bool,
+}
+
+impl Parts {
+    /// Writes the lines of one record. As in the metrics library, a family without lines has no header.
+    fn write(&mut self, part: &mut String, family: &Family, record: &LeaseRecord) {
+        let before = part.len();
+        if !self.has_header {
+            let _ = writeln!(part, "# HELP {} {}\n# TYPE {} {}", family.name, family.help, family.name, family.kind);
         }
+        let header = part.len();
+        let mut lines = Lines { page: part, family: family.name, labels: &record.labels };
+        (family.write)(record, &mut lines, self.now, self.wall);
+        if part.len() > header {
+            self.has_header = true;
+        } else {
+            part.truncate(before);
+        }
+    }
+}
+
+impl Iterator for Parts {
+    type Item = String;
+
+    fn next(&mut self) -> Option<String> {
+        let mut part = String::new();
+        while let Some(family) = FAMILIES.get(self.family) {
+            while let Some(record) = self.records.get(self.record).cloned() {
+                self.record += 1;
+                self.write(&mut part, family, &record);
+                if part.len() >= PART {
+                    return Some(part);
+                }
+            }
+            (self.family, self.record, self.has_header) = (self.family + 1, 0, false);
+        }
+        (!part.is_empty()).then_some(part)
     }
 }
 

@@ -18,7 +18,7 @@ fn metrics() -> (Registry, LeaseMetrics, RenewalMetrics) {
 
 fn page((registry, metrics, _): &(Registry, LeaseMetrics, RenewalMetrics)) -> String {
     let mut page = crate::metrics::registered(registry).unwrap();
-    metrics.encode(&mut page);
+    page.extend(metrics.parts());
     page
 }
 
@@ -242,4 +242,24 @@ fn handovers_are_counted_by_kind() {
             r#"redislease_handover_duration_seconds_bucket{kind="failover",le="60"} 1"#,
         ],
     );
+}
+
+#[test]
+fn a_long_page_has_short_parts_and_each_header_once() {
+    let all = metrics();
+    let records: Vec<_> = (0..1000).map(|number| all.1.lease("jobs", &format!("l{number:04}"), "default")).collect();
+    // Only one lease has a holder, and it is in the middle.
+    records[500].show(&shown());
+    let parts: Vec<String> = all.1.parts().collect();
+    let longest = parts.iter().map(String::len).max().unwrap();
+    assert!(parts.len() > 5 && longest < PART + 4096, "{} parts of at most {longest} bytes", parts.len());
+    let page = parts.concat();
+    for family in FAMILIES {
+        let headers = page.matches(&format!("# TYPE {} ", family.name)).count();
+        assert_eq!(headers, 1, "{}", family.name);
+    }
+    assert_eq!(page.matches("redislease_lease_active{").count(), 1000);
+    let info = page.lines().position(|line| line.starts_with("redislease_lease_holder_info{")).unwrap();
+    assert!(page.lines().nth(info - 1).unwrap().starts_with("# TYPE redislease_lease_holder_info"));
+    drop(records);
 }

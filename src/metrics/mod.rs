@@ -9,6 +9,7 @@ pub mod operator;
 pub mod panics;
 pub mod renewals;
 
+use std::iter;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use prometheus::{Registry, TextEncoder};
@@ -23,15 +24,13 @@ pub struct Page {
 }
 
 impl Page {
-    /// Generates the page in the text format that Prometheus scrapes. With thousands of leases this takes long, so it
-    /// must run on a separate thread.
+    /// The page in the text format that Prometheus scrapes, in parts: with 10,000 leases it has 24 MB. Each part takes less
+    /// than a millisecond, except the first one with thousands of Redis nodes.
     ///
     /// # Errors
     /// Never for the families of this crate: only a family without series or without a name fails.
-    pub fn encode(&self) -> prometheus::Result<String> {
-        let mut page = registered(&self.registry)?;
-        self.leases.encode(&mut page);
-        Ok(page)
+    pub fn parts(&self) -> prometheus::Result<impl Iterator<Item = String> + Send + use<>> {
+        Ok(iter::once(registered(&self.registry)?).chain(self.leases.parts()))
     }
 }
 

@@ -65,7 +65,7 @@ fn page() -> String {
     let kinds: Vec<&'static str> = Reason::ALL.iter().map(|reason| reason.as_str()).collect();
     let _nodes = NodeMetrics::register(&registry, &panics).unwrap().quorum("q", &["a".into()], 1, &kinds);
     operator.leads("q", true);
-    Page { registry, leases }.encode().unwrap()
+    Page { registry, leases }.parts().unwrap().collect()
 }
 
 fn families() -> BTreeMap<String, Family> {
