@@ -97,7 +97,7 @@ blob() { tar -xOf "$output" "blobs/sha256/${1#sha256:}"; }
 # The configuration's digest comes first, the layers' follow.
 mapfile -t digests < <(blob "$first" | grep -o '"digest":"sha256:[0-9a-f]*' | cut -d'"' -f4)
 config=$(blob "${digests[0]}")
-for wanted in '"User":"65532:65532"' '"MALLOC_ARENA_MAX=1"' '"Entrypoint":["/redislease"]' '"Cmd":["operator"]' "\"architecture\":\"$arch\""; do
+for wanted in '"User":"65532:65532"' '"MALLOC_ARENA_MAX=1"' '"MALLOC_MMAP_THRESHOLD_=131072"' '"Entrypoint":["/redislease"]' '"Cmd":["operator"]' "\"architecture\":\"$arch\""; do
     [[ $config == *"$wanted"* ]] || die "the image's configuration lacks $wanted: $config"
 done
 rootfs=$scratch/rootfs

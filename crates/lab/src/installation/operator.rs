@@ -44,7 +44,8 @@ impl Operator {
             .args(args)
             .env("KUBECONFIG", kubeconfig)
             // As in the image.
-            .env("MALLOC_ARENA_MAX", "1");
+            .env("MALLOC_ARENA_MAX", "1")
+            .env("MALLOC_MMAP_THRESHOLD_", "131072");
         let operator = Self { process, listens: Mutex::default() };
         operator.start_again()?;
         Ok(operator)
