@@ -52,6 +52,12 @@ pub enum Error {
     /// The installation has no proxies, so no connection can be cut.
     #[error("the operators are not connected through proxies: set InstallationOptions::proxied")]
     NoProxies,
+    /// The process has no machine of its own, so no suspend of it can be simulated.
+    #[error("{process} cannot be suspended: set InstallationOptions::suspendable, or use Process::on_machine")]
+    NotSuspendable {
+        /// Name of the server.
+        process: String,
+    },
     /// The server does not run, so it can receive no request and no signal.
     #[error("{process} is not running: start it first")]
     NotRunning {

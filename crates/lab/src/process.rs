@@ -1,4 +1,4 @@
-//! A server process that a test can start, kill, pause, resume and start again.
+//! A server process that a test can start, kill, pause, resume, suspend, wake and start again.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -10,12 +10,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
-use crate::{Error, Result, watchdog};
+use crate::{Error, Machine, Result, watchdog};
 
 /// Time between two checks of a condition.
 const POLL: Duration = Duration::from_millis(10);
+/// The time for a reaction to SIGSTOP or SIGCONT. Both are immediate, except on a busy machine.
+const SIGNALLED_WITHIN: Duration = Duration::from_secs(10);
 
 /// A server process. It is killed when this value is dropped, and also when the process that started it is killed.
 ///
@@ -27,6 +29,7 @@ pub struct Process {
     args: Vec<OsString>,
     env: Vec<(OsString, OsString)>,
     log: PathBuf,
+    machine: Option<Machine>,
     child: Mutex<Option<Child>>,
 }
 
@@ -39,6 +42,7 @@ impl Process {
             args: Vec::new(),
             env: Vec::new(),
             log: log.into(),
+            machine: None,
             child: Mutex::new(None),
         }
     }
@@ -60,6 +64,16 @@ impl Process {
     #[must_use]
     pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
         self.env.push((name.as_ref().to_owned(), value.as_ref().to_owned()));
+        self
+    }
+
+    /// Runs the process on a simulated machine of its own, which can be suspended. The program must be linked dynamically.
+    #[must_use]
+    pub fn on_machine(mut self, machine: Machine) -> Self {
+        for (name, value) in machine.env() {
+            self.env.push((name.into(), value.to_owned()));
+        }
+        self.machine = Some(machine);
         self
     }
 
@@ -146,6 +160,36 @@ impl Process {
         self.signal(Signal::CONT)
     }
 
+    /// Suspends the machine of the process until [`wake`](Self::wake): the process does not run, and after it
+    /// `CLOCK_MONOTONIC` is late by the duration of the suspend. Returns when the process has stopped.
+    ///
+    /// # Errors
+    /// [`Error::NotSuspendable`] without [`on_machine`](Self::on_machine), [`Error::NotRunning`], or [`Error::Io`] when the
+    /// system refuses.
+    pub fn suspend(&self) -> Result<()> {
+        let machine = self.machine()?;
+        self.signal(Signal::STOP)?;
+        self.wait_until(SIGNALLED_WITHIN, || self.has_stopped())?;
+        machine.suspended();
+        Ok(())
+    }
+
+    /// Ends a suspend. Returns when the process has read the late clock.
+    ///
+    /// # Errors
+    /// As [`suspend`](Self::suspend), and [`Error::NotReady`] when the process does not use the library of its machine.
+    pub fn wake(&self) -> Result<()> {
+        let machine = self.machine()?;
+        machine.woken()?;
+        let before = machine.reads()?;
+        self.signal(Signal::CONT)?;
+        self.wait_until(SIGNALLED_WITHIN, || match machine.reads() {
+            Ok(reads) if reads > before => Ok(()),
+            Ok(_) => Err("it does not read the clock of its machine: link it dynamically".to_owned()),
+            Err(error) => Err(error.to_string()),
+        })
+    }
+
     /// The process id, while it runs.
     pub fn pid(&self) -> Option<u32> {
         let mut guard = self.child();
@@ -193,14 +237,33 @@ impl Process {
         }
     }
 
-    fn signal(&self, signal: Signal) -> Result<()> {
+    fn machine(&self) -> Result<&Machine> {
+        self.machine.as_ref().ok_or_else(|| Error::NotSuspendable { process: self.name.clone() })
+    }
+
+    /// Whether all threads have stopped after SIGSTOP. The kernel reports this once.
+    fn has_stopped(&self) -> std::result::Result<(), String> {
         let guard = self.child();
-        // The child is not reaped while `guard` is held, so the process id cannot belong to another process.
-        let pid = guard
+        let pid = self.process_id(&guard).map_err(|error| error.to_string())?;
+        match waitid(WaitId::Pid(pid), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG) {
+            Ok(Some(_)) => Ok(()),
+            Ok(None) => Err("still running after SIGSTOP".to_owned()),
+            Err(errno) => Err(errno.to_string()),
+        }
+    }
+
+    /// The child is not reaped while the guard is held, so the process id cannot belong to another process.
+    fn process_id(&self, guard: &MutexGuard<'_, Option<Child>>) -> Result<Pid> {
+        guard
             .as_ref()
             .and_then(|child| i32::try_from(child.id()).ok())
             .and_then(Pid::from_raw)
-            .ok_or_else(|| self.not_running())?;
+            .ok_or_else(|| self.not_running())
+    }
+
+    fn signal(&self, signal: Signal) -> Result<()> {
+        let guard = self.child();
+        let pid = self.process_id(&guard)?;
         kill_process(pid, signal).map_err(|errno| Error::io(format!("send {signal:?} to {}", self.name))(errno.into()))
     }
 

@@ -50,7 +50,7 @@ pub use self::{
     quorum::QuorumState,
 };
 use crate::{
-    Components, ControlPlane, Error, Helm, Proxy, RELEASE, RedisOptions, RedisServer, Result, wait,
+    Components, ControlPlane, Error, Helm, Proxy, RELEASE, RedisOptions, RedisServer, Result, SuspendLibrary, wait,
     watchdog::TempFolder,
 };
 
@@ -81,6 +81,8 @@ pub struct InstallationOptions {
     /// Whether operators reach the Redis servers and the API server through proxies, as
     /// [`Installation::cut_off`] needs.
     pub proxied: bool,
+    /// Whether each operator runs on a simulated machine of its own, as [`Operator::suspend`] needs.
+    pub suspendable: bool,
     /// The namespaces that operators watch, and in which alone they have rights; none means all.
     pub watch_namespaces: Vec<String>,
 }
@@ -96,6 +98,7 @@ impl InstallationOptions {
             quorum: json!({}),
             nodes: 3,
             proxied: false,
+            suspendable: false,
             watch_namespaces: Vec::new(),
         }
     }
@@ -138,6 +141,7 @@ pub struct Installation {
     control_plane: ControlPlane,
     redis: Vec<Arc<RedisServer>>,
     network: Option<Network>,
+    suspend: Option<SuspendLibrary>,
     folder: TempFolder,
 }
 
@@ -168,6 +172,8 @@ impl Installation {
         control_plane.apply(&options.rights()?)?;
         let kubeconfig = control_plane.service_account_kubeconfig(SYSTEM, ACCOUNT)?;
         let network = options.proxied.then(|| Network::before(control_plane.address(), &redis)).transpose()?;
+        let folder = TempFolder::new("operators")?;
+        let suspend = options.suspendable.then(|| SuspendLibrary::compile(folder.path())).transpose()?;
         let mut installation = Self {
             options: options.clone(),
             kubeconfig,
@@ -175,7 +181,8 @@ impl Installation {
             control_plane,
             redis,
             network,
-            folder: TempFolder::new("operators")?,
+            suspend,
+            folder,
         };
         if let Some(network) = &installation.network {
             installation.kubeconfig = installation.kubeconfig_through(network.api_server(), "proxied")?;
@@ -221,6 +228,7 @@ impl Installation {
             control_plane,
             redis,
             network: None,
+            suspend: None,
             folder: TempFolder::new("operators")?,
         })
     }
@@ -306,7 +314,8 @@ impl Installation {
             logs.push(log.clone());
         }
         drop(logs);
-        Operator::start(&self.options, instance, kubeconfig, log, args)
+        let machine = self.suspend.as_ref().map(|library| library.machine(instance)).transpose()?;
+        Operator::start(&self.options, instance, kubeconfig, log, args, machine)
     }
 
     /// Applies an object or a list of objects.

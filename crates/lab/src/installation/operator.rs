@@ -12,7 +12,7 @@ use std::{
 use serde_json::Value;
 
 use super::{InstallationOptions, Metrics};
-use crate::{Error, Process, Result, http};
+use crate::{Error, Machine, Process, Result, http};
 
 /// The time for a start. An operator serves /metrics before it connects to other servers; on a busy machine this may take
 /// seconds.
@@ -34,6 +34,7 @@ impl Operator {
         kubeconfig: &Path,
         log: PathBuf,
         args: &[&str],
+        machine: Option<Machine>,
     ) -> Result<Self> {
         let watched = &options.watch_namespaces;
         let watched = (!watched.is_empty()).then(|| format!("--watch-namespaces={}", watched.join(",")));
@@ -46,6 +47,10 @@ impl Operator {
             // As in the image.
             .env("MALLOC_ARENA_MAX", "1")
             .env("MALLOC_MMAP_THRESHOLD_", "131072");
+        let process = match machine {
+            Some(machine) => process.on_machine(machine),
+            None => process,
+        };
         let operator = Self { process, listens: Mutex::default() };
         operator.start_again()?;
         Ok(operator)
@@ -97,6 +102,23 @@ impl Operator {
     /// [`Error::NotRunning`], or [`Error::Io`] when the system refuses.
     pub fn resume(&self) -> Result<()> {
         self.process.resume()
+    }
+
+    /// Suspends the machine of the operator, as [`Process::suspend`] does.
+    ///
+    /// # Errors
+    /// [`Error::NotSuspendable`] without [`InstallationOptions::suspendable`], [`Error::NotRunning`], or [`Error::Io`] when
+    /// the system refuses.
+    pub fn suspend(&self) -> Result<()> {
+        self.process.suspend()
+    }
+
+    /// Ends a suspend, and waits until the operator has read the clock that was stopped.
+    ///
+    /// # Errors
+    /// As [`Process::wake`].
+    pub fn wake(&self) -> Result<()> {
+        self.process.wake()
     }
 
     /// Kills the operator (SIGKILL) and starts it again.
