@@ -27,12 +27,25 @@ const FAULT: Duration = Duration::from_secs(12);
 /// The least TTL, on each node, of a term that is renewed every 2 s.
 const LEFT: Duration = Duration::from_secs(11);
 
+/// Longer than the lock of a leader.
+const SHORT_SUSPEND: Duration = Duration::from_secs(6);
+/// A leader that wakes after its lock has ended stops leading at once. This limit tolerates a busy machine. On a clock that
+/// does not count the suspend, the lock would last 3.4 s longer: 5 s less 1 % and 2 ms, 0.5 s for the stop, and 1 s since the
+/// last renewal.
+const AT_ONCE: Duration = Duration::from_secs(2);
+/// The leader has sent a status write within this time: twice the minimum pause between two writes. Shorter than the
+/// timeout of the write, and than the time until the leader releases the lock.
+const SENT: Duration = Duration::from_secs(2);
+
 /// The fault of one replica. Each has a recovery.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     Stop,
     Kill,
+    /// The process is stopped; all its clocks continue.
     Pause,
+    /// The machine of the process is suspended: CLOCK_MONOTONIC stops too.
+    Suspend,
     CutOff(&'static [Peer]),
 }
 
@@ -53,7 +66,7 @@ struct Pair {
 impl Pair {
     fn start() -> Result<Self> {
         let quorum = json!({"maxLeaseDuration": "15s"});
-        let options = InstallationOptions { proxied: true, quorum, ..options() };
+        let options = InstallationOptions { proxied: true, suspendable: true, quorum, ..options() };
         let redis = options.start_redis()?;
         let installation = Installation::install(&options, ControlPlane::start(Components::Nodes(1))?, redis)?;
         let replicas = installation.start_replicas(2)?;
@@ -95,6 +108,11 @@ impl Pair {
             let expected = leader.is_none_or(|leader| leader == named);
             if leads[named] && !leads[other] && expected { Ok(()) } else { Err(format!("{leads:?}, named: {named}")) }
         })?;
+        self.settle_terms()
+    }
+
+    /// Waits until the terms are renewed on all nodes.
+    fn settle_terms(&self) -> Result<()> {
         for (name, term) in NAMES.iter().zip(&self.terms) {
             let attempt = term.attempt().unwrap_or_default();
             self.installation.wait_for(&format!("{name} is renewed"), SOON, || {
@@ -128,6 +146,7 @@ impl Pair {
             Fault::Stop => replica.stop().map(drop),
             Fault::Kill => replica.kill(),
             Fault::Pause => replica.pause(),
+            Fault::Suspend => replica.suspend(),
             Fault::CutOff(from) => self.installation.cut_off(replica, from, how),
         }
     }
@@ -137,6 +156,7 @@ impl Pair {
         match fault {
             Fault::Stop | Fault::Kill => replica.start_again()?,
             Fault::Pause => replica.resume()?,
+            Fault::Suspend => replica.wake()?,
             Fault::CutOff(_) => self.installation.reconnect(),
         }
         replica.wait_ready()
@@ -191,6 +211,11 @@ fn no_lease_moves_when_a_replica_is_stopped_killed_or_paused() -> Result<()> {
 }
 
 #[test]
+fn no_lease_moves_when_the_machine_of_a_replica_is_suspended() -> Result<()> {
+    nothing_moves(&[Role::Leader, Role::Follower], &[Fault::Suspend])
+}
+
+#[test]
 fn no_lease_moves_when_the_leader_is_disconnected() -> Result<()> {
     let peers: [&[Peer]; 3] = [&[Peer::Redis], &[Peer::ApiServer], &[Peer::Redis, Peer::ApiServer]];
     nothing_moves(&[Role::Leader], &peers.map(Fault::CutOff))
@@ -203,14 +228,14 @@ fn no_lease_moves_when_the_follower_is_disconnected() -> Result<()> {
 }
 
 #[test]
-fn a_stopping_leader_hands_over_at_once_and_its_late_write_changes_nothing() -> Result<()> {
+fn a_stopping_leader_hands_over_at_once() -> Result<()> {
     let pair = Pair::start()?;
     let [leader, follower] = pair.roles()?;
-    let name = |replica: usize| format!("operator-{replica}");
     let began = Instant::now();
     pair.replicas[leader].stop()?;
     println!("the leader has exited {:.2?} after SIGTERM", began.elapsed());
-    pair.installation.wait_for_quorum("the follower leads", SOON, |now| now.leader() == Some(&name(follower)))?;
+    let next = format!("operator-{follower}");
+    pair.installation.wait_for_quorum("the follower leads", SOON, |now| now.leader() == Some(&next))?;
     let took = began.elapsed();
     println!("the next replica led {took:.2?} after SIGTERM");
     assert!(took < HANDOVER, "{took:?}");
@@ -224,36 +249,81 @@ fn a_stopping_leader_hands_over_at_once_and_its_late_write_changes_nothing() -> 
         })
     };
     exported(follower, true)?;
-    exported(leader, false)?;
+    exported(leader, false)
+}
 
-    // The delayed writes of the disconnected leader reach the API server after another replica has taken over.
-    let (late, next) = (follower, leader);
-    pair.installation.cut_off(&pair.replicas[late], &[Peer::ApiServer], Cut::Hang)?;
-    let stopped: &RedisServer = &pair.installation.redis()[0];
-    stopped.process().kill()?;
-    let shown = |now: &redislease_lab::QuorumState| now.leader() == Some(&name(next)) && now.count("Up") == 2;
-    let before = pair.installation.wait_for_quorum("the next leader has shown the node", TAKEOVER + SOON, shown)?;
-    pair.installation.reconnect();
-    throughout(SOON, |after| {
-        let now = pair.installation.quorum()?;
-        assert_eq!(now.leader_transitions(), before.leader_transitions(), "{after:?}: {now}");
-        pair.assert_unmoved(after, "a late write")
-    })
+/// The write is delayed by the network, and arrives after another replica has taken over. The suspend keeps the leader from
+/// giving up the call before the answer: the timeout of the call does not count it.
+#[test]
+fn a_late_write_of_a_leader_conflicts_and_changes_nothing() -> Result<()> {
+    let pair = Pair::start()?;
+    for _ in 0..rounds() {
+        let [leader, follower] = pair.roles()?;
+        let (late, next) = (&pair.replicas[leader], format!("operator-{follower}"));
+        let conflict = [("kind", "quorum_status"), ("result", "conflict")];
+        let conflicts = late.metrics()?.value("redislease_api_writes_total", &conflict).unwrap_or_default();
+
+        pair.installation.cut_off(late, &[Peer::ApiServer], Cut::Hang)?;
+        let stopped: &RedisServer = &pair.installation.redis()[0];
+        stopped.process().kill()?;
+        late.wait_for_metric("redislease_redis_up", &[("redis_node", "redis-0")], SOON, is(0.0))?;
+        throughout(SENT, |after| pair.assert_unmoved(after, "the write is delayed"))?;
+        late.suspend()?;
+        let shown = |now: &redislease_lab::QuorumState| now.leader() == Some(&next) && now.count("Up") == 2;
+        let before = pair.installation.wait_for_quorum("the next leader has shown the node", TAKEOVER + SOON, shown)?;
+        pair.installation.reconnect();
+        late.wake()?;
+
+        late.wait_for_metric("redislease_api_writes_total", &conflict, SOON, |count| count > Some(conflicts))?;
+        throughout(SOON, |after| {
+            let now = pair.installation.quorum()?;
+            assert_eq!(now.leader_transitions(), before.leader_transitions(), "{after:?}: {now}");
+            pair.assert_unmoved(after, "a late write")
+        })?;
+        // It votes again after the longest lease.
+        stopped.restart()?;
+        pair.installation.wait_for_quorum("all nodes vote", FIRST_ELECTION, |now| now.count("Up") == 3)?;
+        pair.settle(Some(follower))?;
+    }
+    Ok(())
+}
+
+/// Without an answer of the Redis nodes, only its own clock tells the leader that its lock has ended.
+#[test]
+fn a_leader_that_wakes_without_redis_stops_leading_at_once() -> Result<()> {
+    let pair = Pair::start()?;
+    for _ in 0..rounds() {
+        let [leader, follower] = pair.roles()?;
+        let suspended = &pair.replicas[leader];
+        suspended.suspend()?;
+        throughout(SHORT_SUSPEND, |after| pair.assert_unmoved(after, "suspended"))?;
+        pair.installation.cut_off(suspended, &[Peer::Redis], Cut::Hang)?;
+        suspended.wake()?;
+        suspended.wait_for_metric("leader_election_master_status", &[("name", "default")], AT_ONCE, is(0.0))?;
+        pair.installation.reconnect();
+        throughout(SOON, |after| pair.assert_unmoved(after, "awake"))?;
+        pair.settle(Some(follower))?;
+    }
+    Ok(())
 }
 
 #[test]
-fn a_single_replica_that_was_paused_continues_with_the_same_term() -> Result<()> {
+fn a_single_replica_that_was_paused_or_suspended_continues_with_the_same_terms() -> Result<()> {
     let pair = Pair::start()?;
     let [leader, follower] = pair.roles()?;
     pair.replicas[follower].stop()?;
     for _ in 0..rounds() {
-        // Longer than the lock and `stop_at` of a term, shorter than the TTL of the keys.
-        pair.replicas[leader].pause()?;
-        throughout(Duration::from_secs(10), |after| pair.assert_unmoved(after, "paused"))?;
-        pair.replicas[leader].resume()?;
-        throughout(SOON + SOON, |after| pair.assert_unmoved(after, "resumed"))?;
-        let leads = [("name", "default")];
-        pair.replicas[leader].wait_for_metric("leader_election_master_status", &leads, TAKEOVER, is(1.0))?;
+        for fault in [Fault::Pause, Fault::Suspend] {
+            // Longer than the lock and `stop_at` of a term, shorter than the TTL of the keys.
+            pair.hurt(leader, fault, Cut::Hang)?;
+            throughout(Duration::from_secs(10), |after| pair.assert_unmoved(after, &format!("{fault:?}")))?;
+            pair.heal(leader, fault)?;
+            throughout(SOON + SOON, |after| pair.assert_unmoved(after, &format!("{fault:?}, healed")))?;
+            let leads = [("name", "default")];
+            pair.replicas[leader].wait_for_metric("leader_election_master_status", &leads, TAKEOVER, is(1.0))?;
+            // The next fault begins with keys that were just renewed.
+            pair.settle_terms()?;
+        }
     }
     Ok(())
 }
