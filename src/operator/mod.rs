@@ -224,10 +224,15 @@ impl Context {
             } else {
                 senders.leases
             };
+            // After a restart the terms must be renewed in time; the next elections, for which the pods are needed, can wait
+            // for a second. With 10,000 leases each of the two lists takes the API server more than that.
+            let leases_first = CancellationToken::new();
             let of_leases = Objects::all(self.watched().apis(), "RedisLease").complete(leases_listed);
+            let of_leases = of_leases.before(leases_first.clone());
             let leases = watches::follow(of_leases, |lease: RedisLease| lease, lease_events, stop());
             spawn("the watch of RedisLeases", Box::pin(leases));
             let of_pods = Objects::all(self.watched().apis(), "Pod").complete(pods_listed).count(lists);
+            let of_pods = of_pods.after(leases_first);
             let pods = watches::follow(of_pods, |pod: Pod| PodFacts::from(&pod), senders.pods, stop());
             spawn("the watch of pods", Box::pin(pods));
             let of_slices = Objects::all(self.watched().apis(), "EndpointSlice")

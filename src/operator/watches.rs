@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use futures::{Stream, StreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -24,6 +25,9 @@ use crate::nodes::random::Random;
 /// The idle timeout of a watch in seconds, after which a dead connection is noticed.
 const WATCH_SECONDS: u32 = 45;
 
+/// How long a watch waits at most for the first list of another kind.
+const OTHERS_FIRST: Duration = Duration::from_secs(5);
+
 /// The objects to watch.
 pub(super) struct Objects<T> {
     apis: Vec<Api<T>>,
@@ -31,12 +35,15 @@ pub(super) struct Objects<T> {
     config: watcher::Config,
     listed: Option<Part>,
     lists: Option<ListCount>,
+    before: Option<CancellationToken>,
+    after: Option<CancellationToken>,
 }
 
 impl<T> Objects<T> {
     /// All objects of a kind, through these APIs.
     pub fn all(apis: Vec<Api<T>>, kind: &'static str) -> Self {
-        Self { apis, kind, config: watcher::Config::default().timeout(WATCH_SECONDS), listed: None, lists: None }
+        let config = watcher::Config::default().timeout(WATCH_SECONDS);
+        Self { apis, kind, config, listed: None, lists: None, before: None, after: None }
     }
 
     /// Only the objects with these labels.
@@ -47,6 +54,16 @@ impl<T> Objects<T> {
     /// `listed` is completed with the first complete list.
     pub fn complete(self, listed: Part) -> Self {
         Self { listed: Some(listed), ..self }
+    }
+
+    /// Cancels `next` with the first complete list.
+    pub fn before(self, next: CancellationToken) -> Self {
+        Self { before: Some(next), ..self }
+    }
+
+    /// Begins when `first` is cancelled, or after five seconds.
+    pub fn after(self, first: CancellationToken) -> Self {
+        Self { after: Some(first), ..self }
     }
 
     /// `lists` counts the lists.
@@ -87,7 +104,14 @@ async fn follow_objects<T, F>(
 ) where
     T: kube::Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
 {
-    let Objects { apis, kind, config, mut listed, lists } = objects;
+    let Objects { apis, kind, config, mut listed, lists, before, after } = objects;
+    if let Some(first) = after {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = first.cancelled() => {}
+            () = tokio::time::sleep(OTHERS_FIRST) => {}
+        }
+    }
     let open = apis.into_iter().map(|api| {
         let (backoff, config) = (Arc::<Mutex<Backoff>>::default(), config.clone());
         Box::new(move || retried(api.clone(), kind, config.clone(), Arc::clone(&backoff)).boxed()) as Open<_>
@@ -108,8 +132,9 @@ async fn follow_objects<T, F>(
         if out.send(watched(event, &read)).await.is_err() {
             return;
         }
-        if let Some(part) = listed.take_if(|_| is_list) {
-            part.done();
+        if is_list {
+            listed.take().map_or((), Part::done);
+            before.iter().for_each(CancellationToken::cancel);
         }
     }
 }
@@ -189,8 +214,6 @@ fn watched<T, F>(event: Event<T>, read: impl Fn(T) -> Read<F>) -> Watched<F> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     /// Two lists that fail at their second page, and then a third one, which is complete or not. Returns the next pause.
