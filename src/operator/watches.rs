@@ -133,7 +133,9 @@ async fn follow_objects<T, F>(
             return;
         }
         if is_list {
-            listed.take().map_or((), Part::done);
+            if let Some(listed) = listed.take() {
+                listed.done();
+            }
             before.iter().for_each(CancellationToken::cancel);
         }
     }
