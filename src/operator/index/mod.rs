@@ -395,7 +395,8 @@ impl Index {
     pub fn workload_read(&mut self, key: &WorkloadKey, read: WorkloadRead, now: Time) {
         let pods = self.namespaces.get(&key.0);
         let has_pods = match &read {
-            WorkloadRead::Selects(selector) => pods.is_some_and(|pods| pods.has_match(selector)),
+            // Before the first list of pods, a workload without pods is not known to have none.
+            WorkloadRead::Selects(selector) => !self.pods.listed || pods.is_some_and(|pods| pods.has_match(selector)),
             _ => false,
         };
         for id in self.workloads.read(key, read, has_pods, now) {
