@@ -259,14 +259,14 @@ impl Reconciler {
         self.unheld_since = if no_gap { None } else { Some(self.unheld_since.unwrap_or(now)) };
     }
 
-    /// Whether the workload is a Job or a CronJob of which no pod runs, and nothing else prevents a term.
+    /// Whether the workload is a Job or a CronJob of which no pod is known to run, and nothing else prevents a term.
     fn is_between_runs(&self, inputs: &Inputs) -> bool {
         if inputs.obstacle.is_some() {
             return false;
         }
         let candidates = self.spec.valid.as_ref().map(|spec| &spec.candidates);
         let ends = matches!(candidates, Some(Candidates::Workload(workload)) if workload.kind.runs_to_completion());
-        ends && inputs.electorate.as_ref().is_some_and(|electorate| electorate.pods().all(|pod| pod.finished))
+        ends && inputs.electorate.as_ref().is_none_or(|electorate| electorate.pods().all(|pod| pod.finished))
     }
 
     /// Schedules the next turn no later than `at`.
