@@ -105,12 +105,10 @@ async fn follow_objects<T, F>(
     T: kube::Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
 {
     let Objects { apis, kind, config, mut listed, lists, before, after } = objects;
-    if let Some(first) = after {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = first.cancelled() => {}
-            () = tokio::time::sleep(OTHERS_FIRST) => {}
-        }
+    if let Some(first) = after
+        && !others_listed(&first, OTHERS_FIRST, &stop).await
+    {
+        return;
     }
     let open = apis.into_iter().map(|api| {
         let (backoff, config) = (Arc::<Mutex<Backoff>>::default(), config.clone());
@@ -138,6 +136,16 @@ async fn follow_objects<T, F>(
             }
             before.iter().for_each(CancellationToken::cancel);
         }
+    }
+}
+
+/// Waits until `first` is cancelled, at most for `most`. Returns whether to go on: `stop` ends the wait.
+async fn others_listed(first: &CancellationToken, most: Duration, stop: &CancellationToken) -> bool {
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => false,
+        () = first.cancelled() => true,
+        () = tokio::time::sleep(most) => true,
     }
 }
 
@@ -228,6 +236,19 @@ mod tests {
         events.for_each(|_| std::future::ready(())).await;
         // Without jitter.
         backoff.lock().unwrap().failed(u64::MAX / 2 + 1).0
+    }
+
+    #[tokio::test]
+    async fn a_watch_waits_for_the_first_list_of_another_kind_and_not_for_ever() {
+        let (first, stop) = (CancellationToken::new(), CancellationToken::new());
+        let long = Duration::from_hours(1);
+        let began = std::time::Instant::now();
+        let most = Duration::from_millis(50);
+        assert!(others_listed(&first, most, &stop).await && began.elapsed() >= most);
+        let ((), goes_on) = tokio::join!(async { first.cancel() }, others_listed(&first, long, &stop));
+        assert!(goes_on);
+        stop.cancel();
+        assert!(!others_listed(&CancellationToken::new(), long, &stop).await);
     }
 
     #[tokio::test]
