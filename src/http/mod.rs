@@ -105,7 +105,7 @@ async fn show_metrics(State(shared): State<Shared>) -> Response {
             let mut parts = rest?;
             match in_turn(&encoding, move || (parts.next(), parts)).await {
                 Ok((part, parts)) => part.map(|part| (Ok(part), Some(parts))),
-                // The client must not take the parts until here for the whole page.
+                // A client of HTTP/1.1 must not take the parts until here for the whole page.
                 Err(error) => Some((Err(error), None)),
             }
         }

@@ -10,6 +10,7 @@ struct Running {
     address: SocketAddr,
     readiness: Readiness,
     registry: Registry,
+    leases: LeaseMetrics,
     stop: oneshot::Sender<()>,
     task: JoinHandle<io::Result<()>>,
 }
@@ -19,11 +20,11 @@ async fn run() -> Running {
     let (address, readiness, registry) = (server.address(), Readiness::new(), Registry::new());
     let (stop, stopped) = oneshot::channel::<()>();
     let leases = LeaseMetrics::register(&registry).unwrap();
-    let page = Page { registry: registry.clone(), leases };
+    let page = Page { registry: registry.clone(), leases: leases.clone() };
     let task = tokio::spawn(server.serve(page, readiness.clone(), async {
         let _ = stopped.await;
     }));
-    Running { address, readiness, registry, stop, task }
+    Running { address, readiness, registry, leases, stop, task }
 }
 
 async fn request(address: SocketAddr, path: &'static str) -> String {
@@ -80,6 +81,20 @@ async fn metrics_are_served_as_prometheus_text() {
     assert!(answer.to_lowercase().contains("content-type: text/plain; version=0.0.4"), "{answer}");
     assert!(answer.contains("# TYPE apples_total counter\napples_total 1\n"), "{answer}");
     assert!(request(server.address, "/nothing").await.starts_with("HTTP/1.1 404 "));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_of_many_parts_is_served_to_its_end() {
+    let server = run().await;
+    let records: Vec<_> = (0..1000).map(|number| server.leases.lease("jobs", &format!("l{number:04}"), "q")).collect();
+    let answer = request(server.address, "/metrics").await;
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("\r\n0\r\n\r\n"), "{}", answer.len());
+    for family in ["redislease_lease_active", "redislease_lease_unheld_seconds_total"] {
+        for lease in ["l0000", "l0999"] {
+            assert!(answer.contains(&format!("{family}{{lease=\"{lease}\"")), "{family} of {lease}");
+        }
+    }
+    drop(records);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
