@@ -141,11 +141,9 @@ impl ApiServer {
         self.foreign.contains(&(service, Some(family)))
     }
 
-    /// A user makes a slice for the Service, if there is none with its name.
-    pub fn add_foreign(&mut self, slice: ForeignSlice) {
-        if slice.1.is_none_or(|family| !self.state.slices.contains_key(&(slice.0, family))) {
-            self.foreign.insert(slice);
-        }
+    /// A user makes a slice for the Service, if there is none with its name. Returns whether it is new.
+    pub fn add_foreign(&mut self, slice: ForeignSlice) -> bool {
+        slice.1.is_none_or(|family| !self.state.slices.contains_key(&(slice.0, family))) && self.foreign.insert(slice)
     }
 
     /// The pods that are endpoints of a Service, in any family.

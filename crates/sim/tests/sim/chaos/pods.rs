@@ -156,17 +156,20 @@ impl World {
 
     pub fn harm_service(&mut self, cluster: usize, fault: Fault) {
         let service = self.rng.index(self.swarm.keys.len());
-        if fault != Fault::DeleteService || self.apis[cluster].services[service].made.is_some() {
-            self.hit_cluster(fault, cluster);
-        }
-        match fault {
+        let changes = match fault {
             Fault::ForeignSlice => {
                 let slice = (service, self.rng.pick(&[None, Some(Family::V4), Some(Family::V6)]));
-                self.apis[cluster].add_foreign(slice);
                 self.heal_later(Heal::ForeignSlice(cluster, slice));
+                self.apis[cluster].add_foreign(slice)
             }
-            Fault::DeleteService => self.apis[cluster].services[service].made = None,
-            _ => self.apis[cluster].change_families(service),
+            Fault::DeleteService => self.apis[cluster].services[service].made.take().is_some(),
+            _ => {
+                self.apis[cluster].change_families(service);
+                true
+            }
+        };
+        if changes {
+            self.hit_cluster(fault, cluster);
         }
     }
 
