@@ -15,9 +15,9 @@ use rustix::time::{
 };
 
 /// Each timer of the process.
-const TIMER: Duration = Duration::from_secs(2);
+const TIMER: Duration = Duration::from_secs(5);
 /// Longer than the timers.
-const SUSPEND: Duration = Duration::from_secs(3);
+const SUSPEND: Duration = Duration::from_secs(6);
 /// Tolerance for a busy machine. Less than the difference between a suspend that counts and one that does not.
 const BUSY: Duration = Duration::from_millis(1500);
 /// Limit for the start of the process and for its output after the timers.
