@@ -270,7 +270,7 @@ Whole [leader elections](comparison-systems.md) and [what an acquire costs](prof
 
 {goals}
 
-The goals for a failover and for the writes to the API server are those of [whole systems](comparison-systems.md#goals).
+`make bench-systems` judges the goals for a failover and for the writes to the API server, with [whole systems](comparison-systems.md).
 
 ## What the figures do not say
 
