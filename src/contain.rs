@@ -2,7 +2,7 @@
 //!
 //! One process keeps the leases of many tenants, so a bug that affects one lease must not end the others. The work on one
 //! lease runs in [`contained`]: the caller logs and counts the panic and drops that lease. A panic hook that ends the
-//! process checks [`is_contained`] first.
+//! process checks `is_contained` first.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -68,6 +68,7 @@ pub(crate) fn contain_this_thread() {
 }
 
 /// Whether a panic on this thread is caught and must not end the process.
+#[cfg(any(test, feature = "operator"))]
 pub fn is_contained() -> bool {
     DEPTH.get() > 0
 }
