@@ -155,19 +155,29 @@ async fn a_node_that_becomes_a_replica_loses_its_vote() {
     world.wait(0, "a replica", |status| status.state == NodeState::Misconfigured(Misconfiguration::Replica)).await;
 }
 
+/// Makes `server` a replica of `master`.
+fn replicate(server: &RedisServer, master: &RedisServer) {
+    server.command(&["REPLICAOF", "127.0.0.1", &master.address().port().to_string()]).unwrap();
+}
+
+/// `other` gets the data of `master`, and then `master` one key more. Returns the marker, which both have.
+async fn copy_without_a_key(master: &RedisServer, other: &RedisServer) -> String {
+    replicate(other, master);
+    let marker = eventually("the other to have the marker", || async { get(other, "rl:marker") }).await;
+    other.command(&["REPLICAOF", "NO", "ONE"]).unwrap();
+    master.command(&["SET", "rl:lock:shop/billing", "granted after the cut"]).unwrap();
+    marker
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_master_that_was_a_replica_meanwhile_waits_despite_its_marker() {
     let servers = servers(2);
     let (master, other) = (&servers[0], &servers[1]);
     let world = World::on(&servers[..1]);
     world.up(0).await;
-    let replicate = |of: &RedisServer, port: u16| of.command(&["REPLICAOF", "127.0.0.1", &port.to_string()]).unwrap();
-    replicate(other, master.address().port());
-    let marker = eventually("the other to have the marker", || async { get(other, "rl:marker") }).await;
-    other.command(&["REPLICAOF", "NO", "ONE"]).unwrap();
-    master.command(&["SET", "rl:lock:shop/billing", "granted after the cut"]).unwrap();
+    let marker = copy_without_a_key(master, other).await;
 
-    replicate(master, other.address().port());
+    replicate(master, other);
     world.wait(0, "a replica", |status| status.state == NodeState::Misconfigured(Misconfiguration::Replica)).await;
     eventually("the key to be lost", || async { get(master, "rl:lock:shop/billing").is_none().then_some(()) }).await;
     let since = clock::now();
@@ -225,14 +235,10 @@ async fn a_master_that_was_a_replica_waits_also_for_the_next_process() {
     let (master, other) = (&servers[0], &servers[1]);
     let first = World::on(&servers[..1]);
     first.up(0).await;
-    let replicate = |of: &RedisServer, port: u16| of.command(&["REPLICAOF", "127.0.0.1", &port.to_string()]).unwrap();
-    replicate(other, master.address().port());
-    let marker = eventually("the other to have the marker", || async { get(other, "rl:marker") }).await;
-    other.command(&["REPLICAOF", "NO", "ONE"]).unwrap();
-    master.command(&["SET", "rl:lock:shop/billing", "granted after the cut"]).unwrap();
+    let marker = copy_without_a_key(master, other).await;
     drop(first);
 
-    replicate(master, other.address().port());
+    replicate(master, other);
     eventually("the key to be lost", || async { get(master, "rl:lock:shop/billing").is_none().then_some(()) }).await;
     master.command(&["REPLICAOF", "NO", "ONE"]).unwrap();
     assert_eq!(get(master, "rl:marker"), Some(marker), "the marker names this server, and leases are missing");
@@ -326,6 +332,8 @@ async fn another_configuration_is_reported_permanently() {
     let status = world.wait(0, "a mismatch", |status| status.state == mismatch).await;
     let sentence = "its marker names the configuration 1:f00d, ours is 1:beef";
     assert!(status.message.contains(sentence), "{}", status.message);
+    // What the fingerprint covers.
+    assert!(status.message.contains("(node names, majority, maxLeaseDuration, keyPrefix)"), "{}", status.message);
     assert!(status.message.contains("or choose a new keyPrefix"), "{}", status.message);
     assert_eq!(world.metric(r#"redislease_quorum_config_mismatch{quorum="q"}"#), 1);
     assert_eq!(world.ask(0, acquire(1)).await, Vote::Abstained);

@@ -230,7 +230,7 @@ impl Admission {
     }
 
     const fn busy(&self) -> bool {
-        self.outstanding > 0 || (self.reading_fences && matches!(self.standing, Standing::Seeding(_)))
+        self.outstanding > 0
     }
 
     fn set_standing(&mut self, standing: Standing) {
@@ -287,7 +287,7 @@ impl Admission {
             until = until - Millis(1);
         }
         if now >= until {
-            self.read_fences();
+            self.read_fences(now);
         } else {
             if first_sight && breaks!(self.rules, SeedBeforeWait) {
                 self.effects.push_back(Effect::ReadFences);
@@ -296,8 +296,13 @@ impl Admission {
         }
     }
 
-    fn read_fences(&mut self) {
+    /// Reads the fences, unless they are being read for the same wait.
+    fn read_fences(&mut self, now: Time) {
+        if self.reading_fences && matches!(self.standing, Standing::Seeding(_)) {
+            return;
+        }
         self.reading_fences = true;
+        self.look_again = now + self.config.heartbeat;
         if !matches!(self.standing, Standing::Seeding(_)) {
             self.set_standing(Standing::Seeding(None));
         }
@@ -338,8 +343,10 @@ impl Admission {
             return;
         }
         match self.standing {
-            Standing::Quarantined { until } if now >= until => self.read_fences(),
-            Standing::Seeding(_) => self.read_fences(),
+            Standing::Quarantined { until } if now >= until => self.read_fences(now),
+            Standing::Seeding(_) if !self.reading_fences => self.read_fences(now),
+            // While the fences are being read, which can take as long as the API server is away, another process may admit
+            // the node.
             _ => {
                 if let Some(run_id) = self.run_id.clone() {
                     self.ask(now, run_id, nonce);

@@ -88,6 +88,34 @@ fn the_fences_are_read_when_the_wait_is_over_to_the_millisecond() {
 }
 
 #[test]
+fn another_process_may_admit_while_the_fences_are_being_read() {
+    let mut scenario = Scenario::new();
+    scenario.connect(0, "r1");
+    scenario.at(0, Input::Observed(wait("r1", 7)));
+    assert!(scenario.at(QUARANTINE, Input::Wake).contains(&Effect::ReadFences));
+    let next = Time(QUARANTINE + 1000);
+    assert_eq!(scenario.machine.next_deadline(), Some(next), "the statuses may be away for a long time");
+    assert!(matches!(scenario.at(next.0, Input::Wake)[..], [Effect::Observe { .. }]));
+    assert_eq!(scenario.at(next.0, Input::Observed(wait("r1", 7))), [], "the fences are read once");
+    scenario.at(next.0 + 1000, Input::Wake);
+    let observed = scenario.at(next.0 + 1000, Input::Observed(admitted("r1")));
+    assert_eq!(observed, [Effect::Changed(Standing::Admitted)]);
+    assert_eq!(scenario.at(next.0 + 1001, Input::Seed(Ok(Token(50)))), []);
+}
+
+#[test]
+fn fences_that_were_read_for_an_earlier_ticket_are_read_again() {
+    let mut scenario = Scenario::new();
+    scenario.connect(0, "r1");
+    scenario.at(0, Input::Observed(wait("r1", 7)));
+    scenario.at(QUARANTINE, Input::Wake);
+    scenario.at(QUARANTINE + 1000, Input::Wake);
+    scenario.at(QUARANTINE + 1000, Input::Observed(wait("r1", 8)));
+    let until = scenario.machine.next_deadline().unwrap().max(Time(2 * QUARANTINE + 1000));
+    assert!(scenario.at(until.0, Input::Wake).contains(&Effect::ReadFences));
+}
+
+#[test]
 fn a_changed_ticket_starts_the_wait_again() {
     let mut scenario = Scenario::new();
     scenario.connect(0, "r1");

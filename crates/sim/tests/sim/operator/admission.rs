@@ -136,7 +136,7 @@ impl World {
         let Some(peer) = self.processes[process].peers.get_mut(node) else { return };
         let waited = matches!(peer.admission.standing(), Standing::Seeding(_));
         peer.admission.handle(now, nonce, input);
-        let mut moved = false;
+        let (mut moved, mut returned) = (false, false);
         while let Some(effect) = self.processes[process].peers[node].admission.poll_effect() {
             match effect {
                 admission::Effect::Observe { run_id, nonce, stepped } => {
@@ -153,6 +153,7 @@ impl World {
                         _ => {}
                     }
                     moved = true;
+                    returned |= standing == Standing::Admitted;
                     self.note(Note::Node { process, node, standing: &standing });
                 }
             }
@@ -163,6 +164,9 @@ impl World {
         }
         if moved {
             self.nodes_changed(process);
+        }
+        if returned {
+            self.node_returned(process);
         }
     }
 
