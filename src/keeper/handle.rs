@@ -14,6 +14,8 @@ pub(super) enum Message {
     Command(LeaseId, Command),
     /// A majority of the nodes of this quorum votes again.
     MajorityBack(u32),
+    /// A node of this quorum votes again.
+    NodeBack(u32),
     /// Stop when no lease is open.
     EndWhenEmpty,
     ShutDown,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use redislease_core::backoff::Entropy;
-use redislease_core::lease::{Effect, Input, JOIN_DELAY, Lease, Renewal, Want};
+use redislease_core::lease::{Effect, Input, JOIN_DELAY, Lease, Renewal, Standing, Want};
 use redislease_core::op::{Attempt, Holder, Token, Vote};
 use redislease_core::time::{Millis, Time};
 
@@ -168,6 +168,24 @@ impl Machine {
             Command::Published { attempt, outcome } => Input::Published { attempt, outcome },
         };
         self.handle(now, input, outbox, tools);
+        self.fate()
+    }
+
+    /// Whether a term runs or an attempt is under way.
+    pub fn is_taken(&self) -> bool {
+        !matches!(self.lease.view().standing, Standing::Idle)
+    }
+
+    /// A node votes again and may not hold the term: the next round, which asks it, gets a turn that may come before the
+    /// next renewal.
+    pub fn node_returned(&mut self, now: Time, outbox: Option<&mut Outbox>, tools: &mut Tools) -> Fate {
+        if self.closing.is_none() && self.is_taken() {
+            // Without a next round, one is under way.
+            let turn = self.lease.next_round_at().map_or(Some(now), |due| tools.turns.join(now, due));
+            if let Some(ask_by) = turn {
+                self.handle(now, Input::NodeReturned { ask_by }, outbox, tools);
+            }
+        }
         self.fate()
     }
 

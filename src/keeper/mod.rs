@@ -8,12 +8,13 @@
 //!
 //! Other modules send commands through a [`LeaseHandle`] and receive views through an [`Observer`]. A shard starts no
 //! attempt without a request: one [`LeaseHandle::want`] is one attempt. It limits the rate of rounds and attempts after
-//! an outage, and it spreads the renewals of many leases over their interval, see [`pace`].
+//! an outage, and of joins after the return of a node, and it spreads the renewals of many leases over their interval, see
+//! [`pace`].
 
 mod handle;
 mod machine;
-mod majority;
 mod pace;
+mod returns;
 mod shard;
 mod slots;
 mod timers;

@@ -22,6 +22,10 @@ const LEAST_RATE: f64 = 16_000.0;
 const ATTEMPT: f64 = 8.0;
 /// The rate of attempts, as a multiple of the rate of the leases' renewals, in rounds of the same cost.
 const ATTEMPT_BURST: f64 = 2.0;
+/// The cost of asking a returned node about a term, in renewal rounds. If the node does not hold the term, it is an extra round,
+/// an acquire, a round that proves the grant, and a confirm. At least 4,000 terms a second are asked about. The renewals of the
+/// steady state and both rounds of the joins together need less than the rate of turns, so joins delay no renewal.
+const JOIN: f64 = 4.0;
 /// The burst after an idle period, in milliseconds at the rate.
 const SAVED: f64 = 50.0;
 /// How far attempts without a turn delay those that wait for one.
@@ -103,12 +107,13 @@ pub(super) struct Turns {
     steady: f64,
     rounds: Lane,
     attempts: Lane,
+    joins: Lane,
 }
 
 impl Turns {
     pub fn new() -> Self {
         let lane = || Lane { next: 0.0, step: 0.0 };
-        let mut turns = Self { steady: 0.0, rounds: lane(), attempts: lane() };
+        let mut turns = Self { steady: 0.0, rounds: lane(), attempts: lane(), joins: lane() };
         turns.changed();
         turns
     }
@@ -128,6 +133,7 @@ impl Turns {
     fn changed(&mut self) {
         let least = LEAST_RATE / 1000.0;
         self.rounds.step = 1.0 / (BURST * self.steady).max(least);
+        self.joins.step = JOIN * self.rounds.step;
         self.attempts.step = ATTEMPT / (ATTEMPT_BURST * self.steady).max(least);
     }
 
@@ -144,6 +150,13 @@ impl Turns {
     /// Counts an attempt that starts now without a turn: the next turns are later, by a second at most.
     pub fn attempt_started(&mut self, now: Time) {
         self.attempts.started(now);
+    }
+
+    /// When the round of a term starts that asks a returned node. `None` if its next round is due before this turn: it asks
+    /// the node too. So a node that returns again and again causes no more rounds than this rate.
+    pub fn join(&mut self, now: Time, due: Time) -> Option<Time> {
+        let at = self.joins.next.max(as_millis(now) - SAVED) + self.joins.step;
+        (as_millis(due) > at).then(|| self.joins.turn(now, due))
     }
 
     /// Starts a new sequence of turns: reserved turns are replaced.
@@ -248,6 +261,28 @@ mod tests {
         of.restart(now);
         assert!(of.attempt(now) <= now + Millis(20));
     }
+
+    #[test]
+    fn joins_come_at_a_quarter_of_the_rate_and_before_the_renewals_or_not_at_all() {
+        let now = Time(1_000_000);
+        for (leases, most) in [(10_000, 2_600), (100_000, 13_400)] {
+            let mut of = Turns::new();
+            (0..leases).for_each(|_| of.add(INTERVAL));
+            let last = (0..leases).map_while(|_| of.join(now, now + Millis(60_000))).last().unwrap();
+            assert!((most * 9 / 10..=most).contains(&last.since(now).0), "{leases}: {last:?}");
+            assert_eq!(of.round(now, now), now, "joins have turns of their own");
+            assert!(of.attempt(now) <= now);
+        }
+        let mut of = Turns::new();
+        let due = now + Millis(1000);
+        let asked = (0..10_000).map_while(|_| of.join(now, due)).collect::<Vec<_>>();
+        assert!((4_000..=4_200).contains(&asked.len()), "{}", asked.len());
+        assert!(asked.iter().all(|at| *at <= due));
+        assert_eq!(of.join(now, due), None, "the renewal comes before the turn");
+        assert_eq!(of.join(now + Millis(100), due), None, "a node that returns again gets no more");
+        assert!(of.join(now + Millis(100), due + INTERVAL).is_some());
+    }
+
     #[test]
     fn attempts_without_a_turn_delay_the_others_by_a_second_at_most() {
         let mut of = Turns::new();

@@ -14,8 +14,8 @@ use tokio::task::AbortHandle;
 
 use super::handle::{Message, ShardHandle, Shared};
 use super::machine::{Fate, Machine, Tools};
-use super::majority::watch_majority;
 use super::pace::Turns;
+use super::returns::watch_returns;
 use super::slots::{LeaseId, Slots};
 use super::timers::Timers;
 use super::{Command, Setup};
@@ -27,7 +27,7 @@ use crate::nodes::{Ballot, Nodes, Outbox};
 
 /// The polling interval of a shard that has no system timer.
 const POLL: Duration = Duration::from_millis(50);
-/// How many votes, commands, timers, recovering and closing leases are handled before the other tasks on this thread run.
+/// How many votes, commands, timers, recovering, rejoining and closing leases are handled before the other tasks on this thread run.
 const AT_ONCE: usize = 1000;
 /// How many times new events are handled before the requests are sent. Between them the other tasks on this thread run. A task
 /// that uses a lease needs three: its term is confirmed; it publishes and ends the term; it wants the next one.
@@ -121,6 +121,8 @@ struct Shard {
     messages: VecDeque<Message>,
     /// Leases to retry after a majority of nodes has returned, the most urgent first.
     recovering: VecDeque<LeaseId>,
+    /// Leases whose terms a returned node may not hold.
+    rejoining: VecDeque<LeaseId>,
     /// Leases to close.
     closing: VecDeque<LeaseId>,
     received: Vec<Message>,
@@ -145,6 +147,7 @@ impl Shard {
             quorums: Vec::new(),
             messages: VecDeque::new(),
             recovering: VecDeque::new(),
+            rejoining: VecDeque::new(),
             closing: VecDeque::new(),
             received: Vec::new(),
             ballots: VecDeque::new(),
@@ -182,10 +185,12 @@ impl Shard {
             let more_ballots = self.take_ballots();
             self.take_messages();
             self.take_recovering();
+            self.take_rejoining();
             self.take_closing();
             let more_timers = more_ballots || self.take_timers();
-            let queued = !(self.messages.is_empty() && self.recovering.is_empty() && self.closing.is_empty());
-            if queued || more_timers || self.handled >= AT_ONCE {
+            let queues = [&self.recovering, &self.rejoining, &self.closing];
+            let has_work = !self.messages.is_empty() || queues.iter().any(|queue| !queue.is_empty());
+            if has_work || more_timers || self.handled >= AT_ONCE {
                 return true;
             }
             if self.handled == before || pass == PASSES {
@@ -256,6 +261,7 @@ impl Shard {
                     self.with(id, |machine, now, outbox, tools| machine.command(now, command, outbox, tools));
                 }
                 Some(Message::MajorityBack(quorum)) => self.recover(quorum),
+                Some(Message::NodeBack(quorum)) => self.rejoin(quorum),
                 Some(Message::EndWhenEmpty) => self.ends_when_empty = true,
                 Some(Message::ShutDown) => self.shut_down(),
                 #[cfg(test)]
@@ -341,7 +347,7 @@ impl Shard {
             });
             let number = u32::try_from(free).unwrap_or(u32::MAX);
             let majority = nodes.quorum().majority();
-            let watcher = tokio::spawn(watch_majority(nodes.watch(), majority, number, self.shared.clone()));
+            let watcher = tokio::spawn(watch_returns(nodes.watch(), majority, number, self.shared.clone()));
             let watcher = watcher.abort_handle();
             self.quorums[free] = Some(Quorum { outbox: Outbox::new(nodes), leases: 0, watcher });
             free
@@ -385,6 +391,19 @@ impl Shard {
                 Some(_) => machine.command(now, Command::TryNow, outbox, tools),
                 None => Fate::Goes,
             });
+        }
+    }
+
+    /// Schedules a round for each term, which shows whether the returned node holds it.
+    fn rejoin(&mut self, quorum: u32) {
+        let on_it = self.slots.iter().filter(|(_, machine)| machine.quorum == Some(quorum) && machine.is_taken());
+        self.rejoining.extend(on_it.map(|(id, _)| *id));
+    }
+
+    fn take_rejoining(&mut self) {
+        for _ in 0..AT_ONCE {
+            let Some(id) = self.rejoining.pop_front() else { break };
+            self.with(id, Machine::node_returned);
         }
     }
 

@@ -16,4 +16,5 @@ mod loss;
 mod peers;
 mod peers_of_many;
 mod refused;
+mod returns;
 mod shards;

@@ -46,12 +46,15 @@ pub fn patient() -> Config {
 /// Servers that vote at once, as after the quarantine, which has separate tests.
 pub fn voters(count: usize) -> Vec<RedisServer> {
     let servers = support::servers(count);
-    for server in &servers {
-        let marker = membership().marker(run_id(server).into()).to_string();
-        server.command(&["SET", "rl:fence", &clock::unix_micros().to_string()]).unwrap();
-        server.command(&["SET", "rl:marker", &marker]).unwrap();
-    }
+    servers.iter().for_each(admit);
     servers
+}
+
+/// Lets an empty server vote, as after the quarantine.
+pub fn admit(server: &RedisServer) {
+    let marker = membership().marker(run_id(server).into()).to_string();
+    server.command(&["SET", "rl:fence", &clock::unix_micros().to_string()]).unwrap();
+    server.command(&["SET", "rl:marker", &marker]).unwrap();
 }
 
 /// A process on these servers that keeps leases with `config`, which is also the longest lease.
@@ -68,6 +71,15 @@ pub async fn ready(servers: &[RedisServer], config: &Config) -> World {
     let world = process(servers, config);
     world.all_up().await;
     world
+}
+
+/// A term of [`lease`] on all of three servers.
+pub async fn term() -> (Vec<RedisServer>, World, Candidate, TermId) {
+    let servers = voters(3);
+    let world = ready(&servers, &lease()).await;
+    let candidate = Candidate::on(&world, &["k"], lease());
+    let id = candidate.hold_on_all("pod-1", &servers).await;
+    (servers, world, candidate, id)
 }
 
 /// The events of a lease's observer, with their times.
@@ -171,7 +183,7 @@ impl Observer for History {
 }
 
 /// The keeper of the test process, for the leases of all tests.
-static KEEPER: LazyLock<Keeper> =
+pub static KEEPER: LazyLock<Keeper> =
     LazyLock::new(|| Keeper::start(&Panics::register(&Registry::new()).unwrap()).unwrap());
 
 /// A lease that contends again after a failure or a loss, until it is released or ended.
@@ -349,6 +361,13 @@ impl Candidate {
     pub async fn renewed(&self, count: usize) {
         let so_far = self.history.renewed().len();
         eventually("renewals", || async { (self.history.renewed().len() >= so_far + count).then_some(()) }).await;
+    }
+
+    /// Waits longer than a term of [`lease`] lasts without renewals. The term continues.
+    pub async fn outlives_a_ttl(&self, id: &TermId) {
+        let rounds = lease().ttl.0 / lease().renew_interval.0 + 1;
+        self.renewed(usize::try_from(rounds).unwrap()).await;
+        assert!(self.has_kept(id), "{:?}", self.lease.view());
     }
 
     /// The values of the keys on `server`.

@@ -3,35 +3,19 @@
 use redislease_core::lease::TermId;
 use redislease_lab::RedisServer;
 
-use super::candidate::{Candidate, lease, ready, voters};
-use crate::support::World;
-
-/// Longer than a lease without renewals lasts.
-async fn outlives_a_ttl(candidate: &Candidate, id: &TermId) {
-    let rounds = lease().ttl.0 / lease().renew_interval.0 + 1;
-    candidate.renewed(usize::try_from(rounds).unwrap()).await;
-    assert!(candidate.has_kept(id), "{:?}", candidate.lease.view());
-}
-
-async fn term() -> (Vec<RedisServer>, World, Candidate, TermId) {
-    let servers = voters(3);
-    let world = ready(&servers, &lease()).await;
-    let candidate = Candidate::on(&world, &["k"], lease());
-    let id = candidate.hold_on_all("pod-1", &servers).await;
-    (servers, world, candidate, id)
-}
+use super::candidate::{Candidate, lease, term};
 
 /// The majority now needs the node that was down.
 async fn survives_without(node: usize, servers: &[RedisServer], candidate: &Candidate, id: &TermId) {
     servers[node].process().kill().unwrap();
-    outlives_a_ttl(candidate, id).await;
+    candidate.outlives_a_ttl(id).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_node_returns_empty_waits_and_joins_the_term() {
     let (servers, world, candidate, id) = term().await;
     servers[2].process().kill().unwrap();
-    outlives_a_ttl(&candidate, &id).await;
+    candidate.outlives_a_ttl(&id).await;
 
     let since = redislease::clock::now();
     servers[2].restart_empty().unwrap();
@@ -48,7 +32,7 @@ async fn a_killed_node_returns_empty_waits_and_joins_the_term() {
 async fn a_stopped_node_joins_the_term_when_it_resumes() {
     let (servers, world, candidate, id) = term().await;
     servers[1].process().pause().unwrap();
-    outlives_a_ttl(&candidate, &id).await;
+    candidate.outlives_a_ttl(&id).await;
 
     servers[1].process().resume().unwrap();
     world.up(1).await;

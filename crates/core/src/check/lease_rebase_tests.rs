@@ -185,6 +185,11 @@ impl Twins {
             (2, Some(id)) if word > 240 => self.both(Input::DoubtShown(id.attempt)),
             (2, Some(id)) if word > 230 => self.both(Input::KeptElsewhere(id.attempt)),
             (2, _) if word > 220 => self.both(Input::Forget),
+            (2, _) if word > 180 => {
+                let after = Millis(u64::from(word % 4));
+                let returned = |now: Time| Input::NodeReturned { ask_by: now + after };
+                self.give(returned(self.now), Some(returned(ORIGIN)));
+            }
             (3, _) if word < 60 => {
                 let id = TermId { attempt: Attempt(50), token: Token(4), holder: Holder("pod".into()) };
                 self.both(Input::Adopt(id));

@@ -105,6 +105,8 @@ mutants! {
     SeedFromUnadmitted: UnitTest | Model | Simulator,
     /// The clocks seed although the statuses were not read after the wait: the node counts from below.
     SeedFromStaleStatuses: UnitTest,
+    /// The machine gives the same effect again and again: the process that carries the effects out comes to no end.
+    EffectRepeated: Simulator,
     /// A step of a node's clock goes unnoticed: its keys end early.
     ClockStepIgnored: UnitTest | Simulator,
     /// Node: confirm checks the first key only.

@@ -61,6 +61,8 @@ pub(super) struct Acquiring {
     pub round: Round,
     pub votes: Vec<FirstVote>,
     pub second: Option<SecondRound>,
+    /// Whether a node began to vote again after round 1 began.
+    pub node_returned: bool,
 }
 
 impl Acquiring {
@@ -102,7 +104,17 @@ impl Lease {
         let votes = vec![FirstVote::Outstanding; nodes.len()];
         self.refused_by = None;
         let valid_until = now + self.validity(ttl);
-        self.acquiring = Some(Acquiring { want, t0: now, ttl, valid_until, stop_budget, round, votes, second: None });
+        self.acquiring = Some(Acquiring {
+            want,
+            t0: now,
+            ttl,
+            valid_until,
+            stop_budget,
+            round,
+            votes,
+            second: None,
+            node_returned: false,
+        });
     }
 
     pub(super) fn expire_acquiring(&mut self, now: Time) {
@@ -295,7 +307,11 @@ impl Lease {
             (acquiring.t0, valid_until, stop_at),
             acquiring.keys_until(&self.config),
         );
-        term.prove_grants(now + self.join_delay);
+        let soon = now + self.join_delay;
+        term.prove_grants(soon, self.config.retry_pace());
+        if acquiring.node_returned {
+            term.next_round_at = term.next_round_at.min(soon);
+        }
         self.tries = 0;
         self.not_before = now;
         self.wanted = None;

@@ -90,6 +90,14 @@ pub enum Input {
         /// The outcome.
         outcome: Publication,
     },
+    /// A node that did not vote votes again, and what it holds is unknown. The next round of extension begins at `ask_by`
+    /// at the latest and asks the node; if it does not hold the term, it is joined. A driver of many leases spreads these
+    /// rounds over time. Ignored if neither a term nor an attempt is under way, and after a round that failed: its retry
+    /// asks every node, and comes soon.
+    NodeReturned {
+        /// Latest start of the next round.
+        ask_by: Time,
+    },
     /// Use this configuration from the next round on. `deadline` counts at once; `quorum` is ignored.
     Configure(Config),
     /// Time passed.

@@ -20,6 +20,10 @@ pub(in crate::lease) struct Extension {
     pub valid_until: Time,
     stop_budget: Millis,
     pub ballots: Ballots,
+    /// Whether a node had granted before the round began, so that it is to prove this grant.
+    pub proves: bool,
+    /// Whether a node began to vote again after the round began.
+    pub node_returned: bool,
     /// The result of the round. `None` while it is open.
     pub outcome: Option<Decision>,
 }
@@ -37,12 +41,33 @@ impl Lease {
         let valid_until = now + self.validity(ttl);
         let give_up_at = now + self.config.command_timeout;
         let Some(term) = &mut self.term else { return };
-        let ballots = Ballots::all(quorum);
-        term.extension = Some(Extension { round, t0: now, valid_until, stop_budget, ballots, outcome: None });
+        term.extension = Some(Extension {
+            round,
+            t0: now,
+            valid_until,
+            stop_budget,
+            ballots: Ballots::all(quorum),
+            proves: term.has_grants(),
+            node_returned: false,
+            outcome: None,
+        });
         term.keys_until = term.keys_until.max(give_up_at + self.config.drift.most(ttl));
         let (attempt, token) = (term.id.attempt, term.id.token);
         for node in quorum.nodes() {
             self.send(round, node, Op::Extend { attempt, token, ttl }, give_up_at);
+        }
+    }
+
+    /// A node votes again: see [`Input::NodeReturned`](crate::lease::Input::NodeReturned).
+    pub(super) fn node_returned(&mut self, ask_by: Time) {
+        if let Some(acquiring) = &mut self.acquiring {
+            acquiring.node_returned = true;
+        }
+        let Some(term) = self.term.as_mut().filter(|term| term.failed_rounds == 0) else { return };
+        match term.extension.as_mut().filter(|extension| extension.outcome.is_none()) {
+            // The node abstained from this round, or the round will show what it holds. It is not known which.
+            Some(extension) => extension.node_returned = true,
+            None => term.next_round_at = term.next_round_at.min(ask_by),
         }
     }
 
@@ -106,6 +131,7 @@ impl Lease {
             return;
         }
         extension.outcome = Some(decision);
+        let node_returned = core::mem::take(&mut extension.node_returned);
         let (t0, pace) = (extension.t0, self.config.retry_pace());
         match decision {
             Decision::Yes => {
@@ -119,8 +145,12 @@ impl Lease {
                 let (took, left) = (now.since(t0), valid_until.since(now));
                 self.effects.push_back(Effect::Renewed(Renewal::Success { took, left }));
                 self.continue_joins(now);
+                let soon = now + self.join_delay;
                 if let Some(term) = &mut self.term {
-                    term.prove_grants(t0 + pace);
+                    if node_returned {
+                        term.next_round_at = term.next_round_at.min(soon);
+                    }
+                    term.prove_grants(soon, pace);
                 }
             }
             Decision::No => {

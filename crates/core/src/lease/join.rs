@@ -17,7 +17,7 @@ pub(in crate::lease) enum NodeState {
     Holding,
     /// Not the term's value, or the node did not answer the last step of a join. It is asked for a grant after the next
     /// round that succeeds, so at the pace of renewals: a node that does not answer gets no more requests than one that
-    /// answers, however many leases wait for it.
+    /// answers, however many leases wait for it. When it votes again, the driver lets this round begin earlier.
     Missing,
     /// The node answered and refused to grant or to confirm: another attempt's value stands there, often for an instant
     /// only. It is asked for a grant at `again_at`, which is sooner than the next renewal.
@@ -82,12 +82,21 @@ impl Term {
         self.nodes.iter().filter_map(again_at).min().filter(|_| confirmed)
     }
 
-    /// Lets the next round begin at `at` if a grant waits for one: until it is confirmed the term may stand on a bare
-    /// majority, which the next fault would end.
-    pub fn prove_grants(&mut self, at: Time) {
-        if self.nodes.iter().any(|state| matches!(state, NodeState::Granted { .. })) {
-            self.next_round_at = self.next_round_at.min(at);
+    /// Whether a node has granted and is not asked to confirm yet.
+    pub fn has_grants(&self) -> bool {
+        self.nodes.iter().any(|state| matches!(state, NodeState::Granted { .. }))
+    }
+
+    /// Lets the next round begin `soon` if a grant waits for one: until it is confirmed the term may stand on a bare
+    /// majority, which the next fault would end. After a round that was for a grant too, and after one that failed, it
+    /// begins at the retry pace: nodes that grant and never confirm do not cause one round after the other.
+    pub fn prove_grants(&mut self, soon: Time, pace: Millis) {
+        if !self.has_grants() {
+            return;
         }
+        let last = self.extension.as_ref().filter(|last| last.proves || self.failed_rounds > 0);
+        let at = last.map_or(soon, |last| last.t0 + pace);
+        self.next_round_at = self.next_round_at.min(at);
     }
 }
 
@@ -119,7 +128,7 @@ impl Lease {
         let Some(after) = state.after_join_step(now, round, vote, next, pace) else { return };
         *state = after;
         if matches!(after, NodeState::Granted { .. }) {
-            term.prove_grants(term.extension.as_ref().map_or(soon, |extension| extension.t0 + pace));
+            term.prove_grants(soon, pace);
             if breaks!(self.rules, JoinConfirmedAtOnce) {
                 self.continue_joins(now);
             }

@@ -124,6 +124,9 @@ impl Lease {
 
     /// The next effect to carry out.
     pub fn poll_effect(&mut self) -> Option<Effect> {
+        if breaks!(self.rules, EffectRepeated) {
+            return self.effects.front().cloned();
+        }
         let effect = self.effects.pop_front();
         if effect.is_none() {
             // Most leases wait most of the time: an empty buffer would double the memory of one.
@@ -183,6 +186,7 @@ impl Lease {
             Input::Published { attempt, outcome } => self.published(now, attempt, outcome),
             // The nodes stay: ballots and terms are recorded for each of them.
             Input::Configure(config) => self.config = Config { quorum: self.config.quorum, ..config },
+            Input::NodeReturned { ask_by } => self.node_returned(ask_by),
             Input::Wake => {}
         }
         self.expire(now);

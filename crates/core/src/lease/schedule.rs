@@ -4,8 +4,9 @@
 use crate::lease::Lease;
 use crate::time::{Millis, Time};
 
-/// How long after an acquire the keeper joins the nodes whose grants came too late for it. A term that ends before needs no join:
-/// it costs half as much as the acquire.
+/// How long the keeper waits after a grant that came too late for the acquire, and after the grant of a join, before the round
+/// of extension that proves it. A term that ends before needs no join: it costs half as much as the acquire. Nodes that grant
+/// within this time share the round.
 pub const JOIN_DELAY: Millis = Millis(20);
 
 impl Lease {
@@ -29,8 +30,8 @@ impl Lease {
         }
     }
 
-    /// Delays the first round of extension, which joins the nodes whose grants came too late for the acquire: it begins this
-    /// long after them. Without this call it begins at once.
+    /// Delays the round of extension that proves a grant, of a node that granted too late for the acquire or in a join: it
+    /// begins this long after the grant. Without this call it begins at once.
     pub const fn delay_joins(&mut self, delay: Millis) {
         self.join_delay = delay;
     }

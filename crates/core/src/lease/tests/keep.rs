@@ -116,12 +116,13 @@ fn too_many_definite_misses_end_the_term_at_once_and_seal() {
 #[test]
 fn a_node_that_lost_its_keys_is_joined_again_only_after_a_later_round() {
     let mut scenario = Scenario::new();
+    scenario.lease.delay_joins(Millis(20));
     let id = scenario.held();
-    scenario.pass(5000);
+    scenario.pass(20);
     scenario.drop_keys(0);
     scenario.pass(5000);
     assert!(scenario.values(0)[0].starts_with("p:"), "granted, not confirmed: {:?}", scenario.values(0));
-    scenario.pass(5000);
+    scenario.pass(20);
     assert_eq!(scenario.values(0)[0], term_value(id.attempt, 1001));
     scenario.drop_keys(1);
     scenario.pass(5000);

@@ -8,6 +8,7 @@ mod end;
 mod keep;
 mod late;
 mod planted;
+mod returns;
 mod schedule;
 
 use super::*;

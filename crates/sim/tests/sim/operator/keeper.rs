@@ -260,6 +260,21 @@ impl World {
         }
     }
 
+    /// A node votes again: every machine asks it, at a time that depends on the other leases of the keeper.
+    pub fn node_returned(&mut self, process: usize) {
+        let now = Time(self.local(process));
+        let boot = self.processes[process].boot;
+        let all: Vec<u64> = self.processes[process].machines.iter().map(|machine| machine.serial).collect();
+        for serial in all {
+            if self.processes[process].life != Life::Running || self.processes[process].boot != boot {
+                return;
+            }
+            let waits = self.chaos && self.rng.permille(self.swarm.attempts_wait);
+            let wait = if waits { self.rng.between(10, 3000) } else { 0 };
+            self.feed(process, serial, Input::NodeReturned { ask_by: now + Millis(wait) });
+        }
+    }
+
     /// After a pause: effects that were held back come first.
     pub fn drain_machines(&mut self, process: usize) {
         let all: Vec<u64> = self.processes[process].machines.iter().map(|machine| machine.serial).collect();

@@ -6,10 +6,11 @@ mod crash_points;
 mod late_writes;
 mod pauses;
 mod replicas;
+mod returns;
 mod services;
 mod storms;
 
-use redislease::plan::{Authority, Family};
+use redislease::plan::{Authority, Family, PERMITS};
 use redislease_core::op::Attempt;
 use redislease_core::quorum::Quorum;
 use redislease_core::time::Millis;
@@ -60,6 +61,7 @@ fn calm(processes: Vec<usize>) -> Swarm {
         watch_expired: 0,
         stale_lists: 0,
         attempts_wait: 0,
+        permits: PERMITS,
         engine_delay: (20, 200),
         drift: false,
         installed: true,

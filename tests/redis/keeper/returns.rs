@@ -1,0 +1,122 @@
+//! A server votes again: the terms that it does not hold are joined before the next renewal, many of them at a limited rate.
+
+use redislease::clock;
+use redislease::keeper::Setup;
+use redislease::nodes::NodeState;
+use redislease_core::lease::{Config, Standing, TermId};
+use redislease_core::op::{Attempt, Holder, Token};
+use redislease_core::time::{Millis, Time};
+use redislease_lab::RedisServer;
+
+use super::candidate::{Candidate, History, KEEPER, admit, lease, ready, voters};
+use crate::support::{World, calls, eventually};
+
+/// The renewals are so far apart that they do not join the server in time.
+fn slow() -> Config {
+    Config { ttl: Millis(24_000), renew_interval: Millis(8000), command_timeout: Millis(1000), ..lease() }
+}
+
+/// The last server is killed and comes back empty. Returns when it votes.
+async fn comes_back_empty(servers: &[RedisServer], world: &World) -> Time {
+    servers[2].process().kill().unwrap();
+    world.wait(2, "down", |status| status.state == NodeState::Down).await;
+    servers[2].restart_empty().unwrap();
+    admit(&servers[2]);
+    world.up(2).await;
+    clock::now()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_returns_is_joined_before_the_next_renewal_and_another_may_fail() {
+    let servers = voters(3);
+    let world = ready(&servers, &slow()).await;
+    let mut held = Vec::new();
+    // Their renewals are at different times: without the joins, a few of them would be joined soon, too.
+    for number in 0..8 {
+        let candidate = Candidate::on(&world, &[&format!("k-{number}")], slow());
+        let id = candidate.hold_on_all("pod-1", &servers).await;
+        held.push((candidate, id));
+    }
+
+    let returned = comes_back_empty(&servers, &world).await;
+    for (candidate, id) in &held {
+        candidate.joined(&servers[2], id).await;
+    }
+    let took = clock::now().since(returned);
+    assert!(took < Millis(2000), "the server votes, and holds all terms only after {took:?}");
+
+    servers[0].process().kill().unwrap();
+    let killed = clock::now();
+    for (candidate, id) in &held {
+        let renewed = || candidate.history.renewed().last().is_some_and(|last| *last > killed);
+        eventually("a renewal by the other two", || async { renewed().then_some(()) }).await;
+        assert!(candidate.has_kept(id), "{}", candidate.history.story());
+    }
+}
+
+/// The joins of one tenant's many leases against the renewals and an acquire of another tenant.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_joins_of_thousands_of_leases_delay_no_other() {
+    const MANY: usize = 4000;
+    let servers = voters(3);
+    let often = Config { renew_interval: Millis(500), ..slow() };
+    let world = ready(&servers, &slow()).await;
+    let own = Candidate::on(&world, &["own"], often.clone());
+    let id = own.hold_on_all("pod-own", &servers).await;
+    let set = "for i = 1, ARGV[2] do \
+                 redis.call('SET', ARGV[1] .. i, string.format('t:%032x:%d:pod-many', i, i), 'PX', 24000) \
+               end";
+    for server in &servers {
+        server.command(&["EVAL", set, "0", &world.lock("many-"), &MANY.to_string()]).unwrap();
+    }
+    let mut adopted = Vec::new();
+    for number in 1..=MANY {
+        let keys = [world.lock(&format!("many-{number}"))].into();
+        let nodes = Some(world.nodes.clone());
+        let history = History::default();
+        let (handle, views) =
+            KEEPER.open_watched(Setup { nodes, keys, config: slow(), observer: Box::new(history.clone()) });
+        let token = Token(u64::try_from(number).unwrap());
+        handle.adopt(TermId { attempt: Attempt(u128::from(token.0)), token, holder: Holder("pod-many".into()) });
+        adopted.push((handle, views, history));
+    }
+    for (_, views, _) in &mut adopted {
+        eventually("adopted", || async { matches!(views.borrow().standing, Standing::Held(_)).then_some(()) }).await;
+    }
+
+    let returned = comes_back_empty(&servers, &world).await;
+    let (joins, renewals) = (calls(&servers[2], "evalsha"), calls(&servers[1], "evalsha"));
+    let other = Candidate::on(&world, &["other"], slow());
+    other.hold("pod-other").await;
+    let acquired = clock::now().since(returned);
+    let count = "local held = 0 \
+                 for i = 1, ARGV[2] do \
+                   if (redis.call('GET', ARGV[1] .. i) or ''):sub(1, 2) == 't:' then held = held + 1 end \
+                 end \
+                 return held";
+    let held = || {
+        let held = servers[2].command(&["EVAL", count, "0", &world.lock("many-"), &MANY.to_string()]).unwrap();
+        usize::try_from(held.integer().unwrap()).unwrap()
+    };
+    eventually("every term on the server", || async { (held() == MANY).then_some(()) }).await;
+    let took = clock::now().since(returned);
+    let (joins, renewals) = (calls(&servers[2], "evalsha") - joins, calls(&servers[1], "evalsha") - renewals);
+    let since = returned - often.renew_interval;
+    let times: Vec<Time> = own.history.renewed().into_iter().filter(|at| *at >= since).collect();
+    let longest = times.windows(2).map(|two| two[1].since(two[0])).max().unwrap_or_default();
+    println!(
+        "{MANY} terms joined in {took:?} with {joins} calls of the server that returned and {renewals} of another; an acquire \
+         took {acquired:?}, the longest time between two renewals was {longest:?}"
+    );
+    assert!(took.0 < slow().renew_interval.0 / 2, "no sooner than the renewals: {took:?}");
+    assert!(acquired < Millis(1000), "an acquire during {MANY} joins took {acquired:?}");
+    assert!(longest < often.renew_interval + Millis(1000), "{longest:?} between two renewals: {}", own.history.story());
+    assert!(own.has_kept(&id), "{}", own.history.story());
+    // Each term needs two extensions, an acquire and a confirm there, and two extensions elsewhere.
+    let most = u64::try_from(MANY).unwrap();
+    assert!(joins < most && renewals < most / 2, "{joins} and {renewals} calls for {MANY} terms");
+    let unsure = |history: &History| {
+        history.observations().views.iter().any(|(_, view)| matches!(view.standing, Standing::Uncertain(_)))
+    };
+    assert!(!adopted.iter().any(|(_, _, history)| unsure(history)), "a term was unconfirmed");
+}
