@@ -14,6 +14,9 @@ const SECONDS: [f64; 9] = [0.00005, 0.0002, 0.001, 0.005, 0.02, 0.1, 0.5, 2.5, 1
 /// The priorities of calls to the API server, the most urgent first.
 const LEVELS: [&str; 6] = ["end", "publication", "active", "standby", "counts", "event"];
 
+/// The value of the same label for leases whose next attempt waits until fewer leases acquire and publish.
+const ATTEMPT: &str = "attempt";
+
 /// The kinds of writes to the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WriteKind {
@@ -94,6 +97,7 @@ pub struct OperatorMetrics {
     durations: HistogramVec,
     writes: IntCounterVec,
     queued: [IntGauge; LEVELS.len()],
+    attempts: IntGauge,
     dropped: IntCounter,
     leads: IntGaugeVec,
 }
@@ -128,7 +132,7 @@ impl OperatorMetrics {
         let queued = IntGaugeVec::new(
             Opts::new(
                 "redislease_api_queue_length",
-                "Calls to the API server that wait to be sent, by how urgent they are.",
+                "Calls to the API server that wait to be sent, by how urgent they are; attempt: leases that wait to acquire.",
             ),
             &["priority"],
         )?;
@@ -158,6 +162,7 @@ impl OperatorMetrics {
                 "Writes to the API server, by kind of object and result.",
                 &["kind", "result"],
             )?,
+            attempts: queued.with_label_values(&[ATTEMPT]),
             queued: LEVELS.map(|level| queued.with_label_values(&[level])),
             dropped,
             leads,
@@ -189,6 +194,11 @@ impl OperatorMetrics {
         for (gauge, length) in self.queued.iter().zip(lengths) {
             gauge.set(i64::try_from(length).unwrap_or(i64::MAX));
         }
+    }
+
+    /// Sets the number of leases whose next attempt waits until fewer leases acquire and publish.
+    pub fn attempts_wait(&self, leases: usize) {
+        self.attempts.set(i64::try_from(leases).unwrap_or(i64::MAX));
     }
 
     /// Sets whether this replica leads on a quorum.
@@ -238,6 +248,7 @@ mod tests {
         metrics.reconciled("lease", false, Duration::from_millis(20));
         metrics.wrote(WriteKind::Event, WriteResult::Ok);
         metrics.queued([0, 2, 0, 0, 0, 9]);
+        metrics.attempts_wait(7);
         metrics.event_dropped();
         let after = page(&registry).unwrap();
         for line in [
@@ -248,6 +259,7 @@ mod tests {
             r#"redislease_api_writes_total{kind="event",result="ok"} 1"#,
             r#"redislease_api_queue_length{priority="publication"} 2"#,
             r#"redislease_api_queue_length{priority="event"} 9"#,
+            r#"redislease_api_queue_length{priority="attempt"} 7"#,
             "redislease_events_dropped_total 1",
         ] {
             assert!(after.contains(line), "{line} is missing in\n{after}");

@@ -12,12 +12,11 @@
 //! | [`annotations`] | the leases of annotated workloads |
 //! | [`slot`] | the newest view of one keeper machine |
 //! | [`supervisor`] | the tasks that must run as long as the process |
-//! | [`fair_queue`], [`backoff`], [`kube_api`] | small tools |
+//! | [`backoff`], [`kube_api`] | small tools |
 
 mod annotations;
 mod backoff;
 mod engine;
-mod fair_queue;
 mod index;
 pub mod kube_api;
 mod leadership;

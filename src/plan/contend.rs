@@ -13,6 +13,7 @@ use super::effect::{Command, Effect, Read};
 use super::facts::{Authority, Facts, PodKnowledge};
 use super::inputs::Inputs;
 use super::keeper_link::holder_of;
+use super::permits::PermitUse;
 use super::recorded::{Recorded, latest_token};
 use crate::api::RedisLease;
 use crate::api::validated::Readiness;
@@ -28,6 +29,9 @@ const NODE_AGAIN: Millis = Millis(5000);
 /// How long other clusters can acquire the lease before this process contends again, counted from the expiry of the keys
 /// of an unpublished term. Their next attempts start when the keys expire, so a second is enough.
 const HEAD_START: Millis = Millis(1000);
+/// How long an attempt and its publication use a permit at most: terms that cannot be published delay other leases only
+/// briefly.
+const PERMIT: Millis = Millis(10_000);
 /// The longest cooldown while no status write succeeds, unless the keys last longer.
 const COOLDOWN_MOST: Millis = Millis(60_000);
 
@@ -40,6 +44,10 @@ pub(super) struct Contention {
     turn_at: Option<Time>,
     /// Whether the API server was asked for an answer for that attempt.
     probing: bool,
+    /// Whether the lease uses a permit, or waits for one.
+    permit: PermitUse,
+    /// When the attempt was requested that uses the permit.
+    permit_since: Option<Time>,
     /// Set after a term that could not be published, because another cluster may be able to publish.
     cooldown: Option<Cooldown>,
     /// The unpublished term, and when it is ended.
@@ -98,6 +106,19 @@ impl Contention {
         self.cooldown.map(|cooldown| cooldown.ends_at()).filter(|at| now < *at)
     }
 
+    /// Every turn decides again whether the lease waits for a permit. Without `may_begin` it needs none.
+    pub fn begin_turn(&mut self, may_begin: bool) {
+        if !may_begin || self.permit == PermitUse::Waits {
+            self.permit = PermitUse::None;
+        }
+        self.permit_since = self.permit_since.filter(|_| may_begin);
+    }
+
+    /// Whether the lease uses a permit, or waits for one.
+    pub const fn permit(&self) -> PermitUse {
+        self.permit
+    }
+
     pub fn is_cooling_down(&self, now: Time) -> bool {
         self.cooldown_until(now).is_some()
     }
@@ -122,6 +143,7 @@ impl Contention {
         self.due_since = None;
         self.turn_at = None;
         self.probing = false;
+        self.permit = PermitUse::None;
     }
 
     /// When the next attempt starts that is wanted and in backoff.
@@ -133,7 +155,7 @@ impl Contention {
 impl Reconciler {
     /// Decides the next step and sends it to the keeper.
     pub(super) fn decide(&mut self, now: Time, lease: &RedisLease, inputs: &Inputs, facts: &Facts) {
-        let Some(link) = &self.link else { return };
+        let Some(link) = &self.link else { return self.contention.not_due() };
         if link.is_behind() {
             return;
         }
@@ -184,7 +206,7 @@ impl Reconciler {
                     self.read_holder(now, holder);
                 }
             }
-            Step::Want(pod) => self.contend(now, pod, &view, facts.api_answered_at),
+            Step::Want(pod) => self.contend(now, pod, &view, facts),
             Step::Forget => self.stop_contending(&view),
             Step::End { term, proof, cause } => self.end(now, term, proof, cause),
         }
@@ -194,7 +216,7 @@ impl Reconciler {
     }
 
     /// Starts an attempt for the pod if it can start at once and the API server answers.
-    fn contend(&mut self, now: Time, pod: &PodFacts, view: &View, api_answered_at: Option<Time>) {
+    fn contend(&mut self, now: Time, pod: &PodFacts, view: &View, facts: &Facts) {
         let Some(link) = &mut self.link else { return };
         if let Standing::Acquiring(_, holder) = &view.standing {
             self.contention.not_due();
@@ -217,8 +239,14 @@ impl Reconciler {
             self.contention.turn_at = Some(at).filter(|_| view.refused_by.is_none() && view.ending.is_none());
             return self.wake_at(at);
         }
+        if !facts.permitted.attempt {
+            self.contention.not_due();
+            self.contention.permit = PermitUse::Waits;
+            return;
+        }
+        self.contention.permit = PermitUse::Uses;
         let due_since = *self.contention.due_since.get_or_insert(now);
-        if api_answered_at.is_none_or(|answered| answered < due_since) {
+        if facts.api_answered_at.is_none_or(|answered| answered < due_since) {
             if !std::mem::replace(&mut self.contention.probing, true) {
                 self.emit(Effect::Probe);
             }
@@ -233,6 +261,7 @@ impl Reconciler {
             pod_uid: pod.uid.clone(),
         };
         link.attempt_requested_at = Some(now);
+        self.contention.permit_since = Some(now);
         link.last_candidate = Some(pod.uid.clone());
         self.command(Command::Want(holder));
         // The keeper may drop the attempt without a view that causes a turn.
@@ -360,6 +389,21 @@ impl Reconciler {
 }
 
 impl Reconciler {
+    /// Ends the use of the permit when the attempt has failed, when its term is published, or after [`PERMIT`]. A refused or
+    /// unanswered write ends it at once: it is not the length of the queue that delays the publication.
+    pub(super) fn update_permit(&mut self, now: Time) {
+        let Some(since) = self.contention.permit_since else { return };
+        let ends_at = since + PERMIT;
+        if now < ends_at && self.status.is_known() && (self.is_contending() || self.status.is_writing()) {
+            self.contention.permit = PermitUse::Uses;
+            return self.wake_at(ends_at);
+        }
+        self.contention.permit_since = None;
+        if self.contention.permit == PermitUse::Uses && self.contention.due_since.is_none() {
+            self.contention.permit = PermitUse::None;
+        }
+    }
+
     /// Whether an attempt is due, requested or in progress, or its term is being published.
     pub(super) fn is_contending(&self) -> bool {
         let link = self.link.as_ref();

@@ -6,6 +6,7 @@ use redislease_core::quorum::Quorum;
 use redislease_core::time::{Millis, Time};
 
 use super::active_service::SliceFacts;
+use super::permits::Permitted;
 use crate::api::conditions::LeaseReady;
 use crate::api::{RedisLease, ValidQuorum};
 use crate::election::{Electorate, PodFacts, Sighting};
@@ -65,6 +66,8 @@ pub struct Facts {
     pub stop_at: Option<Time>,
     /// When a call to the API server was last answered, on this process's clock.
     pub api_answered_at: Option<Time>,
+    /// What the lease may do now without delaying others.
+    pub permitted: Permitted,
     /// Unix time, for timestamps in the status.
     pub wall: jiff::Timestamp,
 }
@@ -89,7 +92,8 @@ pub enum PodKnowledge {
 pub enum CandidateFacts {
     /// Not known yet: the workload was not read, or pods were not listed.
     Unknown,
-    /// The spec's reference cannot be used: the reason and a sentence.
+    /// Why no candidate is known, as a reason and a sentence: the spec's reference cannot be used, or the workload could not
+    /// be read.
     Unusable(LeaseReady, String),
     /// Known.
     Known(Arc<Electorate>),

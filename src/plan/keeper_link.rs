@@ -35,6 +35,8 @@ pub(super) struct KeeperLink {
     pub last_candidate: Option<String>,
     /// The last least token that was sent to it.
     pub floor: Token,
+    /// The unconfirmed term, and when it is dropped if this process does not lead.
+    pub unconfirmed: Option<(Attempt, Time)>,
     /// Whether it was requested to stop when the last key has expired.
     pub retiring: bool,
 }
@@ -51,6 +53,7 @@ impl KeeperLink {
             attempt_requested_at: None,
             last_candidate: None,
             floor: Token(0),
+            unconfirmed: None,
             retiring: false,
         }
     }

@@ -15,6 +15,7 @@
 //! | [`active_service`] | the endpoint of the Service that follows the holder |
 //! | [`finalize`] | a lease whose resource is deleted |
 //! | [`leadership`] | which replica decides about the leases of a quorum |
+//! | [`permits`], [`fair_queue`] | how many leases acquire, publish and write at the same time; tenants take turns |
 //! | [`durations`], [`recorded`], [`repeat`] | durations for the core, the term in a status, repeated writes |
 
 mod active_service;
@@ -23,10 +24,12 @@ mod durations;
 mod effect;
 mod event;
 mod facts;
+mod fair_queue;
 mod finalize;
 mod inputs;
 mod keeper_link;
 mod leadership;
+mod permits;
 mod publish;
 mod recorded;
 pub(crate) mod repeat;
@@ -44,8 +47,11 @@ pub use effect::{
 };
 pub use event::{Event, RoleOutcome, StatusOutcome};
 pub use facts::{Authority, CandidateFacts, Facts, OpenQuorum, PodKnowledge, QuorumFacts};
+#[cfg(feature = "operator")]
+pub(crate) use fair_queue::FairQueue;
 pub use keeper_link::needs_turn;
 pub use leadership::{Leadership, LeadershipEffect, LeadershipEvent, LeadershipFacts};
+pub use permits::{PERMITS, PermitUse, PermitUses, Permits, Permitted};
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -139,6 +145,11 @@ impl Reconciler {
         self.contention.awaits_api_answer()
     }
 
+    /// The permits that the lease uses or waits for.
+    pub fn permit_uses(&self) -> PermitUses {
+        PermitUses { attempt: self.contention.permit(), ..self.status.permit_uses() }
+    }
+
     /// Takes one event.
     pub fn handle(&mut self, now: Time, event: Event) {
         match event {
@@ -178,6 +189,8 @@ impl Reconciler {
 
     fn turn(&mut self, now: Time, facts: &Facts) {
         self.deadline = None;
+        self.status.begin_turn();
+        self.contention.begin_turn(facts.lease.is_some() && facts.authority == Authority::Lead);
         if facts.authority == Authority::Follow {
             return self.follow();
         }
@@ -190,7 +203,8 @@ impl Reconciler {
         let inputs = self.resolve(now, &lease, facts);
         self.configure(facts.authority);
         if facts.authority == Authority::Renew {
-            return self.give_up_unpublished(now);
+            self.give_up_unpublished(now);
+            return self.drop_unconfirmed(now);
         }
         self.sync_keeper(now, &lease, &inputs);
         self.decide(now, &lease, &inputs, facts);
@@ -201,6 +215,7 @@ impl Reconciler {
             self.assign_roles(now, &lease, &inputs, facts);
             self.assign_endpoint(now, &inputs, facts);
         }
+        self.update_permit(now);
     }
 
     /// Another replica leads: a running term is dropped, not ended, because the leader renews it.

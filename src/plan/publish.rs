@@ -14,6 +14,7 @@ use super::effect::{Command, Effect, Measure, Priority, Read, Shown, StatusWrite
 use super::event::StatusOutcome;
 use super::facts::Facts;
 use super::inputs::Inputs;
+use super::permits::{PermitUse, PermitUses};
 use super::recorded::{Recorded, latest_token};
 use super::repeat::{RepeatLimit, fingerprint};
 use super::{Reconciler, Shared};
@@ -30,6 +31,9 @@ const HELD_BACK: Millis = Millis(250);
 /// How long it waits in addition for the start of an attempt: after an outage the attempts of many leases are spread over
 /// seconds.
 const TURN: Millis = Millis(5000);
+/// How long it waits in addition for a permit to start an attempt. The API server is busy then: a write of its own would
+/// delay the publications of other leases, and soon the publication of this lease replaces it.
+const PERMITTED: Millis = Millis(30_000);
 
 /// A write that waits for the outcome of an attempt.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +51,11 @@ pub(super) struct StatusState {
     read: StatusRead,
     /// An unanswered write: its events are sent if it turns out to have succeeded.
     unanswered: Option<Box<Writing>>,
+    /// A write that waits for a permit, and its priority.
+    waits: Option<Priority>,
+    /// Whether the last write did not succeed. The next one needs no permit, so that writes which never succeed delay no
+    /// other lease; the writer delays them.
+    failed: bool,
     repeat: RepeatLimit<u64>,
     /// When only the candidate counts were written last.
     counts_written_at: Option<Time>,
@@ -71,6 +80,7 @@ enum StatusRead {
 /// A pending status write.
 #[derive(Clone, Debug)]
 struct Writing {
+    priority: Priority,
     status: Arc<RedisLeaseStatus>,
     events: Vec<Notice>,
     /// A handover that the write completes: whether it is graceful, and how long no pod held the lease.
@@ -86,6 +96,21 @@ impl StatusState {
     /// Whether the stored status is known: since the last read, no write was refused, conflicted or unanswered.
     pub fn is_known(&self) -> bool {
         self.read == StatusRead::NotNeeded
+    }
+
+    /// Every turn decides again whether a write waits for a permit.
+    pub const fn begin_turn(&mut self) {
+        self.waits = None;
+    }
+
+    /// The permits to write that the lease uses or waits for.
+    pub fn permit_uses(&self) -> PermitUses {
+        let writes = self.writing.as_ref().filter(|_| !self.failed).map(|writing| (writing.priority, PermitUse::Uses));
+        match writes.or_else(|| self.waits.map(|priority| (priority, PermitUse::Waits))) {
+            None | Some((Priority::Publication, _)) => PermitUses::default(),
+            Some((Priority::End, end)) => PermitUses { end, ..PermitUses::default() },
+            Some((_, other)) => PermitUses { other, ..PermitUses::default() },
+        }
     }
 
     /// Clears the state. A pending write is still answered, and an end is not counted twice.
@@ -141,7 +166,17 @@ impl Reconciler {
             // Too late to publish: the machine ends the term.
             return;
         }
-        self.send(now, lease, composed, publishing.and(stop_at));
+        let priority = priority(lease, &composed);
+        let permitted = match priority {
+            Priority::Publication => true,
+            Priority::End => facts.permitted.end,
+            Priority::Active | Priority::Standby | Priority::Counts => facts.permitted.other,
+        };
+        if !permitted && !self.status.failed {
+            self.status.waits = Some(priority);
+            return;
+        }
+        self.send(now, lease, composed, priority, publishing.and(stop_at));
     }
 
     /// Until when the write waits for an attempt, whose publication includes it. A term that ended without proof is
@@ -152,7 +187,8 @@ impl Reconciler {
             && !composed.status.says(ConditionType::Active, ConditionStatus::True)
             && !self.status.last_end_was_proven;
         let turn_at = self.contention.turn_at();
-        if composed.began || urgent || (turn_at.is_none() && !self.is_contending()) {
+        let waits = self.contention.permit() == PermitUse::Waits;
+        if composed.began || urgent || (turn_at.is_none() && !self.is_contending() && !waits) {
             self.status.held_back = None;
             return None;
         }
@@ -161,32 +197,31 @@ impl Reconciler {
         if let Some(turn_at) = turn_at {
             *until = turn_at.max(*since).min(*since + TURN) + HELD_BACK;
         }
+        if waits {
+            *until = *since + PERMITTED + HELD_BACK;
+        }
         let until = *until;
         (now < until).then_some(until)
     }
 
-    fn send(&mut self, now: Time, lease: &RedisLease, composed: Composed, not_after: Option<Time>) {
+    fn send(&mut self, now: Time, lease: &RedisLease, composed: Composed, priority: Priority, not_after: Option<Time>) {
         self.status.held_back = None;
         if only_counts(lease, &composed.status) {
             self.status.counts_written_at = Some(now);
         }
-        let before = lease.status.as_ref();
-        let active = |status: &RedisLeaseStatus| status.condition(ConditionType::Active).map(|one| one.reason.clone());
-        let priority = if composed.began {
-            Priority::Publication
-        } else if before.and_then(active) == active(&composed.status) {
-            Priority::Counts
-        } else {
-            Priority::End
-        };
-        let had_a_term = before.is_some_and(|status| status.fencing_token.is_some());
+        let had_a_term = lease.status.as_ref().is_some_and(|status| status.fencing_token.is_some());
         let handover = self
             .unheld_since
             .filter(|_| composed.began && had_a_term)
             .map(|since| (self.status.last_end_was_proven, now.since(since)));
         let status = Arc::new(composed.status);
-        self.status.writing =
-            Some(Box::new(Writing { status: status.clone(), events: composed.events, handover, withdrawn: false }));
+        self.status.writing = Some(Box::new(Writing {
+            priority,
+            status: status.clone(),
+            events: composed.events,
+            handover,
+            withdrawn: false,
+        }));
         let version = lease.metadata.resource_version.clone();
         let write = StatusWrite { priority, version, status, not_after };
         self.emit(Effect::WriteStatus(Box::new(write)));
@@ -212,6 +247,9 @@ impl Reconciler {
     pub(super) fn status_written(&mut self, now: Time, outcome: StatusOutcome) {
         let Some(writing) = self.status.writing.take() else { return };
         let publishing = self.publishing();
+        if outcome != StatusOutcome::Withdrawn {
+            self.status.failed = !matches!(outcome, StatusOutcome::Written(_));
+        }
         match outcome {
             StatusOutcome::Written(lease) => {
                 self.status.repeat.wrote(now, fingerprint(&writing.status));
@@ -372,6 +410,18 @@ fn publication_outcome(lease: &RedisLease, term: &TermView) -> Option<Publicatio
         Some(Publication::Superseded)
     } else {
         None
+    }
+}
+
+/// How urgent the write of this status is.
+fn priority(lease: &RedisLease, composed: &Composed) -> Priority {
+    let active = |status: &RedisLeaseStatus| status.condition(ConditionType::Active).map(|one| one.reason.clone());
+    if composed.began {
+        Priority::Publication
+    } else if lease.status.as_ref().and_then(active) == active(&composed.status) {
+        Priority::Counts
+    } else {
+        Priority::End
     }
 }
 

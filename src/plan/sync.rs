@@ -45,6 +45,29 @@ impl Reconciler {
         }
     }
 
+    /// Drops a term that no majority has confirmed for one lease duration, while this process does not lead. Its keys have
+    /// expired on a majority of the nodes, unless another replica renews them. To renew those on the other nodes has no use,
+    /// and with an even number of nodes, keys on half of them keep every other cluster from the lease.
+    pub(super) fn drop_unconfirmed(&mut self, now: Time) {
+        let Some(link) = &mut self.link else { return };
+        let Standing::Uncertain(term) = &link.view.standing else {
+            link.unconfirmed = None;
+            return;
+        };
+        let attempt = term.id.attempt;
+        let until = match link.unconfirmed {
+            Some((known, until)) if known == attempt => until,
+            _ => now + link.config.drift.most(link.config.ttl),
+        };
+        link.unconfirmed = Some((attempt, until));
+        if now < until {
+            return self.wake_at(until);
+        }
+        self.link = None;
+        self.terms = ObservedTerms::default();
+        self.command(Command::Close);
+    }
+
     /// Whether the machine uses nodes that the lease no longer uses or may no longer use, and has no term left to end
     /// there.
     fn is_outgrown(&self, recorded: Option<&Recorded<'_>>, inputs: &Inputs, usable: bool) -> bool {

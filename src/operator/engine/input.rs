@@ -14,7 +14,8 @@ use crate::operator::quorums::QuorumUpdate;
 use crate::operator::slot::News;
 use crate::operator::writer::{PodFound, RoleAnswer, ServiceFound, SliceAnswer};
 use crate::plan::{
-    Authority, Effect, Event, Identity, Reconciler, RoleWrite, ServiceRequest, SliceFacts, SliceWrite, StatusOutcome,
+    Authority, Effect, Event, Identity, PermitUses, Reconciler, RoleWrite, ServiceRequest, SliceFacts, SliceWrite,
+    StatusOutcome,
 };
 
 /// One thing that happened.
@@ -142,6 +143,8 @@ pub trait Outside {
     fn api_answered_at(&self) -> Option<Time>;
     /// Asks for [`Input::ApiAnswered`] after the next answer of the API server.
     fn await_answer(&mut self);
+    /// Records how many leases wait for a permit to acquire a term.
+    fn attempts_wait(&mut self, leases: usize);
     /// The authority of this process over the leases of a quorum.
     fn authority(&self, quorum: &str) -> Authority;
     /// Takes what is new in the view of the lease's machine.
@@ -177,6 +180,7 @@ pub trait Machine {
     /// Name and UID of the holder's pod.
     fn holder(&self) -> Option<(String, String)>;
     fn awaits_api_answer(&self) -> bool;
+    fn permit_uses(&self) -> PermitUses;
     fn is_finished(&self) -> bool;
 }
 
@@ -203,6 +207,10 @@ impl Machine for Reconciler {
 
     fn awaits_api_answer(&self) -> bool {
         self.awaits_api_answer()
+    }
+
+    fn permit_uses(&self) -> PermitUses {
+        self.permit_uses()
     }
 
     fn is_finished(&self) -> bool {

@@ -34,7 +34,9 @@ use super::index::{Index, LeaseId, NamespaceFacts};
 use super::writer::{PodFound, RoleAnswer, ServiceFound, SliceAnswer};
 use crate::contain::contained;
 use crate::election::Cluster;
-use crate::plan::{Authority, Effect, Event, Facts, Identity, RoleOutcome, StatusOutcome};
+use crate::plan::{
+    Authority, Effect, Event, Facts, Identity, PERMITS, PermitUses, Permits, Permitted, RoleOutcome, StatusOutcome,
+};
 pub use input::{Answer, Input, Machine, Outside, Subject, Watched};
 pub use run::{channels, run};
 pub use shell::{CONTROLLER, Shell};
@@ -65,6 +67,8 @@ struct Turned {
     effects: Vec<Effect>,
     deadline: Option<Time>,
     awaits_answer: bool,
+    permitted: Permitted,
+    permits: PermitUses,
     finished: bool,
     hidden: bool,
 }
@@ -78,6 +82,7 @@ pub struct Engine<M, O> {
     timers: Timers,
     /// Leases that need a turn after the next answer of the API server.
     awaiting: BTreeSet<LeaseId>,
+    permits: Permits<LeaseId>,
     /// Whether the labels of leases that do not exist were looked for.
     swept: bool,
     /// The same for their EndpointSlices.
@@ -94,6 +99,7 @@ impl<M: Machine, O: Outside> Engine<M, O> {
             leases: BTreeMap::new(),
             timers: Timers::default(),
             awaiting: BTreeSet::new(),
+            permits: Permits::new(PERMITS),
             swept: false,
             swept_slices: false,
             outside,
@@ -282,13 +288,23 @@ impl<M: Machine, O: Outside> Engine<M, O> {
         while let Some(key) = self.index.next_workload(now) {
             self.outside.read_workload(key);
         }
-        while let Some(id) = self.index.next_due() {
+        loop {
+            self.offer_permits();
+            let Some(id) = self.index.next_due() else { break };
             self.turn(id);
             if Instant::now() >= until {
                 break;
             }
         }
+        self.outside.attempts_wait(self.permits.waiting_attempts());
         self.index.due() == 0
+    }
+
+    /// Gives a turn to each lease that waited for a permit and can have one now.
+    fn offer_permits(&mut self) {
+        while let Some(id) = self.permits.offer() {
+            self.index.mark(id);
+        }
     }
 
     /// The time at which [`Engine::work`] must run again without a new input.
@@ -310,7 +326,8 @@ impl<M: Machine, O: Outside> Engine<M, O> {
             *lease.machine = M::new(identity);
         }
         let began = Instant::now();
-        let turned = contained(|| decide(now, id, lease, &mut self.index, &mut self.outside));
+        let permits = &self.permits;
+        let turned = contained(|| decide(now, id, lease, &mut self.index, permits, &mut self.outside));
         self.outside.turned(began.elapsed(), turned.is_err());
         match turned {
             Ok(Some(turned)) => {
@@ -328,13 +345,14 @@ impl<M: Machine, O: Outside> Engine<M, O> {
                     let pause_ms = until.since(now).0;
                     tracing::error!(%lease, panic = %panicked, pause_ms, "The reconciliation of a lease panicked. The keeper keeps renewing its term; the operator retries after a pause.");
                 }
+                self.permits.forget(&id);
                 self.carry_out(id, vec![Effect::WithdrawStatus]);
             }
         }
     }
 
     fn finish_turn(&mut self, id: LeaseId, turned: Turned) {
-        let Turned { effects, deadline, awaits_answer, finished, hidden } = turned;
+        let Turned { effects, deadline, awaits_answer, permitted, permits, finished, hidden } = turned;
         if hidden {
             self.outside.hide(id);
         }
@@ -344,7 +362,11 @@ impl<M: Machine, O: Outside> Engine<M, O> {
             self.index.remove(id);
             self.timers.set(id, None);
             self.awaiting.remove(&id);
+            self.permits.forget(&id);
             return self.outside.forget(id);
+        }
+        if let Some(entry) = self.index.lease(id) {
+            self.permits.record(&id, &entry.quorum, &entry.namespace, permitted, permits);
         }
         self.timers.set(id, deadline);
         if awaits_answer {
@@ -378,6 +400,7 @@ fn decide<M: Machine, O: Outside>(
     id: LeaseId,
     lease: &mut Lease<M>,
     index: &mut Index,
+    permits: &Permits<LeaseId>,
     outside: &mut O,
 ) -> Option<Turned> {
     let machine = &mut lease.machine;
@@ -393,7 +416,9 @@ fn decide<M: Machine, O: Outside>(
         machine.handle(now, Event::KeeperEnded);
     }
     index.set_holder(id, machine.holder().as_ref().map(|(_, uid)| uid.as_str()));
-    let authority = outside.authority(&index.lease(id)?.quorum);
+    let quorum = &index.lease(id)?.quorum;
+    let authority = outside.authority(quorum);
+    let permitted = permits.permitted(&id, quorum);
     let snapshot = index.snapshot(id)?;
     let gone = snapshot.lease.is_none();
     // The leader of a quorum is unknown until the quorums were read.
@@ -412,6 +437,7 @@ fn decide<M: Machine, O: Outside>(
             authority,
             stop_at: news.stop_at,
             api_answered_at: outside.api_answered_at(),
+            permitted,
             wall: outside.wall(),
         })),
     );
@@ -419,6 +445,8 @@ fn decide<M: Machine, O: Outside>(
         effects: std::iter::from_fn(|| machine.poll_effect()).collect(),
         deadline: machine.next_deadline(),
         awaits_answer: machine.awaits_api_answer(),
+        permitted,
+        permits: machine.permit_uses(),
         finished: gone && machine.is_finished(),
         hidden: gone || authority == Authority::Follow,
     })

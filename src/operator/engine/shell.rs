@@ -259,6 +259,10 @@ impl Outside for Shell {
         self.writer.await_answer();
     }
 
+    fn attempts_wait(&mut self, leases: usize) {
+        self.metrics.attempts_wait(leases);
+    }
+
     fn authority(&self, quorum: &str) -> Authority {
         // On a quorum that does not exist there is no election, and nothing can be renewed.
         self.grants.get(quorum).map_or(Authority::Lead, |grant| grant.authority(self.now()))

@@ -1,5 +1,7 @@
 #[path = "orphans_tests.rs"]
 mod orphans;
+#[path = "permits_tests.rs"]
+mod permits;
 #[path = "slices_tests.rs"]
 mod slices;
 
@@ -29,6 +31,7 @@ struct Script {
     deadline: Option<Time>,
     holder: Option<(String, String)>,
     awaits: bool,
+    permits: PermitUses,
     panics: bool,
     finished: bool,
     /// How many machines there were.
@@ -72,7 +75,10 @@ impl Machine for Scripted {
                     PodKnowledge::Gone { stopped: false } => "gone",
                 };
                 let lease = if facts.lease.is_some() { "" } else { " no lease" };
-                format!("facts {candidates} {holder}{lease}")
+                let Permitted { attempt, end, other } = facts.permitted;
+                let names = [(attempt, " no attempt"), (end, " no end"), (other, " no other")];
+                let refused: String = names.into_iter().filter(|(granted, _)| !granted).map(|(_, name)| name).collect();
+                format!("facts {candidates} {holder}{lease}{refused}")
             }
             Event::View(view) => format!("view {:?}", view.standing.term().map(|term| term.id.token.0)),
             Event::RoleWritten { uid, outcome } => format!("role {uid} {outcome:?}"),
@@ -102,6 +108,10 @@ impl Machine for Scripted {
         script(&self.0, |script| script.awaits)
     }
 
+    fn permit_uses(&self) -> PermitUses {
+        script(&self.0, |script| script.permits)
+    }
+
     fn is_finished(&self) -> bool {
         script(&self.0, |script| script.finished)
     }
@@ -115,6 +125,7 @@ struct Fake(Rc<RefCell<State>>);
 struct State {
     now: Time,
     news: BTreeMap<LeaseId, News>,
+    attempts: usize,
     done: Vec<String>,
 }
 
@@ -143,6 +154,10 @@ impl Outside for Fake {
 
     fn await_answer(&mut self) {
         self.note("await");
+    }
+
+    fn attempts_wait(&mut self, leases: usize) {
+        self.0.borrow_mut().attempts = leases;
     }
 
     fn authority(&self, _: &str) -> Authority {

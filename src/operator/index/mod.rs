@@ -33,10 +33,9 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use redislease_core::time::Time;
 
-use super::fair_queue::FairQueue;
 use crate::api::RedisLease;
 use crate::election::PodFacts;
-use crate::plan::{CandidateFacts, PodKnowledge, QuorumFacts, SliceFacts};
+use crate::plan::{CandidateFacts, FairQueue, PodKnowledge, QuorumFacts, SliceFacts};
 use leases::{Candidacy, Entry, Leases};
 use namespace::Namespace;
 pub use namespace_labels::NamespaceFacts;

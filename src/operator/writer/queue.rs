@@ -10,7 +10,7 @@ use redislease_core::backoff::{Backoff, Entropy, Strategy};
 use redislease_core::time::{Millis, Time};
 
 use super::gate::Gate;
-use crate::operator::fair_queue::FairQueue;
+use crate::plan::FairQueue;
 
 /// How many calls are in flight at most, besides a probe. More would increase etcd's batches and the latency of each
 /// answer.

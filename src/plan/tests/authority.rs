@@ -42,3 +42,25 @@ fn a_replica_that_may_only_end_terms_starts_none() {
     story.answer();
     assert_eq!((story.wanted(), story.wants(&Effect::Probe)), (None, false));
 }
+
+#[test]
+fn a_term_that_stays_unconfirmed_for_one_lease_is_dropped_by_a_replica_that_does_not_lead() {
+    let unconfirmed = View { standing: Standing::Uncertain(term_view(term(1, 7, "a"))), ..View::default() };
+    for (authority, drops) in [(Authority::Renew, true), (Authority::Lead, false), (Authority::End, false)] {
+        let mut story = Story::held_by_a();
+        story.facts.authority = authority;
+        story.view(unconfirmed.clone());
+        story.pass(LEASE);
+        assert!(!story.wants(&Effect::Keeper(Command::Close)), "{authority:?}: its keys may live");
+        story.pass(LEASE / 10);
+        assert_eq!(story.wants(&Effect::Keeper(Command::Close)), drops, "{authority:?}");
+    }
+    let mut story = Story::held_by_a();
+    story.facts.authority = Authority::Renew;
+    story.view(unconfirmed.clone());
+    story.pass(LEASE - 1);
+    story.view(held(term(1, 7, "a")));
+    story.view(unconfirmed);
+    story.pass(LEASE - 1);
+    assert!(!story.wants(&Effect::Keeper(Command::Close)), "a majority confirmed it in between");
+}

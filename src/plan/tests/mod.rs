@@ -4,6 +4,7 @@ mod active_service;
 mod attempts;
 mod authority;
 mod leadership;
+mod permits;
 mod roles;
 mod terms;
 
@@ -82,6 +83,7 @@ impl Story {
             authority: Authority::Lead,
             stop_at: None,
             api_answered_at: None,
+            permitted: Permitted::ALL,
             wall: jiff::Timestamp::from_second(1_795_238_400).unwrap(),
         };
         let mut story = Self { now, reconciler: Reconciler::new(identity), facts, effects: Vec::new() };

@@ -377,6 +377,33 @@ fn a_term_ends_without_proof_when_the_quorum_no_longer_allows_the_namespace() {
 }
 
 #[test]
+fn a_held_lease_continues_while_its_workload_cannot_be_read() {
+    let unreadable = || CandidateFacts::Unusable(LeaseReady::Starting, "It could not be read.".to_owned());
+    let mut story = Story::held_by_a();
+    story.facts.candidates = unreadable();
+    story.turn();
+    assert_eq!(story.commands(), []);
+    let write = story.status_write().unwrap();
+    assert!(write.status.says(ConditionType::Ready, ConditionStatus::True), "{:?}", write.status);
+
+    // The next process adopts the term, and writes nothing: the status is right already.
+    story.write();
+    story.reconciler = Reconciler::new(story.reconciler.identity.clone());
+    story.turn();
+    assert!(story.commands().iter().any(|command| matches!(command, Command::Adopt(_))), "{:?}", story.commands());
+    story.view(held(term(1, 7, "a")));
+    assert_eq!(story.status_write(), None);
+
+    let mut new = Story::new();
+    new.facts.candidates = unreadable();
+    new.turn();
+    let write = new.status_write().unwrap();
+    assert!(write.status.says(ConditionType::Ready, ConditionStatus::Unknown), "{:?}", write.status);
+    new.answer();
+    assert_eq!(new.wanted(), None, "no pod is elected");
+}
+
+#[test]
 fn a_lease_of_a_cron_job_waits_for_a_holder_only_while_a_pod_runs() {
     let mut story = Story::new();
     story.store(

@@ -110,6 +110,8 @@ fn planted_bugs_are_found() {
         if let Some(found) = search::search(first, bug, budget) {
             let (tried, took) = (found.tried, found.took.as_secs_f64());
             println!("{name:<30} {tried:>6} seeds, {took:>6.2} s: {:.110}", found.broken.0);
+            let says = bug.must_say().is_none_or(|words| found.broken.0.contains(words));
+            assert!(says, "{name} was found by another check than the one it is planted for: {}", found.broken.0);
         } else {
             println!("{name:<30} was not found within {budget} seeds");
             missed.push(bug);

@@ -60,12 +60,16 @@ pub enum Bug {
     StaleListTrusted,
     /// A turn of a lease requests the same effect again and again.
     EffectRepeated,
+    /// A lease that acquired a term never gives its permit back.
+    PermitKept,
+    /// The same with the permit to write the end of a term.
+    WritePermitKept,
 }
 
 /// The broken rules of the operator that random search finds. `RolesWithoutVersion`, `SlicesWithoutVersion`,
 /// `EndpointNotFenced` and `WithdrawalKeepsToken` need one exact interleaving, which `scenario::late_writes` sets up;
 /// `scenario::services` does so for `NoSweep`, `RemovesUnread`, `ForeignSliceTaken` and `ServiceLeft`.
-const OF_THE_OPERATOR: [Bug; 17] = [
+const OF_THE_OPERATOR: [Bug; 19] = [
     Bug::MonotonicClock,
     Bug::CachedRunId,
     Bug::GoneIsProof,
@@ -83,12 +87,23 @@ const OF_THE_OPERATOR: [Bug; 17] = [
     Bug::EndpointKept,
     Bug::AddressKept,
     Bug::EffectRepeated,
+    Bug::PermitKept,
+    Bug::WritePermitKept,
 ];
 
 impl Bug {
     /// The bugs that random search must find: of the core those that its table gives to the simulator.
     pub fn searched() -> impl Iterator<Item = Self> {
         Mutant::all_found_by(Layer::Simulator).map(Self::Core).chain(OF_THE_OPERATOR)
+    }
+
+    /// What the check that the bug is planted for says, if others could find the bug too.
+    pub const fn must_say(self) -> Option<&'static str> {
+        match self {
+            Self::EffectRepeated => Some("a turn of lease"),
+            Self::Core(Mutant::EffectRepeated) => Some("effects at one instant"),
+            _ => None,
+        }
     }
 
     pub const fn mutant(self) -> Option<Mutant> {

@@ -229,6 +229,12 @@ impl World {
         self.heal_later(Heal::Server(node, memory, fault));
     }
 
+    /// A server stops and is there again before the next request.
+    pub fn restart_at_once(&mut self, node: usize, memory: Memory, fault: Fault) {
+        self.stop_server(node, memory, fault);
+        self.start_server(node, memory, fault);
+    }
+
     /// A server starts. A loss of memory takes place only if there was something to lose.
     pub fn start_server(&mut self, node: usize, memory: Memory, fault: Fault) {
         if self.servers[node].up {

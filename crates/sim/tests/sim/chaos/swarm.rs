@@ -1,7 +1,7 @@
 //! What one seed's world is made of. Each seed has only some faults, with weights of its own: runs in which everything
 //! happens at once hide most bugs from each other.
 
-use redislease::plan::Family;
+use redislease::plan::{Family, PERMITS};
 use redislease_core::quorum::Quorum;
 use redislease_core::time::Millis;
 
@@ -61,6 +61,8 @@ pub struct Swarm {
     pub stale_lists: u64,
     /// In a thousand attempts: so many must wait for a turn, as after an outage of many leases.
     pub attempts_wait: u64,
+    /// How many leases of one operator may acquire and publish at once.
+    pub permits: usize,
     /// From an event to the turn that it causes.
     pub engine_delay: (Micros, Micros),
     pub drift: bool,
@@ -97,6 +99,7 @@ impl Swarm {
         // Drawn apart, so that the other choices of a seed stay as they are.
         let mut apart = Rng::new(rng.copy().word());
         let services = (!apart.percent(30)).then_some(Maker::User);
+        let permits = apart.pick(&[PERMITS, PERMITS, 1, 2]);
         let mut faults = faults;
         for fault in Fault::OF_SERVICES {
             if apart.percent(15) {
@@ -132,6 +135,7 @@ impl Swarm {
             watch_expired: if has(Fault::WatchExpired) { rng.pick(&[50, 300]) } else { 0 },
             stale_lists: if has(Fault::StaleList) { rng.pick(&[200, 700]) } else { 0 },
             attempts_wait: rng.pick(&[0, 0, 100, 500]),
+            permits,
             engine_delay: rng.pick(&[(20, 200), (20, 200), (20, 5 * MILLI), (MILLI, 300 * MILLI)]),
             drift,
             installed: clocks_behind || rng.percent(85),
@@ -150,6 +154,10 @@ impl Swarm {
         if bug == Bug::Core(Mutant::ExtendShortens) {
             self.elects = false;
             self.processes = vec![0, 0, self.clusters - 1];
+        }
+        if matches!(bug, Bug::PermitKept | Bug::WritePermitKept) {
+            self.permits = 1;
+            self.keys = vec![0b001, 0b010, 0b100];
         }
         self
     }

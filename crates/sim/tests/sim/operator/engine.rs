@@ -7,11 +7,13 @@ use std::sync::Arc;
 use redislease::api::RedisLease;
 use redislease::api::ValidLease;
 use redislease::api::validated::Readiness;
-use redislease::plan::{CandidateFacts, Effect, Event as Input, Facts, Identity, PodKnowledge, Reconciler};
+use redislease::plan::{
+    CandidateFacts, Effect, Event as Input, Facts, Identity, PermitUse, PermitUses, Permitted, PodKnowledge, Reconciler,
+};
 use redislease_core::lease::Standing;
 use redislease_core::time::Time;
 
-use crate::api::objects::{self, NAMESPACE};
+use crate::api::objects::{self, NAMESPACE, QUORUM};
 use crate::api::server::Change;
 use crate::api::watch::{Kind, Step};
 use crate::chaos::bug::Bug;
@@ -38,6 +40,9 @@ pub struct Unit {
     /// Polled when the process was stopped; it is carried out when the process goes on.
     held_back: Option<Effect>,
     readiness: Readiness,
+    /// The permits of the last turn, and their use after it.
+    permitted: Permitted,
+    permits_used: PermitUses,
     pub checks: super::effects::Checks,
 }
 
@@ -59,6 +64,8 @@ impl Unit {
             wake_at: None,
             held_back: None,
             readiness: Readiness::Ignored,
+            permitted: Permitted::ALL,
+            permits_used: PermitUses::default(),
             checks: super::effects::Checks::default(),
         }
     }
@@ -179,6 +186,7 @@ impl World {
         }
         let Some(facts) = self.facts(process, uid) else { return };
         let Some(unit) = self.unit(process, uid) else { return };
+        unit.permitted = facts.permitted;
         unit.reconciler.handle(now, Input::Facts(Box::new(facts)));
         self.drain_unit(process, uid);
     }
@@ -246,6 +254,7 @@ impl World {
             authority,
             stop_at: operator.machines.iter().rev().find(|machine| machine.uid == uid).and_then(Machine::stop_at),
             api_answered_at: if api_answers { Some(now) } else { operator.api_answered_at },
+            permitted: operator.permits.permitted(&uid, QUORUM),
             wall: jiff::Timestamp::from_microsecond(wall as i64).unwrap(),
         })
     }
@@ -279,7 +288,34 @@ impl World {
                 unit.held_back = again;
             }
         }
+        self.record_permits(process, uid);
         self.rearm(process, uid);
+    }
+
+    /// Records the lease's use of permits, and gives a turn to those that can have one now.
+    fn record_permits(&mut self, process: usize, uid: u32) {
+        let (attempt_kept, write_kept) = (self.is(Bug::PermitKept), self.is(Bug::WritePermitKept));
+        let Some(unit) = self.unit(process, uid) else { return };
+        let (mut uses, had) = (unit.reconciler.permit_uses(), unit.permits_used);
+        let keep = |usage: &mut PermitUse, had: PermitUse, kept: bool| {
+            if kept && had == PermitUse::Uses {
+                *usage = had;
+            }
+        };
+        keep(&mut uses.attempt, had.attempt, attempt_kept);
+        keep(&mut uses.end, had.end, write_kept);
+        unit.permits_used = uses;
+        let permitted = unit.permitted;
+        if uses.attempt == PermitUse::Waits {
+            self.coverage.saw(Sight::AttemptWaited);
+        }
+        if uses.end == PermitUse::Waits || uses.other == PermitUse::Waits {
+            self.coverage.saw(Sight::StatusWaited);
+        }
+        self.processes[process].permits.record(&uid, QUORUM, &NAMESPACE.into(), permitted, uses);
+        while let Some(other) = self.processes[process].permits.offer() {
+            self.wake_unit(process, other);
+        }
     }
 
     /// Sets the timer of the lease, or lets a finished one go.
@@ -290,6 +326,7 @@ impl World {
         let Some(unit) = self.unit(process, uid) else { return };
         if gone && unit.reconciler.is_finished() {
             self.processes[process].units.retain(|unit| unit.uid != uid);
+            self.processes[process].permits.forget(&uid);
             self.coverage.saw(Sight::Finished);
             return;
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use redislease::plan::QuorumFacts;
+use redislease::plan::{PERMITS, Permits, QuorumFacts};
 use redislease_core::op::Token;
 use redislease_core::time::Time;
 
@@ -18,6 +18,7 @@ use crate::operator::leader::Leader;
 use crate::operator::writer::Writer;
 use crate::redis::clock::{Clock, MILLI, Micros};
 use crate::redis::network::Address;
+use crate::redis::server::Memory;
 use crate::world::{Event, World};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +50,8 @@ pub struct Process {
     pub index: Index,
     pub quorum: Arc<QuorumFacts>,
     pub writer: Writer,
+    /// By the leases' UIDs.
+    pub permits: Permits<u32>,
     /// Without one, every process decides as if it led.
     pub leader: Option<Leader>,
     pub streams: [Stream; 3],
@@ -82,6 +85,7 @@ impl Process {
             index: Index::default(),
             quorum: Arc::default(),
             writer: Writer::default(),
+            permits: Permits::new(PERMITS),
             leader: None,
             streams: [Stream::default(); 3],
             swept: false,
@@ -117,7 +121,9 @@ impl World {
         let leader = self.new_leader(process);
         let mut index = Index::new(self.swarm.keys.len());
         index.trusts_stale_lists = self.is(Bug::StaleListTrusted);
+        let permits = Permits::new(self.swarm.permits);
         let starting = &mut self.processes[process];
+        starting.permits = permits;
         starting.life = Life::Running;
         starting.peers = peers;
         starting.index = index;
@@ -280,12 +286,28 @@ impl World {
         }
     }
 
-    /// The fault that a random effect is too unlikely to meet: few effects belong to a second round, and a clock is stepped
-    /// seldom.
+    /// The fault that a random effect is too unlikely to meet: few effects belong to a second round, clocks are stepped seldom,
+    /// and a server that lost memory starts again at any time.
     fn aimed(&mut self, process: usize, uid: u32) -> Option<Fault> {
         let in_second_round = |machine: &mut Machine| machine.phases().any(|phase| phase == Phase::Round2);
-        let aimed = self.swarm.has(Fault::Step) && self.machine_of(process, uid).is_some_and(in_second_round);
-        (aimed && self.rng.percent(5)).then_some(Fault::Step)
+        if !self.machine_of(process, uid).is_some_and(in_second_round) {
+            return None;
+        }
+        let losses = [
+            (Fault::Promote, Memory::Latest),
+            (Fault::RestartOlder, Memory::Older),
+            (Fault::RestartEmpty, Memory::Empty),
+            (Fault::LoseAll, Memory::Empty),
+        ];
+        for (fault, memory) in losses {
+            if self.swarm.has(fault) && self.rng.permille(5) {
+                let one = self.rng.index(self.servers.len());
+                let nodes = if fault == Fault::LoseAll { 0..self.servers.len() } else { one..one + 1 };
+                nodes.for_each(|node| self.restart_at_once(node, memory, fault));
+            }
+        }
+        let steps = [Fault::Step, Fault::SmallStep];
+        steps.into_iter().find(|step| self.swarm.has(*step) && self.rng.percent(5))
     }
 
     /// I8: what one process may send one node within five seconds. A heartbeat a second and the steps of an

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 /// FIFO within a tenant, round-robin between tenants. An item that is already queued is not queued again.
 #[derive(Clone, Debug)]
-pub(super) struct FairQueue<T> {
+pub(crate) struct FairQueue<T> {
     by_tenant: BTreeMap<Arc<str>, VecDeque<T>>,
     /// The tenants that have items, the next one first.
     turns: VecDeque<Arc<str>>,
@@ -47,6 +47,7 @@ impl<T: Clone + Ord> FairQueue<T> {
     }
 
     /// How many items are queued.
+    #[cfg(feature = "operator")]
     pub fn len(&self) -> usize {
         self.queued.len()
     }

@@ -1,0 +1,77 @@
+//! Permits: how many leases acquire and publish at the same time.
+
+use super::*;
+use crate::plan::PermitUse;
+
+fn world() -> World {
+    let mut world = World::listed();
+    world.engine.permits = Permits::new(1);
+    world
+}
+
+fn attempt(name: &str, attempt: PermitUse) {
+    script(name, |script| script.permits = PermitUses { attempt, ..PermitUses::default() });
+}
+
+#[test]
+fn a_lease_that_waits_has_a_turn_when_a_permit_is_free() {
+    let mut world = world();
+    let first = world.lease("n", "a");
+    attempt("a", PermitUse::Uses);
+    world.work();
+    assert_eq!(seen("a"), ["facts 0 unseen"]);
+    world.lease("n", "b");
+    attempt("b", PermitUse::Waits);
+    world.work();
+    assert_eq!((seen("b"), world.fake.0.borrow().attempts), (vec!["facts 0 unseen no attempt".to_owned()], 1));
+    world.work();
+    assert_eq!(seen("b"), [""; 0]);
+    attempt("a", PermitUse::None);
+    attempt("b", PermitUse::Uses);
+    world.engine.shown(first);
+    world.work();
+    assert_eq!((seen("b"), world.fake.0.borrow().attempts), (vec!["facts 0 unseen".to_owned()], 0));
+}
+
+#[test]
+fn while_ends_wait_to_be_written_no_attempt_starts() {
+    let mut world = world();
+    let ends = |name: &str, end| script(name, |script| script.permits = PermitUses { end, ..PermitUses::default() });
+    let first = world.lease("n", "a");
+    ends("a", PermitUse::Uses);
+    world.work();
+    world.lease("n", "b");
+    ends("b", PermitUse::Waits);
+    world.work();
+    world.lease("n", "c");
+    attempt("c", PermitUse::Waits);
+    world.work();
+    assert_eq!(seen("c"), ["facts 0 unseen no attempt no end"]);
+    seen("b");
+    ends("a", PermitUse::None);
+    ends("b", PermitUse::Uses);
+    world.engine.shown(first);
+    world.work();
+    assert_eq!(seen("b"), ["facts 0 unseen no attempt"], "c has the only permit for an attempt");
+    assert_eq!(seen("c"), ["facts 0 unseen no end"]);
+}
+
+#[test]
+fn a_lease_that_is_deleted_or_panics_gives_its_permit_back() {
+    let mut world = world();
+    let first = world.lease("n", "a");
+    attempt("a", PermitUse::Uses);
+    world.work();
+    script("a", |script| script.panics = true);
+    world.engine.shown(first);
+    world.work();
+    assert!(world.engine.permits.permitted(&LeaseId(u64::MAX), "default").attempt, "it panicked");
+    script("a", |script| script.panics = false);
+    world.at(1000);
+    world.work();
+    assert!(!world.engine.permits.permitted(&LeaseId(u64::MAX), "default").attempt);
+    script("a", |script| script.finished = true);
+    world.engine.take(Input::Lease(Watched::Deleted(Box::new(lease("n", "a")))));
+    world.work();
+    assert!(world.engine.permits.permitted(&LeaseId(u64::MAX), "default").attempt, "it is deleted");
+}

@@ -1,0 +1,281 @@
+//! Limits how many leases acquire and publish a term at the same time, and how many statuses wait for the API server.
+//!
+//! After an outage thousands of leases need a new term at once, and the API server accepts a few hundred writes a second.
+//! Without a limit, the last terms would wait for their publication longer than their leases last, and the memory would
+//! hold all the waiting statuses. A lease that waits for a permit keeps nothing but its place in the queue. Namespaces take
+//! turns.
+//!
+//! The limit of attempts applies to each quorum: an attempt on a quorum that does not answer lasts until its timeout, and
+//! must not delay the leases on another quorum.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::fair_queue::FairQueue;
+
+/// How many leases of one quorum may acquire and publish at the same time, and how many statuses of one kind may wait for
+/// the API server. It is ten times the number of calls that are sent at once, so the queue does not run empty, and an API
+/// server that accepts 200 writes a second publishes as many terms in 1.3 s.
+pub const PERMITS: usize = 256;
+
+/// A lease's use of a permit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PermitUse {
+    /// It needs none.
+    #[default]
+    None,
+    /// It waits for one.
+    Waits,
+    /// It uses one.
+    Uses,
+}
+
+/// A lease's use of each kind of permit after a turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PermitUses {
+    /// To acquire and publish a term.
+    pub attempt: PermitUse,
+    /// To write a status by which a term ends.
+    pub end: PermitUse,
+    /// To write another status, other than a publication.
+    pub other: PermitUse,
+}
+
+/// The permits that a lease has or can have in a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Permitted {
+    /// To acquire and publish a term.
+    pub attempt: bool,
+    /// To write a status by which a term ends.
+    pub end: bool,
+    /// To write another status, other than a publication.
+    pub other: bool,
+}
+
+impl Permitted {
+    /// Every permit.
+    pub const ALL: Self = Self { attempt: true, end: true, other: true };
+}
+
+/// The permits of all leases, which `K` identifies.
+#[derive(Clone, Debug)]
+pub struct Permits<K> {
+    attempts: Pool<K>,
+    ends: Pool<K>,
+    others: Pool<K>,
+}
+
+/// All leases share the API server.
+const API_SERVER: &str = "";
+
+impl<K: Clone + Ord> Permits<K> {
+    /// `at_once` permits of each kind; those for attempts are for each quorum.
+    pub const fn new(at_once: usize) -> Self {
+        Self { attempts: Pool::new(at_once), ends: Pool::new(at_once), others: Pool::new(at_once) }
+    }
+
+    /// What the lease may do in its next turn. While ends of terms wait to be written, no attempt starts: the ends are
+    /// written first, so the publication would wait.
+    pub fn permitted(&self, lease: &K, quorum: &str) -> Permitted {
+        Permitted {
+            attempt: self.ends.waiting.is_empty() && self.attempts.allow(lease, quorum),
+            end: self.ends.allow(lease, API_SERVER),
+            other: self.others.allow(lease, API_SERVER),
+        }
+    }
+
+    /// Records the uses after a turn in which the lease had the permits `permitted`.
+    pub fn record(&mut self, lease: &K, quorum: &str, namespace: &Arc<str>, permitted: Permitted, uses: PermitUses) {
+        // Another offer would change nothing for a lease that waits although it had a permit, and would be repeated
+        // without end.
+        let needs = |usage, permitted| if usage == PermitUse::Waits && permitted { PermitUse::None } else { usage };
+        self.attempts.record(lease, quorum, namespace, needs(uses.attempt, permitted.attempt));
+        self.ends.record(lease, API_SERVER, namespace, needs(uses.end, permitted.end));
+        self.others.record(lease, API_SERVER, namespace, needs(uses.other, permitted.other));
+    }
+
+    /// Offers a free permit to a lease that waits for one. It keeps the offer until its uses are recorded.
+    pub fn offer(&mut self) -> Option<K> {
+        let end = self.ends.offer();
+        let attempt = || if self.ends.waiting.is_empty() { self.attempts.offer() } else { None };
+        end.or_else(attempt).or_else(|| self.others.offer())
+    }
+
+    /// Removes a lease.
+    pub fn forget(&mut self, lease: &K) {
+        for pool in [&mut self.attempts, &mut self.ends, &mut self.others] {
+            pool.forget(lease);
+        }
+    }
+
+    /// How many leases wait for a permit to acquire a term.
+    pub fn waiting_attempts(&self) -> usize {
+        self.attempts.waiting.len()
+    }
+}
+
+/// Permits of one kind, for the leases that `K` identifies. Each scope has permits of its own: a quorum, or the API server.
+#[derive(Clone, Debug)]
+struct Pool<K> {
+    at_once: usize,
+    scopes: BTreeMap<String, Scope<K>>,
+    /// The leases with a permit, or with an offer of one, and its scope.
+    given: BTreeMap<K, String>,
+    /// The leases that wait for a permit, and its scope.
+    waiting: BTreeMap<K, String>,
+}
+
+#[derive(Clone, Debug)]
+struct Scope<K> {
+    given: usize,
+    /// Entries of leases that do not wait any more are skipped.
+    queue: FairQueue<K>,
+}
+
+impl<K: Clone + Ord> Pool<K> {
+    /// At most `at_once` leases of each scope have a permit.
+    const fn new(at_once: usize) -> Self {
+        Self { at_once, scopes: BTreeMap::new(), given: BTreeMap::new(), waiting: BTreeMap::new() }
+    }
+
+    /// Whether the lease has a permit, or one is free.
+    fn allow(&self, lease: &K, scope: &str) -> bool {
+        self.given.get(lease).is_some_and(|of| of == scope) || self.has_free(scope)
+    }
+
+    fn has_free(&self, scope: &str) -> bool {
+        self.scopes.get(scope).is_none_or(|scope| scope.given < self.at_once)
+    }
+
+    /// Records the use of a permit after a turn of the lease.
+    fn record(&mut self, lease: &K, scope: &str, namespace: &Arc<str>, usage: PermitUse) {
+        let keeps = usage == PermitUse::Uses && self.given.get(lease).is_some_and(|of| of == scope);
+        if !keeps {
+            self.take_back(lease);
+        }
+        if usage != PermitUse::Waits {
+            self.waiting.remove(lease);
+        }
+        match usage {
+            PermitUse::Uses if !keeps => {
+                self.given.insert(lease.clone(), scope.to_owned());
+                self.scope(scope).given += 1;
+            }
+            PermitUse::Waits => {
+                self.waiting.insert(lease.clone(), scope.to_owned());
+                self.scope(scope).queue.push(namespace, lease.clone());
+            }
+            PermitUse::Uses | PermitUse::None => {}
+        }
+    }
+
+    /// Offers a free permit to a lease that waits for one. It keeps the offer until its use is recorded.
+    fn offer(&mut self) -> Option<K> {
+        let Self { at_once, scopes, given, waiting } = self;
+        for (name, scope) in scopes.iter_mut().filter(|(_, scope)| scope.given < *at_once) {
+            while let Some(lease) = scope.queue.pop() {
+                // The lease may wait in another scope by now, or not at all.
+                if waiting.get(&lease).is_some_and(|of| of == name) {
+                    waiting.remove(&lease);
+                    scope.given += 1;
+                    given.insert(lease.clone(), name.clone());
+                    return Some(lease);
+                }
+            }
+        }
+        None
+    }
+
+    /// Removes a lease.
+    fn forget(&mut self, lease: &K) {
+        self.take_back(lease);
+        self.waiting.remove(lease);
+    }
+
+    fn scope(&mut self, name: &str) -> &mut Scope<K> {
+        let unused = || Scope { given: 0, queue: FairQueue::default() };
+        self.scopes.entry(name.to_owned()).or_insert_with(unused)
+    }
+
+    fn take_back(&mut self, lease: &K) {
+        let Some(name) = self.given.remove(lease) else { return };
+        if let Some(scope) = self.scopes.get_mut(&name) {
+            scope.given -= 1;
+            if scope.given == 0 && scope.queue.is_empty() {
+                self.scopes.remove(&name);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::PermitUse::{None as Unused, Uses, Waits};
+    use super::*;
+
+    fn pool(at_once: usize) -> (Pool<u32>, Arc<str>, Arc<str>) {
+        (Pool::new(at_once), "shop".into(), "bank".into())
+    }
+
+    #[test]
+    fn a_lease_waits_while_all_permits_of_its_quorum_are_used() {
+        let (mut pool, shop, _) = pool(2);
+        for lease in [1, 2] {
+            assert!(pool.allow(&lease, "q"));
+            pool.record(&lease, "q", &shop, Uses);
+        }
+        assert!(!pool.allow(&3, "q") && pool.allow(&1, "q") && pool.allow(&3, "other"));
+        pool.record(&3, "q", &shop, Waits);
+        assert_eq!((pool.offer(), pool.waiting.len()), (None, 1));
+        pool.record(&1, "q", &shop, Unused);
+        assert_eq!((pool.offer(), pool.waiting.len()), (Some(3), 0));
+        assert!(pool.allow(&3, "q") && !pool.allow(&1, "q"), "the offer counts as a use");
+        assert_eq!(pool.offer(), None);
+        pool.record(&3, "q", &shop, Unused);
+        assert!(pool.allow(&1, "q"), "the lease did not need the permit any more");
+    }
+
+    #[test]
+    fn namespaces_take_turns() {
+        let (mut pool, shop, bank) = pool(1);
+        pool.record(&0, "q", &shop, Uses);
+        (1..100).for_each(|lease| pool.record(&lease, "q", &shop, Waits));
+        pool.record(&500, "q", &bank, Waits);
+        pool.record(&0, "q", &shop, Unused);
+        assert_eq!(pool.offer(), Some(1));
+        pool.record(&1, "q", &shop, Unused);
+        assert_eq!(pool.offer(), Some(500));
+    }
+
+    #[test]
+    fn a_lease_that_changes_its_quorum_or_is_deleted_leaves_nothing_behind() {
+        let (mut pool, shop, _) = pool(1);
+        pool.record(&1, "q", &shop, Uses);
+        pool.record(&2, "q", &shop, Waits);
+        pool.record(&3, "q", &shop, Waits);
+        pool.record(&2, "other", &shop, Waits);
+        pool.record(&1, "other", &shop, Uses);
+        assert!(pool.allow(&3, "q") && !pool.allow(&2, "other"));
+        assert_eq!((pool.offer(), pool.offer()), (Some(3), None), "the lease 2 waits on the other quorum");
+        pool.forget(&1);
+        assert_eq!(pool.offer(), Some(2));
+        (1..4).for_each(|lease| pool.forget(&lease));
+        assert!(pool.scopes.is_empty() && pool.given.is_empty() && pool.waiting.is_empty());
+    }
+
+    #[test]
+    fn ends_of_terms_are_written_before_an_attempt_starts() {
+        let (mut permits, shop): (Permits<u32>, Arc<str>) = (Permits::new(1), "shop".into());
+        let ends = |end| PermitUses { end, ..PermitUses::default() };
+        permits.record(&1, "q", &shop, Permitted::ALL, ends(Uses));
+        assert_eq!(permits.permitted(&3, "q"), Permitted { end: false, ..Permitted::ALL });
+        permits.record(&2, "q", &shop, permits.permitted(&2, "q"), ends(Waits));
+        let permitted = permits.permitted(&3, "q");
+        assert!(!permitted.attempt);
+        permits.record(&3, "q", &shop, permitted, PermitUses { attempt: Waits, other: Waits, ..PermitUses::default() });
+        assert_eq!((permits.waiting_attempts(), permits.offer()), (1, None), "the lease had a permit for other writes");
+        permits.record(&1, "q", &shop, Permitted::ALL, ends(Unused));
+        assert_eq!([permits.offer(), permits.offer(), permits.offer()], [Some(2), Some(3), None]);
+        assert_eq!((permits.waiting_attempts(), permits.permitted(&3, "q").attempt), (0, true));
+    }
+}
