@@ -1,8 +1,12 @@
 //! docs/conditions.md, from the reasons of conditions, ends of terms, candidates and events.
 
+use std::time::Duration;
+
+use redislease_core::time::Drift;
+
 use super::{assert_current, cell};
-use crate::api::ConditionReason;
 use crate::api::conditions::{LeaseActive, LeaseCandidates, LeaseReady, QuorumHealth, QuorumReady};
+use crate::api::{ConditionReason, ValidLease};
 use crate::election::Ineligible;
 use crate::status::{NoticeReason, TermEnd};
 
@@ -11,9 +15,10 @@ const HEAD: &str = "# Conditions and events
 <!-- Generated from the reasons in the code by `make docs`. -->
 
 Conditions explain the current state of a RedisLease and of a RedisQuorum. Each condition has a reason from this page, and a message
-with the details and, if something is wrong, with what to do. `kubectl describe` shows them, and `redislease why LEASE` explains them
-together with the candidates and the Redis nodes.
+with the details. If something is wrong, the message says what to do.
 
+- `kubectl describe` shows the conditions.
+- `redislease why LEASE` explains them, together with the candidates and the Redis nodes.
 - Wait for a holder in this cluster with `kubectl wait rl/LEASE --for=condition=Active`.
 - `Ready` is also True in a cluster where no pod is active because another cluster holds the lease, so that GitOps tools report the
   lease as healthy.
@@ -26,8 +31,10 @@ const EVENTS: &str = "
 ## Events
 
 Changes are also reported as Kubernetes events: about a term, on the RedisLease and on the pod of its holder; about a quorum and its
-nodes, on the RedisQuorum. When many leases change together, pods get at most 100 events and then five a second. If the pods of one
-namespace cause most of them, half of these are for the other namespaces. There is no event per renewal. `kubectl events --for redislease/LEASE` lists them.
+nodes, on the RedisQuorum. There is no event per renewal. `kubectl events --for redislease/LEASE` lists the events of a lease.
+
+When many leases change together, pods get at most 100 events and then five a second. If the pods of one namespace cause most of them,
+half of these are for the other namespaces.
 
 | reason | type | meaning |
 |---|---|---|
@@ -92,6 +99,19 @@ fn sentence(clause: &str) -> String {
     let mut letters = clause.chars();
     let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
     cell(&format!("{first}{}.", letters.as_str()))
+}
+
+#[test]
+fn the_event_about_failed_renewals_says_when_the_lease_is_lost() {
+    let lease = serde_json::from_value(serde_json::json!({
+        "apiVersion": "redislease.io/v1alpha1", "kind": "RedisLease", "metadata": {"name": "billing", "namespace": "shop"},
+        "spec": {"candidates": {"selector": {"matchLabels": {"app": "billing"}}}},
+    }));
+    let spec = ValidLease::try_from(&lease.unwrap()).unwrap();
+    let lifetime = Drift::STANDARD.least(spec.lease_duration.into());
+    let seconds = Duration::from(lifetime.saturating_sub(spec.stop_budget().into())).as_secs_f64();
+    let description = NoticeReason::RenewFailing.description();
+    assert!(description.ends_with(&format!("({seconds:.1} s with the defaults).")), "{description}: {seconds}");
 }
 
 #[test]

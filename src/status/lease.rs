@@ -66,8 +66,8 @@ pub enum ServiceOutlook<'a> {
 /// Why no new term can begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Obstacle<'a> {
-    /// Suspended, `InvalidReference`, `InvalidSpec`, `QuorumUnavailable` or Unheld. The last two are shown only if no pod of this
-    /// cluster holds the lease.
+    /// Suspended, `InvalidReference`, `InvalidSpec`, `QuorumUnavailable`, Unheld or Starting. `QuorumUnavailable` and Unheld are
+    /// shown only if no pod of this cluster holds the lease. While a pod holds it, Starting is only added to the message.
     pub reason: LeaseReady,
     /// One sentence. It must not change unless the situation changes.
     pub message: &'a str,
@@ -84,7 +84,7 @@ impl Obstacle<'static> {
 
 impl Obstacle<'_> {
     pub(super) fn is_shown_while_held(&self) -> bool {
-        !matches!(self.reason, LeaseReady::QuorumUnavailable | LeaseReady::Unheld)
+        !matches!(self.reason, LeaseReady::QuorumUnavailable | LeaseReady::Unheld | LeaseReady::Starting)
     }
 }
 

@@ -70,7 +70,10 @@ impl LeaseConditions<'_> {
 
     /// A Service without an endpoint does not change the condition: the lease is held.
     fn held_here(&mut self) {
-        let held = self.held();
+        let mut held = self.held();
+        if let Some(unknown) = self.inputs.obstacle.filter(|obstacle| obstacle.reason == LeaseReady::Starting) {
+            held = format!("{held} {}", unknown.message);
+        }
         let before = self.conditions.previous(ConditionType::Ready).map(|ready| ready.message.as_str());
         match self.inputs.service {
             ServiceOutlook::Unknown if before.is_some_and(|before| before.starts_with(&held)) => {

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use redislease_lab::{ControlPlane, Result};
+use redislease_lab::{ControlPlane, LeaseState, Result};
 use serde_json::{Value, json};
 
-use crate::support::shared;
+use crate::holder::held;
+use crate::support::{Cluster, FIRST_ELECTION, SOON, change_rules, set_rules, shared, the_term_is_kept};
 
 /// `users` can be impersonated, but the API server does not list them as a resource.
 const UNLISTED: (&str, &str) = ("impersonate", "users");
@@ -117,5 +118,35 @@ fn the_operator_has_exactly_the_permissions_that_it_needs() -> Result<()> {
     ] {
         assert_eq!(may(verb, resource, namespace)?, "false/", "{verb} {resource} in {namespace} must be refused");
     }
+    Ok(())
+}
+
+#[test]
+fn a_workload_that_the_operator_may_not_read_is_unknown_and_ends_no_term() -> Result<()> {
+    let Cluster { operator, installation } = Cluster::start()?;
+    let (lease, first) = held(&installation, "unreadable")?;
+    let rules = change_rules(&installation, |rule| {
+        if rule["apiGroups"] == json!(["apps"]) {
+            rule["verbs"] = json!(["list", "watch"]);
+        }
+    })?;
+    operator.restart()?;
+    let forbidden = |now: &LeaseState| {
+        let message = now.condition("Ready").map(|ready| ready.message).unwrap_or_default();
+        message.contains("could not read Deployment unreadable/") && message.contains("cannot get resource")
+    };
+    lease.wait("the missing right is named", SOON, |now| forbidden(now) && now.reason("Ready") == "HeldHere")?;
+    the_term_is_kept(&installation, "unreadable", first.attempt().unwrap_or_default())?;
+
+    installation.deployment("unreadable", "new", 1)?;
+    let new = installation.lease("unreadable", "new", &json!({}))?;
+    let unknown = new.wait("unknown", SOON, forbidden)?;
+    let ready = unknown.condition("Ready").expect("a condition");
+    assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("Unknown", "Starting"), "{}", ready.message);
+    set_rules(&installation, &rules)?;
+    // The pauses between two reads have grown.
+    new.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
+    let after = lease.wait("readable again", FIRST_ELECTION * 2, |now| !forbidden(now))?;
+    assert_eq!((after.token(), after.is_active()), (first.token(), true));
     Ok(())
 }

@@ -176,6 +176,8 @@ fn unheld(facts: &Facts, electorate: Option<&Electorate>) -> Outlook {
         Outlook::say("The operator elects a pod when spec.suspend is false.")
     } else if has(LeaseReady::InvalidReference) || has(LeaseReady::InvalidSpec) {
         Outlook::say("The operator elects a pod when the error above is corrected.")
+    } else if has(LeaseReady::Starting) {
+        Outlook::say("The operator elects a pod when it knows which pods are candidates.")
     } else if missing_votes(facts).is_some_and(|needed| needed > 0) || has(LeaseReady::QuorumUnavailable) {
         with_majority(Outlook::default(), facts)
     } else if has(LeaseReady::NoCandidate) {

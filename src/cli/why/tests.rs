@@ -250,6 +250,7 @@ fn unheld_lease_says_why_and_what_ends_it() {
         ("NoCandidate", "No pod matches spec.candidates.", "the first pod that can be elected"),
         ("InvalidReference", "There is no RedisQuorum default.", "when the error above is corrected"),
         ("InvalidSpec", "spec.leaseDuration is too long.", "when the error above is corrected"),
+        ("Starting", "The operator could not read Deployment shop/d.", "when it knows which pods are candidates"),
         ("KeyHeldByOtherLease", "RedisLease shop/b holds a key.", "when the key is free"),
         ("Unheld", "No pod holds the lease. The operator is electing one.", "tries to acquire the lease for billing-0"),
     ];

@@ -36,7 +36,8 @@ pub enum WorkloadRead {
     SelectsNothing,
     /// It does not exist.
     Missing,
-    /// The API server refused the read; the text is its error.
+    /// The API server refused the read, or its answer could not be understood. Whether the workload exists is unknown. The
+    /// text is the error.
     Refused(String),
 }
 
@@ -47,6 +48,7 @@ pub(super) enum Known {
     #[default]
     Nothing,
     Selector(Selector),
+    /// No selector is known: why, as a reason and a sentence.
     Unusable(LeaseReady, String),
 }
 
@@ -139,9 +141,14 @@ impl Workloads {
             )),
             // The previous selector is still right: a selector never changes.
             WorkloadRead::Refused(_) if matches!(entry.known, Known::Selector(_)) => entry.known.clone(),
-            WorkloadRead::Refused(why) => {
-                unusable(format!("{workload}, which spec.candidates.workloadRef names, could not be read: {why}"))
-            }
+            // It may exist and be right.
+            WorkloadRead::Refused(why) => Known::Unusable(
+                LeaseReady::Starting,
+                format!(
+                    "The operator could not read {workload}, which spec.candidates.workloadRef names, and does not know \
+                     which pods are candidates: {why}"
+                ),
+            ),
         };
         let usual = has_pods && matches!(known, Known::Selector(_));
         self.hurried -= usize::from(entry.hurried > 0);
@@ -224,6 +231,24 @@ mod tests {
         let Known::Unusable(reason, message) = workloads.known(&key("a")) else { panic!("it is missing") };
         assert_eq!(*reason, LeaseReady::InvalidReference);
         assert!(message.contains("Deployment n/a, which does not exist"), "{message}");
+    }
+
+    #[test]
+    fn a_workload_that_cannot_be_read_is_unknown_and_no_invalid_reference() {
+        let mut workloads = Workloads::default();
+        workloads.join(&key("a"), LeaseId(1), Time(0));
+        workloads.next_due(Time(0));
+        let why = "the API server refused: deployments.apps \"a\" is forbidden (403)";
+        workloads.read(&key("a"), WorkloadRead::Refused(why.into()), false, Time(0));
+        let message = format!(
+            "The operator could not read Deployment n/a, which spec.candidates.workloadRef names, and does not know which \
+             pods are candidates: {why}"
+        );
+        assert_eq!(*workloads.known(&key("a")), Known::Unusable(LeaseReady::Starting, message));
+        assert_eq!(workloads.next_deadline(), Some(Time(0) + SOON), "it is read again soon");
+        workloads.next_due(Time(2000));
+        workloads.read(&key("a"), WorkloadRead::Missing, false, Time(2000));
+        assert!(matches!(workloads.known(&key("a")), Known::Unusable(LeaseReady::InvalidReference, _)));
     }
 
     #[test]

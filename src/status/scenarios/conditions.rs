@@ -30,6 +30,34 @@ fn obstacle_is_shown_while_the_lease_is_held() {
 }
 
 #[test]
+fn a_workload_that_cannot_be_read_leaves_a_held_lease_ready() {
+    let why = "The operator could not read Deployment jobs/d.";
+    let mut scenario = Scenario::held_by_a();
+    let before = scenario.status.clone();
+    scenario.obstacle = Some((LeaseReady::Starting, why.into()));
+    scenario.pods = None;
+    assert_eq!(events(&scenario.step()), NOTHING);
+    assert_eq!(scenario.ready_and_active(), ["True", "HeldHere", "True", "HeldHere"]);
+    let message = format!("a holds the lease with fencing token 1795238400000043. {why}");
+    assert_eq!(scenario.message(ConditionType::Ready), message);
+    scenario.obstacle = None;
+    scenario.step();
+    assert_eq!(scenario.status, before);
+
+    // It is not known whether a pod can be elected.
+    for before in [Some(vec![]), Some(vec![pod("a", true)]), None] {
+        let mut scenario = Scenario::new();
+        scenario.pods = before;
+        scenario.step();
+        scenario.restart();
+        scenario.obstacle = Some((LeaseReady::Starting, why.into()));
+        assert_eq!(events(&scenario.step()), NOTHING);
+        assert_eq!(scenario.ready_and_active(), ["Unknown", "Starting", "False", "Unheld"]);
+        assert_eq!(scenario.message(ConditionType::Ready), why);
+    }
+}
+
+#[test]
 fn each_obstacle_message_has_one_event() {
     let mut scenario = Scenario::new();
     scenario.view = None;
