@@ -150,7 +150,7 @@ class Run:
         try:
             near = [*self.addresses(2), server.address]
             waiting = set()
-            def measure(state, nodes, round_):
+            def measure(state, nodes, round_, peers=None):
                 def one(peer, round_):
                     if not peer.single and (state, peer) not in waiting:
                         request = self.request("cycles", nodes, workers=1, seconds=self.seconds)
@@ -158,11 +158,14 @@ class Run:
                         slow = state == "stopped" and answer and answer.get("acquire_us", {}).get("p50", 0) > 100_000
                         if not answer or slow:
                             waiting.add((state, peer))
-                self.in_turns([round_], one)
+                self.in_turns([round_], one, peers)
 
+            # What an acquire costs that needs two of two servers, without any failure.
+            own = [peer for peer in self.processes if peer.name in report.COMPARED[:2]]
             for round_ in range(self.rounds):
                 self.warm_up(near, workers=1)
                 measure("none", near, round_)
+                measure("two", self.addresses(2), round_, own)
                 server.pause()
                 measure("stopped", near, round_)
                 server.resume()

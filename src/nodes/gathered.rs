@@ -11,7 +11,7 @@ use super::request::{Reply, Request};
 use super::script;
 
 /// How many requests one call has at most: a server needs less than 1 ms for them.
-const REQUESTS: usize = 64;
+const REQUESTS: usize = 128;
 /// Requests wait until they are this part of those in flight.
 const PART: usize = 2;
 /// How long requests wait at most. A server that does not answer must have a release behind its acquire before the connection
@@ -36,12 +36,41 @@ impl Asked {
     }
 }
 
+/// The requests of one call.
+#[derive(Debug, Default)]
+struct List {
+    asked: Vec<Asked>,
+    /// How many keys they have together.
+    keys: usize,
+}
+
+impl List {
+    fn fits(&self, request: &Request) -> bool {
+        let Some(first) = self.asked.first() else { return true };
+        let apart = |at: Time| at.since(request.give_up_at).max(request.give_up_at.since(at));
+        let near = apart(first.request.give_up_at) <= DEADLINES;
+        near && self.asked.len() < REQUESTS && self.keys + request.keys.len() <= KEYS
+    }
+
+    fn push(&mut self, asked: Asked) {
+        self.keys += asked.request.keys.len();
+        self.asked.push(asked);
+    }
+
+    /// The next call is probably as long.
+    fn take(&mut self) -> Vec<Asked> {
+        self.keys = 0;
+        let next = Vec::with_capacity(self.asked.len());
+        std::mem::replace(&mut self.asked, next)
+    }
+}
+
 /// Requests for votes that are not sent yet, other than extensions.
 #[derive(Debug, Default)]
 pub(super) struct Gathered {
     /// Seals and releases. They are sent before `votes`: a lease that is released and acquired again is free.
-    ends: Vec<Asked>,
-    votes: Vec<Asked>,
+    ends: List,
+    votes: List,
     /// When the first of them was gathered.
     since: Option<Time>,
 }
@@ -51,26 +80,23 @@ impl Gathered {
     pub fn push(&mut self, now: Time, asked: Asked) -> Vec<Vec<Asked>> {
         let ends = script::is_end(&asked.request.op);
         // A release must not overtake its acquire.
-        let overtakes = ends && self.votes.iter().any(|earlier| earlier.attempt() == asked.attempt());
+        let overtakes = ends && self.votes.asked.iter().any(|earlier| earlier.attempt() == asked.attempt());
         let list = if ends { &self.ends } else { &self.votes };
-        let before = if overtakes || !fits(list, &asked.request) { self.take() } else { Vec::new() };
+        let before = if overtakes || !list.fits(&asked.request) { self.take() } else { Vec::new() };
         self.since.get_or_insert(now);
-        if ends {
-            self.ends.push(asked);
-        } else {
-            self.votes.push(asked);
-        }
+        let list = if ends { &mut self.ends } else { &mut self.votes };
+        list.push(asked);
         before
     }
 
     /// Whether a request of `attempt` is gathered.
     pub fn holds(&self, attempt: Attempt) -> bool {
-        self.ends.iter().chain(&self.votes).any(|asked| asked.attempt() == attempt)
+        self.ends.asked.iter().chain(&self.votes.asked).any(|asked| asked.attempt() == attempt)
     }
 
     /// How many requests are gathered.
     pub fn len(&self) -> usize {
-        self.ends.len() + self.votes.len()
+        self.ends.asked.len() + self.votes.asked.len()
     }
 
     /// Whether the gathered requests should be sent although [`Gathered::waits_until`] has not passed, while `in_flight` others
@@ -87,16 +113,9 @@ impl Gathered {
     /// The calls to send, in order.
     pub fn take(&mut self) -> Vec<Vec<Asked>> {
         self.since = None;
-        let all = [std::mem::take(&mut self.ends), std::mem::take(&mut self.votes)];
+        let all = [self.ends.take(), self.votes.take()];
         all.into_iter().filter(|call| !call.is_empty()).collect()
     }
-}
-
-fn fits(call: &[Asked], request: &Request) -> bool {
-    let Some(first) = call.first() else { return true };
-    let apart = |at: Time| at.since(request.give_up_at).max(request.give_up_at.since(at));
-    let keys = || call.iter().map(|asked| asked.request.keys.len()).sum::<usize>();
-    call.len() < REQUESTS && apart(first.request.give_up_at) <= DEADLINES && keys() + request.keys.len() <= KEYS
 }
 
 #[cfg(test)]
@@ -159,13 +178,13 @@ mod tests {
     #[test]
     fn many_requests_many_keys_and_distant_deadlines_begin_another_call() {
         let mut gathered = Gathered::default();
-        for attempt in 0..64 {
+        for attempt in 0..128 {
             assert!(gathered.push(NOW, asked(confirm(attempt), 1, 500)).is_empty());
         }
-        assert_eq!(gathered.push(NOW, asked(confirm(64), 1, 500))[0].len(), 64);
-        assert_eq!(attempts(&gathered.push(NOW, asked(confirm(65), 200, 500))), [[64]]);
-        assert_eq!(attempts(&gathered.push(NOW, asked(confirm(66), 1, 500))), [[65]]);
-        assert!(gathered.push(NOW, asked(confirm(67), 1, 550)).is_empty());
-        assert_eq!(attempts(&gathered.push(NOW, asked(confirm(68), 1, 449))), [[66, 67]]);
+        assert_eq!(gathered.push(NOW, asked(confirm(128), 1, 500))[0].len(), 128);
+        assert_eq!(attempts(&gathered.push(NOW, asked(confirm(129), 200, 500))), [[128]]);
+        assert_eq!(attempts(&gathered.push(NOW, asked(confirm(130), 1, 500))), [[129]]);
+        assert!(gathered.push(NOW, asked(confirm(131), 1, 550)).is_empty());
+        assert_eq!(attempts(&gathered.push(NOW, asked(confirm(132), 1, 449))), [[130, 131]]);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Each Lua file in `scripts` documents its keys, arguments and reply.
 
-use std::fmt::{self, Write as _};
+use std::io::Write as _;
 use std::sync::LazyLock;
 
 use redis::Cmd;
@@ -123,46 +123,81 @@ pub fn votes<'a>(
     command.arg(marker);
     if !ends {
         let acquires = requests.clone().filter(|(_, op)| matches!(op, Op::Acquire { .. })).count();
-        command.arg(deadline).arg(acquires);
+        let token = |(_, op): (_, &Op)| if let Op::Confirm { token, .. } = op { token.0 } else { 0 };
+        command.arg(deadline).arg(acquires).arg(requests.clone().map(token).max().unwrap_or(0));
     }
-    let mut text = String::new();
+    let mut arguments = Arguments::default();
     for (locks, op) in requests {
-        if locks.len() != 1 {
-            command.arg(locks.len());
-        }
-        add_arguments(&mut command, op, &mut text);
+        arguments.add(&mut command, locks.len(), op);
     }
     command
 }
 
-/// Adds the arguments of one request. `text` is any buffer.
-fn add_arguments(command: &mut Cmd, op: &Op, text: &mut String) {
-    let mut add = |command: &mut Cmd, argument: fmt::Arguments<'_>| {
-        text.clear();
-        // Writing to a String cannot fail.
-        let _ = text.write_fmt(argument);
-        command.arg(&*text);
-    };
-    match op {
-        Op::Acquire { attempt, ttl, holder } => {
-            add(command, format_args!("p:{attempt}:"));
-            command.arg(ttl.0).arg(&*holder.0);
+/// Writes the arguments of the requests in one call.
+#[derive(Default)]
+struct Arguments<'a> {
+    /// What the earlier requests set, which is not repeated.
+    set: Option<Settings<'a>>,
+    text: Vec<u8>,
+}
+
+/// What requests of one call often have in common.
+#[derive(PartialEq, Eq)]
+struct Settings<'a> {
+    keys: usize,
+    /// Of acquires.
+    life: Option<(Millis, &'a str)>,
+    /// Of seals and releases.
+    what: Option<&'static str>,
+}
+
+impl<'a> Arguments<'a> {
+    fn add(&mut self, command: &mut Cmd, keys: usize, op: &'a Op) {
+        let attempt = op.attempt();
+        match op {
+            Op::Acquire { ttl, holder, .. } => {
+                let settings = Settings { keys, life: Some((*ttl, &*holder.0)), what: None };
+                if self.set.as_ref() != Some(&settings) {
+                    command.arg(keys).arg(ttl.0).arg(&*holder.0);
+                    self.set = Some(settings);
+                }
+                command.arg(self.text(b"p:", attempt, None));
+            }
+            Op::Confirm { grant, token, .. } => {
+                if self.set.as_ref().map_or(1, |set| set.keys) != keys {
+                    command.arg(keys).arg(0).arg("");
+                    self.set = Some(Settings { keys, life: None, what: None });
+                }
+                command.arg(self.text(b"p:", attempt, Some(grant.0)));
+                command.arg(self.text(b"t:", attempt, Some(token.0)));
+            }
+            // Extensions have a script of their own.
+            Op::Extend { .. } => {}
+            Op::Seal { .. } => self.add_end(command, keys, attempt, "seal"),
+            Op::Release { stages, .. } => self.add_end(command, keys, attempt, stages.letters()),
         }
-        Op::Confirm { attempt, grant, token } => {
-            add(command, format_args!("p:{attempt}:{}:", grant.0));
-            add(command, format_args!("t:{attempt}:{token}:"));
-            command.arg(token.0);
+    }
+
+    fn add_end(&mut self, command: &mut Cmd, keys: usize, attempt: Attempt, what: &'static str) {
+        let settings = Settings { keys, life: None, what: Some(what) };
+        if self.set.as_ref() != Some(&settings) {
+            command.arg(keys).arg(what);
+            self.set = Some(settings);
         }
-        // Extensions have a script of their own.
-        Op::Extend { .. } => {}
-        Op::Seal { attempt } => {
-            add(command, format_args!(":{attempt}:"));
-            command.arg("seal");
+        command.arg(self.text(b":", attempt, None));
+    }
+
+    /// `<before><attempt>:`, or `<before><attempt>:<number>:`.
+    fn text(&mut self, before: &[u8], attempt: Attempt, number: Option<u64>) -> &[u8] {
+        self.text.clear();
+        self.text.extend_from_slice(before);
+        self.text.extend_from_slice(&attempt.digits());
+        self.text.push(b':');
+        if let Some(number) = number {
+            // Writing to a Vec cannot fail.
+            let _ = write!(self.text, "{number}:");
         }
-        Op::Release { attempt, stages } => {
-            add(command, format_args!(":{attempt}:"));
-            command.arg(stages.letters());
-        }
+        &self.text
     }
 }
 
@@ -184,16 +219,13 @@ pub fn extend(keyspace: &Keyspace, marker: &str, deadline: u64, leases: &[Extens
     let count = leases.iter().map(|lease| lease.keys.len()).sum();
     let mut command = Script::Extend.call(keyspace, count, leases.iter().flat_map(|lease| lease.keys));
     command.arg(marker).arg(deadline);
-    let mut term = String::new();
+    let mut arguments = Arguments::default();
     let mut before = None;
     for Extension { keys, attempt, token, ttl } in leases {
         if before.replace((keys.len(), ttl)) != Some((keys.len(), ttl)) {
             command.arg(keys.len()).arg(ttl.0);
         }
-        term.clear();
-        // Writing to a String cannot fail.
-        let _ = write!(term, "t:{attempt}:{token}:");
-        command.arg(&term);
+        command.arg(arguments.text(b"t:", *attempt, Some(token.0)));
     }
     command
 }

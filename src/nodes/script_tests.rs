@@ -181,7 +181,7 @@ fn a_call_names_its_script_by_hash() {
     let (pending, term) = (format!("p:{HEX}:6:"), format!("t:{HEX}:7:"));
     let keys = ["4", "rl:marker", "rl:fence", "rl:lock:ns/a", "rl:lock:ns/b"];
     assert_eq!(call[2..7], keys);
-    assert_eq!(call[7..], ["3f:1:9c2b", "77", "0", "2", &pending, &term, "7"]);
+    assert_eq!(call[7..], ["3f:1:9c2b", "77", "0", "7", "2", "0", "", &pending, &term]);
     assert_eq!(words(&Script::Votes.load()), ["SCRIPT", "LOAD", Script::Votes.source()]);
 }
 
@@ -280,12 +280,37 @@ fn many_requests_of_one_kind_are_one_call() {
     assert_eq!(sent[1], redis::Script::new(Script::Votes.source()).get_hash());
     assert_eq!(sent[2..9], keys);
     let (grants, pending, term) = (format!("p:{HEX}:"), format!("p:{HEX}:6:"), format!("t:{HEX}:7:"));
-    assert_eq!(sent[9..], ["77", "1", "2", &grants, "30000", "pod-a", &pending, &term, "7"]);
+    assert_eq!(sent[9..], ["77", "1", "7", "2", "30000", "pod-a", &grants, "1", "0", "", &pending, &term]);
     let sent = call(&seal, &release);
     assert_eq!(sent[1], redis::Script::new(Script::Ends.source()).get_hash());
     assert_eq!(sent[2..9], keys);
     let owner = format!(":{HEX}:");
-    assert_eq!(sent[9..], ["2", &owner, "seal", &owner, "pt"]);
+    assert_eq!(sent[9..], ["2", "seal", &owner, "1", "pt", &owner]);
     let single = votes(&keyspace, "3f:1:9c2b", 77, [(&one[..], &confirm)].into_iter());
     assert_eq!(words(&single), words(&vote(&keyspace, &one, "3f:1:9c2b", 77, &confirm)));
+}
+
+#[test]
+fn a_call_repeats_only_what_changes() {
+    let keyspace = Keyspace::new("rl");
+    let one = ["rl:a".to_owned()];
+    let sent = |ops: &[Op], from: usize| {
+        let call = words(&votes(&keyspace, "3f:1:9c2b", 77, ops.iter().map(|op| (&one[..], op))));
+        call[5 + ops.len() + from..].to_vec()
+    };
+    let acquire =
+        |ttl, holder: &str| Op::Acquire { attempt: attempt(), ttl: Millis(ttl), holder: Holder(holder.into()) };
+    let confirm = |token| Op::Confirm { attempt: attempt(), grant: Grant(6), token: Token(token) };
+    let (grants, pending) = (format!("p:{HEX}:"), format!("p:{HEX}:6:"));
+    let term = |token| format!("t:{HEX}:{token}:");
+    let (eight, seven) = (term(8), term(7));
+    // The acquires, the highest token, and the requests.
+    let votes = sent(&[confirm(8), acquire(5000, "a"), acquire(5000, "a"), confirm(7), acquire(5000, "b")], 2);
+    let rest =
+        ["3", "8", &pending, &eight, "1", "5000", "a", &grants, &grants, &pending, &seven, "1", "5000", "b", &grants];
+    assert_eq!(votes, rest);
+    let [.., seal, release] = ops();
+    let owner = format!(":{HEX}:");
+    let ends = sent(&[release.clone(), release.clone(), seal, release], 1);
+    assert_eq!(ends, ["1", "pt", &owner, &owner, "1", "seal", &owner, "1", "pt", &owner]);
 }

@@ -72,7 +72,7 @@ fn mismatch(marker: &Marker, ours: &str) -> String {
     let theirs = marker.to_string();
     let theirs = theirs.split_once(':').map_or(theirs.as_str(), |(_run_id, name)| name);
     format!(
-        "its marker names the configuration {theirs}, ours is {ours} (node names, majority, longest lease): \
+        "its marker names the configuration {theirs}, ours is {ours} (node names, majority, maxLeaseDuration, keyPrefix): \
          restore the old spec, or choose a new keyPrefix, or stop every operator that uses this quorum for its \
          longest lease and then delete the marker on every node"
     )

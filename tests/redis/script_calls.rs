@@ -67,3 +67,30 @@ async fn a_refused_delete_fails_the_releases_of_a_call_and_no_seal() {
     assert!(matches!(answers[1], Err(NoAnswer::Error(_))), "{answers:?}");
     assert!(server.value("p").is_some());
 }
+
+/// Each write goes to the replicas and into the log of the server too.
+#[tokio::test]
+async fn a_call_writes_the_fence_once_for_all_confirms_and_not_for_refusals() {
+    let mut server = Server::start().await;
+    let mut grants = Vec::new();
+    for (key, attempt) in [("a", 1), ("b", 2), ("c", 3)] {
+        grants.push(server.granted(&[key], attempt).await);
+    }
+    let writes = || ["set", "incrby"].map(|command| support::calls(&server.redis, command));
+    let before = writes();
+    let asked = [("a", confirm(1, grants[0], 50)), ("b", confirm(2, grants[1], 70)), ("c", confirm(3, grants[2], 60))];
+    let answers = server.ask_all(&asked).unwrap();
+    assert!(answers.iter().all(|answer| matches!(answer, Ok(Answer::Vote(Vote::Confirmed { .. })))), "{answers:?}");
+    assert_eq!(writes(), [before[0] + 4, before[1]], "three keys and the fence");
+    assert_eq!(server.fence().as_deref(), Some("70"));
+
+    let before = writes();
+    let answers = server.ask_all(&[("a", acquire(4)), ("b", acquire(5))]).unwrap();
+    assert!(answers.iter().all(|answer| matches!(answer, Ok(Answer::Vote(Vote::Refused { .. })))), "{answers:?}");
+    assert_eq!(writes(), before);
+
+    // The fence is raised by a confirm that holds, and not by one that misses.
+    let answers = server.ask_all(&[("a", confirm(1, grants[0], 50)), ("b", confirm(9, grants[1], 90))]).unwrap();
+    assert!(matches!(answers[1], Ok(Answer::Vote(Vote::Miss(Some(_))))), "{answers:?}");
+    assert_eq!(server.fence().as_deref(), Some("70"));
+}

@@ -4,8 +4,9 @@
 -- before a lease depends on it, not at its first renewal.
 -- Returns the command that was refused, and the error.
 local key = KEYS[3]
+local expires = string.format('%d', time[1] * 1000 + 2000)
 local commands = {
-  {'SET', key, '0', 'PX', '1000'},
+  {'SET', key, '0', 'NX', 'GET', 'PXAT', expires},
   {'GET', key},
   {'MGET', key},
   {'INCRBY', key, '1'},

@@ -10,7 +10,8 @@
 --
 -- If every key is `t` of exactly this attempt and token, the TTL is extended, and never shortened. No key is created, and a
 -- sealed key only expires.
-local call, sub, byte = redis.call, string.sub, string.byte
+local KEYS, ARGV = KEYS, ARGV
+local call, sub, byte, find = redis.call, string.sub, string.byte, string.find
 local time = call('TIME')
 -- Nil for a key without a string. The place of a key's value is one before its place in KEYS.
 local values = call('MGET', KEYS[1], unpack(KEYS, 3))
@@ -34,7 +35,7 @@ while place <= words do
   local exception
   for i = first, last do
     local value = values[i - 1]
-    if not value or sub(value, 1, #term) ~= term then
+    if not value or find(value, term, 1, true) ~= 1 then
       exception = i
       break
     end

@@ -2,10 +2,12 @@
 -- Acquires and confirms: many requests in one call, each as if it were alone, in order.
 --
 -- KEYS   1 the marker, 2 the fence, 3.. the keys of the requests, one request after another
--- ARGV   1 the expected marker, 2 the deadline in milliseconds of this node's TIME, 3 the number of acquires; then for each
---        request its number of keys, if it is not 1, and
---        acquire   `p:<attempt>:`, the TTL in milliseconds, the metadata
---        confirm   `p:<attempt>:<grant>:`, `t:<attempt>:<token>:`, the token
+-- ARGV   1 the expected marker, 2 the deadline in milliseconds of this node's TIME, 3 the number of acquires, 4 the highest
+--        token of the confirms, or 0; then for each request
+--        acquire   `p:<attempt>:`
+--        confirm   `p:<attempt>:<grant>:`, `t:<attempt>:<token>:`
+--        Before a request for which they differ: the number of keys, the TTL in milliseconds, the metadata. At first a request
+--        has one key. A confirm needs only the number of keys.
 -- reply  seconds and microseconds of TIME, then `not_admitted`, or `votes` and one answer for each request:
 --        acquire   the grant number; {largest PTTL, its value} if it is refused; `late`
 --        confirm   the least PTTL; {value} of a key that is not of this grant, {nil} if it is free
@@ -17,80 +19,58 @@
 --          acquired after the deadline.
 -- confirm  If every key is `p` of this grant, or `t` already: writes `t` with the token and keeps the TTL. The fence is never
 --          lower than a token.
-local call, sub, byte, format = redis.call, string.sub, string.byte, string.format
+--
+-- What costs time in a server: each function that a call defines, each string that Lua makes (it hashes all bytes), each
+-- argument, each number that is formatted, and replies of the form `OK`, which become tables.
+local KEYS, ARGV = KEYS, ARGV
+local call, sub, find, format = redis.call, string.sub, string.find, string.format
 local time = call('TIME')
 
 -- Nil for a key without a string. The place of a key's value is one before its place in KEYS.
 local values = call('MGET', KEYS[1], unpack(KEYS, 3))
 -- Votes only with exactly the expected marker. A node that lost data, or votes under another configuration, has another.
 if values[1] ~= ARGV[1] then return {time[1], time[2], 'not_admitted'} end
-local late = time[1] * 1000 + math.floor(time[2] / 1000) > tonumber(ARGV[2])
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
--- What this call has written, by key.
+-- What this call has written, by key. The value of a key is the written one, or the read one, or what GET returns: GET is the
+-- error for a key that is not a string.
 local written = {}
 
--- The value of a key, or false. GET is the error for a key that is not a string.
-local function value_of(i)
-  return written[KEYS[i]] or values[i - 1] or call('GET', KEYS[i])
-end
-
--- The fence, and the number that the node stores. It stores the fence of all acquires of the call before the first of them
--- is granted, and is never behind. The end of the call corrects it.
+-- The fence, and the number that the node stores. Before it writes the first key, the call stores what the fence is at most
+-- after it, so that the node is never behind. The end of the call corrects it. Numbers are exact below 2^53.
 local fence, stored
+-- The highest token of the confirms so far as text, if the fence may be lower.
+local confirmed
 
-local function read_fence()
-  if fence then return end
-  local text = call('GET', KEYS[2]) or '0'
-  -- `nan` is a number for Lua, and not for INCRBY.
-  if not string.find(text, '^%d+$') then error('the fence is not a number') end
-  fence = tonumber(text)
-  stored = fence
-end
-
--- The acquires that follow the current one.
-local acquires = tonumber(ARGV[3])
-
-local function store_fence(number)
-  -- Exact below 2^53.
-  call('SET', KEYS[2], format('%d', number))
-  stored = number
-end
-
-local function take_grant()
-  if not fence or fence == stored then
-    local number = call('INCRBY', KEYS[2], 1 + acquires)
-    fence, stored = number - 1 - acquires, number
+-- Reads the fence if this call has not, and raises it to the tokens of the confirms.
+local function update_fence()
+  local acquires, highest = tonumber(ARGV[3]), tonumber(ARGV[4])
+  if not fence and highest == 0 then
+    stored = call('INCRBY', KEYS[2], acquires)
+    fence = stored - acquires
+  elseif not fence then
+    local text = call('GET', KEYS[2]) or '0'
+    -- `nan` is a number for Lua, and not for INCRBY.
+    if not find(text, '^%d+$') then error('the fence is not a number') end
+    local number = tonumber(text)
+    stored = math.max(number, highest) + acquires
+    if stored ~= number then call('SET', KEYS[2], format('%d', stored)) end
+    fence = number
   end
-  fence = fence + 1
-  return fence
-end
-
-local function grant_of(value, prefix)
-  return sub(value, 1, #prefix) == prefix and string.match(value, '^(%d+):', #prefix + 1)
-end
-
-local function acquire(first, last, prefix, ttl, metadata)
-  acquires = acquires - 1
-  if late then return 'late' end
-  local key = KEYS[first]
-  if first == last and not values[first - 1] and not written[key] then
-    local grant = take_grant()
-    local value = prefix .. format('%d', grant) .. ':' .. metadata
-    -- It fails if the key is not a string.
-    if call('SET', key, value, 'NX', 'PX', ttl) then
-      written[key] = value
-      return grant
-    end
-    fence = grant - 1
+  if confirmed then
+    fence, confirmed = math.max(fence, tonumber(confirmed)), nil
   end
+end
 
+-- `expires` is when the keys expire, `tail` what follows the grant number in their values.
+local function acquire(first, last, prefix, expires, tail)
   local free, repeated, grant, left, by = 0, 0, nil, -1, nil
   for i = first, last do
-    local value = value_of(i)
+    local value = written[KEYS[i]] or values[i - 1] or call('GET', KEYS[i])
     if value then
       local lasts = call('PTTL', KEYS[i])
       if lasts >= left then left, by = lasts, value end
-      local number = grant_of(value, prefix)
+      local number = find(value, prefix, 1, true) == 1 and string.match(value, '^(%d+):', #prefix + 1)
       grant = grant or number
       if number and number == grant then repeated = repeated + 1 end
     else
@@ -100,61 +80,95 @@ local function acquire(first, last, prefix, ttl, metadata)
   local all = last - first + 1
   if repeated == all then return tonumber(grant) end
   if free < all then return {left, by} end
-  grant = take_grant()
+  if not fence or confirmed then update_fence() end
+  fence = fence + 1
+  local value = prefix .. format('%d', fence) .. tail
   for i = first, last do
-    local value = prefix .. format('%d', grant) .. ':' .. metadata
-    call('SET', KEYS[i], value, 'PX', ttl)
+    call('SET', KEYS[i], value, 'PXAT', expires)
     written[KEYS[i]] = value
   end
-  return grant
+  return fence
 end
 
-local function confirm(first, last, pending, term, token)
+local function confirm(first, last, pending, term)
   local left
   for i = first, last do
-    local value = value_of(i)
-    if not value or sub(value, 1, #pending) ~= pending and sub(value, 1, #term) ~= term then return {value} end
-    local lasts = call('PTTL', KEYS[i])
+    local key = KEYS[i]
+    local value = written[key] or values[i - 1] or call('GET', key)
+    if not value or find(value, pending, 1, true) ~= 1 and find(value, term, 1, true) ~= 1 then return {value} end
+    local lasts = call('PTTL', key)
     if not left or lasts < left then left = lasts end
   end
 
-  token = tonumber(token)
-  read_fence()
-  if stored < token then store_fence(token) end
-  if fence < token then fence = token end
+  if not fence then update_fence() end
+  -- Texts of one length compare as numbers do.
+  local token = sub(term, 36, -2)
+  if not confirmed or #token > #confirmed or #token == #confirmed and token > confirmed then confirmed = token end
   for i = first, last do
-    local value = written[KEYS[i]] or values[i - 1]
-    if sub(value, 1, #pending) == pending then
+    local key = KEYS[i]
+    local value = written[key] or values[i - 1]
+    if find(value, pending, 1, true) == 1 then
       value = term .. sub(value, #pending + 1)
-      call('SET', KEYS[i], value, 'KEEPTTL')
-      written[KEYS[i]] = value
+      call('SET', key, value, 'KEEPTTL')
+      written[key] = value
     end
   end
   return left
 end
 
 local answers, count = {time[1], time[2], 'votes'}, 3
-local place, first, words = 4, 3, #ARGV
-local PENDING, TERM = byte('p'), byte('t')
+local place, first, keys, expires, tail = 5, 3, 1, nil, nil
 
 local function run()
+  local words, late = #ARGV, now > tonumber(ARGV[2])
+  -- The length of `p:<attempt>:`.
+  local ACQUIRE = 35
+  -- The grants of a call are near each other: all digits but the last two are formatted once.
+  local hundreds, head
+  local PAIRS = '00010203040506070809101112131415161718192021222324252627282930313233343536373839404142434445464748495051525354555657585960616263646566676869707172737475767778798081828384858687888990919293949596979899'
   while place <= words do
-    local from, keys = first, 1
-    if byte(ARGV[place]) ~= PENDING then
-      keys = tonumber(ARGV[place])
-      place = place + 1
+    local request = ARGV[place]
+    if #request < ACQUIRE then
+      keys, expires, tail = tonumber(request), format('%d', now + ARGV[place + 1]), ':' .. ARGV[place + 2]
+      place = place + 3
+      request = ARGV[place]
     end
-    local a, b, c = ARGV[place], ARGV[place + 1], ARGV[place + 2]
-    place, first, count = place + 3, first + keys, count + 1
-    if byte(b) == TERM then
-      answers[count] = confirm(from, first - 1, a, b, c)
+    local from = first
+    first, count = first + keys, count + 1
+    if #request > ACQUIRE then
+      place = place + 2
+      answers[count] = confirm(from, first - 1, request, ARGV[place - 1])
     else
-      answers[count] = acquire(from, first - 1, a, b, c)
+      place = place + 1
+      if late then
+        answers[count] = 'late'
+      else
+        local key, answer = KEYS[from], nil
+        if keys == 1 and not values[from - 1] and not written[key] then
+          if not fence or confirmed then update_fence() end
+          local grant = fence + 1
+          local last = grant % 100
+          if grant - last ~= hundreds then
+            hundreds, head = grant - last, format('%d', (grant - last) / 100)
+          end
+          local value
+          if hundreds > 0 then
+            value = request .. head .. sub(PAIRS, 2 * last + 1, 2 * last + 2) .. tail
+          else
+            value = request .. grant .. tail
+          end
+          -- Returns the value that was there. It fails if the key is not a string.
+          if not call('SET', key, value, 'NX', 'GET', 'PXAT', expires) then
+            answer, fence, written[key] = grant, grant, value
+          end
+        end
+        answers[count] = answer or acquire(from, first - 1, request, expires, tail)
+      end
     end
   end
 end
 
-while place <= words do
+while place <= #ARGV do
   local ran, failure = pcall(run)
   if not ran then
     -- It failed between two requests: the call is malformed.
@@ -163,5 +177,6 @@ while place <= words do
     answers[count] = type(failure) == 'string' and {err = failure} or failure
   end
 end
-if stored ~= fence then store_fence(fence) end
+if confirmed then update_fence() end
+if stored ~= fence then call('SET', KEYS[2], format('%d', fence)) end
 return answers

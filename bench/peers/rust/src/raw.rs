@@ -20,7 +20,7 @@ const OTHER: u8 = 0;
 /// Leases in one call.
 const BATCH: usize = 100;
 /// Votes in one call.
-const VOTES: usize = 64;
+const VOTES: usize = 128;
 /// A deadline that has not passed.
 const NEVER: u64 = (u32::MAX as u64) << 20;
 
