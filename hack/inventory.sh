@@ -75,7 +75,7 @@ without=()
         read -r name release _ <<<"$package"
         printf '\n%s\n%s %s, %s, %s\n' "$(printf '=%.0s' {1..100})" "$name" "${release#v}" "$licence" "$repository"
         found=
-        for file in "$sources"/*/"$name-${release#v}"/{LICENSE,LICENCE,COPYING,NOTICE,COPYRIGHT,UNLICENSE}*; do
+        for file in "$sources"/*/"$name-${release#v}"/{LICENSE,LICENCE,COPYING,NOTICE,COPYRIGHT,UNLICENSE,jemalloc/COPYING}*; do
             [[ -f $file ]] || continue
             found=yes
             printf '\n--- %s\n\n' "${file##*/}"

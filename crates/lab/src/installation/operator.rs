@@ -45,8 +45,7 @@ impl Operator {
             .args(args)
             .env("KUBECONFIG", kubeconfig)
             // As in the image.
-            .env("MALLOC_ARENA_MAX", "1")
-            .env("MALLOC_MMAP_THRESHOLD_", "131072");
+            .env("_RJEM_MALLOC_CONF", "narenas:1,dirty_decay_ms:1000,muzzy_decay_ms:0");
         let process = match machine {
             Some(machine) => process.on_machine(machine),
             None => process,
