@@ -14,9 +14,9 @@ LABEL org.opencontainers.image.title="redislease" \
 # A numeric user: with runAsNonRoot, the kubelet cannot verify a user name.
 USER 65532:65532
 EXPOSE 8080
-# One heap instead of one for each thread, and large blocks go back to the system: less memory stays unused after a storm
+# One heap instead of several for each processor, and unused memory goes back to the system after a second
 # (docs/measurements.md).
-ENV MALLOC_ARENA_MAX=1 MALLOC_MMAP_THRESHOLD_=131072
+ENV _RJEM_MALLOC_CONF=narenas:1,dirty_decay_ms:1000,muzzy_decay_ms:0
 ENTRYPOINT ["/redislease"]
 CMD ["operator"]
 
@@ -31,7 +31,7 @@ COPY src src
 # Cargo.toml names the tests and benchmarks, so Cargo needs their files. They are not built.
 COPY tests tests
 COPY benches benches
-COPY hack/static-binary.sh hack/static-binary.sh
+COPY hack/static-binary.sh hack/rust-target.sh hack/
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/source/target \
     install -D -m 755 "$(hack/static-binary.sh)" /out/redislease

@@ -6,6 +6,8 @@
 #   hack/install-deps.sh        everything
 #   hack/install-deps.sh rust   checks the dependencies of the fast loop, and installs nothing
 #   hack/install-deps.sh image  the dependencies of the image: Rust, a C linker and buildah
+#   hack/install-deps.sh image arm64   the same for another architecture, amd64 or arm64: also a cross compiler for C, its
+#                               C library, and QEMU, which runs the binary
 #   hack/install-deps.sh node   the dependencies of real Kubernetes nodes: Rust, Go, redis-server, a C linker, runc, iproute2
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -43,6 +45,16 @@ fi
 packages=()
 if [[ $what == image ]]; then
     command -v buildah >/dev/null || packages+=(buildah)
+    case $(uname -m)-${2:-} in
+        x86_64-arm64) cross=(aarch64 arm64) ;;
+        aarch64-amd64) cross=(x86_64 amd64) ;;
+        *) cross=() ;;
+    esac
+    if ((${#cross[@]})); then
+        command -v "${cross[0]}-linux-gnu-gcc" >/dev/null && [[ -e /usr/${cross[0]}-linux-gnu/lib/libc.a ]] ||
+            packages+=("gcc-${cross[0]//_/-}-linux-gnu" "libc6-dev-${cross[1]}-cross")
+        command -v "qemu-${cross[0]}-static" "qemu-${cross[0]}" >/dev/null || packages+=(qemu-user-static)
+    fi
 else
     go=$(sed -n 's/^go //p' hack/tools/*/go.mod | sort -V | tail -1)
     check_version Go "$go" go 's/^go version go\([0-9.]*\).*/\1/p' https://go.dev/dl version

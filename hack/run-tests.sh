@@ -54,7 +54,19 @@ component() { # subcommand, name, command...
 }
 
 tests() { # name, arguments of cargo test...: runs also after other tests that failed
-    run "$1" cargo test --locked --workspace --no-fail-fast "${@:2}"
+    run "$1" cargo test --locked --workspace --no-fail-fast "${@:2}" "${timed[@]}"
+}
+
+# The test harness reports the time of each test, a feature that stable toolchains refuse without this variable. Only the
+# test programs get it: cargo would build dependencies again. A toolchain that has another option reports no times.
+timed=()
+report_times() {
+    local runner
+    runner=CARGO_TARGET_$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z.-' 'A-Z__')_RUNNER
+    [[ -z ${!runner:-} ]] || return 0
+    export "$runner=env RUSTC_BOOTSTRAP=1"
+    timed=(-- -Z unstable-options --report-time)
+    cargo test --locked --workspace --lib "${timed[@]}" --list >/dev/null 2>&1 || timed=()
 }
 
 # A newer toolchain has other lints: its warnings are shown and do not fail the step.
@@ -125,7 +137,7 @@ elif [[ -z $failed ]]; then
     export SIM_SEEDS=2000
     # Every step selects from the whole workspace: with fewer packages, dependencies would be built again with other
     # features. The tests on a control plane come last and on their own, because they wait most of the time: more of them
-    # than there are cores can run at once. A process runs at most three control planes.
+    # than there are cores can run at once. A process runs at most four control planes.
     others=()
     for file in crates/*/tests/*.rs crates/*/tests/*/main.rs tests/*/main.rs; do
         file=${file%/main.rs}
@@ -133,9 +145,10 @@ elif [[ -z $failed ]]; then
         [[ ${file%.rs} == kube || ${file%.rs} == chart ]] || others+=(--test "${file%.rs}")
     done
     tests "unit tests" --lib --bins
-    tests "other tests" "${others[@]}"
     tests "documentation" --doc
-    RUST_TEST_THREADS=4 tests "control plane" --test kube
+    report_times
+    tests "other tests" "${others[@]}"
+    RUST_TEST_THREADS=5 tests "control plane" --test kube
     RUST_TEST_THREADS=4 tests "chart" --test chart
     real_nodes
 fi
@@ -145,9 +158,12 @@ printf '%s\n' "${summary[@]}"
 # The test binaries that took longest.
 sed -nE 's/^ +Running (.*) \(.*/\1/p; s/^test result: .*finished in ([0-9.]+)s$/\1/p' "$log" |
     awk '/^[0-9.]+$/ { if (name != "" && $1 >= 5) printf "%7.1f s  %s\n", $1, name; name = ""; next } { name = $0 }' | sort -rn
+# The tests that took longest.
+sed -nE 's/^ +Running (.*) \(.*/\1/p; s/^test (.*) \.\.\. (ok|FAILED) <([0-9.]+)s>$/\3 \1/p' "$log" |
+    awk '/^[0-9.]+ / { printf "%7.1f s  %s %s\n", $1, name, $2; next } { name = $0 }' | sort -rn | head -10
 sed -nE 's/^test result: .* ([0-9]+) passed; ([0-9]+) failed; ([0-9]+) ignored.*/\1 \2 \3/p' "$log" |
     awk '{ passed += $1; failed += $2; ignored += $3 }
          END { printf "tests: %d passed, %d failed, %d not run by default\n", passed, failed, ignored }'
-sed -nE 's/^test (.*) \.\.\. FAILED$/failed: \1/p' "$log" | sort -u
+sed -nE 's/^test (.*) \.\.\. FAILED( <[0-9.]+s>)?$/failed: \1/p' "$log" | sort -u
 printf '%d s in all\n' $((SECONDS - started))
 [[ -z $failed ]]
