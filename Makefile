@@ -69,5 +69,5 @@ licences: ## Check licences and sources of the dependencies; write SBOM and lice
 	@hack/licences.sh
 
 image: ## Build the image from a static binary; ARCH=arm64 selects the architecture, TWICE=1 shows that the binary is reproducible
-	@hack/install-deps.sh image
+	@hack/install-deps.sh image $(ARCH)
 	@hack/image.sh $(if $(ARCH),--arch $(ARCH)) $(if $(TWICE),--twice yes)

@@ -133,7 +133,8 @@ reasons! {
         KeyHeldByOtherLease => False,
         /// No pod holds the lease. The operator elects a pod as soon as the keys are free.
         Unheld => False,
-        /// The operator has started and does not know the state of the lease yet.
+        /// The operator does not know the state of the lease: it has just started, or it cannot read the workload that the spec
+        /// names.
         Starting => Unknown,
     }
 }

@@ -98,7 +98,7 @@ fn a_release_is_installed_upgraded_rolled_back_and_removed_without_harm_to_lease
     let release = Release::install()?;
     let installation = &release.installation;
     assert_eq!(release.nodes_of_pods(2)?.len(), 2, "each pod runs on a Kubernetes node of its own");
-    let quorum = release.quorum_uid()?;
+    let mut quorum = release.quorum_uid()?;
 
     let operator = installation.start_operator("operator-0", &[])?;
     installation.deployment("shop", "billing", 3)?;
@@ -121,6 +121,16 @@ fn a_release_is_installed_upgraded_rolled_back_and_removed_without_harm_to_lease
     release.helm("upgrade", &[&chart, "--reuse-values", "--wait", "--timeout=2m"])?;
     assert_same_term(&lease, &term, "after the second upgrade")?;
     assert_eq!(release.quorum_uid()?, quorum);
+
+    // A deleted quorum is created again by an upgrade that changes nothing else.
+    release.kubectl(&["delete", "redisquorum", "default"])?;
+    lease.wait("the quorum is missing", SOON, |now| now.reason("Ready") == "InvalidReference")?;
+    assert_same_term(&lease, &term, "without the quorum")?;
+    release.helm("upgrade", &[&chart, "--reuse-values", "--wait", "--timeout=2m"])?;
+    lease.wait("the quorum is there again", SOON, |now| now.reason("Ready") == "HeldHere")?;
+    assert_same_term(&lease, &term, "with the quorum that was created again")?;
+    let deleted = std::mem::replace(&mut quorum, release.quorum_uid()?);
+    assert_ne!(quorum, deleted, "the quorum is another object");
 
     operator.stop()?;
     release.helm("uninstall", &["--wait", "--timeout=2m"])?;

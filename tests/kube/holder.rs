@@ -14,6 +14,8 @@ pub fn held<'a>(installation: &'a Installation, namespace: &str) -> Result<(Leas
     let state = lease.wait("held, with three candidates", FIRST_ELECTION, |now| {
         now.is_active() && now.json()["status"]["candidates"]["eligible"] == 3
     })?;
+    // The labels follow the answer to the write of the status: now the operator knows that the term is published.
+    lease.wait_for_roles(&state, 3, SOON)?;
     Ok((lease, state))
 }
 

@@ -1,10 +1,14 @@
 //! Tests on a real Kubernetes control plane: the CRDs, the operator and the command line. They need `make tools` and
 //! redis-server.
+//!
+//! The test harness starts the tests in the order of their names. A long one must not start last, when nothing is left to
+//! run beside it.
 
 mod active_service;
 mod annotations;
 mod cases;
 mod cel;
+mod certificates;
 mod clusters;
 mod docs;
 mod doctor;
@@ -21,5 +25,4 @@ mod scale;
 mod status;
 mod support;
 mod tenants;
-mod tls;
 mod why;

@@ -278,8 +278,8 @@ fn after_a_quorum_change_no_term_begins_for_an_hour_even_after_restarts() -> Res
             && message.contains("one hour")
     };
     lease.wait("lost, and blocked for an hour", FIRST_ELECTION * 2, waits)?;
-    // Longer than the lifetime of its keys and the quarantine of the new quorum.
-    throughout(AFTER_ONE_LEASE * 2, |after| {
+    // Longer than the lifetime of its keys and than the quarantine of the new quorum, which began before this.
+    throughout(AFTER_ONE_LEASE, |after| {
         let now = lease.state()?;
         assert!(waits(&now) && now.attempt() == first.attempt(), "after {after:?}: {now}");
         Ok(())

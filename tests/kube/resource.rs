@@ -207,7 +207,8 @@ fn a_status_that_another_client_changes_is_corrected_and_ends_no_term() -> Resul
 }
 
 /// Starts an election, and delays all replies of the API server from the first key of the attempt until after its
-/// publication. Returns the published state, or `None` if the operator received the reply.
+/// publication. Returns the published state, or `None` if the operator received the reply, or if an earlier status write got
+/// none: on a slow machine the operator writes that it is electing.
 fn publish_without_a_reply(
     installation: &Installation,
     proxy: &Proxy,
@@ -226,7 +227,7 @@ fn publish_without_a_reply(
         assert!(Instant::now() < deadline, "no attempt begins");
     }
     proxy.cut(Cut::HoldReplies);
-    let published = lease.wait("published", SOON, LeaseState::is_active)?;
+    let Ok(published) = lease.wait("published", SOON, LeaseState::is_active) else { return Ok(None) };
     // A reply that arrived before the delay began is counted by now.
     thread::sleep(Duration::from_secs(1));
     Ok((answered()? == before).then_some(published))

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use redislease_lab::{
     Components, ControlPlane, Installation, InstallationOptions, Lease, Operator, RedisServer, Result,
 };
+use serde_json::{Value, json};
 
 /// Limit for the first election on a new quorum, which waits for maxLeaseDuration (10 s).
 pub const FIRST_ELECTION: Duration = Duration::from_secs(30);
@@ -87,7 +88,25 @@ pub fn shared() -> &'static Cluster {
     &SHARED
 }
 
-/// Permission to start two control planes. At most three run at a time, including the shared one: two tests that each
+/// Changes each rule of the operator's ClusterRole. Returns the rules before.
+pub fn change_rules(installation: &Installation, change: impl FnMut(&mut Value)) -> Result<Value> {
+    let role = ["get", "clusterrole", "redislease-operator", "--output=jsonpath={.rules}"];
+    let before = installation.control_plane().kubectl(&role)?;
+    let before: Value = serde_json::from_str(&before).expect("JSON");
+    let mut after = before.clone();
+    after.as_array_mut().expect("rules").iter_mut().for_each(change);
+    set_rules(installation, &after)?;
+    Ok(before)
+}
+
+/// Replaces the rules of the operator's ClusterRole.
+pub fn set_rules(installation: &Installation, rules: &Value) -> Result<()> {
+    let patch = json!({"rules": rules}).to_string();
+    let args = ["patch", "clusterrole", "redislease-operator", "--type=merge", "--patch", &patch];
+    installation.control_plane().kubectl(&args).map(drop)
+}
+
+/// Permission to start two control planes. At most four run at a time, including the shared one: two tests that each
 /// have one and wait for a second would deadlock.
 pub fn two_control_planes() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());

@@ -1,11 +1,12 @@
 //! A RedisQuorum that allows the leases of some namespaces only.
 
 use redislease_lab::{Installation, InstallationOptions, LeaseState, Result};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::holder::held;
 use crate::support::{
-    AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, keys, no_pod_is_active, options, the_term_is_kept, throughout,
+    AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, change_rules, keys, no_pod_is_active, options, set_rules,
+    the_term_is_kept, throughout,
 };
 
 fn label(installation: &Installation, namespace: &str, label: &str) -> Result<()> {
@@ -24,7 +25,7 @@ fn message(lease: &LeaseState) -> String {
 
 #[test]
 fn a_namespace_that_is_not_allowed_gets_no_lease_and_learns_nothing() -> Result<()> {
-    let Cluster { operator: _operator, installation } = Cluster::with_own_redis(&only_team_shop())?;
+    let Cluster { operator, installation } = Cluster::with_own_redis(&only_team_shop())?;
     installation.deployment("other", "billing", 2)?;
     let refused = installation.lease("other", "billing", &json!({}))?;
     let missing = installation.lease("other", "missing", &json!({"quorumRef": {"name": "nowhere"}}))?;
@@ -38,6 +39,13 @@ fn a_namespace_that_is_not_allowed_gets_no_lease_and_learns_nothing() -> Result<
         assert!(!known.contains(&secret), "{secret} is in {known}");
     }
     assert!(keys(&installation, "other", "billing").iter().all(Option::is_none));
+    // The name of a quorum that a tenant invents is a label of its own lease, and makes no series of a quorum.
+    operator.wait_for_metrics(SOON, |page| {
+        let named: Vec<&str> = page.text().lines().filter(|line| line.contains("nowhere")).collect();
+        let (of_lease, of_quorum): (Vec<&str>, _) = named.iter().partition(|line| line.contains("lease=\"missing\""));
+        assert_eq!(of_quorum, Vec::<&str>::new());
+        if of_lease.is_empty() { Err("no series of the lease".to_owned()) } else { Ok(()) }
+    })?;
     label(&installation, "other", "team=shop")?;
     installation.find_lease("other", "billing").wait("allowed", FIRST_ELECTION, LeaseState::is_active)?;
 
@@ -85,20 +93,12 @@ fn while_labels_are_unknown_terms_continue_and_none_begins() -> Result<()> {
     installation.deployment("unknown", "billing", 1)?;
     label(&installation, "unknown", "team=shop")?;
     let (lease, first) = held(&installation, "unknown")?;
-    let cluster = installation.control_plane();
-    let whole = cluster.kubectl(&["get", "clusterrole", "redislease-operator", "-o", "json"])?;
-    let whole: Value = serde_json::from_str(&whole).expect("JSON");
-    let mut without = whole.clone();
-    let rules = without["rules"].as_array_mut().expect("rules");
-    for rule in rules.iter_mut().filter(|rule| rule["resources"] == json!(["namespaces"])) {
-        *rule =
-            json!({"apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["kube-system"], "verbs": ["get"]});
-    }
-    let apply = |role: &Value| {
-        let rules = json!({"rules": role["rules"]}).to_string();
-        cluster.kubectl(&["patch", "clusterrole", "redislease-operator", "--type=merge", "--patch", &rules])
-    };
-    apply(&without)?;
+    let whole = change_rules(&installation, |rule| {
+        if rule["resources"] == json!(["namespaces"]) {
+            rule["resourceNames"] = json!(["kube-system"]);
+            rule["verbs"] = json!(["get"]);
+        }
+    })?;
     operator.restart()?;
     let attempt = first.attempt().unwrap_or_default();
     the_term_is_kept(&installation, "unknown", attempt)?;
@@ -110,7 +110,7 @@ fn while_labels_are_unknown_terms_continue_and_none_begins() -> Result<()> {
     )?;
     let waiting = new.wait("it waits", FIRST_ELECTION, |now| now.reason("Ready") == "QuorumUnavailable")?;
     assert!(message(&waiting).contains("has not read the labels of this namespace"), "{}", message(&waiting));
-    apply(&whole)?;
+    set_rules(&installation, &whole)?;
     new.wait("held", FIRST_ELECTION * 2, LeaseState::is_active)?;
     assert_eq!(lease.state()?.token(), first.token());
     Ok(())

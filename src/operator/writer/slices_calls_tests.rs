@@ -139,17 +139,7 @@ async fn a_removal_empties_the_slice_before_it_deletes_the_service() {
 
 #[tokio::test]
 async fn nothing_is_removed_that_the_lease_wants() {
-    let lease = json!({
-        "apiVersion": "redislease.io/v1alpha1",
-        "kind": "RedisLease",
-        "metadata": {"name": "billing", "namespace": "shop", "uid": "l"},
-        "spec": {
-            "quorumRef": {"name": "default"},
-            "candidates": {"selector": {"matchLabels": {"app": "a"}}},
-            "activeService": {"name": "active"},
-        },
-    });
-    let fake = Fake::with(vec![("GET billing", 200, lease)]).await;
+    let fake = Fake::with(vec![("GET billing", 200, lease())]).await;
     let orphan = Owner { uid: None, ..owner() };
     for (owner, change) in
         [(owner(), REMOVE), (orphan.clone(), REMOVE), (orphan, SliceChange::Remove { with_service: false })]

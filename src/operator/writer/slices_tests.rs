@@ -8,6 +8,20 @@ fn owner() -> Owner {
     Owner { namespace: "shop".into(), name: "billing".into(), uid: Some("l".into()) }
 }
 
+/// The lease that [`owner`] describes, with the Service `active`.
+fn lease() -> Value {
+    json!({
+        "apiVersion": "redislease.io/v1alpha1",
+        "kind": "RedisLease",
+        "metadata": {"name": "billing", "namespace": "shop", "uid": "l"},
+        "spec": {
+            "quorumRef": {"name": "default"},
+            "candidates": {"selector": {"matchLabels": {"app": "a"}}},
+            "activeService": {"name": "active"},
+        },
+    })
+}
+
 fn put(endpoint: Option<Endpoint>, uid: Option<&str>) -> SliceWrite {
     let ports = vec![SlicePort { name: "http".into(), protocol: "TCP".into(), port: 8080, app_protocol: None }];
     SliceWrite {
@@ -110,17 +124,7 @@ fn a_service_that_the_user_took_over_is_not_the_operators() {
 
 #[test]
 fn a_lease_wants_a_service_until_it_names_another_or_is_deleted() {
-    let lease: RedisLease = serde_json::from_value(json!({
-        "apiVersion": "redislease.io/v1alpha1",
-        "kind": "RedisLease",
-        "metadata": {"name": "billing", "namespace": "shop", "uid": "l"},
-        "spec": {
-            "quorumRef": {"name": "default"},
-            "candidates": {"selector": {"matchLabels": {"app": "a"}}},
-            "activeService": {"name": "active"},
-        },
-    }))
-    .unwrap();
+    let lease: RedisLease = serde_json::from_value(lease()).unwrap();
     assert!(wants(&lease, &owner(), "active") && !wants(&lease, &owner(), "another"));
     assert!(!wants(&lease, &Owner { uid: Some("an earlier lease".into()), ..owner() }, "active"));
     assert!(wants(&lease, &Owner { uid: None, ..owner() }, "another"), "it exists");

@@ -71,7 +71,7 @@ pub struct ControlPlane {
 
 impl ControlPlane {
     /// Starts a control plane and waits until it serves; with [`Components::Nodes`], until a pod can be created and run.
-    /// At most three run in one process: a fourth waits until one of them stops.
+    /// At most four run in one process: a fifth waits until one of them stops.
     ///
     /// # Errors
     /// [`Error::MissingTool`] before `make tools`; [`Error::Exited`] or [`Error::NotReady`] with the end of the log
