@@ -140,7 +140,7 @@ mod tests {
     }
 
     fn annotated(name: &str, age: i64, key: &str, value: &str) -> PodFacts {
-        PodFacts { annotations: [(key.into(), value.into())].into(), ..pod(name, age) }
+        PodFacts { annotations: [(key.into(), value.into())].into_iter().collect(), ..pod(name, age) }
     }
 
     fn shared(pods: &[PodFacts]) -> Vec<Arc<PodFacts>> {

@@ -103,7 +103,7 @@ fn holder_pod_state_determines_the_step() {
             "is excluded",
             sighting(
                 PodFacts {
-                    annotations: [("redislease.io/exclude".into(), "true".into())].into(),
+                    annotations: [("redislease.io/exclude".into(), "true".into())].into_iter().collect(),
                     ..PodFacts::running("a")
                 },
                 None,

@@ -2,17 +2,19 @@
 //!
 //! | item | purpose |
 //! |---|---|
-//! | [`PodFacts`], [`Sighting`], [`is_off`] | extract the relevant facts from a Pod and from its Node |
+//! | [`PodFacts`], [`Annotations`], [`Sighting`], [`is_off`] | extract the relevant facts from a Pod and from its Node |
 //! | [`Electorate`], [`Ineligible`] | rank the eligible pods; say why each other pod is not eligible |
 //! | [`decide()`], [`Situation`], [`Decision`] | decide the next step: acquire the lease for a pod, end the term, or wait |
 //! | [`HolderName`], [`Cluster`] | the holder's name in the values on the Redis nodes |
 
+mod annotations;
 mod candidates;
 mod decide;
 mod holder;
 mod node;
 mod pod;
 
+pub use annotations::Annotations;
 pub use candidates::{Electorate, Ineligible};
 pub use decide::{Decision, EndCause, HolderPod, Situation, Step, decide};
 pub use holder::{Cluster, HolderName, InvalidHolderName};

@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 use kube::ResourceExt;
 use redislease_core::time::Time;
 
+use super::Annotations;
 use crate::api::names;
 
 /// The facts about a pod, taken from one watch event or one read.
@@ -26,7 +27,7 @@ pub struct PodFacts {
     /// Its labels.
     pub labels: BTreeMap<String, String>,
     /// Its annotations that belong to RedisLease; see [`names`].
-    pub annotations: BTreeMap<String, String>,
+    pub annotations: Annotations,
     /// When it was created.
     pub created: Option<Timestamp>,
     /// The Kubernetes node that it is scheduled to.
@@ -53,7 +54,7 @@ impl PodFacts {
             uid: format!("uid-{name}"),
             resource_version: None,
             labels: BTreeMap::new(),
-            annotations: BTreeMap::new(),
+            annotations: Annotations::default(),
             created: None,
             node: Some("node-1".into()),
             addresses: Vec::new(),

@@ -8,7 +8,7 @@ fn labels_of_leases_that_do_not_exist_are_removed_once_everything_is_listed() {
     let labelled = |lease: &str, role: &str| {
         let mut pod = pod("p");
         pod.labels.insert(format!("lease.redislease.io/{lease}"), role.to_owned());
-        pod.annotations.insert(format!("token.redislease.io/{lease}"), "7".to_owned());
+        pod.annotations = [(format!("token.redislease.io/{lease}"), "7".to_owned())].into_iter().collect();
         pod
     };
     world.engine.take(Input::Lease(Watched::ListBegins));

@@ -124,7 +124,8 @@ pub(super) struct Listed {
 /// All leases.
 #[derive(Debug, Default)]
 pub(super) struct Leases {
-    entries: BTreeMap<LeaseId, Entry>,
+    /// Boxed, because the nodes of a large map are half empty.
+    entries: BTreeMap<LeaseId, Box<Entry>>,
     by_name: BTreeMap<Name, LeaseId>,
     next: u64,
     /// Leases that exist and could not be read.
@@ -135,11 +136,11 @@ pub(super) struct Leases {
 
 impl Leases {
     pub fn get(&self, id: LeaseId) -> Option<&Entry> {
-        self.entries.get(&id)
+        self.entries.get(&id).map(|entry| &**entry)
     }
 
     pub fn get_mut(&mut self, id: LeaseId) -> Option<&mut Entry> {
-        self.entries.get_mut(&id)
+        self.entries.get_mut(&id).map(|entry| &mut **entry)
     }
 
     pub fn ids(&self) -> impl Iterator<Item = LeaseId> {
@@ -173,7 +174,7 @@ impl Leases {
             group: None,
             holder: None,
         };
-        self.entries.insert(id, entry);
+        self.entries.insert(id, Box::new(entry));
         id
     }
 
@@ -187,7 +188,7 @@ impl Leases {
         }
     }
 
-    pub fn remove(&mut self, id: LeaseId) -> Option<Entry> {
+    pub fn remove(&mut self, id: LeaseId) -> Option<Box<Entry>> {
         self.drop_object(id);
         self.entries.remove(&id)
     }

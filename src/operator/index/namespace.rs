@@ -265,7 +265,7 @@ fn roles(pod: &PodFacts) -> BTreeMap<&str, [Option<&str>; 2]> {
             roles.entry(lease).or_default()[0] = Some(role);
         }
     }
-    for (key, token) in &pod.annotations {
+    for (key, token) in pod.annotations.iter() {
         if let Some(lease) = names::lease_of_token_annotation(key) {
             roles.entry(lease).or_default()[1] = Some(token);
         }
@@ -280,15 +280,16 @@ fn differs(before: &PodFacts, now: &PodFacts) -> bool {
     let same = (namespace, name, uid, created, node) == (&now.namespace, &now.name, &now.uid, &now.created, &now.node)
         && (ready, finished, deletion_grace, stopped) == (&now.ready, &now.finished, &now.deletion_grace, &now.stopped);
     !same
-        || !without(&before.labels, names::lease_of_role_label).eq(without(&now.labels, names::lease_of_role_label))
-        || !without(&before.annotations, names::lease_of_token_annotation)
-            .eq(without(&now.annotations, names::lease_of_token_annotation))
+        || !without(before.labels.iter(), names::lease_of_role_label)
+            .eq(without(now.labels.iter(), names::lease_of_role_label))
+        || !without(before.annotations.iter(), names::lease_of_token_annotation)
+            .eq(without(now.annotations.iter(), names::lease_of_token_annotation))
 }
 
 /// The entries whose keys name no lease.
-fn without(
-    map: &BTreeMap<String, String>,
+fn without<'a>(
+    all: impl Iterator<Item = (&'a String, &'a String)>,
     lease_of: fn(&str) -> Option<&str>,
-) -> impl Iterator<Item = (&String, &String)> {
-    map.iter().filter(move |(key, _)| lease_of(key).is_none())
+) -> impl Iterator<Item = (&'a String, &'a String)> {
+    all.filter(move |(key, _)| lease_of(key).is_none())
 }

@@ -1,8 +1,6 @@
 #[path = "pod_tests.rs"]
 mod pods;
 
-use std::collections::BTreeMap;
-
 use serde_json::json;
 
 use super::*;
@@ -291,7 +289,7 @@ fn labels_of_leases_that_do_not_exist_are_orphans() {
     let mut index = index();
     index.pod_seen(pod("n", "p", 1, &[("lease.redislease.io/gone", "active")]), NOW);
     let mut annotated = pod("n", "q", 1, &[("lease.redislease.io/broken", "active")]);
-    annotated.annotations = BTreeMap::from([("token.redislease.io/here".to_owned(), "7".to_owned())]);
+    annotated.annotations = [("token.redislease.io/here".to_owned(), "7".to_owned())].into_iter().collect();
     index.pod_seen(annotated, NOW);
     index.lease_unreadable(&lease("n", "broken", 1, &app("a")).metadata);
     index.lease_seen(lease("n", "here", 1, &app("a")), NOW).unwrap();

@@ -132,7 +132,8 @@ struct Refusal {
 /// The queue.
 #[derive(Debug)]
 pub(super) struct Queue<K, P> {
-    jobs: BTreeMap<K, Job<K, P>>,
+    /// Boxed, because the nodes of a large map are half empty.
+    jobs: BTreeMap<K, Box<Job<K, P>>>,
     ready: [FairQueue<K>; Level::ALL.len()],
     delayed: BTreeSet<(Time, K)>,
     expiring: BTreeSet<(Time, K)>,
@@ -195,12 +196,12 @@ impl<K: Clone + Ord, P> Queue<K, P> {
             lane.queued.insert(place, key.clone());
         }
         self.lengths[terms.level.index()] += 1;
-        self.jobs.insert(key, Job { terms, payload, delayed_until });
+        self.jobs.insert(key, Box::new(Job { terms, payload, delayed_until }));
     }
 
     /// Removes a job that was not sent yet.
     pub fn withdraw(&mut self, key: &K) -> Option<P> {
-        let Job { terms, payload, delayed_until } = self.jobs.remove(key)?;
+        let Job { terms, payload, delayed_until } = *self.jobs.remove(key)?;
         self.lengths[terms.level.index()] -= 1;
         if let Some(until) = delayed_until {
             self.delayed.remove(&(until, key.clone()));

@@ -202,15 +202,12 @@ impl Story {
         let CandidateFacts::Known(electorate) = &self.facts.candidates else { return };
         let mut pods: Vec<PodFacts> = electorate.pods().map(|pod| pod.as_ref().clone()).collect();
         for pod in pods.iter_mut().filter(|pod| pod.uid == write.uid) {
-            let (label, token) = ("lease.redislease.io/billing".to_owned(), "token.redislease.io/billing".to_owned());
+            let label = "lease.redislease.io/billing".to_owned();
             match write.role {
                 Some(role) => pod.labels.insert(label, role.as_str().into()),
                 None => pod.labels.remove(&label),
             };
-            match &write.token {
-                Some(value) => pod.annotations.insert(token, value.clone()),
-                None => pod.annotations.remove(&token),
-            };
+            pod.annotations.set("token.redislease.io/billing", write.token.as_deref());
         }
         self.candidates(&pods);
     }

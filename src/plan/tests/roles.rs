@@ -25,7 +25,7 @@ fn no_pod_gets_active_while_another_may_have_it() {
     // The next one is answered.
     let mut a = pod("a");
     a.labels.insert("lease.redislease.io/billing".into(), "standby".into());
-    a.annotations.insert("token.redislease.io/billing".into(), "8".into());
+    a.annotations.set("token.redislease.io/billing", Some("8"));
     story.candidates(&[a, pod("b")]);
     story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Written });
     assert_eq!(story.role_writes().last().and_then(|write| write.role), Some(PodRole::Active), "{:?}", story.effects);
@@ -67,7 +67,7 @@ fn a_later_token_on_a_pod_is_checked_with_the_api_server_first() {
     let mut story = Story::held_by_a();
     let mut b = pod("b");
     b.labels.insert("lease.redislease.io/billing".into(), "standby".into());
-    b.annotations.insert("token.redislease.io/billing".into(), "99".into());
+    b.annotations.set("token.redislease.io/billing", Some("99"));
     let CandidateFacts::Known(electorate) = &story.facts.candidates else { panic!("they are known") };
     let a = electorate.find("uid-a").unwrap().as_ref().clone();
     story.candidates(&[a, b]);

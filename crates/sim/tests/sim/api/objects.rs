@@ -10,7 +10,7 @@ use redislease::api::conditions::{ConditionStatus, ConditionType};
 use redislease::api::lease::{ActiveServiceSpec, CandidatesSpec, ElectionSpec, QuorumRef, RetrySpec, RetryStrategy};
 use redislease::api::names;
 use redislease::api::{self, RedisLease, RedisLeaseSpec};
-use redislease::election::{Cluster, PodFacts};
+use redislease::election::{Annotations, Cluster, PodFacts};
 use redislease::plan::{Family, SliceFacts, SliceWrite};
 use redislease_core::lease::TermId;
 use redislease_core::op::{Attempt, Token};
@@ -169,7 +169,7 @@ pub fn pod(pod: u32, place: usize, now: Micros) -> PodFacts {
         uid: pod_uid(pod),
         resource_version: None,
         labels: BTreeMap::from([(APP.to_owned(), lease_name(place))]),
-        annotations: BTreeMap::new(),
+        annotations: Annotations::default(),
         created: Some(timestamp(now)),
         node: Some(format!("node-{pod}")),
         addresses: addresses(pod, 0),

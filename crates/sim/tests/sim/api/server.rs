@@ -270,8 +270,11 @@ impl ApiServer {
         let (label, annotation) = (names::role_label(&name), names::token_annotation(&name));
         let token = write.token.clone();
         let change = self.change_pod(pod, |pod| {
-            set(&mut pod.labels, label, role);
-            set(&mut pod.annotations, annotation, token);
+            match role {
+                Some(role) => pod.labels.insert(label, role),
+                None => pod.labels.remove(&label),
+            };
+            pod.annotations.set(&annotation, token.as_deref());
         });
         (Verdict::Written, change)
     }
@@ -326,11 +329,4 @@ impl ApiServer {
         let active = move |(_, pod): &(&u32, &Arc<PodFacts>)| objects::is_active(pod, place);
         self.state.pods.iter().filter(active).map(|(&pod, _)| pod)
     }
-}
-
-fn set(map: &mut BTreeMap<String, String>, key: String, value: Option<String>) {
-    match value {
-        Some(value) => map.insert(key, value),
-        None => map.remove(&key),
-    };
 }
