@@ -107,7 +107,7 @@ pub enum Command {
 /// The priority of a write while the API server is slow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
-    /// A term has ended.
+    /// A term has ended, or became certain or uncertain.
     End,
     /// A term is published.
     Publication,
@@ -115,7 +115,7 @@ pub enum Priority {
     Active,
     /// A pod gets the role `standby`, or loses its role.
     Standby,
-    /// Only candidate counts or messages change.
+    /// No term begins or ends: the reason why no pod is active, candidate counts or messages change.
     Counts,
 }
 

@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// FIFO within a tenant, round-robin between tenants. An item that is already queued is not queued again.
+/// Round-robin between tenants. Within a tenant, items of a smaller level go first, and FIFO within a level. An item that is
+/// already queued at a level is not queued there again.
 #[derive(Clone, Debug)]
 pub(crate) struct FairQueue<T> {
-    by_tenant: BTreeMap<Arc<str>, VecDeque<T>>,
+    by_tenant: BTreeMap<Arc<str>, BTreeMap<usize, VecDeque<T>>>,
     /// The tenants that have items, the next one first.
     turns: VecDeque<Arc<str>>,
-    queued: BTreeSet<T>,
+    queued: BTreeSet<(usize, T)>,
 }
 
 impl<T> Default for FairQueue<T> {
@@ -19,31 +20,47 @@ impl<T> Default for FairQueue<T> {
 }
 
 impl<T: Clone + Ord> FairQueue<T> {
-    /// Queues an item. Returns whether it was not queued before.
+    /// Queues an item at level 0. Returns whether it was not queued before.
     pub fn push(&mut self, tenant: &Arc<str>, item: T) -> bool {
-        if !self.queued.insert(item.clone()) {
+        self.push_at(tenant, 0, item)
+    }
+
+    /// Queues an item at this level. Returns whether it was not queued before.
+    pub fn push_at(&mut self, tenant: &Arc<str>, level: usize, item: T) -> bool {
+        if !self.queued.insert((level, item.clone())) {
             return false;
         }
-        let items = self.by_tenant.entry(tenant.clone()).or_default();
-        if items.is_empty() {
+        let levels = self.by_tenant.entry(tenant.clone()).or_default();
+        if levels.is_empty() {
             self.turns.push_back(tenant.clone());
         }
-        items.push_back(item);
+        levels.entry(level).or_default().push_back(item);
         true
     }
 
     /// The next item.
     pub fn pop(&mut self) -> Option<T> {
+        self.pop_with_level().map(|(_, item)| item)
+    }
+
+    /// The next item and its level.
+    pub fn pop_with_level(&mut self) -> Option<(usize, T)> {
         let tenant = self.turns.pop_front()?;
-        let items = self.by_tenant.get_mut(&tenant)?;
-        let item = items.pop_front()?;
-        if items.is_empty() {
+        let levels = self.by_tenant.get_mut(&tenant)?;
+        let mut first = levels.first_entry()?;
+        let level = *first.key();
+        let item = first.get_mut().pop_front()?;
+        if first.get().is_empty() {
+            first.remove();
+        }
+        if levels.is_empty() {
             self.by_tenant.remove(&tenant);
         } else {
             self.turns.push_back(tenant);
         }
-        self.queued.remove(&item);
-        Some(item)
+        let entry = (level, item);
+        self.queued.remove(&entry);
+        Some(entry)
     }
 
     /// How many items are queued.
@@ -78,5 +95,18 @@ mod tests {
         assert_eq!((queue.len(), queue.is_empty()), (998, false));
         assert_eq!(std::iter::from_fn(|| queue.pop()).last(), Some(0));
         assert!(queue.is_empty() && queue.by_tenant.is_empty() && queue.turns.is_empty());
+    }
+
+    #[test]
+    fn within_a_tenant_smaller_levels_go_first() {
+        let (large, small): (Arc<str>, Arc<str>) = ("large".into(), "small".into());
+        let mut queue = FairQueue::default();
+        for (level, item) in [(1, 10), (1, 11), (0, 20), (2, 30), (0, 21)] {
+            queue.push_at(&large, level, item);
+        }
+        queue.push_at(&small, 2, 40);
+        assert!(queue.push_at(&large, 2, 10), "queued at another level only");
+        let order: Vec<_> = std::iter::from_fn(|| queue.pop_with_level()).collect();
+        assert_eq!(order, [(0, 20), (2, 40), (0, 21), (1, 10), (1, 11), (2, 30), (2, 10)]);
     }
 }

@@ -3,12 +3,12 @@
 //! After an outage thousands of leases need a new term at once, and the API server accepts a few hundred writes a second.
 //! Without a limit, the last terms would wait for their publication longer than their leases last, and the memory would
 //! hold all the waiting statuses. A lease that waits for a permit keeps nothing but its place in the queue. Namespaces take
-//! turns.
+//! turns, and a namespace in which many terms end does not keep another one from its next term.
 //!
 //! The limit of attempts applies to each quorum: an attempt on a quorum that does not answer lasts until its timeout, and
 //! must not delay the leases on another quorum.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::fair_queue::FairQueue;
@@ -74,11 +74,11 @@ impl<K: Clone + Ord> Permits<K> {
         Self { attempts: Pool::new(at_once), ends: Pool::new(at_once), others: Pool::new(at_once) }
     }
 
-    /// What the lease may do in its next turn. While ends of terms wait to be written, no attempt starts: the ends are
-    /// written first, so the publication would wait.
-    pub fn permitted(&self, lease: &K, quorum: &str) -> Permitted {
+    /// What the lease may do in its next turn. While ends of terms of its namespace wait to be written, no attempt of the
+    /// namespace starts: the ends are written first, so the publication would wait.
+    pub fn permitted(&self, lease: &K, quorum: &str, namespace: &str) -> Permitted {
         Permitted {
-            attempt: self.ends.waiting.is_empty() && self.attempts.allow(lease, quorum),
+            attempt: !self.ends.waits_in(namespace) && self.attempts.allow(lease, quorum),
             end: self.ends.allow(lease, API_SERVER),
             other: self.others.allow(lease, API_SERVER),
         }
@@ -92,19 +92,33 @@ impl<K: Clone + Ord> Permits<K> {
         self.attempts.record(lease, quorum, namespace, needs(uses.attempt, permitted.attempt));
         self.ends.record(lease, API_SERVER, namespace, needs(uses.end, permitted.end));
         self.others.record(lease, API_SERVER, namespace, needs(uses.other, permitted.other));
+        self.ends_changed(namespace);
     }
 
     /// Offers a free permit to a lease that waits for one. It keeps the offer until its uses are recorded.
     pub fn offer(&mut self) -> Option<K> {
-        let end = self.ends.offer();
-        let attempt = || if self.ends.waiting.is_empty() { self.attempts.offer() } else { None };
-        end.or_else(attempt).or_else(|| self.others.offer())
+        if let Some((lease, namespace)) = self.ends.offer(|_| false) {
+            self.ends_changed(&namespace);
+            return Some(lease);
+        }
+        let ends = &self.ends;
+        let attempt = self.attempts.offer(|namespace| ends.waits_in(namespace));
+        attempt.or_else(|| self.others.offer(|_| false)).map(|(lease, _)| lease)
     }
 
     /// Removes a lease.
     pub fn forget(&mut self, lease: &K) {
-        for pool in [&mut self.attempts, &mut self.ends, &mut self.others] {
-            pool.forget(lease);
+        let ended = self.ends.forget(lease);
+        self.attempts.forget(lease);
+        self.others.forget(lease);
+        if let Some(namespace) = ended {
+            self.ends_changed(&namespace);
+        }
+    }
+
+    fn ends_changed(&mut self, namespace: &Arc<str>) {
+        if !self.ends.waits_in(namespace) {
+            self.attempts.put_back(namespace);
         }
     }
 
@@ -121,8 +135,18 @@ struct Pool<K> {
     scopes: BTreeMap<String, Scope<K>>,
     /// The leases with a permit, or with an offer of one, and its scope.
     given: BTreeMap<K, String>,
-    /// The leases that wait for a permit, and its scope.
-    waiting: BTreeMap<K, String>,
+    /// The leases that wait for a permit.
+    waiting: BTreeMap<K, Waiting>,
+    /// How many leases of a namespace wait.
+    waiting_in: BTreeMap<Arc<str>, usize>,
+    /// Leases that wait and had their turn while their namespace could not have one.
+    held_up: BTreeMap<Arc<str>, BTreeSet<K>>,
+}
+
+#[derive(Clone, Debug)]
+struct Waiting {
+    scope: String,
+    namespace: Arc<str>,
 }
 
 #[derive(Clone, Debug)]
@@ -135,7 +159,18 @@ struct Scope<K> {
 impl<K: Clone + Ord> Pool<K> {
     /// At most `at_once` leases of each scope have a permit.
     const fn new(at_once: usize) -> Self {
-        Self { at_once, scopes: BTreeMap::new(), given: BTreeMap::new(), waiting: BTreeMap::new() }
+        Self {
+            at_once,
+            scopes: BTreeMap::new(),
+            given: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            waiting_in: BTreeMap::new(),
+            held_up: BTreeMap::new(),
+        }
+    }
+
+    fn waits_in(&self, namespace: &str) -> bool {
+        self.waiting_in.contains_key(namespace)
     }
 
     /// Whether the lease has a permit, or one is free.
@@ -153,43 +188,75 @@ impl<K: Clone + Ord> Pool<K> {
         if !keeps {
             self.take_back(lease);
         }
-        if usage != PermitUse::Waits {
-            self.waiting.remove(lease);
-        }
+        self.stop_waiting(lease);
         match usage {
             PermitUse::Uses if !keeps => {
                 self.given.insert(lease.clone(), scope.to_owned());
                 self.scope(scope).given += 1;
             }
             PermitUse::Waits => {
-                self.waiting.insert(lease.clone(), scope.to_owned());
+                let waiting = Waiting { scope: scope.to_owned(), namespace: namespace.clone() };
+                self.waiting.insert(lease.clone(), waiting);
+                *self.waiting_in.entry(namespace.clone()).or_default() += 1;
                 self.scope(scope).queue.push(namespace, lease.clone());
             }
             PermitUse::Uses | PermitUse::None => {}
         }
     }
 
-    /// Offers a free permit to a lease that waits for one. It keeps the offer until its use is recorded.
-    fn offer(&mut self) -> Option<K> {
-        let Self { at_once, scopes, given, waiting } = self;
-        for (name, scope) in scopes.iter_mut().filter(|(_, scope)| scope.given < *at_once) {
+    /// Offers a free permit to a lease that waits for one, with its namespace. It keeps the offer until its use is recorded.
+    /// Leases of the namespaces that are `held_up` wait until [`Pool::put_back`].
+    fn offer(&mut self, is_held_up: impl Fn(&str) -> bool) -> Option<(K, Arc<str>)> {
+        let Self { at_once, scopes, given, waiting, held_up, .. } = self;
+        let mut found = None;
+        'scopes: for (name, scope) in scopes.iter_mut().filter(|(_, scope)| scope.given < *at_once) {
             while let Some(lease) = scope.queue.pop() {
                 // The lease may wait in another scope by now, or not at all.
-                if waiting.get(&lease).is_some_and(|of| of == name) {
-                    waiting.remove(&lease);
-                    scope.given += 1;
-                    given.insert(lease.clone(), name.clone());
-                    return Some(lease);
+                let Some(Waiting { namespace, .. }) = waiting.get(&lease).filter(|waiting| waiting.scope == *name)
+                else {
+                    continue;
+                };
+                if is_held_up(namespace) {
+                    held_up.entry(namespace.clone()).or_default().insert(lease);
+                    continue;
                 }
+                scope.given += 1;
+                given.insert(lease.clone(), name.clone());
+                found = Some((lease, namespace.clone()));
+                break 'scopes;
             }
         }
-        None
+        if let Some((lease, _)) = &found {
+            self.stop_waiting(lease);
+        }
+        found
     }
 
-    /// Removes a lease.
-    fn forget(&mut self, lease: &K) {
+    /// The namespace is not held up any more.
+    fn put_back(&mut self, namespace: &Arc<str>) {
+        for lease in self.held_up.remove(namespace).into_iter().flatten() {
+            if let Some(Waiting { scope, .. }) = self.waiting.get(&lease) {
+                let scope = scope.clone();
+                self.scope(&scope).queue.push(namespace, lease);
+            }
+        }
+    }
+
+    /// Removes a lease. Returns its namespace if it waited.
+    fn forget(&mut self, lease: &K) -> Option<Arc<str>> {
         self.take_back(lease);
-        self.waiting.remove(lease);
+        self.stop_waiting(lease)
+    }
+
+    fn stop_waiting(&mut self, lease: &K) -> Option<Arc<str>> {
+        let Waiting { namespace, .. } = self.waiting.remove(lease)?;
+        if let Some(leases) = self.waiting_in.get_mut(&namespace) {
+            *leases -= 1;
+            if *leases == 0 {
+                self.waiting_in.remove(&namespace);
+            }
+        }
+        Some(namespace)
     }
 
     fn scope(&mut self, name: &str) -> &mut Scope<K> {
@@ -217,6 +284,10 @@ mod tests {
         (Pool::new(at_once), "shop".into(), "bank".into())
     }
 
+    fn offered(pool: &mut Pool<u32>) -> Option<u32> {
+        pool.offer(|_| false).map(|(lease, _)| lease)
+    }
+
     #[test]
     fn a_lease_waits_while_all_permits_of_its_quorum_are_used() {
         let (mut pool, shop, _) = pool(2);
@@ -226,11 +297,11 @@ mod tests {
         }
         assert!(!pool.allow(&3, "q") && pool.allow(&1, "q") && pool.allow(&3, "other"));
         pool.record(&3, "q", &shop, Waits);
-        assert_eq!((pool.offer(), pool.waiting.len()), (None, 1));
+        assert_eq!((offered(&mut pool), pool.waiting.len()), (None, 1));
         pool.record(&1, "q", &shop, Unused);
-        assert_eq!((pool.offer(), pool.waiting.len()), (Some(3), 0));
+        assert_eq!((offered(&mut pool), pool.waiting.len()), (Some(3), 0));
         assert!(pool.allow(&3, "q") && !pool.allow(&1, "q"), "the offer counts as a use");
-        assert_eq!(pool.offer(), None);
+        assert_eq!(offered(&mut pool), None);
         pool.record(&3, "q", &shop, Unused);
         assert!(pool.allow(&1, "q"), "the lease did not need the permit any more");
     }
@@ -242,9 +313,9 @@ mod tests {
         (1..100).for_each(|lease| pool.record(&lease, "q", &shop, Waits));
         pool.record(&500, "q", &bank, Waits);
         pool.record(&0, "q", &shop, Unused);
-        assert_eq!(pool.offer(), Some(1));
+        assert_eq!(offered(&mut pool), Some(1));
         pool.record(&1, "q", &shop, Unused);
-        assert_eq!(pool.offer(), Some(500));
+        assert_eq!(offered(&mut pool), Some(500));
     }
 
     #[test]
@@ -256,26 +327,55 @@ mod tests {
         pool.record(&2, "other", &shop, Waits);
         pool.record(&1, "other", &shop, Uses);
         assert!(pool.allow(&3, "q") && !pool.allow(&2, "other"));
-        assert_eq!((pool.offer(), pool.offer()), (Some(3), None), "the lease 2 waits on the other quorum");
+        assert_eq!((offered(&mut pool), offered(&mut pool)), (Some(3), None), "the lease 2 waits on the other quorum");
         pool.forget(&1);
-        assert_eq!(pool.offer(), Some(2));
-        (1..4).for_each(|lease| pool.forget(&lease));
-        assert!(pool.scopes.is_empty() && pool.given.is_empty() && pool.waiting.is_empty());
+        assert_eq!(offered(&mut pool), Some(2));
+        (1..4).for_each(|lease| drop(pool.forget(&lease)));
+        assert!(
+            pool.scopes.is_empty() && pool.given.is_empty() && pool.waiting.is_empty() && pool.waiting_in.is_empty()
+        );
     }
 
     #[test]
-    fn ends_of_terms_are_written_before_an_attempt_starts() {
-        let (mut permits, shop): (Permits<u32>, Arc<str>) = (Permits::new(1), "shop".into());
+    fn ends_of_a_namespace_are_written_before_an_attempt_of_it_starts() {
+        let mut permits: Permits<u32> = Permits::new(1);
+        let (shop, bank): (Arc<str>, Arc<str>) = ("shop".into(), "bank".into());
         let ends = |end| PermitUses { end, ..PermitUses::default() };
+        let attempt = |attempt| PermitUses { attempt, ..PermitUses::default() };
         permits.record(&1, "q", &shop, Permitted::ALL, ends(Uses));
-        assert_eq!(permits.permitted(&3, "q"), Permitted { end: false, ..Permitted::ALL });
-        permits.record(&2, "q", &shop, permits.permitted(&2, "q"), ends(Waits));
-        let permitted = permits.permitted(&3, "q");
+        assert_eq!(permits.permitted(&3, "q", "shop"), Permitted { end: false, ..Permitted::ALL });
+        permits.record(&2, "q", &shop, permits.permitted(&2, "q", "shop"), ends(Waits));
+        let permitted = permits.permitted(&3, "q", "shop");
         assert!(!permitted.attempt);
         permits.record(&3, "q", &shop, permitted, PermitUses { attempt: Waits, other: Waits, ..PermitUses::default() });
         assert_eq!((permits.waiting_attempts(), permits.offer()), (1, None), "the lease had a permit for other writes");
+
+        assert!(permits.permitted(&4, "q", "bank").attempt, "no term of the other namespace ends");
+        permits.record(&4, "q", &bank, Permitted::ALL, attempt(Uses));
+        permits.record(&5, "q", &bank, permits.permitted(&5, "q", "bank"), attempt(Waits));
+        permits.record(&4, "q", &bank, Permitted::ALL, attempt(Unused));
+        assert_eq!((permits.offer(), permits.offer()), (Some(5), None), "the lease 3 is still held up");
+        permits.record(&5, "q", &bank, Permitted::ALL, attempt(Unused));
+
         permits.record(&1, "q", &shop, Permitted::ALL, ends(Unused));
         assert_eq!([permits.offer(), permits.offer(), permits.offer()], [Some(2), Some(3), None]);
-        assert_eq!((permits.waiting_attempts(), permits.permitted(&3, "q").attempt), (0, true));
+        assert_eq!((permits.waiting_attempts(), permits.permitted(&3, "q", "shop").attempt), (0, true));
+        assert!(permits.attempts.held_up.is_empty());
+    }
+
+    #[test]
+    fn a_lease_whose_end_waits_and_that_is_deleted_holds_nothing_up() {
+        let (mut permits, shop): (Permits<u32>, Arc<str>) = (Permits::new(1), "shop".into());
+        let ends = |end| PermitUses { end, ..PermitUses::default() };
+        permits.record(&1, "q", &shop, Permitted::ALL, ends(Uses));
+        permits.record(&2, "q", &shop, permits.permitted(&2, "q", "shop"), ends(Waits));
+        let waits = PermitUses { attempt: Waits, ..PermitUses::default() };
+        for lease in [3, 4] {
+            permits.record(&lease, "q", &shop, permits.permitted(&lease, "q", "shop"), waits);
+        }
+        assert_eq!(permits.offer(), None);
+        permits.forget(&3);
+        permits.forget(&2);
+        assert_eq!((permits.offer(), permits.offer()), (Some(4), None), "the lease 3 is deleted");
     }
 }

@@ -413,9 +413,13 @@ fn publication_outcome(lease: &RedisLease, term: &TermView) -> Option<Publicatio
     }
 }
 
-/// How urgent the write of this status is.
+/// How urgent the write of this status is. Only a status that shows a term, before or after the write, decides whether a pod
+/// may be active: thousands of new leases without a candidate delay no end of a term.
 fn priority(lease: &RedisLease, composed: &Composed) -> Priority {
-    let active = |status: &RedisLeaseStatus| status.condition(ConditionType::Active).map(|one| one.reason.clone());
+    let active = |status: &RedisLeaseStatus| {
+        let shown = status.condition(ConditionType::Active);
+        shown.filter(|active| active.status != ConditionStatus::False.as_str()).map(|active| active.reason.clone())
+    };
     if composed.began {
         Priority::Publication
     } else if lease.status.as_ref().and_then(active) == active(&composed.status) {

@@ -416,9 +416,9 @@ fn decide<M: Machine, O: Outside>(
         machine.handle(now, Event::KeeperEnded);
     }
     index.set_holder(id, machine.holder().as_ref().map(|(_, uid)| uid.as_str()));
-    let quorum = &index.lease(id)?.quorum;
-    let authority = outside.authority(quorum);
-    let permitted = permits.permitted(&id, quorum);
+    let entry = index.lease(id)?;
+    let authority = outside.authority(&entry.quorum);
+    let permitted = permits.permitted(&id, &entry.quorum, &entry.namespace);
     let snapshot = index.snapshot(id)?;
     let gone = snapshot.lease.is_none();
     // The leader of a quorum is unknown until the quorums were read.

@@ -65,13 +65,13 @@ fn a_lease_that_is_deleted_or_panics_gives_its_permit_back() {
     script("a", |script| script.panics = true);
     world.engine.shown(first);
     world.work();
-    assert!(world.engine.permits.permitted(&LeaseId(u64::MAX), "default").attempt, "it panicked");
+    assert!(world.engine.permits.permitted(&LeaseId(u64::MAX), "default", "n").attempt, "it panicked");
     script("a", |script| script.panics = false);
     world.at(1000);
     world.work();
-    assert!(!world.engine.permits.permitted(&LeaseId(u64::MAX), "default").attempt);
+    assert!(!world.engine.permits.permitted(&LeaseId(u64::MAX), "default", "n").attempt);
     script("a", |script| script.finished = true);
     world.engine.take(Input::Lease(Watched::Deleted(Box::new(lease("n", "a")))));
     world.work();
-    assert!(world.engine.permits.permitted(&LeaseId(u64::MAX), "default").attempt, "it is deleted");
+    assert!(world.engine.permits.permitted(&LeaseId(u64::MAX), "default", "n").attempt, "it is deleted");
 }

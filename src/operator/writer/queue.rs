@@ -1,7 +1,9 @@
 //! The order in which calls reach the API server. Pure: time and entropy are arguments.
 //!
 //! A job is identified by its key, and a key is queued at most once: a newer job replaces the older one. Jobs of the same
-//! lane are sent one at a time. More urgent levels go first; within a level the tenants take turns.
+//! lane are sent one at a time. Jobs that decide who may be active go first, and their tenants take turns: a tenant with
+//! thousands of terms that end delays the next term of another tenant by one call. Within a tenant, more urgent levels go
+//! first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -48,6 +50,16 @@ impl Level {
 
     const fn index(self) -> usize {
         self as usize
+    }
+
+    /// The queue in which jobs of this level take turns with others.
+    const fn class(self) -> usize {
+        match self {
+            Self::End | Self::Publication | Self::Active => 0,
+            Self::Standby => 1,
+            Self::Counts => 2,
+            Self::Events => 3,
+        }
     }
 }
 
@@ -134,7 +146,8 @@ struct Refusal {
 pub(super) struct Queue<K, P> {
     /// Boxed, because the nodes of a large map are half empty.
     jobs: BTreeMap<K, Box<Job<K, P>>>,
-    ready: [FairQueue<K>; Level::ALL.len()],
+    /// By [`Level::class`].
+    ready: [FairQueue<K>; 4],
     delayed: BTreeSet<(Time, K)>,
     expiring: BTreeSet<(Time, K)>,
     lanes: BTreeMap<Lane<K>, LaneState<K>>,
@@ -184,7 +197,7 @@ impl<K: Clone + Ord, P> Queue<K, P> {
                 self.delayed.insert((until, key.clone()));
             }
             None => {
-                self.ready[terms.level.index()].push(&terms.tenant, key.clone());
+                self.make_ready(&terms, key.clone());
             }
         }
         if let Some(at) = terms.not_after {
@@ -250,7 +263,8 @@ impl<K: Clone + Ord, P> Queue<K, P> {
             self.delayed.remove(&(until, key.clone()));
             if let Some(job) = self.jobs.get_mut(&key) {
                 job.delayed_until = None;
-                self.ready[job.terms.level.index()].push(&job.terms.tenant, key);
+                let terms = job.terms.clone();
+                self.make_ready(&terms, key);
             }
         }
         let probe_due = self.gate.probe_at().map_or(self.probe_wanted, |at| at <= now);
@@ -266,12 +280,16 @@ impl<K: Clone + Ord, P> Queue<K, P> {
         Some(Next::Call(key, job))
     }
 
+    fn make_ready(&mut self, terms: &Terms<K>, key: K) {
+        self.ready[terms.level.class()].push_at(&terms.tenant, terms.level.index(), key);
+    }
+
     fn pop_ready(&mut self) -> Option<(K, P)> {
-        for level in Level::ALL {
-            while let Some(key) = self.ready[level.index()].pop() {
+        for class in 0..self.ready.len() {
+            while let Some((level, key)) = self.ready[class].pop_with_level() {
                 // A job that was withdrawn, or replaced by one of another level, leaves its queue entry behind.
                 let Some(job) = self.jobs.get(&key) else { continue };
-                if job.terms.level != level || job.delayed_until.is_some() {
+                if job.terms.level.index() != level || job.delayed_until.is_some() {
                     continue;
                 }
                 if let Some(lane) = self.lanes.get_mut(&job.terms.lane).filter(|lane| lane.busy) {
@@ -352,13 +370,14 @@ impl<K: Clone + Ord, P> Queue<K, P> {
     fn free_lane(&mut self, lane: &Lane<K>) {
         let Some(state) = self.lanes.get_mut(lane) else { return };
         state.busy = false;
-        for key in std::mem::take(&mut state.waiting) {
-            if let Some(job) = self.jobs.get(&key) {
-                self.ready[job.terms.level.index()].push(&job.terms.tenant, key);
-            }
-        }
+        let waiting = std::mem::take(&mut state.waiting);
         if state.queued.is_empty() {
             self.lanes.remove(lane);
+        }
+        for key in waiting {
+            if let Some(terms) = self.jobs.get(&key).map(|job| job.terms.clone()) {
+                self.make_ready(&terms, key);
+            }
         }
     }
 

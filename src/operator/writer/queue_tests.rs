@@ -35,7 +35,8 @@ fn urgent_jobs_go_first_and_tenants_take_turns() {
         queue.submit(Time(0), Submission { tenant: "a".into(), ..job(key, Level::Active, 0) });
     }
     queue.submit(Time(0), Submission { tenant: "b".into(), ..job("b1", Level::Active, 0) });
-    assert_eq!(sent(&mut queue, Time(0)), ["end", "publish", "a1", "b1", "a2", "a3", "event"]);
+    queue.submit(Time(0), Submission { tenant: "b".into(), ..job("b2", Level::Standby, 0) });
+    assert_eq!(sent(&mut queue, Time(0)), ["end", "a1", "b1", "publish", "a2", "a3", "b2", "event"]);
 }
 
 #[test]

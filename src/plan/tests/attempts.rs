@@ -118,3 +118,13 @@ fn a_better_candidate_does_not_interrupt_an_attempt() {
     story.turn();
     assert_eq!(story.commands(), []);
 }
+
+#[test]
+fn a_status_that_shows_no_term_before_or_after_it_is_not_urgent() {
+    let mut story = Story::new();
+    story.candidates(&[]);
+    story.turn();
+    let write = story.status_write().unwrap();
+    assert_eq!((write.priority, write.status.fencing_token), (Priority::Counts, None));
+    assert!(write.status.says(ConditionType::Active, ConditionStatus::False));
+}

@@ -254,7 +254,7 @@ impl World {
             authority,
             stop_at: operator.machines.iter().rev().find(|machine| machine.uid == uid).and_then(Machine::stop_at),
             api_answered_at: if api_answers { Some(now) } else { operator.api_answered_at },
-            permitted: operator.permits.permitted(&uid, QUORUM),
+            permitted: operator.permits.permitted(&uid, QUORUM, NAMESPACE),
             wall: jiff::Timestamp::from_microsecond(wall as i64).unwrap(),
         })
     }
