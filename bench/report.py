@@ -290,6 +290,9 @@ Whole [leader elections](comparison-systems.md) and [what an acquire costs](prof
 - The retry of hand-overs is random in all libraries. In that row, and for the failed acquire, the program of RedisLease calls
   `try_now` up to 100 ms after a refusal, as its peers retry by default or in their documentation. Without that call, a refused
   attempt waits until the holder's keys would expire. The operator does not poll but decides who is next.
+- In the rows with a server that is stopped, gone or slow, and in those they are compared with, a program of the idle class keeps
+  each processor running. Without it, the fewer servers work, the more often a processor sleeps, and its wake-up in a virtual machine
+  takes as long as a round trip. With one of three servers stopped, more of the two processors is left for the others.
 - A peer that needs 100 ms or longer for an acquire while a server is stopped was measured once in that state, and a peer that did
   not answer once in any state: such a round takes up to 20 s.
 - In the story of the failed acquire, the third server reported each command and each change of the key (`MONITOR` and keyspace

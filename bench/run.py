@@ -20,7 +20,7 @@ import time
 
 import peers as library
 import report
-from servers import Server, SlowProxy, Watch, cpu_seconds
+from servers import Server, SlowProxy, Watch, awake, cpu_seconds
 
 ROOT = pathlib.Path(__file__).parent.parent
 RESULTS = ROOT / "target" / "bench" / "results.json"
@@ -162,19 +162,20 @@ class Run:
 
             # What an acquire costs that needs two of two servers, without any failure.
             own = [peer for peer in self.processes if peer.name in report.COMPARED[:2]]
-            for round_ in range(self.rounds):
-                self.warm_up(near, workers=1)
-                measure("none", near, round_)
-                measure("two", self.addresses(2), round_, own)
-                server.pause()
-                measure("stopped", near, round_)
-                server.resume()
-            self.warm_up([*self.addresses(2), proxy.address], workers=1)
-            for round_ in range(self.slow_rounds):
-                measure("slow", [*self.addresses(2), proxy.address], round_)
-            server.kill()
-            for round_ in range(self.slow_rounds):
-                measure("refusing", near, round_)
+            with awake():
+                for round_ in range(self.rounds):
+                    self.warm_up(near, workers=1)
+                    measure("none", near, round_)
+                    measure("two", self.addresses(2), round_, own)
+                    server.pause()
+                    measure("stopped", near, round_)
+                    server.resume()
+                self.warm_up([*self.addresses(2), proxy.address], workers=1)
+                for round_ in range(self.slow_rounds):
+                    measure("slow", [*self.addresses(2), proxy.address], round_)
+                server.kill()
+                for round_ in range(self.slow_rounds):
+                    measure("refusing", near, round_)
         finally:
             proxy.stop()
             server.stop()

@@ -1,5 +1,6 @@
 """Redis servers of one run, and a proxy that delays."""
 
+import contextlib
 import ctypes
 import os
 import pathlib
@@ -7,6 +8,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -83,6 +85,30 @@ class Server:
     def stop(self):
         self.kill()
         self.directory.cleanup()
+
+
+AWAKE = """
+import os, sys
+os.sched_setaffinity(0, {int(sys.argv[1])})
+os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+while True:
+    pass
+"""
+
+
+@contextlib.contextmanager
+def awake():
+    """Keeps each processor running with a program that runs only when no other wants to. Otherwise a processor that has nothing to
+    do sleeps, and its wake-up, in a virtual machine as long as a round trip, is measured: the fewer servers work, the more often."""
+    programs = [
+        subprocess.Popen([sys.executable, "-c", AWAKE, str(cpu)], preexec_fn=die_with_parent) for cpu in os.sched_getaffinity(0)
+    ]
+    try:
+        yield
+    finally:
+        for program in programs:
+            program.kill()
+            program.wait()
 
 
 class Watch:
