@@ -296,6 +296,8 @@ impl<M: Machine, O: Outside> Engine<M, O> {
                 break;
             }
         }
+        // The last turn may have freed a permit.
+        self.offer_permits();
         self.outside.attempts_wait(self.permits.waiting_attempts());
         self.index.due() == 0
     }

@@ -34,6 +34,23 @@ fn a_lease_that_waits_has_a_turn_when_a_permit_is_free() {
 }
 
 #[test]
+fn a_permit_that_the_last_turn_freed_is_offered_although_the_time_is_over() {
+    let mut world = world();
+    let first = world.lease("n", "a");
+    attempt("a", PermitUse::Uses);
+    world.work();
+    world.lease("n", "b");
+    attempt("b", PermitUse::Waits);
+    world.work();
+    attempt("a", PermitUse::None);
+    world.engine.shown(first);
+    assert!(!world.engine.work(Instant::now()), "the lease b is due");
+    assert_eq!(seen("b"), ["facts 0 unseen no attempt"]);
+    assert!(world.engine.work(Instant::now()));
+    assert_eq!(seen("b"), ["facts 0 unseen"]);
+}
+
+#[test]
 fn while_ends_wait_to_be_written_no_attempt_starts() {
     let mut world = world();
     let ends = |name: &str, end| script(name, |script| script.permits = PermitUses { end, ..PermitUses::default() });
