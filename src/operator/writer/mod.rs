@@ -12,12 +12,14 @@
 //! | [`queue`] | the order of the calls, limits, backoff (pure) |
 //! | [`key`] | what a queued call is about |
 //! | [`gate`] | closed while the API server does not answer (pure) |
+//! | [`bucket`] | the rate of calls (pure) |
 //! | [`events`], [`pod_events`] | pending events; how many of them are on pods (pure) |
 //! | [`call`] | the calls, and how their answers are interpreted |
 //! | [`owned`] | the calls for the leases of annotated workloads |
 //! | [`slices`] | the calls for the Service of a lease and its EndpointSlices |
 //! | [`tokens`] | the highest token of all leases on a quorum |
 
+mod bucket;
 mod call;
 mod events;
 mod gate;

@@ -11,16 +11,13 @@ use std::sync::Arc;
 use redislease_core::backoff::{Backoff, Entropy, Strategy};
 use redislease_core::time::{Millis, Time};
 
+use super::bucket::Bucket;
 use super::gate::Gate;
 use crate::plan::FairQueue;
 
 /// How many calls are in flight at most, besides a probe. More would increase etcd's batches and the latency of each
 /// answer.
 pub(super) const CONCURRENCY: usize = 24;
-/// How many calls may start in a second, over time.
-pub(super) const RATE: u32 = 2000;
-/// How many calls may start at once after a pause.
-pub(super) const BURST: u32 = 100;
 
 /// The pause between two jobs of a key whose last job was refused.
 const REFUSED: Backoff =
@@ -419,47 +416,6 @@ impl<K: Clone + Ord, P> Queue<K, P> {
 /// See [`Queue::retry`].
 #[derive(Clone, Debug)]
 pub(super) struct Retry<K>(Terms<K>);
-
-/// A token bucket: limits how many calls start in a second.
-#[derive(Clone, Debug)]
-struct Bucket {
-    /// In thousandths of a call.
-    level: u64,
-    at: Time,
-}
-
-impl Default for Bucket {
-    fn default() -> Self {
-        Self { level: Self::FULL, at: Time(0) }
-    }
-}
-
-impl Bucket {
-    const ONE: u64 = 1000;
-    const FULL: u64 = Self::ONE * BURST as u64;
-
-    fn refill(&mut self, now: Time) {
-        let refill = now.since(self.at).0.saturating_mul(u64::from(RATE));
-        self.level = self.level.saturating_add(refill).min(Self::FULL);
-        self.at = self.at.max(now);
-    }
-
-    fn has_one(&mut self, now: Time) -> bool {
-        self.refill(now);
-        self.level >= Self::ONE
-    }
-
-    fn take(&mut self, now: Time) {
-        self.refill(now);
-        self.level = self.level.saturating_sub(Self::ONE);
-    }
-
-    /// When the next call may begin.
-    fn refilled_at(&self) -> Time {
-        let missing = Self::ONE.saturating_sub(self.level);
-        self.at + Millis(missing.div_ceil(u64::from(RATE)))
-    }
-}
 
 #[cfg(test)]
 #[path = "queue_tests.rs"]
