@@ -59,6 +59,10 @@ pub enum Action {
     Forget {
         process: usize,
     },
+    /// A process learns that a node votes again.
+    NodeReturned {
+        process: usize,
+    },
     /// The first process gets its new TTL.
     Configure,
     End {
@@ -110,6 +114,10 @@ impl Model for Setup {
         if self.forget && matches!(world.standing(0), Standing::Acquiring(..) | Standing::Publishing(_)) {
             actions.push(Action::Forget { process: 0 });
         }
+        if world.returns > 0 {
+            let concerned = |process: &usize| !matches!(world.standing(*process), Standing::Idle);
+            actions.extend((0..2).filter(concerned).map(|process| Action::NodeReturned { process }));
+        }
         if self.new_ttl > 0 && !world.configured {
             actions.push(Action::Configure);
         }
@@ -131,6 +139,7 @@ impl Model for Setup {
             Action::Adopt { process, of } => step.adopt(process, of),
             Action::Crash { process } => step.crash(process),
             Action::Forget { process } => step.forget(process),
+            Action::NodeReturned { process } => step.node_returned(process),
             Action::Configure => step.configure(),
             Action::End { process, of, proof } => step.end(process, of, proof),
             Action::Word { process, of } => step.word(process, of),

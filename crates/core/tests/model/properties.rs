@@ -39,6 +39,9 @@ impl Setup {
         sometimes(self.joins > 0, "a join is confirmed", |setup, world| {
             world.joins < setup.joins && has_every_node(world)
         });
+        sometimes(self.returns > 0, "a node that votes again is joined", |setup, world| {
+            world.returns < setup.returns && world.joins < setup.joins && has_every_node(world)
+        });
         sometimes(self.end.is_some(), "a seal is effective", |_, world| sealed(world, 0) || sealed(world, 1));
         sometimes(self.end.is_some() && self.contend, "a term follows the holder's word", |_, world| {
             world.attempts[0].stopped && world.attempts[1].token.is_some()

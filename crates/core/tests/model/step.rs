@@ -128,6 +128,11 @@ impl Step<'_> {
         self.feed(process, Input::Forget);
     }
 
+    pub fn node_returned(&mut self, process: usize) {
+        self.world.returns -= 1;
+        self.feed(process, Input::NodeReturned { ask_by: NOW });
+    }
+
     pub fn configure(&mut self) {
         self.world.configured = true;
         self.feed(0, Input::Configure(self.setup.new_config()));

@@ -41,6 +41,8 @@ pub struct Setup {
     pub in_turn: bool,
     /// Number of grants by joins. After that every join fails.
     pub joins: u8,
+    /// How often a process is told that a node votes again.
+    pub returns: u8,
     /// The second process may adopt the term that the status names.
     pub adopt: bool,
     /// Number of crashes of the first process. The machine is lost; its requests and its status write may still happen.
@@ -211,6 +213,7 @@ pub struct World {
     /// The attempt that the status names.
     pub status: Option<usize>,
     pub joins: u8,
+    pub returns: u8,
     pub crashes: u8,
     /// The first process has its new TTL.
     pub configured: bool,
@@ -242,6 +245,7 @@ impl World {
             attempts: [facts; 2],
             status: None,
             joins: setup.joins,
+            returns: setup.returns,
             crashes: setup.crashes,
             configured: false,
             flaw: None,

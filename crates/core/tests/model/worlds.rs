@@ -49,6 +49,7 @@ const CONTENDERS: Setup = Setup {
     contend: true,
     in_turn: false,
     joins: 1,
+    returns: 0,
     adopt: false,
     crashes: 0,
     end: None,
@@ -85,7 +86,7 @@ const KEYS: Setup = Setup {
 };
 
 /// The largest first, so that no thread is left alone with one.
-pub const WORLDS: [Case<Setup>; 25] = [
+pub const WORLDS: [Case<Setup>; 28] = [
     case(Size::Large, OTHER_SEALS, &[]),
     case(Size::Large, VANISH, &[Mutant::OneRound, Mutant::ConfirmOutsideFirstRound]),
     case(
@@ -113,6 +114,19 @@ pub const WORLDS: [Case<Setup>; 25] = [
         &[Mutant::SealVotesExpired],
     ),
     case(Size::Large, Setup { name: "a process doubts and another adopts", doubt: true, ..REPLICA }, &[]),
+    case(Size::Large, Setup { name: "a node votes again and keys vanish", returns: 1, ..LEVEL }, &[]),
+    case(
+        Size::Large,
+        Setup {
+            name: "a node votes again, rounds of two ticks",
+            returns: 1,
+            joins: 1,
+            in_turn: true,
+            lossy: false,
+            ..SLOW
+        },
+        &[],
+    ),
     case(Size::Large, Setup { name: "restart", crashes: 1, unanswered: true, ..BASIC }, &[]),
     Case {
         overlaps: &[Mutant::UnknownWriteReleased, Mutant::ForgetReleasesPublishing],
@@ -151,6 +165,7 @@ pub const WORLDS: [Case<Setup>; 25] = [
     case(Size::Large, Setup { name: "a process doubts and another seals", doubt: true, ..SEALED }, &[]),
     case(Size::Large, SLOW, &[]),
     case(Size::Middle, CONTENDERS, &[]),
+    case(Size::Middle, Setup { name: "a node votes again", returns: 1, joins: 1, ..BASIC }, &[]),
     case(Size::Middle, Setup { name: "proof of death", death: true, ..BASIC }, &[]),
     case(Size::Middle, Setup { name: "no deadline in the scripts", late_guard: false, ..BASIC }, &[]),
     case(Size::Quick, Setup { name: "counters that were lost", history: 5, ..BASIC }, &[Mutant::NoStatusFloor]),

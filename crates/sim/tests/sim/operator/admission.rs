@@ -20,7 +20,7 @@ use crate::core_check::seed_with;
 use crate::operator::writer::Job;
 use crate::redis::clock::{MILLI, Micros};
 use crate::redis::network::{Conn, Purpose, Request};
-use crate::world::{Event, World};
+use crate::world::{EFFECTS_AT_ONE_INSTANT, Event, World};
 
 /// How often the marker of a node is looked at.
 const HEARTBEAT: Millis = Millis(1000);
@@ -137,7 +137,13 @@ impl World {
         let waited = matches!(peer.admission.standing(), Standing::Seeding(_));
         peer.admission.handle(now, nonce, input);
         let (mut moved, mut returned) = (false, false);
-        while let Some(effect) = self.processes[process].peers[node].admission.poll_effect() {
+        for effects in 0.. {
+            let Some(effect) = self.processes[process].peers[node].admission.poll_effect() else { break };
+            if effects == EFFECTS_AT_ONE_INSTANT {
+                return self
+                    .check
+                    .fail(format!("the admission of node {node} has more than {effects} effects at one instant"));
+            }
             match effect {
                 admission::Effect::Observe { run_id, nonce, stepped } => {
                     self.post_marker(process, node, Request::Observe { run_id, nonce, stepped });

@@ -12,7 +12,7 @@ use crate::check::trace::Note;
 use crate::operator::process::{Fate, Life};
 use crate::operator::writer::Job;
 use crate::redis::clock::{MILLI, Micros};
-use crate::world::{Event, World};
+use crate::world::{EFFECTS_AT_ONE_INSTANT, Event, World};
 
 /// Stands for the UID of a lease where the lock of the replicas is meant.
 pub const LOCK: u32 = u32::MAX;
@@ -92,9 +92,14 @@ impl World {
 
     pub fn drain_leader(&mut self, process: usize) {
         let boot = self.processes[process].boot;
-        loop {
+        for effects in 0.. {
             if self.processes[process].life != Life::Running || self.processes[process].boot != boot {
                 return;
+            }
+            if effects == EFFECTS_AT_ONE_INSTANT {
+                return self
+                    .check
+                    .fail(format!("the machine of leadership has more than {effects} effects at one instant"));
             }
             let Some(leader) = &mut self.processes[process].leader else { return };
             let Some(effect) = leader.held_back.take().or_else(|| leader.machine.poll_effect()) else { break };
