@@ -153,7 +153,7 @@ impl Machine {
                 Input::Forget
             }
             Command::Forget => Input::Forget,
-            Command::DoubtShown(attempt) => Input::DoubtShown(attempt),
+            Command::UnconfirmedShown(attempt) => Input::UnconfirmedShown(attempt),
             Command::KeptElsewhere(attempt) => Input::KeptElsewhere(attempt),
             Command::End { term, proof } => {
                 let runs = self.running() == Some(term.attempt);

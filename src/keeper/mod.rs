@@ -61,7 +61,7 @@ enum Command {
     Want(Holder),
     Forget,
     Adopt(TermId),
-    DoubtShown(Attempt),
+    UnconfirmedShown(Attempt),
     KeptElsewhere(Attempt),
     End { term: TermId, proof: bool },
     Published { attempt: Attempt, outcome: Publication },
@@ -198,8 +198,8 @@ impl LeaseHandle {
     }
 
     /// Reports that the status calls the term of `attempt` unconfirmed.
-    pub fn doubt_shown(&self, attempt: Attempt) {
-        self.send(Command::DoubtShown(attempt));
+    pub fn unconfirmed_shown(&self, attempt: Attempt) {
+        self.send(Command::UnconfirmedShown(attempt));
     }
 
     /// Reports that the status calls the term of `attempt` active again, after this process had written there that it

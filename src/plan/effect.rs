@@ -75,7 +75,7 @@ pub enum Command {
     /// Adopt a term that the status names.
     Adopt(TermId),
     /// The status calls the term unconfirmed.
-    DoubtShown(Attempt),
+    UnconfirmedShown(Attempt),
     /// The status calls the term active again: another process holds it.
     KeptElsewhere(Attempt),
     /// End a term; with proof its keys are released at once.

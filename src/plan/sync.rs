@@ -106,7 +106,7 @@ impl Reconciler {
         config.deadline = match authority {
             Authority::Lead | Authority::End => OnDeadline::Seal,
             // Another replica may hold the term.
-            Authority::Renew | Authority::Follow => OnDeadline::Doubt,
+            Authority::Renew | Authority::Follow => OnDeadline::Unconfirm,
         };
         if config != link.config {
             link.config = config.clone();
@@ -154,7 +154,7 @@ impl Reconciler {
                 let shown = self.roles.unconfirmed_since(attempt).is_some();
                 if says(ConditionStatus::Unknown) && !shown {
                     self.roles.set_unconfirmed(Some((attempt, now)));
-                    self.command(Command::DoubtShown(attempt));
+                    self.command(Command::UnconfirmedShown(attempt));
                 } else if says(ConditionStatus::True) && shown {
                     self.roles.set_unconfirmed(None);
                     self.command(Command::KeptElsewhere(attempt));

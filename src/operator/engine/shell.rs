@@ -131,7 +131,7 @@ impl Shell {
             Command::Want(holder) => keeper.want(attempt_holder(holder)),
             Command::Forget => keeper.forget(),
             Command::Adopt(term) => keeper.adopt(term),
-            Command::DoubtShown(attempt) => keeper.doubt_shown(attempt),
+            Command::UnconfirmedShown(attempt) => keeper.unconfirmed_shown(attempt),
             Command::KeptElsewhere(attempt) => keeper.kept_elsewhere(attempt),
             Command::End { term, proof } => keeper.end(term, proof),
             Command::Published { attempt, outcome } => keeper.published(attempt, outcome),

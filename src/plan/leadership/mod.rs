@@ -400,6 +400,6 @@ fn durations(quorum: &OpenQuorum) -> Config {
             limit: None,
             jitter: 10,
         },
-        deadline: OnDeadline::Doubt,
+        deadline: OnDeadline::Unconfirm,
     }
 }

@@ -102,11 +102,11 @@ async fn an_adopted_term_without_a_quorum_is_uncertain_then_lost() {
         let start = clock::now();
         candidate.lease.adopt(id.clone());
         // A process that can confirm the term has time to do so before it is lost.
-        eventually("doubt", || async {
+        eventually("unconfirmed", || async {
             matches!(candidate.lease.view().standing, Standing::Uncertain(_)).then_some(())
         })
         .await;
-        candidate.lease.doubt_shown(id.attempt);
+        candidate.lease.unconfirmed_shown(id.attempt);
         let loss = candidate.lost().await;
         assert_eq!((&loss.term.id, loss.reason), (&id, EndReason::NeverConfirmed));
         let ends = lease().drift.most(lease().ttl);

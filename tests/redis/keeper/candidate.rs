@@ -252,8 +252,8 @@ impl WantedLease {
         self.handle.adopt(term);
     }
 
-    pub fn doubt_shown(&self, attempt: Attempt) {
-        self.handle.doubt_shown(attempt);
+    pub fn unconfirmed_shown(&self, attempt: Attempt) {
+        self.handle.unconfirmed_shown(attempt);
     }
 
     pub fn published(&self, attempt: Attempt, outcome: Publication) {

@@ -173,8 +173,8 @@ impl Acquiring {
 
 impl Term {
     fn rebase(&mut self, shift: &Shift, rounds: &Renumbering, config: &Config) {
-        if let Phase::Adopting { doubt_at, ends_at, shown, .. } = &mut self.phase {
-            shift.due(doubt_at);
+        if let Phase::Adopting { unconfirmed_at, ends_at, shown, .. } = &mut self.phase {
+            shift.due(unconfirmed_at);
             shift.due(ends_at);
             // The machine only asks whether one interval has passed since.
             if let Some(shown) = shown {

@@ -182,7 +182,7 @@ impl Twins {
             (2, Some(id)) if word > 250 => {
                 self.both(Input::Published { attempt: id.attempt, outcome: Publication::Superseded });
             }
-            (2, Some(id)) if word > 240 => self.both(Input::DoubtShown(id.attempt)),
+            (2, Some(id)) if word > 240 => self.both(Input::UnconfirmedShown(id.attempt)),
             (2, Some(id)) if word > 230 => self.both(Input::KeptElsewhere(id.attempt)),
             (2, _) if word > 220 => self.both(Input::Forget),
             (2, _) if word > 180 => {
@@ -220,8 +220,8 @@ impl Twins {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn a_rebased_machine_does_the_same(doubts: bool, script in vec((any::<u8>(), any::<u8>()), 1..120)) {
-        let mut twins = Twins::new(if doubts { OnDeadline::Doubt } else { OnDeadline::Seal });
+    fn a_rebased_machine_does_the_same(unconfirms: bool, script in vec((any::<u8>(), any::<u8>()), 1..120)) {
+        let mut twins = Twins::new(if unconfirms { OnDeadline::Unconfirm } else { OnDeadline::Seal });
         for (what, word) in script {
             twins.step(what, word);
         }

@@ -47,7 +47,7 @@ pub enum OnDeadline {
     /// ([`Standing::Adopting`](super::Standing::Adopting)). It is extended, and held again as soon as a majority
     /// confirms it. No deadline ends it, and a term that is lost by misses is dropped without a seal. For a process that
     /// does not lead: another process may keep the term.
-    Doubt,
+    Unconfirm,
 }
 
 /// A process that notices a deadline later than this was paused or suspended. Others may have kept the term meanwhile,

@@ -63,7 +63,7 @@ pub enum Input {
     /// contradict. An unconfirmed term is not given up before that. Ignored unless it is [`Standing::Uncertain`].
     ///
     /// [`Standing::Uncertain`]: super::Standing::Uncertain
-    DoubtShown(Attempt),
+    UnconfirmedShown(Attempt),
     /// The status calls the term of this attempt active again, although this process had said there that it cannot
     /// confirm it: another process has confirmed it. Ignored unless the term is being adopted.
     KeptElsewhere(Attempt),

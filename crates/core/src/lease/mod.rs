@@ -8,7 +8,7 @@
 //!              │ failed      │ superseded        ▼
 //!              ▼             └─────────────▶  ending (sealed until its keys end)
 //!            back-off          Adopt ──▶ adopting ──▶ held
-//!                                           ▲           │ deadline noticed late, or OnDeadline::Doubt
+//!                                           ▲           │ deadline noticed late, or OnDeadline::Unconfirm
 //!                                           └───────────┘
 //! ```
 
@@ -179,7 +179,7 @@ impl Lease {
                 }
             }
             Input::Adopt(id) => self.adopt(now, id),
-            Input::DoubtShown(attempt) => self.doubt_shown(now, attempt),
+            Input::UnconfirmedShown(attempt) => self.unconfirmed_shown(now, attempt),
             Input::KeptElsewhere(attempt) => self.kept_elsewhere(now, attempt),
             Input::End { term, proof } => self.end(now, term, proof),
             Input::Vote { round, node, vote } => self.vote(now, round, node, &vote),

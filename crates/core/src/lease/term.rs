@@ -19,17 +19,17 @@ pub(in crate::lease) enum Phase {
     Publishing,
     /// The status names the term, and a majority confirmed it to this process.
     Held,
-    /// The status names the term, and no majority has confirmed it to this process. At `doubt_at` it becomes `overdue`:
-    /// this process says that it cannot confirm the term. It is lost at `ends_at`, and not before the status has `shown`
-    /// the doubt for one renewal interval.
-    Adopting { doubt_at: Time, ends_at: Time, overdue: bool, shown: Option<Time> },
+    /// The status names the term, and no majority has confirmed it to this process. At `unconfirmed_at` it becomes
+    /// `overdue`: this process says that it cannot confirm the term. With [`OnDeadline::Seal`] the term is lost at
+    /// `ends_at`, but not before the status has `shown` for one renewal interval that it is unconfirmed.
+    Adopting { unconfirmed_at: Time, ends_at: Time, overdue: bool, shown: Option<Time> },
 }
 
 impl Phase {
     /// Nothing is known of the term but that the status names it.
     fn unconfirmed(config: &Config, now: Time) -> Self {
-        let (doubt_at, ends_at) = (now + config.renew_interval, now + config.drift.most(config.ttl));
-        Self::Adopting { doubt_at, ends_at, overdue: false, shown: None }
+        let (unconfirmed_at, ends_at) = (now + config.renew_interval, now + config.drift.most(config.ttl));
+        Self::Adopting { unconfirmed_at, ends_at, overdue: false, shown: None }
     }
 }
 
@@ -109,7 +109,7 @@ impl Term {
     }
 
     /// Continues as after a restart: a strict extension decides whether the term still runs.
-    fn doubt(&mut self, config: &Config, now: Time) {
+    fn unconfirm(&mut self, config: &Config, now: Time) {
         self.phase = Phase::unconfirmed(config, now);
         self.valid_until = None;
         self.stop_at = None;
@@ -143,7 +143,7 @@ impl Lease {
             None => term.next_round_at.max(self.held_until),
         };
         let adoption = match term.phase {
-            Phase::Adopting { doubt_at, overdue: false, .. } => Some(doubt_at),
+            Phase::Adopting { unconfirmed_at, overdue: false, .. } => Some(unconfirmed_at),
             Phase::Adopting { .. } | Phase::Publishing | Phase::Held => term.lost_at(&self.config),
         };
         let stop_at = term.stop_at.filter(|_| !breaks!(self.rules, NoLocalDeadline));
@@ -161,19 +161,19 @@ impl Lease {
         self.term = Some(Term::adopted(&self.config, id, now));
     }
 
-    /// Another process keeps the term that this one cannot confirm: for one lease there is no reason to doubt again.
+    /// Another process renews this term. Postpones the unconfirmed state by one lease.
     pub(super) fn kept_elsewhere(&mut self, now: Time, attempt: Attempt) {
         let lease = self.config.drift.most(self.config.ttl);
         if let Some(term) = self.term.as_mut().filter(|term| term.id.attempt == attempt)
             && let Phase::Adopting { .. } = term.phase
         {
-            let (doubt_at, ends_at) = (now + lease, now + lease + lease);
-            term.phase = Phase::Adopting { doubt_at, ends_at, overdue: false, shown: None };
+            let (unconfirmed_at, ends_at) = (now + lease, now + lease + lease);
+            term.phase = Phase::Adopting { unconfirmed_at, ends_at, overdue: false, shown: None };
         }
     }
 
     /// The status shows that this process cannot confirm the term; a process that can may contradict.
-    pub(super) fn doubt_shown(&mut self, now: Time, attempt: Attempt) {
+    pub(super) fn unconfirmed_shown(&mut self, now: Time, attempt: Attempt) {
         if let Some(term) = self.term.as_mut().filter(|term| term.id.attempt == attempt)
             && let Phase::Adopting { overdue: true, shown, .. } = &mut term.phase
         {
@@ -215,8 +215,8 @@ impl Lease {
         // A renewal that was due long ago shows the pause, too, when this deadline has only just passed.
         let due = self.term_deadline().map_or(stop_at, |due| due.min(stop_at));
         let is_late = now.since(due) > LATE_WAKE && !breaks!(self.rules, SealOnLateWake);
-        if others_may_keep && (is_late || self.config.deadline == OnDeadline::Doubt) {
-            self.doubt(now);
+        if others_may_keep && (is_late || self.config.deadline == OnDeadline::Unconfirm) {
+            self.unconfirm(now);
             return;
         }
         if term.open_round().is_some() {
@@ -227,20 +227,20 @@ impl Lease {
 
     fn expire_adoption(&mut self, now: Time) {
         let Some(term) = &mut self.term else { return };
-        if let Phase::Adopting { doubt_at, overdue, .. } = &mut term.phase {
-            *overdue |= now >= *doubt_at;
+        if let Phase::Adopting { unconfirmed_at, overdue, .. } = &mut term.phase {
+            *overdue |= now >= *unconfirmed_at;
         }
         match term.lost_at(&self.config) {
-            Some(lost_at) if now >= lost_at && now.since(lost_at) > LATE_WAKE => term.doubt(&self.config, now),
+            Some(lost_at) if now >= lost_at && now.since(lost_at) > LATE_WAKE => term.unconfirm(&self.config, now),
             Some(lost_at) if now >= lost_at => self.give_up(now, EndReason::NeverConfirmed),
             _ => {}
         }
     }
 
     /// Stops believing in a term that another process may keep.
-    fn doubt(&mut self, now: Time) {
+    fn unconfirm(&mut self, now: Time) {
         let Some(term) = &mut self.term else { return };
-        term.doubt(&self.config, now);
+        term.unconfirm(&self.config, now);
         if !breaks!(self.rules, ShownLast) {
             self.emit_view();
         }

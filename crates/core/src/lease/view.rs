@@ -13,7 +13,7 @@ pub enum EndReason {
     Misses,
     /// No majority extended it in time.
     Deadline,
-    /// No majority confirmed a term that was adopted or doubted.
+    /// No majority confirmed a term that was adopted, or that became unconfirmed.
     NeverConfirmed,
     /// The status names a later term, or the resource was deleted or created again.
     Superseded,

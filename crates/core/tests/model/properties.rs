@@ -52,8 +52,8 @@ impl Setup {
         sometimes(self.unanswered, "a write that was not answered is carried out", |_, world| {
             world.attempts[0].write == Write::Done && matches!(world.standing(0), Standing::Publishing(_))
         });
-        sometimes(self.doubt, "a term that its process doubted is held again", |_, world| {
-            world.processes[0].doubted && matches!(world.standing(0), Standing::Held(_))
+        sometimes(self.unconfirm, "a term that became unconfirmed is held again", |_, world| {
+            world.processes[0].unconfirmed && matches!(world.standing(0), Standing::Held(_))
         });
         sometimes(self.new_ttl > 0, "a term is held under the new duration", |_, world| {
             world.configured && matches!(world.standing(0), Standing::Held(_)) && world.attempts[0].extended[1]

@@ -153,7 +153,7 @@ impl Step<'_> {
     fn lose_process(&mut self, process: usize) {
         let lease = Interned::new(self.setup.machine());
         self.world.processes[process] =
-            Process { lease, across: false, after_seal: false, before_word: false, doubted: false };
+            Process { lease, across: false, after_seal: false, before_word: false, unconfirmed: false };
         for node in 0..NODES {
             self.change(node, Change::Crashed(process));
         }
@@ -236,7 +236,7 @@ impl Step<'_> {
         state.across &= running;
         state.after_seal &= running;
         state.before_word &= running;
-        state.doubted = running && (state.doubted || held && matches!(standing, Standing::Adopting(_)));
+        state.unconfirmed = running && (state.unconfirmed || held && matches!(standing, Standing::Adopting(_)));
         if let Some(ending) = reaction.lease.view().ending.as_ref().filter(|ending| ending.sealed) {
             self.world.attempts[index(ending.id.attempt)].sealed_once = true;
         }

@@ -55,7 +55,7 @@ pub struct Setup {
     /// The first process may be told to forget the lease while its attempt or its publication is under way.
     pub forget: bool,
     /// The processes do not lead: at its deadline a term becomes unconfirmed.
-    pub doubt: bool,
+    pub unconfirm: bool,
     /// The first process may make attempt B too, after A.
     pub one_process: bool,
     /// Status writes may stay without an answer.
@@ -89,7 +89,7 @@ impl Setup {
             command_timeout: Millis(self.command_timeout),
             drift: Drift { percent: 0, slack: Millis(0) },
             backoff: Backoff { strategy: Strategy::Linear, min: Millis(1), max: Millis(1), limit: None, jitter: 0 },
-            deadline: if self.doubt { OnDeadline::Doubt } else { OnDeadline::Seal },
+            deadline: if self.unconfirm { OnDeadline::Unconfirm } else { OnDeadline::Seal },
         }
     }
 
@@ -142,8 +142,8 @@ pub struct Process {
     pub after_seal: bool,
     /// The open round began before the holder said that it stopped: it says nothing about the holder any more.
     pub before_word: bool,
-    /// The process doubted its term at a deadline.
-    pub doubted: bool,
+    /// The term of the process became unconfirmed at a deadline.
+    pub unconfirmed: bool,
 }
 
 /// The status write of one term.
@@ -225,7 +225,7 @@ impl World {
     pub fn new(setup: &Setup, fences: [u64; NODES]) -> Self {
         let server = Server { marker: Some(MARKER.clone()), mutant: setup.mutant, ..Server::new("r".into()) };
         let lease = Interned::new(setup.machine());
-        let process = Process { lease, across: false, after_seal: false, before_word: false, doubted: false };
+        let process = Process { lease, across: false, after_seal: false, before_word: false, unconfirmed: false };
         let facts = AttemptFacts {
             begun: false,
             token: None,

@@ -39,7 +39,7 @@ fn an_adopted_term_without_a_quorum_becomes_uncertain_then_lost() {
     assert!(matches!(scenario.standing(), Standing::Adopting(_)));
     scenario.pass_to(start + 5000);
     assert!(matches!(scenario.standing(), Standing::Uncertain(_)));
-    scenario.give(Input::DoubtShown(id.attempt));
+    scenario.give(Input::UnconfirmedShown(id.attempt));
     scenario.pass_to(start + 30_301);
     assert!(matches!(scenario.standing(), Standing::Uncertain(_)));
     scenario.pass_to(start + 30_302);
@@ -47,25 +47,29 @@ fn an_adopted_term_without_a_quorum_becomes_uncertain_then_lost() {
 }
 
 #[test]
-fn a_term_that_another_process_keeps_is_doubted_once_a_lease_and_never_lost() {
+fn a_term_that_another_process_keeps_becomes_unconfirmed_once_a_lease_and_is_never_lost() {
     let mut scenario = Scenario::new();
     let id = scenario.held();
     scenario.restart(config());
     scenario.links = [Link::Down; 3];
     scenario.give(Input::Adopt(id.clone()));
-    for doubt_after in [5000, 30_302, 30_302] {
-        scenario.pass(doubt_after - 1);
-        assert!(matches!(scenario.standing(), Standing::Adopting(_)), "{doubt_after}: {:?}", scenario.standing());
+    for unconfirmed_after in [5000, 30_302, 30_302] {
+        scenario.pass(unconfirmed_after - 1);
+        assert!(matches!(scenario.standing(), Standing::Adopting(_)), "{unconfirmed_after}: {:?}", scenario.standing());
         scenario.pass(1);
-        assert!(matches!(scenario.standing(), Standing::Uncertain(_)), "{doubt_after}: {:?}", scenario.standing());
+        assert!(
+            matches!(scenario.standing(), Standing::Uncertain(_)),
+            "{unconfirmed_after}: {:?}",
+            scenario.standing()
+        );
         scenario.give(Input::KeptElsewhere(Attempt(99)));
         assert!(matches!(scenario.standing(), Standing::Uncertain(_)), "that is another term");
         scenario.give(Input::KeptElsewhere(id.attempt));
         assert!(matches!(scenario.standing(), Standing::Adopting(_)));
     }
     scenario.pass(200_000);
-    assert!(matches!(scenario.standing(), Standing::Uncertain(_)), "the status has not shown the doubt");
-    scenario.give(Input::DoubtShown(id.attempt));
+    assert!(matches!(scenario.standing(), Standing::Uncertain(_)), "the status does not call it unconfirmed yet");
+    scenario.give(Input::UnconfirmedShown(id.attempt));
     scenario.pass(4999);
     assert!(matches!(scenario.standing(), Standing::Uncertain(_)), "no other process has had the time to contradict");
     scenario.pass(1);

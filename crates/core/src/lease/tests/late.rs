@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn doubting() -> Config {
-    Config { deadline: OnDeadline::Doubt, ..config() }
+fn unconfirming() -> Config {
+    Config { deadline: OnDeadline::Unconfirm, ..config() }
 }
 
 /// A term that is held, last extended now, and the process paused until `late` ms after its deadline.
@@ -114,7 +114,7 @@ fn a_term_that_stays_unconfirmed_after_a_late_wake_is_lost_as_after_a_restart() 
     assert!(matches!(scenario.standing(), Standing::Adopting(_)));
     scenario.pass_to(start + 5000);
     assert!(matches!(scenario.standing(), Standing::Uncertain(_)));
-    scenario.give(Input::DoubtShown(id.attempt));
+    scenario.give(Input::UnconfirmedShown(id.attempt));
     scenario.pass_to(start + 30_301);
     assert!(matches!(scenario.standing(), Standing::Uncertain(_)));
     scenario.pass_to(start + 30_302);
@@ -143,12 +143,12 @@ fn a_process_paused_while_its_term_is_uncertain_asks_again_before_it_gives_the_t
     scenario.links = [Link::Down; 3];
     scenario.give(Input::Adopt(id.clone()));
     scenario.pass(10_000);
-    scenario.give(Input::DoubtShown(id.attempt));
+    scenario.give(Input::UnconfirmedShown(id.attempt));
     scenario.now += 60_000;
     scenario.give(Input::Wake);
     assert!(matches!(scenario.standing(), Standing::Adopting(_)), "{:?}", scenario.standing());
     scenario.pass(5000);
-    scenario.give(Input::DoubtShown(id.attempt));
+    scenario.give(Input::UnconfirmedShown(id.attempt));
     scenario.pass(30_302 - 5000);
     assert_eq!(scenario.end_reason(), Some(EndReason::NeverConfirmed));
 }
@@ -164,9 +164,9 @@ fn a_publication_that_is_not_answered_at_a_late_wake_is_sealed() {
 }
 
 #[test]
-fn a_process_that_does_not_lead_doubts_at_its_deadline_and_ends_nothing() {
+fn a_process_that_does_not_lead_keeps_an_unconfirmed_term_after_its_deadline() {
     let mut scenario = Scenario::new();
-    scenario.restart(doubting());
+    scenario.restart(unconfirming());
     let id = scenario.held();
     scenario.pass(5000);
     let last_good = scenario.now;
@@ -176,7 +176,7 @@ fn a_process_that_does_not_lead_doubts_at_its_deadline_and_ends_nothing() {
     assert!(scenario.is_held(), "one millisecond before");
     scenario.pass_to(last_good + STOP);
     assert!(is_unconfirmed(scenario.standing()), "{:?}", scenario.standing());
-    scenario.give(Input::DoubtShown(id.attempt));
+    scenario.give(Input::UnconfirmedShown(id.attempt));
     scenario.pass(500_000);
     assert!(matches!(scenario.standing(), Standing::Uncertain(_)), "no deadline ends it");
     assert!(no_seal(&scenario));
@@ -185,7 +185,7 @@ fn a_process_that_does_not_lead_doubts_at_its_deadline_and_ends_nothing() {
 #[test]
 fn a_process_that_does_not_lead_holds_again_when_a_majority_confirms() {
     let mut scenario = Scenario::new();
-    scenario.restart(doubting());
+    scenario.restart(unconfirming());
     let id = scenario.held();
     scenario.links = [Link::Down, Link::Down, Link::Up];
     scenario.pass(STOP);
@@ -199,7 +199,7 @@ fn a_process_that_does_not_lead_holds_again_when_a_majority_confirms() {
 #[test]
 fn a_process_that_does_not_lead_drops_a_term_that_is_lost_by_misses_without_a_seal() {
     let mut scenario = Scenario::new();
-    scenario.restart(doubting());
+    scenario.restart(unconfirming());
     let id = scenario.held();
     scenario.drop_keys(0);
     scenario.drop_keys(1);
@@ -215,7 +215,7 @@ fn a_process_that_does_not_lead_drops_a_term_that_is_lost_by_misses_without_a_se
 #[test]
 fn a_decision_to_end_seals_whether_this_process_leads_or_not() {
     let mut scenario = Scenario::new();
-    scenario.restart(doubting());
+    scenario.restart(unconfirming());
     let id = scenario.held();
     scenario.give(Input::End { term: id, proof: false });
     assert_eq!(scenario.lease.view().ending.as_ref().map(|ending| ending.sealed), Some(true));
@@ -229,24 +229,24 @@ fn what_happens_at_a_deadline_is_changed_at_the_very_instant_of_the_deadline() {
     scenario.pass(STOP - 1);
     assert!(scenario.is_held());
     scenario.now += 1;
-    scenario.give(Input::Configure(doubting()));
+    scenario.give(Input::Configure(unconfirming()));
     assert!(is_unconfirmed(scenario.standing()), "{:?}", scenario.standing());
 }
 
 #[test]
 fn a_process_that_begins_to_lead_gives_an_unconfirmed_term_a_whole_lease_before_it_is_lost() {
     let mut scenario = Scenario::new();
-    scenario.restart(doubting());
+    scenario.restart(unconfirming());
     let id = scenario.held();
     scenario.links = [Link::Down; 3];
     scenario.pass(STOP + 6000);
-    scenario.give(Input::DoubtShown(id.attempt));
+    scenario.give(Input::UnconfirmedShown(id.attempt));
     scenario.pass(100_000);
     scenario.give(Input::Configure(config()));
     let start = scenario.now;
     scenario.pass_to(start + 5000);
     assert!(matches!(scenario.standing(), Standing::Uncertain(_)), "{:?}", scenario.standing());
-    scenario.give(Input::DoubtShown(id.attempt));
+    scenario.give(Input::UnconfirmedShown(id.attempt));
     scenario.pass_to(start + 30_301);
     assert!(scenario.lease.view().ending.is_none());
     scenario.pass_to(start + 30_302);
@@ -254,7 +254,7 @@ fn a_process_that_begins_to_lead_gives_an_unconfirmed_term_a_whole_lease_before_
 }
 
 #[test]
-fn the_keys_of_a_doubted_term_may_live_for_a_whole_lease_that_another_process_has_added() {
+fn the_keys_of_an_unconfirmed_term_may_live_for_a_whole_lease_that_another_process_has_added() {
     let (mut scenario, id) = paused(5000);
     scenario.lease.hold(Time(scenario.now + 10_000));
     scenario.give(Input::Wake);

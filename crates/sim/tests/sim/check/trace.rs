@@ -96,7 +96,7 @@ impl Brief {
             Command::Adopt(term) => Self::Adopt(term.attempt),
             Command::End { term, proof } => Self::End(term.attempt, *proof),
             Command::Forget => Self::Command("forget"),
-            Command::DoubtShown(_) => Self::Command("doubt shown"),
+            Command::UnconfirmedShown(_) => Self::Command("unconfirmed shown"),
             Command::KeptElsewhere(_) => Self::Command("kept elsewhere"),
             Command::Published { .. } => Self::Command("published"),
             Command::TryNow => Self::Command("try now"),

@@ -121,7 +121,7 @@ impl World {
             Command::Want(holder) => return self.want(process, serial, &holder),
             Command::Forget => Input::Forget,
             Command::Adopt(term) => Input::Adopt(term),
-            Command::DoubtShown(attempt) => Input::DoubtShown(attempt),
+            Command::UnconfirmedShown(attempt) => Input::UnconfirmedShown(attempt),
             Command::KeptElsewhere(attempt) => Input::KeptElsewhere(attempt),
             Command::End { term, proof } => Input::End { term, proof },
             Command::Published { attempt, outcome } => Input::Published { attempt, outcome },
