@@ -185,7 +185,7 @@ impl core::str::FromStr for Stored {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
     /// Round 1, and the first half of a join. If every key is free, it takes the next grant number and writes `p` on
-    /// every key. Repeated, it answers the same grant and writes nothing.
+    /// every key. A repeated request returns the same grant and writes nothing.
     Acquire {
         /// The attempt.
         attempt: Attempt,

@@ -18,8 +18,8 @@ use crate::time::{Millis, Time};
 
 use super::Config;
 
-/// How often round 2 is sent. A node that granted and then is silent twice is more likely gone than slow, and a fresh
-/// attempt can count the others.
+/// How often round 2 is sent. A node that granted and then does not answer twice is more likely down than slow, and a new
+/// attempt can succeed without it.
 const CONFIRM_ROUNDS: u8 = 2;
 
 /// The vote of one node in round 1.
@@ -31,7 +31,7 @@ pub(super) enum FirstVote {
         free_at: Time,
         by: Stored,
     },
-    /// The node did nothing, and said so.
+    /// The node executed nothing and reported that.
     Abstained,
     /// No answer: the request may have been executed.
     Silent,

@@ -36,7 +36,7 @@ impl Config {
     }
 }
 
-/// What a process does with a term that it cannot keep. In either case it stops believing in the term.
+/// What a process does with a term that it cannot keep. In either case it no longer treats the term as held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnDeadline {
     /// At [`TermView::stop_at`](super::TermView::stop_at) it seals the term, which ends the term for every process. For

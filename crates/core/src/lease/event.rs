@@ -1,4 +1,4 @@
-//! What a lease machine is fed with, and what it asks for.
+//! Inputs and effects of a lease machine.
 
 use crate::backoff::Entropy;
 use crate::lease::{Config, View};
@@ -21,7 +21,7 @@ pub struct TermId {
     pub holder: Holder,
 }
 
-/// A request for one attempt. After a failure the driver wants again, with a fresh attempt.
+/// A request for one attempt. After a failure the driver sends another one, with a new attempt ID.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Want {
     /// The holder of the term, if the attempt succeeds.
@@ -39,7 +39,8 @@ pub struct Want {
 pub enum Publication {
     /// The status names this term.
     Written,
-    /// The write was not answered, and no later read could tell. It counts as written, and nobody may be told yet.
+    /// The write was not answered, and no read has shown its result. It counts as written; no process may act on the term
+    /// yet.
     Unknown,
     /// The status certainly shows a lower token. The term is published again while there is time.
     NotWritten,
@@ -51,7 +52,7 @@ pub enum Publication {
 /// One input of a lease machine.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Input {
-    /// Make an attempt. It replaces an earlier want. Ignored while a term runs.
+    /// Make an attempt. It replaces an earlier request. Ignored while a term runs.
     Want(Want),
     /// Make no attempt. An attempt that is not published is given up; a term runs on.
     Forget,

@@ -79,7 +79,7 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// A machine without a term and without a want.
+    /// Creates a machine without a term and without a request.
     pub fn new(config: Config) -> Self {
         Self {
             config,

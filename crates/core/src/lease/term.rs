@@ -1,4 +1,4 @@
-//! A running term: who knows of it, until when it is valid, and how it stops.
+//! A running term: its publication, its validity, its end.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -12,7 +12,7 @@ use crate::lease::{
 use crate::op::{Attempt, Stages};
 use crate::time::Time;
 
-/// Who may know of a term.
+/// Whether the status names a term, and whether a majority has confirmed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::lease) enum Phase {
     /// The publication was sent and is not answered.
@@ -26,7 +26,7 @@ pub(in crate::lease) enum Phase {
 }
 
 impl Phase {
-    /// Nothing is known of the term but that the status names it.
+    /// The status names the term; nothing else is known of it.
     fn unconfirmed(config: &Config, now: Time) -> Self {
         let (unconfirmed_at, ends_at) = (now + config.renew_interval, now + config.drift.most(config.ttl));
         Self::Adopting { unconfirmed_at, ends_at, overdue: false, shown: None }
