@@ -28,11 +28,11 @@ pub(super) struct Tools {
     pub random: Random,
 }
 
-/// Whether a machine is kept after handling an input.
+/// What happens to a machine after an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
-    Goes,
-    Ends,
+pub(super) enum Outcome {
+    Keep,
+    Remove,
 }
 
 pub(super) struct Machine {
@@ -47,9 +47,9 @@ pub(super) struct Machine {
     outstanding: u32,
     /// The reserved start time of the next attempt.
     turn: Option<Time>,
-    /// Until then the next attempt needs no turn, because the caller ended the last term, with proof: turns limit what
-    /// repeats by itself, and a caller that ends terms sets the rate of its attempts. The time is limited, because after
-    /// maintenance thousands of leases that ended long ago may attempt at once.
+    /// Until this time the next attempt needs no turn: the caller ended the last term with proof. Turns limit automatic
+    /// repetitions only. The time is limited, because after maintenance thousands of leases that ended long ago may
+    /// attempt at once.
     released_until: Time,
     /// It retires when its last key has expired.
     retiring: bool,
@@ -89,59 +89,65 @@ impl Machine {
         self.closing.or_else(|| self.lease.next_deadline())
     }
 
-    fn fate(&self) -> Fate {
+    fn outcome(&self) -> Outcome {
         let done = match self.closing {
             Some(_) => self.outstanding == 0,
             None => self.retiring && self.lease.is_quiet(),
         };
-        if done { Fate::Ends } else { Fate::Goes }
+        if done { Outcome::Remove } else { Outcome::Keep }
     }
 
-    pub fn vote(&mut self, now: Time, ballot: Ballot, outbox: Option<&mut Outbox>, tools: &mut Tools) -> Fate {
+    pub fn vote(&mut self, now: Time, ballot: Ballot, outbox: Option<&mut Outbox>, tools: &mut Tools) -> Outcome {
         let Ballot { round, node, vote, .. } = ballot;
         self.outstanding = self.outstanding.saturating_sub(1);
         if self.closing.is_none() {
             self.handle(now, Input::Vote { round, node, vote }, outbox, tools);
         }
-        self.fate()
+        self.outcome()
     }
 
     /// Time passed.
-    pub fn wake(&mut self, now: Time, outbox: Option<&mut Outbox>, tools: &mut Tools) -> Fate {
+    pub fn wake(&mut self, now: Time, outbox: Option<&mut Outbox>, tools: &mut Tools) -> Outcome {
         if let Some(until) = self.closing {
-            return if now >= until { Fate::Ends } else { Fate::Goes };
+            return if now >= until { Outcome::Remove } else { Outcome::Keep };
         }
         if self.lease.next_round_at().is_some_and(|due| due <= now && self.lease.held_until() < due) {
             self.take_turn(now, tools);
         }
         self.handle(now, Input::Wake, outbox, tools);
-        self.fate()
+        self.outcome()
     }
 
-    pub fn command(&mut self, now: Time, command: Command, mut outbox: Option<&mut Outbox>, tools: &mut Tools) -> Fate {
+    pub fn command(
+        &mut self,
+        now: Time,
+        command: Command,
+        mut outbox: Option<&mut Outbox>,
+        tools: &mut Tools,
+    ) -> Outcome {
         if self.closing.is_some() {
-            return self.fate();
+            return self.outcome();
         }
         let input = match command {
             Command::Want(holder) => {
                 let floor = outbox.as_ref().map_or(Token(0), |outbox| outbox.nodes().floor());
                 self.want(now, holder, floor, outbox, tools);
-                return self.fate();
+                return self.outcome();
             }
             Command::Adopt(term) => {
                 self.begin(now, Input::Adopt(term), outbox, tools);
-                return self.fate();
+                return self.outcome();
             }
             Command::TryNow if self.running().is_some() => {
                 self.begin(now, Input::TryNow, outbox, tools);
-                return self.fate();
+                return self.outcome();
             }
             Command::TryNow => Input::TryNow,
             Command::Close => {
                 self.lease.abandon(now);
                 self.closing = Some(now + self.lease.config().command_timeout.min(LAST_ANSWERS));
                 self.carry_out(now, outbox.as_deref_mut(), tools);
-                return self.fate();
+                return self.outcome();
             }
             Command::Configure(config) => {
                 tools.turns.remove(self.renew_interval());
@@ -168,7 +174,7 @@ impl Machine {
             Command::Published { attempt, outcome } => Input::Published { attempt, outcome },
         };
         self.handle(now, input, outbox, tools);
-        self.fate()
+        self.outcome()
     }
 
     /// Whether a term runs or an attempt is under way.
@@ -178,7 +184,7 @@ impl Machine {
 
     /// A node votes again and may not hold the term: the next round, which asks it, gets a turn that may come before the
     /// next renewal.
-    pub fn node_returned(&mut self, now: Time, outbox: Option<&mut Outbox>, tools: &mut Tools) -> Fate {
+    pub fn node_returned(&mut self, now: Time, outbox: Option<&mut Outbox>, tools: &mut Tools) -> Outcome {
         if self.closing.is_none() && self.is_taken() {
             // Without a next round, one is under way.
             let turn = self.lease.next_round_at().map_or(Some(now), |due| tools.turns.join(now, due));
@@ -186,7 +192,7 @@ impl Machine {
                 self.handle(now, Input::NodeReturned { ask_by }, outbox, tools);
             }
         }
-        self.fate()
+        self.outcome()
     }
 
     /// Handles the return of a majority of nodes: retries the renewal of a term whose last renewal failed, then the

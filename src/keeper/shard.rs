@@ -13,7 +13,7 @@ use tokio::runtime::Builder;
 use tokio::task::AbortHandle;
 
 use super::handle::{Message, ShardHandle, Shared};
-use super::machine::{Fate, Machine, Tools};
+use super::machine::{Machine, Outcome, Tools};
 use super::pace::Turns;
 use super::returns::watch_returns;
 use super::slots::{LeaseId, Slots};
@@ -299,10 +299,10 @@ impl Shard {
     }
 
     /// Works on one lease. A panic ends only this lease.
-    fn with(&mut self, id: LeaseId, work: impl FnOnce(&mut Machine, Time, Option<&mut Outbox>, &mut Tools) -> Fate) {
+    fn with(&mut self, id: LeaseId, work: impl FnOnce(&mut Machine, Time, Option<&mut Outbox>, &mut Tools) -> Outcome) {
         self.handled += 1;
-        // Leases that are handled together use one reading of the clock. After an older one a deadline is found a little later, as
-        // after a pause of the process; no validity is counted from it that is longer.
+        // Leases handled together share one clock reading. An older reading delays a deadline slightly and never lengthens
+        // a validity.
         if self.handled.is_multiple_of(32) {
             self.now = clock::now();
         }
@@ -316,13 +316,13 @@ impl Shard {
         let outbox = quorum.map(|quorum| &mut quorum.outbox);
         let tools = &mut self.tools;
         match contained(|| work(machine, now, outbox, tools)) {
-            Ok(Fate::Goes) => {
+            Ok(Outcome::Keep) => {
                 // Without this, a deadline in the past would cause a busy loop.
                 let deadline = machine.next_deadline().map(|deadline| deadline.max(now + Millis(1)));
                 self.timers.arm(id.slot, &mut machine.armed, deadline);
                 self.slots.put(entry);
             }
-            Ok(Fate::Ends) => self.end(entry),
+            Ok(Outcome::Remove) => self.end(entry),
             Err(panicked) => {
                 self.panics.inc();
                 tracing::error!(keys = ?machine.keys(), "a lease task panicked; the lease is dropped and expires with its TTL; report this bug: {panicked}");
@@ -389,7 +389,7 @@ impl Shard {
             let Some(id) = self.recovering.pop_front() else { break };
             self.with(id, |machine, now, outbox, tools| match machine.recovers(now) {
                 Some(_) => machine.command(now, Command::TryNow, outbox, tools),
-                None => Fate::Goes,
+                None => Outcome::Keep,
             });
         }
     }

@@ -39,7 +39,7 @@ fn registered(registry: &Registry) -> prometheus::Result<String> {
     TextEncoder::new().encode_to_string(&registry.gather())
 }
 
-/// A thread that panicked while holding a lock of the metrics left numbers behind; any number is acceptable.
+/// A poisoned lock is used anyway: a metric may be off by one update.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -10,13 +10,13 @@ use std::time::Duration;
 use redislease_core::op::Token;
 use tokio::sync::watch;
 
-/// The year 2112 in microseconds: half of the range of tokens. Tokens start at Unix time in microseconds, so a token that no
-/// clock reaches before the next century was written by hand.
-const INSANE_TOKEN: u64 = Token::END / 2;
+/// Half of the range of tokens. Tokens start at Unix time in microseconds, and no correct clock reaches this value before the
+/// year 2112: such a token was written by hand.
+const FIRST_IMPLAUSIBLE_TOKEN: u64 = Token::END / 2;
 
 /// Whether a Redis node can have given this token.
 pub fn is_plausible(token: Token) -> bool {
-    token.0 < INSANE_TOKEN
+    token.0 < FIRST_IMPLAUSIBLE_TOKEN
 }
 
 /// How long a requested read may take before it is requested again.
@@ -58,7 +58,7 @@ impl Floor {
     /// Raises the highest token. An implausible one is ignored: otherwise every later token would be greater, permanently.
     pub fn raise(&self, token: Token) {
         if !is_plausible(token) {
-            tracing::error!(%token, limit = INSANE_TOKEN, "ignored a fencing token in a status that no Redis node can have given: write the right token into the status");
+            tracing::error!(%token, limit = FIRST_IMPLAUSIBLE_TOKEN, "ignored a fencing token in a status that no Redis node can have given: write the right token into the status");
             return;
         }
         self.token.fetch_max(token.0, Ordering::AcqRel);
@@ -70,7 +70,7 @@ impl Floor {
 
     /// Returns when every status was read once.
     pub async fn completed(&self) {
-        // This holds the sender.
+        // It cannot fail: `self` holds the sender.
         let _ = self.is_complete.subscribe().wait_for(|complete| *complete).await;
     }
 
@@ -136,7 +136,7 @@ mod tests {
         floor.answer(request);
         reading.await;
         assert_eq!((request, floor.token()), (1, Token(7)));
-        floor.raise(Token(INSANE_TOKEN));
+        floor.raise(Token(FIRST_IMPLAUSIBLE_TOKEN));
         assert_eq!(floor.token(), Token(7));
     }
 

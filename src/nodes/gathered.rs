@@ -1,8 +1,8 @@
 //! Gathers requests, so that a server executes many of them in one call.
 //!
-//! A call costs a server as much as several requests in it: it wakes up, reads and writes. So while many requests are in
-//! flight, others wait until they are half as many, until answers arrive, or for 2 ms. A request that is alone, or one of a few, is
-//! sent at once. Requests about one lease keep their order.
+//! A call costs a server as much as several requests in it: it wakes up, reads and writes. So requests wait while they are
+//! fewer than half of the requests in flight, for 2 ms at most. Without requests in flight, or with a few, a request is sent
+//! at once. Requests about one lease keep their order.
 
 use redislease_core::op::Attempt;
 use redislease_core::time::{Millis, Time};
@@ -12,7 +12,7 @@ use super::script;
 
 /// How many requests one call has at most: a server needs less than 1 ms for them.
 const REQUESTS: usize = 128;
-/// Requests wait until they are this part of those in flight.
+/// Requests wait while they are fewer than the requests in flight divided by this number.
 const PART: usize = 2;
 /// How long requests wait at most. A server that does not answer must have a release behind its acquire before the connection
 /// is closed: when it resumes, it executes both.

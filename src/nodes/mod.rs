@@ -127,9 +127,9 @@ pub enum StartError {
     /// The operating system could not create a thread or an event queue.
     #[error("quorum {quorum}: cannot start the thread of its nodes: {source}")]
     System {
-        /// The error of the operating system.
+        /// The quorum.
         quorum: String,
-        /// The answer of the system.
+        /// The error of the operating system.
         source: io::Error,
     },
 }

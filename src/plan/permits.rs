@@ -86,8 +86,7 @@ impl<K: Clone + Ord> Permits<K> {
 
     /// Records the uses after a turn in which the lease had the permits `permitted`.
     pub fn record(&mut self, lease: &K, quorum: &str, namespace: &Arc<str>, permitted: Permitted, uses: PermitUses) {
-        // Another offer would change nothing for a lease that waits although it had a permit, and would be repeated
-        // without end.
+        // A lease that had the permit and still waits gets no second offer: it would be offered forever.
         let needs = |usage, permitted| if usage == PermitUse::Waits && permitted { PermitUse::None } else { usage };
         self.attempts.record(lease, quorum, namespace, needs(uses.attempt, permitted.attempt));
         self.ends.record(lease, API_SERVER, namespace, needs(uses.end, permitted.end));
@@ -139,8 +138,8 @@ struct Pool<K> {
     waiting: BTreeMap<K, Waiting>,
     /// How many leases of a namespace wait.
     waiting_in: BTreeMap<Arc<str>, usize>,
-    /// Leases that wait and had their turn while their namespace could not have one.
-    held_up: BTreeMap<Arc<str>, BTreeSet<K>>,
+    /// Leases that were first in the queue while their namespace was blocked.
+    blocked: BTreeMap<Arc<str>, BTreeSet<K>>,
 }
 
 #[derive(Clone, Debug)]
@@ -165,7 +164,7 @@ impl<K: Clone + Ord> Pool<K> {
             given: BTreeMap::new(),
             waiting: BTreeMap::new(),
             waiting_in: BTreeMap::new(),
-            held_up: BTreeMap::new(),
+            blocked: BTreeMap::new(),
         }
     }
 
@@ -205,9 +204,9 @@ impl<K: Clone + Ord> Pool<K> {
     }
 
     /// Offers a free permit to a lease that waits for one, with its namespace. It keeps the offer until its use is recorded.
-    /// Leases of the namespaces that are `held_up` wait until [`Pool::put_back`].
-    fn offer(&mut self, is_held_up: impl Fn(&str) -> bool) -> Option<(K, Arc<str>)> {
-        let Self { at_once, scopes, given, waiting, held_up, .. } = self;
+    /// Leases of the namespaces that are blocked wait until [`Pool::put_back`].
+    fn offer(&mut self, is_blocked: impl Fn(&str) -> bool) -> Option<(K, Arc<str>)> {
+        let Self { at_once, scopes, given, waiting, blocked, .. } = self;
         let mut found = None;
         'scopes: for (name, scope) in scopes.iter_mut().filter(|(_, scope)| scope.given < *at_once) {
             while let Some(lease) = scope.queue.pop() {
@@ -216,8 +215,8 @@ impl<K: Clone + Ord> Pool<K> {
                 else {
                     continue;
                 };
-                if is_held_up(namespace) {
-                    held_up.entry(namespace.clone()).or_default().insert(lease);
+                if is_blocked(namespace) {
+                    blocked.entry(namespace.clone()).or_default().insert(lease);
                     continue;
                 }
                 scope.given += 1;
@@ -232,9 +231,9 @@ impl<K: Clone + Ord> Pool<K> {
         found
     }
 
-    /// The namespace is not held up any more.
+    /// Queues the leases of a namespace that is not blocked any more.
     fn put_back(&mut self, namespace: &Arc<str>) {
-        for lease in self.held_up.remove(namespace).into_iter().flatten() {
+        for lease in self.blocked.remove(namespace).into_iter().flatten() {
             if let Some(Waiting { scope, .. }) = self.waiting.get(&lease) {
                 let scope = scope.clone();
                 self.scope(&scope).queue.push(namespace, lease);
@@ -354,17 +353,17 @@ mod tests {
         permits.record(&4, "q", &bank, Permitted::ALL, attempt(Uses));
         permits.record(&5, "q", &bank, permits.permitted(&5, "q", "bank"), attempt(Waits));
         permits.record(&4, "q", &bank, Permitted::ALL, attempt(Unused));
-        assert_eq!((permits.offer(), permits.offer()), (Some(5), None), "the lease 3 is still held up");
+        assert_eq!((permits.offer(), permits.offer()), (Some(5), None), "the lease 3 is still blocked");
         permits.record(&5, "q", &bank, Permitted::ALL, attempt(Unused));
 
         permits.record(&1, "q", &shop, Permitted::ALL, ends(Unused));
         assert_eq!([permits.offer(), permits.offer(), permits.offer()], [Some(2), Some(3), None]);
         assert_eq!((permits.waiting_attempts(), permits.permitted(&3, "q", "shop").attempt), (0, true));
-        assert!(permits.attempts.held_up.is_empty());
+        assert!(permits.attempts.blocked.is_empty());
     }
 
     #[test]
-    fn a_lease_whose_end_waits_and_that_is_deleted_holds_nothing_up() {
+    fn a_deleted_lease_whose_end_waits_blocks_nothing() {
         let (mut permits, shop): (Permits<u32>, Arc<str>) = (Permits::new(1), "shop".into());
         let ends = |end| PermitUses { end, ..PermitUses::default() };
         permits.record(&1, "q", &shop, Permitted::ALL, ends(Uses));

@@ -51,9 +51,9 @@ pub(super) enum Accepted {
     Merged,
     /// It was dropped: too many events are pending.
     Dropped,
-    /// As [`Accepted::New`], and the pending event with the first key was dropped: too many are pending, and its namespace
+    /// A new entry, to be sent at this time. A pending event was dropped for it: too many are pending, and its namespace
     /// has the most.
-    Instead(EventKey, EventKey, Time),
+    Replaced { dropped: EventKey, new: EventKey, at: Time },
 }
 
 /// The pending events, and how many each object has sent.
@@ -115,7 +115,7 @@ impl Events {
         *self.by_namespace.entry(namespace).or_default() += 1;
         match dropped {
             None => Accepted::New(key, due),
-            Some(dropped) => Accepted::Instead(dropped, key, due),
+            Some(dropped) => Accepted::Replaced { dropped, new: key, at: due },
         }
     }
 
@@ -290,7 +290,10 @@ mod tests {
         assert!((0..CAPACITY).all(|number| matches!(add(number, "noisy"), Accepted::New(..))));
         for number in 0..CAPACITY / 2 {
             let added = add(number, "quiet");
-            assert!(matches!(&added, Accepted::Instead((of, _), ..) if of.starts_with("noisy-")), "{added:?}");
+            assert!(
+                matches!(&added, Accepted::Replaced { dropped: (of, _), .. } if of.starts_with("noisy-")),
+                "{added:?}"
+            );
         }
         // Now both have as many.
         assert_eq!([add(CAPACITY, "quiet"), add(CAPACITY, "noisy")], [Accepted::Dropped, Accepted::Dropped]);

@@ -221,7 +221,7 @@ impl Writer {
         let (key, due) = match accepted {
             Accepted::Merged => return,
             Accepted::Dropped => return self.shared.metrics.event_dropped(),
-            Accepted::Instead((uid, reason), key, due) => {
+            Accepted::Replaced { dropped: (uid, reason), new: key, at: due } => {
                 state.queue.withdraw(&Key::Event(uid, reason));
                 self.shared.metrics.event_dropped();
                 (key, due)

@@ -1,8 +1,8 @@
 //! The order in which calls reach the API server. Pure: time and entropy are arguments.
 //!
 //! A job is identified by its key, and a key is queued at most once: a newer job replaces the older one. Jobs of the same
-//! lane are sent one at a time. Jobs that decide who may be active go first, and their tenants take turns: a tenant with
-//! thousands of terms that end delays the next term of another tenant by one call. Within a tenant, more urgent levels go
+//! lane are sent one at a time. Jobs that decide who may be active go first. Tenants take turns with urgent jobs,
+//! so a tenant with thousands of ending terms delays another tenant by one call. Within a tenant, more urgent levels go
 //! first.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -284,7 +284,7 @@ impl<K: Clone + Ord, P> Queue<K, P> {
     fn pop_ready(&mut self) -> Option<(K, P)> {
         for class in 0..self.ready.len() {
             while let Some((level, key)) = self.ready[class].pop_with_level() {
-                // A job that was withdrawn, or replaced by one of another level, leaves its queue entry behind.
+                // The entry of a job that was withdrawn, or replaced by one of another level, is skipped.
                 let Some(job) = self.jobs.get(&key) else { continue };
                 if job.terms.level.index() != level || job.delayed_until.is_some() {
                     continue;
