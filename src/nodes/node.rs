@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 
 use redis::RedisResult;
 use redislease_core::admission::{self, Admission, Effect, Input};
+use redislease_core::backoff::{Backoff, Strategy};
 use redislease_core::clock::ClockWatch;
 use redislease_core::op::Token;
 use redislease_core::seed::{FenceReport, Unseedable};
@@ -37,12 +38,11 @@ const HEARTBEAT: Millis = Millis(1000);
 const INFO_EVERY: Millis = Millis(5000);
 /// The same interval while the server refuses commands.
 const CHECK_AGAIN: Millis = Millis(1000);
-/// The pause before the first reconnect. It doubles with every failure.
-const BACKOFF: Millis = Millis(50);
-/// The longest pause between two attempts to connect.
-pub(super) const BACKOFF_MOST: Millis = Millis(1000);
+/// The pause before a reconnect. [`Random::jitter`] shortens it.
+pub(super) const RECONNECT: Backoff =
+    Backoff { strategy: Strategy::Exponential, min: Millis(50), max: Millis(1000), limit: None, jitter: 0 };
 
-/// How many answers are taken before what they caused is sent.
+/// How many answers are taken before the requests that they cause are sent.
 const AT_ONCE: usize = 1000;
 
 /// A message to a node's task.
@@ -385,10 +385,7 @@ impl NodeTask {
     fn close(&mut self, end: End) {
         let pause = match &end {
             End::Misconfigured(..) => HEARTBEAT,
-            End::Failure(_) => {
-                let doubled = BACKOFF.0.saturating_mul(1 << self.failures.min(10));
-                Millis(doubled).min(BACKOFF_MOST)
-            }
+            End::Failure(_) => RECONNECT.delay(self.failures.saturating_add(1)),
         };
         self.failures = self.failures.saturating_add(1);
         let until = clock::now() + self.random.jitter(pause);

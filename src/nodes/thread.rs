@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Reason;
 use super::context::Context;
-use super::node::{BACKOFF_MOST, NodeTask};
+use super::node::{NodeTask, RECONNECT};
 use crate::contain::{contain_this_thread, contained_task};
 
 /// Starts the thread. It ends after `stop` is cancelled and answers the waiting requests. Tasks that are spawned on the
@@ -65,6 +65,6 @@ async fn keep_running(context: Arc<Context>, panics: IntCounter) {
         context.series.error(Reason::Internal.as_str());
         context.down(&context.address(), Reason::Internal, &text);
         // Uses the timer of tokio, because the task's own timer may be unavailable.
-        tokio::time::sleep(Duration::from(BACKOFF_MOST)).await;
+        tokio::time::sleep(Duration::from(RECONNECT.max)).await;
     }
 }

@@ -4,26 +4,27 @@
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 
+use redislease_core::backoff::{Backoff, Strategy};
 use redislease_core::time::{Millis, Time};
 
 use crate::api::RedisLeaseStatus;
 
-/// The first pause.
-const FIRST: Millis = Millis(1000);
-/// The longest pause.
-const LONGEST: Millis = Millis(64_000);
+/// The pause after a status was written.
+const PAUSE: Backoff =
+    Backoff { strategy: Strategy::Exponential, min: Millis(1000), max: Millis(64_000), limit: None, jitter: 0 };
 
 /// Limits the repetition of one status, which is identified by its content without timestamps.
 #[derive(Clone, Debug)]
 pub struct RepeatLimit<Content> {
     /// The last status that was written, and when.
     last: Option<(Content, Time)>,
-    pause: Millis,
+    /// How many times in a row it was written.
+    writes: u32,
 }
 
 impl<Content> Default for RepeatLimit<Content> {
     fn default() -> Self {
-        Self { last: None, pause: FIRST }
+        Self { last: None, writes: 0 }
     }
 }
 
@@ -31,7 +32,7 @@ impl<Content: PartialEq> RepeatLimit<Content> {
     /// The earliest time at which a status with this content may be written.
     pub fn due(&self, content: &Content) -> Time {
         match &self.last {
-            Some((last, at)) if last == content => *at + self.pause,
+            Some((last, at)) if last == content => *at + PAUSE.delay(self.writes),
             _ => Time(0),
         }
     }
@@ -39,7 +40,7 @@ impl<Content: PartialEq> RepeatLimit<Content> {
     /// Records that a status with this content was written.
     pub fn wrote(&mut self, now: Time, content: Content) {
         let again = self.last.as_ref().is_some_and(|(last, _)| *last == content);
-        self.pause = if again { Millis((self.pause.0 * 2).min(LONGEST.0)) } else { FIRST };
+        self.writes = if again { self.writes.saturating_add(1) } else { 1 };
         self.last = Some((content, now));
     }
 }

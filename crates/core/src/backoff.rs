@@ -1,4 +1,4 @@
-//! The delay between two attempts to take a lease. Renewals do not use it.
+//! Delays that grow with each failure, for attempts to take a lease and other repetitions. Renewals do not use them.
 
 use crate::time::Millis;
 

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kube::core::Selector;
+use redislease_core::backoff::{Backoff, Strategy};
 use redislease_core::time::{Millis, Time};
 
 use super::LeaseId;
@@ -17,10 +18,9 @@ use crate::api::validated::{Workload, WorkloadKind};
 
 /// How long a selector is used before its workload is read again.
 const FRESH: Millis = Millis(300_000);
-/// The first pause before reading a workload again that is missing or has no pods. It doubles with each such read.
-const SOON: Millis = Millis(2000);
-/// The longest such pause.
-const SOON_MOST: Millis = Millis(32_000);
+/// The pause before reading a workload again that is missing or has no pods.
+const EARLY: Backoff =
+    Backoff { strategy: Strategy::Exponential, min: Millis(2000), max: Millis(32_000), limit: None, jitter: 0 };
 /// Workloads of each kind of read, usual or early, are read at most five times a second in total.
 const PACE: Millis = Millis(200);
 
@@ -59,7 +59,7 @@ struct Entry {
     reading: bool,
     due: Option<Time>,
     /// The number of early reads in a row.
-    hurried: u32,
+    early_reads: u32,
 }
 
 /// The workloads that leases name.
@@ -68,7 +68,7 @@ pub(super) struct Workloads {
     entries: BTreeMap<WorkloadKey, Entry>,
     due: BTreeSet<(Time, WorkloadKey)>,
     /// The number of workloads that are read early.
-    hurried: usize,
+    read_early: usize,
 }
 
 impl Workloads {
@@ -90,7 +90,7 @@ impl Workloads {
             if let Some(due) = entry.due {
                 self.due.remove(&(due, key.clone()));
             }
-            self.hurried -= usize::from(entry.hurried > 0);
+            self.read_early -= usize::from(entry.early_reads > 0);
             self.entries.remove(key);
         }
     }
@@ -151,14 +151,11 @@ impl Workloads {
             ),
         };
         let usual = has_pods && matches!(known, Known::Selector(_));
-        self.hurried -= usize::from(entry.hurried > 0);
-        entry.hurried = if usual { 0 } else { entry.hurried.saturating_add(1) };
-        self.hurried += usize::from(entry.hurried > 0);
-        let (pause, alike) = if usual {
-            (FRESH, total - self.hurried)
-        } else {
-            (Millis(SOON.0 << entry.hurried.clamp(1, 8).saturating_sub(1)).min(SOON_MOST), self.hurried)
-        };
+        self.read_early -= usize::from(entry.early_reads > 0);
+        entry.early_reads = if usual { 0 } else { entry.early_reads.saturating_add(1) };
+        self.read_early += usize::from(entry.early_reads > 0);
+        let (pause, alike) =
+            if usual { (FRESH, total - self.read_early) } else { (EARLY.delay(entry.early_reads), self.read_early) };
         let spread = Millis(PACE.0.saturating_mul(alike as u64));
         let changed = entry.known != known;
         entry.known = known;
@@ -169,7 +166,7 @@ impl Workloads {
 
     /// The workload's last pod is deleted: it may have been created again with another selector, so it is read soon.
     pub fn read_soon(&mut self, key: &WorkloadKey, now: Time) {
-        self.schedule(key, now + SOON);
+        self.schedule(key, now + EARLY.min);
     }
 
     /// Reads the workload at `at`, or earlier if an earlier read is scheduled.
@@ -245,7 +242,7 @@ mod tests {
              pods are candidates: {why}"
         );
         assert_eq!(*workloads.known(&key("a")), Known::Unusable(LeaseReady::Starting, message));
-        assert_eq!(workloads.next_deadline(), Some(Time(0) + SOON), "it is read again soon");
+        assert_eq!(workloads.next_deadline(), Some(Time(0) + EARLY.min), "it is read again early");
         workloads.next_due(Time(2000));
         workloads.read(&key("a"), WorkloadRead::Missing, false, Time(2000));
         assert!(matches!(workloads.known(&key("a")), Known::Unusable(LeaseReady::InvalidReference, _)));

@@ -3,6 +3,7 @@
 //! While the quorum is lost, no replica can have the lock. The replica that the status names still ends its terms. If that
 //! replica may have died, another one claims the name; a leader that still runs contradicts.
 
+use redislease_core::backoff::{Backoff, Strategy};
 use redislease_core::time::{Millis, Time};
 
 use super::{Leadership, LeadershipEffect, LeadershipFacts, READ_AGAIN};
@@ -10,9 +11,8 @@ use crate::plan::facts::Authority;
 
 /// How long the quorum must be lost before a replica writes itself as leader in place of one that may have died. It
 /// doubles with each claim, because a running leader has contradicted the previous one.
-const CLAIM_AFTER: Millis = Millis(10_000);
-/// How often that time doubles at most.
-const CLAIM_DOUBLES: u32 = 6;
+const CLAIM_AFTER: Backoff =
+    Backoff { strategy: Strategy::Exponential, min: Millis(10_000), max: Millis(640_000), limit: None, jitter: 0 };
 /// A running leader contradicts a claim within this time.
 const CONTRADICTED_WITHIN: Millis = Millis(5000);
 /// How long the quorum must be lost if the status has never named a leader: the nodes of a new quorum do not vote for a
@@ -88,7 +88,7 @@ impl Leadership {
     /// Writes this replica as leader in place of one that may have died, so that the terms of the dead one are shown as
     /// ended. If that leader still runs and only this replica has lost the quorum, the leader contradicts.
     fn claim_later(&mut self, now: Time, since: Time, facts: &LeadershipFacts) {
-        let pause = Millis(CLAIM_AFTER.0 << self.name.claims.min(CLAIM_DOUBLES));
+        let pause = CLAIM_AFTER.delay(self.name.claims.saturating_add(1));
         let pause = if facts.named.is_some() { pause } else { FIRST_CLAIM_AFTER };
         let claim_at = self.name.claimed_at.unwrap_or(since) + pause;
         if now < claim_at {
