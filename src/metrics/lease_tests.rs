@@ -186,7 +186,7 @@ fn seconds_without_a_holder_are_counted_while_they_pass() {
 }
 
 #[test]
-fn whoever_looks_counts_the_wait_that_lasts() {
+fn each_read_counts_the_current_wait() {
     let world = metrics();
     world.1.lease("jobs", "billing", "default").show(&Shown { waiting: true, ..shown() });
     let give_up = std::time::Instant::now() + Duration::from_secs(10);

@@ -214,7 +214,7 @@ fn a_claim_that_is_contradicted_is_repeated_ever_later() {
 }
 
 #[test]
-fn whoever_ends_terms_contradicts_a_claim_once() {
+fn the_replica_that_ends_terms_contradicts_a_claim_once() {
     let mut replica = Replica::leading();
     replica.facts.quorum_lost = true;
     replica.view(View { standing: Standing::Uncertain(term_view(lock(1))), ..View::default() });
@@ -228,7 +228,7 @@ fn whoever_ends_terms_contradicts_a_claim_once() {
 }
 
 #[test]
-fn whoever_contradicts_keeps_its_terms_until_another_replica_insists() {
+fn a_contradicting_replica_keeps_its_terms_until_a_second_claim() {
     let mut replica = Replica::leading();
     replica.facts.quorum_lost = true;
     replica.view(View { standing: Standing::Uncertain(term_view(lock(1))), ..View::default() });

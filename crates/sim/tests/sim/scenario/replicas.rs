@@ -1,4 +1,4 @@
-//! Two replicas elect a leader. Whatever befalls one of them, no lease of 15 s moves.
+//! Two replicas elect a leader. No fault of one of them moves a lease of 15 s.
 
 use super::{Outcome, all_pass, of_fifteen_seconds};
 use crate::redis::clock::{MILLI, Micros, SECOND};
@@ -6,9 +6,9 @@ use crate::world::{Event, World};
 
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=10;
 
-/// What befalls one replica.
+/// A fault of one replica.
 #[derive(Clone, Copy, Debug)]
-enum Blow {
+enum ReplicaFault {
     Rollout,
     Crash,
     Pause(Micros),
@@ -18,46 +18,48 @@ enum Blow {
     Neither(Micros),
 }
 
-const BLOWS: [Blow; 11] = [
-    Blow::Rollout,
-    Blow::Crash,
-    Blow::Pause(3 * SECOND),
+const FAULTS: [ReplicaFault; 11] = [
+    ReplicaFault::Rollout,
+    ReplicaFault::Crash,
+    ReplicaFault::Pause(3 * SECOND),
     // The deadline has passed by less than a second, and the renewal was due long before.
-    Blow::Pause(8 * SECOND),
-    Blow::Pause(12 * SECOND),
-    Blow::Pause(40 * SECOND),
-    Blow::Suspend(12 * SECOND),
-    Blow::NoRedis(12 * SECOND),
-    Blow::NoRedis(40 * SECOND),
-    Blow::NoApi(40 * SECOND),
-    Blow::Neither(40 * SECOND),
+    ReplicaFault::Pause(8 * SECOND),
+    ReplicaFault::Pause(12 * SECOND),
+    ReplicaFault::Pause(40 * SECOND),
+    ReplicaFault::Suspend(12 * SECOND),
+    ReplicaFault::NoRedis(12 * SECOND),
+    ReplicaFault::NoRedis(40 * SECOND),
+    ReplicaFault::NoApi(40 * SECOND),
+    ReplicaFault::Neither(40 * SECOND),
 ];
 
 impl World {
-    fn strike_replica(&mut self, process: usize, blow: Blow) {
-        match blow {
-            Blow::Rollout => {
+    fn inject_into_replica(&mut self, process: usize, fault: ReplicaFault) {
+        match fault {
+            ReplicaFault::Rollout => {
                 self.stop_gracefully(process);
                 self.after(2 * SECOND, Event::Start(process));
             }
-            Blow::Crash => self.restart(process, 2 * SECOND),
-            Blow::Pause(span) => self.pause(process, span, false),
-            Blow::Suspend(span) => self.pause(process, span, true),
-            Blow::NoRedis(_) | Blow::NoApi(_) | Blow::Neither(_) => self.cut_replica(process, blow, true),
+            ReplicaFault::Crash => self.restart(process, 2 * SECOND),
+            ReplicaFault::Pause(span) => self.pause(process, span, false),
+            ReplicaFault::Suspend(span) => self.pause(process, span, true),
+            ReplicaFault::NoRedis(_) | ReplicaFault::NoApi(_) | ReplicaFault::Neither(_) => {
+                self.cut_replica(process, fault, true)
+            }
         }
     }
 
-    fn cut_replica(&mut self, process: usize, blow: Blow, cut: bool) {
-        if matches!(blow, Blow::NoRedis(_) | Blow::Neither(_)) {
+    fn cut_replica(&mut self, process: usize, fault: ReplicaFault, cut: bool) {
+        if matches!(fault, ReplicaFault::NoRedis(_) | ReplicaFault::Neither(_)) {
             self.isolate(process, cut);
         }
-        if matches!(blow, Blow::NoApi(_) | Blow::Neither(_)) {
+        if matches!(fault, ReplicaFault::NoApi(_) | ReplicaFault::Neither(_)) {
             self.processes[process].api_cut = u32::from(cut);
         }
     }
 }
 
-fn no_lease_moves(seed: u64, blow: Blow, of_the_leader: bool) -> Outcome {
+fn no_lease_moves(seed: u64, fault: ReplicaFault, of_the_leader: bool) -> Outcome {
     let mut swarm = of_fifteen_seconds(vec![0, 0]);
     swarm.elects = true;
     swarm.keys = vec![0b001, 0b010, 0b100];
@@ -65,32 +67,36 @@ fn no_lease_moves(seed: u64, blow: Blow, of_the_leader: bool) -> Outcome {
     let mut world = World::scenario(swarm, seed, &[]);
     let all_held = |world: &World| (0..places).all(|place| world.holding(place).is_some());
     let held = world.run_until_holds(60 * SECOND, all_held);
-    world.require(held, || "not everything is held at first".into())?;
+    world.require(held, || "some lease was never held".into())?;
     world.run_for(5 * SECOND + seed * 137 * MILLI);
     let attempts = |world: &World| -> Vec<_> {
         (0..places).map(|place| world.holding(place).map(|holding| holding.attempt)).collect()
     };
     let before = attempts(&world);
     let leader = world.leading(0);
-    world.require(leader.is_some(), || "nobody leads".into())?;
+    world.require(leader.is_some(), || "no replica leads".into())?;
     let leader = leader.unwrap_or(0);
     let (victim, changes) = (if of_the_leader { leader } else { 1 - leader }, world.apis[0].writes.leader);
-    world.strike_replica(victim, blow);
-    let span = match blow {
-        Blow::Rollout | Blow::Crash => 2 * SECOND,
-        Blow::Pause(span) | Blow::Suspend(span) | Blow::NoRedis(span) | Blow::NoApi(span) | Blow::Neither(span) => span,
+    world.inject_into_replica(victim, fault);
+    let span = match fault {
+        ReplicaFault::Rollout | ReplicaFault::Crash => 2 * SECOND,
+        ReplicaFault::Pause(span)
+        | ReplicaFault::Suspend(span)
+        | ReplicaFault::NoRedis(span)
+        | ReplicaFault::NoApi(span)
+        | ReplicaFault::Neither(span) => span,
     };
     let (healed, end) = (world.now + span, world.now + span + 30 * SECOND);
     while world.now < end {
         world.run_for(SECOND / 2);
         if world.now >= healed && world.processes[victim].boot == 0 {
-            world.cut_replica(victim, blow, false);
+            world.cut_replica(victim, fault, false);
         }
         let now = attempts(&world);
-        world.require(now == before, || format!("{blow:?} of process {victim}: {now:?} instead of {before:?}"))?;
+        world.require(now == before, || format!("{fault:?} of process {victim}: {now:?} instead of {before:?}"))?;
     }
     let leader = world.leading(0);
-    world.require(leader.is_some(), || "nobody leads in the end".into())?;
+    world.require(leader.is_some(), || "no replica leads at the end".into())?;
     let active = (0..places).all(|place| world.is_active(0, place));
     world.require(active, || "a status does not call its term active".into())?;
     let changes = world.apis[0].writes.leader - changes;
@@ -98,15 +104,15 @@ fn no_lease_moves(seed: u64, blow: Blow, of_the_leader: bool) -> Outcome {
 }
 
 #[test]
-fn no_lease_moves_whatever_befalls_the_leader() {
-    for blow in BLOWS {
-        all_pass(SEEDS, |seed| no_lease_moves(seed, blow, true));
+fn no_lease_moves_after_any_fault_of_the_leader() {
+    for fault in FAULTS {
+        all_pass(SEEDS, |seed| no_lease_moves(seed, fault, true));
     }
 }
 
 #[test]
-fn no_lease_moves_whatever_befalls_a_follower() {
-    for blow in BLOWS {
-        all_pass(SEEDS, |seed| no_lease_moves(seed, blow, false));
+fn no_lease_moves_after_any_fault_of_a_follower() {
+    for fault in FAULTS {
+        all_pass(SEEDS, |seed| no_lease_moves(seed, fault, false));
     }
 }
