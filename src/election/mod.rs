@@ -2,7 +2,7 @@
 //!
 //! | item | purpose |
 //! |---|---|
-//! | [`PodFacts`], [`Annotations`], [`Sighting`], [`is_off`] | extract the relevant facts from a Pod and from its Node |
+//! | [`PodFacts`], [`Annotations`], [`Sighting`], `is_off` | extract the relevant facts from a Pod and from its Node |
 //! | [`Electorate`], [`Ineligible`] | rank the eligible pods; say why each other pod is not eligible |
 //! | [`decide()`], [`Situation`], [`Decision`] | decide the next step: acquire the lease for a pod, end the term, or wait |
 //! | [`HolderName`], [`Cluster`] | the holder's name in the values on the Redis nodes |
@@ -11,6 +11,7 @@ mod annotations;
 mod candidates;
 mod decide;
 mod holder;
+#[cfg(feature = "operator")]
 mod node;
 mod pod;
 
@@ -18,5 +19,6 @@ pub use annotations::Annotations;
 pub use candidates::{Electorate, Ineligible};
 pub use decide::{Decision, EndCause, HolderPod, Situation, Step, decide};
 pub use holder::{Cluster, HolderName, InvalidHolderName};
-pub use node::is_off;
+#[cfg(feature = "operator")]
+pub(crate) use node::is_off;
 pub use pod::{PodFacts, Sighting};

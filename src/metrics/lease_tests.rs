@@ -17,7 +17,7 @@ fn metrics() -> (Registry, LeaseMetrics, RenewalMetrics) {
 }
 
 fn page((registry, metrics, _): &(Registry, LeaseMetrics, RenewalMetrics)) -> String {
-    let mut page = crate::metrics::registered(registry).unwrap();
+    let mut page = crate::metrics::page::registered(registry).unwrap();
     page.extend(metrics.parts());
     page
 }

@@ -226,7 +226,7 @@ impl OperatorMetrics {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::registered as page;
+    use crate::metrics::page::registered as page;
 
     #[test]
     fn every_series_is_there_at_zero() {

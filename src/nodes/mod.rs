@@ -24,6 +24,7 @@ mod link;
 mod node;
 mod outbox;
 mod pipe;
+#[cfg(feature = "operator")]
 mod probe;
 pub(crate) mod random;
 mod reason;
@@ -53,7 +54,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 pub use access::Credentials;
 pub use keyspace::Keyspace;
 pub(crate) use outbox::Outbox;
-pub use probe::{Probe, Server, Unreachable};
+#[cfg(feature = "operator")]
+pub(crate) use probe::{Probe, Server, Unreachable};
 pub use reason::Reason;
 pub use request::Request;
 pub(crate) use request::{Ballot, Reply};
@@ -66,7 +68,8 @@ use access::Access;
 use connection::Address;
 use context::{Context, Reach};
 use floor::Floor;
-pub use floor::is_plausible;
+#[cfg(feature = "operator")]
+pub(crate) use floor::is_plausible;
 use node::Message;
 use status::Board;
 

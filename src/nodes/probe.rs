@@ -1,17 +1,19 @@
-//! One look at a server for `redislease doctor`: everything about it that can keep a node from voting.
+//! Examines a server for `redislease doctor`: everything about it that can keep a node from voting.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use redis::{Cmd, InfoDict, Value};
 use redislease_core::time::Millis;
+use rustls::pki_types::CertificateDer;
 
 use super::client::Client;
 use super::connection::{Address, Failure, bounded};
 use super::info;
 use super::script::{self, Script};
 use super::{Credentials, Keyspace, Misconfiguration, Reason, Tls, transport};
+use crate::clock;
 
-/// A server to look at.
+/// A server to examine.
 #[derive(Clone, Debug)]
 pub struct Probe {
     /// `host:port`; an IPv6 address in brackets.
@@ -26,7 +28,7 @@ pub struct Probe {
     pub timeout: Millis,
 }
 
-/// What a server says about itself.
+/// The state that a server reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
     /// `redis_version`, or the version of Valkey.
@@ -47,7 +49,7 @@ pub struct Server {
     pub clock_offset_ms: i64,
 }
 
-/// Why a server cannot be looked at.
+/// Why a server cannot be examined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreachable {
     /// The kind of failure.
@@ -63,7 +65,7 @@ impl From<Failure> for Unreachable {
 }
 
 impl Probe {
-    /// Connects and looks.
+    /// Connects and examines the server.
     ///
     /// # Errors
     /// [`Unreachable`] if there is no connection, or the server refuses INFO.
@@ -119,6 +121,24 @@ impl Probe {
         };
         let millis = |span: Duration| i64::try_from(span.as_millis()).unwrap_or(i64::MAX);
         Ok(Some(millis(node) - millis(middle)))
+    }
+}
+
+impl Tls {
+    /// Connects to `host:port` and returns the certificates that the server shows, its own first, in DER.
+    ///
+    /// # Errors
+    /// [`Unreachable`] if there is no TLS connection within `timeout`.
+    pub(crate) async fn server_chain(
+        &self,
+        address: &str,
+        timeout: Millis,
+    ) -> Result<Vec<CertificateDer<'static>>, Unreachable> {
+        let address = Address::parse(address).ok_or_else(|| Failure::protocol("the address is not `host:port`"))?;
+        let tcp = bounded(timeout, "cannot connect", async { Ok(transport::tcp(&address, timeout).await?) }).await?;
+        let started = clock::within(timeout, self.start(&address, tcp)).await;
+        let stream = started.map_err(|error| Failure::unanswered("cannot connect", timeout, &error))??;
+        Ok(stream.get_ref().1.peer_certificates().unwrap_or_default().to_vec())
     }
 }
 

@@ -4,7 +4,6 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use redislease_core::time::Millis;
 use rustls::client::Resumption;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -14,9 +13,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::connection::{Address, Failure, bounded};
-use super::{Reason, Unreachable, transport};
-use crate::clock;
+use super::Reason;
+use super::connection::{Address, Failure};
 
 /// The certificates for connections to nodes, in PEM.
 #[derive(Clone, PartialEq, Eq)]
@@ -124,22 +122,6 @@ impl Tls {
     pub fn client_chain(&self) -> Vec<CertificateDer<'static>> {
         let client = self.0.as_ref().ok().and_then(|ready| ready.files.client.as_ref());
         client.and_then(|(certificate, _)| certificates("tls.crt", certificate).ok()).unwrap_or_default()
-    }
-
-    /// Connects to `host:port` and returns the certificates that the server shows, its own first, in DER.
-    ///
-    /// # Errors
-    /// [`Unreachable`] if there is no TLS connection within `timeout`.
-    pub async fn server_chain(
-        &self,
-        address: &str,
-        timeout: Millis,
-    ) -> Result<Vec<CertificateDer<'static>>, Unreachable> {
-        let address = Address::parse(address).ok_or_else(|| Failure::protocol("the address is not `host:port`"))?;
-        let tcp = bounded(timeout, "cannot connect", async { Ok(transport::tcp(&address, timeout).await?) }).await?;
-        let started = clock::within(timeout, self.start(&address, tcp)).await;
-        let stream = started.map_err(|error| Failure::unanswered("cannot connect", timeout, &error))??;
-        Ok(stream.get_ref().1.peer_certificates().unwrap_or_default().to_vec())
     }
 
     /// Starts TLS on a new connection.

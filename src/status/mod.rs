@@ -9,11 +9,11 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | `lease` | [`compose`]: the status of a lease |
+//! | `lease` | `compose`: the status of a lease |
 //! | `lease_conditions` | the conditions of a lease |
 //! | `terms` | the current term, the last transition and the history of a lease |
 //! | `foreign_holder` | who else holds the keys of a lease |
-//! | `observed_terms` | [`ObservedTerms`]: the terms that this process has observed |
+//! | `observed_terms` | `ObservedTerms`: the terms that this process has observed |
 //! | `end` | [`TermEnd`]: why terms end |
 //! | `quorum` | [`compose_quorum`]: the status of a quorum |
 //! | `notice` | [`Notice`]: events |
@@ -31,7 +31,7 @@ mod scenarios;
 mod terms;
 
 pub use end::TermEnd;
-pub use lease::{Composed, Inputs, Obstacle, QuorumOutlook, ServiceOutlook, compose, renewal_notice};
+pub(crate) use lease::{Composed, Inputs, Obstacle, QuorumOutlook, ServiceOutlook, compose, renewal_notice};
 pub use notice::{Importance, Notice, NoticeReason};
-pub use observed_terms::ObservedTerms;
+pub(crate) use observed_terms::ObservedTerms;
 pub use quorum::{ComposedQuorum, NodeReport, QuorumInputs, compose_quorum};

@@ -25,9 +25,9 @@ use crate::election::{Cluster, HolderName};
 use claim::Name;
 
 /// The duration of the lock after its last renewal.
-pub const LEADER_LEASE: Millis = Millis(5000);
+const LEADER_LEASE: Millis = Millis(5000);
 /// The renewal interval of the lock.
-pub const LEADER_RENEW: Millis = Millis(1000);
+const LEADER_RENEW: Millis = Millis(1000);
 /// How long before the end of the lock this process stops deciding.
 const STOP_BUDGET: Millis = Millis(500);
 /// The maximum timeout of one request to a Redis node. With a longer one, a lost packet would lose the lock.
