@@ -1,4 +1,4 @@
-//! What the core offers to checkers only, in one place.
+//! The items that the core exports for checkers only.
 
 pub use redislease_core::check::reference::{Call, Node};
 pub use redislease_core::check::{Layer, Mutant, seed_with};

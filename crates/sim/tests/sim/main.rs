@@ -1,14 +1,14 @@
 //! The simulator: a deterministic world around the core and the reconciler, as they ship.
 //!
-//! Redis servers with clocks of their own that restart, forget, stall and step; a network that delays, loses, repeats and
-//! cuts; operators that crash between any two effects, stand still and start again with nothing but the API server's state;
-//! API servers that refuse, hang, lose answers and show old states; users who change specs, pods and leases. Every random
-//! choice comes from one seed. Every fourth seed runs twice and must run alike. After the chaos everything is healed and must be as
-//! good as new, in time.
+//! It has Redis servers that restart, lose data and stall, with clocks of their own that step; a network that delays,
+//! loses and repeats messages and cuts connections; operators that crash between any two effects, pause, and start again
+//! with nothing but the API server's state; API servers that refuse, hang, lose answers and show old states; users who
+//! change specs, pods and leases. Every random choice comes from one seed. Every fourth seed runs twice and must give the
+//! same hash. Then all faults are healed, and every lease must be held again before its deadline.
 //!
 //! | module | what |
 //! |---|---|
-//! | `world` | time, the queue of events, and everything they happen to |
+//! | `world` | time, the queue of events, and the state that they change |
 //! | `redis` | the Redis servers, their clocks and the network |
 //! | `api` | the API servers: objects, calls, watches |
 //! | `operator` | the shell around `redislease_core::lease`, `redislease_core::admission` and `redislease::plan` |
@@ -16,9 +16,10 @@
 //! | `check` | invariants, recovery, coverage, the trace |
 //! | `run`, `scenario` | many seeds; scenarios with set times, crash points |
 //!
-//! `SIM_SEED=<n>` replays one seed, with `SIM_BUG=<name>` planted, and `SIM_EVENTS=<n>` shows so many of its last events; `SIM_SEEDS=<count>` or
-//! `SIM_SECONDS=<n>` make the batch longer; `SIM_FIRST=<n>` begins it elsewhere. `SIM_BUG=<name>` searches only for the
-//! planted bugs of that name, `SIM_BUDGET=<seeds>` for so long.
+//! `SIM_SEED=<n>` replays one seed, with `SIM_BUG=<name>` planted, and `SIM_EVENTS=<n>` shows its last `<n>` events.
+//! `SIM_SEEDS=<n>` and `SIM_SECONDS=<n>` set the length of the batch, and `SIM_FIRST=<n>` its first seed. Without
+//! `SIM_SEED`, `SIM_BUG=<text>` searches only for the planted bugs whose names contain `<text>`. `SIM_BUDGET=<n>` limits the
+//! seeds of each search.
 
 #![allow(
     clippy::unwrap_used,
@@ -46,10 +47,11 @@ use std::time::{Duration, Instant};
 use chaos::bug::Bug;
 use run::search;
 
-/// A batch of so many seeds, as in `make test`, must have had each fault in each phase of a lease. Smaller batches can miss the rarest.
+/// A batch of this size, as in `make test`, must have had each fault in each phase of a lease. Smaller batches can miss the
+/// rarest.
 const LARGE: u64 = 2000;
 
-/// The tests below measure: one at a time.
+/// The tests below measure time, so they run one at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
 fn from_environment(name: &str) -> Option<u64> {
@@ -100,7 +102,7 @@ fn planted_bugs_are_found() {
     let only = std::env::var("SIM_BUG").unwrap_or_default();
     for bug in Bug::searched().filter(|bug| format!("{bug:?}").contains(&only)) {
         let name = format!("{bug:?}");
-        // Few seeds find these bugs. The search begins shortly before one that did.
+        // Few seeds find these bugs. The search begins shortly before a seed that does.
         let first = match name.as_str() {
             "Core(AbstentionIsNo)" => 200,
             "Core(ExtendSets)" => 610,

@@ -1,4 +1,4 @@
-//! One world: true time, a queue of what happens next, and everything that it happens to.
+//! One world: true time, the queue of events, and the state that they change.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -39,7 +39,7 @@ const EVENTS_AT_ONE_INSTANT: u32 = 5000;
 /// More effects than this of one machine at one instant are a loop without an end.
 pub const EFFECTS_AT_ONE_INSTANT: u32 = 5000;
 
-/// What happens at one instant. What is addressed to a process names its boot: another one never sees it.
+/// An event at one instant. An event for a process carries the number of its boot: a later boot ignores it.
 #[derive(Clone, Debug)]
 pub enum Event {
     // Redis servers and their connections.
@@ -76,7 +76,7 @@ pub enum Event {
     // Everything else.
     Start(usize),
     Resume { process: usize, boot: u32 },
-    Strike,
+    Inject,
     Heal { epoch: u32, heal: Heal },
     Pod { cluster: usize, pod: u32, step: PodStep },
     PodComes { cluster: usize, place: usize },
@@ -86,7 +86,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// The process that must be awake for it.
+    /// The process that must run to handle it.
     const fn process(&self) -> Option<(usize, u32)> {
         match self {
             Self::Reply { to, .. } | Self::Overdue(to) | Self::Reset(to) | Self::Dial(to) => {
@@ -118,7 +118,7 @@ impl Event {
     }
 }
 
-/// A place in the queue. The event stands in a slot, so that ordering the queue moves little.
+/// An entry of the queue. The event is in a slot, so that sorting the queue moves few bytes.
 struct Entry {
     at: Micros,
     seq: u64,
@@ -170,13 +170,13 @@ pub struct World {
     pub check: Checker,
     pub coverage: Coverage,
     pub trace: Trace,
-    /// Faults come. When it ends, everything is healed.
+    /// Whether faults are injected. When this ends, all faults are healed.
     pub chaos: bool,
-    /// A heal of an earlier epoch is over already.
+    /// A heal of an earlier epoch is ignored.
     pub epoch: u32,
     next_uid: u32,
     pub recovery: Recovery,
-    /// Effects carried out by process 0, and the one before which it dies.
+    /// The number of effects that process 0 carried out, and the one before which it crashes.
     pub effects: u64,
     pub crash_before: Option<u64>,
     pub last_step: Vec<Micros>,
@@ -281,7 +281,7 @@ impl World {
         }
         self.at(SECOND, Event::Snapshot);
         if self.swarm.faults.iter().any(|&(_, weight)| weight > 0) {
-            self.strike_later();
+            self.inject_later();
         }
         self.at(self.swarm.chaos, Event::Recovery(Stage::Heal));
     }
@@ -364,7 +364,7 @@ impl World {
             Event::Start(process) => self.start(process),
             Event::Exit { process, boot } if self.processes[process].boot == boot => self.crash(process),
             Event::Resume { process, boot } => self.resume(process, boot),
-            Event::Strike => self.strike_by_time(),
+            Event::Inject => self.inject_by_time(),
             Event::Heal { epoch, heal } if epoch == self.epoch => self.heal(&heal),
             Event::Pod { cluster, pod, step } => self.pod_step(cluster, pod, step),
             Event::PodComes { cluster, place } => self.pod_comes(cluster, place),

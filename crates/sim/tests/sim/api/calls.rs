@@ -1,4 +1,4 @@
-//! Single calls of an operator to its API server: they are refused, hang, take long, or lose their answer.
+//! Single calls of an operator to its API server: they can be refused, hang, be slow, or lose their answer.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::check::trace::Note;
 use crate::redis::clock::{MILLI, Micros, SECOND};
 use crate::world::{Event, World};
 
-/// What is asked.
+/// A request.
 #[derive(Clone, Debug)]
 pub enum Ask {
     Status {
@@ -45,7 +45,7 @@ pub enum Ask {
     Pod(u32),
     /// Whether the Kubernetes node of this pod is out of service.
     Node(u32),
-    /// Who leads, by the `RedisQuorum`.
+    /// The leader that the `RedisQuorum` names.
     Quorum,
     /// The highest token of all statuses: a list of the newest state.
     Tokens,
@@ -56,7 +56,7 @@ pub enum Ask {
     Probe,
 }
 
-/// A call under way.
+/// A call in flight.
 #[derive(Clone, Debug)]
 pub struct ApiCall {
     pub process: usize,
@@ -65,25 +65,25 @@ pub struct ApiCall {
     pub ask: Ask,
 }
 
-/// What comes back.
+/// The reply to a call.
 #[derive(Clone, Debug)]
 pub enum Reply {
     Status(Verdict, Option<Arc<RedisLease>>),
     Role(Verdict, Option<Arc<PodFacts>>),
-    /// What became of the write, and the slice as it is then.
+    /// The outcome of the write, and the slice after it.
     Slice(Verdict, Option<Arc<SliceFacts>>),
     /// The Service, and the slices of the lease; `Err` for a refusal.
     Service(Result<(Box<Prepared>, Vec<Arc<SliceFacts>>), String>),
     Lease(Option<Arc<RedisLease>>),
     Pod(Option<Arc<PodFacts>>),
     Node(bool),
-    /// Who leads, and the version of that.
+    /// The leader, and the resource version.
     Quorum(Verdict, u64, Option<String>),
     Tokens(Token),
     Probe,
     /// The connection was refused.
     Refused,
-    /// The time for the answer is over.
+    /// The answer did not arrive in time.
     Overdue,
 }
 
@@ -101,7 +101,7 @@ impl World {
         if self.processes[process].api_cut > 0 {
             return self.hit(Fault::ApiCut, Some(process));
         }
-        // A request may be under way for longer than anybody waits for its answer.
+        // A request may arrive after its sender has stopped waiting for the answer.
         let slow = self.chaos && self.rng.permille(self.swarm.api_loss / 5);
         let delay = if slow { self.rng.between(0, 8 * SECOND) } else { self.api_travel() };
         self.after(delay, Event::ApiArrive(Box::new(ApiCall { process, boot, id, ask })));

@@ -1,4 +1,4 @@
-//! Lists and watches: how an operator learns of leases and pods, late, out of date, or again from the start.
+//! Lists and watches of leases and pods: events can be late, lists can be out of date, and a watch may have to list again.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use crate::world::{Event, World};
 
 /// How long a request for a watch may take.
 const ANSWER_WITHIN: Micros = SECOND;
-/// How often a watch is opened anew, which is how a client notices that it is silent.
+/// How often a watch is opened again, by which a client detects that it gets no events.
 const RENEWAL: Micros = 5 * SECOND;
 
-/// What is watched.
+/// The kind of object that is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Leases,
@@ -40,7 +40,7 @@ pub struct Stream {
     last: Micros,
 }
 
-/// What arrives on a watch.
+/// An event of a watch.
 #[derive(Clone, Debug)]
 pub enum Step {
     Listed(Arc<State>),
@@ -66,7 +66,7 @@ impl World {
         }
     }
 
-    /// One try to open a watch: it continues after the last event that was sent, or lists again.
+    /// Tries to open a watch: it continues after the last event that was sent, or lists again.
     pub fn open_watch(&mut self, process: usize, kind: Kind) {
         let (boot, cluster) = (self.processes[process].boot, self.processes[process].cluster);
         let retry = Event::WatchOpen { process, boot, kind };

@@ -1,7 +1,7 @@
-//! Bugs planted on purpose: a checker that was never seen to fail is not trusted.
+//! Planted bugs. Each shows that a check can fail.
 //!
-//! Which layer of checks finds which bug of the core stands in `redislease_core::check::Mutant`. Random search has those
-//! that it finds in seconds. What needs one exact interleaving is left to unit tests, the model checker and scenarios.
+//! `redislease_core::check::Mutant` lists which layer of checks finds which bug of the core. Random search covers the bugs
+//! that it finds in seconds. Unit tests, the model checker and scenarios find those that need one exact interleaving.
 
 use crate::core_check::{Layer, Mutant};
 
@@ -12,17 +12,17 @@ pub enum Bug {
     Core(Mutant),
     /// Validity is measured on a clock that stands still in suspend.
     MonotonicClock,
-    /// A reconnect keeps the run id of the connection before: a restored marker is accepted.
+    /// A reconnect keeps the run id of the previous connection: a restored marker is accepted.
     CachedRunId,
     /// A pod that is gone counts as a pod that stopped.
     GoneIsProof,
     /// A pod that is being deleted counts as a pod that stopped.
     DeletingIsProof,
-    /// A status write is taken whatever its resource version and its token are.
+    /// A status write is accepted with any resource version and any token.
     StatusWithoutVersion,
-    /// A role write is taken whatever its resource version is.
+    /// A role write is accepted with any resource version.
     RolesWithoutVersion,
-    /// A write of an EndpointSlice is taken whatever its resource version is.
+    /// A write of an EndpointSlice is accepted with any resource version.
     SlicesWithoutVersion,
     /// The endpoint of an earlier holder is not removed.
     EndpointKept,
@@ -40,23 +40,23 @@ pub enum Bug {
     ForeignSliceTaken,
     /// A Service that was created and got no slice is not removed.
     ServiceLeft,
-    /// Too few remembering nodes, and neither the clocks nor the status raise the counter.
+    /// Too few nodes still have their data, and neither the clocks nor the status raise the counter.
     SeedFromReadableFences,
     /// A process that lost a term never contends again.
     NeverContendsAgain,
     /// The end of a term is never written into the status.
     LossNotWritten,
-    /// A deleted lease's term is renewed on.
+    /// The term of a deleted lease is still renewed.
     DeletionIgnored,
     /// A failed attempt is tried again at once.
     NoPace,
     /// The old rule: an attempt begins although the API server does not answer.
     ContendsWithoutAnswer,
-    /// The old rule: a term that is not published is extended for ever.
+    /// The old rule: a term that is not published is extended forever.
     UnpublishedForEver,
     /// The old rule: the keeper makes the next attempt by itself.
     KeeperWantsAgain,
-    /// A list that shows an older state makes newer pods gone and old ones come back.
+    /// A list with an older state removes newer pods and restores old ones.
     StaleListTrusted,
     /// A turn of a lease requests the same effect again and again.
     EffectRepeated,
@@ -97,7 +97,7 @@ impl Bug {
         Mutant::all_found_by(Layer::Simulator).map(Self::Core).chain(OF_THE_OPERATOR)
     }
 
-    /// What the check that the bug is planted for says, if others could find the bug too.
+    /// A part of the message of the check that must find the bug, if other checks could find it too.
     pub const fn must_say(self) -> Option<&'static str> {
         match self {
             Self::EffectRepeated => Some("a turn of lease"),

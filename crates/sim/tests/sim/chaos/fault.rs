@@ -1,17 +1,17 @@
-//! What can go wrong, and what a lease was doing then.
+//! The kinds of faults, and the phases of a lease in which they take place.
 
-/// One kind of fault. The swarm draws which of them a run has, and how often each comes.
+/// One kind of fault. The swarm draws which of them a run has, and how often each takes place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Fault {
-    /// A process dies between two effects and starts again with nothing but the API server's state.
+    /// A process crashes between two effects and starts again with nothing but the API server's state.
     Crash,
-    /// A process stops in order, and another starts in its place.
+    /// A process stops gracefully, and another starts in its place.
     Rollout,
-    /// A process stands still while its clock goes on.
+    /// A process pauses while its clock goes on.
     Freeze,
-    /// As freeze; a clock that does not count suspend would stand still too.
+    /// As freeze; a clock that does not count suspend would stop too.
     Suspend,
-    /// A Redis server restarts and remembers everything.
+    /// A Redis server restarts with all its data.
     RestartFull,
     /// A Redis server restarts from an older snapshot.
     RestartOlder,
@@ -21,9 +21,9 @@ pub enum Fault {
     Flush,
     /// A replica takes a Redis server's place.
     Promote,
-    /// Every Redis server loses its memory at about the same time.
+    /// Every Redis server loses its data at about the same time.
     LoseAll,
-    /// A Redis server stops, still takes connections, and runs its backlog when it continues.
+    /// A Redis server pauses, still accepts connections, and executes its backlog when it continues.
     Stall,
     /// Requests of one process to one Redis server vanish.
     CutTo,
@@ -37,15 +37,15 @@ pub enum Fault {
     SmallStep,
     /// The API server refuses connections.
     ApiRefuses,
-    /// The API server takes requests and says nothing.
+    /// The API server accepts requests and does not answer.
     ApiHangs,
     /// One process does not reach its API server.
     ApiCut,
     /// The answer of the API server to a write is lost.
     ApiLoss,
-    /// A watch cannot continue where it was, and lists again.
+    /// A watch cannot continue from its position, and lists again.
     WatchExpired,
-    /// A list shows an older state than what was known.
+    /// A list shows an older state than the one that was known.
     StaleList,
     /// An admission webhook refuses every write, or Services can be neither read nor created, or both.
     Webhook,
@@ -57,9 +57,9 @@ pub enum Fault {
     Delay,
     /// A pod is deleted and stops in its own time.
     DeletePod,
-    /// A pod is deleted by force; its process runs on.
+    /// A pod is deleted by force; its process still runs.
     KillPod,
-    /// A pod's Kubernetes node dies. An administrator says so later, and the pod object goes.
+    /// A pod's Kubernetes node is switched off. An administrator marks it later, and the pod object is removed.
     NodeOff,
     /// A pod is not Ready for a while.
     Unready,
@@ -129,7 +129,7 @@ impl Fault {
     /// What users do to Services and their slices.
     pub const OF_SERVICES: [Self; 2] = [Self::ForeignSlice, Self::DeleteService];
 
-    /// Whether it befalls single messages instead of striking by itself.
+    /// Whether it affects single messages and is not injected at a time of its own.
     pub const fn is_of_messages(self) -> bool {
         matches!(self, Self::Loss | Self::Repeat | Self::Delay | Self::ApiLoss | Self::WatchExpired | Self::StaleList)
     }

@@ -1,4 +1,4 @@
-//! Injects the faults and ends them again.
+//! Injects faults and heals them.
 
 use redislease_core::clock::Reading;
 use redislease_core::lease::Standing;
@@ -16,7 +16,7 @@ use crate::redis::network::Address;
 use crate::redis::server::Memory;
 use crate::world::{Event, World};
 
-/// What ends a fault.
+/// The end of a fault.
 #[derive(Clone, Debug)]
 pub enum Heal {
     Server(usize, Memory, Fault),
@@ -35,7 +35,7 @@ pub enum Heal {
     Recreate(usize, usize),
 }
 
-/// The effect at which a fault strikes.
+/// The effect before which a fault is injected.
 #[derive(Clone, Copy, Debug)]
 pub struct Spot {
     pub process: usize,
@@ -44,14 +44,14 @@ pub struct Spot {
 }
 
 impl World {
-    /// What the leases are doing that a fault can touch: those of one process, or all.
+    /// The phases of the leases that a fault can affect: those of one process, or all.
     pub fn phases(&self, process: Option<usize>) -> Vec<Phase> {
         let touched = |at: usize| process.is_none_or(|process| process == at);
         let running = self.processes.iter().enumerate().filter(|(at, of)| touched(*at) && of.life == Life::Running);
         running.flat_map(|(_, process)| process.machines.iter().flat_map(Machine::phases)).collect()
     }
 
-    /// A fault took place: its effect was observed just now.
+    /// Records that a fault took place and was observed just now.
     pub fn hit(&mut self, fault: Fault, process: Option<usize>) {
         if self.chaos {
             let phases = self.phases(process);
@@ -68,16 +68,16 @@ impl World {
         }
     }
 
-    pub fn strike_later(&mut self) {
+    pub fn inject_later(&mut self) {
         let delay = self.rng.between(MILLI, 2 * self.swarm.gap);
-        self.after(delay, Event::Strike);
+        self.after(delay, Event::Inject);
     }
 
-    pub fn strike_by_time(&mut self) {
+    pub fn inject_by_time(&mut self) {
         if self.chaos {
-            self.strike_later();
+            self.inject_later();
             let fault = self.rng.weighted(&self.swarm.faults.clone());
-            self.strike(fault, None);
+            self.inject(fault, None);
         }
     }
 
@@ -93,8 +93,8 @@ impl World {
         self.after(delay, Event::Heal { epoch, heal });
     }
 
-    /// One fault; at an effect it befalls the process and the lease whose effect it is.
-    pub fn strike(&mut self, fault: Fault, at: Option<Spot>) {
+    /// Injects one fault; at an effect it affects the process and the lease of that effect.
+    pub fn inject(&mut self, fault: Fault, at: Option<Spot>) {
         let process = at.map_or_else(|| self.rng.index(self.processes.len()), |spot| spot.process);
         let near = at.and_then(|spot| spot.node).filter(|_| self.rng.percent(50));
         let node = near.unwrap_or_else(|| self.rng.index(self.servers.len()));
@@ -229,13 +229,13 @@ impl World {
         self.heal_later(Heal::Server(node, memory, fault));
     }
 
-    /// A server stops and is there again before the next request.
+    /// A server stops and starts again before the next request.
     pub fn restart_at_once(&mut self, node: usize, memory: Memory, fault: Fault) {
         self.stop_server(node, memory, fault);
         self.start_server(node, memory, fault);
     }
 
-    /// A server starts. A loss of memory takes place only if there was something to lose.
+    /// A server starts. A loss of data takes place only if the server had data.
     pub fn start_server(&mut self, node: usize, memory: Memory, fault: Fault) {
         if self.servers[node].up {
             return;
@@ -247,7 +247,7 @@ impl World {
         self.note(Note::Healed("server", node));
     }
 
-    /// A stalled server runs what queued up while it was stopped, in order.
+    /// A stalled server executes its backlog, in order.
     pub fn continue_server(&mut self, node: usize) {
         self.servers[node].stalled = false;
         for delivery in std::mem::take(&mut self.servers[node].backlog) {
@@ -256,8 +256,8 @@ impl World {
         self.note(Note::Healed("stalled server", node));
     }
 
-    /// Sets the clock of one server, or of all that follow one time server. Only where every process knows the clock from
-    /// before, and seldom enough for each step to be seen by all.
+    /// Sets the clock of one server, or of all that follow one time server. Only if every process has observed the clock
+    /// before, and so rarely that every process can observe each step.
     fn step_clocks(&mut self, node: usize, by: Micros, fault: Fault, rest: Micros) {
         let known = |peer: &crate::operator::admission::Peer| peer.watch.offset().is_some();
         let aware = |process: &Process| process.life == Life::Running && process.peers.iter().all(known);
@@ -277,7 +277,7 @@ impl World {
         }
     }
 
-    /// The first answer of a node after its clock was set: the step shows, or is too small to.
+    /// The first answer of a node after its clock was set: the step is detected, or too small to be detected.
     pub fn step_answered(&mut self, process: usize, node: usize, reading: Reading) {
         let Some(fault) = self.processes[process].peers[node].stepped.take() else { return };
         self.hit(fault, Some(process));
@@ -307,7 +307,7 @@ impl World {
     pub fn restore_api(&mut self, cluster: usize) {
         self.apis[cluster].mode = Mode::Up;
         for call in std::mem::take(&mut self.apis[cluster].hanging) {
-            // It works them off beside what comes in: some of them after younger ones, some never.
+            // It executes them together with new calls: some after newer ones, some never.
             if self.rng.percent(70) {
                 let delay = self.rng.pick(&[1, 100, 3000]) * MILLI;
                 self.after(delay, Event::ApiArrive(Box::new(call)));
@@ -325,7 +325,7 @@ impl World {
         }
     }
 
-    /// Who is harmed: preferably the holder of the lease in question.
+    /// The pod that the fault affects: preferably the holder of the lease.
     fn victim(&mut self, cluster: usize, at: Option<Spot>) -> Option<u32> {
         let holder = at.and_then(|spot| self.machine_of(spot.process, spot.uid)).and_then(|machine| {
             match &machine.lease.view().standing {

@@ -14,10 +14,10 @@ use crate::check::trace::Note;
 use crate::redis::clock::{MILLI, SECOND};
 use crate::world::{Event, World};
 
-/// What becomes of a pod later.
+/// A later step in the life of a pod.
 #[derive(Clone, Copy, Debug)]
 pub enum PodStep {
-    /// Its processes have ended, and its kubelet says so.
+    /// Its processes have ended, and its kubelet reports this.
     Stops,
     /// Its Kubernetes node loses power.
     LosesPower,
@@ -61,7 +61,7 @@ impl World {
         }
     }
 
-    /// A pod is deleted, and stops in its own time: within its grace period or not.
+    /// A pod is deleted, and stops within its grace period or later.
     pub fn delete_pod(&mut self, cluster: usize, pod: u32) {
         self.note(Note::Pod(pod, "is being deleted"));
         let grace = Duration::from_secs(5);
@@ -70,7 +70,7 @@ impl World {
         self.after(stops_after * MILLI, Event::Pod { cluster, pod, step: PodStep::Stops });
     }
 
-    /// The object goes at once, and the process behind it runs on.
+    /// The object is removed at once, and its process still runs.
     pub fn kill_pod(&mut self, cluster: usize, pod: u32) {
         self.note(Note::Pod(pod, "is deleted by force"));
         self.pod_step(cluster, pod, PodStep::Leaves);

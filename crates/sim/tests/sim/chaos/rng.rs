@@ -11,7 +11,7 @@ impl Rng {
         Self(Xoshiro256PlusPlus::seed_from_u64(seed))
     }
 
-    /// A stream that continues as this one does.
+    /// A copy of the stream with the same continuation.
     pub fn copy(&self) -> Self {
         Self(self.0.clone())
     }
@@ -38,7 +38,7 @@ impl Rng {
         low + self.below(high - low + 1)
     }
 
-    /// True so often in a thousand.
+    /// True in this number of 1000 calls, on average.
     pub fn permille(&mut self, chance: u64) -> bool {
         chance > 0 && self.below(1000) < chance
     }
@@ -51,7 +51,7 @@ impl Rng {
         from[self.index(from.len())]
     }
 
-    /// One of the entries, as often as its weight says; the weights are not all zero.
+    /// One of the entries, with probabilities in proportion to the weights. The weights must not all be zero.
     pub fn weighted<T: Copy>(&mut self, from: &[(T, u64)]) -> T {
         let mut at = self.below(from.iter().map(|(_, weight)| weight).sum());
         for &(entry, weight) in from {

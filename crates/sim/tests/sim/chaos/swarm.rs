@@ -1,5 +1,5 @@
-//! What one seed's world is made of. Each seed has only some faults, with weights of its own: runs in which everything
-//! happens at once hide most bugs from each other.
+//! The parameters of one seed's world. Each seed has only some faults, with weights of its own: in a run with every fault,
+//! most bugs would hide each other.
 
 use redislease::plan::{Family, PERMITS};
 use redislease_core::quorum::Quorum;
@@ -13,11 +13,11 @@ use crate::chaos::rng::Rng;
 use crate::core_check::Mutant;
 use crate::redis::clock::{FASTEST, MILLI, Micros, SECOND, SLOWEST, TRUE_RATE};
 
-/// How messages between operators and Redis servers travel.
+/// The delays and faults of messages between operators and Redis servers.
 #[derive(Clone, Copy, Debug)]
 pub struct Network {
     pub delay: (Micros, Micros),
-    /// In a thousand messages: so many take up to `slowest` instead.
+    /// How many of 1000 messages take up to `slowest` instead.
     pub slow: u64,
     pub slowest: Micros,
     pub loss: u64,
@@ -49,34 +49,34 @@ pub struct Swarm {
     pub api_delay: (Micros, Micros),
     /// How long a call to the API server may take.
     pub api_timeout: Micros,
-    /// In a thousand writes: so many lose their answer.
+    /// How many of 1000 writes lose their answer.
     pub api_loss: u64,
-    /// How many calls one operator has under way at once.
+    /// How many calls of one operator are in flight at most.
     pub calls_at_once: usize,
-    /// The longest a watch event may be under way.
+    /// The longest delay of a watch event.
     pub watch_lag: Micros,
-    /// In a thousand watches: so many must list again when they are opened anew.
+    /// How many of 1000 watches must list again when they are opened again.
     pub watch_expired: u64,
-    /// In a thousand lists: so many show an older state.
+    /// How many of 1000 lists show an older state.
     pub stale_lists: u64,
-    /// In a thousand attempts: so many must wait for a turn, as after an outage of many leases.
+    /// How many of 1000 attempts must wait for a turn, as after an outage of many leases.
     pub attempts_wait: u64,
     /// How many leases of one operator may acquire and publish at once.
     pub permits: usize,
     /// From an event to the turn that it causes.
     pub engine_delay: (Micros, Micros),
     pub drift: bool,
-    /// The nodes know the configuration and a counter from before.
+    /// The nodes already have a marker of the configuration and a counter.
     pub installed: bool,
-    /// The counter runs ahead of all clocks, as after clocks that were set back: only the status knows how far.
+    /// The counter is ahead of all clocks, as after clocks were set back: only the status shows how far.
     pub clocks_behind: bool,
     pub faults: Vec<(Fault, u64)>,
-    /// From one fault to the next, on average.
+    /// The average time from one fault to the next.
     pub gap: Micros,
-    /// In a thousand effects: so many meet a fault just before.
-    pub strikes: u64,
+    /// Before how many of 1000 effects a fault is injected.
+    pub effect_faults: u64,
     pub chaos: Micros,
-    /// After the chaos the API server of this cluster stays away, and the other cluster must do without it.
+    /// After the faults the API server of this cluster does not come back, and the other cluster must work without it.
     pub stays_away: Option<usize>,
 }
 
@@ -96,7 +96,7 @@ impl Swarm {
         let ttl = specs.iter().map(|spec| spec.lease * 1000).max().unwrap_or(0);
         let drift = rng.percent(60);
         let faults = Self::draw_faults(rng, clusters, clocks_behind, drift, bug);
-        // Drawn apart, so that the other choices of a seed stay as they are.
+        // Drawn from a generator of its own, so that the other choices of a seed stay the same.
         let mut apart = Rng::new(rng.copy().word());
         let services = (!apart.percent(30)).then_some(Maker::User);
         let permits = apart.pick(&[PERMITS, PERMITS, 1, 2]);
@@ -142,14 +142,14 @@ impl Swarm {
             clocks_behind,
             faults: faults.into_iter().filter(|(fault, _)| !fault.is_of_messages()).collect(),
             gap: rng.pick(&[1, 4, 15]) * SECOND,
-            strikes: rng.pick(&[0, 2, 10, 30]),
+            effect_faults: rng.pick(&[0, 2, 10, 30]),
             chaos: rng.between(40, 150) * SECOND,
             stays_away: (clusters == 2 && rng.percent(50)).then(|| rng.index(2)),
         };
         bug.map_or(drawn.clone(), |bug| drawn.focused(bug))
     }
 
-    /// The world in which a planted bug shows sooner.
+    /// Changes the parameters so that a planted bug shows sooner.
     fn focused(mut self, bug: Bug) -> Self {
         if bug == Bug::Core(Mutant::ExtendShortens) {
             self.elects = false;
@@ -195,9 +195,9 @@ impl Swarm {
         }
     }
 
-    /// Clock steps and new processes exclude each other: a process that never saw the clock before cannot see that it
-    /// was set, and no protocol promises anything then. Small steps and drift exclude each other too: the margin
-    /// covers one of them. A lease that is created again forgets the floor, which clocks that are behind do not allow.
+    /// Clock steps and new processes exclude each other: a process that never observed the clock cannot detect that it was
+    /// set, and no protocol gives a guarantee then. Small steps and drift exclude each other too: the margin covers only
+    /// one of them. A lease that is created again loses its floor, which is unsafe with clocks that are behind.
     fn draw_faults(
         rng: &mut Rng,
         clusters: usize,
@@ -223,10 +223,10 @@ impl Swarm {
             _ => true,
         });
         if clocks_behind {
-            // Only a process that has not read the status lately seeds from below.
+            // Only a process that has not read the status recently seeds a counter that is too low.
             faults.extend([(Fault::LoseAll, 3), (Fault::ApiRefuses, 10), (Fault::Crash, 10)]);
         }
-        // The holder must change now and then.
+        // The holder must change sometimes.
         faults.push((Fault::DeletePod, 1));
         faults
     }
@@ -261,12 +261,12 @@ impl Swarm {
         20 + 20 * self.processes.len() as u64
     }
 
-    /// The longest a key may stand after it was last set.
+    /// The longest time that a key may exist after it was last set.
     pub fn key_life(&self) -> Micros {
         (self.ttl() * 1030 / 1000 + 10) * MILLI
     }
 
-    /// The longest a node that may have forgotten goes without a vote, once a process looks at it.
+    /// The longest time that a node that may have lost data does not vote, from the time a process connects to it.
     pub fn quarantine(&self) -> Micros {
         (self.longest.0 * 1025 / 1000 + 10) * MILLI
     }

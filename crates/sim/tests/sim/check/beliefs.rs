@@ -1,4 +1,4 @@
-//! What must hold for each machine of the core, and what a process believes.
+//! The invariants of each machine of the core, and which terms a process treats as held.
 
 use redislease_core::invariants;
 use redislease_core::lease::{Effect, EndReason, Standing, TermId, View};
@@ -14,7 +14,7 @@ use crate::redis::server::Server;
 use crate::world::World;
 
 impl World {
-    /// After each input: the shared invariants, and no belief past the deadline.
+    /// After each input: checks the shared invariants, and that no term is held after its deadline.
     pub fn check_machine(&mut self, process: usize, serial: u64, now: Time) {
         let Some(machine) = self.machine(process, serial) else { return };
         let uid = machine.uid;
@@ -24,12 +24,13 @@ impl World {
             self.check.fail(format!("{violation} (lease {uid} of process {process})"));
         }
         if let Some(stop_at) = late {
-            let text = format!("process {process} believes at {} although it stops at {}", now.0, stop_at.0);
+            let text =
+                format!("process {process} treats a term as held at {} although it ends at {}", now.0, stop_at.0);
             self.check.fail(text);
         }
     }
 
-    /// I5: a process that stops believing shows so before any request that follows from it.
+    /// I5: the view shows the end of a term before the machine sends a request because of it.
     pub fn shown_first(&mut self, process: usize, serial: u64, effect: &Effect) {
         let Some(machine) = self.machine(process, serial) else { return };
         let Some(attempt) = machine.unshown.ended else { return };
@@ -63,7 +64,7 @@ impl World {
         }
     }
 
-    /// A release was answered, one way or the other.
+    /// A release was answered or timed out.
     pub fn release_answered(&mut self, process: usize, serial: u64) {
         if let Some(machine) = self.machine(process, serial) {
             machine.releasing = machine.releasing.saturating_sub(1);
@@ -103,7 +104,7 @@ impl World {
         }
     }
 
-    /// A term was given up because nodes said that they do not hold it. An unknown vote is no such word.
+    /// A term was dropped because nodes answered that they do not hold it. An unknown vote is no such answer.
     fn must_be_gone(&mut self, keys: u16, id: &TermId) {
         let now = self.now;
         let holds = |server: &&Server| {
@@ -119,7 +120,7 @@ impl World {
         }
     }
 
-    /// Reports a belief to the checker, until it ends by the clock of the believer.
+    /// Reports to the checker until when this process treats the term as held, by its own clock.
     pub fn claim(&mut self, process: usize, serial: u64) {
         let Some(machine) = self.machine(process, serial) else { return };
         if !std::mem::take(&mut machine.changed) {

@@ -1,4 +1,4 @@
-//! What must hold over the whole world, on the true time line.
+//! The invariants of the whole world, in true time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,7 +10,7 @@ use redislease_core::time::Time;
 
 use crate::redis::clock::{Micros, SECOND};
 
-/// A broken rule, with what is needed to understand it.
+/// A violated invariant, with the values that explain it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broken(pub String);
 
@@ -20,7 +20,7 @@ impl fmt::Display for Broken {
     }
 }
 
-/// A process believes that `pod` may act for the term until `until`.
+/// A process treats `pod` as the holder of the term until `until`.
 #[derive(Clone, Debug)]
 pub struct Live {
     pub process: usize,
@@ -30,7 +30,7 @@ pub struct Live {
     pub pod: u32,
     pub from: Micros,
     pub until: Micros,
-    /// The end on the believer's clock, in its milliseconds.
+    /// The end, in milliseconds of the process's clock.
     pub valid_until: u64,
 }
 
@@ -40,7 +40,7 @@ struct Completed {
     token: Token,
 }
 
-/// How many times something happened within a window, and how many may.
+/// How often something happened within a window of time, and how often it may.
 #[derive(Clone, Copy, Debug)]
 struct Window {
     since: Micros,
@@ -49,13 +49,13 @@ struct Window {
 }
 
 impl Window {
-    /// Counts one more within `length`, of which `most` may happen. Percent of the bound.
+    /// Counts one more within `length`, of which `most` may happen. Returns the percentage of the bound.
     fn count(&mut self, now: Micros, length: Micros, most: u64) -> u64 {
         if now >= self.since + length {
             *self = Self { since: now, count: 0, most };
         }
         self.count += 1;
-        // What ended within the window counts in it.
+        // The highest bound within the window applies: machines that ended within it count too.
         self.most = self.most.max(most);
         self.count * 100 / self.most
     }
@@ -65,7 +65,7 @@ impl Window {
     }
 }
 
-/// Stands for the pod where the lock of the replicas is meant.
+/// The pod in entries about the lock of the replicas.
 pub const LOCK_HOLDER: u32 = u32::MAX;
 
 /// Keys of leases, and of the lock of the replicas of each cluster.
@@ -89,7 +89,7 @@ pub struct Checker {
     dead: BTreeSet<u32>,
     /// Per key: the greatest token that a store behind it has seen.
     store: [Token; KEYS],
-    /// Per resource of a cluster: the last term that was believed in, and until when.
+    /// Per resource of a cluster: the last term that was held, and until when.
     pub last: BTreeMap<(usize, usize), Last>,
     /// Terms that never reached a status do not count where clocks are behind.
     pub published_only: bool,
@@ -98,7 +98,7 @@ pub struct Checker {
     reported: BTreeMap<(usize, u32), Window>,
     /// The highest counts of commands and status writes, in percent of their bounds.
     pub busiest: [u64; 3],
-    /// A planted bug must be found by what it breaks, not by the load it makes.
+    /// Whether too much load is allowed: a planted bug must be found by the invariant that it violates.
     pub storms_pass: bool,
 }
 
@@ -143,7 +143,7 @@ impl Checker {
         self.completed.push(Completed { keys, attempt: id.attempt, token: id.token });
     }
 
-    /// I1 and I3: a process believes, or goes on believing.
+    /// I1 and I3: a process begins or continues to treat a term as held.
     pub fn claims(&mut self, now: Micros, of: (usize, usize), claim: Live) {
         self.live.retain(|other| now < other.until);
         if self.dead.contains(&claim.pod) || claim.until <= now {
@@ -174,7 +174,7 @@ impl Checker {
         }
     }
 
-    /// A replica has stopped to decide.
+    /// A replica no longer leads.
     pub fn leads_no_more(&mut self, process: usize) {
         self.live.retain(|live| live.process != process || live.pod != LOCK_HOLDER);
     }
@@ -202,7 +202,7 @@ impl Checker {
         }
     }
 
-    /// The pod's processes have ended: from here on nothing acts for it, whatever is believed.
+    /// The pod's processes have ended: from now on no process acts as this pod, even if an operator treats it as the holder.
     pub fn pod_stopped(&mut self, now: Micros, pod: u32) {
         self.dead.insert(pod);
         for last in self.last.values_mut() {
@@ -213,12 +213,12 @@ impl Checker {
         self.live.retain(|live| live.pod != pod);
     }
 
-    /// Whether a process believes in a term on one of the keys.
+    /// Whether a process treats a term on one of the keys as held.
     pub fn held(&self, now: Micros, keys: u16) -> bool {
         self.live.iter().any(|live| live.keys & keys != 0 && now < live.until)
     }
 
-    /// I8: one command more from this process to this node.
+    /// I8: counts a command from this process to this node.
     pub fn sent(&mut self, now: Micros, process: usize, node: usize, bound: u64) {
         let window = self.sent.entry((process, node)).or_insert_with(|| Window::new(now));
         let percent = window.count(now, COMMANDS_WITHIN, bound);
@@ -229,7 +229,7 @@ impl Checker {
         }
     }
 
-    /// I8b: one status write more of this lease, by whatever process of the cluster.
+    /// I8b: counts a status write of this lease by any process of the cluster.
     pub fn status_writes(&mut self, now: Micros, cluster: usize, place: usize, bound: u64) {
         let window = self.written.entry((cluster, place)).or_insert_with(|| Window::new(now));
         let percent = window.count(now, WRITES_WITHIN, bound);
@@ -242,7 +242,7 @@ impl Checker {
         }
     }
 
-    /// I8b: one Kubernetes event more about this lease.
+    /// I8b: counts a Kubernetes event about this lease.
     pub fn reports(&mut self, now: Micros, process: usize, uid: u32) {
         let window = self.reported.entry((process, uid)).or_insert_with(|| Window::new(now));
         let percent = window.count(now, WRITES_WITHIN, REPORTS);

@@ -1,4 +1,4 @@
-//! What was seen to happen over a batch of runs: a batch in which something never happened proves nothing about it.
+//! What happened in a batch of runs: a batch in which something never happened proves nothing about it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -117,7 +117,7 @@ sights! {
     ApiAwayInRecovery,
 }
 
-/// Fewer than one in a hundred runs has these.
+/// They happen in fewer than one of a hundred runs.
 const RARE: [Sight; 3] = [Sight::Superseded, Sight::PublishedSuperseded, Sight::SmallStepTolerated];
 
 impl Sight {

@@ -1,4 +1,4 @@
-//! The end of a run: every fault is healed, and then the world must be as good as new, in time.
+//! The end of a run: all faults are healed, and every lease must be held again before its deadline.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,17 +19,17 @@ use crate::redis::network::Link;
 use crate::redis::server::Memory;
 use crate::world::{Event, World};
 
-/// How long after a change of the holder the labels may be behind.
+/// How long the labels may differ from the status after a change of the holder.
 const LABELS_FOLLOW: Micros = 8 * SECOND;
 
-/// What is tried in the recovery, one after the other.
+/// The steps of the recovery, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// All faults end.
     Heal,
     /// Wall clocks are synchronized, once every process has seen the steps.
     Clocks,
-    /// I6: everything is held. A holder is deleted and stops.
+    /// I6: every lease is held. A holder is deleted and stops.
     Settled,
     /// I6: the next one holds, soon after the proof. That one is deleted by force.
     Released,
@@ -55,7 +55,7 @@ impl Stage {
     }
 }
 
-/// The holder whose end is watched.
+/// The holder whose end is checked.
 #[derive(Clone, Copy, Debug)]
 struct Subject {
     of: (usize, usize),
@@ -67,13 +67,13 @@ struct Subject {
 pub struct Recovery {
     subject: Option<Subject>,
     proof: Option<Micros>,
-    /// Statuses that name a term in which nobody believes, and since when.
+    /// Statuses that name a term that no process treats as held, and since when.
     stale: BTreeMap<(usize, usize), (Attempt, Micros)>,
-    /// Labels that do not fit the term that is held, and since when.
+    /// Labels that differ from the term that is held, and since when.
     mislabelled: BTreeMap<(usize, usize), Micros>,
-    /// Endpoints that do not fit the term that is held (0) or are missing (1), and since when.
+    /// Endpoints that differ from the term that is held (0) or are missing (1), and since when.
     misrouted: BTreeMap<(usize, usize, u8), Micros>,
-    /// The API server of this cluster stays away.
+    /// The cluster whose API server does not come back.
     pub without_api: Option<usize>,
 }
 
@@ -87,7 +87,7 @@ impl Recovery {
 }
 
 impl World {
-    /// How long a vacancy may last once its keys may have been set for the last time.
+    /// How long a lease may be without a holder, from the last time its keys may have been set.
     fn vacancy(&self) -> Micros {
         let ttl = self.swarm.ttl() * MILLI;
         let limited = self.swarm.specs.iter().any(|spec| spec.limit.is_some());
@@ -95,8 +95,8 @@ impl World {
         self.swarm.key_life() + self.swarm.longest_delay() + burst + 3 * SECOND
     }
 
-    /// How long nobody may lead. Quarantined nodes may keep the majority from confirming or denying the lock of the
-    /// replicas. Until they vote and the lock's keys have ended, nobody may write a status or a label.
+    /// How long no replica may lead. Nodes in quarantine may prevent a majority for or against the lock of the replicas.
+    /// Until they vote and the lock's keys have ended, no replica may write a status or a label.
     fn election(&self) -> Micros {
         if self.swarm.elects { self.swarm.quarantine() + 6 * SECOND } else { 0 }
     }
@@ -114,13 +114,12 @@ impl World {
             Stage::Clocks => {
                 let residue = if self.swarm.has(Fault::Step) { 25 * SECOND } else { 0 };
                 self.synchronize();
-                // One that was stopped in order just before the end of the faults: it would start at some time later.
+                // A process that stopped gracefully just before the end of the faults would start later.
                 for process in 0..self.processes.len() {
                     self.start(process);
                 }
-                // A holder may be in the middle of a deletion without a proof. A lease whose term was not published is
-                // left to others until its keys have ended, and for a second more, because now a status write succeeds:
-                // `vacancy` covers that.
+                // A holder may be in the middle of a deletion without a proof. A process that could not publish a term does
+                // not contend until its keys have ended and one more second has passed: `vacancy` covers that.
                 let blocked = self.swarm.quarantine().max(12 * SECOND) + 2 * SECOND;
                 self.after(residue + blocked + self.vacancy(), Event::Recovery(Stage::Settled));
             }
@@ -236,12 +235,12 @@ impl World {
                     .recovery
                     .without_api
                     .map_or_else(String::new, |cluster| format!(", while the API server of cluster {cluster} is away"));
-                self.check.fail(format!("I6: {when} nobody holds the keys {keys:#b}{without}"));
+                self.check.fail(format!("I6: {when} no process holds the keys {keys:#b}{without}"));
             }
         }
     }
 
-    /// A published term of a pod that has stopped is renewed until the API server of its cluster says so.
+    /// A published term of a pod that has stopped is renewed until the API server of its cluster reports the stop.
     fn kept_by_the_cut_off(&self, keys: u16) -> bool {
         let Some(cluster) = self.recovery.without_api else { return false };
         let mut machines =
@@ -261,13 +260,14 @@ impl World {
         self.recovery.proof = None;
     }
 
-    /// With one contender the next one holds a quarter of a second after the proof; contenders may meet a few times.
+    /// With one contender the next pod holds the lease within 250 ms after the proof; several contenders may collide a few
+    /// times.
     fn next_holds_soon(&mut self) {
         let Some(subject) = self.recovery.subject else { return };
         let alone = self.swarm.processes.len() == 1 && self.swarm.keys.len() == 1;
         let bound = if alone { 250 * MILLI } else { 3 * SECOND };
         let Some(proof) = self.recovery.proof else {
-            let text = format!("I6: nobody acted on the proof that pod {} stopped", subject.pod);
+            let text = format!("I6: no process acted on the proof that pod {} stopped", subject.pod);
             return self.check.fail(text);
         };
         let keys = self.swarm.keys[subject.of.1];
@@ -341,9 +341,9 @@ impl World {
             }
             for service in 0..self.swarm.keys.len() {
                 let (wrong, missing) = self.misrouted(cluster, service);
-                // A problem is looked at again after 30 s.
-                let looked_at_again = bound + 31 * SECOND;
-                for (kind, problem, bound) in [(0, wrong, bound), (1, missing, looked_at_again)] {
+                // The operator checks a problem again after 30 s.
+                let checked_again = bound + 31 * SECOND;
+                for (kind, problem, bound) in [(0, wrong, bound), (1, missing, checked_again)] {
                     let Some(problem) = problem else {
                         self.recovery.misrouted.remove(&(cluster, service, kind));
                         continue;
@@ -380,7 +380,7 @@ impl World {
                 }
             }
         }
-        // If two leases name the Service, the one that has it may have no holder.
+        // If two leases name the Service, the one that uses it may have no holder.
         let families = &self.apis[cluster].services[service].families;
         let has_endpoint = self.apis[cluster].slices_of(service).any(|slice| !slice.endpoints.is_empty());
         let missing = leases.len() == 1 && !holders.is_empty() && !has_endpoint;

@@ -1,4 +1,4 @@
-//! What happened in a run: a hash over all of it, and the last events for the reader of a failure.
+//! The events of a run: a hash of all, and the last ones as text for a failure.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -39,7 +39,7 @@ pub enum Note<'a> {
     Stage(&'static str),
 }
 
-/// An effect of a reconciler, as far as a reader needs it.
+/// The relevant part of an effect of a reconciler.
 #[derive(Clone, Debug, Hash)]
 pub enum Brief {
     Open,
@@ -112,7 +112,7 @@ impl Brief {
 pub struct Trace {
     hash: Fnv,
     last: VecDeque<String>,
-    /// How many are recorded.
+    /// How many events are recorded.
     kept: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What one process knows of each Redis node: the connection, its clock, and whether it votes.
+//! The state of each Redis node in one process: the connection, its clock, and whether it votes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,25 +22,25 @@ use crate::redis::clock::{MILLI, Micros};
 use crate::redis::network::{Conn, Purpose, Request};
 use crate::world::{EFFECTS_AT_ONE_INSTANT, Event, World};
 
-/// How often the marker of a node is looked at.
+/// How often the marker of a node is read.
 const HEARTBEAT: Millis = Millis(1000);
 
-/// How often it is looked whether the leases have been listed.
+/// How often it is checked whether the leases have been listed.
 const FLOOR_AGAIN: Micros = 50 * MILLI;
 
-/// What a process knows of one node.
+/// The state of one node in a process.
 pub struct Peer {
     pub admission: Admission,
     pub watch: ClockWatch,
     pub conn: Option<Conn>,
     /// The node's newest TIME in milliseconds, and when it was received.
     pub newest: Option<(u64, u64)>,
-    /// It was reached, or tried in vain.
+    /// Whether a connection was opened or has failed.
     pub tried: bool,
     pub gather: Option<Gather>,
     /// How often the statuses were to be read to seed its counter. Only the answer to the last request counts.
     pub tokens_asked: u64,
-    /// Its clock was set, and no answer of it has been seen since.
+    /// The fault that set its clock, until the next answer of the node.
     pub stepped: Option<Fault>,
     run_id: Option<RunId>,
 }
@@ -86,7 +86,7 @@ impl World {
         self.wake_all(process);
     }
 
-    /// What the leases must know of the nodes. They are told when the majority came or went, or anything else changed.
+    /// Updates what the leases know about the nodes, and runs turns if the majority or anything else has changed.
     pub fn nodes_changed(&mut self, process: usize) {
         let majority = self.swarm.quorum.majority();
         let operator = &mut self.processes[process];
@@ -220,7 +220,7 @@ impl World {
         }
     }
 
-    /// One node said what it remembers, or nothing.
+    /// One node has answered with its fence, or has not answered.
     pub fn fence_read(
         &mut self,
         process: usize,

@@ -1,4 +1,4 @@
-//! Carries out what a reconciler wants done, and brings back what became of it.
+//! Carries out the effects of a reconciler, and returns their outcomes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,12 +28,12 @@ const ROLES_AT_ONCE: usize = 9;
 /// How soon a loss must be counted, beside the delay of the engine.
 const COUNTED_WITHIN: Micros = SECOND;
 
-/// What is remembered of one lease to check what its reconciler asks for.
+/// The state by which the effects of one lease are checked.
 #[derive(Default)]
 pub struct Checks {
-    /// The lease as it was last seen.
+    /// The newest version of the lease that was observed.
     pub lease: Option<Arc<RedisLease>>,
-    /// It has counted the loss of a term.
+    /// Whether it has counted the loss of a term.
     pub lost: bool,
     /// The terms whose end was counted.
     pub counted: BTreeSet<Attempt>,
@@ -139,7 +139,7 @@ impl World {
         }
     }
 
-    /// A command on its way to the keeper.
+    /// Sends a command to the keeper.
     fn instruct(&mut self, process: usize, uid: u32, command: Command) {
         self.coverage.saw(Sight::of_command(&command));
         if let (Command::Open { .. }, Some(unit)) = (&command, self.unit(process, uid)) {
@@ -176,7 +176,7 @@ impl World {
         })
     }
 
-    /// A job was not sent: its time was over.
+    /// A job was not sent: its deadline had passed.
     pub fn withdrawn(&mut self, process: usize, job: &Job) {
         match job {
             Job::Status { uid, .. } => {

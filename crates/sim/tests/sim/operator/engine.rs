@@ -1,5 +1,4 @@
-//! The operator's engine: it owns the reconcilers, takes note of what happens, and runs one turn for each lease that is
-//! concerned.
+//! The operator's engine: owns the reconcilers, records events, and runs one turn for each lease that an event concerns.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,7 +20,7 @@ use crate::check::coverage::Sight;
 use crate::check::trace::{Brief, Note};
 use crate::operator::index::Touched;
 use crate::operator::keeper::Machine;
-use crate::operator::process::{Fate, Life};
+use crate::operator::process::{BeforeEffect, Life};
 use crate::redis::clock::{MILLI, Micros};
 use crate::world::{EFFECTS_AT_ONE_INSTANT, Event, World};
 
@@ -30,14 +29,14 @@ pub struct Unit {
     pub uid: u32,
     pub place: usize,
     pub reconciler: Reconciler,
-    /// What happened since the last turn.
+    /// The events since the last turn.
     pub answers: VecDeque<Input>,
-    /// How many machines are still to be opened: what an earlier one shows is of no concern.
+    /// How many machines are still to be opened: views of an earlier one are ignored.
     pub opening: u32,
-    /// A turn is on its way.
+    /// Whether a turn is scheduled.
     pub due: bool,
     wake_at: Option<Micros>,
-    /// Polled when the process was stopped; it is carried out when the process goes on.
+    /// An effect that was polled when the process was paused. It is carried out when the process continues.
     held_back: Option<Effect>,
     readiness: Readiness,
     /// The permits of the last turn, and their use after it.
@@ -81,7 +80,7 @@ impl World {
         self.processes[process].units.iter_mut().find(|unit| unit.uid == uid)
     }
 
-    /// Runs a turn for the lease soon; once, however much happens until then.
+    /// Schedules one turn for the lease, for all events until then.
     pub fn wake_unit(&mut self, process: usize, uid: u32) {
         let (low, high) = if self.chaos { self.swarm.engine_delay } else { (20, MILLI) };
         let delay = self.rng.between(low, high);
@@ -98,7 +97,7 @@ impl World {
         }
     }
 
-    /// Something happened to the lease: the next turn is told.
+    /// Records an event of the lease for the next turn.
     pub fn answer(&mut self, process: usize, uid: u32, answer: Input) {
         if let Some(unit) = self.unit(process, uid) {
             unit.answers.push_back(answer);
@@ -169,7 +168,7 @@ impl World {
         }
     }
 
-    /// One turn of one lease: what happened, the newest view, the facts; then the effects.
+    /// One turn of one lease: takes the events, the newest view and the facts; then carries out the effects.
     pub fn turn(&mut self, process: usize, uid: u32) {
         let now = Time(self.local(process));
         if !self.processes[process].index.leases_listed {
@@ -191,7 +190,7 @@ impl World {
         self.drain_unit(process, uid);
     }
 
-    /// The world as this process sees it, for one lease.
+    /// The facts that this process has about one lease.
     fn facts(&mut self, process: usize, uid: u32) -> Option<Facts> {
         let now = Time(self.local(process));
         let wall = self.processes[process].wall.micros(self.now);
@@ -259,7 +258,7 @@ impl World {
         })
     }
 
-    /// Carries out what the reconciler wants done. Between any two effects the process may die or stand still.
+    /// Carries out the effects of the reconciler. Between any two effects the process may crash or pause.
     pub fn drain_unit(&mut self, process: usize, uid: u32) {
         let boot = self.processes[process].boot;
         for effects in 0.. {
@@ -272,9 +271,9 @@ impl World {
             let Some(unit) = self.unit(process, uid) else { return };
             let Some(effect) = unit.held_back.take().or_else(|| unit.reconciler.poll_effect()) else { break };
             match self.before_effect(process, uid, None) {
-                Fate::GoesOn => {}
-                Fate::Dies => return,
-                Fate::Stops => {
+                BeforeEffect::Continue => {}
+                BeforeEffect::Crashed => return,
+                BeforeEffect::Paused => {
                     if let Some(unit) = self.unit(process, uid) {
                         unit.held_back = Some(effect);
                     }
@@ -318,7 +317,7 @@ impl World {
         }
     }
 
-    /// Sets the timer of the lease, or lets a finished one go.
+    /// Sets the timer of the lease, or removes a lease that is finished.
     fn rearm(&mut self, process: usize, uid: u32) {
         let (now, boot) = (self.now, self.processes[process].boot);
         let Some(place) = self.unit(process, uid).map(|unit| unit.place) else { return };
@@ -357,7 +356,7 @@ impl World {
         }
     }
 
-    /// After a pause: effects that were held back come first.
+    /// After a pause: carries out the effects that were held back.
     pub fn drain_units(&mut self, process: usize) {
         let all: Vec<u32> = self.processes[process].units.iter().map(|unit| unit.uid).collect();
         for uid in all {
@@ -366,7 +365,7 @@ impl World {
     }
 }
 
-/// What the lease's spec says about readiness; `None` when the spec makes no sense, or is as it was.
+/// What the lease's spec says about readiness; `None` if the spec is invalid or unchanged.
 fn readiness(lease: &Arc<RedisLease>, before: Option<&Arc<RedisLease>>) -> Option<Readiness> {
     if before.is_some_and(|before| before.spec == lease.spec) {
         return None;

@@ -1,4 +1,4 @@
-//! What one operator knows of its cluster: the newest of what watches, lists and answers have shown.
+//! What one operator knows about its cluster: the newest state from watches, lists and answers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use redislease_core::time::Time;
 use crate::api::objects::{self, SliceKey};
 use crate::api::server::State;
 
-/// One pod as last seen.
+/// The newest observed version of one pod.
 #[derive(Clone, Debug)]
 pub struct Pod {
     version: u64,
@@ -37,7 +37,7 @@ struct Slice {
     facts: Option<Arc<SliceFacts>>,
 }
 
-/// What changed, and for whom: the leases of these places, and the leases of which these pods are holders.
+/// What a change concerns: the leases of these places, and the leases of which these pods are holders.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Touched {
     pub places: Vec<usize>,
@@ -56,7 +56,7 @@ pub struct Index {
     pub leases_listed: bool,
     pub pods_listed: bool,
     pub slices_listed: bool,
-    /// A stale list is taken at its word: only a planted bug sets this.
+    /// Whether a stale list replaces newer state: only a planted bug sets this.
     pub trusts_stale_lists: bool,
 }
 
@@ -178,7 +178,7 @@ impl Index {
         touched
     }
 
-    /// A pod as it was seen. What is gone does not come back.
+    /// Records an observed pod. A pod that is gone stays gone.
     pub fn learn_pod(&mut self, pod: u32, facts: &Arc<PodFacts>, now: Time) -> Touched {
         let version = objects::version(facts.resource_version.as_deref());
         let before = self.pods.get(&pod);
@@ -197,7 +197,7 @@ impl Index {
         touched
     }
 
-    /// A pod does not exist any more. A later word can only prove more.
+    /// Records that a pod does not exist any more. A later call can only add a proof.
     pub fn bury(&mut self, pod: u32, stopped: bool) -> Touched {
         let seen = self.pods.remove(&pod);
         let stopped = stopped || seen.as_ref().is_some_and(|seen| seen.facts.stopped);
@@ -220,7 +220,7 @@ impl Index {
         }
     }
 
-    /// The candidates of a lease, judged. It stays the same value until a candidate changes.
+    /// The candidates of a lease, with their eligibility. The value stays the same until a candidate changes.
     pub fn electorate(&mut self, place: usize, readiness: Readiness) -> Arc<Electorate> {
         if let Some((_, electorate)) = self.electorates.get(&place).filter(|(judged, _)| *judged == readiness) {
             return electorate.clone();
@@ -247,7 +247,7 @@ impl Index {
 }
 
 impl Touched {
-    /// A change of the resource version alone concerns nobody; a change of roles concerns the leases it is about.
+    /// A change of the resource version alone concerns no lease; a change of roles concerns the leases of these roles.
     fn by_pod(pod: u32, before: &PodFacts, after: &PodFacts) -> Self {
         let same = PodFacts { resource_version: after.resource_version.clone(), ..before.clone() };
         if same == *after && before.resource_version != after.resource_version {

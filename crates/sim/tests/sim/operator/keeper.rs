@@ -1,4 +1,4 @@
-//! The keeper of one process: it owns the lease machines of the core, obeys commands and carries out effects.
+//! The keeper of one process: owns the lease machines of the core, handles commands and carries out effects.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::chaos::fault::Phase;
 use crate::check::coverage::Sight;
 use crate::check::trace::Note;
 use crate::operator::leader::{LOCK, lock_key};
-use crate::operator::process::{Fate, Life};
+use crate::operator::process::{BeforeEffect, Life};
 use crate::world::{EFFECTS_AT_ONE_INSTANT, Event, World};
 
 /// The machine of one lease, from `Open` to its end.
@@ -24,21 +24,21 @@ pub struct Machine {
     /// The number of the lease's UID.
     pub uid: u32,
     pub place: usize,
-    /// Tells it from earlier machines of the same lease: an answer belongs to one.
+    /// Distinguishes it from earlier machines of the same lease: an answer belongs to one of them.
     pub serial: u64,
     pub lease: Lease,
-    /// Without a quorum no node can be asked.
+    /// Without a quorum no request can be sent.
     quorum: Option<Arc<OpenQuorum>>,
     keys: Vec<u8>,
-    /// What it showed last.
+    /// The view that it reported last.
     shown: View,
     /// The newest view that the engine has not taken.
     pub mailbox: Option<View>,
-    /// The engine will be woken for it.
+    /// Whether the engine will be woken for it.
     pub mail_due: bool,
-    /// Polled when the process was stopped; it is carried out when the process goes on.
+    /// An effect that was polled when the process was paused. It is carried out when the process continues.
     held_back: Option<Effect>,
-    /// The view changed since beliefs were last reported.
+    /// Whether the view changed since validity was last reported to the checker.
     pub changed: bool,
     pub unshown: Unshown,
     pub began: Option<Attempt>,
@@ -50,21 +50,21 @@ pub struct Machine {
     /// The last term that was given up because nodes did not hold it.
     pub missed: Option<Attempt>,
     retiring: bool,
-    /// For whom it wants again by itself: only a planted bug does so.
+    /// The holder of attempts that it repeats by itself: only a planted bug does so.
     desired: Option<HolderName>,
 }
 
-/// An end of belief that is not shown yet.
+/// The end of a term that no view has shown yet.
 #[derive(Default)]
 pub struct Unshown {
-    /// Effects of an earlier input are still to be carried out.
+    /// Whether effects of an earlier input are still to be carried out.
     behind: bool,
-    /// The term that is not believed in any more, until that is shown.
+    /// The term that has ended, until a view shows it.
     pub ended: Option<Attempt>,
 }
 
 impl Machine {
-    /// What it is doing, for the table of faults.
+    /// Its phases, for the table of faults.
     pub fn phases(&self) -> impl Iterator<Item = Phase> {
         let main = match self.lease.view().standing {
             Standing::Acquiring(..) if self.confirming => Some(Phase::Round2),
@@ -82,7 +82,7 @@ impl Machine {
         self.keys.iter().fold(0, |bits, key| bits | 1 << key)
     }
 
-    /// Until when this process may believe in the running term.
+    /// Until when this process may treat the running term as held.
     pub fn stop_at(&self) -> Option<Time> {
         self.lease.view().standing.term().and_then(|term| term.stop_at)
     }
@@ -201,7 +201,7 @@ impl World {
         });
     }
 
-    /// Stops a machine without ending anything. An attempt that was not published is given back.
+    /// Stops a machine and leaves its term as it is. An attempt that was not published is released.
     fn close_machine(&mut self, process: usize, serial: u64) {
         self.feed(process, serial, Input::Forget);
         self.processes[process].machines.retain(|machine| machine.serial != serial);
@@ -260,7 +260,7 @@ impl World {
         }
     }
 
-    /// A node votes again: every machine asks it, at a time that depends on the other leases of the keeper.
+    /// A node votes again: every machine asks the node, at a time that depends on the other leases of the keeper.
     pub fn node_returned(&mut self, process: usize) {
         let now = Time(self.local(process));
         let boot = self.processes[process].boot;
@@ -275,7 +275,7 @@ impl World {
         }
     }
 
-    /// After a pause: effects that were held back come first.
+    /// After a pause: carries out the effects that were held back.
     pub fn drain_machines(&mut self, process: usize) {
         let all: Vec<u64> = self.processes[process].machines.iter().map(|machine| machine.serial).collect();
         for serial in all {
@@ -310,7 +310,7 @@ impl World {
         self.want_again(process, serial, now);
     }
 
-    /// The old rule, planted: the keeper repeats the last want by itself.
+    /// The old rule, planted: the keeper repeats the last request for an attempt by itself.
     fn want_again(&mut self, process: usize, serial: u64, now: Time) {
         if !self.is(Bug::KeeperWantsAgain) {
             return;
@@ -329,7 +329,7 @@ impl World {
         self.drain(process, serial);
     }
 
-    /// Carries out what the machine wants done. Between any two effects the process may die or stand still.
+    /// Carries out the effects of a machine. Between any two effects the process may crash or pause.
     fn drain(&mut self, process: usize, serial: u64) {
         let boot = self.processes[process].boot;
         for effects in 0.. {
@@ -347,9 +347,9 @@ impl World {
                 _ => None,
             };
             match self.before_effect(process, uid, node) {
-                Fate::GoesOn => {}
-                Fate::Dies => return,
-                Fate::Stops => {
+                BeforeEffect::Continue => {}
+                BeforeEffect::Crashed => return,
+                BeforeEffect::Paused => {
                     if let Some(machine) = self.machine(process, serial) {
                         machine.held_back = Some(effect);
                     }
@@ -367,7 +367,7 @@ impl World {
         self.end_machine(process, serial);
     }
 
-    /// A machine that was told to retire ends when its last key has ended.
+    /// A retiring machine ends when its last key has ended.
     fn end_machine(&mut self, process: usize, serial: u64) {
         let boot = self.processes[process].boot;
         let Some(machine) = self.machine(process, serial).filter(|machine| machine.retiring) else { return };

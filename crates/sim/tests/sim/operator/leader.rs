@@ -9,20 +9,20 @@ use crate::api::objects::cluster;
 use crate::api::server::Verdict;
 use crate::check::coverage::Sight;
 use crate::check::trace::Note;
-use crate::operator::process::{Fate, Life};
+use crate::operator::process::{BeforeEffect, Life};
 use crate::operator::writer::Job;
 use crate::redis::clock::{MILLI, Micros};
 use crate::world::{EFFECTS_AT_ONE_INSTANT, Event, World};
 
-/// Stands for the UID of a lease where the lock of the replicas is meant.
+/// The UID of the lock of the replicas, in place of that of a lease.
 pub const LOCK: u32 = u32::MAX;
-/// How long a replica that stops waits for what it gives back.
+/// How long a replica that stops waits for the release of its lock.
 const LAST_ANSWERS: Micros = 300 * MILLI;
 
 /// What one process knows of the election.
 pub struct Leader {
     machine: Leadership,
-    /// Who leads, by the newest event, read or answer: the resource version, and the instance.
+    /// The leader by the newest event, read or answer: the resource version, and the instance.
     named: (u64, Option<String>),
     view: Option<View>,
     due: bool,
@@ -35,7 +35,7 @@ pub const fn lock_key(cluster: usize) -> u8 {
     8 + cluster as u8
 }
 
-/// How a replica is called. A start of it has another process name.
+/// The name of a replica. Each start of it has another process name.
 fn instance(process: usize) -> String {
     format!("operator-{process}")
 }
@@ -104,9 +104,9 @@ impl World {
             let Some(leader) = &mut self.processes[process].leader else { return };
             let Some(effect) = leader.held_back.take().or_else(|| leader.machine.poll_effect()) else { break };
             match self.before_effect(process, LOCK, None) {
-                Fate::GoesOn => {}
-                Fate::Dies => return,
-                Fate::Stops => {
+                BeforeEffect::Continue => {}
+                BeforeEffect::Crashed => return,
+                BeforeEffect::Paused => {
                     if let Some(leader) = &mut self.processes[process].leader {
                         leader.held_back = Some(effect);
                     }
@@ -140,7 +140,7 @@ impl World {
         }
     }
 
-    /// Writes who leads, against the version that was read. One write for each change.
+    /// Writes the leader with the version that was read. One write for each change.
     fn claim_leadership(&mut self, process: usize) {
         let Some(leader) = &self.processes[process].leader else { return };
         let instance = instance(process);
@@ -163,7 +163,7 @@ impl World {
         let answer = match reply {
             Reply::Quorum(verdict, version, named) => {
                 self.learn_leader(process, version, named.clone());
-                // Another replica wrote meanwhile; what this one writes is decided anew.
+                // Another replica wrote meanwhile: this one decides again.
                 if verdict == Verdict::Conflict && self.authority(process) == Authority::Lead {
                     self.claim_leadership(process);
                 }
@@ -221,7 +221,7 @@ impl World {
         }
     }
 
-    /// A graceful stop: leadership is given back, published terms are left for the next process.
+    /// A graceful stop: the lock is released, published terms are left for the next process.
     pub fn stop_gracefully(&mut self, process: usize) {
         let (now, boot) = (Time(self.local(process)), self.processes[process].boot);
         if let Some(leader) = &mut self.processes[process].leader {

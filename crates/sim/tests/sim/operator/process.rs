@@ -1,4 +1,4 @@
-//! One operator process: how it starts, dies, stands still and wakes.
+//! One operator process: start, crash, pause and wake.
 
 use std::sync::Arc;
 
@@ -28,12 +28,12 @@ pub enum Life {
     Frozen,
 }
 
-/// What becomes of a process just before an effect.
+/// What happens to a process before an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    GoesOn,
-    Dies,
-    Stops,
+pub enum BeforeEffect {
+    Continue,
+    Crashed,
+    Paused,
 }
 
 pub struct Process {
@@ -43,7 +43,7 @@ pub struct Process {
     /// Counts suspend.
     pub clock: Clock,
     pub wall: Clock,
-    /// What it knows of each Redis node.
+    /// Its state of each Redis node.
     pub peers: Vec<Peer>,
     pub machines: Vec<Machine>,
     pub units: Vec<Unit>,
@@ -52,19 +52,19 @@ pub struct Process {
     pub writer: Writer,
     /// By the leases' UIDs.
     pub permits: Permits<u32>,
-    /// Without one, every process decides as if it led.
+    /// `None`: every process decides as if it led.
     pub leader: Option<Leader>,
     pub streams: [Stream; 3],
     /// The slices without a lease were removed.
     pub swept: bool,
     /// When a call to the API server was last answered.
     pub api_answered_at: Option<Time>,
-    /// What came while it stood still.
+    /// The events that arrived while it was paused.
     pub inbox: Vec<Event>,
-    /// The fault that stopped it, and what its leases were doing then.
+    /// The fault that paused it, and the phases of its leases at that time.
     stopped_by: Option<(Fault, Vec<Phase>)>,
     pub floor: Token,
-    /// How many faults keep it from its API server.
+    /// How many faults cut it off from its API server.
     pub api_cut: u32,
     pub last_command: Micros,
     wake_at: Option<Micros>,
@@ -139,7 +139,7 @@ impl World {
         self.after(delay, Event::QuorumRead { process, boot });
     }
 
-    /// Dies between two effects. What it sent travels on, and what others believe because of it lasts on.
+    /// Crashes between two effects. The messages that it sent still arrive, and their consequences last.
     pub fn crash(&mut self, process: usize) {
         self.check.leads_no_more(process);
         let crashed = &mut self.processes[process];
@@ -157,7 +157,7 @@ impl World {
         crashed.wake_at = None;
     }
 
-    /// Stands still. With `suspend`, a clock that does not count suspend would stand still too.
+    /// Pauses. With `suspend`, a clock that does not count suspend would stop too.
     fn freeze(&mut self, process: usize, suspend: bool) {
         let fault = if suspend { Fault::Suspend } else { Fault::Freeze };
         let phases = self.phases(Some(process));
@@ -172,7 +172,7 @@ impl World {
         }
     }
 
-    /// Stands still for a while.
+    /// Pauses for `span`.
     pub fn pause(&mut self, process: usize, span: Micros, suspend: bool) {
         self.freeze(process, suspend);
         let boot = self.processes[process].boot;
@@ -199,7 +199,7 @@ impl World {
         {
             self.coverage.hit_all(fault, &phases);
         }
-        // Either what arrived meanwhile is seen first, or what its own clock says.
+        // Either the events that arrived meanwhile are handled first, or the deadlines that have passed.
         let late = u64::from(!self.rng.percent(50));
         for event in missed {
             self.after(late, event);
@@ -239,7 +239,7 @@ impl World {
         self.nothing_spins(process, now);
     }
 
-    /// A machine that was woken moves its deadline: otherwise a driver that sleeps until then never sleeps.
+    /// A machine that was woken must move its deadline: otherwise its driver would wake it in a busy loop.
     fn nothing_spins(&mut self, process: usize, now: Time) {
         let woken = &self.processes[process];
         if woken.life != Life::Running {
@@ -254,8 +254,8 @@ impl World {
         }
     }
 
-    /// Between any two effects the process may die or stand still, by the scenario or by a fault.
-    pub fn before_effect(&mut self, process: usize, uid: u32, node: Option<usize>) -> Fate {
+    /// Between any two effects the process may crash or pause, because of the scenario or a fault.
+    pub fn before_effect(&mut self, process: usize, uid: u32, node: Option<usize>) -> BeforeEffect {
         let boot = self.processes[process].boot;
         if let Some(at) = self.crash_before
             && process == 0
@@ -264,30 +264,30 @@ impl World {
             if self.effects == at {
                 self.crash(process);
                 self.after(200 * MILLI, Event::Start(process));
-                return Fate::Dies;
+                return BeforeEffect::Crashed;
             }
         }
         if self.chaos && !self.swarm.faults.is_empty() {
-            let fault = if self.rng.permille(self.swarm.strikes) {
+            let fault = if self.rng.permille(self.swarm.effect_faults) {
                 Some(self.rng.weighted(&self.swarm.faults.clone()))
             } else {
                 self.aimed(process, uid)
             };
             if let Some(fault) = fault {
-                self.strike(fault, Some(Spot { process, uid, node }));
+                self.inject(fault, Some(Spot { process, uid, node }));
             }
         }
         if self.processes[process].boot != boot {
-            Fate::Dies
+            BeforeEffect::Crashed
         } else if self.processes[process].life == Life::Frozen {
-            Fate::Stops
+            BeforeEffect::Paused
         } else {
-            Fate::GoesOn
+            BeforeEffect::Continue
         }
     }
 
-    /// The fault that a random effect is too unlikely to meet: few effects belong to a second round, clocks are stepped seldom,
-    /// and a server that lost memory starts again at any time.
+    /// A fault that would rarely take place before the right effect by chance: few effects belong to a second round, clocks are
+    /// stepped rarely, and a server that lost data may start again at any time.
     fn aimed(&mut self, process: usize, uid: u32) -> Option<Fault> {
         let in_second_round = |machine: &mut Machine| machine.phases().any(|phase| phase == Phase::Round2);
         if !self.machine_of(process, uid).is_some_and(in_second_round) {
@@ -310,10 +310,11 @@ impl World {
         steps.into_iter().find(|step| self.swarm.has(*step) && self.rng.percent(5))
     }
 
-    /// I8: what one process may send one node within five seconds. A heartbeat a second and the steps of an
-    /// admission; for each lease it still minds, three commands for each round of renewal (extend and the two halves of
-    /// a join), and the tries and their releases, which the back-off spaces. The release of each failed try is repeated to
-    /// a node that is silent, until the keys have ended: over 10,000 seeds that was at most 62 commands for one lease.
+    /// I8: how many commands one process may send to one node within five seconds. A heartbeat each second and the steps of
+    /// an admission; for each lease that it still runs, three commands for each round of renewal (an extension and the two
+    /// halves of a join), and attempts and their releases, which the backoff delays. The release of each failed attempt is
+    /// repeated to a node that does not answer, until the keys have ended: over 10,000 seeds that was at most 62 commands for
+    /// one lease.
     pub fn command_bound(&self, process: usize) -> u64 {
         let machines = self.processes[process].machines.iter();
         let rounds = machines.map(|machine| 5000 / machine.lease.config().retry_pace().0 + 1);

@@ -13,7 +13,7 @@ use crate::operator::writer::{Job, Key};
 use crate::world::World;
 
 impl World {
-    /// Carries out what a reconciler wants.
+    /// Carries out an effect of a reconciler.
     pub fn write_slice(&mut self, process: usize, place: usize, uid: u32, mut write: Box<SliceWrite>) {
         if let SliceChange::Put { token, endpoint: None, .. } = &mut write.change
             && write.uid.is_some()
@@ -33,7 +33,7 @@ impl World {
         self.submit(process, Job::Slice { place, uid: Some(uid), write });
     }
 
-    /// A ready endpoint has the address of the pod as this process has seen it last.
+    /// A ready endpoint must have the newest address of its pod that this process has observed.
     fn address_is_current(&mut self, process: usize, write: &SliceWrite) {
         let Some(endpoint) = write.change.endpoint().filter(|endpoint| endpoint.ready) else { return };
         let pod = self.processes[process].index.pod(objects::number(&endpoint.uid));

@@ -1,4 +1,4 @@
-//! The operator's way to the API server: one queue with priorities, a limit of calls under way, and a gate that closes
+//! The operator's calls to the API server: one queue with priorities, a limit of calls in flight, and a gate that closes
 //! when a call is not answered.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,12 +12,12 @@ use crate::api::objects::{self, SliceKey};
 use crate::redis::clock::{MILLI, Micros};
 use crate::world::{Event, World};
 
-/// The first pause after a refusal or a silence, in milliseconds; it doubles.
+/// The first pause after a refusal or a missing answer, in milliseconds; it doubles.
 const PAUSE: u64 = 100;
 /// The longest pause.
 const LONGEST_PAUSE: u64 = 2000;
 
-/// One thing to do.
+/// One call.
 #[derive(Clone, Debug)]
 pub enum Job {
     Status {
@@ -52,7 +52,7 @@ pub enum Job {
         uid: u32,
         read: Read,
     },
-    /// Who leads, by the `RedisQuorum`.
+    /// The leader that the `RedisQuorum` names.
     ReadQuorum,
     /// The highest token of all statuses, to seed the counter of this node. `request` is [`Peer::tokens_asked`].
     ///
@@ -61,7 +61,7 @@ pub enum Job {
         node: usize,
         request: u64,
     },
-    /// This replica leads.
+    /// Writes this replica as leader.
     Claim {
         version: u64,
         instance: String,
@@ -69,7 +69,7 @@ pub enum Job {
     Probe,
 }
 
-/// What a job is about. Back-off belongs to it.
+/// The subject of a job. Each has its own backoff.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
     Status(u32),
@@ -160,7 +160,7 @@ struct Hold {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Gate {
     Open,
-    /// A call was not answered: one probe asks until there is an answer.
+    /// A call was not answered: one probe is repeated until there is an answer.
     Closed {
         pause: u64,
         probe: Option<u64>,
@@ -231,17 +231,17 @@ impl Writer {
         self.queue.remove(&found)
     }
 
-    /// Takes a job whose time is over out of the queue.
+    /// Removes a job whose deadline has passed from the queue.
     pub fn expired(&mut self, at: (Priority, u64)) -> Option<Job> {
         self.queue.remove(&at)
     }
 
-    /// The call that was answered, or not.
+    /// Removes the call, which was answered or timed out.
     pub fn take(&mut self, id: u64) -> Option<Job> {
         self.under_way.remove(&id)
     }
 
-    /// A pod has another version since a write of ours.
+    /// A write of this process gave a pod another version.
     pub fn wrote_pod(&mut self, pod: u32, before: Option<String>, after: Option<String>) {
         self.moved.insert(pod, (before, after));
     }
@@ -250,7 +250,7 @@ impl Writer {
         self.holds.remove(&key);
     }
 
-    /// The next job of this key waits, unless this was its first conflict. The pause in milliseconds.
+    /// The next job of this key waits, unless this was its first conflict.
     pub fn failed(&mut self, now: Micros, key: Key, priority: Priority, conflict: bool) {
         let hold = self.holds.entry(key).or_default();
         hold.priority = Some(priority);
@@ -262,7 +262,7 @@ impl Writer {
         hold.until = now + pause * MILLI;
     }
 
-    /// When a job may be sent, as far as refusals of its key are concerned.
+    /// Earliest time to send a job, by the refusals of its key.
     fn held_until(&self, job: &Job) -> Micros {
         let writes = matches!(job, Job::Status { .. } | Job::Role { .. } | Job::Slice { .. });
         let hold = self.holds.get(&job.key()).filter(|_| writes);
@@ -287,7 +287,7 @@ impl World {
         self.dispatch(process);
     }
 
-    /// One answer serves every lease that asks.
+    /// One answer is enough for all leases that request one.
     pub fn ask_for_an_answer(&mut self, process: usize, uid: u32) {
         let writer = &mut self.processes[process].writer;
         writer.asking.insert(uid);
@@ -297,7 +297,7 @@ impl World {
         }
     }
 
-    /// Sends what may be sent.
+    /// Sends the jobs that may be sent.
     pub fn dispatch(&mut self, process: usize) {
         let local = Time(self.local(process));
         loop {
@@ -327,7 +327,7 @@ impl World {
         self.dispatch_later(process);
     }
 
-    /// What waits for the end of its pause is looked at then.
+    /// Jobs that wait for the end of a pause are checked then.
     fn dispatch_later(&mut self, process: usize) {
         let writer = &self.processes[process].writer;
         let waits = writer.queue.values().map(|job| writer.held_until(job)).filter(|&until| until > self.now);

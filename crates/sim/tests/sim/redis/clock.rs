@@ -1,4 +1,4 @@
-//! Clocks that differ from true time by offset and rate, that are set, and that stop.
+//! Clocks that differ from true time by offset and rate, and that can be set and stopped.
 
 /// True time, in microseconds since the start of the run. No simulated process can read it.
 pub type Micros = u64;
@@ -8,16 +8,16 @@ pub const MILLI: Micros = 1000;
 /// One second of true time.
 pub const SECOND: Micros = 1_000_000;
 
-/// Rates in millionths of true time. Two clocks at the ends differ by almost one percent, the most that the protocol
-/// promises to tolerate.
+/// Rates in millionths of true time. Two clocks at the limits differ by almost one percent, the most that the protocol
+/// tolerates.
 pub const SLOWEST: u64 = 995_050;
 pub const FASTEST: u64 = 1_004_950;
 pub const TRUE_RATE: u64 = 1_000_000;
 
-/// One clock: what it showed at one instant, and how fast it runs since.
+/// One clock: its value at one instant, and its rate since then.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
-    /// What it showed at `since`, in microseconds.
+    /// Its value at `since`, in microseconds.
     shown: u64,
     since: Micros,
     rate: u64,
@@ -64,7 +64,7 @@ impl Clock {
         (self.shown, self.since, self.rate) = (self.micros(now), now, rate);
     }
 
-    /// Sets the clock forward, or back, by so many microseconds.
+    /// Sets the clock forward or back by this number of microseconds.
     pub fn step(&mut self, now: Micros, by: i64) {
         (self.shown, self.since) = (self.micros(now).saturating_add_signed(by), now);
     }

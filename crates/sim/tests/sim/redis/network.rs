@@ -25,7 +25,7 @@ pub struct Address {
     pub conn: u32,
 }
 
-/// How many faults cut each direction now.
+/// How many faults cut each direction at present.
 #[derive(Clone, Copy, Default)]
 pub struct Link {
     pub cut_to: u32,
@@ -35,12 +35,12 @@ pub struct Link {
 }
 
 impl Link {
-    /// The fault that keeps a request from its node.
+    /// The fault by which a request does not reach its node.
     fn lost_to(self) -> Option<Fault> {
         (self.isolated > 0).then_some(Fault::Isolate).or((self.cut_to > 0).then_some(Fault::CutTo))
     }
 
-    /// The fault that keeps an answer from its process.
+    /// The fault by which an answer does not reach its process.
     fn lost_from(self) -> Option<Fault> {
         (self.isolated > 0).then_some(Fault::Isolate).or((self.cut_from > 0).then_some(Fault::CutFrom))
     }
@@ -56,7 +56,7 @@ pub struct Delivery {
     pub repeat: bool,
 }
 
-/// What goes over a connection.
+/// A request on a connection.
 #[derive(Clone, Debug)]
 pub enum Request {
     Info,
@@ -66,14 +66,14 @@ pub enum Request {
     Vote { call: Call<u8> },
 }
 
-/// What the process waits for.
+/// Why a process waits for an answer.
 #[derive(Clone, Debug)]
 pub enum Purpose {
     Info,
     Marker,
     /// For the admission of this node.
     Fence(usize),
-    /// The marker is the one the vote was asked under.
+    /// The marker is the one that the request named.
     Vote {
         serial: u64,
         round: Round,
@@ -106,7 +106,7 @@ impl World {
         Address { process, boot: self.processes[process].boot, node, conn: conn.number }
     }
 
-    /// A try to connect. `to.conn` is the number that the connection will have.
+    /// Tries to connect. `to.conn` is the number that the connection will have.
     pub fn dial(&mut self, to: Address) {
         let Address { process, boot, node, conn } = to;
         if self.processes[process].peers[node].conn.is_some() {
@@ -142,7 +142,7 @@ impl World {
         }
     }
 
-    /// How long a message travels, or that it does not arrive.
+    /// The delay of a message; `None` if it does not arrive.
     fn travel(&mut self, process: usize, cut_by: Option<Fault>) -> Option<Micros> {
         if let Some(fault) = cut_by {
             self.hit(fault, Some(process));
@@ -259,7 +259,7 @@ impl World {
             (Purpose::Marker, Answer::Marker(Some(marker))) => {
                 self.admission(process, node, admission::Input::Observed(marker));
             }
-            // Flushed between observe and admit: a new connection looks again.
+            // Flushed between observe and admit: a new connection reads the marker again.
             (Purpose::Marker, _) => self.disconnect(process, node),
             (Purpose::Fence(target), Answer::Fence { marker, fence }) => {
                 self.fence_read(process, target, node, Some((marker, fence, clock)));
@@ -268,7 +268,7 @@ impl World {
                 if foreign && !release {
                     self.admission(process, node, admission::Input::NotAdmitted);
                 }
-                // Everything that was under way when the clock was seen to step ran on a clock nobody knows.
+                // A request in flight when the clock stepped was executed by an unknown clock.
                 let trusted = release || self.processes[process].peers[node].admission.marker() == marker;
                 if !trusted {
                     self.coverage.saw(Sight::VoteDiscardedAfterStep);
@@ -283,7 +283,7 @@ impl World {
         }
     }
 
-    /// Who has not answered in time gets no second chance on this connection.
+    /// A request that was not answered in time ends the connection.
     pub fn overdue(&mut self, to: Address) {
         let now = self.local(to.process);
         let Some(conn) = self.current(to) else { return };
@@ -304,7 +304,7 @@ impl World {
         }
     }
 
-    /// Drops the connection: each request on it gets its one answer, which is unknown.
+    /// Drops the connection: each request on it is answered with an unknown vote.
     pub fn disconnect(&mut self, process: usize, node: usize) {
         let boot = self.processes[process].boot;
         let Some(conn) = self.processes[process].peers[node].conn.take() else { return };
@@ -330,7 +330,7 @@ impl World {
         self.after(delay, Event::Dial(Address { process, boot, node, conn: conn.number + 1 }));
     }
 
-    /// One request of a lease. It has exactly one answer, by `give_up_at`. Without `keys` no node can be asked.
+    /// Sends one request of a lease. It has exactly one answer, by `give_up_at`. Without `keys` no request can be sent.
     #[allow(clippy::too_many_arguments, reason = "one effect of the core, with whose it is")]
     pub fn ask_node(
         &mut self,

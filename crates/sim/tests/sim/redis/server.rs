@@ -1,4 +1,4 @@
-//! One Redis master: the reference node with a clock of its own, and the ways in which it restarts.
+//! One Redis master: the reference node with a clock of its own, and its restarts.
 
 use std::collections::VecDeque;
 
@@ -9,10 +9,10 @@ use crate::core_check::{Call, Node};
 use crate::redis::clock::{Clock, Micros};
 use crate::redis::network::{Delivery, Request};
 
-/// How many snapshots a restart can go back to.
+/// How many snapshots are kept for restarts.
 const SNAPSHOTS: usize = 8;
 
-/// What a server answers; every answer also carries TIME.
+/// An answer of a server. Every answer also carries TIME.
 #[derive(Clone, Debug)]
 pub enum Answer {
     Info(RunId),
@@ -21,11 +21,11 @@ pub enum Answer {
         marker: Option<Marker>,
         fence: Token,
     },
-    /// The flag says that the marker is not the one that the request names.
+    /// The flag is set if the marker is not the one that the request names.
     Vote(Vote, bool),
 }
 
-/// What a server knows after a restart.
+/// The data of a server after a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
     /// Everything.
@@ -65,7 +65,7 @@ impl Server {
         }
     }
 
-    /// Saves a state that a later restart may go back to.
+    /// Saves a state that a later restart may restore.
     pub fn snapshot(&mut self) {
         if self.snapshots.len() == SNAPSHOTS {
             self.snapshots.pop_back();
@@ -81,7 +81,7 @@ impl Server {
         self.incarnation += 1;
     }
 
-    /// Starts it under a new run id; `word` chooses the snapshot. Whether it lost lock keys, its counter or its marker.
+    /// Starts it with a new run id; `word` chooses the snapshot. Returns whether it lost lock keys, its counter or its marker.
     pub fn start(&mut self, memory: Memory, word: usize) -> bool {
         let mutant = self.node.mutant;
         let old = match memory {
@@ -100,7 +100,7 @@ impl Server {
         lost
     }
 
-    /// FLUSHALL: the run id stays. Whether there was anything to delete.
+    /// FLUSHALL: the run id stays. Returns whether there was data to delete.
     pub fn flush(&mut self) -> bool {
         let mutant = self.node.mutant;
         let empty = Node::new(self.node.run_id.clone());

@@ -14,7 +14,7 @@ use crate::check::trace::{KEPT, Trace};
 use crate::redis::clock::Micros;
 use crate::world::World;
 
-/// What a run came to.
+/// The result of a run.
 pub struct Outcome {
     pub hash: u64,
     pub broken: Option<Broken>,
@@ -54,7 +54,7 @@ pub fn finish(mut world: World) -> Outcome {
     }
 }
 
-/// A failure for a reader: what broke, what came before, how to see it again. It runs the seed once more to record it.
+/// A text about a failure: what broke, the events before it, how to replay it. Runs the seed again to record the events.
 pub fn report(seed: u64, bugs: &[Bug]) -> String {
     let kept = std::env::var("SIM_EVENTS").ok().and_then(|kept| kept.parse().ok()).unwrap_or(KEPT);
     let mut world = world(seed, bugs);
@@ -69,10 +69,10 @@ pub fn report(seed: u64, bugs: &[Bug]) -> String {
     )
 }
 
-/// After so many failed seeds a batch ends.
+/// A batch ends after this number of failed seeds.
 const FAILURES: usize = 25;
 
-/// What a batch of runs without planted bugs came to.
+/// The result of a batch of runs without planted bugs.
 #[derive(Default)]
 pub struct Batch {
     pub seeds: u64,
@@ -85,10 +85,10 @@ pub struct Batch {
     pub failed: Vec<(u64, String)>,
 }
 
-/// Every so many seeds one runs a second time and must run alike: what breaks this breaks it in most seeds.
+/// Every fourth seed runs twice and must give the same hash; most causes of a difference affect most seeds.
 const TWICE: u64 = 4;
 
-/// Runs seeds from `first` on until `enough` says so or too many fail.
+/// Runs seeds from `first` on until `enough` returns true or too many fail.
 pub fn batch(first: u64, enough: impl Fn(u64, Duration) -> bool + Sync) -> Batch {
     let (next, total, began) = (AtomicU64::new(first), Mutex::new(Batch::default()), Instant::now());
     let work = || {
@@ -128,8 +128,8 @@ pub struct Found {
     pub broken: Broken,
 }
 
-/// Runs at most `budget` seeds from `first` on, until one shows the bug. It is counted in seeds, not in seconds: a
-/// busy machine finds what an idle one finds.
+/// Runs at most `budget` seeds from `first` on, until one shows the bug. The budget is a number of seeds and not a time, so
+/// that a busy machine finds the same bugs as an idle one.
 pub fn search(first: u64, bug: Bug, budget: u64) -> Option<Found> {
     let (next, found, began) = (AtomicU64::new(first), Mutex::new(None), Instant::now());
     let work = || {

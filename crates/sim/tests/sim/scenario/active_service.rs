@@ -11,7 +11,7 @@ use crate::world::World;
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=5;
 
 impl World {
-    /// Whether every endpoint is a pod that a process believes to hold the lease.
+    /// Whether every endpoint is a pod that a process treats as the holder.
     fn endpoints_are_held(&self) -> bool {
         let held = |pod: &u32| self.check.live.iter().any(|live| live.pod == *pod && self.now < live.until);
         self.apis[0].endpoints(0).iter().all(held)
@@ -47,13 +47,13 @@ fn the_endpoint_is_removed_before_a_lost_lease_ends() {
     all_pass(SEEDS, |seed| a_lost_quorum_removes_the_endpoint(seed, &[]));
     let bugs = [Bug::EndpointKept];
     let (found, first) = failures(SEEDS, |seed| a_lost_quorum_removes_the_endpoint(seed, &bugs));
-    // The pod of a term that ends is its endpoint still; after the end it is nobody's.
+    // The pod of an ending term is still its endpoint; after the end there is no endpoint.
     assert_eq!(found, SEEDS.count(), "{bugs:?} was not found with every seed");
     let first = first.unwrap_or_default();
     assert!(first.contains("after its lease has ended"), "{first}");
 }
 
-/// The API server is away while the holder changes nothing: renewals go on, and no slice is written.
+/// The API server is away and the holder stays the same: renewals go on, and no slice is written.
 #[test]
 fn a_held_lease_writes_no_slice() {
     all_pass(SEEDS, |seed| {

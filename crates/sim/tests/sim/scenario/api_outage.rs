@@ -1,7 +1,7 @@
 //! Two clusters share a lease and the API server of one is away: the other one must hold the lease again in time.
 //!
 //! With the old rules (an attempt needed no answer of the API server, the keeper repeated it by itself, and a term that could
-//! not be published was extended for ever) the cluster without its API server took the lease and kept everybody from it.
+//! not be published was extended forever) the cluster without its API server took the lease, and no other cluster could get it.
 
 use redislease_core::lease::Standing;
 
@@ -13,13 +13,13 @@ use crate::world::World;
 
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=24;
 
-/// What the old rules were.
+/// The old rules.
 const OLD_RULES: [Bug; 3] = [Bug::ContendsWithoutAnswer, Bug::UnpublishedForEver, Bug::KeeperWantsAgain];
 
 /// How long a process that was cut off may take to lead again.
 const ELECTION: Micros = 8 * SECOND;
 
-/// A vacancy without proof lasts for the rest of the TTL, the longest delay between two attempts, and a second.
+/// Without proof, a lease is without a holder for the rest of the TTL, the longest delay between two attempts, and a second.
 fn vacancy(world: &World) -> Micros {
     world.swarm.key_life() + world.swarm.longest_delay() + SECOND
 }
@@ -38,12 +38,16 @@ fn the_healthy_cluster_holds_again(seed: u64, bugs: &[Bug]) -> Outcome {
     swarm.elects = seed.is_multiple_of(2);
     let mut world = World::scenario(swarm, seed, bugs);
     world.run_until(10 * SECOND);
-    let Some(holder) = world.holding(0) else { return world.require(false, || "nobody holds at first".into()) };
+    let Some(holder) = world.holding(0) else {
+        return world.require(false, || "no process holds the lease at first".into());
+    };
     let (healthy, away) = (holder.cluster, 1 - holder.cluster);
     world.set_api(away, if seed % 4 < 2 { Mode::Refusing } else { Mode::Hanging });
     world.run_for(2 * SECOND);
     for round in 1..=3 {
-        let Some(holder) = world.holding(0) else { return world.require(false, || "nobody holds".into()) };
+        let Some(holder) = world.holding(0) else {
+            return world.require(false, || "no process holds the lease".into());
+        };
         world.kill_pod(healthy, holder.pod);
         let bound = vacancy(&world);
         let again = world.run_until_holds(bound, |world| {
@@ -59,12 +63,14 @@ fn the_healthy_cluster_holds_again(seed: u64, bugs: &[Bug]) -> Outcome {
 /// The term is given up after one lease, and the healthy cluster holds, also if the API server `returns` then.
 fn an_unpublished_term_is_given_up(seed: u64, bugs: &[Bug], returns: bool) -> Outcome {
     let mut swarm = calm(vec![0, 1]);
-    // A leader without its API server gives leadership up, and must give up the term all the same.
+    // A leader without its API server releases leadership, and must end the term too.
     swarm.elects = seed.is_multiple_of(3);
     let election = if swarm.elects { ELECTION } else { 0 };
     let mut world = World::scenario(swarm, seed, bugs);
     world.run_until(10 * SECOND);
-    let Some(holder) = world.holding(0) else { return world.require(false, || "nobody holds at first".into()) };
+    let Some(holder) = world.holding(0) else {
+        return world.require(false, || "no process holds the lease at first".into());
+    };
     let (healthy, away) = (holder.process, 1 - holder.process);
     world.kill_pod(holder.cluster, holder.pod);
     world.isolate(healthy, true);
@@ -84,8 +90,8 @@ fn an_unpublished_term_is_given_up(seed: u64, bugs: &[Bug], returns: bool) -> Ou
         world.holding(0).is_some_and(|now| now.cluster == holder.cluster && now.attempt != holder.attempt)
     });
     world.require(holds, || format!("the healthy cluster does not hold after {bound} µs"))?;
-    // It keeps the lease while the other API server stays away.
-    let Some(now) = world.holding(0) else { return world.require(false, || "nobody holds".into()) };
+    // It keeps the lease while the other API server is away.
+    let Some(now) = world.holding(0) else { return world.require(false, || "no process holds the lease".into()) };
     world.run_for(30 * SECOND);
     let keeps = world.holding(0).is_some_and(|later| later.attempt == now.attempt);
     world.require(keeps, || "the healthy cluster has lost the lease".into())
@@ -110,7 +116,7 @@ fn the_only_cluster_holds_again(seed: u64) -> Outcome {
     // The keys end, other clusters get a second, and the API writer has a pause of two seconds.
     let bound = world.swarm.key_life() + 4 * SECOND;
     let holds = world.run_until_holds(bound, |world| world.holding(0).is_some());
-    world.require(holds, || format!("nobody holds {bound} µs after the API server returned"))
+    world.require(holds, || format!("no process holds the lease {bound} µs after the API server returned"))
 }
 
 #[test]

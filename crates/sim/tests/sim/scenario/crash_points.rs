@@ -1,8 +1,8 @@
 //! I10: a crash before any single effect, then a restart, ends in the same state as no crash.
 //!
 //! Each story runs once without a crash, and then once for each effect of its first process (of the core, of the
-//! reconciler, of the election) with a crash just before it. What may differ is attempt ids, tokens, and one TTL of waiting,
-//! which the end of a story leaves room for.
+//! reconciler, of the election) with a crash just before it. Attempt IDs and tokens may differ, and a run may wait one TTL
+//! longer, for which the end of a story has time.
 
 use redislease_core::op::Stage;
 
@@ -14,7 +14,7 @@ use crate::redis::clock::SECOND;
 use crate::redis::server::Server;
 use crate::world::World;
 
-/// What happens at which second.
+/// An event and its second.
 struct Story {
     name: &'static str,
     swarm: fn() -> Swarm,
@@ -176,7 +176,7 @@ fn a_crash_at_any_effect_ends_as_no_crash() {
     for story in &STORIES {
         let without = run(story, None);
         assert_eq!(without.broken, None, "{}", story.name);
-        assert_eq!(without.ending.active, Some(true), "{}: nobody holds in the end", story.name);
+        assert_eq!(without.ending.active, Some(true), "{}: no process holds the lease at the end", story.name);
         let (mut most_status, mut most) = (0, 0);
         for effect in 1..=without.effects {
             let crashed = run(story, Some(effect));

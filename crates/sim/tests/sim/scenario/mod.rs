@@ -25,7 +25,7 @@ use crate::operator::process::Life;
 use crate::redis::clock::{MILLI, Micros, SECOND};
 use crate::world::{Event, World};
 
-/// A world in which nothing goes wrong by itself: three nodes, one lease of six seconds on one key, two candidates in each
+/// A world without random faults: three nodes, one lease of six seconds on one key, two candidates in each
 /// cluster. `processes` names the cluster of each operator process.
 fn calm(processes: Vec<usize>) -> Swarm {
     let spec = LeaseSpec {
@@ -68,7 +68,7 @@ fn calm(processes: Vec<usize>) -> Swarm {
         clocks_behind: false,
         faults: Vec::new(),
         gap: SECOND,
-        strikes: 0,
+        effect_faults: 0,
         chaos: 3600 * SECOND,
         stays_away: None,
     }
@@ -83,7 +83,7 @@ fn of_fifteen_seconds(processes: Vec<usize>) -> Swarm {
     swarm
 }
 
-/// The holder of a lease: a belief in its term.
+/// A lease that a process treats as held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Holding {
     process: usize,
@@ -92,7 +92,7 @@ struct Holding {
     attempt: Attempt,
 }
 
-/// What a scenario came to: `Err` says what went wrong.
+/// The result of a scenario: `Err` says what failed.
 type Outcome = Result<(), String>;
 
 impl World {
@@ -107,7 +107,7 @@ impl World {
         self.run_until(self.now + span);
     }
 
-    /// Runs until something holds, for at most `span`. Whether it came to hold.
+    /// Runs until the condition holds, for at most `span`. Returns whether the condition held.
     fn run_until_holds(&mut self, span: Micros, holds: impl Fn(&Self) -> bool) -> bool {
         let end = self.now + span;
         while self.now < end && self.check.broken.is_none() {
@@ -119,7 +119,7 @@ impl World {
         holds(self)
     }
 
-    /// Who holds the lease of this place, by the newest belief.
+    /// The holder of the lease of this place: the one whose validity ends last.
     fn holding(&self, place: usize) -> Option<Holding> {
         let keys = self.swarm.keys[place];
         let live = self.check.live.iter().filter(|live| live.keys == keys && self.now < live.until);
@@ -161,7 +161,7 @@ impl World {
         self.apis[cluster].state.leases[place].as_deref().map_or(0, |lease| objects::token(lease).0)
     }
 
-    /// The scenario went well if nothing is broken and the condition holds.
+    /// The scenario goes on if no check has failed and the condition holds.
     fn require(&self, condition: bool, what: impl FnOnce() -> String) -> Outcome {
         match &self.check.broken {
             Some(broken) => Err(format!("{broken}\n{}", self.trace.last_events())),
@@ -171,7 +171,7 @@ impl World {
     }
 }
 
-/// Runs a scenario for many seeds: the first failure, and how many failed.
+/// Runs a scenario for many seeds. Returns the number of failures and the first one.
 fn failures(seeds: std::ops::RangeInclusive<u64>, scenario: impl Fn(u64) -> Outcome) -> (usize, Option<String>) {
     let failed: Vec<String> =
         seeds.filter_map(|seed| scenario(seed).err().map(|why| format!("seed {seed}: {why}"))).collect();

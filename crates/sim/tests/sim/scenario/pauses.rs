@@ -1,4 +1,4 @@
-//! A process that was paused ends nothing that others keep, and goes on with what only it kept. Replicas that elect a leader
+//! A process that was paused ends no term that another process renews, and continues the terms that only it renewed. Replicas that elect a leader
 //! are paused in `replicas`.
 
 use super::{Outcome, all_pass, of_fifteen_seconds};
@@ -7,7 +7,7 @@ use crate::world::World;
 
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=6;
 
-/// One of two replicas without election is paused for `seconds`. The other keeps the lease: it does not move.
+/// One of two replicas without election is paused for `seconds`. The other renews the lease: it does not move.
 fn the_other_replica_keeps_the_lease(seed: u64, seconds: u64) -> Outcome {
     let mut world = World::scenario(of_fifteen_seconds(vec![0, 0]), seed, &[]);
     let held = world.run_until_holds(40 * SECOND, |world| world.holding(0).is_some());
@@ -34,7 +34,7 @@ fn a_paused_replica_does_not_end_what_the_other_keeps() {
     }
 }
 
-/// The only replica is paused for less than the keys live: it goes on with the same term.
+/// The only replica is paused for less than the TTL of the keys: it continues the same term.
 fn the_only_replica_goes_on(seed: u64, seconds: u64) -> Outcome {
     let mut swarm = of_fifteen_seconds(vec![0]);
     swarm.elects = seed.is_multiple_of(2);
@@ -49,7 +49,7 @@ fn the_only_replica_goes_on(seed: u64, seconds: u64) -> Outcome {
     world.require(same && world.token(0, 0) == token, || format!("paused for {seconds} s, it did not go on"))
 }
 
-/// Paused for longer than the keys live, it holds by a new term with a greater token.
+/// Paused for longer than the TTL of the keys, it acquires a new term with a greater token.
 fn the_only_replica_begins_anew(seed: u64) -> Outcome {
     let mut world = World::scenario(of_fifteen_seconds(vec![0]), seed, &[]);
     world.run_until(10 * SECOND);

@@ -1,4 +1,4 @@
-//! I8b: an outage causes few writes, and is over soon after its cause.
+//! I8b: an outage causes few writes, and its effects end soon after its cause.
 
 use super::{Outcome, all_pass, calm};
 use crate::api::server::{Mode, Writes};
@@ -9,7 +9,7 @@ use crate::world::World;
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=6;
 /// Leases of one operator.
 const LEASES: u64 = 8;
-/// After an outage that ends every term: the end, the publication, and two for whatever else.
+/// After an outage that ends every term: the end, the publication, and two other writes.
 const STATUS_WRITES: u64 = 4;
 /// The same with the labels of two pods.
 const WRITES: u64 = 8;
