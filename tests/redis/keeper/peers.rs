@@ -9,6 +9,7 @@ use redislease::nodes::{self, NodeState};
 use redislease_core::lease::{Config, EndReason, Standing};
 use redislease_core::op::Stage;
 use redislease_core::time::Millis;
+use redislease_lab::RedisServer;
 
 use super::candidate::{Candidate, lease, patient, ready, voters};
 use crate::support::{self, World, addresses, calls, eventually};
@@ -21,9 +22,23 @@ async fn renewal_continues_after_connection_errors() {
     let world = ready(&servers, &config).await;
     let candidate = Candidate::on(&world, &["k"], config);
     let id = candidate.hold("pod-1").await;
+    let clients = |server: &RedisServer| server.command(&["CLIENT", "LIST", "TYPE", "normal"]).unwrap().text().unwrap();
     for _ in 0..3 {
+        // Each server receives the extension, executes nothing, and closes the connection.
+        for server in &servers {
+            server.command(&["CLIENT", "PAUSE", "60000", "WRITE"]).unwrap();
+        }
+        eventually("an extension on its way to every server", || async {
+            let waits = |client: &str| client.contains(" cmd=evalsha ") && client.contains(" flags=b ");
+            servers.iter().all(|server| clients(server).lines().any(waits)).then_some(())
+        })
+        .await;
         for server in &servers {
             server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).unwrap();
+        }
+        candidate.wait("a round failed", |view| view.standing.term().is_some_and(|term| term.failed_rounds > 0)).await;
+        for server in &servers {
+            server.command(&["CLIENT", "UNPAUSE"]).unwrap();
         }
         candidate.renewed(2).await;
     }
