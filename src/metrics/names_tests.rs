@@ -47,7 +47,8 @@ struct Family {
 /// A page with every family and every value of the labels with fixed values.
 fn page() -> String {
     let registry = Registry::new();
-    let operator = OperatorMetrics::register(&registry, &["annotation", "lease", "quorum"]).unwrap();
+    let panics = Panics::register(&registry).unwrap();
+    let operator = OperatorMetrics::register(&registry, &["annotation", "lease", "quorum"], &panics).unwrap();
     let leases = LeaseMetrics::register(&registry).unwrap();
     let lease = leases.lease("n", "l", "q");
     lease.show(&Shown {
@@ -61,7 +62,6 @@ fn page() -> String {
         ..Shown::default()
     });
     let _quorum = RenewalMetrics::register(&registry, &TermEnd::WORDS).unwrap().quorum("q");
-    let panics = Panics::register(&registry).unwrap();
     let kinds: Vec<&'static str> = Reason::ALL.iter().map(|reason| reason.as_str()).collect();
     let _nodes = NodeMetrics::register(&registry, &panics).unwrap().quorum("q", &["a".into()], 1, &kinds);
     operator.leads("q", true);

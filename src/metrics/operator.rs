@@ -5,6 +5,8 @@ use std::time::Duration;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
+use super::panics::Panics;
+
 /// The results of a reconciliation.
 const RESULTS: [&str; 2] = ["success", "error"];
 
@@ -100,14 +102,16 @@ pub struct OperatorMetrics {
     attempts: IntGauge,
     dropped: IntCounter,
     leads: IntGaugeVec,
+    panics: IntCounter,
 }
 
 impl OperatorMetrics {
     /// Registers the families with `registry`, and the build information. `controllers` are the names of all controllers.
+    /// Contained panics are counted in `panics`.
     ///
     /// # Errors
     /// A name is already registered.
-    pub fn register(registry: &Registry, controllers: &[&'static str]) -> prometheus::Result<Self> {
+    pub fn register(registry: &Registry, controllers: &[&'static str], panics: &Panics) -> prometheus::Result<Self> {
         let counter = |name, help, labels: &[&str]| -> prometheus::Result<IntCounterVec> {
             let family = IntCounterVec::new(Opts::new(name, help), labels)?;
             registry.register(Box::new(family.clone()))?;
@@ -166,6 +170,7 @@ impl OperatorMetrics {
             queued: LEVELS.map(|level| queued.with_label_values(&[level])),
             dropped,
             leads,
+            panics: panics.operator.clone(),
         };
         for controller in controllers {
             for result in RESULTS {
@@ -212,6 +217,11 @@ impl OperatorMetrics {
         let _ = self.leads.remove_label_values(&[quorum]);
     }
 
+    /// Counts a contained panic.
+    pub fn panicked(&self) {
+        self.panics.inc();
+    }
+
     /// Counts a dropped event.
     pub fn event_dropped(&self) {
         self.dropped.inc();
@@ -231,7 +241,8 @@ mod tests {
     #[test]
     fn every_series_is_there_at_zero() {
         let registry = Registry::new();
-        let metrics = OperatorMetrics::register(&registry, &["lease", "quorum"]).unwrap();
+        let panics = Panics::register(&Registry::new()).unwrap();
+        let metrics = OperatorMetrics::register(&registry, &["lease", "quorum"], &panics).unwrap();
         let before = page(&registry).unwrap();
         for line in [
             r#"redislease_reconcile_total{controller="quorum",result="error"} 0"#.to_owned(),

@@ -9,7 +9,8 @@ pub struct Panics {
     pub keeper: IntCounter,
     /// In the task of one Redis node, which was restarted.
     pub nodes: IntCounter,
-    /// In the reconciliation of one lease.
+    /// In the reconciliation of one lease or of one annotated workload, in a call to the API server, or while an object of a
+    /// watch was read.
     pub operator: IntCounter,
 }
 

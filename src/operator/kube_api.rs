@@ -15,6 +15,7 @@ use kube::config::Config;
 use kube::{Api, Client};
 
 use crate::api::validated::{Workload, WorkloadKind};
+use crate::contain::Panicked;
 use crate::metrics::operator::WriteResult;
 
 /// The timeout of a call. Renewals do not depend on it.
@@ -41,16 +42,28 @@ pub enum CallError {
     /// The API server carried out the call, and its answer could not be read.
     #[error("the answer of the API server cannot be read: {0}")]
     Unreadable(String),
+    /// The code around the call panicked. The API server may have carried it out.
+    #[error("a defect of RedisLease: panic: {0}")]
+    Panicked(#[from] Panicked),
 }
 
 impl CallError {
+    /// Why it is not known whether the API server carried out the call; `None` if it is known.
+    pub fn unknown(&self) -> Option<String> {
+        match self {
+            Self::Unanswered(why) | Self::Unreadable(why) => Some(why.clone()),
+            Self::Panicked(_) => Some(self.to_string()),
+            Self::Conflict | Self::NotFound | Self::Refused(_) => None,
+        }
+    }
+
     /// The result of a write, for metrics.
     pub const fn result(&self) -> WriteResult {
         match self {
             Self::Conflict => WriteResult::Conflict,
             Self::NotFound => WriteResult::Ok,
             Self::Unanswered(_) => WriteResult::Timeout,
-            Self::Refused(_) | Self::Unreadable(_) => WriteResult::Error,
+            Self::Refused(_) | Self::Unreadable(_) | Self::Panicked(_) => WriteResult::Error,
         }
     }
 }

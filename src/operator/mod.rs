@@ -97,7 +97,6 @@ struct Context {
     options: Options,
     client: Client,
     keeper: Arc<Keeper>,
-    panics: Panics,
     metrics: OperatorMetrics,
     lease_metrics: LeaseMetrics,
     renewal_metrics: RenewalMetrics,
@@ -120,7 +119,7 @@ pub async fn run(options: Options, stop: CancellationToken) -> Result<(), String
     let node_metrics = NodeMetrics::register(&registry, &panics).map_err(register)?;
     let lease_metrics = LeaseMetrics::register(&registry).map_err(register)?;
     let renewal_metrics = RenewalMetrics::register(&registry, &TermEnd::WORDS).map_err(register)?;
-    let metrics = OperatorMetrics::register(&registry, &CONTROLLERS).map_err(register)?;
+    let metrics = OperatorMetrics::register(&registry, &CONTROLLERS, &panics).map_err(register)?;
     let server = Server::bind(options.listen).await.map_err(|error| error.to_string())?;
     let (client, api_server) = kube_api::client().await?;
     let readiness = Readiness::new();
@@ -148,7 +147,6 @@ pub async fn run(options: Options, stop: CancellationToken) -> Result<(), String
         options,
         client,
         keeper: Arc::new(keeper),
-        panics,
         metrics,
         lease_metrics,
         renewal_metrics,
@@ -179,7 +177,8 @@ impl Context {
         let (deciding, writing) = (TaskTracker::new(), TaskTracker::new());
         // The writer ends after the tasks that use it, so that the last events are sent.
         let decided = CancellationToken::new();
-        writing.spawn(writer.clone().run(self.client.clone(), decided.clone()));
+        let writing_task = writer.clone().run(self.client.clone(), decided.clone());
+        writing.spawn(self.supervisor.must_not_end("the API writer", Box::pin(writing_task) as BoxedTask));
 
         if let Some(uid) = self.uid_of_cluster(&writer).await {
             identified.done();
@@ -187,7 +186,7 @@ impl Context {
             let replica = self.replica(&cluster, &writer);
             let (metrics, leases) = (self.metrics.clone(), self.lease_metrics.clone());
             let (keeper, answers) = (self.keeper.clone(), senders.others.clone());
-            let shell = Shell::new(keeper, writer.clone(), answers, &inbox, metrics, leases, self.panics.clone());
+            let shell = Shell::new(keeper, writer.clone(), answers, &inbox, metrics, leases);
             let engine = Engine::<Reconciler, Shell>::new(cluster, index, shell);
             let (quorum_events, quorum_watch) = mpsc::channel(AHEAD);
             let authorities = Authorities::default();
@@ -210,7 +209,7 @@ impl Context {
             let quorum_api = Api::namespaced(self.client.clone(), &self.options.namespace);
             spawn("the engine", Box::pin(engine::run(engine, inbox, stop())) as BoxedTask);
             spawn("the controller of RedisQuorums", Box::pin(quorums::run(quorums, quorum_watch, stop())));
-            let of_quorums = Objects::all(vec![quorum_api], "RedisQuorum");
+            let of_quorums = Objects::all(vec![quorum_api], "RedisQuorum", &self.metrics);
             let quorums = watches::follow(of_quorums, |quorum: RedisQuorum| quorum, quorum_events, stop());
             spawn("the watch of RedisQuorums", Box::pin(quorums));
             let lease_events = if self.options.annotations {
@@ -226,21 +225,22 @@ impl Context {
             // After a restart the terms must be renewed in time; the next elections, for which the pods are needed, can wait
             // for a second. With 10,000 leases each of the two lists takes the API server more than that.
             let leases_first = CancellationToken::new();
-            let of_leases = Objects::all(self.watched().apis(), "RedisLease").complete(leases_listed);
+            let of_leases = Objects::all(self.watched().apis(), "RedisLease", &self.metrics).complete(leases_listed);
             let of_leases = of_leases.before(leases_first.clone());
             let leases = watches::follow(of_leases, |lease: RedisLease| lease, lease_events, stop());
             spawn("the watch of RedisLeases", Box::pin(leases));
-            let of_pods = Objects::all(self.watched().apis(), "Pod").complete(pods_listed).count(lists);
+            let of_pods = Objects::all(self.watched().apis(), "Pod", &self.metrics).complete(pods_listed).count(lists);
             let of_pods = of_pods.after(leases_first);
             let pods = watches::follow(of_pods, |pod: Pod| PodFacts::from(&pod), senders.pods, stop());
             spawn("the watch of pods", Box::pin(pods));
-            let of_slices = Objects::all(self.watched().apis(), "EndpointSlice")
+            let of_slices = Objects::all(self.watched().apis(), "EndpointSlice", &self.metrics)
                 .with_labels(&format!("{SLICE_MANAGER_LABEL}={SLICE_MANAGER},{LEASE_LABEL}"));
             let facts = |slice: EndpointSlice| SliceFacts::from(&slice);
             let slices = watches::follow(of_slices, facts, senders.slices, stop());
             spawn("the watch of EndpointSlices", Box::pin(slices));
             let watched = self.options.watch_namespaces.clone();
-            let namespaces = namespaces::follow(self.client.clone(), watched, senders.namespaces, stop());
+            let namespaces =
+                namespaces::follow(self.client.clone(), watched, self.metrics.clone(), senders.namespaces, stop());
             spawn("the watch of namespaces", Box::pin(namespaces));
             self.stop.cancelled().await;
             tracing::info!("stopping: terms are left for the next process");

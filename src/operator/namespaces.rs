@@ -17,6 +17,7 @@ use super::engine::Watched;
 use super::index::NamespaceFacts;
 use super::kube_api;
 use super::watches::{self, Objects};
+use crate::metrics::operator::OperatorMetrics;
 
 /// The pause between two reads of a namespace, and the timeout of one.
 const READ_EVERY: Duration = Duration::from_secs(10);
@@ -28,11 +29,12 @@ const AT_ONCE: usize = 8;
 pub(super) async fn follow(
     client: Client,
     watched: Vec<String>,
+    metrics: OperatorMetrics,
     out: Sender<Watched<NamespaceFacts>>,
     stop: CancellationToken,
 ) {
     if watched.is_empty() {
-        let all = Objects::all(vec![Api::<PartialObjectMeta<Namespace>>::all(client)], "Namespace");
+        let all = Objects::all(vec![Api::<PartialObjectMeta<Namespace>>::all(client)], "Namespace", &metrics);
         return watches::follow_metadata(all, NamespaceFacts::from, out, stop).await;
     }
     let read_all = async {

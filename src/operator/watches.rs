@@ -19,7 +19,9 @@ use super::index::ListCount;
 use super::kube_api;
 use super::merge::{Open, merge};
 use super::trimmed::{Object, Trimmed};
+use crate::contain::contained;
 use crate::http::Part;
+use crate::metrics::operator::OperatorMetrics;
 use crate::nodes::random::Random;
 
 /// The idle timeout of a watch in seconds, after which a dead connection is noticed.
@@ -37,13 +39,14 @@ pub(super) struct Objects<T> {
     lists: Option<ListCount>,
     before: Option<CancellationToken>,
     after: Option<CancellationToken>,
+    metrics: OperatorMetrics,
 }
 
 impl<T> Objects<T> {
-    /// All objects of a kind, through these APIs.
-    pub fn all(apis: Vec<Api<T>>, kind: &'static str) -> Self {
-        let config = watcher::Config::default().timeout(WATCH_SECONDS);
-        Self { apis, kind, config, listed: None, lists: None, before: None, after: None }
+    /// All objects of a kind, through these APIs. Panics are counted in `metrics`.
+    pub fn all(apis: Vec<Api<T>>, kind: &'static str, metrics: &OperatorMetrics) -> Self {
+        let (config, metrics) = (watcher::Config::default().timeout(WATCH_SECONDS), metrics.clone());
+        Self { apis, kind, config, listed: None, lists: None, before: None, after: None, metrics }
     }
 
     /// Only the objects with these labels.
@@ -73,15 +76,15 @@ impl<T> Objects<T> {
 }
 
 /// Follows the objects until `stop` or until the receiver is dropped. `facts` extracts the relevant part of an object. A
-/// malformed object is logged and does not affect others.
+/// malformed object, or one for which `facts` panics, is logged and does not affect others.
 pub(super) async fn follow<K: Object, F>(
     objects: Objects<Trimmed<K>>,
     facts: impl Fn(K) -> F,
     out: Sender<Watched<F>>,
     stop: CancellationToken,
 ) {
-    let kind = objects.kind;
-    follow_objects(objects, |object| whole(object, kind, &facts), out, stop).await;
+    let (kind, metrics) = (objects.kind, objects.metrics.clone());
+    follow_objects(objects, |object| whole(object, kind, &metrics, &facts), out, stop).await;
 }
 
 /// As [`follow`], for the metadata of the objects: the API server sends nothing else.
@@ -93,7 +96,12 @@ pub(super) async fn follow_metadata<K, F>(
 ) where
     K: kube::Resource<DynamicType = ()> + Clone + Debug + Send + Sync + 'static,
 {
-    follow_objects(objects, |object| Ok(Box::new(facts(object.metadata))), out, stop).await;
+    let (kind, metrics) = (objects.kind, objects.metrics.clone());
+    let read = |PartialObjectMeta { metadata, .. }| {
+        let name = identity(&metadata);
+        facts_of(kind, &metrics, name, || facts(metadata))
+    };
+    follow_objects(objects, read, out, stop).await;
 }
 
 async fn follow_objects<T, F>(
@@ -104,7 +112,7 @@ async fn follow_objects<T, F>(
 ) where
     T: kube::Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
 {
-    let Objects { apis, kind, config, mut listed, lists, before, after } = objects;
+    let Objects { apis, kind, config, mut listed, lists, before, after, .. } = objects;
     if let Some(first) = after
         && !others_listed(&first, OTHERS_FIRST, &stop).await
     {
@@ -201,15 +209,44 @@ fn paced<T: Send>(
 /// The facts about an object, or the metadata of a malformed object.
 type Read<F> = Result<Box<F>, Box<ObjectMeta>>;
 
-fn whole<K, F>(Trimmed(object): Trimmed<K>, kind: &str, facts: impl Fn(K) -> F) -> Read<F> {
+fn whole<K: Object, F>(
+    Trimmed(object): Trimmed<K>,
+    kind: &str,
+    metrics: &OperatorMetrics,
+    facts: impl Fn(K) -> F,
+) -> Read<F> {
     match object {
-        Ok(object) => Ok(Box::new(facts(object))),
+        Ok(object) => {
+            let name = identity(object.meta());
+            facts_of(kind, metrics, name, || facts(object))
+        }
         Err(malformed) => {
             let name = malformed.metadata.name.as_deref().unwrap_or_default();
             let namespace = malformed.metadata.namespace.as_deref().unwrap_or_default();
             tracing::error!(kind, namespace, name, error = %malformed.error, "A malformed object is ignored: correct it.");
             Err(Box::new(malformed.metadata))
         }
+    }
+}
+
+/// The facts about one object. A panic affects only this object.
+fn facts_of<F>(kind: &str, metrics: &OperatorMetrics, name: ObjectMeta, facts: impl FnOnce() -> F) -> Read<F> {
+    contained(|| Box::new(facts())).map_err(|panicked| {
+        metrics.panicked();
+        let (namespace, of) = (name.namespace.as_deref().unwrap_or_default(), name.name.as_deref().unwrap_or_default());
+        tracing::error!(kind, namespace, name = of, panic = %panicked, "An object is ignored: its facts could not be read.");
+        Box::new(name)
+    })
+}
+
+/// The part of the metadata that says which object it is, and in which version.
+fn identity(metadata: &ObjectMeta) -> ObjectMeta {
+    ObjectMeta {
+        name: metadata.name.clone(),
+        namespace: metadata.namespace.clone(),
+        uid: metadata.uid.clone(),
+        resource_version: metadata.resource_version.clone(),
+        ..ObjectMeta::default()
     }
 }
 
@@ -225,6 +262,8 @@ fn watched<T, F>(event: Event<T>, read: impl Fn(T) -> Read<F>) -> Watched<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metrics::panics::Panics;
+    use k8s_openapi::api::core::v1::Pod;
 
     /// Two lists that fail at their second page, and then a third one, which is complete or not. Returns the next pause.
     async fn pause_after(third: Option<Event<()>>) -> Duration {
@@ -249,6 +288,28 @@ mod tests {
         assert!(goes_on);
         stop.cancel();
         assert!(!others_listed(&CancellationToken::new(), long, &stop).await);
+    }
+
+    #[test]
+    fn an_object_whose_facts_panic_is_ignored_and_counted() {
+        let registry = prometheus::Registry::new();
+        let panics = Panics::register(&registry).unwrap();
+        let metrics = OperatorMetrics::register(&registry, &[], &panics).unwrap();
+        let read = |name: &str| {
+            let pod = serde_json::json!({"metadata": {"name": name, "namespace": "n", "uid": "u"}, "spec": {}});
+            let pod: Trimmed<Pod> = serde_json::from_str(&pod.to_string()).unwrap();
+            let facts = |pod: Pod| {
+                let name = pod.metadata.name.unwrap();
+                assert_ne!(name, "b", "planned by the test");
+                name
+            };
+            watched(Event::Apply(pod), |pod| whole(pod, "Pod", &metrics, facts))
+        };
+        assert!(matches!(read("a"), Watched::Seen(name) if *name == "a"));
+        let Watched::Unreadable(b) = read("b") else { panic!("its facts are not known") };
+        assert_eq!((b.name.as_deref(), b.namespace.as_deref(), b.uid.as_deref()), (Some("b"), Some("n"), Some("u")));
+        assert!(matches!(read("c"), Watched::Seen(_)));
+        assert_eq!(panics.operator.get(), 1);
     }
 
     #[tokio::test]

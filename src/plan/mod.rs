@@ -63,7 +63,7 @@ use crate::api::RedisLease;
 use crate::api::conditions::{ConditionReason as _, ConditionType, LeaseActive};
 use crate::api::validated::Candidates;
 use crate::election::Cluster;
-use crate::status::{ObservedTerms, renewal_notice};
+use crate::status::{Notice, NoticeReason, ObservedTerms, renewal_notice};
 use active_service::ActiveService;
 use contend::Contention;
 use inputs::{Block, Inputs, SpecCache};
@@ -254,7 +254,13 @@ impl Reconciler {
     fn keeper_ended(&mut self) {
         if let Some(link) = self.link.take() {
             if !link.retiring {
-                self.emit(Effect::Warn("The keeper of this lease ended unexpectedly; it is restarted.".into()));
+                let note = "The operator has a defect that affects this lease: the keeper of its term panicked and is started \
+                            again. The operator's log has the message to report.";
+                self.emit(Effect::Report(Notice {
+                    reason: NoticeReason::InternalError,
+                    note: note.into(),
+                    on_pods: Vec::new(),
+                }));
             }
             // The observations of this machine do not apply to the next one.
             self.terms = ObservedTerms::default();

@@ -92,6 +92,9 @@ notices! {
     NodeQuarantined => Warning,
     /// A node cannot be used as it is configured.
     NodeMisconfigured => Warning,
+    /// The operator has a defect that affects this lease: its term is renewed, but the lease is not reconciled until a retry
+    /// succeeds.
+    InternalError => Warning,
     /// The Service in `activeService` cannot have the holder as its endpoint, or lacks a port.
     ActiveServiceProblem => Warning,
     /// A workload has an annotation under `redislease.io/` that does not exist.

@@ -107,12 +107,12 @@ pub async fn run(parts: Parts, stop: CancellationToken) {
         Err(error) => return tracing::error!(%error, "The controller of annotations cannot create its timer."),
     };
     let (mut watches, mut workloads) = (Vec::new(), SelectAll::new());
-    let namespaces = &parts.namespaces;
-    follow::<Deployment>(WorkloadKind::Deployment, namespaces, &stop, &mut watches, &mut workloads);
-    follow::<StatefulSet>(WorkloadKind::StatefulSet, namespaces, &stop, &mut watches, &mut workloads);
-    follow::<DaemonSet>(WorkloadKind::DaemonSet, namespaces, &stop, &mut watches, &mut workloads);
-    follow::<CronJob>(WorkloadKind::CronJob, namespaces, &stop, &mut watches, &mut workloads);
-    follow::<Job>(WorkloadKind::Job, namespaces, &stop, &mut watches, &mut workloads);
+    let (namespaces, metrics) = (&parts.namespaces, &parts.metrics);
+    follow::<Deployment>(WorkloadKind::Deployment, namespaces, metrics, &stop, &mut watches, &mut workloads);
+    follow::<StatefulSet>(WorkloadKind::StatefulSet, namespaces, metrics, &stop, &mut watches, &mut workloads);
+    follow::<DaemonSet>(WorkloadKind::DaemonSet, namespaces, metrics, &stop, &mut watches, &mut workloads);
+    follow::<CronJob>(WorkloadKind::CronJob, namespaces, metrics, &stop, &mut watches, &mut workloads);
+    follow::<Job>(WorkloadKind::Job, namespaces, metrics, &stop, &mut watches, &mut workloads);
     let mut watches = future::join_all(watches).boxed();
 
     // At most one change of each workload is in progress, so the number of answers is bounded.
@@ -147,6 +147,7 @@ pub async fn run(parts: Parts, stop: CancellationToken) {
 fn follow<K>(
     kind: WorkloadKind,
     namespaces: &Namespaces,
+    metrics: &OperatorMetrics,
     stop: &CancellationToken,
     watches: &mut Vec<BoxedTask>,
     events: &mut SelectAll<BoxStream<'static, (WorkloadKind, Watched<WorkloadFacts>)>>,
@@ -154,7 +155,7 @@ fn follow<K>(
     K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + Send + Sync + 'static,
 {
     let (out, inbox) = mpsc::channel(AHEAD);
-    let all = Objects::all(namespaces.apis::<PartialObjectMeta<K>>(), kind.as_str());
+    let all = Objects::all(namespaces.apis::<PartialObjectMeta<K>>(), kind.as_str(), metrics);
     let facts = move |metadata| WorkloadFacts::of(kind, metadata);
     watches.push(watches::follow_metadata(all, facts, out, stop.clone()).boxed());
     let inbox = stream::unfold(inbox, async |mut inbox| inbox.recv().await.map(|event| (event, inbox)));
@@ -195,6 +196,11 @@ impl Controller {
         for effect in self.state.decide(now, |quorum| self.authorities.leads(quorum, now)) {
             match effect {
                 Effect::Change(key, change) => self.change(&key, change),
+                Effect::Panicked((namespace, workload), panicked) => {
+                    self.metrics.panicked();
+                    let workload = title(&workload);
+                    tracing::error!(namespace = &*namespace, workload, panic = %panicked, "The decision about an annotated workload panicked: its lease stays as it is.");
+                }
                 Effect::Report((namespace, workload), uid, problem) => {
                     let (of, reason) = (title(&workload), problem.reason.as_str());
                     tracing::warn!(namespace = &*namespace, workload = of, reason, "{}", problem.note);

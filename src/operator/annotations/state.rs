@@ -10,6 +10,7 @@ use super::decide::{Change, Decision, changed_back, decide, judge_existing, refu
 use super::facts::{LeaseFacts, WorkloadFacts};
 use super::parse::Problem;
 use crate::api::validated::{Workload, WorkloadKind};
+use crate::contain::{Panicked, contained};
 use crate::operator::engine::Watched;
 use crate::operator::index::{WorkloadKey, is_older};
 use crate::operator::writer::Changed;
@@ -84,6 +85,8 @@ pub enum Effect {
     Change(WorkloadKey, Change),
     /// Report this problem on the workload.
     Report(WorkloadKey, String, Problem),
+    /// The decision about this workload panicked.
+    Panicked(WorkloadKey, Panicked),
 }
 
 /// All facts.
@@ -268,7 +271,10 @@ impl State {
         }
         let mut effects = Vec::new();
         for key in self.due.take(&self.listed) {
-            self.decide_one(now, &key, &leads, &mut effects);
+            // The next event of this workload begins another decision. Other workloads are not affected.
+            if let Err(panicked) = contained(|| self.decide_one(now, &key, &leads, &mut effects)) {
+                effects.push(Effect::Panicked(key, panicked));
+            }
         }
         effects
     }

@@ -121,6 +121,7 @@ impl World {
                         let outcome = self.make(change);
                         self.state.changed(self.now, &key, outcome, Entropy(1 << 63));
                     }
+                    Effect::Panicked(key, panicked) => panic!("{key:?}: {panicked}"),
                 }
             }
         }
@@ -432,6 +433,7 @@ fn a_refusal_is_reported_and_tried_again_later() {
                     tries.push(world.now);
                     world.state.changed(world.now, &key, Changed::Refused("quota exceeded".into()), Entropy(1 << 63));
                 }
+                Effect::Panicked(..) => unreachable!(),
             }
         }
         world.now += Millis(500);
@@ -441,4 +443,24 @@ fn a_refusal_is_reported_and_tried_again_later() {
     assert_eq!(*reason, NoticeReason::LeaseNotWritten);
     assert!(note.contains("Deployment/a could not be written") && note.contains("quota exceeded"), "{note}");
     assert!((6..=12).contains(&tries.len()), "with growing pauses: {tries:?}");
+}
+
+#[test]
+fn a_panic_is_contained_to_its_workload() {
+    let mut world = World::new();
+    let on = |name: &str| {
+        let quorum = if name == "b" { "broken" } else { "default" };
+        workload(name, &[("lease", "true"), ("quorum", quorum)])
+    };
+    for name in ["a", "b", "c"] {
+        world.state.workload(WorkloadKind::Deployment, Watched::Seen(Box::new(on(name))));
+    }
+    let leads = |quorum: &str| {
+        assert_ne!(quorum, "broken", "planned by the test");
+        true
+    };
+    let effects = world.state.decide(world.now, leads);
+    let changed = |effect: &Effect| matches!(effect, Effect::Change(..));
+    assert_eq!(effects.iter().map(changed).collect::<Vec<_>>(), [true, false, true], "{effects:?}");
+    assert!(matches!(&effects[1], Effect::Panicked(of, _) if *of == key("b")));
 }

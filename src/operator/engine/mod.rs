@@ -32,11 +32,12 @@ use redislease_core::time::{Millis, Time};
 
 use super::index::{Index, LeaseId, NamespaceFacts};
 use super::writer::{PodFound, RoleAnswer, ServiceFound, SliceAnswer};
-use crate::contain::contained;
+use crate::contain::{Panicked, contained};
 use crate::election::Cluster;
 use crate::plan::{
     Authority, Effect, Event, Facts, Identity, PERMITS, PermitUses, Permits, Permitted, RoleOutcome, StatusOutcome,
 };
+use crate::status::{Notice, NoticeReason};
 pub use input::{Answer, Input, Machine, Outside, Subject, Watched};
 pub use run::{channels, run};
 pub use shell::{CONTROLLER, Shell};
@@ -328,28 +329,31 @@ impl<M: Machine, O: Outside> Engine<M, O> {
             *lease.machine = M::new(identity);
         }
         let began = Instant::now();
-        let permits = &self.permits;
-        let turned = contained(|| decide(now, id, lease, &mut self.index, permits, &mut self.outside));
+        let turned = contained(|| self.decide_and_carry_out(now, id));
         self.outside.turned(began.elapsed(), turned.is_err());
-        match turned {
-            Ok(Some(turned)) => {
-                lease.panics = 0;
-                self.finish_turn(id, turned);
-            }
-            Ok(None) => {}
-            Err(panicked) => {
-                lease.panics = lease.panics.saturating_add(1);
-                let until = now + PANIC.jittered(lease.panics, Entropy::default());
-                lease.broken_until = Some(until);
-                self.timers.set(id, Some(until));
-                if let Some(entry) = self.index.lease(id) {
-                    let lease = format!("{}/{}", entry.namespace, entry.name);
-                    let pause_ms = until.since(now).0;
-                    tracing::error!(%lease, panic = %panicked, pause_ms, "The reconciliation of a lease panicked. The keeper keeps renewing its term; the operator retries after a pause.");
-                }
-                self.permits.forget(&id);
-                self.carry_out(id, vec![Effect::WithdrawStatus]);
-            }
+        let Some(lease) = self.leases.get_mut(&id) else { return };
+        let Err(panicked) = turned else {
+            lease.panics = 0;
+            return;
+        };
+        lease.panics = lease.panics.saturating_add(1);
+        let until = now + PANIC.jittered(lease.panics, Entropy::default());
+        lease.broken_until = Some(until);
+        let is_first = lease.panics == 1;
+        self.timers.set(id, Some(until));
+        self.permits.forget(&id);
+        let Some(entry) = self.index.lease(id) else { return };
+        let lease = format!("{}/{}", entry.namespace, entry.name);
+        let pause_ms = until.since(now).0;
+        tracing::error!(%lease, panic = %panicked, pause_ms, "The reconciliation of a lease panicked. The keeper keeps renewing its term; the operator retries after a pause.");
+        let report = is_first.then(|| Effect::Report(panic_notice(&panicked)));
+        self.carry_out(id, std::iter::once(Effect::WithdrawStatus).chain(report));
+    }
+
+    fn decide_and_carry_out(&mut self, now: Time, id: LeaseId) {
+        let Some(lease) = self.leases.get_mut(&id) else { return };
+        if let Some(turned) = decide(now, id, lease, &mut self.index, &self.permits, &mut self.outside) {
+            self.finish_turn(id, turned);
         }
     }
 
@@ -379,7 +383,7 @@ impl<M: Machine, O: Outside> Engine<M, O> {
         }
     }
 
-    fn carry_out(&mut self, id: LeaseId, effects: Vec<Effect>) {
+    fn carry_out(&mut self, id: LeaseId, effects: impl IntoIterator<Item = Effect>) {
         let (Some(entry), Some(lease)) = (self.index.lease(id), self.leases.get(&id)) else { return };
         let subject = Subject {
             id,
@@ -394,6 +398,15 @@ impl<M: Machine, O: Outside> Engine<M, O> {
             self.outside.carry_out(subject, effect);
         }
     }
+}
+
+/// The event about a panic: the owner of the lease sees that it is not reconciled, and the operator's log has more.
+fn panic_notice(panicked: &Panicked) -> Notice {
+    let note = format!(
+        "The operator has a defect that affects this lease: its term is renewed, but it is not reconciled until a retry \
+         succeeds. Report this message: {panicked}"
+    );
+    Notice { reason: NoticeReason::InternalError, note, on_pods: Vec::new() }
 }
 
 /// The deciding part of a turn. Returns `None` if the lease does not exist any more.

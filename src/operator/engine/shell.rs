@@ -19,7 +19,6 @@ use crate::clock;
 use crate::keeper::{Keeper, LeaseHandle, Setup};
 use crate::metrics::lease::{HandoverKind, LeaseMetrics, LeaseRecord, Shown};
 use crate::metrics::operator::OperatorMetrics;
-use crate::metrics::panics::Panics;
 use crate::operator::index::{LeaseId, WorkloadKey};
 use crate::operator::leadership::Grant;
 use crate::operator::quorums::{Connection, InUse, QuorumUpdate};
@@ -44,7 +43,6 @@ pub struct Shell {
     mailbox: Arc<Mailbox>,
     metrics: OperatorMetrics,
     lease_metrics: LeaseMetrics,
-    panics: Panics,
     /// The connections on which a lease may be opened, by connection number.
     connections: BTreeMap<u64, (Arc<Connection>, Arc<InUse>)>,
     by_name: BTreeMap<String, u64>,
@@ -69,7 +67,6 @@ impl Shell {
         inbox: &Inbox,
         metrics: OperatorMetrics,
         lease_metrics: LeaseMetrics,
-        panics: Panics,
     ) -> Self {
         Self {
             keeper,
@@ -79,7 +76,6 @@ impl Shell {
             mailbox: inbox.mailbox.clone(),
             metrics,
             lease_metrics,
-            panics,
             connections: BTreeMap::new(),
             by_name: BTreeMap::new(),
             floors_complete: false,
@@ -311,7 +307,7 @@ impl Outside for Shell {
     fn turned(&mut self, took: Duration, panicked: bool) {
         self.metrics.reconciled(CONTROLLER, !panicked, took);
         if panicked {
-            self.panics.operator.inc();
+            self.metrics.panicked();
         }
     }
 

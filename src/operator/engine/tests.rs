@@ -23,6 +23,9 @@ use crate::operator::quorums::QuorumUpdate;
 use crate::operator::slot::News;
 use crate::plan::{Authority, CandidateFacts, Command, PodKnowledge, Read, RoleWrite, SliceFacts, SliceWrite};
 
+/// The text of a warning that panics when it is carried out.
+const PANICS: &str = "panic";
+
 /// The events that a machine received, and its next steps.
 #[derive(Debug, Default)]
 struct Script {
@@ -170,6 +173,7 @@ impl Outside for Fake {
 
     fn carry_out(&mut self, lease: Subject<'_>, effect: Effect) {
         let Subject { name, incarnation, .. } = lease;
+        assert_ne!(effect, Effect::Warn(PANICS.into()), "planned by the test");
         self.note(format!("{name}/{incarnation} {effect:?}"));
     }
 
@@ -346,6 +350,22 @@ fn time_and_answers_of_the_api_server_are_followed_by_turns() {
 }
 
 #[test]
+fn a_panic_while_effects_are_carried_out_is_contained_to_its_lease() {
+    let mut world = World::listed();
+    world.lease("n", "a");
+    world.lease("n", "b");
+    script("a", |script| script.effects = vec![Effect::Probe, Effect::Warn(PANICS.into())]);
+    script("b", |script| script.effects = vec![Effect::Probe]);
+    world.work();
+    let done = world.fake.done();
+    assert_eq!(done[..3], ["a/0 Probe", "panic", "a/0 WithdrawStatus"]);
+    assert_eq!(done[4..], ["b/0 Probe"]);
+    world.at(1000);
+    world.work();
+    assert_eq!(script("a", |script| script.machines), 2, "a new machine");
+}
+
+#[test]
 fn a_panic_is_contained_to_its_lease() {
     let mut world = World::listed();
     let id = world.lease("n", "a");
@@ -353,7 +373,9 @@ fn a_panic_is_contained_to_its_lease() {
     script("a", |script| script.panics = true);
     world.work();
     assert_eq!(seen("b"), ["facts 0 unseen"], "the other lease has its turn");
-    assert_eq!(world.fake.done(), ["panic", "a/0 WithdrawStatus"]);
+    let [panic, withdrawn, reported] = &world.fake.done()[..] else { panic!("three effects") };
+    assert_eq!([panic.as_str(), withdrawn.as_str()], ["panic", "a/0 WithdrawStatus"]);
+    assert!(reported.contains("InternalError") && reported.contains("planned by the test"), "{reported}");
     assert_eq!(world.engine.next_deadline(), Some(Time(1000)));
     seen("a");
     world.pod("p");
@@ -367,6 +389,7 @@ fn a_panic_is_contained_to_its_lease() {
     assert_eq!(script("a", |script| script.machines), 2, "a new machine");
     assert_eq!(world.engine.next_deadline(), Some(Time(3000)), "a longer pause after the second panic");
     assert_eq!(seen("a"), ["facts 1 unseen"], "the second machine does not get the answers of the first");
+    assert_eq!(world.fake.done(), ["panic", "a/1 WithdrawStatus"], "one event for panics in a row");
     script("a", |script| script.panics = false);
     world.at(3000);
     world.work();

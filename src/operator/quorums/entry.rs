@@ -355,8 +355,9 @@ mod tests {
     /// An entry whose replica follows, and whose status was to be compared in the past.
     fn following() -> Entry {
         let registry = Registry::new();
-        let metrics = OperatorMetrics::register(&registry, &["quorum"]).unwrap();
-        let keeper = Keeper::start(&Panics::register(&registry).unwrap()).unwrap();
+        let panics = Panics::register(&registry).unwrap();
+        let metrics = OperatorMetrics::register(&registry, &["quorum"], &panics).unwrap();
+        let keeper = Keeper::start(&panics).unwrap();
         let mut entry = Entry::new(Replica {
             cluster: Cluster { name: "here".into(), uid: "uid".into() },
             instance: "operator-0".into(),

@@ -17,6 +17,7 @@ use super::slices::{self, Owner, ServiceFound, SliceAnswer};
 use super::tokens;
 use crate::api::names::{self, PodRole};
 use crate::api::{RedisLease, RedisQuorum};
+use crate::contain::contained_task;
 use crate::election::{PodFacts, is_off};
 use crate::metrics::operator::{OperatorMetrics, WriteKind};
 use crate::operator::annotations::Change;
@@ -84,10 +85,17 @@ pub enum Call {
 
 /// The result of sending a call.
 pub(super) struct Sent {
+    pub judged: Judged,
+    pub finish: Finish,
+}
+
+/// What the queue and the log need to know about an answer.
+pub(super) struct Judged {
     pub verdict: Verdict,
     /// Why it was refused or not answered.
     pub problem: Option<String>,
-    pub finish: Finish,
+    /// Whether the code around the call panicked.
+    pub panicked: bool,
 }
 
 /// How a call is completed.
@@ -163,85 +171,87 @@ impl Call {
     ) -> Sent {
         match self {
             Self::LeaseStatus { object, write, done } => {
-                let written = write_lease_status(client, &object, *write).await;
-                let outcome = match &written {
-                    Ok(_) => None,
-                    Err(CallError::Conflict) => Some(StatusOutcome::Conflict),
-                    Err(CallError::NotFound) => Some(StatusOutcome::Gone),
+                let written = guarded(write_lease_status(client, &object, *write)).await;
+                let outcome = written.as_ref().err().map(|error| match error {
+                    CallError::Conflict => StatusOutcome::Conflict,
+                    CallError::NotFound => StatusOutcome::Gone,
+                    CallError::Refused(why) => StatusOutcome::Refused(why.clone()),
                     // The write may have succeeded, so the lease is read before the next one.
-                    Err(CallError::Unanswered(why) | CallError::Unreadable(why)) => {
-                        Some(StatusOutcome::Unanswered(why.clone()))
-                    }
-                    Err(CallError::Refused(why)) => Some(StatusOutcome::Refused(why.clone())),
-                };
-                let (verdict, problem) = classify(&written);
+                    error => StatusOutcome::Unanswered(error.unknown().unwrap_or_default()),
+                });
+                let judged = classify(&written);
                 let finish = move || {
                     if let Some(outcome) = outcome.or_else(|| written.ok().map(StatusOutcome::Written)) {
                         done(outcome);
                     }
                 };
-                Sent { verdict, problem, finish: Finish::PassOn(Box::new(finish)) }
+                Sent { judged, finish: Finish::PassOn(Box::new(finish)) }
             }
             Self::QuorumStatus { object, done } => {
                 let quorums: Api<RedisQuorum> = Api::namespaced(client, &object.namespace().unwrap_or_default());
-                let written = call(quorums.replace_status(&object.name_any(), &PostParams::default(), &object)).await;
+                let (name, params) = (object.name_any(), PostParams::default());
+                let written = guarded(call(quorums.replace_status(&name, &params, &object))).await;
                 pass_on(written, done)
             }
             Self::PodRole { namespace, lease, write, done } => {
                 let before = write.version.clone();
-                let (written, answer) = write_role(client, &lists, &namespace, &lease, &write).await;
-                let (verdict, problem) = classify(&written);
+                let unknown = |why| RoleAnswer { outcome: RoleOutcome::Unanswered(why), found: None };
+                let work = write_role(client, &lists, &namespace, &lease, &write);
+                let (written, answer) = guarded_with(work, unknown).await;
+                let judged = classify(&written);
                 let now = match &answer.found {
                     Some(PodFound::Here(_, pod)) if written.is_ok() => pod.resource_version.clone(),
                     _ => None,
                 };
-                Sent { verdict, problem, finish: Finish::Moved(before, now, Box::new(move || done(answer))) }
+                Sent { judged, finish: Finish::Moved(before, now, Box::new(move || done(answer))) }
             }
             Self::Slice { owner, write, done } => {
-                let (written, answer) = slices::write(client, &owner, &write, metrics).await;
-                let (verdict, problem) = classify(&written);
-                Sent { verdict, problem, finish: Finish::PassOn(Box::new(move || done(answer))) }
+                let unknown = |why| SliceAnswer { outcome: RoleOutcome::Unanswered(why), found: None };
+                let work = slices::write(client, &owner, &write, metrics);
+                let (written, answer) = guarded_with(work, unknown).await;
+                let judged = classify(&written);
+                Sent { judged, finish: Finish::PassOn(Box::new(move || done(answer))) }
             }
             Self::Service { owner, request, done } => {
-                let found = slices::prepare(client, &owner, &request, metrics).await;
+                let found = guarded(slices::prepare(client, &owner, &request, metrics)).await;
                 pass_on_or_repeat(found, done, |done| Self::Service { owner, request, done })
             }
             Self::Lease { namespace, name, uid, done } => {
                 let leases: Api<RedisLease> = Api::namespaced(client, &namespace);
-                let read = match call(leases.get(&name)).await {
+                let read = match guarded(call(leases.get(&name))).await {
                     Err(CallError::NotFound) => Ok(None),
                     read => read.map(|lease| (lease.metadata.uid.as_ref() == Some(&uid)).then(|| shared(lease))),
                 };
                 pass_on_or_repeat(read, done, |done| Self::Lease { namespace, name, uid, done })
             }
             Self::Pod { namespace, name, uid, done } => {
-                let read = read_pod(client, &lists, &namespace, &name, &uid).await;
+                let read = guarded(read_pod(client, &lists, &namespace, &name, &uid)).await;
                 pass_on_or_repeat(read, done, |done| Self::Pod { namespace, name, uid, done })
             }
             Self::Node { name, done } => {
                 let nodes: Api<Node> = Api::all(client);
-                let read = call(nodes.get(&name)).await.map(|node| is_off(&node));
+                let read = guarded(async { call(nodes.get(&name)).await.map(|node| is_off(&node)) }).await;
                 pass_on_or_repeat(read, done, |done| Self::Node { name, done })
             }
             Self::Workload { key, done } => find_workload(client, key, done).await,
             Self::Quorum { namespace, name, done } => {
                 let quorums: Api<RedisQuorum> = Api::namespaced(client, &namespace);
-                let read = match call(quorums.get(&name)).await {
+                let read = match guarded(call(quorums.get(&name))).await {
                     Err(CallError::NotFound) => Ok(None),
                     read => read.map(|quorum| Some(Box::new(quorum))),
                 };
                 pass_on_or_repeat(read, done, |done| Self::Quorum { namespace, name, done })
             }
             Self::Tokens { quorum, namespaces, done } => {
-                let read = tokens::read(client, &quorum, &namespaces).await;
+                let read = guarded(tokens::read(client, &quorum, &namespaces)).await;
                 pass_on_or_repeat(read, done, |done| Self::Tokens { quorum, namespaces, done })
             }
             Self::Secret { namespace, name, done } => {
                 let secrets: Api<Secret> = Api::namespaced(client, &namespace);
-                let read = call(secrets.get(&name)).await.map(Box::new);
+                let read = guarded(call(secrets.get(&name))).await.map(Box::new);
                 if matches!(read, Err(CallError::Unanswered(_))) {
-                    let (verdict, problem) = classify(&read);
-                    return Sent { verdict, problem, finish: Finish::Again(Self::Secret { namespace, name, done }) };
+                    let judged = classify(&read);
+                    return Sent { judged, finish: Finish::Again(Self::Secret { namespace, name, done }) };
                 }
                 pass_on(read, done)
             }
@@ -250,11 +260,11 @@ impl Call {
                 pass_on_or_repeat(read, done, |done| Self::ClusterUid { done })
             }
             Self::OwnedLease { change, done, .. } => {
-                let (made, changed) = owned::make(client, *change).await;
-                let (verdict, problem) = classify(&made);
-                Sent { verdict, problem, finish: Finish::PassOn(Box::new(move || done(changed))) }
+                let (made, changed) = guarded_with(owned::make(client, *change), |_| Changed::Unanswered).await;
+                let judged = classify(&made);
+                Sent { judged, finish: Finish::PassOn(Box::new(move || done(changed))) }
             }
-            Self::Event(_) => pass_on(create_event(client, event).await, Box::new(|_| {})),
+            Self::Event(_) => pass_on(guarded(create_event(client, event)).await, Box::new(|_| {})),
         }
     }
 }
@@ -262,11 +272,11 @@ impl Call {
 /// Reads the selector of a workload, and how it selects pods.
 async fn find_workload(client: Client, key: WorkloadKey, done: Done<WorkloadRead>) -> Sent {
     let (namespace, workload) = &key;
-    let read = kube_api::workload_selector(client, namespace, workload).await;
-    let (verdict, problem) = classify(&read);
+    let read = guarded(kube_api::workload_selector(client, namespace, workload)).await;
+    let judged = classify(&read);
     let found = match read {
         Err(CallError::Unanswered(_)) => {
-            return Sent { verdict, problem, finish: Finish::Again(Call::Workload { key, done }) };
+            return Sent { judged, finish: Finish::Again(Call::Workload { key, done }) };
         }
         Ok(labels) => {
             let selector = labels.and_then(|labels| Selector::try_from(labels).ok());
@@ -276,7 +286,7 @@ async fn find_workload(client: Client, key: WorkloadKey, done: Done<WorkloadRead
         Err(CallError::NotFound) => WorkloadRead::Missing,
         Err(error) => WorkloadRead::Refused(error.to_string()),
     };
-    Sent { verdict, problem, finish: Finish::PassOn(Box::new(move || done(found))) }
+    Sent { judged, finish: Finish::PassOn(Box::new(move || done(found))) }
 }
 
 async fn create_event(client: Client, event: Option<Event>) -> Result<(), CallError> {
@@ -291,18 +301,38 @@ pub(super) async fn probe(client: Client) -> Result<kube::core::PartialObjectMet
     call(namespaces.get_metadata(CLUSTER_NAMESPACE)).await
 }
 
-fn classify<T>(answer: &Result<T, CallError>) -> (Verdict, Option<String>) {
-    match answer {
-        Ok(_) | Err(CallError::NotFound) => (Verdict::Done, None),
-        Err(CallError::Conflict) => (Verdict::Conflict, None),
-        Err(error @ CallError::Unanswered(_)) => (Verdict::Unanswered, Some(error.to_string())),
-        Err(error @ (CallError::Refused(_) | CallError::Unreadable(_))) => (Verdict::Refused, Some(error.to_string())),
-    }
+fn classify<T>(answer: &Result<T, CallError>) -> Judged {
+    let verdict = match answer {
+        Ok(_) | Err(CallError::NotFound) => Verdict::Done,
+        Err(CallError::Conflict) => Verdict::Conflict,
+        Err(CallError::Unanswered(_)) => Verdict::Unanswered,
+        Err(CallError::Refused(_) | CallError::Unreadable(_) | CallError::Panicked(_)) => Verdict::Refused,
+    };
+    let told = matches!(verdict, Verdict::Unanswered | Verdict::Refused);
+    let problem = answer.as_ref().err().filter(|_| told).map(ToString::to_string);
+    Judged { verdict, problem, panicked: matches!(answer, Err(CallError::Panicked(_))) }
+}
+
+/// Runs the work of one call. A panic in it, such as one while an object of a tenant is read, fails this call only.
+async fn guarded<T>(work: impl Future<Output = Result<T, CallError>>) -> Result<T, CallError> {
+    contained_task(work).await?
+}
+
+/// As [`guarded`], for work that says more than its result: `unknown` says the rest after a panic.
+async fn guarded_with<A>(
+    work: impl Future<Output = (Result<(), CallError>, A)>,
+    unknown: impl FnOnce(String) -> A,
+) -> (Result<(), CallError>, A) {
+    contained_task(work).await.unwrap_or_else(|panicked| {
+        let error = CallError::from(panicked);
+        let why = error.to_string();
+        (Err(error), unknown(why))
+    })
 }
 
 fn pass_on<T: Send + 'static>(answer: Result<T, CallError>, done: Done<Result<T, CallError>>) -> Sent {
-    let (verdict, problem) = classify(&answer);
-    Sent { verdict, problem, finish: Finish::PassOn(Box::new(move || done(answer))) }
+    let judged = classify(&answer);
+    Sent { judged, finish: Finish::PassOn(Box::new(move || done(answer))) }
 }
 
 /// Repeats an unanswered read. A refusal is passed on as a sentence.
@@ -311,13 +341,13 @@ fn pass_on_or_repeat<T: Send + 'static>(
     done: Done<Result<T, String>>,
     again: impl FnOnce(Done<Result<T, String>>) -> Call,
 ) -> Sent {
-    let (verdict, problem) = classify(&read);
-    let finish = if verdict == Verdict::Unanswered {
+    let judged = classify(&read);
+    let finish = if judged.verdict == Verdict::Unanswered {
         Finish::Again(again(done))
     } else {
         Finish::PassOn(Box::new(move || done(read.map_err(|error| error.to_string()))))
     };
-    Sent { verdict, problem, finish }
+    Sent { judged, finish }
 }
 
 fn shared(mut lease: RedisLease) -> Arc<RedisLease> {
@@ -358,7 +388,6 @@ async fn write_role(
         Err(error) => error,
     };
     let (outcome, found) = match &error {
-        CallError::Unanswered(why) | CallError::Unreadable(why) => (RoleOutcome::Unanswered(why.clone()), None),
         CallError::Refused(why) => (RoleOutcome::Refused(why.clone()), None),
         CallError::Conflict | CallError::NotFound => {
             match read_pod(client, lists, namespace, &write.pod, &write.uid).await {
@@ -376,6 +405,7 @@ async fn write_role(
                 Err(_) => (RoleOutcome::Conflict, None),
             }
         }
+        error => (RoleOutcome::Unanswered(error.unknown().unwrap_or_default()), None),
     };
     (Err(error), RoleAnswer { outcome, found })
 }
@@ -410,6 +440,19 @@ async fn read_pod(
 mod tests {
     use super::*;
     use crate::plan::Priority;
+
+    #[tokio::test]
+    async fn a_panic_in_a_call_is_an_error_of_this_call() {
+        let read = guarded(async { (1 > 2).then_some(7).ok_or_else(|| panic!("planned by the test")) }).await;
+        let judged = classify(&read);
+        assert!(matches!(judged, Judged { verdict: Verdict::Refused, panicked: true, .. }));
+        assert_eq!(judged.problem.as_deref(), Some("a defect of RedisLease: panic: planned by the test"));
+        let written = async { (1 > 2).then_some((Ok(()), RoleOutcome::Written)).expect("planned by the test") };
+        let (written, outcome) = guarded_with(written, RoleOutcome::Unanswered).await;
+        // The write may have been sent.
+        assert!(matches!((written, outcome), (Err(CallError::Panicked(_)), RoleOutcome::Unanswered(_))));
+        assert!(matches!(guarded(async { Ok(7) }).await, Ok(7)));
+    }
 
     #[test]
     fn a_role_patch_names_uid_and_version_and_removes_what_is_absent() {

@@ -51,7 +51,7 @@ use crate::nodes::random::Random;
 use crate::plan::{Priority, RoleWrite};
 use crate::status::Notice;
 pub use call::{Call, Done, PodFound, RoleAnswer};
-use call::{Finish, Sent};
+use call::{Finish, Judged, Sent};
 use events::{Accepted, Events};
 use key::{Key, job, level};
 pub use owned::Changed;
@@ -257,7 +257,7 @@ impl Writer {
     pub async fn run(self, client: Client, stop: CancellationToken) {
         let mut sender = match Sender::new(self, client) {
             Ok(sender) => sender,
-            Err(error) => return tracing::error!(%error, "the writer of the API server cannot start"),
+            Err(error) => return tracing::error!(%error, "The timer of the API writer cannot be created."),
         };
         tokio::select! {
             () = stop.cancelled() => {}
@@ -365,7 +365,7 @@ impl Sender {
             let (kind, object) = (call.kind(), call.object());
             let sent = call.send(client, shared.lists.clone(), &shared.metrics, event).await;
             if let Some(kind) = kind {
-                let result = match sent.verdict {
+                let result = match sent.judged.verdict {
                     Verdict::Done => WriteResult::Ok,
                     Verdict::Conflict => WriteResult::Conflict,
                     Verdict::Refused => WriteResult::Error,
@@ -384,10 +384,11 @@ impl Sender {
         let (answered, problem, finish) = match ended {
             Ended::Probe(answer) => {
                 state.queue.probe_done(now, answer.is_ok(), entropy);
-                (answer.is_ok(), answer.err(), None)
+                (Some(answer.is_ok()), answer.err(), None)
             }
             Ended::Call { key, retry, object, sent } => {
-                state.queue.done(now, &key, sent.verdict, entropy);
+                let Judged { verdict, problem, panicked } = sent.judged;
+                state.queue.done(now, &key, verdict, entropy);
                 let finish = match sent.finish {
                     Finish::PassOn(finish) => Some(finish),
                     Finish::Moved(before, after, finish) => {
@@ -404,16 +405,21 @@ impl Sender {
                         None
                     }
                 };
-                if sent.verdict == Verdict::Refused {
-                    tracing::warn!(%object, error = sent.problem.as_deref().unwrap_or_default(), "The API server refused a call.");
+                let error = problem.as_deref().unwrap_or_default();
+                if panicked {
+                    self.writer.shared.metrics.panicked();
+                    tracing::error!(%object, error, "A call panicked. Other calls are not affected.");
+                } else if verdict == Verdict::Refused {
+                    tracing::warn!(%object, error, "The API server refused a call.");
                 }
-                (sent.verdict != Verdict::Unanswered, sent.problem, finish)
+                // A panic says nothing about the API server.
+                ((!panicked).then_some(verdict != Verdict::Unanswered), problem, finish)
             }
         };
         let waiting = state.queue.len();
         drop(state);
         let shared = &self.writer.shared;
-        if answered {
+        if answered == Some(true) {
             shared.answered_at.fetch_max(now.0, Ordering::AcqRel);
             if shared.awaited.swap(false, Ordering::AcqRel) {
                 (shared.on_answer)();
@@ -421,7 +427,7 @@ impl Sender {
             if let Some(closed) = self.closed.take() {
                 tracing::info!(waiting, "The API server answers again after {:.1} s.", closed.elapsed().as_secs_f64());
             }
-        } else if self.closed.is_none() {
+        } else if answered == Some(false) && self.closed.is_none() {
             self.closed = Some(Instant::now());
             let error = problem.unwrap_or_default();
             tracing::warn!(%error, waiting, "The API server does not answer: calls wait until it does.");
@@ -442,4 +448,38 @@ fn rebase(queue: &mut Queue<Key, Call>, pod: &Arc<str>, before: Option<&String>,
             write.version = Some(after.to_owned());
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus::Registry;
+
+    use super::*;
+    use crate::metrics::panics::Panics;
+
+    /// A sender whose API server is away, and the counters of panics.
+    fn sender() -> (Sender, Panics) {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
+        let registry = Registry::new();
+        let panics = Panics::register(&registry).unwrap();
+        let metrics = OperatorMetrics::register(&registry, &[], &panics).unwrap();
+        let writer = Writer::new("operator-0".to_owned(), ListCount::default(), metrics, || {});
+        (Sender::new(writer, client).unwrap(), panics)
+    }
+
+    #[tokio::test]
+    async fn a_call_that_panicked_is_counted_and_says_nothing_about_the_api_server() {
+        let (mut sender, panics) = sender();
+        let ended = |verdict, panicked, key: &str| {
+            let judged = Judged { verdict, problem: None, panicked };
+            let sent = Box::new(Sent { judged, finish: Finish::PassOn(Box::new(|| {})) });
+            Ended::Call { key: Key::ReadPod(key.into()), retry: None, object: "pod n/a".to_owned(), sent }
+        };
+        sender.ended(ended(Verdict::Refused, true, "a"));
+        assert_eq!((panics.operator.get(), sender.writer.answered_at(), sender.closed), (1, None, None));
+        sender.ended(ended(Verdict::Refused, false, "b"));
+        assert!(sender.writer.answered_at().is_some());
+        assert_eq!(panics.operator.get(), 1);
+    }
 }

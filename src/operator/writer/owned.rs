@@ -45,7 +45,7 @@ pub(super) async fn make(client: Client, change: Change) -> (Result<(), CallErro
             let changed = match &error {
                 CallError::Conflict | CallError::NotFound => Changed::Outdated,
                 CallError::Refused(why) => Changed::Refused(why.clone()),
-                CallError::Unanswered(_) | CallError::Unreadable(_) => Changed::Unanswered,
+                CallError::Unanswered(_) | CallError::Unreadable(_) | CallError::Panicked(_) => Changed::Unanswered,
             };
             (Err(error), changed)
         }

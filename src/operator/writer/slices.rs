@@ -129,7 +129,6 @@ pub(super) async fn write(
         (Err(CallError::Refused(why)), SliceAnswer { outcome, found: None })
     };
     let (outcome, found) = match &error {
-        CallError::Unanswered(why) | CallError::Unreadable(why) => (RoleOutcome::Unanswered(why.clone()), None),
         CallError::Refused(why) => (RoleOutcome::Refused(why.clone()), None),
         CallError::Conflict | CallError::NotFound => match call(slices.get(&write.name)).await {
             // An admission webhook may refuse with any status code.
@@ -153,6 +152,7 @@ pub(super) async fn write(
             }
             Err(_) => (RoleOutcome::Conflict, None),
         },
+        error => (RoleOutcome::Unanswered(error.unknown().unwrap_or_default()), None),
     };
     (Err(error), SliceAnswer { outcome, found })
 }

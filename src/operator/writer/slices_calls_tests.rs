@@ -2,11 +2,13 @@
 
 use std::sync::{Arc, Mutex};
 
+use prometheus::Registry;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use super::*;
+use crate::metrics::panics::Panics;
 
 /// A server of HTTP with one answer for each method and path. Everything else does not exist.
 struct Fake {
@@ -36,7 +38,10 @@ impl Fake {
         let mut config = kube::Config::new(url.parse().unwrap());
         config.default_retry = false;
         let client = Client::try_from(config).unwrap();
-        let metrics = OperatorMetrics::register(&prometheus::Registry::new(), &[]).unwrap();
+        let metrics = {
+            let registry = Registry::new();
+            OperatorMetrics::register(&registry, &[], &Panics::register(&registry).unwrap()).unwrap()
+        };
         Self { client, seen, metrics, _serving: serving }
     }
 

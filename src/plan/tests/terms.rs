@@ -295,9 +295,18 @@ fn a_deleted_lease_ends_its_term_and_loses_its_labels() {
     assert!(story.reconciler.is_finished());
 }
 
+#[test]
+fn the_event_about_a_keeper_that_panicked_names_the_defect() {
+    let mut story = Story::held_by_a();
+    story.effects.clear();
+    story.event(Event::KeeperEnded);
+    assert!(story.reported(NoticeReason::InternalError).note.contains("is started again"));
+    assert!(story.commands().iter().any(|command| matches!(command, Command::Open { .. })), "{:?}", story.effects);
+}
+
 impl Story {
     /// The event of this reason that the last turn reports.
-    fn reported(&self, reason: NoticeReason) -> crate::status::Notice {
+    fn reported(&self, reason: NoticeReason) -> Notice {
         let of = |effect: &Effect| match effect {
             Effect::Report(notice) if notice.reason == reason => Some(notice.clone()),
             _ => None,
