@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures::FutureExt;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod, Secret};
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -11,13 +12,12 @@ use redislease_core::op::Token;
 use serde_json::{Value, json};
 
 use super::events::EventKey;
+use super::outcome::{Finish, Sent, classify, guarded, guarded_with, pass_on, pass_on_or_repeat};
 use super::owned::{self, Changed};
-use super::queue::Verdict;
 use super::slices::{self, Owner, ServiceFound, SliceAnswer};
 use super::tokens;
 use crate::api::names::{self, PodRole};
 use crate::api::{RedisLease, RedisQuorum};
-use crate::contain::contained_task;
 use crate::election::{PodFacts, is_off};
 use crate::metrics::operator::{OperatorMetrics, WriteKind};
 use crate::operator::annotations::Change;
@@ -83,31 +83,6 @@ pub enum Call {
     Event(EventKey),
 }
 
-/// The result of sending a call.
-pub(super) struct Sent {
-    pub judged: Judged,
-    pub finish: Finish,
-}
-
-/// What the queue and the log need to know about an answer.
-pub(super) struct Judged {
-    pub verdict: Verdict,
-    /// Why it was refused or not answered.
-    pub problem: Option<String>,
-    /// Whether the code around the call panicked.
-    pub panicked: bool,
-}
-
-/// How a call is completed.
-pub(super) enum Finish {
-    /// Pass the outcome to the caller.
-    PassOn(Box<dyn FnOnce() + Send>),
-    /// An unanswered read: send it again.
-    Again(Call),
-    /// A successful role write, which changed the pod from the first resource version to the second.
-    Moved(Option<String>, Option<String>, Box<dyn FnOnce() + Send>),
-}
-
 impl Call {
     /// The kind of write; `None` for a read.
     pub const fn kind(&self) -> Option<WriteKind> {
@@ -171,7 +146,7 @@ impl Call {
     ) -> Sent {
         match self {
             Self::LeaseStatus { object, write, done } => {
-                let written = guarded(write_lease_status(client, &object, *write)).await;
+                let written = guarded(write_lease_status(client, &object, *write).boxed()).await;
                 let outcome = written.as_ref().err().map(|error| match error {
                     CallError::Conflict => StatusOutcome::Conflict,
                     CallError::NotFound => StatusOutcome::Gone,
@@ -190,14 +165,14 @@ impl Call {
             Self::QuorumStatus { object, done } => {
                 let quorums: Api<RedisQuorum> = Api::namespaced(client, &object.namespace().unwrap_or_default());
                 let (name, params) = (object.name_any(), PostParams::default());
-                let written = guarded(call(quorums.replace_status(&name, &params, &object))).await;
+                let written = guarded(call(quorums.replace_status(&name, &params, &object)).boxed()).await;
                 pass_on(written, done)
             }
             Self::PodRole { namespace, lease, write, done } => {
                 let before = write.version.clone();
                 let unknown = |why| RoleAnswer { outcome: RoleOutcome::Unanswered(why), found: None };
                 let work = write_role(client, &lists, &namespace, &lease, &write);
-                let (written, answer) = guarded_with(work, unknown).await;
+                let (written, answer) = guarded_with(work.boxed(), unknown).await;
                 let judged = classify(&written);
                 let now = match &answer.found {
                     Some(PodFound::Here(_, pod)) if written.is_ok() => pod.resource_version.clone(),
@@ -208,47 +183,47 @@ impl Call {
             Self::Slice { owner, write, done } => {
                 let unknown = |why| SliceAnswer { outcome: RoleOutcome::Unanswered(why), found: None };
                 let work = slices::write(client, &owner, &write, metrics);
-                let (written, answer) = guarded_with(work, unknown).await;
+                let (written, answer) = guarded_with(work.boxed(), unknown).await;
                 let judged = classify(&written);
                 Sent { judged, finish: Finish::PassOn(Box::new(move || done(answer))) }
             }
             Self::Service { owner, request, done } => {
-                let found = guarded(slices::prepare(client, &owner, &request, metrics)).await;
+                let found = guarded(slices::prepare(client, &owner, &request, metrics).boxed()).await;
                 pass_on_or_repeat(found, done, |done| Self::Service { owner, request, done })
             }
             Self::Lease { namespace, name, uid, done } => {
                 let leases: Api<RedisLease> = Api::namespaced(client, &namespace);
-                let read = match guarded(call(leases.get(&name))).await {
+                let read = match guarded(call(leases.get(&name)).boxed()).await {
                     Err(CallError::NotFound) => Ok(None),
                     read => read.map(|lease| (lease.metadata.uid.as_ref() == Some(&uid)).then(|| shared(lease))),
                 };
                 pass_on_or_repeat(read, done, |done| Self::Lease { namespace, name, uid, done })
             }
             Self::Pod { namespace, name, uid, done } => {
-                let read = guarded(read_pod(client, &lists, &namespace, &name, &uid)).await;
+                let read = guarded(read_pod(client, &lists, &namespace, &name, &uid).boxed()).await;
                 pass_on_or_repeat(read, done, |done| Self::Pod { namespace, name, uid, done })
             }
             Self::Node { name, done } => {
                 let nodes: Api<Node> = Api::all(client);
-                let read = guarded(async { call(nodes.get(&name)).await.map(|node| is_off(&node)) }).await;
+                let read = guarded(async { call(nodes.get(&name)).await.map(|node| is_off(&node)) }.boxed()).await;
                 pass_on_or_repeat(read, done, |done| Self::Node { name, done })
             }
             Self::Workload { key, done } => find_workload(client, key, done).await,
             Self::Quorum { namespace, name, done } => {
                 let quorums: Api<RedisQuorum> = Api::namespaced(client, &namespace);
-                let read = match guarded(call(quorums.get(&name))).await {
+                let read = match guarded(call(quorums.get(&name)).boxed()).await {
                     Err(CallError::NotFound) => Ok(None),
                     read => read.map(|quorum| Some(Box::new(quorum))),
                 };
                 pass_on_or_repeat(read, done, |done| Self::Quorum { namespace, name, done })
             }
             Self::Tokens { quorum, namespaces, done } => {
-                let read = guarded(tokens::read(client, &quorum, &namespaces)).await;
+                let read = guarded(tokens::read(client, &quorum, &namespaces).boxed()).await;
                 pass_on_or_repeat(read, done, |done| Self::Tokens { quorum, namespaces, done })
             }
             Self::Secret { namespace, name, done } => {
                 let secrets: Api<Secret> = Api::namespaced(client, &namespace);
-                let read = guarded(call(secrets.get(&name))).await.map(Box::new);
+                let read = guarded(call(secrets.get(&name)).boxed()).await.map(Box::new);
                 if matches!(read, Err(CallError::Unanswered(_))) {
                     let judged = classify(&read);
                     return Sent { judged, finish: Finish::Again(Self::Secret { namespace, name, done }) };
@@ -260,11 +235,11 @@ impl Call {
                 pass_on_or_repeat(read, done, |done| Self::ClusterUid { done })
             }
             Self::OwnedLease { change, done, .. } => {
-                let (made, changed) = guarded_with(owned::make(client, *change), |_| Changed::Unanswered).await;
+                let (made, changed) = guarded_with(owned::make(client, *change).boxed(), |_| Changed::Unanswered).await;
                 let judged = classify(&made);
                 Sent { judged, finish: Finish::PassOn(Box::new(move || done(changed))) }
             }
-            Self::Event(_) => pass_on(guarded(create_event(client, event)).await, Box::new(|_| {})),
+            Self::Event(_) => pass_on(guarded(create_event(client, event).boxed()).await, Box::new(|_| {})),
         }
     }
 }
@@ -272,7 +247,7 @@ impl Call {
 /// Reads the selector of a workload, and how it selects pods.
 async fn find_workload(client: Client, key: WorkloadKey, done: Done<WorkloadRead>) -> Sent {
     let (namespace, workload) = &key;
-    let read = guarded(kube_api::workload_selector(client, namespace, workload)).await;
+    let read = guarded(kube_api::workload_selector(client, namespace, workload).boxed()).await;
     let judged = classify(&read);
     let found = match read {
         Err(CallError::Unanswered(_)) => {
@@ -299,55 +274,6 @@ async fn create_event(client: Client, event: Option<Event>) -> Result<(), CallEr
 pub(super) async fn probe(client: Client) -> Result<kube::core::PartialObjectMeta<Namespace>, CallError> {
     let namespaces: Api<Namespace> = Api::all(client);
     call(namespaces.get_metadata(CLUSTER_NAMESPACE)).await
-}
-
-fn classify<T>(answer: &Result<T, CallError>) -> Judged {
-    let verdict = match answer {
-        Ok(_) | Err(CallError::NotFound) => Verdict::Done,
-        Err(CallError::Conflict) => Verdict::Conflict,
-        Err(CallError::Unanswered(_)) => Verdict::Unanswered,
-        Err(CallError::Refused(_) | CallError::Unreadable(_) | CallError::Panicked(_)) => Verdict::Refused,
-    };
-    let told = matches!(verdict, Verdict::Unanswered | Verdict::Refused);
-    let problem = answer.as_ref().err().filter(|_| told).map(ToString::to_string);
-    Judged { verdict, problem, panicked: matches!(answer, Err(CallError::Panicked(_))) }
-}
-
-/// Runs the work of one call. A panic in it, such as one while an object of a tenant is read, fails this call only.
-async fn guarded<T>(work: impl Future<Output = Result<T, CallError>>) -> Result<T, CallError> {
-    contained_task(work).await?
-}
-
-/// As [`guarded`], for work that says more than its result: `unknown` says the rest after a panic.
-async fn guarded_with<A>(
-    work: impl Future<Output = (Result<(), CallError>, A)>,
-    unknown: impl FnOnce(String) -> A,
-) -> (Result<(), CallError>, A) {
-    contained_task(work).await.unwrap_or_else(|panicked| {
-        let error = CallError::from(panicked);
-        let why = error.to_string();
-        (Err(error), unknown(why))
-    })
-}
-
-fn pass_on<T: Send + 'static>(answer: Result<T, CallError>, done: Done<Result<T, CallError>>) -> Sent {
-    let judged = classify(&answer);
-    Sent { judged, finish: Finish::PassOn(Box::new(move || done(answer))) }
-}
-
-/// Repeats an unanswered read. A refusal is passed on as a sentence.
-fn pass_on_or_repeat<T: Send + 'static>(
-    read: Result<T, CallError>,
-    done: Done<Result<T, String>>,
-    again: impl FnOnce(Done<Result<T, String>>) -> Call,
-) -> Sent {
-    let judged = classify(&read);
-    let finish = if judged.verdict == Verdict::Unanswered {
-        Finish::Again(again(done))
-    } else {
-        Finish::PassOn(Box::new(move || done(read.map_err(|error| error.to_string()))))
-    };
-    Sent { judged, finish }
 }
 
 fn shared(mut lease: RedisLease) -> Arc<RedisLease> {
@@ -440,19 +366,6 @@ async fn read_pod(
 mod tests {
     use super::*;
     use crate::plan::Priority;
-
-    #[tokio::test]
-    async fn a_panic_in_a_call_is_an_error_of_this_call() {
-        let read = guarded(async { (1 > 2).then_some(7).ok_or_else(|| panic!("planned by the test")) }).await;
-        let judged = classify(&read);
-        assert!(matches!(judged, Judged { verdict: Verdict::Refused, panicked: true, .. }));
-        assert_eq!(judged.problem.as_deref(), Some("a defect of RedisLease: panic: planned by the test"));
-        let written = async { (1 > 2).then_some((Ok(()), RoleOutcome::Written)).expect("planned by the test") };
-        let (written, outcome) = guarded_with(written, RoleOutcome::Unanswered).await;
-        // The write may have been sent.
-        assert!(matches!((written, outcome), (Err(CallError::Panicked(_)), RoleOutcome::Unanswered(_))));
-        assert!(matches!(guarded(async { Ok(7) }).await, Ok(7)));
-    }
 
     #[test]
     fn a_role_patch_names_uid_and_version_and_removes_what_is_absent() {

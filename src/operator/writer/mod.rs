@@ -10,11 +10,13 @@
 //! | module | concept |
 //! |---|---|
 //! | [`queue`] | the order of the calls, limits, backoff (pure) |
+//! | [`sender`] | the task that sends the calls |
 //! | [`key`] | what a queued call is about |
 //! | [`gate`] | closed while the API server does not answer (pure) |
 //! | [`bucket`] | the rate of calls (pure) |
 //! | [`events`], [`pod_events`] | pending events; how many of them are on pods (pure) |
-//! | [`call`] | the calls, and how their answers are interpreted |
+//! | [`call`] | the calls |
+//! | [`outcome`] | what their answers mean |
 //! | [`owned`] | the calls for the leases of annotated workloads |
 //! | [`slices`] | the calls for the Service of a lease and its EndpointSlices |
 //! | [`tokens`] | the highest token of all leases on a quorum |
@@ -24,39 +26,37 @@ mod call;
 mod events;
 mod gate;
 mod key;
+mod outcome;
 mod owned;
 mod pod_events;
 mod queue;
+mod sender;
 mod slices;
 mod tokens;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use k8s_openapi::api::events::v1::Event;
 use kube::Client;
 use redislease_core::time::Time;
 use tokio::sync::Notify;
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::annotations::Change;
 use super::index::{ListCount, WorkloadKey};
-use super::kube_api::CallError;
-use crate::clock::{self, Alarm};
-use crate::metrics::operator::{OperatorMetrics, WriteResult};
-use crate::nodes::random::Random;
+use crate::clock;
+use crate::metrics::operator::OperatorMetrics;
 use crate::plan::{Priority, RoleWrite};
 use crate::status::Notice;
 pub use call::{Call, Done, PodFound, RoleAnswer};
-use call::{Finish, Judged, Sent};
 use events::{Accepted, Events};
 use key::{Key, job, level};
 pub use owned::Changed;
 pub use queue::Level;
-use queue::{Next, Queue, Retry, Submission, Verdict};
+use queue::{Queue, Submission};
+use sender::Sender;
 pub use slices::{Owner, ServiceFound, SliceAnswer, SliceFound};
 
 /// How long the writer sends pending events at the end of the process.
@@ -271,215 +271,5 @@ impl Writer {
                 FLUSH.as_secs()
             );
         }
-    }
-}
-
-/// A call that completed.
-enum Ended {
-    Call { key: Key, retry: Option<Retry<Key>>, object: String, sent: Box<Sent> },
-    Probe(Result<(), String>),
-}
-
-/// The task behind a writer.
-struct Sender {
-    writer: Writer,
-    client: Client,
-    calls: JoinSet<Ended>,
-    alarm: Alarm,
-    random: Random,
-    /// Since when the gate is closed.
-    closed: Option<Instant>,
-}
-
-impl Sender {
-    fn new(writer: Writer, client: Client) -> std::io::Result<Self> {
-        let (alarm, random) = (Alarm::new()?, Random::new());
-        Ok(Self { writer, client, calls: JoinSet::new(), alarm, random, closed: None })
-    }
-
-    async fn run(&mut self, is_done: impl Fn(&Queue<Key, Call>) -> bool) {
-        loop {
-            self.begin();
-            let (deadline, done, lengths) = {
-                let state = self.writer.state();
-                (state.queue.next_deadline(), is_done(&state.queue), state.queue.lengths())
-            };
-            self.writer.shared.metrics.queued(lengths);
-            if done {
-                return;
-            }
-            if let Err(error) = self.alarm.set(deadline) {
-                tracing::error!(%error, "The timer of the API writer cannot be set: delayed calls wait until another call completes.");
-            }
-            tokio::select! {
-                () = self.writer.shared.wake.notified() => {}
-                Some(ended) = self.calls.join_next() => {
-                    // A call that panicked has ended the process.
-                    if let Ok(ended) = ended {
-                        self.ended(ended);
-                    }
-                }
-                _ = self.alarm.expired() => {}
-            }
-        }
-    }
-
-    /// Starts every call that may start now.
-    fn begin(&mut self) {
-        loop {
-            let mut state = self.writer.state();
-            let Some(next) = state.queue.next(clock::now()) else { return };
-            match next {
-                Next::Expired(call) => {
-                    drop(state);
-                    call.withdrawn();
-                }
-                Next::Probe => {
-                    drop(state);
-                    let probe = call::probe(self.client.clone());
-                    self.calls.spawn(async {
-                        Ended::Probe(match probe.await {
-                            Err(CallError::Unanswered(why)) => Err(why),
-                            _ => Ok(()),
-                        })
-                    });
-                }
-                Next::Call(key, call) => {
-                    let event = match &key {
-                        Key::Event(uid, reason) => {
-                            state.events.take(&(uid.clone(), *reason), &self.writer.shared.instance)
-                        }
-                        _ => None,
-                    };
-                    let retry = state.queue.retry(&key);
-                    drop(state);
-                    self.send(key, retry, call, event);
-                }
-            }
-        }
-    }
-
-    fn send(&mut self, key: Key, retry: Option<Retry<Key>>, call: Call, event: Option<Event>) {
-        let (client, shared) = (self.client.clone(), self.writer.shared.clone());
-        self.calls.spawn(async move {
-            let (kind, object) = (call.kind(), call.object());
-            let sent = call.send(client, shared.lists.clone(), &shared.metrics, event).await;
-            if let Some(kind) = kind {
-                let result = match sent.judged.verdict {
-                    Verdict::Done => WriteResult::Ok,
-                    Verdict::Conflict => WriteResult::Conflict,
-                    Verdict::Refused => WriteResult::Error,
-                    Verdict::Unanswered => WriteResult::Timeout,
-                };
-                shared.metrics.wrote(kind, result);
-            }
-            Ended::Call { key, retry, object, sent: Box::new(sent) }
-        });
-    }
-
-    fn ended(&mut self, ended: Ended) {
-        let now = clock::now();
-        let entropy = self.random.entropy();
-        let mut state = self.writer.state();
-        let (answered, problem, finish) = match ended {
-            Ended::Probe(answer) => {
-                state.queue.probe_done(now, answer.is_ok(), entropy);
-                (Some(answer.is_ok()), answer.err(), None)
-            }
-            Ended::Call { key, retry, object, sent } => {
-                let Judged { verdict, problem, panicked } = sent.judged;
-                state.queue.done(now, &key, verdict, entropy);
-                let finish = match sent.finish {
-                    Finish::PassOn(finish) => Some(finish),
-                    Finish::Moved(before, after, finish) => {
-                        if let (Key::Role { pod, .. }, Some(after)) = (&key, after) {
-                            rebase(&mut state.queue, pod, before.as_ref(), &after);
-                        }
-                        Some(finish)
-                    }
-                    Finish::Again(call) => {
-                        if let Some(retry) = retry {
-                            // A newer read of the same object is queued already.
-                            drop(state.queue.put_back(now, key, retry, call));
-                        }
-                        None
-                    }
-                };
-                let error = problem.as_deref().unwrap_or_default();
-                if panicked {
-                    self.writer.shared.metrics.panicked();
-                    tracing::error!(%object, error, "A call panicked. Other calls are not affected.");
-                } else if verdict == Verdict::Refused {
-                    tracing::warn!(%object, error, "The API server refused a call.");
-                }
-                // A panic says nothing about the API server.
-                ((!panicked).then_some(verdict != Verdict::Unanswered), problem, finish)
-            }
-        };
-        let waiting = state.queue.len();
-        drop(state);
-        let shared = &self.writer.shared;
-        if answered == Some(true) {
-            shared.answered_at.fetch_max(now.0, Ordering::AcqRel);
-            if shared.awaited.swap(false, Ordering::AcqRel) {
-                (shared.on_answer)();
-            }
-            if let Some(closed) = self.closed.take() {
-                tracing::info!(waiting, "The API server answers again after {:.1} s.", closed.elapsed().as_secs_f64());
-            }
-        } else if answered == Some(false) && self.closed.is_none() {
-            self.closed = Some(Instant::now());
-            let error = problem.unwrap_or_default();
-            tracing::warn!(%error, waiting, "The API server does not answer: calls wait until it does.");
-        }
-        if let Some(finish) = finish {
-            finish();
-        }
-    }
-}
-
-/// A role write of this process has changed the pod from one version to the next, and changed only the role for one
-/// lease. The pending role writes of other leases, decided on the previous version, are valid for the next version too.
-fn rebase(queue: &mut Queue<Key, Call>, pod: &Arc<str>, before: Option<&String>, after: &str) {
-    queue.change_lane(pod, |call| {
-        if let Call::PodRole { write, .. } = call
-            && write.version.as_ref() == before
-        {
-            write.version = Some(after.to_owned());
-        }
-    });
-}
-
-#[cfg(test)]
-mod tests {
-    use prometheus::Registry;
-
-    use super::*;
-    use crate::metrics::panics::Panics;
-
-    /// A sender whose API server is away, and the counters of panics.
-    fn sender() -> (Sender, Panics) {
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
-        let registry = Registry::new();
-        let panics = Panics::register(&registry).unwrap();
-        let metrics = OperatorMetrics::register(&registry, &[], &panics).unwrap();
-        let writer = Writer::new("operator-0".to_owned(), ListCount::default(), metrics, || {});
-        (Sender::new(writer, client).unwrap(), panics)
-    }
-
-    #[tokio::test]
-    async fn a_call_that_panicked_is_counted_and_says_nothing_about_the_api_server() {
-        let (mut sender, panics) = sender();
-        let ended = |verdict, panicked, key: &str| {
-            let judged = Judged { verdict, problem: None, panicked };
-            let sent = Box::new(Sent { judged, finish: Finish::PassOn(Box::new(|| {})) });
-            Ended::Call { key: Key::ReadPod(key.into()), retry: None, object: "pod n/a".to_owned(), sent }
-        };
-        sender.ended(ended(Verdict::Refused, true, "a"));
-        assert_eq!((panics.operator.get(), sender.writer.answered_at(), sender.closed), (1, None, None));
-        sender.ended(ended(Verdict::Refused, false, "b"));
-        assert!(sender.writer.answered_at().is_some());
-        assert_eq!(panics.operator.get(), 1);
     }
 }

@@ -1,0 +1,160 @@
+//! What each input changes in the index, and the leases that it marks.
+
+use redislease_core::time::Time;
+
+use super::{Answer, Engine, Input, Machine, Outside, Watched};
+use crate::operator::index::{LeaseId, NamespaceFacts};
+use crate::operator::writer::{PodFound, RoleAnswer, ServiceFound, SliceAnswer};
+use crate::plan::{Event, RoleOutcome, StatusOutcome};
+
+impl<M: Machine, O: Outside> Engine<M, O> {
+    /// Handles one input.
+    pub fn take(&mut self, input: Input) {
+        let now = self.outside.now();
+        match input {
+            Input::Lease(event) => self.take_lease(now, event),
+            Input::Pod(event) => self.take_pod(now, event),
+            Input::Slice(event) => self.take_slice(event),
+            Input::Namespace(event) => self.take_namespace(event),
+            Input::Quorum(update) => {
+                self.outside.quorum(&update);
+                self.outside.raise_floor(&update.name, self.index.floor(&update.name));
+                self.index.quorum_changed(&update.name, update.facts);
+            }
+            Input::QuorumsRead => self.index.quorums_read(),
+            Input::Authority(quorum) => self.index.mark_quorum(&quorum),
+            Input::Answer { lease, incarnation, answer } => self.take_answer(now, lease, incarnation, answer),
+            Input::ApiAnswered => {
+                for id in std::mem::take(&mut self.awaiting) {
+                    self.index.mark(id);
+                }
+            }
+            Input::Workload(key, read) => self.index.workload_read(&key, read, now),
+            Input::OrphanSliceWritten { namespace, name, answer } => self.take_orphan_slice(&namespace, &name, answer),
+            Input::OrphanWritten { namespace, pod, lease, answer } => {
+                let done = matches!(answer.outcome, RoleOutcome::Written | RoleOutcome::Gone | RoleOutcome::Withdrawn);
+                self.take_found(now, &namespace, &pod, answer.found);
+                if !done && let Some(orphan) = self.index.orphan(&namespace, &lease, &pod) {
+                    self.clear_orphan(&orphan);
+                }
+            }
+        }
+    }
+
+    fn take_lease(&mut self, now: Time, event: Watched<crate::api::RedisLease>) {
+        let mut unreadable_gone = false;
+        let is_list = matches!(event, Watched::ListEnds);
+        match event {
+            Watched::ListBegins => self.index.lease_list_begins(),
+            Watched::Seen(lease) => {
+                if let Some(id) = self.index.lease_seen(*lease, now) {
+                    self.add(id);
+                }
+            }
+            Watched::Unreadable(metadata) => self.index.lease_unreadable(&metadata),
+            Watched::Deleted(lease) => unreadable_gone = self.index.lease_gone(&lease.metadata),
+            Watched::DeletedUnreadable(metadata) => unreadable_gone = self.index.lease_gone(&metadata),
+            Watched::ListEnds => {
+                unreadable_gone = self.index.lease_list_ends(now);
+                self.outside.floors_complete();
+            }
+        }
+        for (quorum, token) in self.index.raised_floors() {
+            self.outside.raise_floor(&quorum, token);
+        }
+        if is_list || unreadable_gone {
+            self.sweep_slices(unreadable_gone);
+        }
+        self.sweep(unreadable_gone);
+    }
+
+    fn take_namespace(&mut self, event: Watched<NamespaceFacts>) {
+        match event {
+            Watched::ListBegins => self.index.namespace_list_begins(),
+            Watched::Seen(namespace) => self.index.namespace_seen(*namespace),
+            // Its labels are not known.
+            Watched::Unreadable(metadata) | Watched::DeletedUnreadable(metadata) => {
+                self.index.namespace_gone(metadata.name.as_deref().unwrap_or_default());
+            }
+            Watched::Deleted(namespace) => self.index.namespace_gone(&namespace.name),
+            Watched::ListEnds => self.index.namespace_list_ends(),
+        }
+    }
+
+    fn take_pod(&mut self, now: Time, event: Watched<crate::election::PodFacts>) {
+        match event {
+            Watched::ListBegins => self.index.pod_list_begins(),
+            Watched::Seen(pod) => self.index.pod_seen(*pod, now),
+            Watched::Deleted(pod) => self.index.pod_deleted(&pod, now),
+            // The last event of a pod that could not be read proves nothing.
+            Watched::DeletedUnreadable(metadata) => {
+                let (namespace, uid) = (metadata.namespace.unwrap_or_default(), metadata.uid.unwrap_or_default());
+                self.index.pod_missing(&namespace, &uid, false, now);
+            }
+            Watched::Unreadable(_) => {}
+            Watched::ListEnds => {
+                self.index.pod_list_ends(now);
+                self.sweep(false);
+            }
+        }
+    }
+
+    fn take_answer(&mut self, now: Time, id: LeaseId, incarnation: u32, answer: Answer) {
+        let Some(namespace) = self.index.lease(id).map(|entry| entry.namespace.clone()) else { return };
+        // The object in an answer is valid whichever machine sent the request.
+        let event = match answer {
+            Answer::Status(outcome) => {
+                if let StatusOutcome::Written(lease) = &outcome {
+                    self.index.lease_answered(id, lease.clone(), now);
+                }
+                Event::StatusWritten(outcome)
+            }
+            Answer::Lease(read) => {
+                if let Ok(Some(lease)) = &read {
+                    self.index.lease_answered(id, lease.clone(), now);
+                }
+                Event::LeaseRead(read)
+            }
+            Answer::Holder(uid, read) => {
+                let answered = read.is_ok();
+                self.take_found(now, &namespace, &uid, read.ok());
+                Event::HolderRead { answered }
+            }
+            Answer::Node(uid, read) => {
+                if read == Ok(true) {
+                    self.index.pod_missing(&namespace, &uid, true, now);
+                }
+                Event::NodeRead { answered: read.is_ok() }
+            }
+            Answer::Role(uid, RoleAnswer { outcome, found }) => {
+                self.take_found(now, &namespace, &uid, found);
+                Event::RoleWritten { uid, outcome }
+            }
+            Answer::Slice(name, SliceAnswer { outcome, found }) => {
+                self.take_found_slice(&namespace, &name, found);
+                Event::SliceWritten { name, outcome }
+            }
+            Answer::Service(request, found) => {
+                let found = found.map(|ServiceFound { prepared, slices }| {
+                    for slice in slices {
+                        self.index.slice_answered(slice);
+                    }
+                    Box::new(prepared)
+                });
+                Event::ServicePrepared { request, found }
+            }
+        };
+        if let Some(lease) = self.leases.get_mut(&id).filter(|lease| lease.incarnation == incarnation) {
+            lease.answers.push(event);
+            self.index.mark(id);
+        }
+    }
+
+    fn take_found(&mut self, now: Time, namespace: &str, uid: &str, found: Option<PodFound>) {
+        match found {
+            Some(PodFound::Here(asked, pod)) => self.index.pod_answered(asked, *pod, now),
+            Some(PodFound::Gone) => self.index.pod_missing(namespace, uid, false, now),
+            None => {}
+        }
+    }
+}
