@@ -136,9 +136,28 @@ fn up(inputs: &QuorumInputs<'_>) -> usize {
 /// Such as `3 of 5 nodes vote (3 required). Not voting: d, e.`
 fn votes(inputs: &QuorumInputs<'_>) -> String {
     let votes = format!("{} of {} nodes vote ({} required).", up(inputs), inputs.nodes.len(), inputs.majority);
-    let others = inputs.nodes.iter().filter(|node| node.state != NodeState::Up);
-    let others: Vec<&str> = others.map(|node| node.name).collect();
+    let others: Vec<&str> = not_voting(inputs).map(|node| node.name).collect();
     if others.is_empty() { votes } else { format!("{votes} Not voting: {}.", others.join(", ")) }
+}
+
+fn not_voting<'a>(inputs: &'a QuorumInputs<'_>) -> impl Iterator<Item = &'a NodeReport<'a>> {
+    inputs.nodes.iter().filter(|node| node.state != NodeState::Up)
+}
+
+/// As [`votes`], with the reason of one node that does not vote: usually all have the same one, such as a certificate that no
+/// server can present. `status.nodes` has the others.
+fn votes_and_reason(inputs: &QuorumInputs<'_>) -> String {
+    let votes = votes(inputs);
+    let reason = not_voting(inputs).find_map(|node| {
+        let message = node.message.as_deref().filter(|message| !message.is_empty())?;
+        Some(named(node.name, message))
+    });
+    reason.map_or_else(|| votes.clone(), |reason| format!("{votes} {reason}"))
+}
+
+/// The message about a node. Most messages contain its name already.
+fn named(node: &str, message: &str) -> String {
+    if message.contains(node) { message.to_owned() } else { format!("node {node}: {message}") }
 }
 
 fn ready(inputs: &QuorumInputs<'_>, conditions: &mut Conditions<'_>) {
@@ -147,7 +166,7 @@ fn ready(inputs: &QuorumInputs<'_>, conditions: &mut Conditions<'_>) {
     } else if up(inputs) >= inputs.majority && !inputs.nodes.is_empty() {
         conditions.set(QuorumReady::QuorumAvailable, votes(inputs));
     } else if inputs.evaluated {
-        conditions.set(QuorumReady::QuorumUnavailable, votes(inputs));
+        conditions.set(QuorumReady::QuorumUnavailable, votes_and_reason(inputs));
     } else {
         conditions.set(QuorumReady::Starting, "The operator has not reached a majority of the nodes yet.");
     }
@@ -188,10 +207,7 @@ fn node_events(nodes: &[NodeStatus], previous: &RedisQuorumStatus) -> Vec<Notice
             NodeState::Up | NodeState::Down => return None,
         };
         let known = previous.nodes.iter().any(|before| before.name == node.name && before.state == node.state);
-        let message = node.message.as_deref().unwrap_or("no details");
-        // Most messages contain the name of the node already.
-        let note =
-            if message.contains(&node.name) { message.to_owned() } else { format!("node {}: {message}", node.name) };
+        let note = named(&node.name, node.message.as_deref().unwrap_or("no details"));
         (!known).then_some(Notice { reason, note, on_pods: Vec::new() })
     };
     nodes.iter().filter_map(event).collect()

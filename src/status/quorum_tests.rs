@@ -105,6 +105,15 @@ fn health_depends_on_the_number_of_votes() {
 }
 
 #[test]
+fn a_quorum_without_a_majority_says_why_a_node_does_not_vote() {
+    let mut scenario = Scenario::of(&[Up, Down, Down]);
+    scenario.step();
+    let ready = scenario.status.conditions.iter().find(|one| one.type_ == "Ready").unwrap();
+    let says = "1 of 3 nodes vote (2 required). Not voting: b, c. node b (10.0.0.1:6379): no answer";
+    assert_eq!((ready.reason.as_str(), ready.message.as_str()), ("QuorumUnavailable", says));
+}
+
+#[test]
 fn first_start_reports_quarantined_nodes() {
     let mut scenario = Scenario::of(&[Down, Down, Down]);
     scenario.evaluated = false;

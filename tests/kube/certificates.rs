@@ -163,6 +163,23 @@ fn certificates_and_password_are_replaced_and_no_lease_moves() -> Result<()> {
     }
     let ready = refused.condition("Ready").expect("a condition");
     assert_eq!(ready.reason, "QuorumUnavailable", "{}", ready.message);
+    assert!(ready.message.contains("add the authority that signed it to `ca.crt`"), "{}", ready.message);
+    for (says, identity) in [
+        ("the server's certificate has expired", first.sign_expired(&["localhost", "127.0.0.1"])?),
+        ("the server's certificate is not for the name `127.0.0.1`", first.sign(&["other.example"])?),
+    ] {
+        let tls = RedisTls { identity, client_ca: Some(first.certificate()) };
+        for server in installation.redis() {
+            server.set_tls(&tls)?;
+        }
+        installation.wait_for_quorum(says, SECRET_READ, |quorum| {
+            let ready = quorum.condition("Ready");
+            ready.is_some_and(|ready| ready.reason == "QuorumUnavailable" && ready.message.contains(says))
+        })?;
+    }
+    for server in installation.redis() {
+        server.set_tls(&server_tls(&second)?)?;
+    }
 
     // A certificate that is not one.
     installation.apply(&certificates("not a certificate", &second.sign(&["redislease"])?))?;

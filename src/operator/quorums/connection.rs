@@ -11,7 +11,7 @@ use crate::api::ValidQuorum;
 use crate::api::validated::ValidNode;
 use crate::metrics::nodes::NodeMetrics;
 use crate::metrics::renewals::{QuorumRenewals, RenewalMetrics};
-use crate::nodes::{Config, Misconfiguration, NodeConfig, NodeState, NodeStatus, Nodes};
+use crate::nodes::{Config, Misconfiguration, NodeConfig, NodeState, NodeStatus, Nodes, StartError};
 use crate::plan::OpenQuorum;
 
 /// The generation of every configuration. It stays constant until the set of nodes can be changed.
@@ -56,7 +56,7 @@ impl Connection {
         node_metrics: &NodeMetrics,
         renewal_metrics: &RenewalMetrics,
         unused: UnboundedSender<u64>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, StartError> {
         let fingerprint = valid.fingerprint().as_str().to_owned();
         let node = |node: &ValidNode| NodeConfig { name: node.name.clone(), address: node.address.to_string() };
         let config = Config {
@@ -70,7 +70,7 @@ impl Connection {
             tls: login.tls,
             has_statuses: true,
         };
-        let nodes = Nodes::start(&config, node_metrics).map_err(|error| error.to_string())?;
+        let nodes = Nodes::start(&config, node_metrics)?;
         let quorum = OpenQuorum {
             id,
             name: valid.name.clone(),

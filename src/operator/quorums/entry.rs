@@ -12,6 +12,7 @@ use super::{QuorumUpdate, show};
 use crate::api::conditions::{LeaseReady, QuorumReady};
 use crate::api::{RedisQuorum, RedisQuorumStatus, ValidQuorum};
 use crate::clock;
+use crate::nodes::StartError;
 use crate::operator::kube_api::CallError;
 use crate::operator::leadership::{Election, ElectionInputs, ElectionRequests, Replica};
 use crate::operator::writer::Writer;
@@ -47,8 +48,10 @@ pub(super) struct Entry {
     resource: Option<RedisQuorum>,
     /// The last valid spec.
     valid: Option<Arc<ValidQuorum>>,
-    /// Why the spec is not valid, or the quorum could not be opened.
+    /// Why the spec is not valid, or cannot be opened as it is.
     problem: Option<String>,
+    /// Why the operating system did not let this process open the quorum. It is tried again.
+    unopened: Option<String>,
     /// The secrets that the spec names.
     secrets: Secrets,
     connection: Option<Arc<Connection>>,
@@ -71,6 +74,7 @@ impl Entry {
             resource: None,
             valid: None,
             problem: None,
+            unopened: None,
             secrets: Secrets::default(),
             connection: None,
             retiring: false,
@@ -189,20 +193,27 @@ impl Entry {
                 self.retiring = true;
                 Step::None
             }
+            None if self.unopened.is_some() => Step::None,
             None => self.secrets.login().map_or(Step::None, |login| Step::Open(valid, login)),
         }
     }
 
     /// Takes the connections, or the error. Returns the connections if they are new.
-    pub fn opened(&mut self, opened: Result<Connection, String>) -> Option<Arc<Connection>> {
+    pub fn opened(&mut self, opened: Result<Connection, StartError>) -> Option<Arc<Connection>> {
         match opened {
-            Ok(connection) => self.connection = Some(Arc::new(connection)),
-            Err(problem) => {
-                self.problem = Some(problem);
-                return None;
+            Ok(connection) => {
+                self.connection = Some(Arc::new(connection));
+                return self.connection.clone();
             }
+            Err(error @ StartError::System { .. }) => self.unopened = Some(error.to_string()),
+            Err(error) => self.problem = Some(error.to_string()),
         }
-        self.connection.clone()
+        None
+    }
+
+    /// Lets the next step open the quorum again after the operating system did not. Returns whether it did not.
+    pub fn open_again(&mut self) -> bool {
+        self.unopened.take().is_some()
     }
 
     /// Whether the resource and its secrets have been read.
@@ -221,6 +232,9 @@ impl Entry {
     fn obstacle(&self) -> Option<(QuorumReady, &str)> {
         if let Some(problem) = &self.problem {
             return Some((QuorumReady::InvalidSpec, problem));
+        }
+        if let Some(problem) = &self.unopened {
+            return Some((QuorumReady::QuorumUnavailable, problem));
         }
         if self.retiring {
             let message = "it was replaced by one of another configuration: leases are ended on the old nodes first";
@@ -248,8 +262,12 @@ impl Entry {
         self.resource.as_ref()?;
         let connection = self.connection.as_ref().filter(|_| !self.retiring);
         let statuses = connection.map(|connection| connection.statuses()).unwrap_or_default();
-        let obstacle = self.obstacle().map(|(_, message)| {
-            (LeaseReady::InvalidReference, format!("RedisQuorum {namespace}/{name} cannot be used: {message}"))
+        let obstacle = self.obstacle().map(|(reason, message)| {
+            let reason = match reason {
+                QuorumReady::QuorumUnavailable => LeaseReady::QuorumUnavailable,
+                _ => LeaseReady::InvalidReference,
+            };
+            (reason, format!("RedisQuorum {namespace}/{name} cannot be used: {message}"))
         });
         Some(Arc::new(QuorumFacts {
             read: self.is_read(),
@@ -344,6 +362,7 @@ fn version(quorum: &RedisQuorum) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use prometheus::Registry;
+    use serde_json::json;
 
     use super::*;
     use crate::election::Cluster;
@@ -368,6 +387,27 @@ mod tests {
         entry.take(RedisQuorum::new("default", serde_json::from_str(r#"{"nodes": []}"#).unwrap()), true);
         entry.show_at = Some(Instant::now());
         entry
+    }
+
+    #[test]
+    fn a_quorum_that_the_system_did_not_open_is_opened_again() {
+        let mut entry = following();
+        let nodes: Vec<_> =
+            ["a", "b", "c"].iter().map(|name| json!({"name": name, "address": format!("{name}:6379")})).collect();
+        let quorum = RedisQuorum::new("default", serde_json::from_value(json!({"nodes": nodes})).unwrap());
+        entry.take(quorum, true);
+        assert!(matches!(entry.next_step(), Step::Open(..)));
+        let source = std::io::Error::from_raw_os_error(24);
+        assert!(entry.opened(Err(StartError::System { quorum: "default".into(), source })).is_none());
+        assert!(matches!(entry.next_step(), Step::None), "not at once");
+        let facts = entry.facts("default", "system").unwrap();
+        let (reason, message) = facts.obstacle.clone().unwrap();
+        // The spec is not the cause.
+        assert_eq!(reason, LeaseReady::QuorumUnavailable);
+        assert!(message.contains("cannot start the thread of its nodes: Too many open files"), "{message}");
+        assert!(entry.open_again() && !entry.open_again());
+        assert!(matches!(entry.next_step(), Step::Open(..)));
+        assert_eq!(entry.facts("default", "system").unwrap().obstacle, None);
     }
 
     #[test]

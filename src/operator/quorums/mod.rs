@@ -201,6 +201,7 @@ impl Controller {
                 Some(id) = unused.recv() => self.unused(id),
                 _ = secrets.tick() => {
                     self.read_secrets();
+                    self.open_again();
                     // Clock offsets change without an event.
                     self.write_all_statuses();
                 }
@@ -257,6 +258,14 @@ impl Controller {
         if let Some(entry) = self.entries.get_mut(name) {
             entry.resource_gone();
             self.advance(name);
+        }
+    }
+
+    /// Opens the quorums for which the operating system had no thread or file descriptor.
+    fn open_again(&mut self) {
+        let unopened = self.entries.iter_mut().filter_map(|(name, entry)| entry.open_again().then(|| name.clone()));
+        for name in unopened.collect::<Vec<_>>() {
+            self.advance(&name);
         }
     }
 
