@@ -176,9 +176,10 @@ pub struct World {
     pub epoch: u32,
     next_uid: u32,
     pub recovery: Recovery,
-    /// The number of effects that process 0 carried out, and the one before which it crashes.
+    /// The process that crashes, and the number of its effect before which it does.
+    pub crash_before: Option<(usize, u64)>,
+    /// The effects that this process has carried out.
     pub effects: u64,
-    pub crash_before: Option<u64>,
     pub last_step: Vec<Micros>,
     pub done: bool,
     /// Losses that must be counted, by process.
@@ -253,8 +254,8 @@ impl World {
             epoch: 0,
             next_uid: 1,
             recovery: Recovery::default(),
-            effects: 0,
             crash_before: None,
+            effects: 0,
             done: false,
             lost: BTreeSet::new(),
             swarm,

@@ -257,8 +257,8 @@ impl World {
     /// Between any two effects the process may crash or pause, because of the scenario or a fault.
     pub fn before_effect(&mut self, process: usize, uid: u32, node: Option<usize>) -> BeforeEffect {
         let boot = self.processes[process].boot;
-        if let Some(at) = self.crash_before
-            && process == 0
+        if let Some((crashes, at)) = self.crash_before
+            && process == crashes
         {
             self.effects += 1;
             if self.effects == at {

@@ -1,8 +1,8 @@
 //! I10: a crash before any single effect, then a restart, ends in the same state as no crash.
 //!
-//! Each story runs once without a crash, and then once for each effect of its first process (of the core, of the
-//! reconciler, of the election) with a crash just before it. Attempt IDs and tokens may differ, and a run may wait one TTL
-//! longer, for which the end of a story has time.
+//! Each story runs once without a crash, and then once for each effect of a process (of the core, of the reconciler, of the
+//! election) with a crash just before it. Attempt IDs and tokens may differ, and a run may wait one TTL longer, for which the
+//! end of a story has time.
 
 use redislease_core::op::Stage;
 
@@ -18,64 +18,138 @@ use crate::world::World;
 struct Story {
     name: &'static str,
     swarm: fn() -> Swarm,
+    /// The processes that crash, one in each run.
+    crashes: &'static [usize],
     scenes: &'static [(u64, Scene)],
     end: u64,
+    /// The cluster whose lease is active in the end.
+    holds: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Scene {
-    /// The oldest pod is deleted and stops.
-    Delete,
-    /// The oldest pod is deleted by force.
-    Kill,
-    Suspend,
-    Unsuspend,
+    /// The oldest pod of the cluster is deleted and stops.
+    Delete(usize),
+    /// The oldest pod of the cluster is deleted by force.
+    Kill(usize),
+    /// The lease of the cluster is suspended.
+    Suspend(usize),
+    Unsuspend(usize),
     /// The lease is deleted.
     Remove,
     /// It is created again.
     Restore,
     ChangeSpec,
-    /// The API server hangs.
-    ApiHangs,
-    ApiBack,
+    /// The API server of the cluster hangs.
+    ApiHangs(usize),
+    ApiBack(usize),
     /// No Redis server is reached.
     NoQuorum,
     Quorum,
+    /// The API server loses half of its answers to writes.
+    AnswersLost,
+    AnswersKept,
+    /// Watches end, and each list shows an older state.
+    ListsStale,
+    ListsFresh,
 }
 
-const STORIES: [Story; 4] = [
+const STORIES: [Story; 7] = [
     Story {
         name: "holders come and go",
         swarm: one_process,
-        scenes: &[(3, Scene::Delete), (5, Scene::Kill), (15, Scene::Delete)],
+        crashes: &[0],
+        scenes: &[(3, Scene::Delete(0)), (5, Scene::Kill(0)), (15, Scene::Delete(0))],
         // A crash can lose the proof: then the last holder is given up after its grace period and the rest of the TTL.
         end: 38,
+        holds: 0,
     },
     Story {
         name: "the lease changes",
         swarm: one_process,
+        crashes: &[0],
         scenes: &[
             (3, Scene::ChangeSpec),
-            (5, Scene::Suspend),
-            (7, Scene::Unsuspend),
+            (5, Scene::Suspend(0)),
+            (7, Scene::Unsuspend(0)),
             (17, Scene::Remove),
             (18, Scene::Restore),
         ],
         end: 38,
+        holds: 0,
     },
     Story {
         name: "outages",
         swarm: one_process,
+        crashes: &[0],
         scenes: &[
-            (3, Scene::ApiHangs),
-            (4, Scene::Delete),
-            (8, Scene::ApiBack),
+            (3, Scene::ApiHangs(0)),
+            (4, Scene::Delete(0)),
+            (8, Scene::ApiBack(0)),
             (12, Scene::NoQuorum),
             (19, Scene::Quorum),
         ],
         end: 42,
+        holds: 0,
     },
-    Story { name: "two replicas", swarm: two_replicas, scenes: &[(8, Scene::Delete), (12, Scene::Kill)], end: 34 },
+    Story {
+        name: "two replicas",
+        swarm: two_replicas,
+        crashes: &[0],
+        scenes: &[(8, Scene::Delete(0)), (12, Scene::Kill(0))],
+        end: 34,
+        holds: 0,
+    },
+    Story {
+        name: "two clusters share a lease, one API server is away",
+        swarm: two_clusters,
+        crashes: &[0, 1],
+        scenes: &[
+            // Each time the other cluster must hold: it alone has an API server, or a lease that is not suspended.
+            (0, Scene::ApiHangs(1)),
+            (6, Scene::ApiBack(1)),
+            (7, Scene::Kill(0)),
+            (14, Scene::ApiHangs(0)),
+            (22, Scene::ApiBack(0)),
+            (26, Scene::Suspend(0)),
+            (28, Scene::ApiHangs(0)),
+            (40, Scene::Kill(1)),
+            (44, Scene::ApiBack(0)),
+        ],
+        end: 56,
+        holds: 1,
+    },
+    Story {
+        name: "answers of writes are lost",
+        swarm: one_process,
+        crashes: &[0],
+        scenes: &[
+            (0, Scene::AnswersLost),
+            (5, Scene::Delete(0)),
+            (9, Scene::Kill(0)),
+            (20, Scene::Suspend(0)),
+            (23, Scene::Unsuspend(0)),
+            (26, Scene::AnswersKept),
+        ],
+        end: 44,
+        holds: 0,
+    },
+    Story {
+        name: "a stale list",
+        swarm: one_process,
+        crashes: &[0],
+        scenes: &[
+            (3, Scene::Delete(0)),
+            (5, Scene::ListsStale),
+            (7, Scene::Kill(0)),
+            (15, Scene::ListsStale),
+            (18, Scene::Delete(0)),
+            (20, Scene::ListsStale),
+            (22, Scene::ListsFresh),
+        ],
+        end: 36,
+        holds: 0,
+    },
 ];
 
 fn one_process() -> Swarm {
@@ -90,16 +164,27 @@ fn two_replicas() -> Swarm {
     swarm
 }
 
+fn two_clusters() -> Swarm {
+    calm(vec![0, 1])
+}
+
 /// The end of a story, without what may differ.
 #[derive(Debug, PartialEq, Eq)]
 struct Ending {
+    clusters: Vec<InCluster>,
+    /// Of each node: whether it holds exactly the term of the lease that is active in the end.
+    nodes: Vec<bool>,
+}
+
+/// What one cluster shows.
+#[derive(Debug, PartialEq, Eq)]
+struct InCluster {
     lease: u32,
+    /// Only while the lease is active: which pod held a lease before may differ.
     holder: Option<u32>,
     active: Option<bool>,
     /// The pods that carry the label `active`.
     labelled: Vec<u32>,
-    /// Of each node: whether it holds exactly the term that the status names.
-    nodes: Vec<bool>,
 }
 
 struct Run {
@@ -110,50 +195,67 @@ struct Run {
     broken: Option<String>,
 }
 
-fn run(story: &Story, crash_before: Option<u64>) -> Run {
+/// Runs a story, with a crash of this process before this of its effects.
+fn run(story: &Story, crash: (usize, u64)) -> Run {
     let mut world = World::scenario((story.swarm)(), 7, &[]);
-    world.crash_before = Some(crash_before.unwrap_or(u64::MAX));
+    world.crash_before = Some(crash);
     for &(second, scene) in story.scenes {
         world.run_until(second * SECOND);
         world.play(scene);
     }
     world.run_until(story.end * SECOND);
-    let writes = world.apis[0].writes;
+    let sum = |of: fn(&crate::api::server::Writes) -> u64| world.apis.iter().map(|api| of(&api.writes)).sum::<u64>();
     Run {
-        ending: world.ending(),
+        ending: world.ending(story.holds),
         effects: world.effects,
-        status_writes: writes.status,
-        writes: writes.status + writes.role,
+        status_writes: sum(|writes| writes.status),
+        writes: sum(|writes| writes.status + writes.role),
         broken: world.require(true, String::new).err(),
     }
 }
 
 impl World {
     fn play(&mut self, scene: Scene) {
-        let running = |(_, pod): &(&u32, &std::sync::Arc<redislease::election::PodFacts>)| pod.deletion_grace.is_none();
-        let oldest = self.apis[0].state.pods.iter().find(running).map(|(&pod, _)| pod);
-        match (scene, oldest) {
-            (Scene::Delete, Some(pod)) => self.delete_pod(0, pod),
-            (Scene::Kill, Some(pod)) => self.kill_pod(0, pod),
-            (Scene::Delete | Scene::Kill, None) => self.check.fail("the story has no pod left".into()),
-            (Scene::Suspend | Scene::Unsuspend, _) => self.suspend_lease(0, 0, matches!(scene, Scene::Suspend)),
-            (Scene::Remove, _) => self.delete_lease(0, 0),
-            (Scene::Restore, _) => self.create_lease(0, 0),
-            (Scene::ChangeSpec, _) => {
+        match scene {
+            Scene::Delete(cluster) => self.harm_oldest(cluster, Self::delete_pod),
+            Scene::Kill(cluster) => self.harm_oldest(cluster, Self::kill_pod),
+            Scene::Suspend(cluster) => self.suspend_lease(cluster, 0, true),
+            Scene::Unsuspend(cluster) => self.suspend_lease(cluster, 0, false),
+            Scene::Remove => self.delete_lease(0, 0),
+            Scene::Restore => self.create_lease(0, 0),
+            Scene::ChangeSpec => {
                 self.specs[0][0].max_delay += 500;
                 self.write_spec(0, 0);
             }
-            (Scene::ApiHangs, _) => self.set_api(0, Mode::Hanging),
-            (Scene::ApiBack, _) => self.set_api(0, Mode::Up),
-            (Scene::NoQuorum | Scene::Quorum, _) => self.isolate(0, matches!(scene, Scene::NoQuorum)),
+            Scene::ApiHangs(cluster) => self.set_api(cluster, Mode::Hanging),
+            Scene::ApiBack(cluster) => self.set_api(cluster, Mode::Up),
+            Scene::NoQuorum | Scene::Quorum => self.isolate(0, matches!(scene, Scene::NoQuorum)),
+            Scene::AnswersLost => self.swarm.api_loss = 500,
+            Scene::AnswersKept => self.swarm.api_loss = 0,
+            Scene::ListsStale => {
+                (self.swarm.watch_expired, self.swarm.stale_lists) = (1000, 1000);
+                self.close_watches(0);
+            }
+            Scene::ListsFresh => {
+                (self.swarm.watch_expired, self.swarm.stale_lists) = (0, 0);
+                self.close_watches(0);
+            }
         }
     }
 
-    fn ending(&self) -> Ending {
-        let lease = self.apis[0].state.leases[0].as_deref();
+    fn harm_oldest(&mut self, cluster: usize, harm: fn(&mut Self, usize, u32)) {
+        let mut pods = self.apis[cluster].state.pods.iter();
+        match pods.find(|(_, pod)| pod.deletion_grace.is_none()).map(|(&pod, _)| pod) {
+            Some(pod) => harm(self, cluster, pod),
+            None => self.check.fail("the story has no pod left".into()),
+        }
+    }
+
+    fn ending(&self, holds: usize) -> Ending {
+        let lease = self.apis[holds].state.leases[0].as_deref();
         let named = lease.and_then(objects::named);
         let keys = self.swarm.keys[0];
-        let holds = |server: &Server| {
+        let has_term = |server: &Server| {
             (0..8).filter(|key| keys & 1 << key != 0).all(|key| {
                 let value = server.node.entry(&key, server.clock.millis(self.now)).map(|entry| &entry.value);
                 value.zip(named).is_some_and(|(value, named)| {
@@ -162,35 +264,63 @@ impl World {
             })
         };
         Ending {
+            clusters: (0..self.apis.len()).map(|cluster| self.in_cluster(cluster)).collect(),
+            nodes: self.servers.iter().map(has_term).collect(),
+        }
+    }
+
+    fn in_cluster(&self, cluster: usize) -> InCluster {
+        let lease = self.apis[cluster].state.leases[0].as_deref();
+        let named = lease.and_then(objects::named);
+        let active = named.and_then(|named| named.active);
+        InCluster {
             lease: lease.map_or(0, objects::uid_of),
-            holder: named.map(|named| named.pod),
-            active: named.and_then(|named| named.active),
-            labelled: self.apis[0].active_pods(0).collect(),
-            nodes: self.servers.iter().map(holds).collect(),
+            holder: named.filter(|_| active == Some(true)).map(|named| named.pod),
+            active,
+            labelled: self.apis[cluster].active_pods(0).collect(),
         }
     }
 }
 
 #[test]
 fn a_crash_at_any_effect_ends_as_no_crash() {
-    for story in &STORIES {
-        let without = run(story, None);
-        assert_eq!(without.broken, None, "{}", story.name);
-        assert_eq!(without.ending.active, Some(true), "{}: no process holds the lease at the end", story.name);
-        let (mut most_status, mut most) = (0, 0);
-        for effect in 1..=without.effects {
-            let crashed = run(story, Some(effect));
-            assert_eq!(crashed.broken, None, "{}: crash before effect {effect}", story.name);
-            assert_eq!(crashed.ending, without.ending, "{}: crash before effect {effect}", story.name);
-            most_status = most_status.max(crashed.status_writes);
-            most = most.max(crashed.writes);
+    crashes_end_as_none(&STORIES[..4]);
+}
+
+#[test]
+fn a_crash_at_any_effect_ends_as_no_crash_with_two_clusters_and_faults_of_api_servers() {
+    crashes_end_as_none(&STORIES[4..]);
+}
+
+fn crashes_end_as_none(stories: &[Story]) {
+    for story in stories {
+        for &process in story.crashes {
+            crash_before_each_effect(story, process);
         }
-        println!(
-            "{}: {} crash points; {} status writes and {} writes in all without a crash, at most {most_status} and \
-             {most} with one",
-            story.name, without.effects, without.status_writes, without.writes
-        );
-        assert!(most_status <= without.status_writes + 3, "{}: a crash costs {most_status} status writes", story.name);
-        assert!(most <= without.writes + 8, "{}: a crash costs {most} writes", story.name);
     }
+}
+
+fn crash_before_each_effect(story: &Story, process: usize) {
+    let name = format!("{}, process {process}", story.name);
+    let without = run(story, (process, u64::MAX));
+    assert_eq!(without.broken, None, "{name}");
+    for (cluster, end) in without.ending.clusters.iter().enumerate() {
+        assert_eq!(end.active == Some(true), cluster == story.holds, "{name}: cluster {cluster} in the end: {end:?}");
+    }
+    assert!(without.ending.nodes.iter().all(|has_term| *has_term), "{name}: {:?}", without.ending);
+    let (mut most_status, mut most) = (0, 0);
+    for effect in 1..=without.effects {
+        let crashed = run(story, (process, effect));
+        assert_eq!(crashed.broken, None, "{name}: crash before effect {effect}");
+        assert_eq!(crashed.ending, without.ending, "{name}: crash before effect {effect}");
+        most_status = most_status.max(crashed.status_writes);
+        most = most.max(crashed.writes);
+    }
+    println!(
+        "{name}: {} crash points; {} status writes and {} writes in all without a crash, at most {most_status} and {most} \
+         with one",
+        without.effects, without.status_writes, without.writes
+    );
+    assert!(most_status <= without.status_writes + 3, "{name}: a crash costs {most_status} status writes");
+    assert!(most <= without.writes + 8, "{name}: a crash costs {most} writes");
 }
