@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use redislease_core::lease::{Standing, TermId, TermView, View};
 use redislease_core::op::{Attempt, Holder, Token};
+use redislease_core::quorum::Quorum;
 use serde_json::json;
 
 use super::*;
@@ -25,8 +26,8 @@ use crate::operator::quorums::QuorumUpdate;
 use crate::operator::slot::News;
 use crate::operator::writer::{PodFound, RoleAnswer, SliceAnswer};
 use crate::plan::{
-    Authority, CandidateFacts, Command, PodKnowledge, Read, RoleOutcome, RoleWrite, SliceFacts, SliceWrite,
-    StatusOutcome,
+    Authority, CandidateFacts, Command, OpenQuorum, PodKnowledge, QuorumFacts, Read, Reconciler, RoleOutcome, RoleWrite,
+    SliceFacts, SliceWrite, StatusOutcome,
 };
 
 /// The text of a warning that panics when it is carried out.
@@ -414,4 +415,52 @@ fn a_refused_read_is_reported_as_refused() {
     world.engine.take(Input::Answer { lease: id, incarnation: 0, answer: Answer::Lease(Err("no".into())) });
     world.work();
     assert_eq!(seen("a"), ["read false", "facts 0 unseen"]);
+}
+
+/// After a restart the terms must be renewed in time. With many leases the list takes longer than a lease may last.
+#[test]
+fn a_term_that_a_status_names_is_adopted_before_the_list_of_leases_ends() {
+    let fake = Fake::default();
+    let cluster = Cluster { name: "c".into(), uid: "u".into() };
+    let mut engine = Engine::<Reconciler, Fake>::new(cluster, Index::new("system"), fake.clone());
+    let open = OpenQuorum {
+        id: 1,
+        name: "default".into(),
+        fingerprint: "f00d".into(),
+        quorum: Quorum::of(3).unwrap(),
+        longest_lease: Millis(60_000),
+        command_timeout: Millis(500),
+    };
+    let facts = QuorumFacts {
+        read: true,
+        open: Some(Arc::new(open)),
+        valid: None,
+        obstacle: None,
+        denied: false,
+        replaced: false,
+        up: 3,
+        evaluated: true,
+        mismatch: None,
+    };
+    let grant = Grant::of(Authority::Lead);
+    let name = "default".into();
+    engine.take(Input::Quorum(QuorumUpdate {
+        name,
+        facts: Some(Arc::new(facts)),
+        connection: None,
+        retiring: None,
+        grant,
+    }));
+    engine.take(Input::QuorumsRead);
+    let mut held = lease("n", "a");
+    let holder = json!({"cluster": "c", "namespace": "n", "pod": "p", "podUID": "uid-p"});
+    let status = json!({"attempt": format!("{:032x}", 5), "fencingToken": 7, "holder": holder});
+    held.status = Some(serde_json::from_value(status).unwrap());
+    engine.take(Input::Lease(Watched::ListBegins));
+    engine.take(Input::Lease(Watched::Seen(Box::new(held))));
+    assert!(engine.work(Instant::now() + Duration::from_mins(1)));
+    let done = fake.done();
+    let adopts = done.iter().filter(|done| done.contains("Keeper(Adopt(")).count();
+    assert_eq!(adopts, 1, "{done:?}");
+    assert!(!engine.index.is_listed());
 }
