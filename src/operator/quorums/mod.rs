@@ -17,6 +17,8 @@ mod entry;
 mod follow;
 mod secret;
 mod show;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};

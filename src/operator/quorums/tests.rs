@@ -1,0 +1,135 @@
+//! The controller with a real writer, against an API server that answers what the test says.
+
+use std::sync::Mutex;
+
+use prometheus::Registry;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use super::*;
+use crate::election::Cluster;
+use crate::http::Readiness;
+use crate::keeper::Keeper;
+use crate::metrics::panics::Panics;
+use crate::operator::index::ListCount;
+
+/// The API server does not answer a read of this secret.
+const SILENT: &str = "silent";
+/// Shorter than the timeout of a call to the API server, which is 5 s.
+const WITHIN: Duration = Duration::from_millis(4500);
+
+/// The last part of the path of each request, in order of arrival.
+type Seen = Arc<Mutex<Vec<String>>>;
+
+/// Answers one connection: every read of a secret but [`SILENT`] with a password, everything else with an error.
+async fn serve(stream: TcpStream, seen: Seen) -> std::io::Result<()> {
+    let mut stream = BufReader::new(stream);
+    loop {
+        let (mut head, mut line) = (String::new(), String::new());
+        stream.read_line(&mut head).await?;
+        while stream.read_line(&mut line).await? > 2 {
+            line.clear();
+        }
+        let path = head.split([' ', '?']).nth(1).ok_or(std::io::ErrorKind::UnexpectedEof)?;
+        let name = path.rsplit('/').next().unwrap_or_default().to_owned();
+        seen.lock().unwrap().push(name.clone());
+        if name == SILENT {
+            std::future::pending::<()>().await;
+        }
+        let (code, body) = if path.contains("/secrets/") {
+            (200, json!({"metadata": {"name": name}, "data": {"password": "c2VjcmV0"}}))
+        } else {
+            (404, json!({"kind": "Status", "status": "Failure", "message": "no", "reason": "NotFound", "code": 404}))
+        };
+        let body = body.to_string();
+        let text = format!("HTTP/1.1 {code} X\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        stream.get_mut().write_all(text.as_bytes()).await?;
+    }
+}
+
+fn quorum(name: &str) -> Watched<RedisQuorum> {
+    let nodes: Vec<Value> =
+        (1..=3).map(|port| json!({"name": format!("n{port}"), "address": format!("127.0.0.1:{port}")})).collect();
+    let object = json!({
+        "apiVersion": "redislease.io/v1alpha1",
+        "kind": "RedisQuorum",
+        "metadata": {"namespace": "system", "name": name, "uid": name, "resourceVersion": "1", "generation": 1},
+        "spec": {"nodes": nodes, "maxLeaseDuration": "10s", "auth": {"secretRef": {"name": name}}},
+    });
+    Watched::Seen(Box::new(serde_json::from_value(object).unwrap()))
+}
+
+#[tokio::test]
+async fn a_secret_that_is_not_answered_delays_no_other_quorum() {
+    let mut tasks = JoinSet::new();
+    let seen = Seen::default();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let log = seen.clone();
+    tasks.spawn(async move {
+        let mut connections = JoinSet::new();
+        while let Ok((stream, _)) = listener.accept().await {
+            connections.spawn(serve(stream, log.clone()));
+        }
+    });
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let mut config = kube::Config::new(url.parse().unwrap());
+    config.default_retry = false;
+    let client = kube::Client::try_from(config).unwrap();
+
+    let registry = Registry::new();
+    let panics = Panics::register(&registry).unwrap();
+    let metrics = OperatorMetrics::register(&registry, &[CONTROLLER]).unwrap();
+    let writer = Writer::new("operator-0".into(), ListCount::default(), metrics.clone(), || {});
+    let keeper = Arc::new(Keeper::start(&panics).unwrap());
+    let cluster = Cluster { name: "c".into(), uid: "u".into() };
+    let (instance, process) = ("operator-0".into(), "p".into());
+    let replica = Replica { cluster, instance, process, keeper: keeper.clone(), writer: writer.clone() };
+    let readiness = Readiness::new();
+    let (engine, mut inputs) = mpsc::unbounded_channel();
+    let parts = Parts {
+        namespace: "system".into(),
+        lease_namespaces: Vec::new(),
+        writer: writer.clone(),
+        engine,
+        node_metrics: NodeMetrics::register(&registry, &panics).unwrap(),
+        renewal_metrics: RenewalMetrics::register(&registry, &[]).unwrap(),
+        metrics,
+        replica,
+        authorities: Authorities::default(),
+        answered: Arc::new(Notify::new()),
+        tried: readiness.needs("tried"),
+        listed: readiness.needs("listed"),
+    };
+    let stop = CancellationToken::new();
+    tasks.spawn(writer.run(client, stop.clone()));
+    let (events, watch) = mpsc::channel(8);
+    tasks.spawn(run(parts, watch, stop.clone()));
+
+    for event in [Watched::ListBegins, quorum(SILENT)] {
+        events.send(event).await.unwrap();
+    }
+    let asked = || async {
+        while !seen.lock().unwrap().iter().any(|name| name == SILENT) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), asked()).await.expect("the first secret is read");
+    let began = Instant::now();
+    for event in [quorum("answered"), Watched::ListEnds] {
+        events.send(event).await.unwrap();
+    }
+    loop {
+        let left = WITHIN.saturating_sub(began.elapsed());
+        let input = tokio::time::timeout(left, inputs.recv()).await;
+        let input = input.expect("the other quorum is connected while the first secret is read");
+        let Some(Input::Quorum(QuorumUpdate { name, connection: Some(_), .. })) = input else { continue };
+        assert_eq!(name, "answered", "the first quorum has no password yet");
+        break;
+    }
+    stop.cancel();
+    keeper.shutdown().await;
+    tasks.abort_all();
+}
