@@ -86,4 +86,46 @@ mod tests {
         assert_eq!(words.len(), 10 * BLOCK);
         assert!(random.block.iter().all(|byte| *byte == 0), "every used word is erased");
     }
+
+    fn ids(random: &mut Random, count: usize) -> BTreeSet<u128> {
+        (0..count).map(|_| random.nonce().unwrap()).collect()
+    }
+
+    /// With a generator in between, equal memory gives equal ids: a copy of the process, or a reader of its memory, knows
+    /// the attempts to come.
+    #[test]
+    fn ids_do_not_depend_on_what_is_in_memory() {
+        let mut one = Random::new();
+        let first = ids(&mut one, BLOCK / 2);
+        let mut copy = Random { block: one.block.clone(), used: one.used };
+        let (next, of_copy) = (ids(&mut one, 1000), ids(&mut copy, 1000));
+        assert_eq!((first.len(), next.len(), of_copy.len()), (BLOCK / 2, 1000, 1000));
+        assert!(next.is_disjoint(&of_copy) && next.is_disjoint(&first));
+        assert!(ids(&mut Random::new(), 1000).is_disjoint(&ids(&mut Random::new(), 1000)), "two sources");
+    }
+
+    /// Starts this test in two more processes, which print their ids instead.
+    #[test]
+    fn two_processes_never_have_the_same_id() {
+        const PRINTS: &str = "REDISLEASE_TEST_PRINTS_IDS";
+        const NAME: &str = "nodes::random::tests::two_processes_never_have_the_same_id";
+        let mut random = Random::new();
+        if std::env::var_os(PRINTS).is_some() {
+            ids(&mut random, 1000).iter().for_each(|id| println!("id {id:032x}"));
+            return;
+        }
+        let child = || {
+            let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+            child.args([NAME, "--exact", "--nocapture"]).env(PRINTS, "1").stdout(std::process::Stdio::piped());
+            child.spawn().unwrap()
+        };
+        let mut seen = ids(&mut random, 1000);
+        for child in [child(), child()] {
+            let output = child.wait_with_output().unwrap();
+            let text = String::from_utf8(output.stdout).unwrap();
+            let ids = text.lines().filter_map(|line| line.strip_prefix("id "));
+            seen.extend(ids.map(|id| u128::from_str_radix(id, 16).unwrap()));
+        }
+        assert_eq!(seen.len(), 3000, "each process has 1000 ids that no other has");
+    }
 }
