@@ -2,8 +2,9 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use redislease::clock;
 use redislease::nodes::script::Script;
@@ -11,7 +12,7 @@ use redislease::nodes::{Config, NodeState, Reason};
 use redislease_core::op::Vote;
 use redislease_core::time::Millis;
 
-use crate::support::{TIMEOUT, World, acquire, config, extend, seal};
+use crate::support::{TIMEOUT, World, acquire, config, eventually, extend, seal};
 
 const INFO: &str =
     "redis_version:7.0.15\r\nrun_id:me\r\nrole:master\r\ncluster_enabled:0\r\nmaxmemory_policy:noeviction\r\n";
@@ -30,6 +31,10 @@ struct Tricks {
     after_get: AtomicUsize,
     /// Whether it answers a seal with something other than a list.
     answers_ok: AtomicBool,
+    /// How long it works on one call that extends leases, in milliseconds.
+    extend_takes: AtomicU64,
+    /// When it answered each read of the marker.
+    observed: Mutex<Vec<Instant>>,
     /// The ticket that replaced the marker after a step.
     ticket: Mutex<Option<String>>,
 }
@@ -82,7 +87,11 @@ fn bulk(text: &str) -> String {
 
 fn answer(words: &[String], tricks: &Tricks) -> String {
     let ran = |script: Script| words[1] == redis::Script::new(script.source()).get_hash();
+    if words[0] == "EVALSHA" && ran(Script::Extend) {
+        std::thread::sleep(Duration::from_millis(tricks.extend_takes.load(Ordering::SeqCst)));
+    }
     let observed = (words[0] == "EVALSHA" && ran(Script::Observe)).then(|| {
+        tricks.observed.lock().unwrap().push(Instant::now());
         let mut ticket = tricks.ticket.lock().unwrap();
         let stands = ticket.clone().unwrap_or_else(|| ADMITTED.to_owned());
         // There are two KEYS. The run ID, the nonce and the expected marker follow them.
@@ -170,4 +179,39 @@ async fn a_late_answer_while_connecting_is_not_taken_for_the_next_one() {
     tricks.delays_get.store(false, Ordering::SeqCst);
     world.up(0).await;
     assert_eq!(tricks.after_get.load(Ordering::SeqCst), 0, "the connection was not used any more");
+}
+
+/// The renewals need two and a half times the command timeout. A marker read waits for the 16 calls that are in flight
+/// at most, which is less than half of it. One that has no answer after a command timeout closes the connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_slow_renewals_delay_no_marker_read() {
+    let (count, timeout) = (10_000, Millis(1000));
+    let tricks = Arc::new(Tricks::default());
+    let world = World::start(&Config { command_timeout: timeout, ..config([fake(tricks.clone()).to_string()]) });
+    world.up(0).await;
+    let mut watch = world.nodes.watch();
+    watch.mark_unchanged();
+    tricks.extend_takes.store(25, Ordering::SeqCst);
+    let began = Instant::now();
+    let votes = Arc::new(Mutex::new(Vec::new()));
+    for attempt in 1..=count {
+        let votes = votes.clone();
+        let reply = move |vote| votes.lock().unwrap().push(vote);
+        world.send_about(&format!("k{attempt}"), 0, extend(attempt, 1), Millis(20_000), reply);
+    }
+    eventually("every vote", || async { (votes.lock().unwrap().len() == 10_000).then_some(()) }).await;
+    let took = began.elapsed();
+    assert!(took > Duration::from_secs(2), "the server was busy for {took:?} only");
+    let extended = votes.lock().unwrap().iter().filter(|vote| **vote == Vote::Extended).count();
+    assert_eq!(extended, 10_000, "{:?}", world.status(0));
+    // It has had no other state meanwhile.
+    assert!(!watch.has_changed().unwrap(), "{:?}", world.status(0));
+    assert_eq!(world.status(0).state, NodeState::Up);
+    // One read each second.
+    let mut times: Vec<Instant> = vec![began];
+    times.extend(tricks.observed.lock().unwrap().iter().filter(|at| **at > began));
+    times.push(began + took);
+    let longest = times.windows(2).map(|pair| pair[1].duration_since(pair[0])).max().unwrap();
+    let most = Duration::from_secs(1) + Duration::from_millis(timeout.0);
+    assert!(times.len() > 2 && longest < most, "no marker read for {longest:?} of {took:?}");
 }
