@@ -45,7 +45,8 @@ impl TermEnd {
         ]
     };
 
-    /// [`TermEnd::as_str`] of all reasons: the label values of `redislease_lease_transitions_total`.
+    /// [`TermEnd::as_str`] of all reasons: the values of the label `reason` of
+    /// `redislease_transitions_total`, which counts for each quorum.
     pub const WORDS: [&str; Self::ALL.len()] = {
         let mut words = [""; Self::ALL.len()];
         let mut at = 0;
