@@ -4,30 +4,16 @@ package main
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 )
 
-func token(volume string) string {
-	// The kubelet replaces ..data as a whole: both files of one version belong together.
-	version, _ := os.Readlink(volume + "/..data")
-	role, noRole := os.ReadFile(volume + "/" + version + "/role")
-	value, noToken := os.ReadFile(volume + "/" + version + "/token")
-	if now, _ := os.Readlink(volume + "/..data"); now != version {
-		return token(volume)
-	}
-	if noRole != nil || noToken != nil || string(role) != "active" {
-		return ""
-	}
-	return string(value)
-}
-
 func main() {
-	volume := "/lease"
-	if len(os.Args) > 1 {
-		volume = os.Args[1]
-	}
-	found := token(volume)
-	if found == "" {
+	// The kubelet replaces ..data as a whole: both files of one version belong together.
+	version, missing := filepath.EvalSymlinks(append(os.Args, "/lease")[1] + "/..data")
+	role, _ := os.ReadFile(version + "/role")
+	token, _ := os.ReadFile(version + "/token")
+	if missing != nil || string(role) != "active" || len(token) == 0 {
 		os.Exit(1)
 	}
-	fmt.Println(found)
+	fmt.Println(string(token))
 }
