@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use redislease_lab::{Installation, LeaseState, Result};
+use redislease_lab::{Block, Installation, LeaseState, Reader, Result};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -138,6 +138,39 @@ fn a_reader_never_mixes_two_versions() {
     });
 }
 
+fn page(file: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file))
+        .unwrap_or_else(|error| panic!("{file}: {error}"))
+}
+
+/// Runs a statement with the tokens 7, 9 and 8, each with ten times the token as the balance. Prints the balance after each.
+const STORE: &str = r#"
+import sqlite3, sys
+store = sqlite3.connect(":memory:")
+store.execute("CREATE TABLE account (id INTEGER, balance INTEGER, fence INTEGER)")
+store.executemany("INSERT INTO account VALUES (?, 0, 0)", [(1,), (2,)])
+for token in (7, 9, 8):
+    changed = store.execute(sys.argv[1], {"id": 1, "token": token, "balance": token * 10}).rowcount
+    print(changed, *store.execute("SELECT balance, fence FROM account ORDER BY id").fetchall())
+"#;
+
+#[test]
+fn the_statement_of_the_pages_refuses_an_older_token() {
+    let probe = Command::new("python3").args(["-c", "import sqlite3"]).status();
+    if !probe.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: python3 with sqlite3 is missing");
+        return;
+    }
+    for file in ["README.md", "examples/README.md"] {
+        let page = page(file);
+        let blocks = Block::of(&page);
+        let statement = blocks.iter().find(|block| block.language == "sql").unwrap_or_else(|| panic!("{file}: no SQL"));
+        let output = Command::new("python3").args(["-c", STORE, statement.text]).output().expect("python3 runs");
+        let printed = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(printed, "1 (70, 7) (0, 0)\n1 (90, 9) (0, 0)\n0 (90, 9) (0, 0)\n", "{file}: {output:?}");
+    }
+}
+
 /// Applies an example in a namespace.
 fn apply(installation: &Installation, namespace: &str, file: &str) -> Result<()> {
     let cluster = installation.control_plane();
@@ -169,12 +202,17 @@ fn the_manifests_work() -> Result<()> {
     options.quorum = serde_json::json!({"maxLeaseDuration": "30s"});
     let Cluster { operator, installation } = Cluster::with_own_redis(&options)?;
     let cluster = installation.control_plane();
-    for namespace in ["volume", "service", "active-service", "cronjob"] {
+    for namespace in ["shop", "service", "active-service", "cronjob"] {
         cluster.kubectl(&["create", "namespace", namespace])?;
     }
-    let reader = format!("--from-file={}", example("readers/reader.sh").display());
-    cluster.kubectl(&["create", "configmap", "reader", &reader, "--namespace=volume"])?;
-    apply(&installation, "volume", "downward-api.yaml")?;
+    let (page, reader) = (page("examples/README.md"), Reader::new()?);
+    symlink(example(""), reader.folder().join("examples")).expect("a link to the examples");
+    let commands: Vec<&str> =
+        Block::of(&page).iter().filter(|block| block.language == "sh").map(|block| block.text).collect();
+    assert!(commands.iter().any(|block| block.contains("downward-api.yaml")), "{commands:?}");
+    for block in commands {
+        reader.run(block, cluster, &[]).unwrap_or_else(|error| panic!("{error}"));
+    }
     apply(&installation, "service", "service.yaml")?;
     apply(&installation, "active-service", "active-service.yaml")?;
     apply(&installation, "cronjob", "cronjob.yaml")?;
@@ -182,7 +220,7 @@ fn the_manifests_work() -> Result<()> {
 
     // The pods have what the volume shows.
     let first_election = FIRST_ELECTION * 3;
-    let lease = installation.find_lease("volume", "billing");
+    let lease = installation.find_lease("shop", "billing");
     let held = lease.wait("active", first_election, LeaseState::is_active)?;
     lease.wait_for_roles(&held, 3, SOON)?;
     let shown = |namespace: &str, lease: &str, holder: &str| {
@@ -200,7 +238,7 @@ fn the_manifests_work() -> Result<()> {
         );
         Ok::<_, String>(())
     };
-    shown("volume", "billing", held.holder().unwrap_or_default()).expect("the pod is read");
+    shown("shop", "billing", held.holder().unwrap_or_default()).expect("the pod is read");
 
     let lease = installation.find_lease("cronjob", "report");
     let run = lease.wait("active", first_election, LeaseState::is_active)?;
