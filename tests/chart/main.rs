@@ -3,11 +3,13 @@
 
 mod cluster;
 mod combinations;
+mod commands;
 mod docs;
 mod doctor;
 mod lifecycle;
 mod namespaces;
 mod objects;
+mod pages;
 mod policy;
 mod refusals;
 mod templates;

@@ -1,5 +1,4 @@
-//! `redislease why`: on a held lease, on a suspended one, with the rights to view only, and as a plugin of kubectl. The commands
-//! of docs/troubleshooting.md.
+//! `redislease why`: on a held lease, on a suspended one, with the rights to view only, and as a plugin of kubectl.
 
 use std::error::Error;
 use std::os::unix::fs::symlink;
@@ -145,27 +144,4 @@ fn kubectl_finds_the_plugin(as_admin: &str) {
     let usage = kubectl(&["redislease", "--help"]);
     let usage = String::from_utf8_lossy(&usage.stdout);
     assert!(usage.contains("Usage: kubectl redislease <COMMAND>"), "{usage}");
-}
-
-#[test]
-fn commands_of_the_page_on_troubleshooting_work() -> Outcome {
-    let installation = &shared().installation;
-    held(installation, "shop")?;
-    let folder = tempfile::tempdir()?;
-    symlink(REDISLEASE, folder.path().join("redislease"))?;
-    symlink(Tools::locate()?.kubectl, folder.path().join("kubectl"))?;
-    let page = std::fs::read_to_string("docs/troubleshooting.md")?;
-    let blocks = page.split("```sh\n").skip(1).filter_map(|block| block.split("```").next());
-    let commands: Vec<&str> = blocks.flat_map(str::lines).collect();
-    assert!(commands.len() > 8, "{commands:?}");
-    for line in commands {
-        poll(ANSWERED_WITHIN, || {
-            let mut command = Command::new("/bin/bash");
-            command.args(["-c", line]).env_clear().env("PATH", folder.path()).env("HOME", folder.path());
-            let output = command.env("KUBECONFIG", installation.control_plane().kubeconfig()).output();
-            let output = output.map_err(|error| error.to_string())?;
-            if output.status.success() { Ok(()) } else { Err(format!("{line}: {output:?}")) }
-        })?;
-    }
-    Ok(())
 }
