@@ -10,6 +10,7 @@ mod conditions;
 mod flags;
 mod links;
 mod messages;
+mod numbers;
 
 use std::fs;
 use std::path::{Path, PathBuf};
