@@ -55,3 +55,21 @@ fn the_api_server_accepts_every_combination() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn the_api_server_accepts_the_examples_of_the_chart() -> Result<()> {
+    let chart = include_str!("../../charts/redislease/Chart.yaml");
+    let (_, examples) = chart.split_once("artifacthub.io/crdsExamples: |\n").expect("the examples");
+    let examples: Vec<&str> = examples.lines().take_while(|line| line.starts_with("    ")).collect();
+    // Another test changes the quorum `default` and the namespaces.
+    let examples = examples.join("\n").replace("namespace: shop", &format!("namespace: {SYSTEM}"));
+    let examples = examples.replace("name: default", "name: example");
+    let list = format!("apiVersion: v1\nkind: List\nitems:\n{examples}\n");
+    let create = ["create", "--dry-run=server", "--validate=strict", "--output=name", "--filename=-"];
+    let created = shared().control_plane().kubectl_with_input(&create, &list)?;
+    assert_eq!(
+        created.lines().collect::<Vec<_>>(),
+        ["redislease.redislease.io/billing", "redisquorum.redislease.io/example"]
+    );
+    Ok(())
+}
