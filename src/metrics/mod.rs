@@ -26,5 +26,6 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-#[cfg(all(test, feature = "operator"))]
+#[cfg(test)]
+#[cfg(feature = "operator")]
 mod names_tests;

@@ -26,8 +26,8 @@ use crate::operator::quorums::QuorumUpdate;
 use crate::operator::slot::News;
 use crate::operator::writer::{PodFound, RoleAnswer, SliceAnswer};
 use crate::plan::{
-    Authority, CandidateFacts, Command, OpenQuorum, PodKnowledge, QuorumFacts, Read, Reconciler, RoleOutcome, RoleWrite,
-    SliceFacts, SliceWrite, StatusOutcome,
+    Authority, CandidateFacts, Command, OpenQuorum, PodKnowledge, QuorumFacts, Read, Reconciler, RoleOutcome,
+    RoleWrite, SliceFacts, SliceWrite, StatusOutcome,
 };
 
 /// The text of a warning that panics when it is carried out.

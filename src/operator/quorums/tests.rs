@@ -81,7 +81,7 @@ async fn a_secret_that_is_not_answered_delays_no_other_quorum() {
 
     let registry = Registry::new();
     let panics = Panics::register(&registry).unwrap();
-    let metrics = OperatorMetrics::register(&registry, &[CONTROLLER]).unwrap();
+    let metrics = OperatorMetrics::register(&registry, &[CONTROLLER], &panics).unwrap();
     let writer = Writer::new("operator-0".into(), ListCount::default(), metrics.clone(), || {});
     let keeper = Arc::new(Keeper::start(&panics).unwrap());
     let cluster = Cluster { name: "c".into(), uid: "u".into() };

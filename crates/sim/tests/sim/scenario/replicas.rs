@@ -44,7 +44,7 @@ impl World {
             ReplicaFault::Pause(span) => self.pause(process, span, false),
             ReplicaFault::Suspend(span) => self.pause(process, span, true),
             ReplicaFault::NoRedis(_) | ReplicaFault::NoApi(_) | ReplicaFault::Neither(_) => {
-                self.cut_replica(process, fault, true)
+                self.cut_replica(process, fault, true);
             }
         }
     }
