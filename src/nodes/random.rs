@@ -111,7 +111,9 @@ mod tests {
         const NAME: &str = "nodes::random::tests::two_processes_never_have_the_same_id";
         let mut random = Random::new();
         if std::env::var_os(PRINTS).is_some() {
-            ids(&mut random, 1000).iter().for_each(|id| println!("id {id:032x}"));
+            for id in ids(&mut random, 1000) {
+                println!("id {id:032x}");
+            }
             return;
         }
         let child = || {
