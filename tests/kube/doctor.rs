@@ -8,6 +8,7 @@ use redislease_lab::{Authority, Installation, RedisOptions, RedisServer, RedisTl
 use serde_json::{Value, json};
 
 use crate::support::{SOON, options};
+use crate::wrong_clock::WrongClock;
 
 const SYSTEM: &str = "redislease-system";
 
@@ -227,6 +228,11 @@ fn each_fault_is_found_and_has_an_instruction() -> Result<()> {
     quorum(&installation, "shared", &[two.to_string(), format!("localhost:{}", two.port())], &json!({}))?;
     let gone = redislease_lab::free_address()?.to_string();
     quorum(&installation, "gone", &[gone], &json!({}))?;
+    let clock = |name: &str, seconds: i64| {
+        let clock = WrongClock::before(two, seconds).expect("a proxy");
+        quorum(&installation, name, &[clock.address().to_string()], &json!({})).map(|()| clock)
+    };
+    let _clocks = [clock("ahead", 2)?, clock("behind", -2)?, clock("far-ahead", 12)?, clock("far-behind", -12)?];
     for (name, verdict, check, says) in [
         ("evicts", "Problem", "eviction", "maxmemory-policy is `allkeys-lru`"),
         ("cluster", "Problem", "cluster-mode", "cluster-enabled is `yes`"),
@@ -242,6 +248,10 @@ fn each_fault_is_found_and_has_an_instruction() -> Result<()> {
         ("no-secret", "Problem", "secret", "secret redislease-system/missing, which does not exist: create it"),
         ("shared", "Problem", "shared-server", "lead to one server"),
         ("gone", "Problem", "connection", "Connection refused"),
+        ("ahead", "Warning", "clock", "ms ahead of that of"),
+        ("behind", "Warning", "clock", "ms behind that of"),
+        ("far-ahead", "Problem", "clock", "A new quorum needs clocks within 10 s"),
+        ("far-behind", "Problem", "clock", "A new quorum needs clocks within 10 s"),
     ] {
         let (code, found) = findings(admin, &[name]);
         assert!(has(&found, verdict, check, says), "{name}: {found:#?}");

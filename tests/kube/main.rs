@@ -26,3 +26,4 @@ mod status;
 mod support;
 mod tenants;
 mod why;
+mod wrong_clock;
