@@ -1,12 +1,13 @@
 //! The Service whose only endpoint is the holder.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::Duration;
 
-use redislease_lab::{Installation, Lease, LeaseState, Result, Watch};
+use redislease_lab::{Components, ControlPlane, Installation, Lease, LeaseState, Result, Watch};
 use serde_json::{Value, json};
 
-use crate::support::{AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, options, shared};
+use crate::support::{AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, options, shared, shared_redis};
 
 /// The stop budget of a lease of the lab: the grace period of 3 s plus 1 s.
 const STOP_BUDGET: Duration = Duration::from_secs(4);
@@ -95,6 +96,47 @@ fn annotated(installation: &Installation, namespace: &str, service: &str) -> Res
     }))?;
     let rollout = ["rollout", "status", "deployment/billing", "--namespace", namespace, "--timeout=60s"];
     installation.control_plane().kubectl(&rollout).map(drop)
+}
+
+/// Gives the pods of the Deployment an address of each family.
+fn dual_stack(installation: &Installation, namespace: &str) -> Result<()> {
+    let annotations = json!({"lab.redislease.io/dual-stack": "yes"});
+    let patch = json!({"spec": {"template": {"metadata": {"annotations": annotations}}}}).to_string();
+    let deployment = "deployment/billing";
+    let cluster = installation.control_plane();
+    cluster.kubectl(&["patch", deployment, "--namespace", namespace, "--type=merge", "--patch", &patch])?;
+    cluster.kubectl(&["rollout", "status", deployment, "--namespace", namespace, "--timeout=60s"]).map(drop)
+}
+
+/// Waits until the slice of each family has the address of the holder as its only endpoint.
+fn wait_for_both_families(installation: &Installation, namespace: &str, name: &str, lease: &Lease<'_>) -> Result<()> {
+    installation.wait_for("each family has the holder as its only endpoint", AFTER_ONE_LEASE * 2, || {
+        let state = lease.state().map_err(|error| error.to_string())?;
+        let holder = state.holder().unwrap_or_default().to_owned();
+        let pod = read(installation, &format!("/api/v1/namespaces/{namespace}/pods/{holder}"))?.unwrap_or_default();
+        let addresses: Vec<String> =
+            pod["status"]["podIPs"].as_array().into_iter().flatten().map(|ip| text(&ip["ip"])).collect();
+        let slices = slices(installation, namespace, name)?;
+        let has = |family: &str, is_ours: fn(IpAddr) -> bool| {
+            let of_family = slices.iter().filter(|slice| slice["addressType"] == family);
+            let address = |text: &String| text.parse::<IpAddr>().ok();
+            let of_pod: Vec<IpAddr> = addresses.iter().filter_map(address).filter(|ip| is_ours(*ip)).collect();
+            let mut ready = of_family.filter(|slice| pods(slice) == [holder.as_str()]);
+            let shown = ready.next().and_then(|slice| slice["endpoints"][0]["addresses"].as_array().cloned());
+            let shown: Vec<IpAddr> = shown.iter().flatten().filter_map(|ip| text(ip).parse().ok()).collect();
+            of_pod.len() == 1 && shown == of_pod
+        };
+        let both = has("IPv4", |ip| ip.is_ipv4()) && has("IPv6", |ip| ip.is_ipv6());
+        if both && slices.len() == 2 && state.is_active() {
+            Ok(())
+        } else {
+            Err(format!("{state}; {addresses:?}: {slices:?}"))
+        }
+    })
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
 }
 
 fn next(lease: &Lease<'_>, before: &LeaseState) -> Result<LeaseState> {
@@ -211,6 +253,29 @@ fn a_service_of_the_user_is_used_without_a_selector_and_left_alone_with_one() ->
         "it is not the operator's"
     );
     Ok(())
+}
+
+#[test]
+fn a_dual_stack_service_has_a_slice_for_each_family_that_follows_the_holder() -> Result<()> {
+    let options = options();
+    let control_plane = ControlPlane::start_dual_stack(Components::Nodes(options.nodes))?;
+    let installation = Installation::install(&options, control_plane, shared_redis().to_vec())?;
+    let operator = installation.start_operator("operator-0", &[])?;
+    let (namespace, name) = ("dual-stack", "billing-active");
+    annotated(&installation, namespace, name)?;
+    dual_stack(&installation, namespace)?;
+    let lease = installation.find_lease(namespace, "billing");
+    lease.wait("active", FIRST_ELECTION, LeaseState::is_active)?;
+    wait_for_both_families(&installation, namespace, name, &lease)?;
+    let created = service(&installation, namespace, name).expect("the Service is read").unwrap_or_default();
+    assert_eq!(created["spec"]["ipFamilies"], json!(["IPv4", "IPv6"]), "{created}");
+
+    let held = lease.state()?;
+    let holder = held.holder().unwrap_or_default();
+    installation.control_plane().kubectl(&["delete", "pod", "--namespace", namespace, holder])?;
+    next(&lease, &held)?;
+    wait_for_both_families(&installation, namespace, name, &lease)?;
+    operator.stop().map(drop)
 }
 
 #[test]

@@ -28,6 +28,9 @@ const PROXY_SOCKET: &str = "proxy.sock";
 const READY: &[&str] = &["get", "--raw=/readyz"];
 /// kwok simulates the kubelets of the nodes with this label.
 const KUBELET: &str = "lab.redislease.io/kubelet";
+/// The addresses of Services.
+const SINGLE_STACK: &str = "10.96.0.0/16";
+const DUAL_STACK: &str = "10.96.0.0/16,fd00:96::/112";
 
 /// Which processes of a control plane are started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,8 +80,21 @@ impl ControlPlane {
     /// [`Error::MissingTool`] before `make tools`; [`Error::Exited`] or [`Error::NotReady`] with the end of the log
     /// of the process that did not come up; [`Error::LongFolder`] when TMPDIR is too long for sockets.
     pub fn start(components: Components) -> Result<Self> {
+        Self::start_with(components, SINGLE_STACK)
+    }
+
+    /// The same with two address families for Services. A pod with the annotation `lab.redislease.io/dual-stack` also has an
+    /// IPv6 address.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_dual_stack(components: Components) -> Result<Self> {
+        Self::start_with(components, DUAL_STACK)
+    }
+
+    fn start_with(components: Components, services: &str) -> Result<Self> {
         let tools = Tools::locate()?;
-        let mut control_plane = Self::start_api(&tools, None)?;
+        let mut control_plane = Self::start_api(&tools, None, services)?;
         if components != Components::ApiServer {
             control_plane.start_controllers(&tools, &[])?;
         }
@@ -98,7 +114,7 @@ impl ControlPlane {
     /// Starts a control plane for real nodes and waits until a pod can be created.
     pub(crate) fn start_for(nodes: &RealNodes) -> Result<Self> {
         let tools = Tools::locate()?;
-        let mut control_plane = Self::start_api(&tools, Some(nodes))?;
+        let mut control_plane = Self::start_api(&tools, Some(nodes), SINGLE_STACK)?;
         let silence = flag("node-monitor-grace-period", format!("{}s", nodes.silence.as_secs()));
         control_plane.start_controllers(&tools, &[silence, flag("node-monitor-period", "2s")])?;
         control_plane.start_scheduler(&tools)?;
@@ -106,7 +122,7 @@ impl ControlPlane {
         Ok(control_plane)
     }
 
-    fn start_api(tools: &Tools, nodes: Option<&RealNodes>) -> Result<Self> {
+    fn start_api(tools: &Tools, nodes: Option<&RealNodes>, services: &str) -> Result<Self> {
         let permit = Permit::acquire()?;
         let folder = TempFolder::new("control-plane")?;
         fits_sockets(folder.path())?;
@@ -114,7 +130,7 @@ impl ControlPlane {
         let etcd = start_etcd(tools, folder.path())?;
         let admin = access::kubeconfig(folder.path(), access::ADMIN);
         let kubectl = Kubectl::new(&tools.kubectl, admin, folder.path());
-        let (api_server, address) = start_api_server(tools, folder.path(), &kubectl, nodes)?;
+        let (api_server, address) = start_api_server(tools, folder.path(), &kubectl, nodes, services)?;
         let reader = Reader::start(tools, folder.path())?;
         Ok(Self { reader, agents: Vec::new(), api_server, etcd, address, kubectl, folder, _permit: permit })
     }
@@ -347,6 +363,7 @@ fn start_api_server(
     folder: &Path,
     kubectl: &Kubectl,
     nodes: Option<&RealNodes>,
+    services: &str,
 ) -> Result<(Process, SocketAddr)> {
     let mut tries = 5;
     loop {
@@ -371,7 +388,7 @@ fn start_api_server(
                 flag("service-account-issuer", "https://kubernetes.default.svc"),
                 flag("service-account-key-file", folder.join(certificates::ACCOUNTS_PUBLIC_KEY).display()),
                 flag("service-account-signing-key-file", folder.join(certificates::ACCOUNTS_KEY).display()),
-                flag("service-cluster-ip-range", "10.96.0.0/16"),
+                flag("service-cluster-ip-range", services),
             ],
         )?;
         match wait_for(&api_server, kubectl, READY) {
