@@ -1,6 +1,7 @@
 //! Tests of the Helm chart: its templates, its schema, and its life on a real Kubernetes control plane. They need
 //! `make tools` and redis-server.
 
+mod aggregated_roles;
 mod cluster;
 mod combinations;
 mod commands;
