@@ -1,7 +1,10 @@
 //! A release of the chart from its installation to its removal. Its pods are simulated, but run under the real admission of
 //! the pod security standard `restricted`. An operator process beside them has the rights of the release.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
 use redislease_lab::{
     Components, ControlPlane, Helm, Installation, InstallationOptions, Lease, LeaseState, RELEASE, Result, SYSTEM,
@@ -163,4 +166,36 @@ fn a_release_is_installed_upgraded_rolled_back_and_removed_without_harm_to_lease
         }
         lease.wait_for_roles(&again, 3, Duration::from_secs(2)).map_err(|error| error.to_string())
     })
+}
+
+/// A lease of the default duration, during which another replica must come back.
+const LEASE: Duration = Duration::from_secs(30);
+
+#[test]
+fn an_operator_pod_on_a_lost_node_is_replaced_on_another_node_within_a_lease() -> Result<()> {
+    let release = Release::install()?;
+    let (installation, before) = (&release.installation, release.nodes_of_pods(2)?);
+    let lost = before.first().expect("two nodes").clone();
+    let began = Instant::now();
+    installation.control_plane().lose_node(&lost)?;
+    let left: BTreeSet<String> = installation.wait_for("two operator pods are Ready on other nodes", LEASE, || {
+        let selector = "--selector=app.kubernetes.io/component=operator";
+        let pods = release.kubectl(&["get", "pods", selector, "--output=json"]).map_err(|error| error.to_string())?;
+        let pods: Value = serde_json::from_str(&pods).map_err(|error| error.to_string())?;
+        let is_ready = |pod: &&Value| {
+            let mut conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+            pod["metadata"]["deletionTimestamp"].is_null()
+                && conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+        };
+        let ready = pods["items"].as_array().into_iter().flatten().filter(is_ready);
+        let nodes: BTreeSet<String> =
+            ready.filter_map(|pod| pod["spec"]["nodeName"].as_str().map(str::to_owned)).collect();
+        if nodes.len() == 2 && !nodes.contains(&lost) {
+            Ok(nodes)
+        } else {
+            Err(format!("{nodes:?} of {before:?}: {pods}"))
+        }
+    })?;
+    println!("{left:?} instead of {before:?} after {:.1?}", began.elapsed());
+    Ok(())
 }
