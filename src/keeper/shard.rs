@@ -175,8 +175,8 @@ impl Shard {
         }
     }
 
-    /// Handles what there is, and what the tasks on this thread then ask for: a release and the acquire that follows it are sent
-    /// together. Returns whether there is more.
+    /// Handles all events, and those that the tasks on this thread cause then: a release and the acquire that follows it are
+    /// sent together. Returns whether there are more.
     async fn handle(&mut self) -> bool {
         self.handled = 0;
         for pass in 1..=PASSES {
@@ -366,7 +366,7 @@ impl Shard {
             quorum.leases -= 1;
         }
         self.shared.ids.give_back(id);
-        // The observer is foreign code and may panic.
+        // The observer is code of the caller and may panic.
         if let Err(panicked) = contained(|| machine.observer.ended()).and_then(|()| contained(|| drop(machine))) {
             self.panics.inc();
             tracing::error!("the observer of an ended lease panicked; report this bug: {panicked}");
@@ -412,8 +412,8 @@ impl Shard {
         self.closing.extend(self.slots.iter().map(|(id, _)| *id));
     }
 
-    /// A lease waits for the answers to its releases from when it is closed, so closing thousands of others does not take
-    /// that time from it.
+    /// The wait of a lease for the answers to its releases begins when it is closed. Closing thousands of others does not
+    /// shorten it.
     fn take_closing(&mut self) {
         for _ in 0..AT_ONCE {
             let Some(id) = self.closing.pop_front() else { break };
@@ -452,7 +452,7 @@ async fn other_tasks() {
         if std::mem::replace(&mut waited, true) {
             return Poll::Ready(());
         }
-        // Unlike `yield_now`, this does not wait for the next look at the sockets.
+        // Unlike `yield_now`, this does not wait for the next poll of the sockets.
         context.waker().wake_by_ref();
         Poll::Pending
     })

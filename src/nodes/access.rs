@@ -41,7 +41,7 @@ impl<T: PartialEq> Replaceable<T> {
     }
 }
 
-/// What a new connection uses. `None` is no login, and no TLS.
+/// The settings of a new connection. `None` means no login, or no TLS.
 #[derive(Clone, Debug)]
 pub(super) struct Access {
     pub credentials: Replaceable<Option<Credentials>>,
@@ -72,7 +72,7 @@ impl Access {
     }
 
     /// The TLS settings to try, in order: a server may not accept the new certificate of the client yet. A connection with
-    /// TLS is never replaced by one without: anybody on the network could cause that, and read the password.
+    /// TLS is never replaced by one without: an attacker on the network could cause that, and read the password.
     pub fn tls(&self) -> impl Iterator<Item = Option<&Tls>> {
         std::iter::once(self.tls.as_ref()).chain(self.previous_client.as_ref().map(Some))
     }

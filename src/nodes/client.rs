@@ -1,4 +1,4 @@
-//! One connection to a server: commands out, replies in, in the same order.
+//! One connection to a server: sends commands, and returns their replies in the same order.
 //!
 //! Commands are gathered in a buffer and written together, and replies are taken from one buffer without a wake-up for
 //! each: a node sends hundreds of commands in one tick. The task that owns the connection does all the work; nothing is
@@ -47,7 +47,7 @@ pub(super) struct Client {
     is_asking: bool,
 }
 
-/// The bytes that have arrived. The parser keeps its place at their end and goes on there with the next bytes.
+/// The bytes that have arrived. The parser stops at their end and continues with the next bytes.
 struct Arrived<'a> {
     bytes: &'a [u8],
     ended: bool,

@@ -2,7 +2,7 @@
 //!
 //! A watch delivers statuses late. That is harmless while Redis nodes or clocks know a greater token. If all nodes have
 //! lost their data and the clocks are behind, only the statuses know the highest token. Then they are read again, after
-//! the time in which a term of before the loss could be published.
+//! the time in which a term from before the loss could still be published.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -22,7 +22,7 @@ const KEYS: usize = 200;
 /// The maximum difference between the deadlines of the requests of one call: the server uses the earliest for all.
 const DEADLINES: Millis = Millis(50);
 
-/// A request, and where its vote goes.
+/// A request, and the receiver of its vote.
 #[derive(Debug)]
 pub(super) struct Asked {
     pub request: Request,

@@ -1,4 +1,4 @@
-//! What a server says about itself in `INFO`, and whether it may be a node.
+//! The fields of `INFO` that the operator uses, and whether the server may be a node.
 
 use redis::InfoDict;
 use redislease_core::marker::{Marker, RunId};

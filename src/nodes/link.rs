@@ -109,7 +109,7 @@ impl Open {
         expired + self.reload.as_mut().map_or(0, |reload| reload.expire(now))
     }
 
-    /// The call `id` was answered: nobody gives up on it any more.
+    /// Removes the deadline of the call `id`, which was answered.
     pub fn answered(&mut self, id: u64, give_up_at: impl Iterator<Item = Time>) {
         let mut last = None;
         for at in give_up_at.filter(|at| last.replace(*at) != Some(*at)).collect::<Vec<_>>() {

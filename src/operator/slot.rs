@@ -26,7 +26,7 @@ struct State {
     ended: bool,
 }
 
-/// The news of a machine since the last [`Slot::take`].
+/// The changes of a machine since the last [`Slot::take`].
 #[derive(Debug, Default, PartialEq)]
 pub struct News {
     /// The newest view, if it was not taken yet.
@@ -49,7 +49,7 @@ impl Slot {
         Arc::new(Self { state: Mutex::default(), wake: Box::new(wake) })
     }
 
-    /// Takes what is new.
+    /// Takes the changes.
     pub fn take(&self) -> News {
         let mut state = self.state();
         state.is_awaited = false;

@@ -1,9 +1,9 @@
 //! The admission of a node: one machine per node decides when the node may vote.
 //!
-//! A server that was restarted, flushed or replaced by its replica may have lost leases that are still believed in. It
-//! gets a *ticket* instead of a vote, and is admitted by that ticket when the longest lease has passed. There is no
-//! shorter way: neither a long uptime nor an empty server proves that nothing was lost. A changed ticket means that the
-//! server lost its memory again, and the wait starts again.
+//! A server that was restarted, flushed or replaced by its replica may have lost leases that a process still treats as
+//! held. It gets a *ticket* instead of a vote, and is admitted by that ticket when the longest lease has passed. There is
+//! no shorter way: neither a long uptime nor an empty server proves that nothing was lost. A changed ticket means that
+//! the server lost its data again, and the wait starts again.
 
 use alloc::collections::VecDeque;
 

@@ -29,7 +29,7 @@
 //! | proof | evidence that the holder of a term has stopped, so that its keys may be released at once |
 //! | marker | the key by which a node says under which configuration it votes |
 //! | ticket | a marker that says that a node waits for its admission |
-//! | quarantine | the wait of a node that may have lost its memory: one longest lease |
+//! | quarantine | the wait of a node that may have lost its data: one longest lease |
 //! | fence | the counter of a node from which grant numbers and tokens come |
 #![no_std]
 #![forbid(unsafe_code)]

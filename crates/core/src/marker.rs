@@ -10,7 +10,7 @@ pub type RunId = Arc<str>;
 
 /// The value of the marker key: `<run_id>:<generation>:<fingerprint>` or `wait:<run_id>:<nonce>`.
 ///
-/// A restart changes the run id and a flush removes the marker, so that a node that lost its memory is recognised.
+/// A restart changes the run id and a flush removes the marker, so that a node that lost its data is recognised.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Marker {
     /// This server votes, under this configuration.

@@ -20,7 +20,7 @@ pub const CLOCKS_AGREE_WITHIN: Millis = Millis::from_secs(10);
 pub enum Allegiance {
     /// Ours: the node has its memory.
     Ours,
-    /// None: the node lost its memory or was never admitted.
+    /// None: the node lost its data or was never admitted.
     Nobody,
     /// Another, under which another process admitted it.
     Others,

@@ -1,4 +1,4 @@
-//! What to do about one workload and its lease. Pure.
+//! Decides about one workload and its lease. Pure functions.
 
 use serde_json::{Value, json};
 

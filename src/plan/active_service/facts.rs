@@ -276,7 +276,7 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// Takes note of the EndpointSlices of the Service. Returns those of this lease.
+    /// Records the EndpointSlices of the Service. Returns those of this lease.
     pub fn note_slices(&mut self, lease: &str, slices: &[EndpointSlice]) -> Vec<SliceFacts> {
         let mut own = Vec::new();
         for slice in slices {

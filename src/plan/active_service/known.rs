@@ -11,9 +11,10 @@ use crate::plan::Reconciler;
 use crate::plan::effect::{Effect, ServiceRequest, SliceChange};
 use crate::status::{Notice, NoticeReason, ServiceOutlook};
 
-/// How long the Service counts as known at most. Then a change of it is noticed.
+/// The longest time until the Service is read again, which shows a change of it.
 const KNOWN_FOR: Millis = Millis(300_000);
-/// For each lease the time is shorter by less than this, so that those that became known together are not read together.
+/// The time is shorter by up to this span, which differs between leases, so that Services read together are not read
+/// together again.
 const SPREAD: u64 = 60_000;
 /// The same while a problem is reported.
 const PROBLEM_FOR: Millis = Millis(30_000);

@@ -237,7 +237,7 @@ impl Lease {
         }
     }
 
-    /// Stops believing in a term that another process may keep.
+    /// No longer treats a term as held that another process may renew.
     fn unconfirm(&mut self, now: Time) {
         let Some(term) = &mut self.term else { return };
         term.unconfirm(&self.config, now);
@@ -246,7 +246,7 @@ impl Lease {
         }
     }
 
-    /// Stops believing in the term, for a reason that this process found itself.
+    /// Ends the term for a reason that this process found itself.
     pub(super) fn give_up(&mut self, now: Time, reason: EndReason) {
         let Some(term) = self.term.take() else { return };
         if reason != EndReason::Superseded && breaks!(self.rules, ReleaseOnLocalDeadline) {
