@@ -43,7 +43,7 @@ scale: lab-tools ## Measure N leases (1000) on a real control plane; PHASES=star
 lock-scale: deps ## Measure and plot NUMBERS of leases (100 1000 10000 100000) on the lock layer, without Kubernetes (3 to 6 minutes each)
 	@hack/lock-scale.sh $(NUMBERS)
 
-bench-systems: lab-tools ## Compare with the leader elections of client-go and etcd on a real control plane (11 minutes)
+bench-systems: lab-tools ## Compare with the leader elections of client-go and etcd on a real control plane (15 minutes)
 	@hack/bench-systems.sh
 
 bench: deps ## Compare with other lock libraries on the same Redis servers (26 minutes; QUICK=1: 6 minutes)

@@ -4,15 +4,13 @@
     bench/systems.py [target/bench/systems.json]
 """
 
-import datetime
 import json
 import pathlib
 import re
 import statistics
-import subprocess
 import sys
 
-import run
+import measured
 
 ROOT = pathlib.Path(__file__).parent.parent
 
@@ -26,7 +24,7 @@ PROMISES = {
     },
     "client-go": {
         "fencing token": "no",
-        "works across clusters": "no",
+        "works across clusters": "only through the API server of one cluster",
         "the program needs": "client-go, and rights on Leases",
         "depends on": "the API server, at every renewal",
     },
@@ -38,13 +36,16 @@ PROMISES = {
     },
 }
 
+# What each memory cell leaves out.
+WITHOUT = {"RedisLease": "without Redis", "client-go": "without the API server", "etcd": "without etcd"}
+
 PAGE = """# Comparison with other leader elections
 
 `make bench-systems` measures three whole systems in one run on a real control plane ([how](../bench/README.md)), each with
 a lease of 15 s. `bench/systems.py` wrote this page. [Lock libraries](comparison.md) have a page of their own.
 
 - Date: {date}, commit {commit}.
-- Machine: {machine}. Everything shares the cores.
+- Machine: {machine}. Everything shares the cores. The API server is a real one, the kubelets are simulated (kwok).
 - client-go {client_go}, with the durations of Kubernetes' own components (15 s, 10 s, 2 s), against the same API
   server. etcd's client {etcd}, with its `concurrency` package, against an etcd of its own.
 
@@ -54,18 +55,23 @@ a lease of 15 s. `bench/systems.py` wrote this page. [Lock libraries](comparison
 
 {goals}
 
-- A failover of RedisLease is one after a pod that ended in order (a release) or was killed (a proof): {failovers} in all. Of fewer than
-  100 values, the p99 is the largest. The other systems were measured {others} times after a release: no goal depends on their p99.
+- A failover of RedisLease is one after a pod that ended in order (a release) or was killed (a proof): {failovers} in all. Of
+  fewer than 100 values, the p99 is the largest. The other systems were measured {others} times after a release: no goal depends on their p99.
 - client-go renews with a write every 2 s. Its renewals are counted by this interval, those of RedisLease by the operator's metric.
 
 ## What the figures do not say
 
-- With RedisLease, the leader is a pod, and the time begins when the API server shows that its processes have ended. client-go and
-  etcd are told by the leader itself, which is the time from SIGTERM.
-- "Killed" means that all processes of the leader are gone and are not started again. The kubelet reports that to RedisLease. The
-  others can only wait for the end of the lease. When a node vanishes, nobody reports anything, and RedisLease waits too.
+- "Ends in order": with RedisLease, the leader is a pod, and the time begins when the API server shows that its processes have ended.
+  With client-go and etcd the time begins with SIGTERM, because the leader itself releases the lock.
+- "Killed": all processes of the leader are gone and are not started again. For RedisLease, the bench writes the pod status that a
+  kubelet would write, and the time begins with it. So two times are not included: until the kubelet notices, and until the program of
+  the next leader reads its label. A container with `restartPolicy: Always`, as those of every Deployment, is restarted, and its pod
+  does not become `Failed`. client-go and etcd can only wait for the end of the lease. When a node vanishes, nobody reports
+  anything, and RedisLease waits too.
+- Each leader ends at a random moment, 0 to 4.4 s after the next candidate stands by, with the same waits for each system. client-go
+  tries every 2 s, times a random number from 1 to 2.2.
 - The memory of client-go and etcd is that of two small programs that do nothing else. Each further candidate adds as much. The
-  memory of RedisLease is that of one operator, which serves all leases of a cluster; candidates need none. Redis and etcd are not counted.
+  memory of RedisLease is that of one operator, which serves all leases of a cluster; candidates need none.
 - etcd renews a lease without a write to its log, and so does Redis.
 """
 
@@ -75,13 +81,17 @@ def seconds(values):
     return f"{text(statistics.median(values))} ({text(min(values))}–{text(max(values))})"
 
 
+def times(values):
+    return f"{seconds(values)}, {len(values)} time{'s' * (len(values) > 1)}"
+
+
 def lines(systems):
     for promise in PROMISES["RedisLease"]:
         yield promise, lambda row, promise=promise: PROMISES[row["system"]][promise]
-    yield "leader ends in order: the next one leads after", lambda row: f"{seconds(row['released'])}, {len(row['released'])} times"
-    yield "leader is killed: the next one leads after", lambda row: f"{seconds(row['crashed'])}, {len(row['crashed'])} times"
+    yield "leader ends in order: the next one leads after", lambda row: times(row["released"])
+    yield "leader is killed: the next one leads after", lambda row: times(row["crashed"])
     yield "writes to the API server or etcd an hour, while nothing happens", lambda row: f"{row['held']['writes_an_hour']:,.0f}"
-    yield "memory", lambda row: f"{row['held']['memory_mb']:.0f} MB, {row['held']['processes']} process{'es' * (row['held']['processes'] > 1)}"
+    yield "memory", lambda row: f"{row['held']['memory_mb']:.0f} MB, {row['held']['processes']} process{'es' * (row['held']['processes'] > 1)} ({WITHOUT[row['system']]})"
 
 
 # Seconds, and writes to the API server for each renewal.
@@ -121,11 +131,11 @@ def version(module):
 
 def main():
     path = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "target" / "bench" / "systems.json")
-    systems = sorted(json.loads(path.read_text()), key=lambda row: list(PROMISES).index(row["system"]))
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=ROOT).stdout.strip()
+    results = json.loads(path.read_text())
+    about, systems = results["measured"], sorted(results["systems"], key=lambda row: list(PROMISES).index(row["system"]))
     ours, client_go = (next(row for row in systems if row["system"] == name) for name in ("RedisLease", "client-go"))
     page = PAGE.format(
-        date=datetime.date.fromtimestamp(path.stat().st_mtime).isoformat(), commit=commit, machine=run.machine(),
+        date=about["date"], commit=measured.commit(about), machine=about["machine"],
         client_go=version("k8s.io/client-go"), etcd=version("go.etcd.io/etcd/client/v3"), table=table(systems),
         goals=goals(systems), failovers=len(ours["released"] + ours["crashed"]), others=len(client_go["released"]),
     )

@@ -1,8 +1,14 @@
 //! Compares leader elections as whole systems in one run: `make bench-systems`.
 //!
 //! Each system has a lease of 15 s. Measured are: the time from the moment at which the leader ends to the moment at which
-//! the next one leads, and what a held lease costs while nothing happens. The results are printed, and written as JSON to
-//! the file in the second argument. A measurement that fails ends the run.
+//! the next one leads, and what a held lease costs while nothing happens. The results are printed, and written as JSON
+//! together with the header, a JSON object that says what is measured: date, commit, machine. A measurement that fails
+//! ends the run.
+//!
+//! ```text
+//! systems OPERATOR-BINARY CANDIDATE-BINARY RESULTS.json HEADER [quick]
+//! ```
+//! `quick` ends few leaders, to see that the comparison works.
 
 use std::{
     env,
@@ -21,12 +27,24 @@ use serde_json::{Value, json};
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
-const RELEASES: usize = 20;
-/// Of RedisLease, whose p99 has a goal. A release takes it less time than the others.
-const OWN_RELEASES: usize = 50;
-const CRASHES: usize = 3;
-/// How long a lease is only held while its cost is measured.
-const HOLD: Duration = Duration::from_mins(1);
+/// How much is measured.
+#[derive(Clone, Copy)]
+struct Amount {
+    releases: usize,
+    /// Of RedisLease, whose p99 has a goal. A release takes it less time than the others.
+    own_releases: usize,
+    crashes: usize,
+    /// How long a lease is only held while its cost is measured.
+    hold: Duration,
+}
+
+const FULL: Amount = Amount { releases: 20, own_releases: 50, crashes: 3, hold: Duration::from_mins(1) };
+const QUICK: Amount = Amount { releases: 2, own_releases: 2, crashes: 1, hold: Duration::from_secs(5) };
+/// The longest wait before a leader is ended. client-go tries after 2 s times a random number from 1 to 2.2: without a wait
+/// a leader would always be ended just after a failed try, and the next one would lead later than on average.
+const LONGEST_WAIT: Duration = Duration::from_millis(4400);
+/// The waits are the same for all systems and in all runs.
+const SEED: u64 = 20_261_123;
 /// Between two renewals: the `RetryPeriod` of the candidates of client-go, and `renewInterval` of RedisLease.
 const RENEW_INTERVAL: Duration = Duration::from_secs(2);
 /// When no write arrives for this time, all writes of the start are complete.
@@ -36,8 +54,16 @@ const PATIENCE: Duration = Duration::from_mins(2);
 
 fn main() -> Outcome {
     let mut args = env::args_os().skip(1).map(PathBuf::from);
-    let (Some(binary), Some(candidate), Some(results)) = (args.next(), args.next(), args.next()) else {
-        return Err("usage: systems OPERATOR-BINARY CANDIDATE-BINARY RESULTS.json".into());
+    let (Some(binary), Some(candidate), Some(results), Some(header)) =
+        (args.next(), args.next(), args.next(), args.next())
+    else {
+        return Err("usage: systems OPERATOR-BINARY CANDIDATE-BINARY RESULTS.json HEADER [quick]".into());
+    };
+    let header: Value = serde_json::from_str(&header.display().to_string())?;
+    let amount = match args.next() {
+        Some(quick) if quick == Path::new("quick") => QUICK,
+        Some(other) => return Err(format!("{} is not `quick`", other.display()).into()),
+        None => FULL,
     };
     let options =
         InstallationOptions { quorum: json!({"maxLeaseDuration": "30s"}), ..InstallationOptions::new(binary) };
@@ -47,17 +73,17 @@ fn main() -> Outcome {
     let kubeconfig = installation.control_plane().kubeconfig().display().to_string();
     let systems = [
         measure(
-            "client-go",
             &Candidates { binary: &candidate, system: "client-go", place: &kubeconfig, folder: folder.path() },
+            amount,
         )?,
-        measure("etcd", &Candidates { binary: &candidate, system: "etcd", place: &etcd.1, folder: folder.path() })?,
-        redislease(&installation)?,
+        measure(&Candidates { binary: &candidate, system: "etcd", place: &etcd.1, folder: folder.path() }, amount)?,
+        redislease(&installation, amount)?,
     ];
     drop(etcd);
     if let Some(parent) = results.parent() {
         fs::create_dir_all(parent)?;
     }
-    fs::write(&results, serde_json::to_string_pretty(&systems)?)?;
+    fs::write(&results, serde_json::to_string_pretty(&json!({"measured": header, "systems": systems}))?)?;
     Ok(())
 }
 
@@ -139,41 +165,58 @@ fn at(event: &Value) -> Outcome<Duration> {
     Ok(Duration::from_nanos(event["at_ns"].as_u64().ok_or("the event has no time")?))
 }
 
+/// Random waits from zero to [`LONGEST_WAIT`] (SplitMix64).
+struct Waits(u64);
+
+impl Waits {
+    fn sleep(&mut self) {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut random = self.0;
+        random = (random ^ (random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        random = (random ^ (random >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        random ^= random >> 31;
+        // The upper 32 bits as a fraction of one.
+        thread::sleep(LONGEST_WAIT.mul_f64(f64::from((random >> 32) as u32) / f64::from(u32::MAX)));
+    }
+}
+
 /// A system whose candidates are processes that elect a leader among themselves.
-fn measure(system: &str, candidates: &Candidates<'_>) -> Outcome<Value> {
+fn measure(candidates: &Candidates<'_>, amount: Amount) -> Outcome<Value> {
+    let mut waits = Waits(SEED);
     let mut leader = candidates.start(0)?;
     leader.wait("leads")?;
     let mut released = Vec::new();
     let mut crashed = Vec::new();
     let mut held = Value::Null;
-    for number in 1..=RELEASES + CRASHES {
+    for number in 1..=amount.releases + amount.crashes {
         let next = candidates.start(number)?;
         next.wait("stands by")?;
         if number == 1 {
-            held = holding(&leader, &next)?;
+            held = holding(&leader, &next, amount.hold)?;
         }
+        waits.sleep();
         let ended = unix_now()?;
-        if number <= RELEASES {
+        if number <= amount.releases {
             leader.process.terminate(PATIENCE)?;
         } else {
             leader.process.kill()?;
         }
         let led = at(&next.wait("leads")?)?.saturating_sub(ended);
-        if number <= RELEASES { &mut released } else { &mut crashed }.push(led);
+        if number <= amount.releases { &mut released } else { &mut crashed }.push(led);
         leader = next;
     }
-    report(system, released, crashed, &held)
+    report(candidates.system, released, crashed, &held)
 }
 
 /// What two candidates cost while one leads.
-fn holding(leader: &Candidate, standby: &Candidate) -> Outcome<Value> {
+fn holding(leader: &Candidate, standby: &Candidate, hold: Duration) -> Outcome<Value> {
     let counts = || -> Outcome<[f64; 2]> {
         let [leader, standby] = [leader.requests()?, standby.requests()?];
         Ok([leader[0] + standby[0], leader[1] + standby[1]])
     };
     let (before, began) = (counts()?, Instant::now());
     // The duration that is measured.
-    thread::sleep(HOLD);
+    thread::sleep(hold);
     let (after, hours) = (counts()?, began.elapsed().as_secs_f64() / 3600.0);
     Ok(json!({
         "writes_an_hour": (after[0] - before[0]) / hours,
@@ -185,7 +228,7 @@ fn holding(leader: &Candidate, standby: &Candidate) -> Outcome<Value> {
 }
 
 /// The operator, whose candidates are pods. A holder that ends is proven to have ended by its pod.
-fn redislease(installation: &Installation) -> Outcome<Value> {
+fn redislease(installation: &Installation, amount: Amount) -> Outcome<Value> {
     let control_plane = installation.control_plane();
     let operator = installation.start_operator("operator-0", &[])?;
     installation.deployment("comparison", "billing", 3)?;
@@ -208,7 +251,7 @@ fn redislease(installation: &Installation) -> Outcome<Value> {
     })?;
     let (before, renewed, began) = (writes()?, renewals()?, Instant::now());
     // The duration that is measured.
-    thread::sleep(HOLD);
+    thread::sleep(amount.hold);
     let hours = began.elapsed().as_secs_f64() / 3600.0;
     let cost = json!({
         "writes_an_hour": (writes()? - before) / hours,
@@ -220,9 +263,11 @@ fn redislease(installation: &Installation) -> Outcome<Value> {
     let mut pods = control_plane.watch("pods", "comparison")?;
     let mut leases = control_plane.watch("redisleases", "comparison")?;
     let (mut released, mut crashed) = (Vec::new(), Vec::new());
-    for number in 1..=OWN_RELEASES + CRASHES {
+    let mut waits = Waits(SEED);
+    for number in 1..=amount.own_releases + amount.crashes {
+        waits.sleep();
         let pod = held.holder().unwrap_or_default().to_owned();
-        if number <= OWN_RELEASES {
+        if number <= amount.own_releases {
             control_plane.kubectl(&["delete", "pod", "-n", "comparison", &pod])?;
         } else {
             report_killed(control_plane, &pod)?;
@@ -238,13 +283,13 @@ fn redislease(installation: &Installation) -> Outcome<Value> {
             event.object["status"]["fencingToken"].as_u64() >= held.token()
         })?;
         let took = named.at.saturating_duration_since(proven.at);
-        if number <= OWN_RELEASES { &mut released } else { &mut crashed }.push(took);
+        if number <= amount.own_releases { &mut released } else { &mut crashed }.push(took);
         control_plane.kubectl(&["rollout", "status", "deployment/billing", "-n", "comparison"])?;
     }
     report("RedisLease", released, crashed, &cost)
 }
 
-/// Reports, as the kubelet does, that all processes of the pod were killed and are not started again.
+/// Writes the status that a kubelet would write: all processes of the pod were killed and are not started again.
 fn report_killed(control_plane: &ControlPlane, pod: &str) -> Outcome {
     let pods = ["-n", "comparison", pod];
     let read = control_plane.kubectl(&[&["get", "pod", "--output=json"][..], &pods].concat())?;
