@@ -60,7 +60,7 @@ impl Raw {
             connection.flush();
             let mut last = Vec::new();
             while connection.in_flight() > 0 {
-                wait(std::slice::from_ref(connection));
+                wait(std::slice::from_mut(connection));
                 connection.receive(|_, parts| last = parts[0].to_vec());
             }
             markers.push(String::from_utf8(last).unwrap());
@@ -186,8 +186,8 @@ fn cycles(request: &Request) -> Value {
         if raw.connections.iter().all(|connection| connection.in_flight() == 0) {
             break;
         }
-        wait(&raw.connections);
-        for node in 0..raw.connections.len() {
+        let ready = wait(&mut raw.connections);
+        for node in (0..raw.connections.len()).filter(|node| ready[*node]) {
             raw.connections[node].receive(|tag, parts| {
                 let [answer] = parts else { panic!("not a vote") };
                 replies.push((tag, number(answer) as u64));
@@ -254,8 +254,8 @@ fn drain(connections: &mut [Connection]) -> usize {
     connections.iter_mut().for_each(Connection::flush);
     let mut exceptions = 0;
     while connections.iter().any(|connection| connection.in_flight() > 0) {
-        wait(connections);
-        for connection in connections.iter_mut() {
+        let ready = wait(connections);
+        for (connection, _) in connections.iter_mut().zip(ready).filter(|(_, ready)| *ready) {
             connection.receive(|_, parts| exceptions += parts.len().saturating_sub(3));
         }
     }

@@ -1,4 +1,4 @@
-//! A bare pipelined connection: bytes out, replies of scripts in.
+//! A bare pipelined connection: bytes out, replies of scripts in. Its socket never blocks, and only ready sockets are read.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -19,14 +19,17 @@ pub struct Connection {
     pub out: Vec<u8>,
     /// One entry for each call: the commands in it.
     sent: VecDeque<Vec<Tag>>,
+    /// What was read. The first `filled` bytes are of replies that have not arrived completely.
     buffer: Vec<u8>,
+    filled: usize,
 }
 
 impl Connection {
     pub fn open(address: &str) -> Self {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
-        Self { stream, out: Vec::new(), sent: VecDeque::new(), buffer: Vec::new() }
+        stream.set_nonblocking(true).unwrap();
+        Self { stream, out: Vec::new(), sent: VecDeque::new(), buffer: vec![0; 65536], filled: 0 }
     }
 
     /// Appends a command, which is sent with the next [`flush`](Self::flush).
@@ -40,11 +43,14 @@ impl Connection {
         self.sent.push_back(tags);
     }
 
+    /// Sends what is waiting. What the socket does not take at once is sent after the next wait.
     pub fn flush(&mut self) {
-        if !self.out.is_empty() {
-            self.stream.set_nonblocking(false).unwrap();
-            self.stream.write_all(&self.out).unwrap();
-            self.out.clear();
+        while !self.out.is_empty() {
+            match self.stream.write(&self.out) {
+                Ok(count) => drop(self.out.drain(..count)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) => panic!("{error}"),
+            }
         }
     }
 
@@ -52,18 +58,20 @@ impl Connection {
         self.sent.len()
     }
 
-    /// Reads what has arrived, without waiting, and passes on each reply, or each answer in a reply to votes.
+    /// Reads what has arrived, without waiting, and passes on each reply, or each answer in a reply to votes. One read is
+    /// enough: what does not fit makes the socket ready again.
     pub fn receive(&mut self, mut take: impl FnMut(Tag, &[&[u8]])) {
-        self.stream.set_nonblocking(true).unwrap();
-        let mut block = [0; 65536];
-        match self.stream.read(&mut block) {
+        if self.filled == self.buffer.len() {
+            self.buffer.resize(2 * self.filled, 0);
+        }
+        match self.stream.read(&mut self.buffer[self.filled..]) {
             Ok(0) => panic!("the server closed the connection"),
-            Ok(count) => self.buffer.extend_from_slice(&block[..count]),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Ok(count) => self.filled += count,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return,
             Err(error) => panic!("{error}"),
         }
         let mut start = 0;
-        while let Some((parts, length)) = reply(&self.buffer[start..]) {
+        while let Some((parts, length)) = reply(&self.buffer[start..self.filled]) {
             let tags = self.sent.pop_front().unwrap();
             if let [_, _, b"votes" | b"ends", answers @ ..] = &parts[..] {
                 assert_eq!(
@@ -78,15 +86,23 @@ impl Connection {
             }
             start += length;
         }
-        self.buffer.drain(..start);
+        self.buffer.copy_within(start..self.filled, 0);
+        self.filled -= start;
     }
 }
 
-/// Waits until one of the connections has something to read.
-pub fn wait(connections: &[Connection]) {
+/// Waits until a connection has something to read, or takes bytes that wait. By connection: whether it has something to read.
+pub fn wait(connections: &mut [Connection]) -> Vec<bool> {
+    let wanted = |connection: &Connection| match connection.out.is_empty() {
+        true => PollFlags::IN,
+        false => PollFlags::IN | PollFlags::OUT,
+    };
     let mut fds: Vec<PollFd<'_>> =
-        connections.iter().map(|connection| PollFd::new(&connection.stream, PollFlags::IN)).collect();
+        connections.iter().map(|connection| PollFd::new(&connection.stream, wanted(connection))).collect();
     poll(&mut fds, None).unwrap();
+    let ready = fds.iter().map(|fd| fd.revents().difference(PollFlags::OUT) != PollFlags::empty()).collect();
+    connections.iter_mut().for_each(Connection::flush);
+    ready
 }
 
 /// The parts of the first reply in `bytes` as texts, and its length; `None` if it has not arrived completely. Numbers and
