@@ -2,11 +2,11 @@
 """Measures what one acquire and release costs, or what one renewal costs: processor time of servers and client, script calls,
 bytes, reads, system calls, allocations. Optionally records where the client spends its time, as a flame graph.
 
-    bench/profile.py [--do cycles|renew] [--workers 1,256] [--peers ours,raw,rslock] [--binary PATH]
+    bench/profile.py [--do cycles,renew] [--workers 1,256] [--locks 10000] [--peers ours,raw,rslock] [--tree DIRECTORY]
                      [--system-calls] [--allocations] [--flame DIRECTORY --label LABEL] [--json FILE]
 
-With `--do renew`, the workers are locks that are renewed every 3 s. The program is that of bench/peers/rust. Needs perf for flame
-graphs, perf and root for allocations, and strace for system calls.
+The program is bench/peers/rust of this tree, or of an older one, whose program is built in its own target directory. Needs perf for
+flame graphs, perf and root for allocations, and strace for system calls. bench/profile_page.py writes docs/profile.md from the JSON.
 """
 
 import argparse
@@ -21,6 +21,7 @@ import tempfile
 import time
 
 import flame
+import measured
 import peers as library
 from servers import Server, cpu_seconds
 
@@ -175,35 +176,42 @@ def measure(command, peer, servers, workers, seconds, options):
 def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--peers", default="ours,raw,rslock")
-    arguments.add_argument("--do", choices=["cycles", "renew"], default="cycles")
-    arguments.add_argument("--workers", help="workers, or locks to renew; 1,256 or 10000 by default")
+    arguments.add_argument("--do", default="cycles", help="cycles, renew, or both, separated by a comma")
+    arguments.add_argument("--workers", default="1,256")
+    arguments.add_argument("--locks", default="10000", help="locks that are renewed every 3 s")
     arguments.add_argument("--seconds", type=float, default=2)
-    arguments.add_argument("--binary")
+    arguments.add_argument("--tree", type=pathlib.Path, default=measured.ROOT, help="the sources that are measured")
+    arguments.add_argument("--binary", help="the program, if it is already built from the tree")
     arguments.add_argument("--flame", type=pathlib.Path)
     arguments.add_argument("--label", default="now")
     arguments.add_argument("--system-calls", action="store_true")
     arguments.add_argument("--allocations", action="store_true")
     arguments.add_argument("--json", type=pathlib.Path)
     options = arguments.parse_args()
-    command = [options.binary] if options.binary else library.build_rust()
+    command = [options.binary] if options.binary else library.build_rust(options.tree)
+    about = measured.header(options.tree)
+    kinds = options.do.split(",")
+    if unknown := set(kinds) - {"cycles", "renew"}:
+        raise SystemExit(f"error: {unknown} is not cycles or renew")
     servers = [Server() for _ in range(3)]
     rows = []
     try:
-        renews = options.do == "renew"
-        for workers in map(int, (options.workers or ("10000" if renews else "1,256")).split(",")):
-            for peer in options.peers.split(","):
-                if renews:
-                    rows.append(measure_renewals(command, peer, servers, workers, options))
-                else:
-                    rows.append(measure(command, peer, servers, workers, options.seconds, options))
-                text = ", ".join(f"{name} {value:.{3 if renews else 1}f}" for name, value in rows[-1].items() if isinstance(value, float))
-                what = "locks, for each renewal" if renews else "workers, for each cycle"
-                print(f"{peer:8} {workers:4} {what}: {text}", rows[-1].get("system_calls", ""), flush=True)
+        for kind in kinds:
+            for count in map(int, (options.locks if kind == "renew" else options.workers).split(",")):
+                for peer in options.peers.split(","):
+                    if kind == "renew":
+                        rows.append(measure_renewals(command, peer, servers, count, options))
+                    else:
+                        rows.append(measure(command, peer, servers, count, options.seconds, options))
+                    text = ", ".join(f"{name} {value:.{3 if kind == 'renew' else 1}f}" for name, value in rows[-1].items() if isinstance(value, float))
+                    what = "locks, for each renewal" if kind == "renew" else "workers, for each cycle"
+                    print(f"{peer:8} {count:4} {what}: {text}", rows[-1].get("system_calls", ""), flush=True)
     finally:
         for server in servers:
             server.stop()
     if options.json:
-        options.json.write_text(json.dumps(rows, indent=1))
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps({"measured": about, "rows": rows}, indent=1))
 
 
 if __name__ == "__main__":
