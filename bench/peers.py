@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 import select
 import shutil
 import subprocess
@@ -15,6 +16,8 @@ HERE = pathlib.Path(__file__).parent
 SOURCES = HERE / "peers"
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "redislease" / "bench"
 
+
+WHEN_EXTENDING = "only when the program extends"
 
 # The measures that most programs have.
 USUAL = frozenset({"cycles", "handover", "renew", "crash"})
@@ -32,8 +35,10 @@ class Peer:
     renews: str
     restart: str
     single: bool = False
-    # Which measures its program has. `several`: the library has a lock over several resources.
+    # Which measures its program has. `several`: the library has a lock over several resources. Cycles and faults have all.
     measures: frozenset = USUAL
+    # The peer of which it is a variant with another option. Variants have a table of their own.
+    variant_of: str = ""
 
 
 ALL = USUAL | {"lost"}
@@ -44,14 +49,18 @@ PEERS = [
     Peer("raw limit", "this commit", "rust", "raw", "(the scripts of RedisLease)", "no", "no", "no",
          measures=frozenset({"cycles", "renew"})),
     Peer("rslock", "0.10.0", "rust", "rslock", "no", "`using` returns an error", "`using`", "no", measures=ALL),
-    Peer("redsync", "4.18.1", "go", "redsync", "no", "no", "by hand", "no"),
-    Peer("bsm/redislock", "0.9.4", "go", "redislock", "no", "no", "by hand", "no", single=True),
+    Peer("redsync", "4.18.1", "go", "redsync", "no", WHEN_EXTENDING, "by hand", "no"),
+    Peer("bsm/redislock", "0.9.4", "go", "redislock", "no", WHEN_EXTENDING, "by hand", "no", single=True),
     Peer("redlock (npm)", "5.0.0-beta.2", "node", "redlock", "no", "`using` aborts a signal", "`using`", "no", measures=ALL | SEVERAL),
     Peer("redlock-universal", "0.8.5", "node", "redlock-universal", "no", "`using` aborts a signal", "`using`", "no", measures=ALL | SEVERAL),
-    Peer("pottery", "3.0.1", "python", "", "no", "no", "by hand, three times", "no"),
+    Peer("pottery", "3.0.1", "python", "", "no", WHEN_EXTENDING, "by hand, three times", "no"),
     Peer("Redisson RedLock", "4.7.0", "java", "redlock", "no", "no", "by itself", "no", measures=USUAL | SEVERAL),
     Peer("Redisson RFencedLock", "4.7.0", "java", "fenced", "yes, of one server", "no", "by itself", "no", single=True,
          measures=USUAL | SEVERAL),
+    Peer("RedisLease, worker on another thread", "this commit", "rust", "ours-threads", "", "", "", "", measures=frozenset(),
+         variant_of="RedisLease"),
+    Peer("redsync, `WithFailFast(true)`", "4.18.1", "go", "redsync-failfast", "", "", "", "", measures=frozenset(),
+         variant_of="redsync"),
 ]
 
 
@@ -87,10 +96,13 @@ def _fresh(folder, files):
     return (folder / "built").exists()
 
 
-def build_rust():
-    target = os.environ.get("CARGO_TARGET_DIR") or str(HERE.parent / "target")
+def build_rust(tree=HERE.parent):
+    """The program of the sources in `tree`. Only this tree builds in a target directory that the environment names."""
+    own = tree.resolve() == HERE.parent.resolve()
+    target = own and os.environ.get("CARGO_TARGET_DIR") or str(tree.resolve() / "target")
     _tool("cargo")
-    _run("cargo", "build", "--locked", "--release", "--quiet", cwd=SOURCES / "rust", env={**os.environ, "CARGO_TARGET_DIR": target})
+    folder = tree / "bench" / "peers" / "rust"
+    _run("cargo", "build", "--locked", "--release", "--quiet", cwd=folder, env={**os.environ, "CARGO_TARGET_DIR": target})
     return [f"{target}/release/peer"]
 
 
@@ -125,6 +137,30 @@ def build_java():
         _run(_tool("javac"), "-nowarn", "-cp", f"{folder}/lib/*", "-d", folder / "classes", folder / "Peer.java")
         (folder / "built").touch()
     return [java, "-cp", f"{folder}/classes:{folder}/lib/*", "Peer"]
+
+
+def versions():
+    """Versions of toolchains and of the Redis clients below the peers."""
+    found = {}
+    for name, command in {
+        "rustc": ["rustc", "--version"], "Go": ["go", "env", "GOVERSION"], "Node.js": ["node", "--version"],
+        "Python": [str(CACHE / "python" / "venv" / "bin" / "python"), "--version"], "Java": ["java", "--version"],
+    }.items():
+        try:
+            text = _run(*command)
+        except (Missing, OSError):
+            continue
+        if number := re.search(r"\d+(\.\d+)+", text):
+            found[name] = number.group()
+    pinned = {
+        "go-redis": (SOURCES / "go" / "go.mod", r"redis/go-redis/v9 v(\S+)"),
+        "ioredis": (SOURCES / "node" / "package.json", r'"ioredis": "([^"]+)"'),
+        "redis-py": (SOURCES / "python" / "requirements.txt", r"(?m)^redis==(\S+)"),
+    }
+    for name, (file, pattern) in pinned.items():
+        if number := re.search(pattern, file.read_text()):
+            found[name] = number.group(1)
+    return found
 
 
 BUILD = {"rust": build_rust, "go": build_go, "node": build_node, "python": build_python, "java": build_java}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures RedisLease and its peers in turns on the same redis-servers, and prints one table.
+"""Measures RedisLease and its peers in turns on the same redis-servers, and prints one table and the goals.
 
     bench/run.py [--quick] [--only cycles,faults,handover,renew,lost,crash,stories] [--peers ours,rslock] [--keep]
 
@@ -8,16 +8,14 @@ Results go to target/bench/results.json. With --only, the other measures of an e
 
 import argparse
 import contextlib
-import datetime
 import json
 import os
 import pathlib
-import platform
 import signal
-import subprocess
 import sys
 import time
 
+import measured
 import peers as library
 import report
 from servers import Server, SlowProxy, Watch, awake, cpu_seconds
@@ -144,35 +142,68 @@ class Run:
 
     def faults(self):
         """One worker, while the last of three servers is stopped, slow, or gone. A peer that needs 100 ms or more for an acquire with
-        a stopped server, or does not answer, is measured once in that state: a round of it takes up to 20 s."""
+        a stopped server, or does not answer, is measured once in that state: for as long as five acquires take."""
         server = Server()
         proxy = SlowProxy(server, 0.05)
         try:
             near = [*self.addresses(2), server.address]
             waiting = set()
+
+            def stopped(peer, round_, cell):
+                """The first request after the stop is not preceded by another; its first acquire is a figure of its own."""
+                request = self.request("cycles", near, workers=1, seconds=self.seconds, at_once=True)
+                with self.alone(peer):
+                    answer = self.processes[peer].ask(20, **request)
+                    if answer and answer["cycles"] < 5 and not self.quick:
+                        first = answer["acquire_us"]["first"]
+                        # A cycle that has begun is completed.
+                        longer = self.request("cycles", near, workers=1, seconds=4.5 * answer["seconds"] / max(answer["cycles"], 1))
+                        answer = self.processes[peer].ask(longer["seconds"] * 1.5 + 20, **longer)
+                        if answer:
+                            answer["acquire_us"]["first"] = first
+                if answer is None:
+                    self.note(cell, peer, round_, failed="no answer within 20 s")
+                    self.restart(peer)
+                else:
+                    self.note(cell, peer, round_, **answer)
+                return answer
+
             def measure(state, nodes, round_, peers=None):
                 def one(peer, round_):
                     if not peer.single and (state, peer) not in waiting:
-                        request = self.request("cycles", nodes, workers=1, seconds=self.seconds)
-                        answer = self.ask(f"fault-{state}", peer, round_, request, timeout=20)
-                        slow = state == "stopped" and answer and answer.get("acquire_us", {}).get("p50", 0) > 100_000
+                        if state.startswith("stopped"):
+                            answer = stopped(peer, round_, f"fault-{state}")
+                        else:
+                            request = self.request("cycles", nodes, workers=1, seconds=self.seconds)
+                            answer = self.ask(f"fault-{state}", peer, round_, request, timeout=20)
+                        slow = state.startswith("stopped") and answer and (answer["acquire_us"]["p50"] or 100_001) > 100_000
                         if not answer or slow:
                             waiting.add((state, peer))
                 self.in_turns([round_], one, peers)
 
-            # What an acquire costs that needs two of two servers, without any failure.
             own = [peer for peer in self.processes if peer.name in report.COMPARED[:2]]
+            ours = own[:1]
+
+            def healthy_and_stopped(round_, suffix, peers):
+                self.warm_up(near, workers=1)
+                measure(f"none{suffix}", near, round_, peers)
+                # What an acquire costs that needs two of two servers, without any failure.
+                measure(f"two{suffix}", self.addresses(2), round_, own)
+                server.pause()
+                measure(f"stopped{suffix}", near, round_, ours if suffix else peers)
+                server.resume()
+
             with awake():
                 for round_ in range(self.rounds):
-                    self.warm_up(near, workers=1)
-                    measure("none", near, round_)
-                    measure("two", self.addresses(2), round_, own)
-                    server.pause()
-                    measure("stopped", near, round_)
-                    server.resume()
+                    healthy_and_stopped(round_, "", None)
                 self.warm_up([*self.addresses(2), proxy.address], workers=1)
                 for round_ in range(self.slow_rounds):
                     measure("slow", [*self.addresses(2), proxy.address], round_)
+            # As a machine without the programs that keep its processors running.
+            if own:
+                for round_ in range(self.rounds):
+                    healthy_and_stopped(round_, "-asleep", own)
+            with awake():
                 server.kill()
                 for round_ in range(self.slow_rounds):
                     measure("refusing", near, round_)
@@ -217,8 +248,9 @@ class Run:
                 self.restart(peer)
             if figures.get("lost") == held["held"]:
                 failed.add(peer)
-                took = f"their acquires took {held['seconds']:.0f} s, and they last {request['ttl_ms'] // 1000} s"
-                return self.note("renew", peer, round_, failed=f"lost all {count:,} locks: {took}")
+                took = f"{held['seconds']:.0f} s, longer than the lease of {request['ttl_ms'] // 1000} s"
+                return self.note("renew", peer, round_, failed="not measured", because=f"the bench takes all {count:,} locks before "
+                                 f"it renews, which takes {peer.name} {took}")
             self.note("renew", peer, round_, **figures | {"server_cpu": used[0], "client_cpu": used[1], "window": request["seconds"]})
         self.in_turns(range(self.slow_rounds), measure)
 
@@ -276,6 +308,9 @@ class Run:
                 return
             nodes = self.addresses(1 if peer.single else 3)
             self.note("stories", peer, round_, **self.paused_owner(peer, nodes))
+            for story in (self.foreign, self.extension_after_loss, self.extension_after_expiry, self.prefix_of_owner):
+                if seen := story(peer, nodes):
+                    self.note("stories", peer, round_, **seen)
             if not peer.single:
                 self.note("stories", peer, round_, **self.failed_acquire(peer))
             if "several" in peer.measures:
@@ -286,6 +321,10 @@ class Run:
         """Whether this server has at least so many keys of a request."""
         script = "return #redis.call('KEYS', ARGV[1])"
         return int(self.servers[server].command("EVAL", script, "0", f"*{request['prefix']}-*")) >= least
+
+    def locks(self, request, servers):
+        """Names and values of the keys of a request, on each of the servers."""
+        return [server.command("EVAL", KEYS_AND_VALUES, "0", f"*{request['prefix']}-*") for server in servers]
 
     def several(self, peer, nodes, round_):
         """One lock over two resources: on how many servers both are locked."""
@@ -308,7 +347,7 @@ class Run:
             return store.command("EVAL", STORE, "1", resource, str(answer.get("token", "")), value)
 
         owner, taker = (library.Process(self.commands[peer], peer.argument) for _ in range(2))
-        servers = range(len(nodes))
+        servers = self.servers[: len(nodes)]
         try:
             request = self.request("stale", nodes, ttl_ms=1000, seconds=0.5)
             taker.ask(20, **self.request("cycles", nodes, workers=1, seconds=0.1))
@@ -319,19 +358,92 @@ class Run:
             taken = taker.ask(20, **request | {"do": "take", "ttl_ms": 20_000})
             if not taken or not taken.get("held"):
                 return {"failed": "the lock was not free after its lease"}
-            before = [self.found(request, server) for server in servers]
+            # A library may go on after it has a majority.
+            time.sleep(0.3)
+            before = self.locks(request, servers)
             if write(taken, "of the next owner") != "accepted":
                 raise RuntimeError("the store refuses the owner of the lock")
             owner.process.send_signal(signal.SIGCONT)
             late = write(held, "of the paused owner")
-            owner.answer(10)
-            kept = before == [self.found(request, server) for server in servers]
+            ended = owner.answer(10)
+            if not ended or not ended.get("done"):
+                return {"failed": "the paused owner did not answer its release"}
+            time.sleep(0.3)
+            kept = any(before) and before == self.locks(request, servers)
             value = store.command("HGET", resource, "value")
             tokens = [held.get("token"), taken.get("token")]
             return {"kept": "yes" if kept else "no", "late": late, "value": value, "tokens": tokens}
         finally:
             owner.stop()
             taker.stop()
+
+    def foreign(self, peer, nodes):
+        """A client that never had the lock releases it."""
+        owner, other = (library.Process(self.commands[peer], peer.argument) for _ in range(2))
+        servers = self.servers[: len(nodes)]
+        try:
+            request = self.request("hold", nodes, ttl_ms=20_000)
+            if not owner.ask(20, **request):
+                return {"failed": "did not acquire"}
+            time.sleep(0.3)
+            before = self.locks(request, servers)
+            answer = other.ask(20, **request | {"do": "foreign"})
+            if answer and answer.get("unsupported"):
+                return {"foreign": "no such call"}
+            if not answer or not answer.get("done"):
+                return {"foreign": "no answer"}
+            time.sleep(0.3)
+            return {"foreign": "yes" if any(before) and before == self.locks(request, servers) else "**no**"}
+        finally:
+            owner.stop()
+            other.stop()
+
+    def extension(self, peer, nodes, ttl_ms, seconds, meanwhile=lambda request: None):
+        """One extension after some seconds: the request and the answer, or `None` if the library has no such call."""
+        owner = library.Process(self.commands[peer], peer.argument)
+        try:
+            request = self.request("extension", nodes, ttl_ms=ttl_ms, seconds=seconds)
+            held = owner.ask(20, **request)
+            if not held or not held.get("held"):
+                return request, None
+            meanwhile(request)
+            return request, owner.answer(seconds + 30)
+        finally:
+            owner.stop()
+
+    def extension_after_loss(self, peer, nodes):
+        """The keys on two of three servers are deleted, and the owner extends: what happens to its key on the third."""
+        if len(nodes) < 3:
+            return None
+
+        def delete(request):
+            time.sleep(0.3)
+            for server in self.servers[:2]:
+                server.command("EVAL", DELETE, "0", f"*{request['prefix']}-*")
+
+        request, answer = self.extension(peer, nodes, 20_000, 1.0, delete)
+        if not answer:
+            return {"survivor": "no such call"}
+        if answer["extended"]:
+            return {"survivor": "**the extension succeeds**"}
+        time.sleep(0.3)
+        return {"survivor": "stays" if self.found(request, 2) else "**deleted**"}
+
+    def extension_after_expiry(self, peer, nodes):
+        """The owner extends a lock that has expired."""
+        _, answer = self.extension(peer, nodes, 500, 1.0)
+        return {"expired": "**extended**" if answer["extended"] else "refused"} if answer else {"expired": "no such call"}
+
+    def prefix_of_owner(self, peer, nodes):
+        """The owner \"ab\" asks for a lock that the owner \"abc\" holds."""
+        process = library.Process(self.commands[peer], peer.argument)
+        try:
+            answer = process.ask(20, **self.request("prefix", nodes, ttl_ms=20_000))
+        finally:
+            process.stop()
+        if not answer or answer.get("unsupported"):
+            return {"prefix": "no name of an owner"}
+        return {"prefix": "**takes the lock**" if answer["taken"] else "refused"}
 
     def failed_acquire(self, peer):
         """Two of three servers refuse for 6 s. What happens on the third, by its own reports."""
@@ -360,11 +472,22 @@ class Run:
             apart.stop()
 
 
-def machine():
-    cpu = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "unknown")
-    memory = int(next(line.split()[1] for line in open("/proc/meminfo") if line.startswith("MemTotal"))) // 1_000_000
-    system = next((line.split("=", 1)[1].strip().strip('"') for line in open("/etc/os-release") if line.startswith("PRETTY_NAME")), "")
-    return f"{os.cpu_count()} cores ({cpu}), {memory} GB, {system}, Linux {platform.release().split('-')[0]}"
+# What identifies a lock on a server: the names and the values of its keys. Times to live are not part of it.
+KEYS_AND_VALUES = """
+local found = {}
+for _, key in ipairs(redis.call('KEYS', ARGV[1])) do
+  local kind = redis.call('TYPE', key).ok
+  local value = kind == 'hash' and table.concat(redis.call('HGETALL', key), ' ') or kind == 'string' and redis.call('GET', key) or kind
+  found[#found + 1] = key .. ' = ' .. value
+end
+table.sort(found)
+return table.concat(found, '; ')
+"""
+
+DELETE = """
+for _, key in ipairs(redis.call('KEYS', ARGV[1])) do redis.call('DEL', key) end
+return 'deleted'
+"""
 
 
 def main():
@@ -377,30 +500,28 @@ def main():
     kinds = options.only.split(",")
     if unknown := set(kinds) - set(KINDS):
         raise SystemExit(f"error: {unknown} is not one of {KINDS}")
-    began = time.monotonic()
+    began, about = time.monotonic(), measured.header()
     run = Run(options.quick, set(filter(None, options.peers.split(","))))
-    load = os.getloadavg()[0]
+    about["load"] = os.getloadavg()[0]
     try:
         for kind in kinds:
             getattr(run, kind)()
         redis = run.servers[0].version
     finally:
         run.stop()
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=ROOT).stdout.strip()
-    results = {
-        "date": datetime.date.today().isoformat(), "commit": commit, "machine": machine(), "redis": redis,
-        "quick": options.quick, "load": load, "missing": run.missing, "rows": [],
+    results = about | {
+        "redis": redis, "versions": library.versions(), "quick": options.quick, "missing": run.missing, "rows": [],
     }
     if set(kinds) != set(KINDS) and options.output.exists():
         # Replaces the rows of these kinds. The others keep their run.
         before = json.loads(options.output.read_text())
-        again = [f"{', '.join(kinds)} ({results['date']}, commit {commit})"]
+        again = [f"{', '.join(kinds)} ({results['date']}, commit {measured.commit(about)})"]
         results = before | {"again": before.get("again", []) + again}
         results["rows"] = [row for row in before["rows"] if report.kind(row["cell"]) not in kinds]
     results["rows"] += run.rows
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(json.dumps(results, indent=1))
-    print(report.table(results))
+    print(f"{report.table(results)}\n\n{report.goals(results)}")
     print(f"{time.monotonic() - began:.0f} s; results: {options.output}", file=sys.stderr)
 
 

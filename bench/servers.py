@@ -63,7 +63,7 @@ class Server:
             connection.sendall("".join(parts).encode())
             with connection.makefile("rb") as reply:
                 head = reply.readline().decode().strip()
-                return reply.read(int(head[1:])).decode() if head.startswith("$") else head[1:]
+                return reply.read(int(head[1:])).decode(errors="backslashreplace") if head.startswith("$") else head[1:]
 
     def admit(self):
         """Makes the server vote at once, as if it had waited for the longest lease of RedisLease."""

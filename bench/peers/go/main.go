@@ -1,6 +1,6 @@
 // Command peer runs the Go libraries of the comparison: redsync and bsm/redislock.
 //
-//	peer redsync | redislock     # requests on standard input, answers on standard output: one JSON object a line
+//	peer redsync | redsync-failfast | redislock     # requests on standard input, answers on standard output: one JSON object a line
 package main
 
 import (
@@ -43,7 +43,13 @@ type held interface {
 }
 
 // library acquires one lock: it makes the attempts that the library makes by default.
-type library func(key string, ttl time.Duration) (held, error)
+type library struct {
+	lock func(key string, ttl time.Duration) (held, error)
+	// named acquires a lock for an owner with this name, if the library allows to choose it.
+	named func(key, name string, ttl time.Duration) (held, error)
+	// foreign releases a lock that was not acquired, if the library allows it.
+	foreign func(key string, ttl time.Duration)
+}
 
 type redsyncLock struct{ mutex *redsync.Mutex }
 
@@ -56,15 +62,34 @@ func (l redsyncLock) extend() error {
 	return err
 }
 
-func newRedsync(nodes []string) library {
+func newRedsync(nodes []string) library { return redsyncWith(nodes) }
+
+// newRedsyncFailFast does not wait for servers that do not answer.
+func newRedsyncFailFast(nodes []string) library {
+	return redsyncWith(nodes, redsync.WithFailFast(true))
+}
+
+func redsyncWith(nodes []string, options ...redsync.Option) library {
 	var pools []redsyncredis.Pool
 	for _, node := range nodes {
 		pools = append(pools, goredis.NewPool(redis.NewClient(&redis.Options{Addr: node})))
 	}
 	sync := redsync.New(pools...)
-	return func(key string, ttl time.Duration) (held, error) {
-		mutex := sync.NewMutex(key, redsync.WithExpiry(ttl))
-		return redsyncLock{mutex}, mutex.Lock()
+	open := func(key string, ttl time.Duration, more ...redsync.Option) *redsync.Mutex {
+		return sync.NewMutex(key, append(append([]redsync.Option{redsync.WithExpiry(ttl)}, options...), more...)...)
+	}
+	return library{
+		lock: func(key string, ttl time.Duration) (held, error) {
+			mutex := open(key, ttl)
+			return redsyncLock{mutex}, mutex.Lock()
+		},
+		named: func(key, name string, ttl time.Duration) (held, error) {
+			mutex := open(key, ttl, redsync.WithTries(1), redsync.WithGenValueFunc(func() (string, error) { return name, nil }))
+			return redsyncLock{mutex}, mutex.Lock()
+		},
+		foreign: func(key string, ttl time.Duration) {
+			_, _ = open(key, ttl, redsync.WithValue("of nobody")).Unlock()
+		},
 	}
 }
 
@@ -79,15 +104,25 @@ func (l redislockLock) extend() error  { return l.lock.Refresh(context.Backgroun
 // newRedislock uses the first server only: the library is for one server.
 func newRedislock(nodes []string) library {
 	client := redislock.New(redis.NewClient(&redis.Options{Addr: nodes[0]}))
-	return func(key string, ttl time.Duration) (held, error) {
-		// The documentation's example of a retry; without it the first refusal is an error.
-		options := &redislock.Options{RetryStrategy: redislock.LinearBackoff(100 * time.Millisecond)}
-		lock, err := client.Obtain(context.Background(), key, ttl, options)
-		return redislockLock{lock, ttl}, err
+	return library{
+		lock: func(key string, ttl time.Duration) (held, error) {
+			// The documentation's example of a retry; without it the first refusal is an error.
+			options := &redislock.Options{RetryStrategy: redislock.LinearBackoff(100 * time.Millisecond)}
+			lock, err := client.Obtain(context.Background(), key, ttl, options)
+			return redislockLock{lock, ttl}, err
+		},
+		named: func(key, name string, ttl time.Duration) (held, error) {
+			lock, err := client.Obtain(context.Background(), key, ttl, &redislock.Options{Token: name})
+			return redislockLock{lock, ttl}, err
+		},
 	}
 }
 
 func percentiles(times []time.Duration) map[string]any {
+	var first any
+	if len(times) > 0 {
+		first = float64(times[0].Nanoseconds()) / 1e3
+	}
 	sort.Slice(times, func(i, j int) bool { return times[i] < times[j] })
 	at := func(percent int) any {
 		if len(times) == 0 {
@@ -95,7 +130,7 @@ func percentiles(times []time.Duration) map[string]any {
 		}
 		return float64(times[min(len(times)*percent/100, len(times)-1)].Nanoseconds()) / 1e3
 	}
-	return map[string]any{"p50": at(50), "p99": at(99), "count": len(times)}
+	return map[string]any{"first": first, "p50": at(50), "p99": at(99), "count": len(times)}
 }
 
 // each runs work in this many goroutines and waits for them.
@@ -117,7 +152,7 @@ func cycles(lock library, r request) any {
 		var acquired, released []time.Duration
 		for time.Now().Before(until) {
 			began := time.Now()
-			lock, err := lock(r.key(worker), r.ttl())
+			lock, err := lock.lock(r.key(worker), r.ttl())
 			if err != nil {
 				errors.Add(1)
 				continue
@@ -147,7 +182,7 @@ func handover(lock library, r request) any {
 	until := start.Add(r.duration())
 	each(r.Workers, func(int) {
 		for time.Now().Before(until) {
-			lock, err := lock(r.key(0), r.ttl())
+			lock, err := lock.lock(r.key(0), r.ttl())
 			if err != nil {
 				continue
 			}
@@ -171,7 +206,7 @@ func renew(lock library, r request) any {
 	const atOnce = 256
 	each(atOnce, func(worker int) {
 		for number := worker; number < r.Workers; number += atOnce {
-			if one, err := lock(r.key(number), r.ttl()); err == nil {
+			if one, err := lock.lock(r.key(number), r.ttl()); err == nil {
 				locks[number] = one
 			}
 		}
@@ -217,12 +252,14 @@ func say(answer any) {
 }
 
 func main() {
-	libraries := map[string]func([]string) library{"redsync": newRedsync, "redislock": newRedislock}
+	libraries := map[string]func([]string) library{
+		"redsync": newRedsync, "redsync-failfast": newRedsyncFailFast, "redislock": newRedislock,
+	}
 	if len(os.Args) != 2 || libraries[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "error: say redsync or redislock")
+		fmt.Fprintln(os.Stderr, "error: say redsync, redsync-failfast or redislock")
 		os.Exit(2)
 	}
-	open := map[string]library{}
+	open := map[string]*library{}
 	input := bufio.NewScanner(os.Stdin)
 	for input.Scan() {
 		r := request{Workers: 1}
@@ -231,9 +268,10 @@ func main() {
 		}
 		quorum := strings.Join(r.Nodes, ",")
 		if open[quorum] == nil {
-			open[quorum] = libraries[os.Args[1]](r.Nodes)
+			opened := libraries[os.Args[1]](r.Nodes)
+			open[quorum] = &opened
 		}
-		lock := open[quorum]
+		lock := *open[quorum]
 		switch r.Do {
 		case "cycles":
 			say(cycles(lock, r))
@@ -243,19 +281,37 @@ func main() {
 			say(renew(lock, r))
 		case "hold", "take":
 			for {
-				if _, err := lock(r.key(0), r.ttl()); err == nil {
+				if _, err := lock.lock(r.key(0), r.ttl()); err == nil {
 					break
 				}
 			}
 			say(map[string]any{"held": true})
 		case "stale":
-			held, err := lock(r.key(0), r.ttl())
+			held, err := lock.lock(r.key(0), r.ttl())
 			say(map[string]any{"held": err == nil})
 			time.Sleep(r.duration())
 			if err == nil {
 				_ = held.release()
 			}
 			say(map[string]any{"done": true})
+		case "extension":
+			held, err := lock.lock(r.key(0), r.ttl())
+			say(map[string]any{"held": err == nil})
+			time.Sleep(r.duration())
+			say(map[string]any{"extended": err == nil && held.extend() == nil, "done": true})
+		case "foreign":
+			if lock.foreign == nil {
+				say(map[string]any{"unsupported": true})
+				break
+			}
+			lock.foreign(r.key(0), r.ttl())
+			say(map[string]any{"done": true})
+		case "prefix":
+			if _, err := lock.named(r.key(0), "abc", r.ttl()); err != nil {
+				panic(err)
+			}
+			_, err := lock.named(r.key(0), "ab", r.ttl())
+			say(map[string]any{"taken": err == nil, "done": true})
 		default:
 			say(map[string]any{"unsupported": true})
 		}

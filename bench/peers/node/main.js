@@ -3,7 +3,7 @@
 //   node main.js redlock | redlock-universal   # requests on standard input, answers on standard output: one JSON object a line
 import { createInterface } from "node:readline";
 import { Redis } from "ioredis";
-import Redlock from "redlock";
+import Redlock, { Lock } from "redlock";
 import { createRedlock, IoredisAdapter, LockManager } from "redlock-universal";
 
 const AT_ONCE = 256;
@@ -39,6 +39,7 @@ const libraries = {
         lock: (keys, ttl) => redlock.acquire(keys, ttl),
       },
       using: (key, ttl, work) => redlock.using([key], ttl, work),
+      foreign: (key) => redlock.release(new Lock(redlock, [key], "of nobody", [], Date.now() + 10_000)),
     };
   },
   "redlock-universal"(nodes) {
@@ -59,14 +60,17 @@ const libraries = {
         lock: (keys, ttl) => new LockManager({ nodes: adapters, defaultTTL: ttl }).acquireBatch(keys),
       },
       using: (key, ttl, work) => createRedlock({ adapters, key, ttl }).using(work),
+      foreign: (key, ttl) =>
+        createRedlock({ adapters, key, ttl }).release({ id: "1", key, value: "of nobody", acquiredAt: Date.now(), ttl }),
     };
   },
 };
 
 function percentiles(times) {
+  const first = times[0] ?? null;
   times.sort((a, b) => a - b);
   const at = (percent) => times[Math.min(Math.floor((times.length * percent) / 100), times.length - 1)] ?? null;
-  return { p50: at(50), p99: at(99), count: times.length };
+  return { first, p50: at(50), p99: at(99), count: times.length };
 }
 
 const micros = () => Number(process.hrtime.bigint()) / 1e3;
@@ -196,12 +200,27 @@ async function stale(library, request) {
   return { done: true };
 }
 
+// One extension after a while.
+async function extension(library, request) {
+  const lock = await library.lock(key(request, 0), request.ttl_ms);
+  say({ held: true });
+  await sleep(request.seconds * 1e3);
+  const extended = await lock.extend().then(() => true, () => false);
+  return { extended, done: true };
+}
+
+// The release of a lock that was not acquired.
+async function foreign(library, request) {
+  await library.foreign(key(request, 0), request.ttl_ms).catch(() => {});
+  return { done: true };
+}
+
 async function several(library, request) {
   await library.several.lock([key(request, 0), key(request, 1)], request.ttl_ms);
   return { held: true, by: library.several.by };
 }
 
-const work = { cycles, handover, renew, lost, hold: take, take, stale, several };
+const work = { cycles, handover, renew, lost, hold: take, take, stale, extension, foreign, several };
 const open = libraries[process.argv[2]];
 if (!open) {
   console.error("error: say redlock or redlock-universal");

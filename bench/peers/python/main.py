@@ -19,9 +19,10 @@ def say(answer):
 
 
 def percentiles(times):
+    first = times[0] * 1e6 if times else None
     times.sort()
     at = lambda percent: times[min(len(times) * percent // 100, len(times) - 1)] * 1e6 if times else None
-    return {"p50": at(50), "p99": at(99), "count": len(times)}
+    return {"first": first, "p50": at(50), "p99": at(99), "count": len(times)}
 
 
 def each(workers, work):
@@ -135,6 +136,26 @@ class Peer:
             lock.release()
         except Exception:
             pass  # The library tells that the lock was lost.
+        return {"done": True}
+
+    def extension(self, request):
+        """One extension after a while."""
+        lock = self.lock(request, 0)
+        lock.acquire()
+        say({"held": True})
+        time.sleep(request["seconds"])
+        try:
+            lock.extend()
+        except Exception:
+            return {"extended": False, "done": True}
+        return {"extended": True, "done": True}
+
+    def foreign(self, request):
+        """The release of a lock that was not acquired."""
+        try:
+            self.lock(request, 0).release()
+        except Exception:
+            pass  # The library tells that it does not hold the lock.
         return {"done": True}
 
 

@@ -82,6 +82,7 @@ public final class Peer {
     }
 
     private static Map<String, Object> percentiles(List<Long> times) {
+        Long first = times.isEmpty() ? null : times.get(0);
         List<Long> sorted = new ArrayList<>(times);
         Collections.sort(sorted);
         Map<String, Object> figures = new HashMap<>();
@@ -89,6 +90,7 @@ public final class Peer {
             int place = Math.min(sorted.size() * percent / 100, sorted.size() - 1);
             figures.put("p" + percent, sorted.isEmpty() ? null : sorted.get(place) / 1e3);
         }
+        figures.put("first", first == null ? null : first / 1e3);
         figures.put("count", sorted.size());
         return figures;
     }
@@ -199,6 +201,16 @@ public final class Peer {
         return Map.of("done", true);
     }
 
+    /** The release of a lock that was not acquired. */
+    private Object foreign(JsonNode request) {
+        try {
+            lock(clients(request), request, 0).unlock();
+        } catch (RuntimeException error) {
+            // The library tells that it does not hold the lock.
+        }
+        return Map.of("done", true);
+    }
+
     private static synchronized void say(Object answer) {
         try {
             System.out.println(JSON.writeValueAsString(answer));
@@ -219,6 +231,7 @@ public final class Peer {
                 case "renew" -> peer.renew(request);
                 case "hold", "take" -> peer.take(request);
                 case "several" -> peer.several(request);
+                case "foreign" -> peer.foreign(request);
                 case "stale" -> peer.stale(request);
                 default -> Map.of("unsupported", true);
             });

@@ -1,9 +1,9 @@
 //! One process of the comparison: RedisLease's keeper and nodes, the raw limit, or rslock.
 //!
 //! ```text
-//! peer ours | raw | rslock       # requests on standard input, answers on standard output: one JSON object a line
+//! peer ours | ours-threads | raw | rslock       # requests on standard input, answers on standard output: one JSON object a line
 //! ```
-//! `bench/README.md` describes requests and answers.
+//! With `ours-threads`, the workers of the cycles run on other threads than the nodes. `bench/README.md` describes requests and answers.
 #![allow(clippy::unwrap_used, reason = "a failed step ends the measurement")]
 
 mod ours;
@@ -16,9 +16,13 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     match std::env::args().nth(1).as_deref() {
         Some("ours") => {
-            let mut ours = ours::Ours::default();
+            let mut ours = ours::Ours::new(ours::Place::Nodes);
             // One thread, because the nodes have their own, where the leases and the cycles run.
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            protocol::serve(|request| runtime.block_on(ours.answer(request)));
+        }
+        Some("ours-threads") => {
+            let mut ours = ours::Ours::new(ours::Place::Runtime);
             protocol::serve(|request| runtime.block_on(ours.answer(request)));
         }
         Some("raw") => protocol::serve(|request| raw::answer(&request)),
@@ -27,7 +31,7 @@ fn main() {
             protocol::serve(|request| runtime.block_on(managers.answer(request)));
         }
         other => {
-            eprintln!("error: `{other:?}` is not one of ours, raw, rslock");
+            eprintln!("error: `{other:?}` is not one of ours, ours-threads, raw, rslock");
             std::process::exit(2);
         }
     }

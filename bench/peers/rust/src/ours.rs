@@ -10,11 +10,11 @@ use redislease::clock;
 use redislease::keeper::{Keeper, LeaseHandle, Observer, Setup};
 use redislease::metrics::nodes::NodeMetrics;
 use redislease::metrics::panics::Panics;
-use redislease::nodes::{Config, NodeConfig, NodeState, Nodes};
+use redislease::nodes::{Config, NodeConfig, NodeState, Nodes, Request as NodeRequest};
 use redislease_core::backoff::{Backoff, Strategy};
 use redislease_core::lease::{Config as LeaseConfig, OnDeadline, Publication, Renewal, Standing, TermId, View};
 use redislease_core::marker::Membership;
-use redislease_core::op::Holder;
+use redislease_core::op::{Attempt, Holder, Op, Stages};
 use redislease_core::quorum::Quorum;
 use redislease_core::time::{Drift, Millis};
 use serde_json::{Value, json};
@@ -30,9 +30,20 @@ pub fn membership() -> Membership {
 const LONGEST: Millis = Millis(60_000);
 const TIMEOUT: Millis = Millis(500);
 
-/// The quorums in use, by the addresses of their nodes.
-#[derive(Default)]
-pub struct Ours(HashMap<Vec<String>, Arc<Process>>);
+/// Where the workers of the cycles run.
+#[derive(Clone, Copy)]
+pub enum Place {
+    /// On the thread of the nodes ([`Nodes::spawn`]).
+    Nodes,
+    /// On the threads of the program's runtime (`tokio::spawn`).
+    Runtime,
+}
+
+pub struct Ours {
+    place: Place,
+    /// The quorums in use, by the addresses of their nodes.
+    processes: HashMap<Vec<String>, Arc<Process>>,
+}
 
 struct Process {
     nodes: Nodes,
@@ -195,12 +206,19 @@ impl Observer for Counts {
 }
 
 impl Ours {
+    pub fn new(place: Place) -> Self {
+        Self { place, processes: HashMap::new() }
+    }
+
     pub async fn answer(&mut self, request: Request) -> Value {
         let new = || Arc::new(Process::start(&request.nodes));
-        let process = self.0.entry(request.nodes.clone()).or_insert_with(new).clone();
-        process.ready().await;
+        let is_new = !self.processes.contains_key(&request.nodes);
+        let process = self.processes.entry(request.nodes.clone()).or_insert_with(new).clone();
+        if is_new || !request.at_once {
+            process.ready().await;
+        }
         match request.what.as_str() {
-            "cycles" => cycles(&process, &request).await,
+            "cycles" => cycles(&process, &request, self.place).await,
             "handover" => handover(&process, &request).await,
             "renew" => renew(&process, &request).await,
             "lost" => lost(&process, &request).await,
@@ -219,6 +237,7 @@ impl Ours {
                 lock.release(term).await;
                 json!({"done": true})
             }
+            "foreign" => foreign(&process, &request).await,
             "several" => {
                 let mut lock = process.open_on(&request, &[0, 1], ());
                 lock.acquire().await;
@@ -230,14 +249,17 @@ impl Ours {
     }
 }
 
-async fn cycles(process: &Process, request: &Request) -> Value {
+async fn cycles(process: &Process, request: &Request, place: Place) -> Value {
     // RedisLease limits the rate at which many leases attempt for the first time, so this happens before.
     let mut opening = tokio::task::JoinSet::new();
+    let many = request.workers > 1;
     for worker in 0..request.workers {
         let mut lock = process.open(request, worker, ());
         opening.spawn(async move {
-            let (term, _) = lock.acquire().await;
-            lock.release(term).await;
+            if many {
+                let (term, _) = lock.acquire().await;
+                lock.release(term).await;
+            }
             lock
         });
     }
@@ -260,7 +282,11 @@ async fn cycles(process: &Process, request: &Request) -> Value {
     let (done, mut all_done) = tokio::sync::mpsc::unbounded_channel();
     for lock in locks {
         let (work, done) = (work(lock), done.clone());
-        process.nodes.spawn(async move { done.send(work.await).unwrap() });
+        let task = async move { done.send(work.await).unwrap() };
+        match place {
+            Place::Nodes => process.nodes.spawn(task),
+            Place::Runtime => drop(tokio::spawn(task)),
+        }
     }
     drop(done);
     let mut all = Vec::new();
@@ -268,6 +294,21 @@ async fn cycles(process: &Process, request: &Request) -> Value {
         all.push(times);
     }
     figures(all, start.elapsed())
+}
+
+/// Sends releases of an attempt that never acquired. A lease itself sends none: it ends only its own terms.
+async fn foreign(process: &Process, request: &Request) -> Value {
+    let keys: Arc<[String]> = Arc::new([process.nodes.keyspace().lock("bench", &request.key(0))]);
+    let (answers, mut votes) = tokio::sync::mpsc::unbounded_channel();
+    for node in process.nodes.quorum().nodes() {
+        let op = Op::Release { attempt: Attempt(1), stages: Stages::All };
+        let release = NodeRequest { keys: keys.clone(), op, give_up_at: clock::now() + TIMEOUT };
+        let answers = answers.clone();
+        process.nodes.send(node, release, move |vote| drop(answers.send(vote)));
+    }
+    drop(answers);
+    while votes.recv().await.is_some() {}
+    json!({"done": true})
 }
 
 async fn handover(process: &Process, request: &Request) -> Value {

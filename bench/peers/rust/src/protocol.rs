@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 /// One request of the driver.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Request {
-    /// `cycles`, `handover`, `renew`, `lost`, `hold` or `take`.
+    /// What to measure, as bench/README.md lists it.
     #[serde(rename = "do")]
     pub what: String,
     /// `host:port` of each server.
@@ -28,6 +28,9 @@ pub struct Request {
     /// Whether RedisLease attempts as often as its peers do by default.
     #[serde(default)]
     pub polls: bool,
+    /// Whether RedisLease attempts without waiting until all nodes vote.
+    #[serde(default)]
+    pub at_once: bool,
     /// Keys of one request begin with it.
     pub prefix: String,
 }
@@ -94,14 +97,15 @@ pub fn figures(all: Vec<Times>, took: Duration) -> Value {
     })
 }
 
-/// Median and 99th percentile in microseconds.
+/// The first time, the median and the 99th percentile in microseconds.
 pub fn percentiles(mut times: Vec<Duration>) -> Value {
+    let first = times.first().map(|time| time.as_secs_f64() * 1e6);
     times.sort_unstable();
     let at = |percent: usize| {
         let place = (times.len() * percent / 100).min(times.len().saturating_sub(1));
         times.get(place).map(|time| time.as_secs_f64() * 1e6)
     };
-    json!({"p50": at(50), "p99": at(99), "count": times.len()})
+    json!({"first": first, "p50": at(50), "p99": at(99), "count": times.len()})
 }
 
 /// From the call of a release to the next success of another waiter.

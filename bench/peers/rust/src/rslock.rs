@@ -43,6 +43,19 @@ impl Managers {
                 manager.unlock(&lock.lock).await;
                 json!({"done": true})
             }
+            "foreign" => {
+                let (resource, val) = (request.key(0).into_bytes(), vec![0; 20]);
+                let lock = Lock { resource, val, validity_time: 0, lock_manager: manager.clone() };
+                manager.unlock(&lock).await;
+                json!({"done": true})
+            }
+            "extension" => {
+                let lock = manager.lock(request.key(0).as_bytes(), request.ttl()).await.unwrap();
+                say(&json!({"held": true}));
+                tokio::time::sleep(request.duration()).await;
+                let extended = manager.extend(&lock, request.ttl()).await.is_ok();
+                json!({"extended": extended, "done": true})
+            }
             _ => unsupported(),
         }
     }
