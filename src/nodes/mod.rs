@@ -299,6 +299,27 @@ impl Nodes {
     /// needs no change of thread. It must not block or compute for long: it would delay every renewal on these nodes. A panic ends
     /// only the task. The task is dropped when the last of these [`Nodes`] is dropped. An open lease keeps them, so a task that
     /// holds a `LeaseHandle` must end by itself.
+    ///
+    /// ```no_run
+    /// use redislease::keeper::LeaseHandle;
+    /// use redislease::nodes::Nodes;
+    /// use redislease_core::lease::{Publication, Standing, View};
+    /// use redislease_core::op::Holder;
+    /// use tokio::sync::watch;
+    ///
+    /// /// `lease` and `views` are those of `Keeper::open_watched`.
+    /// fn work_once(nodes: &Nodes, lease: LeaseHandle, mut views: watch::Receiver<View>) {
+    ///     nodes.spawn(async move {
+    ///         lease.want(Holder("worker".into()));
+    ///         let acquired = |view: &View| matches!(view.standing, Standing::Publishing(_));
+    ///         let Ok(view) = views.wait_for(acquired).await.map(|view| view.clone()) else { return };
+    ///         let Standing::Publishing(term) = view.standing else { return };
+    ///         lease.published(term.id.attempt, Publication::Written);
+    ///         // Short work with the fencing token `term.id.token`. Longer work belongs to a task on another thread.
+    ///         lease.end(term.id, true);
+    ///     });
+    /// }
+    /// ```
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.alive.runtime.spawn(task);
     }
