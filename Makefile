@@ -46,7 +46,7 @@ lock-scale: deps ## Measure and plot NUMBERS of leases (100 1000 10000 100000) o
 bench-systems: lab-tools ## Compare with the leader elections of client-go and etcd on a real control plane (15 minutes)
 	@hack/bench-systems.sh
 
-bench: deps ## Compare with other lock libraries on the same Redis servers (26 minutes; QUICK=1: 6 minutes)
+bench: deps ## Compare with other lock libraries on the same Redis servers (33 minutes; QUICK=1: 8 minutes)
 	@bench/run.py
 
 observe: lab-tools ## Evaluate every query of dashboard and alerts on a real Prometheus, during faults; draw the panels (4 minutes)

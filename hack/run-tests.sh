@@ -128,6 +128,7 @@ if hack/instructions.sh available; then
 else
     skip instructions "valgrind is not installed (make deps)"
 fi
+step "comparison page" python3 bench/report.py --check
 step "chart's CRDs" hack/generate-chart.sh --check-crds
 if [[ $what == fast ]]; then
     step "unit tests" cargo test --locked --workspace --lib --bins --no-fail-fast
