@@ -229,7 +229,15 @@ def measured_story(results, peer, name, text):
     """What was seen in the run."""
     rows = results.rows("stories", peer)
     seen = [row for row in rows if name in row]
-    return text(seen[-1]) if seen else rows[0].get("failed", "–") if rows else "–"
+    if not seen:
+        return rows[0].get("failed", "–") if rows else "–"
+    found = text(seen[-1])
+    return "renews by itself" if found == NO_CALL and peer.renews == "by itself" and name in EXTENSIONS else found
+
+
+# Of the program: the library has no call for the story. And stories of an extension by the program.
+NO_CALL = "no such call"
+EXTENSIONS = {"survivor", "expired"}
 
 
 def late_write(row):
@@ -437,9 +445,8 @@ Whole [leader elections](comparison-systems.md) and [what an acquire costs](prof
   "[1 server]": a library for one server sends one command where others send three. If that server fails, the lock is gone.
 - "n = 5": so many acquires, where there are fewer than 100. These have no p99.
 - Redisson RedLock is deprecated by its authors in favour of RLock and RFencedLock.
-- Consul: not measured, because its locks are sessions of a server that holds all state itself, and not Redis. Its server is no Go
-  module that can be built with pinned versions as the peers are: `go install` refuses its `replace` directives. The lock of etcd, which
-  works in the same way, is [measured instead](comparison-systems.md).
+- Consul: not measured, because its server is a large build (297 modules) that `go install` refuses for its `replace` directives to
+  local folders. The lock of etcd, which also lives in a Raft cluster, is [measured instead](comparison-systems.md).
 
 {table}
 {variants}
@@ -483,6 +490,8 @@ Whole [leader elections](comparison-systems.md) and [what an acquire costs](prof
 - The store of the paused owner is a compare-and-set script on a Redis key of another server. The bench writes for each owner with the
   token that its library returned, first for the next owner, then for the owner that was paused.
 - The lock of the next owner is compared by the names and values of its keys on all servers, before and after the release.
+- A client that never had the lock: its program makes a lock object of the library for the key, with another value if the library needs
+  one, and releases it. For RedisLease it sends the requests of a release with another attempt to the nodes.
 - The extension with lost keys: two servers lost the lock, so the owner has no majority, and the extension fails. Until the key on the
   third server expires, it can still stop another client there. A library that deletes it makes room for the next owner, also if the
   extension failed for another reason, such as a timeout.
@@ -519,6 +528,7 @@ SEEN = {
     "survivor": lambda results: told(results, "survivor", lambda what: "deleted" in what, "the key is deleted"),
     "expired": lambda results: told(results, "expired", lambda what: "extended" in what, "extended"),
     "prefix": lambda results: told(results, "prefix", lambda what: "takes" in what, "takes the lock"),
+    "kept": lambda results: told(results, "kept", lambda what: what != "yes", "the lock is gone"),
     "foreign": lambda results: told(results, "foreign", lambda what: what != "yes", "the lock is gone"),
 }
 

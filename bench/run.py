@@ -120,9 +120,9 @@ class Run:
     def addresses(self, count):
         return [server.address for server in self.servers[:count]]
 
-    def warm_up(self, nodes, workers=32):
-        for peer, process in self.processes.items():
-            if process.ask(60, **self.request("cycles", nodes, workers=workers, seconds=self.seconds)) is None:
+    def warm_up(self, nodes, workers=32, peers=None):
+        for peer in peers or list(self.processes):
+            if self.processes[peer].ask(60, **self.request("cycles", nodes, workers=workers, seconds=self.seconds)) is None:
                 self.restart(peer)
 
     def cycles(self):
@@ -185,7 +185,7 @@ class Run:
             ours = own[:1]
 
             def healthy_and_stopped(round_, suffix, peers):
-                self.warm_up(near, workers=1)
+                self.warm_up(near, workers=1, peers=peers)
                 measure(f"none{suffix}", near, round_, peers)
                 # What an acquire costs that needs two of two servers, without any failure.
                 measure(f"two{suffix}", self.addresses(2), round_, own)
