@@ -439,8 +439,7 @@ Whole [leader elections](comparison-systems.md) and [what an acquire costs](prof
 
 - Date: {date}, commit {commit}.
 - Machine: {machine}. Redis {redis}. Servers and clients share the cores. Load average before the run: {load:.1f}.{versions}
-- All peers ran in turns on the same redis-servers, with the defaults of their documentation. Other options were not tried, except
-  `WithFailFast` of redsync ([variants](#variants)). {rounds}{quick}{again}
+- All peers ran in turns on the same redis-servers, with the defaults of their documentation. Other options were not tried{except_}. {rounds}{quick}{again}
 - "–": a library for one server has no row for more servers or for a failed one; the raw limit has no retries, and its locks no owner.
   "[1 server]": a library for one server sends one command where others send three. If that server fails, the lock is gone.
 - "n = 5": so many acquires, where there are fewer than 100. These have no p99.
@@ -470,7 +469,7 @@ Whole [leader elections](comparison-systems.md) and [what an acquire costs](prof
 - RedisLease and the raw limit send a release and do not wait for the answers; the next acquire is sent behind it on the
   same connection. The others wait. The throughput of RedisLease is that of whole cycles on all servers all the same.
 - In the rows of acquires and releases the workers of RedisLease run on the thread of its nodes (`Nodes::spawn`), as those of the raw
-  limit do. A worker on another thread waits for two changes of thread in an acquire ([variants](#variants)).
+  limit do. A worker on another thread waits for two changes of thread in an acquire{see}.
 - RedisLease limits the rate of first attempts of many leases to 2,000 a second. The row of new locks shows this limit. The rows of
   64 and 256 workers leave the first attempt of each worker out.
 - The retry of hand-overs is random in all libraries. In that row, and for the failed acquire, the program of RedisLease calls
@@ -551,10 +550,13 @@ def page(results):
     rounds = f"Numbers are medians of up to {count} rounds;\n  the smallest and the largest are in brackets." if count > 1 else "Each number is one measurement."
     quick = "\n- This was a short run (`QUICK=1`): its numbers vary more." if results["quick"] else ""
     again = f"\n- Measured in a later run of their own: {'; '.join(results['again'])}." if results.get("again") else ""
+    shown = variants(results)
     versions = ", ".join(f"{name} {version}" for name, version in results.get("versions", {}).items())
     return PAGE.format(**results | {
         "commit": measurement.commit(results), "again": again, "rounds": rounds, "quick": quick, "places": places(results),
-        "versions": f"\n- {versions}." if versions else "", "table": table(results), "variants": variants(results),
+        "versions": f"\n- {versions}." if versions else "", "table": table(results), "variants": shown,
+        "except_": ", except\n  `WithFailFast` of redsync ([variants](#variants))" if shown else "",
+        "see": " ([variants](#variants))" if shown else ", some 0.1 ms on this machine",
         "goals": goals(results), "bugs": field_bugs(results),
     })
 
