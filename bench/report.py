@@ -470,17 +470,22 @@ Whole [leader elections](comparison-systems.md) and [what an acquire costs](prof
   same connection. The others wait. The throughput of RedisLease is that of whole cycles on all servers all the same.
 - In the rows of acquires and releases the workers of RedisLease run on the thread of its nodes (`Nodes::spawn`), as those of the raw
   limit do. A worker on another thread waits for two changes of thread in an acquire{see}.
-- RedisLease limits the rate of first attempts of many leases to 2,000 a second. The row of new locks shows this limit. The rows of
-  64 and 256 workers leave the first attempt of each worker out.
+- RedisLease limits the rate of first attempts of many leases to 2,000 a second. The row of new locks shows this limit. The rows
+  of acquires and releases leave the first attempt of each worker out: after thousands of attempts within a second, it waits up to a
+  second for its turn.
 - The retry of hand-overs is random in all libraries. In that row, and for the failed acquire, the program of RedisLease calls
   `try_now` up to 100 ms after a refusal, as its peers retry by default or in their documentation. Without that call, a refused
   attempt waits until the holder's keys would expire. The operator does not poll but decides who is next.
 - In the rows with a server that is stopped, gone or slow, and in those they are compared with, a program of the idle class keeps
   each processor running. Without it, the fewer servers work, the more often a processor sleeps, and its wake-up in a virtual machine
   takes as long as a round trip. "Processors may sleep": without these programs.
+- These programs make the p99 larger: a server that another server preempted sometimes waits behind such a program until the next
+  tick of the scheduler (4 ms apart on this machine; `perf sched` showed waits of 1.1 to 5 ms). So the p99 of RedisLease with all servers
+  healthy is larger than in the row of one worker, and the p99 of these rows says little about the libraries.
 - With one server stopped, the other programs get more processor time; this is why the ratio is below 1.
 - "50 ms slow": The delay is made by a Python proxy on the same processors; this is why others also get slower.
-- The first acquire after the stop can be that of a client that has noticed the stop: the programs are measured in turns.
+- The first acquire after the stop begins at least a second after the stop and after the last cycles, and the programs are measured in
+  turns: a client may have noticed the stop.
 - A peer that needs 100 ms or longer for an acquire while a server is stopped was measured once in that state, for as long as five
   acquires take, and a peer that did not answer within 20 s once in any state.
 - In the story of the failed acquire, the third server reported each command and each change of the key (`MONITOR` and keyspace

@@ -252,11 +252,11 @@ impl Ours {
 async fn cycles(process: &Process, request: &Request, place: Place) -> Value {
     // RedisLease limits the rate at which many leases attempt for the first time, so this happens before.
     let mut opening = tokio::task::JoinSet::new();
-    let many = request.workers > 1;
+    let prepares = !request.at_once;
     for worker in 0..request.workers {
         let mut lock = process.open(request, worker, ());
         opening.spawn(async move {
-            if many {
+            if prepares {
                 let (term, _) = lock.acquire().await;
                 lock.release(term).await;
             }
