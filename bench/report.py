@@ -471,8 +471,7 @@ Whole [leader elections](comparison-systems.md) and [what an acquire costs](prof
 - In the rows of acquires and releases the workers of RedisLease run on the thread of its nodes (`Nodes::spawn`), as those of the raw
   limit do. A worker on another thread waits for two changes of thread in an acquire{see}.
 - RedisLease limits the rate of first attempts of many leases to 2,000 a second. The row of new locks shows this limit. The rows
-  of acquires and releases leave the first attempt of each worker out: after thousands of attempts within a second, it waits up to a
-  second for its turn.
+  of acquires and releases leave the first attempt of each worker out: it can wait 50 ms for its turn.
 - The retry of hand-overs is random in all libraries. In that row, and for the failed acquire, the program of RedisLease calls
   `try_now` up to 100 ms after a refusal, as its peers retry by default or in their documentation. Without that call, a refused
   attempt waits until the holder's keys would expire. The operator does not poll but decides who is next.

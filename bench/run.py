@@ -153,7 +153,7 @@ class Run:
                 """The first request after the stop is not preceded by another; its first acquire is a figure of its own."""
                 request = self.request("cycles", near, workers=1, seconds=self.seconds, at_once=True)
                 with self.alone(peer):
-                    # A new lease of RedisLease waits up to a second after thousands of attempts, whatever the servers do.
+                    # A new lease of RedisLease may wait for its turn, whatever the servers do.
                     time.sleep(1)
                     answer = self.processes[peer].ask(20, **request)
                     if answer and answer["cycles"] < 5 and not self.quick:
