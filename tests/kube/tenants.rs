@@ -1,11 +1,15 @@
-//! A RedisQuorum that allows the leases of some namespaces only.
+//! Tenants of one quorum: a RedisQuorum that allows the leases of some namespaces only, and a tenant with many leases.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use redislease_lab::{Installation, InstallationOptions, LeaseState, Result};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::holder::held;
 use crate::support::{
-    AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, change_rules, keys, no_pod_is_active, options, set_rules,
+    AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, change_rules, count, keys, no_pod_is_active, options, set_rules,
     the_term_is_kept, throughout,
 };
 
@@ -114,4 +118,115 @@ fn while_labels_are_unknown_terms_continue_and_none_begins() -> Result<()> {
     new.wait("held", FIRST_ELECTION * 2, LeaseState::is_active)?;
     assert_eq!(lease.state()?.token(), first.token());
     Ok(())
+}
+
+/// The least TTL, on each node, of the neighbour's key: its lease of 15 s, less one renewInterval of 2 s, less 3 s for a busy
+/// machine.
+const LEAST: Duration = Duration::from_secs(10);
+/// How many leases the noisy tenant has. Each costs the API server five writes, and beside other tests it handles about
+/// thirty writes a second.
+const MANY: u16 = 400;
+/// How long the noisy tenant is watched at most.
+const NOISE: Duration = Duration::from_secs(45);
+
+/// Creates leases of one tenant over the same pods, several at a time, until `done`.
+fn create_many(installation: &Installation, namespace: &str, count: u16, done: &AtomicBool) -> Result<()> {
+    const AT_ONCE: u16 = 4;
+    const IN_ONE_CALL: usize = 20;
+    let lease = |number: u16| {
+        json!({
+            "apiVersion": "redislease.io/v1alpha1",
+            "kind": "RedisLease",
+            "metadata": {"name": format!("lease-{number:04}"), "namespace": namespace},
+            "spec": {
+                "candidates": {"selector": {"matchLabels": {"app": "billing"}}},
+                "leaseDuration": "15s",
+                "renewInterval": "3s",
+                "gracePeriod": "3s",
+                "election": {"unhealthyAfter": "2s"},
+            },
+        })
+    };
+    thread::scope(|scope| {
+        let part = |first: u16| {
+            let items: Vec<Value> = (first..count).step_by(usize::from(AT_ONCE)).map(lease).collect();
+            items.chunks(IN_ONE_CALL).filter(|_| !done.load(Ordering::SeqCst)).try_for_each(|items| {
+                let list = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
+                installation.control_plane().kubectl_with_input(&["create", "--filename=-"], &list).map(drop)
+            })
+        };
+        let parts: Vec<_> = (0..AT_ONCE).map(|first| scope.spawn(move || part(first))).collect();
+        parts.into_iter().try_for_each(|part| part.join().expect("no panic"))
+    })
+}
+
+/// One tenant creates hundreds of leases over pods whose readiness changes all the time.
+#[test]
+fn a_tenant_with_hundreds_of_leases_delays_no_renewal_of_another_tenant() -> Result<()> {
+    let options = InstallationOptions { quorum: json!({"maxLeaseDuration": "15s"}), ..options() };
+    let Cluster { operator, installation } = Cluster::with_own_redis(&options)?;
+    installation.deployment("quiet", "billing", 2)?;
+    let durations = json!({"leaseDuration": "15s", "renewInterval": "2s"});
+    let lease = installation.lease("quiet", "billing", &durations)?;
+    let held = lease.wait("active", FIRST_ELECTION + FIRST_ELECTION, LeaseState::is_active)?;
+    installation.deployment("noisy", "billing", 2)?;
+    let pods = ["get", "pods", "--namespace=noisy", "--output=jsonpath={.items[*].metadata.name}"];
+    let pods = installation.control_plane().kubectl(&pods)?;
+    let pods: Vec<&str> = pods.split(' ').collect();
+
+    let done = AtomicBool::new(false);
+    let attempt = held.attempt().unwrap_or_default();
+    thread::scope(|scope| {
+        let created = scope.spawn(|| {
+            let created = create_many(&installation, "noisy", MANY, &done);
+            done.fetch_or(created.is_err(), Ordering::SeqCst);
+            created
+        });
+        let flaps = scope.spawn(|| -> Result<usize> {
+            let mut flaps = 0;
+            for (round, pod) in pods.iter().cycle().enumerate() {
+                if done.load(Ordering::SeqCst) {
+                    break;
+                }
+                installation.control_plane().set_pod_ready("noisy", pod, round / pods.len() % 2 == 1)?;
+                flaps += 1;
+            }
+            Ok(flaps)
+        });
+        // Ends the other threads also after a failed assertion.
+        let _ends = Ends(&done);
+        let began = Instant::now();
+        let (mut lowest, mut held_by_noisy, mut looked) = (Duration::MAX, 0.0, began);
+        while began.elapsed() < NOISE && held_by_noisy < f64::from(MANY) && !done.load(Ordering::SeqCst) {
+            let keys = keys(&installation, "quiet", "billing");
+            assert_eq!(count(&keys, attempt, "t"), 3, "after {:?}: {keys:?}", began.elapsed());
+            lowest = keys.iter().flatten().map(|key| key.left).min().unwrap_or_default().min(lowest);
+            assert!(lowest >= LEAST, "after {:?}: {keys:?}", began.elapsed());
+            if looked.elapsed() > Duration::from_secs(2) {
+                looked = Instant::now();
+                let of_noisy = [("lease_namespace", "noisy")];
+                held_by_noisy = operator.metrics()?.value("redislease_lease_held", &of_noisy).unwrap_or_default();
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+        done.store(true, Ordering::SeqCst);
+        let took = began.elapsed();
+        created.join().expect("no panic")?;
+        let flaps = flaps.join().expect("no panic")?;
+        println!("{held_by_noisy} of {MANY} leases held after {took:.1?} and {flaps} changes; lowest TTL {lowest:?}");
+        // On a slow machine the elections take longer than this test.
+        assert!(held_by_noisy >= f64::from(MANY) / 4.0 && flaps > 10, "{held_by_noisy} held, {flaps} changes");
+        let now = lease.state()?;
+        assert_eq!((now.attempt(), now.token(), now.is_active()), (held.attempt(), held.token(), true), "{now}");
+        Ok(())
+    })
+}
+
+/// Sets the flag when it is dropped.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
