@@ -178,7 +178,7 @@ impl Pair {
         throughout(SOON, |after| self.assert_unmoved(after, &format!("{what}, healed")))?;
         self.settle((role == Role::Leader).then_some(follower))?;
         let writes = self.installation.quorum()?.leader_transitions() - transitions;
-        // A replica that has lost the quorum for 10 s claims leadership by a write, and the leader contradicts it with another.
+        // A replica that was without the quorum for 10 s may claim leadership. The leader contradicts it with a second write.
         let claims = if matches!(fault, Fault::CutOff(_)) { 2 } else { 0 };
         let least = u64::from(role == Role::Leader);
         let allowed = least..=least + claims;

@@ -105,7 +105,7 @@ const STORIES: [Story; 7] = [
         swarm: two_clusters,
         crashes: &[0, 1],
         scenes: &[
-            // Each time the other cluster must hold: it alone has an API server, or a lease that is not suspended.
+            // While one API server is away, the other cluster holds. In the end the lease of the first is suspended.
             (0, Scene::ApiHangs(1)),
             (6, Scene::ApiBack(1)),
             (7, Scene::Kill(0)),
