@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
@@ -16,13 +17,13 @@ use redislease_core::op::{Attempt, Holder};
 use redislease_core::quorum::Quorum;
 use redislease_core::time::{Drift, Millis, Time};
 
-use crate::{INTERVAL, TIMEOUT, TTL};
+use crate::{TIMEOUT, interval, ttl};
 
-fn config() -> Config {
+fn config(leases: usize) -> Config {
     Config {
         quorum: Quorum::of(3).unwrap(),
-        ttl: TTL,
-        renew_interval: INTERVAL,
+        ttl: ttl(leases),
+        renew_interval: interval(leases),
         stop_budget: Millis(11_000),
         command_timeout: TIMEOUT,
         drift: Drift::STANDARD,
@@ -135,7 +136,7 @@ impl Leases {
             keeper.open(Setup {
                 nodes: Some(nodes.clone()),
                 keys: [nodes.keyspace().lock("scale", &format!("lease-{number}"))].into(),
-                config: config(),
+                config: config(count),
                 observer: Box::new(observer),
             })
         };
@@ -149,8 +150,8 @@ impl Leases {
         leases
     }
 
-    pub fn want(&self) {
-        for handle in self.handles.iter() {
+    pub fn want(&self, range: Range<usize>) {
+        for handle in &self.handles[range] {
             handle.want(holder());
         }
     }

@@ -29,19 +29,33 @@ use leases::Leases;
 use usage::{Commands, Cpu, Threads, memory};
 
 const NUMBERS: [usize; 4] = [100, 1000, 10_000, 100_000];
-const TTL: Millis = Millis(40_000);
-const INTERVAL: Millis = Millis(10_000);
+/// How long leases last, in renewal intervals.
+const LEASE: u64 = 4;
+/// How many leases a process begins with at one time: an attempt waits 60 s for its turn at most, and 2,500 attempts begin in a
+/// second.
+const AT_ONCE: usize = 100_000;
 const TIMEOUT: Millis = Millis(500);
 /// How long every server is stopped.
 const OUTAGE: Duration = Duration::from_mins(1);
 /// For how long commands are counted after it.
 const AFTERWARDS: u64 = 30;
-/// For how long the steady state is measured: whole intervals.
+/// For how long the steady state is measured at least: whole intervals.
 const STEADY: Duration = Duration::from_secs(30);
 /// A step that takes longer has failed.
 const PATIENCE: Duration = Duration::from_mins(10);
 /// Tells a child process how many leases it keeps.
 const ONE: &str = "--one";
+
+/// How often a lease is renewed: every 10 s, and more seldom beyond 100,000 leases, so that three servers and a client that share
+/// two processors still renew all of them.
+const fn interval(leases: usize) -> Millis {
+    let interval = leases as u64 / 10;
+    Millis(if interval > 10_000 { interval } else { 10_000 })
+}
+
+fn ttl(leases: usize) -> Millis {
+    Millis(LEASE * interval(leases).0)
+}
 
 fn main() {
     // Cargo passes `--bench`.
@@ -86,7 +100,7 @@ struct Process {
 }
 
 impl Process {
-    fn start(servers: &[RedisServer]) -> Self {
+    fn start(servers: &[RedisServer], leases: usize) -> Self {
         let registry = Registry::new();
         let panics = Panics::register(&registry).unwrap();
         let metrics = NodeMetrics::register(&registry, &panics).unwrap();
@@ -99,7 +113,7 @@ impl Process {
             nodes: (0..).zip(servers).map(named).collect(),
             key_prefix: "redislease".into(),
             membership: membership(),
-            longest_lease: TTL,
+            longest_lease: ttl(leases),
             command_timeout: TIMEOUT,
             credentials: None,
             tls: None,
@@ -170,26 +184,31 @@ impl Row {
 
 fn measure(number: usize) {
     let servers = servers();
-    let process = Process::start(&servers);
+    let process = Process::start(&servers, number);
     let before = memory();
     let leases = Leases::open(&process.keeper, &process.nodes, number);
-    leases.want();
-    let held = wait_until("every lease to be held", || leases.held() == number);
+    let began = Instant::now();
+    for first in (0..number).step_by(AT_ONCE) {
+        let end = number.min(first + AT_ONCE);
+        leases.want(first..end);
+        wait_until("every lease to be held", || leases.held() >= end);
+    }
+    let held = began.elapsed();
     let terms = leases.close();
     wait_for_shutdown(&process);
     drop(process);
 
-    let process = Process::start(&servers);
+    let process = Process::start(&servers, number);
     let leases = Leases::open(&process.keeper, &process.nodes, number);
     leases.adopt(&terms);
     let adopted = wait_until("every lease to be adopted", || leases.held() == number);
 
     // The phases spread within one interval.
-    std::thread::sleep(Duration::from(INTERVAL));
+    std::thread::sleep(Duration::from(interval(number)));
     leases.reset();
     let (client, theirs, commands) = (Cpu::own(), Cpu::of(&servers), Commands::of(&servers));
     let threads = Threads::now();
-    std::thread::sleep(STEADY);
+    std::thread::sleep(STEADY.max(Duration::from(interval(number))));
     let cores = [client.cores(), theirs.cores()];
     let steady = commands.per_second();
     eprintln!("{number} leases, cores by thread: {}", threads.cores());
