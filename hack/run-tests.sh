@@ -128,7 +128,11 @@ if hack/instructions.sh available; then
 else
     skip instructions "valgrind is not installed (make deps)"
 fi
-step "comparison page" python3 bench/report.py --check
+if command -v python3 >/dev/null; then
+    step "comparison page" python3 bench/report.py --check
+else
+    skip "comparison page" "python3 is missing"
+fi
 step "chart's CRDs" hack/generate-chart.sh --check-crds
 if [[ $what == fast ]]; then
     step "unit tests" cargo test --locked --workspace --lib --bins --no-fail-fast
