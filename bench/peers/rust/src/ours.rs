@@ -105,7 +105,7 @@ impl Process {
 
     /// One lease with the keys of these workers.
     fn open_on(&self, request: &Request, workers: &[usize], observer: impl Observer) -> Lock {
-        let (outcomes, views) = watch::channel(View::default());
+        let (outcomes, views) = watch::channel((View::default(), 0));
         let handle = self.keeper.open(Setup {
             nodes: Some(self.nodes.clone()),
             keys: workers.iter().map(|worker| self.nodes.keyspace().lock("bench", &request.key(*worker))).collect(),
@@ -120,9 +120,10 @@ fn is_up(node: &redislease::nodes::NodeStatus) -> bool {
     node.state == NodeState::Up
 }
 
-/// Stores the views, and notifies the user of those that it waits for: the end of an attempt, and the end of a term.
+/// Stores the views with the number of attempts that have ended, and notifies the user of those that it waits for: the end of
+/// an attempt, the end of a term, and the time of an attempt that has to wait for its turn.
 struct Outcomes<O> {
-    views: watch::Sender<View>,
+    views: watch::Sender<(View, usize)>,
     attempted: AtomicBool,
     next: O,
 }
@@ -138,9 +139,10 @@ impl<O: Observer> Observer for Outcomes<O> {
             Standing::Held(_) => {}
             _ => {
                 let ended = self.attempted.swap(false, Ordering::Relaxed);
-                self.views.send_if_modified(|shown| {
-                    let other = shown.standing != view.standing;
+                self.views.send_if_modified(|(shown, attempts)| {
+                    let other = shown.standing != view.standing || shown.retry_at != view.retry_at;
                     *shown = view.clone();
+                    *attempts += usize::from(ended);
                     ended || other
                 });
             }
@@ -151,7 +153,7 @@ impl<O: Observer> Observer for Outcomes<O> {
 /// One lease of a user that takes it for itself.
 struct Lock {
     handle: LeaseHandle,
-    views: watch::Receiver<View>,
+    views: watch::Receiver<(View, usize)>,
     /// Whether it attempts again up to 100 ms after a refusal, as the peers do. Otherwise RedisLease waits until the keys
     /// of the holder would expire: the operator knows when a holder has stopped.
     polls: bool,
@@ -168,15 +170,16 @@ impl Lock {
     async fn acquire(&mut self) -> (TermId, usize) {
         let mut failed = 0;
         loop {
+            let before = self.views.borrow_and_update().1;
             self.handle.want(Holder("bench".into()));
-            // A call that could not start at once has no effect. A short timeout would set a timer of the system each time.
-            let outcome = tokio::time::timeout(Duration::from_secs(1), self.views.changed()).await;
-            let view = self.views.borrow_and_update().clone();
+            // A call without any effect is repeated. A short timeout would set a timer of the system each time.
+            let _ = tokio::time::timeout(Duration::from_secs(1), self.views.changed()).await;
+            let (view, attempts) = self.views.borrow_and_update().clone();
             if let Standing::Publishing(term) = view.standing {
                 self.handle.published(term.id.attempt, Publication::Written);
                 return (term.id, failed);
             }
-            failed += usize::from(outcome.is_ok());
+            failed += attempts - before;
             if self.polls && view.retry_at.is_some() {
                 tokio::time::sleep(random_delay()).await;
                 self.handle.try_now();
@@ -189,7 +192,7 @@ impl Lock {
     /// Returns when this process does not hold the lock any more. The releases are then on their way to the nodes.
     async fn release(&mut self, term: TermId) {
         self.handle.end(term, true);
-        self.views.wait_for(|view| view.standing == Standing::Idle).await.unwrap();
+        self.views.wait_for(|(view, _)| view.standing == Standing::Idle).await.unwrap();
     }
 }
 
@@ -349,7 +352,7 @@ async fn renew(process: &Process, request: &Request) -> Value {
     tokio::time::sleep(request.duration()).await;
     let renewals = counts.0[0].load(Ordering::Relaxed) - before;
     let lost =
-        locks.iter().filter(|(lock, _)| !matches!(lock.views.borrow().standing, Standing::Publishing(_))).count();
+        locks.iter().filter(|(lock, _)| !matches!(lock.views.borrow().0.standing, Standing::Publishing(_))).count();
     say(&json!({"lost": lost, "renewals": renewals, "failed_rounds": counts.0[1].load(Ordering::Relaxed)}));
     for (mut lock, term) in locks {
         lock.release(term).await;
@@ -361,7 +364,7 @@ async fn lost(process: &Process, request: &Request) -> Value {
     let mut lock = process.open(request, 0, ());
     lock.acquire().await;
     say(&json!({"held": true}));
-    let ended = lock.views.wait_for(|view| !matches!(view.standing, Standing::Publishing(_)));
+    let ended = lock.views.wait_for(|(view, _)| !matches!(view.standing, Standing::Publishing(_)));
     let noticed = tokio::time::timeout(request.duration(), ended).await.is_ok();
     json!({"noticed": noticed, "by": "the view", "done": true})
 }
