@@ -140,7 +140,9 @@ impl<O: Observer> Observer for Outcomes<O> {
             _ => {
                 let ended = self.attempted.swap(false, Ordering::Relaxed);
                 self.views.send_if_modified(|(shown, attempts)| {
-                    let other = shown.standing != view.standing || shown.retry_at != view.retry_at;
+                    // After a refusal the end of the attempt was enough.
+                    let waits = view.refused_by.is_none() && view.retry_at.is_some() && shown.retry_at != view.retry_at;
+                    let other = shown.standing != view.standing || waits;
                     *shown = view.clone();
                     *attempts += usize::from(ended);
                     ended || other
