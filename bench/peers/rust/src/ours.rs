@@ -106,13 +106,14 @@ impl Process {
     /// One lease with the keys of these workers.
     fn open_on(&self, request: &Request, workers: &[usize], observer: impl Observer) -> Lock {
         let (outcomes, views) = watch::channel((View::default(), 0));
+        let polls = request.polls || request.what == "handover";
         let handle = self.keeper.open(Setup {
             nodes: Some(self.nodes.clone()),
             keys: workers.iter().map(|worker| self.nodes.keyspace().lock("bench", &request.key(*worker))).collect(),
             config: self.config(request),
-            observer: Box::new(Outcomes { views: outcomes, attempted: AtomicBool::new(false), next: observer }),
+            observer: Box::new(Outcomes { views: outcomes, attempted: AtomicBool::new(false), polls, next: observer }),
         });
-        Lock { handle, views, polls: request.polls || request.what == "handover" }
+        Lock { handle, views, polls }
     }
 }
 
@@ -125,6 +126,7 @@ fn is_up(node: &redislease::nodes::NodeStatus) -> bool {
 struct Outcomes<O> {
     views: watch::Sender<(View, usize)>,
     attempted: AtomicBool,
+    polls: bool,
     next: O,
 }
 
@@ -140,8 +142,8 @@ impl<O: Observer> Observer for Outcomes<O> {
             _ => {
                 let ended = self.attempted.swap(false, Ordering::Relaxed);
                 self.views.send_if_modified(|(shown, attempts)| {
-                    // After a refusal the end of the attempt was enough.
-                    let waits = view.refused_by.is_none() && view.retry_at.is_some() && shown.retry_at != view.retry_at;
+                    // A worker that polls does not wait for a turn: it asks again by itself.
+                    let waits = !self.polls && view.retry_at.is_some() && shown.retry_at != view.retry_at;
                     let other = shown.standing != view.standing || waits;
                     *shown = view.clone();
                     *attempts += usize::from(ended);
