@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use redislease_core::backoff::{Backoff, Entropy, Strategy};
 use redislease_core::time::{Millis, Time};
 
@@ -104,6 +105,10 @@ pub struct State {
     lease_relist: Option<BTreeSet<(Arc<str>, String)>>,
 }
 
+fn key_of(kind: WorkloadKind, metadata: ObjectMeta) -> WorkloadKey {
+    (metadata.namespace.unwrap_or_default().into(), Workload { kind, name: metadata.name.unwrap_or_default() })
+}
+
 impl State {
     /// Takes an event of the watch of workloads of a kind.
     pub fn workload(&mut self, kind: WorkloadKind, event: Watched<WorkloadFacts>) {
@@ -119,8 +124,13 @@ impl State {
                 self.take_workload(*workload);
             }
             Watched::Deleted(workload) => self.forget_workload(&workload.key),
-            // Metadata is always readable.
-            Watched::Unreadable(_) | Watched::DeletedUnreadable(_) => {}
+            // The last good state stays.
+            Watched::Unreadable(metadata) => {
+                if let Some(seen) = self.relist.get_mut(&kind) {
+                    seen.insert(key_of(kind, *metadata));
+                }
+            }
+            Watched::DeletedUnreadable(metadata) => self.forget_workload(&key_of(kind, *metadata)),
             Watched::ListEnds => {
                 let seen = self.relist.remove(&kind).unwrap_or_default();
                 self.listed.insert(kind);

@@ -1,6 +1,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use redislease_core::backoff::Entropy;
 use redislease_core::time::{Millis, Time};
@@ -463,4 +464,16 @@ fn a_panic_is_contained_to_its_workload() {
     let changed = |effect: &Effect| matches!(effect, Effect::Change(..));
     assert_eq!(effects.iter().map(changed).collect::<Vec<_>>(), [true, false, true], "{effects:?}");
     assert!(matches!(&effects[1], Effect::Panicked(of, _) if *of == key("b")));
+}
+
+#[test]
+fn a_workload_that_cannot_be_read_keeps_its_lease_after_a_new_list() {
+    let mut world = World::new();
+    world.state.workload(WorkloadKind::Deployment, Watched::Seen(Box::new(workload("a", &[("lease", "true")]))));
+    world.work();
+    let metadata = ObjectMeta { name: Some("a".into()), namespace: Some("shop".into()), ..ObjectMeta::default() };
+    for event in [Watched::ListBegins, Watched::Unreadable(Box::new(metadata)), Watched::ListEnds] {
+        world.state.workload(WorkloadKind::Deployment, event);
+    }
+    assert_eq!(world.state.decide(world.now, |_| true), []);
 }

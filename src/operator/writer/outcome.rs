@@ -39,8 +39,8 @@ pub(super) fn classify<T>(answer: &Result<T, CallError>) -> Judged {
         Err(CallError::Unanswered(_)) => Verdict::Unanswered,
         Err(CallError::Refused(_) | CallError::Unreadable(_) | CallError::Panicked(_)) => Verdict::Refused,
     };
-    let told = matches!(verdict, Verdict::Unanswered | Verdict::Refused);
-    let problem = answer.as_ref().err().filter(|_| told).map(ToString::to_string);
+    let has_problem = matches!(verdict, Verdict::Unanswered | Verdict::Refused);
+    let problem = answer.as_ref().err().filter(|_| has_problem).map(ToString::to_string);
     Judged { verdict, problem, panicked: matches!(answer, Err(CallError::Panicked(_))) }
 }
 
