@@ -15,10 +15,12 @@
 //! | [`active_service`] | the endpoint of the Service that follows the holder |
 //! | [`finalize`] | a lease whose resource is deleted |
 //! | [`leadership`] | which replica decides about the leases of a quorum |
+//! | [`calls`] | the order in which calls reach the API server |
 //! | [`permits`], [`fair_queue`] | how many leases acquire, publish and write at the same time; tenants take turns |
 //! | [`durations`], [`recorded`], [`repeat`] | durations for the core, the term in a status, repeated writes |
 
 mod active_service;
+pub mod calls;
 mod contend;
 mod durations;
 mod effect;

@@ -328,6 +328,10 @@ async fn write_role(
                 }
                 Ok(PodFound::Gone) => (RoleOutcome::Gone, Some(PodFound::Gone)),
                 Ok(found) => (RoleOutcome::Conflict, Some(found)),
+                // The last request counts: it is what says whether the API server answers.
+                Err(unanswered @ CallError::Unanswered(_)) => {
+                    return (Err(unanswered), RoleAnswer { outcome: RoleOutcome::Conflict, found: None });
+                }
                 Err(_) => (RoleOutcome::Conflict, None),
             }
         }

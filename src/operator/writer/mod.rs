@@ -1,6 +1,6 @@
 //! The API writer: all calls to the API server except the watches.
 //!
-//! One queue orders the calls, limits how many are in flight and how many start in a second, and repeats them. While the
+//! One queue ([`calls`]) orders the calls, limits how many are in flight and how many start in a second, and repeats them. While the
 //! API server does not answer, all calls wait behind one probe, so an outage causes no load.
 //!
 //! For each lease and quorum the queue holds at most one status write, for each lease at most eight role writes, and for
@@ -9,11 +9,8 @@
 //!
 //! | module | concept |
 //! |---|---|
-//! | [`queue`] | the order of the calls, limits, backoff (pure) |
 //! | [`sender`] | the task that sends the calls |
 //! | [`key`] | what a queued call is about |
-//! | [`gate`] | closed while the API server does not answer (pure) |
-//! | [`bucket`] | the rate of calls (pure) |
 //! | [`events`], [`pod_events`] | pending events; how many of them are on pods (pure) |
 //! | [`call`] | the calls |
 //! | [`outcome`] | what their answers mean |
@@ -21,15 +18,12 @@
 //! | [`slices`] | the calls for the Service of a lease and its EndpointSlices |
 //! | [`tokens`] | the highest token of all leases on a quorum |
 
-mod bucket;
 mod call;
 mod events;
-mod gate;
 mod key;
 mod outcome;
 mod owned;
 mod pod_events;
-mod queue;
 mod sender;
 mod slices;
 mod tokens;
@@ -48,14 +42,13 @@ use super::annotations::Change;
 use super::index::{ListCount, WorkloadKey};
 use crate::clock;
 use crate::metrics::operator::OperatorMetrics;
+use crate::plan::calls::{self, Level, Queue, Submission};
 use crate::plan::{Priority, RoleWrite};
 use crate::status::Notice;
 pub use call::{Call, Done, PodFound, RoleAnswer};
 use events::{Accepted, Events};
-use key::{Key, job, level};
+use key::Key;
 pub use owned::Changed;
-pub use queue::Level;
-use queue::{Queue, Submission};
 use sender::Sender;
 pub use slices::{Owner, ServiceFound, SliceAnswer, SliceFound};
 
@@ -95,7 +88,7 @@ impl Writer {
         on_answer: impl Fn() + Send + Sync + 'static,
     ) -> Self {
         let shared = Shared {
-            state: Mutex::new(State { queue: Queue::new(), events: Events::default() }),
+            state: Mutex::new(State { queue: Queue::new(calls::CONCURRENCY), events: Events::default() }),
             wake: Notify::new(),
             instance,
             lists,
@@ -116,7 +109,7 @@ impl Writer {
         priority: Priority,
         not_after: Option<Time>,
     ) {
-        self.submit(Submission { not_after, ..job(Key::Status(uid.into()), namespace, level(priority), call) });
+        self.submit(Submission { not_after, ..job(Key::Status(uid.into()), namespace, priority.into(), call) });
     }
 
     /// Withdraws the status write of a lease, if it was not sent yet.
@@ -130,7 +123,7 @@ impl Writer {
         let (priority, not_after) = (write.priority, write.not_after);
         let call = Call::PodRole { namespace: namespace.clone(), lease: name.to_owned(), write, done };
         let key = Key::Role { pod: pod.clone(), lease: lease.into() };
-        self.submit(Submission { lane: Some(pod), not_after, ..job(key, namespace, level(priority), call) });
+        self.submit(Submission { lane: Some(pod), not_after, ..job(key, namespace, priority.into(), call) });
     }
 
     /// Withdraws the role write of a pod and a lease, if it was not sent yet.
@@ -272,4 +265,8 @@ impl Writer {
             );
         }
     }
+}
+
+fn job(key: Key, tenant: &Arc<str>, level: Level, call: Call) -> Submission<Key, Call> {
+    Submission::new(key, tenant.clone(), level, call)
 }

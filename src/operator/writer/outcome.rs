@@ -3,9 +3,9 @@
 use futures::future::BoxFuture;
 
 use super::call::{Call, Done};
-use super::queue::Verdict;
 use crate::contain::contained_task;
 use crate::operator::kube_api::CallError;
+use crate::plan::calls::Verdict;
 
 /// The result of sending a call.
 pub(super) struct Sent {

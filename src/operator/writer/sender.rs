@@ -12,11 +12,11 @@ use super::Writer;
 use super::call::{self, Call};
 use super::key::Key;
 use super::outcome::{Finish, Judged, Sent};
-use super::queue::{Next, Queue, Retry, Verdict};
 use crate::clock::{self, Alarm};
 use crate::metrics::operator::WriteResult;
 use crate::nodes::random::Random;
 use crate::operator::kube_api::CallError;
+use crate::plan::calls::{Next, Queue, Retry, Verdict};
 
 /// A call that completed.
 enum Ended {

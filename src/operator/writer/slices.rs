@@ -9,16 +9,16 @@ use kube::{Api, Client, Resource, ResourceExt};
 use redislease_core::op::Token;
 use serde_json::{Value, json};
 
-use super::Writer;
 use super::call::{Call, Done};
-use super::key::{Key, job, level};
-use super::queue::Submission;
+use super::key::Key;
+use super::{Writer, job};
 use crate::api::RedisLease;
 use crate::api::names::{
     LEASE_LABEL, MANAGED_BY, MANAGED_BY_LABEL, SERVICE_LABEL, SLICE_MANAGER, SLICE_MANAGER_LABEL, token_annotation,
 };
 use crate::metrics::operator::{OperatorMetrics, WriteKind, WriteResult};
 use crate::operator::kube_api::{CallError, call};
+use crate::plan::calls::Submission;
 use crate::plan::{
     ContainerPort, Endpoint, Prepared, RoleOutcome, ServiceFacts, ServicePort, ServiceRequest, SliceChange, SliceFacts,
     SlicePort, SliceWrite, TargetPort, is_managed, new_service_ports, slice_labels,
@@ -65,7 +65,7 @@ impl Writer {
         // The second is never the UID of a lease, so the key is unique.
         let lease = owner.uid.clone().unwrap_or_else(|| format!("name:{}/{}", owner.namespace, owner.name));
         let key = Key::Slice { lease: lease.into(), name: write.name.as_str().into() };
-        let (level, not_after) = (level(write.priority), write.not_after);
+        let (level, not_after) = (write.priority.into(), write.not_after);
         let call = Call::Slice { owner, write, done };
         self.submit(Submission { not_after, ..job(key, namespace, level, call) });
     }
@@ -149,6 +149,10 @@ pub(super) async fn write(
             // An admission webhook or a missing namespace.
             Err(CallError::NotFound) if matches!(write.change, SliceChange::Put { .. }) => {
                 return refused(error.to_string());
+            }
+            // The last request counts: it is what says whether the API server answers.
+            Err(unanswered @ CallError::Unanswered(_)) => {
+                return (Err(unanswered), SliceAnswer { outcome: RoleOutcome::Conflict, found: None });
             }
             Err(_) => (RoleOutcome::Conflict, None),
         },

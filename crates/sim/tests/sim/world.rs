@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use redislease::api::ValidQuorum;
 use redislease::api::validated::{Address as NodeAddress, ValidNode};
-use redislease::plan::{Command, OpenQuorum, Priority};
+use redislease::plan::{Command, OpenQuorum};
 use redislease_core::lease::Round;
 use redislease_core::marker::Membership;
 use redislease_core::op::{Attempt, Vote};
@@ -59,9 +59,7 @@ pub enum Event {
     KeeperEnded { process: usize, boot: u32, uid: u32 },
     QuorumRead { process: usize, boot: u32 },
     SecretSeen { process: usize, boot: u32 },
-    WriteExpires { process: usize, boot: u32, at: (Priority, u64) },
     Dispatch { process: usize, boot: u32 },
-    GateProbe { process: usize, boot: u32 },
     LeaderTurn { process: usize, boot: u32 },
     LeaderDue { process: usize, boot: u32 },
     LossDue { process: usize, boot: u32, uid: u32, attempt: Attempt },
@@ -102,9 +100,7 @@ impl Event {
             | Self::KeeperEnded { process, boot, .. }
             | Self::QuorumRead { process, boot }
             | Self::SecretSeen { process, boot }
-            | Self::WriteExpires { process, boot, .. }
             | Self::Dispatch { process, boot }
-            | Self::GateProbe { process, boot }
             | Self::LeaderTurn { process, boot }
             | Self::LeaderDue { process, boot }
             | Self::Terminate { process, boot }
@@ -217,7 +213,8 @@ impl World {
             .iter()
             .map(|&cluster| {
                 let clock = Clock::new(rng.between(SECOND, 1000 * SECOND), swarm.rate(&mut rng));
-                Process::new(cluster, clock, Clock::new(UNIX + rng.between(0, 3 * SECOND), TRUE_RATE))
+                let wall = Clock::new(UNIX + rng.between(0, 3 * SECOND), TRUE_RATE);
+                Process::new(cluster, clock, wall, swarm.calls_at_once)
             })
             .collect();
         let links = vec![vec![Link::default(); servers.len()]; processes.len()];
@@ -399,9 +396,7 @@ impl World {
             Event::KeeperEnded { uid, .. } => self.keeper_ended(process, uid),
             Event::QuorumRead { .. } => self.quorum_read(process),
             Event::SecretSeen { .. } => self.nodes_changed(process),
-            Event::WriteExpires { at, .. } => self.write_expires(process, at),
-            Event::Dispatch { .. } => self.dispatch(process),
-            Event::GateProbe { .. } => self.gate_probe(process),
+            Event::Dispatch { .. } => self.dispatch_timer(process),
             Event::LossDue { uid, attempt, .. } => self.loss_was_counted(process, uid, attempt),
             Event::Terminate { .. } => self.stop_gracefully(process),
             Event::LeaderTurn { .. } => self.leader_turn(process),

@@ -87,6 +87,13 @@ pub enum Reply {
     Overdue,
 }
 
+impl Reply {
+    /// Whether the API server did not answer.
+    pub const fn is_missing(&self) -> bool {
+        matches!(self, Self::Refused | Self::Overdue)
+    }
+}
+
 impl World {
     fn api_travel(&mut self) -> Micros {
         let (low, high) = if self.chaos { self.swarm.api_delay } else { (MILLI, 5 * MILLI) };

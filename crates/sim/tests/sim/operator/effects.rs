@@ -18,7 +18,7 @@ use crate::api::server::Verdict;
 use crate::chaos::bug::Bug;
 use crate::check::coverage::Sight;
 use crate::operator::leader::LOCK;
-use crate::operator::writer::{Job, Key};
+use crate::operator::writer::{Answered, Job, Key};
 use crate::redis::clock::{Micros, SECOND};
 use crate::world::{Event, World};
 
@@ -47,14 +47,10 @@ impl World {
         match effect {
             Effect::Keeper(command) => self.instruct(process, uid, command),
             Effect::WriteStatus(write) => self.write_status(process, uid, place, write),
-            Effect::WithdrawStatus => {
-                if let Some(job) = self.processes[process].writer.withdraw(Key::Status(uid)) {
-                    self.withdrawn(process, &job);
-                }
-            }
+            Effect::WithdrawStatus => self.withdraw(process, &Key::Status(uid)),
             Effect::WriteRole(write) => {
-                let key = Key::Role(uid, objects::number(&write.uid));
-                if self.processes[process].writer.has(key) {
+                let key = Key::Role { lease: uid, pod: objects::number(&write.uid) };
+                if self.processes[process].writer.has(&key) {
                     return self.check.fail(format!("two role writes of one pod are under way: {write:?}"));
                 }
                 self.submit(process, Job::Role { place, uid, write: Box::new(write) });
@@ -63,18 +59,10 @@ impl World {
                 }
             }
             Effect::WithdrawRole { uid: pod } => {
-                let key = Key::Role(uid, objects::number(&pod));
-                if let Some(job) = self.processes[process].writer.withdraw(key) {
-                    self.withdrawn(process, &job);
-                }
+                self.withdraw(process, &Key::Role { lease: uid, pod: objects::number(&pod) });
             }
             Effect::WriteSlice(write) => self.write_slice(process, place, uid, write),
-            Effect::WithdrawSlice { name } => {
-                let is_it = |job: &Job| matches!(job, Job::Slice { uid: of, write, .. } if *of == Some(uid) && write.name == name);
-                if let Some(job) = self.processes[process].writer.withdraw_where(is_it) {
-                    self.withdrawn(process, &job);
-                }
-            }
+            Effect::WithdrawSlice { name } => self.withdraw(process, &Key::Slice { lease: Some(uid), name }),
             Effect::PrepareService(request) => self.submit(process, Job::Service { place, uid, request }),
             Effect::Read(read) => self.submit(process, Job::Read { place, uid, read }),
             Effect::Probe => self.ask_for_an_answer(process, uid),
@@ -90,7 +78,7 @@ impl World {
     }
 
     fn write_status(&mut self, process: usize, uid: u32, place: usize, write: Box<StatusWrite>) {
-        if self.processes[process].writer.has(Key::Status(uid)) {
+        if self.processes[process].writer.has(&Key::Status(uid)) {
             return self.check.fail(format!("two status writes of lease {uid} are under way in process {process}"));
         }
         if self.is(Bug::LossNotWritten)
@@ -176,8 +164,9 @@ impl World {
         })
     }
 
-    /// A job was not sent: its deadline had passed.
+    /// A job was not sent: its deadline had passed, or it was withdrawn or replaced.
     pub fn withdrawn(&mut self, process: usize, job: &Job) {
+        self.processes[process].writer.has_outcome(&job.key());
         match job {
             Job::Status { uid, .. } => {
                 self.coverage.saw(Sight::StatusWithdrawn);
@@ -194,26 +183,13 @@ impl World {
             | Job::Read { .. }
             | Job::ReadQuorum
             | Job::ReadTokens { .. }
-            | Job::Claim { .. }
-            | Job::Probe => {}
-        }
-    }
-
-    pub fn write_expires(&mut self, process: usize, at: (Priority, u64)) {
-        if let Some(job) = self.processes[process].writer.expired(at) {
-            self.coverage.saw(Sight::WriteExpired);
-            self.withdrawn(process, &job);
+            | Job::Claim { .. } => {}
         }
     }
 
     pub fn api_reply(&mut self, process: usize, id: u64, reply: Reply) {
-        let answered = !matches!(reply, Reply::Refused | Reply::Overdue);
-        let job = self.processes[process].writer.take(id);
-        let of_gate = job.is_none() && self.gate_reply(process, id, answered);
-        if job.is_none() && !of_gate {
-            return;
-        }
-        if answered {
+        let Some(answered) = self.call_done(process, id, &reply) else { return };
+        if !reply.is_missing() {
             self.processes[process].api_answered_at = Some(Time(self.local(process)));
             for uid in std::mem::take(&mut self.processes[process].writer.asking) {
                 if uid == LOCK {
@@ -222,10 +198,9 @@ impl World {
                     self.wake_unit(process, uid);
                 }
             }
-        } else {
-            self.close_gate(process);
         }
-        if let Some(job) = job {
+        if let Answered::Done(job) = answered {
+            self.processes[process].writer.has_outcome(&job.key());
             self.take_reply(process, job, reply);
         }
         self.dispatch(process);
@@ -233,23 +208,18 @@ impl World {
 
     fn take_reply(&mut self, process: usize, job: Job, reply: Reply) {
         match (job, reply) {
-            (Job::Status { place, uid, write }, reply) => self.status_reply(process, place, uid, write.priority, reply),
+            (Job::Status { place, uid, .. }, reply) => self.status_reply(process, place, uid, reply),
             (Job::Role { uid, write, .. }, Reply::Role(Verdict::Written, pod)) => {
-                let number = objects::number(&write.uid);
-                self.processes[process].writer.succeeded(Key::Role(uid, number));
                 if let Some(pod) = pod {
-                    let after = pod.resource_version.clone();
-                    self.processes[process].writer.wrote_pod(number, write.version.clone(), after);
-                    self.learn_pod(process, number, &pod);
+                    let after = pod.resource_version.as_ref();
+                    self.processes[process].writer.wrote_pod(&write.uid, write.version.as_ref(), after);
+                    self.learn_pod(process, objects::number(&write.uid), &pod);
                 }
                 self.role_written(process, uid, write.uid.clone(), RoleOutcome::Written);
             }
             (Job::Role { uid, write, .. }, Reply::Role(Verdict::Refused, _)) => {
-                let key = Key::Role(uid, objects::number(&write.uid));
-                self.processes[process].writer.failed(self.now, key, write.priority, false);
                 self.role_written(process, uid, write.uid.clone(), RoleOutcome::Refused("a webhook".into()));
             }
-            (Job::Role { uid, write, .. }, Reply::Role(..)) => self.submit(process, Job::ReadPod { uid, write }),
             (Job::Role { uid, write, .. }, _) => {
                 self.role_written(process, uid, write.uid.clone(), RoleOutcome::Unanswered("no answer".into()));
             }
@@ -266,44 +236,32 @@ impl World {
                         RoleOutcome::Gone
                     }
                 };
-                let conflict = outcome == RoleOutcome::Conflict;
-                self.processes[process].writer.failed(self.now, Key::Role(uid, number), write.priority, conflict);
                 self.role_written(process, uid, write.uid.clone(), outcome);
+            }
+            (Job::ReadPod { uid, write }, _) => {
+                self.role_written(process, uid, write.uid.clone(), RoleOutcome::Conflict);
             }
             (Job::Slice { uid, write, .. }, reply) => self.slice_reply(process, uid, &write, reply),
             (Job::Service { uid, request, .. }, Reply::Service(found)) => {
                 self.service_reply(process, uid, request, found);
             }
-            (Job::Read { place, uid, read }, reply) => self.read_reply(process, place, uid, read, reply),
+            (Job::Read { place, uid, read }, reply) => self.read_reply(process, place, uid, &read, reply),
             (job @ (Job::ReadQuorum | Job::Claim { .. }), reply) => self.leader_reply(process, &job, reply),
             (Job::ReadTokens { node, request }, Reply::Tokens(token)) => {
                 self.tokens_read(process, node, request, token);
             }
-            // A probe that is not answered is repeated by the gate.
-            (Job::Probe, _) => {}
-            (job @ (Job::ReadPod { .. } | Job::ReadTokens { .. } | Job::Service { .. }), _) => {
-                self.submit(process, job);
+            (job @ (Job::Service { .. } | Job::ReadTokens { .. }), reply) => {
+                self.check.fail(format!("{reply:?} is no answer to {job:?}"));
             }
         }
     }
 
-    fn status_reply(&mut self, process: usize, place: usize, uid: u32, priority: Priority, reply: Reply) {
-        let key = Key::Status(uid);
-        let writer = &mut self.processes[process].writer;
+    fn status_reply(&mut self, process: usize, place: usize, uid: u32, reply: Reply) {
         let outcome = match reply {
-            Reply::Status(Verdict::Written, Some(lease)) => {
-                writer.succeeded(key);
-                StatusOutcome::Written(lease)
-            }
+            Reply::Status(Verdict::Written, Some(lease)) => StatusOutcome::Written(lease),
             Reply::Status(Verdict::Gone, _) | Reply::Status(Verdict::Written, None) => StatusOutcome::Gone,
-            Reply::Status(Verdict::Conflict, _) => {
-                writer.failed(self.now, key, priority, true);
-                StatusOutcome::Conflict
-            }
-            Reply::Status(Verdict::Refused, _) => {
-                writer.failed(self.now, key, priority, false);
-                StatusOutcome::Refused("a webhook, or a rule of the schema".into())
-            }
+            Reply::Status(Verdict::Conflict, _) => StatusOutcome::Conflict,
+            Reply::Status(Verdict::Refused, _) => StatusOutcome::Refused("a webhook, or a rule of the schema".into()),
             _ => StatusOutcome::Unanswered("no answer".into()),
         };
         self.coverage.saw(Sight::of_status(&outcome));
@@ -313,8 +271,8 @@ impl World {
         self.answer(process, uid, Input::StatusWritten(outcome));
     }
 
-    fn read_reply(&mut self, process: usize, place: usize, uid: u32, read: Read, reply: Reply) {
-        let input = match (&read, reply) {
+    fn read_reply(&mut self, process: usize, place: usize, uid: u32, read: &Read, reply: Reply) {
+        let input = match (read, reply) {
             (Read::Lease, Reply::Lease(lease)) => {
                 let ours = lease.filter(|lease| objects::uid_of(lease) == uid);
                 if let Some(lease) = &ours {
@@ -337,10 +295,9 @@ impl World {
                 }
                 Input::NodeRead { answered: true }
             }
-            // The writer reads again behind its gate.
-            _ => return self.submit(process, Job::Read { place, uid, read }),
+            (read, reply) => return self.check.fail(format!("{reply:?} is no answer to {read:?}")),
         };
-        self.coverage.saw(Sight::of_read(&read));
+        self.coverage.saw(Sight::of_read(read));
         self.answer(process, uid, input);
     }
 

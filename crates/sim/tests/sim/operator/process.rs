@@ -72,7 +72,7 @@ pub struct Process {
 }
 
 impl Process {
-    pub fn new(cluster: usize, clock: Clock, wall: Clock) -> Self {
+    pub fn new(cluster: usize, clock: Clock, wall: Clock, calls_at_once: usize) -> Self {
         Self {
             cluster,
             boot: 0,
@@ -84,7 +84,7 @@ impl Process {
             units: Vec::new(),
             index: Index::default(),
             quorum: Arc::default(),
-            writer: Writer::default(),
+            writer: Writer::new(calls_at_once),
             permits: Permits::new(PERMITS),
             leader: None,
             streams: [Stream::default(); 3],
@@ -142,6 +142,7 @@ impl World {
     /// Crashes between two effects. The messages that it sent still arrive, and their consequences last.
     pub fn crash(&mut self, process: usize) {
         self.check.leads_no_more(process);
+        let writer = Writer::new(self.swarm.calls_at_once);
         let crashed = &mut self.processes[process];
         crashed.boot += 1;
         crashed.life = Life::Down;
@@ -149,7 +150,7 @@ impl World {
         crashed.machines.clear();
         crashed.units.clear();
         crashed.inbox.clear();
-        crashed.writer = Writer::default();
+        crashed.writer = writer;
         crashed.leader = None;
         crashed.api_answered_at = None;
         crashed.stopped_by = None;

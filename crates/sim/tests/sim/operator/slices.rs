@@ -25,8 +25,8 @@ impl World {
         if write.uid.is_none() && matches!(write.change, SliceChange::Remove { .. }) && self.is(Bug::ServiceLeft) {
             return self.slice_written(process, Some(uid), &write, RoleOutcome::Written);
         }
-        let key = Key::Slice(Some(uid), objects::written_slice(&write));
-        if self.processes[process].writer.has(key) {
+        let key = Key::Slice { lease: Some(uid), name: write.name.clone() };
+        if self.processes[process].writer.has(&key) {
             return self.check.fail(format!("two writes of one slice are under way: {write:?}"));
         }
         self.address_is_current(process, &write);
@@ -73,20 +73,14 @@ impl World {
     }
 
     pub fn slice_reply(&mut self, process: usize, uid: Option<u32>, write: &SliceWrite, reply: Reply) {
-        let key = Key::Slice(uid, objects::written_slice(write));
         let outcome = match reply {
             Reply::Slice(Verdict::Written, slice) => {
-                self.processes[process].writer.succeeded(key);
                 self.learn_slice_or_its_end(process, write, slice.as_ref());
                 self.coverage.saw(Sight::of_slice(&write.change));
                 RoleOutcome::Written
             }
-            Reply::Slice(Verdict::Refused, _) => {
-                self.processes[process].writer.failed(self.now, key, write.priority, false);
-                RoleOutcome::Refused("a webhook".into())
-            }
+            Reply::Slice(Verdict::Refused, _) => RoleOutcome::Refused("a webhook".into()),
             Reply::Slice(verdict, slice) => {
-                self.processes[process].writer.failed(self.now, key, write.priority, true);
                 self.learn_slice_or_its_end(process, write, slice.as_ref());
                 self.coverage.saw(Sight::SliceConflict);
                 if verdict == Verdict::Gone { RoleOutcome::Gone } else { RoleOutcome::Conflict }

@@ -1,21 +1,20 @@
-//! The operator's calls to the API server: one queue with priorities, a limit of calls in flight, and a gate that closes
-//! when a call is not answered.
+//! The operator's calls to the API server, in the order of the queue that the operator ships.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use redislease::api::names::PodRole;
-use redislease::plan::{Priority, Read, RoleWrite, ServiceRequest, SliceWrite, StatusWrite};
+use redislease::plan::calls::{Level, Next, Queue, Retry, Submission, Verdict};
+use redislease::plan::{Read, RoleWrite, ServiceRequest, SliceWrite, StatusWrite};
+use redislease_core::backoff::Entropy;
 use redislease_core::time::Time;
 
-use crate::api::calls::Ask;
-use crate::api::objects::{self, SliceKey};
-use crate::redis::clock::{MILLI, Micros};
+use crate::api::calls::{Ask, Reply};
+use crate::api::{objects, server};
+use crate::check::coverage::Sight;
+use crate::operator::process::Process;
+use crate::redis::clock::Micros;
 use crate::world::{Event, World};
-
-/// The first pause after a refusal or a missing answer, in milliseconds; it doubles.
-const PAUSE: u64 = 100;
-/// The longest pause.
-const LONGEST_PAUSE: u64 = 2000;
 
 /// One call.
 #[derive(Clone, Debug)]
@@ -42,7 +41,7 @@ pub enum Job {
         uid: u32,
         request: ServiceRequest,
     },
-    /// The pod of a role write that found it changed or gone.
+    /// The second call of a role write, which found the pod changed or gone.
     ReadPod {
         uid: u32,
         write: Box<RoleWrite>,
@@ -66,16 +65,21 @@ pub enum Job {
         version: u64,
         instance: String,
     },
-    Probe,
 }
 
-/// The subject of a job. Each has its own backoff.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// What a job is about, as in the operator: at most one job of each key is queued.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
     Status(u32),
-    Role(u32, u32),
-    Slice(Option<u32>, SliceKey),
-    Other,
+    Role { lease: u32, pod: u32 },
+    Slice { lease: Option<u32>, name: String },
+    Service(u32),
+    ReadLease(u32),
+    ReadPod(u32),
+    ReadNode(u32),
+    ReadQuorum,
+    ReadTokens(usize),
+    Claim,
 }
 
 impl Job {
@@ -83,25 +87,28 @@ impl Job {
         match self {
             Self::Status { uid, .. } => Key::Status(*uid),
             Self::Role { uid, write, .. } | Self::ReadPod { uid, write } => {
-                Key::Role(*uid, objects::number(&write.uid))
+                Key::Role { lease: *uid, pod: objects::number(&write.uid) }
             }
-            Self::Slice { uid, write, .. } => Key::Slice(*uid, objects::written_slice(write)),
-            Self::Service { .. }
-            | Self::Read { .. }
-            | Self::ReadQuorum
-            | Self::ReadTokens { .. }
-            | Self::Claim { .. }
-            | Self::Probe => Key::Other,
+            Self::Slice { uid, write, .. } => Key::Slice { lease: *uid, name: write.name.clone() },
+            Self::Service { uid, .. } => Key::Service(*uid),
+            Self::Read { uid, read: Read::Lease, .. } => Key::ReadLease(*uid),
+            Self::Read { uid, read: Read::Holder { .. }, .. } => Key::ReadPod(*uid),
+            Self::Read { uid, read: Read::Node { .. }, .. } => Key::ReadNode(*uid),
+            Self::ReadQuorum => Key::ReadQuorum,
+            Self::ReadTokens { node, .. } => Key::ReadTokens(*node),
+            Self::Claim { .. } => Key::Claim,
         }
     }
 
-    fn priority(&self) -> Priority {
+    fn level(&self) -> Level {
         match self {
-            Self::Status { write, .. } => write.priority,
-            Self::Role { write, .. } => write.priority,
-            Self::Slice { write, .. } => write.priority,
-            Self::Service { .. } => Priority::Active,
-            _ => Priority::Publication,
+            Self::Status { write, .. } => write.priority.into(),
+            Self::Role { write, .. } | Self::ReadPod { write, .. } => write.priority.into(),
+            Self::Slice { write, .. } => write.priority.into(),
+            Self::Service { .. } => Level::Active,
+            Self::Read { read: Read::Lease, .. } => Level::Publication,
+            Self::Read { .. } | Self::ReadQuorum | Self::ReadTokens { .. } => Level::End,
+            Self::Claim { .. } => Level::Standby,
         }
     }
 
@@ -114,10 +121,10 @@ impl Job {
         }
     }
 
-    /// The pod that it writes. Writes of one pod are sent one after the other.
-    fn pod(&self) -> Option<u32> {
+    /// Writes of one pod are sent one after the other.
+    fn lane(&self) -> Option<Arc<str>> {
         match self {
-            Self::Role { write, .. } | Self::ReadPod { write, .. } => Some(objects::number(&write.uid)),
+            Self::Role { write, .. } => Some(write.uid.as_str().into()),
             _ => None,
         }
     }
@@ -135,79 +142,94 @@ impl Job {
             },
             Self::ReadPod { write, .. } => Ask::Pod(objects::number(&write.uid)),
             Self::Read { place, read: Read::Lease, .. } => Ask::Lease(*place),
-            Self::Read { read: Read::Holder { uid, .. } | Read::Node { uid, .. }, .. } => match self {
-                Self::Read { read: Read::Node { .. }, .. } => Ask::Node(objects::number(uid)),
-                _ => Ask::Pod(objects::number(uid)),
-            },
+            Self::Read { read: Read::Holder { uid, .. }, .. } => Ask::Pod(objects::number(uid)),
+            Self::Read { read: Read::Node { uid, .. }, .. } => Ask::Node(objects::number(uid)),
             Self::ReadQuorum => Ask::Quorum,
             Self::ReadTokens { .. } => Ask::Tokens,
             Self::Claim { version, instance } => Ask::Claim { version: *version, instance: instance.clone() },
-            Self::Probe => Ask::Probe,
+        }
+    }
+
+    /// What this answer means for the queue.
+    fn judge(&self, reply: &Reply) -> Verdict {
+        match (self, reply) {
+            (_, Reply::Refused | Reply::Overdue) => Verdict::Unanswered,
+            (Self::ReadPod { write, .. }, Reply::Pod(Some(pod))) if pod.resource_version == write.version => {
+                Verdict::Refused
+            }
+            (Self::ReadPod { .. }, Reply::Pod(Some(_))) => Verdict::Conflict,
+            (
+                _,
+                Reply::Status(verdict, _)
+                | Reply::Role(verdict, _)
+                | Reply::Slice(verdict, _)
+                | Reply::Quorum(verdict, ..),
+            ) => match verdict {
+                server::Verdict::Written | server::Verdict::Gone => Verdict::Done,
+                server::Verdict::Conflict => Verdict::Conflict,
+                server::Verdict::Refused => Verdict::Refused,
+            },
+            (_, Reply::Service(Err(_))) => Verdict::Refused,
+            _ => Verdict::Done,
         }
     }
 }
 
-/// Refusals of one key since its last success.
-#[derive(Clone, Copy, Debug, Default)]
-struct Hold {
-    failures: u32,
-    conflicted: bool,
-    until: Micros,
-    priority: Option<Priority>,
-}
-
-/// Whether calls are sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Gate {
-    Open,
-    /// A call was not answered: one probe is repeated until there is an answer.
-    Closed {
-        pause: u64,
-        probe: Option<u64>,
-    },
-}
-
+/// A job in flight.
 #[derive(Clone, Debug)]
+struct Sent {
+    job: Job,
+    retry: Option<Retry<Key>>,
+}
+
+/// What follows from an answer.
+pub enum Answered {
+    /// The job has an outcome.
+    Done(Job),
+    /// The job is sent again or goes on with another call, or the call was a probe.
+    Continues,
+}
+
 pub struct Writer {
-    queue: BTreeMap<(Priority, u64), Job>,
-    under_way: BTreeMap<u64, Job>,
-    gate: Gate,
-    holds: BTreeMap<Key, Hold>,
-    /// The version of a pod before and after our last write of it.
-    moved: BTreeMap<u32, (Option<String>, Option<String>)>,
+    queue: Queue<Key, Job>,
+    sent: BTreeMap<u64, Sent>,
+    /// The probe in flight.
+    probe: Option<u64>,
+    tenant: Arc<str>,
+    wake_at: Option<Micros>,
+    /// The writes of leases without an outcome so far.
+    pending: BTreeSet<Key>,
     /// Leases that wait for any answer of the API server.
     pub asking: BTreeSet<u32>,
 }
 
-impl Default for Writer {
-    fn default() -> Self {
+impl Writer {
+    pub fn new(concurrency: usize) -> Self {
         Self {
-            queue: BTreeMap::new(),
-            under_way: BTreeMap::new(),
-            gate: Gate::Open,
-            holds: BTreeMap::new(),
-            moved: BTreeMap::new(),
+            queue: Queue::new(concurrency),
+            sent: BTreeMap::new(),
+            probe: None,
+            tenant: objects::NAMESPACE.into(),
+            wake_at: None,
+            pending: BTreeSet::new(),
             asking: BTreeSet::new(),
         }
     }
-}
 
-impl Writer {
-    /// Whether a job with this key waits or is under way.
-    pub fn has(&self, key: Key) -> bool {
-        self.queue.values().chain(self.under_way.values()).any(|job| job.key() == key)
+    /// Whether a write with this key has no outcome yet.
+    pub fn has(&self, key: &Key) -> bool {
+        self.pending.contains(key)
     }
 
-    /// Role writes of one lease that wait or are under way.
-    pub fn roles_of(&self, lease: u32) -> usize {
-        let of = |job: &&Job| matches!(job, Job::Role { uid, .. } | Job::ReadPod { uid, .. } if *uid == lease);
-        self.queue.values().chain(self.under_way.values()).filter(of).count()
+    /// The role writes of one lease without an outcome.
+    pub fn roles_of(&self, uid: u32) -> usize {
+        self.pending.iter().filter(|key| matches!(key, Key::Role { lease, .. } if *lease == uid)).count()
     }
 
     /// Whether a pod's label `active` is being written.
     pub fn is_labelling_active(&self) -> bool {
         let active = |job: &Job| matches!(job, Job::Role { write, .. } if write.role == Some(PodRole::Active));
-        self.under_way.values().any(active)
+        self.sent.values().any(|sent| active(&sent.job))
     }
 
     /// Whether an endpoint is being written.
@@ -217,162 +239,131 @@ impl Writer {
 
     /// Whether a write of a slice that is like this one is being sent.
     pub fn is_writing_slice(&self, wanted: impl Fn(&SliceWrite) -> bool) -> bool {
-        self.under_way.values().any(|job| matches!(job, Job::Slice { write, .. } if wanted(write)))
+        self.sent.values().any(|sent| matches!(&sent.job, Job::Slice { write, .. } if wanted(write)))
     }
 
-    /// The write with this key, if it was not sent yet.
-    pub fn withdraw(&mut self, key: Key) -> Option<Job> {
-        self.withdraw_where(|job| job.key() == key && !matches!(job, Job::ReadPod { .. }))
+    /// The outcome of a write goes to its lease.
+    pub fn has_outcome(&mut self, key: &Key) {
+        self.pending.remove(key);
     }
 
-    /// A job like this, if it was not sent yet.
-    pub fn withdraw_where(&mut self, unsent: impl Fn(&Job) -> bool) -> Option<Job> {
-        let found = self.queue.iter().find(|(_, job)| unsent(job)).map(|(&at, _)| at)?;
-        self.queue.remove(&found)
-    }
-
-    /// Removes a job whose deadline has passed from the queue.
-    pub fn expired(&mut self, at: (Priority, u64)) -> Option<Job> {
-        self.queue.remove(&at)
-    }
-
-    /// Removes the call, which was answered or timed out.
-    pub fn take(&mut self, id: u64) -> Option<Job> {
-        self.under_way.remove(&id)
-    }
-
-    /// A write of this process gave a pod another version.
-    pub fn wrote_pod(&mut self, pod: u32, before: Option<String>, after: Option<String>) {
-        self.moved.insert(pod, (before, after));
-    }
-
-    pub fn succeeded(&mut self, key: Key) {
-        self.holds.remove(&key);
-    }
-
-    /// The next job of this key waits, unless this was its first conflict.
-    pub fn failed(&mut self, now: Micros, key: Key, priority: Priority, conflict: bool) {
-        let hold = self.holds.entry(key).or_default();
-        hold.priority = Some(priority);
-        if conflict && !std::mem::replace(&mut hold.conflicted, true) {
-            return;
-        }
-        let pause = (PAUSE << hold.failures.min(6)).min(LONGEST_PAUSE);
-        hold.failures += 1;
-        hold.until = now + pause * MILLI;
-    }
-
-    /// Earliest time to send a job, by the refusals of its key.
-    fn held_until(&self, job: &Job) -> Micros {
-        let writes = matches!(job, Job::Status { .. } | Job::Role { .. } | Job::Slice { .. });
-        let hold = self.holds.get(&job.key()).filter(|_| writes);
-        hold.filter(|hold| hold.priority.is_none_or(|refused| job.priority() >= refused)).map_or(0, |hold| hold.until)
-    }
-
-    /// Whether the pod of a job is being written.
-    fn is_blocked(&self, job: &Job) -> bool {
-        job.pod().is_some_and(|pod| self.under_way.values().any(|other| other.pod() == Some(pod)))
+    /// A write of this process gave a pod another version: the role writes for other leases that were decided on the version
+    /// before are valid for the new one.
+    pub fn wrote_pod(&mut self, pod: &str, before: Option<&String>, after: Option<&String>) {
+        self.queue.change_lane(&pod.into(), |job| {
+            if let Job::Role { write, .. } = job
+                && write.version.as_ref() == before
+            {
+                write.version = after.cloned();
+            }
+        });
     }
 }
 
 impl World {
     pub fn submit(&mut self, process: usize, job: Job) {
-        let boot = self.processes[process].boot;
-        let at = (job.priority(), self.new_id(process));
-        if let Some(not_after) = job.not_after() {
-            let expires = self.processes[process].clock.when(not_after.0).max(self.now);
-            self.at(expires, Event::WriteExpires { process, boot, at });
+        let now = Time(self.local(process));
+        let writer = &mut self.processes[process].writer;
+        if matches!(job, Job::Status { .. } | Job::Role { .. } | Job::Slice { .. }) {
+            writer.pending.insert(job.key());
         }
-        self.processes[process].writer.queue.insert(at, job);
+        let (lane, not_after) = (job.lane(), job.not_after());
+        let submission = Submission::new(job.key(), writer.tenant.clone(), job.level(), job);
+        if let Some(replaced) = writer.queue.submit(now, Submission { lane, not_after, ..submission }) {
+            self.withdrawn(process, &replaced);
+        }
         self.dispatch(process);
+    }
+
+    /// Withdraws a write that was not sent yet.
+    pub fn withdraw(&mut self, process: usize, key: &Key) {
+        if let Some(job) = self.processes[process].writer.queue.withdraw(key) {
+            self.withdrawn(process, &job);
+        }
     }
 
     /// One answer is enough for all leases that request one.
     pub fn ask_for_an_answer(&mut self, process: usize, uid: u32) {
         let writer = &mut self.processes[process].writer;
         writer.asking.insert(uid);
-        let probes = |job: &Job| matches!(job, Job::Probe);
-        if writer.gate == Gate::Open && !writer.queue.values().chain(writer.under_way.values()).any(probes) {
-            self.submit(process, Job::Probe);
-        }
+        writer.queue.want_probe();
+        self.dispatch(process);
     }
 
     /// Sends the jobs that may be sent.
     pub fn dispatch(&mut self, process: usize) {
-        let local = Time(self.local(process));
-        loop {
-            let writer = &self.processes[process].writer;
-            if writer.gate != Gate::Open || writer.under_way.len() >= self.swarm.calls_at_once {
-                return;
-            }
-            let sendable =
-                |(_, job): &(&(Priority, u64), &Job)| writer.held_until(job) <= self.now && !writer.is_blocked(job);
-            let Some((&at, _)) = writer.queue.iter().find(sendable) else { break };
-            let Some(mut job) = self.processes[process].writer.queue.remove(&at) else { return };
-            if job.not_after().is_some_and(|not_after| local >= not_after) {
-                self.withdrawn(process, &job);
-                continue;
-            }
-            if let Job::Role { write, .. } = &mut job {
-                let moved = self.processes[process].writer.moved.get(&objects::number(&write.uid));
-                if let Some((_, after)) = moved.filter(|(before, _)| *before == write.version) {
-                    write.version.clone_from(after);
+        let now = Time(self.local(process));
+        while let Some(next) = self.processes[process].writer.queue.next(now) {
+            match next {
+                Next::Expired(job) => {
+                    self.coverage.saw(Sight::WriteExpired);
+                    self.withdrawn(process, &job);
+                }
+                Next::Probe => {
+                    let id = self.new_id(process);
+                    self.processes[process].writer.probe = Some(id);
+                    self.send_call(process, id, Ask::Probe);
+                }
+                Next::Call(key, job) => {
+                    let retry = self.processes[process].writer.queue.retry(&key);
+                    self.send_job(process, Sent { job, retry });
                 }
             }
-            let id = self.new_id(process);
-            let ask = job.ask();
-            self.processes[process].writer.under_way.insert(id, job);
-            self.send_call(process, id, ask);
         }
         self.dispatch_later(process);
     }
 
-    /// Jobs that wait for the end of a pause are checked then.
+    fn send_job(&mut self, process: usize, sent: Sent) {
+        let (id, ask) = (self.new_id(process), sent.job.ask());
+        self.processes[process].writer.sent.insert(id, sent);
+        self.send_call(process, id, ask);
+    }
+
     fn dispatch_later(&mut self, process: usize) {
-        let writer = &self.processes[process].writer;
-        let waits = writer.queue.values().map(|job| writer.held_until(job)).filter(|&until| until > self.now);
-        if let Some(until) = waits.min() {
-            let boot = self.processes[process].boot;
-            self.at(until, Event::Dispatch { process, boot });
+        let Process { writer, clock, boot, .. } = &mut self.processes[process];
+        let Some(deadline) = writer.queue.next_deadline() else { return };
+        let at = clock.when(deadline.0).max(self.now);
+        if writer.wake_at.is_none_or(|earlier| at < earlier || earlier < self.now) {
+            writer.wake_at = Some(at);
+            let boot = *boot;
+            self.at(at, Event::Dispatch { process, boot });
         }
     }
 
-    /// A call was not answered: nothing is sent until a probe is.
-    pub fn close_gate(&mut self, process: usize) {
-        if self.processes[process].writer.gate == Gate::Open {
-            self.processes[process].writer.gate = Gate::Closed { pause: PAUSE, probe: None };
-            self.probe_later(process, PAUSE);
-        }
-    }
-
-    fn probe_later(&mut self, process: usize, pause: u64) {
-        let boot = self.processes[process].boot;
-        let delay = self.rng.between(pause / 2, pause) * MILLI;
-        self.after(delay, Event::GateProbe { process, boot });
-    }
-
-    pub fn gate_probe(&mut self, process: usize) {
-        if let Gate::Closed { pause, probe: None } = self.processes[process].writer.gate {
-            let id = self.new_id(process);
-            self.processes[process].writer.gate = Gate::Closed { pause, probe: Some(id) };
-            self.send_call(process, id, Ask::Probe);
-        }
-    }
-
-    /// Whether the reply is for the gate's own probe.
-    pub fn gate_reply(&mut self, process: usize, id: u64, answered: bool) -> bool {
-        let Gate::Closed { pause, probe: Some(waits) } = self.processes[process].writer.gate else { return false };
-        if waits != id {
-            return false;
-        }
-        if answered {
-            self.processes[process].writer.gate = Gate::Open;
+    pub fn dispatch_timer(&mut self, process: usize) {
+        let writer = &mut self.processes[process].writer;
+        if writer.wake_at.is_some_and(|at| at <= self.now) {
+            writer.wake_at = None;
             self.dispatch(process);
-        } else {
-            let pause = (2 * pause).min(LONGEST_PAUSE);
-            self.processes[process].writer.gate = Gate::Closed { pause, probe: None };
-            self.probe_later(process, pause);
         }
-        true
+    }
+
+    /// Records the answer to a call; `None` if the call was answered before.
+    pub fn call_done(&mut self, process: usize, id: u64, reply: &Reply) -> Option<Answered> {
+        let (now, entropy) = (Time(self.local(process)), Entropy(self.rng.word()));
+        let writer = &mut self.processes[process].writer;
+        if writer.probe == Some(id) {
+            writer.probe = None;
+            writer.queue.probe_done(now, !reply.is_missing(), entropy);
+            return Some(Answered::Continues);
+        }
+        let Sent { job, retry } = writer.sent.remove(&id)?;
+        // A role write that finds another pod reads the pod within the same job.
+        if let (Job::Role { uid, write, .. }, Reply::Role(server::Verdict::Conflict | server::Verdict::Gone, _)) =
+            (&job, reply)
+        {
+            let job = Job::ReadPod { uid: *uid, write: write.clone() };
+            self.send_job(process, Sent { job, retry });
+            return Some(Answered::Continues);
+        }
+        let (key, verdict) = (job.key(), job.judge(reply));
+        writer.queue.done(now, &key, verdict, entropy);
+        let is_read = matches!(job, Job::Read { .. } | Job::Service { .. } | Job::ReadQuorum | Job::ReadTokens { .. });
+        if let (Verdict::Unanswered, true, Some(retry)) = (verdict, is_read, retry) {
+            // A newer read of the same object is queued already.
+            drop(writer.queue.put_back(now, key, retry, job));
+            return Some(Answered::Continues);
+        }
+        Some(Answered::Done(job))
     }
 }

@@ -147,7 +147,7 @@ const STORIES: [Story; 7] = [
             (20, Scene::ListsStale),
             (22, Scene::ListsFresh),
         ],
-        end: 36,
+        end: 44,
         holds: 0,
     },
 ];
@@ -321,6 +321,7 @@ fn crash_before_each_effect(story: &Story, process: usize) {
          with one",
         without.effects, without.status_writes, without.writes
     );
-    assert!(most_status <= without.status_writes + 3, "{name}: a crash costs {most_status} status writes");
-    assert!(most <= without.writes + 8, "{name}: a crash costs {most} writes");
+    // A crash before an election may elect another pod, and the story then happens to the holder instead of a standby pod.
+    assert!(most_status <= without.status_writes + 5, "{name}: a crash costs {most_status} status writes");
+    assert!(most <= without.writes + 10, "{name}: a crash costs {most} writes");
 }

@@ -5,7 +5,7 @@ const MIDDLE: Entropy = Entropy(u64::MAX / 2 + 1);
 type Calls = Queue<&'static str, u32>;
 
 fn job(key: &'static str, level: Level, payload: u32) -> Submission<&'static str, u32> {
-    Submission { key, tenant: "n".into(), lane: None, level, not_before: None, not_after: None, payload }
+    Submission::new(key, "n".into(), level, payload)
 }
 
 /// All jobs that are sent now.
@@ -27,7 +27,7 @@ fn done(queue: &mut Calls, now: Time, keys: &[&'static str]) {
 
 #[test]
 fn urgent_jobs_go_first_and_tenants_take_turns() {
-    let mut queue = Calls::new();
+    let mut queue = Calls::new(CONCURRENCY);
     for (key, level) in [("event", Level::Events), ("publish", Level::Publication), ("end", Level::End)] {
         queue.submit(Time(0), job(key, level, 0));
     }
@@ -41,7 +41,7 @@ fn urgent_jobs_go_first_and_tenants_take_turns() {
 
 #[test]
 fn a_newer_job_replaces_the_older_one_and_waits_for_the_one_under_way() {
-    let mut queue = Calls::new();
+    let mut queue = Calls::new(CONCURRENCY);
     assert_eq!(queue.submit(Time(0), job("s", Level::Counts, 1)), None);
     assert_eq!(queue.submit(Time(0), job("s", Level::End, 2)), Some(1));
     assert_eq!(queue.next(Time(0)), Some(Next::Call("s", 2)));
@@ -58,7 +58,7 @@ fn a_newer_job_replaces_the_older_one_and_waits_for_the_one_under_way() {
 
 #[test]
 fn one_job_of_a_lane_at_a_time() {
-    let mut queue = Calls::new();
+    let mut queue = Calls::new(CONCURRENCY);
     let lane: Arc<str> = "pod".into();
     for key in ["a", "b", "c"] {
         queue.submit(Time(0), Submission { lane: Some(lane.clone()), ..job(key, Level::Standby, 0) });
@@ -77,7 +77,7 @@ fn one_job_of_a_lane_at_a_time() {
 
 #[test]
 fn without_an_answer_everything_waits_for_one_probe() {
-    let mut queue = Calls::new();
+    let mut queue = Calls::new(CONCURRENCY);
     queue.submit(Time(0), job("a", Level::End, 1));
     queue.submit(Time(0), job("b", Level::End, 2));
     assert_eq!(sent(&mut queue, Time(0)), ["a", "b"]);
@@ -102,7 +102,7 @@ fn without_an_answer_everything_waits_for_one_probe() {
 
 #[test]
 fn a_probe_is_sent_once_for_all_and_not_when_a_call_is_answered_anyway() {
-    let mut queue = Calls::new();
+    let mut queue = Calls::new(CONCURRENCY);
     (0..100).for_each(|_| queue.want_probe());
     assert_eq!(sent(&mut queue, Time(0)), ["probe"]);
     queue.want_probe();
@@ -113,7 +113,7 @@ fn a_probe_is_sent_once_for_all_and_not_when_a_call_is_answered_anyway() {
 
 #[test]
 fn a_key_that_was_refused_waits_unless_the_next_job_is_more_urgent() {
-    let mut queue = Calls::new();
+    let mut queue = Calls::new(CONCURRENCY);
     let mut now = Time(0);
     for pause in [200, 400, 800, 1600, 2000, 2000] {
         queue.submit(now, job("a", Level::Standby, 0));
@@ -133,7 +133,7 @@ fn a_key_that_was_refused_waits_unless_the_next_job_is_more_urgent() {
 
 #[test]
 fn a_conflict_is_a_refusal_from_the_second_in_a_row() {
-    let mut queue = Calls::new();
+    let mut queue = Calls::new(CONCURRENCY);
     for _ in 0..2 {
         queue.submit(Time(0), job("a", Level::End, 0));
         assert_eq!(sent(&mut queue, Time(0)), ["a"], "the first conflict delays nothing");
@@ -145,7 +145,7 @@ fn a_conflict_is_a_refusal_from_the_second_in_a_row() {
 
 #[test]
 fn a_job_past_its_deadline_is_not_sent() {
-    let mut queue = Calls::new();
+    let mut queue = Calls::new(CONCURRENCY);
     queue.submit(Time(0), Submission { not_after: Some(Time(50)), ..job("late", Level::Publication, 7) });
     for number in 0..u32::try_from(CONCURRENCY).unwrap() {
         let key = Box::leak(number.to_string().into_boxed_str());
@@ -159,7 +159,7 @@ fn a_job_past_its_deadline_is_not_sent() {
 
 #[test]
 fn the_rate_is_limited_after_a_burst() {
-    let mut queue = Calls::new();
+    let mut queue = Calls::new(CONCURRENCY);
     let keys: Vec<&'static str> = (0..300).map(|number| &*Box::leak(format!("k{number}").into_boxed_str())).collect();
     for key in &keys {
         queue.submit(Time(1000), job(key, Level::Active, 0));
@@ -179,7 +179,7 @@ fn the_rate_is_limited_after_a_burst() {
 
 #[test]
 fn an_unanswered_job_is_repeated_unless_a_newer_one_waits() {
-    let mut queue = Calls::new();
+    let mut queue = Calls::new(CONCURRENCY);
     for newer in [false, true] {
         queue.submit(Time(0), job("s", Level::Counts, 1));
         assert_eq!(queue.next(Time(0)), Some(Next::Call("s", 1)));

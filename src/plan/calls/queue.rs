@@ -1,4 +1,4 @@
-//! The order in which calls reach the API server. Pure: time and entropy are arguments.
+//! The queue of calls. Time and entropy are arguments.
 //!
 //! A job is identified by its key, and a key is queued at most once: a newer job replaces the older one. Jobs of the same
 //! lane are sent one at a time. Jobs that decide who may be active go first. Tenants take turns with urgent jobs,
@@ -13,11 +13,12 @@ use redislease_core::time::{Millis, Time};
 
 use super::bucket::Bucket;
 use super::gate::Gate;
-use crate::plan::FairQueue;
+use crate::plan::Priority;
+use crate::plan::fair_queue::FairQueue;
 
-/// How many calls are in flight at most, besides a probe. More would increase etcd's batches and the latency of each
-/// answer.
-pub(super) const CONCURRENCY: usize = 24;
+/// How many calls the operator has in flight at most, besides a probe. More would increase etcd's batches and the latency
+/// of each answer.
+pub const CONCURRENCY: usize = 24;
 
 /// The pause between two jobs of a key whose last job was refused.
 const REFUSED: Backoff =
@@ -43,6 +44,7 @@ pub enum Level {
 }
 
 impl Level {
+    /// All levels, the most urgent one first.
     pub const ALL: [Self; 6] = [Self::End, Self::Publication, Self::Active, Self::Standby, Self::Counts, Self::Events];
 
     const fn index(self) -> usize {
@@ -60,25 +62,47 @@ impl Level {
     }
 }
 
+impl From<Priority> for Level {
+    fn from(priority: Priority) -> Self {
+        match priority {
+            Priority::End => Self::End,
+            Priority::Publication => Self::Publication,
+            Priority::Active => Self::Active,
+            Priority::Standby => Self::Standby,
+            Priority::Counts => Self::Counts,
+        }
+    }
+}
+
 /// A job to be queued.
 #[derive(Clone, Debug)]
-pub(super) struct Submission<K, P> {
+pub struct Submission<K, P> {
+    /// What the job is about. A newer job of the same key replaces an older one that was not sent yet.
     pub key: K,
     /// The tenant for fairness: a namespace.
     pub tenant: Arc<str>,
     /// Jobs of one lane are never in flight together. Without a lane, this applies only to jobs of one key.
     pub lane: Option<Arc<str>>,
+    /// How urgent it is.
     pub level: Level,
     /// The earliest time to send it.
     pub not_before: Option<Time>,
     /// The job is dropped at this time.
     pub not_after: Option<Time>,
+    /// The call itself.
     pub payload: P,
+}
+
+impl<K, P> Submission<K, P> {
+    /// A job without a lane, that is sent as soon as possible and never dropped.
+    pub const fn new(key: K, tenant: Arc<str>, level: Level, payload: P) -> Self {
+        Self { key, tenant, lane: None, level, not_before: None, not_after: None, payload }
+    }
 }
 
 /// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub enum Verdict {
     /// The API server carried it out, or the object does not exist.
     Done,
     /// The object had changed.
@@ -91,7 +115,7 @@ pub(super) enum Verdict {
 
 /// The next action of the sender.
 #[derive(Debug, PartialEq)]
-pub(super) enum Next<K, P> {
+pub enum Next<K, P> {
     /// Send this job.
     Call(K, P),
     /// Send a probe.
@@ -140,7 +164,9 @@ struct Refusal {
 
 /// The queue.
 #[derive(Debug)]
-pub(super) struct Queue<K, P> {
+pub struct Queue<K, P> {
+    /// How many calls are in flight at most, besides a probe.
+    concurrency: usize,
     /// Boxed, because the nodes of a large map are half empty.
     jobs: BTreeMap<K, Box<Job<K, P>>>,
     /// By [`Level::class`].
@@ -159,8 +185,10 @@ pub(super) struct Queue<K, P> {
 }
 
 impl<K: Clone + Ord, P> Queue<K, P> {
-    pub fn new() -> Self {
+    /// Creates an empty queue that has at most `concurrency` calls in flight, besides a probe.
+    pub fn new(concurrency: usize) -> Self {
         Self {
+            concurrency,
             jobs: BTreeMap::new(),
             ready: Default::default(),
             delayed: BTreeSet::new(),
@@ -269,7 +297,7 @@ impl<K: Clone + Ord, P> Queue<K, P> {
             (self.probing, self.probe_wanted) = (true, false);
             return Some(Next::Probe);
         }
-        if !self.gate.is_open() || self.under_way.len() >= CONCURRENCY || !self.bucket.has_one(now) {
+        if !self.gate.is_open() || self.under_way.len() >= self.concurrency || !self.bucket.has_one(now) {
             return None;
         }
         let (key, job) = self.pop_ready()?;
@@ -384,7 +412,7 @@ impl<K: Clone + Ord, P> Queue<K, P> {
         let expiring = self.expiring.first().map(|(at, _)| *at);
         let probe = self.gate.probe_at().filter(|_| !self.probing);
         let is_ready = self.ready.iter().any(|level| !level.is_empty());
-        let may_send = self.gate.is_open() && self.under_way.len() < CONCURRENCY && is_ready;
+        let may_send = self.gate.is_open() && self.under_way.len() < self.concurrency && is_ready;
         let token = may_send.then(|| self.bucket.refilled_at());
         [delayed, expiring, probe, token].into_iter().flatten().min()
     }
@@ -397,6 +425,11 @@ impl<K: Clone + Ord, P> Queue<K, P> {
     /// How many jobs are queued.
     pub fn len(&self) -> usize {
         self.jobs.len()
+    }
+
+    /// Whether no job is queued.
+    pub fn is_empty(&self) -> bool {
+        self.jobs.is_empty()
     }
 
     /// Whether a job of this level is queued or in flight.
@@ -415,7 +448,7 @@ impl<K: Clone + Ord, P> Queue<K, P> {
 
 /// See [`Queue::retry`].
 #[derive(Clone, Debug)]
-pub(super) struct Retry<K>(Terms<K>);
+pub struct Retry<K>(Terms<K>);
 
 #[cfg(test)]
 #[path = "queue_tests.rs"]

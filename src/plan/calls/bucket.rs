@@ -1,4 +1,4 @@
-//! The rate of calls. Pure: time is an argument.
+//! The rate of calls.
 
 use redislease_core::time::{Millis, Time};
 
