@@ -18,8 +18,6 @@ pub(super) struct Judged {
     pub verdict: Verdict,
     /// Why it was refused or not answered.
     pub problem: Option<String>,
-    /// Whether the code around the call panicked.
-    pub panicked: bool,
 }
 
 /// How a call is completed.
@@ -37,11 +35,12 @@ pub(super) fn classify<T>(answer: &Result<T, CallError>) -> Judged {
         Ok(_) | Err(CallError::NotFound) => Verdict::Done,
         Err(CallError::Conflict) => Verdict::Conflict,
         Err(CallError::Unanswered(_)) => Verdict::Unanswered,
-        Err(CallError::Refused(_) | CallError::Unreadable(_) | CallError::Panicked(_)) => Verdict::Refused,
+        Err(CallError::Refused(_) | CallError::Unreadable(_)) => Verdict::Refused,
+        Err(CallError::Panicked(_)) => Verdict::Panicked,
     };
-    let has_problem = matches!(verdict, Verdict::Unanswered | Verdict::Refused);
+    let has_problem = !matches!(verdict, Verdict::Done | Verdict::Conflict);
     let problem = answer.as_ref().err().filter(|_| has_problem).map(ToString::to_string);
-    Judged { verdict, problem, panicked: matches!(answer, Err(CallError::Panicked(_))) }
+    Judged { verdict, problem }
 }
 
 /// Runs the work of one call. A panic in it, such as one while an object of a tenant is read, fails this call only.
@@ -92,7 +91,7 @@ mod tests {
     async fn a_panic_in_a_call_is_an_error_of_this_call() {
         let read = guarded(async { (1 > 2).then_some(7).ok_or_else(|| panic!("planned by the test")) }.boxed()).await;
         let judged = classify(&read);
-        assert!(matches!(judged, Judged { verdict: Verdict::Refused, panicked: true, .. }));
+        assert_eq!(judged.verdict, Verdict::Panicked);
         assert_eq!(judged.problem.as_deref(), Some("a defect of RedisLease: panic: planned by the test"));
         let written = async { (1 > 2).then_some((Ok(()), RoleOutcome::Written)).expect("planned by the test") };
         let (written, outcome) = guarded_with(written.boxed(), RoleOutcome::Unanswered).await;

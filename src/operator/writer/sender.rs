@@ -117,7 +117,7 @@ impl Sender {
                 let result = match sent.judged.verdict {
                     Verdict::Done => WriteResult::Ok,
                     Verdict::Conflict => WriteResult::Conflict,
-                    Verdict::Refused => WriteResult::Error,
+                    Verdict::Refused | Verdict::Panicked => WriteResult::Error,
                     Verdict::Unanswered => WriteResult::Timeout,
                 };
                 shared.metrics.wrote(kind, result);
@@ -136,7 +136,7 @@ impl Sender {
                 (Some(answer.is_ok()), answer.err(), None)
             }
             Ended::Call { key, retry, object, sent } => {
-                let Judged { verdict, problem, panicked } = sent.judged;
+                let Judged { verdict, problem } = sent.judged;
                 state.queue.done(now, &key, verdict, entropy);
                 let finish = match sent.finish {
                     Finish::PassOn(finish) => Some(finish),
@@ -155,14 +155,19 @@ impl Sender {
                     }
                 };
                 let error = problem.as_deref().unwrap_or_default();
-                if panicked {
-                    self.writer.shared.metrics.panicked();
-                    tracing::error!(%object, error, "A call panicked. Other calls are not affected.");
-                } else if verdict == Verdict::Refused {
-                    tracing::warn!(%object, error, "The API server refused a call.");
-                }
-                // A panic says nothing about the API server.
-                ((!panicked).then_some(verdict != Verdict::Unanswered), problem, finish)
+                let answered = match verdict {
+                    Verdict::Panicked => {
+                        self.writer.shared.metrics.panicked();
+                        tracing::error!(%object, error, "A call panicked. Other calls are not affected.");
+                        None
+                    }
+                    Verdict::Refused => {
+                        tracing::warn!(%object, error, "The API server refused a call.");
+                        Some(true)
+                    }
+                    verdict => Some(verdict != Verdict::Unanswered),
+                };
+                (answered, problem, finish)
             }
         };
         let waiting = state.queue.len();
@@ -222,14 +227,14 @@ mod tests {
     #[tokio::test]
     async fn a_call_that_panicked_is_counted_and_says_nothing_about_the_api_server() {
         let (mut sender, panics) = sender();
-        let ended = |verdict, panicked, key: &str| {
-            let judged = Judged { verdict, problem: None, panicked };
+        let ended = |verdict, key: &str| {
+            let judged = Judged { verdict, problem: None };
             let sent = Box::new(Sent { judged, finish: Finish::PassOn(Box::new(|| {})) });
             Ended::Call { key: Key::ReadPod(key.into()), retry: None, object: "pod n/a".to_owned(), sent }
         };
-        sender.ended(ended(Verdict::Refused, true, "a"));
+        sender.ended(ended(Verdict::Panicked, "a"));
         assert_eq!((panics.operator.get(), sender.writer.answered_at(), sender.closed), (1, None, None));
-        sender.ended(ended(Verdict::Refused, false, "b"));
+        sender.ended(ended(Verdict::Refused, "b"));
         assert!(sender.writer.answered_at().is_some());
         assert_eq!(panics.operator.get(), 1);
     }

@@ -111,6 +111,8 @@ pub enum Verdict {
     Refused,
     /// There was no answer.
     Unanswered,
+    /// The code around the call panicked: whether the API server answers is unknown.
+    Panicked,
 }
 
 /// The next action of the sender.
@@ -353,7 +355,7 @@ impl<K: Clone + Ord, P> Queue<K, P> {
             (Verdict::Conflict, None) => {
                 self.refusals.insert(key.clone(), Refusal { failures: 0, level, until: now });
             }
-            (Verdict::Conflict | Verdict::Refused, failures) => {
+            (Verdict::Conflict | Verdict::Refused | Verdict::Panicked, failures) => {
                 let failures = failures.unwrap_or(0).saturating_add(1);
                 let until = now + REFUSED.jittered(failures, entropy);
                 self.refusals.insert(key.clone(), Refusal { failures, level, until });
@@ -363,7 +365,7 @@ impl<K: Clone + Ord, P> Queue<K, P> {
             self.refusals.retain(|_, refusal| now < refusal.until + REFUSAL_KEPT);
             self.forget_refusals_at = now + REFUSAL_KEPT;
         }
-        self.answered()
+        verdict != Verdict::Panicked && self.answered()
     }
 
     /// Queues an unanswered job again, unless a newer one of its key is queued: then it returns the payload.

@@ -194,3 +194,22 @@ fn an_unanswered_job_is_repeated_unless_a_newer_one_waits() {
         assert_eq!(queue.next(Time(0)), None);
     }
 }
+
+#[test]
+fn a_call_that_panicked_says_nothing_about_the_api_server() {
+    let mut queue = Calls::new(CONCURRENCY);
+    for key in ["a", "b"] {
+        queue.submit(Time(0), job(key, Level::End, 0));
+    }
+    assert_eq!(sent(&mut queue, Time(0)), ["a", "b"]);
+    queue.done(Time(0), &"a", Verdict::Unanswered, MIDDLE);
+    queue.submit(Time(0), job("c", Level::End, 0));
+    assert!(!queue.done(Time(0), &"b", Verdict::Panicked, MIDDLE), "the gate stays closed");
+    assert_eq!(sent(&mut queue, Time(0)), [""; 0]);
+    queue.want_probe();
+    assert_eq!(sent(&mut queue, Time(100)), ["probe"], "the request for a probe is kept");
+    queue.probe_done(Time(100), true, MIDDLE);
+    queue.submit(Time(100), job("b", Level::End, 0));
+    assert_eq!(sent(&mut queue, Time(100)), ["c"], "b waits as after a refusal");
+    assert_eq!(sent(&mut queue, Time(200)), ["b"]);
+}
