@@ -120,7 +120,7 @@ impl Authorities {
 pub struct ElectionInputs<'a> {
     /// The quorum, as long as this process is connected to it.
     pub connection: Option<&'a Arc<Connection>>,
-    /// Whether fewer than a majority of its nodes vote, after each was tried.
+    /// See [`LeadershipFacts::quorum_lost`].
     pub is_lost: bool,
     /// The instance that `RedisQuorum.status.leader` names.
     pub named: Option<&'a str>,

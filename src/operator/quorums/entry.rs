@@ -92,12 +92,13 @@ impl Entry {
             return ElectionRequests::default();
         }
         let statuses = self.connection.as_ref().map(|connection| connection.statuses()).unwrap_or_default();
-        let majority = self.connection.as_ref().map_or(0, |connection| connection.quorum.quorum.majority());
-        let inputs = ElectionInputs {
-            connection: self.connection.as_ref(),
-            is_lost: self.connection.is_some() && evaluated(&statuses) && up(&statuses) < majority,
-            named: leader(self.resource.as_ref()),
+        let named = leader(self.resource.as_ref());
+        let is_lost = match &self.connection {
+            Some(connection) => evaluated(&statuses) && up(&statuses) < connection.quorum.quorum.majority(),
+            // The leader may have opened the quorum before its secret or its spec became unusable.
+            None => named.is_some(),
         };
+        let inputs = ElectionInputs { connection: self.connection.as_ref(), is_lost, named };
         let requests = self.election.turn(clock::now(), &inputs, wake);
         // A claim is needed only while the quorum is lost, even if it was not written yet.
         self.claims_leader = inputs.is_lost && (self.claims_leader || requests.claim);
@@ -389,16 +390,39 @@ mod tests {
         entry
     }
 
+    fn quorum_of_three() -> RedisQuorum {
+        let nodes: Vec<_> =
+            ["a", "b", "c"].iter().map(|name| json!({"name": name, "address": format!("{name}:6379")})).collect();
+        RedisQuorum::new("default", serde_json::from_value(json!({"nodes": nodes})).unwrap())
+    }
+
+    /// The error of a system that has no file descriptor left.
+    fn too_many_files() -> StartError {
+        StartError::System { quorum: "default".into(), source: std::io::Error::from_raw_os_error(24) }
+    }
+
+    #[test]
+    fn a_replica_whose_system_does_not_open_the_quorum_decides_nothing_while_another_one_is_named() {
+        let named: RedisQuorumStatus = serde_json::from_value(json!({
+            "leader": {"instance": "operator-1", "since": "2026-01-01T00:00:00Z", "transitions": 1},
+        }))
+        .unwrap();
+        for (status, authority) in [(Some(named), Authority::Follow), (None, Authority::Lead)] {
+            let mut entry = following();
+            entry.take(RedisQuorum { status, ..quorum_of_three() }, true);
+            assert!(matches!(entry.next_step(), Step::Open(..)));
+            entry.opened(Err(too_many_files()));
+            entry.elect(|| {});
+            assert_eq!(entry.election().grant().authority(clock::now()), authority);
+        }
+    }
+
     #[test]
     fn a_quorum_that_the_system_did_not_open_is_opened_again() {
         let mut entry = following();
-        let nodes: Vec<_> =
-            ["a", "b", "c"].iter().map(|name| json!({"name": name, "address": format!("{name}:6379")})).collect();
-        let quorum = RedisQuorum::new("default", serde_json::from_value(json!({"nodes": nodes})).unwrap());
-        entry.take(quorum, true);
+        entry.take(quorum_of_three(), true);
         assert!(matches!(entry.next_step(), Step::Open(..)));
-        let source = std::io::Error::from_raw_os_error(24);
-        assert!(entry.opened(Err(StartError::System { quorum: "default".into(), source })).is_none());
+        assert!(entry.opened(Err(too_many_files())).is_none());
         assert!(matches!(entry.next_step(), Step::None), "not at once");
         let facts = entry.facts("default", "system").unwrap();
         let (reason, message) = facts.obstacle.clone().unwrap();

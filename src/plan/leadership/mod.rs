@@ -47,7 +47,8 @@ const READ_AGAIN: Millis = Millis(1000);
 pub struct LeadershipFacts {
     /// The quorum, as long as this process is connected to it.
     pub quorum: Option<Arc<OpenQuorum>>,
-    /// Whether fewer than a majority of its nodes vote according to this process, after each was tried.
+    /// Whether fewer than a majority of its nodes vote according to this process, after each was tried; or this process
+    /// cannot open the quorum, and `named` is another replica that may have opened it.
     pub quorum_lost: bool,
     /// The instance in `RedisQuorum.status.leader`, from the newest watch event, write or read.
     pub named: Option<String>,
@@ -193,7 +194,7 @@ impl Leadership {
         }
         self.quorum_lost_since = facts.quorum_lost.then(|| self.quorum_lost_since.unwrap_or(now));
         if facts.quorum.is_none() {
-            return self.without_quorum();
+            return if facts.quorum_lost { self.without_lock(now, facts) } else { self.without_quorum() };
         }
         self.note_other();
         self.give_up_unconfirmed();
@@ -299,8 +300,8 @@ impl Leadership {
         self.set(Authority::Lead);
     }
 
-    /// Without a quorum no replica can lead and no term can be renewed, but the status of the leases must show this. All
-    /// replicas write the same, so it does not matter which one does.
+    /// No replica has opened the quorum, so no term can be renewed, but the status of the leases must show this. All replicas
+    /// write the same, so it does not matter which one does.
     fn without_quorum(&mut self) {
         self.seen_other = false;
         self.name = Name::default();

@@ -290,6 +290,28 @@ fn without_a_quorum_every_replica_may_say_so() {
 }
 
 #[test]
+fn a_replica_that_cannot_open_the_quorum_leaves_its_leases_to_the_named_one() {
+    let mut replica = Replica::new();
+    replica.facts.quorum = None;
+    replica.facts.named = Some("operator-1".into());
+    replica.facts.quorum_lost = true;
+    replica.turn();
+    assert_eq!(replica.machine.authority(), Authority::Follow);
+    replica.pass(9_999);
+    replica.answer();
+    assert!(!replica.effects.contains(&LeadershipEffect::Claim));
+    // The named replica may have died: if it lives, it contradicts.
+    replica.pass(1);
+    assert!(replica.effects.contains(&LeadershipEffect::Claim));
+    replica.facts.named = Some(ME.into());
+    replica.turn();
+    replica.pass(5000);
+    replica.event(LeadershipEvent::QuorumRead(Ok(Some(ME.into()))));
+    assert_eq!(replica.machine.authority(), Authority::End);
+    assert!(!replica.wants());
+}
+
+#[test]
 fn after_an_outage_of_the_quorum_the_replica_that_led_before_goes_first() {
     for (named, waits) in [(ME, false), ("operator-1", true)] {
         let mut replica = Replica::new();
