@@ -17,7 +17,8 @@
 //! | [`leadership`] | which replica decides about the leases of a quorum |
 //! | [`calls`] | the order in which calls reach the API server |
 //! | [`permits`], [`fair_queue`] | how many leases acquire, publish and write at the same time; tenants take turns |
-//! | [`durations`], [`recorded`], [`repeat`] | durations for the core, the term in a status, repeated writes |
+//! | [`durations`], [`recorded`] | durations for the core, the term in a status |
+//! | [`repeat`], [`restarts`] | repeated writes, keeper machines that panicked |
 
 mod active_service;
 pub mod calls;
@@ -35,6 +36,7 @@ mod permits;
 mod publish;
 mod recorded;
 pub(crate) mod repeat;
+mod restarts;
 mod roles;
 mod sync;
 #[cfg(test)]
@@ -71,6 +73,7 @@ use contend::Contention;
 use inputs::{Block, Inputs, SpecCache};
 use keeper_link::KeeperLink;
 use publish::StatusState;
+use restarts::Restarts;
 use roles::RoleState;
 
 /// One lease of this cluster, identified by the resource's UID: a resource that was created again is another lease.
@@ -80,6 +83,7 @@ pub struct Reconciler {
     spec: SpecCache,
     block: Option<Block>,
     link: Option<KeeperLink>,
+    restarts: Restarts,
     /// The terms that this keeper machine has run, and why they were ended.
     terms: ObservedTerms,
     contention: Contention,
@@ -115,6 +119,7 @@ impl Reconciler {
             spec: SpecCache::default(),
             block: None,
             link: None,
+            restarts: Restarts::default(),
             terms: ObservedTerms::default(),
             contention: Contention::default(),
             status: StatusState::default(),
@@ -157,7 +162,7 @@ impl Reconciler {
         match event {
             Event::Facts(facts) => self.turn(now, &facts),
             Event::View(view) => self.show_view(view),
-            Event::KeeperEnded => self.keeper_ended(),
+            Event::KeeperEnded => self.keeper_ended(now),
             Event::StatusWritten(outcome) => self.status_written(now, outcome),
             Event::LeaseRead(read) => self.lease_read(read),
             Event::HolderRead { answered } => self.contention.holder_read(now, answered),
@@ -208,6 +213,10 @@ impl Reconciler {
             self.give_up_unpublished(now);
             return self.drop_unconfirmed(now);
         }
+        if let Some(at) = self.restarts.waits_until(now) {
+            // Nothing is known about a running term before it is adopted again.
+            return self.wake_at(at);
+        }
         self.sync_keeper(now, &lease, &inputs);
         self.decide(now, &lease, &inputs, facts);
         self.measure_gap(now, &lease, &inputs);
@@ -253,9 +262,10 @@ impl Reconciler {
         }
     }
 
-    fn keeper_ended(&mut self) {
+    fn keeper_ended(&mut self, now: Time) {
         if let Some(link) = self.link.take() {
             if !link.retiring {
+                self.restarts.panicked(now);
                 let note = "The operator has a defect that affects this lease: the keeper of its term panicked and is started \
                             again. The operator's log has the message to report.";
                 self.emit(Effect::Report(Notice {

@@ -31,7 +31,7 @@ impl Reconciler {
             self.command(Command::Close);
         }
         if self.link.is_none() && (quorum.is_some() || recorded.is_some()) {
-            self.open(quorum);
+            self.open(now, quorum);
         }
         let Some(link) = &mut self.link else { return };
         let floor = latest_token(lease);
@@ -82,7 +82,8 @@ impl Reconciler {
         (denied || inputs.replaces(link)) && link.is_idle() && shown
     }
 
-    fn open(&mut self, quorum: Option<Arc<OpenQuorum>>) {
+    fn open(&mut self, now: Time, quorum: Option<Arc<OpenQuorum>>) {
+        self.restarts.started(now);
         let config = match &self.spec.valid {
             Some(spec) => durations::of(spec, quorum.as_deref()),
             None => durations::longest(quorum.as_deref()),

@@ -21,6 +21,7 @@ use redislease_core::time::{Drift, Millis, Time};
 
 use super::effect::Command;
 use super::facts::{Authority, OpenQuorum};
+use super::restarts::Restarts;
 use crate::election::{Cluster, HolderName};
 use claim::Name;
 
@@ -91,6 +92,7 @@ pub enum LeadershipEffect {
 pub struct Leadership {
     holder: HolderName,
     lock: Option<Lock>,
+    restarts: Restarts,
     authority: Authority,
     name: Name,
     /// Whether another replica's lock was observed after this replica's own, without newer contrary information.
@@ -126,6 +128,7 @@ impl Leadership {
         Self {
             holder,
             lock: None,
+            restarts: Restarts::default(),
             authority: Authority::Follow,
             name: Name::default(),
             seen_other: false,
@@ -160,7 +163,10 @@ impl Leadership {
         match event {
             LeadershipEvent::Facts(facts) => self.turn(now, &facts),
             LeadershipEvent::View(view) => self.show(view),
-            LeadershipEvent::KeeperEnded => self.lock = None,
+            LeadershipEvent::KeeperEnded => {
+                self.lock = None;
+                self.restarts.panicked(now);
+            }
             LeadershipEvent::QuorumRead(read) => self.quorum_read(now, read),
             LeadershipEvent::Stop => self.stop(),
         }
@@ -187,7 +193,7 @@ impl Leadership {
         if self.stopping {
             return;
         }
-        self.open(facts);
+        self.open(now, facts);
         self.confirm_own_lock();
         if self.quorum_lost_since.is_some() && !facts.quorum_lost {
             self.quorum_back_since = Some(now);
@@ -207,16 +213,20 @@ impl Leadership {
     }
 
     /// Opens one machine for the lock on the quorum in its current configuration.
-    fn open(&mut self, facts: &LeadershipFacts) {
-        let now = facts.quorum.as_ref().map(|quorum| quorum.id);
+    fn open(&mut self, now: Time, facts: &LeadershipFacts) {
+        let current = facts.quorum.as_ref().map(|quorum| quorum.id);
         if let Some(lock) = &self.lock
-            && Some(lock.quorum) != now
+            && Some(lock.quorum) != current
         {
             self.release();
             self.lock = None;
             self.command(Command::Close);
         }
         if let (None, Some(quorum)) = (&self.lock, &facts.quorum) {
+            if let Some(at) = self.restarts.waits_until(now) {
+                return self.wake_at(at);
+            }
+            self.restarts.started(now);
             self.lock = Some(Lock {
                 quorum: quorum.id,
                 view: View::default(),

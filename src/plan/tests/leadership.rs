@@ -275,6 +275,24 @@ fn where_nobody_was_ever_named_a_replica_claims_soon() {
 }
 
 #[test]
+fn a_lock_whose_keeper_panics_again_and_again_is_opened_ever_later() {
+    let mut replica = Replica::leading();
+    let opens = |replica: &Replica| {
+        let open = |effect: &LeadershipEffect| matches!(effect, LeadershipEffect::Keeper(Command::Open { .. }));
+        replica.effects.iter().any(open)
+    };
+    replica.event(LeadershipEvent::KeeperEnded);
+    assert!(opens(&replica), "{:?}", replica.effects);
+    assert_eq!(replica.machine.authority(), Authority::Renew);
+    replica.event(LeadershipEvent::KeeperEnded);
+    assert!(!opens(&replica) && !replica.wants(), "{:?}", replica.effects);
+    replica.pass(999);
+    assert!(!opens(&replica), "{:?}", replica.effects);
+    replica.pass(1);
+    assert!(opens(&replica), "{:?}", replica.effects);
+}
+
+#[test]
 fn without_a_quorum_every_replica_may_say_so() {
     let mut replica = Replica::leading();
     let open = replica.facts.quorum.take();

@@ -304,6 +304,20 @@ fn the_event_about_a_keeper_that_panicked_names_the_defect() {
     assert!(story.commands().iter().any(|command| matches!(command, Command::Open { .. })), "{:?}", story.effects);
 }
 
+#[test]
+fn a_keeper_that_panics_again_and_again_is_started_ever_later_and_nothing_is_decided_meanwhile() {
+    let mut story = Story::held_by_a();
+    story.event(Event::KeeperEnded);
+    story.effects.clear();
+    story.event(Event::KeeperEnded);
+    assert_eq!(story.commands(), []);
+    assert!(story.status_write().is_none() && story.role_writes().is_empty(), "{:?}", story.effects);
+    assert_eq!(story.reconciler.next_deadline(), Some(story.now + Millis(1000)));
+    story.pass(1000);
+    let adopts = |command: &Command| matches!(command, Command::Adopt(term) if term.token.0 == 7);
+    assert!(story.commands().iter().any(adopts), "{:?}", story.effects);
+}
+
 impl Story {
     /// The event of this reason that the last turn reports.
     fn reported(&self, reason: NoticeReason) -> Notice {
