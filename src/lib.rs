@@ -58,6 +58,8 @@ pub mod metrics;
 pub mod nodes;
 #[cfg(feature = "operator")]
 mod operator;
+#[cfg(feature = "lock")]
+mod own_thread;
 #[cfg(feature = "api")]
 pub mod plan;
 #[cfg(feature = "api")]

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use prometheus::IntCounter;
 use redislease_core::time::{Millis, Time};
-use tokio::runtime::Builder;
+use tokio::runtime::Runtime;
 use tokio::task::AbortHandle;
 
 use super::handle::{Message, ShardHandle, Shared};
@@ -24,6 +24,7 @@ use crate::contain::{contain_this_thread, contained, contained_task};
 use crate::mailbox::Mailbox;
 use crate::nodes::random::Random;
 use crate::nodes::{Ballot, Nodes, Outbox};
+use crate::own_thread;
 
 /// The polling interval of a shard that has no system timer.
 const POLL: Duration = Duration::from_millis(50);
@@ -41,13 +42,12 @@ const RESTART: Duration = Duration::from_secs(1);
 /// The operating system cannot create a thread or an event queue.
 pub(super) fn start_on_own_thread(panics: IntCounter) -> io::Result<ShardHandle> {
     let shard = ShardHandle::new();
-    let runtime = Builder::new_current_thread().enable_all().build()?;
     let running = run(shard.0.clone(), panics);
-    let run = move || {
+    let run = move |runtime: Runtime| {
         contain_this_thread();
         runtime.block_on(running);
     };
-    std::thread::Builder::new().name("keeper".into()).spawn(run)?;
+    own_thread::start(std::thread::Builder::new().name("keeper".into()), run)?;
     Ok(shard)
 }
 

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus::IntCounter;
-use tokio::runtime::{Builder, Handle};
+use tokio::runtime::{Handle, Runtime};
 use tokio_util::sync::CancellationToken;
 
 use super::Reason;
 use super::context::Context;
 use super::node::{NodeTask, RECONNECT};
 use crate::contain::{contain_this_thread, contained_task};
+use crate::own_thread;
 
 /// Starts the thread. It ends after `stop` is cancelled and answers the waiting requests. Tasks that are spawned on the
 /// returned runtime end with it.
@@ -24,9 +25,7 @@ pub(super) fn start(
     stop: CancellationToken,
     panics: IntCounter,
 ) -> io::Result<Handle> {
-    let runtime = Builder::new_current_thread().enable_all().build()?;
-    let handle = runtime.handle().clone();
-    let run = move || {
+    let run = move |runtime: Runtime| {
         // The runtime catches panics outside of the tasks that are contained themselves.
         contain_this_thread();
         runtime.block_on(async {
@@ -43,8 +42,7 @@ pub(super) fn start(
     };
     // The operating system truncates longer names.
     let name: String = format!("redis {quorum}").chars().take(15).collect();
-    std::thread::Builder::new().name(name).spawn(run)?;
-    Ok(handle)
+    own_thread::start(std::thread::Builder::new().name(name), run)
 }
 
 /// Runs the task of one node, and restarts it after a panic or a timer error.
