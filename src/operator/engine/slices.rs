@@ -11,7 +11,7 @@ impl<M: Machine, O: Outside> Engine<M, O> {
         match event {
             Watched::ListBegins => self.index.slice_list_begins(),
             Watched::Seen(slice) => self.index.slice_seen(*slice),
-            Watched::Unreadable(_) => {}
+            Watched::Unreadable(metadata) => self.index.slice_unreadable(&metadata),
             Watched::Deleted(slice) => self.index.slice_gone(&slice.namespace, &slice.name, Some(&slice.uid)),
             Watched::DeletedUnreadable(metadata) => {
                 let (namespace, name) = (metadata.namespace.unwrap_or_default(), metadata.name.unwrap_or_default());

@@ -1,5 +1,7 @@
 //! The EndpointSlices of leases.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
 use super::*;
 use crate::plan::Family;
 
@@ -55,4 +57,26 @@ fn an_old_answer_removes_only_the_slice_that_it_is_about() {
         world.engine.index.snapshot(id).unwrap().slices.len()
     };
     assert_eq!((gone("old"), gone("new")), (1, 0));
+}
+
+#[test]
+fn a_slice_that_a_new_list_could_not_read_is_kept_unless_it_was_created_again() {
+    let mut world = World::listed();
+    let id = world.lease("a", "billing");
+    let slice = slice("billing", "active", "uid-1");
+    let (namespace, name) = (Some(slice.namespace.clone()), Some(slice.name.clone()));
+    world.engine.take(Input::Slice(Watched::Seen(Box::new(slice))));
+    let mut list_with = |uid: &str| {
+        let metadata = ObjectMeta {
+            namespace: namespace.clone(),
+            name: name.clone(),
+            uid: Some(uid.into()),
+            ..ObjectMeta::default()
+        };
+        for event in [Watched::ListBegins, Watched::Unreadable(Box::new(metadata)), Watched::ListEnds] {
+            world.engine.take(Input::Slice(event));
+        }
+        world.engine.index.snapshot(id).unwrap().slices.len()
+    };
+    assert_eq!((list_with("uid-1"), list_with("uid-2")), (1, 0));
 }

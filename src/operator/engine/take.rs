@@ -91,7 +91,7 @@ impl<M: Machine, O: Outside> Engine<M, O> {
                 let (namespace, uid) = (metadata.namespace.unwrap_or_default(), metadata.uid.unwrap_or_default());
                 self.index.pod_missing(&namespace, &uid, false, now);
             }
-            Watched::Unreadable(_) => {}
+            Watched::Unreadable(metadata) => self.index.pod_unreadable(&metadata),
             Watched::ListEnds => {
                 self.index.pod_list_ends(now);
                 self.sweep(false);

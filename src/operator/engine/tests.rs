@@ -12,6 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use redislease_core::lease::{Standing, TermId, TermView, View};
 use redislease_core::op::{Attempt, Holder, Token};
 use redislease_core::quorum::Quorum;
@@ -306,6 +307,21 @@ fn a_turn_takes_answers_then_the_view_then_the_facts() {
     assert_eq!(world.fake.done(), ["a/0 Probe", "a/0 Keeper(Forget)"]);
     world.work();
     assert_eq!(seen("a"), [""; 0], "nothing is due");
+}
+
+#[test]
+fn a_holder_that_a_new_list_could_not_read_is_still_there() {
+    let mut world = World::listed();
+    let id = world.lease("n", "a");
+    world.pod("p");
+    script("a", |script| script.holder = Some(("p".into(), "uid-p".into())));
+    world.work();
+    let metadata = ObjectMeta { uid: Some("uid-p".into()), ..ObjectMeta::default() };
+    for event in [Watched::ListBegins, Watched::Unreadable(Box::new(metadata)), Watched::ListEnds] {
+        world.engine.take(Input::Pod(event));
+    }
+    let holder = world.engine.index.snapshot(id).unwrap().holder;
+    assert!(matches!(holder, PodKnowledge::Here(_)), "{holder:?}");
 }
 
 #[test]

@@ -297,6 +297,11 @@ impl Index {
         self.pods_changed(concerned, now);
     }
 
+    /// The pod exists and could not be read: its last facts stay.
+    pub fn pod_unreadable(&mut self, metadata: &ObjectMeta) {
+        self.pods.unreadable(metadata.uid.as_deref().unwrap_or_default());
+    }
+
     /// Takes a pod from the answer to a call that was sent at `asked`.
     pub fn pod_answered(&mut self, asked: Asked, facts: PodFacts, now: Time) {
         let concerned = self.pods.answered(&mut self.namespaces, asked, facts, now);

@@ -95,6 +95,13 @@ impl Pods {
         self.replace(all, facts, now)
     }
 
+    /// The pod is in a list and could not be read: its last facts stay.
+    pub fn unreadable(&mut self, uid: &str) {
+        if let Some(relist) = &mut self.relist {
+            relist.named.insert(PodUid::from(uid));
+        }
+    }
+
     /// The list is complete: a pod that it does not contain was deleted without a last event.
     pub fn list_ends(&mut self, all: &mut Namespaces, now: Time) -> BTreeSet<LeaseId> {
         self.taken += 1;

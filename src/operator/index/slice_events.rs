@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
 use super::{Index, slices};
 use crate::plan::SliceFacts;
 
@@ -14,6 +16,14 @@ impl Index {
     /// Takes an EndpointSlice of an event or of a list.
     pub fn slice_seen(&mut self, facts: SliceFacts) {
         let concerned = self.slices.seen(facts);
+        self.mark_names(&concerned);
+    }
+
+    /// The EndpointSlice exists and could not be read: its last facts stay, unless it was deleted and created again.
+    pub fn slice_unreadable(&mut self, metadata: &ObjectMeta) {
+        let name = |name: &Option<String>| name.clone().unwrap_or_default();
+        let key = (name(&metadata.namespace), name(&metadata.name));
+        let concerned = self.slices.unreadable(key, metadata.uid.as_deref());
         self.mark_names(&concerned);
     }
 

@@ -70,6 +70,19 @@ impl Slices {
         if is_older { Vec::new() } else { self.replace(facts) }
     }
 
+    /// The slice with this namespace and name exists and could not be read. Its last facts stay, unless `uid` says that it
+    /// was deleted and created again. Returns the leases that this concerns.
+    pub fn unreadable(&mut self, key: (String, String), uid: Option<&str>) -> Vec<Concerned> {
+        let (namespace, name) = &key;
+        let known = self.namespaces.get(namespace).and_then(|of| of.slices.get(name));
+        let replaced = known.map(|slice| slice.uid.clone()).filter(|known| uid.is_some_and(|uid| uid != known));
+        let concerned = replaced.map(|uid| self.gone(namespace, name, Some(&uid))).unwrap_or_default();
+        if let Some(relist) = &mut self.relist {
+            relist.named.insert(key);
+        }
+        concerned
+    }
+
     /// Takes a slice from the answer to a call, unless it was deleted meanwhile.
     pub fn answered(&mut self, facts: SliceFacts) -> Vec<Concerned> {
         if self.deleted.contains(&facts.uid) {
