@@ -199,7 +199,7 @@ impl Controller {
                 Effect::Panicked((namespace, workload), panicked) => {
                     self.metrics.panicked();
                     let workload = title(&workload);
-                    tracing::error!(namespace = &*namespace, workload, panic = %panicked, "The decision about an annotated workload panicked: its lease stays as it is.");
+                    tracing::error!(namespace = &*namespace, workload, panic = %panicked, "The decision about an annotated workload panicked: its lease stays as it is, and the operator decides again after a minute.");
                 }
                 Effect::Report((namespace, workload), uid, problem) => {
                     let (of, reason) = (title(&workload), problem.reason.as_str());

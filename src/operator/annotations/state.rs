@@ -124,12 +124,7 @@ impl State {
                 self.take_workload(*workload);
             }
             Watched::Deleted(workload) => self.forget_workload(&workload.key),
-            // The last good state stays.
-            Watched::Unreadable(metadata) => {
-                if let Some(seen) = self.relist.get_mut(&kind) {
-                    seen.insert(key_of(kind, *metadata));
-                }
-            }
+            Watched::Unreadable(metadata) => self.keep_workload(kind, *metadata),
             Watched::DeletedUnreadable(metadata) => self.forget_workload(&key_of(kind, *metadata)),
             Watched::ListEnds => {
                 let seen = self.relist.remove(&kind).unwrap_or_default();
@@ -156,6 +151,19 @@ impl State {
             entry.workload = Some(workload);
             entry.settle();
             self.event(&key);
+        }
+    }
+
+    /// The workload could not be read. Its last facts stay, unless they are those of a deleted workload of the same name.
+    fn keep_workload(&mut self, kind: WorkloadKind, metadata: ObjectMeta) {
+        let uid = metadata.uid.clone();
+        let key = key_of(kind, metadata);
+        let known = self.entries.get(&key).and_then(|entry| entry.workload.as_ref());
+        if known.is_some_and(|known| uid.is_some_and(|uid| uid != known.uid)) {
+            self.forget_workload(&key);
+        }
+        if let Some(seen) = self.relist.get_mut(&kind) {
+            seen.insert(key);
         }
     }
 
@@ -281,8 +289,10 @@ impl State {
         }
         let mut effects = Vec::new();
         for key in self.due.take(&self.listed) {
-            // The next event of this workload begins another decision. Other workloads are not affected.
+            // The next event of this workload, or the end of the pause, begins another decision. Other workloads are not
+            // affected.
             if let Err(panicked) = contained(|| self.decide_one(now, &key, &leads, &mut effects)) {
+                self.decide_again(&key, now + AGAIN.max);
                 effects.push(Effect::Panicked(key, panicked));
             }
         }
@@ -391,12 +401,18 @@ impl State {
             }
             Changed::Outdated | Changed::Unanswered => {
                 let at = repeat();
-                if let Some(before) = entry.again_at.replace(at) {
-                    self.again.remove(&(before, key.clone()));
-                }
-                self.again.insert((at, key.clone()));
+                self.decide_again(key, at);
             }
         }
+    }
+
+    /// Makes the workload due at `at`, and not at an earlier chosen time.
+    fn decide_again(&mut self, key: &WorkloadKey, at: Time) {
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        if let Some(before) = entry.again_at.replace(at) {
+            self.again.remove(&(before, key.clone()));
+        }
+        self.again.insert((at, key.clone()));
     }
 
     /// When a decision must be made again without an event.

@@ -464,6 +464,18 @@ fn a_panic_is_contained_to_its_workload() {
     let changed = |effect: &Effect| matches!(effect, Effect::Change(..));
     assert_eq!(effects.iter().map(changed).collect::<Vec<_>>(), [true, false, true], "{effects:?}");
     assert!(matches!(&effects[1], Effect::Panicked(of, _) if *of == key("b")));
+    for name in ["a", "c"] {
+        world.state.changed(world.now, &key(name), Changed::Unanswered, Entropy(1 << 63));
+    }
+    // Without an event.
+    let mut decided = Vec::new();
+    for _ in 0..60 {
+        world.now += Millis(1000);
+        assert_eq!(decided, []);
+        let effects = world.state.decide(world.now, |_| true);
+        decided.extend(effects.into_iter().filter(|effect| matches!(effect, Effect::Change(of, _) if *of == key("b"))));
+    }
+    assert_eq!(decided.len(), 1, "{decided:?}");
 }
 
 #[test]
@@ -471,9 +483,16 @@ fn a_workload_that_cannot_be_read_keeps_its_lease_after_a_new_list() {
     let mut world = World::new();
     world.state.workload(WorkloadKind::Deployment, Watched::Seen(Box::new(workload("a", &[("lease", "true")]))));
     world.work();
-    let metadata = ObjectMeta { name: Some("a".into()), namespace: Some("shop".into()), ..ObjectMeta::default() };
-    for event in [Watched::ListBegins, Watched::Unreadable(Box::new(metadata)), Watched::ListEnds] {
+    let unreadable = |uid: &str| {
+        let (name, namespace, uid) = (Some("a".into()), Some("shop".into()), Some(uid.into()));
+        Watched::Unreadable(Box::new(ObjectMeta { name, namespace, uid, ..ObjectMeta::default() }))
+    };
+    for event in [Watched::ListBegins, unreadable("uid-a"), Watched::ListEnds] {
         world.state.workload(WorkloadKind::Deployment, event);
     }
     assert_eq!(world.state.decide(world.now, |_| true), []);
+    // The facts are those of a deleted workload: nobody requests its lease, which the garbage collector deletes.
+    world.state.workload(WorkloadKind::Deployment, unreadable("uid-b"));
+    world.work();
+    assert_eq!(world.writes, ["create a", "keep a"]);
 }
