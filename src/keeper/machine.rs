@@ -12,7 +12,7 @@ use super::slots::LeaseId;
 use super::timers::Armed;
 use super::{Command, Observer, Setup};
 use crate::mailbox::Mailbox;
-use crate::nodes::random::Random;
+use crate::nodes::random::{Random, nonce};
 use crate::nodes::{Ballot, Outbox, Reply, Request};
 
 /// How long a closed lease waits for the answers to its releases.
@@ -213,7 +213,7 @@ impl Machine {
         if self.lease.is_taken_for(&holder) || self.lease.view().retry_at.is_some_and(|retry_at| retry_at > now) {
             return;
         }
-        let drawn = tools.random.nonce().and_then(|attempt| Ok((Attempt(attempt), Entropy(tools.random.word()?))));
+        let drawn = nonce().and_then(|attempt| Ok((Attempt(attempt), Entropy(tools.random.word()?))));
         let (attempt, entropy) = match drawn {
             Ok(drawn) => drawn,
             Err(error) => {
@@ -355,5 +355,21 @@ mod tests {
             machine.command(now, Command::Want(Holder("pod".into())), None, &mut tools);
             assert_eq!(machine.turn.is_some(), waits, "at {at}");
         }
+    }
+
+    /// A copy of the process, or a reader of its memory, does not know the attempts to come.
+    #[test]
+    fn attempt_ids_do_not_depend_on_what_is_in_memory() {
+        let mut random = Random::new();
+        random.word().unwrap();
+        assert_eq!(random.clone().word().unwrap(), random.clone().word().unwrap(), "numbers are in memory");
+        let attempt = || {
+            let mut tools = Tools { ballots: Arc::new(Mailbox::new()), turns: Turns::new(), random: random.clone() };
+            let mut machine = released(&mut tools);
+            machine.command(Time(1500), Command::Want(Holder("pod".into())), None, &mut tools);
+            let Standing::Acquiring(attempt, _) = &machine.lease.view().standing else { panic!("no attempt") };
+            *attempt
+        };
+        assert_ne!(attempt(), attempt());
     }
 }

@@ -25,7 +25,7 @@ use super::gathered::Gathered;
 use super::info::Process;
 use super::link::{Call, End, Link, Open, Pending};
 use super::pipe::{Answered, Pipe};
-use super::random::Random;
+use super::random::{Random, nonce};
 use super::reload::Reload;
 use super::request::{Reply, Request};
 use super::status::{Misconfiguration, NodeState, NodeStatus};
@@ -255,7 +255,7 @@ impl NodeTask {
 
     fn open(&mut self) {
         let shared = &self.context.shared;
-        let nonce = match self.random.nonce() {
+        let nonce = match nonce() {
             Ok(nonce) => nonce,
             Err(error) => return self.close(Failure::system(&error).into()),
         };
@@ -271,7 +271,7 @@ impl NodeTask {
     }
 
     pub(super) fn feed(&mut self, input: Input) {
-        match self.random.nonce() {
+        match nonce() {
             Ok(nonce) => self.admission.handle(clock::now(), nonce, input),
             // Closing a connection is the only effect that needs no nonce.
             Err(error) if !matches!(input, Input::Disconnected) => self.close(Failure::system(&error).into()),

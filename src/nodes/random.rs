@@ -1,7 +1,7 @@
 //! Random numbers from the operating system.
 //!
-//! Attempt IDs and wait tickets must not be predictable from values in a status, so they come directly from the operating
-//! system without a generator in between. Numbers are read in blocks, because a mass start draws thousands of IDs.
+//! Attempt IDs and wait tickets must not be predictable, so each is read from the operating system when it is needed: one
+//! system call, without a generator or a buffer in between. The numbers for pauses are read in blocks.
 
 use std::io;
 
@@ -12,8 +12,9 @@ use redislease_core::time::Millis;
 /// How many 64-bit words one system call reads.
 const BLOCK: usize = 64;
 
-/// A source of random numbers.
+/// Random numbers for pauses, read in blocks.
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
 pub(crate) struct Random {
     block: Box<[u8; BLOCK * 8]>,
     /// How many words of the block were used.
@@ -31,24 +32,14 @@ impl Random {
     /// The operating system provides no random numbers, as early in its start.
     pub fn word(&mut self) -> io::Result<u64> {
         if self.used == BLOCK {
-            getrandom::fill(&mut *self.block).map_err(|error| io::Error::other(error.to_string()))?;
+            fill(&mut *self.block)?;
             self.used = 0;
         }
         let place = self.used * 8;
         self.used += 1;
         let mut word = [0; 8];
         word.copy_from_slice(&self.block[place..place + 8]);
-        // Used words are erased, so that a memory dump does not show them.
-        self.block[place..place + 8].fill(0);
         Ok(u64::from_ne_bytes(word))
-    }
-
-    /// 128 bits.
-    ///
-    /// # Errors
-    /// As [`word`](Self::word).
-    pub fn nonce(&mut self) -> io::Result<u128> {
-        Ok((u128::from(self.word()?) << 64) | u128::from(self.word()?))
     }
 
     /// 64 bits for a backoff; zero if the operating system provides no random numbers.
@@ -62,6 +53,20 @@ impl Random {
         let word = self.word().unwrap_or_default();
         Millis(span.0 - word % (span.0 / 2 + 1))
     }
+}
+
+/// 128 bits for an attempt ID or a wait ticket.
+///
+/// # Errors
+/// As [`Random::word`].
+pub(crate) fn nonce() -> io::Result<u128> {
+    let mut nonce = [0; 16];
+    fill(&mut nonce)?;
+    Ok(u128::from_ne_bytes(nonce))
+}
+
+fn fill(bytes: &mut [u8]) -> io::Result<()> {
+    getrandom::fill(bytes).map_err(|error| io::Error::other(error.to_string()))
 }
 
 #[cfg(test)]
@@ -84,24 +89,10 @@ mod tests {
         let mut random = Random::new();
         let words: BTreeSet<u64> = (0..10 * BLOCK).map(|_| random.word().unwrap()).collect();
         assert_eq!(words.len(), 10 * BLOCK);
-        assert!(random.block.iter().all(|byte| *byte == 0), "every used word is erased");
     }
 
-    fn ids(random: &mut Random, count: usize) -> BTreeSet<u128> {
-        (0..count).map(|_| random.nonce().unwrap()).collect()
-    }
-
-    /// With a generator in between, equal memory gives equal ids: a copy of the process, or a reader of its memory, knows
-    /// the attempts to come.
-    #[test]
-    fn ids_do_not_depend_on_what_is_in_memory() {
-        let mut one = Random::new();
-        let first = ids(&mut one, BLOCK / 2);
-        let mut copy = Random { block: one.block.clone(), used: one.used };
-        let (next, of_copy) = (ids(&mut one, 1000), ids(&mut copy, 1000));
-        assert_eq!((first.len(), next.len(), of_copy.len()), (BLOCK / 2, 1000, 1000));
-        assert!(next.is_disjoint(&of_copy) && next.is_disjoint(&first));
-        assert!(ids(&mut Random::new(), 1000).is_disjoint(&ids(&mut Random::new(), 1000)), "two sources");
+    fn ids(count: usize) -> BTreeSet<u128> {
+        (0..count).map(|_| nonce().unwrap()).collect()
     }
 
     /// Starts this test in two more processes, which print their ids instead.
@@ -109,9 +100,8 @@ mod tests {
     fn two_processes_never_have_the_same_id() {
         const PRINTS: &str = "REDISLEASE_TEST_PRINTS_IDS";
         const NAME: &str = "nodes::random::tests::two_processes_never_have_the_same_id";
-        let mut random = Random::new();
         if std::env::var_os(PRINTS).is_some() {
-            for id in ids(&mut random, 1000) {
+            for id in ids(1000) {
                 println!("id {id:032x}");
             }
             return;
@@ -121,7 +111,7 @@ mod tests {
             child.args([NAME, "--exact", "--nocapture"]).env(PRINTS, "1").stdout(std::process::Stdio::piped());
             child.spawn().unwrap()
         };
-        let mut seen = ids(&mut random, 1000);
+        let mut seen = ids(1000);
         for child in [child(), child()] {
             let output = child.wait_with_output().unwrap();
             let text = String::from_utf8(output.stdout).unwrap();
