@@ -180,17 +180,19 @@ impl<M: Machine, O: Outside> Engine<M, O> {
         let began = Instant::now();
         let turned = contained(|| self.decide_and_carry_out(now, id));
         self.outside.turned(began.elapsed(), turned.is_err());
-        let Some(lease) = self.leases.get_mut(&id) else { return };
         let Err(panicked) = turned else {
-            lease.panics = 0;
+            if let Some(lease) = self.leases.get_mut(&id) {
+                lease.panics = 0;
+            }
             return;
         };
+        self.permits.forget(&id);
+        let Some(lease) = self.leases.get_mut(&id) else { return };
         lease.panics = lease.panics.saturating_add(1);
         let until = now + PANIC.jittered(lease.panics, Entropy::default());
         lease.broken_until = Some(until);
         let is_first = lease.panics == 1;
         self.timers.set(id, Some(until));
-        self.permits.forget(&id);
         let Some(entry) = self.index.lease(id) else { return };
         let lease = format!("{}/{}", entry.namespace, entry.name);
         let pause_ms = until.since(now).0;
@@ -213,12 +215,14 @@ impl<M: Machine, O: Outside> Engine<M, O> {
         }
         self.carry_out(id, effects);
         if finished {
-            self.leases.remove(&id);
-            self.index.remove(id);
+            self.outside.forget(id);
+            self.permits.forget(&id);
             self.timers.set(id, None);
             self.awaiting.remove(&id);
-            self.permits.forget(&id);
-            return self.outside.forget(id);
+            self.index.remove(id);
+            // Last: a lease whose removal panics has another turn, which removes it.
+            self.leases.remove(&id);
+            return;
         }
         if let Some(entry) = self.index.lease(id) {
             self.permits.record(&id, &entry.quorum, &entry.namespace, permitted, permits);

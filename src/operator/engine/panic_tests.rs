@@ -1,6 +1,7 @@
 //! A panic is contained to its lease.
 
 use super::*;
+use crate::plan::PermitUse;
 
 #[test]
 fn a_panic_while_effects_are_carried_out_is_contained_to_its_lease() {
@@ -51,4 +52,23 @@ fn a_panic_is_contained_to_its_lease() {
     world.engine.take(stale(2));
     world.work();
     assert_eq!(seen("a"), ["StatusWritten(Withdrawn)", "facts 1 unseen"]);
+}
+
+#[test]
+fn a_panic_while_a_lease_is_removed_leaves_nothing_behind() {
+    let mut world = World::listed();
+    world.engine.permits = Permits::new(1);
+    let id = world.lease("n", "a");
+    script("a", |script| script.permits = PermitUses { attempt: PermitUse::Uses, ..PermitUses::default() });
+    world.work();
+    world.fake.0.borrow_mut().forget_panics = true;
+    script("a", |script| script.finished = true);
+    world.engine.take(Input::Lease(Watched::Deleted(Box::new(lease("n", "a")))));
+    world.work();
+    assert!(world.fake.done().contains(&"panic".to_owned()));
+    assert!(world.engine.permits.permitted(&LeaseId(u64::MAX), "default", "n").attempt, "its permit is free");
+    world.at(1000);
+    world.work();
+    assert!(world.fake.done().contains(&"forget".to_owned()), "it is removed in the next turn");
+    assert!(world.engine.leases.is_empty() && world.engine.index.lease(id).is_none());
 }

@@ -137,6 +137,8 @@ struct State {
     now: Time,
     news: BTreeMap<LeaseId, News>,
     attempts: usize,
+    /// Whether the next removal of a lease panics.
+    forget_panics: bool,
     done: Vec<String>,
 }
 
@@ -190,6 +192,8 @@ impl Outside for Fake {
     }
 
     fn forget(&mut self, _: LeaseId) {
+        let panics = std::mem::take(&mut self.0.borrow_mut().forget_panics);
+        assert!(!panics, "planned by the test");
         self.note("forget");
     }
 
