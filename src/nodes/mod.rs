@@ -301,21 +301,30 @@ impl Nodes {
     /// holds a `LeaseHandle` must end by itself.
     ///
     /// ```no_run
+    /// use redislease::clock;
     /// use redislease::keeper::LeaseHandle;
     /// use redislease::nodes::Nodes;
     /// use redislease_core::lease::{Publication, Standing, View};
-    /// use redislease_core::op::Holder;
+    /// use redislease_core::op::{Holder, Token};
     /// use tokio::sync::watch;
     ///
-    /// /// `lease` and `views` are those of `Keeper::open_watched`.
-    /// fn work_once(nodes: &Nodes, lease: LeaseHandle, mut views: watch::Receiver<View>) {
+    /// /// `lease` and `views` are those of `Keeper::open_watched`. `work` is short: longer work belongs to a task on another thread.
+    /// fn work_once(
+    ///     nodes: &Nodes,
+    ///     lease: LeaseHandle,
+    ///     mut views: watch::Receiver<View>,
+    ///     work: impl FnOnce(Token) + Send + 'static,
+    /// ) {
     ///     nodes.spawn(async move {
     ///         lease.want(Holder("worker".into()));
     ///         let acquired = |view: &View| matches!(view.standing, Standing::Publishing(_));
     ///         let Ok(view) = views.wait_for(acquired).await.map(|view| view.clone()) else { return };
     ///         let Standing::Publishing(term) = view.standing else { return };
     ///         lease.published(term.id.attempt, Publication::Written);
-    ///         // Short work with the fencing token `term.id.token`. Longer work belongs to a task on another thread.
+    ///         // The process may have been paused since the view was made: soon after `stop_at` another process can have the lease.
+    ///         if term.stop_at.is_some_and(|stop_at| clock::now() < stop_at) {
+    ///             work(term.id.token);
+    ///         }
     ///         lease.end(term.id, true);
     ///     });
     /// }
