@@ -92,8 +92,7 @@ notices! {
     NodeQuarantined => Warning,
     /// A node cannot be used as it is configured.
     NodeMisconfigured => Warning,
-    /// The operator has a defect that affects this lease: its term is renewed, but the lease is not reconciled until a retry
-    /// succeeds.
+    /// The operator has a defect that affects this lease, and tries again. The message says which part failed.
     InternalError => Warning,
     /// The Service in `activeService` cannot have the holder as its endpoint, or lacks a port.
     ActiveServiceProblem => Warning,

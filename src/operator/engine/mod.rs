@@ -196,7 +196,7 @@ impl<M: Machine, O: Outside> Engine<M, O> {
         let Some(entry) = self.index.lease(id) else { return };
         let lease = format!("{}/{}", entry.namespace, entry.name);
         let pause_ms = until.since(now).0;
-        tracing::error!(%lease, panic = %panicked, pause_ms, "The reconciliation of a lease panicked. The keeper keeps renewing its term; the operator retries after a pause.");
+        tracing::error!(%lease, panic = %panicked, pause_ms, "The reconciliation of a lease panicked. A term that this process already renews is renewed further; the operator retries after a pause.");
         let report = is_first.then(|| Effect::Report(panic_notice(&panicked)));
         self.carry_out(id, std::iter::once(Effect::WithdrawStatus).chain(report));
     }
@@ -256,8 +256,8 @@ impl<M: Machine, O: Outside> Engine<M, O> {
 /// The event about a panic: the owner of the lease sees that it is not reconciled, and the operator's log has more.
 fn panic_notice(panicked: &Panicked) -> Notice {
     let note = format!(
-        "The operator has a defect that affects this lease: its term is renewed, but it is not reconciled until a retry \
-         succeeds. Report this message: {panicked}"
+        "The operator has a defect that affects this lease: its reconciliation panicked and is repeated after a pause. A \
+         term that this operator process already renews is renewed further. Report this message: {panicked}"
     );
     Notice { reason: NoticeReason::InternalError, note, on_pods: Vec::new() }
 }
