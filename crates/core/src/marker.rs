@@ -87,7 +87,7 @@ impl core::str::FromStr for Marker {
 pub struct Membership {
     /// Counts the changes of the set of nodes, from 1.
     pub generation: u64,
-    /// A digest of node names, majority and longest lease. It has no colon.
+    /// A digest of node names, majority, longest lease and key prefix. It has no colon.
     pub fingerprint: Arc<str>,
 }
 

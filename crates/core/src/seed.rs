@@ -80,7 +80,7 @@ impl fmt::Display for Unseedable {
             Self::StatusesUnread => write!(
                 f,
                 "too few nodes are admitted, and the API server has not yet listed the statuses of the leases, which show \
-                 the highest token"
+                 the highest token; this is tried again"
             ),
             Self::Exhausted => {
                 write!(f, "the fence would reach 2^53: a clock or a token is far in the future; correct the clock")

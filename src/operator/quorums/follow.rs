@@ -44,7 +44,7 @@ impl Controller {
                     tracing::warn!(
                         quorum = name,
                         error,
-                        "The tokens of the leases cannot be listed. Until then, nodes that have lost their data have no vote."
+                        "The tokens of the leases cannot be listed. Until the list succeeds, nodes that lost their data do not vote. This is tried again."
                     );
                 }
             }
