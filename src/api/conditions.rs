@@ -150,7 +150,7 @@ reasons! {
         Unheld => False,
         /// The operator ended the term. The holder must stop; no other pod can acquire the lease yet.
         Stopping => False,
-        /// The term was lost: a majority of the nodes did not renew it, or no longer has its keys.
+        /// The term was lost: no majority of the nodes renewed it in time, or too many nodes no longer have its keys.
         LeaseLost => False,
         /// The operator has not confirmed on the quorum yet that the term in status still exists.
         Starting => Unknown,

@@ -134,8 +134,8 @@ pub struct RedisLeaseSpec {
 
     /// How long the lease lasts after its last successful renewal. Default: 30s. Another pod can acquire the lease only after
     /// this time, unless the old holder is proven to have stopped. A shorter lease makes a failover faster and tolerates shorter
-    /// outages of Redis. Limits: at least 3 * renewInterval + gracePeriod + 1s; minus 1 % for clock drift, still at least
-    /// 2 * renewInterval + gracePeriod + 1s; at most the quorum's maxLeaseDuration, and at most 1h.
+    /// outages of Redis. Limits: at least 3 * renewInterval + gracePeriod + 1s, at most the quorum's maxLeaseDuration, and at most 1h.
+    /// 99 % of leaseDuration must be at least 2 * renewInterval + gracePeriod + 1s, because clocks drift.
     #[serde(default = "defaults::lease_duration")]
     #[x_kube(validation = rules::duration("leaseDuration", "1h"))]
     pub lease_duration: Duration,
@@ -147,7 +147,8 @@ pub struct RedisLeaseSpec {
     pub renew_interval: Duration,
 
     /// How long the holder has to stop when the lease is lost. Default: 10s. If the lease cannot be renewed, the operator changes
-    /// the pod label to standby this time plus 1s before another pod can acquire the lease. Limits: longer than 0s and at most 1h.
+    /// the pod label to standby early: another pod can acquire the lease only gracePeriod plus 1s later. Limits: longer than 0s and
+    /// at most 1h.
     #[serde(default = "defaults::grace_period")]
     #[x_kube(validation = rules::duration("gracePeriod", "1h"))]
     pub grace_period: Duration,
@@ -207,7 +208,7 @@ pub struct CandidatesSpec {
     #[x_kube(validation = rules::selector_is_not_empty(), validation = rules::expressions_are_valid("candidates.selector"))]
     pub selector: Option<LabelSelector>,
 
-    /// Names a workload. The candidates are the pods that its own spec.selector selects. A CronJob has no selector: its candidates
+    /// A workload. Its pods are the candidates: those that its spec.selector selects. A CronJob has no selector: its candidates
     /// are the pods with all labels of its pod template, so these labels must distinguish it from other workloads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workload_ref: Option<WorkloadRef>,
@@ -243,8 +244,8 @@ pub struct WorkloadRef {
     validation = rules::strategy_none_has_no_limit(),
 )]
 pub struct RetrySpec {
-    /// How the delay grows after each failed attempt: Exponential doubles it, Linear adds minDelay, None makes one attempt only.
-    /// Default: Exponential.
+    /// How the delay grows after each failed attempt: Exponential doubles it, Linear adds minDelay. None makes one
+    /// attempt, then pauses for one leaseDuration or until the keys can be free. Default: Exponential.
     #[serde(default)]
     pub strategy: RetryStrategy,
 
@@ -259,7 +260,7 @@ pub struct RetrySpec {
     #[x_kube(validation = rules::duration("retry.maxDelay", "1h"))]
     pub max_delay: Duration,
 
-    /// The number of consecutive attempts after which the operator pauses, at least 1. It continues when the keys can be free,
+    /// After this number of failed attempts in a row, the operator pauses. Minimum: 1. The pause ends when the keys can be free,
     /// the quorum is available again, the preferred candidate changes, or one leaseDuration has passed. Default: no pause.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]

@@ -215,8 +215,8 @@ pub struct RedisQuorumStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub votes: Option<String>,
 
-    /// The replica of this cluster's operator that decides about the leases on this quorum. It changes when another replica takes
-    /// over, never for a renewal. Absent until a replica was elected.
+    /// The replica of this cluster's operator that decides about the leases on this quorum. It changes only when another replica
+    /// takes over. Absent until the first replica is elected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leader: Option<Leader>,
 

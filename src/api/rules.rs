@@ -190,7 +190,7 @@ pub(super) fn max_delay_is_long_enough() -> Rule {
 
 pub(super) fn strategy_none_has_no_limit() -> Rule {
     Rule::new("self.strategy != 'None' || !has(self.limit) || self.limit == 1").message(fixed(
-        "retry.limit must be absent or 1 if retry.strategy is None, because None makes one attempt only",
+        "retry.limit must be absent or 1 if retry.strategy is None, because None pauses after each attempt",
     ))
 }
 

@@ -343,7 +343,7 @@ fn retry(read: &Reader, spec: &RetrySpec) -> Result<Retry, InvalidSpec> {
             return Err(read.invalid(
                 "spec.retry.limit",
                 limit,
-                "be absent or 1 if retry.strategy is None, because None makes one attempt only",
+                "be absent or 1 if retry.strategy is None, because None pauses after each attempt",
             ));
         }
         (RetryStrategy::None, _) => Some(1),

@@ -133,7 +133,7 @@ fn invalid_lease_error_names_field_and_valid_values() {
             "spec.candidates.workloadRef is \"v1 Pod\" and must be a Deployment, StatefulSet, DaemonSet or ReplicaSet of apps/v1 or a Job or CronJob of batch/v1".into()),
         (json!({"retry": {"jitter": -1}}), "spec.retry.jitter is \"-1\" and must be a percentage from 0 to 100".into()),
         (json!({"retry": {"limit": 0}}), "spec.retry.limit is \"0\" and must be at least 1, or absent".into()),
-        (json!({"retry": {"strategy": "None", "limit": 2}}), "spec.retry.limit is \"2\" and must be absent or 1 if retry.strategy is None, because None makes one attempt only".into()),
+        (json!({"retry": {"strategy": "None", "limit": 2}}), "spec.retry.limit is \"2\" and must be absent or 1 if retry.strategy is None, because None pauses after each attempt".into()),
         (json!({"retry": {"minDelay": "1ms"}}), "spec.retry.minDelay is \"1ms\" and must be at least 50ms".into()),
         (json!({"retry": {"maxDelay": "500ms"}}), "spec.retry.maxDelay is \"500ms\" and must be at least 1s".into()),
         (json!({"retry": {"minDelay": "11s"}}), "spec.retry.minDelay is \"11s\" and must be at most retry.maxDelay (10s)".into()),

@@ -98,7 +98,7 @@ pub(super) fn creations() -> Vec<Case> {
             "one try, three times",
             spec(&json!({"retry": {"strategy": "None", "limit": 3}})),
             "spec.retry",
-            "retry.limit must be absent or 1 if retry.strategy is None, because None makes one attempt only",
+            "retry.limit must be absent or 1 if retry.strategy is None, because None pauses after each attempt",
         ),
         Case::good("readiness ignored", spec(&json!({"election": {"requireReady": false}}))),
         Case::bad(
