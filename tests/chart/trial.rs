@@ -18,8 +18,8 @@ fn a_redis_server_starts_with_the_arguments_of_the_chart() -> Result<()> {
     for (name, value) in
         [("maxmemory-policy", "noeviction"), ("save", ""), ("appendonly", "no"), ("protected-mode", "no")]
     {
-        let Reply::Array(found) = server.command(&["CONFIG", "GET", name])? else { panic!("{name} is no setting") };
-        let found: Vec<String> = found.iter().filter_map(Reply::text).collect();
+        let Reply(found) = server.command(&["CONFIG", "GET", name])?;
+        let found: Vec<String> = redis::from_redis_value(found).expect("a list of texts");
         assert_eq!(found, [name, value]);
     }
     Ok(())

@@ -159,7 +159,7 @@ impl RedisServer {
     }
 
     /// Sends several commands together on a new connection and returns one reply for each. An error reply to one of them
-    /// is a [`Reply::Error`].
+    /// is a [`Value::ServerError`](::redis::Value::ServerError).
     ///
     /// # Errors
     /// [`Error::Redis`] with the reason why the server did not answer all of them.

@@ -1,43 +1,43 @@
-//! A minimal client of the Redis protocol (RESP2). It blocks, and every read and write has a timeout.
+//! Commands to a Redis server on new connections. They block, and every read and write has a timeout.
 
 use std::{
-    io::{self, BufRead, BufReader, Write},
+    io::{self, Write},
     net::{SocketAddr, TcpStream},
     time::Duration,
 };
 
+use redis::{Cmd, Parser, Value};
+
 /// A reply of the server. An error reply to a single command is returned as the `Err` of the call instead.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reply {
-    /// A simple string, such as `+OK`.
-    Simple(String),
-    /// An error.
-    Error(String),
-    /// An integer.
-    Integer(i64),
-    /// A bulk string.
-    Bulk(Vec<u8>),
-    /// The nil reply: the key does not exist.
-    Nil,
-    /// An array of replies.
-    Array(Vec<Reply>),
-}
+#[derive(Debug, Clone, PartialEq)]
+pub struct Reply(pub Value);
 
 impl Reply {
     /// The text of a simple or bulk reply.
     pub fn text(&self) -> Option<String> {
-        match self {
-            Self::Simple(text) => Some(text.clone()),
-            Self::Bulk(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        match &self.0 {
+            Value::Okay => Some("OK".to_owned()),
+            Value::SimpleString(text) => Some(text.clone()),
+            Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
             _ => None,
         }
     }
 
     /// The number of an integer reply.
     pub fn integer(&self) -> Option<i64> {
-        match self {
-            Self::Integer(number) => Some(*number),
+        match self.0 {
+            Value::Int(number) => Some(number),
             _ => None,
+        }
+    }
+
+    /// An error reply as an `Err`, with the text that the server sent.
+    fn checked(self) -> io::Result<Self> {
+        match &self.0 {
+            Value::ServerError(error) => {
+                Err(io::Error::other(format!("{} {}", error.code(), error.details().unwrap_or_default())))
+            }
+            _ => Ok(self),
         }
     }
 }
@@ -50,15 +50,11 @@ pub(crate) fn call(
     within: Duration,
 ) -> io::Result<Reply> {
     let command = command.iter().map(|&word| word.to_owned()).collect();
-    match pipeline(address, password, &[command], within)?.pop() {
-        Some(Reply::Error(message)) => Err(io::Error::other(message)),
-        Some(reply) => Ok(reply),
-        None => Err(io::ErrorKind::UnexpectedEof.into()),
-    }
+    pipeline(address, password, &[command], within)?.remove(0).checked()
 }
 
 /// Sends several commands together on a new connection and reads one reply for each; with a password, AUTH is sent
-/// first. An error reply to one of the commands is a [`Reply::Error`].
+/// first. An error reply to one of the commands is a [`Value::ServerError`].
 pub(crate) fn pipeline(
     address: SocketAddr,
     password: Option<&str>,
@@ -69,95 +65,13 @@ pub(crate) fn pipeline(
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(within))?;
     stream.set_write_timeout(Some(within))?;
-    let mut reader = BufReader::new(stream.try_clone()?);
+    let mut parser = Parser::new();
+    let mut read = |stream: &TcpStream| parser.parse_value(stream).map(Reply).map_err(io::Error::other);
     if let Some(password) = password {
-        stream.write_all(&request(&["AUTH".to_owned(), password.to_owned()])?)?;
-        if let Reply::Error(message) = read(&mut reader)? {
-            return Err(io::Error::other(message));
-        }
+        stream.write_all(&redis::cmd("AUTH").arg(password).get_packed_command())?;
+        read(&stream)?.checked()?;
     }
-    let requests = commands.iter().map(|command| request(command)).collect::<io::Result<Vec<_>>>()?;
+    let requests: Vec<_> = commands.iter().map(|command| Cmd::new().arg(command).get_packed_command()).collect();
     stream.write_all(&requests.concat())?;
-    commands.iter().map(|_| read(&mut reader)).collect()
-}
-
-/// A command as the protocol writes it.
-fn request(command: &[String]) -> io::Result<Vec<u8>> {
-    let mut request = Vec::new();
-    write!(request, "*{}\r\n", command.len())?;
-    for word in command {
-        write!(request, "${}\r\n{word}\r\n", word.len())?;
-    }
-    Ok(request)
-}
-
-fn read(reader: &mut impl BufRead) -> io::Result<Reply> {
-    let mut line = String::new();
-    if reader.read_line(&mut line)? == 0 {
-        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection"));
-    }
-    let line = line.trim_end();
-    let (kind, rest) = line.split_at_checked(1).ok_or_else(|| malformed(line))?;
-    let number = || rest.parse::<i64>().map_err(|_| malformed(line));
-    // RESP2 encodes nil as a negative length.
-    let length = || number().map(|length| usize::try_from(length).ok());
-    Ok(match kind {
-        "+" => Reply::Simple(rest.to_owned()),
-        "-" => Reply::Error(rest.to_owned()),
-        ":" => Reply::Integer(number()?),
-        "$" => match length()? {
-            None => Reply::Nil,
-            Some(length) => {
-                let mut bytes = vec![0; length + 2];
-                reader.read_exact(&mut bytes)?;
-                bytes.truncate(length);
-                Reply::Bulk(bytes)
-            }
-        },
-        "*" => match length()? {
-            None => Reply::Nil,
-            Some(length) => Reply::Array((0..length).map(|_| read(reader)).collect::<io::Result<_>>()?),
-        },
-        _ => return Err(malformed(line)),
-    })
-}
-
-fn malformed(line: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("not a RESP2 reply: {line:?}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_kind_of_reply_is_read() {
-        let mut wire: &[u8] = b"*6\r\n+OK\r\n-ERR no\r\n:-3\r\n$4\r\na\r\nb\r\n$-1\r\n*0\r\n";
-        let reply = read(&mut wire).expect("well-formed");
-        assert_eq!(
-            reply,
-            Reply::Array(vec![
-                Reply::Simple("OK".into()),
-                Reply::Error("ERR no".into()),
-                Reply::Integer(-3),
-                Reply::Bulk(b"a\r\nb".to_vec()),
-                Reply::Nil,
-                Reply::Array(vec![]),
-            ])
-        );
-        assert!(wire.is_empty(), "everything was read");
-    }
-
-    #[test]
-    fn malformed_replies_are_errors() {
-        for (wire, message) in [
-            ("", "the server closed the connection"),
-            ("\r\n", "not a RESP2 reply: \"\""),
-            ("HTTP/1.1 400\r\n", "not a RESP2 reply: \"HTTP/1.1 400\""),
-            (":x\r\n", "not a RESP2 reply: \":x\""),
-        ] {
-            let error = read(&mut wire.as_bytes()).expect_err(wire);
-            assert_eq!(error.to_string(), message);
-        }
-    }
+    commands.iter().map(|_| read(&stream)).collect()
 }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use redis::Value;
 use redislease_lab::{RedisOptions, RedisServer, Reply, Result};
 
 fn get(server: &RedisServer, key: &str) -> Option<String> {
@@ -63,8 +64,8 @@ fn a_password_and_arguments_reach_the_server() -> Result<()> {
         ..RedisOptions::default()
     })?;
     let policy = server.command(&["CONFIG", "GET", "maxmemory-policy"])?;
-    let words = ["maxmemory-policy", "allkeys-lru"].map(|word| Reply::Bulk(word.into()));
-    assert_eq!(policy, Reply::Array(words.into()));
+    let words = ["maxmemory-policy", "allkeys-lru"].map(|word| Value::BulkString(word.into()));
+    assert_eq!(policy, Reply(Value::Array(words.into())));
 
     server.command(&["SET", "logged", "1"])?;
     server.restart()?;
@@ -74,6 +75,11 @@ fn a_password_and_arguments_reach_the_server() -> Result<()> {
 
     let error = server.command(&["INCR"]).expect_err("an argument is missing");
     assert!(error.to_string().contains("INCR: ERR wrong number of arguments"), "{error}");
+    let commands = [vec!["SET", "line", "a\r\nb"], vec!["INCR", "line"], vec!["GET", "line"], vec!["STRLEN", "line"]];
+    let commands = commands.map(|command| command.into_iter().map(str::to_owned).collect());
+    let replies = server.pipeline(&commands)?;
+    assert!(matches!(replies[1], Reply(Value::ServerError(_))), "{replies:?}");
+    assert_eq!((replies[2].text().as_deref(), replies[3].integer()), (Some("a\r\nb"), Some(4)));
     Ok(())
 }
 

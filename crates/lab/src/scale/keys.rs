@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{Options, objects::Planned};
-use crate::{Error, Installation, RedisServer, Reply, Result, poll};
+use crate::{Error, Installation, RedisServer, Result, poll};
 
 /// Keys are read in batches of this size.
 const BATCH: usize = 1000;
@@ -78,7 +78,7 @@ pub(super) fn wait_for_extensions(
                     .map(|lease| vec!["PEXPIRETIME".to_owned(), format!("redislease:lock:{}", lease.key())])
                     .collect();
                 for (lease, reply) in batch.iter().zip(server.pipeline(&commands)?) {
-                    if let Reply::Integer(end) = reply {
+                    if let Some(end) = reply.integer() {
                         ends.entry(lease.key()).or_default().push(end - lifetime);
                     }
                 }
