@@ -59,6 +59,18 @@ pub fn servers(count: usize) -> Vec<RedisServer> {
     (0..count).map(|_| RedisServer::start().unwrap()).collect()
 }
 
+pub fn pause(servers: &[RedisServer]) {
+    servers.iter().for_each(|server| server.process().pause().unwrap());
+}
+
+pub fn resume(servers: &[RedisServer]) {
+    servers.iter().for_each(|server| server.process().resume().unwrap());
+}
+
+pub fn kill(servers: &[RedisServer]) {
+    servers.iter().for_each(|server| server.process().kill().unwrap());
+}
+
 pub fn membership() -> Membership {
     Membership { generation: 1, fingerprint: "f00d".into() }
 }

@@ -6,7 +6,7 @@ use redislease_core::op::{Stage, Token};
 use redislease_core::time::Millis;
 
 use super::candidate::{Candidate, lease, patient, ready, standing_on, voters};
-use crate::support::eventually;
+use crate::support::{eventually, pause, resume};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_term_is_confirmed_published_and_only_then_held() {
@@ -73,7 +73,7 @@ async fn a_node_that_missed_the_acquire_is_joined_before_the_first_renewal() {
     let id = candidate.hold("pod-1").await;
     assert!(!candidate.stands(&servers[2], 't', &id));
 
-    candidate.joined(&servers[2], &id).await;
+    candidate.joined(&servers[2..], &id).await;
     let (began, ..) = candidate.history.taking(id.attempt);
     let took = clock::now().since(began);
     assert!(took < config.renew_interval, "joined after {took:?}:\n{}", candidate.history.story());
@@ -86,16 +86,12 @@ async fn a_node_that_missed_the_acquire_is_joined_before_the_first_renewal() {
 async fn the_duration_of_an_acquire_counts_against_the_lease() {
     let servers = voters(3);
     let world = ready(&servers, &patient()).await;
-    for server in &servers[1..] {
-        server.process().pause().unwrap();
-    }
+    pause(&servers[1..]);
     let before = clock::now();
     let candidate = Candidate::on(&world, &["k"], patient());
     candidate.want("pod-1");
     clock::sleep_until(before + Millis(500)).await.unwrap();
-    for server in &servers[1..] {
-        server.process().resume().unwrap();
-    }
+    resume(&servers[1..]);
     let attempt = candidate.taken().await.id.attempt;
     let (began, taken, term) = candidate.history.taking(attempt);
     // On a busy machine a second attempt may have been needed, which started later.
@@ -112,7 +108,7 @@ async fn several_keys_are_all_or_nothing() {
     let world = ready(&servers, &config).await;
     let other = Candidate::on(&world, &["b"], config.clone());
     let theirs = other.hold("pod-b").await;
-    other.joined(&servers[2], &theirs).await;
+    other.joined(&servers[2..], &theirs).await;
 
     let all = Candidate::on(&world, &["a", "b", "c"], config.clone());
     all.want("pod-abc");
@@ -131,9 +127,7 @@ async fn several_keys_are_all_or_nothing() {
     let ours = all.taken().await.id;
     all.lease.published(ours.attempt, Publication::Written);
     assert!(ours.token > theirs.token);
-    for server in &servers {
-        all.joined(server, &ours).await;
-    }
+    all.joined(&servers, &ours).await;
     for key in ["a", "c"] {
         let one = Candidate::on(&world, &[key], config.clone());
         one.want("pod-one");

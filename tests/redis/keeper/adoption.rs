@@ -6,7 +6,7 @@ use redislease_core::op::{Attempt, Holder, Token};
 use redislease_core::time::Millis;
 
 use super::candidate::{Candidate, lease, patient, ready, standing_on, voters};
-use crate::support::eventually;
+use crate::support::{eventually, kill, pause, resume};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restarted_process_continues_with_the_same_token() {
@@ -26,9 +26,7 @@ async fn a_restarted_process_continues_with_the_same_token() {
     let times = lease().ttl.0 / lease().renew_interval.0 + 1;
     second.renewed(usize::try_from(times).unwrap()).await;
     assert!(second.has_kept(&id), "longer than the keys of the first process last");
-    for server in &servers {
-        second.joined(server, &id).await;
-    }
+    second.joined(&servers, &id).await;
 }
 
 /// Renewal by two processes is not contention: each extends the same term.
@@ -48,9 +46,7 @@ async fn two_processes_may_renew_one_term_and_the_seal_of_either_ends_it() {
     let loss = second.lost().await;
     assert_eq!((&loss.term.id, loss.reason), (&id, EndReason::Misses));
     first.wait("ended", |view| view.ending.is_none() && view.standing == Standing::Idle).await;
-    for server in &servers {
-        second.free(server).await;
-    }
+    second.free(&servers).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -91,9 +87,7 @@ async fn a_term_is_not_adopted_under_another_token() {
 async fn an_adopted_term_without_a_quorum_is_uncertain_then_lost() {
     let servers = voters(3);
     let world = ready(&servers, &lease()).await;
-    for server in &servers[1..] {
-        server.process().kill().unwrap();
-    }
+    kill(&servers[1..]);
     let reached = Candidate::on(&world, &["k"], lease());
     // The nodes may be unknown, for example after the quorum was deleted.
     let blind = Candidate::of(None, [world.lock("k")].into(), lease());
@@ -129,16 +123,12 @@ async fn an_uncertain_term_is_held_again_when_the_quorum_is_back() {
     let world = ready(&servers, &config).await;
     let first = Candidate::on(&world, &["k"], config.clone());
     let id = first.hold("pod-1").await;
-    for server in &servers[1..] {
-        server.process().pause().unwrap();
-    }
+    pause(&servers[1..]);
     drop(first);
     let second = Candidate::on(&world, &["k"], config.clone());
     second.lease.adopt(id.clone());
     second.wait("uncertain", |view| matches!(view.standing, Standing::Uncertain(_))).await;
-    for server in &servers[1..] {
-        server.process().resume().unwrap();
-    }
+    resume(&servers[1..]);
     second.held(&id).await;
     eventually("two nodes to keep it", || async { (standing_on(&second, &servers, &id) >= 2).then_some(()) }).await;
 }

@@ -7,11 +7,11 @@ use redislease_core::time::{Drift, Millis};
 use redislease_lab::RedisServer;
 
 use super::candidate::{Candidate, lease, process, ready, standing_on, term, voters};
-use crate::support::{self, eventually};
+use crate::support::{self, eventually, kill};
 
 /// Node 2 has the term again, so the term survives the loss of another node.
 async fn goes_on(servers: &[RedisServer], candidate: &Candidate, id: &TermId) {
-    candidate.joined(&servers[2], id).await;
+    candidate.joined(&servers[2..], id).await;
     servers[0].process().kill().unwrap();
     candidate.outlives_a_ttl(id).await;
 }
@@ -35,10 +35,10 @@ async fn a_node_with_an_old_snapshot_has_no_vote_for_its_old_terms() {
     let world = ready(&servers, &config).await;
     let candidate = Candidate::on(&world, &["k"], config.clone());
     let old = candidate.hold("pod-1").await;
-    candidate.joined(&servers[2], &old).await;
+    candidate.joined(&servers[2..], &old).await;
     let older = servers[2].save().unwrap();
     candidate.lease.end(old.clone(), true);
-    candidate.free(&servers[2]).await;
+    candidate.free(&servers[2..]).await;
     let id = candidate.hold_on_all("pod-2", &servers).await;
 
     servers[2].restart_from(&older).unwrap();
@@ -50,7 +50,7 @@ async fn a_node_with_an_old_snapshot_has_no_vote_for_its_old_terms() {
     assert_eq!(other.lost().await.term.id, old);
 
     world.up(2).await;
-    candidate.joined(&servers[2], &id).await;
+    candidate.joined(&servers[2..], &id).await;
     assert!(candidate.has_kept(&id), "{:?}", candidate.lease.view());
     candidate.lease.end(id.clone(), true);
     // Its counter was lower too.
@@ -65,7 +65,7 @@ async fn a_node_that_may_evict_keys_has_no_vote_until_it_is_reconfigured() {
     policy("volatile-ttl");
     let evicting = NodeState::Misconfigured(Misconfiguration::Eviction);
     world.wait(2, "misconfigured", |status| status.state == evicting).await;
-    candidate.free(&servers[2]).await;
+    candidate.free(&servers[2..]).await;
     assert!(candidate.has_kept(&id), "the other nodes renew it");
     policy("noeviction");
     world.quarantined(2).await;
@@ -76,9 +76,7 @@ async fn a_node_that_may_evict_keys_has_no_vote_until_it_is_reconfigured() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_a_restart_of_all_nodes_empty_a_longest_lease_passes_before_the_next_term() {
     let (servers, world, candidate, id) = term().await;
-    for server in &servers {
-        server.process().kill().unwrap();
-    }
+    kill(&servers);
     let loss = candidate.lost().await;
     assert_eq!(loss.term.id, id);
     let since = clock::now();
@@ -120,5 +118,5 @@ async fn a_second_process_does_not_shorten_the_wait_of_a_node() {
     other.up(2).await;
     assert!(clock::now().since(since) >= Drift::STANDARD.most(lease().ttl));
     assert!(support::get(&servers[2], "rl:marker").is_some_and(|marker| !marker.starts_with("wait:")));
-    candidate.joined(&servers[2], &id).await;
+    candidate.joined(&servers[2..], &id).await;
 }

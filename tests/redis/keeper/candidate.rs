@@ -392,14 +392,18 @@ impl Candidate {
         self.keys.iter().all(|key| get(server, key).as_deref() == Some(&value))
     }
 
-    /// Waits until the keys on `server` are the term's.
-    pub async fn joined(&self, server: &RedisServer, id: &TermId) {
-        self.comes_to_stand(server, 't', id).await;
+    /// Waits until the keys on these servers are the term's.
+    pub async fn joined(&self, servers: &[RedisServer], id: &TermId) {
+        for server in servers {
+            self.comes_to_stand(server, 't', id).await;
+        }
     }
 
-    /// Waits until the keys on `server` are the term's, and sealed.
-    pub async fn sealed(&self, server: &RedisServer, id: &TermId) {
-        self.comes_to_stand(server, 's', id).await;
+    /// Waits until the keys on these servers are the term's, and sealed.
+    pub async fn sealed(&self, servers: &[RedisServer], id: &TermId) {
+        for server in servers {
+            self.comes_to_stand(server, 's', id).await;
+        }
     }
 
     async fn comes_to_stand(&self, server: &RedisServer, stage: char, id: &TermId) {
@@ -420,8 +424,10 @@ impl Candidate {
         self.values(server).iter().all(Option::is_none)
     }
 
-    pub async fn free(&self, server: &RedisServer) {
-        eventually("the keys to be gone", || async { self.is_free(server).then_some(()) }).await;
+    pub async fn free(&self, servers: &[RedisServer]) {
+        for server in servers {
+            eventually("the keys to be gone", || async { self.is_free(server).then_some(()) }).await;
+        }
     }
 }
 

@@ -20,9 +20,7 @@ async fn with_proof_the_keys_are_released_at_once_and_the_next_term_begins() {
     let mut id = candidate.hold_on_all("pod-0", &servers).await;
     let (proven, deleted) = (clock::now(), deleted_on(&servers));
     candidate.lease.end(id.clone(), true);
-    for server in &servers {
-        candidate.free(server).await;
-    }
+    candidate.free(&servers).await;
     assert!(clock::now().since(proven) < Millis(5000), "far from the TTL of 20 s");
     assert_eq!(deleted_on(&servers), deleted + 3);
 
@@ -71,9 +69,7 @@ async fn without_proof_the_term_is_sealed_and_the_next_waits_for_its_keys() {
     let sealed = |view: &redislease_core::lease::View| view.ending.as_ref().is_some_and(|ending| ending.sealed);
     let ending = candidate.wait("sealed", sealed).await.ending.unwrap();
     assert_eq!((&ending.id, ending.reason), (&id, EndReason::Decided));
-    for server in &servers {
-        candidate.sealed(server, &id).await;
-    }
+    candidate.sealed(&servers, &id).await;
     let free_at = majority_free_at(&candidate, &servers);
     assert!(free_at > clock::now(), "the test was too late on a busy machine: {free_at:?}");
     let view = candidate.wait("refused", |view| view.refused_by.is_some()).await;
@@ -113,11 +109,9 @@ async fn a_release_is_repeated_until_a_stopped_node_has_answered() {
     // Requests on the open connection would be executed when the node resumes, so the release must use another one.
     world.wait(2, "down", |status| status.state == redislease::nodes::NodeState::Down).await;
     candidate.lease.end(id, true);
-    for server in &servers[..2] {
-        candidate.free(server).await;
-    }
+    candidate.free(&servers[..2]).await;
     servers[2].process().resume().unwrap();
-    candidate.free(&servers[2]).await;
+    candidate.free(&servers[2..]).await;
 }
 
 /// A publication that lost to a later one is sealed: another process may know its keys.
@@ -128,21 +122,15 @@ async fn a_superseded_publication_is_sealed_and_never_released() {
     let candidate = Candidate::on(&world, &["k"], lease());
     candidate.want("pod-1");
     let id = candidate.taken().await.id;
-    for server in &servers {
-        candidate.joined(server, &id).await;
-    }
+    candidate.joined(&servers, &id).await;
     let deleted = deleted_on(&servers);
     candidate.lease.forget();
     candidate.lease.published(id.attempt, Publication::Superseded);
     let view = candidate.wait("ending", |view| view.ending.is_some()).await;
     assert_eq!(view.ending.unwrap().reason, EndReason::Superseded);
-    for server in &servers {
-        candidate.sealed(server, &id).await;
-    }
+    candidate.sealed(&servers, &id).await;
     candidate.wait("over", |view| view.ending.is_none()).await;
-    for server in &servers {
-        candidate.free(server).await;
-    }
+    candidate.free(&servers).await;
     assert_eq!(deleted_on(&servers), deleted, "the keys expired");
     assert_eq!(candidate.lease.view().standing, Standing::Idle);
     let quiet = candidate.history.attempts().len();

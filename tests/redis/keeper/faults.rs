@@ -21,7 +21,7 @@ async fn a_killed_node_returns_empty_waits_and_joins_the_term() {
     servers[2].restart_empty().unwrap();
     world.quarantined(2).await;
     assert!(candidate.is_free(&servers[2]), "nothing is written to a node without a vote");
-    candidate.joined(&servers[2], &id).await;
+    candidate.joined(&servers[2..], &id).await;
     let waited = redislease::clock::now().since(since);
     assert!(waited > lease().ttl, "joined after {waited:?}");
 
@@ -37,7 +37,7 @@ async fn a_stopped_node_joins_the_term_when_it_resumes() {
     servers[1].process().resume().unwrap();
     world.up(1).await;
     let before = candidate.history.renewed().len();
-    candidate.joined(&servers[1], &id).await;
+    candidate.joined(&servers[1..2], &id).await;
     let rounds = candidate.history.renewed().len() - before;
     // One round may be in flight when the node returns, and on a busy machine one more may pass.
     assert!(rounds <= 4, "joined after {rounds} rounds");
@@ -49,12 +49,12 @@ async fn a_stopped_node_joins_the_term_when_it_resumes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rolling_restart_of_all_nodes_moves_no_lease() {
     let (servers, world, candidate, id) = term().await;
-    for (node, server) in servers.iter().enumerate() {
-        server.restart_full().unwrap();
+    for node in 0..servers.len() {
+        servers[node].restart_full().unwrap();
         world.quarantined(node).await;
         world.up(node).await;
         // The saved keys expired before the end of its quarantine.
-        candidate.joined(server, &id).await;
+        candidate.joined(&servers[node..=node], &id).await;
     }
     assert!(candidate.has_kept(&id), "{:?}", candidate.lease.view());
 }

@@ -6,7 +6,7 @@ use redislease_core::op::Stage;
 use redislease_core::time::Millis;
 
 use super::candidate::{Candidate, lease, patient, ready, standing_on, voters};
-use crate::support::eventually;
+use crate::support::{eventually, pause, resume};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stopped_keeper_releases_an_unpublished_attempt() {
@@ -14,9 +14,7 @@ async fn a_stopped_keeper_releases_an_unpublished_attempt() {
     // While two nodes do not answer, the attempt has neither succeeded nor failed.
     let config = Config { command_timeout: Millis(10_000), ..patient() };
     let world = ready(&servers, &config).await;
-    for server in &servers[1..] {
-        server.process().pause().unwrap();
-    }
+    pause(&servers[1..]);
     for by_stop in [true, false] {
         let candidate = Candidate::on(&world, &["k"], config.clone());
         candidate.want("pod-1");
@@ -33,11 +31,9 @@ async fn a_stopped_keeper_releases_an_unpublished_attempt() {
         } else {
             drop(lease);
         }
-        Candidate::of(None, keys, config.clone()).free(&servers[0]).await;
+        Candidate::of(None, keys, config.clone()).free(&servers[..1]).await;
     }
-    for server in &servers[1..] {
-        server.process().resume().unwrap();
-    }
+    resume(&servers[1..]);
     world.all_up().await;
     let next = Candidate::on(&world, &["k"], config);
     let start = clock::now();
@@ -102,9 +98,7 @@ async fn a_retired_lease_ends_after_its_last_key() {
     candidate.renewed(2).await;
     assert!(candidate.has_kept(&id) && !candidate.lease.has_ended(), "a term continues until it is ended");
     candidate.lease.end(id.clone(), false);
-    for server in &servers {
-        candidate.sealed(server, &id).await;
-    }
+    candidate.sealed(&servers, &id).await;
     // Read before the lease is checked, so that the check is the later one.
     while servers.iter().any(|server| !candidate.is_free(server)) {
         assert!(!candidate.lease.has_ended() || servers.iter().all(|server| candidate.is_free(server)));

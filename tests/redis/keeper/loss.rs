@@ -7,7 +7,7 @@ use redislease_core::lease::{Config, EndReason};
 use redislease_core::time::Millis;
 
 use super::candidate::{Candidate, lease, ready, voters};
-use crate::support::calls;
+use crate::support::{calls, kill, pause, resume};
 
 /// Enough runs to distinguish a late timer from one delayed thread.
 const LEASES: usize = 9;
@@ -27,9 +27,7 @@ async fn with_two_killed_nodes_the_term_is_lost_at_stop_at_and_nothing_is_releas
         candidate.lease.forget();
     }
     let deleted = calls(&servers[0], "del");
-    for server in &servers[1..] {
-        server.process().kill().unwrap();
-    }
+    kill(&servers[1..]);
     let killed = clock::now();
 
     let mut late = Vec::new();
@@ -44,14 +42,14 @@ async fn with_two_killed_nodes_the_term_is_lost_at_stop_at_and_nothing_is_releas
         late.push(loss.at.since(stop_at));
 
         let id = &loss.term.id;
-        candidate.sealed(&servers[0], id).await;
+        candidate.sealed(&servers[..1], id).await;
     }
     late.sort_unstable();
     println!("delays of the report: {late:?}");
     assert!(late[LEASES / 2] <= Millis(100), "{late:?}");
 
     for candidate in &candidates {
-        candidate.free(&servers[0]).await;
+        candidate.free(&servers[..1]).await;
     }
     assert_eq!(calls(&servers[0], "del"), deleted, "the sealed keys expired");
 }
@@ -64,17 +62,11 @@ async fn a_quorum_that_is_back_before_stop_at_changes_nothing() {
     let world = ready(&servers, &config).await;
     let candidate = Candidate::on(&world, &["k"], config.clone());
     let id = candidate.hold_on_all("pod-1", &servers).await;
-    for server in &servers[1..] {
-        server.process().pause().unwrap();
-    }
+    pause(&servers[1..]);
     candidate.wait("without a quorum", |view| view.standing.term().is_some_and(|term| term.failed_rounds >= 3)).await;
-    for server in &servers[1..] {
-        server.process().resume().unwrap();
-    }
+    resume(&servers[1..]);
     candidate.renewed(2).await;
-    for server in &servers {
-        candidate.joined(server, &id).await;
-    }
+    candidate.joined(&servers, &id).await;
     assert!(candidate.has_kept(&id), "{:?}", candidate.lease.view());
     assert_eq!(candidate.held(&id).await.failed_rounds, 0);
 }
@@ -93,14 +85,10 @@ async fn the_next_term_begins_a_stop_budget_after_the_loss_was_reported() {
     second.want("pod-2");
     second.wait("refused", |view| view.refused_by.is_some()).await;
 
-    for server in &servers[1..] {
-        server.process().pause().unwrap();
-    }
+    pause(&servers[1..]);
     let loss = first.lost().await;
     first.lease.forget();
-    for server in &servers[1..] {
-        server.process().resume().unwrap();
-    }
+    resume(&servers[1..]);
     let next = second.taken().await.id;
     let begins = second.history.taken_at(next.attempt).unwrap();
     let stop_at = loss.term.stop_at.unwrap();

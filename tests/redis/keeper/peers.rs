@@ -12,7 +12,7 @@ use redislease_core::time::Millis;
 use redislease_lab::RedisServer;
 
 use super::candidate::{Candidate, lease, patient, ready, voters};
-use crate::support::{self, World, addresses, calls, eventually};
+use crate::support::{self, World, addresses, calls, eventually, pause, resume};
 
 /// redisson's watchdog stops permanently at the first connection error (redisson#2515).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -58,9 +58,7 @@ async fn an_acquire_that_takes_too_long_is_not_a_term() {
     });
     world.all_up().await;
     let candidate = Candidate::on(&world, &["k"], config.clone());
-    for server in &servers[1..] {
-        server.process().pause().unwrap();
-    }
+    pause(&servers[1..]);
     candidate.want("pod-1");
     let begun = eventually("the attempt to begin", || async { candidate.history.attempts().first().copied() }).await;
     let begun_at = clock::now();
@@ -68,9 +66,7 @@ async fn an_acquire_that_takes_too_long_is_not_a_term() {
         .wait("given up", |view| !matches!(view.standing, Standing::Acquiring(attempt, _) if attempt == begun))
         .await;
     assert!(clock::now().since(begun_at) < config.ttl, "when a term would have to be given up");
-    for server in &servers[1..] {
-        server.process().resume().unwrap();
-    }
+    resume(&servers[1..]);
 
     let term = candidate.taken().await;
     assert_ne!(term.id.attempt, begun);
@@ -118,7 +114,7 @@ async fn a_failed_extension_deletes_nothing() {
         candidate.del(server);
     }
     assert_eq!(candidate.lost().await.reason, EndReason::Misses);
-    candidate.sealed(&servers[2], &id).await;
+    candidate.sealed(&servers[2..], &id).await;
     assert!(candidate.pttl(&servers[2]) > 0);
     assert_eq!(calls(&servers[2], "del"), deleted);
 }
@@ -129,15 +125,11 @@ async fn a_retry_is_not_blocked_by_its_own_earlier_attempt() {
     let servers = voters(3);
     let config = Config { ttl: Millis(60_000), ..lease() };
     let world = ready(&servers, &config).await;
-    for server in &servers[1..] {
-        server.process().pause().unwrap();
-    }
+    pause(&servers[1..]);
     let candidate = Candidate::on(&world, &["k"], config);
     candidate.want("pod-1");
     eventually("three tries", || async { (candidate.history.attempts().len() >= 3).then_some(()) }).await;
-    for server in &servers[1..] {
-        server.process().resume().unwrap();
-    }
+    resume(&servers[1..]);
     let start = clock::now();
     candidate.taken().await;
     assert!(clock::now().since(start) < Millis(15_000), "a quarter of the TTL");
@@ -155,9 +147,8 @@ async fn one_dead_node_causes_no_error_in_any_step() {
     candidate.renewed(3).await;
     assert!(candidate.has_kept(&first));
     candidate.lease.end(first.clone(), true);
-    for server in [&servers[0], &servers[2]] {
-        candidate.free(server).await;
-    }
+    candidate.free(&servers[..1]).await;
+    candidate.free(&servers[2..]).await;
     let second = candidate.hold("pod-2").await;
     candidate.lease.end(second.clone(), false);
     candidate.wait("sealed", |view| view.ending.as_ref().is_some_and(|ending| ending.sealed)).await;
@@ -172,13 +163,9 @@ async fn a_holder_that_lost_contends_again() {
     let world = ready(&servers, &lease()).await;
     let candidate = Candidate::on(&world, &["k"], lease());
     let first = candidate.hold("pod-1").await;
-    for server in &servers {
-        server.process().pause().unwrap();
-    }
+    pause(&servers);
     assert_eq!(candidate.lost().await.reason, EndReason::Deadline);
-    for server in &servers {
-        server.process().resume().unwrap();
-    }
+    resume(&servers);
     let second = candidate.taken().await.id;
     assert!(second.token > first.token);
     assert_eq!(second.holder, first.holder);
@@ -197,8 +184,6 @@ async fn a_release_is_completed_without_its_caller() {
     // The last references to the keeper and to its nodes are dropped.
     drop(candidate);
     drop(world);
-    for server in &servers {
-        watching.free(server).await;
-    }
+    watching.free(&servers).await;
     assert!(clock::now().since(start) < Millis(10_000), "half of the TTL");
 }

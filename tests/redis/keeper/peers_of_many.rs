@@ -41,9 +41,7 @@ async fn a_split_vote_of_an_even_number_of_nodes_is_tried_again() {
         behind.lease.forget();
         behind.wait("idle", |view| view.standing == Standing::Idle).await;
         ahead.lease.end(winner.clone(), true);
-        for server in &servers {
-            ahead.free(server).await;
-        }
+        ahead.free(&servers).await;
     }
     println!("{tries} tries for 20 terms");
 
@@ -66,15 +64,11 @@ async fn a_name_with_a_common_prefix_is_another_name() {
     let short = Candidate::on(&world, &["ab"], patient());
     let long = Candidate::on(&world, &["abc"], patient());
     let (of_short, of_long) = tokio::join!(short.hold("pod"), long.hold("pod-1"));
-    for server in &servers {
-        short.joined(server, &of_short).await;
-        long.joined(server, &of_long).await;
-    }
+    short.joined(&servers, &of_short).await;
+    long.joined(&servers, &of_long).await;
     short.lease.end(of_short, true);
-    for server in &servers {
-        short.free(server).await;
-        assert!(long.stands(server, 't', &of_long));
-    }
+    short.free(&servers).await;
+    assert_eq!(standing_on(&long, &servers, &of_long), servers.len());
     assert!(long.has_kept(&of_long));
 
     // One key: its owner is attempt 12 with token 50, and others have a part of that, or more than it.
@@ -107,9 +101,7 @@ async fn a_stale_end_leaves_the_newer_term_alone() {
     let first = Candidate::on(&ours, &["k"], config.clone());
     let old = first.hold("pod-1").await;
     first.lease.end(old.clone(), true);
-    for server in &servers {
-        first.free(server).await;
-    }
+    first.free(&servers).await;
     let second = Candidate::on(&theirs, &["k"], config);
     let new = second.hold_on_all("pod-2", &servers).await;
     // From a process that knows the term only from the status, as a seal and as a release, and from the new holder's own

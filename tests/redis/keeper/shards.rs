@@ -13,7 +13,7 @@ use redislease_core::time::{Millis, Time};
 use tokio::sync::watch;
 
 use super::candidate::{Candidate, History, lease, patient, process, ready, voters};
-use crate::support::{PATIENCE, World, acquire, eventually, get};
+use crate::support::{PATIENCE, World, acquire, eventually, get, pause, resume};
 
 fn holder(name: &str) -> Holder {
     Holder(name.into())
@@ -60,14 +60,10 @@ async fn one_request_is_one_attempt_with_any_outcome() {
     // A loss.
     hold(&handle, &mut views, "pod-1").await;
     assert_eq!(history.attempts().len(), 2);
-    for server in &servers {
-        server.process().pause().unwrap();
-    }
+    pause(&servers);
     let lost = |view: &View| view.ending.as_ref().is_some_and(|ending| ending.reason == EndReason::Deadline);
     wait(&mut views, "lost", lost).await;
-    for server in &servers {
-        server.process().resume().unwrap();
-    }
+    resume(&servers);
     world.all_up().await;
     wait(&mut views, "over", |view| view.ending.is_none()).await;
     tokio::time::sleep(Duration::from(config.backoff.max + config.backoff.max)).await;
@@ -161,9 +157,7 @@ async fn a_shutdown_releases_unpublished_attempts_and_does_not_wait_for_long() {
     let stage = || value("held").map(|stored| stored.parse::<Stored>().unwrap().stage);
     // The term is held when two of the three servers have it.
     eventually("the term on the first server", || async { (stage() == Some(Stage::Term)).then_some(()) }).await;
-    for server in &servers[1..] {
-        server.process().pause().unwrap();
-    }
+    pause(&servers[1..]);
     let (tried, tried_views) = keeper.open_watched(setup(&world, "tried", config.clone(), Box::new(())));
     tried.want(holder("pod-2"));
     eventually("the first round to reach a node", || async { value("tried") }).await;
