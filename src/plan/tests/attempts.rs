@@ -19,9 +19,7 @@ fn an_attempt_waits_for_an_answer_of_the_api_server() {
 
 #[test]
 fn each_attempt_needs_an_answer_of_its_own() {
-    let mut story = Story::new();
-    story.turn();
-    story.answer();
+    let mut story = Story::wanting_a();
     story.view(View { standing: Standing::Acquiring(Attempt(1), Holder("x".into())), ..View::default() });
     assert_eq!(story.wanted(), None);
     let retry_at = story.now.0 + 5000;
@@ -52,9 +50,7 @@ fn an_attempt_that_the_keeper_dropped_is_requested_again_after_a_second() {
 
 #[test]
 fn another_first_candidate_ends_the_attempt_and_the_pause() {
-    let mut story = Story::new();
-    story.turn();
-    story.answer();
+    let mut story = Story::wanting_a();
     story.view(idle(story.now.0 + 10_000));
     assert_eq!(story.commands(), []);
     story.candidates(&[pod("b")]);

@@ -32,9 +32,7 @@ impl Replica {
     }
 
     fn leading() -> Self {
-        let mut replica = Self::new();
-        replica.turn();
-        replica.answer();
+        let mut replica = Self::wanting_a();
         replica.view(publishing(lock(1)));
         replica.view(held(lock(1)));
         replica.facts.named = Some(ME.into());

@@ -5,6 +5,7 @@ mod attempts;
 mod authority;
 mod leadership;
 mod permits;
+mod publication;
 mod roles;
 mod terms;
 
@@ -21,6 +22,7 @@ use crate::api::ValidQuorum;
 use crate::api::conditions::ConditionStatus;
 use crate::api::validated::Readiness;
 use crate::election::{Electorate, PodFacts, Sighting};
+use crate::status::NoticeReason;
 
 /// The lease of the specs below, in milliseconds.
 const LEASE: u64 = 30_000;
@@ -92,11 +94,24 @@ impl Story {
         story
     }
 
-    /// `a` holds the lease with token 7, and status and labels show it.
-    pub fn held_by_a() -> Self {
+    /// The reconciler has asked its keeper to acquire the lease for `a`.
+    pub fn wanting_a() -> Self {
         let mut story = Self::new();
         story.turn();
         story.answer();
+        story
+    }
+
+    /// `a` has acquired the lease with token 7, and its term is to be published.
+    pub fn publishing_by_a() -> Self {
+        let mut story = Self::wanting_a();
+        story.view(publishing(term(1, 7, "a")));
+        story
+    }
+
+    /// `a` holds the lease with token 7, and status and labels show it.
+    pub fn held_by_a() -> Self {
+        let mut story = Self::wanting_a();
         story.holder(pod("a"));
         story.view(publishing(term(1, 7, "a")));
         story.write();
@@ -225,6 +240,15 @@ impl Story {
             _ => None,
         };
         self.effects.iter().filter_map(of).collect()
+    }
+
+    /// The event of this reason that the last turn reports.
+    pub fn reported(&self, reason: NoticeReason) -> Notice {
+        let of = |effect: &Effect| match effect {
+            Effect::Report(notice) if notice.reason == reason => Some(notice.clone()),
+            _ => None,
+        };
+        self.effects.iter().find_map(of).unwrap_or_else(|| panic!("{:?}", self.effects))
     }
 
     pub fn commands(&self) -> Vec<Command> {

@@ -27,9 +27,7 @@ fn an_attempt_waits_for_a_permit_and_then_for_an_answer_of_the_api_server() {
 
 #[test]
 fn a_permit_is_used_until_the_term_is_published() {
-    let mut story = Story::new();
-    story.turn();
-    story.answer();
+    let mut story = Story::wanting_a();
     story.view(View { standing: Standing::Acquiring(Attempt(1), Holder("x".into())), ..View::default() });
     let uses = |story: &Story| story.reconciler.permit_uses().attempt;
     assert_eq!(uses(&story), PermitUse::Uses);
@@ -43,24 +41,16 @@ fn a_permit_is_used_until_the_term_is_published() {
 
 #[test]
 fn a_failed_attempt_and_a_publication_without_success_give_the_permit_back() {
-    let mut story = Story::new();
-    story.turn();
-    story.answer();
+    let mut story = Story::wanting_a();
     story.view(idle(story.now.0 + 5000));
     assert_eq!(story.reconciler.permit_uses().attempt, PermitUse::None, "the attempt failed");
     for outcome in [StatusOutcome::Refused("no".into()), StatusOutcome::Unanswered("timeout".into())] {
-        let mut story = Story::new();
-        story.turn();
-        story.answer();
-        story.view(publishing(term(1, 7, "a")));
+        let mut story = Story::publishing_by_a();
         assert_eq!(story.reconciler.permit_uses().attempt, PermitUse::Uses);
         story.event(Event::StatusWritten(outcome.clone()));
         assert_eq!(story.reconciler.permit_uses().attempt, PermitUse::None, "{outcome:?}");
     }
-    let mut story = Story::new();
-    story.turn();
-    story.answer();
-    story.view(publishing(term(1, 7, "a")));
+    let mut story = Story::publishing_by_a();
     story.pass(9999);
     assert_eq!(story.reconciler.permit_uses().attempt, PermitUse::Uses);
     story.pass(1);
@@ -119,9 +109,7 @@ fn a_status_waits_for_a_permit_of_its_kind_and_keeps_no_content() {
 
 #[test]
 fn a_publication_needs_no_permit_to_write() {
-    let mut story = Story::new();
-    story.turn();
-    story.answer();
+    let mut story = Story::wanting_a();
     (story.facts.permitted.end, story.facts.permitted.other) = (false, false);
     story.view(publishing(term(1, 7, "a")));
     assert_eq!(story.status_write().map(|write| write.priority), Some(Priority::Publication));

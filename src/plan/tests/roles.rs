@@ -33,10 +33,7 @@ fn no_pod_gets_active_while_another_may_have_it() {
 
 #[test]
 fn a_pod_with_an_unanswered_active_write_gets_standby_after_a_loss() {
-    let mut story = Story::new();
-    story.turn();
-    story.answer();
-    story.view(publishing(term(1, 7, "a")));
+    let mut story = Story::publishing_by_a();
     story.write();
     story.view(held(term(1, 7, "a")));
     let standby = story.role_writes();
@@ -51,10 +48,7 @@ fn a_pod_with_an_unanswered_active_write_gets_standby_after_a_loss() {
 
 #[test]
 fn a_waiting_active_write_is_withdrawn_when_the_term_is_lost() {
-    let mut story = Story::new();
-    story.turn();
-    story.answer();
-    story.view(publishing(term(1, 7, "a")));
+    let mut story = Story::publishing_by_a();
     story.write();
     story.view(held(term(1, 7, "a")));
     assert!(story.role_writes().iter().any(|write| write.role == Some(PodRole::Active)));

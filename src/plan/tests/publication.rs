@@ -1,0 +1,134 @@
+//! The publication of a term: before anything else, with every outcome of its write, or never.
+
+use super::*;
+use crate::status::{NoticeReason, Obstacle};
+
+#[test]
+fn a_term_is_published_before_anything_else() {
+    let mut story = Story::wanting_a();
+    story.facts.stop_at = Some(story.now + Millis(18_000));
+    story.view(publishing(term(1, 7, "a")));
+    let write = story.status_write().unwrap();
+    assert_eq!((write.priority, write.version.as_deref()), (Priority::Publication, Some("10")));
+    assert_eq!((write.status.fencing_token, write.not_after.is_some()), (Some(7), true));
+    assert_eq!(story.role_writes(), [], "no role is written before the status");
+    story.write();
+    assert!(story.wants(&Effect::Report(story.reported(NoticeReason::Acquired))));
+    story.view(held(term(1, 7, "a")));
+    let order = story.pods();
+    let role = |pod: &str, role: &str| (pod.to_owned(), Some(role.to_owned()));
+    assert_eq!(order, [role("b", "standby"), role("a", "active")]);
+}
+
+#[test]
+fn the_keeper_gets_the_outcome_of_the_publication() {
+    let mut story = Story::publishing_by_a();
+    let lease = story.after_write();
+    story.reconciler.handle(story.now, Event::StatusWritten(StatusOutcome::Written(lease)));
+    story.turn();
+    let published = Command::Published { attempt: Attempt(1), outcome: redislease_core::lease::Publication::Written };
+    assert!(story.commands().contains(&published), "{:?}", story.effects);
+}
+
+#[test]
+fn an_unanswered_publication_is_read_and_not_acted_on() {
+    let mut story = Story::publishing_by_a();
+    story.event(Event::StatusWritten(StatusOutcome::Unanswered("timeout".into())));
+    assert_eq!((story.status_write(), story.role_writes()), (None, Vec::new()));
+    assert!(story.wants(&Effect::Read(Read::Lease)));
+    // The write had succeeded: the read shows it, and only now are its events sent.
+    let lease = story.written(7, "a", 1);
+    story.facts.lease = Some(lease.clone());
+    story.reconciler.handle(story.now, Event::LeaseRead(Ok(Some(lease))));
+    story.turn();
+    assert!(story.commands().iter().any(|command| matches!(command, Command::Published { .. })));
+}
+
+#[test]
+fn an_unpublished_term_ends_after_one_lease_whether_the_api_server_answers_or_not() {
+    for answers in [false, true] {
+        let mut story = Story::publishing_by_a();
+        story.event(Event::StatusWritten(StatusOutcome::Unanswered("timeout".into())));
+        story.pass(LEASE - 100);
+        assert!(!story.commands().iter().any(|command| matches!(command, Command::End { .. })));
+        if answers {
+            story.facts.api_answered_at = Some(story.now);
+        }
+        story.pass(1000);
+        assert_eq!(story.commands(), [Command::End { term: term(1, 7, "a"), proof: false }], "answers: {answers}");
+        story.view(idle(0));
+        story.answer();
+        story.pass(2 * LEASE - 1);
+        story.answer();
+        assert_eq!(story.wanted(), None, "no status was written: the cooldown lasts two lease durations");
+        story.pass(1);
+        story.answer();
+        assert_eq!(story.wanted().as_deref(), Some("a"));
+    }
+}
+
+/// The cooldown must not last two lease durations (60 s by default) if the API server is back after a second.
+#[test]
+fn after_a_status_write_the_cooldown_ends_one_second_after_the_keys() {
+    let mut story = Story::publishing_by_a();
+    story.event(Event::StatusWritten(StatusOutcome::Unanswered("timeout".into())));
+    story.pass(LEASE + 1000);
+    assert_eq!(story.commands(), [Command::End { term: term(1, 7, "a"), proof: false }]);
+    let given_up = story.now;
+    story.view(ending(term(1, 7, "a"), EndReason::Decided));
+    story.event(Event::LeaseRead(Ok(story.facts.lease.clone())));
+    let written = story.status_write().expect("the status says why no attempt begins").status;
+    assert!(written.conditions.iter().any(|one| one.message == Obstacle::NOT_PUBLISHED.message), "{written:?}");
+    story.write();
+    story.now = given_up + Millis(LEASE);
+    story.view(idle(0));
+    story.answer();
+    assert_eq!(story.wanted(), None, "other clusters can acquire the lease first");
+    assert_eq!(story.reconciler.next_deadline(), Some(given_up + Millis(LEASE + 1000)));
+    story.pass(1000);
+    story.answer();
+    assert_eq!(story.wanted().as_deref(), Some("a"));
+}
+
+#[test]
+fn a_publication_that_is_overtaken_is_never_sent() {
+    let mut story = Story::publishing_by_a();
+    story.facts.lease = Some(story.written(9, "b", 2));
+    story.event(Event::StatusWritten(StatusOutcome::Conflict));
+    story.event(Event::LeaseRead(Ok(story.facts.lease.clone())));
+    let superseded =
+        Command::Published { attempt: Attempt(1), outcome: redislease_core::lease::Publication::Superseded };
+    assert_eq!((story.commands(), story.status_write()), (vec![superseded], None));
+}
+
+#[test]
+fn a_waiting_publication_is_withdrawn_when_its_term_is_lost() {
+    let mut story = Story::publishing_by_a();
+    assert!(story.status_write().is_some());
+    story.view(ending(term(1, 7, "a"), EndReason::Deadline));
+    assert!(story.wants(&Effect::WithdrawStatus));
+    story.turn();
+    assert!(!story.wants(&Effect::WithdrawStatus), "once");
+}
+
+impl Story {
+    /// The resource after the status write of the last turn.
+    fn after_write(&mut self) -> Arc<RedisLease> {
+        let write = self.status_write().unwrap();
+        let mut lease = self.facts.lease.as_deref().unwrap().clone();
+        lease.status = Some(Arc::unwrap_or_clone(write.status));
+        lease.metadata.resource_version = Some("11".into());
+        self.facts.lease = Some(Arc::new(lease));
+        self.facts.lease.clone().unwrap()
+    }
+
+    /// The resource after another process has published a term.
+    fn written(&self, token: i64, pod: &str, attempt: u128) -> Arc<RedisLease> {
+        let mut lease = self.facts.lease.as_deref().unwrap().clone();
+        let holder = json!({"cluster": "here", "namespace": "jobs", "pod": pod, "podUID": format!("uid-{pod}")});
+        let status = json!({"attempt": format!("{attempt:032x}"), "fencingToken": token, "holder": holder});
+        lease.status = Some(serde_json::from_value(status).unwrap());
+        lease.metadata.resource_version = Some("12".into());
+        Arc::new(lease)
+    }
+}
