@@ -1,6 +1,6 @@
 //! A fake server with answers that a real one cannot be made to give: clock steps and invalid replies.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -53,22 +53,11 @@ fn fake(tricks: Arc<Tricks>) -> SocketAddr {
 }
 
 /// Ends with the connection.
-fn serve(mut stream: TcpStream, tricks: &Tricks) -> io::Result<()> {
-    let mut reader = BufReader::new(stream.try_clone()?);
-    let number = |reader: &mut BufReader<TcpStream>| -> io::Result<usize> {
-        let mut line = String::new();
-        reader.read_line(&mut line)?;
-        line.get(1..).and_then(|number| number.trim().parse().ok()).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
-    };
+fn serve(mut stream: TcpStream, tricks: &Tricks) -> redis::RedisResult<()> {
+    let mut parser = redis::Parser::new();
     let mut delayed = None;
     loop {
-        let mut words = Vec::new();
-        for _ in 0..number(&mut reader)? {
-            let mut word = vec![0; number(&mut reader)? + 2];
-            reader.read_exact(&mut word)?;
-            word.truncate(word.len() - 2);
-            words.push(String::from_utf8_lossy(&word).into_owned());
-        }
+        let words: Vec<String> = redis::from_redis_value(parser.parse_value(&stream)?)?;
         if words[0] == "GET" && tricks.delays_get.load(Ordering::SeqCst) {
             delayed = Some(bulk(ADMITTED));
             continue;
