@@ -10,7 +10,7 @@ use redislease_core::time::Millis;
 use redislease_lab::RedisServer;
 use tokio::sync::oneshot;
 
-use crate::support::{World, acquire, addresses, calls, config, eventually, extend, get, release, servers};
+use crate::support::{World, acquire, addresses, calls, config, eventually, extend, get, release, servers, write_terms};
 
 /// A configuration for tests in which no deadline may pass.
 const LONG: Millis = Millis(20_000);
@@ -26,11 +26,8 @@ fn key(attempt: u128) -> String {
 }
 
 /// Terms of `1..=count` with their attempt as token, each with a separate key.
-fn terms(server: &RedisServer, world: &World, count: u128) {
-    let set = "for i = 1, ARGV[2] do \
-                 redis.call('SET', ARGV[1] .. i, string.format('t:%032x:%d:m', i, i), 'PX', 60000) \
-               end";
-    server.command(&["EVAL", set, "0", &world.lock("k"), &count.to_string()]).unwrap();
+fn terms(server: &RedisServer, world: &World, count: usize) {
+    write_terms(server, &world.lock("k"), count, "m", Millis(60_000));
 }
 
 /// Votes in order of arrival, each with its attempt.

@@ -176,6 +176,14 @@ impl World {
     }
 }
 
+/// Writes terms of `holder` on the keys `{lock}1`, `{lock}2`, …, with the number of the key as attempt and token.
+pub fn write_terms(server: &RedisServer, lock: &str, count: usize, holder: &str, ttl: Millis) {
+    let set = "for i = 1, ARGV[2] do \
+                 redis.call('SET', ARGV[1] .. i, string.format('t:%032x:%d:', i, i) .. ARGV[3], 'PX', ARGV[4]) \
+               end";
+    server.command(&["EVAL", set, "0", lock, &count.to_string(), holder, &ttl.0.to_string()]).unwrap();
+}
+
 /// How often `server` executed `command`, including in scripts.
 pub fn calls(server: &RedisServer, command: &str) -> u64 {
     let stats = server.command(&["INFO", "commandstats"]).unwrap().text().unwrap();

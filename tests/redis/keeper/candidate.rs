@@ -1,5 +1,6 @@
 //! One process that contends for leases, and the history of its observer.
 
+use std::iter;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -120,6 +121,13 @@ impl History {
     pub fn renewed(&self) -> Vec<Time> {
         let observed = self.observations();
         observed.renewals.iter().filter(|(_, how)| matches!(how, Renewal::Success { .. })).map(|(at, _)| *at).collect()
+    }
+
+    /// The longest time from `since` until now without a successful renewal round.
+    pub fn longest_pause(&self, since: Time) -> Millis {
+        let renewed = self.renewed().into_iter().filter(|at| *at >= since);
+        let times: Vec<Time> = iter::once(since).chain(renewed).chain([clock::now()]).collect();
+        times.windows(2).map(|two| two[1].since(two[0])).max().unwrap_or_default()
     }
 
     /// The first view of the term of `attempt`.
@@ -298,12 +306,8 @@ impl Candidate {
 
     /// Waits for a view.
     pub async fn wait(&self, what: &str, fits: impl Fn(&View) -> bool) -> View {
-        self.wait_for(PATIENCE, what, fits).await
-    }
-
-    pub async fn wait_for(&self, patience: Duration, what: &str, fits: impl Fn(&View) -> bool) -> View {
         let mut watch = self.lease.watch();
-        let waited = tokio::time::timeout(patience, watch.wait_for(|view| fits(view))).await;
+        let waited = tokio::time::timeout(PATIENCE, watch.wait_for(|view| fits(view))).await;
         match waited {
             Ok(view) => view.unwrap_or_else(|_| panic!("the machine ended before {what}")).clone(),
             Err(elapsed) => panic!("not {what}, {elapsed}: {:?}", self.lease.view()),

@@ -9,7 +9,7 @@ use redislease_core::time::{Millis, Time};
 use redislease_lab::RedisServer;
 
 use super::candidate::{Candidate, History, KEEPER, admit, lease, ready, voters};
-use crate::support::{World, calls, eventually};
+use crate::support::{World, calls, eventually, write_terms};
 
 /// The renewals are so far apart that they do not join the server in time.
 fn slow() -> Config {
@@ -63,12 +63,7 @@ async fn the_joins_of_thousands_of_leases_delay_no_other() {
     let world = ready(&servers, &slow()).await;
     let own = Candidate::on(&world, &["own"], often.clone());
     let id = own.hold_on_all("pod-own", &servers).await;
-    let set = "for i = 1, ARGV[2] do \
-                 redis.call('SET', ARGV[1] .. i, string.format('t:%032x:%d:pod-many', i, i), 'PX', 24000) \
-               end";
-    for server in &servers {
-        server.command(&["EVAL", set, "0", &world.lock("many-"), &MANY.to_string()]).unwrap();
-    }
+    servers.iter().for_each(|server| write_terms(server, &world.lock("many-"), MANY, "pod-many", slow().ttl));
     let mut adopted = Vec::new();
     for number in 1..=MANY {
         let keys = [world.lock(&format!("many-{number}"))].into();
@@ -101,9 +96,7 @@ async fn the_joins_of_thousands_of_leases_delay_no_other() {
     eventually("every term on the server", || async { (held() == MANY).then_some(()) }).await;
     let took = clock::now().since(returned);
     let (joins, renewals) = (calls(&servers[2], "evalsha") - joins, calls(&servers[1], "evalsha") - renewals);
-    let since = returned - often.renew_interval;
-    let times: Vec<Time> = own.history.renewed().into_iter().filter(|at| *at >= since).collect();
-    let longest = times.windows(2).map(|two| two[1].since(two[0])).max().unwrap_or_default();
+    let longest = own.history.longest_pause(returned - often.renew_interval);
     println!(
         "{MANY} terms joined in {took:?} with {joins} calls of the server that returned and {renewals} of another; an acquire \
          took {acquired:?}, the longest time between two renewals was {longest:?}"

@@ -9,11 +9,11 @@ use redislease::keeper::{Keeper, LeaseHandle, Observer, Setup};
 use redislease::nodes::{NodeState, Reason};
 use redislease_core::lease::{Config, EndReason, Publication, Renewal, Standing, TermId, View};
 use redislease_core::op::{Attempt, Holder, Stage, Stored, Token, Vote};
-use redislease_core::time::{Millis, Time};
+use redislease_core::time::Millis;
 use tokio::sync::watch;
 
 use super::candidate::{Candidate, History, lease, patient, process, ready, voters};
-use crate::support::{PATIENCE, World, acquire, eventually, get, pause, resume};
+use crate::support::{PATIENCE, World, acquire, eventually, get, pause, resume, write_terms};
 
 fn holder(name: &str) -> Holder {
     Holder(name.into())
@@ -186,12 +186,7 @@ async fn thousands_of_leases_delay_no_other() {
     let (held, mut held_views) = keeper.open_watched(setup(&world, "held", often.clone(), Box::new(history.clone())));
     hold(&held, &mut held_views, "pod-held").await;
     // Terms of a process that has ended: each is adopted with a renewal.
-    let set = "for i = 1, ARGV[2] do \
-                 redis.call('SET', ARGV[1] .. i, string.format('t:%032x:%d:pod-many', i, i), 'PX', 20000) \
-               end";
-    for server in &servers {
-        server.command(&["EVAL", set, "0", &world.lock("many-"), &MANY.to_string()]).unwrap();
-    }
+    servers.iter().for_each(|server| write_terms(server, &world.lock("many-"), MANY, "pod-many", config.ttl));
     let start = clock::now();
     let mut adopted = Vec::new();
     for number in 1..=MANY {
@@ -214,8 +209,7 @@ async fn thousands_of_leases_delay_no_other() {
     let end = clock::now() + config.renew_interval;
     let renewed = || history.renewed().last().is_some_and(|last| *last > end);
     eventually("a renewal after those of the others", || async { renewed().then_some(()) }).await;
-    let times: Vec<Time> = history.renewed().into_iter().filter(|at| *at >= start).collect();
-    let longest = times.windows(2).map(|two| two[1].since(two[0])).max().unwrap();
+    let longest = history.longest_pause(start);
     println!(
         "{MANY} leases of others: an acquire took {took:?}, the longest time between two renewals was {longest:?}"
     );
