@@ -11,12 +11,11 @@
 //! | [`orphans`] | the roles of leases that do not exist |
 //! | [`slices`] | the EndpointSlices of leases |
 //! | [`timers`] | when each lease must have its next turn |
-//! | [`mailbox`] | the leases whose keeper machines have a new view |
 //! | [`shell`] | implements the interface in a process: keepers, writer, metrics |
+//! | [`watcher`] | passes the reports of a keeper's machine to the shell and to the metrics |
 //! | [`run`] | the task |
 
 mod input;
-mod mailbox;
 mod orphans;
 mod run;
 mod shell;
@@ -25,6 +24,7 @@ mod take;
 #[cfg(test)]
 mod tests;
 mod timers;
+mod watcher;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{self, Receiver, Sender, UnboundedReceiver, UnboundedSender};
 use tokio_util::sync::CancellationToken;
 
-use super::mailbox::Mailbox;
 use super::{Engine, Input, Machine, Outside, Watched};
 use crate::api::RedisLease;
 use crate::clock::Alarm;
 use crate::election::PodFacts;
-use crate::operator::index::NamespaceFacts;
+use crate::mailbox::Mailbox;
+use crate::operator::index::{LeaseId, NamespaceFacts};
 use crate::plan::SliceFacts;
 
 /// The capacity of a watch's channel. When it is full, the watch waits.
@@ -44,7 +44,8 @@ pub struct Inbox {
     slices: Receiver<Watched<SliceFacts>>,
     namespaces: Receiver<Watched<NamespaceFacts>>,
     others: UnboundedReceiver<Input>,
-    pub(super) mailbox: Arc<Mailbox>,
+    /// The leases whose machines have a new view.
+    pub(super) mailbox: Arc<Mailbox<LeaseId>>,
 }
 
 /// Creates the channels.
@@ -60,7 +61,7 @@ pub fn channels() -> (Senders, Inbox) {
         slices: slice_events,
         namespaces: namespace_events,
         others: other_inputs,
-        mailbox: Arc::default(),
+        mailbox: Arc::new(Mailbox::new()),
     };
     (Senders { leases, pods, slices, namespaces, others }, inbox)
 }
@@ -104,9 +105,9 @@ pub async fn run<M: Machine, O: Outside>(mut engine: Engine<M, O>, mut inbox: In
 impl Inbox {
     /// Handles a batch of each kind of input. Returns whether there may be more.
     fn drain<M: Machine, O: Outside>(&mut self, engine: &mut Engine<M, O>) -> bool {
-        for lease in self.mailbox.take() {
-            engine.shown(lease);
-        }
+        let mut shown = Vec::new();
+        self.mailbox.take(&mut shown);
+        shown.into_iter().for_each(|lease| engine.shown(lease));
         let mut counts = [0; 5];
         while counts[0] < BATCH
             && let Ok(input) = self.others.try_recv()

@@ -12,11 +12,12 @@ use redislease_core::time::Time;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::input::{Answer, Input, Outside, Subject};
-use super::mailbox::{Mailbox, Watcher};
 use super::run::Inbox;
+use super::watcher::Watcher;
 use crate::api::RedisLease;
 use crate::clock;
 use crate::keeper::{Keeper, LeaseHandle, Setup};
+use crate::mailbox::Mailbox;
 use crate::metrics::lease::{HandoverKind, LeaseMetrics, LeaseRecord, Shown};
 use crate::metrics::operator::OperatorMetrics;
 use crate::operator::index::{LeaseId, WorkloadKey};
@@ -40,7 +41,7 @@ pub struct Shell {
     /// The authority of this process, by the name of the quorum.
     grants: BTreeMap<String, Arc<Grant>>,
     inputs: UnboundedSender<Input>,
-    mailbox: Arc<Mailbox>,
+    mailbox: Arc<Mailbox<LeaseId>>,
     metrics: OperatorMetrics,
     lease_metrics: LeaseMetrics,
     /// The connections on which a lease may be opened, by connection number.
@@ -142,7 +143,8 @@ impl Shell {
     fn open(&mut self, lease: Subject<'_>, quorum: Option<&OpenQuorum>, keys: &[String], config: Config) {
         let record = self.record(lease);
         let opened = quorum.and_then(|quorum| self.connections.get(&quorum.id)).cloned();
-        let slot = self.mailbox.slot(lease.id);
+        let (mailbox, id) = (self.mailbox.clone(), lease.id);
+        let slot = Slot::new(move || _ = mailbox.send(id));
         let (connection, in_use) = opened.unzip();
         let nodes = connection.as_ref().map(|connection| connection.nodes.clone());
         let lock = |key: &String| nodes.as_ref().map(|nodes| nodes.keyspace().lock(lease.namespace, key));
