@@ -1,4 +1,6 @@
+use super::start::run;
 use super::*;
+use crate::keeper::handle::ShardHandle;
 use crate::keeper::Observer;
 use redislease_core::backoff::{Backoff, Strategy};
 use redislease_core::lease::{Config, OnDeadline, Renewal, Standing, TermId, View};
