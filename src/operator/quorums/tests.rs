@@ -1,18 +1,23 @@
 //! The controller with a real writer, against an API server that answers what the test says.
 
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use prometheus::Registry;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::api::RedisQuorum;
 use crate::election::Cluster;
 use crate::http::Readiness;
 use crate::keeper::Keeper;
 use crate::metrics::panics::Panics;
+use crate::operator::engine::Watched;
 use crate::operator::index::ListCount;
 
 /// The API server does not answer a read of this secret.

@@ -1,0 +1,389 @@
+//! The task that reconciles the quorums with their resources and secrets, and follows their nodes.
+
+mod follow;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use kube::ResourceExt;
+use redislease_core::time::Time;
+use tokio::sync::Notify;
+use tokio::sync::mpsc::{self, Receiver, UnboundedReceiver, UnboundedSender};
+use tokio_util::sync::CancellationToken;
+
+use super::entry::{Entry, Step};
+use super::{CONTROLLER, Connection, Parts, secret};
+use crate::api::RedisQuorum;
+use crate::clock::{self, Alarm};
+use crate::http::Part;
+use crate::metrics::nodes::NodeMetrics;
+use crate::metrics::operator::OperatorMetrics;
+use crate::metrics::renewals::RenewalMetrics;
+use crate::operator::engine::{Input, Watched};
+use crate::operator::kube_api::CallError;
+use crate::operator::leadership::{Authorities, Election, Replica};
+use crate::operator::writer::{Call, Writer};
+
+/// The interval between two reads of a secret. A changed password or certificate is used by new connections.
+const SECRET_EVERY: Duration = Duration::from_secs(15);
+
+/// An event of the controller.
+enum Event {
+    /// A secret was read.
+    Secret { quorum: String, secret: String, read: secret::Read },
+    /// A status write has an outcome.
+    Shown { quorum: String, began: Instant, outcome: Box<Result<RedisQuorum, CallError>> },
+    /// The state of a node changed.
+    Moved(String),
+    /// The nodes of this connection cannot vote before the statuses of all leases are read again.
+    FloorWanted { quorum: String, connection: Weak<Connection>, request: u64 },
+    /// The machine of the lock on this quorum has a new view.
+    Lock(String),
+    /// The resource was read for the election; `None` when it does not exist.
+    Read { quorum: String, read: Result<Option<Box<RedisQuorum>>, String> },
+}
+
+/// The progress of the first list.
+enum Start {
+    Listing,
+    /// Quorums whose secrets were not read yet.
+    Reading(BTreeSet<String>),
+    Done,
+}
+
+struct Controller {
+    namespace: Arc<str>,
+    lease_namespaces: Arc<[String]>,
+    writer: Writer,
+    engine: UnboundedSender<Input>,
+    node_metrics: NodeMetrics,
+    renewal_metrics: RenewalMetrics,
+    metrics: OperatorMetrics,
+    replica: Replica,
+    authorities: Authorities,
+    entries: BTreeMap<String, Entry>,
+    /// While a list is in progress: the quorums that it contains.
+    relist: Option<BTreeSet<String>>,
+    start: Start,
+    next_id: u64,
+    events: UnboundedSender<Event>,
+    unused: UnboundedSender<u64>,
+    tried: Option<Part>,
+    listed: Option<Part>,
+}
+
+/// Runs the controller until `stop`.
+pub async fn run(parts: Parts, mut watch: Receiver<Watched<RedisQuorum>>, stop: CancellationToken) {
+    // The senders must not block. Their number of messages is bounded by the pending calls (at most one of each kind for
+    // each quorum), by the changes of nodes (a few in a second) and by the open connections.
+    let (events, mut happened) = mpsc::unbounded_channel();
+    let (unused, mut unused_ids) = mpsc::unbounded_channel();
+    let mut controller = Controller {
+        namespace: parts.namespace.as_str().into(),
+        lease_namespaces: parts.lease_namespaces.into(),
+        writer: parts.writer,
+        engine: parts.engine,
+        node_metrics: parts.node_metrics,
+        renewal_metrics: parts.renewal_metrics,
+        metrics: parts.metrics,
+        replica: parts.replica,
+        authorities: parts.authorities,
+        entries: BTreeMap::new(),
+        relist: None,
+        start: Start::Listing,
+        next_id: 0,
+        events,
+        unused,
+        tried: Some(parts.tried),
+        listed: Some(parts.listed),
+    };
+    let alarm = match Alarm::new() {
+        Ok(alarm) => alarm,
+        Err(error) => return tracing::error!(%error, "The controller of RedisQuorums cannot create its timer."),
+    };
+    controller.run(&mut watch, &mut happened, &mut unused_ids, alarm, &parts.answered, &stop).await;
+    controller.stop();
+}
+
+impl Controller {
+    async fn run(
+        &mut self,
+        watch: &mut Receiver<Watched<RedisQuorum>>,
+        happened: &mut UnboundedReceiver<Event>,
+        unused: &mut UnboundedReceiver<u64>,
+        mut alarm: Alarm,
+        answered: &Notify,
+        stop: &CancellationToken,
+    ) {
+        let mut secrets = tokio::time::interval(SECRET_EVERY);
+        loop {
+            let show_at = self.entries.values().filter_map(Entry::show_at).min();
+            let elect_at = self.entries.values().filter_map(|entry| entry.election().next_deadline()).min();
+            if let Err(error) = alarm.set(elect_at) {
+                return tracing::error!(%error, "The timer of the controller of RedisQuorums cannot be set.");
+            }
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = answered.notified() => self.elect_where(|election, _| election.awaits_api_answer()),
+                expired = alarm.expired() => {
+                    if let Err(error) = expired {
+                        return tracing::error!(%error, "The timer of the controller of RedisQuorums failed.");
+                    }
+                    self.elect_where(|election, now| election.next_deadline().is_some_and(|at| at <= now));
+                }
+                Some(event) = watch.recv() => self.take(event),
+                Some(event) = happened.recv() => self.happened(event),
+                Some(id) = unused.recv() => self.unused(id),
+                _ = secrets.tick() => {
+                    self.read_secrets();
+                    self.open_again();
+                    // Clock offsets change without an event.
+                    self.write_all_statuses();
+                }
+                () = sleep_until(show_at) => self.write_all_statuses(),
+            }
+            self.report_progress();
+        }
+    }
+
+    fn take(&mut self, event: Watched<RedisQuorum>) {
+        let name = |metadata: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta| {
+            metadata.name.clone().unwrap_or_default()
+        };
+        match event {
+            Watched::ListBegins => self.relist = Some(BTreeSet::new()),
+            Watched::Seen(quorum) => {
+                let listed = self.relist.as_mut().is_some_and(|relist| relist.insert(quorum.name_any()));
+                self.seen(*quorum, listed);
+            }
+            // An unreadable quorum keeps its last valid configuration.
+            Watched::Unreadable(metadata) => {
+                if let Some(relist) = &mut self.relist {
+                    relist.insert(name(&metadata));
+                }
+            }
+            Watched::Deleted(quorum) => self.gone(&quorum.name_any()),
+            Watched::DeletedUnreadable(metadata) => self.gone(&name(&metadata)),
+            Watched::ListEnds => {
+                let named = self.relist.take().unwrap_or_default();
+                let present = self.entries.iter().filter(|(_, entry)| entry.exists());
+                let gone: Vec<String> =
+                    present.map(|(name, _)| name.clone()).filter(|name| !named.contains(name)).collect();
+                for name in gone {
+                    self.gone(&name);
+                }
+                if matches!(self.start, Start::Listing) {
+                    self.start = Start::Reading(self.entries.keys().cloned().collect());
+                }
+                if let Some(part) = self.listed.take() {
+                    part.done();
+                }
+            }
+        }
+    }
+
+    fn seen(&mut self, quorum: RedisQuorum, listed: bool) {
+        let name = quorum.name_any();
+        let new = || Entry::new(self.replica.clone());
+        self.entries.entry(name.clone()).or_insert_with(new).take(quorum, listed);
+        self.advance(&name);
+    }
+
+    fn gone(&mut self, name: &str) {
+        if let Some(entry) = self.entries.get_mut(name) {
+            entry.resource_gone();
+            self.advance(name);
+        }
+    }
+
+    /// Opens the quorums for which the operating system had no thread or file descriptor.
+    fn open_again(&mut self) {
+        let unopened = self.entries.iter_mut().filter_map(|(name, entry)| entry.open_again().then(|| name.clone()));
+        for name in unopened.collect::<Vec<_>>() {
+            self.advance(&name);
+        }
+    }
+
+    /// A connection that was to be closed is not used any more.
+    fn unused(&mut self, id: u64) {
+        let owner = self.entries.iter_mut().find(|(_, entry)| entry.is_retiring(id));
+        if let Some((name, entry)) = owner.map(|(name, entry)| (name.clone(), entry)) {
+            entry.close();
+            let exists = entry.exists();
+            self.advance(&name);
+            if !exists {
+                self.entries.remove(&name);
+                self.metrics.forget_leader(&name);
+            }
+        }
+    }
+
+    /// Reconciles one quorum with its resource, and sends changes to the engine.
+    fn advance(&mut self, name: &str) {
+        while let Some(entry) = self.entries.get_mut(name) {
+            match entry.next_step() {
+                Step::None => break,
+                Step::ReadSecret(secret) => self.read_secret(name, secret),
+                Step::Open(valid, login) => {
+                    self.next_id += 1;
+                    let (nodes, renewals, unused) = (&self.node_metrics, &self.renewal_metrics, self.unused.clone());
+                    let opened = Connection::open(self.next_id, &valid, login, nodes, renewals, unused);
+                    if let Some(connection) = entry.opened(opened) {
+                        self.follow(name, &connection);
+                    }
+                }
+            }
+        }
+        self.send_update(name);
+        self.elect(name);
+        self.write_status(name);
+    }
+
+    fn elect_where(&mut self, is_due: impl Fn(&Election, Time) -> bool) {
+        let now = clock::now();
+        let due = self.entries.iter().filter(|(_, entry)| is_due(entry.election(), now));
+        let names: Vec<String> = due.map(|(name, _)| name.clone()).collect();
+        for name in names {
+            self.elect(&name);
+        }
+    }
+
+    /// Gives the election on one quorum a turn.
+    fn elect(&mut self, name: &str) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        let (events, quorum) = (self.events.clone(), name.to_owned());
+        let requests = entry.elect(move || drop(events.send(Event::Lock(quorum.clone()))));
+        self.metrics.leads(name, entry.election().is_leader(clock::now()));
+        if requests.changed {
+            let authority = entry.election().grant().authority(clock::now());
+            tracing::info!(quorum = name, ?authority, "What this replica may decide has changed.");
+            // If the engine has ended, the process is ending too.
+            let _ = self.engine.send(Input::Authority(name.to_owned()));
+            self.authorities.notify();
+        }
+        if requests.read {
+            let (events, quorum) = (self.events.clone(), name.to_owned());
+            let done = Box::new(move |read| drop(events.send(Event::Read { quorum, read })));
+            let call = Call::Quorum { namespace: self.namespace.clone(), name: name.to_owned(), done };
+            self.writer.send(&self.namespace, name, call);
+        }
+        if requests.changed || requests.claim {
+            self.write_status(name);
+        }
+    }
+
+    /// Releases the locks because the process is about to end, so that another replica can lead at once.
+    fn stop(&mut self) {
+        for entry in self.entries.values_mut() {
+            entry.stop();
+        }
+    }
+
+    fn send_update(&mut self, name: &str) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        if let Some(update) = entry.update(name, &self.namespace) {
+            self.authorities.set(name, &update.grant);
+            // If the engine has ended, the process is ending too.
+            let _ = self.engine.send(Input::Quorum(update));
+        }
+    }
+
+    fn read_secrets(&mut self) {
+        let all: Vec<(String, String)> = self
+            .entries
+            .iter()
+            .flat_map(|(name, entry)| entry.secret_names().map(|secret| (name.clone(), secret.to_owned())))
+            .collect();
+        for (name, secret) in all {
+            self.read_secret(&name, secret);
+        }
+    }
+
+    fn read_secret(&self, quorum: &str, secret: String) {
+        let (events, quorum, namespace) = (self.events.clone(), quorum.to_owned(), self.namespace.to_string());
+        // A later read of the same key replaces an earlier one, and a quorum can have two secrets.
+        let of = format!("{quorum}/{secret}");
+        let name = secret.clone();
+        let done = Box::new(move |read| {
+            // If the controller has ended, the process is ending too.
+            let _ = events.send(Event::Secret { quorum, secret, read });
+        });
+        self.writer.send(&self.namespace, &of, Call::Secret { namespace, name, done });
+    }
+
+    fn happened(&mut self, event: Event) {
+        match event {
+            Event::Secret { quorum, secret, read } => {
+                if let Some(entry) = self.entries.get_mut(&quorum)
+                    && entry.secret_read(&self.namespace, &secret, &read)
+                {
+                    self.advance(&quorum);
+                }
+            }
+            Event::Moved(quorum) => {
+                self.send_update(&quorum);
+                self.elect(&quorum);
+                self.write_status(&quorum);
+            }
+            Event::Lock(quorum) => self.elect(&quorum),
+            Event::FloorWanted { quorum, connection, request } => self.read_floor(&quorum, connection, request),
+            Event::Read { quorum, read } => {
+                if let (Some(entry), Ok(read)) = (self.entries.get_mut(&quorum), read) {
+                    entry.quorum_read(read.map(|resource| *resource));
+                }
+                self.advance(&quorum);
+            }
+            Event::Shown { quorum, began, outcome } => {
+                self.metrics.reconciled(CONTROLLER, outcome.is_ok(), began.elapsed());
+                if let Some(entry) = self.entries.get_mut(&quorum) {
+                    entry.status_written(*outcome, &self.writer);
+                    self.elect(&quorum);
+                    self.write_status(&quorum);
+                }
+            }
+        }
+    }
+
+    fn write_all_statuses(&mut self) {
+        let names: Vec<String> = self.entries.keys().cloned().collect();
+        for name in names {
+            self.write_status(&name);
+        }
+    }
+
+    /// Writes the status of the resource if it has changed.
+    fn write_status(&mut self, name: &str) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        let Some(object) = entry.next_status() else { return };
+        let (events, quorum, began) = (self.events.clone(), name.to_owned(), Instant::now());
+        let done = Box::new(move |outcome| {
+            let _ = events.send(Event::Shown { quorum, began, outcome: Box::new(outcome) });
+        });
+        self.writer.send(&self.namespace, name, Call::QuorumStatus { object: Box::new(object), done });
+    }
+
+    fn report_progress(&mut self) {
+        if let Start::Reading(unread) = &mut self.start {
+            unread.retain(|name| self.entries.get(name).is_some_and(|entry| !entry.is_read()));
+            if unread.is_empty() {
+                self.start = Start::Done;
+                let _ = self.engine.send(Input::QuorumsRead);
+                self.authorities.all_read();
+            }
+        }
+        if !matches!(self.start, Start::Listing)
+            && self.entries.values().all(Entry::is_evaluated)
+            && let Some(part) = self.tried.take()
+        {
+            part.done();
+        }
+    }
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}
