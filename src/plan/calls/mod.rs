@@ -4,11 +4,14 @@
 //! | module | concept |
 //! |---|---|
 //! | [`queue`] | the order of the calls, limits, backoff |
+//! | [`submission`] | a job to be queued, how urgent it is, and its outcome |
 //! | [`gate`] | closed while the API server does not answer |
 //! | [`bucket`] | the rate of calls |
 
 mod bucket;
 mod gate;
 mod queue;
+mod submission;
 
-pub use queue::{CONCURRENCY, Level, Next, Queue, Retry, Submission, Verdict};
+pub use queue::{CONCURRENCY, Queue, Retry};
+pub use submission::{Level, Next, Submission, Verdict};

@@ -13,7 +13,7 @@ use redislease_core::time::{Millis, Time};
 
 use super::bucket::Bucket;
 use super::gate::Gate;
-use crate::plan::Priority;
+use super::submission::{Level, Next, Submission, Verdict};
 use crate::plan::fair_queue::FairQueue;
 
 /// How many calls the operator has in flight at most, besides a probe. More would increase etcd's batches and the latency
@@ -25,106 +25,6 @@ const REFUSED: Backoff =
     Backoff { strategy: Strategy::Exponential, min: Millis(200), max: Millis(2000), limit: None, jitter: 30 };
 /// How long a refusal counts after its pause.
 const REFUSAL_KEPT: Millis = Millis(60_000);
-
-/// How urgent a job is; the first is the most urgent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Level {
-    /// A term has ended, or a read decides whether it ends or continues.
-    End,
-    /// A term is published, or the status is read before that.
-    Publication,
-    /// A pod gets or loses the role `active`.
-    Active,
-    /// A pod gets the role `standby`.
-    Standby,
-    /// Only numbers and messages change.
-    Counts,
-    /// Events.
-    Events,
-}
-
-impl Level {
-    /// All levels, the most urgent one first.
-    pub const ALL: [Self; 6] = [Self::End, Self::Publication, Self::Active, Self::Standby, Self::Counts, Self::Events];
-
-    const fn index(self) -> usize {
-        self as usize
-    }
-
-    /// The queue in which jobs of this level take turns with others.
-    const fn class(self) -> usize {
-        match self {
-            Self::End | Self::Publication | Self::Active => 0,
-            Self::Standby => 1,
-            Self::Counts => 2,
-            Self::Events => 3,
-        }
-    }
-}
-
-impl From<Priority> for Level {
-    fn from(priority: Priority) -> Self {
-        match priority {
-            Priority::End => Self::End,
-            Priority::Publication => Self::Publication,
-            Priority::Active => Self::Active,
-            Priority::Standby => Self::Standby,
-            Priority::Counts => Self::Counts,
-        }
-    }
-}
-
-/// A job to be queued.
-#[derive(Clone, Debug)]
-pub struct Submission<K, P> {
-    /// What the job is about. A newer job of the same key replaces an older one that was not sent yet.
-    pub key: K,
-    /// The tenant for fairness: a namespace.
-    pub tenant: Arc<str>,
-    /// Jobs of one lane are never in flight together. Without a lane, this applies only to jobs of one key.
-    pub lane: Option<Arc<str>>,
-    /// How urgent it is.
-    pub level: Level,
-    /// The earliest time to send it.
-    pub not_before: Option<Time>,
-    /// The job is dropped at this time.
-    pub not_after: Option<Time>,
-    /// The call itself.
-    pub payload: P,
-}
-
-impl<K, P> Submission<K, P> {
-    /// A job without a lane, that is sent as soon as possible and never dropped.
-    pub const fn new(key: K, tenant: Arc<str>, level: Level, payload: P) -> Self {
-        Self { key, tenant, lane: None, level, not_before: None, not_after: None, payload }
-    }
-}
-
-/// The outcome of a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// The API server carried it out, or the object does not exist.
-    Done,
-    /// The object had changed.
-    Conflict,
-    /// The API server refused.
-    Refused,
-    /// There was no answer.
-    Unanswered,
-    /// The code around the call panicked: whether the API server answers is unknown.
-    Panicked,
-}
-
-/// The next action of the sender.
-#[derive(Debug, PartialEq)]
-pub enum Next<K, P> {
-    /// Send this job.
-    Call(K, P),
-    /// Send a probe.
-    Probe,
-    /// The job's deadline has passed: it is not sent.
-    Expired(P),
-}
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Lane<K> {
