@@ -451,17 +451,8 @@ fn a_term_that_a_status_names_is_adopted_before_the_list_of_leases_ends() {
         longest_lease: Millis(60_000),
         command_timeout: Millis(500),
     };
-    let facts = QuorumFacts {
-        read: true,
-        open: Some(Arc::new(open)),
-        valid: None,
-        obstacle: None,
-        denied: false,
-        replaced: false,
-        up: 3,
-        evaluated: true,
-        mismatch: None,
-    };
+    let open = Some(Arc::new(open));
+    let facts = QuorumFacts { read: true, open, up: 3, evaluated: true, ..QuorumFacts::default() };
     let grant = Grant::of(Authority::Lead);
     let name = "default".into();
     engine.take(Input::Quorum(QuorumUpdate {

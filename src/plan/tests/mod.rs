@@ -18,7 +18,6 @@ use redislease_core::time::{Millis, Time};
 use serde_json::json;
 
 use super::*;
-use crate::api::ValidQuorum;
 use crate::api::conditions::ConditionStatus;
 use crate::api::validated::Readiness;
 use crate::election::{Electorate, PodFacts, Sighting};
@@ -280,16 +279,5 @@ pub(super) fn quorum(id: u64, fingerprint: &str) -> QuorumFacts {
         longest_lease: Millis(60_000),
         command_timeout: Millis(500),
     };
-    let valid: Option<Arc<ValidQuorum>> = None;
-    QuorumFacts {
-        read: true,
-        open: Some(Arc::new(open)),
-        valid,
-        obstacle: None,
-        denied: false,
-        replaced: false,
-        up: 3,
-        evaluated: true,
-        mismatch: None,
-    }
+    QuorumFacts { read: true, open: Some(Arc::new(open)), up: 3, evaluated: true, ..QuorumFacts::default() }
 }
