@@ -1,0 +1,193 @@
+//! An API server, as far as leases are concerned, and the controller's state.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use kube::ResourceExt;
+use redislease_core::backoff::Entropy;
+use redislease_core::time::{Millis, Time};
+use serde_json::json;
+
+use crate::api::validated::{Workload, WorkloadKind};
+use crate::operator::annotations::decide::is_unwanted;
+use crate::operator::annotations::facts;
+use crate::operator::annotations::parse::{Request, parse};
+use crate::operator::annotations::state::{Effect, State};
+use crate::operator::annotations::*;
+use crate::status::NoticeReason;
+pub fn key(name: &str) -> WorkloadKey {
+    ("shop".into(), Workload { kind: WorkloadKind::Deployment, name: name.into() })
+}
+
+pub fn workload(name: &str, annotations: &[(&str, &str)]) -> WorkloadFacts {
+    let annotations = annotations.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    WorkloadFacts { key: key(name), uid: format!("uid-{name}"), annotations, deleting: false }
+}
+
+/// The API server, as far as leases are concerned, and the controller's state.
+pub struct World {
+    pub state: State,
+    pub leases: BTreeMap<String, LeaseFacts>,
+    pub workloads: BTreeMap<String, WorkloadFacts>,
+    pub now: Time,
+    pub version: u64,
+    pub reports: Vec<(NoticeReason, String)>,
+    pub writes: Vec<String>,
+    pub leads: RefCell<BTreeSet<String>>,
+}
+
+impl World {
+    /// Everything is listed, and this replica leads on the quorum `default`.
+    pub fn new() -> Self {
+        let mut world = Self::unlisted();
+        world.list();
+        world
+    }
+
+    pub fn unlisted() -> Self {
+        Self {
+            state: State::default(),
+            leases: BTreeMap::new(),
+            workloads: BTreeMap::new(),
+            now: Time(1000),
+            version: 1,
+            reports: Vec::new(),
+            writes: Vec::new(),
+            leads: RefCell::new(["default".to_owned()].into()),
+        }
+    }
+
+    pub fn list_workloads(&mut self) {
+        self.state.workload(WorkloadKind::Deployment, Watched::ListBegins);
+        for workload in self.workloads.values() {
+            self.state.workload(WorkloadKind::Deployment, Watched::Seen(Box::new(workload.clone())));
+        }
+        self.state.workload(WorkloadKind::Deployment, Watched::ListEnds);
+    }
+
+    pub fn list_leases(&mut self) {
+        self.state.lease(Watched::ListBegins);
+        for lease in self.leases.values().filter(|lease| lease.created_for.is_some()) {
+            self.state.lease(Watched::Seen(Box::new(lease.clone())));
+        }
+        self.state.lease(Watched::ListEnds);
+    }
+
+    pub fn list(&mut self) {
+        self.list_workloads();
+        self.list_leases();
+    }
+
+    /// The same API server after a restart of the operator.
+    pub fn restarted(self) -> Self {
+        let Self { leases, workloads, version, .. } = self;
+        Self { leases, workloads, version, ..Self::unlisted() }
+    }
+
+    pub fn apply(&mut self, workload: WorkloadFacts) {
+        self.workloads.insert(workload.key.1.name.clone(), workload.clone());
+        self.state.workload(WorkloadKind::Deployment, Watched::Seen(Box::new(workload)));
+        self.work();
+    }
+
+    /// A lease that a user created.
+    pub fn hand_made(&mut self, name: &str) {
+        let parsed = parse(&workload(name, &[("lease", "true")]));
+        let Request::Lease(desired) = parsed.request else { panic!("valid") };
+        let lease = LeaseFacts {
+            namespace: "shop".into(),
+            name: name.into(),
+            uid: format!("by-hand-{name}"),
+            version: Some("1".into()),
+            deleting: false,
+            created_for: None,
+            controller: None,
+            has_owner: false,
+            settings: desired.settings,
+        };
+        self.leases.insert(name.to_owned(), lease);
+    }
+
+    /// Carries out all effects, until there is none.
+    pub fn work(&mut self) {
+        for _ in 0..100 {
+            let leads = self.leads.borrow().clone();
+            let effects = self.state.decide(self.now, |quorum| leads.contains(quorum));
+            if effects.is_empty() {
+                return;
+            }
+            for effect in effects {
+                match effect {
+                    Effect::Report(_, _, problem) => self.reports.push((problem.reason, problem.note)),
+                    Effect::Change(key, change) => {
+                        let outcome = self.make(change);
+                        self.state.changed(self.now, &key, outcome, Entropy(1 << 63));
+                    }
+                    Effect::Panicked(key, panicked) => panic!("{key:?}: {panicked}"),
+                }
+            }
+        }
+        panic!("it never ends: {:?}", self.writes);
+    }
+
+    fn make(&mut self, change: Change) -> Changed {
+        self.version += 1;
+        let version = Some(self.version.to_string());
+        match change {
+            Change::Create(lease) => {
+                let name = lease.name_any();
+                self.writes.push(format!("create {name}"));
+                if let Some(found) = self.leases.get(&name) {
+                    return Changed::Exists(Box::new(found.clone()));
+                }
+                let uid = format!("lease-{}", self.version);
+                let lease = LeaseFacts { uid, version, ..LeaseFacts::from(&*lease) };
+                self.leases.insert(name, lease.clone());
+                Changed::Written(Box::new(lease))
+            }
+            Change::Patch { name, patch, .. } => {
+                self.writes.push(format!("patch {name}"));
+                let lease = self.leases.get_mut(&name).expect("it exists");
+                assert_eq!(patch["metadata"]["uid"], json!(lease.uid));
+                if patch["metadata"]["resourceVersion"] != json!(lease.version) {
+                    return Changed::Outdated;
+                }
+                lease.version = version;
+                let duration = patch["spec"]["leaseDuration"].as_str().expect("a duration");
+                lease.settings.lease_duration = crate::api::Duration::new(duration);
+                if let Some(owner) = patch["metadata"]["ownerReferences"].get(0) {
+                    let text = |field: &str| owner[field].as_str().expect("a text").to_owned();
+                    let name = format!("{}/{}", text("kind"), text("name"));
+                    (lease.controller, lease.has_owner) = (Some(facts::Controller { name, uid: text("uid") }), true);
+                }
+                Changed::Written(Box::new(lease.clone()))
+            }
+            Change::Delete { workload, lease } => {
+                if !is_unwanted(self.workloads.get(&workload.1.name), &lease) {
+                    self.writes.push(format!("keep {}", lease.name));
+                    return Changed::Outdated;
+                }
+                self.writes.push(format!("delete {}", lease.name));
+                self.leases.remove(&lease.name);
+                Changed::Deleted(lease.uid)
+            }
+        }
+    }
+
+    /// The watch shows every lease as it is.
+    pub fn show(&mut self) {
+        for lease in self.leases.values().filter(|lease| lease.created_for.is_some()) {
+            self.state.lease(Watched::Seen(Box::new(lease.clone())));
+        }
+        self.work();
+    }
+
+    pub fn passes(&mut self, millis: u64) {
+        self.now += Millis(millis);
+        self.work();
+    }
+
+    pub fn written(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.writes)
+    }
+}
