@@ -170,8 +170,10 @@ impl Observer for () {
     fn changed(&self, _: &View) {}
 }
 
-/// Sends commands to one lease. No method blocks or fails: commands to a machine that has ended are dropped. Dropping the
-/// handle closes the lease.
+/// Sends commands to one lease. No method blocks or fails: commands to a machine that has ended are dropped.
+///
+/// Dropping the handle closes the lease without ending a term: a term that is published, or being published, is left for
+/// another process; an earlier attempt is released.
 #[derive(Debug)]
 pub struct LeaseHandle {
     shard: ShardHandle,
@@ -233,12 +235,6 @@ impl LeaseHandle {
     /// otherwise it is renewed indefinitely.
     pub fn retire(&self) {
         self.send(Command::Retire);
-    }
-
-    /// Stops without ending a term: a term that is published, or being published, is left for another process; an earlier
-    /// attempt is released. Same as dropping the handle.
-    pub fn close(self) {
-        drop(self);
     }
 
     fn send(&self, command: Command) {
