@@ -1,10 +1,4 @@
-//! The API group, and the labels and annotations that the operator reads and writes on pods.
-
-/// API group of both resources.
-pub const GROUP: &str = "redislease.io";
-
-/// API version of both resources.
-pub const VERSION: &str = "v1alpha1";
+//! The labels and annotations that the operator reads and writes.
 
 /// Pod annotation with an integer. The operator elects the eligible pod with the greatest value. Default: 0.
 pub const PRIORITY_ANNOTATION: &str = "redislease.io/priority";
