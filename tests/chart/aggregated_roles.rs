@@ -17,7 +17,7 @@ const WRITE: [&str; 5] = ["create", "delete", "deletecollection", "patch", "upda
 /// What a user may do with the kinds of RedisLease in the namespace: the verbs, by resource.
 fn rights(user: &str, namespace: &str) -> std::result::Result<BTreeMap<String, BTreeSet<String>>, String> {
     let list = ["auth", "can-i", "--list", "--no-headers", "--as", user, "--namespace", namespace];
-    let list = shared().control_plane().kubectl(&list).map_err(|error| error.to_string())?;
+    let list = shared().control_plane().kubectl(&list)?;
     let mut rights: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for line in list.lines() {
         // The resource, URLs, names of objects, and the verbs in the last brackets.

@@ -53,7 +53,7 @@ impl Release {
         self.installation.wait_for("the operator pods run", SOON, || {
             let selector = "--selector=app.kubernetes.io/component=operator";
             let columns = "--output=jsonpath={range .items[*]}{.spec.nodeName} {.status.phase}{\"\\n\"}{end}";
-            let pods = self.kubectl(&["get", "pods", selector, columns]).map_err(|error| error.to_string())?;
+            let pods = self.kubectl(&["get", "pods", selector, columns])?;
             let running: Vec<&str> = pods.lines().filter_map(|line| line.strip_suffix(" Running")).collect();
             if pods.lines().count() == count && running.len() == count {
                 Ok(running.into_iter().map(str::to_owned).collect())
@@ -160,7 +160,7 @@ fn a_release_is_installed_upgraded_rolled_back_and_removed_without_harm_to_lease
     operator.wait_ready()?;
     // Until the operator has looked, the status shows the last term, which may have expired on a slow machine.
     installation.wait_for("a holder again, with its label", FIRST_ELECTION, || {
-        let again = lease.state().map_err(|error| error.to_string())?;
+        let again = lease.state()?;
         if again.uid() != term.uid() || !again.is_active() || again.token() < term.token() {
             return Err(again.to_string());
         }
@@ -180,7 +180,7 @@ fn an_operator_pod_on_a_lost_node_is_replaced_on_another_node_within_a_lease() -
     installation.control_plane().lose_node(&lost)?;
     let left: BTreeSet<String> = installation.wait_for("two operator pods are Ready on other nodes", LEASE, || {
         let selector = "--selector=app.kubernetes.io/component=operator";
-        let pods = release.kubectl(&["get", "pods", selector, "--output=json"]).map_err(|error| error.to_string())?;
+        let pods = release.kubectl(&["get", "pods", selector, "--output=json"])?;
         let pods: Value = serde_json::from_str(&pods).map_err(|error| error.to_string())?;
         let is_ready = |pod: &&Value| {
             let mut conditions = pod["status"]["conditions"].as_array().into_iter().flatten();

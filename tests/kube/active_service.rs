@@ -111,7 +111,7 @@ fn dual_stack(installation: &Installation, namespace: &str) -> Result<()> {
 /// Waits until the slice of each family has the address of the holder as its only endpoint.
 fn wait_for_both_families(installation: &Installation, namespace: &str, name: &str, lease: &Lease<'_>) -> Result<()> {
     installation.wait_for("each family has the holder as its only endpoint", AFTER_ONE_LEASE * 2, || {
-        let state = lease.state().map_err(|error| error.to_string())?;
+        let state = lease.state()?;
         let holder = state.holder().unwrap_or_default().to_owned();
         let pod = read(installation, &format!("/api/v1/namespaces/{namespace}/pods/{holder}"))?.unwrap_or_default();
         let addresses: Vec<String> =

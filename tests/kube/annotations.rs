@@ -39,8 +39,8 @@ fn read(installation: &Installation, path: &str) -> Result<Value> {
 fn nothing_is_left(installation: &Installation, namespace: &str, lease: &Lease<'_>, key: &str) -> Result<()> {
     installation.wait_for("the lease, its labels and its keys are removed", REMOVED, || {
         let path = format!("/apis/redislease.io/v1alpha1/namespaces/{namespace}/redisleases/{key}");
-        let found = installation.control_plane().get(&path).map_err(|error| error.to_string())?;
-        let roles = lease.roles().map_err(|error| error.to_string())?;
+        let found = installation.control_plane().get(&path)?;
+        let roles = lease.roles()?;
         let keys = keys(installation, namespace, key);
         if found.is_none() && roles.is_empty() && keys.iter().all(Option::is_none) {
             return Ok(());
@@ -292,7 +292,7 @@ fn one_of_two_replicas_writes_and_a_restart_writes_nothing() -> Result<()> {
     installation.apply(&list(10..11))?;
     active(10)?;
     installation.wait_for("the lease of web-9 is deleted", FIRST_ELECTION, || {
-        let now = versions(&leases().map_err(|error| error.to_string())?);
+        let now = versions(&leases()?);
         if now.iter().any(|(name, _)| name.contains("web-9")) { Err(format!("{now:?}")) } else { Ok(()) }
     })?;
     let after = versions(&leases()?);

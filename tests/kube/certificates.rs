@@ -71,7 +71,7 @@ fn reconnect(installation: &Installation, index: usize) -> Result<()> {
     let with_tls = format!(" laddr={} ", server.tls_address().expect("it listens with TLS"));
     // Only after the login a connection runs scripts. The status of the RedisQuorum can still be that of before.
     let in_use = |known: &[String]| -> std::result::Result<Vec<String>, String> {
-        let list = server.command(&["CLIENT", "LIST"]).map_err(|error| error.to_string())?.text().unwrap_or_default();
+        let list = server.command(&["CLIENT", "LIST"])?.text().unwrap_or_default();
         let lines = list.lines().filter(|line| line.contains(&with_tls) && line.contains(" cmd=evalsha "));
         let ids = lines.filter_map(|line| line.split(' ').next()).filter(|id| !known.iter().any(|other| other == id));
         let ids: Vec<String> = ids.map(str::to_owned).collect();

@@ -73,7 +73,7 @@ fn faulty_servers(installation: &Installation) -> Result<Vec<RedisServer>> {
     let port = master.address().port().to_string();
     let replica = with_args(&["--replicaof", "127.0.0.1", &port])?;
     installation.wait_for("the replica is connected", SOON * 2, || {
-        let info = master.command(&["INFO", "replication"]).map_err(|error| error.to_string())?;
+        let info = master.command(&["INFO", "replication"])?;
         let info = info.text().unwrap_or_default();
         if info.contains("connected_slaves:1") { Ok(()) } else { Err(info) }
     })?;
@@ -95,7 +95,7 @@ fn faulty_servers(installation: &Installation) -> Result<Vec<RedisServer>> {
     let unsaved = with_args(&["--dir", "/proc"])?;
     unsaved.command(&["BGSAVE"])?;
     installation.wait_for("the save has failed", SOON * 2, || {
-        let info = unsaved.command(&["INFO", "persistence"]).map_err(|error| error.to_string())?;
+        let info = unsaved.command(&["INFO", "persistence"])?;
         let info = info.text().unwrap_or_default();
         if info.contains("rdb_last_bgsave_status:err") { Ok(()) } else { Err(info) }
     })?;

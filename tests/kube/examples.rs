@@ -180,7 +180,7 @@ fn apply(installation: &Installation, namespace: &str, file: &str) -> Result<()>
 }
 
 fn get(installation: &Installation, path: &str) -> std::result::Result<Value, String> {
-    let found = installation.control_plane().get(path).map_err(|error| error.to_string())?;
+    let found = installation.control_plane().get(path)?;
     found.ok_or_else(|| format!("{path} does not exist"))
 }
 

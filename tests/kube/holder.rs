@@ -156,7 +156,7 @@ fn a_holder_that_is_no_longer_a_candidate_loses_the_lease() -> Result<()> {
     let second = lease.wait("another holder", AFTER_ONE_LEASE, another(&first))?;
     assert_eq!(second.json()["status"]["history"][0]["reason"], "NoLongerCandidate");
     installation.wait_for("the former candidate has no label", SOON, || {
-        let roles = lease.roles().map_err(|error| error.to_string())?;
+        let roles = lease.roles()?;
         if roles.contains_key(pod) { Err(format!("{roles:?}")) } else { Ok(()) }
     })
 }
@@ -205,7 +205,7 @@ fn without_a_priority_the_oldest_ready_pod_is_elected() -> Result<()> {
     let mut last = String::new();
     for name in names {
         installation.wait_for("another second", SOON, || {
-            let now = create(name, "--dry-run=server").map_err(|error| error.to_string())?;
+            let now = create(name, "--dry-run=server")?;
             if now == last { Err(now) } else { Ok(()) }
         })?;
         last = create(name, "--dry-run=none")?;

@@ -100,11 +100,11 @@ impl Pair {
     fn settle(&self, leader: Option<usize>) -> Result<()> {
         self.installation.wait_for("one replica leads and is named", TAKEOVER, || {
             let leads = |operator: &Operator| {
-                let page = operator.metrics().map_err(|error| error.to_string())?;
+                let page = operator.metrics()?;
                 Ok::<_, String>(page.value("leader_election_master_status", &[("name", "default")]) == Some(1.0))
             };
             let leads = [leads(&self.replicas[0])?, leads(&self.replicas[1])?];
-            let [named, other] = self.roles().map_err(|error| error.to_string())?;
+            let [named, other] = self.roles()?;
             let expected = leader.is_none_or(|leader| leader == named);
             if leads[named] && !leads[other] && expected { Ok(()) } else { Err(format!("{leads:?}, named: {named}")) }
         })?;

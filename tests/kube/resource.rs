@@ -20,7 +20,7 @@ fn no_key_is_left(installation: &Installation, namespace: &str) -> Result<()> {
 
 fn no_label_is_left(installation: &Installation, lease: &Lease<'_>) -> Result<()> {
     installation.wait_for("no label and no token on any pod", SOON, || {
-        let roles = lease.roles().map_err(|error| error.to_string())?;
+        let roles = lease.roles()?;
         if roles.is_empty() { Ok(()) } else { Err(format!("{roles:?}")) }
     })
 }
@@ -98,7 +98,7 @@ fn a_malformed_lease_affects_no_other_lease() -> Result<()> {
     let broken = installation.find_lease("malformed", "broken");
     for (lease, pods) in [(&lease, 3), (&broken, 1)] {
         installation.wait_for("all pods are labelled standby", SOON, || {
-            let roles = lease.roles().map_err(|error| error.to_string())?;
+            let roles = lease.roles()?;
             let standby = roles.values().filter(|role| role.label.as_deref() == Some("standby")).count();
             if standby == pods { Ok(()) } else { Err(format!("{roles:?}")) }
         })?;
@@ -170,7 +170,7 @@ fn a_conflicting_write_of_another_client_is_not_overwritten() -> Result<()> {
     // The API server counts the refused write.
     let refused = "apiserver_request_total{code=\"409\",";
     installation.wait_for("the status write has conflicted", SOON, || {
-        let page = cluster.kubectl(&["get", "--raw=/metrics"]).map_err(|error| error.to_string())?;
+        let page = cluster.kubectl(&["get", "--raw=/metrics"])?;
         let is_ours = |line: &&str| line.starts_with(refused) && line.contains("resource=\"redisleases\"");
         page.lines().find(is_ours).map(drop).ok_or_else(|| "no conflict".to_owned())
     })?;
@@ -289,7 +289,7 @@ fn no_attempt_begins_while_the_api_server_does_not_answer() -> Result<()> {
     lease.wait("refused", SOON, |now| now.reason("Ready") == "KeyHeldByOtherLease")?;
     // All earlier writes have been answered, so the next write uses an idle connection.
     installation.wait_for("the event and three labels were written", SOON, || {
-        let page = operator.metrics().map_err(|error| error.to_string())?;
+        let page = operator.metrics()?;
         let taken = |kind| page.value("redislease_api_writes_total", &[("kind", kind), ("result", "ok")]);
         let taken = (taken("event"), taken("pod_role"));
         if taken.0 >= Some(1.0) && taken.1 >= Some(3.0) { Ok(()) } else { Err(format!("{taken:?}")) }

@@ -132,6 +132,13 @@ impl fmt::Debug for Error {
     }
 }
 
+/// For a condition that is not met yet: why.
+impl From<Error> for String {
+    fn from(error: Error) -> Self {
+        error.to_string()
+    }
+}
+
 impl Error {
     /// Creates an [`Error::Io`] in `map_err`. `doing` completes the sentence "cannot ...".
     pub(crate) fn io(doing: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {

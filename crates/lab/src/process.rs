@@ -244,7 +244,7 @@ impl Process {
     /// Whether all threads have stopped after SIGSTOP. The kernel reports this once.
     fn has_stopped(&self) -> std::result::Result<(), String> {
         let guard = self.child();
-        let pid = self.process_id(&guard).map_err(|error| error.to_string())?;
+        let pid = self.process_id(&guard)?;
         match waitid(WaitId::Pid(pid), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG) {
             Ok(Some(_)) => Ok(()),
             Ok(None) => Err("still running after SIGSTOP".to_owned()),

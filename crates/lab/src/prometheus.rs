@@ -114,7 +114,7 @@ impl Prometheus {
     /// [`Error::NotReady`] with those that it has.
     pub fn wait_scraped(&self, names: &[&str], within: Duration) -> Result<()> {
         self.process.wait_until(within, || {
-            let up = self.query("up == 1").map_err(|error| error.to_string())?;
+            let up = self.query("up == 1")?;
             let seen: BTreeSet<&str> = up.iter().filter_map(|series| series["metric"]["instance"].as_str()).collect();
             if names.iter().all(|name| seen.contains(name)) { Ok(()) } else { Err(format!("scraped: {seen:?}")) }
         })
@@ -126,7 +126,7 @@ impl Prometheus {
     /// [`Error::NotReady`] with the number of scrapes.
     pub fn wait_scrapes(&self, more: u32, within: Duration) -> Result<()> {
         let count = || {
-            let scrapes = self.query("avg(count_over_time(up[1d]))").map_err(|error| error.to_string())?;
+            let scrapes = self.query("avg(count_over_time(up[1d]))")?;
             let value = scrapes.first().and_then(|series| series["value"][1].as_str()?.parse::<f64>().ok());
             value.ok_or_else(|| format!("no scrapes: {scrapes:?}"))
         };
@@ -210,7 +210,7 @@ impl Prometheus {
     pub fn wait_for_rules(&self, within: Duration) -> Result<BTreeMap<String, String>> {
         let mut rules = BTreeMap::new();
         self.process.wait_until(within, || {
-            rules = self.rules().map_err(|error| error.to_string())?;
+            rules = self.rules()?;
             let waiting: Vec<_> = rules.iter().filter(|(_, health)| *health == "unknown").collect();
             if waiting.is_empty() { Ok(()) } else { Err(format!("not evaluated yet: {waiting:?}")) }
         })?;

@@ -206,7 +206,7 @@ impl RedisServer {
     /// Another server on the same port would answer too, and so would one that still loads its data. The server is ready
     /// when INFO shows this process ID and the data is loaded.
     fn is_ours(&self) -> std::result::Result<(), String> {
-        let info = self.command(&["INFO"]).map_err(|error| error.to_string())?;
+        let info = self.command(&["INFO"])?;
         let info = info.text().unwrap_or_default();
         let pid = format!("process_id:{}", self.process.pid().unwrap_or_default());
         if !info.lines().any(|line| line == pid) {

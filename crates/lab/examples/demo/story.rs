@@ -141,7 +141,7 @@ impl<'a> Story<'a> {
         let active = lease.labels();
         let success: Vec<_> = active.iter().copied().chain([("result", "success")]).collect();
         self.wait_until("the new leader renews", SOON, |story| {
-            let metrics = story.replicas[next].metrics().map_err(|error| error.to_string())?;
+            let metrics = story.replicas[next].metrics()?;
             let renewed = metrics.value("redislease_lease_renewals_total", &success).unwrap_or_default();
             let active = metrics.value("redislease_lease_active", &active).unwrap_or_default();
             if renewed >= 1.0 && active >= 1.0 { Ok(()) } else { Err(format!("{renewed} renewals, active {active}")) }
@@ -201,7 +201,7 @@ impl<'a> Story<'a> {
             offset(deadline.late(seen)),
         ));
         self.wait_until("no pod is labelled active", SOON, |story| {
-            let roles = story.lease.roles().map_err(|error| error.to_string())?;
+            let roles = story.lease.roles()?;
             let active = roles.values().any(|role| role.label.as_deref() == Some("active"));
             if active { Err(format!("{roles:?}")) } else { Ok(()) }
         })?;

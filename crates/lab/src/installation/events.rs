@@ -52,7 +52,7 @@ impl Installation {
     ) -> Result<Event> {
         let what = format!("event {reason} ({says}) on {} {namespace}/{}", on.0, on.1);
         self.wait_for(&what, within, || {
-            let mut events = self.events(namespace).map_err(|error| error.to_string())?;
+            let mut events = self.events(namespace)?;
             events.retain(|event| (event.on.0.as_str(), event.on.1.as_str()) == on);
             let found = events.iter().find(|event| event.reason == reason && event.note.contains(says));
             found.cloned().ok_or_else(|| format!("{events:?}"))

@@ -50,7 +50,7 @@ impl<'a> Lease<'a> {
         mut wanted: impl FnMut(&LeaseState) -> bool,
     ) -> Result<LeaseState> {
         self.installation.wait_for(&format!("{}/{}: {what}", self.namespace, self.name), within, || {
-            let state = self.state().map_err(|error| error.to_string())?;
+            let state = self.state()?;
             if wanted(&state) { Ok(state) } else { Err(state.to_string()) }
         })
     }
@@ -83,7 +83,7 @@ impl<'a> Lease<'a> {
         let token = state.token().map(|token| token.to_string());
         let what = format!("{}/{}: only the holder is active, all pods have the token", self.namespace, self.name);
         self.installation.wait_for(&what, within, || {
-            let roles = self.roles().map_err(|error| error.to_string())?;
+            let roles = self.roles()?;
             let is_right = |(pod, role): (&String, &Role)| {
                 let label = if Some(pod.as_str()) == state.holder() { "active" } else { "standby" };
                 role.label.as_deref() == Some(label) && role.token == token

@@ -183,7 +183,7 @@ impl Operator {
         within: Duration,
         mut wanted: impl FnMut(&Metrics) -> std::result::Result<(), String>,
     ) -> Result<()> {
-        self.process.wait_until(within, || wanted(&self.metrics().map_err(|error| error.to_string())?))
+        self.process.wait_until(within, || wanted(&self.metrics()?))
     }
 
     /// Polls the log until `wanted` accepts one of its lines.

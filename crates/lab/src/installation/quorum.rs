@@ -33,7 +33,7 @@ impl Installation {
         mut wanted: impl FnMut(&QuorumState) -> bool,
     ) -> Result<QuorumState> {
         self.wait_for(&format!("RedisQuorum: {what}"), within, || {
-            let state = self.quorum().map_err(|error| error.to_string())?;
+            let state = self.quorum()?;
             if wanted(&state) { Ok(state) } else { Err(state.to_string()) }
         })
     }

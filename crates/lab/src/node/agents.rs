@@ -65,7 +65,7 @@ impl Node {
     pub fn wait_ready(&self, control_plane: &ControlPlane) -> Result<()> {
         let path = format!("/api/v1/nodes/{}", self.name);
         self.kubelet.wait_until(START_WITHIN, || {
-            let node = control_plane.get(&path).map_err(|error| error.to_string())?.unwrap_or_default();
+            let node = control_plane.get(&path)?.unwrap_or_default();
             let conditions = node["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
             match conditions.iter().find(|condition| condition["type"] == "Ready") {
                 Some(ready) if ready["status"] == "True" => Ok(()),
