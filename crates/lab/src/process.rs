@@ -12,7 +12,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
-use crate::{Error, Machine, Result, watchdog};
+use crate::{Error, Machine, Result, wait::tail, watchdog};
 
 /// Time between two checks of a condition.
 const POLL: Duration = Duration::from_millis(10);
@@ -232,7 +232,7 @@ impl Process {
             None => Ok(()),
             Some(status) => {
                 *guard = None;
-                Err(Error::Exited { process: self.name.clone(), status, log: self.log_tail() })
+                Err(Error::Exited { process: self.name.clone(), status, log: tail(&self.log) })
             }
         }
     }
@@ -280,14 +280,7 @@ impl Process {
     }
 
     fn not_ready(&self, waited: Duration, last: String) -> Error {
-        Error::NotReady { process: self.name.clone(), waited, last, log: self.log_tail() }
-    }
-
-    fn log_tail(&self) -> String {
-        let log = std::fs::read(&self.log).unwrap_or_default();
-        let log = String::from_utf8_lossy(&log);
-        let lines: Vec<&str> = log.lines().collect();
-        lines[lines.len().saturating_sub(15)..].join("\n")
+        Error::NotReady { process: self.name.clone(), waited, last, log: tail(&self.log) }
     }
 }
 
