@@ -2,9 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
 
-use redislease_lab::Block;
+use redislease_lab::{Block, read, repository};
 
 /// A line or a span of code that begins with one of these is a command.
 const TOOLS: &[&str] =
@@ -195,12 +194,11 @@ fn begins_with_tool(text: &str) -> bool {
 
 /// The pages for readers, with their text.
 fn pages() -> Vec<(String, String)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut pages: Vec<String> =
         ["README.md", "CONTRIBUTING.md", "charts/redislease/README.md", "examples/README.md"].map(str::to_owned).into();
     let mut folders = vec!["docs".to_owned()];
     while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(root.join(&folder)).expect("a folder of pages").flatten() {
+        for entry in fs::read_dir(repository().join(&folder)).expect("a folder of pages").flatten() {
             let path = format!("{folder}/{}", entry.file_name().display());
             if entry.path().is_dir() {
                 folders.push(path);
@@ -210,7 +208,6 @@ fn pages() -> Vec<(String, String)> {
         }
     }
     pages.sort();
-    let read = |page: &String| fs::read_to_string(root.join(page)).unwrap_or_else(|error| panic!("{page}: {error}"));
     pages.iter().map(|page| (page.clone(), read(page))).collect()
 }
 
@@ -257,10 +254,6 @@ fn each_command_of_the_pages_is_run_or_listed() {
 
 #[test]
 fn the_tests_and_scripts_that_run_commands_exist() {
-    let read = |file: &str| {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
-        fs::read_to_string(path).unwrap_or_else(|error| panic!("{file}: {error}"))
-    };
     for (page, file, test) in RUN_BY {
         let source = read(file);
         assert!(source.contains(&format!("#[test]\nfn {test}(")), "{file} has no test {test}");

@@ -1,23 +1,11 @@
 //! Runs the commands of docs/install.md, in their order, and checks what other pages name.
 
-use std::{
-    fs,
-    os::unix::fs::symlink,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{fs, os::unix::fs::symlink, sync::Arc};
 
 use redislease_lab::{
     Authority, Block, Components, ControlPlane, Installation, InstallationOptions, Reader, RedisServer, Result, SYSTEM,
+    read, repository,
 };
-
-fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
-}
-
-fn read(file: &str) -> String {
-    fs::read_to_string(repository().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
-}
 
 /// A reader with the repository's charts, the plugin of kubectl, and certificates for TLS to Redis.
 fn reader() -> Result<Reader> {

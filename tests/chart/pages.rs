@@ -1,16 +1,10 @@
 //! Runs the commands of the runbooks, of docs/troubleshooting.md and of docs/redis-checklist.md on an installed chart.
 
-use std::{
-    fs,
-    net::SocketAddr,
-    os::unix::fs::symlink,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{fs, net::SocketAddr, os::unix::fs::symlink, time::Duration};
 
 use redislease_lab::{
     Authority, Block, Components, ControlPlane, Installation, InstallationOptions, LeaseState, Reader, RedisOptions,
-    RedisServer, RedisTls, Result, SYSTEM,
+    RedisServer, RedisTls, Result, SYSTEM, read, repository,
 };
 use serde_json::json;
 
@@ -21,14 +15,6 @@ const PASSWORD: &str = "correct";
 const SOON: Duration = Duration::from_secs(30);
 /// The quorum waits for 10 s before its nodes vote.
 const FIRST_ELECTION: Duration = Duration::from_mins(1);
-
-fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
-}
-
-fn read(page: &str) -> String {
-    fs::read_to_string(repository().join(page)).unwrap_or_else(|error| panic!("{page}: {error}"))
-}
 
 /// Puts the names of this installation in place of a page's words in capitals.
 fn filled_in(command: &str, redis: SocketAddr) -> String {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, path::Path, process::Command};
 
-use redislease_lab::{Helm, Result, SYSTEM};
+use redislease_lab::{Helm, Result, SYSTEM, repository};
 use serde_json::{Value, json};
 
 use crate::combinations;
@@ -110,7 +110,7 @@ fn lint_is_strict() -> Result<()> {
 
 #[test]
 fn unit_tests_of_the_templates_pass() {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("hack/build-tools.sh");
+    let script = repository().join("hack/build-tools.sh");
     let output = Command::new(script).arg("--print").output().expect("the script can be run");
     let tools = String::from_utf8_lossy(&output.stdout).into_owned();
     let path = tools.lines().find_map(|line| line.strip_prefix("helm-unittest\t")).unwrap_or_default();
@@ -126,7 +126,7 @@ fn unit_tests_of_the_templates_pass() {
 
 #[test]
 fn generated_files_are_current() {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("hack/generate-chart.sh");
+    let script = repository().join("hack/generate-chart.sh");
     let output = Command::new(script).arg("--check").output().expect("the script can be run");
     let said = [output.stdout, output.stderr].map(|said| String::from_utf8_lossy(&said).into_owned()).concat();
     assert!(output.status.success(), "{said}");

@@ -2,16 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
 
-use redislease_lab::{Block, Reader, Result};
+use redislease_lab::{Block, Reader, Result, read};
 use serde_json::json;
 
 use crate::support::{Cluster, FIRST_ELECTION, SOON, options};
 
 #[test]
 fn the_commands_of_the_page_on_annotations_work() -> Result<()> {
-    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/annotations.md")).expect("the page");
+    let page = read("docs/annotations.md");
     let reader = Reader::new()?;
     let mut options = options();
     options.quorum = json!({"maxLeaseDuration": "30s"});
@@ -49,19 +48,15 @@ fn the_commands_of_the_page_on_annotations_work() -> Result<()> {
 
 #[test]
 fn the_page_lists_every_annotation_and_event() {
-    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/annotations.md")).expect("the page");
-    let source = |file: &str| {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(file);
-        fs::read_to_string(path).expect("a source file")
-    };
-    let parse = source("operator/annotations/parse.rs");
+    let page = read("docs/annotations.md");
+    let parse = read("src/operator/annotations/parse.rs");
     let known = parse.split_once("pub const KNOWN").and_then(|(_, rest)| rest.split_once("];")).expect("the list").0;
     let known: Vec<&str> = known.split('"').skip(1).step_by(2).collect();
     assert!(known.contains(&"lease") && known.len() >= 6, "{known:?}");
     let rows = page.lines().filter(|line| line.starts_with("| `redislease.io/"));
     let listed: Vec<&str> = rows.filter_map(|row| row.split(['`', '/']).nth(2)).collect();
     assert_eq!(listed, known);
-    let texts = [parse.clone(), source("operator/annotations/decide.rs")].concat();
+    let texts = [parse.clone(), read("src/operator/annotations/decide.rs")].concat();
     let reasons = texts.split("NoticeReason::").skip(1);
     let reasons: BTreeSet<&str> =
         reasons.filter_map(|rest| rest.split(|c: char| !c.is_ascii_alphabetic()).next()).collect();

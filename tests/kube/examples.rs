@@ -5,14 +5,14 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use redislease_lab::{Block, Installation, LeaseState, Reader, Result};
+use redislease_lab::{Block, Installation, LeaseState, Reader, Result, repository};
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::support::{Cluster, FIRST_ELECTION, SOON, options};
 
 fn example(file: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(file)
+    repository().join("examples").join(file)
 }
 
 /// A folder in the shape of a downward API volume: `role` -> `..data/role`, `..data` -> `..VERSION`.
@@ -138,11 +138,6 @@ fn a_reader_never_mixes_two_versions() {
     });
 }
 
-fn page(file: &str) -> String {
-    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file))
-        .unwrap_or_else(|error| panic!("{file}: {error}"))
-}
-
 /// Runs a statement with the tokens 7, 9 and 8, each with ten times the token as the balance. Prints the balance after each.
 const STORE: &str = r#"
 import sqlite3, sys
@@ -162,7 +157,7 @@ fn the_statement_of_the_pages_refuses_an_older_token() {
         return;
     }
     for file in ["README.md", "examples/README.md"] {
-        let page = page(file);
+        let page = redislease_lab::read(file);
         let blocks = Block::of(&page);
         let statement = blocks.iter().find(|block| block.language == "sql").unwrap_or_else(|| panic!("{file}: no SQL"));
         let output = Command::new("python3").args(["-c", STORE, statement.text]).output().expect("python3 runs");
@@ -205,7 +200,7 @@ fn the_manifests_work() -> Result<()> {
     for namespace in ["shop", "service", "active-service", "cronjob"] {
         cluster.kubectl(&["create", "namespace", namespace])?;
     }
-    let (page, reader) = (page("examples/README.md"), Reader::new()?);
+    let (page, reader) = (redislease_lab::read("examples/README.md"), Reader::new()?);
     symlink(example(""), reader.folder().join("examples")).expect("a link to the examples");
     let commands: Vec<&str> =
         Block::of(&page).iter().filter(|block| block.language == "sh").map(|block| block.text).collect();

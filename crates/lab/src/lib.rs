@@ -27,8 +27,16 @@ mod wait;
 mod watchdog;
 
 /// The root folder of the repository.
-fn repository() -> std::path::PathBuf {
+pub fn repository() -> std::path::PathBuf {
     std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The text of a file of the repository.
+///
+/// # Panics
+/// The file cannot be read.
+pub fn read(file: &str) -> String {
+    std::fs::read_to_string(repository().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
 pub use certificates::{Authority, Identity};
