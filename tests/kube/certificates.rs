@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use redislease_lab::{
     Authority, Components, ControlPlane, Identity, Installation, InstallationOptions, LeaseState, QuorumState,
-    RedisOptions, RedisServer, RedisTls, Result,
+    RedisOptions, RedisServer, RedisTls, Result, SYSTEM, nodes,
 };
 use serde_json::{Value, json};
 
-use crate::support::{AFTER_ONE_LEASE, FIRST_ELECTION, options, throughout};
+use crate::support::{AFTER_ONE_LEASE, FIRST_ELECTION, options, secret, throughout};
 
-const SYSTEM: &str = "redislease-system";
 /// How many leases are held.
 const LEASES: usize = 10;
 /// The operator reads secrets every 15 s.
@@ -22,22 +21,14 @@ const NOW: Duration = Duration::from_millis(1);
 
 /// A secret as cert-manager writes it.
 fn certificates(ca: &str, client: &Identity) -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "type": "kubernetes.io/tls",
-        "metadata": {"name": "redis-tls", "namespace": SYSTEM},
-        "stringData": {"ca.crt": ca, "tls.crt": client.certificate, "tls.key": client.key},
-    })
+    let data = json!({"ca.crt": ca, "tls.crt": client.certificate, "tls.key": client.key});
+    let mut secret = secret("redis-tls", &data);
+    secret["type"] = json!("kubernetes.io/tls");
+    secret
 }
 
 fn password(password: &str) -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": "redis-password", "namespace": SYSTEM},
-        "stringData": {"password": password},
-    })
+    secret("redis-password", &json!({"password": password}))
 }
 
 /// What the servers have when one authority signs everything.
@@ -52,11 +43,7 @@ fn install(authority: &Authority) -> Result<Installation> {
         RedisServer::start_with(&RedisOptions { password, tls, ..RedisOptions::default() }).map(Arc::new)
     };
     let redis = (0..3).map(|_| start()).collect::<Result<Vec<_>>>()?;
-    let node = |(index, server): (usize, &Arc<RedisServer>)| {
-        let address = server.tls_address().expect("it listens with TLS");
-        json!({"name": format!("redis-{index}"), "address": address.to_string()})
-    };
-    let nodes: Vec<Value> = redis.iter().enumerate().map(node).collect();
+    let nodes = nodes(redis.iter().map(|server| server.tls_address().expect("it listens with TLS")));
     let options = InstallationOptions {
         password: Some("first".into()),
         quorum: json!({"nodes": nodes, "tls": {"secretRef": {"name": "redis-tls"}}}),

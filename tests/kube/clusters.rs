@@ -4,7 +4,7 @@ use redislease_lab::{LeaseState, Process, Result};
 use serde_json::json;
 
 use crate::holder::held;
-use crate::support::{AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, keys, throughout, two_control_planes};
+use crate::support::{AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, keys, no_key_is_left, throughout, two_control_planes};
 
 /// An API server fault, and its recovery.
 type Failure = fn(&Process) -> Result<()>;
@@ -30,10 +30,7 @@ fn a_cluster_without_its_api_server_does_not_take_a_shared_lease() -> Result<()>
         // term.
         ours.patch(&json!({"spec": {"suspend": true}}))?;
         ours.wait("no holder", AFTER_ONE_LEASE, |now| now.holder().is_none())?;
-        installation.wait_for("the keys have expired", AFTER_ONE_LEASE, || {
-            let keys = keys(installation, "two-clusters", "billing");
-            if keys.iter().all(Option::is_none) { Ok(()) } else { Err(format!("{keys:?}")) }
-        })?;
+        no_key_is_left(installation, "two-clusters")?;
         throughout(AFTER_ONE_LEASE, |after| {
             let keys = keys(installation, "two-clusters", "billing");
             assert!(keys.iter().all(Option::is_none), "its API server {how}, after {after:?}: {keys:?}");

@@ -4,13 +4,11 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, SystemTime};
 
-use redislease_lab::{Authority, Installation, RedisOptions, RedisServer, RedisTls, Result};
+use redislease_lab::{Authority, Installation, RedisOptions, RedisServer, RedisTls, Result, SYSTEM};
 use serde_json::{Value, json};
 
-use crate::support::{SOON, options};
+use crate::support::{SOON, options, secret};
 use crate::wrong_clock::WrongClock;
-
-const SYSTEM: &str = "redislease-system";
 
 fn doctor(kubeconfig: &Path, args: &[&str]) -> Output {
     let run =
@@ -47,11 +45,6 @@ fn quorum(installation: &Installation, name: &str, addresses: &[String], more: &
         "metadata": {"name": name, "namespace": SYSTEM},
         "spec": spec,
     }))
-}
-
-fn secret(installation: &Installation, name: &str, data: &Value) -> Result<()> {
-    let metadata = json!({"name": name, "namespace": SYSTEM});
-    installation.apply(&json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": data}))
 }
 
 fn with_args(args: &[&str]) -> Result<RedisServer> {
@@ -101,7 +94,7 @@ fn faulty_servers(installation: &Installation) -> Result<Vec<RedisServer>> {
     })?;
     add("unsaved", unsaved, &json!({}), false)?;
 
-    secret(installation, "acl", &json!({"username": "limited", "password": "secret"}))?;
+    installation.apply(&secret("acl", &json!({"username": "limited", "password": "secret"})))?;
     let auth = json!({"auth": {"secretRef": {"name": "acl"}}});
     let limited = RedisServer::start()?;
     let rules = "ACL SETUSER limited reset on >secret ~redislease:* resetchannels +@all -incrby -del -script|load";
@@ -110,7 +103,7 @@ fn faulty_servers(installation: &Installation) -> Result<Vec<RedisServer>> {
     add("password", RedisServer::start()?, &auth, false)?;
 
     let (ours, other) = (Authority::new("ours")?, Authority::new("other")?);
-    secret(installation, "tls", &json!({"ca.crt": ours.certificate()}))?;
+    installation.apply(&secret("tls", &json!({"ca.crt": ours.certificate()})))?;
     let tls = json!({"tls": {"secretRef": {"name": "tls"}}});
     let names = ["localhost", "127.0.0.1"];
     for (name, identity) in [
@@ -190,7 +183,7 @@ fn certificates_that_expire(installation: &Installation) -> Result<()> {
             "The server's certificate (CN=localhost) is valid until",
         ),
     ] {
-        secret(installation, name, &json!({"ca.crt": ca, "tls.crt": of_client.certificate, "tls.key": of_client.key}))?;
+        installation.apply(&secret(name, &json!({"ca.crt": ca, "tls.crt": of_client.certificate, "tls.key": of_client.key})))?;
         let tls =
             RedisTls { identity: server, client_ca: Some(ours.certificate()).filter(|_| name.starts_with("client")) };
         let server = RedisServer::start_with(&RedisOptions { tls: Some(tls), ..RedisOptions::default() })?;

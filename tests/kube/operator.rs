@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use redislease_lab::{Components, ControlPlane, Cut, Installation, InstallationOptions, LeaseState, Proxy, Result};
+use redislease_lab::{Components, ControlPlane, Cut, Installation, InstallationOptions, LeaseState, Proxy, Result, nodes};
 use serde_json::json;
 
 use crate::holder::held;
@@ -146,9 +146,7 @@ fn two_operators_keep_one_term() -> Result<()> {
 fn a_replica_that_reaches_no_node_does_not_end_a_term_that_the_leader_keeps() -> Result<()> {
     let redis = options().start_redis()?;
     let proxies = redis.iter().map(|server| Proxy::to(server.address())).collect::<Result<Vec<_>>>()?;
-    let node = |(index, proxy): (usize, &Proxy)| json!({"name": format!("redis-{index}"), "address": proxy.address().to_string()});
-    let nodes: Vec<_> = proxies.iter().enumerate().map(node).collect();
-    let quorum = json!({"nodes": nodes, "commandTimeout": "1s"});
+    let quorum = json!({"nodes": nodes(proxies.iter().map(Proxy::address)), "commandTimeout": "1s"});
     let options = InstallationOptions { quorum, ..options() };
     let installation = Installation::install(&options, ControlPlane::start(Components::Nodes(options.nodes))?, redis)?;
     let keeps = installation.start_operator("keeps", &[])?;

@@ -2,17 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use redislease_lab::{Components, ControlPlane, Installation, InstallationOptions, LeaseState, RedisServer, Result};
+use redislease_lab::{Components, ControlPlane, Installation, InstallationOptions, LeaseState, RedisServer, Result, SYSTEM, nodes};
 use serde_json::{Value, json};
 
 use crate::holder::held;
 use crate::support::{
-    AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, is, keys, no_pod_is_active, options, shared, the_term_is_kept,
+    AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, is, keys, no_pod_is_active, options, secret, shared, the_term_is_kept,
     throughout, two_control_planes,
 };
-
-/// The operator's namespace.
-const SYSTEM: &str = "redislease-system";
 
 #[test]
 fn without_a_quorum_the_term_ends_in_time_and_empty_servers_are_quarantined() -> Result<()> {
@@ -60,18 +57,18 @@ fn terms_are_kept_while_the_redisquorum_is_deleted() -> Result<()> {
     let Cluster { operator: _operator, installation } = Cluster::with_own_redis(&options())?;
     let (lease, first) = held(&installation, "gone")?;
     let cluster = installation.control_plane();
-    let whole = cluster.kubectl(&["get", "redisquorum", "-n", "redislease-system", "default", "-o", "json"])?;
-    cluster.kubectl(&["delete", "redisquorum", "-n", "redislease-system", "default"])?;
+    let whole = cluster.kubectl(&["get", "redisquorum", "-n", SYSTEM, "default", "-o", "json"])?;
+    cluster.kubectl(&["delete", "redisquorum", "-n", SYSTEM, "default"])?;
     let named =
         lease.wait("the missing RedisQuorum is reported", SOON, |now| now.reason("Ready") == "InvalidReference")?;
-    let message = named.condition("Ready").map(|ready| ready.message).unwrap_or_default();
+    let message = named.message("Ready");
     assert!(message.contains("RedisQuorum redislease-system/default, which does not exist"), "{message}");
     // The operator renews from its last configuration.
     let attempt = first.attempt().unwrap_or_default();
     the_term_is_kept(&installation, "gone", attempt)?;
     assert!(lease.state()?.is_active());
     let mut whole: Value = serde_json::from_str(&whole).expect("JSON");
-    whole["metadata"] = json!({"name": "default", "namespace": "redislease-system"});
+    whole["metadata"] = json!({"name": "default", "namespace": SYSTEM});
     installation.apply(&whole)?;
     let after = lease.wait("ready again", SOON, |now| now.reason("Ready") == "HeldHere")?;
     assert_eq!((after.attempt(), after.token()), (first.attempt(), first.token()));
@@ -106,25 +103,18 @@ fn a_missing_or_wrong_secret_is_reported_and_can_be_corrected() -> Result<()> {
     let Cluster { operator, installation } = Cluster::with_own_redis(&options)?;
     let (lease, first) = held(&installation, "secret")?;
     let cluster = installation.control_plane();
-    let secret = |password: &str| {
-        installation.apply(&json!({
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {"name": "redis-password", "namespace": "redislease-system"},
-            "stringData": {"password": password},
-        }))
-    };
-    cluster.kubectl(&["delete", "secret", "-n", "redislease-system", "redis-password"])?;
+    let set = |password: &str| installation.apply(&secret("redis-password", &json!({"password": password})));
+    cluster.kubectl(&["delete", "secret", "-n", SYSTEM, "redis-password"])?;
     let named = lease
         .wait("the missing secret is reported", FIRST_ELECTION, |now| now.reason("Ready") == "InvalidReference")?;
-    let message = named.condition("Ready").map(|ready| ready.message).unwrap_or_default();
+    let message = named.message("Ready");
     let says = "secret redislease-system/redis-password, which does not exist";
     assert!(message.contains(says), "{message}");
     let on = ("RedisLease", "billing");
     let event = installation.wait_for_event("secret", on, "InvalidReference", says, SOON)?;
     assert_eq!(event.kind, "Warning", "{event:?}");
     assert!(named.is_active(), "the term is kept: {named}");
-    secret("wrong")?;
+    set("wrong")?;
     lease.wait("the secret exists", FIRST_ELECTION, |now| now.reason("Ready") == "HeldHere")?;
     // Open connections stay, and a new one may still use the previous password.
     installation.redis()[0].restart_full()?;
@@ -139,7 +129,7 @@ fn a_missing_or_wrong_secret_is_reported_and_can_be_corrected() -> Result<()> {
         refused.node(1).1
     );
     lease.wait("unknown, then lost", FIRST_ELECTION, |now| now.reason("Active") == "LeaseLost")?;
-    secret("correct")?;
+    set("correct")?;
     let second = lease.wait("held again", FIRST_ELECTION * 2, LeaseState::is_active)?;
     assert!(second.token() > first.token());
     Ok(())
@@ -173,7 +163,7 @@ fn invalid_references_and_durations_are_reported_in_conditions() -> Result<()> {
     for (name, spec, reason, sentence) in table {
         let lease = installation.lease("unfit", name, &spec)?;
         let state = lease.wait(reason, FIRST_ELECTION, |now| now.reason("Ready") == reason)?;
-        let message = state.condition("Ready").map(|ready| ready.message).unwrap_or_default();
+        let message = state.message("Ready");
         assert!(message.contains(sentence), "{name}: {message}");
         assert!(!state.is_active());
         installation.wait_for_event("unfit", ("RedisLease", name), reason, sentence, SOON)?;
@@ -212,12 +202,8 @@ fn two_clusters_with_the_same_name_do_not_change_each_others_terms() -> Result<(
 
 /// A RedisQuorum of the installation's servers with these settings.
 fn quorum(installation: &Installation, name: &str, settings: &Value) -> Value {
-    let servers = installation.redis().iter().enumerate();
-    let nodes: Vec<_> = servers
-        .map(|(index, server)| json!({"name": format!("redis-{index}"), "address": server.address().to_string()}))
-        .collect();
     let mut spec = settings.clone();
-    spec["nodes"] = json!(nodes);
+    spec["nodes"] = nodes(installation.redis().iter().map(|server| server.address()));
     json!({
         "apiVersion": "redislease.io/v1alpha1",
         "kind": "RedisQuorum",
@@ -272,7 +258,7 @@ fn after_a_quorum_change_no_term_begins_for_an_hour_even_after_restarts() -> Res
     replace(&json!({"keyPrefix": "other", "maxLeaseDuration": "11s"}))?;
     operator.start_again()?;
     let waits = |now: &LeaseState| {
-        let message = now.condition("Ready").map(|ready| ready.message).unwrap_or_default();
+        let message = now.message("Ready");
         now.reason("Active") == "LeaseLost"
             && now.reason("Ready") == "QuorumUnavailable"
             && message.contains("one hour")

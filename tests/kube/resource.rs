@@ -8,15 +8,8 @@ use serde_json::json;
 
 use crate::holder::held;
 use crate::support::{
-    AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, count, installation, is, keys, shared, throughout,
+    AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, count, installation, is, keys, no_key_is_left, shared, throughout,
 };
-
-fn no_key_is_left(installation: &Installation, namespace: &str) -> Result<()> {
-    installation.wait_for("no key of the lease on any node", AFTER_ONE_LEASE, || {
-        let keys = keys(installation, namespace, "billing");
-        if keys.iter().all(Option::is_none) { Ok(()) } else { Err(format!("{keys:?}")) }
-    })
-}
 
 fn no_label_is_left(installation: &Installation, lease: &Lease<'_>) -> Result<()> {
     installation.wait_for("no label and no token on any pod", SOON, || {

@@ -132,7 +132,7 @@ fn a_workload_that_the_operator_may_not_read_is_unknown_and_ends_no_term() -> Re
     })?;
     operator.restart()?;
     let forbidden = |now: &LeaseState| {
-        let message = now.condition("Ready").map(|ready| ready.message).unwrap_or_default();
+        let message = now.message("Ready");
         message.contains("could not read Deployment unreadable/") && message.contains("cannot get resource")
     };
     lease.wait("the missing right is named", SOON, |now| forbidden(now) && now.reason("Ready") == "HeldHere")?;

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redislease_lab::{
-    Components, ControlPlane, Installation, InstallationOptions, Lease, Operator, RedisServer, Result,
+    Components, ControlPlane, Installation, InstallationOptions, Lease, Operator, RedisServer, Result, SYSTEM,
 };
 use serde_json::{Value, json};
 
@@ -134,6 +134,19 @@ pub fn keys(installation: &Installation, namespace: &str, key: &str) -> Vec<Opti
 /// The number of nodes on which the key belongs to this attempt and is in this stage.
 pub fn count(keys: &[Option<Key>], attempt: &str, stage: &str) -> usize {
     keys.iter().flatten().filter(|key| key.attempt() == attempt && key.stage() == stage).count()
+}
+
+/// Waits until no node has the key of the lease `billing`.
+pub fn no_key_is_left(installation: &Installation, namespace: &str) -> Result<()> {
+    installation.wait_for("no key of the lease on any node", AFTER_ONE_LEASE, || {
+        let keys = keys(installation, namespace, "billing");
+        if keys.iter().all(Option::is_none) { Ok(()) } else { Err(format!("{keys:?}")) }
+    })
+}
+
+/// A secret in the operator's namespace.
+pub fn secret(name: &str, data: &Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": SYSTEM}, "stringData": data})
 }
 
 /// For [`Operator::wait_for_metric`]: accepts exactly this value.

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redislease_lab::{Installation, InstallationOptions, LeaseState, Result};
+use redislease_lab::{Installation, InstallationOptions, LeaseState, Result, SYSTEM};
 use serde_json::{Value, json};
 
 use crate::holder::held;
 use crate::support::{
-    AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, change_rules, count, keys, no_pod_is_active, options, set_rules,
+    AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, change_rules, count, keys, no_key_is_left, no_pod_is_active, options, set_rules,
     the_term_is_kept, throughout,
 };
 
@@ -23,11 +23,6 @@ fn only_team_shop() -> InstallationOptions {
     InstallationOptions { quorum, password: Some("secret".into()), ..options() }
 }
 
-/// The message of the condition Ready.
-fn message(lease: &LeaseState) -> String {
-    lease.condition("Ready").map(|ready| ready.message).unwrap_or_default()
-}
-
 #[test]
 fn a_namespace_that_is_not_allowed_gets_no_lease_and_learns_nothing() -> Result<()> {
     let Cluster { operator, installation } = Cluster::with_own_redis(&only_team_shop())?;
@@ -36,7 +31,7 @@ fn a_namespace_that_is_not_allowed_gets_no_lease_and_learns_nothing() -> Result<
     let missing = installation.lease("other", "missing", &json!({"quorumRef": {"name": "nowhere"}}))?;
     let refused = refused.wait("refused", FIRST_ELECTION, |now| now.reason("Ready") == "InvalidReference")?;
     let missing = missing.wait("missing", SOON, |now| now.reason("Ready") == "InvalidReference")?;
-    assert_eq!(message(&refused).replace("/default,", "/nowhere,"), message(&missing));
+    assert_eq!(refused.message("Ready").replace("/default,", "/nowhere,"), missing.message("Ready"));
     let events = installation.control_plane().get("/apis/events.k8s.io/v1/namespaces/other/events")?;
     let known = format!("{} {}", refused.json(), events.unwrap_or_default());
     let secrets = installation.redis().iter().map(|server| server.address().to_string());
@@ -56,7 +51,7 @@ fn a_namespace_that_is_not_allowed_gets_no_lease_and_learns_nothing() -> Result<
 
     // The quorum denies it again.
     let spec = json!({"spec": {"allowedNamespaces": {"matchLabels": {"team": "none"}}}}).to_string();
-    let quorum = ["patch", "redisquorum", "default", "-n", "redislease-system", "--type=merge", "--patch", &spec];
+    let quorum = ["patch", "redisquorum", "default", "-n", SYSTEM, "--type=merge", "--patch", &spec];
     installation.control_plane().kubectl(&quorum)?;
     installation
         .find_lease("other", "billing")
@@ -76,10 +71,7 @@ fn the_term_of_a_namespace_that_loses_its_label_is_sealed_and_expires() -> Resul
     let sealed = keys(&installation, "shop", "billing").into_iter().flatten().filter(|key| key.stage() == "s").count();
     assert_eq!(sealed, 3, "it is not released: the pod may still run");
     no_pod_is_active(&installation, &lease)?;
-    installation.wait_for("the keys expire", AFTER_ONE_LEASE, || {
-        let left = keys(&installation, "shop", "billing");
-        if left.iter().all(Option::is_none) { Ok(()) } else { Err(format!("{left:?}")) }
-    })?;
+    no_key_is_left(&installation, "shop")?;
     throughout(SOON, |after| {
         assert!(!lease.state()?.is_active(), "no term begins; after {after:?}");
         Ok(())
@@ -114,7 +106,7 @@ fn while_labels_are_unknown_terms_continue_and_none_begins() -> Result<()> {
         &json!({"candidates": {"selector": {"matchLabels": {"app": "billing"}}}, "keys": ["new"]}),
     )?;
     let waiting = new.wait("it waits", FIRST_ELECTION, |now| now.reason("Ready") == "QuorumUnavailable")?;
-    assert!(message(&waiting).contains("has not read the labels of this namespace"), "{}", message(&waiting));
+    assert!(waiting.message("Ready").contains("has not read the labels of this namespace"), "{waiting}");
     set_rules(&installation, &whole)?;
     new.wait("held", FIRST_ELECTION * 2, LeaseState::is_active)?;
     assert_eq!(lease.state()?.token(), first.token());

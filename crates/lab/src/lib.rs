@@ -45,7 +45,7 @@ pub use error::{Error, Result};
 pub use helm::{Helm, RELEASE};
 pub use installation::{
     Condition, Deadline, Event, Installation, InstallationOptions, Lease, LeaseState, Metrics, Operator, Peer,
-    QuorumState, Role, SYSTEM,
+    QuorumState, Role, SYSTEM, nodes,
 };
 pub use page::{Block, Reader};
 pub use percentiles::Percentiles;

@@ -168,6 +168,11 @@ impl LeaseState {
         self.condition(kind).map(|condition| condition.reason).unwrap_or_default()
     }
 
+    /// The message of the condition of this type; empty when there is no such condition.
+    pub fn message(&self, kind: &str) -> String {
+        self.condition(kind).map(|condition| condition.message).unwrap_or_default()
+    }
+
     /// Whether the condition Active is True.
     pub fn is_active(&self) -> bool {
         self.condition("Active").is_some_and(|condition| condition.status == "True")

@@ -238,8 +238,7 @@ impl Installation {
             Some(network) => network.redis().collect(),
             None => self.redis.iter().map(|server| server.address()).collect(),
         };
-        let nodes = nodes(&addresses);
-        let mut spec = json!({"nodes": nodes, "maxLeaseDuration": "10s"});
+        let mut spec = json!({"nodes": nodes(addresses), "maxLeaseDuration": "10s"});
         if let Some(password) = &self.options.password {
             spec["auth"] = json!({"secretRef": {"name": SECRET}});
             self.apply(&json!({
@@ -408,11 +407,10 @@ impl Installation {
     }
 }
 
-/// The nodes of a RedisQuorum.
-fn nodes(addresses: &[SocketAddr]) -> Vec<Value> {
-    let node =
-        |(index, address): (usize, &SocketAddr)| json!({"name": node_name(index), "address": address.to_string()});
-    addresses.iter().enumerate().map(node).collect()
+/// The nodes of a RedisQuorum on these servers.
+pub fn nodes(addresses: impl IntoIterator<Item = SocketAddr>) -> Value {
+    let node = |(index, address): (usize, SocketAddr)| json!({"name": node_name(index), "address": address});
+    addresses.into_iter().enumerate().map(node).collect()
 }
 
 /// The name of a Redis node, by the index of its server.
