@@ -6,7 +6,7 @@ use redislease_lab::{Components, ControlPlane, Cut, Installation, InstallationOp
 use serde_json::json;
 
 use crate::holder::held;
-use crate::policy::{allow, refuse, wait_for_policy};
+use crate::policy::refuse_statuses;
 use crate::roles::changes_hands;
 use crate::support::{
     AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, count, is, keys, options, the_term_is_kept, throughout,
@@ -89,11 +89,7 @@ fn an_unpublished_attempt_ends_only_when_its_keys_expire() -> Result<()> {
     lease.patch(&json!({"spec": {"suspend": true}}))?;
     lease.wait("no holder", AFTER_ONE_LEASE, |now| now.holder().is_none())?;
     // Round 2 of the next attempt succeeds, and the API server refuses its publication.
-    refuse(&installation, "unpublished", ["redislease.io", "redisleases/status"], "false")?;
-    let patch = r#"{"status": {"transitions": 99}}"#;
-    let write =
-        ["patch", "redislease", "billing", "-n", "unpublished", "--subresource=status", "--type=merge", "-p", patch];
-    wait_for_policy(&installation, true, &write)?;
+    let refusal = refuse_statuses(&installation, "unpublished")?;
     lease.patch(&json!({"spec": {"suspend": false}}))?;
     let unpublished = installation.wait_for("a confirmed attempt on a majority", FIRST_ELECTION, || {
         let keys = keys(&installation, "unpublished", "billing");
@@ -101,8 +97,7 @@ fn an_unpublished_attempt_ends_only_when_its_keys_expire() -> Result<()> {
         term.ok_or_else(|| format!("{keys:?}"))
     })?;
     operator.kill()?;
-    allow(&installation, "unpublished")?;
-    wait_for_policy(&installation, false, &write)?;
+    refusal.end()?;
     assert_ne!(lease.state()?.attempt(), Some(unpublished.attempt()), "no status names the attempt");
     let seen = Instant::now();
     let left =

@@ -5,8 +5,23 @@ use serde_json::json;
 
 use crate::support::FIRST_ELECTION;
 
+/// Updates in a namespace that the API server refuses.
+pub struct Refusal<'a> {
+    installation: &'a Installation,
+    namespace: &'a str,
+    /// Arguments of kubectl for one of these updates.
+    write: Vec<&'a str>,
+}
+
 /// Makes the API server refuse updates of `resource` in `namespace`, except those that the CEL expression `allowed` admits.
-pub fn refuse(installation: &Installation, namespace: &str, resource: [&str; 2], allowed: &str) -> Result<()> {
+/// Returns when it refuses the write of these kubectl arguments.
+pub fn refuse<'a>(
+    installation: &'a Installation,
+    namespace: &'a str,
+    resource: [&str; 2],
+    allowed: &str,
+    write: Vec<&'a str>,
+) -> Result<Refusal<'a>> {
     let [group, resource] = resource;
     let named = json!({"name": format!("refuse-{namespace}")});
     let rule = json!({"apiGroups": [group], "apiVersions": ["*"], "operations": ["UPDATE"], "resources": [resource]});
@@ -25,34 +40,36 @@ pub fn refuse(installation: &Installation, namespace: &str, resource: [&str; 2],
         "kind": "ValidatingAdmissionPolicyBinding",
         "metadata": named,
         "spec": {"policyName": named["name"], "validationActions": ["Deny"]},
-    }))
+    }))?;
+    let refusal = Refusal { installation, namespace, write };
+    refusal.wait_until(true)?;
+    Ok(refusal)
 }
 
-/// Waits until the API server rejects (or, with `refused` false, allows) the write of these kubectl arguments.
-pub fn wait_for_policy(installation: &Installation, refused: bool, args: &[&str]) -> Result<()> {
-    let args = [args, &["--dry-run=server"]].concat();
-    installation.wait_for("the policy", FIRST_ELECTION, || match installation.control_plane().kubectl(&args) {
-        Err(error) if error.to_string().contains("refused by the test") => {
-            if refused {
-                Ok(())
-            } else {
-                Err("refused".into())
-            }
-        }
-        Err(error) => Err(error.to_string()),
-        Ok(_) => {
-            if refused {
-                Err("allowed".into())
-            } else {
-                Ok(())
-            }
-        }
-    })
+/// Makes the API server refuse every status of a RedisLease in `namespace`, which has the lease `billing`.
+pub fn refuse_statuses<'a>(installation: &'a Installation, namespace: &'a str) -> Result<Refusal<'a>> {
+    let patch = r#"--patch={"status": {"transitions": 99}}"#;
+    let write = ["patch", "redislease", "billing", "-n", namespace, "--subresource=status", "--type=merge", patch];
+    refuse(installation, namespace, ["redislease.io", "redisleases/status"], "false", write.into())
 }
 
-/// Makes the API server allow again the writes that it rejected in `namespace`.
-pub fn allow(installation: &Installation, namespace: &str) -> Result<()> {
-    let name = format!("refuse-{namespace}");
-    let policy = "validatingadmissionpolicybinding,validatingadmissionpolicy";
-    installation.control_plane().kubectl(&["delete", policy, &name]).map(drop)
+impl Refusal<'_> {
+    /// Makes the API server allow the updates again.
+    pub fn end(self) -> Result<()> {
+        let name = format!("refuse-{}", self.namespace);
+        let policy = "validatingadmissionpolicybinding,validatingadmissionpolicy";
+        self.installation.control_plane().kubectl(&["delete", policy, &name])?;
+        self.wait_until(false)
+    }
+
+    fn wait_until(&self, refused: bool) -> Result<()> {
+        let write = [&self.write[..], &["--dry-run=server"]].concat();
+        self.installation.wait_for("the policy", FIRST_ELECTION, || {
+            let is_refused = match self.installation.control_plane().kubectl(&write) {
+                Err(error) if error.to_string().contains("refused by the test") => true,
+                other => other.map(|_| false)?,
+            };
+            if is_refused == refused { Ok(()) } else { Err(format!("refused: {is_refused}")) }
+        })
+    }
 }

@@ -7,8 +7,8 @@ use redislease_lab::{Installation, Lease, LeaseState, Result, Watch, WatchEvent}
 use serde_json::{Value, json};
 
 use crate::holder::held;
-use crate::policy::{allow, refuse, wait_for_policy};
-use crate::support::{AFTER_ONE_LEASE, FIRST_ELECTION, SOON, keys, shared, throughout};
+use crate::policy::{refuse, refuse_statuses};
+use crate::support::{AFTER_ONE_LEASE, FIRST_ELECTION, SOON, keys, no_key_is_left, shared, throughout};
 
 /// Event, pod, role and token, in the order of the events.
 fn roles_in(watch: &mut Watch) -> Vec<[String; 4]> {
@@ -106,17 +106,15 @@ fn a_pod_whose_label_is_refused_does_not_delay_the_labels_of_others() -> Result<
     cluster.kubectl(&["annotate", "pod", "-n", "refusing", first, "redislease.io/priority=1"])?;
     let allowed =
         format!("object.metadata.name != '{odd}' || !('lease.redislease.io/billing' in object.metadata.labels)");
-    refuse(installation, "refusing", ["", "pods"], &allowed)?;
     let label = ["label", "pod", "-n", "refusing", odd, "lease.redislease.io/billing=standby"];
-    wait_for_policy(installation, true, &label)?;
+    let refusal = refuse(installation, "refusing", ["", "pods"], &allowed, label.into())?;
     let lease = installation.lease("refusing", "billing", &json!({}))?;
     let held = lease.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
     assert_eq!(held.holder(), Some(first));
     wait_for_labels(installation, &lease, &[(first, Some("active")), (second, Some("standby")), (odd, None)])?;
     cluster.kubectl(&["annotate", "pod", "-n", "refusing", first, "redislease.io/exclude=true"])?;
     wait_for_labels(installation, &lease, &[(first, Some("standby")), (second, Some("active")), (odd, None)])?;
-    allow(installation, "refusing")?;
-    wait_for_policy(installation, false, &label)?;
+    refusal.end()?;
     wait_for_labels(installation, &lease, &[(first, Some("standby")), (second, Some("active")), (odd, Some("standby"))])
 }
 
@@ -126,11 +124,7 @@ fn a_term_whose_publication_is_refused_is_sealed_after_one_lease() -> Result<()>
     let namespace = "unwelcome";
     installation.deployment(namespace, "billing", 3)?;
     let lease = installation.lease(namespace, "billing", &json!({"suspend": true}))?;
-    refuse(installation, namespace, ["redislease.io", "redisleases/status"], "false")?;
-    let patch = r#"{"status": {"transitions": 99}}"#;
-    let write =
-        ["patch", "redislease", "billing", "-n", namespace, "--subresource=status", "--type=merge", "--patch", patch];
-    wait_for_policy(installation, true, &write)?;
+    let refusal = refuse_statuses(installation, namespace)?;
     lease.patch(&json!({"spec": {"suspend": false}}))?;
     let stages = |stage: &str| {
         let keys = keys(installation, namespace, "billing");
@@ -145,17 +139,14 @@ fn a_term_whose_publication_is_refused_is_sealed_after_one_lease() -> Result<()>
         "the lease lasts 10 s; the term was sealed after {:?}",
         began.elapsed()
     );
-    installation.wait_for("its keys have expired", AFTER_ONE_LEASE, || {
-        let keys = keys(installation, namespace, "billing");
-        if keys.iter().all(Option::is_none) { Ok(()) } else { Err(format!("{keys:?}")) }
-    })?;
+    no_key_is_left(installation, namespace)?;
     throughout(SOON, |after| {
         let keys = keys(installation, namespace, "billing");
         assert!(keys.iter().all(Option::is_none), "after {after:?}: {keys:?}");
         Ok(())
     })?;
     assert!(!lease.state()?.is_active() && lease.roles()?.values().all(|role| role.label.as_deref() != Some("active")));
-    allow(installation, namespace)?;
+    refusal.end()?;
     lease.wait("held", FIRST_ELECTION, LeaseState::is_active).map(drop)
 }
 
@@ -166,17 +157,13 @@ fn a_former_holder_is_labelled_standby_although_the_status_cannot_be_written() -
     let (lease, before) = held(installation, "unwritten")?;
     lease.wait_for_roles(&before, 3, SOON)?;
     let pod = before.holder().unwrap_or_default();
-    refuse(installation, "unwritten", ["redislease.io", "redisleases/status"], "false")?;
-    let patch = r#"{"status": {"transitions": 99}}"#;
-    let write =
-        ["patch", "redislease", "billing", "-n", "unwritten", "--subresource=status", "--type=merge", "--patch", patch];
-    wait_for_policy(installation, true, &write)?;
+    let refusal = refuse_statuses(installation, "unwritten")?;
     cluster.kubectl(&["annotate", "pod", "-n", "unwritten", pod, "redislease.io/exclude=true"])?;
     wait_for_labels(installation, &lease, &[(pod, Some("standby"))])?;
     let roles = lease.roles()?;
     assert!(roles.values().all(|role| role.label.as_deref() != Some("active")), "{roles:?}");
     assert!(lease.state()?.is_active(), "the status is unchanged");
-    allow(installation, "unwritten")?;
+    refusal.end()?;
     let after = lease.wait("another holder", FIRST_ELECTION, |now| now.is_active() && now.token() > before.token())?;
     assert_ne!(after.holder(), Some(pod));
     lease.wait_for_roles(&after, 3, AFTER_ONE_LEASE)
