@@ -24,7 +24,7 @@ use crate::clock::{self, Alarm};
 use crate::contain::contained;
 use crate::mailbox::Mailbox;
 use crate::nodes::random::Random;
-use crate::nodes::{Ballot, Outbox};
+use crate::nodes::{Ballot, Nodes, Outbox};
 pub(super) use start::{start_on_own_thread, start_on_thread_of};
 
 /// The polling interval of a shard that has no system timer.

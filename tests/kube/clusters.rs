@@ -4,7 +4,9 @@ use redislease_lab::{LeaseState, Process, Result};
 use serde_json::json;
 
 use crate::holder::held;
-use crate::support::{AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, keys, no_key_is_left, throughout, two_control_planes};
+use crate::support::{
+    AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, keys, no_key_is_left, throughout, two_control_planes,
+};
 
 /// An API server fault, and its recovery.
 type Failure = fn(&Process) -> Result<()>;

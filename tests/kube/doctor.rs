@@ -183,7 +183,8 @@ fn certificates_that_expire(installation: &Installation) -> Result<()> {
             "The server's certificate (CN=localhost) is valid until",
         ),
     ] {
-        installation.apply(&secret(name, &json!({"ca.crt": ca, "tls.crt": of_client.certificate, "tls.key": of_client.key})))?;
+        installation
+            .apply(&secret(name, &json!({"ca.crt": ca, "tls.crt": of_client.certificate, "tls.key": of_client.key})))?;
         let tls =
             RedisTls { identity: server, client_ca: Some(ours.certificate()).filter(|_| name.starts_with("client")) };
         let server = RedisServer::start_with(&RedisOptions { tls: Some(tls), ..RedisOptions::default() })?;

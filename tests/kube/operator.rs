@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use redislease_lab::{Components, ControlPlane, Cut, Installation, InstallationOptions, LeaseState, Proxy, Result, nodes};
+use redislease_lab::{
+    Components, ControlPlane, Cut, Installation, InstallationOptions, LeaseState, Proxy, Result, nodes,
+};
 use serde_json::json;
 
 use crate::holder::held;

@@ -2,13 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use redislease_lab::{Components, ControlPlane, Installation, InstallationOptions, LeaseState, RedisServer, Result, SYSTEM, nodes};
+use redislease_lab::{
+    Components, ControlPlane, Installation, InstallationOptions, LeaseState, RedisServer, Result, SYSTEM, nodes,
+};
 use serde_json::{Value, json};
 
 use crate::holder::held;
 use crate::support::{
-    AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, is, keys, no_pod_is_active, options, secret, shared, the_term_is_kept,
-    throughout, two_control_planes,
+    AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, is, keys, no_pod_is_active, options, secret, shared,
+    the_term_is_kept, throughout, two_control_planes,
 };
 
 #[test]

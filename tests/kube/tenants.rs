@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use crate::holder::held;
 use crate::support::{
-    AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, change_rules, count, keys, no_key_is_left, no_pod_is_active, options, set_rules,
-    the_term_is_kept, throughout,
+    AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, change_rules, count, keys, no_key_is_left, no_pod_is_active,
+    options, set_rules, the_term_is_kept, throughout,
 };
 
 fn label(installation: &Installation, namespace: &str, label: &str) -> Result<()> {

@@ -10,7 +10,9 @@ use redislease_core::time::Millis;
 use redislease_lab::RedisServer;
 use tokio::sync::oneshot;
 
-use crate::support::{World, acquire, addresses, calls, config, eventually, extend, get, release, servers, write_terms};
+use crate::support::{
+    World, acquire, addresses, calls, config, eventually, extend, get, release, servers, write_terms,
+};
 
 /// A configuration for tests in which no deadline may pass.
 const LONG: Millis = Millis(20_000);

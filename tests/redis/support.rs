@@ -60,15 +60,21 @@ pub fn servers(count: usize) -> Vec<RedisServer> {
 }
 
 pub fn pause(servers: &[RedisServer]) {
-    servers.iter().for_each(|server| server.process().pause().unwrap());
+    for server in servers {
+        server.process().pause().unwrap();
+    }
 }
 
 pub fn resume(servers: &[RedisServer]) {
-    servers.iter().for_each(|server| server.process().resume().unwrap());
+    for server in servers {
+        server.process().resume().unwrap();
+    }
 }
 
 pub fn kill(servers: &[RedisServer]) {
-    servers.iter().for_each(|server| server.process().kill().unwrap());
+    for server in servers {
+        server.process().kill().unwrap();
+    }
 }
 
 pub fn membership() -> Membership {

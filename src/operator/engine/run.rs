@@ -107,7 +107,9 @@ impl Inbox {
     fn drain<M: Machine, O: Outside>(&mut self, engine: &mut Engine<M, O>) -> bool {
         let mut shown = Vec::new();
         self.mailbox.take(&mut shown);
-        shown.into_iter().for_each(|lease| engine.shown(lease));
+        for lease in shown {
+            engine.shown(lease);
+        }
         let mut counts = [0; 5];
         while counts[0] < BATCH
             && let Ok(input) = self.others.try_recv()

@@ -19,18 +19,15 @@ use redislease_core::quorum::Quorum;
 use serde_json::json;
 
 use super::*;
-use crate::api::RedisLease;
-use crate::election::PodFacts;
-use crate::operator::index::{WorkloadKey, WorkloadRead};
+use crate::operator::index::WorkloadRead;
 use crate::operator::leadership::Grant;
 use crate::operator::quorums::QuorumUpdate;
 use crate::operator::slot::News;
-use crate::operator::writer::{PodFound, RoleAnswer, SliceAnswer};
+use crate::operator::writer::{PodFound, SliceAnswer};
 use crate::plan::{
-    Authority, CandidateFacts, Command, OpenQuorum, PodKnowledge, QuorumFacts, Read, Reconciler, RoleOutcome,
-    RoleWrite, SliceFacts, SliceWrite, StatusOutcome,
+    Authority, Command, OpenQuorum, PodKnowledge, QuorumFacts, Read, Reconciler, RoleOutcome, SliceFacts, StatusOutcome,
 };
-use fake::{Fake, PANICS, Scripted, World, lease, pod, role, script, seen};
+use fake::{Fake, PANICS, World, lease, pod, role, script, seen};
 
 #[test]
 fn a_turn_takes_answers_then_the_view_then_the_facts() {

@@ -32,7 +32,9 @@ impl Replica {
     }
 
     fn leading() -> Self {
-        let mut replica = Self::wanting_a();
+        let mut replica = Self::new();
+        replica.turn();
+        replica.answer();
         replica.view(publishing(lock(1)));
         replica.view(held(lock(1)));
         replica.facts.named = Some(ME.into());

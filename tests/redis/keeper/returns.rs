@@ -63,7 +63,9 @@ async fn the_joins_of_thousands_of_leases_delay_no_other() {
     let world = ready(&servers, &slow()).await;
     let own = Candidate::on(&world, &["own"], often.clone());
     let id = own.hold_on_all("pod-own", &servers).await;
-    servers.iter().for_each(|server| write_terms(server, &world.lock("many-"), MANY, "pod-many", slow().ttl));
+    for server in &servers {
+        write_terms(server, &world.lock("many-"), MANY, "pod-many", slow().ttl);
+    }
     let mut adopted = Vec::new();
     for number in 1..=MANY {
         let keys = [world.lock(&format!("many-{number}"))].into();

@@ -186,7 +186,9 @@ async fn thousands_of_leases_delay_no_other() {
     let (held, mut held_views) = keeper.open_watched(setup(&world, "held", often.clone(), Box::new(history.clone())));
     hold(&held, &mut held_views, "pod-held").await;
     // Terms of a process that has ended: each is adopted with a renewal.
-    servers.iter().for_each(|server| write_terms(server, &world.lock("many-"), MANY, "pod-many", config.ttl));
+    for server in &servers {
+        write_terms(server, &world.lock("many-"), MANY, "pod-many", config.ttl);
+    }
     let start = clock::now();
     let mut adopted = Vec::new();
     for number in 1..=MANY {

@@ -27,7 +27,7 @@ impl Story<'_> {
         process.kill()?;
         self.narrator.say(&format!("The process {} of {name} is killed.", process.pid()));
         self.wait_until("the kubelet has started the container again", SOON, || {
-            let pod = self.pod(&name)?;
+            let pod = self.pod(&name).map_err(|error| error.to_string())?;
             let now = &pod["status"]["containerStatuses"][0];
             let runs = now["ready"] == true && now["restartCount"].as_u64() > Some(restarts);
             if runs { Ok(()) } else { Err(now.to_string()) }
@@ -86,7 +86,7 @@ impl Story<'_> {
         self.narrator
             .say(&format!("{node_name} has no kubelet. Its containers run on, and the operator renews their leases."));
         let not_ready = self.wait_until("the holder is not Ready", SOON, || {
-            let pod = self.pod(&name)?;
+            let pod = self.pod(&name).map_err(|error| error.to_string())?;
             let conditions = pod["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
             match conditions.iter().find(|condition| condition["type"] == "Ready") {
                 Some(ready) if ready["status"] != "True" => Ok(Instant::now()),
@@ -132,7 +132,7 @@ impl Story<'_> {
         node.kubelet().start()?;
         node.wait_ready(self.installation.control_plane())?;
         self.wait_until("the old holder is Ready", SOON, || {
-            let pod = self.pod(old)?;
+            let pod = self.pod(old).map_err(|error| error.to_string())?;
             let status = &pod["status"]["containerStatuses"][0];
             let conditions = pod["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
             let ready = conditions.iter().any(|found| found["type"] == "Ready" && found["status"] == "True");

@@ -34,7 +34,7 @@ impl Story<'_> {
             .installation
             .wait_for_quorum("a new pod leads", SOON, |quorum| quorum.leader().is_some_and(|next| next != leader))?;
         self.wait_until("the old pods are gone", SOON, || {
-            let pods = self.operator_pods()?;
+            let pods = self.operator_pods().map_err(|error| error.to_string())?;
             if pods.len() == 2 { Ok(()) } else { Err(format!("{pods:?}")) }
         })?;
         self.narrator.say(&format!(
@@ -78,7 +78,7 @@ impl Story<'_> {
         let began = Instant::now();
         self.helm.run(&["uninstall", RELEASE, "--namespace", SYSTEM])?;
         self.wait_until("the operator's pods have ended", SOON, || {
-            let pods = self.operator_pods()?;
+            let pods = self.operator_pods().map_err(|error| error.to_string())?;
             if pods.is_empty() { Ok(()) } else { Err(format!("{pods:?}")) }
         })?;
         self.narrator.say(&format!("The operator's pods have ended {:.1} s later.", began.elapsed().as_secs_f32()));
@@ -86,7 +86,7 @@ impl Story<'_> {
         let mut expected: BTreeSet<String> = leases.chain([format!("RedisLease {NAMESPACE}/{WORKLOAD}")]).collect();
         expected.extend(KEPT.map(str::to_owned));
         self.wait_until("only what is to be kept is left", SOON, || {
-            let now = inventory(self.installation.control_plane())?;
+            let now = inventory(self.installation.control_plane()).map_err(|error| error.to_string())?;
             let (left, gone) = (now.difference(&self.inventory), self.inventory.difference(&now));
             let left: BTreeSet<String> = left.cloned().collect();
             let gone: Vec<_> = gone.collect();
@@ -150,7 +150,7 @@ impl Story<'_> {
         let before = in_use()?;
         server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"])?;
         self.wait_until(&format!("both pods are connected to redis-{index} again"), SECRET_READ, || {
-            let now = in_use()?;
+            let now = in_use().map_err(|error| error.to_string())?;
             let mut pods: Vec<_> =
                 now.iter().filter(|(id, _)| before.iter().all(|(old, _)| old != id)).map(|(_, pod)| pod).collect();
             pods.sort();

@@ -105,7 +105,7 @@ impl InstallationOptions {
 
     /// The entry of the chart's `quorums` for these Redis servers.
     fn chart_quorum(&self, addresses: &[SocketAddr]) -> Value {
-        let mut quorum = json!({"name": QUORUM, "nodes": nodes(addresses), "maxLeaseDuration": "10s"});
+        let mut quorum = json!({"name": QUORUM, "nodes": nodes(addresses.iter().copied()), "maxLeaseDuration": "10s"});
         overlay(&mut quorum, &self.quorum);
         quorum
     }

@@ -35,7 +35,7 @@ const OBJECTS_A_SECOND: usize = 50;
 /// When no write arrives for this time, all writes are complete.
 const SILENCE: Duration = Duration::from_secs(3);
 /// The timeout of labels and events after a phase.
-const SETTLE_WITHIN: Duration = Duration::from_mins(1);
+const SETTLE_WITHIN: Duration = Duration::from_mins(5);
 
 /// A run with its servers and clients.
 pub(super) struct Run<'a> {
