@@ -31,7 +31,7 @@ done
 enabled=$(cargo tree --workspace --edges normal,build,features --invert redislease-core | grep 'redislease-core feature "check"') || true
 [[ -z $enabled ]] || die "a crate that is not a test enables the feature check of redislease-core; only dev-dependencies may"
 
-# The modules api, election, status and plan contain only data and functions.
+# The modules api, election, status, plan and index contain only data and functions.
 cargo check --quiet --package redislease --lib --no-default-features --features api
 io='tokio|redis|hyper|kube_client|kube_runtime|axum|rustls|rustix|mio|socket2|reqwest|tower'
 all=$(tree --package redislease --no-default-features --features api)
@@ -56,14 +56,15 @@ $found" ;;
         *) die "src/$1 cannot be searched" ;;
     esac
 }
-arrow api 'election|plan|status|nodes|keeper|operator|cli|metrics|http|telemetry|clock'
-arrow election 'status|plan|nodes|keeper|operator|cli|metrics|http|telemetry|clock'
-arrow status 'plan|nodes|keeper|operator|cli|metrics|http|telemetry|clock'
-arrow plan 'nodes|keeper|operator|cli|metrics|http|telemetry|clock'
-arrow nodes 'api|election|plan|status|keeper|operator|cli|http|telemetry'
-arrow keeper 'api|election|plan|status|operator|cli|http|telemetry'
-arrow metrics 'election|plan|status|nodes|keeper|operator|cli|http|telemetry'
-arrow http 'api|election|plan|status|nodes|keeper|operator|cli|telemetry'
-arrow telemetry 'api|election|plan|status|nodes|keeper|operator|cli|http|metrics'
+arrow api 'election|plan|index|status|nodes|keeper|operator|cli|metrics|http|telemetry|clock'
+arrow election 'status|plan|index|nodes|keeper|operator|cli|metrics|http|telemetry|clock'
+arrow status 'plan|index|nodes|keeper|operator|cli|metrics|http|telemetry|clock'
+arrow plan 'index|nodes|keeper|operator|cli|metrics|http|telemetry|clock'
+arrow index 'nodes|keeper|operator|cli|metrics|http|telemetry|clock'
+arrow nodes 'api|election|plan|index|status|keeper|operator|cli|http|telemetry'
+arrow keeper 'api|election|plan|index|status|operator|cli|http|telemetry'
+arrow metrics 'election|plan|index|status|nodes|keeper|operator|cli|http|telemetry'
+arrow http 'api|election|plan|index|status|nodes|keeper|operator|cli|telemetry'
+arrow telemetry 'api|election|plan|index|status|nodes|keeper|operator|cli|http|metrics'
 arrow operator 'cli|telemetry'
 echo "pure: core without std, dependencies and planted bugs, api without IO, lock without Kubernetes, arrows one way"

@@ -24,6 +24,7 @@
 //! | [`election`] | `api` | pure: which pods are eligible, and whether a term continues |
 //! | [`status`] | `api` | pure: composes status, conditions and events |
 //! | [`plan`] | `api` | pure: one reconciler per lease, which decides everything about that lease |
+//! | [`index`] | `api` | pure: compact facts from the watches, and which leases an event concerns |
 //! | [`clock`] | `lock` | the only access to the system clock |
 //! | [`nodes`] | `lock` | the connections to the Redis nodes; knows nothing about Kubernetes |
 //! | [`keeper`] | `lock` | runs the lock protocol for each lease; usable without Kubernetes |
@@ -31,8 +32,8 @@
 //! | `operator` | `operator` | watches and writes Kubernetes objects; does not talk to Redis itself |
 //! | `http`, `telemetry`, [`cli`] | `operator` | health checks and metrics endpoint, the log, the command line |
 //!
-//! A module uses only modules that come before it in this order: `api` and the core; `election`; `status`; `plan`; `nodes` and
-//! `keeper`; `operator`; `cli`. Each of the features `api` and `lock` builds without the other.
+//! A module uses only modules that come before it in this order: `api` and the core; `election`; `status`; `plan`; `index`; `nodes`
+//! and `keeper`; `operator`; `cli`. Each of the features `api` and `lock` builds without the other.
 
 #[cfg(feature = "api")]
 pub mod api;
@@ -48,6 +49,8 @@ mod docs;
 pub mod election;
 #[cfg(feature = "operator")]
 mod http;
+#[cfg(feature = "api")]
+pub mod index;
 #[cfg(feature = "lock")]
 pub mod keeper;
 #[cfg(feature = "lock")]

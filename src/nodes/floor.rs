@@ -10,15 +10,6 @@ use std::time::Duration;
 use redislease_core::op::Token;
 use tokio::sync::watch;
 
-/// Half of the range of tokens. Tokens start at Unix time in microseconds, and no correct clock reaches this value before the
-/// year 2112: such a token was written by hand.
-const FIRST_IMPLAUSIBLE_TOKEN: u64 = Token::END / 2;
-
-/// Whether a Redis node can have given this token.
-pub fn is_plausible(token: Token) -> bool {
-    token.0 < FIRST_IMPLAUSIBLE_TOKEN
-}
-
 /// How long a requested read may take before it is requested again.
 const REQUEST_AGAIN: Duration = Duration::from_secs(5);
 
@@ -57,8 +48,8 @@ impl Floor {
 
     /// Raises the highest token. An implausible one is ignored: otherwise every later token would be greater, permanently.
     pub fn raise(&self, token: Token) {
-        if !is_plausible(token) {
-            tracing::error!(%token, limit = FIRST_IMPLAUSIBLE_TOKEN, "ignored a fencing token in a status that no Redis node can have given: write the right token into the status");
+        if !token.is_plausible() {
+            tracing::error!(%token, limit = %Token::FIRST_IMPLAUSIBLE, "ignored a fencing token in a status that no Redis node can have given: write the right token into the status");
             return;
         }
         self.token.fetch_max(token.0, Ordering::AcqRel);
@@ -136,7 +127,7 @@ mod tests {
         floor.answer(request);
         reading.await;
         assert_eq!((request, floor.token()), (1, Token(7)));
-        floor.raise(Token(FIRST_IMPLAUSIBLE_TOKEN));
+        floor.raise(Token::FIRST_IMPLAUSIBLE);
         assert_eq!(floor.token(), Token(7));
     }
 

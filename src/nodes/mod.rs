@@ -68,8 +68,6 @@ use access::Access;
 use connection::Address;
 use context::{Context, Reach};
 use floor::Floor;
-#[cfg(feature = "operator")]
-pub(crate) use floor::is_plausible;
 use node::Message;
 use status::Board;
 

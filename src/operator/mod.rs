@@ -4,7 +4,6 @@
 //! |---|---|
 //! | [`watches`], [`merge`] | follow the objects of one kind, in all or in some namespaces |
 //! | [`namespaces`] | follows the labels of namespaces |
-//! | [`index`] | compact facts; which leases an event concerns (pure) |
 //! | [`engine`] | one task: a turn for each lease that is due |
 //! | [`writer`] | all calls to the API server except the watches |
 //! | [`quorums`] | the connections, status and election of each quorum |
@@ -17,7 +16,6 @@
 mod annotations;
 mod backoff;
 mod engine;
-mod index;
 pub mod kube_api;
 mod leadership;
 mod merge;
@@ -49,6 +47,7 @@ use crate::api::names::{LEASE_LABEL, SLICE_MANAGER, SLICE_MANAGER_LABEL};
 use crate::api::{RedisLease, RedisQuorum};
 use crate::election::{Cluster, PodFacts};
 use crate::http::{Readiness, Server};
+use crate::index::Index;
 use crate::keeper::Keeper;
 use crate::metrics::Page;
 use crate::metrics::lease::LeaseMetrics;
@@ -60,7 +59,6 @@ use crate::nodes::random::Random;
 use crate::plan::{Reconciler, SliceFacts};
 use crate::status::TermEnd;
 use engine::{Engine, Input, Shell, Watched};
-use index::Index;
 use leadership::{Authorities, Replica};
 use supervisor::TaskSupervisor;
 use watches::Objects;

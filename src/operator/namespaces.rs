@@ -14,9 +14,9 @@ use tokio::sync::mpsc::Sender;
 use tokio_util::sync::CancellationToken;
 
 use super::engine::Watched;
-use super::index::NamespaceFacts;
 use super::kube_api;
 use super::watches::{self, Objects};
+use crate::index::NamespaceFacts;
 use crate::metrics::operator::OperatorMetrics;
 
 /// The pause between two reads of a namespace, and the timeout of one.

@@ -15,12 +15,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::backoff::Backoff;
 use super::engine::Watched;
-use super::index::ListCount;
 use super::kube_api;
 use super::merge::{Open, merge};
 use super::trimmed::{Object, Trimmed};
 use crate::contain::contained;
 use crate::http::Part;
+use crate::index::ListCount;
 use crate::metrics::operator::OperatorMetrics;
 use crate::nodes::random::Random;
 

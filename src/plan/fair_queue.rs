@@ -64,7 +64,6 @@ impl<T: Clone + Ord> FairQueue<T> {
     }
 
     /// How many items are queued.
-    #[cfg(feature = "operator")]
     pub fn len(&self) -> usize {
         self.queued.len()
     }

@@ -51,7 +51,6 @@ pub use effect::{
 };
 pub use event::{Event, RoleOutcome, StatusOutcome};
 pub use facts::{Authority, CandidateFacts, Facts, OpenQuorum, PodKnowledge, QuorumFacts};
-#[cfg(feature = "operator")]
 pub(crate) use fair_queue::FairQueue;
 pub use keeper_link::needs_turn;
 pub use leadership::{Leadership, LeadershipEffect, LeadershipEvent, LeadershipFacts};

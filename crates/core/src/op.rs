@@ -56,6 +56,15 @@ pub struct Token(pub u64);
 impl Token {
     /// The least number that is too large for a token.
     pub const END: u64 = 1 << 53;
+
+    /// The least implausible token: half of the range. Tokens start at Unix time in microseconds, and no correct clock
+    /// reaches this value before the year 2112.
+    pub const FIRST_IMPLAUSIBLE: Self = Self(Self::END / 2);
+
+    /// Whether a Redis node can have given this token. An implausible one was written by hand.
+    pub const fn is_plausible(self) -> bool {
+        self.0 < Self::FIRST_IMPLAUSIBLE.0
+    }
 }
 
 impl fmt::Display for Token {

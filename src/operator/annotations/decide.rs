@@ -7,7 +7,7 @@ use super::parse::{self, Desired, Parsed, Problem, Request, parse};
 use crate::api::names::{ANNOTATION_PREFIX, CREATED_FOR_ANNOTATION, MANAGED_BY, MANAGED_BY_LABEL};
 use crate::api::validated::Workload;
 use crate::api::{RedisLease, RedisLeaseSpec};
-use crate::operator::index::WorkloadKey;
+use crate::index::WorkloadKey;
 use crate::status::NoticeReason;
 
 /// One change of a lease.

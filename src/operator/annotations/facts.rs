@@ -10,7 +10,7 @@ use crate::api::lease::{ActiveServiceSpec, CandidatesSpec};
 use crate::api::names::{ANNOTATION_PREFIX, CREATED_FOR_ANNOTATION, MANAGED_BY, MANAGED_BY_LABEL};
 use crate::api::validated::{Workload, WorkloadKind};
 use crate::api::{Duration, RedisLease, RedisLeaseSpec};
-use crate::operator::index::WorkloadKey;
+use crate::index::WorkloadKey;
 
 /// The longest value of an annotation that is kept, in bytes: every longer one is invalid. Users choose the values, and the
 /// operator keeps those of all workloads.

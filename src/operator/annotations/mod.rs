@@ -36,7 +36,6 @@ use tokio::sync::mpsc::{self, Receiver, Sender, UnboundedReceiver, UnboundedSend
 use tokio_util::sync::CancellationToken;
 
 use super::engine::Watched;
-use super::index::WorkloadKey;
 use super::leadership::Authorities;
 use super::watches::{self, Objects};
 use super::writer::{Changed, Writer};
@@ -44,6 +43,7 @@ use super::{AHEAD, BoxedTask, Namespaces};
 use crate::api::RedisLease;
 use crate::api::validated::WorkloadKind;
 use crate::clock::{self, Alarm};
+use crate::index::WorkloadKey;
 use crate::metrics::operator::OperatorMetrics;
 use crate::nodes::random::Random;
 use crate::status::Notice;

@@ -12,8 +12,8 @@ use super::facts::{LeaseFacts, WorkloadFacts};
 use super::parse::Problem;
 use crate::api::validated::{Workload, WorkloadKind};
 use crate::contain::{Panicked, contained};
+use crate::index::{WorkloadKey, is_older};
 use crate::operator::engine::Watched;
-use crate::operator::index::{WorkloadKey, is_older};
 use crate::operator::writer::Changed;
 
 /// The pause before a change that could not be made is tried again without an event.

@@ -11,8 +11,8 @@ use serde_json::json;
 
 use crate::api::RedisLease;
 use crate::election::{Cluster, PodFacts};
+use crate::index::{Index, LeaseId, WorkloadKey};
 use crate::operator::engine::{Engine, Input, Machine, Outside, Subject, Watched};
-use crate::operator::index::{Index, LeaseId, WorkloadKey};
 use crate::operator::quorums::QuorumUpdate;
 use crate::operator::slot::News;
 use crate::operator::writer::RoleAnswer;

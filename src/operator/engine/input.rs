@@ -9,7 +9,7 @@ use redislease_core::time::Time;
 
 use crate::api::RedisLease;
 use crate::election::PodFacts;
-use crate::operator::index::{LeaseId, NamespaceFacts, WorkloadKey, WorkloadRead};
+use crate::index::{LeaseId, NamespaceFacts, WorkloadKey, WorkloadRead};
 use crate::operator::quorums::QuorumUpdate;
 use crate::operator::slot::News;
 use crate::operator::writer::{PodFound, RoleAnswer, ServiceFound, SliceAnswer};

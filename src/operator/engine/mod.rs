@@ -32,9 +32,9 @@ use std::time::Instant;
 use redislease_core::backoff::{Backoff, Entropy, Strategy};
 use redislease_core::time::{Millis, Time};
 
-use super::index::{Index, LeaseId};
 use crate::contain::{Panicked, contained};
 use crate::election::Cluster;
+use crate::index::{Index, LeaseId};
 use crate::plan::{Authority, Effect, Event, Facts, Identity, PERMITS, PermitUses, Permits, Permitted};
 use crate::status::{Notice, NoticeReason};
 pub use input::{Answer, Input, Machine, Outside, Subject, Watched};

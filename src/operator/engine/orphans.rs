@@ -2,7 +2,7 @@
 
 use super::{Engine, Machine, Outside};
 use crate::api::names::{self, PodRole};
-use crate::operator::index::Orphan;
+use crate::index::Orphan;
 use crate::plan::{Priority, RoleWrite};
 
 impl<M: Machine, O: Outside> Engine<M, O> {

@@ -10,8 +10,8 @@ use super::{Engine, Input, Machine, Outside, Watched};
 use crate::api::RedisLease;
 use crate::clock::Alarm;
 use crate::election::PodFacts;
+use crate::index::{LeaseId, NamespaceFacts};
 use crate::mailbox::Mailbox;
-use crate::operator::index::{LeaseId, NamespaceFacts};
 use crate::plan::SliceFacts;
 
 /// The capacity of a watch's channel. When it is full, the watch waits.

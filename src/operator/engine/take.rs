@@ -3,7 +3,7 @@
 use redislease_core::time::Time;
 
 use super::{Answer, Engine, Input, Machine, Outside, Watched};
-use crate::operator::index::{LeaseId, NamespaceFacts};
+use crate::index::{ImplausibleToken, LeaseId, NamespaceFacts};
 use crate::operator::writer::{PodFound, RoleAnswer, ServiceFound, SliceAnswer};
 use crate::plan::{Event, RoleOutcome, StatusOutcome};
 
@@ -61,6 +61,9 @@ impl<M: Machine, O: Outside> Engine<M, O> {
         }
         for (quorum, token) in self.index.raised_floors() {
             self.outside.raise_floor(&quorum, token);
+        }
+        for ImplausibleToken { namespace, name, token } in self.index.implausible_tokens() {
+            tracing::error!(namespace, name, %token, "Ignored the fencing token in the status of a RedisLease: no Redis node can have given it. Write the right token into the status.");
         }
         if is_list || unreadable_gone {
             self.sweep_slices(unreadable_gone);

@@ -19,7 +19,7 @@ use redislease_core::quorum::Quorum;
 use serde_json::json;
 
 use super::*;
-use crate::operator::index::WorkloadRead;
+use crate::index::WorkloadRead;
 use crate::operator::leadership::Grant;
 use crate::operator::quorums::QuorumUpdate;
 use crate::operator::slot::News;

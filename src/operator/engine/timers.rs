@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use redislease_core::time::Time;
 
-use crate::operator::index::LeaseId;
+use crate::index::LeaseId;
 
 /// One deadline for each lease.
 #[derive(Debug, Default)]

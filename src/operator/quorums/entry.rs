@@ -367,10 +367,10 @@ mod tests {
 
     use super::*;
     use crate::election::Cluster;
+    use crate::index::ListCount;
     use crate::keeper::Keeper;
     use crate::metrics::operator::OperatorMetrics;
     use crate::metrics::panics::Panics;
-    use crate::operator::index::ListCount;
 
     /// An entry whose replica follows, and whose status was to be compared in the past.
     fn following() -> Entry {

@@ -15,10 +15,10 @@ use super::*;
 use crate::api::RedisQuorum;
 use crate::election::Cluster;
 use crate::http::Readiness;
+use crate::index::ListCount;
 use crate::keeper::Keeper;
 use crate::metrics::panics::Panics;
 use crate::operator::engine::Watched;
-use crate::operator::index::ListCount;
 
 /// The API server does not answer a read of this secret.
 const SILENT: &str = "silent";

@@ -19,9 +19,9 @@ use super::tokens;
 use crate::api::names::{self, PodRole};
 use crate::api::{RedisLease, RedisQuorum};
 use crate::election::{PodFacts, is_off};
+use crate::index::{Asked, ListCount, WorkloadKey, WorkloadRead};
 use crate::metrics::operator::{OperatorMetrics, WriteKind};
 use crate::operator::annotations::Change;
-use crate::operator::index::{Asked, ListCount, WorkloadKey, WorkloadRead};
 use crate::operator::kube_api::{self, CallError, call};
 use crate::plan::{RoleOutcome, RoleWrite, ServiceRequest, SliceWrite, StatusOutcome, StatusWrite};
 

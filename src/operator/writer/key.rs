@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::operator::index::WorkloadKey;
+use crate::index::WorkloadKey;
 use crate::status::NoticeReason;
 
 /// The key of a job in the queue.

@@ -39,8 +39,8 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::annotations::Change;
-use super::index::{ListCount, WorkloadKey};
 use crate::clock;
+use crate::index::{ListCount, WorkloadKey};
 use crate::metrics::operator::OperatorMetrics;
 use crate::plan::calls::{self, Level, Queue, Submission};
 use crate::plan::{Priority, RoleWrite};

@@ -7,8 +7,8 @@ use kube::{Api, Client, ResourceExt};
 
 use crate::api::RedisLease;
 use crate::api::validated::{Workload, WorkloadKind};
+use crate::index::WorkloadKey;
 use crate::operator::annotations::{Change, LeaseFacts, WorkloadFacts, is_unwanted};
-use crate::operator::index::WorkloadKey;
 use crate::operator::kube_api::{CallError, call};
 
 /// The outcome of a change.

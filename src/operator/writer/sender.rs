@@ -209,9 +209,9 @@ mod tests {
     use prometheus::Registry;
 
     use super::*;
+    use crate::index::ListCount;
     use crate::metrics::operator::OperatorMetrics;
     use crate::metrics::panics::Panics;
-    use crate::operator::index::ListCount;
 
     /// A sender whose API server is away, and the counters of panics.
     fn sender() -> (Sender, Panics) {

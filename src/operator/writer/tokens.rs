@@ -10,7 +10,6 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::api::RedisLease;
-use crate::nodes::is_plausible;
 use crate::operator::kube_api::{CallError, call};
 
 /// How many leases one answer contains at most.
@@ -81,7 +80,7 @@ async fn list(client: &Client, path: &str, page: &ListParams) -> kube::Result<Ob
 /// others.
 fn token(Lease { spec, status }: &Lease, quorum: &str) -> Option<Token> {
     let names = |part: &Value| part.get("name").and_then(Value::as_str) == Some(quorum);
-    let token = || status.fencing_token.as_u64().map(Token).filter(|&it| is_plausible(it));
+    let token = || status.fencing_token.as_u64().map(Token).filter(|token| token.is_plausible());
     (names(&spec.quorum_ref) || names(&status.quorum)).then(token).flatten()
 }
 

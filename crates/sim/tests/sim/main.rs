@@ -1,4 +1,4 @@
-//! The simulator: a deterministic world around the core and the reconciler, as they ship.
+//! The simulator: a deterministic world around the core, the index and the reconciler, as they ship.
 //!
 //! It has Redis servers that restart, lose data and stall, with clocks of their own that step; a network that delays,
 //! loses and repeats messages and cuts connections; operators that crash between any two effects, pause, and start again
@@ -11,7 +11,7 @@
 //! | `world` | time, the queue of events, and the state that they change |
 //! | `redis` | the Redis servers, their clocks and the network |
 //! | `api` | the API servers: objects, calls, watches |
-//! | `operator` | the shell around `redislease_core::lease`, `redislease_core::admission` and `redislease::plan` |
+//! | `operator` | the shell around `redislease_core::lease`, `redislease_core::admission`, `redislease::index` and `redislease::plan` |
 //! | `chaos` | faults, the swarm of each seed, planted bugs |
 //! | `check` | invariants, recovery, coverage, the trace |
 //! | `run`, `scenario` | many seeds; scenarios with set times, crash points |

@@ -203,11 +203,6 @@ pub fn slice(place: usize, owner: u32, uid: u64, write: &SliceWrite) -> SliceFac
     SliceFacts { uid: format!("slice-uid-{uid}"), ..slice }
 }
 
-/// The key of a slice.
-pub fn slice_key(slice: &SliceFacts) -> Option<SliceKey> {
-    slice.family.map(|family| (number(&slice.service) as usize, family))
-}
-
 /// The key of the slice that a write is for.
 pub fn written_slice(write: &SliceWrite) -> SliceKey {
     (number(&write.service) as usize, write.family)
@@ -238,11 +233,6 @@ pub fn role_of(pod: &PodFacts, place: usize) -> (Option<&String>, Option<&String
 /// The number of a lease's UID.
 pub fn uid_of(lease: &RedisLease) -> u32 {
     lease.metadata.uid.as_deref().map_or(0, number)
-}
-
-/// The resource version of a lease.
-pub fn version_of(lease: &RedisLease) -> u64 {
-    version(lease.metadata.resource_version.as_deref())
 }
 
 /// The term that a lease's status names.

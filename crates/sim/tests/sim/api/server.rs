@@ -53,30 +53,13 @@ pub struct State {
     pub leader: (u64, Option<String>),
 }
 
-/// One event of a watch.
+/// One event of a watch. It shows an object as it is, or as it was when it was deleted.
 #[derive(Clone, Debug)]
 pub enum Change {
-    Lease {
-        version: u64,
-        place: usize,
-        lease: Option<Arc<RedisLease>>,
-    },
-    /// A pod as it is, or as it was when it was deleted.
-    Pod {
-        version: u64,
-        facts: Arc<PodFacts>,
-        deleted: bool,
-    },
-    /// An EndpointSlice as it is, or that it is gone.
-    Slice {
-        version: u64,
-        of: SliceKey,
-        facts: Option<Arc<SliceFacts>>,
-    },
-    Quorum {
-        version: u64,
-        leader: Option<String>,
-    },
+    Lease { version: u64, lease: Arc<RedisLease>, deleted: bool },
+    Pod { version: u64, facts: Arc<PodFacts>, deleted: bool },
+    Slice { version: u64, facts: Arc<SliceFacts>, deleted: bool },
+    Quorum { version: u64, leader: Option<String> },
 }
 
 impl Change {
@@ -191,9 +174,9 @@ impl ApiServer {
     fn put_lease(&mut self, place: usize, mut lease: RedisLease) -> Change {
         let version = self.next_version();
         lease.metadata.resource_version = Some(version.to_string());
-        let lease = Some(Arc::new(lease));
-        self.state.leases[place].clone_from(&lease);
-        self.record(Change::Lease { version, place, lease })
+        let lease = Arc::new(lease);
+        self.state.leases[place] = Some(lease.clone());
+        self.record(Change::Lease { version, lease, deleted: false })
     }
 
     pub fn create_lease(&mut self, place: usize, lease: RedisLease) -> Change {
@@ -216,10 +199,10 @@ impl ApiServer {
     }
 
     pub fn delete_lease(&mut self, place: usize) -> Option<Change> {
-        self.state.leases[place].as_ref()?;
+        let lease = self.state.leases[place].clone()?;
         let version = self.next_version();
         self.state.leases[place] = None;
-        Some(self.record(Change::Lease { version, place, lease: None }))
+        Some(self.record(Change::Lease { version, lease, deleted: true }))
     }
 
     /// Writes a status. `checked` is false for a server that compares nothing, which only a planted bug makes.

@@ -82,9 +82,7 @@ impl ApiServer {
                     self.delete_service(of.0, owner);
                 }
                 self.writes.slice += 1;
-                let version = self.next_version();
-                self.state.slices.remove(&of);
-                return (Verdict::Written, Some(self.record(Change::Slice { version, of, facts: None })));
+                return (Verdict::Written, self.remove_slice(of));
             }
             SliceChange::Put { token, endpoint, ports } => {
                 facts.token = *token;
@@ -98,9 +96,16 @@ impl ApiServer {
         self.writes.slice += 1;
         let version = self.next_version();
         facts.version = Some(version.to_string());
-        let facts = Some(Arc::new(facts));
-        self.state.slices.extend(facts.clone().map(|facts| (of, facts)));
-        (Verdict::Written, Some(self.record(Change::Slice { version, of, facts })))
+        let facts = Arc::new(facts);
+        self.state.slices.insert(of, facts.clone());
+        (Verdict::Written, Some(self.record(Change::Slice { version, facts, deleted: false })))
+    }
+
+    fn remove_slice(&mut self, of: SliceKey) -> Option<Change> {
+        let facts = self.state.slices.get(&of)?.clone();
+        let version = self.next_version();
+        self.state.slices.remove(&of);
+        Some(self.record(Change::Slice { version, facts, deleted: true }))
     }
 
     /// Deletes the Service if an operator created it for this lease.
@@ -159,13 +164,8 @@ impl ApiServer {
         }
         let owner = Some(objects::lease_uid(uid));
         let of_lease = self.state.slices.iter().filter(|(_, slice)| slice.owner == owner).map(|(&of, _)| of);
-        let mut changes = Vec::new();
-        for of in of_lease.collect::<Vec<_>>() {
-            let version = self.next_version();
-            self.state.slices.remove(&of);
-            changes.push(self.record(Change::Slice { version, of, facts: None }));
-        }
-        changes
+        let of_lease: Vec<SliceKey> = of_lease.collect();
+        of_lease.into_iter().filter_map(|of| self.remove_slice(of)).collect()
     }
 }
 

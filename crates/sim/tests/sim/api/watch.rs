@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::api::server::{Change, Mode, State};
+use crate::chaos::bug::Bug;
 use crate::chaos::fault::Fault;
 use crate::operator::process::Life;
 use crate::redis::clock::{MILLI, Micros, SECOND};
@@ -43,6 +44,7 @@ pub struct Stream {
 /// An event of a watch.
 #[derive(Clone, Debug)]
 pub enum Step {
+    ListBegins,
     Listed(Arc<State>),
     Changed(Change),
 }
@@ -93,7 +95,17 @@ impl World {
             let back = if is_old { self.rng.between(1, 20) as usize } else { 0 };
             let state = self.apis[cluster].list(back);
             (stream.sent, stream.listed) = (state.version, true);
+            if kind == Kind::Pods {
+                // The watch has the whole list now. The index gets it later.
+                let lists = self.processes[process].index.pod_lists();
+                lists.begin();
+                lists.end();
+            }
+            self.send_step(process, kind, &mut stream, Step::ListBegins);
             self.send_step(process, kind, &mut stream, Step::Listed(state));
+            if self.is(Bug::StaleListTrusted) {
+                stream.sent = self.apis[cluster].state.version;
+            }
         }
         let missed: Vec<Change> = match self.apis[cluster].changes_since(stream.sent) {
             Some(changes) => changes.filter(|change| kind.concerns(change)).cloned().collect(),

@@ -56,7 +56,7 @@ pub enum Bug {
     UnpublishedForEver,
     /// The old rule: the keeper makes the next attempt by itself.
     KeeperWantsAgain,
-    /// A list with an older state removes newer pods and restores old ones.
+    /// A list with an older state is taken for the newest one: the watch does not repeat the changes since then.
     StaleListTrusted,
     /// A turn of a lease requests the same effect again and again.
     EffectRepeated,

@@ -9,6 +9,7 @@ use crate::api::objects::pod_of;
 use crate::check::checker::{KEYS, LOCK_HOLDER, Live};
 use crate::check::coverage::Sight;
 use crate::check::trace::Note;
+use crate::operator::engine::lease_of;
 use crate::operator::leader::LOCK;
 use crate::redis::server::Server;
 use crate::world::World;
@@ -49,7 +50,7 @@ impl World {
                 machine.confirming = false;
                 if machine.began.replace(*attempt) != Some(*attempt) {
                     let (bits, uid) = (machine.bits(), machine.uid);
-                    self.check.begins(bits, *attempt, uid);
+                    self.check.begins(bits, *attempt, lease_of(uid));
                 }
             }
             Op::Confirm { .. } if acquiring => machine.confirming = true,

@@ -12,6 +12,7 @@ use redislease_core::op::Token;
 use redislease_core::seed::{Allegiance, FenceReport, Floor, Unseedable};
 use redislease_core::time::{Drift, Millis, Time};
 
+use crate::api::objects::QUORUM;
 use crate::chaos::bug::Bug;
 use crate::chaos::fault::Fault;
 use crate::check::coverage::Sight;
@@ -80,13 +81,17 @@ impl World {
     pub fn quorum_read(&mut self, process: usize) {
         let open = Some(self.open_quorum.clone());
         let valid = Some(self.valid_quorum.clone());
-        self.processes[process].quorum = Arc::new(QuorumFacts { read: true, open, valid, ..QuorumFacts::default() });
+        let facts = Arc::new(QuorumFacts { read: true, open, valid, ..QuorumFacts::default() });
+        let operator = &mut self.processes[process];
+        operator.quorum = facts.clone();
+        operator.index.quorum_changed(QUORUM, Some(facts));
+        operator.index.quorums_read();
         self.nodes_changed(process);
         self.wake_leader(process);
-        self.wake_all(process);
+        self.wake_marked(process);
     }
 
-    /// Updates what the leases know about the nodes, and runs turns if the majority or anything else has changed.
+    /// Updates what the index and the election of one replica know about the nodes.
     pub fn nodes_changed(&mut self, process: usize) {
         let majority = self.swarm.quorum.majority();
         let operator = &mut self.processes[process];
@@ -102,13 +107,14 @@ impl World {
         let tells =
             before.evaluated != evaluated || before.obstacle != obstacle || (before.up >= majority) != (up >= majority);
         if tells || before.up != up {
-            let after = QuorumFacts { up, evaluated, obstacle, ..QuorumFacts::clone(before) };
-            operator.quorum = Arc::new(after);
+            let after = Arc::new(QuorumFacts { up, evaluated, obstacle, ..QuorumFacts::clone(before) });
+            operator.quorum = after.clone();
+            operator.index.quorum_changed(QUORUM, Some(after));
         }
         if tells {
             self.wake_leader(process);
-            self.wake_all(process);
         }
+        self.wake_marked(process);
     }
 
     pub fn wake_admissions(&mut self, process: usize, now: Time) {
@@ -205,7 +211,7 @@ impl World {
 
     /// Asks every node for its fence, on behalf of the admission of `target`.
     fn gather(&mut self, process: usize, target: usize, is_current: bool) {
-        if !self.processes[process].index.leases_listed {
+        if !self.processes[process].floor_complete {
             let boot = self.processes[process].boot;
             return self.after(FLOOR_AGAIN, Event::Gather { process, boot, node: target });
         }

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use redislease::api::RedisLease;
+use redislease::election::PodFacts;
+use redislease::index::Asked;
 use redislease::plan::{
     Authority, Command, Effect, Event as Input, Priority, Read, RoleOutcome, StatusOutcome, StatusWrite,
 };
@@ -13,10 +15,11 @@ use redislease_core::op::Attempt;
 use redislease_core::time::Time;
 
 use crate::api::calls::Reply;
-use crate::api::objects;
+use crate::api::objects::{self, NAMESPACE};
 use crate::api::server::Verdict;
 use crate::chaos::bug::Bug;
 use crate::check::coverage::Sight;
+use crate::operator::engine::lease_of;
 use crate::operator::leader::LOCK;
 use crate::operator::writer::{Answered, Job, Key};
 use crate::redis::clock::{Micros, SECOND};
@@ -83,7 +86,7 @@ impl World {
         }
         if self.is(Bug::LossNotWritten)
             && write.priority == Priority::End
-            && let Some(lease) = self.processes[process].index.lease(place).cloned()
+            && let Some(lease) = self.resource(process, uid)
         {
             return self.answer(process, uid, Input::StatusWritten(StatusOutcome::Written(lease)));
         }
@@ -114,7 +117,7 @@ impl World {
     /// The status still names the lost term, this process decides, and it has not counted the loss.
     pub fn loss_was_counted(&mut self, process: usize, uid: u32, attempt: Attempt) {
         let decides = self.authority(process) == Authority::Lead;
-        let exists = self.processes[process].index.leases().any(|(_, known)| known == uid);
+        let exists = self.resource(process, uid).is_some();
         let Some(unit) = self.unit(process, uid) else { return };
         let named = unit.checks.lease.as_deref().and_then(objects::named);
         // Another process may have recorded the end.
@@ -199,21 +202,21 @@ impl World {
                 }
             }
         }
-        if let Answered::Done(job) = answered {
+        if let Answered::Done(job, asked) = answered {
             self.processes[process].writer.has_outcome(&job.key());
-            self.take_reply(process, job, reply);
+            self.take_reply(process, job, asked, reply);
         }
         self.dispatch(process);
     }
 
-    fn take_reply(&mut self, process: usize, job: Job, reply: Reply) {
+    fn take_reply(&mut self, process: usize, job: Job, asked: Asked, reply: Reply) {
         match (job, reply) {
-            (Job::Status { place, uid, .. }, reply) => self.status_reply(process, place, uid, reply),
+            (Job::Status { uid, .. }, reply) => self.status_reply(process, uid, reply),
             (Job::Role { uid, write, .. }, Reply::Role(Verdict::Written, pod)) => {
                 if let Some(pod) = pod {
                     let after = pod.resource_version.as_ref();
                     self.processes[process].writer.wrote_pod(&write.uid, write.version.as_ref(), after);
-                    self.learn_pod(process, objects::number(&write.uid), &pod);
+                    self.learn_pod(process, asked, &pod);
                 }
                 self.role_written(process, uid, write.uid.clone(), RoleOutcome::Written);
             }
@@ -224,15 +227,14 @@ impl World {
                 self.role_written(process, uid, write.uid.clone(), RoleOutcome::Unanswered("no answer".into()));
             }
             (Job::ReadPod { uid, write }, Reply::Pod(pod)) => {
-                let number = objects::number(&write.uid);
                 let outcome = match pod {
                     Some(pod) if pod.resource_version == write.version => RoleOutcome::Refused("as it was".into()),
                     Some(pod) => {
-                        self.learn_pod(process, number, &pod);
+                        self.learn_pod(process, asked, &pod);
                         RoleOutcome::Conflict
                     }
                     None => {
-                        self.bury_pod(process, number, false);
+                        self.pod_missing(process, &write.uid, false);
                         RoleOutcome::Gone
                     }
                 };
@@ -245,7 +247,7 @@ impl World {
             (Job::Service { uid, request, .. }, Reply::Service(found)) => {
                 self.service_reply(process, uid, request, found);
             }
-            (Job::Read { place, uid, read }, reply) => self.read_reply(process, place, uid, &read, reply),
+            (Job::Read { uid, read, .. }, reply) => self.read_reply(process, uid, &read, asked, reply),
             (job @ (Job::ReadQuorum | Job::Claim { .. }), reply) => self.leader_reply(process, &job, reply),
             (Job::ReadTokens { node, request }, Reply::Tokens(token)) => {
                 self.tokens_read(process, node, request, token);
@@ -256,7 +258,7 @@ impl World {
         }
     }
 
-    fn status_reply(&mut self, process: usize, place: usize, uid: u32, reply: Reply) {
+    fn status_reply(&mut self, process: usize, uid: u32, reply: Reply) {
         let outcome = match reply {
             Reply::Status(Verdict::Written, Some(lease)) => StatusOutcome::Written(lease),
             Reply::Status(Verdict::Gone, _) | Reply::Status(Verdict::Written, None) => StatusOutcome::Gone,
@@ -266,32 +268,31 @@ impl World {
         };
         self.coverage.saw(Sight::of_status(&outcome));
         if let StatusOutcome::Written(lease) = &outcome {
-            self.learn_lease(process, place, lease);
+            self.learn_lease(process, uid, lease);
         }
         self.answer(process, uid, Input::StatusWritten(outcome));
     }
 
-    fn read_reply(&mut self, process: usize, place: usize, uid: u32, read: &Read, reply: Reply) {
+    fn read_reply(&mut self, process: usize, uid: u32, read: &Read, asked: Asked, reply: Reply) {
         let input = match (read, reply) {
             (Read::Lease, Reply::Lease(lease)) => {
-                let ours = lease.filter(|lease| objects::uid_of(lease) == uid);
+                let ours = lease.filter(|lease| objects::uid_of(lease) == lease_of(uid));
                 if let Some(lease) = &ours {
-                    self.learn_lease(process, place, lease);
+                    self.learn_lease(process, uid, lease);
                 }
                 Input::LeaseRead(Ok(ours))
             }
             (Read::Holder { uid, .. }, Reply::Pod(pod)) => {
-                let number = objects::number(uid);
                 match pod {
-                    Some(pod) => self.learn_pod(process, number, &pod),
-                    None => self.bury_pod(process, number, false),
+                    Some(pod) => self.learn_pod(process, asked, &pod),
+                    None => self.pod_missing(process, uid, false),
                 }
                 Input::HolderRead { answered: true }
             }
             (Read::Node { uid, .. }, Reply::Node(off)) => {
                 if off {
                     self.coverage.saw(Sight::NodeIsProof);
-                    self.bury_pod(process, objects::number(uid), true);
+                    self.pod_missing(process, uid, true);
                 }
                 Input::NodeRead { answered: true }
             }
@@ -306,19 +307,24 @@ impl World {
         self.answer(process, uid, Input::RoleWritten { uid: pod, outcome });
     }
 
-    fn learn_lease(&mut self, process: usize, place: usize, lease: &Arc<RedisLease>) {
-        let touched = self.processes[process].index.learn_lease(place, objects::version_of(lease), Some(lease.clone()));
-        self.touched(process, &touched);
-    }
-
-    fn learn_pod(&mut self, process: usize, pod: u32, facts: &Arc<redislease::election::PodFacts>) {
+    fn learn_lease(&mut self, process: usize, uid: u32, lease: &Arc<RedisLease>) {
         let now = Time(self.local(process));
-        let touched = self.processes[process].index.learn_pod(pod, facts, now);
-        self.touched(process, &touched);
+        let Some(id) = self.unit(process, uid).map(|unit| unit.id) else { return };
+        self.observed(process, objects::version(lease.metadata.resource_version.as_deref()));
+        self.processes[process].index.lease_answered(id, lease.clone(), now);
+        self.wake_marked(process);
     }
 
-    fn bury_pod(&mut self, process: usize, pod: u32, stopped: bool) {
-        let touched = self.processes[process].index.bury(pod, stopped);
-        self.touched(process, &touched);
+    fn learn_pod(&mut self, process: usize, asked: Asked, facts: &PodFacts) {
+        let now = Time(self.local(process));
+        self.observed(process, objects::version(facts.resource_version.as_deref()));
+        self.processes[process].index.pod_answered(asked, facts.clone(), now);
+        self.wake_marked(process);
+    }
+
+    fn pod_missing(&mut self, process: usize, uid: &str, stopped: bool) {
+        let now = Time(self.local(process));
+        self.processes[process].index.pod_missing(NAMESPACE, uid, stopped, now);
+        self.wake_marked(process);
     }
 }

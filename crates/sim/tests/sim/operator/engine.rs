@@ -4,28 +4,35 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use redislease::api::RedisLease;
-use redislease::api::ValidLease;
-use redislease::api::validated::Readiness;
+use redislease::election::PodFacts;
+use redislease::index::{LeaseId, Snapshot};
 use redislease::plan::{
-    CandidateFacts, Effect, Event as Input, Facts, Identity, PermitUse, PermitUses, Permitted, PodKnowledge, Reconciler,
+    Authority, Effect, Event as Input, Facts, Identity, PermitUse, PermitUses, Permitted, PodKnowledge, Reconciler,
+    SliceFacts,
 };
 use redislease_core::lease::Standing;
 use redislease_core::time::Time;
 
 use crate::api::objects::{self, NAMESPACE, QUORUM};
-use crate::api::server::Change;
+use crate::api::server::{Change, State};
 use crate::api::watch::{Kind, Step};
 use crate::chaos::bug::Bug;
+use crate::chaos::fault::Fault;
 use crate::check::coverage::Sight;
 use crate::check::trace::{Brief, Note};
-use crate::operator::index::Touched;
 use crate::operator::keeper::Machine;
 use crate::operator::process::{BeforeEffect, Life};
 use crate::redis::clock::{MILLI, Micros};
 use crate::world::{EFFECTS_AT_ONE_INSTANT, Event, World};
 
+/// The difference between the numbers of units for the same lease.
+const AGAIN: u32 = 1_000_000;
+
 /// One lease in one process.
 pub struct Unit {
+    pub id: LeaseId,
+    /// The number of the lease's UID. If an old list lacks the lease, and it is seen again later, the index takes it for
+    /// another lease. The unit of that has a greater number: [`lease_of`] is the same.
     pub uid: u32,
     pub place: usize,
     pub reconciler: Reconciler,
@@ -38,7 +45,6 @@ pub struct Unit {
     wake_at: Option<Micros>,
     /// An effect that was polled when the process was paused. It is carried out when the process continues.
     held_back: Option<Effect>,
-    readiness: Readiness,
     /// The permits of the last turn, and their use after it.
     permitted: Permitted,
     permits_used: PermitUses,
@@ -46,23 +52,17 @@ pub struct Unit {
 }
 
 impl Unit {
-    fn new(cluster: usize, place: usize, uid: u32) -> Self {
-        let identity = Identity {
-            cluster: objects::cluster(cluster),
-            namespace: NAMESPACE.into(),
-            name: objects::lease_name(place),
-            uid: objects::lease_uid(uid),
-        };
+    fn new(id: LeaseId, uid: u32, identity: Identity) -> Self {
         Self {
+            id,
             uid,
-            place,
+            place: objects::number(&identity.name) as usize,
             reconciler: Reconciler::new(identity),
             answers: VecDeque::new(),
             opening: 0,
             due: false,
             wake_at: None,
             held_back: None,
-            readiness: Readiness::Ignored,
             permitted: Permitted::ALL,
             permits_used: PermitUses::default(),
             checks: super::effects::Checks::default(),
@@ -90,13 +90,6 @@ impl World {
         self.after(delay, Event::Turn { process, boot, uid });
     }
 
-    pub fn wake_all(&mut self, process: usize) {
-        let all: Vec<u32> = self.processes[process].units.iter().map(|unit| unit.uid).collect();
-        for uid in all {
-            self.wake_unit(process, uid);
-        }
-    }
-
     /// Records an event of the lease for the next turn.
     pub fn answer(&mut self, process: usize, uid: u32, answer: Input) {
         if let Some(unit) = self.unit(process, uid) {
@@ -108,72 +101,122 @@ impl World {
     /// An event of a watch.
     pub fn watched(&mut self, process: usize, kind: Kind, step: Step) {
         let now = Time(self.local(process));
-        if let Step::Listed(state) = &step
-            && self.processes[process].index.is_stale(state)
-        {
-            self.hit(crate::chaos::fault::Fault::StaleList, Some(process));
+        match step {
+            Step::ListBegins => {
+                let index = &mut self.processes[process].index;
+                match kind {
+                    Kind::Leases => index.lease_list_begins(),
+                    Kind::Pods => index.pod_list_begins(),
+                    Kind::Slices => index.slice_list_begins(),
+                }
+            }
+            Step::Listed(state) => self.listed(process, kind, &state),
+            Step::Changed(Change::Lease { version, lease, deleted }) => {
+                self.observed(process, version);
+                if deleted {
+                    self.processes[process].index.lease_gone(&lease.metadata);
+                } else {
+                    self.lease_seen(process, &lease);
+                }
+            }
+            Step::Changed(Change::Pod { version, facts, deleted }) => {
+                self.observed(process, version);
+                let index = &mut self.processes[process].index;
+                if deleted {
+                    index.pod_deleted(&facts, now);
+                } else {
+                    index.pod_seen(PodFacts::clone(&facts), now);
+                }
+            }
+            Step::Changed(Change::Slice { facts, deleted, .. }) => {
+                let index = &mut self.processes[process].index;
+                if deleted {
+                    index.slice_gone(&facts.namespace, &facts.name, Some(&facts.uid));
+                } else {
+                    index.slice_seen(SliceFacts::clone(&facts));
+                }
+            }
+            Step::Changed(Change::Quorum { version, leader }) => self.learn_leader(process, version, leader),
         }
-        if let Step::Listed(state) = &step {
-            if kind == Kind::Leases {
+        self.wake_marked(process);
+    }
+
+    /// A list is complete. It can be older than what is known.
+    fn listed(&mut self, process: usize, kind: Kind, state: &State) {
+        let now = Time(self.local(process));
+        if state.version < self.processes[process].newest {
+            self.hit(Fault::StaleList, Some(process));
+        }
+        match kind {
+            Kind::Leases => {
                 self.learn_leader(process, state.leader.0, state.leader.1.clone());
+                for lease in state.leases.iter().flatten() {
+                    self.lease_seen(process, lease);
+                }
+                let operator = &mut self.processes[process];
+                operator.index.lease_list_ends(now);
+                operator.floor_complete = true;
             }
-            let tokens = state.leases.iter().flatten().map(|lease| objects::token(lease));
-            let floor = self.processes[process].floor;
-            self.processes[process].floor = tokens.chain([floor]).max().unwrap_or(floor);
+            Kind::Pods => {
+                let index = &mut self.processes[process].index;
+                state.pods.values().for_each(|facts| index.pod_seen(PodFacts::clone(facts), now));
+                index.pod_list_ends(now);
+            }
+            Kind::Slices => {
+                let index = &mut self.processes[process].index;
+                state.slices.values().for_each(|facts| index.slice_seen(SliceFacts::clone(facts)));
+                index.slice_list_ends();
+            }
         }
-        if let Step::Changed(Change::Quorum { version, leader }) = step {
-            return self.learn_leader(process, version, leader);
-        }
-        let is_list = matches!(step, Step::Listed(_));
-        let index = &mut self.processes[process].index;
-        let touched = match step {
-            Step::Listed(state) if kind == Kind::Pods => index.list_pods(&state, now),
-            Step::Listed(state) if kind == Kind::Slices => index.list_slices(&state),
-            Step::Listed(state) => index.list_leases(&state),
-            Step::Changed(Change::Slice { version, of, facts }) => index.learn_slice(of, version, facts),
-            Step::Changed(Change::Lease { version, place, lease }) => index.learn_lease(place, version, lease),
-            Step::Changed(Change::Pod { facts, deleted: false, .. }) => {
-                index.learn_pod(objects::number(&facts.uid), &facts, now)
-            }
-            Step::Changed(Change::Quorum { .. }) => Touched::default(),
-            Step::Changed(Change::Pod { facts, .. }) => {
-                index.bury(objects::number(&facts.uid), facts.proves_stopped_when_deleted())
-            }
+        self.sweep_slices(process);
+    }
+
+    /// Records the version of an observed object.
+    pub fn observed(&mut self, process: usize, version: u64) {
+        let newest = &mut self.processes[process].newest;
+        *newest = version.max(*newest);
+    }
+
+    fn lease_seen(&mut self, process: usize, lease: &RedisLease) {
+        let now = Time(self.local(process));
+        let operator = &mut self.processes[process];
+        let Some(id) = operator.index.lease_seen(lease.clone(), now) else { return };
+        let Some(entry) = operator.index.lease(id) else { return };
+        let identity = Identity {
+            cluster: objects::cluster(operator.cluster),
+            namespace: entry.namespace.to_string(),
+            name: entry.name.clone(),
+            uid: entry.uid.clone(),
         };
-        self.touched(process, &touched);
-        if is_list {
-            self.sweep_slices(process);
+        let uid = objects::uid_of(lease);
+        let earlier = operator.earlier_units.entry(uid).or_default();
+        operator.units.push(Unit::new(id, uid + *earlier * AGAIN, identity));
+        *earlier += 1;
+    }
+
+    /// Schedules a turn for every lease that an event concerns, as the index says.
+    pub fn wake_marked(&mut self, process: usize) {
+        let operator = &mut self.processes[process];
+        for (_, token) in operator.index.raised_floors() {
+            operator.floor = operator.floor.max(token);
+        }
+        while let Some(id) = self.processes[process].index.next_due() {
+            let unit = self.processes[process].units.iter().find(|unit| unit.id == id);
+            if let Some(uid) = unit.map(|unit| unit.uid) {
+                self.wake_unit(process, uid);
+            }
         }
     }
 
-    /// Runs a turn for every lease that a change concerns.
-    pub fn touched(&mut self, process: usize, touched: &Touched) {
-        if touched.places.is_empty() && touched.pods.is_empty() {
-            return;
-        }
-        let cluster = self.processes[process].cluster;
-        let operator = &mut self.processes[process];
-        let known: Vec<(usize, u32)> = operator.index.leases().collect();
-        for (place, uid) in known {
-            if !operator.units.iter().any(|unit| unit.uid == uid) {
-                operator.units.push(Unit::new(cluster, place, uid));
-            }
-        }
-        let concerned = |unit: &&Unit| {
-            touched.places.contains(&unit.place) || unit.holder().is_some_and(|pod| touched.pods.contains(&pod))
-        };
-        let concerned: Vec<u32> = operator.units.iter().filter(concerned).map(|unit| unit.uid).collect();
-        for uid in concerned {
-            self.wake_unit(process, uid);
-        }
+    /// The newest observed version of a lease, if its resource exists.
+    pub fn resource(&mut self, process: usize, uid: u32) -> Option<Arc<RedisLease>> {
+        let id = self.unit(process, uid)?.id;
+        self.processes[process].index.lease(id)?.object.clone()
     }
 
     /// One turn of one lease: takes the events, the newest view and the facts; then carries out the effects.
     pub fn turn(&mut self, process: usize, uid: u32) {
         let now = Time(self.local(process));
-        if !self.processes[process].index.leases_listed {
-            return;
-        }
         let Some(unit) = self.unit(process, uid) else { return };
         unit.due = false;
         let (answers, opening) = (std::mem::take(&mut unit.answers), unit.opening > 0);
@@ -201,21 +244,14 @@ impl World {
         let keeps_address = self.is(Bug::AddressKept);
         let (keeps_endpoints, never_fences) = (self.is(Bug::EndpointKept), self.is(Bug::EndpointNotFenced));
         let operator = &mut self.processes[process];
-        let index = &mut operator.index;
         let unit = operator.units.iter_mut().find(|unit| unit.uid == uid)?;
-        let found = index.lease(unit.place).filter(|lease| objects::uid_of(lease) == uid).cloned();
-        let has_successor = found.is_none() && index.lease(unit.place).is_some();
-        if let Some(lease) = &found {
-            unit.readiness = readiness(lease, unit.checks.lease.as_ref()).unwrap_or(unit.readiness);
+        let holder = unit.reconciler.holder();
+        operator.index.set_holder(unit.id, holder.as_ref().map(|(_, uid)| uid.as_str()));
+        let Snapshot { lease, has_successor, quorum, candidates, strays, mut slices, mut holder, pods_listed } =
+            operator.index.snapshot(unit.id)?;
+        if let Some(lease) = &lease {
             unit.checks.lease = Some(lease.clone());
         }
-        let candidates = if index.pods_listed && found.is_some() {
-            CandidateFacts::Known(index.electorate(unit.place, unit.readiness))
-        } else {
-            CandidateFacts::Unknown
-        };
-        let strays = index.strays(unit.place, found.is_some());
-        let mut slices = index.slices(unit.place);
         if keeps_endpoints || never_fences {
             let latest = unit.checks.lease.as_deref().map(objects::token);
             let held = unit.reconciler.view().filter(|view| matches!(view.standing, Standing::Held(_)));
@@ -225,8 +261,7 @@ impl World {
                 slice.token = latest.filter(|_| never_fences && slice.endpoints.is_empty()).or(slice.token);
             }
         }
-        let lease = if ignores_deletion { found.or_else(|| unit.checks.lease.clone()) } else { found };
-        let mut holder = unit.holder().map_or(PodKnowledge::Unseen, |pod| index.find(pod));
+        let lease = if ignores_deletion { lease.or_else(|| unit.checks.lease.clone()) } else { lease };
         if let PodKnowledge::Here(sighting) = &mut holder
             && keeps_address
         {
@@ -244,13 +279,13 @@ impl World {
         Some(Facts {
             lease,
             has_successor,
-            quorum: operator.quorum.clone(),
+            authority: if quorum.read { authority } else { Authority::Follow },
+            quorum,
             candidates,
             strays,
             slices,
             holder,
-            pods_listed: index.pods_listed,
-            authority,
+            pods_listed,
             stop_at: operator.machines.iter().rev().find(|machine| machine.uid == uid).and_then(Machine::stop_at),
             api_answered_at: if api_answers { Some(now) } else { operator.api_answered_at },
             permitted: operator.permits.permitted(&uid, QUORUM, NAMESPACE),
@@ -320,10 +355,11 @@ impl World {
     /// Sets the timer of the lease, or removes a lease that is finished.
     fn rearm(&mut self, process: usize, uid: u32) {
         let (now, boot) = (self.now, self.processes[process].boot);
-        let Some(place) = self.unit(process, uid).map(|unit| unit.place) else { return };
-        let gone = self.processes[process].index.lease(place).is_none_or(|lease| objects::uid_of(lease) != uid);
+        let gone = self.resource(process, uid).is_none();
         let Some(unit) = self.unit(process, uid) else { return };
         if gone && unit.reconciler.is_finished() {
+            let id = unit.id;
+            self.processes[process].index.remove(id);
             self.processes[process].units.retain(|unit| unit.uid != uid);
             self.processes[process].permits.forget(&uid);
             self.coverage.saw(Sight::Finished);
@@ -365,10 +401,7 @@ impl World {
     }
 }
 
-/// What the lease's spec says about readiness; `None` if the spec is invalid or unchanged.
-fn readiness(lease: &Arc<RedisLease>, before: Option<&Arc<RedisLease>>) -> Option<Readiness> {
-    if before.is_some_and(|before| before.spec == lease.spec) {
-        return None;
-    }
-    ValidLease::try_from(&**lease).ok().map(|valid| valid.readiness)
+/// The number of the UID of a lease.
+pub const fn lease_of(unit: u32) -> u32 {
+    unit % AGAIN
 }

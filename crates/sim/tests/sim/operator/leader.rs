@@ -5,7 +5,7 @@ use redislease_core::lease::View;
 use redislease_core::time::Time;
 
 use crate::api::calls::Reply;
-use crate::api::objects::cluster;
+use crate::api::objects::{QUORUM, cluster};
 use crate::api::server::Verdict;
 use crate::check::coverage::Sight;
 use crate::check::trace::Note;
@@ -135,7 +135,8 @@ impl World {
                 if authority == Authority::Lead {
                     self.claim_leadership(process);
                 }
-                self.wake_all(process);
+                self.processes[process].index.mark_quorum(QUORUM);
+                self.wake_marked(process);
             }
         }
     }

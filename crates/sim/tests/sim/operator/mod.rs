@@ -3,7 +3,6 @@
 pub mod admission;
 pub mod effects;
 pub mod engine;
-pub mod index;
 pub mod keeper;
 pub mod leader;
 pub mod process;

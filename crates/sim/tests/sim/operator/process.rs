@@ -1,18 +1,20 @@
 //! One operator process: start, crash, pause and wake.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use redislease::index::Index;
 use redislease::plan::{PERMITS, Permits, QuorumFacts};
 use redislease_core::op::Token;
 use redislease_core::time::Time;
 
+use crate::api::objects::NAMESPACE;
 use crate::api::watch::Stream;
 use crate::chaos::bug::Bug;
 use crate::chaos::fault::{Fault, Phase};
 use crate::chaos::nemesis::Spot;
 use crate::operator::admission::Peer;
 use crate::operator::engine::Unit;
-use crate::operator::index::Index;
 use crate::operator::keeper::Machine;
 use crate::operator::leader::Leader;
 use crate::operator::writer::Writer;
@@ -47,7 +49,13 @@ pub struct Process {
     pub peers: Vec<Peer>,
     pub machines: Vec<Machine>,
     pub units: Vec<Unit>,
+    /// How many units each lease has had, by the number of its UID.
+    pub earlier_units: BTreeMap<u32, u32>,
     pub index: Index,
+    /// Whether every status was read once.
+    pub floor_complete: bool,
+    /// The newest version of any object that it has observed.
+    pub newest: u64,
     pub quorum: Arc<QuorumFacts>,
     pub writer: Writer,
     /// By the leases' UIDs.
@@ -82,7 +90,10 @@ impl Process {
             peers: Vec::new(),
             machines: Vec::new(),
             units: Vec::new(),
-            index: Index::default(),
+            earlier_units: BTreeMap::new(),
+            index: Index::new(NAMESPACE),
+            floor_complete: false,
+            newest: 0,
             quorum: Arc::default(),
             writer: Writer::new(calls_at_once),
             permits: Permits::new(PERMITS),
@@ -119,14 +130,14 @@ impl World {
         let peers = self.new_peers();
         let nodes = peers.len();
         let leader = self.new_leader(process);
-        let mut index = Index::new(self.swarm.keys.len());
-        index.trusts_stale_lists = self.is(Bug::StaleListTrusted);
         let permits = Permits::new(self.swarm.permits);
         let starting = &mut self.processes[process];
         starting.permits = permits;
         starting.life = Life::Running;
         starting.peers = peers;
-        starting.index = index;
+        starting.index = Index::new(NAMESPACE);
+        starting.floor_complete = false;
+        starting.newest = 0;
         starting.swept = false;
         starting.leader = leader;
         starting.quorum = Arc::default();
@@ -149,6 +160,7 @@ impl World {
         crashed.peers.clear();
         crashed.machines.clear();
         crashed.units.clear();
+        crashed.earlier_units.clear();
         crashed.inbox.clear();
         crashed.writer = writer;
         crashed.leader = None;

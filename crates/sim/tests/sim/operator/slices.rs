@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use redislease::plan::{Event as Input, Prepared, RoleOutcome, ServiceRequest, SliceChange, SliceFacts, SliceWrite};
+use redislease::plan::{
+    Event as Input, PodKnowledge, Prepared, RoleOutcome, ServiceRequest, SliceChange, SliceFacts, SliceWrite,
+};
 
 use crate::api::calls::Reply;
-use crate::api::objects;
+use crate::api::objects::{self, NAMESPACE};
 use crate::api::server::Verdict;
 use crate::chaos::bug::Bug;
 use crate::check::coverage::Sight;
@@ -19,7 +21,9 @@ impl World {
             && write.uid.is_some()
             && self.is(Bug::WithdrawalKeepsToken)
         {
-            let slices = self.processes[process].index.slices(place);
+            let id = self.unit(process, uid).map(|unit| unit.id);
+            let snapshot = id.and_then(|id| self.processes[process].index.snapshot(id));
+            let slices = snapshot.map(|snapshot| snapshot.slices).unwrap_or_default();
             *token = slices.iter().find(|slice| slice.name == write.name).and_then(|slice| slice.token);
         }
         if write.uid.is_none() && matches!(write.change, SliceChange::Remove { .. }) && self.is(Bug::ServiceLeft) {
@@ -29,15 +33,20 @@ impl World {
         if self.processes[process].writer.has(&key) {
             return self.check.fail(format!("two writes of one slice are under way: {write:?}"));
         }
-        self.address_is_current(process, &write);
+        self.address_is_current(process, uid, &write);
         self.submit(process, Job::Slice { place, uid: Some(uid), write });
     }
 
-    /// A ready endpoint must have the newest address of its pod that this process has observed.
-    fn address_is_current(&mut self, process: usize, write: &SliceWrite) {
+    /// A ready endpoint must have the newest address of the holder that this process has observed.
+    fn address_is_current(&mut self, process: usize, uid: u32, write: &SliceWrite) {
         let Some(endpoint) = write.change.endpoint().filter(|endpoint| endpoint.ready) else { return };
-        let pod = self.processes[process].index.pod(objects::number(&endpoint.uid));
-        let known: Vec<String> = pod.iter().flat_map(|pod| &pod.addresses).map(ToString::to_string).collect();
+        let Some(id) = self.unit(process, uid).map(|unit| unit.id) else { return };
+        let Some(snapshot) = self.processes[process].index.snapshot(id) else { return };
+        let PodKnowledge::Here(holder) = snapshot.holder else { return };
+        if holder.facts.uid != endpoint.uid {
+            return;
+        }
+        let known: Vec<String> = holder.facts.addresses.iter().map(ToString::to_string).collect();
         if !endpoint.addresses.iter().all(|address| known.contains(address)) {
             self.check.fail(format!("process {process} writes an old address: {endpoint:?}, known are {known:?}"));
         }
@@ -46,23 +55,15 @@ impl World {
     /// Removes the slices of leases that do not exist: once after leases and slices were listed.
     pub fn sweep_slices(&mut self, process: usize) {
         let swept = &mut self.processes[process];
-        if !swept.index.leases_listed || !swept.index.slices_listed || std::mem::replace(&mut swept.swept, true) {
+        if !swept.index.slices_are_listed() || std::mem::replace(&mut swept.swept, true) {
             return;
         }
         if self.is(Bug::NoSweep) {
             return;
         }
-        for slice in self.orphan_slices(process) {
+        for (slice, _) in self.processes[process].index.orphan_slices() {
             self.remove_orphan(process, &slice);
         }
-    }
-
-    /// The slices of leases that neither exist nor are being finalized, as far as this process knows.
-    fn orphan_slices(&self, process: usize) -> Vec<Arc<SliceFacts>> {
-        let of = &self.processes[process];
-        let is_known =
-            |place: usize| of.index.lease(place).is_some() || of.units.iter().any(|unit| unit.place == place);
-        of.index.all_slices().filter(|slice| !is_known(objects::number(&slice.lease) as usize)).cloned().collect()
     }
 
     fn remove_orphan(&mut self, process: usize, slice: &SliceFacts) {
@@ -103,7 +104,8 @@ impl World {
         if matches!(outcome, RoleOutcome::Written | RoleOutcome::Gone | RoleOutcome::Withdrawn) {
             return;
         }
-        if let Some(slice) = self.orphan_slices(process).into_iter().find(|slice| slice.name == name) {
+        let orphans = self.processes[process].index.orphan_slices();
+        if let Some((slice, _)) = orphans.into_iter().find(|(slice, _)| slice.name == name) {
             self.remove_orphan(process, &slice);
         }
     }
@@ -128,15 +130,14 @@ impl World {
         if let Some(slice) = slice {
             return self.learn_slice(process, slice);
         }
-        let of = objects::written_slice(write);
-        let touched = self.processes[process].index.slice_is_gone(of, write.uid.as_ref());
-        self.touched(process, &touched);
+        if let Some(uid) = &write.uid {
+            self.processes[process].index.slice_gone(NAMESPACE, &write.name, Some(uid));
+            self.wake_marked(process);
+        }
     }
 
     fn learn_slice(&mut self, process: usize, slice: &Arc<SliceFacts>) {
-        let Some(of) = objects::slice_key(slice) else { return };
-        let version = objects::version(slice.version.as_deref());
-        let touched = self.processes[process].index.learn_slice(of, version, Some(slice.clone()));
-        self.touched(process, &touched);
+        self.processes[process].index.slice_answered(SliceFacts::clone(slice));
+        self.wake_marked(process);
     }
 }

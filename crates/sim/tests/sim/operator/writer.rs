@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use redislease::api::names::PodRole;
+use redislease::index::Asked;
 use redislease::plan::calls::{Level, Next, Queue, Retry, Submission, Verdict};
 use redislease::plan::{Read, RoleWrite, ServiceRequest, SliceWrite, StatusWrite};
 use redislease_core::backoff::Entropy;
@@ -12,6 +13,7 @@ use redislease_core::time::Time;
 use crate::api::calls::{Ask, Reply};
 use crate::api::{objects, server};
 use crate::check::coverage::Sight;
+use crate::operator::engine::lease_of;
 use crate::operator::process::Process;
 use crate::redis::clock::Micros;
 use crate::world::{Event, World};
@@ -131,12 +133,16 @@ impl Job {
 
     fn ask(&self) -> Ask {
         match self {
-            Self::Status { place, uid, write } => Ask::Status { place: *place, uid: *uid, write: write.clone() },
+            Self::Status { place, uid, write } => {
+                Ask::Status { place: *place, uid: lease_of(*uid), write: write.clone() }
+            }
             Self::Role { place, write, .. } => Ask::Role { place: *place, write: write.clone() },
-            Self::Slice { place, uid, write } => Ask::Slice { place: *place, uid: *uid, write: write.clone() },
+            Self::Slice { place, uid, write } => {
+                Ask::Slice { place: *place, uid: uid.map(lease_of), write: write.clone() }
+            }
             Self::Service { place, uid, request } => Ask::Service {
                 place: *place,
-                uid: *uid,
+                uid: lease_of(*uid),
                 service: objects::number(&request.service) as usize,
                 pod: objects::number(&request.pod_uid),
             },
@@ -180,12 +186,13 @@ impl Job {
 struct Sent {
     job: Job,
     retry: Option<Retry<Key>>,
+    asked: Asked,
 }
 
 /// What follows from an answer.
 pub enum Answered {
     /// The job has an outcome.
-    Done(Job),
+    Done(Job, Asked),
     /// The job is sent again or goes on with another call, or the call was a probe.
     Continues,
 }
@@ -306,16 +313,17 @@ impl World {
                 }
                 Next::Call(key, job) => {
                     let retry = self.processes[process].writer.queue.retry(&key);
-                    self.send_job(process, Sent { job, retry });
+                    self.send_job(process, job, retry);
                 }
             }
         }
         self.dispatch_later(process);
     }
 
-    fn send_job(&mut self, process: usize, sent: Sent) {
-        let (id, ask) = (self.new_id(process), sent.job.ask());
-        self.processes[process].writer.sent.insert(id, sent);
+    fn send_job(&mut self, process: usize, job: Job, retry: Option<Retry<Key>>) {
+        let (id, ask) = (self.new_id(process), job.ask());
+        let asked = self.processes[process].index.pod_lists().ask();
+        self.processes[process].writer.sent.insert(id, Sent { job, retry, asked });
         self.send_call(process, id, ask);
     }
 
@@ -347,13 +355,13 @@ impl World {
             writer.queue.probe_done(now, !reply.is_missing(), entropy);
             return Some(Answered::Continues);
         }
-        let Sent { job, retry } = writer.sent.remove(&id)?;
+        let Sent { job, retry, asked } = writer.sent.remove(&id)?;
         // A role write that finds another pod reads the pod within the same job.
         if let (Job::Role { uid, write, .. }, Reply::Role(server::Verdict::Conflict | server::Verdict::Gone, _)) =
             (&job, reply)
         {
             let job = Job::ReadPod { uid: *uid, write: write.clone() };
-            self.send_job(process, Sent { job, retry });
+            self.send_job(process, job, retry);
             return Some(Answered::Continues);
         }
         let (key, verdict) = (job.key(), job.judge(reply));
@@ -364,6 +372,6 @@ impl World {
             drop(writer.queue.put_back(now, key, retry, job));
             return Some(Answered::Continues);
         }
-        Some(Answered::Done(job))
+        Some(Answered::Done(job, asked))
     }
 }

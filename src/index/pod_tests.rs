@@ -1,7 +1,7 @@
 //! Which leases the change of a pod concerns.
 
 use super::*;
-use crate::operator::index::pods::REMEMBERED;
+use crate::index::pods::REMEMBERED;
 
 #[test]
 fn a_new_address_concerns_the_leases_that_the_pod_holds() {

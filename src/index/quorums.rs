@@ -11,8 +11,18 @@ use super::LeaseId;
 use super::namespace_labels::Labels;
 use crate::api::RedisLease;
 use crate::api::conditions::LeaseReady;
-use crate::nodes::is_plausible;
 use crate::plan::QuorumFacts;
+
+/// A token in the status of a lease that no Redis node can have given. The index ignores it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ImplausibleToken {
+    /// The namespace of the lease.
+    pub namespace: String,
+    /// The name of the lease.
+    pub name: String,
+    /// The token.
+    pub token: Token,
+}
 
 #[derive(Debug, Default)]
 struct Entry {
@@ -31,6 +41,7 @@ pub(super) struct Quorums {
     /// Whether every RedisQuorum that existed at the start has been read.
     read: bool,
     raised: BTreeSet<String>,
+    implausible: BTreeSet<ImplausibleToken>,
 }
 
 impl Quorums {
@@ -41,6 +52,7 @@ impl Quorums {
             by_lease: BTreeMap::new(),
             read: false,
             raised: BTreeSet::new(),
+            implausible: BTreeSet::new(),
         }
     }
 
@@ -147,9 +159,9 @@ impl Quorums {
             lease.status.as_ref().and_then(|status| status.fencing_token).and_then(|token| token.try_into().ok());
         let quorum = &lease.spec.quorum_ref.name;
         let token = token.map(Token);
-        if let Some(token) = token.filter(|&token| !is_plausible(token)) {
-            let (namespace, name) = (lease.namespace(), lease.name_any());
-            tracing::error!(namespace, name, %token, "Ignored the fencing token in the status of a RedisLease: no Redis node can have given it. Write the right token into the status.");
+        if let Some(token) = token.filter(|token| !token.is_plausible()) {
+            let (namespace, name) = (lease.namespace().unwrap_or_default(), lease.name_any());
+            self.implausible.insert(ImplausibleToken { namespace, name, token });
             return;
         }
         if let (Some(token), Some(entry)) = (token, self.entries.get_mut(quorum))
@@ -167,6 +179,10 @@ impl Quorums {
     pub fn raised_floors(&mut self) -> Vec<(String, Token)> {
         let raised = std::mem::take(&mut self.raised);
         raised.into_iter().map(|name| (name.clone(), self.floor(&name))).collect()
+    }
+
+    pub fn implausible_tokens(&mut self) -> BTreeSet<ImplausibleToken> {
+        std::mem::take(&mut self.implausible)
     }
 }
 

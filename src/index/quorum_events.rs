@@ -1,10 +1,11 @@
 //! Takes the changes of quorums, of namespaces and of the authority over a quorum. The leases that they concern become due.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use redislease_core::op::Token;
 
-use super::{Index, LeaseId, NamespaceFacts};
+use super::{ImplausibleToken, Index, LeaseId, NamespaceFacts};
 use crate::plan::QuorumFacts;
 
 impl Index {
@@ -66,5 +67,10 @@ impl Index {
     /// Quorums whose greatest token has grown since the last call.
     pub fn raised_floors(&mut self) -> Vec<(String, Token)> {
         self.quorums.raised_floors()
+    }
+
+    /// Implausible tokens that statuses have shown since the last call.
+    pub fn implausible_tokens(&mut self) -> BTreeSet<ImplausibleToken> {
+        self.quorums.implausible_tokens()
     }
 }

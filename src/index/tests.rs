@@ -9,12 +9,7 @@ use crate::election::Electorate;
 
 const NOW: Time = Time(1000);
 
-pub(in crate::operator) fn lease(
-    namespace: &str,
-    name: &str,
-    version: u64,
-    candidates: &serde_json::Value,
-) -> RedisLease {
+fn lease(namespace: &str, name: &str, version: u64, candidates: &serde_json::Value) -> RedisLease {
     serde_json::from_value(json!({
         "apiVersion": "redislease.io/v1alpha1",
         "kind": "RedisLease",
@@ -365,6 +360,15 @@ fn a_lease_gets_only_relevant_changes_of_its_quorum() {
     let a = index.lease_seen(with_token, NOW).unwrap();
     assert_eq!(index.raised_floors(), [("default".to_owned(), redislease_core::op::Token(42))]);
     assert!(index.raised_floors().is_empty());
+    let mut by_hand = lease("n", "a", 2, &app("a"));
+    let token = redislease_core::op::Token::FIRST_IMPLAUSIBLE;
+    let status = crate::api::RedisLeaseStatus { fencing_token: Some(token.0.cast_signed()), ..Default::default() };
+    by_hand.status = Some(status);
+    index.lease_seen(by_hand, NOW);
+    assert!(index.raised_floors().is_empty(), "no Redis node can have given it");
+    let implausible = ImplausibleToken { namespace: "n".into(), name: "a".into(), token };
+    assert_eq!(index.implausible_tokens(), [implausible].into());
+    assert!(index.implausible_tokens().is_empty());
     due(&mut index);
     assert!(!index.snapshot(a).unwrap().quorum.read, "the quorums are not listed yet");
     index.quorums_read();

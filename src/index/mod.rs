@@ -42,6 +42,7 @@ pub use namespace_labels::NamespaceFacts;
 use namespace_labels::NamespaceLabels;
 use pods::Pods;
 pub use pods::{Asked, ListCount};
+pub use quorums::ImplausibleToken;
 use quorums::Quorums;
 use slices::Slices;
 use workloads::{Known, Workloads};
@@ -54,13 +55,21 @@ pub struct LeaseId(pub u64);
 /// The facts in the index for one turn of a lease.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
+    /// The newest version of the resource; `None` if it is deleted.
     pub lease: Option<Arc<RedisLease>>,
+    /// Whether another lease has the name now.
     pub has_successor: bool,
+    /// The quorum that the lease names.
     pub quorum: Arc<QuorumFacts>,
+    /// The pods that its selector matches.
     pub candidates: CandidateFacts,
+    /// Pods that carry its label or token and are not candidates.
     pub strays: Vec<Arc<PodFacts>>,
+    /// Its EndpointSlices.
     pub slices: Vec<Arc<SliceFacts>>,
+    /// The pod that [`Index::set_holder`] named.
     pub holder: PodKnowledge,
+    /// Whether the pods have been listed once.
     pub pods_listed: bool,
 }
 
@@ -443,7 +452,7 @@ impl Index {
 }
 
 /// Whether a resource version is older than a known one. Versions increase, unless etcd was restored from a backup.
-pub(super) fn is_older(version: Option<&str>, known: Option<&str>) -> bool {
+pub(crate) fn is_older(version: Option<&str>, known: Option<&str>) -> bool {
     let number = |version: Option<&str>| version.and_then(|version| version.parse::<u64>().ok());
     matches!((number(version), number(known)), (Some(version), Some(known)) if version < known)
 }
