@@ -96,7 +96,10 @@ impl Lease {
         let known = self.ending.as_ref().filter(|ending| ending.id.attempt == id.attempt);
         let until = known.map_or(now + self.config.drift.most(self.config.ttl), |ending| ending.keys_until);
         if proof {
-            self.ending = None;
+            // The proof says nothing about another term, which is still to be sealed.
+            if known.is_some() {
+                self.ending = None;
+            }
             self.emit_view();
             self.release_everywhere(now, id.attempt, Stages::All, until);
             self.not_before = now;

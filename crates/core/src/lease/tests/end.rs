@@ -61,6 +61,20 @@ fn proof_after_the_seal_releases_the_sealed_keys() {
 }
 
 #[test]
+fn the_proof_for_one_term_does_not_end_the_sealing_of_another() {
+    let mut scenario = Scenario::new();
+    let first = scenario.held();
+    scenario.links = [Link::Silent; 3];
+    scenario.give(Input::End { term: first.clone(), proof: false });
+    let other = TermId { attempt: Attempt(77), ..first.clone() };
+    scenario.give(Input::End { term: other, proof: true });
+    assert_eq!(scenario.lease.view().ending.as_ref().map(|ending| &ending.id), Some(&first));
+    scenario.links = [Link::Up; 3];
+    scenario.pass(4000);
+    assert!(scenario.values(0)[0].starts_with("s:"), "the seal is repeated: {:?}", scenario.values(0));
+}
+
+#[test]
 fn a_refusal_that_is_older_than_the_release_does_not_delay_the_next_attempt() {
     let mut scenario = Scenario::new();
     let first = scenario.held();
