@@ -160,15 +160,17 @@ impl Story<'_> {
     }
 }
 
-/// All objects of the cluster, as kind, namespace and name, without pods and events.
+/// All objects of the cluster, as kind, namespace and name, without pods, events and what a kubelet writes about its node, which
+/// can be later than the first inventory.
 pub fn inventory(control_plane: &ControlPlane) -> Outcome<BTreeSet<String>> {
     let kinds = control_plane.kubectl(&["api-resources", "--verbs=list", "--output=name"])?;
     let kinds: Vec<&str> = kinds
         .lines()
-        .filter(|kind| !kind.starts_with("events") && !matches!(*kind, "pods" | "componentstatuses"))
+        .filter(|kind| !kind.starts_with("events") && !kind.starts_with("csinodes"))
+        .filter(|kind| !matches!(*kind, "pods" | "componentstatuses"))
         .collect();
     let template =
         "{{range .items}}{{.kind}} {{with .metadata.namespace}}{{.}}/{{end}}{{.metadata.name}}{{\"\\n\"}}{{end}}";
     let list = control_plane.kubectl(&["get", &kinds.join(","), "--all-namespaces", "--template", template])?;
-    Ok(list.lines().map(str::to_owned).collect())
+    Ok(list.lines().filter(|object| !object.starts_with("Lease kube-node-lease/")).map(str::to_owned).collect())
 }
