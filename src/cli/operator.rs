@@ -8,8 +8,12 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::values;
+use crate::contain::is_contained;
 use crate::operator::{self, Options};
 use crate::telemetry::LogOptions;
+
+/// The exit code after a panic: `EX_SOFTWARE` of sysexits.h.
+const PANICKED: i32 = 70;
 
 /// Run the operator: it elects holders, renews the leases of this cluster, and writes status, pod labels and events.
 ///
@@ -55,15 +59,7 @@ impl Operator {
     /// Why the operator could not start.
     pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
         self.log.start()?;
-        // After a panic in a task, the process would look healthy although it no longer renews all leases. A panic that
-        // is contained to one lease is counted, and the process continues.
-        let report = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |panic| {
-            report(panic);
-            if !crate::contain::is_contained() {
-                std::process::exit(70);
-            }
-        }));
+        exit_after_panics();
         // rustls needs an explicit choice because dependencies enable more than one provider.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -92,6 +88,18 @@ impl Operator {
     }
 }
 
+/// Ends the process after each panic that is not contained: it would look healthy although it no longer renews all leases. A
+/// panic that is contained to one lease is counted, and the process continues.
+fn exit_after_panics() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        report(panic);
+        if !is_contained() {
+            std::process::exit(PANICKED);
+        }
+    }));
+}
+
 /// A namespace that is named twice is watched once.
 fn distinct(mut namespaces: Vec<String>) -> Vec<String> {
     namespaces.sort_unstable();
@@ -102,4 +110,35 @@ fn distinct(mut namespaces: Vec<String>) -> Vec<String> {
 /// The name of this host.
 fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::contain::contained;
+
+    const CHILD: &str = "cli::operator::tests::a_process_in_which_two_tasks_panic";
+
+    #[test]
+    #[ignore = "the process that the next test starts"]
+    fn a_process_in_which_two_tasks_panic() {
+        exit_after_panics();
+        assert!(contained(|| panic!("in one lease")).is_err());
+        println!("continues");
+        let _ = std::thread::spawn(|| panic!("in a task of all leases"));
+        std::thread::sleep(Duration::from_mins(1));
+    }
+
+    #[test]
+    fn only_a_panic_that_is_not_contained_ends_the_process() {
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        let ended = child.args(["--exact", CHILD, "--ignored", "--nocapture"]).output().unwrap();
+        let (said, log) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+        assert_eq!(ended.status.code(), Some(PANICKED), "{said}{log}");
+        assert!(said.contains("continues"), "{said}");
+        assert!(log.contains("in one lease") && log.contains("in a task of all leases"), "{log}");
+    }
 }
