@@ -154,6 +154,8 @@ elif [[ -z $failed ]]; then
     report_times
     tests "other tests" "${others[@]}"
     RUST_TEST_THREADS=5 tests "control plane" --test kube
+    run "a tenant's load" cargo test --locked --workspace --test kube "${timed[@]:---}" --ignored --exact \
+        --nocapture tenants::a_tenant_with_thousands_of_leases_delays_no_renewal_of_another_tenant
     RUST_TEST_THREADS=4 tests "chart" --test chart
     real_nodes
 fi

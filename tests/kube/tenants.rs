@@ -116,9 +116,8 @@ fn while_labels_are_unknown_terms_continue_and_none_begins() -> Result<()> {
 /// The least TTL, on each node, of the neighbour's key: its lease of 15 s, less one renewInterval of 2 s, less 3 s for a busy
 /// machine.
 const LEAST: Duration = Duration::from_secs(10);
-/// How many leases the noisy tenant has. Each costs the API server five writes, and beside other tests it handles about
-/// thirty writes a second. `REDISLEASE_TEST_LEASES=2000` creates 2,000, which takes minutes.
-const MANY: u16 = 400;
+/// How many leases the noisy tenant has. Each costs the API server five writes. `REDISLEASE_TEST_LEASES` selects another number.
+const MANY: u16 = 2000;
 /// How long the noisy tenant is watched at most, for each of its leases.
 const NOISE: Duration = Duration::from_millis(112);
 
@@ -153,9 +152,10 @@ fn create_many(installation: &Installation, namespace: &str, count: u16, done: &
     })
 }
 
-/// One tenant creates hundreds of leases over pods whose readiness changes all the time.
+/// One tenant creates thousands of leases over pods whose readiness changes all the time.
 #[test]
-fn a_tenant_with_hundreds_of_leases_delays_no_renewal_of_another_tenant() -> Result<()> {
+#[ignore = "it slows down the tests beside it: make test runs it alone"]
+fn a_tenant_with_thousands_of_leases_delays_no_renewal_of_another_tenant() -> Result<()> {
     let options = InstallationOptions { quorum: json!({"maxLeaseDuration": "15s"}), ..options() };
     let Cluster { operator, installation } = Cluster::with_own_redis(&options)?;
     installation.deployment("quiet", "billing", 2)?;
