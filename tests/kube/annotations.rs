@@ -229,6 +229,70 @@ fn each_kind_of_workload_owns_its_lease() -> Result<()> {
     Ok(())
 }
 
+/// Waits until an object has exactly these events about annotations, in any order.
+fn wait_for_mistakes(installation: &Installation, namespace: &str, on: (&str, &str), wanted: &[&str]) -> Result<()> {
+    let what = format!("{} events about annotations on {}", wanted.len(), on.1);
+    installation.wait_for(&what, SOON, || {
+        let mut found = notes(installation, namespace, on, "UnknownAnnotation")?;
+        found.extend(notes(installation, namespace, on, "InvalidAnnotation")?);
+        let all = wanted.iter().all(|wanted| found.iter().any(|note| note.starts_with(wanted)));
+        if all && found.len() == wanted.len() { Ok(()) } else { Err(format!("{found:?}")) }
+    })
+}
+
+#[test]
+fn a_mistake_in_a_pod_template_is_reported_once_on_each_pod() -> Result<()> {
+    let installation = &shared().installation;
+    let cluster = installation.control_plane();
+    let namespace = "mistakes";
+    quorum_is_ready(installation)?;
+    cluster.kubectl(&["create", "namespace", namespace])?;
+    let mut web = workload("StatefulSet", namespace, "web");
+    web["metadata"]["annotations"] = Value::Null;
+    web["spec"]["replicas"] = json!(2);
+    web["spec"]["template"]["metadata"]["annotations"] = json!({
+        "redislease.io/lease": "true",
+        "redislease.io/priorty": "100",
+        "redislease.io/exclude": "false",
+        "example.com/priorty": "100",
+        "token.redislease.io/none": "1",
+    });
+    installation.apply(&web)?;
+    let template = [
+        "Annotation redislease.io/lease (value \"true\") has no effect on a pod: write it into the metadata of the Deployment",
+        "Annotation redislease.io/priorty (value \"100\") is unknown: use redislease.io/priority.",
+    ];
+    for pod in ["web-0", "web-1"] {
+        wait_for_mistakes(installation, namespace, ("Pod", pod), &template)?;
+    }
+
+    // An invalid value has an event on its pod only, each other value has another one, and a right value has none.
+    let with = |values: &[&str]| {
+        let more: Vec<String> = values
+            .iter()
+            .map(|value| format!("Annotation redislease.io/priority is {value:?} and must be an integer"))
+            .collect();
+        let all: Vec<&str> = template.into_iter().chain(more.iter().map(String::as_str)).collect();
+        wait_for_mistakes(installation, namespace, ("Pod", "web-0"), &all)
+    };
+    annotate(installation, namespace, "pod/web-0", &["redislease.io/priority=high"])?;
+    with(&["high"])?;
+    annotate(installation, namespace, "pod/web-0", &["redislease.io/priority=higher"])?;
+    with(&["high", "higher"])?;
+    annotate(installation, namespace, "pod/web-0", &["redislease.io/priority=7", "example.com/other=1"])?;
+    throughout(Duration::from_secs(2), |_| {
+        for (pod, reason, count) in [
+            ("web-0", "UnknownAnnotation", 2),
+            ("web-0", "InvalidAnnotation", 2),
+            ("web-1", "UnknownAnnotation", 2),
+            ("web-1", "InvalidAnnotation", 0),
+        ] {
+            assert_eq!(notes(installation, namespace, ("Pod", pod), reason)?.len(), count, "{reason} on {pod}");
+        }
+        Ok(())
+    })
+}
+
 /// The sum of the writes of leases with this result, over all replicas.
 fn writes(operators: &[Operator], result: &str) -> Result<String> {
     let labels = [("kind", "lease"), ("result", result)];
@@ -248,7 +312,8 @@ fn one_of_two_replicas_writes_and_a_restart_writes_nothing() -> Result<()> {
         operator.wait_ready()?;
     }
     quorum_is_ready(installation)?;
-    installation.control_plane().kubectl(&["create", "namespace", namespace])?;
+    let cluster = installation.control_plane();
+    cluster.kubectl(&["create", "namespace", namespace])?;
     let name = |number: usize| format!("web-{number}");
     let list = |numbers: std::ops::Range<usize>| {
         let items: Vec<Value> = numbers.map(|number| workload("Deployment", namespace, &name(number))).collect();
@@ -271,6 +336,13 @@ fn one_of_two_replicas_writes_and_a_restart_writes_nothing() -> Result<()> {
     annotate(installation, namespace, "deployment/web-0", &["redislease.io/quorums=x"])?;
     let on = ("Deployment", "web-0");
     installation.wait_for_event(namespace, on, "UnknownAnnotation", "use redislease.io/quorum", SOON)?;
+
+    // A mistake on a pod is reported, too.
+    let pods = cluster.get("/api/v1/namespaces/replicated/pods?labelSelector=app%3Dweb-1")?.unwrap_or_default();
+    let pod = pods["items"][0]["metadata"]["name"].as_str().expect("a pod").to_owned();
+    annotate(installation, namespace, &format!("pod/{pod}"), &["redislease.io/exclude=yes"])?;
+    let excluded = ["Annotation redislease.io/exclude is \"yes\" and must be \"true\" or \"false\": use \"true\"."];
+    wait_for_mistakes(installation, namespace, ("Pod", &pod), &excluded)?;
 
     // Both stop. While they are away, one annotation is removed.
     let leases = || read(installation, "/apis/redislease.io/v1alpha1/namespaces/replicated/redisleases");
@@ -301,6 +373,7 @@ fn one_of_two_replicas_writes_and_a_restart_writes_nothing() -> Result<()> {
     // One creation and one deletion.
     written("2")?;
     assert_eq!(notes(installation, namespace, on, "UnknownAnnotation")?.len(), 1, "the event is not repeated");
+    wait_for_mistakes(installation, namespace, ("Pod", &pod), &excluded)?;
 
     // Without the feature, an annotation has no effect.
     for operator in &operators {

@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::facts::{LeaseFacts, Settings, WorkloadFacts, title};
-use super::parse::{self, Desired, Parsed, Problem, Request, parse};
+use super::parse::{self, Desired, Parsed, Request, parse};
+use super::problem::Problem;
 use crate::api::names::{ANNOTATION_PREFIX, CREATED_FOR_ANNOTATION, MANAGED_BY, MANAGED_BY_LABEL};
 use crate::api::validated::Workload;
 use crate::api::{RedisLease, RedisLeaseSpec};

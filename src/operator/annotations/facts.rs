@@ -15,17 +15,13 @@ use crate::index::WorkloadKey;
 /// The longest value of an annotation that is kept, in bytes: every longer one is invalid. Users choose the values, and the
 /// operator keeps those of all workloads.
 const LONGEST_VALUE: usize = 256;
-/// How many unknown annotations of a workload are kept.
-const MOST_UNKNOWN: usize = 16;
+/// How many unknown annotations of an object are kept or reported.
+pub(super) const MOST_UNKNOWN: usize = 16;
 
-/// Cuts a value that is too long. The mark at its end makes it invalid.
-fn cut(mut value: String) -> String {
-    if value.len() > LONGEST_VALUE {
-        value.truncate(value.floor_char_boundary(LONGEST_VALUE));
-        value.push('…');
-        value.shrink_to_fit();
-    }
-    value
+/// The value, cut if it is too long. The mark at its end makes it invalid.
+pub(super) fn cut(value: &str) -> String {
+    let fits = value.floor_char_boundary(LONGEST_VALUE);
+    if fits == value.len() { value.to_owned() } else { format!("{}…", &value[..fits]) }
 }
 
 /// The facts about a workload, from its metadata.
@@ -48,7 +44,7 @@ impl WorkloadFacts {
         let ours = |(key, value): (String, String)| {
             let name = key.strip_prefix(ANNOTATION_PREFIX)?;
             unknown += usize::from(!KNOWN.contains(&name));
-            (KNOWN.contains(&name) || unknown <= MOST_UNKNOWN).then(|| (name.to_owned(), cut(value)))
+            (KNOWN.contains(&name) || unknown <= MOST_UNKNOWN).then(|| (name.to_owned(), cut(&value)))
         };
         Self {
             key: (

@@ -5,19 +5,27 @@
 //! a creation fails if the name is used, a patch names the resourceVersion, and a deletion names UID and resourceVersion
 //! and follows a fresh read of the workload. So two replicas cannot overwrite each other's changes.
 //!
+//! Mistakes in the annotations of pods and of RedisLeases are reported by the [engine](super::engine), which knows them.
+//!
 //! | module | concept |
 //! |---|---|
 //! | [`facts`] | what is known about a workload and a lease (pure) |
 //! | [`parse`] | what annotations request, and what is wrong with them (pure) |
+//! | [`leases`] | what is wrong with the annotations of a RedisLease (pure) |
+//! | [`pods`] | what is wrong with the annotations of a pod (pure) |
+//! | [`problem`] | the text of an event about an annotation (pure) |
 //! | [`suggest`] | the nearest valid text (pure) |
 //! | [`decide`] | what to do about one workload (pure) |
 //! | [`state`] | all facts, and which workloads need a decision (pure) |
 
 mod decide;
 mod facts;
+mod leases;
 mod parse;
 #[cfg(test)]
 mod parse_tests;
+mod pods;
+mod problem;
 mod state;
 mod suggest;
 #[cfg(test)]
@@ -50,6 +58,10 @@ use crate::status::Notice;
 pub use decide::{Change, is_unwanted};
 use facts::title;
 pub use facts::{LeaseFacts, WorkloadFacts};
+pub use leases::problems as problems_of_lease;
+pub use parse::default_quorum;
+pub use pods::problems as problems_of_pod;
+pub use problem::Problem;
 use state::{Effect, State};
 
 /// The name of this controller in metrics.

@@ -7,6 +7,7 @@ use kube::core::ObjectMeta;
 use serde_json::json;
 
 use super::facts::{Settings, WorkloadFacts};
+use super::problem::{Place, Problem};
 use super::suggest;
 use crate::api::lease::{ActiveServiceSpec, CandidatesSpec, WorkloadRef};
 use crate::api::names::{ANNOTATION_PREFIX, MAX_LEASE_NAME, MAX_SERVICE_NAME, is_object_name, is_service_name};
@@ -16,22 +17,11 @@ use crate::status::NoticeReason;
 /// The annotations of a workload, without their prefix.
 pub const KNOWN: [&str; 7] =
     ["lease", "quorum", "granularity", "lease-duration", "renew-interval", "grace-period", "active-service"];
-/// The annotations of a pod: they have no effect on a workload.
-const ON_PODS: [&str; 2] = ["priority", "exclude"];
 /// The only granularity: one active pod.
 const GRANULARITY: &str = "pod";
 
 /// What happens to a lease whose workload has invalid annotations.
 const UNCHANGED: &str = "The operator does not create, change or delete the lease until this is corrected.";
-
-/// A problem that is reported as an event on the workload.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Problem {
-    /// The reason of the event.
-    pub reason: NoticeReason,
-    /// The text of the event.
-    pub note: String,
-}
 
 /// The lease that a workload requests.
 #[derive(Clone, Debug, PartialEq)]
@@ -96,6 +86,11 @@ static DEFAULTS: LazyLock<RedisLeaseSpec> = LazyLock::new(|| {
     serde_json::from_value(json!({"candidates": {}})).expect("every field except candidates has a default")
 });
 
+/// The quorum of a workload that names none.
+pub fn default_quorum() -> &'static str {
+    &DEFAULTS.quorum_ref.name
+}
+
 fn defaults(workload: &WorkloadFacts) -> Settings {
     let target = &workload.key.1;
     let candidates = CandidatesSpec {
@@ -143,20 +138,8 @@ impl<'a> Parser<'a> {
     fn unknown(&mut self) -> bool {
         let mut misspelt_lease = false;
         for (name, value) in self.annotations.iter().filter(|(name, _)| !KNOWN.contains(&name.as_str())) {
-            let similar = suggest::nearest(name, &KNOWN);
-            misspelt_lease |= similar == Some("lease");
-            let instead = match similar {
-                _ if ON_PODS.contains(&name.as_str()) => {
-                    "has no effect on a workload: set it on the pods, in the pod template".to_owned()
-                }
-                Some(similar) => format!("is unknown: use {ANNOTATION_PREFIX}{similar}"),
-                None => {
-                    let known = KNOWN.map(|known| format!("{ANNOTATION_PREFIX}{known}")).join(", ");
-                    format!("is unknown in this version. Known annotations: {known}")
-                }
-            };
-            let note = format!("Annotation {ANNOTATION_PREFIX}{name} (value {value:?}) {instead}. {UNCHANGED}");
-            self.problems.push(Problem { reason: NoticeReason::UnknownAnnotation, note });
+            misspelt_lease |= suggest::nearest(name, &KNOWN) == Some("lease");
+            self.problems.push(Problem::unknown(name, value, Place::Workload, UNCHANGED));
         }
         misspelt_lease
     }
@@ -232,9 +215,7 @@ impl<'a> Parser<'a> {
 const LONGEST: core::time::Duration = core::time::Duration::from_hours(1);
 
 fn invalid(name: &str, value: Option<&str>, must: &str, instead: &str) -> Problem {
-    let is = value.map_or_else(|| "is not set".to_owned(), |value| format!("is {value:?}"));
-    let note = format!("Annotation {ANNOTATION_PREFIX}{name} {is} and must {must}: use {instead:?}. {UNCHANGED}");
-    Problem { reason: NoticeReason::InvalidAnnotation, note }
+    Problem::invalid(name, value, must, instead, UNCHANGED)
 }
 
 /// Checks the rules that the API server has for the spec of a lease.

@@ -82,6 +82,18 @@ fn a_wrong_annotation_is_reported_with_its_value_and_the_nearest_right_one() {
         ),
         (
             "b",
+            vec![("priorty", "7")],
+            UnknownAnnotation,
+            vec!["(value \"7\") is unknown: use redislease.io/priority, and set it on the pods, in the pod template."],
+        ),
+        (
+            "b",
+            vec![("handover-to", "b-1")],
+            UnknownAnnotation,
+            vec!["redislease.io/handover-to (value \"b-1\") has no effect on a workload: set it on the RedisLease."],
+        ),
+        (
+            "b",
             vec![("lease-duration", "30")],
             InvalidAnnotation,
             vec!["redislease.io/lease-duration is \"30\" and must be a duration", "use \"30s\""],

@@ -9,7 +9,7 @@ use redislease_core::time::{Millis, Time};
 
 use super::decide::{Change, Decision, changed_back, decide, judge_existing, refused};
 use super::facts::{LeaseFacts, WorkloadFacts};
-use super::parse::Problem;
+use super::problem::Problem;
 use crate::api::validated::{Workload, WorkloadKind};
 use crate::contain::{Panicked, contained};
 use crate::index::{WorkloadKey, is_older};

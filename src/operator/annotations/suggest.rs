@@ -50,6 +50,29 @@ pub fn duration(text: &str, default: &str) -> String {
     Duration::from(limited).to_string()
 }
 
+/// The integer that `text` begins with, or one for the word that it is.
+pub fn integer(text: &str) -> String {
+    let text = text.trim().to_ascii_lowercase();
+    let (is_negative, digits) = text.strip_prefix('-').map_or((false, text.as_str()), |digits| (true, digits));
+    let digits = digits.trim_start_matches('+').chars().filter(|c| !matches!(c, '_' | ',' | '\''));
+    let digits: String = digits.take_while(char::is_ascii_digit).collect();
+    let sign = if is_negative { "-" } else { "" };
+    match format!("{sign}{digits}").parse::<i64>() {
+        Ok(number) => number.to_string(),
+        Err(_) if !digits.is_empty() => if is_negative { i64::MIN } else { i64::MAX }.to_string(),
+        Err(_) if ["high", "max", "first"].iter().any(|word| text.contains(word)) => "100".to_owned(),
+        Err(_) if ["low", "min", "last"].iter().any(|word| text.contains(word)) => "-100".to_owned(),
+        Err(_) => "0".to_owned(),
+    }
+}
+
+/// `false` for a word that means no, otherwise `true`.
+pub fn truth(text: &str) -> &'static str {
+    let text = text.trim().to_ascii_lowercase();
+    let means_no = ["0", "disabled", "f", "n", "never", "no", "none", "off"].contains(&text.as_str());
+    if means_no || nearest(&text, &["true", "false"]) == Some("false") { "false" } else { "true" }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,6 +97,41 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(nearest(text, &KNOWN), wanted, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_number_is_suggested_for_a_text() {
+        for (text, wanted) in [
+            ("10.5", "10"),
+            ("1_000", "1000"),
+            ("1,000", "1000"),
+            ("+7%", "7"),
+            ("-3x", "-3"),
+            ("99999999999999999999", "9223372036854775807"),
+            ("-99999999999999999999", "-9223372036854775808"),
+            ("high", "100"),
+            ("Lowest", "-100"),
+            ("ten", "0"),
+            ("-", "0"),
+            ("", "0"),
+        ] {
+            assert_eq!(integer(text), wanted, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn true_or_false_is_suggested_for_a_text() {
+        for (text, wanted) in [
+            ("yes", "true"),
+            (" True", "true"),
+            ("1", "true"),
+            ("", "true"),
+            ("No", "false"),
+            ("0", "false"),
+            (" FALSE", "false"),
+        ] {
+            assert_eq!(truth(text), wanted, "{text:?}");
         }
     }
 

@@ -12,7 +12,8 @@ use serde_json::json;
 use crate::api::RedisLease;
 use crate::election::{Cluster, PodFacts};
 use crate::index::{Index, LeaseId, WorkloadKey};
-use crate::operator::engine::{Engine, Input, Machine, Outside, Subject, Watched};
+use crate::operator::annotations::Problem;
+use crate::operator::engine::{Engine, Input, Machine, Outside, PodName, Subject, Watched};
 use crate::operator::quorums::QuorumUpdate;
 use crate::operator::slot::News;
 use crate::operator::writer::RoleAnswer;
@@ -127,8 +128,14 @@ pub(super) struct State {
     pub now: Time,
     pub news: BTreeMap<LeaseId, News>,
     pub attempts: usize,
+    /// The authority of this replica; `None`: it leads.
+    pub authority: Option<Authority>,
+    /// Whether reports on pods are refused.
+    pub refuses_reports: bool,
     /// Whether the next removal of a lease panics.
     pub forget_panics: bool,
+    /// Whether withdrawing a status panics.
+    pub withdraw_panics: bool,
     pub done: Vec<String>,
 }
 
@@ -164,7 +171,7 @@ impl Outside for Fake {
     }
 
     fn authority(&self, _: &str) -> Authority {
-        Authority::Lead
+        self.0.borrow().authority.unwrap_or(Authority::Lead)
     }
 
     fn news(&mut self, lease: LeaseId) -> News {
@@ -174,6 +181,8 @@ impl Outside for Fake {
     fn carry_out(&mut self, lease: Subject<'_>, effect: Effect) {
         let Subject { name, incarnation, .. } = lease;
         assert_ne!(effect, Effect::Warn(PANICS.into()), "planned by the test");
+        let panics = self.0.borrow().withdraw_panics && effect == Effect::WithdrawStatus;
+        assert!(!panics, "planned by the test");
         self.note(format!("{name}/{incarnation} {effect:?}"));
     }
 
@@ -203,6 +212,19 @@ impl Outside for Fake {
 
     fn write_orphan_slice(&mut self, slice: &SliceFacts, write: SliceWrite) {
         self.note(format!("{} on {}: {:?}", slice.lease, write.name, write.change));
+    }
+
+    fn report_on_lease(&mut self, lease: Subject<'_>, problem: &Problem) {
+        let advice = problem.note.split_once(": ").map_or("", |(_, advice)| advice);
+        self.note(format!("{}: {advice}", lease.name));
+    }
+
+    fn report_on_pod(&mut self, pod: PodName<'_>, problem: &Problem) -> bool {
+        let refuses = self.0.borrow().refuses_reports;
+        let advice = problem.note.split_once(": ").map_or("", |(_, advice)| advice);
+        let outcome = if refuses { "refused " } else { "" };
+        self.note(format!("{outcome}{}/{} ({}): {advice}", pod.namespace, pod.name, pod.uid));
+        !refuses
     }
 
     fn quorum(&mut self, update: &QuorumUpdate) {

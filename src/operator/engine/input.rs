@@ -7,9 +7,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use redislease_core::op::Token;
 use redislease_core::time::Time;
 
+use super::mistakes::PodName;
 use crate::api::RedisLease;
 use crate::election::PodFacts;
 use crate::index::{LeaseId, NamespaceFacts, WorkloadKey, WorkloadRead};
+use crate::operator::annotations::Problem;
 use crate::operator::quorums::QuorumUpdate;
 use crate::operator::slot::News;
 use crate::operator::writer::{PodFound, RoleAnswer, ServiceFound, SliceAnswer};
@@ -163,6 +165,10 @@ pub trait Outside {
     fn write_orphan(&mut self, namespace: &str, lease: &str, write: RoleWrite);
     /// Writes the EndpointSlice of a lease that does not exist: answered by [`Input::OrphanSliceWritten`].
     fn write_orphan_slice(&mut self, slice: &SliceFacts, write: SliceWrite);
+    /// Reports a mistake on a lease.
+    fn report_on_lease(&mut self, lease: Subject<'_>, problem: &Problem);
+    /// Reports a mistake on a pod. Returns `false` if too many mistakes were reported on pods lately.
+    fn report_on_pod(&mut self, pod: PodName<'_>, problem: &Problem) -> bool;
     /// Takes the connections of a quorum that was opened or replaced.
     fn quorum(&mut self, update: &QuorumUpdate);
     /// Raises the least token of this quorum to a token that a status on it shows.

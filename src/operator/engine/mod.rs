@@ -10,12 +10,14 @@
 //! | [`take`] | what each input changes |
 //! | [`orphans`] | the roles of leases that do not exist |
 //! | [`slices`] | the EndpointSlices of leases |
+//! | [`mistakes`] | mistakes in the annotations of pods and leases |
 //! | [`timers`] | when each lease must have its next turn |
 //! | [`shell`] | implements the interface in a process: keepers, writer, metrics |
 //! | [`watcher`] | passes the reports of a keeper's machine to the shell and to the metrics |
 //! | [`run`] | the task |
 
 mod input;
+mod mistakes;
 mod orphans;
 mod run;
 mod shell;
@@ -34,10 +36,13 @@ use redislease_core::time::{Millis, Time};
 
 use crate::contain::{Panicked, contained};
 use crate::election::Cluster;
-use crate::index::{Index, LeaseId};
+use crate::index::{Entry, Index, LeaseId};
+use crate::operator::annotations::Problem;
 use crate::plan::{Authority, Effect, Event, Facts, Identity, PERMITS, PermitUses, Permits, Permitted};
 use crate::status::{Notice, NoticeReason};
 pub use input::{Answer, Input, Machine, Outside, Subject, Watched};
+use mistakes::Mistakes;
+pub use mistakes::PodName;
 pub use run::{channels, run};
 pub use shell::{CONTROLLER, Shell};
 use timers::Timers;
@@ -58,6 +63,8 @@ struct Lease<M> {
     incarnation: u32,
     /// Panics in a row.
     panics: u32,
+    /// The mistakes in its annotations that this replica has reported.
+    mistakes: Vec<Problem>,
     /// The end of the pause after a panic. Then the lease gets a new machine.
     broken_until: Option<Time>,
 }
@@ -87,6 +94,7 @@ pub struct Engine<M, O> {
     swept: bool,
     /// The same for their EndpointSlices.
     swept_slices: bool,
+    mistakes: Mistakes,
     outside: O,
 }
 
@@ -102,6 +110,7 @@ impl<M: Machine, O: Outside> Engine<M, O> {
             permits: Permits::new(PERMITS),
             swept: false,
             swept_slices: false,
+            mistakes: Mistakes::default(),
             outside,
         }
     }
@@ -109,7 +118,14 @@ impl<M: Machine, O: Outside> Engine<M, O> {
     fn add(&mut self, id: LeaseId) {
         if let Some(identity) = self.identity(id) {
             let machine = Box::new(M::new(identity));
-            let lease = Lease { machine, answers: Vec::new(), incarnation: 0, panics: 0, broken_until: None };
+            let lease = Lease {
+                machine,
+                answers: Vec::new(),
+                incarnation: 0,
+                panics: 0,
+                mistakes: Vec::new(),
+                broken_until: None,
+            };
             self.leases.insert(id, lease);
         }
     }
@@ -198,13 +214,17 @@ impl<M: Machine, O: Outside> Engine<M, O> {
         let pause_ms = until.since(now).0;
         tracing::error!(%lease, panic = %panicked, pause_ms, "The reconciliation of a lease panicked. A term that this process already renews is renewed further; the operator retries after a pause.");
         let report = is_first.then(|| Effect::Report(panic_notice(&panicked)));
-        self.carry_out(id, std::iter::once(Effect::WithdrawStatus).chain(report));
+        let effects = std::iter::once(Effect::WithdrawStatus).chain(report);
+        if let Err(panicked) = contained(|| self.carry_out(id, effects)) {
+            tracing::error!(panic = %panicked, "The report of a panic panicked. The operator retries the lease after the pause.");
+        }
     }
 
     fn decide_and_carry_out(&mut self, now: Time, id: LeaseId) {
         let Some(lease) = self.leases.get_mut(&id) else { return };
         if let Some(turned) = decide(now, id, lease, &mut self.index, &self.permits, &mut self.outside) {
             self.finish_turn(id, turned);
+            self.check_annotations_of_lease(id);
         }
     }
 
@@ -238,18 +258,23 @@ impl<M: Machine, O: Outside> Engine<M, O> {
 
     fn carry_out(&mut self, id: LeaseId, effects: impl IntoIterator<Item = Effect>) {
         let (Some(entry), Some(lease)) = (self.index.lease(id), self.leases.get(&id)) else { return };
-        let subject = Subject {
-            id,
-            incarnation: lease.incarnation,
-            namespace: &entry.namespace,
-            name: &entry.name,
-            uid: &entry.uid,
-            quorum: &entry.quorum,
-            object: entry.object.as_ref(),
-        };
+        let subject = subject(id, entry, lease.incarnation);
         for effect in effects {
             self.outside.carry_out(subject, effect);
         }
+    }
+}
+
+/// The subject of effects.
+fn subject(id: LeaseId, entry: &Entry, incarnation: u32) -> Subject<'_> {
+    Subject {
+        id,
+        incarnation,
+        namespace: &entry.namespace,
+        name: &entry.name,
+        uid: &entry.uid,
+        quorum: &entry.quorum,
+        object: entry.object.as_ref(),
     }
 }
 

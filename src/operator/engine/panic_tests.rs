@@ -55,6 +55,22 @@ fn a_panic_is_contained_to_its_lease() {
 }
 
 #[test]
+fn a_panic_while_a_panic_is_reported_is_contained_too() {
+    let mut world = World::listed();
+    world.lease("n", "a");
+    world.lease("n", "b");
+    script("a", |script| script.panics = true);
+    world.fake.0.borrow_mut().withdraw_panics = true;
+    world.work();
+    assert_eq!(world.fake.done(), ["panic"]);
+    assert_eq!(seen("b"), ["facts 0 unseen"], "the other lease has its turn");
+    script("a", |script| script.panics = false);
+    world.at(1000);
+    world.work();
+    assert_eq!(script("a", |script| script.machines), 2, "a new machine");
+}
+
+#[test]
 fn a_panic_while_a_lease_is_removed_leaves_nothing_behind() {
     let mut world = World::listed();
     world.engine.permits = Permits::new(1);

@@ -12,6 +12,7 @@ use redislease_core::time::Time;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::input::{Answer, Input, Outside, Subject};
+use super::mistakes::PodName;
 use super::run::Inbox;
 use super::watcher::Watcher;
 use crate::api::RedisLease;
@@ -21,6 +22,7 @@ use crate::keeper::{Keeper, LeaseHandle, Setup};
 use crate::mailbox::Mailbox;
 use crate::metrics::lease::{HandoverKind, LeaseMetrics, LeaseRecord, Shown};
 use crate::metrics::operator::OperatorMetrics;
+use crate::operator::annotations::Problem;
 use crate::operator::leadership::Grant;
 use crate::operator::quorums::{Connection, InUse, QuorumUpdate};
 use crate::operator::slot::{News, Slot};
@@ -342,6 +344,20 @@ impl Outside for Shell {
             let _ = inputs.send(Input::OrphanSliceWritten { namespace, name, answer });
         });
         self.writer.write_slice(&tenant, owner, Box::new(write), done);
+    }
+
+    fn report_on_lease(&mut self, lease: Subject<'_>, Problem { reason, note }: &Problem) {
+        tracing::warn!(lease = %name(lease), reason = reason.as_str(), "{note}");
+        let notice = Notice { reason: *reason, note: note.clone(), on_pods: Vec::new() };
+        self.writer.report_once(notice, reference(lease));
+    }
+
+    fn report_on_pod(&mut self, pod: PodName<'_>, Problem { reason, note }: &Problem) -> bool {
+        let is_accepted = self.writer.report_once_on_pod(*reason, note, pod);
+        if is_accepted {
+            tracing::warn!(pod = %format!("{}/{}", pod.namespace, pod.name), reason = reason.as_str(), "{note}");
+        }
+        is_accepted
     }
 
     fn quorum(&mut self, update: &QuorumUpdate) {

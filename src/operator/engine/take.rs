@@ -21,8 +21,14 @@ impl<M: Machine, O: Outside> Engine<M, O> {
                 self.outside.raise_floor(&update.name, self.index.floor(&update.name));
                 self.index.quorum_changed(&update.name, update.facts);
             }
-            Input::QuorumsRead => self.index.quorums_read(),
-            Input::Authority(quorum) => self.index.mark_quorum(&quorum),
+            Input::QuorumsRead => {
+                self.index.quorums_read();
+                self.report_first_mistakes();
+            }
+            Input::Authority(quorum) => {
+                self.index.mark_quorum(&quorum);
+                self.report_mistakes();
+            }
             Input::Answer { lease, incarnation, answer } => self.take_answer(now, lease, incarnation, answer),
             Input::ApiAnswered => {
                 for id in std::mem::take(&mut self.awaiting) {
@@ -85,6 +91,7 @@ impl<M: Machine, O: Outside> Engine<M, O> {
     }
 
     fn take_pod(&mut self, now: Time, event: Watched<crate::election::PodFacts>) {
+        self.check_annotations(&event);
         match event {
             Watched::ListBegins => self.index.pod_list_begins(),
             Watched::Seen(pod) => self.index.pod_seen(*pod, now),

@@ -1,5 +1,7 @@
 #[path = "fake.rs"]
 mod fake;
+#[path = "mistakes_tests.rs"]
+mod mistakes;
 #[path = "orphans_tests.rs"]
 mod orphans;
 #[path = "panic_tests.rs"]

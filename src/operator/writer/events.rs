@@ -64,8 +64,10 @@ pub(super) struct Events {
     sent: BTreeMap<Arc<str>, Time>,
     /// How many of the pending events each namespace has.
     by_namespace: BTreeMap<Arc<str>, usize>,
-    /// Those on pods.
+    /// Those of leases on pods.
     pub pods: PodEvents,
+    /// Those about the annotations of pods. They have a limit of their own: many mistakes must not hide what happens to leases.
+    pub mistakes: PodEvents,
 }
 
 impl Events {

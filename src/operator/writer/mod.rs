@@ -39,12 +39,13 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::annotations::Change;
+use super::engine::PodName;
 use crate::clock;
 use crate::index::{ListCount, WorkloadKey};
 use crate::metrics::operator::OperatorMetrics;
 use crate::plan::calls::{self, Level, Queue, Submission};
 use crate::plan::{Priority, RoleWrite};
-use crate::status::Notice;
+use crate::status::{Notice, NoticeReason};
 pub use call::{Call, Done, PodFound, RoleAnswer};
 use events::{Accepted, Events};
 use key::Key;
@@ -183,14 +184,7 @@ impl Writer {
         let tenant: Arc<str> = object.namespace.as_deref().unwrap_or_default().into();
         let mut state = self.state();
         let on_pods: Vec<_> = notice.on_pods.iter().filter(|_| state.events.pods.takes(now, &tenant)).collect();
-        let pods = on_pods.into_iter().map(|(name, uid)| ObjectReference {
-            api_version: Some("v1".into()),
-            kind: Some("Pod".into()),
-            name: Some(name.clone()),
-            namespace: object.namespace.clone(),
-            uid: Some(uid.clone()),
-            ..ObjectReference::default()
-        });
+        let pods = on_pods.into_iter().map(|(name, uid)| pod_reference(PodName { namespace: &tenant, name, uid }));
         for regarding in std::iter::once(object.clone()).chain(pods) {
             let accepted = state.events.add(now, happened, notice.clone(), regarding);
             self.queue_event(&mut state, now, &tenant, accepted);
@@ -208,6 +202,17 @@ impl Writer {
         self.queue_event(&mut state, now, &tenant, accepted);
         drop(state);
         self.shared.wake.notify_one();
+    }
+
+    /// As [`Writer::report_once`], on a pod. Returns `false` if many pods had such events just before: nothing is reported.
+    pub fn report_once_on_pod(&self, reason: NoticeReason, note: &str, pod: PodName<'_>) -> bool {
+        let now = clock::now();
+        let is_accepted = self.state().events.mistakes.takes(now, &pod.namespace.into());
+        if is_accepted {
+            let notice = Notice { reason, note: note.to_owned(), on_pods: Vec::new() };
+            self.report_once(notice, pod_reference(pod));
+        }
+        is_accepted
     }
 
     fn queue_event(&self, state: &mut State, now: Time, tenant: &Arc<str>, accepted: Accepted) {
@@ -264,6 +269,17 @@ impl Writer {
                 FLUSH.as_secs()
             );
         }
+    }
+}
+
+fn pod_reference(pod: PodName<'_>) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".into()),
+        kind: Some("Pod".into()),
+        name: Some(pod.name.to_owned()),
+        namespace: Some(pod.namespace.to_owned()),
+        uid: Some(pod.uid.to_owned()),
+        ..ObjectReference::default()
     }
 }
 

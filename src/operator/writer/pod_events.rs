@@ -1,4 +1,5 @@
-//! The limit of events on pods. In a storm they are left out: the event of the lease says the same.
+//! The limit of events on pods. In a storm they are left out: the event of the lease says the same, and many pods with the same
+//! mistake in an annotation come from one pod template.
 //!
 //! Half of the limit is for every namespace. The other half is for namespaces that had few events on pods lately, so that a
 //! storm in one namespace leaves room for the others.

@@ -1,0 +1,150 @@
+//! Mistakes in the annotations of pods and of leases: each is reported once, on its object. The leader on the quorum of a lease
+//! reports those of the lease.
+//!
+//! A pod need not be a candidate: the annotation `redislease.io/lease` in a pod template creates no lease, and that is a mistake
+//! to report. So the leader on the quorum `default` reports, as for a workload that names no quorum. Without a RedisQuorum of
+//! this name, each replica reports, and the API server keeps one event for each text.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Engine, Machine, Outside, Watched, subject};
+use crate::election::PodFacts;
+use crate::index::LeaseId;
+use crate::operator::annotations::{Problem, default_quorum, problems_of_lease, problems_of_pod};
+use crate::plan::Authority;
+
+/// Namespace, name and UID of a pod.
+#[derive(Clone, Copy, Debug)]
+pub struct PodName<'a> {
+    pub namespace: &'a str,
+    pub name: &'a str,
+    pub uid: &'a str,
+}
+
+/// The pods with mistakes. Other pods use no memory here.
+#[derive(Debug, Default)]
+pub(super) struct Mistakes {
+    /// By UID.
+    pub(super) pods: BTreeMap<String, Pod>,
+    /// The UIDs of those that the list in progress contains.
+    pub(super) listed: Option<BTreeSet<String>>,
+    /// Whether every RedisQuorum that existed at the start has been read: before, the leader is unknown.
+    quorums_read: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Pod {
+    namespace: String,
+    name: String,
+    /// Whether each problem was reported.
+    problems: BTreeMap<Problem, bool>,
+}
+
+impl Mistakes {
+    /// Takes the newest facts about a pod. Nobody corrects a pod that has ended or is being deleted.
+    fn seen(&mut self, facts: &PodFacts) {
+        let ends = facts.finished || facts.deletion_grace.is_some();
+        let problems = if ends { Vec::new() } else { problems_of_pod(&facts.annotations) };
+        if problems.is_empty() {
+            self.pods.remove(&facts.uid);
+            return;
+        }
+        self.named(&facts.uid);
+        let before = self.pods.remove(&facts.uid).map(|pod| pod.problems).unwrap_or_default();
+        let reported = |problem: &Problem| before.get(problem).copied().unwrap_or_default();
+        let problems = problems.into_iter().map(|problem| (reported(&problem), problem));
+        let problems = problems.map(|(reported, problem)| (problem, reported)).collect();
+        let (namespace, name) = (facts.namespace.clone(), facts.name.clone());
+        self.pods.insert(facts.uid.clone(), Pod { namespace, name, problems });
+    }
+
+    /// The list in progress contains this pod.
+    fn named(&mut self, uid: &str) {
+        if let Some(listed) = &mut self.listed {
+            listed.insert(uid.to_owned());
+        }
+    }
+
+    /// The list is complete: a pod that it does not contain was deleted without a last event.
+    fn list_ends(&mut self) {
+        if let Some(listed) = self.listed.take() {
+            self.pods.retain(|uid, _| listed.contains(uid));
+        }
+    }
+}
+
+impl Pod {
+    fn is_reported(&self) -> bool {
+        self.problems.values().all(|reported| *reported)
+    }
+
+    fn report(&mut self, uid: &str, outside: &mut impl Outside) {
+        let pod = PodName { namespace: &self.namespace, name: &self.name, uid };
+        for (problem, reported) in self.problems.iter_mut().filter(|(_, reported)| !**reported) {
+            *reported = outside.report_on_pod(pod, problem);
+        }
+    }
+}
+
+impl<M: Machine, O: Outside> Engine<M, O> {
+    /// Checks the annotations of the pod of this event.
+    pub(super) fn check_annotations(&mut self, event: &Watched<PodFacts>) {
+        let mistakes = &mut self.mistakes;
+        match event {
+            Watched::ListBegins => mistakes.listed = Some(BTreeSet::new()),
+            Watched::Seen(facts) => {
+                mistakes.seen(facts);
+                self.report_mistakes_of(&facts.uid);
+            }
+            Watched::Unreadable(metadata) => mistakes.named(metadata.uid.as_deref().unwrap_or_default()),
+            Watched::Deleted(facts) => _ = mistakes.pods.remove(&facts.uid),
+            Watched::DeletedUnreadable(metadata) => {
+                mistakes.pods.remove(metadata.uid.as_deref().unwrap_or_default());
+            }
+            Watched::ListEnds => mistakes.list_ends(),
+        }
+    }
+
+    /// Every RedisQuorum that existed at the start has been read.
+    pub(super) fn report_first_mistakes(&mut self) {
+        self.mistakes.quorums_read = true;
+        self.report_mistakes();
+    }
+
+    /// Reports every mistake that was not reported, if this replica leads now.
+    pub(super) fn report_mistakes(&mut self) {
+        if self.reports_mistakes() {
+            for (uid, pod) in &mut self.mistakes.pods {
+                pod.report(uid, &mut self.outside);
+            }
+        }
+    }
+
+    fn report_mistakes_of(&mut self, uid: &str) {
+        if self.mistakes.pods.get(uid).is_some_and(|pod| !pod.is_reported())
+            && self.reports_mistakes()
+            && let Some(pod) = self.mistakes.pods.get_mut(uid)
+        {
+            pod.report(uid, &mut self.outside);
+        }
+    }
+
+    /// Reports the mistakes in the annotations of a lease that were not reported yet.
+    pub(super) fn check_annotations_of_lease(&mut self, id: LeaseId) {
+        let (Some(entry), Some(lease)) = (self.index.lease(id), self.leases.get_mut(&id)) else { return };
+        let Some(object) = &entry.object else { return };
+        let problems = problems_of_lease(object.metadata.annotations.as_ref());
+        if problems == lease.mistakes || self.outside.authority(&entry.quorum) != Authority::Lead {
+            return;
+        }
+        let subject = subject(id, entry, lease.incarnation);
+        for problem in problems.iter().filter(|problem| !lease.mistakes.contains(problem)) {
+            self.outside.report_on_lease(subject, problem);
+        }
+        lease.mistakes = problems;
+    }
+
+    fn reports_mistakes(&self) -> bool {
+        self.mistakes.quorums_read && self.outside.authority(default_quorum()) == Authority::Lead
+    }
+}

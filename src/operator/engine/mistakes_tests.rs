@@ -1,0 +1,109 @@
+//! Mistakes in the annotations of pods.
+
+use super::*;
+use crate::election::PodFacts;
+
+fn annotated(name: &str, value: &str) -> PodFacts {
+    let annotation = ("redislease.io/priority".to_owned(), value.to_owned());
+    PodFacts { annotations: [annotation].into_iter().collect(), ..pod(name) }
+}
+
+fn show(world: &mut World, pod: PodFacts) -> Vec<String> {
+    world.engine.take(Input::Pod(Watched::Seen(Box::new(pod))));
+    world.fake.done()
+}
+
+fn report(pod: &str, instead: &str) -> String {
+    format!("n/{pod} (uid-{pod}): use {instead:?}. The pod cannot be elected until this is corrected.")
+}
+
+#[test]
+fn a_mistake_is_reported_once_and_again_when_the_annotation_changes() {
+    let mut world = World::listed();
+    assert_eq!(show(&mut world, annotated("p", "high")), [report("p", "100")]);
+    let ready = PodFacts { ready: false, ..annotated("p", "high") };
+    assert_eq!(show(&mut world, ready), [""; 0], "another change of the pod");
+    let mut both = annotated("p", "high");
+    both.annotations.set("redislease.io/lease-duraton", Some("7s"));
+    let [second] = &show(&mut world, both)[..] else { panic!("one report") };
+    assert!(second.contains("use redislease.io/lease-duration, and write it into the metadata"), "{second}");
+    assert_eq!(show(&mut world, annotated("p", "low")), [report("p", "-100")], "another value");
+    assert_eq!(show(&mut world, annotated("p", "1")), [""; 0], "corrected");
+    assert_eq!(show(&mut world, annotated("p", "low")), [report("p", "-100")]);
+    assert_eq!(show(&mut world, annotated("q", "low")), [report("q", "-100")], "each pod has its event");
+
+    // A new list repeats the pods, and does not contain those that are gone.
+    world.engine.take(Input::Pod(Watched::ListBegins));
+    assert_eq!(show(&mut world, annotated("q", "low")), [""; 0]);
+    world.engine.take(Input::Pod(Watched::ListEnds));
+    assert_eq!(world.engine.mistakes.pods.len(), 1, "{:?}", world.engine.mistakes);
+    world.engine.take(Input::Pod(Watched::Deleted(Box::new(annotated("q", "low")))));
+    assert!(world.engine.mistakes.pods.is_empty());
+}
+
+#[test]
+fn pods_without_mistakes_and_pods_that_end_are_not_kept() {
+    let mut world = World::listed();
+    world.engine.take(Input::Pod(Watched::ListBegins));
+    for pod in [
+        pod("p"),
+        annotated("p", "5"),
+        PodFacts { finished: true, ..annotated("p", "high") },
+        PodFacts { deletion_grace: Some(Duration::ZERO), ..annotated("p", "high") },
+    ] {
+        assert_eq!(show(&mut world, pod), [""; 0]);
+    }
+    let Mistakes { pods, listed, .. } = &world.engine.mistakes;
+    assert!(pods.is_empty() && listed.as_ref().is_some_and(BTreeSet::is_empty), "{:?}", world.engine.mistakes);
+}
+
+#[test]
+fn a_replica_reports_when_it_leads_and_the_quorums_are_read() {
+    let mut world = World::new();
+    assert_eq!(show(&mut world, annotated("p", "high")), [""; 0], "the leader is unknown");
+    world.fake.0.borrow_mut().authority = Some(Authority::Follow);
+    world.engine.take(Input::QuorumsRead);
+    assert_eq!(show(&mut world, annotated("q", "high")), [""; 0], "another replica leads");
+    world.fake.0.borrow_mut().authority = None;
+    for wanted in [vec![report("p", "100"), report("q", "100")], vec![]] {
+        world.engine.take(Input::Authority("default".into()));
+        assert_eq!(world.fake.done(), wanted);
+    }
+}
+
+#[test]
+fn what_was_refused_is_reported_with_the_next_event_of_the_pod() {
+    let mut world = World::listed();
+    world.fake.0.borrow_mut().refuses_reports = true;
+    assert_eq!(show(&mut world, annotated("p", "high")), [format!("refused {}", report("p", "100"))]);
+    world.fake.0.borrow_mut().refuses_reports = false;
+    assert_eq!(show(&mut world, annotated("p", "high")), [report("p", "100")]);
+    assert_eq!(show(&mut world, annotated("p", "high")), [""; 0]);
+}
+
+#[test]
+fn a_mistake_on_a_lease_is_reported_once_by_the_leader_of_its_quorum() {
+    let mut world = World::listed();
+    let mut version = 1;
+    let mut write = |world: &mut World, key: &str| {
+        let mut lease = lease("n", "a");
+        version += 1;
+        lease.metadata.resource_version = Some(version.to_string());
+        lease.metadata.annotations = Some([(format!("redislease.io/{key}"), "1".to_owned())].into());
+        world.engine.take(Input::Lease(Watched::Seen(Box::new(lease))));
+        world.work();
+        world.fake.done()
+    };
+    let ignored = "The operator ignores it until this is corrected.";
+    let report = format!("a: use redislease.io/handover-requested. {ignored}");
+    world.fake.0.borrow_mut().authority = Some(Authority::Follow);
+    assert!(!write(&mut world, "handover-request").contains(&report), "another replica leads");
+    world.fake.0.borrow_mut().authority = None;
+    for wanted in [1, 0] {
+        world.engine.take(Input::Authority("default".into()));
+        world.work();
+        assert_eq!(world.fake.done().iter().filter(|done| **done == report).count(), wanted);
+    }
+    assert_eq!(write(&mut world, "handover-requested"), [""; 0]);
+    assert_eq!(write(&mut world, "handover-request"), [report], "again");
+}
