@@ -11,6 +11,12 @@ use crate::api::conditions::{ConditionStatus, ConditionType};
 /// Maximum number of past terms in `status.history`.
 pub const MAX_HISTORY: usize = 10;
 
+/// Maximum number of characters of `status.handover.id`.
+pub const MAX_HANDOVER_ID: usize = 128;
+
+/// Maximum number of characters of `status.handover.to`: `pod/` and the longest name of a pod.
+pub const MAX_HANDOVER_TARGET: usize = 257;
+
 /// Maximum number of pods in `status.candidates.ineligible`.
 pub const MAX_INELIGIBLE: usize = 20;
 
@@ -62,6 +68,11 @@ pub struct RedisLeaseStatus {
     #[schemars(length(max = MAX_HISTORY))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub history: Vec<PastTerm>,
+
+    /// The last handover that was requested with the annotation redislease.io/handover-requested, and its result. Absent if none was
+    /// requested.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub handover: Option<Box<HandoverStatus>>,
 
     /// The candidate pods. Absent until the operator has listed the pods.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -160,6 +171,49 @@ pub struct PastTerm {
 
     /// The reason of the end, for example HolderStopped, HolderVanished or RenewDeadline.
     pub reason: String,
+}
+
+/// A requested handover and its result.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct HandoverStatus {
+    /// The first 128 characters of the annotation redislease.io/handover-requested. Another value there is a new request.
+    #[schemars(length(max = MAX_HANDOVER_ID))]
+    pub id: String,
+
+    /// The first 257 characters of the annotation redislease.io/handover-to. Absent if the next eligible pod was to acquire the lease.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = MAX_HANDOVER_TARGET))]
+    pub to: Option<String>,
+
+    /// The pod that gives the lease up. Absent if the operator ended no term.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+
+    /// Running until a pod holds the lease again; then Completed, or Failed if it is not the requested one. Refused if the operator
+    /// ended no term. Unknown if the lease was given up for another cluster, and the operator cannot tell whether that cluster
+    /// acquired it.
+    pub state: HandoverState,
+
+    /// When the state last changed.
+    pub time: Time,
+
+    /// What happened.
+    pub message: String,
+}
+
+/// The state of a requested handover.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum HandoverState {
+    /// The term of the earlier holder has ended. No pod of this cluster holds the lease yet.
+    Running,
+    /// The lease moved as requested.
+    Completed,
+    /// The operator ended no term. The message says why.
+    Refused,
+    /// Another pod than the requested one holds the lease.
+    Failed,
+    /// The lease was given up for another cluster. No pod of this cluster can be elected, so the operator cannot tell who holds it.
+    Unknown,
 }
 
 /// The candidate pods: how many there are, and which of them cannot be elected.

@@ -6,6 +6,12 @@ pub const PRIORITY_ANNOTATION: &str = "redislease.io/priority";
 /// Pod annotation. With the value `"true"` the pod is never elected.
 pub const EXCLUDE_ANNOTATION: &str = "redislease.io/exclude";
 
+/// Annotation of a `RedisLease`: requests a handover. Each new value is a new request.
+pub const HANDOVER_REQUESTED_ANNOTATION: &str = "redislease.io/handover-requested";
+
+/// Annotation of a `RedisLease`: the target of the requested handover, `pod/NAME` or `cluster/NAME`.
+pub const HANDOVER_TO_ANNOTATION: &str = "redislease.io/handover-to";
+
 /// Prefix of the annotations that users write.
 pub const ANNOTATION_PREFIX: &str = "redislease.io/";
 
@@ -85,6 +91,11 @@ pub fn lease_of_token_annotation(key: &str) -> Option<&str> {
 /// Whether `name` is a DNS label: the format of namespaces and of node names in a `RedisQuorum`.
 pub fn is_dns_label(name: &str) -> bool {
     name.len() <= 63 && !name.contains('.') && is_object_name(name)
+}
+
+/// Whether `name` can be the name of a cluster: the operator's `--cluster-name`.
+pub fn is_cluster_name(name: &str) -> bool {
+    name.len() <= 63 && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
 }
 
 /// Whether the API server accepts `name` as the name of a Service.

@@ -4,6 +4,7 @@ mod age;
 mod client;
 mod crds;
 mod doctor;
+mod handover;
 mod operator;
 mod status;
 mod values;
@@ -28,6 +29,7 @@ pub struct Cli {
 enum Command {
     Crds(crds::Crds),
     Doctor(doctor::Doctor),
+    Handover(handover::Handover),
     Operator(operator::Operator),
     Status(status::Status),
     Why(why::Why),
@@ -70,6 +72,7 @@ impl Cli {
         match self.command {
             Command::Doctor(command) => return command.run(),
             Command::Crds(command) => command.run()?,
+            Command::Handover(command) => command.run()?,
             Command::Operator(command) => command.run()?,
             Command::Status(command) => command.run()?,
             Command::Why(command) => command.run()?,

@@ -1,15 +1,16 @@
 //! Parsers for the values of flags. Each error message says which values are valid.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
-use crate::api::names;
+use crate::api::{self, names};
+use crate::election::HandoverTarget;
 
 /// The maximum length of `reportingInstance` in a Kubernetes Event.
 const MAX_INSTANCE: usize = 128;
 
 pub(super) fn cluster_name(text: &str) -> Result<String, String> {
-    let plain = text.len() <= 63 && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
-    if plain {
+    if names::is_cluster_name(text) {
         Ok(text.to_owned())
     } else {
         Err("a cluster name must have at most 63 letters, digits, '-', '.' and '_'".to_owned())
@@ -37,6 +38,18 @@ pub(super) fn instance(text: &str) -> Result<String, String> {
     } else {
         Err(format!("an instance name must have 1 to {MAX_INSTANCE} letters, digits, '-', '.', '_' and '/'"))
     }
+}
+
+pub(super) fn handover_target(text: &str) -> Result<String, String> {
+    match HandoverTarget::of(Some(text)) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(_) => Err("the target must be pod/NAME or cluster/NAME".to_owned()),
+    }
+}
+
+pub(super) fn wait(text: &str) -> Result<Duration, String> {
+    let parsed = api::Duration::new(text).parse();
+    parsed.map_err(|_| "the duration must be a number with a unit, such as 30s, 2m or 0s".to_owned())
 }
 
 #[cfg(test)]
@@ -74,5 +87,17 @@ mod tests {
         for name in ["", "a b", &"x".repeat(129)] {
             assert!(instance(name).unwrap_err().contains("1 to 128"), "{name}");
         }
+    }
+
+    #[test]
+    fn a_handover_has_a_pod_or_a_cluster_as_its_target() {
+        for target in ["pod/billing-1", "cluster/eu-west-1"] {
+            assert_eq!(handover_target(target), Ok(target.into()));
+        }
+        for target in ["", "billing-1", "pod/", "node/x"] {
+            assert!(handover_target(target).unwrap_err().contains("pod/NAME or cluster/NAME"), "{target}");
+        }
+        assert_eq!((wait("0s"), wait("2m")), (Ok(Duration::ZERO), Ok(Duration::from_mins(2))));
+        assert!(wait("2").unwrap_err().contains("with a unit"));
     }
 }

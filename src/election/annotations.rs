@@ -1,5 +1,7 @@
 //! The annotations of a pod that belong to RedisLease.
 
+use crate::api::names;
+
 /// Keys and values, sorted by key. Most pods have one or two, for which a map would allocate eleven places.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Annotations(Box<[(String, String)]>);
@@ -15,6 +17,16 @@ impl Annotations {
     pub fn set(&mut self, key: &str, value: Option<&str>) {
         let others = std::mem::take(&mut self.0).into_vec().into_iter().filter(|(known, _)| known != key);
         *self = others.chain(value.map(|value| (key.to_owned(), value.to_owned()))).collect();
+    }
+
+    /// The priority, 0 without the annotation. `None` if its value is not an integer.
+    pub(crate) fn priority(&self) -> Option<i64> {
+        self.get(names::PRIORITY_ANNOTATION).map_or(Some(0), |text| text.trim().parse().ok())
+    }
+
+    /// Whether the pod is excluded from every election.
+    pub(crate) fn excludes(&self) -> bool {
+        self.get(names::EXCLUDE_ANNOTATION).is_some_and(|value| value == "true")
     }
 
     /// All annotations.

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::api::names;
 use crate::api::validated::Readiness;
 use crate::election::PodFacts;
 
@@ -100,19 +99,11 @@ impl Electorate {
     }
 }
 
-/// Whether the pod's annotation excludes it from every election.
-pub(super) fn is_excluded(pod: &PodFacts) -> bool {
-    pod.annotations.get(names::EXCLUDE_ANNOTATION).is_some_and(|value| value == "true")
-}
-
 fn priority_if_eligible(pod: &PodFacts, readiness: Readiness) -> Result<i64, Ineligible> {
-    if is_excluded(pod) {
+    if pod.annotations.excludes() {
         return Err(Ineligible::Excluded);
     }
-    let priority = match pod.annotations.get(names::PRIORITY_ANNOTATION) {
-        Some(text) => text.trim().parse().map_err(|_| Ineligible::InvalidPriority)?,
-        None => 0,
-    };
+    let priority = pod.annotations.priority().ok_or(Ineligible::InvalidPriority)?;
     if pod.finished {
         Err(Ineligible::Finished)
     } else if pod.deletion_grace.is_some() {
@@ -129,6 +120,7 @@ fn priority_if_eligible(pod: &PodFacts, readiness: Readiness) -> Result<i64, Ine
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::names;
     use core::time::Duration;
     use jiff::Timestamp;
 

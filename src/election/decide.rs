@@ -6,12 +6,12 @@
 //!   does not answer, the holder may have recovered without notice, so the term continues.
 
 use core::time::Duration;
+use std::sync::Arc;
 
 use redislease_core::lease::{Standing, TermId, View};
 use redislease_core::time::{Millis, Time};
 
 use crate::api::validated::Readiness;
-use crate::election::candidates::is_excluded;
 use crate::election::{Electorate, HolderName, PodFacts, Sighting};
 
 /// What is known about the pod that holds the running or the ending term.
@@ -44,6 +44,8 @@ pub struct Situation<'a> {
     pub holder: HolderPod<'a>,
     /// The candidates.
     pub electorate: &'a Electorate,
+    /// Which of them is elected first because of a requested handover.
+    pub handover: Option<HandoverOrder<'a>>,
     /// Whether readiness matters.
     pub readiness: Readiness,
     /// The lease's grace period: how long a holder has to stop.
@@ -55,6 +57,23 @@ pub struct Situation<'a> {
     pub revoked: Option<EndCause>,
     /// Whether `holder` was read from the API server just now.
     pub fresh: bool,
+}
+
+/// The order of the next election after a requested handover.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HandoverOrder<'a> {
+    /// The name of the pod that is elected if it is eligible.
+    pub to: Option<&'a str>,
+    /// The name of the pod whose term was ended. It is elected only if no other pod is eligible.
+    pub from: &'a str,
+}
+
+impl HandoverOrder<'_> {
+    fn first<'e>(&self, electorate: &'e Electorate) -> Option<&'e Arc<PodFacts>> {
+        let find = |wanted: &dyn Fn(&str) -> bool| electorate.eligible.iter().find(|pod| wanted(&pod.name));
+        let target = self.to.and_then(|to| find(&|name| name == to));
+        target.or_else(|| find(&|name| name != self.from)).or_else(|| electorate.eligible.first())
+    }
 }
 
 /// Why the operator ends a term.
@@ -71,6 +90,8 @@ pub enum EndCause {
     HolderUnhealthy,
     /// The holder is not a candidate any more, or is excluded.
     NoLongerCandidate,
+    /// A handover was requested.
+    HandoverRequested,
     /// The lease is suspended.
     Suspended,
     /// The lease is deleted.
@@ -87,12 +108,13 @@ pub enum EndCause {
 
 impl EndCause {
     /// Every cause.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::HolderStopped,
         Self::HolderVanished,
         Self::StopOverdue,
         Self::HolderUnhealthy,
         Self::NoLongerCandidate,
+        Self::HandoverRequested,
         Self::Suspended,
         Self::Deleted,
         Self::QuorumChanged,
@@ -109,6 +131,7 @@ impl EndCause {
             Self::StopOverdue => "StopOverdue",
             Self::HolderUnhealthy => "HolderUnhealthy",
             Self::NoLongerCandidate => "NoLongerCandidate",
+            Self::HandoverRequested => "HandoverRequested",
             Self::Suspended => "Suspended",
             Self::Deleted => "Deleted",
             Self::QuorumChanged => "QuorumChanged",
@@ -173,8 +196,12 @@ fn end<'a>(term: &TermId, proof: bool, cause: EndCause) -> Decision<'a> {
 }
 
 fn next_holder<'a>(situation: &Situation<'a>) -> Step<'a> {
-    let first = situation.electorate.eligible.first().filter(|_| situation.may_begin);
-    let Some(first) = first else { return Step::Forget };
+    let electorate = situation.electorate;
+    let first = match &situation.handover {
+        Some(order) => order.first(electorate),
+        None => electorate.eligible.first(),
+    };
+    let Some(first) = first.filter(|_| situation.may_begin) else { return Step::Forget };
     // An attempt continues for its pod while that pod is eligible, even if a better candidate appears meanwhile.
     if let Standing::Acquiring(_, holder) = &situation.view.standing
         && let Ok(HolderName { pod_uid, .. }) = holder.0.parse()
@@ -212,7 +239,7 @@ fn check_holder(situation: &Situation<'_>) -> Check {
         Check::End { proof: true, cause: EndCause::HolderStopped }
     } else if pod.finished {
         Check::End { proof: false, cause: EndCause::HolderVanished }
-    } else if !candidate || is_excluded(pod) {
+    } else if !candidate || pod.annotations.excludes() {
         Check::End { proof: false, cause: EndCause::NoLongerCandidate }
     } else if let (Some(since), Some(grace)) = (sighting.terminating_since, pod.deletion_grace) {
         let allowed = Millis::from(grace) + Millis::from(situation.grace_period);

@@ -30,22 +30,24 @@ struct Case {
     may_begin: bool,
     revoked: Option<EndCause>,
     fresh: bool,
+    handover: Option<HandoverOrder<'static>>,
     readiness: Readiness,
 }
 
 impl Case {
     fn of(view: View) -> Self {
         let electorate = vec![PodFacts::running("a"), PodFacts::running("b")];
-        Self { view, electorate, may_begin: true, revoked: None, fresh: true, readiness: REQUIRED }
+        Self { view, electorate, may_begin: true, revoked: None, fresh: true, handover: None, readiness: REQUIRED }
     }
 
     fn decide(&self, holder: HolderPod<'_>) -> String {
-        let electorate = Electorate::of(self.electorate.iter().cloned().map(std::sync::Arc::new), REQUIRED);
+        let electorate = Electorate::of(self.electorate.iter().cloned().map(Arc::new), REQUIRED);
         let decision = decide(&Situation {
             now: NOW,
             view: &self.view,
             holder,
             electorate: &electorate,
+            handover: self.handover,
             readiness: self.readiness,
             grace_period: Duration::from_secs(10),
             may_begin: self.may_begin,
@@ -178,4 +180,21 @@ fn attempt_continues_while_its_pod_is_eligible() {
     };
     assert_eq!(acquiring("c/c-uid/n/l/b/uid-b").decide(HolderPod::Unseen), "want b");
     assert_eq!(acquiring("c/c-uid/n/l/z/uid-z").decide(HolderPod::Unseen), "want a");
+}
+
+#[test]
+fn a_handover_elects_its_target_and_its_last_holder_last() {
+    let mut case = Case::of(View::default());
+    let mut wanted = |order, pods: &[&str]| {
+        case.handover = order;
+        case.electorate = pods.iter().map(|name| PodFacts::running(name)).collect();
+        case.decide(HolderPod::Unseen)
+    };
+    let order = |to| Some(HandoverOrder { to, from: "a" });
+    assert_eq!(wanted(None, &["a", "b", "c"]), "want a");
+    assert_eq!(wanted(order(None), &["a", "b", "c"]), "want b");
+    assert_eq!(wanted(order(Some("c")), &["a", "b", "c"]), "want c");
+    assert_eq!(wanted(order(Some("c")), &["a", "b"]), "want b", "the target is not eligible any more");
+    assert_eq!(wanted(order(Some("c")), &["a"]), "want a", "no other pod is left");
+    assert_eq!(wanted(order(Some("c")), &[]), "forget");
 }

@@ -5,11 +5,13 @@
 //! | [`PodFacts`], [`Annotations`], [`Sighting`], `is_off` | extract the relevant facts from a Pod and from its Node |
 //! | [`Electorate`], [`Ineligible`] | rank the eligible pods; say why each other pod is not eligible |
 //! | [`decide()`], [`Situation`], [`Decision`] | decide the next step: acquire the lease for a pod, end the term, or wait |
+//! | `HandoverRequest` | a requested handover: parse it, and decide whether it can be carried out |
 //! | [`HolderName`], [`Cluster`] | the holder's name in the values on the Redis nodes |
 
 mod annotations;
 mod candidates;
 mod decide;
+mod handover;
 mod holder;
 #[cfg(feature = "operator")]
 mod node;
@@ -17,7 +19,8 @@ mod pod;
 
 pub use annotations::Annotations;
 pub use candidates::{Electorate, Ineligible};
-pub use decide::{Decision, EndCause, HolderPod, Situation, Step, decide};
+pub use decide::{Decision, EndCause, HandoverOrder, HolderPod, Situation, Step, decide};
+pub(crate) use handover::{HandoverRequest, HandoverResponse, HandoverTarget};
 pub use holder::{Cluster, HolderName, InvalidHolderName};
 #[cfg(feature = "operator")]
 pub(crate) use node::is_off;

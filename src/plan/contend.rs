@@ -166,6 +166,8 @@ impl Reconciler {
         if !is_fresh {
             self.contention.holder_read = fresh;
         }
+        self.review_handover(now, lease, inputs, facts, &view);
+        self.end_unobservable_handover(inputs, facts);
         let holder_name = holder_of(&view);
         if let (PodKnowledge::Unseen, Some(holder)) = (&facts.holder, &holder_name)
             && facts.pods_listed
@@ -185,11 +187,13 @@ impl Reconciler {
         let unknown = std::sync::Arc::default();
         let electorate = inputs.electorate.as_ref().unwrap_or(&unknown);
         let may_begin = facts.authority == Authority::Lead && inputs.may_begin() && facts.pods_listed;
+        let handover = self.handover.clone();
         let decision = decide(&Situation {
             now,
             view: &view,
             holder,
             electorate,
+            handover: handover.as_ref().and_then(|handover| handover.order()),
             readiness: self.spec.valid.as_ref().map_or(Readiness::Ignored, |spec| spec.readiness),
             grace_period: self.spec.valid.as_ref().map_or_else(Default::default, |spec| spec.grace_period),
             may_begin,
@@ -359,7 +363,11 @@ impl Reconciler {
         // The status names another term with at least this token, or none: another process has ended this term.
         let passed =
             !matches!(view.standing, Standing::Publishing(_)) && !ours && latest_token(lease) >= running.id.token;
-        (ended || passed).then_some(EndCause::EndedElsewhere)
+        if ended || passed {
+            return Some(EndCause::EndedElsewhere);
+        }
+        let handed_over = self.handover.as_ref().is_some_and(|handover| handover.ends(running.id.attempt));
+        handed_over.then_some(EndCause::HandoverRequested)
     }
 
     fn read_holder(&mut self, now: Time, holder: &HolderName) {

@@ -117,6 +117,7 @@ impl Reconciler {
         };
         let mut obstacle = self.spec.refresh(lease, fits).map(|problem| (LeaseReady::InvalidSpec, problem));
         obstacle = obstacle.or_else(|| facts.quorum.obstacle.clone());
+        self.follow_handover(now, lease);
         let block = self.update_block(now, lease, facts, quorum.as_deref());
         if let Some(message) = &block {
             obstacle = obstacle.or_else(|| Some((LeaseReady::QuorumUnavailable, message.clone())));
@@ -133,6 +134,8 @@ impl Reconciler {
             let Obstacle { reason, message } = Obstacle::NOT_PUBLISHED;
             obstacle = obstacle.or_else(|| Some((reason, message.to_owned())));
         }
+        let yields = self.handover.as_ref().and_then(|handover| handover.obstacle());
+        obstacle = obstacle.or_else(|| yields.map(|message| (LeaseReady::Unheld, message)));
         let suspended = lease.spec.suspend;
         if suspended {
             let message = "spec.suspend is true: no pod is elected until it is false.".to_owned();

@@ -13,6 +13,7 @@
 //! | [`publish`] | the status and its writes |
 //! | [`roles`] | label and token on pods |
 //! | [`active_service`] | the endpoint of the Service that follows the holder |
+//! | [`handover`] | requested handovers |
 //! | [`finalize`] | a lease whose resource is deleted |
 //! | [`leadership`] | which replica decides about the leases of a quorum |
 //! | [`calls`] | the order in which calls reach the API server |
@@ -29,6 +30,7 @@ mod event;
 mod facts;
 mod fair_queue;
 mod finalize;
+mod handover;
 mod inputs;
 mod keeper_link;
 mod leadership;
@@ -69,6 +71,7 @@ use crate::election::Cluster;
 use crate::status::{Notice, NoticeReason, ObservedTerms, renewal_notice};
 use active_service::ActiveService;
 use contend::Contention;
+use handover::Handover;
 use inputs::{Block, Inputs, SpecCache};
 use keeper_link::KeeperLink;
 use publish::StatusState;
@@ -86,6 +89,8 @@ pub struct Reconciler {
     /// The terms that this keeper machine has run, and why they were ended.
     terms: ObservedTerms,
     contention: Contention,
+    /// The requested handover, until the status shows its result. Boxed: most leases have none.
+    handover: Option<Box<Handover>>,
     status: StatusState,
     roles: RoleState,
     /// Boxed: most leases have no Service.
@@ -121,6 +126,7 @@ impl Reconciler {
             restarts: Restarts::default(),
             terms: ObservedTerms::default(),
             contention: Contention::default(),
+            handover: None,
             status: StatusState::default(),
             roles: RoleState::default(),
             service: None,
@@ -235,6 +241,7 @@ impl Reconciler {
         }
         self.terms = ObservedTerms::default();
         self.contention = Contention::default();
+        self.handover = None;
         self.block = None;
         self.unheld_since = None;
         if self.status.is_writing() {
@@ -286,7 +293,8 @@ impl Reconciler {
         let reason = LeaseActive::HeldByPeerCluster.as_str();
         let active = lease.status.as_ref().and_then(|status| status.condition(ConditionType::Active));
         let elsewhere = active.is_some_and(|active| active.reason == reason);
-        let idle = lease.spec.suspend || self.is_between_runs(inputs) || self.contention.is_cooling_down(now);
+        let yields = self.handover.as_ref().is_some_and(|handover| handover.obstacle().is_some());
+        let idle = lease.spec.suspend || yields || self.is_between_runs(inputs) || self.contention.is_cooling_down(now);
         let no_gap = held || elsewhere || idle;
         self.unheld_since = if no_gap { None } else { Some(self.unheld_since.unwrap_or(now)) };
     }

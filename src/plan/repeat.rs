@@ -55,6 +55,7 @@ pub(super) fn fingerprint(status: &RedisLeaseStatus) -> u64 {
             (&pod.pod, &pod.reason).hash(&mut hasher);
         }
     }
+    status.handover.as_ref().map(|handover| (&handover.id, handover.state)).hash(&mut hasher);
     for condition in &status.conditions {
         (&condition.type_, &condition.status, &condition.reason, &condition.message).hash(&mut hasher);
     }

@@ -23,8 +23,8 @@ pub enum TermEnd {
 
 impl TermEnd {
     /// All reasons.
-    pub const ALL: [Self; 16] = {
-        let [a, b, c, d, e, f, g, h, i, j, k] = EndCause::ALL;
+    pub const ALL: [Self; 17] = {
+        let [a, b, c, d, e, f, g, h, i, j, k, l] = EndCause::ALL;
         [
             Self::Decided(a),
             Self::Decided(b),
@@ -37,6 +37,7 @@ impl TermEnd {
             Self::Decided(i),
             Self::Decided(j),
             Self::Decided(k),
+            Self::Decided(l),
             Self::KeysMissing,
             Self::RenewDeadline,
             Self::NeverConfirmed,
@@ -80,6 +81,7 @@ impl TermEnd {
                 EndCause::StopOverdue => "the holder did not stop within its deletion grace period plus gracePeriod",
                 EndCause::HolderUnhealthy => "the holder was not Ready for election.unhealthyAfter",
                 EndCause::NoLongerCandidate => "the holder is no longer a candidate",
+                EndCause::HandoverRequested => "a handover was requested",
                 EndCause::Suspended => "spec.suspend is true",
                 EndCause::Deleted => "the RedisLease is being deleted",
                 EndCause::QuorumChanged => "the RedisQuorum was replaced by one with another configuration",

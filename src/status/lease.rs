@@ -12,6 +12,7 @@ use crate::api::lease_status::{CandidatesStatus, IneligiblePod, MAX_INELIGIBLE};
 use crate::election::{Cluster, Electorate, HolderName};
 use crate::status::conditions::Conditions;
 use crate::status::foreign_holder::ForeignHolder;
+use crate::status::handover::{self, HandoverOutlook};
 use crate::status::lease_conditions::LeaseConditions;
 use crate::status::terms::{self, TermState, Update};
 use crate::status::{Notice, NoticeReason, ObservedTerms, TermEnd};
@@ -50,6 +51,8 @@ pub struct Inputs<'a> {
     pub leaderless: Option<Duration>,
     /// What is wrong with the Service that follows the holder.
     pub service: ServiceOutlook<'a>,
+    /// The requested handover whose result the status does not show yet.
+    pub handover: Option<HandoverOutlook<'a>>,
 }
 
 /// What is known about the Service that follows the holder.
@@ -128,6 +131,7 @@ pub fn compose(inputs: &Inputs<'_>) -> Composed {
         status.candidates = Some(candidates_of(electorate));
     }
     let foreign_holder = ForeignHolder::of(inputs);
+    events.extend(handover::update(&mut status, term, &foreign_holder, inputs, began, now));
     let previous = &inputs.previous.conditions;
     let mut conditions = LeaseConditions {
         inputs,

@@ -12,6 +12,7 @@
 //! | `lease` | `compose`: the status of a lease |
 //! | `lease_conditions` | the conditions of a lease |
 //! | `terms` | the current term, the last transition and the history of a lease |
+//! | `handover` | the last requested handover |
 //! | `foreign_holder` | who else holds the keys of a lease |
 //! | `observed_terms` | `ObservedTerms`: the terms that this process has observed |
 //! | `end` | [`TermEnd`]: why terms end |
@@ -21,6 +22,7 @@
 mod conditions;
 mod end;
 mod foreign_holder;
+mod handover;
 mod lease;
 mod lease_conditions;
 mod notice;
@@ -31,6 +33,7 @@ mod scenarios;
 mod terms;
 
 pub use end::TermEnd;
+pub(crate) use handover::{HandoverOutlook, HandoverProgress};
 pub(crate) use lease::{Composed, Inputs, Obstacle, QuorumOutlook, ServiceOutlook, compose, renewal_notice};
 pub use notice::{Importance, Notice, NoticeReason};
 pub(crate) use observed_terms::ObservedTerms;

@@ -63,6 +63,12 @@ notices! {
     Stopping => Normal,
     /// As `Stopping`, because the holder was not Ready for `unhealthyAfter`.
     HolderUnhealthy => Warning,
+    /// As `Stopping`, because a handover was requested.
+    HandoverRequested => Normal,
+    /// A requested handover moved the lease.
+    HandoverCompleted => Normal,
+    /// A requested handover did not move the lease as requested, or its result is not known. The message says why.
+    HandoverFailed => Warning,
     /// The operator ended a term because the holder's pod does not exist any more.
     HolderVanished => Warning,
     /// The operator ended a term, and its keys are free now.
@@ -96,9 +102,9 @@ notices! {
     InternalError => Warning,
     /// The Service in `activeService` cannot have the holder as its endpoint, or lacks a port.
     ActiveServiceProblem => Warning,
-    /// A workload has an annotation under `redislease.io/` that does not exist.
+    /// A workload or a pod has an annotation under `redislease.io/` that does not exist, or that has no effect on it.
     UnknownAnnotation => Warning,
-    /// A workload has an annotation with an invalid value.
+    /// A workload or a pod has an annotation under `redislease.io/` with an invalid value.
     InvalidAnnotation => Warning,
     /// A workload requests a lease whose name is used by another lease.
     LeaseNameTaken => Warning,

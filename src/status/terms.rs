@@ -189,6 +189,7 @@ fn end_event(status: &RedisLeaseStatus, end: TermEnd, free: bool) -> Option<Noti
         TermEnd::Decided(cause) => {
             let reason = match cause {
                 EndCause::HolderUnhealthy => NoticeReason::HolderUnhealthy,
+                EndCause::HandoverRequested => NoticeReason::HandoverRequested,
                 _ => NoticeReason::Stopping,
             };
             let until = "no other pod can acquire the lease until the keys expire or the pod is proven to have stopped";
@@ -277,7 +278,7 @@ fn holder(id: &TermId, inputs: &Inputs<'_>) -> Holder {
 }
 
 /// The beginning of an event, such as `term 1795238400000042: invoice-runner-x2x8k in eu-west-1`.
-fn term_and_holder(status: &RedisLeaseStatus) -> String {
+pub(super) fn term_and_holder(status: &RedisLeaseStatus) -> String {
     let token = status.fencing_token.unwrap_or_default();
     match &status.holder {
         Some(Holder { pod, cluster, .. }) if cluster.is_empty() => format!("term {token}: {pod}"),
@@ -286,7 +287,7 @@ fn term_and_holder(status: &RedisLeaseStatus) -> String {
     }
 }
 
-fn holder_pods(status: &RedisLeaseStatus) -> Vec<(String, String)> {
+pub(super) fn holder_pods(status: &RedisLeaseStatus) -> Vec<(String, String)> {
     status.holder.iter().map(|holder| (holder.pod.clone(), holder.pod_uid.clone())).collect()
 }
 

@@ -62,6 +62,11 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("make e2e", "hack/run-tests.sh", "hack/e2e.sh debug"),
     ("make licences", "hack/run-tests.sh", "hack/licences.sh"),
     ("make tools", "Makefile", "test: deps tools"),
+    (
+        "redislease handover billing -n shop --to cluster/eu-west-1",
+        "tests/kube/handover.rs",
+        "\"--to=cluster/elsewhere\"",
+    ),
 ];
 
 const A_KUBELET: &str = "needs a kubelet: the simulated pods of the tests run no container";
@@ -124,6 +129,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("make test", THE_TESTS),
     ("redislease SUBCOMMAND --help", USAGE),
     ("redislease doctor [QUORUM]", USAGE),
+    ("redislease handover NAME", USAGE),
     ("redislease operator", USAGE),
     ("redislease status [NAME]", USAGE),
     (

@@ -53,10 +53,12 @@ fn the_page_lists_every_annotation_and_event() {
     let known = parse.split_once("pub const KNOWN").and_then(|(_, rest)| rest.split_once("];")).expect("the list").0;
     let known: Vec<&str> = known.split('"').skip(1).step_by(2).collect();
     assert!(known.contains(&"lease") && known.len() >= 6, "{known:?}");
-    let rows = page.lines().filter(|line| line.starts_with("| `redislease.io/"));
+    let section = page.split("## The annotations of a workload").nth(1).and_then(|rest| rest.split("\n## ").next());
+    let rows = section.expect("the section").lines().filter(|line| line.starts_with("| `redislease.io/"));
     let listed: Vec<&str> = rows.filter_map(|row| row.split(['`', '/']).nth(2)).collect();
     assert_eq!(listed, known);
-    let texts = [parse.clone(), read("src/operator/annotations/decide.rs")].concat();
+    let others = ["decide.rs", "problem.rs"].map(|file| read(&format!("src/operator/annotations/{file}")));
+    let texts = [parse.clone(), others.concat()].concat();
     let reasons = texts.split("NoticeReason::").skip(1);
     let reasons: BTreeSet<&str> =
         reasons.filter_map(|rest| rest.split(|c: char| !c.is_ascii_alphabetic()).next()).collect();

@@ -24,7 +24,7 @@ fn another(before: &LeaseState) -> impl FnMut(&LeaseState) -> bool {
 }
 
 /// Waits for the event about a term on the lease and on its holder's pod.
-fn wait_for_events(
+pub fn wait_for_events(
     installation: &Installation,
     namespace: &str,
     term: &LeaseState,

@@ -13,6 +13,7 @@ mod clusters;
 mod docs;
 mod doctor;
 mod examples;
+mod handover;
 mod holder;
 mod operator;
 mod policy;

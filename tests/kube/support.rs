@@ -58,7 +58,12 @@ impl Cluster {
     /// servers vote already, so the first election does not wait. Namespaces must differ from those of all other tests,
     /// because they are part of the keys.
     pub fn start() -> Result<Self> {
-        let installation = installation()?;
+        Self::of(&options())
+    }
+
+    /// The same, with these options.
+    pub fn of(options: &InstallationOptions) -> Result<Self> {
+        let installation = installation_of(options)?;
         let operator = installation.start_operator("operator-0", &[])?;
         Ok(Self { operator, installation })
     }
@@ -77,9 +82,12 @@ pub fn options() -> InstallationOptions {
 
 /// A separate control plane on the shared Redis servers, without an operator.
 pub fn installation() -> Result<Installation> {
-    let options = options();
+    installation_of(&options())
+}
+
+fn installation_of(options: &InstallationOptions) -> Result<Installation> {
     let control_plane = ControlPlane::start(Components::Nodes(options.nodes))?;
-    Installation::install(&options, control_plane, shared_redis().to_vec())
+    Installation::install(options, control_plane, shared_redis().to_vec())
 }
 
 /// The cluster for all tests that only change objects in their own namespace. Its processes end with the test process.

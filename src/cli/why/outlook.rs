@@ -93,6 +93,7 @@ fn held(facts: &Facts, spec: &ValidLease, holder: &Holder, electorate: Option<&E
         view: &term,
         holder: pod,
         electorate: electorate.unwrap_or(&none),
+        handover: None,
         readiness: spec.readiness,
         grace_period: spec.grace_period,
         may_begin: true,

@@ -3,6 +3,7 @@
 mod active_service;
 mod attempts;
 mod authority;
+mod handover;
 mod leadership;
 mod permits;
 mod publication;

@@ -136,6 +136,7 @@ impl Scenario {
             }),
             leaderless: self.leaderless,
             service: self.service,
+            handover: None,
         })
     }
 

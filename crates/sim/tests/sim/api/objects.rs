@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 use redislease::api::conditions::{ConditionStatus, ConditionType};
 use redislease::api::lease::{ActiveServiceSpec, CandidatesSpec, ElectionSpec, QuorumRef, RetrySpec, RetryStrategy};
+use redislease::api::lease_status::HandoverState;
 use redislease::api::names;
 use redislease::api::{self, RedisLease, RedisLeaseSpec};
 use redislease::election::{Annotations, Cluster, PodFacts};
@@ -259,6 +260,17 @@ pub fn named(lease: &RedisLease) -> Option<Named> {
         pod: status.holder.as_ref().map_or(0, |holder| number(&holder.pod_uid)),
         active,
     })
+}
+
+/// The handover that a lease's annotations request.
+pub fn requested_handover(lease: &RedisLease) -> Option<&str> {
+    lease.metadata.annotations.as_ref()?.get(names::HANDOVER_REQUESTED_ANNOTATION).map(String::as_str)
+}
+
+/// The last requested handover that a lease's status shows.
+pub fn handover(lease: Option<&RedisLease>) -> Option<(&str, HandoverState)> {
+    let handover = lease?.status.as_ref()?.handover.as_deref()?;
+    Some((&handover.id, handover.state))
 }
 
 /// The greatest token that a lease's status has shown.

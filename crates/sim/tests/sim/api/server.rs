@@ -191,6 +191,15 @@ impl ApiServer {
         Some(self.put_lease(place, lease))
     }
 
+    /// Writes the annotations that request a handover. `None` when there is no lease.
+    pub fn request_handover(&mut self, place: usize, id: &str, to: &str) -> Option<Change> {
+        let mut lease = RedisLease::clone(self.state.leases[place].as_deref()?);
+        let annotations = lease.metadata.annotations.get_or_insert_default();
+        annotations.insert(names::HANDOVER_REQUESTED_ANNOTATION.into(), id.into());
+        annotations.insert(names::HANDOVER_TO_ANNOTATION.into(), to.into());
+        Some(self.put_lease(place, lease))
+    }
+
     /// Marks the lease as being deleted: somebody's finalizer keeps it for a while.
     pub fn begin_deletion(&mut self, place: usize, now: Micros) -> Option<Change> {
         let mut lease = RedisLease::clone(self.state.leases[place].as_deref()?);

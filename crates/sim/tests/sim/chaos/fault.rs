@@ -75,6 +75,8 @@ pub enum Fault {
     Relabel,
     /// A lease is suspended for a while.
     SuspendLease,
+    /// A user requests a handover.
+    Handover,
     /// A lease gets other durations.
     ChangeSpec,
     /// A lease is deleted and created again.
@@ -84,7 +86,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Self; 39] = [
+    pub const ALL: [Self; 40] = [
         Self::Crash,
         Self::Rollout,
         Self::Freeze,
@@ -121,6 +123,7 @@ impl Fault {
         Self::DeleteService,
         Self::Relabel,
         Self::SuspendLease,
+        Self::Handover,
         Self::ChangeSpec,
         Self::Recreate,
         Self::NoSecret,

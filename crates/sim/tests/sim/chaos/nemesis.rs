@@ -182,7 +182,9 @@ impl World {
                     self.harm_pod(cluster, pod, fault);
                 }
             }
-            Fault::SuspendLease | Fault::ChangeSpec | Fault::Recreate => self.harm_lease(cluster, fault),
+            Fault::SuspendLease | Fault::Handover | Fault::ChangeSpec | Fault::Recreate => {
+                self.harm_lease(cluster, fault);
+            }
             _ => {}
         }
     }

@@ -129,6 +129,18 @@ impl World {
                 self.suspend_lease(cluster, place, true);
                 self.heal_later(Heal::Suspension(cluster, place));
             }
+            Fault::Handover => {
+                let pods = self.apis[cluster].state.pods.values();
+                let candidates = pods.filter(|pod| objects::place_of(pod) == Some(place));
+                let mut targets: Vec<String> = candidates.map(|pod| format!("pod/{}", pod.name)).collect();
+                targets.extend([0, 1].map(|number| format!("cluster/{}", objects::cluster(number).name)));
+                targets.extend([String::new(), "nonsense".to_owned()]);
+                let to = self.rng.index(targets.len());
+                let id = self.now.to_string();
+                self.hit_cluster(fault, cluster);
+                let change = self.apis[cluster].request_handover(place, &id, &targets[to]);
+                self.tell(cluster, change);
+            }
             Fault::ChangeSpec => {
                 let spec = self.rng.index(self.swarm.specs.len());
                 let before = self.specs[cluster][place].clone();

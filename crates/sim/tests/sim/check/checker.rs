@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use redislease::api::lease_status::HandoverState;
 use redislease_core::invariants::{self, Claim};
 use redislease_core::lease::TermId;
 use redislease_core::op::{Attempt, Token};
@@ -93,6 +94,8 @@ pub struct Checker {
     pub last: BTreeMap<(usize, usize), Last>,
     /// Terms that never reached a status do not count where clocks are behind.
     pub published_only: bool,
+    /// Per resource of a cluster and ID of a handover: the last state.
+    handovers: BTreeMap<(usize, u32, String), HandoverState>,
     sent: BTreeMap<(usize, usize), Window>,
     written: BTreeMap<(usize, usize), Window>,
     reported: BTreeMap<(usize, u32), Window>,
@@ -239,6 +242,14 @@ impl Checker {
             let text =
                 format!("I8b: {count} status writes of lease {place} of cluster {cluster} within 10 s; bound {bound}");
             self.fail(text);
+        }
+    }
+
+    /// The status of a lease shows another state of a requested handover. Each request is handled once.
+    pub fn handover(&mut self, (cluster, uid): (usize, u32), id: &str, state: HandoverState) {
+        let before = self.handovers.insert((cluster, uid, id.to_owned()), state);
+        if before.is_some_and(|before| before != HandoverState::Running || state == before) {
+            self.fail(format!("the handover {id} of lease {uid} was {before:?} and is {state:?}"));
         }
     }
 

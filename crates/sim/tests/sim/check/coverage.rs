@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use redislease::api::lease_status::HandoverState;
 use redislease::plan::{Authority, Command, Read, RoleOutcome, SliceChange, StatusOutcome};
 
 use crate::chaos::fault::{Fault, Phase};
@@ -87,6 +88,11 @@ sights! {
     LossReported,
     EndCounted,
     Finished,
+    HandoverRunning,
+    HandoverCompleted,
+    HandoverRefused,
+    HandoverFailed,
+    HandoverUnknown,
     // Replicas.
     Leads,
     LeadsNoMore,
@@ -151,6 +157,16 @@ impl Sight {
             StatusOutcome::Unanswered(_) => Self::StatusUnanswered,
             StatusOutcome::Refused(_) => Self::StatusRefused,
             StatusOutcome::Withdrawn => Self::StatusWithdrawn,
+        }
+    }
+
+    pub const fn of_handover(state: HandoverState) -> Self {
+        match state {
+            HandoverState::Running => Self::HandoverRunning,
+            HandoverState::Completed => Self::HandoverCompleted,
+            HandoverState::Refused => Self::HandoverRefused,
+            HandoverState::Failed => Self::HandoverFailed,
+            HandoverState::Unknown => Self::HandoverUnknown,
         }
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use redislease::api::RedisLease;
+use redislease::api::lease_status::HandoverState;
 use redislease::election::PodFacts;
 use redislease_core::lease::Standing;
 use redislease_core::op::Attempt;
@@ -92,7 +93,9 @@ impl World {
         let ttl = self.swarm.ttl() * MILLI;
         let limited = self.swarm.specs.iter().any(|spec| spec.limit.is_some());
         let burst = if limited { ttl + ttl / 50 } else { 0 };
-        self.swarm.key_life() + self.swarm.longest_delay() + burst + 3 * SECOND
+        // A cluster that handed the lease over to another one makes no attempt for a while.
+        let yields = if self.swarm.has(Fault::Handover) { 10 * SECOND } else { 0 };
+        self.swarm.key_life() + self.swarm.longest_delay() + burst + yields + 3 * SECOND
     }
 
     /// How long no replica may lead. Nodes in quarantine may prevent a majority for or against the lock of the replicas.
@@ -141,6 +144,7 @@ impl World {
             }
             Stage::Expired => {
                 self.everything_is_held("one TTL after the forced deletion of a holder");
+                self.handovers_are_over();
                 let cluster = usize::from(self.recovery.without_api == Some(0));
                 self.delete_lease(cluster, 0);
                 let rest = 2 * self.swarm.command_timeout.0 * MILLI + SECOND;
@@ -236,6 +240,24 @@ impl World {
                     .without_api
                     .map_or_else(String::new, |cluster| format!(", while the API server of cluster {cluster} is away"));
                 self.check.fail(format!("I6: {when} no process holds the keys {keys:#b}{without}"));
+            }
+        }
+    }
+
+    /// The last request for a handover of each lease has a result.
+    fn handovers_are_over(&mut self) {
+        let answers = |cluster: &usize| Some(*cluster) != self.recovery.without_api;
+        for cluster in (0..self.apis.len()).filter(answers).collect::<Vec<_>>() {
+            for lease in self.apis[cluster].state.leases.clone().into_iter().flatten() {
+                let requested = objects::requested_handover(&lease);
+                let shown = objects::handover(Some(&lease));
+                let is_over = shown.is_some_and(|(id, state)| Some(id) == requested && state != HandoverState::Running);
+                if requested.is_some() && !is_over {
+                    let name = lease.metadata.name.as_deref().unwrap_or_default();
+                    self.check.fail(format!(
+                        "the handover {requested:?} of {name} in cluster {cluster} is not over: {shown:?}"
+                    ));
+                }
             }
         }
     }

@@ -1,0 +1,103 @@
+//! Requested handovers: with the command line, with annotations, and to another cluster.
+
+use std::process::{Command, Output};
+
+use redislease_lab::{Installation, InstallationOptions, LeaseState, Result};
+use serde_json::{Value, json};
+
+use crate::holder::{held, wait_for_events};
+use crate::support::{AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, options, shared, two_control_planes};
+
+/// Runs `redislease handover`.
+fn handover(installation: &Installation, namespace: &str, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_redislease"));
+    let kubeconfig = installation.control_plane().kubeconfig();
+    command.args(["handover", "billing", "--namespace", namespace]).args(args);
+    command.env_clear().env("KUBECONFIG", kubeconfig).env("HOME", "/nowhere").output().expect("the binary runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn shown(state: &LeaseState) -> Value {
+    state.json()["status"]["handover"].clone()
+}
+
+#[test]
+fn a_requested_handover_moves_the_lease_to_the_pod() -> Result<()> {
+    let installation = &shared().installation;
+    let (lease, first) = held(installation, "moved")?;
+    let before = first.holder().unwrap_or_default();
+    let roles = lease.roles()?;
+    // The last one in the order of the election.
+    let to = roles.keys().rfind(|pod| *pod != before).expect("another candidate").clone();
+    let done = handover(installation, "moved", &["--to", &format!("pod/{to}")]);
+    let said = text(&done.stdout);
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    assert!(said.starts_with(&format!("The term of {before} has ended.")), "{said}");
+    assert!(said.contains(&format!("\n{to} holds the lease with fencing token ")), "{said}");
+    let second = lease.state()?;
+    assert_eq!((second.holder(), second.is_active()), (Some(to.as_str()), true));
+    assert_eq!(second.json()["status"]["history"][0]["reason"], "HandoverRequested");
+    let handover_status = shown(&second);
+    assert_eq!(
+        (&handover_status["state"], &handover_status["from"], &handover_status["to"]),
+        (&json!("Completed"), &json!(before), &json!(format!("pod/{to}")))
+    );
+    lease.wait_for_roles(&second, 3, SOON)?;
+    wait_for_events(installation, "moved", &first, "HandoverRequested", " must stop: a handover was requested")?;
+
+    let refused = handover(installation, "moved", &["--to", "pod/absent"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stderr).contains("No candidate of the lease has the name absent."), "{refused:?}");
+    let wrong = handover(installation, "moved", &["--to", "absent"]);
+    assert_eq!(wrong.status.code(), Some(64), "{wrong:?}");
+    let absent = Command::new(env!("CARGO_BIN_EXE_redislease"))
+        .args(["handover", "absent", "--namespace=moved"])
+        .env("KUBECONFIG", installation.control_plane().kubeconfig())
+        .output()
+        .expect("the binary runs");
+    assert!(text(&absent.stderr).contains("there is no RedisLease absent in namespace moved"), "{absent:?}");
+    assert_eq!(lease.state()?.token(), second.token(), "no term was ended");
+
+    // Without the command line, and without a target.
+    let annotate = ["annotate", "rl", "billing", "-n", "moved", "--overwrite", "redislease.io/handover-to-"];
+    installation.control_plane().kubectl(&[&annotate[..], &["redislease.io/handover-requested=by-hand"]].concat())?;
+    let third = lease.wait("another holder", AFTER_ONE_LEASE, |now| {
+        now.is_active() && now.token() > second.token() && now.holder() != second.holder()
+    })?;
+    assert_eq!((&shown(&third)["id"], &shown(&third)["state"]), (&json!("by-hand"), &json!("Completed")));
+    Ok(())
+}
+
+#[test]
+fn a_lease_is_handed_over_to_another_cluster() -> Result<()> {
+    let _turn = two_control_planes();
+    let here = Cluster::start()?;
+    let there = Cluster::of(&InstallationOptions { cluster: "elsewhere".into(), ..options() })?;
+    let (ours, _) = held(&here.installation, "crossing")?;
+    there.installation.deployment("crossing", "billing", 3)?;
+    let theirs = there.installation.lease("crossing", "billing", &json!({}))?;
+    theirs.wait("passive", FIRST_ELECTION, |now| now.reason("Active") == "HeldByPeerCluster")?;
+
+    let done = handover(&here.installation, "crossing", &["--to=cluster/elsewhere"]);
+    assert!(done.status.success(), "{done:?}");
+    assert!(text(&done.stdout).contains("elsewhere"), "{done:?}");
+    let passive = ours.wait("passive", SOON, |now| now.reason("Active") == "HeldByPeerCluster")?;
+    assert_eq!(shown(&passive)["state"], "Completed", "{passive}");
+    let active = theirs.wait("held", SOON, LeaseState::is_active)?;
+    assert!(active.token() > passive.token(), "{active}");
+
+    // There is no such cluster: after the wait, this one holds the lease again.
+    let none = handover(&there.installation, "crossing", &["--to=cluster/nowhere", "--wait=0s"]);
+    assert!(none.status.success(), "{none:?}");
+    // The status shows no handover until the operator has read the request.
+    let is_over = |now: &LeaseState| shown(now)["state"].as_str().is_some_and(|state| state != "Running");
+    let back = theirs.wait("the handover ends", 3 * AFTER_ONE_LEASE, is_over)?;
+    // The first cluster is there as well and can be faster.
+    let (state, message) = (shown(&back)["state"].clone(), shown(&back)["message"].to_string());
+    let expected = if state == "Failed" { "The cluster nowhere did not acquire the lease" } else { " of cluster lab " };
+    assert!(message.contains(expected), "{back}");
+    Ok(())
+}
