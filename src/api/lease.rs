@@ -165,6 +165,10 @@ pub struct RedisLeaseSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub active_service: Option<ActiveServiceSpec>,
 
+    /// How the elected pod becomes active, in addition to its label. Default: nothing in addition.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub activation: Option<ActivationSpec>,
+
     /// If true, the operator ends the current term and elects no pod until the value is false again. Default: false.
     #[serde(default)]
     pub suspend: bool,
@@ -194,6 +198,18 @@ pub struct ActiveServiceSpec {
     #[schemars(length(max = 63))]
     #[x_kube(validation = rules::service_name("activeService.name"))]
     pub name: String,
+}
+
+/// How the elected pod becomes active, in addition to its label.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ActivationSpec {
+    /// If true, only the elected pod starts. The pod template must have the scheduling gate lease.redislease.io/NAME, where NAME is
+    /// the name of this RedisLease: Kubernetes does not start such pods. The operator removes the gate from the pod that it elects, and
+    /// deletes the pod when it has lost the lease. A workload must then create a new pod, with the gate. Default: false. The operator
+    /// must run with --allow-scheduling-gate.
+    #[serde(default)]
+    pub scheduling_gate: bool,
 }
 
 /// The pods from which the operator elects the holder. They are in the namespace of the RedisLease.
@@ -308,8 +324,9 @@ pub struct ElectionSpec {
     #[serde(default = "defaults::require_ready")]
     pub require_ready: bool,
 
-    /// How long the holder can be not Ready before it loses the lease. Default: one leaseDuration. Limits: longer than 0s and at
-    /// most 24h. Must be absent if requireReady is false.
+    /// How long the holder can be not Ready before it loses the lease. Default: one leaseDuration, but at least 5m with
+    /// activation.schedulingGate, because the pod starts only then. Limits: longer than 0s and at most 24h. Must be absent if
+    /// requireReady is false.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rules::duration("election.unhealthyAfter", "24h"))]
     pub unhealthy_after: Option<Duration>,

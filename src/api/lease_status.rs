@@ -241,6 +241,7 @@ pub struct IneligiblePod {
     /// The name of the pod.
     pub pod: String,
 
-    /// Why the pod cannot be elected: Excluded, InvalidPriority, Finished, Terminating, NotScheduled or NotReady.
+    /// Why the pod cannot be elected: Excluded, InvalidPriority, Finished, Terminating, NotScheduled, NotReady, or
+    /// with activation.schedulingGate NotGated, OtherGate or Started.
     pub reason: String,
 }

@@ -43,6 +43,9 @@ const ROLE_PREFIX: &str = "lease.redislease.io/";
 /// Prefix of the pod annotation with the fencing token of a lease.
 const TOKEN_PREFIX: &str = "token.redislease.io/";
 
+/// Prefix of the pod annotation that says that the operator let the pod start, with the fencing token of the term.
+const STARTED_PREFIX: &str = "started.redislease.io/";
+
 /// Maximum length of the name of a `RedisLease`. The name becomes the part of a label key after the slash.
 pub const MAX_LEASE_NAME: usize = 63;
 
@@ -76,6 +79,22 @@ pub fn role_label(lease: &str) -> String {
 /// The key of the pod annotation with the fencing token of this lease, a decimal number.
 pub fn token_annotation(lease: &str) -> String {
     format!("{TOKEN_PREFIX}{lease}")
+}
+
+/// The name of the scheduling gate of this lease.
+pub fn scheduling_gate(lease: &str) -> String {
+    role_label(lease)
+}
+
+/// The key of the annotation of a pod whose scheduling gate the operator removed. Its value is the token of the term for which
+/// the pod was started.
+pub fn started_annotation(lease: &str) -> String {
+    format!("{STARTED_PREFIX}{lease}")
+}
+
+/// The name of the lease in the key of such an annotation, or `None` for other keys.
+pub fn lease_of_started_annotation(key: &str) -> Option<&str> {
+    key.strip_prefix(STARTED_PREFIX)
 }
 
 /// The name of the lease in the key of a role label, or `None` for other keys.

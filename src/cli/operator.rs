@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::net::SocketAddr;
 
+use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Args};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -39,6 +40,11 @@ pub(super) struct Operator {
     #[arg(long, env = "REDISLEASE_ANNOTATIONS", default_value_t = true, action = ArgAction::Set, value_name = "BOOL")]
     annotations: bool,
 
+    /// Serve leases with spec.activation.schedulingGate. The operator then removes scheduling gates from pods, and deletes pods
+    /// that it has started, which needs more rights
+    #[arg(long, env = "REDISLEASE_ALLOW_SCHEDULING_GATE", value_parser = BoolishValueParser::new())]
+    allow_scheduling_gate: bool,
+
     /// The IP address and port for /metrics, /healthz and /readyz
     #[arg(long, env = "REDISLEASE_LISTEN", default_value = "0.0.0.0:8080", value_name = "ADDRESS", value_parser = values::address)]
     listen: SocketAddr,
@@ -68,6 +74,7 @@ impl Operator {
             namespace: self.namespace,
             watch_namespaces: distinct(self.watch_namespaces),
             annotations: self.annotations,
+            allow_scheduling_gate: self.allow_scheduling_gate,
             listen: self.listen,
             instance: self.instance.unwrap_or_else(host_name),
         };

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::api::validated::Readiness;
+use crate::api::lease_status::Holder;
+use crate::api::names;
+use crate::api::validated::{Readiness, ValidLease};
 use crate::election::PodFacts;
 
 /// Why a pod is not eligible.
@@ -20,12 +22,45 @@ pub enum Ineligible {
     NotScheduled,
     /// It is not Ready.
     NotReady,
+    /// It does not have the scheduling gate of the lease.
+    NotGated,
+    /// The operator has removed its scheduling gate for an earlier term.
+    Started,
+    /// It has another scheduling gate.
+    OtherGate,
+}
+
+/// Which candidates can be elected.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Eligibility {
+    /// Whether only a Ready pod can be elected.
+    pub requires_ready: bool,
+    /// The name of the lease, if only the pod that it elects starts.
+    pub gated: Option<Box<str>>,
+}
+
+impl From<&ValidLease> for Eligibility {
+    fn from(lease: &ValidLease) -> Self {
+        Self {
+            requires_ready: matches!(lease.readiness, Readiness::Required { .. }),
+            gated: lease.gated.then(|| lease.name.as_str().into()),
+        }
+    }
 }
 
 impl Ineligible {
     /// Every reason.
-    pub const ALL: [Self; 6] =
-        [Self::Excluded, Self::InvalidPriority, Self::Finished, Self::Terminating, Self::NotScheduled, Self::NotReady];
+    pub const ALL: [Self; 9] = [
+        Self::Excluded,
+        Self::InvalidPriority,
+        Self::Finished,
+        Self::Terminating,
+        Self::NotScheduled,
+        Self::NotReady,
+        Self::NotGated,
+        Self::Started,
+        Self::OtherGate,
+    ];
 
     /// The value of `status.candidates.ineligible[].reason`.
     pub const fn as_str(self) -> &'static str {
@@ -36,6 +71,9 @@ impl Ineligible {
             Self::Terminating => "Terminating",
             Self::NotScheduled => "NotScheduled",
             Self::NotReady => "NotReady",
+            Self::NotGated => "NotGated",
+            Self::Started => "Started",
+            Self::OtherGate => "OtherGate",
         }
     }
 
@@ -53,6 +91,9 @@ impl Ineligible {
             Self::Terminating => "it is being deleted",
             Self::NotScheduled => "it is not scheduled to a Kubernetes node",
             Self::NotReady => "it is not Ready",
+            Self::NotGated => "it does not have the scheduling gate of the lease",
+            Self::Started => "it was started for an earlier term",
+            Self::OtherGate => "it has another scheduling gate",
         }
     }
 }
@@ -68,11 +109,12 @@ pub struct Electorate {
 
 impl Electorate {
     /// Sorts eligible pods by priority (greatest first), then by age (oldest first), then by name.
-    pub fn of(pods: impl IntoIterator<Item = Arc<PodFacts>>, readiness: Readiness) -> Self {
+    pub fn of(pods: impl IntoIterator<Item = Arc<PodFacts>>, eligibility: &Eligibility) -> Self {
+        let gate = eligibility.gated.as_deref().map(Gate::new);
         let mut electorate = Self::default();
         let mut ranked: Vec<(i64, Arc<PodFacts>)> = Vec::new();
         for pod in pods {
-            match priority_if_eligible(&pod, readiness) {
+            match priority_if_eligible(&pod, eligibility.requires_ready, gate.as_ref()) {
                 Ok(priority) => ranked.push((priority, pod)),
                 Err(reason) => electorate.ineligible.push((pod, reason)),
             }
@@ -88,6 +130,15 @@ impl Electorate {
         self.pods().find(|pod| pod.uid == uid)
     }
 
+    /// The pods that cannot be elected, without this holder if it is ineligible only because it was started.
+    pub fn ineligible_but<'a>(
+        &'a self,
+        holder: Option<&'a Holder>,
+    ) -> impl Iterator<Item = &'a (Arc<PodFacts>, Ineligible)> {
+        let is_holder = move |pod: &PodFacts| holder.is_some_and(|holder| holder.pod_uid == pod.uid);
+        self.ineligible.iter().filter(move |(pod, why)| !(*why == Ineligible::Started && is_holder(pod)))
+    }
+
     /// All pods, the eligible ones first.
     pub fn pods(&self) -> impl Iterator<Item = &Arc<PodFacts>> {
         self.eligible.iter().chain(self.ineligible.iter().map(|(pod, _)| pod))
@@ -99,7 +150,30 @@ impl Electorate {
     }
 }
 
-fn priority_if_eligible(pod: &PodFacts, readiness: Readiness) -> Result<i64, Ineligible> {
+/// The scheduling gate of a lease.
+struct Gate {
+    name: String,
+    started: String,
+}
+
+impl Gate {
+    fn new(lease: &str) -> Self {
+        Self { name: names::scheduling_gate(lease), started: names::started_annotation(lease) }
+    }
+
+    /// Whether the pod waits only for its election.
+    fn check(&self, pod: &PodFacts) -> Result<(), Ineligible> {
+        if pod.gates.contains(&self.name) {
+            if pod.gates.len() == 1 { Ok(()) } else { Err(Ineligible::OtherGate) }
+        } else if pod.annotations.get(&self.started).is_some() {
+            Err(Ineligible::Started)
+        } else {
+            Err(Ineligible::NotGated)
+        }
+    }
+}
+
+fn priority_if_eligible(pod: &PodFacts, requires_ready: bool, gate: Option<&Gate>) -> Result<i64, Ineligible> {
     if pod.annotations.excludes() {
         return Err(Ineligible::Excluded);
     }
@@ -108,9 +182,11 @@ fn priority_if_eligible(pod: &PodFacts, readiness: Readiness) -> Result<i64, Ine
         Err(Ineligible::Finished)
     } else if pod.deletion_grace.is_some() {
         Err(Ineligible::Terminating)
+    } else if let Some(gate) = gate {
+        gate.check(pod).map(|()| priority)
     } else if pod.node.is_none() {
         Err(Ineligible::NotScheduled)
-    } else if !pod.ready && matches!(readiness, Readiness::Required { .. }) {
+    } else if !pod.ready && requires_ready {
         Err(Ineligible::NotReady)
     } else {
         Ok(priority)
@@ -120,11 +196,10 @@ fn priority_if_eligible(pod: &PodFacts, readiness: Readiness) -> Result<i64, Ine
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::names;
     use core::time::Duration;
     use jiff::Timestamp;
 
-    const REQUIRED: Readiness = Readiness::Required { unhealthy_after: Duration::from_secs(30) };
+    const REQUIRED: Eligibility = Eligibility { requires_ready: true, gated: None };
 
     fn pod(name: &str, age: i64) -> PodFacts {
         let created = Timestamp::from_second(1_000_000 - age).unwrap();
@@ -140,7 +215,7 @@ mod tests {
     }
 
     fn ranked(pods: &[PodFacts]) -> Vec<String> {
-        Electorate::of(shared(pods), REQUIRED).eligible.iter().map(|pod| pod.name.clone()).collect()
+        Electorate::of(shared(pods), &REQUIRED).eligible.iter().map(|pod| pod.name.clone()).collect()
     }
 
     #[test]
@@ -167,7 +242,7 @@ mod tests {
         ];
         for (pod, reason) in table {
             let pod = Arc::new(pod);
-            let electorate = Electorate::of([pod.clone()], REQUIRED);
+            let electorate = Electorate::of([pod.clone()], &REQUIRED);
             assert_eq!(electorate.ineligible, [(pod.clone(), reason)]);
             assert_eq!(electorate.find("uid-a"), Some(&pod));
         }
@@ -176,6 +251,39 @@ mod tests {
     #[test]
     fn not_ready_pods_are_eligible_if_readiness_is_ignored() {
         let pod = Arc::new(PodFacts { ready: false, ..pod("a", 0) });
-        assert_eq!(Electorate::of([pod.clone()], Readiness::Ignored).eligible, [pod]);
+        assert_eq!(Electorate::of([pod.clone()], &Eligibility::default()).eligible, [pod]);
+    }
+
+    #[test]
+    fn with_a_gate_only_pods_that_wait_for_their_election_are_eligible() {
+        let eligibility = Eligibility { requires_ready: true, gated: Some("billing".into()) };
+        let gated = |name: &str, gates: &[&str]| PodFacts {
+            gates: gates.iter().map(|gate| (*gate).to_owned()).collect(),
+            node: None,
+            ready: false,
+            ..pod(name, 0)
+        };
+        let ours = "lease.redislease.io/billing";
+        let pods = [
+            gated("waits", &[ours]),
+            gated("two-gates", &[ours, "example.com/quota"]),
+            gated("other-lease", &["lease.redislease.io/reports"]),
+            annotated("started", 0, "started.redislease.io/billing", "7"),
+            pod("without", 0),
+            PodFacts { deletion_grace: Some(Duration::ZERO), ..gated("deleted", &[ours]) },
+        ];
+        let electorate = Electorate::of(shared(&pods), &eligibility);
+        assert!(electorate.eligible.iter().map(|pod| pod.name.as_str()).eq(["waits"]));
+        let ineligible: Vec<_> = electorate.ineligible.iter().map(|(pod, why)| (pod.name.as_str(), *why)).collect();
+        assert_eq!(
+            ineligible,
+            [
+                ("deleted", Ineligible::Terminating),
+                ("other-lease", Ineligible::NotGated),
+                ("started", Ineligible::Started),
+                ("two-gates", Ineligible::OtherGate),
+                ("without", Ineligible::NotGated),
+            ]
+        );
     }
 }

@@ -41,7 +41,8 @@ impl Case {
     }
 
     fn decide(&self, holder: HolderPod<'_>) -> String {
-        let electorate = Electorate::of(self.electorate.iter().cloned().map(Arc::new), REQUIRED);
+        let eligibility = crate::election::Eligibility { requires_ready: true, gated: None };
+        let electorate = Electorate::of(self.electorate.iter().cloned().map(Arc::new), &eligibility);
         let decision = decide(&Situation {
             now: NOW,
             view: &self.view,

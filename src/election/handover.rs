@@ -100,8 +100,7 @@ mod tests {
 
     use super::HandoverResponse::{AlreadyThere, EndTerm, Refuse};
     use super::*;
-    use crate::api::validated::Readiness;
-    use crate::election::PodFacts;
+    use crate::election::{Eligibility, PodFacts};
 
     fn request(to: &str) -> HandoverRequest {
         let annotations = [(names::HANDOVER_REQUESTED_ANNOTATION, "1"), (names::HANDOVER_TO_ANNOTATION, to)];
@@ -111,7 +110,7 @@ mod tests {
 
     fn electorate(pods: &[(&str, bool)]) -> Electorate {
         let pods = pods.iter().map(|(name, ready)| Arc::new(PodFacts { ready: *ready, ..PodFacts::running(name) }));
-        Electorate::of(pods, Readiness::Required { unhealthy_after: core::time::Duration::from_secs(30) })
+        Electorate::of(pods, &Eligibility { requires_ready: true, gated: None })
     }
 
     #[test]

@@ -18,7 +18,7 @@ mod node;
 mod pod;
 
 pub use annotations::Annotations;
-pub use candidates::{Electorate, Ineligible};
+pub use candidates::{Electorate, Eligibility, Ineligible};
 pub use decide::{Decision, EndCause, HandoverOrder, HolderPod, Situation, Step, decide};
 pub(crate) use handover::{HandoverRequest, HandoverResponse, HandoverTarget};
 pub use holder::{Cluster, HolderName, InvalidHolderName};

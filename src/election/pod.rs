@@ -28,6 +28,8 @@ pub struct PodFacts {
     pub labels: BTreeMap<String, String>,
     /// Its annotations that belong to RedisLease; see [`names`].
     pub annotations: Annotations,
+    /// Its scheduling gates: Kubernetes does not start it before they are removed.
+    pub gates: Box<[String]>,
     /// When it was created.
     pub created: Option<Timestamp>,
     /// The Kubernetes node that it is scheduled to.
@@ -55,6 +57,7 @@ impl PodFacts {
             resource_version: None,
             labels: BTreeMap::new(),
             annotations: Annotations::default(),
+            gates: Box::default(),
             created: None,
             node: Some("node-1".into()),
             addresses: Vec::new(),
@@ -68,7 +71,11 @@ impl PodFacts {
 
 impl From<&Pod> for PodFacts {
     fn from(pod: &Pod) -> Self {
-        let is_ours = |key: &str| key.starts_with("redislease.io/") || names::lease_of_token_annotation(key).is_some();
+        let is_ours = |key: &str| {
+            key.starts_with(names::ANNOTATION_PREFIX)
+                || names::lease_of_token_annotation(key).is_some()
+                || names::lease_of_started_annotation(key).is_some()
+        };
         let annotations = pod.annotations().iter().filter(|(key, _)| is_ours(key));
         let status = pod.status.as_ref();
         let condition = |type_: &str| {
@@ -83,6 +90,7 @@ impl From<&Pod> for PodFacts {
             resource_version: pod.resource_version(),
             labels: pod.labels().clone(),
             annotations: annotations.map(|(key, value)| (key.clone(), value.clone())).collect(),
+            gates: gates(pod),
             created: pod.creation_timestamp().map(|time| time.0),
             node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).filter(|node| !node.is_empty()),
             addresses: addresses(status),
@@ -104,6 +112,11 @@ impl PodFacts {
     pub const fn proves_stopped_when_deleted(&self) -> bool {
         self.stopped || self.node.is_none()
     }
+}
+
+fn gates(pod: &Pod) -> Box<[String]> {
+    let gates = pod.spec.as_ref().and_then(|spec| spec.scheduling_gates.as_ref());
+    gates.into_iter().flatten().map(|gate| gate.name.clone()).collect()
 }
 
 fn addresses(status: Option<&PodStatus>) -> Vec<IpAddr> {

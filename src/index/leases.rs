@@ -9,8 +9,9 @@ use kube::core::Selector;
 use super::selectors::GroupId;
 use super::workloads::WorkloadKey;
 use super::{LeaseId, is_older};
-use crate::api::validated::{Candidates, Readiness};
+use crate::api::validated::Candidates;
 use crate::api::{RedisLease, ValidLease};
+use crate::election::Eligibility;
 
 /// Namespace and name.
 pub(super) type Name = (Arc<str>, String);
@@ -40,7 +41,7 @@ pub struct Entry {
     pub(super) candidacy: Option<Candidacy>,
     /// The workload under which the lease is indexed.
     joined: Option<WorkloadKey>,
-    pub(super) requires_ready: bool,
+    pub(super) eligibility: Eligibility,
     pub(super) candidates_changed: bool,
     pub(super) group: Option<GroupId>,
     pub(super) holder: Option<Arc<str>>,
@@ -76,13 +77,13 @@ impl Entry {
 
     fn resolve(&mut self, lease: &RedisLease) {
         let Ok(valid) = ValidLease::try_from(lease) else { return };
+        let eligibility = Eligibility::from(&valid);
         let candidacy = match valid.candidates {
             Candidates::Selector(selector) => Candidacy::Selector(selector),
             Candidates::Workload(workload) => Candidacy::Workload((self.namespace.clone(), workload)),
         };
-        let requires_ready = matches!(valid.readiness, Readiness::Required { .. });
-        if self.candidacy.as_ref() != Some(&candidacy) || self.requires_ready != requires_ready {
-            (self.candidacy, self.requires_ready) = (Some(candidacy), requires_ready);
+        if self.candidacy.as_ref() != Some(&candidacy) || self.eligibility != eligibility {
+            (self.candidacy, self.eligibility) = (Some(candidacy), eligibility);
             self.candidates_changed = true;
         }
     }
@@ -169,7 +170,7 @@ impl Leases {
             version: None,
             candidacy: None,
             joined: None,
-            requires_ready: false,
+            eligibility: Eligibility::default(),
             candidates_changed: false,
             group: None,
             holder: None,

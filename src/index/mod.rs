@@ -281,7 +281,7 @@ impl Index {
         if let Some(group) = entry.group.take() {
             pods.leave(id, group);
         }
-        entry.group = selector.map(|selector| pods.join(id, selector, entry.requires_ready));
+        entry.group = selector.map(|selector| pods.join(id, selector, entry.eligibility.clone()));
     }
 
     fn leave_candidates(&mut self, id: LeaseId) {

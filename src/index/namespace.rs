@@ -3,21 +3,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use kube::core::{Expression, Selector, SelectorExt as _};
 
 use super::LeaseId;
 use super::selectors::{GroupId, Selectors};
 use crate::api::names;
-use crate::api::validated::Readiness;
-use crate::election::{Electorate, PodFacts, Sighting};
+use crate::election::{Electorate, Eligibility, PodFacts, Sighting};
 
 /// The UID of a pod.
 pub(super) type PodUid = Arc<str>;
 
-/// The key of a group: leases with the same selector and the same readiness requirement share an electorate.
-type Criteria = (Vec<Expression>, bool);
+/// The key of a group: leases with the same selector and the same rules share an electorate.
+type Criteria = (Vec<Expression>, Eligibility);
 
 #[derive(Debug, Default)]
 pub(super) struct Namespace {
@@ -144,10 +142,10 @@ impl Namespace {
     }
 
     /// Adds the lease to the group of the pods that the selector matches.
-    pub fn join(&mut self, lease: LeaseId, selector: &Selector, requires_ready: bool) -> GroupId {
+    pub fn join(&mut self, lease: LeaseId, selector: &Selector, eligibility: Eligibility) -> GroupId {
         let mut expressions: Vec<Expression> = selector.clone().into_iter().collect();
         expressions.sort();
-        let criteria = (expressions, requires_ready);
+        let criteria = (expressions, eligibility);
         let id = if let Some(id) = self.by_criteria.get(&criteria) {
             *id
         } else {
@@ -198,13 +196,7 @@ impl Namespace {
         let group = self.groups.get_mut(&id)?;
         if group.electorate.is_none() {
             let pods = group.members.iter().filter_map(|uid| self.pods.get(uid)).map(|pod| pod.sighting.facts.clone());
-            // All leases of the group agree on whether readiness is required.
-            let readiness = if group.criteria.1 {
-                Readiness::Required { unhealthy_after: Duration::ZERO }
-            } else {
-                Readiness::Ignored
-            };
-            group.electorate = Some(Arc::new(Electorate::of(pods, readiness)));
+            group.electorate = Some(Arc::new(Electorate::of(pods, &group.criteria.1)));
         }
         group.electorate.clone()
     }
@@ -276,8 +268,9 @@ fn roles(pod: &PodFacts) -> BTreeMap<&str, [Option<&str>; 2]> {
 /// Whether two versions of a pod differ in something that concerns all leases. The resource version and the roles for
 /// single leases do not count.
 fn differs(before: &PodFacts, now: &PodFacts) -> bool {
-    let PodFacts { namespace, name, uid, created, node, ready, finished, deletion_grace, stopped, .. } = before;
-    let same = (namespace, name, uid, created, node) == (&now.namespace, &now.name, &now.uid, &now.created, &now.node)
+    let PodFacts { namespace, name, uid, gates, created, node, ready, finished, deletion_grace, stopped, .. } = before;
+    let same = (namespace, name, uid, created) == (&now.namespace, &now.name, &now.uid, &now.created)
+        && (gates, node) == (&now.gates, &now.node)
         && (ready, finished, deletion_grace, stopped) == (&now.ready, &now.finished, &now.deletion_grace, &now.stopped);
     !same
         || !without(before.labels.iter(), names::lease_of_role_label)

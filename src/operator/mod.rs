@@ -84,6 +84,8 @@ pub struct Options {
     pub watch_namespaces: Vec<String>,
     /// Whether annotated workloads get leases.
     pub annotations: bool,
+    /// Whether leases may have `activation.schedulingGate`.
+    pub allow_scheduling_gate: bool,
     /// Where metrics and health are served.
     pub listen: SocketAddr,
     /// The unique name of this replica. Events and `RedisQuorum.status.leader` show it.
@@ -184,7 +186,8 @@ impl Context {
             let replica = self.replica(&cluster, &writer);
             let (metrics, leases) = (self.metrics.clone(), self.lease_metrics.clone());
             let (keeper, answers) = (self.keeper.clone(), senders.others.clone());
-            let shell = Shell::new(keeper, writer.clone(), answers, &inbox, metrics, leases);
+            let may_start_pods = self.options.allow_scheduling_gate;
+            let shell = Shell::new(keeper, writer.clone(), answers, &inbox, metrics, leases, may_start_pods);
             let engine = Engine::<Reconciler, Shell>::new(cluster, index, shell);
             let (quorum_events, quorum_watch) = mpsc::channel(AHEAD);
             let authorities = Authorities::default();

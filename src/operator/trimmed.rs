@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use k8s_openapi::api::core::v1::{
-    Container, ContainerState, ContainerStatus, EphemeralContainer, Pod, PodCondition, PodIP, PodSpec, PodStatus,
+    Container, ContainerState, ContainerStatus, EphemeralContainer, Pod, PodCondition, PodIP, PodSchedulingGate,
+    PodSpec, PodStatus,
 };
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
@@ -65,6 +66,7 @@ impl Object for Pod {
 #[serde(rename_all = "camelCase")]
 pub(super) struct PodSpecFields {
     node_name: Option<String>,
+    scheduling_gates: Option<Vec<PodSchedulingGate>>,
     #[serde(default)]
     containers: Vec<Named>,
     init_containers: Option<Vec<Named>>,
@@ -82,6 +84,7 @@ impl From<PodSpecFields> for PodSpec {
         let ephemeral = |Named { name }| EphemeralContainer { name, ..EphemeralContainer::default() };
         Self {
             node_name: spec.node_name,
+            scheduling_gates: spec.scheduling_gates,
             containers: spec.containers.into_iter().map(container).collect(),
             init_containers: spec.init_containers.map(|all| all.into_iter().map(container).collect()),
             ephemeral_containers: spec.ephemeral_containers.map(|all| all.into_iter().map(ephemeral).collect()),

@@ -132,6 +132,18 @@ pub struct StatusWrite {
     pub not_after: Option<Time>,
 }
 
+/// What a role write does to a pod beside its label and token annotation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum PodChange {
+    /// Nothing.
+    #[default]
+    None,
+    /// Remove the scheduling gate of the lease, which is the pod's only one, and annotate the pod with the token of its term.
+    Start,
+    /// Delete the pod. Label and annotation stay as they are.
+    Delete,
+}
+
 /// One write of a pod's label and token annotation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoleWrite {
@@ -147,6 +159,8 @@ pub struct RoleWrite {
     pub role: Option<PodRole>,
     /// The annotation; `None` removes it.
     pub token: Option<String>,
+    /// What else the write does.
+    pub change: PodChange,
     /// The write is dropped at this time and answered as withdrawn.
     pub not_after: Option<Time>,
 }

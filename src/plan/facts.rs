@@ -68,6 +68,8 @@ pub struct Facts {
     pub api_answered_at: Option<Time>,
     /// What the lease may do now without delaying others.
     pub permitted: Permitted,
+    /// Whether the operator may remove the scheduling gates of pods and delete such pods.
+    pub may_start_pods: bool,
     /// Unix time, for timestamps in the status.
     pub wall: jiff::Timestamp,
 }

@@ -12,6 +12,7 @@
 //! | [`contend`] | which pod should hold the lease; when an attempt may start |
 //! | [`publish`] | the status and its writes |
 //! | [`roles`] | label and token on pods |
+//! | [`gate`] | leases whose pods start only after their election |
 //! | [`active_service`] | the endpoint of the Service that follows the holder |
 //! | [`handover`] | requested handovers |
 //! | [`finalize`] | a lease whose resource is deleted |
@@ -30,6 +31,7 @@ mod event;
 mod facts;
 mod fair_queue;
 mod finalize;
+mod gate;
 mod handover;
 mod inputs;
 mod keeper_link;
@@ -49,7 +51,8 @@ pub use active_service::{
     is_managed, new_service_ports, slice_labels, slice_name,
 };
 pub use effect::{
-    Command, Effect, Measure, Priority, Read, RoleWrite, ServiceRequest, Shown, SliceChange, SliceWrite, StatusWrite,
+    Command, Effect, Measure, PodChange, Priority, Read, RoleWrite, ServiceRequest, Shown, SliceChange, SliceWrite,
+    StatusWrite,
 };
 pub use event::{Event, RoleOutcome, StatusOutcome};
 pub use facts::{Authority, CandidateFacts, Facts, OpenQuorum, PodKnowledge, QuorumFacts};
@@ -172,7 +175,7 @@ impl Reconciler {
             Event::LeaseRead(read) => self.lease_read(read),
             Event::HolderRead { answered } => self.contention.holder_read(now, answered),
             Event::NodeRead { answered: _ } => self.contention.node_read(now),
-            Event::RoleWritten { uid, outcome } => self.roles.written(&uid, &outcome),
+            Event::RoleWritten { uid, outcome } => self.role_written(&uid, &outcome),
             Event::SliceWritten { name, outcome } => self.slice_written(now, &name, &outcome),
             Event::ServicePrepared { request, found } => self.service_prepared(now, &request, found.as_deref()),
         }

@@ -30,6 +30,11 @@ impl<'a> Recorded<'a> {
         })
     }
 
+    /// The UID of the pod that holds it.
+    pub fn pod_uid(&self) -> &'a str {
+        &self.holder.pod_uid
+    }
+
     /// The term's ID on the Redis nodes, as written by a cluster with this UID for the lease named `lease`.
     pub fn term(&self, lease: &str, cluster_uid: &str) -> TermId {
         let lease_status::Holder { cluster, namespace, pod, pod_uid, .. } = self.holder;

@@ -10,7 +10,7 @@ use redislease_core::lease::{Standing, View};
 use redislease_core::op::{Attempt, Token};
 use redislease_core::time::Time;
 
-use super::effect::{Effect, Priority, Read, RoleWrite};
+use super::effect::{Effect, PodChange, Priority, Read, RoleWrite};
 use super::event::RoleOutcome;
 use super::facts::{Facts, PodKnowledge};
 use super::inputs::Inputs;
@@ -44,16 +44,26 @@ pub(super) struct RoleState {
 struct Writing {
     /// The pod's UID.
     uid: String,
+    pod: String,
     desired: DesiredRole,
     withdrawn: bool,
 }
 
 /// The desired label and token of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct DesiredRole {
+pub(super) struct DesiredRole {
     role: Option<PodRole>,
     /// `None` leaves the token unchanged.
     token: Option<Token>,
+    change: PodChange,
+}
+
+impl DesiredRole {
+    /// No role and no token.
+    const NONE: Self = Self { role: None, token: None, change: PodChange::None };
+
+    /// The pod is deleted.
+    pub const DELETED: Self = Self { change: PodChange::Delete, ..Self::NONE };
 }
 
 /// Which pod may be `active`, according to the status and the keeper.
@@ -83,8 +93,10 @@ impl RoleState {
         self.unconfirmed.filter(|(unconfirmed, _)| *unconfirmed == attempt).map(|(_, since)| since)
     }
 
-    pub fn written(&mut self, uid: &str, outcome: &RoleOutcome) {
-        self.writing.retain(|writing| writing.uid != uid);
+    /// Returns the name of the pod, and what the write was to do beside the role.
+    pub fn written(&mut self, uid: &str, outcome: &RoleOutcome) -> Option<(String, PodChange)> {
+        let at = self.writing.iter().position(|writing| writing.uid == uid);
+        let written = at.map(|at| self.writing.swap_remove(at)).map(|writing| (writing.pod, writing.desired.change));
         self.writing.shrink_to_fit();
         self.in_order = None;
         // After any other outcome, an earlier write that was not answered may still succeed.
@@ -95,10 +107,15 @@ impl RoleState {
                 self.may_be_active = BTreeSet::new();
             }
         }
+        written
     }
 
     fn pending(&self, uid: &str) -> Option<&Writing> {
         self.writing.iter().find(|writing| writing.uid == uid)
+    }
+
+    pub fn is_pending(&self, uid: &str) -> bool {
+        self.pending(uid).is_some()
     }
 
     pub const fn lease_read(&mut self, latest: Token) {
@@ -143,10 +160,11 @@ impl Reconciler {
             self.roles.verified = None;
         }
         let Some(entitlement) = entitlement else { return };
+        self.delete_lost_pods(lease, inputs, facts, &entitlement);
         if self.is_in_order(&entitlement, inputs, facts) {
             return;
         }
-        let desired_roles = desired_roles(&self.identity.name, &entitlement, inputs, facts);
+        let desired_roles = desired_roles(&self.identity.name, &entitlement, inputs, facts, self.starts_pods(facts));
         let desired_roles = desired_roles
             .into_iter()
             .filter_map(|(pod, desired)| self.needed(&pod, &desired).then_some((pod, desired)));
@@ -192,7 +210,7 @@ impl Reconciler {
             }
             return;
         }
-        let desired = DesiredRole { role: None, token: None };
+        let desired = DesiredRole::NONE;
         for pod in &facts.strays {
             if self.needed(pod, &desired) {
                 self.write_role(pod, desired.clone(), Priority::Active, None);
@@ -253,11 +271,14 @@ impl Reconciler {
 
     /// Whether the pod must be written to reach the desired role.
     fn needed(&self, pod: &PodFacts, desired: &DesiredRole) -> bool {
+        if self.roles.pending(&pod.uid).is_some_and(|pending| pending.desired.change == PodChange::Delete) {
+            return false;
+        }
         let unsure = desired.role != Some(PodRole::Active) && self.may_be_active(pod);
-        unsure || !carries(pod, &self.identity.name, desired)
+        unsure || desired.change != PodChange::None || !carries(pod, &self.identity.name, desired)
     }
 
-    fn is_later_than(&self, entitlement: &Entitlement, pod: &PodFacts) -> bool {
+    pub(super) fn is_later_than(&self, entitlement: &Entitlement, pod: &PodFacts) -> bool {
         let token = pod.annotations.get(&names::token_annotation(&self.identity.name));
         self.roles.is_later(token.and_then(|token| token.parse().ok()).map(Token), entitlement)
     }
@@ -268,7 +289,13 @@ impl Reconciler {
         }
     }
 
-    fn write_role(&mut self, pod: &PodFacts, desired: DesiredRole, priority: Priority, not_after: Option<Time>) {
+    pub(super) fn write_role(
+        &mut self,
+        pod: &PodFacts,
+        desired: DesiredRole,
+        priority: Priority,
+        not_after: Option<Time>,
+    ) {
         if let Some(writing) = self.roles.pending(&pod.uid) {
             if writing.desired != desired {
                 self.withdraw_role(&pod.uid.clone());
@@ -293,10 +320,12 @@ impl Reconciler {
             version: pod.resource_version.clone(),
             role: desired.role,
             token,
+            change: desired.change,
             not_after,
         };
         self.roles.in_order = None;
-        self.roles.writing.push(Writing { uid: pod.uid.clone(), desired, withdrawn: false });
+        let (uid, pod) = (pod.uid.clone(), pod.name.clone());
+        self.roles.writing.push(Writing { uid, pod, desired, withdrawn: false });
         self.emit(Effect::WriteRole(write));
     }
 
@@ -315,20 +344,28 @@ fn desired_roles(
     entitlement: &Entitlement,
     inputs: &Inputs,
     facts: &Facts,
+    starts_pods: bool,
 ) -> Vec<(Arc<PodFacts>, DesiredRole)> {
     let label = names::role_label(lease);
     let token = entitlement.holder.as_ref().map(|(_, token)| *token);
     let holder = entitlement.holder.as_ref().map(|(uid, _)| uid);
+    let gate = names::scheduling_gate(lease);
+    let active = |pod: &PodFacts| {
+        // Other gates are not the operator's to remove.
+        let waits = starts_pods && matches!(&*pod.gates, [only] if *only == gate);
+        let change = if waits { PodChange::Start } else { PodChange::None };
+        DesiredRole { role: Some(PodRole::Active), token, change }
+    };
     let mut desired_roles = Vec::new();
     let mut add = |pod: &Arc<PodFacts>, candidate: bool| {
         let desired = if Some(&pod.uid) == holder {
-            DesiredRole { role: Some(PodRole::Active), token }
+            active(pod)
         } else if pod.finished && role_of(pod, &label).is_none() {
             return;
         } else if candidate && !inputs.deleting {
-            DesiredRole { role: Some(PodRole::Standby), token }
+            DesiredRole { role: Some(PodRole::Standby), token, change: PodChange::None }
         } else {
-            DesiredRole { role: None, token: None }
+            DesiredRole::NONE
         };
         desired_roles.push((pod.clone(), desired));
     };
@@ -344,7 +381,7 @@ fn desired_roles(
         && Some(&sighting.facts.uid) == holder
         && !desired_roles.iter().any(|(pod, _)| pod.uid == sighting.facts.uid)
     {
-        desired_roles.push((sighting.facts.clone(), DesiredRole { role: Some(PodRole::Active), token }));
+        desired_roles.push((sighting.facts.clone(), active(&sighting.facts)));
     }
     desired_roles
 }

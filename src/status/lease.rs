@@ -8,7 +8,7 @@ use redislease_core::op::Attempt;
 
 use crate::api::RedisLeaseStatus;
 use crate::api::conditions::LeaseReady;
-use crate::api::lease_status::{CandidatesStatus, IneligiblePod, MAX_INELIGIBLE};
+use crate::api::lease_status::{CandidatesStatus, Holder, IneligiblePod, MAX_INELIGIBLE};
 use crate::election::{Cluster, Electorate, HolderName};
 use crate::status::conditions::Conditions;
 use crate::status::foreign_holder::ForeignHolder;
@@ -128,7 +128,8 @@ pub fn compose(inputs: &Inputs<'_>) -> Composed {
     let Update { mut events, ended, began } = terms::update(&mut status, term, inputs, now);
     status.observed_generation = inputs.generation.or(status.observed_generation);
     if let Some(electorate) = inputs.electorate {
-        status.candidates = Some(candidates_of(electorate));
+        show_node(&mut status, electorate);
+        status.candidates = Some(candidates_of(electorate, status.holder.as_ref()));
     }
     let foreign_holder = ForeignHolder::of(inputs);
     events.extend(handover::update(&mut status, term, &foreign_holder, inputs, began, now));
@@ -149,13 +150,23 @@ pub fn compose(inputs: &Inputs<'_>) -> Composed {
     Composed { status, events, ended, began }
 }
 
-fn candidates_of(electorate: &Electorate) -> CandidatesStatus {
+/// A pod that starts only after its election has no node before.
+fn show_node(status: &mut RedisLeaseStatus, electorate: &Electorate) {
+    if let Some(holder) = status.holder.as_mut().filter(|holder| holder.node.is_none()) {
+        holder.node = electorate.find(&holder.pod_uid).and_then(|pod| pod.node.clone());
+    }
+}
+
+/// The holder counts as eligible although a pod that was started cannot be elected again.
+fn candidates_of(electorate: &Electorate, holder: Option<&Holder>) -> CandidatesStatus {
     let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
-    let ineligible = electorate.ineligible.iter().take(MAX_INELIGIBLE);
+    let ineligible: Vec<_> = electorate.ineligible_but(holder).collect();
     CandidatesStatus {
         total: count(electorate.total()),
-        eligible: count(electorate.eligible.len()),
+        eligible: count(electorate.total() - ineligible.len()),
         ineligible: ineligible
+            .into_iter()
+            .take(MAX_INELIGIBLE)
             .map(|(pod, reason)| IneligiblePod { pod: pod.name.clone(), reason: reason.as_str().into() })
             .collect(),
     }

@@ -138,12 +138,17 @@ impl LeaseConditions<'_> {
         if electorate.eligible.iter().any(|pod| is_standby(&pod.uid)) {
             let message = "At least one eligible pod is on standby.";
             self.conditions.set(LeaseCandidates::StandbyAvailable, message);
-        } else if let (Some(holder), false) = (holder, electorate.eligible.is_empty()) {
+        } else if let (Some(holder), false) = (holder, self.eligible() == 0) {
             let message = format!("{} is the only eligible pod: no other pod can take over.", holder.pod);
             self.conditions.set(LeaseCandidates::OnlyHolder, message);
         } else {
             self.conditions.set(LeaseCandidates::NoCandidate, self.no_candidate());
         }
+    }
+
+    /// The number of eligible pods, the holder included.
+    fn eligible(&self) -> i32 {
+        self.status.candidates.as_ref().map_or(0, |candidates| candidates.eligible)
     }
 
     pub fn quorum(&mut self) {

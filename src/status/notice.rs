@@ -102,6 +102,10 @@ notices! {
     InternalError => Warning,
     /// The Service in `activeService` cannot have the holder as its endpoint, or lacks a port.
     ActiveServiceProblem => Warning,
+    /// The operator deleted a pod that it had started and that does not hold the lease any more, as `activation.schedulingGate` says.
+    PodDeleted => Normal,
+    /// The API server refused to start the elected pod, or to delete a pod that lost the lease. The message says why.
+    ActivationRefused => Warning,
     /// A workload or a pod has an annotation under `redislease.io/` that does not exist, or that has no effect on it.
     UnknownAnnotation => Warning,
     /// A workload or a pod has an annotation under `redislease.io/` with an invalid value.

@@ -37,6 +37,8 @@ pub struct ValidLease {
     pub readiness: Readiness,
     /// The Service whose only endpoint is the holder.
     pub active_service: Option<String>,
+    /// Whether only the elected pod starts.
+    pub gated: bool,
     /// Whether `spec.suspend` is true: the term ends and no pod is elected.
     pub suspended: bool,
 }
@@ -150,6 +152,8 @@ impl TryFrom<&RedisLease> for ValidLease {
         }
         let spec = &lease.spec;
         let lease_duration = read.duration("spec.leaseDuration", &spec.lease_duration)?;
+        let gated = spec.activation.is_some_and(|activation| activation.scheduling_gate);
+        let start = if gated { lease_duration.max(LONGEST_START) } else { lease_duration };
         let valid = Self {
             quorum: quorum_name(&read, spec)?,
             keys: keys(&read, spec, &name)?,
@@ -158,8 +162,9 @@ impl TryFrom<&RedisLease> for ValidLease {
             renew_interval: read.duration("spec.renewInterval", &spec.renew_interval)?,
             grace_period: read.duration("spec.gracePeriod", &spec.grace_period)?,
             retry: retry(&read, &spec.retry)?,
-            readiness: readiness(&read, &spec.election, lease_duration)?,
+            readiness: readiness(&read, &spec.election, start)?,
             active_service: active_service(&read, spec)?,
+            gated,
             suspended: spec.suspend,
             namespace,
             name,
@@ -356,9 +361,13 @@ fn retry(read: &Reader, spec: &RetrySpec) -> Result<Retry, InvalidSpec> {
     Ok(Retry { strategy: spec.strategy, min_delay, max_delay, limit, jitter_percent })
 }
 
-fn readiness(read: &Reader, spec: &ElectionSpec, lease_duration: Duration) -> Result<Readiness, InvalidSpec> {
+/// How long a pod that is started only after its election can take to become Ready, if the spec does not say it: its node may
+/// have to be created, and its images to be pulled.
+const LONGEST_START: Duration = Duration::from_mins(5);
+
+fn readiness(read: &Reader, spec: &ElectionSpec, unhealthy_after: Duration) -> Result<Readiness, InvalidSpec> {
     match (&spec.unhealthy_after, spec.require_ready) {
-        (None, true) => Ok(Readiness::Required { unhealthy_after: lease_duration }),
+        (None, true) => Ok(Readiness::Required { unhealthy_after }),
         (Some(text), true) => Ok(Readiness::Required {
             unhealthy_after: read.duration_up_to(MAX_UNHEALTHY, "spec.election.unhealthyAfter", text)?,
         }),

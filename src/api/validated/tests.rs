@@ -69,6 +69,7 @@ fn absent_fields_have_their_defaults() {
             },
             readiness: Readiness::Required { unhealthy_after: Duration::from_secs(30) },
             active_service: None,
+            gated: false,
             suspended: false,
         }
     );

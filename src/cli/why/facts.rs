@@ -1,17 +1,15 @@
 //! The input of an explanation: the objects that were read.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::api::lease_status::Holder;
-use crate::api::validated::Readiness;
 use crate::api::{ConditionReason, ConditionStatus, ConditionType, InvalidSpec, RedisLease, RedisLeaseStatus};
 use crate::api::{RedisQuorum, ValidLease};
-use crate::election::{Electorate, PodFacts};
+use crate::election::{Electorate, Eligibility, PodFacts};
 
 /// The objects that were read. An `Err` is a clause that says why something could not be read.
 #[derive(Debug)]
@@ -89,11 +87,7 @@ impl Facts {
     /// The candidates as the operator ranks them; `None` if they could not be read.
     pub fn electorate(&self) -> Option<Electorate> {
         let pods = self.candidates.as_ref().ok()?.iter().map(|pod| Arc::new(PodFacts::from(pod)));
-        Some(Electorate::of(pods, self.readiness()))
-    }
-
-    pub fn readiness(&self) -> Readiness {
-        let fallback = Readiness::Required { unhealthy_after: Duration::MAX };
-        self.spec.as_ref().map_or(fallback, |spec| spec.readiness)
+        let unknown = Eligibility { requires_ready: true, gated: None };
+        Some(Electorate::of(pods, &self.spec.as_ref().map_or(unknown, Eligibility::from)))
     }
 }

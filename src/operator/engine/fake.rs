@@ -206,6 +206,10 @@ impl Outside for Fake {
         self.note(format!("read {}", workload.name));
     }
 
+    fn may_start_pods(&self) -> bool {
+        false
+    }
+
     fn write_orphan(&mut self, _: &str, lease: &str, write: RoleWrite) {
         self.note(format!("{lease} on {}: {:?} {:?}", write.pod, write.role, write.token));
     }

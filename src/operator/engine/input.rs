@@ -163,6 +163,8 @@ pub trait Outside {
     fn read_workload(&mut self, key: WorkloadKey);
     /// Writes the role of a lease that does not exist: answered by [`Input::OrphanWritten`].
     fn write_orphan(&mut self, namespace: &str, lease: &str, write: RoleWrite);
+    /// Whether the operator may remove the scheduling gates of pods and delete such pods.
+    fn may_start_pods(&self) -> bool;
     /// Writes the EndpointSlice of a lease that does not exist: answered by [`Input::OrphanSliceWritten`].
     fn write_orphan_slice(&mut self, slice: &SliceFacts, write: SliceWrite);
     /// Reports a mistake on a lease.

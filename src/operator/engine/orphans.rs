@@ -3,7 +3,7 @@
 use super::{Engine, Machine, Outside};
 use crate::api::names::{self, PodRole};
 use crate::index::Orphan;
-use crate::plan::{Priority, RoleWrite};
+use crate::plan::{PodChange, Priority, RoleWrite};
 
 impl<M: Machine, O: Outside> Engine<M, O> {
     /// Removes the roles of leases that do not exist from pods: once after leases and pods were listed, and again after
@@ -40,6 +40,7 @@ fn role_without_lease(Orphan { pod, lease, unreadable }: &Orphan) -> Option<Role
         version: pod.resource_version.clone(),
         role: unreadable.then_some(PodRole::Standby),
         token: pod.annotations.get(&annotation).filter(|_| *unreadable).cloned(),
+        change: PodChange::None,
         not_after: None,
     })
 }

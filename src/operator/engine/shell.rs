@@ -50,6 +50,7 @@ pub struct Shell {
     connections: BTreeMap<u64, (Arc<Connection>, Arc<InUse>)>,
     by_name: BTreeMap<String, u64>,
     floors_complete: bool,
+    may_start_pods: bool,
     leases: BTreeMap<LeaseId, Lease>,
 }
 
@@ -70,6 +71,7 @@ impl Shell {
         inbox: &Inbox,
         metrics: OperatorMetrics,
         lease_metrics: LeaseMetrics,
+        may_start_pods: bool,
     ) -> Self {
         Self {
             keeper,
@@ -82,6 +84,7 @@ impl Shell {
             connections: BTreeMap::new(),
             by_name: BTreeMap::new(),
             floors_complete: false,
+            may_start_pods,
             leases: BTreeMap::new(),
         }
     }
@@ -322,6 +325,10 @@ impl Outside for Shell {
         });
         let namespace = key.0.clone();
         self.writer.send(&namespace, "", Call::Workload { key, done });
+    }
+
+    fn may_start_pods(&self) -> bool {
+        self.may_start_pods
     }
 
     fn write_orphan(&mut self, namespace: &str, lease: &str, write: RoleWrite) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod, Secret};
 use k8s_openapi::api::events::v1::Event;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::Selector;
 use kube::{Api, Client, ResourceExt};
 use redislease_core::op::Token;
@@ -23,7 +23,7 @@ use crate::index::{Asked, ListCount, WorkloadKey, WorkloadRead};
 use crate::metrics::operator::{OperatorMetrics, WriteKind};
 use crate::operator::annotations::Change;
 use crate::operator::kube_api::{self, CallError, call};
-use crate::plan::{RoleOutcome, RoleWrite, ServiceRequest, SliceWrite, StatusOutcome, StatusWrite};
+use crate::plan::{PodChange, RoleOutcome, RoleWrite, ServiceRequest, SliceWrite, StatusOutcome, StatusWrite};
 
 /// Every cluster has this namespace throughout its existence, so its UID identifies the cluster.
 pub(super) const CLUSTER_NAMESPACE: &str = "kube-system";
@@ -305,10 +305,15 @@ async fn write_role(
     let asked = lists.ask();
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let patch = role_patch(lease, write);
-    let written = call(pods.patch(&write.pod, &PatchParams::default(), &Patch::Merge(patch))).await;
+    let written = match write.change {
+        PodChange::None | PodChange::Start => {
+            call(pods.patch(&write.pod, &PatchParams::default(), &Patch::Merge(patch))).await.map(Some)
+        }
+        PodChange::Delete => delete_pod(&pods, write).await,
+    };
     let error = match written {
         Ok(pod) => {
-            let found = Some(PodFound::Here(asked, Box::new(PodFacts::from(&pod))));
+            let found = pod.map(|pod| PodFound::Here(asked, Box::new(PodFacts::from(&pod))));
             return (Ok(()), RoleAnswer { outcome: RoleOutcome::Written, found });
         }
         Err(error) => error,
@@ -340,14 +345,31 @@ async fn write_role(
     (Err(error), RoleAnswer { outcome, found })
 }
 
-/// A merge patch that sets or removes one label and one annotation of the pod at the version that was read.
+/// Deletes the pod in the version that was read, with its own grace period. Returns the pod while it stops. A pod that was never
+/// scheduled is deleted at once: then the event of the watch says that nothing of it runs.
+async fn delete_pod(pods: &Api<Pod>, write: &RoleWrite) -> Result<Option<Pod>, CallError> {
+    let preconditions = Preconditions { uid: Some(write.uid.clone()), resource_version: write.version.clone() };
+    let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+    let stops = |pod: &Pod| {
+        pod.metadata.deletion_timestamp.is_some() && pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some())
+    };
+    Ok(call(pods.delete(&write.pod, &params)).await?.left().filter(stops))
+}
+
+/// A merge patch that sets or removes one label and one annotation of the pod at the version that was read, and lets the pod
+/// start if that is wanted.
 fn role_patch(lease: &str, write: &RoleWrite) -> Value {
-    json!({"metadata": {
+    let mut patch = json!({"metadata": {
         "uid": write.uid,
         "resourceVersion": write.version,
         "labels": {names::role_label(lease): write.role.map(PodRole::as_str)},
         "annotations": {names::token_annotation(lease): write.token},
-    }})
+    }});
+    if write.change == PodChange::Start {
+        patch["metadata"]["annotations"][names::started_annotation(lease)] = json!(write.token);
+        patch["spec"] = json!({"schedulingGates": null});
+    }
+    patch
 }
 
 async fn read_pod(
@@ -380,6 +402,7 @@ mod tests {
             version: Some("7".into()),
             role: Some(PodRole::Active),
             token: Some("9".into()),
+            change: PodChange::None,
             not_after: None,
         };
         let labels = |value| json!({"lease.redislease.io/billing": value});
@@ -390,6 +413,12 @@ mod tests {
             }})
         };
         assert_eq!(role_patch("billing", &write), metadata(json!("active"), json!("9")));
+        write.change = PodChange::Start;
+        let mut started = metadata(json!("active"), json!("9"));
+        started["metadata"]["annotations"]["started.redislease.io/billing"] = json!("9");
+        started["spec"] = json!({"schedulingGates": null});
+        assert_eq!(role_patch("billing", &write), started);
+        write.change = PodChange::None;
         (write.role, write.token) = (None, None);
         assert_eq!(role_patch("billing", &write), metadata(json!(null), json!(null)));
     }

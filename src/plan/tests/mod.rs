@@ -3,6 +3,7 @@
 mod active_service;
 mod attempts;
 mod authority;
+mod gate;
 mod handover;
 mod leadership;
 mod permits;
@@ -19,9 +20,9 @@ use redislease_core::time::{Millis, Time};
 use serde_json::json;
 
 use super::*;
+use crate::api::ValidLease;
 use crate::api::conditions::ConditionStatus;
-use crate::api::validated::Readiness;
-use crate::election::{Electorate, PodFacts, Sighting};
+use crate::election::{Electorate, Eligibility, PodFacts, Sighting};
 use crate::status::NoticeReason;
 
 /// The lease of the specs below, in milliseconds.
@@ -86,6 +87,7 @@ impl Story {
             stop_at: None,
             api_answered_at: None,
             permitted: Permitted::ALL,
+            may_start_pods: true,
             wall: jiff::Timestamp::from_second(1_795_238_400).unwrap(),
         };
         let mut story = Self { now, reconciler: Reconciler::new(identity), facts, effects: Vec::new() };
@@ -139,9 +141,10 @@ impl Story {
     }
 
     pub fn candidates(&mut self, pods: &[PodFacts]) {
-        let readiness = Readiness::Required { unhealthy_after: core::time::Duration::from_secs(30) };
+        let lease = self.facts.lease.as_deref().and_then(|lease| ValidLease::try_from(lease).ok());
+        let eligibility = lease.as_ref().map(Eligibility::from).unwrap_or_default();
         let pods = pods.iter().cloned().map(Arc::new);
-        self.facts.candidates = CandidateFacts::Known(Arc::new(Electorate::of(pods, readiness)));
+        self.facts.candidates = CandidateFacts::Known(Arc::new(Electorate::of(pods, &eligibility)));
     }
 
     /// The facts about the holder's pod.
@@ -217,12 +220,20 @@ impl Story {
         let CandidateFacts::Known(electorate) = &self.facts.candidates else { return };
         let mut pods: Vec<PodFacts> = electorate.pods().map(|pod| pod.as_ref().clone()).collect();
         for pod in pods.iter_mut().filter(|pod| pod.uid == write.uid) {
+            if write.change == PodChange::Delete {
+                pod.deletion_grace = Some(core::time::Duration::from_secs(30));
+                continue;
+            }
             let label = "lease.redislease.io/billing".to_owned();
             match write.role {
                 Some(role) => pod.labels.insert(label, role.as_str().into()),
                 None => pod.labels.remove(&label),
             };
             pod.annotations.set("token.redislease.io/billing", write.token.as_deref());
+            if write.change == PodChange::Start {
+                pod.gates = Box::default();
+                pod.annotations.set("started.redislease.io/billing", write.token.as_deref());
+            }
         }
         self.candidates(&pods);
     }

@@ -14,14 +14,13 @@ use redislease_core::time::Time;
 
 use crate::api::conditions::LeaseReady;
 use crate::api::lease_status::MAX_HISTORY;
-use crate::api::validated::Readiness;
 use crate::api::{ConditionType, RedisLeaseStatus};
-use crate::election::{Cluster, Electorate, EndCause, PodFacts};
+use crate::election::{Cluster, Electorate, Eligibility, EndCause, PodFacts};
 use crate::status::{
     Composed, Inputs, ObservedTerms, Obstacle, QuorumOutlook, ServiceOutlook, compose, renewal_notice,
 };
 
-const REQUIRED: Readiness = Readiness::Required { unhealthy_after: Duration::from_secs(30) };
+const ELIGIBILITY: Eligibility = Eligibility { requires_ready: true, gated: None };
 
 /// Tests add the number of a term to this token.
 const TOKEN: u64 = 1_795_238_400_000_042;
@@ -110,7 +109,7 @@ impl Scenario {
 
     fn compose(&mut self) -> Composed {
         let electorate =
-            self.pods.as_ref().map(|pods| Electorate::of(pods.iter().cloned().map(std::sync::Arc::new), REQUIRED));
+            self.pods.as_ref().map(|pods| Electorate::of(pods.iter().cloned().map(std::sync::Arc::new), &ELIGIBILITY));
         if let Some(view) = &self.view {
             self.observed_terms.record_view(view);
         }

@@ -221,7 +221,9 @@ impl World {
         let apis =
             (0..swarm.clusters).map(|_| ApiServer::new(swarm.keys.len(), &swarm.families, swarm.services)).collect();
         let mut spec = || swarm.specs[rng.index(swarm.specs.len())].clone();
-        let specs = (0..swarm.clusters).map(|_| swarm.keys.iter().map(|_| spec()).collect()).collect();
+        let mut spec_of = |place: usize| LeaseSpec { gated: swarm.gated & 1 << place != 0, ..spec() };
+        let places = 0..swarm.keys.len();
+        let specs = (0..swarm.clusters).map(|_| places.clone().map(&mut spec_of).collect()).collect();
         let mut check = Checker::default();
         check.published_only = swarm.clocks_behind;
         check.storms_pass = bugs.iter().any(|&bug| bug != Bug::NoPace);

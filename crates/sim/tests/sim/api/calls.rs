@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use redislease::api::RedisLease;
 use redislease::election::PodFacts;
-use redislease::plan::{Prepared, RoleWrite, SliceFacts, SliceWrite, StatusWrite};
+use redislease::plan::{PodChange, Prepared, RoleWrite, SliceFacts, SliceWrite, StatusWrite};
 use redislease_core::op::Token;
 
 use crate::api::objects;
 use crate::api::server::{Mode, Verdict};
 use crate::chaos::bug::Bug;
 use crate::chaos::fault::Fault;
+use crate::chaos::pods::PodStep;
 use crate::check::coverage::Sight;
 use crate::check::trace::Note;
 use crate::redis::clock::{MILLI, Micros, SECOND};
@@ -147,10 +148,14 @@ impl World {
                 let (verdict, change) = self.apis[cluster].write_role(*place, write, checked);
                 self.note(Note::WroteRole { process, pod: objects::number(&write.uid), role: write.role, verdict });
                 self.count_write(process, cluster, verdict);
-                if change.is_some() {
+                let has_changed = change.is_some();
+                if has_changed {
                     self.one_active_pod(cluster, *place);
                 }
                 self.tell(cluster, change);
+                if verdict == Verdict::Written {
+                    self.start_or_delete(cluster, *place, write, has_changed);
+                }
                 let pod = self.apis[cluster].state.pods.get(&objects::number(&write.uid)).cloned();
                 Reply::Role(verdict, pod)
             }
@@ -189,6 +194,31 @@ impl World {
                 self.apis[cluster].writes.reads += 1;
                 Reply::Probe
             }
+        }
+    }
+
+    /// What a role write causes beside the role.
+    fn start_or_delete(&mut self, cluster: usize, place: usize, write: &RoleWrite, has_changed: bool) {
+        let pod = objects::number(&write.uid);
+        match write.change {
+            PodChange::Start if has_changed => {
+                self.coverage.saw(Sight::PodStarted);
+                let delay = if self.chaos { self.rng.pick(&[10, 500, 3000]) } else { 300 };
+                self.after(delay * MILLI, Event::Pod { cluster, pod, step: PodStep::Starts });
+            }
+            PodChange::Delete => {
+                self.coverage.saw(Sight::LostPodDeleted);
+                let lease = self.apis[cluster].state.leases[place].as_deref();
+                let named = lease.and_then(objects::named).filter(|named| named.active != Some(false));
+                if named.is_some_and(|named| named.pod == pod) {
+                    self.check.fail(format!("gate: pod {pod} is deleted, and the status names it as the holder"));
+                }
+                let stops = |pod: &Arc<PodFacts>| pod.deletion_grace.is_some();
+                if !self.apis[cluster].state.pods.get(&pod).is_some_and(stops) {
+                    self.delete_pod(cluster, pod);
+                }
+            }
+            PodChange::Start | PodChange::None => {}
         }
     }
 

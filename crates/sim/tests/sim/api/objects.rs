@@ -7,7 +7,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 use redislease::api::conditions::{ConditionStatus, ConditionType};
-use redislease::api::lease::{ActiveServiceSpec, CandidatesSpec, ElectionSpec, QuorumRef, RetrySpec, RetryStrategy};
+use redislease::api::lease::{
+    ActivationSpec, ActiveServiceSpec, CandidatesSpec, ElectionSpec, QuorumRef, RetrySpec, RetryStrategy,
+};
 use redislease::api::lease_status::HandoverState;
 use redislease::api::names;
 use redislease::api::{self, RedisLease, RedisLeaseSpec};
@@ -59,6 +61,8 @@ pub struct LeaseSpec {
     pub limit: Option<i32>,
     /// A Service follows the holder.
     pub service: Option<ServiceOf>,
+    /// Only the elected pod starts.
+    pub gated: bool,
     pub suspend: bool,
 }
 
@@ -86,6 +90,7 @@ impl LeaseSpec {
                 let number = if of == ServiceOf::Own { place } else { 0 };
                 ActiveServiceSpec { name: service_name(number) }
             }),
+            activation: self.gated.then_some(ActivationSpec { scheduling_gate: true }),
             suspend: self.suspend,
         }
     }
@@ -162,15 +167,16 @@ pub fn lease(place: usize, uid: u32, keys: u16, spec: &LeaseSpec, now: Micros) -
     lease
 }
 
-/// A pod that runs and is Ready, on a Kubernetes node of its own.
-pub fn pod(pod: u32, place: usize, now: Micros) -> PodFacts {
-    PodFacts {
+/// A pod that runs and is Ready, on a Kubernetes node of its own; with a gate, a pod that has not started.
+pub fn pod(pod: u32, place: usize, gated: bool, now: Micros) -> PodFacts {
+    let running = PodFacts {
         namespace: NAMESPACE.into(),
         name: pod_name(pod),
         uid: pod_uid(pod),
         resource_version: None,
         labels: BTreeMap::from([(APP.to_owned(), lease_name(place))]),
         annotations: Annotations::default(),
+        gates: Box::default(),
         created: Some(timestamp(now)),
         node: Some(format!("node-{pod}")),
         addresses: addresses(pod, 0),
@@ -178,7 +184,25 @@ pub fn pod(pod: u32, place: usize, now: Micros) -> PodFacts {
         finished: false,
         deletion_grace: None,
         stopped: false,
+    };
+    if !gated {
+        return running;
     }
+    let gates = [names::scheduling_gate(&lease_name(place))].into();
+    PodFacts { gates, node: None, addresses: Vec::new(), ready: false, ..running }
+}
+
+/// The pod is scheduled, starts, and is Ready.
+pub fn start(pod: &mut PodFacts) {
+    let number = number(&pod.uid);
+    pod.node = Some(format!("node-{number}"));
+    pod.addresses = addresses(number, 0);
+    pod.ready = true;
+}
+
+/// Whether the operator let the pod start for the lease.
+pub fn was_started(pod: &PodFacts, place: usize) -> bool {
+    pod.annotations.get(&names::started_annotation(&lease_name(place))).is_some()
 }
 
 /// The addresses of a pod, one of each family. Each of its sandboxes has others.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use redislease::api::{RedisLease, names};
 use redislease::election::PodFacts;
-use redislease::plan::{Family, RoleWrite, SliceFacts, StatusWrite};
+use redislease::plan::{Family, PodChange, RoleWrite, SliceFacts, StatusWrite};
 
 use crate::api::calls::ApiCall;
 use crate::api::objects::{self, LeaseSpec, SliceKey};
@@ -253,8 +253,12 @@ impl ApiServer {
         if self.refuses_writes {
             return (Verdict::Refused, None);
         }
+        if write.change == PodChange::Delete {
+            return (Verdict::Written, None);
+        }
         let role = write.role.map(|role| role.as_str().to_owned());
-        if objects::role_of(found, place) == (role.as_ref(), write.token.as_ref()) {
+        let starts = write.change == PodChange::Start && !found.gates.is_empty();
+        if objects::role_of(found, place) == (role.as_ref(), write.token.as_ref()) && !starts {
             return (Verdict::Written, None);
         }
         self.writes.role += 1;
@@ -267,6 +271,10 @@ impl ApiServer {
                 None => pod.labels.remove(&label),
             };
             pod.annotations.set(&annotation, token.as_deref());
+            if starts {
+                pod.annotations.set(&names::started_annotation(&name), token.as_deref());
+                pod.gates = Box::default();
+            }
         });
         (Verdict::Written, change)
     }

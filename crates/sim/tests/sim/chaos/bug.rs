@@ -60,6 +60,10 @@ pub enum Bug {
     StaleListTrusted,
     /// A turn of a lease requests the same effect again and again.
     EffectRepeated,
+    /// A pod that was started is deleted before the status says that its term has ended.
+    DeletedTooEarly,
+    /// A pod that lost the lease is not deleted.
+    LostPodRuns,
     /// A lease that acquired a term never gives its permit back.
     PermitKept,
     /// The same with the permit to write the end of a term.
@@ -69,7 +73,7 @@ pub enum Bug {
 /// The broken rules of the operator that random search finds. `RolesWithoutVersion`, `SlicesWithoutVersion`,
 /// `EndpointNotFenced` and `WithdrawalKeepsToken` need one exact interleaving, which `scenario::late_writes` sets up;
 /// `scenario::services` does so for `NoSweep`, `RemovesUnread`, `ForeignSliceTaken` and `ServiceLeft`.
-const OF_THE_OPERATOR: [Bug; 19] = [
+const OF_THE_OPERATOR: [Bug; 21] = [
     Bug::MonotonicClock,
     Bug::CachedRunId,
     Bug::GoneIsProof,
@@ -87,6 +91,8 @@ const OF_THE_OPERATOR: [Bug; 19] = [
     Bug::EndpointKept,
     Bug::AddressKept,
     Bug::EffectRepeated,
+    Bug::DeletedTooEarly,
+    Bug::LostPodRuns,
     Bug::PermitKept,
     Bug::WritePermitKept,
 ];
@@ -100,6 +106,7 @@ impl Bug {
     /// A part of the message of the check that must find the bug, if other checks could find it too.
     pub const fn must_say(self) -> Option<&'static str> {
         match self {
+            Self::DeletedTooEarly | Self::LostPodRuns => Some("gate: "),
             Self::EffectRepeated => Some("a turn of lease"),
             Self::Core(Mutant::EffectRepeated) => Some("effects at one instant"),
             _ => None,

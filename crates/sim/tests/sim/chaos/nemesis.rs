@@ -203,7 +203,7 @@ impl World {
                 self.apis[cluster].foreign.remove(&slice);
             }
             Heal::Secret(cluster) => self.set_secret(cluster, true),
-            Heal::Ready(cluster, pod) => self.change_pod(cluster, pod, |pod| pod.ready = true),
+            Heal::Ready(cluster, pod) => self.change_pod(cluster, pod, |pod| pod.ready = pod.node.is_some()),
             Heal::NewSandbox(cluster, pod) => self.change_pod(cluster, pod, objects::restart),
             Heal::Suspension(cluster, place) => self.suspend_lease(cluster, place, false),
             Heal::Recreate(cluster, place) => self.recreate_lease(cluster, place),

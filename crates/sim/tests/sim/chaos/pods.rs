@@ -17,6 +17,8 @@ use crate::world::{Event, World};
 /// A later step in the life of a pod.
 #[derive(Clone, Copy, Debug)]
 pub enum PodStep {
+    /// It is scheduled, because it has no gate any more.
+    Starts,
     /// Its processes have ended, and its kubelet reports this.
     Stops,
     /// Its Kubernetes node loses power.
@@ -29,6 +31,9 @@ pub enum PodStep {
 
 impl World {
     pub fn harm_pod(&mut self, cluster: usize, pod: u32, fault: Fault) {
+        if matches!(fault, Fault::Unready | Fault::NewSandbox) && !self.is_scheduled(cluster, pod) {
+            return;
+        }
         match fault {
             Fault::DeletePod => self.delete_pod(cluster, pod),
             Fault::KillPod => self.kill_pod(cluster, pod),
@@ -64,6 +69,9 @@ impl World {
     /// A pod is deleted, and stops within its grace period or later.
     pub fn delete_pod(&mut self, cluster: usize, pod: u32) {
         self.note(Note::Pod(pod, "is being deleted"));
+        if !self.is_scheduled(cluster, pod) {
+            return self.pod_step(cluster, pod, PodStep::Leaves);
+        }
         let grace = Duration::from_secs(5);
         self.change_pod(cluster, pod, |pod| (pod.deletion_grace, pod.ready) = (Some(grace), false));
         let stops_after = if self.chaos { self.rng.pick(&[10, 500, 4000, 20_000]) } else { 500 };
@@ -78,6 +86,10 @@ impl World {
 
     pub fn pod_step(&mut self, cluster: usize, pod: u32, step: PodStep) {
         match step {
+            PodStep::Starts => {
+                self.note(Note::Pod(pod, "starts"));
+                self.change_pod(cluster, pod, objects::start);
+            }
             PodStep::Stops => {
                 self.check.pod_stopped(self.now, pod);
                 self.note(Note::Pod(pod, "has stopped"));
@@ -89,6 +101,9 @@ impl World {
                 self.apis[cluster].nodes_off.insert(pod);
             }
             PodStep::Leaves => {
+                if !self.is_scheduled(cluster, pod) {
+                    self.check.pod_stopped(self.now, pod);
+                }
                 let change = self.apis[cluster].delete_pod(pod);
                 let Some(Change::Pod { facts, .. }) = &change else { return };
                 let place = objects::place_of(facts);
@@ -107,8 +122,18 @@ impl World {
             return;
         }
         let pod = self.new_uid();
-        let change = self.apis[cluster].create_pod(pod, objects::pod(pod, place, self.now));
+        self.create_pod(cluster, place, pod);
+    }
+
+    pub fn create_pod(&mut self, cluster: usize, place: usize, pod: u32) {
+        let facts = objects::pod(pod, place, self.specs[cluster][place].gated, self.now);
+        let change = self.apis[cluster].create_pod(pod, facts);
         self.tell(cluster, Some(change));
+    }
+
+    /// Whether a kubelet runs the pod. A pod that does not exist counts as scheduled.
+    fn is_scheduled(&self, cluster: usize, pod: u32) -> bool {
+        self.apis[cluster].state.pods.get(&pod).is_none_or(|pod| pod.node.is_some())
     }
 
     pub fn change_pod(&mut self, cluster: usize, pod: u32, change: impl FnOnce(&mut PodFacts)) {
@@ -144,7 +169,8 @@ impl World {
             Fault::ChangeSpec => {
                 let spec = self.rng.index(self.swarm.specs.len());
                 let before = self.specs[cluster][place].clone();
-                self.specs[cluster][place] = LeaseSpec { suspend: before.suspend, ..self.swarm.specs[spec].clone() };
+                self.specs[cluster][place] =
+                    LeaseSpec { suspend: before.suspend, gated: before.gated, ..self.swarm.specs[spec].clone() };
                 if self.specs[cluster][place] != before {
                     self.hit_cluster(fault, cluster);
                 }

@@ -37,6 +37,8 @@ pub struct Swarm {
     pub elects: bool,
     /// The keys of each lease, as bits; the same in every cluster.
     pub keys: Vec<u16>,
+    /// The leases that let only the pod start that they elect, as bits by place.
+    pub gated: u8,
     /// Candidates of each lease.
     pub pods: usize,
     /// The address families of Services at the start.
@@ -99,6 +101,7 @@ impl Swarm {
         // Drawn from a generator of its own, so that the other choices of a seed stay the same.
         let mut apart = Rng::new(rng.copy().word());
         let services = (!apart.percent(30)).then_some(Maker::User);
+        let gated = apart.pick(&[0, 0, 0b101, 0b111]);
         let permits = apart.pick(&[PERMITS, PERMITS, 1, 2]);
         let mut faults = faults;
         for fault in Fault::OF_SERVICES {
@@ -122,6 +125,7 @@ impl Swarm {
             clusters,
             elects: rng.percent(60),
             keys: keys.to_vec(),
+            gated,
             pods: rng.between(1, 3) as usize,
             families: rng.pick(&[&[Family::V4][..], &[Family::V4, Family::V6], &[Family::V6, Family::V4]]).to_vec(),
             services,
@@ -185,6 +189,7 @@ impl Swarm {
                 6 if shares_service => Some(ServiceOf::First),
                 _ => Some(ServiceOf::Own),
             },
+            gated: false,
             suspend: false,
         };
         let all = [(6, 1000, 2), (10, 2000, 3), (15, 3000, 5)];

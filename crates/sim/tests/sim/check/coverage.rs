@@ -68,6 +68,8 @@ sights! {
     RoleUnanswered,
     RoleRefused,
     RoleWithdrawn,
+    PodStarted,
+    LostPodDeleted,
     EndpointWritten,
     EndpointWithdrawn,
     SliceRemoved,

@@ -72,6 +72,8 @@ pub struct Recovery {
     stale: BTreeMap<(usize, usize), (Attempt, Micros)>,
     /// Labels that differ from the term that is held, and since when.
     mislabelled: BTreeMap<(usize, usize), Micros>,
+    /// Pods that run without the lease or do not start, and since when.
+    astray: BTreeMap<(usize, usize), Micros>,
     /// Endpoints that differ from the term that is held (0) or are missing (1), and since when.
     misrouted: BTreeMap<(usize, usize, u8), Micros>,
     /// The cluster whose API server does not come back.
@@ -158,6 +160,7 @@ impl World {
                 let election = self.election();
                 self.no_stale_status(self.swarm.key_life() + self.swarm.longest_delay() + 2 * SECOND + election);
                 self.labels_follow(LABELS_FOLLOW + election);
+                self.only_the_holder_runs(LABELS_FOLLOW + election);
                 self.endpoints_follow(LABELS_FOLLOW + election);
                 self.after(SECOND, Event::Recovery(Stage::Watch));
             }
@@ -204,7 +207,9 @@ impl World {
             let unready: Vec<u32> =
                 self.apis[cluster].state.pods.iter().filter(|(_, pod)| !pod.ready).map(|(&pod, _)| pod).collect();
             for pod in unready {
-                self.change_pod(cluster, pod, |pod| pod.ready = pod.deletion_grace.is_none() && !pod.finished);
+                self.change_pod(cluster, pod, |pod| {
+                    pod.ready = pod.deletion_grace.is_none() && !pod.finished && pod.node.is_some();
+                });
             }
             let candidate = |pod: &&Arc<PodFacts>| {
                 objects::place_of(pod) == Some(place) && pod.deletion_grace.is_none() && !pod.finished
@@ -212,8 +217,7 @@ impl World {
             let candidates = self.apis[cluster].state.pods.values().filter(candidate).count();
             for _ in candidates..2 {
                 let pod = self.new_uid();
-                let change = self.apis[cluster].create_pod(pod, objects::pod(pod, place, self.now));
-                self.tell(cluster, Some(change));
+                self.create_pod(cluster, place, pod);
             }
         }
     }
@@ -321,6 +325,38 @@ impl World {
                 let since = entry.1;
                 if self.now - since > bound {
                     self.check.fail(format!("I4: since {since} µs the status names {attempt:?}, which is over"));
+                }
+            }
+        }
+    }
+
+    /// Of the pods that an operator started, only the holder that the status calls active runs, and it was started.
+    fn only_the_holder_runs(&mut self, bound: Micros) {
+        for cluster in 0..self.apis.len() {
+            for place in 0..self.swarm.keys.len() {
+                let api = &self.apis[cluster];
+                let lease = api.state.leases[place].as_deref();
+                let is_checked = self.recovery.without_api != Some(cluster) && self.specs[cluster][place].gated;
+                let Some(lease) = lease.filter(|_| is_checked) else {
+                    self.recovery.astray.remove(&(cluster, place));
+                    continue;
+                };
+                let holder = objects::named(lease).filter(|named| named.active == Some(true)).map(|named| named.pod);
+                let runs =
+                    |pod: &PodFacts| objects::was_started(pod, place) && pod.deletion_grace.is_none() && !pod.finished;
+                let lost = api.state.pods.iter().find(|&(&number, pod)| runs(pod) && holder != Some(number));
+                let waits = holder.and_then(|holder| api.state.pods.get(&holder)).filter(|pod| !pod.gates.is_empty());
+                let problem = match (lost, waits) {
+                    (Some((pod, _)), _) => format!("pod {pod} runs without the lease"),
+                    (None, Some(pod)) => format!("the holder {} is not started", pod.name),
+                    (None, None) => {
+                        self.recovery.astray.remove(&(cluster, place));
+                        continue;
+                    }
+                };
+                let since = *self.recovery.astray.entry((cluster, place)).or_insert(self.now);
+                if self.now - since > bound {
+                    self.check.fail(format!("gate: since {since} µs, lease {place} of cluster {cluster}: {problem}"));
                 }
             }
         }

@@ -4,10 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use redislease::api::RedisLease;
+use redislease::api::names::PodRole;
 use redislease::election::PodFacts;
 use redislease::index::Asked;
 use redislease::plan::{
-    Authority, Command, Effect, Event as Input, Priority, Read, RoleOutcome, StatusOutcome, StatusWrite,
+    Authority, Command, Effect, Event as Input, PodChange, Priority, Read, RoleOutcome, RoleWrite, StatusOutcome,
+    StatusWrite,
 };
 use redislease::status::{NoticeReason, TermEnd};
 use redislease_core::lease::Standing;
@@ -51,7 +53,8 @@ impl World {
             Effect::Keeper(command) => self.instruct(process, uid, command),
             Effect::WriteStatus(write) => self.write_status(process, uid, place, write),
             Effect::WithdrawStatus => self.withdraw(process, &Key::Status(uid)),
-            Effect::WriteRole(write) => {
+            Effect::WriteRole(mut write) => {
+                self.plant_in_role(process, place, &mut write);
                 let key = Key::Role { lease: uid, pod: objects::number(&write.uid) };
                 if self.processes[process].writer.has(&key) {
                     return self.check.fail(format!("two role writes of one pod are under way: {write:?}"));
@@ -255,6 +258,19 @@ impl World {
             (job @ (Job::Service { .. } | Job::ReadTokens { .. }), reply) => {
                 self.check.fail(format!("{reply:?} is no answer to {job:?}"));
             }
+        }
+    }
+
+    fn plant_in_role(&self, process: usize, place: usize, write: &mut RoleWrite) {
+        let cluster = self.processes[process].cluster;
+        let pod = self.apis[cluster].state.pods.get(&objects::number(&write.uid));
+        let was_started = pod.is_some_and(|pod| objects::was_started(pod, place));
+        if self.is(Bug::DeletedTooEarly) && was_started && write.role == Some(PodRole::Standby) {
+            write.change = PodChange::Delete;
+        }
+        if self.is(Bug::LostPodRuns) && write.change == PodChange::Delete {
+            write.change = PodChange::None;
+            write.role = Some(PodRole::Standby);
         }
     }
 

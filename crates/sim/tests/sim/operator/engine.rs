@@ -289,6 +289,7 @@ impl World {
             stop_at: operator.machines.iter().rev().find(|machine| machine.uid == uid).and_then(Machine::stop_at),
             api_answered_at: if api_answers { Some(now) } else { operator.api_answered_at },
             permitted: operator.permits.permitted(&uid, QUORUM, NAMESPACE),
+            may_start_pods: true,
             wall: jiff::Timestamp::from_microsecond(wall as i64).unwrap(),
         })
     }

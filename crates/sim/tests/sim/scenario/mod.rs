@@ -38,6 +38,7 @@ fn calm(processes: Vec<usize>) -> Swarm {
         max_delay: 1000,
         limit: None,
         service: Some(ServiceOf::Own),
+        gated: false,
         suspend: false,
     };
     Swarm {
@@ -48,6 +49,7 @@ fn calm(processes: Vec<usize>) -> Swarm {
         processes,
         elects: false,
         keys: vec![0b001],
+        gated: 0,
         pods: 2,
         families: vec![Family::V4, Family::V6],
         services: Some(Maker::User),

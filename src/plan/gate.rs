@@ -1,0 +1,105 @@
+//! Leases whose pods start only after their election: `spec.activation.schedulingGate`.
+//!
+//! - The write that labels the elected pod `active` also removes its scheduling gate, so it follows the same rules: the status
+//!   names the term, no other pod may be `active`, and the write names the pod's version.
+//! - The same write annotates the pod. A pod with this annotation that does not hold the lease any more is deleted, when the
+//!   status says that its term has ended. Such a pod is never elected again, so the deletion is right whenever it arrives.
+
+use std::sync::Arc;
+
+use redislease_core::lease::Standing;
+
+use super::Reconciler;
+use super::effect::{Effect, PodChange, Priority};
+use super::event::RoleOutcome;
+use super::facts::Facts;
+use super::inputs::Inputs;
+use super::recorded::Recorded;
+use super::roles::{DesiredRole, Entitlement};
+use crate::api::conditions::LeaseReady;
+use crate::api::{RedisLease, names};
+use crate::election::{HolderName, PodFacts};
+use crate::status::{Notice, NoticeReason};
+
+impl Reconciler {
+    /// Whether only the pod starts that is elected.
+    pub(super) fn starts_pods(&self, facts: &Facts) -> bool {
+        facts.may_start_pods && self.spec.valid.as_ref().is_some_and(|spec| spec.gated)
+    }
+
+    /// Why no term can begin, if the operator must not start pods.
+    pub(super) fn gate_obstacle(&self, facts: &Facts) -> Option<(LeaseReady, String)> {
+        let gated = self.spec.valid.as_ref().is_some_and(|spec| spec.gated);
+        (gated && !facts.may_start_pods).then(|| {
+            let message = "spec.activation.schedulingGate is true, but this operator must not start and delete pods: it runs \
+                           without --allow-scheduling-gate (rbac.allowSchedulingGate in the chart).";
+            (LeaseReady::InvalidSpec, message.to_owned())
+        })
+    }
+
+    /// Deletes each pod that was started for an earlier term. The status says that the term has ended: a replica that continues
+    /// a term does not let the status say this.
+    pub(super) fn delete_lost_pods(
+        &mut self,
+        lease: &RedisLease,
+        inputs: &Inputs,
+        facts: &Facts,
+        entitlement: &Entitlement,
+    ) {
+        if !self.starts_pods(facts) || inputs.deleting || self.status.is_writing() || !self.status.is_known() {
+            return;
+        }
+        let started = names::started_annotation(&self.identity.name);
+        let recorded = Recorded::of(lease).filter(|recorded| recorded.active).map(|recorded| recorded.pod_uid());
+        let running = self.holder_of_running_term();
+        let may_hold = |uid: &str| recorded == Some(uid) || running.as_deref() == Some(uid);
+        let is_lost = |pod: &PodFacts| {
+            let runs = pod.annotations.get(&started).is_some() && !pod.finished && pod.deletion_grace.is_none();
+            runs && !may_hold(&pod.uid)
+        };
+        let candidates = inputs.electorate.iter().flat_map(|electorate| electorate.pods());
+        let lost: Vec<Arc<PodFacts>> = candidates.chain(&facts.strays).filter(|pod| is_lost(pod)).cloned().collect();
+        for pod in lost {
+            if self.roles.is_pending(&pod.uid) {
+                continue;
+            }
+            if self.is_later_than(entitlement, &pod) {
+                self.verify_latest();
+            } else {
+                self.write_role(&pod, DesiredRole::DELETED, Priority::End, None);
+            }
+        }
+    }
+
+    fn holder_of_running_term(&self) -> Option<String> {
+        let view = &self.link.as_ref()?.view;
+        let holder = match &view.standing {
+            Standing::Acquiring(_, holder) => holder,
+            standing => &standing.term()?.id.holder,
+        };
+        holder.0.parse().ok().map(|name: HolderName| name.pod_uid)
+    }
+
+    /// Takes the answer to a role write. A deletion, and each refusal to start or delete a pod, is reported: nothing else shows
+    /// the users why their pod stops or waits.
+    pub(super) fn role_written(&mut self, uid: &str, outcome: &RoleOutcome) {
+        let Some((pod, change)) = self.roles.written(uid, outcome) else { return };
+        let (reason, note) = match (change, outcome) {
+            (PodChange::Delete, RoleOutcome::Written) => (
+                NoticeReason::PodDeleted,
+                format!(
+                    "{pod} does not hold the lease any more and is deleted: spec.activation.schedulingGate is true"
+                ),
+            ),
+            (PodChange::Delete, RoleOutcome::Refused(why)) => (
+                NoticeReason::ActivationRefused,
+                format!("{pod} does not hold the lease any more and cannot be deleted: {why}"),
+            ),
+            (PodChange::Start, RoleOutcome::Refused(why)) => {
+                (NoticeReason::ActivationRefused, format!("{pod} holds the lease and cannot be started: {why}"))
+            }
+            _ => return,
+        };
+        self.emit(Effect::Report(Notice { reason, note, on_pods: vec![(pod, uid.to_owned())] }));
+    }
+}

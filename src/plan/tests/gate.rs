@@ -1,0 +1,194 @@
+//! Leases whose pods start only after their election.
+
+use super::*;
+use crate::api::conditions::LeaseReady;
+use crate::api::names::PodRole;
+
+const GATE: &str = "lease.redislease.io/billing";
+const STARTED: &str = "started.redislease.io/billing";
+
+/// A pod that waits for its election.
+fn gated(name: &str) -> PodFacts {
+    PodFacts { gates: [GATE.to_owned()].into(), node: None, ready: false, ..pod(name) }
+}
+
+impl Story {
+    /// A free lease with two gated candidates.
+    fn gated() -> Self {
+        let mut story = Self::new();
+        story.store(&json!({"activation": {"schedulingGate": true}}), &json!(null));
+        story.candidates(&[gated("a"), gated("b")]);
+        story
+    }
+
+    /// `a` holds the lease with token 7, and the operator has started it.
+    fn started_a() -> Self {
+        let mut story = Self::gated();
+        story.turn();
+        story.answer();
+        story.holder(gated("a"));
+        story.view(publishing(term(1, 7, "a")));
+        story.write();
+        story.view(held(term(1, 7, "a")));
+        story.pods();
+        story
+    }
+
+    fn changes(&self) -> Vec<(String, PodChange)> {
+        self.role_writes().into_iter().map(|write| (write.pod, write.change)).collect()
+    }
+
+    fn pod(&self, name: &str) -> PodFacts {
+        let CandidateFacts::Known(electorate) = &self.facts.candidates else { panic!("candidates are known") };
+        electorate.find(&format!("uid-{name}")).unwrap().as_ref().clone()
+    }
+
+    /// The API server accepts the only role write of the last turn.
+    fn accept(&mut self, uid: &str) {
+        for write in self.role_writes() {
+            self.apply(&write);
+        }
+        self.event(Event::RoleWritten { uid: uid.into(), outcome: RoleOutcome::Written });
+    }
+}
+
+#[test]
+fn the_elected_pod_is_started_only_when_the_status_names_its_term() {
+    let mut story = Story::gated();
+    story.turn();
+    story.answer();
+    assert_eq!(story.wanted().as_deref(), Some("a"), "readiness is not required of a pod that has not started");
+    story.holder(gated("a"));
+    story.view(publishing(term(1, 7, "a")));
+    assert!(story.changes().iter().all(|(_, change)| *change == PodChange::None), "{:?}", story.effects);
+    story.write();
+    story.facts.stop_at = Some(Time(1_000_000_000));
+    story.view(held(term(1, 7, "a")));
+    let start = story.role_writes().into_iter().find(|write| write.pod == "a").unwrap();
+    assert_eq!(
+        (start.change, start.role, start.token.as_deref()),
+        (PodChange::Start, Some(PodRole::Active), Some("7"))
+    );
+    assert!(start.not_after.is_some(), "a late write starts no pod");
+    story.pods();
+    assert_eq!(story.pod("a").annotations.get(STARTED).map(String::as_str), Some("7"));
+    assert!(story.pod("b").gates.contains(&GATE.to_owned()), "only the holder starts");
+    // It runs: nothing is written to the pods any more.
+    let running = PodFacts { node: Some("node-1".into()), ready: true, ..story.pod("a") };
+    story.candidates(&[running.clone(), story.pod("b")]);
+    story.holder(running);
+    story.pass(60_000);
+    assert_eq!(story.role_writes(), []);
+    let status = story.status_write().expect("the node of the holder is known now").status;
+    assert_eq!(status.holder.as_ref().unwrap().node.as_deref(), Some("node-1"));
+    assert_eq!(status.candidates.as_ref().unwrap().eligible, 2, "the holder counts");
+}
+
+#[test]
+fn a_pod_that_lost_the_lease_is_deleted_when_the_status_says_so() {
+    let mut story = Story::started_a();
+    story.view(ending(term(1, 7, "a"), EndReason::Deadline));
+    assert_eq!(story.changes(), [("a".into(), PodChange::None)], "the status names the term");
+    let standby = story.role_writes().remove(0);
+    story.write();
+    assert_eq!(story.changes(), [], "one write at a time");
+    story.apply(&standby);
+    story.event(Event::RoleWritten { uid: standby.uid, outcome: RoleOutcome::Written });
+    assert_eq!(story.changes(), [("a".into(), PodChange::Delete)]);
+    assert_eq!(story.role_writes()[0].priority, Priority::End);
+    story.accept("uid-a");
+    let notice = story.reported(NoticeReason::PodDeleted);
+    assert_eq!(notice.on_pods, [("a".to_owned(), "uid-a".to_owned())]);
+    assert_eq!(story.changes(), [], "it stops");
+}
+
+#[test]
+fn a_term_that_may_continue_costs_no_pod() {
+    // Another process of the operator has just started: it knows only the status.
+    let story = Story::started_a();
+    let status = serde_json::to_value(story.facts.lease.as_ref().unwrap().status.as_ref().unwrap()).unwrap();
+    let mut next = Story::gated();
+    next.store(&json!({"activation": {"schedulingGate": true}}), &status);
+    next.candidates(&[story.pod("a"), story.pod("b")]);
+    next.turn();
+    assert_eq!(next.changes(), []);
+    next.view(View { standing: Standing::Adopting(term_view(term(1, 7, "a"))), ..View::default() });
+    assert_eq!(next.changes(), []);
+    next.view(View { standing: Standing::Uncertain(term_view(term(1, 7, "a"))), ..View::default() });
+    let mut lease = next.facts.lease.as_deref().unwrap().clone();
+    let conditions = &mut lease.status.as_mut().unwrap().conditions;
+    conditions.iter_mut().filter(|condition| condition.type_ == "Active").for_each(|active| {
+        active.status = ConditionStatus::Unknown.as_str().into();
+    });
+    next.facts.lease = Some(Arc::new(lease));
+    next.turn();
+    assert_eq!(next.changes(), []);
+    next.pass(60_000);
+    assert!(next.changes().iter().all(|(_, change)| *change == PodChange::None), "{:?}", next.effects);
+}
+
+#[test]
+fn a_pod_whose_later_token_the_status_does_not_show_is_not_deleted() {
+    let mut story = Story::started_a();
+    story.view(ending(term(1, 7, "a"), EndReason::Deadline));
+    story.write();
+    let mut a = story.pod("a");
+    a.annotations.set("token.redislease.io/billing", Some("9"));
+    a.labels.insert(GATE.into(), "standby".into());
+    story.candidates(&[a, story.pod("b")]);
+    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Conflict });
+    assert_eq!(story.changes(), []);
+    assert!(story.wants(&Effect::Read(Read::Lease)), "{:?}", story.effects);
+}
+
+#[test]
+fn without_the_flag_no_term_begins_and_no_pod_is_deleted() {
+    let mut story = Story::gated();
+    story.facts.may_start_pods = false;
+    story.turn();
+    let status = story.status_write().unwrap().status;
+    story.answer();
+    assert_eq!(story.wanted(), None);
+    let ready = status.condition(ConditionType::Ready).unwrap();
+    assert_eq!(ready.reason, LeaseReady::InvalidSpec.as_str());
+    assert!(ready.message.contains("--allow-scheduling-gate"), "{}", ready.message);
+
+    let mut story = Story::started_a();
+    story.facts.may_start_pods = false;
+    story.view(ending(term(1, 7, "a"), EndReason::Deadline));
+    story.write();
+    let a = PodFacts { labels: [(GATE.to_owned(), "standby".to_owned())].into(), ..story.pod("a") };
+    story.candidates(&[a, story.pod("b")]);
+    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Written });
+    assert_eq!(story.changes(), []);
+}
+
+#[test]
+fn refusals_to_start_and_to_delete_a_pod_are_reported() {
+    let mut story = Story::gated();
+    story.turn();
+    story.answer();
+    story.holder(gated("a"));
+    story.view(publishing(term(1, 7, "a")));
+    story.write();
+    story.view(held(term(1, 7, "a")));
+    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Refused("a webhook".into()) });
+    let notice = story.reported(NoticeReason::ActivationRefused);
+    assert_eq!(notice.note, "a holds the lease and cannot be started: a webhook");
+    assert!(story.changes().contains(&("a".into(), PodChange::Start)), "it is tried again: {:?}", story.effects);
+}
+
+#[test]
+fn pods_of_a_lease_that_is_deleted_run_on() {
+    let mut story = Story::started_a();
+    let mut lease = story.facts.lease.as_deref().unwrap().clone();
+    lease.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(story.facts.wall));
+    story.facts.lease = Some(Arc::new(lease));
+    story.turn();
+    story.view(ending(term(1, 7, "a"), EndReason::Decided));
+    story.write();
+    let a = PodFacts { labels: [].into(), ..story.pod("a") };
+    story.candidates(&[a, story.pod("b")]);
+    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Written });
+    assert!(story.changes().iter().all(|(_, change)| *change == PodChange::None), "{:?}", story.effects);
+}
