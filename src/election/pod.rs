@@ -178,8 +178,10 @@ impl Sighting {
     pub fn now(facts: impl Into<Arc<PodFacts>>, now: Time, before: Option<&Self>) -> Self {
         let facts = facts.into();
         let since = |observed: bool, before: Option<Time>| observed.then(|| before.unwrap_or(now));
+        // A pod with a scheduling gate cannot become Ready: its time begins when it may start.
+        let not_ready = !facts.ready && facts.gates.is_empty();
         Self {
-            not_ready_since: since(!facts.ready, before.and_then(|before| before.not_ready_since)),
+            not_ready_since: since(not_ready, before.and_then(|before| before.not_ready_since)),
             terminating_since: since(
                 facts.deletion_grace.is_some(),
                 before.and_then(|before| before.terminating_since),
@@ -283,6 +285,9 @@ mod tests {
         let third = Sighting::now(ready(true), Time(30), Some(&second));
         assert_eq!(third.not_ready_since, None);
         assert_eq!(Sighting::now(ready(false), Time(40), Some(&third)).not_ready_since, Some(Time(40)));
+        let gated = Sighting::now(PodFacts { gates: ["g".to_owned()].into(), ..ready(false) }, Time(50), None);
+        assert_eq!(gated.not_ready_since, None);
+        assert_eq!(Sighting::now(ready(false), Time(60), Some(&gated)).not_ready_since, Some(Time(60)));
     }
 
     #[test]

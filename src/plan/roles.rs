@@ -356,13 +356,18 @@ fn desired_roles(
         let change = if waits { PodChange::Start } else { PodChange::None };
         DesiredRole { role: Some(PodRole::Active), token, change }
     };
+    let started = names::started_annotation(lease);
+    // It keeps its label until then: without it, the pod would not be found again.
+    let is_to_be_deleted = |pod: &PodFacts| {
+        starts_pods && pod.annotations.get(&started).is_some() && !pod.finished && pod.deletion_grace.is_none()
+    };
     let mut desired_roles = Vec::new();
     let mut add = |pod: &Arc<PodFacts>, candidate: bool| {
         let desired = if Some(&pod.uid) == holder {
             active(pod)
         } else if pod.finished && role_of(pod, &label).is_none() {
             return;
-        } else if candidate && !inputs.deleting {
+        } else if (candidate || is_to_be_deleted(pod)) && !inputs.deleting {
             DesiredRole { role: Some(PodRole::Standby), token, change: PodChange::None }
         } else {
             DesiredRole::NONE

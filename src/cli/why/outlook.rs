@@ -252,7 +252,7 @@ fn sighting(pod: &Pod) -> Sighting {
     let grace = facts.deletion_grace.map(Millis::from);
     let deadline = pod.metadata.deletion_timestamp.as_ref().map(|deadline| time(deadline.0));
     Sighting {
-        not_ready_since: changed.or(facts.created).filter(|_| !facts.ready).map(time),
+        not_ready_since: changed.or(facts.created).filter(|_| !facts.ready && facts.gates.is_empty()).map(time),
         terminating_since: deadline.zip(grace).map(|(deadline, grace)| deadline - grace),
         facts: facts.into(),
     }

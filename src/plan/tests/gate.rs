@@ -192,3 +192,21 @@ fn pods_of_a_lease_that_is_deleted_run_on() {
     story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Written });
     assert!(story.changes().iter().all(|(_, change)| *change == PodChange::None), "{:?}", story.effects);
 }
+
+#[test]
+fn a_pod_that_is_no_candidate_any_more_keeps_its_label_until_it_is_deleted() {
+    let mut story = Story::started_a();
+    let a = story.pod("a");
+    story.candidates(&[story.pod("b")]);
+    story.facts.strays = vec![Arc::new(a.clone())];
+    story.holder(a.clone());
+    story.turn();
+    story.view(ending(term(1, 7, "a"), EndReason::Decided));
+    let [write] = &story.role_writes()[..] else { panic!("{:?}", story.effects) };
+    assert_eq!((write.change, write.role), (PodChange::None, Some(PodRole::Standby)));
+    story.write();
+    let standby = PodFacts { labels: [(GATE.to_owned(), "standby".to_owned())].into(), ..a };
+    story.facts.strays = vec![Arc::new(standby)];
+    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Written });
+    assert_eq!(story.changes(), [("a".into(), PodChange::Delete)]);
+}

@@ -341,11 +341,18 @@ impl World {
                     self.recovery.astray.remove(&(cluster, place));
                     continue;
                 };
-                let holder = objects::named(lease).filter(|named| named.active == Some(true)).map(|named| named.pod);
-                let runs =
-                    |pod: &PodFacts| objects::was_started(pod, place) && pod.deletion_grace.is_none() && !pod.finished;
+                // A term that is not confirmed may continue.
+                let named = objects::named(lease).filter(|named| named.active != Some(false));
+                let holder = named.map(|named| named.pod);
+                // A pod whose lease was deleted runs on. If it is no candidate, the next lease of this name does not find it.
+                let is_known =
+                    |pod: &PodFacts| objects::place_of(pod) == Some(place) || objects::role_of(pod, place).0.is_some();
+                let runs = |pod: &PodFacts| {
+                    objects::was_started(pod, place) && pod.deletion_grace.is_none() && !pod.finished && is_known(pod)
+                };
                 let lost = api.state.pods.iter().find(|&(&number, pod)| runs(pod) && holder != Some(number));
-                let waits = holder.and_then(|holder| api.state.pods.get(&holder)).filter(|pod| !pod.gates.is_empty());
+                let active = named.filter(|named| named.active == Some(true)).map(|named| named.pod);
+                let waits = active.and_then(|holder| api.state.pods.get(&holder)).filter(|pod| !pod.gates.is_empty());
                 let problem = match (lost, waits) {
                     (Some((pod, _)), _) => format!("pod {pod} runs without the lease"),
                     (None, Some(pod)) => format!("the holder {} is not started", pod.name),
