@@ -10,11 +10,11 @@ use serde::Serialize;
 use super::facts::{Facts, HolderPod, State};
 use super::outlook;
 use crate::api::conditions::{LeaseReady, QuorumHealth};
-use crate::api::lease_status::{Holder, PastTerm};
+use crate::api::lease_status::{HandoverState, HandoverStatus, Holder, PastTerm};
 use crate::api::quorum::{Leader, NodeState, NodeStatus};
 use crate::api::{ConditionType, RedisQuorum};
 use crate::cli::age::format_age;
-use crate::election::{Electorate, Ineligible};
+use crate::election::{Electorate, HandoverRequest, Ineligible};
 use crate::status::TermEnd;
 
 /// The explanation of one lease.
@@ -128,6 +128,7 @@ fn holder(facts: &Facts) -> Vec<String> {
     {
         said.push(format!("The pod {} does not exist any more.", holder.pod));
     }
+    said.extend(handover(facts));
     let processed = facts.status().and_then(|status| status.observed_generation);
     if processed.is_some_and(|processed| facts.lease.metadata.generation.is_some_and(|newest| newest > processed)) {
         said.push("The operator has not processed the latest change of the spec.".into());
@@ -136,6 +137,30 @@ fn holder(facts: &Facts) -> Vec<String> {
         said.push("The RedisLease is being deleted.".into());
     }
     said
+}
+
+/// The requested handover, until a term has begun after its result.
+fn handover(facts: &Facts) -> Option<String> {
+    let shown = facts.status().and_then(|status| status.handover.as_deref());
+    let requested = HandoverRequest::of(facts.lease.metadata.annotations.as_ref());
+    if let Some(request) = requested.filter(|request| shown.is_none_or(|shown| shown.id != request.id)) {
+        let to = request.to.map(|to| format!(" to {to}")).unwrap_or_default();
+        return Some(format!("The operator has not handled the requested handover {}{to} yet.", request.id));
+    }
+    let HandoverStatus { id, to, state, time, message, .. } = shown?;
+    let began = facts.status().and_then(|status| status.acquire_time.as_ref());
+    if *state != HandoverState::Running && began.is_some_and(|began| began.0 > time.0) {
+        return None;
+    }
+    let to = to.as_ref().map(|to| format!(" to {to}")).unwrap_or_default();
+    let state = match state {
+        HandoverState::Running => "is running",
+        HandoverState::Completed => "is completed",
+        HandoverState::Refused => "was refused",
+        HandoverState::Failed => "has failed",
+        HandoverState::Unknown => "has an unknown result",
+    };
+    Some(format!("The requested handover {id}{to} {state}, {}: {message}", ago(time.0, facts.now)))
 }
 
 fn held(facts: &Facts, holder: &Holder) -> String {

@@ -346,3 +346,34 @@ fn lease_without_status_points_to_the_operator() {
     assert!(explanation.holder[0].contains("has not written a status"), "{explanation:?}");
     assert_eq!(explanation.last_term, ["No term has ended yet."]);
 }
+
+#[test]
+fn a_requested_handover_is_shown_until_a_later_term_begins() {
+    let annotated = |situation: Situation| {
+        let mut facts = situation.facts();
+        let annotations = [("redislease.io/handover-requested", "7"), ("redislease.io/handover-to", "pod/billing-1")];
+        facts.lease.metadata.annotations = Some(annotations.map(|(key, value)| (key.into(), value.into())).into());
+        Explanation::of(&facts).holder.join(" ")
+    };
+    let waits = annotated(Situation::held());
+    assert!(waits.contains("The operator has not handled the requested handover 7 to pod/billing-1 yet."), "{waits}");
+
+    let shown = |state: &str, time: &str| {
+        let mut situation = Situation::held();
+        situation.status["handover"] = json!({
+            "id": "7", "to": "pod/billing-1", "state": state, "time": time, "message": "This is why.",
+        });
+        annotated(situation)
+    };
+    let running = shown("Running", "2026-11-21T09:59:50Z");
+    assert!(
+        running.ends_with(
+            "The requested handover 7 to pod/billing-1 is running, 2026-11-21T09:59:50Z (10s ago): This is why."
+        ),
+        "{running}"
+    );
+    let refused = shown("Refused", "2026-11-21T09:59:50Z");
+    assert!(refused.contains("The requested handover 7 to pod/billing-1 was refused"), "{refused}");
+    let old = shown("Completed", "2026-11-21T07:00:00Z");
+    assert!(!old.contains("handover"), "{old}");
+}
