@@ -85,6 +85,8 @@ pub struct InstallationOptions {
     pub suspendable: bool,
     /// The namespaces that operators watch, and in which alone they have rights; none means all.
     pub watch_namespaces: Vec<String>,
+    /// Whether operators may remove scheduling gates from pods and delete pods that they have started.
+    pub allow_scheduling_gate: bool,
 }
 
 impl InstallationOptions {
@@ -100,6 +102,7 @@ impl InstallationOptions {
             proxied: false,
             suspendable: false,
             watch_namespaces: Vec::new(),
+            allow_scheduling_gate: false,
         }
     }
 
@@ -117,6 +120,9 @@ impl InstallationOptions {
         args.push("--show-only=templates/admission-policy.yaml");
         if !self.watch_namespaces.is_empty() {
             args.push(&watched);
+        }
+        if self.allow_scheduling_gate {
+            args.push("--set=rbac.allowSchedulingGate=true");
         }
         Helm::new()?.template(&args)
     }

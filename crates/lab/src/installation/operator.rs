@@ -42,6 +42,7 @@ impl Operator {
             .args(["operator", "--listen=127.0.0.1:0", "--log-format=json"])
             .args([format!("--cluster-name={}", options.cluster), format!("--instance={instance}")])
             .args(watched)
+            .args(options.allow_scheduling_gate.then_some("--allow-scheduling-gate"))
             .args(args)
             .env("KUBECONFIG", kubeconfig)
             // As in the image.
