@@ -36,6 +36,8 @@ pub(super) struct Scope {
     pub watched: Vec<String>,
     /// Whether annotated workloads get leases.
     pub annotations: bool,
+    /// Whether leases may have `activation.schedulingGate`.
+    pub scheduling_gates: bool,
     /// The only quorum to look at.
     pub quorum: Option<String>,
     /// The service account whose rights are checked; `None` for those of this process.
@@ -55,7 +57,7 @@ pub(super) async fn collect(scope: &Scope) -> Facts {
     }
     facts.api_server = Some(Ok(address));
     facts.kinds = kinds(&client).await;
-    let needed = rights::needed(&scope.namespace, &scope.watched, scope.annotations);
+    let needed = rights::needed(&scope.namespace, &scope.watched, scope.annotations, scope.scheduling_gates);
     facts.rights = join_all(needed.iter().map(|right| is_allowed(&client, scope, right))).await;
     facts.quorums = Some(quorums(&client, scope).await);
     facts

@@ -20,6 +20,7 @@ use std::error::Error;
 use std::io;
 use std::process::ExitCode;
 
+use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Args, ValueEnum};
 
 use crate::cli::values;
@@ -47,6 +48,10 @@ pub(super) struct Doctor {
     /// Whether the operator serves annotated workloads, which needs more rights
     #[arg(long, env = "REDISLEASE_ANNOTATIONS", default_value_t = true, action = ArgAction::Set, value_name = "BOOL")]
     annotations: bool,
+
+    /// Whether the operator serves leases with spec.activation.schedulingGate, which needs more rights
+    #[arg(long, env = "REDISLEASE_ALLOW_SCHEDULING_GATE", value_parser = BoolishValueParser::new())]
+    allow_scheduling_gate: bool,
 
     /// The service account of the operator, whose rights are checked. This needs the right to create SubjectAccessReviews.
     /// Default: the identity that runs this command
@@ -81,6 +86,7 @@ impl Doctor {
             namespace: self.namespace,
             watched: self.watch_namespaces.into_iter().filter(|namespace| !namespace.is_empty()).collect(),
             annotations: self.annotations,
+            scheduling_gates: self.allow_scheduling_gate,
             quorum: self.quorum,
             service_account: self.service_account,
         };

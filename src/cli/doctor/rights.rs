@@ -50,7 +50,7 @@ const LEASES: &str = "redislease.io";
 
 /// Every right of an operator with its RedisQuorums in `system` and its leases in the `watched` namespaces; none means
 /// all. The right to read Kubernetes nodes is optional.
-pub(super) fn needed(system: &str, watched: &[String], annotations: bool) -> Vec<Right> {
+pub(super) fn needed(system: &str, watched: &[String], annotations: bool, scheduling_gates: bool) -> Vec<Right> {
     let right = |verb, group, resource, subresource, namespace: &str, needed_for| Right {
         verb,
         group,
@@ -77,6 +77,9 @@ pub(super) fn needed(system: &str, watched: &[String], annotations: bool) -> Vec
         }
         rights.push(right("update", LEASES, "redisleases", "status", namespace, "to publish terms"));
         rights.push(right("patch", "", "pods", "", namespace, "to label pods"));
+        if scheduling_gates {
+            rights.push(right("delete", "", "pods", "", namespace, "for activation.schedulingGate"));
+        }
         for verb in ["get", "list", "watch", "create", "patch", "delete"] {
             rights.push(right(verb, "discovery.k8s.io", "endpointslices", "", namespace, "for activeService"));
         }
@@ -126,17 +129,17 @@ mod tests {
 
     #[test]
     fn rights_are_in_all_or_in_the_watched_namespaces() {
-        let texts = |watched: &[&str], annotations| -> Vec<String> {
+        let texts = |watched: &[&str], annotations, scheduling_gates| -> Vec<String> {
             let watched: Vec<String> = watched.iter().map(|&name| name.to_owned()).collect();
-            needed("system", &watched, annotations).iter().map(Right::text).collect()
+            needed("system", &watched, annotations, scheduling_gates).iter().map(Right::text).collect()
         };
-        let all = texts(&[], true);
+        let all = texts(&[], true, false);
         for text in
             ["patch pods", "update redisquorums/status in namespace system", "watch namespaces", "watch cronjobs"]
         {
             assert!(all.contains(&text.to_owned()), "{text}: {all:?}");
         }
-        let some = texts(&["shop", "jobs"], false);
+        let some = texts(&["shop", "jobs"], false, true);
         for text in ["patch pods in namespace jobs", "get namespaces kube-system in namespace kube-system"] {
             assert!(some.contains(&text.to_owned()), "{text}: {some:?}");
         }
@@ -146,5 +149,7 @@ mod tests {
             "{some:?}"
         );
         assert!(!some.contains(&"patch pods".to_owned()) && !some.contains(&"watch namespaces".to_owned()));
+        assert!(some.contains(&"delete pods in namespace jobs".to_owned()), "{some:?}");
+        assert!(!all.contains(&"delete pods".to_owned()), "{all:?}");
     }
 }
