@@ -15,6 +15,7 @@ const SWITCHES: &[&[&str]] = &[
     &["serviceAccount.create=false", "serviceAccount.name=theirs"],
     &["rbac.create=false"],
     &["rbac.readNodes=false"],
+    &["rbac.allowSchedulingGate=true"],
     &["rbac.secretNames={redis-password}"],
     &["rbac.aggregatedRoles=false"],
     &["admissionPolicy.enabled=false"],

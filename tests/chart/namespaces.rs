@@ -102,6 +102,7 @@ fn an_operator_with_roles_in_two_namespaces_serves_both_and_no_other() -> Result
         ("update", "redisleases.redislease.io/status", "elsewhere"),
         ("list", "pods", "redislease-system"),
         ("list", "pods", "kube-system"),
+        ("delete", "pods", "shop"),
         ("get", "secrets", "shop"),
         ("list", "nodes", ""),
     ] {

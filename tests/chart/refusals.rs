@@ -20,6 +20,7 @@ const REFUSED: &[(&[&str], &[&str])] = &[
     (&["--set=watchNamespaces={shop,shop}"], &["/watchNamespaces", "items at 0 and 1 are equal"]),
     (&["--set=watchNamespaces={Shop}"], &["/watchNamespaces/0", "does not match pattern"]),
     (&["--set=tolerations[0].efect=NoExecute"], &["/tolerations/0", "'efect' not allowed"]),
+    (&["--set=rbac.allowSchedulingGates=true"], &["/rbac", "'allowSchedulingGates' not allowed"]),
     (&["--set=quorums[0].name=q"], &["/quorums/0", "missing property 'nodes'"]),
     (
         &[
