@@ -434,13 +434,13 @@ const GATE: &str = "lease.redislease.io/web";
 const FOREIGN: &str = "example.com/quota";
 
 /// Creates a namespace and pods with these scheduling gates and annotations.
-fn gated_pods(pods: &Requests<'_>, gated: &[(&str, &[&str], &Value)]) -> Result<()> {
+fn gated_pods(pods: &Requests<'_>, wanted: &[(&str, &[&str], &Value)]) -> Result<()> {
     let namespace = pods.namespace;
     pods.installation.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}))?;
     let account = ["wait", "serviceaccount/default", "--for=create", "--timeout=60s", "--namespace", namespace];
     pods.installation.control_plane().kubectl(&account)?;
-    for (name, gates, annotations) in gated {
-        let gates: Vec<Value> = gates.iter().map(|gate| json!({"name": gate})).collect();
+    for (name, names, annotations) in wanted {
+        let gates: Vec<Value> = names.iter().map(|name| json!({"name": name})).collect();
         let pod = json!({
             "apiVersion": "v1",
             "kind": "Pod",
@@ -531,7 +531,7 @@ fn the_operator_can_start_pods_and_delete_those_that_it_has_started() -> Result<
     let debug = json!({"spec": {"ephemeralContainers": [{"name": "debug", "image": "other"}]}});
     cases.push((GATED_SPEC, PatchPart("ephemeralcontainers", "plain", debug)));
     for change in changed_specs() {
-        cases.push((GATED_SPEC, Patch("gated", start(&[change.clone()]))));
+        cases.push((GATED_SPEC, Patch("gated", start(std::slice::from_ref(&change)))));
         let alone = but(&json!({"spec": {}}), &[change]);
         cases.push((GATED_SPEC, Patch("gated", alone)));
     }
