@@ -188,8 +188,8 @@ pub fn pod(pod: u32, place: usize, gated: bool, now: Micros) -> PodFacts {
     if !gated {
         return running;
     }
-    let gates = [names::scheduling_gate(&lease_name(place))].into();
-    PodFacts { gates, node: None, addresses: Vec::new(), ready: false, ..running }
+    let gate = names::scheduling_gate(&lease_name(place));
+    PodFacts { gates: [gate].into(), node: None, addresses: Vec::new(), ready: false, ..running }
 }
 
 /// The pod is scheduled, starts, and is Ready.
