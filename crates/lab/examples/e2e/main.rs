@@ -6,6 +6,7 @@
 //! RedisLease has run until then.
 
 mod faults;
+mod gate;
 #[path = "../demo/narrator.rs"]
 mod narrator;
 mod setup;

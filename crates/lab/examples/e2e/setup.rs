@@ -15,7 +15,7 @@ use crate::{
 
 /// Every node gets the image of the operator under the reference that the chart uses by default.
 const OPERATOR_IMAGE: &str = concat!("docker.io/library/redislease:", env!("CARGO_PKG_VERSION"));
-const WORKLOAD_IMAGE: &str = "docker.io/library/workload:1";
+pub const WORKLOAD_IMAGE: &str = "docker.io/library/workload:1";
 /// How long a pod of the workload finishes its work after SIGTERM.
 pub const STOP_SECONDS: u64 = 3;
 /// Nodes with a kubelet each.

@@ -61,6 +61,7 @@ impl<'a> Story<'a> {
             .collect();
         let options = InstallationOptions {
             cluster: "e2e".to_owned(),
+            allow_scheduling_gate: true,
             quorum: json!({
                 "nodes": addresses,
                 "maxLeaseDuration": format!("{}s", LEASE_DURATION.as_secs()),
@@ -87,6 +88,7 @@ impl<'a> Story<'a> {
         self.helm_test()?;
         self.container_is_killed()?;
         self.holders_pod_is_deleted()?;
+        self.only_the_elected_pod_starts()?;
         self.operator_is_rolled_out()?;
         self.certificates_are_rotated()?;
         self.kubelet_is_stopped()?;

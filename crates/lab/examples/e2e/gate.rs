@@ -1,0 +1,139 @@
+//! A workload of which only the elected pod starts.
+
+use std::time::Instant;
+
+use redislease_lab::{Lease, LeaseState, node::Container};
+use serde_json::{Value, json};
+
+use crate::{
+    setup::{STOP_SECONDS, WORKLOAD_IMAGE},
+    story::{NAMESPACE, Outcome, SOON, Story, container, holder, token},
+};
+
+const GATED: &str = "reports";
+
+impl Story<'_> {
+    pub fn only_the_elected_pod_starts(&mut self) -> Outcome {
+        self.narrator.chapter("Only the elected pod starts");
+        self.installation.control_plane().apply(&deployment().to_string())?;
+        self.installation.lease(
+            NAMESPACE,
+            GATED,
+            &json!({
+                "candidates": {"workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": GATED}},
+                "leaseDuration": "15s", "renewInterval": "2s", "gracePeriod": "5s",
+                "activation": {"schedulingGate": true},
+            }),
+        )?;
+        let (first, process) = self.next_process(None)?;
+        self.narrator.say(&format!(
+            "{} holds the lease and runs. The other pod has its scheduling gate and no node.",
+            holder(&first)
+        ));
+
+        let deleted = Instant::now();
+        let exit = process.exit();
+        self.kubectl(&["delete", "pod", &holder(&first), "--namespace", NAMESPACE, "--wait=false"])?;
+        let (second, process) = self.next_process(Some(&first))?;
+        let runs = Instant::now();
+        let exit = exit.join().map_err(|_| "The thread that waits for the process has panicked.")??;
+        let after = runs.checked_duration_since(exit.at).ok_or("The next pod ran before the process had ended.")?;
+        self.narrator.say(&format!(
+            "Its pod is deleted: its process ended {:.1} s later, and only then the pod {} was started. It runs {:.1} s \
+             after\nthat, token {}.",
+            exit.at.duration_since(deleted).as_secs_f32(),
+            holder(&second),
+            after.as_secs_f32(),
+            token(&second),
+        ));
+        self.figure("end of a deleted pod's process to the next gated pod's", format!("{:.1} s", after.as_secs_f32()));
+
+        let exit = process.exit();
+        let request = "redislease.io/handover-requested=1";
+        self.kubectl(&["annotate", "redislease", GATED, "--namespace", NAMESPACE, request])?;
+        let (third, _) = self.next_process(Some(&second))?;
+        let runs = Instant::now();
+        let exit = exit.join().map_err(|_| "The thread that waits for the process has panicked.")??;
+        let after = runs.checked_duration_since(exit.at).ok_or("The next pod ran before the process had ended.")?;
+        self.narrator.say(&format!(
+            "A handover is requested: the operator ends the term and deletes the pod, whose process needs {STOP_SECONDS} s. \
+             {}\nruns {:.1} s after its end.",
+            holder(&third),
+            after.as_secs_f32(),
+        ));
+        self.remove()
+    }
+
+    fn gated_lease(&self) -> Lease<'_> {
+        self.installation.find_lease(NAMESPACE, GATED)
+    }
+
+    /// Waits until another pod than before holds the lease and runs. Checks that no other pod of the workload runs.
+    fn next_process(&self, before: Option<&LeaseState>) -> Outcome<(LeaseState, Container)> {
+        let lease = self.gated_lease().wait("held by another pod", SOON, |now| {
+            self.narrator.tick();
+            now.is_active()
+                && now.holder() != before.and_then(LeaseState::holder)
+                && now.token() > before.and_then(LeaseState::token)
+        })?;
+        let name = holder(&lease);
+        let process = self.wait_until("the process of the holder runs", SOON, || {
+            let pod = self.pod(&name).map_err(|error| error.to_string())?;
+            container(&pod).map_err(|error| format!("{error} {}", pod["status"]))
+        })?;
+        for pod in self.gated_pods()?.iter().filter(|pod| pod["metadata"]["name"] != name.as_str()) {
+            if container(pod).is_ok() {
+                return Err(format!("Another pod runs as well: {}.", pod["metadata"]["name"]).into());
+            }
+            let stops = pod["metadata"]["deletionTimestamp"].is_string();
+            if !stops && (pod["spec"]["nodeName"].is_string() || pod["spec"]["schedulingGates"].is_null()) {
+                return Err(format!("Another pod may start: {}.", pod["metadata"]["name"]).into());
+            }
+        }
+        Ok((lease, process))
+    }
+
+    fn gated_pods(&self) -> Outcome<Vec<Value>> {
+        let path = format!("/api/v1/namespaces/{NAMESPACE}/pods?labelSelector=app%3D{GATED}");
+        let pods = self.installation.control_plane().get(&path)?.unwrap_or_default();
+        Ok(pods["items"].as_array().cloned().unwrap_or_default())
+    }
+
+    /// Later steps count the objects that are left.
+    fn remove(&self) -> Outcome {
+        let namespace = format!("--namespace={NAMESPACE}");
+        self.kubectl(&["delete", "redislease", GATED, &namespace])?;
+        self.kubectl(&["delete", "deployment", GATED, &namespace])?;
+        self.wait_until("the gated pods are gone", SOON, || {
+            let pods = self.gated_pods().map_err(|error| error.to_string())?;
+            if pods.is_empty() { Ok(()) } else { Err(format!("{} pods", pods.len())) }
+        })
+    }
+}
+
+fn deployment() -> Value {
+    let labels = json!({"app": GATED});
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": GATED, "namespace": NAMESPACE},
+        "spec": {
+            "replicas": 2,
+            // A rolling update would wait for new pods to be Ready that have not started.
+            "strategy": {"type": "Recreate"},
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "schedulingGates": [{"name": format!("lease.redislease.io/{GATED}")}],
+                    "containers": [{
+                        "name": "main",
+                        "image": WORKLOAD_IMAGE,
+                        "env": [{"name": "STOP_SECONDS", "value": STOP_SECONDS.to_string()}],
+                    }],
+                    "automountServiceAccountToken": false,
+                },
+            },
+        },
+    })
+}
