@@ -61,7 +61,6 @@ impl<'a> Story<'a> {
             .collect();
         let options = InstallationOptions {
             cluster: "e2e".to_owned(),
-            allow_scheduling_gate: true,
             quorum: json!({
                 "nodes": addresses,
                 "maxLeaseDuration": format!("{}s", LEASE_DURATION.as_secs()),
@@ -73,7 +72,8 @@ impl<'a> Story<'a> {
         let inventory = inventory(&control_plane)?;
         let began = Instant::now();
         let helm = Helm::with_kubeconfig(control_plane.kubeconfig())?;
-        let installation = Installation::install_chart(&options, control_plane, redis, &[])?;
+        let installation =
+            Installation::install_chart(&options, control_plane, redis, &["--set=rbac.allowSchedulingGate=true"])?;
         narrator.say(&format!("helm install returned after {:.1} s", began.elapsed().as_secs_f32()));
         // kubectl waits while the API server prepares the storage of a new kind; a watch would end.
         installation.control_plane().kubectl(&["get", "redisleases", "--namespace", NAMESPACE])?;
