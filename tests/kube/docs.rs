@@ -14,6 +14,7 @@ fn the_commands_of_the_page_on_annotations_work() -> Result<()> {
     let reader = Reader::new()?;
     let mut options = options();
     options.quorum = json!({"maxLeaseDuration": "30s"});
+    options.allow_scheduling_gate = true;
     let Cluster { operator, installation } = Cluster::with_own_redis(&options)?;
     installation.wait_for_quorum("its nodes vote", FIRST_ELECTION * 3, |quorum| quorum.count("Up") == 3)?;
     let cluster = installation.control_plane();
@@ -42,7 +43,7 @@ fn the_commands_of_the_page_on_annotations_work() -> Result<()> {
             other => panic!("a block is marked as {other:?}"),
         }
     }
-    assert!(commands >= 17 && expected >= 6, "{commands} commands and {expected} lines of output");
+    assert!(commands >= 21 && expected >= 7, "{commands} commands and {expected} lines of output");
     operator.stop().map(drop)
 }
 

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::facts::{LeaseFacts, Settings, WorkloadFacts, title};
 use super::parse::{self, Desired, Parsed, Request, parse};
 use super::problem::Problem;
+use crate::api::lease::ActivationSpec;
 use crate::api::names::{ANNOTATION_PREFIX, CREATED_FOR_ANNOTATION, MANAGED_BY, MANAGED_BY_LABEL};
 use crate::api::validated::Workload;
 use crate::api::{RedisLease, RedisLeaseSpec};
@@ -188,8 +189,15 @@ fn owner(workload: &WorkloadFacts) -> Value {
 }
 
 fn patch(workload: &WorkloadFacts, desired: &Desired, lease: &LeaseFacts, adopts: bool) -> Change {
-    let Settings { quorum: _, candidates, lease_duration, renew_interval, grace_period, active_service } =
-        &desired.settings;
+    let Settings {
+        quorum: _,
+        candidates,
+        lease_duration,
+        renew_interval,
+        grace_period,
+        active_service,
+        scheduling_gate,
+    } = &desired.settings;
     let mut metadata = json!({"uid": lease.uid, "resourceVersion": lease.version});
     if adopts {
         metadata["ownerReferences"] = json!([owner(workload)]);
@@ -202,6 +210,7 @@ fn patch(workload: &WorkloadFacts, desired: &Desired, lease: &LeaseFacts, adopts
             "renewInterval": renew_interval,
             "gracePeriod": grace_period,
             "activeService": active_service,
+            "activation": scheduling_gate.then_some(ActivationSpec { scheduling_gate: true }),
         },
     });
     Change::Patch { namespace: lease.namespace.to_string(), name: lease.name.clone(), patch }

@@ -82,6 +82,8 @@ pub struct Settings {
     pub grace_period: Duration,
     /// `spec.activeService`.
     pub active_service: Option<ActiveServiceSpec>,
+    /// `spec.activation.schedulingGate`.
+    pub scheduling_gate: bool,
 }
 
 impl From<&RedisLeaseSpec> for Settings {
@@ -93,6 +95,7 @@ impl From<&RedisLeaseSpec> for Settings {
             renew_interval: spec.renew_interval.clone(),
             grace_period: spec.grace_period.clone(),
             active_service: spec.active_service.clone(),
+            scheduling_gate: spec.activation.is_some_and(|activation| activation.scheduling_gate),
         }
     }
 }

@@ -9,16 +9,32 @@ use serde_json::json;
 use super::facts::{Settings, WorkloadFacts};
 use super::problem::{Place, Problem};
 use super::suggest;
-use crate::api::lease::{ActiveServiceSpec, CandidatesSpec, WorkloadRef};
+use crate::api::lease::{ActivationSpec, ActiveServiceSpec, CandidatesSpec, WorkloadRef};
 use crate::api::names::{ANNOTATION_PREFIX, MAX_LEASE_NAME, MAX_SERVICE_NAME, is_object_name, is_service_name};
 use crate::api::{Duration, InvalidSpec, RedisLease, RedisLeaseSpec, ValidLease};
 use crate::status::NoticeReason;
 
 /// The annotations of a workload, without their prefix.
-pub const KNOWN: [&str; 7] =
-    ["lease", "quorum", "granularity", "lease-duration", "renew-interval", "grace-period", "active-service"];
+pub const KNOWN: [&str; 8] = [
+    "lease",
+    "quorum",
+    "granularity",
+    "lease-duration",
+    "renew-interval",
+    "grace-period",
+    "active-service",
+    "activation",
+];
 /// The only granularity: one active pod.
 const GRANULARITY: &str = "pod";
+/// The pod gets the label `active`. This is always so.
+const LABEL: &str = "label";
+/// The pod becomes the endpoint of `redislease.io/active-service`.
+const SERVICE: &str = "service";
+/// The operator removes the scheduling gate of the pod.
+const GATE: &str = "gate";
+/// The ways in which the elected pod becomes active.
+const WAYS: [&str; 3] = [LABEL, SERVICE, GATE];
 
 /// What happens to a lease whose workload has invalid annotations.
 const UNCHANGED: &str = "The operator does not create, change or delete the lease until this is corrected.";
@@ -64,6 +80,7 @@ pub fn parse(workload: &WorkloadFacts) -> Parsed {
     parser.granularity();
     parser.durations(&mut settings);
     parser.active_service(&mut settings);
+    parser.activation(&mut settings);
     let name = match parser.value("lease") {
         None if misspelt_lease => return parser.done(Request::Invalid, quorum),
         None | Some("false") => return parser.done(Request::None, quorum),
@@ -113,6 +130,7 @@ pub fn spec(settings: &Settings) -> RedisLeaseSpec {
     spec.renew_interval = settings.renew_interval.clone();
     spec.grace_period = settings.grace_period.clone();
     spec.active_service.clone_from(&settings.active_service);
+    spec.activation = settings.scheduling_gate.then_some(ActivationSpec { scheduling_gate: true });
     spec
 }
 
@@ -187,6 +205,23 @@ impl<'a> Parser<'a> {
         self.invalid("active-service", value, must, if is_service_name(instead) { instead } else { "active" });
     }
 
+    fn activation(&mut self, settings: &mut Settings) {
+        let Some(value) = self.value("activation") else { return };
+        let has_service = self.annotations.contains_key("active-service");
+        let items: Vec<&str> = value.split(',').map(str::trim).collect();
+        let must = if items.iter().any(|item| !WAYS.contains(item)) {
+            "be a list of the words label, service and gate, separated by commas"
+        } else if items.contains(&SERVICE) && !has_service {
+            "not contain service, unless redislease.io/active-service names the Service"
+        } else if !items.contains(&SERVICE) && has_service {
+            "contain service, because redislease.io/active-service names a Service"
+        } else {
+            settings.scheduling_gate = items.contains(&GATE);
+            return;
+        };
+        self.invalid("activation", value, must, &nearest_ways(&items, has_service));
+    }
+
     fn granularity(&mut self) {
         let Some(value) = self.value("granularity").filter(|value| *value != GRANULARITY) else { return };
         self.invalid("granularity", value, "be \"pod\", the only granularity in this version", GRANULARITY);
@@ -209,6 +244,22 @@ impl<'a> Parser<'a> {
             }
         }
     }
+}
+
+/// The valid list of ways that is most similar to these items.
+fn nearest_ways(items: &[&str], has_service: bool) -> String {
+    let way = |item: &&str| match item.to_ascii_lowercase().as_str() {
+        // These words also mean that only the elected pod runs.
+        "scale" | "suspend" => Some(GATE),
+        item => suggest::nearest(item, &WAYS),
+    };
+    let mut ways: Vec<&str> = Vec::new();
+    for way in items.iter().filter_map(way).chain(has_service.then_some(SERVICE)) {
+        if !ways.contains(&way) && (way != SERVICE || has_service) {
+            ways.push(way);
+        }
+    }
+    if ways.is_empty() { LABEL.to_owned() } else { ways.join(",") }
 }
 
 /// The longest duration in the spec of a lease.

@@ -70,9 +70,9 @@ fn a_wrong_annotation_is_reported_with_its_value_and_the_nearest_right_one() {
         ),
         (
             "b",
-            vec![("activation", "label")],
+            vec![("topology", "zone")],
             UnknownAnnotation,
-            vec!["redislease.io/activation (value \"label\") is unknown in this version", "redislease.io/grace-period"],
+            vec!["redislease.io/topology (value \"zone\") is unknown in this version", "redislease.io/grace-period"],
         ),
         (
             "b",
@@ -132,6 +132,7 @@ fn a_wrong_annotation_is_reported_with_its_value_and_the_nearest_right_one() {
         ),
         ("b", vec![("active-service", "1")], InvalidAnnotation, vec!["use \"active\""]),
         ("b", vec![("active-servce", "x")], UnknownAnnotation, vec!["use redislease.io/active-service"]),
+        ("b", vec![("activations", "gate")], UnknownAnnotation, vec!["use redislease.io/activation"]),
         ("b", vec![("lease", "True")], InvalidAnnotation, vec!["redislease.io/lease is \"True\"", "use \"true\""]),
         ("b", vec![("lease", "My Lease")], InvalidAnnotation, vec!["use \"my-lease\""]),
         ("b", vec![("lease", "")], InvalidAnnotation, vec!["redislease.io/lease is \"\"", "use \"true\""]),
@@ -154,6 +155,62 @@ fn a_wrong_annotation_is_reported_with_its_value_and_the_nearest_right_one() {
     assert!(matches!(parse(&corrected).request, Request::Lease(_)));
     // Without redislease.io/lease, a word that may be meant to be it keeps what exists.
     assert_eq!(parse(&workload("b", &[("leese", "true")])).request, Request::Invalid);
-    assert_eq!(parse(&workload("b", &[("activation", "label")])).request, Request::None);
+    assert_eq!(parse(&workload("b", &[("topology", "zone")])).request, Request::None);
     assert_eq!(notes(&workload("b", &[("leese", "true"), ("quorums", "x")])).len(), 2, "one event for each");
+}
+
+#[test]
+fn the_ways_of_activation_are_a_list() {
+    let parsed = |value: &str, more: &[(&str, &str)]| {
+        let annotations = [&[("lease", "true"), ("activation", value)], more].concat();
+        let workload = workload("b", &annotations);
+        (parse(&workload).request, notes(&workload))
+    };
+    let service = [("active-service", "a")];
+    for (value, more, gate) in [
+        ("label", &[][..], false),
+        (" label ", &[], false),
+        ("gate", &[], true),
+        ("label , gate", &[], true),
+        ("gate,gate", &[], true),
+        ("service", &service, false),
+        ("gate, service,label", &service, true),
+    ] {
+        let (request, notes) = parsed(value, more);
+        let Request::Lease(desired) = request else { panic!("{value:?}: {notes:?}") };
+        let spec = serde_json::to_value(parse::spec(&desired.settings)).unwrap();
+        assert_eq!(spec["activation"]["schedulingGate"] == true, gate, "{value:?}: {spec}");
+        assert_eq!(spec["activation"].is_null(), !gate, "{value:?}: {spec}");
+    }
+    let words = "be a list of the words label, service and gate, separated by commas";
+    let absent = "not contain service, unless redislease.io/active-service names the Service";
+    let present = "contain service, because redislease.io/active-service names a Service";
+    for (value, more, must, nearest) in [
+        ("", &[][..], words, "label"),
+        (" ", &[], words, "label"),
+        ("", &service, words, "service"),
+        (",", &[], words, "label"),
+        ("gate,", &[], words, "gate"),
+        ("gte", &[], words, "gate"),
+        ("Gate", &[], words, "gate"),
+        ("label;gate", &[], words, "label"),
+        ("scale", &[], words, "gate"),
+        ("suspend", &[], words, "gate"),
+        ("label,scale,gate", &[], words, "label,gate"),
+        ("services", &service, words, "service"),
+        ("services", &[], words, "label"),
+        ("scale", &service, words, "gate,service"),
+        ("anything", &[], words, "label"),
+        ("service", &[], absent, "label"),
+        ("gate,service", &[], absent, "gate"),
+        ("label, gate", &service, present, "label,gate,service"),
+    ] {
+        let (request, notes) = parsed(value, more);
+        let [(NoticeReason::InvalidAnnotation, note)] = &notes[..] else { panic!("{value:?}: {notes:?}") };
+        assert_eq!(request, Request::Invalid, "{value:?}");
+        let start = format!("Annotation redislease.io/activation is {value:?} and must {must}: use {nearest:?}. ");
+        assert!(note.starts_with(&start), "{value:?}: {note}");
+        // The suggested value is accepted.
+        assert_eq!(parsed(nearest, more).1, []);
+    }
 }

@@ -102,8 +102,8 @@ mod tests {
                 "has no effect on a pod: set it on the RedisLease. The operator ignores it until this is corrected.",
             ),
             unknown(
-                "activation",
-                "label",
+                "topology",
+                "zone",
                 "is unknown in this version. Known annotations of a pod: redislease.io/priority, redislease.io/exclude. The \
                  operator ignores it until this is corrected.",
             ),

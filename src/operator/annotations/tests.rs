@@ -20,6 +20,11 @@ fn a_lease_follows_its_annotation() {
     world.apply(workload("a", &[("lease", "true"), ("lease-duration", "40s")]));
     assert_eq!(world.written(), ["patch a"]);
     assert_eq!(world.leases["a"].settings.lease_duration.as_str(), "40s");
+    for (ways, gated) in [("label, gate", true), ("label", false)] {
+        world.apply(workload("a", &[("lease", "true"), ("lease-duration", "40s"), ("activation", ways)]));
+        assert_eq!(world.written(), ["patch a"]);
+        assert_eq!(world.leases["a"].settings.scheduling_gate, gated);
+    }
     // A problem changes nothing, and is reported once.
     for _ in 0..3 {
         world.apply(workload("a", &[("lease", "true"), ("lease-duraton", "50s")]));

@@ -155,6 +155,7 @@ impl World {
                 lease.version = version;
                 let duration = patch["spec"]["leaseDuration"].as_str().expect("a duration");
                 lease.settings.lease_duration = crate::api::Duration::new(duration);
+                lease.settings.scheduling_gate = patch["spec"]["activation"]["schedulingGate"] == true;
                 if let Some(owner) = patch["metadata"]["ownerReferences"].get(0) {
                     let text = |field: &str| owner[field].as_str().expect("a text").to_owned();
                     let name = format!("{}/{}", text("kind"), text("name"));
