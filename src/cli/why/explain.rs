@@ -1,6 +1,7 @@
 //! Turns the objects that were read into sentences. Pure: no client, no clock.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -14,7 +15,7 @@ use crate::api::lease_status::{HandoverState, HandoverStatus, Holder, PastTerm};
 use crate::api::quorum::{Leader, NodeState, NodeStatus};
 use crate::api::{ConditionType, RedisQuorum};
 use crate::cli::age::format_age;
-use crate::election::{Electorate, HandoverRequest, Ineligible};
+use crate::election::{Electorate, HandoverRequest, Ineligible, PodFacts};
 use crate::status::TermEnd;
 
 /// The explanation of one lease.
@@ -203,24 +204,34 @@ fn last_term(facts: &Facts) -> Vec<String> {
     ]
 }
 
+/// What `spec.activation.schedulingGate` means for the candidates.
+const GATED: &str = "Only the elected pod starts (spec.activation.schedulingGate).";
+
 fn candidates(facts: &Facts, electorate: &Electorate) -> (String, Vec<Candidate>) {
-    let (total, eligible) = (electorate.total(), electorate.eligible.len());
-    let summary = match (total, eligible) {
-        (0, _) => "No pod matches spec.candidates.".into(),
-        (1, 1) => "The only candidate can be elected.".into(),
-        _ => format!("{eligible} of {total} candidates can be elected."),
-    };
     let holder = match facts.state() {
         State::Held(holder) | State::Unconfirmed(holder) => Some(holder),
         _ => None,
     };
     let holds = |uid: &str| holder.is_some_and(|holder| holder.pod_uid == uid);
+    // As in the status, a holder that was started for its term counts as eligible.
+    let ineligible: Vec<&(Arc<PodFacts>, Ineligible)> = electorate.ineligible_but(holder).collect();
+    let started = electorate.ineligible.iter().filter(|(pod, why)| *why == Ineligible::Started && holds(&pod.uid));
+    let (total, eligible) = (electorate.total(), electorate.total() - ineligible.len());
+    let is_gated = facts.spec.as_ref().is_ok_and(|spec| spec.gated);
+    let summary = match (total, eligible) {
+        (0, _) => "No pod matches spec.candidates.".into(),
+        (1, 1) => "The only candidate can be elected.".into(),
+        _ => format!("{eligible} of {total} candidates can be elected."),
+    };
+    let summary = if is_gated { format!("{summary} {GATED}") } else { summary };
     let first = electorate.eligible.iter().find(|pod| !holds(&pod.uid)).map(|pod| &pod.uid);
-    let mut all: Vec<Candidate> = electorate
-        .eligible
-        .iter()
+    let mut all: Vec<Candidate> = started
+        .map(|(pod, _)| pod)
+        .chain(&electorate.eligible)
         .map(|pod| {
             let verdict = match (holds(&pod.uid), first == Some(&pod.uid)) {
+                (true, _) if !pod.gates.is_empty() => "holds the lease, and is being started",
+                (true, _) if is_gated && !pod.ready => "holds the lease, and is not Ready",
                 (true, _) => "holds the lease",
                 (false, true) => "can be elected, and is the first in the order of the election",
                 (false, false) => "can be elected",
@@ -228,7 +239,7 @@ fn candidates(facts: &Facts, electorate: &Electorate) -> (String, Vec<Candidate>
             Candidate { pod: pod.name.clone(), eligible: true, verdict: verdict.into() }
         })
         .collect();
-    all.extend(electorate.ineligible.iter().map(|(pod, reason)| {
+    all.extend(ineligible.into_iter().map(|(pod, reason)| {
         let why = not_eligible(*reason);
         let verdict = if holds(&pod.uid) { format!("holds the lease, and {why}") } else { why };
         Candidate { pod: pod.name.clone(), eligible: false, verdict }

@@ -79,7 +79,7 @@ fn held(facts: &Facts, spec: &ValidLease, holder: &Holder, electorate: Option<&E
     let none = Electorate::default();
     let term = term(facts, holder);
     let sighting = match &facts.holder {
-        HolderPod::Candidate(pod) | HolderPod::Other(pod) => Some(sighting(pod)),
+        HolderPod::Candidate(pod) | HolderPod::Other(pod) => Some(sighting(pod, starts_at(facts, spec))),
         HolderPod::Unknown | HolderPod::Gone => None,
     };
     let pod = match (&facts.holder, &sighting) {
@@ -243,8 +243,14 @@ fn term(facts: &Facts, holder: &Holder) -> View {
     View { standing: Standing::Held(held), ..View::default() }
 }
 
+/// The earliest time at which the holder could start: the beginning of its term, if only the elected pod starts.
+fn starts_at(facts: &Facts, spec: &ValidLease) -> Option<Timestamp> {
+    let acquired = facts.status().and_then(|status| status.acquire_time.as_ref());
+    acquired.filter(|_| spec.gated).map(|acquired| acquired.0)
+}
+
 /// The pod, and since when it is not Ready or is being deleted, by its own timestamps.
-fn sighting(pod: &Pod) -> Sighting {
+fn sighting(pod: &Pod, starts_at: Option<Timestamp>) -> Sighting {
     let facts = PodFacts::from(pod);
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     let ready = conditions.into_iter().find(|condition| condition.type_ == "Ready");
@@ -252,7 +258,11 @@ fn sighting(pod: &Pod) -> Sighting {
     let grace = facts.deletion_grace.map(Millis::from);
     let deadline = pod.metadata.deletion_timestamp.as_ref().map(|deadline| time(deadline.0));
     Sighting {
-        not_ready_since: changed.or(facts.created).filter(|_| !facts.ready && facts.gates.is_empty()).map(time),
+        not_ready_since: changed
+            .or(facts.created)
+            .max(starts_at)
+            .filter(|_| !facts.ready && facts.gates.is_empty())
+            .map(time),
         terminating_since: deadline.zip(grace).map(|(deadline, grace)| deadline - grace),
         facts: facts.into(),
     }

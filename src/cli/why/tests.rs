@@ -169,6 +169,64 @@ Next change
 }
 
 #[test]
+fn a_pod_that_starts_after_its_election_counts_as_eligible_while_it_holds_the_lease() {
+    let gated = |name: &str, gates: Value| {
+        let mut pod = pod(name);
+        pod["spec"] = json!({"containers": [{"name": "app"}], "schedulingGates": gates});
+        pod["status"] = json!({"phase": "Pending"});
+        pod
+    };
+    let ours = json!({"name": "lease.redislease.io/billing"});
+    let mut situation = Situation::held();
+    situation.spec["activation"] = json!({"schedulingGate": true});
+    let mut holder = pod("billing-0");
+    holder["metadata"]["annotations"] = json!({"started.redislease.io/billing": TOKEN.to_string()});
+    let mut lost = pod("billing-3");
+    lost["metadata"]["annotations"] = json!({"started.redislease.io/billing": "7"});
+    situation.pods = vec![
+        gated("billing-1", json!([ours])),
+        gated("billing-2", json!([ours, {"name": "example.com/quota"}])),
+        holder.clone(),
+        lost,
+        pod("billing-4"),
+    ];
+    let verdicts = |explanation: &Explanation| -> Vec<(String, bool, String)> {
+        let all = explanation.candidates.iter();
+        all.map(|one| (one.pod.clone(), one.eligible, one.verdict.clone())).collect()
+    };
+    let expected = [
+        ("billing-0", true, "holds the lease"),
+        ("billing-1", true, "can be elected, and is the first in the order of the election"),
+        ("billing-2", false, "cannot be elected: it has another scheduling gate (OtherGate)"),
+        ("billing-3", false, "cannot be elected: it was started for an earlier term (Started)"),
+        ("billing-4", false, "cannot be elected: it does not have the scheduling gate of the lease (NotGated)"),
+    ];
+    let explanation = situation.explained();
+    assert_eq!(
+        explanation.candidates_summary,
+        "2 of 5 candidates can be elected. Only the elected pod starts (spec.activation.schedulingGate)."
+    );
+    assert_eq!(verdicts(&explanation), expected.map(|(pod, eligible, verdict)| (pod.into(), eligible, verdict.into())));
+    assert!(explanation.next[1].contains("billing-0 is not Ready for 5m"), "{explanation:?}");
+
+    // The time in which the holder waited for its election does not count.
+    let mut situation = Situation::held();
+    situation.spec["activation"] = json!({"schedulingGate": true});
+    situation.status["acquireTime"] = json!("2026-11-21T09:59:00Z");
+    holder["status"] = json!({"phase": "Pending"});
+    situation.pods = vec![holder, gated("billing-1", json!([ours]))];
+    let explanation = situation.explained();
+    assert_eq!(explanation.candidates[0].verdict, "holds the lease, and is not Ready");
+    assert_eq!(explanation.next_change, Some(at("2026-11-21T10:04:00Z")), "{explanation:?}");
+
+    // The term is published, and the gate will be removed.
+    let mut situation = Situation::held();
+    situation.spec["activation"] = json!({"schedulingGate": true});
+    situation.pods = vec![gated("billing-0", json!([ours]))];
+    assert_eq!(situation.explained().candidates[0].verdict, "holds the lease, and is being started");
+}
+
+#[test]
 fn json_has_the_same_facts() {
     let json = serde_json::to_value(Situation::held().explained()).unwrap();
     assert_eq!((&json["namespace"], &json["name"]), (&json!("shop"), &json!("billing")));
