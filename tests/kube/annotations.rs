@@ -129,6 +129,34 @@ fn a_lease_follows_the_annotations_of_its_deployment() -> Result<()> {
 }
 
 #[test]
+fn the_ways_of_activation_set_the_scheduling_gate() -> Result<()> {
+    let installation = &shared().installation;
+    let (namespace, on) = ("ways", ("Deployment", "billing"));
+    quorum_is_ready(installation)?;
+    installation.deployment(namespace, "billing", 1)?;
+    annotate(installation, namespace, "deployment/billing", &SHORT)?;
+    annotate(installation, namespace, "deployment/billing", &["redislease.io/activation=label,scale"])?;
+    let says = "redislease.io/activation is \"label,scale\" and must be a list of the words label, service and gate, separated \
+                by commas: use \"label,gate\".";
+    let event = installation.wait_for_event(namespace, on, "InvalidAnnotation", says, SOON)?;
+    assert_eq!(event.kind, "Warning");
+    let lease = installation.find_lease(namespace, "billing");
+    for (change, wanted) in [
+        ("redislease.io/activation=label, gate", json!({"schedulingGate": true})),
+        ("redislease.io/activation=label", Value::Null),
+        ("redislease.io/activation=gate", json!({"schedulingGate": true})),
+        ("redislease.io/activation-", Value::Null),
+    ] {
+        annotate(installation, namespace, "deployment/billing", &[change])?;
+        installation.wait_for(change, SOON, || {
+            let found = lease.state()?.json()["spec"]["activation"].clone();
+            if found == wanted { Ok(()) } else { Err(found.to_string()) }
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
 fn a_lease_made_by_hand_is_not_taken_over() -> Result<()> {
     let installation = &shared().installation;
     let (namespace, on) = ("by-hand", ("Deployment", "billing"));

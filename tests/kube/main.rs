@@ -13,6 +13,7 @@ mod clusters;
 mod docs;
 mod doctor;
 mod examples;
+mod gate;
 mod handover;
 mod holder;
 mod operator;
