@@ -195,9 +195,10 @@ fn the_manifests_work() -> Result<()> {
     let mut options = options();
     // The leases of the examples have the default duration of 30 s.
     options.quorum = serde_json::json!({"maxLeaseDuration": "30s"});
+    options.allow_scheduling_gate = true;
     let Cluster { operator, installation } = Cluster::with_own_redis(&options)?;
     let cluster = installation.control_plane();
-    for namespace in ["shop", "service", "active-service", "cronjob"] {
+    for namespace in ["shop", "service", "active-service", "scheduling-gate", "cronjob"] {
         cluster.kubectl(&["create", "namespace", namespace])?;
     }
     let (page, reader) = (redislease_lab::read("examples/README.md"), Reader::new()?);
@@ -210,6 +211,7 @@ fn the_manifests_work() -> Result<()> {
     }
     apply(&installation, "service", "service.yaml")?;
     apply(&installation, "active-service", "active-service.yaml")?;
+    apply(&installation, "scheduling-gate", "scheduling-gate.yaml")?;
     apply(&installation, "cronjob", "cronjob.yaml")?;
     cluster.kubectl(&["create", "job", "run", "--from=cronjob/report", "--namespace=cronjob"])?;
 
@@ -239,6 +241,23 @@ fn the_manifests_work() -> Result<()> {
     let run = lease.wait("active", first_election, LeaseState::is_active)?;
     assert!(run.holder().is_some_and(|pod| pod.starts_with("run-")), "{run}");
     shown("cronjob", "report", run.holder().unwrap_or_default()).expect("the pod is read");
+
+    // Only the holder is scheduled.
+    let lease = installation.find_lease("scheduling-gate", "billing");
+    let mut held = lease.wait("active", first_election, LeaseState::is_active)?;
+    for _ in 0..2 {
+        let holder = held.holder().unwrap_or_default().to_owned();
+        installation.wait_for("only the holder is scheduled", SOON * 2, || {
+            let pods = get(&installation, "/api/v1/namespaces/scheduling-gate/pods")?;
+            let pods = pods["items"].as_array().into_iter().flatten();
+            let pods: Vec<_> =
+                pods.map(|pod| (&pod["metadata"]["name"], pod["spec"]["nodeName"].is_string())).collect();
+            let right = pods.iter().all(|(name, is_scheduled)| (**name == holder) == *is_scheduled);
+            if pods.len() == 3 && right { Ok(()) } else { Err(format!("{pods:?}, the holder is {holder}")) }
+        })?;
+        cluster.kubectl(&["delete", "pod", &holder, "--namespace", "scheduling-gate"])?;
+        held = lease.wait("another holder", SOON * 2, |now| now.is_active() && now.token() > held.token())?;
+    }
 
     // Both Services follow the holder.
     for namespace in ["service", "active-service"] {
