@@ -318,9 +318,10 @@ fn an_update_needs_another_strategy() -> Result<()> {
 }
 
 #[test]
-fn an_operator_without_the_flag_starts_no_pod() -> Result<()> {
-    let Cluster { operator: _operator, installation } = Cluster::start()?;
+fn an_operator_without_the_flag_or_the_rights_starts_no_pod() -> Result<()> {
+    let Cluster { operator, installation } = Cluster::start()?;
     let namespace = "gate-refused";
+    deployment(&installation, namespace)?;
     let lease = lease(&installation, namespace, "Deployment", &json!({}))?;
     let refused = lease.wait("refused", FIRST_ELECTION, |now| now.reason("Ready") == "InvalidSpec")?;
     let ready = refused.condition("Ready").expect("the condition");
@@ -330,10 +331,27 @@ fn an_operator_without_the_flag_starts_no_pod() -> Result<()> {
             && ready.message.contains("without --allow-scheduling-gate (rbac.allowSchedulingGate in the chart)"),
         "{refused}"
     );
-    throughout(Duration::from_secs(2), |_| {
+    let no_pod_runs = || {
         let pods = pods(&installation, namespace)?;
-        assert!(pods.iter().all(waits), "{pods:?}");
+        if pods.len() == 3 && pods.iter().all(waits) { Ok(()) } else { Err(format!("{pods:?}")) }
+    };
+    installation.wait_for("three pods wait", SOON, no_pod_runs)?;
+    throughout(Duration::from_secs(2), |_| {
+        assert_eq!(no_pod_runs(), Ok(()));
         assert_eq!(lease.state()?.holder(), None);
         Ok(())
-    })
+    })?;
+
+    // The chart has not given it the rights: the admission policies refuse to start the pod.
+    operator.stop()?;
+    let _flagged = installation.start_operator("operator-1", &["--allow-scheduling-gate"])?;
+    let held = lease.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
+    let holder = held.holder().unwrap_or_default();
+    let says = format!("{holder} holds the lease and cannot be started: ");
+    for on in [("RedisLease", "billing"), ("Pod", holder)] {
+        let event = installation.wait_for_event(namespace, on, "ActivationRefused", &says, SOON)?;
+        assert!(event.kind == "Warning" && event.note.contains("the RedisLease operator can change only"), "{event:?}");
+    }
+    assert_eq!(no_pod_runs(), Ok(()));
+    Ok(())
 }
