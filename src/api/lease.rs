@@ -113,6 +113,11 @@ use super::{Duration, RedisLeaseStatus, rules};
     validation = rules::optional_immutable("keys", rules::NEW_LEASE),
     validation = rules::lease_covers_three_renewals(),
     validation = rules::lease_covers_two_renewals_with_drift(),
+    validation = rules::granularity_cluster_has_one_activation(),
+    validation = rules::granularity_pod_has_its_activation(),
+    validation = rules::scale_has_its_workload(),
+    validation = rules::suspend_has_its_workload(),
+    validation = rules::granularity_cluster_has_no_pod_fields(),
 )]
 pub struct RedisLeaseSpec {
     /// The RedisQuorum on which the lease is held. It must exist in the operator's namespace. Default: the RedisQuorum named default.
@@ -131,6 +136,11 @@ pub struct RedisLeaseSpec {
 
     /// The pods from which the operator elects the holder.
     pub candidates: CandidatesSpec,
+
+    /// What holds the lease. Pod: one of the candidate pods. Cluster: the workload of candidates.workloadRef, which then runs in one
+    /// cluster only; activation says how. Default: Pod.
+    #[serde(default)]
+    pub granularity: Granularity,
 
     /// How long the lease lasts after its last successful renewal. Default: 30s. Another pod can acquire the lease only after
     /// this time, unless the old holder is proven to have stopped. A shorter lease makes a failover faster and tolerates shorter
@@ -165,7 +175,8 @@ pub struct RedisLeaseSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub active_service: Option<ActiveServiceSpec>,
 
-    /// How the elected pod becomes active, in addition to its label. Default: nothing in addition.
+    /// How the elected pod becomes active, in addition to its label. Default: nothing in addition. With granularity Cluster: how the
+    /// workload runs in one cluster only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub activation: Option<ActivationSpec>,
 
@@ -200,7 +211,7 @@ pub struct ActiveServiceSpec {
     pub name: String,
 }
 
-/// How the elected pod becomes active, in addition to its label.
+/// How the elected pod becomes active, in addition to its label; with granularity Cluster, how the workload runs in one cluster only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ActivationSpec {
@@ -210,6 +221,34 @@ pub struct ActivationSpec {
     /// must run with --allow-scheduling-gate.
     #[serde(default)]
     pub scheduling_gate: bool,
+
+    /// With granularity Cluster: the operator sets spec.replicas of the Deployment or StatefulSet in candidates.workloadRef. The
+    /// operator must run with --allow-scale.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scale: Option<ScaleSpec>,
+
+    /// With granularity Cluster: if true, the operator sets spec.suspend of the CronJob in candidates.workloadRef to false in the
+    /// cluster that holds the lease, and to true in the others. Default: false. The operator must run with --allow-suspend.
+    #[serde(default)]
+    pub suspend: bool,
+}
+
+/// How many replicas a workload has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ScaleSpec {
+    /// The number of replicas in the cluster that holds the lease, at least 1. In the others the number is 0.
+    #[schemars(range(min = 1, max = 10_000))]
+    pub replicas: i32,
+}
+
+/// What holds a lease.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum Granularity {
+    #[default]
+    #[allow(missing_docs)]
+    Pod,
+    #[allow(missing_docs)]
+    Cluster,
 }
 
 /// The pods from which the operator elects the holder. They are in the namespace of the RedisLease.

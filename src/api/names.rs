@@ -37,6 +37,15 @@ pub const SLICE_MANAGER_LABEL: &str = "endpointslice.kubernetes.io/managed-by";
 /// The value of [`SLICE_MANAGER_LABEL`] for the operator.
 pub const SLICE_MANAGER: &str = "redislease.io";
 
+/// A label that no object has: the index uses it to select a workload that is a candidate itself. The values of labels contain no
+/// slash, so no pod can have its value.
+pub const WORKLOAD_LABEL: &str = "redislease.io/workload";
+
+/// The value of [`WORKLOAD_LABEL`] for a workload.
+pub fn workload_label(kind: &str, name: &str) -> String {
+    format!("{kind}/{name}")
+}
+
 /// Prefix of the pod label that says whether the pod is active for a lease.
 const ROLE_PREFIX: &str = "lease.redislease.io/";
 

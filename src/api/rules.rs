@@ -88,6 +88,55 @@ pub(super) fn status_is_kept() -> Rule {
         .message(fixed("status cannot be removed: the operator needs it to continue or end the current term"))
 }
 
+/// A lease of a cluster needs a way to switch its workload.
+pub(super) fn granularity_cluster_has_one_activation() -> Rule {
+    Rule::new(
+        "self.granularity != 'Cluster' || (has(self.activation) && has(self.activation.scale) != self.activation.suspend)",
+    )
+    .message(fixed(
+        "granularity Cluster needs exactly one of activation.scale and activation.suspend: true, which says how the workload runs in one cluster only",
+    ))
+}
+
+/// The ways of a cluster need a lease of a cluster.
+pub(super) fn granularity_pod_has_its_activation() -> Rule {
+    Rule::new(
+        "self.granularity == 'Cluster' || !has(self.activation) || (!has(self.activation.scale) && !self.activation.suspend)",
+    )
+    .message(fixed(
+        "activation.scale and activation.suspend need granularity Cluster: they switch the whole workload of a cluster",
+    ))
+}
+
+/// `activation.scale` works for workloads with replicas.
+pub(super) fn scale_has_its_workload() -> Rule {
+    Rule::new(
+        "!has(self.activation) || !has(self.activation.scale) || (has(self.candidates.workloadRef) \
+         && self.candidates.workloadRef.kind in ['Deployment', 'StatefulSet'])",
+    )
+    .message(fixed("activation.scale needs candidates.workloadRef with the kind Deployment or StatefulSet"))
+}
+
+/// `activation.suspend` works for workloads that create jobs.
+pub(super) fn suspend_has_its_workload() -> Rule {
+    Rule::new(
+        "!has(self.activation) || !self.activation.suspend || (has(self.candidates.workloadRef) \
+         && self.candidates.workloadRef.kind == 'CronJob')",
+    )
+    .message(fixed("activation.suspend needs candidates.workloadRef with the kind CronJob"))
+}
+
+/// A lease of a cluster elects no pod.
+pub(super) fn granularity_cluster_has_no_pod_fields() -> Rule {
+    Rule::new(
+        "self.granularity != 'Cluster' || (!has(self.activeService) && !has(self.election.unhealthyAfter) \
+         && (!has(self.activation) || !self.activation.schedulingGate))",
+    )
+    .message(fixed(
+        "activeService, election.unhealthyAfter and activation.schedulingGate need granularity Pod: granularity Cluster elects no pod",
+    ))
+}
+
 /// This rule belongs on the root: a rule on the field or on `status` would be skipped when one of them is removed.
 pub(super) fn fencing_token_never_decreases() -> Rule {
     Rule::new(

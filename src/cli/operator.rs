@@ -20,6 +20,7 @@ const PANICKED: i32 = 70;
 ///
 /// A stopped operator releases no lease. If an operator starts again before the leases expire, it continues them with the same
 /// holders and fencing tokens.
+#[allow(clippy::struct_excessive_bools, reason = "each is an independent flag")]
 #[derive(Debug, Args)]
 pub(super) struct Operator {
     /// The name of this cluster, shown with each holder. Each cluster on a quorum needs its own name. At most 63 letters, digits,
@@ -44,6 +45,15 @@ pub(super) struct Operator {
     /// that it has started, which needs more rights
     #[arg(long, env = "REDISLEASE_ALLOW_SCHEDULING_GATE", value_parser = BoolishValueParser::new())]
     allow_scheduling_gate: bool,
+
+    /// Serve leases with spec.activation.scale. The operator then changes the replicas of Deployments and StatefulSets, which
+    /// needs more rights
+    #[arg(long, env = "REDISLEASE_ALLOW_SCALE", value_parser = BoolishValueParser::new())]
+    allow_scale: bool,
+
+    /// Serve leases with spec.activation.suspend. The operator then suspends and resumes CronJobs, which needs more rights
+    #[arg(long, env = "REDISLEASE_ALLOW_SUSPEND", value_parser = BoolishValueParser::new())]
+    allow_suspend: bool,
 
     /// The IP address and port for /metrics, /healthz and /readyz
     #[arg(long, env = "REDISLEASE_LISTEN", default_value = "0.0.0.0:8080", value_name = "ADDRESS", value_parser = values::address)]
@@ -75,6 +85,8 @@ impl Operator {
             watch_namespaces: distinct(self.watch_namespaces),
             annotations: self.annotations,
             allow_scheduling_gate: self.allow_scheduling_gate,
+            allow_scale: self.allow_scale,
+            allow_suspend: self.allow_suspend,
             listen: self.listen,
             instance: self.instance.unwrap_or_else(host_name),
         };

@@ -182,6 +182,8 @@ fn priority_if_eligible(pod: &PodFacts, requires_ready: bool, gate: Option<&Gate
         Err(Ineligible::Finished)
     } else if pod.deletion_grace.is_some() {
         Err(Ineligible::Terminating)
+    } else if pod.workload.is_some() {
+        Ok(priority)
     } else if let Some(gate) = gate {
         gate.check(pod).map(|()| priority)
     } else if pod.node.is_none() {

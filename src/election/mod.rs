@@ -24,4 +24,4 @@ pub(crate) use handover::{HandoverRequest, HandoverResponse, HandoverTarget};
 pub use holder::{Cluster, HolderName, InvalidHolderName};
 #[cfg(feature = "operator")]
 pub(crate) use node::is_off;
-pub use pod::{PodFacts, Sighting};
+pub use pod::{PodFacts, Run, Sighting, WorkloadState};

@@ -8,10 +8,12 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 use kube::ResourceExt;
+use kube::core::DynamicObject;
 use redislease_core::time::Time;
 
 use super::Annotations;
 use crate::api::names;
+use crate::api::validated::WorkloadKind;
 
 /// The facts about a pod, taken from one watch event or one read.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,6 +46,26 @@ pub struct PodFacts {
     pub deletion_grace: Option<Duration>,
     /// Whether the pod's status proves that all its processes have ended.
     pub stopped: bool,
+    /// Set if these are the facts about a workload: with granularity Cluster, the workload is the only candidate.
+    pub workload: Option<WorkloadState>,
+}
+
+/// The part of a workload that the operator switches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct WorkloadState {
+    /// The kind of the workload.
+    pub kind: WorkloadKind,
+    /// Whether it runs, and how.
+    pub run: Run,
+}
+
+/// Whether a workload runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Run {
+    /// `spec.replicas` of a Deployment or StatefulSet.
+    Replicas(i32),
+    /// `spec.suspend` of a `CronJob`.
+    Suspended(bool),
 }
 
 #[cfg(test)]
@@ -65,6 +87,7 @@ impl PodFacts {
             finished: false,
             deletion_grace: None,
             stopped: false,
+            workload: None,
         }
     }
 }
@@ -102,15 +125,55 @@ impl From<&Pod> for PodFacts {
                 .is_some()
                 .then(|| Duration::from_secs(u64::try_from(grace).unwrap_or(0))),
             stopped: stopped(pod),
+            workload: None,
         }
     }
 }
 
 impl PodFacts {
+    /// The facts about a workload, from its object. `None` if the operator cannot switch workloads of this kind.
+    pub fn of_workload(kind: WorkloadKind, object: &DynamicObject) -> Option<Self> {
+        let spec = &object.data["spec"];
+        let run = match kind {
+            WorkloadKind::Deployment | WorkloadKind::StatefulSet => {
+                // The API server writes the default, 1.
+                Run::Replicas(
+                    spec["replicas"].as_i64().map_or(1, |replicas| i32::try_from(replicas).unwrap_or(i32::MAX)),
+                )
+            }
+            WorkloadKind::CronJob => Run::Suspended(spec["suspend"].as_bool().unwrap_or(false)),
+            WorkloadKind::DaemonSet | WorkloadKind::ReplicaSet | WorkloadKind::Job => return None,
+        };
+        let metadata = &object.metadata;
+        let name = metadata.name.clone().unwrap_or_default();
+        let roles = metadata.labels.iter().flatten().filter(|(key, _)| names::lease_of_role_label(key).is_some());
+        let mark = (names::WORKLOAD_LABEL.to_owned(), names::workload_label(kind.as_str(), &name));
+        let annotations = metadata.annotations.iter().flatten();
+        let tokens = annotations.filter(|(key, _)| names::lease_of_token_annotation(key).is_some());
+        let pair = |(key, value): (&String, &String)| (key.clone(), value.clone());
+        Some(Self {
+            namespace: metadata.namespace.clone().unwrap_or_default(),
+            uid: metadata.uid.clone().unwrap_or_default(),
+            resource_version: metadata.resource_version.clone(),
+            labels: roles.map(pair).chain([mark]).collect(),
+            annotations: tokens.map(pair).collect(),
+            gates: Box::default(),
+            created: metadata.creation_timestamp.as_ref().map(|time| time.0),
+            node: None,
+            addresses: Vec::new(),
+            ready: true,
+            finished: false,
+            deletion_grace: None,
+            stopped: false,
+            workload: Some(WorkloadState { kind, run }),
+            name,
+        })
+    }
+
     /// Whether these facts, as the last before the pod's deletion, prove that no process of the pod runs: all its processes
     /// have ended, or none was started because the pod was never scheduled to a node.
     pub const fn proves_stopped_when_deleted(&self) -> bool {
-        self.stopped || self.node.is_none()
+        self.stopped || (self.node.is_none() && self.workload.is_none())
     }
 }
 

@@ -21,6 +21,18 @@ pub(super) type Name = (Arc<str>, String);
 pub enum Candidacy {
     Selector(Selector),
     Workload(WorkloadKey),
+    /// The workload itself is the only candidate.
+    Itself(WorkloadKey),
+}
+
+impl Candidacy {
+    /// The workload that it names.
+    pub fn workload(&self) -> Option<&WorkloadKey> {
+        match self {
+            Self::Workload(key) | Self::Itself(key) => Some(key),
+            Self::Selector(_) => None,
+        }
+    }
 }
 
 /// One lease.
@@ -80,6 +92,9 @@ impl Entry {
         let eligibility = Eligibility::from(&valid);
         let candidacy = match valid.candidates {
             Candidates::Selector(selector) => Candidacy::Selector(selector),
+            Candidates::Workload(workload) if valid.cluster.is_some() => {
+                Candidacy::Itself((self.namespace.clone(), workload))
+            }
             Candidates::Workload(workload) => Candidacy::Workload((self.namespace.clone(), workload)),
         };
         if self.candidacy.as_ref() != Some(&candidacy) || self.eligibility != eligibility {
@@ -90,10 +105,7 @@ impl Entry {
 
     /// Indexes the lease under the workload that its spec names. Returns the workload.
     pub(super) fn join_workload(&mut self) -> Option<WorkloadKey> {
-        self.joined = match &self.candidacy {
-            Some(Candidacy::Workload(key)) => Some(key.clone()),
-            _ => None,
-        };
+        self.joined = self.candidacy.as_ref().and_then(Candidacy::workload).cloned();
         self.joined.clone()
     }
 

@@ -31,9 +31,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::Expression;
 use redislease_core::time::Time;
 
-use crate::api::RedisLease;
+use crate::api::{RedisLease, names};
 use crate::election::PodFacts;
 use crate::plan::{CandidateFacts, FairQueue, PodKnowledge, QuorumFacts, SliceFacts};
 pub use leases::Entry;
@@ -47,7 +48,7 @@ pub use quorums::ImplausibleToken;
 use quorums::Quorums;
 use slices::Slices;
 use workloads::{Known, Workloads};
-pub use workloads::{WorkloadKey, WorkloadRead};
+pub use workloads::{WorkloadFound, WorkloadKey, WorkloadRead};
 
 /// The number of a lease in this process. A resource that was created again is another lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -245,6 +246,13 @@ impl Index {
             if pods.names.get(&entry.name) == Some(&id) {
                 pods.names.remove(&entry.name);
             }
+            if let Some(Candidacy::Itself(key)) = &entry.candidacy
+                && !self.workloads.has_candidacies(key)
+            {
+                for uid in pods.workloads(&workload_label(key)) {
+                    pods.pod_gone(&uid);
+                }
+            }
             if pods.is_empty() {
                 self.namespaces.remove(&entry.namespace);
             }
@@ -261,7 +269,8 @@ impl Index {
             self.workloads.leave(&key, id);
         }
         if let Some(key) = entry.join_workload() {
-            self.workloads.join(&key, id, now);
+            let is_candidate = matches!(entry.candidacy, Some(Candidacy::Itself(_)));
+            self.workloads.join(&key, id, is_candidate, now);
         }
         self.regroup(id);
     }
@@ -269,9 +278,14 @@ impl Index {
     /// Moves the lease to the group of the pods that its selector matches now.
     fn regroup(&mut self, id: LeaseId) {
         let Some(entry) = self.leases.get_mut(id) else { return };
+        let itself;
         let selector = match &entry.candidacy {
             None => None,
             Some(Candidacy::Selector(selector)) => Some(selector),
+            Some(Candidacy::Itself(key)) => {
+                itself = Expression::Equal(names::WORKLOAD_LABEL.to_owned(), workload_label(key)).into();
+                Some(&itself)
+            }
             Some(Candidacy::Workload(key)) => match self.workloads.known(key) {
                 Known::Selector(selector) => Some(selector),
                 Known::Nothing | Known::Unusable(..) => None,
@@ -406,7 +420,10 @@ impl Index {
     }
 
     /// Takes the result of reading a workload.
-    pub fn workload_read(&mut self, key: &WorkloadKey, read: WorkloadRead, now: Time) {
+    pub fn workload_read(&mut self, key: &WorkloadKey, found: WorkloadFound, now: Time) {
+        let WorkloadFound { read, object } = found;
+        let is_candidate = self.workloads.has_candidacies(key);
+        let is_missing = read == WorkloadRead::Missing;
         let pods = self.namespaces.get(&key.0);
         let has_pods = match &read {
             // Before the first list of pods, a workload without pods is not known to have none.
@@ -416,6 +433,25 @@ impl Index {
         for id in self.workloads.read(key, read, has_pods, now) {
             self.regroup(id);
             self.mark(id);
+        }
+        if is_candidate {
+            self.candidate_read(key, object.map(|object| *object), is_missing, now);
+        }
+    }
+
+    /// Takes a workload that is a candidate itself. It has the place of a pod.
+    fn candidate_read(&mut self, key: &WorkloadKey, object: Option<PodFacts>, is_missing: bool, now: Time) {
+        let known = self.namespaces.get(&key.0).map(|pods| pods.workloads(&workload_label(key))).unwrap_or_default();
+        let uid = object.as_ref().map(|object| object.uid.clone());
+        for known in known {
+            // A workload that was created again is another one.
+            if is_missing || uid.as_ref().is_some_and(|uid| *uid != known) {
+                self.pod_missing(&key.0, &known, false, now);
+            }
+        }
+        if let Some(object) = object {
+            let concerned = self.pods.workload_seen(&mut self.namespaces, object, now);
+            self.pods_changed(concerned, now);
         }
     }
 
@@ -429,15 +465,23 @@ impl Index {
         let entry = self.leases.get(id)?;
         let pods = self.namespaces.entry(entry.namespace.clone()).or_default();
         let has_successor = pods.names.get(&entry.name) != Some(&id);
-        let unknown = match &entry.candidacy {
-            Some(Candidacy::Workload(key)) => match self.workloads.known(key) {
+        let unknown = match entry.candidacy.as_ref().and_then(Candidacy::workload) {
+            Some(key) => match self.workloads.known(key) {
                 Known::Unusable(reason, message) => CandidateFacts::Unusable(*reason, message.clone()),
                 Known::Nothing | Known::Selector(_) => CandidateFacts::Unknown,
             },
-            Some(Candidacy::Selector(_)) | None => CandidateFacts::Unknown,
+            None => CandidateFacts::Unknown,
         };
-        let group = entry.group.filter(|_| self.pods.listed);
+        // A workload that is a candidate itself is known when it was read.
+        let is_known = match &entry.candidacy {
+            Some(Candidacy::Itself(key)) => self.workloads.was_read(key),
+            _ => true,
+        };
+        let group = entry.group.filter(|_| self.pods.listed && is_known);
         let electorate = group.and_then(|group| pods.electorate(group));
+        // A workload that is a candidate itself and does not exist has a message.
+        let is_itself = matches!(entry.candidacy, Some(Candidacy::Itself(_)));
+        let electorate = electorate.filter(|electorate| !is_itself || electorate.total() > 0);
         let holder = entry.holder.as_ref().map_or(PodKnowledge::Unseen, |uid| self.pods.find(pods, uid));
         Some(Snapshot {
             lease: entry.object.clone(),
@@ -450,6 +494,10 @@ impl Index {
             pods_listed: self.pods.listed,
         })
     }
+}
+
+fn workload_label((_, workload): &WorkloadKey) -> String {
+    names::workload_label(workload.kind.as_str(), &workload.name)
 }
 
 /// Whether a resource version is older than a known one. Versions increase, unless etcd was restored from a backup.

@@ -54,9 +54,16 @@ impl Namespace {
         self.pods.get(uid).map(|pod| &pod.sighting)
     }
 
-    /// All pods.
+    /// All pods, without workloads that are candidates themselves.
     pub fn uids(&self) -> impl Iterator<Item = &PodUid> {
-        self.pods.keys()
+        self.pods.iter().filter(|(_, pod)| pod.sighting.facts.workload.is_none()).map(|(uid, _)| uid)
+    }
+
+    /// The UIDs of the workloads with this value of [`names::WORKLOAD_LABEL`].
+    pub fn workloads(&self, label: &str) -> Vec<String> {
+        let named =
+            |pod: &&Pod| pod.sighting.facts.labels.get(names::WORKLOAD_LABEL).is_some_and(|value| value == label);
+        self.pods.values().filter(named).map(|pod| pod.sighting.facts.uid.clone()).collect()
     }
 
     /// Whether the namespace holds no facts.
@@ -268,9 +275,11 @@ fn roles(pod: &PodFacts) -> BTreeMap<&str, [Option<&str>; 2]> {
 /// Whether two versions of a pod differ in something that concerns all leases. The resource version and the roles for
 /// single leases do not count.
 fn differs(before: &PodFacts, now: &PodFacts) -> bool {
-    let PodFacts { namespace, name, uid, gates, created, node, ready, finished, deletion_grace, stopped, .. } = before;
+    let PodFacts {
+        namespace, name, uid, gates, workload, created, node, ready, finished, deletion_grace, stopped, ..
+    } = before;
     let same = (namespace, name, uid, created) == (&now.namespace, &now.name, &now.uid, &now.created)
-        && (gates, node) == (&now.gates, &now.node)
+        && (gates, workload, node) == (&now.gates, &now.workload, &now.node)
         && (ready, finished, deletion_grace, stopped) == (&now.ready, &now.finished, &now.deletion_grace, &now.stopped);
     !same
         || !without(before.labels.iter(), names::lease_of_role_label)

@@ -1,5 +1,7 @@
 #[path = "pod_tests.rs"]
 mod pods;
+#[path = "workload_tests.rs"]
+mod workloads;
 
 use serde_json::json;
 
@@ -303,14 +305,14 @@ fn the_candidates_of_a_workload_are_known_once_it_was_read() {
     assert!(matches!(index.snapshot(ids[0]).unwrap().candidates, CandidateFacts::Unknown));
     let key = index.next_workload(NOW).unwrap();
     assert_eq!(index.next_workload(NOW), None, "one read for both");
-    index.workload_read(&key, WorkloadRead::Missing, NOW);
+    index.workload_read(&key, WorkloadRead::Missing.into(), NOW);
     assert_eq!(due(&mut index), ids);
     let missing = index.snapshot(ids[0]).unwrap().candidates;
     assert!(matches!(missing, CandidateFacts::Unusable(LeaseReady::InvalidReference, _)), "{missing:?}");
     let later = index.next_deadline().unwrap();
     assert_eq!(index.next_workload(later).as_ref(), Some(&key));
-    let selector = kube::core::Expression::Equal("app".into(), "a".into()).into();
-    index.workload_read(&key, WorkloadRead::Selects(selector), later);
+    let selector = Expression::Equal("app".into(), "a".into()).into();
+    index.workload_read(&key, WorkloadRead::Selects(selector).into(), later);
     assert_eq!(due(&mut index), ids);
     assert_eq!(electorate(&mut index, ids[1]).total(), 1);
     let usual = index.next_deadline().unwrap();
@@ -323,12 +325,12 @@ fn the_candidates_of_a_workload_are_known_once_it_was_read() {
 
 #[test]
 fn a_workload_that_is_read_before_the_pods_are_listed_is_not_one_without_pods() {
-    let selector = || kube::core::Expression::Equal("app".into(), "a".into()).into();
+    let selector = || Expression::Equal("app".into(), "a".into()).into();
     let again = |listed: bool| {
         let mut index = if listed { index() } else { Index::new("redislease-system") };
         index.lease_seen(lease("n", "a", 1, &of_deployment("d")), NOW).unwrap();
         let key = index.next_workload(NOW).unwrap();
-        index.workload_read(&key, WorkloadRead::Selects(selector()), NOW);
+        index.workload_read(&key, WorkloadRead::Selects(selector()).into(), NOW);
         index.next_deadline().unwrap()
     };
     // With thousands of workloads, a hurried read of each after a restart would delay those that are really missing.

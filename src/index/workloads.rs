@@ -15,12 +15,15 @@ use redislease_core::time::{Millis, Time};
 use super::LeaseId;
 use crate::api::conditions::LeaseReady;
 use crate::api::validated::{Workload, WorkloadKind};
+use crate::election::PodFacts;
 
 /// How long a selector is used before its workload is read again.
 const FRESH: Millis = Millis(300_000);
 /// The pause before reading a workload again that is missing or has no pods.
 const EARLY: Backoff =
     Backoff { strategy: Strategy::Exponential, min: Millis(2000), max: Millis(32_000), limit: None, jitter: 0 };
+/// The pause before a workload is read again that is a candidate itself: somebody else may have switched it.
+const CANDIDATE: Millis = Millis(10_000);
 /// Workloads of each kind of read, usual or early, are read at most five times a second in total.
 const PACE: Millis = Millis(200);
 
@@ -41,6 +44,21 @@ pub enum WorkloadRead {
     Refused(String),
 }
 
+/// What a read of a workload found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WorkloadFound {
+    /// Which pods it selects.
+    pub read: WorkloadRead,
+    /// The facts about the workload itself, if it can be a candidate.
+    pub object: Option<Box<PodFacts>>,
+}
+
+impl From<WorkloadRead> for WorkloadFound {
+    fn from(read: WorkloadRead) -> Self {
+        Self { read, object: None }
+    }
+}
+
 /// The facts about a workload.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) enum Known {
@@ -56,6 +74,9 @@ pub(super) enum Known {
 struct Entry {
     known: Known,
     leases: BTreeSet<LeaseId>,
+    /// The leases of which it is the candidate itself.
+    candidacies: BTreeSet<LeaseId>,
+    was_read: bool,
     reading: bool,
     due: Option<Time>,
     /// The number of early reads in a row.
@@ -73,19 +94,39 @@ pub(super) struct Workloads {
 
 impl Workloads {
     /// A lease names the workload.
-    pub fn join(&mut self, key: &WorkloadKey, lease: LeaseId, now: Time) -> &Known {
+    pub fn join(&mut self, key: &WorkloadKey, lease: LeaseId, is_candidate: bool, now: Time) -> &Known {
         let entry = self.entries.entry(key.clone()).or_insert_with(|| {
             self.due.insert((now, key.clone()));
             Entry { due: Some(now), ..Entry::default() }
         });
         entry.leases.insert(lease);
-        &entry.known
+        if is_candidate {
+            let is_first = entry.candidacies.is_empty();
+            entry.candidacies.insert(lease);
+            if is_first {
+                // An earlier read did not keep its facts.
+                entry.was_read = false;
+                self.schedule(key, now);
+            }
+        }
+        self.known(key)
+    }
+
+    /// Whether the workload is the candidate of a lease itself.
+    pub fn has_candidacies(&self, key: &WorkloadKey) -> bool {
+        self.entries.get(key).is_some_and(|entry| !entry.candidacies.is_empty())
+    }
+
+    /// Whether the workload was read since it is a candidate itself.
+    pub fn was_read(&self, key: &WorkloadKey) -> bool {
+        self.entries.get(key).is_some_and(|entry| entry.was_read)
     }
 
     /// A lease does not name the workload any more.
     pub fn leave(&mut self, key: &WorkloadKey, lease: LeaseId) {
         let Some(entry) = self.entries.get_mut(key) else { return };
         entry.leases.remove(&lease);
+        entry.candidacies.remove(&lease);
         if entry.leases.is_empty() {
             if let Some(due) = entry.due {
                 self.due.remove(&(due, key.clone()));
@@ -124,6 +165,7 @@ impl Workloads {
         let total = self.entries.len();
         let Some(entry) = self.entries.get_mut(key) else { return BTreeSet::new() };
         entry.reading = false;
+        entry.was_read |= !matches!(read, WorkloadRead::Refused(_));
         let (namespace, Workload { kind, name }) = key;
         let workload = format!("{} {namespace}/{name}", kind.as_str());
         let unusable = |message| Known::Unusable(LeaseReady::InvalidReference, message);
@@ -156,6 +198,7 @@ impl Workloads {
         self.read_early += usize::from(entry.early_reads > 0);
         let (pause, alike) =
             if usual { (FRESH, total - self.read_early) } else { (EARLY.delay(entry.early_reads), self.read_early) };
+        let pause = if entry.candidacies.is_empty() { pause } else { pause.min(CANDIDATE) };
         let spread = Millis(PACE.0.saturating_mul(alike as u64));
         let changed = entry.known != known;
         entry.known = known;
@@ -199,7 +242,7 @@ mod tests {
     fn one_read_serves_all_leases_and_the_next_is_late() {
         let mut workloads = Workloads::default();
         for lease in 0..3 {
-            assert_eq!(*workloads.join(&key("a"), LeaseId(lease), Time(0)), Known::Nothing);
+            assert_eq!(*workloads.join(&key("a"), LeaseId(lease), false, Time(0)), Known::Nothing);
         }
         assert_eq!(workloads.next_due(Time(0)), Some(key("a")));
         assert_eq!(workloads.next_due(Time(0)), None);
@@ -217,7 +260,7 @@ mod tests {
     #[test]
     fn a_missing_workload_is_read_soon_with_growing_pauses() {
         let mut workloads = Workloads::default();
-        workloads.join(&key("a"), LeaseId(1), Time(0));
+        workloads.join(&key("a"), LeaseId(1), false, Time(0));
         let mut now = Time(0);
         for pause in [2, 4, 8, 16, 32, 32] {
             assert_eq!(workloads.next_due(now), Some(key("a")));
@@ -233,7 +276,7 @@ mod tests {
     #[test]
     fn a_workload_that_cannot_be_read_is_unknown_and_no_invalid_reference() {
         let mut workloads = Workloads::default();
-        workloads.join(&key("a"), LeaseId(1), Time(0));
+        workloads.join(&key("a"), LeaseId(1), false, Time(0));
         workloads.next_due(Time(0));
         let why = "the API server refused: deployments.apps \"a\" is forbidden (403)";
         workloads.read(&key("a"), WorkloadRead::Refused(why.into()), false, Time(0));
@@ -252,7 +295,7 @@ mod tests {
     fn the_read_rate_is_shared_and_a_change_schedules_one_early() {
         let mut workloads = Workloads::default();
         for workload in 0..10_000_u64 {
-            workloads.join(&key(&workload.to_string()), LeaseId(workload), Time(0));
+            workloads.join(&key(&workload.to_string()), LeaseId(workload), false, Time(0));
         }
         while let Some(next) = workloads.next_due(Time(0)) {
             workloads.read(&next, WorkloadRead::Selects(selector()), true, Time(0));

@@ -12,7 +12,9 @@ use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet}
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::config::Config;
+use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Client};
+use serde_json::Value;
 
 use crate::api::validated::{Workload, WorkloadKind};
 use crate::contain::Panicked;
@@ -115,34 +117,48 @@ pub async fn call<T>(work: impl Future<Output = kube::Result<T>>) -> Result<T, C
     }
 }
 
-/// Reads the selector of a workload's pods. `None` if it has none.
+/// The API of the workloads of this kind.
+pub fn workloads(client: Client, namespace: &str, kind: WorkloadKind) -> Api<DynamicObject> {
+    let resource = match kind {
+        WorkloadKind::Deployment => ApiResource::erase::<Deployment>(&()),
+        WorkloadKind::StatefulSet => ApiResource::erase::<StatefulSet>(&()),
+        WorkloadKind::DaemonSet => ApiResource::erase::<DaemonSet>(&()),
+        WorkloadKind::ReplicaSet => ApiResource::erase::<ReplicaSet>(&()),
+        WorkloadKind::Job => ApiResource::erase::<Job>(&()),
+        WorkloadKind::CronJob => ApiResource::erase::<CronJob>(&()),
+    };
+    Api::namespaced_with(client, namespace, &resource)
+}
+
+/// Reads a workload.
 ///
 /// # Errors
 /// [`CallError`].
-pub async fn workload_selector(
+pub async fn workload(
     client: Client,
     namespace: &str,
     Workload { kind, name }: &Workload,
-) -> Result<Option<LabelSelector>, CallError> {
-    macro_rules! selector_of {
-        ($kind:ty) => {{
-            let object = call(Api::<$kind>::namespaced(client, namespace).get(name)).await?;
-            object.spec.map(|spec| spec.selector)
-        }};
-    }
-    Ok(match kind {
-        WorkloadKind::Deployment => selector_of!(Deployment),
-        WorkloadKind::StatefulSet => selector_of!(StatefulSet),
-        WorkloadKind::DaemonSet => selector_of!(DaemonSet),
-        WorkloadKind::ReplicaSet => selector_of!(ReplicaSet),
-        WorkloadKind::Job => selector_of!(Job).flatten(),
+) -> Result<DynamicObject, CallError> {
+    call(workloads(client, namespace, *kind).get(name)).await
+}
+
+/// The selector of a workload's pods; `None` if it has none. A `CronJob` selects the pods with the labels of its pod template.
+///
+/// # Errors
+/// [`CallError::Unreadable`].
+pub fn selector_of(kind: WorkloadKind, workload: &DynamicObject) -> Result<Option<LabelSelector>, CallError> {
+    let spec = &workload.data["spec"];
+    let read = |value: &Value| serde_json::from_value::<Option<_>>(value.clone());
+    let selector = match kind {
         WorkloadKind::CronJob => {
-            let object = call(Api::<CronJob>::namespaced(client, namespace).get(name)).await?;
-            let template = object.spec.and_then(|spec| spec.job_template.spec).map(|job| job.template);
-            let labels = template.and_then(|template| template.metadata).and_then(|metadata| metadata.labels);
-            labels.map(|labels| LabelSelector { match_labels: Some(labels), ..LabelSelector::default() })
+            let labels = read(&spec["jobTemplate"]["spec"]["template"]["metadata"]["labels"]);
+            labels.map(|labels| {
+                labels.map(|labels| LabelSelector { match_labels: Some(labels), match_expressions: None })
+            })
         }
-    })
+        _ => serde_json::from_value(spec["selector"].clone()),
+    };
+    selector.map_err(|error| CallError::Unreadable(error.to_string()))
 }
 
 /// Creates a client from the environment (kubeconfig, or the pod's service account). Returns it with the address of its

@@ -56,7 +56,7 @@ use crate::metrics::operator::OperatorMetrics;
 use crate::metrics::panics::Panics;
 use crate::metrics::renewals::RenewalMetrics;
 use crate::nodes::random::Random;
-use crate::plan::{Reconciler, SliceFacts};
+use crate::plan::{Allowed, Reconciler, SliceFacts};
 use crate::status::TermEnd;
 use engine::{Engine, Input, Shell, Watched};
 use leadership::{Authorities, Replica};
@@ -86,6 +86,10 @@ pub struct Options {
     pub annotations: bool,
     /// Whether leases may have `activation.schedulingGate`.
     pub allow_scheduling_gate: bool,
+    /// Serve leases with `spec.activation.scale`: scale Deployments and `StatefulSets`.
+    pub allow_scale: bool,
+    /// Serve leases with `spec.activation.suspend`: suspend `CronJobs`.
+    pub allow_suspend: bool,
     /// Where metrics and health are served.
     pub listen: SocketAddr,
     /// The unique name of this replica. Events and `RedisQuorum.status.leader` show it.
@@ -186,8 +190,12 @@ impl Context {
             let replica = self.replica(&cluster, &writer);
             let (metrics, leases) = (self.metrics.clone(), self.lease_metrics.clone());
             let (keeper, answers) = (self.keeper.clone(), senders.others.clone());
-            let may_start_pods = self.options.allow_scheduling_gate;
-            let shell = Shell::new(keeper, writer.clone(), answers, &inbox, metrics, leases, may_start_pods);
+            let allowed = Allowed {
+                scheduling_gate: self.options.allow_scheduling_gate,
+                scale: self.options.allow_scale,
+                suspend: self.options.allow_suspend,
+            };
+            let shell = Shell::new(keeper, writer.clone(), answers, &inbox, metrics, leases, allowed);
             let engine = Engine::<Reconciler, Shell>::new(cluster, index, shell);
             let (quorum_events, quorum_watch) = mpsc::channel(AHEAD);
             let authorities = Authorities::default();

@@ -377,7 +377,8 @@ impl Reconciler {
             HolderRead::AgainAt(_) | HolderRead::None => {}
         }
         self.contention.holder_read = HolderRead::UnderWay;
-        self.emit(Effect::Read(Read::Holder { pod: holder.pod.clone(), uid: holder.pod_uid.clone() }));
+        let workload = self.spec.valid.as_ref().and_then(|spec| spec.candidate_kind());
+        self.emit(Effect::Read(Read::Holder { pod: holder.pod.clone(), uid: holder.pod_uid.clone(), workload }));
     }
 
     /// A pod that vanished without a last event proves nothing; the out-of-service taint on its node does.

@@ -11,7 +11,8 @@ use super::active_service::{Endpoint, Family, SliceFacts, SlicePort};
 use super::facts::OpenQuorum;
 use crate::api::RedisLeaseStatus;
 use crate::api::names::PodRole;
-use crate::election::HolderName;
+use crate::api::validated::WorkloadKind;
+use crate::election::{HolderName, Run};
 use crate::status::{Notice, TermEnd};
 
 /// One effect.
@@ -132,7 +133,7 @@ pub struct StatusWrite {
     pub not_after: Option<Time>,
 }
 
-/// What a role write does to a pod beside its label and token annotation.
+/// What a role write does to a pod or a workload beside its label and token annotation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PodChange {
     /// Nothing.
@@ -142,6 +143,8 @@ pub enum PodChange {
     Start,
     /// Delete the pod. Label and annotation stay as they are.
     Delete,
+    /// Switch the workload.
+    Run(Run),
 }
 
 /// One write of a pod's label and token annotation.
@@ -161,6 +164,8 @@ pub struct RoleWrite {
     pub token: Option<String>,
     /// What else the write does.
     pub change: PodChange,
+    /// The kind of the workload, if the candidate is not a pod but a workload.
+    pub workload: Option<WorkloadKind>,
     /// The write is dropped at this time and answered as withdrawn.
     pub not_after: Option<Time>,
 }
@@ -252,6 +257,8 @@ pub enum Read {
         pod: String,
         /// Its UID.
         uid: String,
+        /// The kind of the workload, if the candidates are not pods but a workload.
+        workload: Option<WorkloadKind>,
     },
     /// Whether the Kubernetes node of a vanished holder is off: answered by [`super::Event::NodeRead`]. If it is off, the
     /// facts contain this as proof for the pod.

@@ -68,10 +68,21 @@ pub struct Facts {
     pub api_answered_at: Option<Time>,
     /// What the lease may do now without delaying others.
     pub permitted: Permitted,
-    /// Whether the operator may remove the scheduling gates of pods and delete such pods.
-    pub may_start_pods: bool,
+    /// Which ways of activation the operator may use.
+    pub allowed: Allowed,
     /// Unix time, for timestamps in the status.
     pub wall: jiff::Timestamp,
+}
+
+/// Which ways of activation the operator may use, according to its flags.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Allowed {
+    /// It may remove the scheduling gates of pods and delete such pods.
+    pub scheduling_gate: bool,
+    /// It may scale workloads.
+    pub scale: bool,
+    /// It may suspend workloads.
+    pub suspend: bool,
 }
 
 /// The facts about one pod.

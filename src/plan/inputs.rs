@@ -116,7 +116,7 @@ impl Reconciler {
             None => Ok(()),
         };
         let mut obstacle = self.spec.refresh(lease, fits).map(|problem| (LeaseReady::InvalidSpec, problem));
-        obstacle = obstacle.or_else(|| self.gate_obstacle(facts)).or_else(|| facts.quorum.obstacle.clone());
+        obstacle = obstacle.or_else(|| self.activation_obstacle(facts)).or_else(|| facts.quorum.obstacle.clone());
         self.follow_handover(now, lease);
         let block = self.update_block(now, lease, facts, quorum.as_deref());
         if let Some(message) = &block {

@@ -12,7 +12,7 @@
 //! | [`contend`] | which pod should hold the lease; when an attempt may start |
 //! | [`publish`] | the status and its writes |
 //! | [`roles`] | label and token on pods |
-//! | [`gate`] | leases whose pods start only after their election |
+//! | [`activation`] | leases whose pods start only after their election; which ways of activation the operator may use |
 //! | [`active_service`] | the endpoint of the Service that follows the holder |
 //! | [`handover`] | requested handovers |
 //! | [`finalize`] | a lease whose resource is deleted |
@@ -22,6 +22,7 @@
 //! | [`durations`], [`recorded`] | durations for the core, the term in a status |
 //! | [`repeat`], [`restarts`] | repeated writes, keeper machines that panicked |
 
+mod activation;
 mod active_service;
 pub mod calls;
 mod contend;
@@ -31,7 +32,6 @@ mod event;
 mod facts;
 mod fair_queue;
 mod finalize;
-mod gate;
 mod handover;
 mod inputs;
 mod keeper_link;
@@ -55,7 +55,7 @@ pub use effect::{
     StatusWrite,
 };
 pub use event::{Event, RoleOutcome, StatusOutcome};
-pub use facts::{Authority, CandidateFacts, Facts, OpenQuorum, PodKnowledge, QuorumFacts};
+pub use facts::{Allowed, Authority, CandidateFacts, Facts, OpenQuorum, PodKnowledge, QuorumFacts};
 pub(crate) use fair_queue::FairQueue;
 pub use keeper_link::needs_turn;
 pub use leadership::{Leadership, LeadershipEffect, LeadershipEvent, LeadershipFacts};
@@ -72,6 +72,7 @@ use crate::api::conditions::{ConditionReason as _, ConditionType, LeaseActive};
 use crate::api::validated::Candidates;
 use crate::election::Cluster;
 use crate::status::{Notice, NoticeReason, ObservedTerms, renewal_notice};
+use activation::Refusal;
 use active_service::ActiveService;
 use contend::Contention;
 use handover::Handover;
@@ -96,6 +97,8 @@ pub struct Reconciler {
     handover: Option<Box<Handover>>,
     status: StatusState,
     roles: RoleState,
+    /// The last refusal of a role write. Boxed: most leases have none.
+    refused: Option<Box<Refusal>>,
     /// Boxed: most leases have no Service.
     service: Option<Box<ActiveService>>,
     /// Since when no pod has held the lease.
@@ -132,6 +135,7 @@ impl Reconciler {
             handover: None,
             status: StatusState::default(),
             roles: RoleState::default(),
+            refused: None,
             service: None,
             unheld_since: None,
             deadline: None,
@@ -317,7 +321,13 @@ impl Reconciler {
         self.deadline = Some(self.deadline.map_or(at, |deadline| deadline.min(at)));
     }
 
-    fn emit(&mut self, effect: Effect) {
+    fn emit(&mut self, mut effect: Effect) {
+        if let Effect::Report(notice) = &mut effect
+            && self.spec.valid.as_ref().is_some_and(|spec| spec.cluster.is_some())
+        {
+            // The holder is no pod.
+            notice.on_pods.clear();
+        }
         self.effects.push_back(effect);
     }
 

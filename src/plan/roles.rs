@@ -17,7 +17,8 @@ use super::inputs::Inputs;
 use super::recorded::{Recorded, latest_token};
 use super::{Reconciler, Shared};
 use crate::api::names::{self, PodRole};
-use crate::election::{Electorate, HolderName, PodFacts};
+use crate::api::validated::ClusterActivation;
+use crate::election::{Electorate, HolderName, PodFacts, Run};
 
 /// How many pods of one lease are written concurrently.
 const AT_ONCE: usize = 8;
@@ -160,11 +161,16 @@ impl Reconciler {
             self.roles.verified = None;
         }
         let Some(entitlement) = entitlement else { return };
+        if !self.may_write_candidates(facts) {
+            return;
+        }
         self.delete_lost_pods(lease, inputs, facts, &entitlement);
         if self.is_in_order(&entitlement, inputs, facts) {
             return;
         }
-        let desired_roles = desired_roles(&self.identity.name, &entitlement, inputs, facts, self.starts_pods(facts));
+        let activation = self.spec.valid.as_ref().and_then(|spec| spec.cluster);
+        let desired_roles =
+            desired_roles(&self.identity.name, &entitlement, inputs, facts, self.starts_pods(facts), activation);
         let desired_roles = desired_roles
             .into_iter()
             .filter_map(|(pod, desired)| self.needed(&pod, &desired).then_some((pod, desired)));
@@ -321,6 +327,7 @@ impl Reconciler {
             role: desired.role,
             token,
             change: desired.change,
+            workload: pod.workload.map(|workload| workload.kind),
             not_after,
         };
         self.roles.in_order = None;
@@ -345,15 +352,18 @@ fn desired_roles(
     inputs: &Inputs,
     facts: &Facts,
     starts_pods: bool,
+    activation: Option<ClusterActivation>,
 ) -> Vec<(Arc<PodFacts>, DesiredRole)> {
     let label = names::role_label(lease);
     let token = entitlement.holder.as_ref().map(|(_, token)| *token);
     let holder = entitlement.holder.as_ref().map(|(uid, _)| uid);
     let gate = names::scheduling_gate(lease);
+    let switch =
+        |pod: &PodFacts, active| activation.map_or(PodChange::None, |activation| switched(pod, activation, active));
     let active = |pod: &PodFacts| {
         // Other gates are not the operator's to remove.
         let waits = starts_pods && matches!(&*pod.gates, [only] if *only == gate);
-        let change = if waits { PodChange::Start } else { PodChange::None };
+        let change = if waits { PodChange::Start } else { switch(pod, true) };
         DesiredRole { role: Some(PodRole::Active), token, change }
     };
     let started = names::started_annotation(lease);
@@ -368,7 +378,7 @@ fn desired_roles(
         } else if pod.finished && role_of(pod, &label).is_none() {
             return;
         } else if (candidate || is_to_be_deleted(pod)) && !inputs.deleting {
-            DesiredRole { role: Some(PodRole::Standby), token, change: PodChange::None }
+            DesiredRole { role: Some(PodRole::Standby), token, change: switch(pod, false) }
         } else {
             DesiredRole::NONE
         };
@@ -389,6 +399,16 @@ fn desired_roles(
         desired_roles.push((sighting.facts.clone(), active(&sighting.facts)));
     }
     desired_roles
+}
+
+/// How the workload must be switched; nothing if it is as it must be.
+fn switched(pod: &PodFacts, activation: ClusterActivation, active: bool) -> PodChange {
+    let Some(workload) = pod.workload else { return PodChange::None };
+    let run = match activation {
+        ClusterActivation::Scale(replicas) => Run::Replicas(if active { replicas } else { 0 }),
+        ClusterActivation::Suspend => Run::Suspended(!active),
+    };
+    if workload.run == run { PodChange::None } else { PodChange::Run(run) }
 }
 
 fn role_of<'a>(pod: &'a PodFacts, label: &str) -> Option<&'a str> {

@@ -14,6 +14,7 @@ mod docs;
 mod doctor;
 mod examples;
 mod gate;
+mod granularity;
 mod handover;
 mod holder;
 mod operator;

@@ -6,7 +6,9 @@ use kube::core::Selector;
 
 use super::error::Reader;
 use super::{InvalidSpec, MAX_UNHEALTHY, Mismatch, REAP_MARGIN, ValidQuorum, selector};
-use crate::api::lease::{CandidatesSpec, ElectionSpec, RetrySpec, RetryStrategy, WorkloadRef};
+use crate::api::lease::{
+    ActivationSpec, CandidatesSpec, ElectionSpec, Granularity, RetrySpec, RetryStrategy, ScaleSpec, WorkloadRef,
+};
 use crate::api::{RedisLease, RedisLeaseSpec, names};
 
 const MAX_KEYS: usize = 8;
@@ -39,6 +41,8 @@ pub struct ValidLease {
     pub active_service: Option<String>,
     /// Whether only the elected pod starts.
     pub gated: bool,
+    /// How the workload is switched, if the lease is held by a cluster.
+    pub cluster: Option<ClusterActivation>,
     /// Whether `spec.suspend` is true: the term ends and no pod is elected.
     pub suspended: bool,
 }
@@ -124,6 +128,15 @@ pub struct Retry {
     pub jitter_percent: u8,
 }
 
+/// How the workload of a lease with granularity Cluster runs in one cluster only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ClusterActivation {
+    /// A Deployment or StatefulSet has this number of replicas in the cluster that holds the lease, and 0 in the others.
+    Scale(i32),
+    /// A `CronJob` is suspended in the clusters that do not hold the lease.
+    Suspend,
+}
+
 /// Whether readiness matters for elections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
@@ -153,6 +166,7 @@ impl TryFrom<&RedisLease> for ValidLease {
         let spec = &lease.spec;
         let lease_duration = read.duration("spec.leaseDuration", &spec.lease_duration)?;
         let gated = spec.activation.is_some_and(|activation| activation.scheduling_gate);
+        let cluster = cluster_activation(&read, spec)?;
         let start = if gated { lease_duration.max(LONGEST_START) } else { lease_duration };
         let valid = Self {
             quorum: quorum_name(&read, spec)?,
@@ -162,9 +176,10 @@ impl TryFrom<&RedisLease> for ValidLease {
             renew_interval: read.duration("spec.renewInterval", &spec.renew_interval)?,
             grace_period: read.duration("spec.gracePeriod", &spec.grace_period)?,
             retry: retry(&read, &spec.retry)?,
-            readiness: readiness(&read, &spec.election, start)?,
+            readiness: if cluster.is_some() { Readiness::Ignored } else { readiness(&read, &spec.election, start)? },
             active_service: active_service(&read, spec)?,
             gated,
+            cluster,
             suspended: spec.suspend,
             namespace,
             name,
@@ -197,6 +212,14 @@ impl TryFrom<&RedisLease> for ValidLease {
 }
 
 impl ValidLease {
+    /// The kind of the workload that is the only candidate; `None` if the candidates are pods.
+    pub const fn candidate_kind(&self) -> Option<WorkloadKind> {
+        match (&self.candidates, self.cluster) {
+            (Candidates::Workload(workload), Some(_)) => Some(workload.kind),
+            _ => None,
+        }
+    }
+
     /// The time between the deadline to stop (`stop_at`) and the end of the lease: the grace period plus 1 s. The holder must
     /// stop within it.
     pub fn stop_budget(&self) -> Duration {
@@ -248,6 +271,49 @@ fn active_service(read: &Reader, spec: &RedisLeaseSpec) -> Result<Option<String>
         ));
     }
     Ok(Some(service.name.clone()))
+}
+
+/// Checks the rules about `granularity` and returns how the workload is switched.
+fn cluster_activation(read: &Reader, spec: &RedisLeaseSpec) -> Result<Option<ClusterActivation>, InvalidSpec> {
+    let ActivationSpec { scheduling_gate, scale, suspend } = spec.activation.unwrap_or_default();
+    if spec.granularity == Granularity::Pod {
+        if scale.is_some() || suspend {
+            let must = "be absent, or granularity be Cluster: scale and suspend switch the whole workload of a cluster";
+            return Err(read.invalid("spec.activation", if suspend { "suspend" } else { "scale" }, must));
+        }
+        return Ok(None);
+    }
+    let kind = spec.candidates.workload_ref.as_ref().map_or("", |workload| workload.kind.as_str());
+    for (field, is_set) in [
+        ("spec.activeService", spec.active_service.is_some()),
+        ("spec.election.unhealthyAfter", spec.election.unhealthy_after.is_some()),
+        ("spec.activation.schedulingGate", scheduling_gate),
+    ] {
+        if is_set {
+            return Err(read.invalid(field, "set", "be absent with granularity Cluster, which elects no pod"));
+        }
+    }
+    let of_kind = |kinds: &[&str], activation| {
+        if kinds.contains(&kind) {
+            return Ok(Some(activation));
+        }
+        let must = format!("have the kind {}", kinds.join(" or "));
+        Err(read.invalid("spec.candidates.workloadRef", if kind.is_empty() { "none" } else { kind }, must))
+    };
+    match (scale, suspend) {
+        (Some(ScaleSpec { replicas }), false) if replicas >= 1 => {
+            of_kind(&["Deployment", "StatefulSet"], ClusterActivation::Scale(replicas))
+        }
+        (Some(ScaleSpec { replicas }), false) => {
+            Err(read.invalid("spec.activation.scale.replicas", replicas, "be at least 1"))
+        }
+        (None, true) => of_kind(&["CronJob"], ClusterActivation::Suspend),
+        (Some(_), true) | (None, false) => Err(read.invalid(
+            "spec.activation",
+            if suspend { "scale and suspend" } else { "neither" },
+            "have exactly one of scale and suspend: true with granularity Cluster",
+        )),
+    }
 }
 
 fn keys(read: &Reader, spec: &RedisLeaseSpec, name: &str) -> Result<Vec<String>, InvalidSpec> {

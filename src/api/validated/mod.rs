@@ -9,7 +9,7 @@ mod quorum;
 mod selector;
 
 pub use error::{InvalidSpec, Mismatch};
-pub use lease::{Candidates, Readiness, Retry, ValidLease, Workload, WorkloadKind};
+pub use lease::{Candidates, ClusterActivation, Readiness, Retry, ValidLease, Workload, WorkloadKind};
 pub use quorum::{Address, Fingerprint, ValidNode, ValidQuorum, ValidTls};
 
 use core::time::Duration;

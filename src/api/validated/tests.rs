@@ -70,6 +70,7 @@ fn absent_fields_have_their_defaults() {
             readiness: Readiness::Required { unhealthy_after: Duration::from_secs(30) },
             active_service: None,
             gated: false,
+            cluster: None,
             suspended: false,
         }
     );

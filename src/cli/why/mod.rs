@@ -117,7 +117,8 @@ async fn read_candidates(client: Client, namespace: &str, candidates: &Candidate
         Candidates::Selector(selector) => selector.clone(),
         Candidates::Workload(workload) => {
             let what = format!("{} {}", workload.kind.as_str(), workload.name);
-            let labels = kube_api::workload_selector(client.clone(), namespace, workload).await;
+            let object = kube_api::workload(client.clone(), namespace, workload).await;
+            let labels = object.and_then(|object| kube_api::selector_of(workload.kind, &object));
             let labels = labels.map_err(|error| format!("{what} cannot be read: {error}"))?;
             let selector = labels.and_then(|labels| Selector::try_from(labels).ok());
             selector.filter(|selector| !selector.selects_all()).ok_or_else(|| format!("{what} selects no pods"))?

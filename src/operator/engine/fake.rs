@@ -18,8 +18,8 @@ use crate::operator::quorums::QuorumUpdate;
 use crate::operator::slot::News;
 use crate::operator::writer::RoleAnswer;
 use crate::plan::{
-    Authority, CandidateFacts, Effect, Event, Identity, PermitUses, Permitted, PodKnowledge, RoleOutcome, RoleWrite,
-    SliceFacts, SliceWrite,
+    Allowed, Authority, CandidateFacts, Effect, Event, Identity, PermitUses, Permitted, PodKnowledge, RoleOutcome,
+    RoleWrite, SliceFacts, SliceWrite,
 };
 
 /// The text of a warning that panics when it is carried out.
@@ -206,8 +206,8 @@ impl Outside for Fake {
         self.note(format!("read {}", workload.name));
     }
 
-    fn may_start_pods(&self) -> bool {
-        false
+    fn allowed(&self) -> Allowed {
+        Allowed::default()
     }
 
     fn write_orphan(&mut self, _: &str, lease: &str, write: RoleWrite) {

@@ -10,14 +10,14 @@ use redislease_core::time::Time;
 use super::mistakes::PodName;
 use crate::api::RedisLease;
 use crate::election::PodFacts;
-use crate::index::{LeaseId, NamespaceFacts, WorkloadKey, WorkloadRead};
+use crate::index::{LeaseId, NamespaceFacts, WorkloadFound, WorkloadKey};
 use crate::operator::annotations::Problem;
 use crate::operator::quorums::QuorumUpdate;
 use crate::operator::slot::News;
 use crate::operator::writer::{PodFound, RoleAnswer, ServiceFound, SliceAnswer};
 use crate::plan::{
-    Authority, Effect, Event, Identity, PermitUses, Reconciler, RoleWrite, ServiceRequest, SliceFacts, SliceWrite,
-    StatusOutcome,
+    Allowed, Authority, Effect, Event, Identity, PermitUses, Reconciler, RoleWrite, ServiceRequest, SliceFacts,
+    SliceWrite, StatusOutcome,
 };
 
 /// One thing that happened.
@@ -49,7 +49,7 @@ pub enum Input {
     /// The API server has answered a call, after [`Outside::await_answer`].
     ApiAnswered,
     /// The result of reading a workload.
-    Workload(WorkloadKey, WorkloadRead),
+    Workload(WorkloadKey, WorkloadFound),
     /// The result of removing the role of a lease that does not exist.
     OrphanWritten {
         /// The pod's namespace.
@@ -163,8 +163,8 @@ pub trait Outside {
     fn read_workload(&mut self, key: WorkloadKey);
     /// Writes the role of a lease that does not exist: answered by [`Input::OrphanWritten`].
     fn write_orphan(&mut self, namespace: &str, lease: &str, write: RoleWrite);
-    /// Whether the operator may remove the scheduling gates of pods and delete such pods.
-    fn may_start_pods(&self) -> bool;
+    /// Which ways of activation the operator may use.
+    fn allowed(&self) -> Allowed;
     /// Writes the EndpointSlice of a lease that does not exist: answered by [`Input::OrphanSliceWritten`].
     fn write_orphan_slice(&mut self, slice: &SliceFacts, write: SliceWrite);
     /// Reports a mistake on a lease.

@@ -331,7 +331,7 @@ fn decide<M: Machine, O: Outside>(
             stop_at: news.stop_at,
             api_answered_at: outside.api_answered_at(),
             permitted,
-            may_start_pods: outside.may_start_pods(),
+            allowed: outside.allowed(),
             wall: outside.wall(),
         })),
     );

@@ -28,7 +28,7 @@ use crate::operator::quorums::{Connection, InUse, QuorumUpdate};
 use crate::operator::slot::{News, Slot};
 use crate::operator::writer::{Call, Done, Owner, Writer};
 use crate::plan::{
-    Authority, Command, Effect, Measure, OpenQuorum, Read, RoleWrite, ServiceRequest, SliceFacts, SliceWrite,
+    Allowed, Authority, Command, Effect, Measure, OpenQuorum, Read, RoleWrite, ServiceRequest, SliceFacts, SliceWrite,
     StatusWrite,
 };
 use crate::status::{Importance, Notice, TermEnd};
@@ -50,7 +50,7 @@ pub struct Shell {
     connections: BTreeMap<u64, (Arc<Connection>, Arc<InUse>)>,
     by_name: BTreeMap<String, u64>,
     floors_complete: bool,
-    may_start_pods: bool,
+    allowed: Allowed,
     leases: BTreeMap<LeaseId, Lease>,
 }
 
@@ -71,7 +71,7 @@ impl Shell {
         inbox: &Inbox,
         metrics: OperatorMetrics,
         lease_metrics: LeaseMetrics,
-        may_start_pods: bool,
+        allowed: Allowed,
     ) -> Self {
         Self {
             keeper,
@@ -84,7 +84,7 @@ impl Shell {
             connections: BTreeMap::new(),
             by_name: BTreeMap::new(),
             floors_complete: false,
-            may_start_pods,
+            allowed,
             leases: BTreeMap::new(),
         }
     }
@@ -199,10 +199,10 @@ impl Shell {
                 let (name, uid) = (lease.name.to_owned(), lease.uid.to_owned());
                 Call::Lease { namespace, name, uid, done: self.answer(lease, Answer::Lease) }
             }
-            Read::Holder { pod, uid } => {
+            Read::Holder { pod, uid, workload } => {
                 let of = uid.clone();
                 let done = self.answer(lease, move |read| Answer::Holder(of, read));
-                Call::Pod { namespace, name: pod, uid, done }
+                Call::Pod { namespace, name: pod, uid, workload, done }
             }
             Read::Node { node, uid } => {
                 Call::Node { name: node, done: self.answer(lease, move |read| Answer::Node(uid, read)) }
@@ -320,15 +320,15 @@ impl Outside for Shell {
 
     fn read_workload(&mut self, key: WorkloadKey) {
         let (inputs, of) = (self.inputs.clone(), key.clone());
-        let done = Box::new(move |read| {
-            let _ = inputs.send(Input::Workload(of, read));
+        let done = Box::new(move |found| {
+            let _ = inputs.send(Input::Workload(of, found));
         });
         let namespace = key.0.clone();
         self.writer.send(&namespace, "", Call::Workload { key, done });
     }
 
-    fn may_start_pods(&self) -> bool {
-        self.may_start_pods
+    fn allowed(&self) -> Allowed {
+        self.allowed
     }
 
     fn write_orphan(&mut self, namespace: &str, lease: &str, write: RoleWrite) {

@@ -35,7 +35,7 @@ impl<M: Machine, O: Outside> Engine<M, O> {
                     self.index.mark(id);
                 }
             }
-            Input::Workload(key, read) => self.index.workload_read(&key, read, now),
+            Input::Workload(key, found) => self.index.workload_read(&key, found, now),
             Input::OrphanSliceWritten { namespace, name, answer } => self.take_orphan_slice(&namespace, &name, answer),
             Input::OrphanWritten { namespace, pod, lease, answer } => {
                 let done = matches!(answer.outcome, RoleOutcome::Written | RoleOutcome::Gone | RoleOutcome::Withdrawn);

@@ -152,7 +152,7 @@ fn workloads_are_read_and_floors_raised() {
         crate::api::validated::Workload { kind: crate::api::validated::WorkloadKind::Deployment, name: "d".into() },
     );
     let selector = kube::core::Expression::Equal("app".into(), "a".into()).into();
-    world.engine.take(Input::Workload(key, WorkloadRead::Selects(selector)));
+    world.engine.take(Input::Workload(key, WorkloadRead::Selects(selector).into()));
     world.work();
     assert_eq!(seen("a"), ["facts 1 unseen"]);
     assert!(world.engine.next_deadline().is_some(), "it is read again");

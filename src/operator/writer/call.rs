@@ -17,9 +17,10 @@ use super::owned::{self, Changed};
 use super::slices::{self, Owner, ServiceFound, SliceAnswer};
 use super::tokens;
 use crate::api::names::{self, PodRole};
+use crate::api::validated::WorkloadKind;
 use crate::api::{RedisLease, RedisQuorum};
-use crate::election::{PodFacts, is_off};
-use crate::index::{Asked, ListCount, WorkloadKey, WorkloadRead};
+use crate::election::{PodFacts, Run, is_off};
+use crate::index::{Asked, ListCount, WorkloadFound, WorkloadKey, WorkloadRead};
 use crate::metrics::operator::{OperatorMetrics, WriteKind};
 use crate::operator::annotations::Change;
 use crate::operator::kube_api::{self, CallError, call};
@@ -63,12 +64,18 @@ pub enum Call {
     Service { owner: Owner, request: ServiceRequest, done: Done<Result<ServiceFound, String>> },
     /// Read a lease; `None` if it is deleted or was created again.
     Lease { namespace: Arc<str>, name: String, uid: String, done: Done<Result<Option<Arc<RedisLease>>, String>> },
-    /// Read a pod.
-    Pod { namespace: Arc<str>, name: String, uid: String, done: Done<Result<PodFound, String>> },
+    /// Read a pod, or the workload of this kind that is a candidate itself.
+    Pod {
+        namespace: Arc<str>,
+        name: String,
+        uid: String,
+        workload: Option<WorkloadKind>,
+        done: Done<Result<PodFound, String>>,
+    },
     /// Read whether a Kubernetes node is off.
     Node { name: String, done: Done<Result<bool, String>> },
     /// Read the selector of a workload.
-    Workload { key: WorkloadKey, done: Done<WorkloadRead> },
+    Workload { key: WorkloadKey, done: Done<WorkloadFound> },
     /// Read a quorum; `None` if it does not exist.
     Quorum { namespace: Arc<str>, name: String, done: Done<Result<Option<Box<RedisQuorum>>, String>> },
     /// Read the highest token in the statuses of the leases on a quorum, as etcd has them now. No namespaces mean all.
@@ -199,9 +206,9 @@ impl Call {
                 };
                 pass_on_or_repeat(read, done, |done| Self::Lease { namespace, name, uid, done })
             }
-            Self::Pod { namespace, name, uid, done } => {
-                let read = guarded(read_pod(client, &lists, &namespace, &name, &uid).boxed()).await;
-                pass_on_or_repeat(read, done, |done| Self::Pod { namespace, name, uid, done })
+            Self::Pod { namespace, name, uid, workload, done } => {
+                let read = guarded(read_candidate(client, &lists, &namespace, (&name, &uid), workload).boxed()).await;
+                pass_on_or_repeat(read, done, |done| Self::Pod { namespace, name, uid, workload, done })
             }
             Self::Node { name, done } => {
                 let nodes: Api<Node> = Api::all(client);
@@ -244,22 +251,31 @@ impl Call {
     }
 }
 
-/// Reads the selector of a workload, and how it selects pods.
-async fn find_workload(client: Client, key: WorkloadKey, done: Done<WorkloadRead>) -> Sent {
+/// Reads a workload: how it selects pods, and whether it runs.
+async fn find_workload(client: Client, key: WorkloadKey, done: Done<WorkloadFound>) -> Sent {
     let (namespace, workload) = &key;
-    let read = guarded(kube_api::workload_selector(client, namespace, workload).boxed()).await;
+    let read = guarded(
+        async {
+            let object = kube_api::workload(client, namespace, workload).await?;
+            let labels = kube_api::selector_of(workload.kind, &object)?;
+            Ok((labels, PodFacts::of_workload(workload.kind, &object).map(Box::new)))
+        }
+        .boxed(),
+    )
+    .await;
     let judged = classify(&read);
     let found = match read {
         Err(CallError::Unanswered(_)) => {
             return Sent { judged, finish: Finish::Again(Call::Workload { key, done }) };
         }
-        Ok(labels) => {
+        Ok((labels, object)) => {
             let selector = labels.and_then(|labels| Selector::try_from(labels).ok());
             let selector = selector.filter(|selector| !selector.selects_all());
-            selector.map_or(WorkloadRead::SelectsNothing, WorkloadRead::Selects)
+            let read = selector.map_or(WorkloadRead::SelectsNothing, WorkloadRead::Selects);
+            WorkloadFound { read, object }
         }
-        Err(CallError::NotFound) => WorkloadRead::Missing,
-        Err(error) => WorkloadRead::Refused(error.to_string()),
+        Err(CallError::NotFound) => WorkloadRead::Missing.into(),
+        Err(error) => WorkloadRead::Refused(error.to_string()).into(),
     };
     Sent { judged, finish: Finish::PassOn(Box::new(move || done(found))) }
 }
@@ -304,16 +320,22 @@ async fn write_role(
 ) -> (Result<(), CallError>, RoleAnswer) {
     let asked = lists.ask();
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    let patch = role_patch(lease, write);
-    let written = match write.change {
-        PodChange::None | PodChange::Start => {
-            call(pods.patch(&write.pod, &PatchParams::default(), &Patch::Merge(patch))).await.map(Some)
+    let patch = Patch::Merge(role_patch(lease, write));
+    let params = PatchParams::default();
+    let written = match (write.workload, write.change) {
+        (Some(kind), _) => {
+            let workloads = kube_api::workloads(client.clone(), namespace, kind);
+            let written = call(workloads.patch(&write.pod, &params, &patch)).await;
+            written.map(|workload| PodFacts::of_workload(kind, &workload))
         }
-        PodChange::Delete => delete_pod(&pods, write).await,
+        (None, PodChange::Delete) => delete_pod(&pods, write).await.map(|pod| pod.map(|pod| PodFacts::from(&pod))),
+        (None, PodChange::None | PodChange::Start | PodChange::Run(_)) => {
+            call(pods.patch(&write.pod, &params, &patch)).await.map(|pod| Some(PodFacts::from(&pod)))
+        }
     };
     let error = match written {
-        Ok(pod) => {
-            let found = pod.map(|pod| PodFound::Here(asked, Box::new(PodFacts::from(&pod))));
+        Ok(facts) => {
+            let found = facts.map(|facts| PodFound::Here(asked, Box::new(facts)));
             return (Ok(()), RoleAnswer { outcome: RoleOutcome::Written, found });
         }
         Err(error) => error,
@@ -321,7 +343,7 @@ async fn write_role(
     let (outcome, found) = match &error {
         CallError::Refused(why) => (RoleOutcome::Refused(why.clone()), None),
         CallError::Conflict | CallError::NotFound => {
-            match read_pod(client, lists, namespace, &write.pod, &write.uid).await {
+            match read_candidate(client, lists, namespace, (&write.pod, &write.uid), write.workload).await {
                 // An admission webhook may refuse with any status code.
                 Ok(PodFound::Here(_, pod)) if pod.resource_version == write.version => {
                     let why = format!(
@@ -365,24 +387,35 @@ fn role_patch(lease: &str, write: &RoleWrite) -> Value {
         "labels": {names::role_label(lease): write.role.map(PodRole::as_str)},
         "annotations": {names::token_annotation(lease): write.token},
     }});
-    if write.change == PodChange::Start {
-        patch["metadata"]["annotations"][names::started_annotation(lease)] = json!(write.token);
-        patch["spec"] = json!({"schedulingGates": null});
+    match write.change {
+        PodChange::Start => {
+            patch["metadata"]["annotations"][names::started_annotation(lease)] = json!(write.token);
+            patch["spec"] = json!({"schedulingGates": null});
+        }
+        PodChange::Run(Run::Replicas(replicas)) => patch["spec"] = json!({"replicas": replicas}),
+        PodChange::Run(Run::Suspended(suspended)) => patch["spec"] = json!({"suspend": suspended}),
+        PodChange::None | PodChange::Delete => {}
     }
     patch
 }
 
-async fn read_pod(
+async fn read_candidate(
     client: Client,
     lists: &ListCount,
     namespace: &str,
-    name: &str,
-    uid: &str,
+    (name, uid): (&str, &str),
+    workload: Option<WorkloadKind>,
 ) -> Result<PodFound, CallError> {
     let asked = lists.ask();
-    let pods: Api<Pod> = Api::namespaced(client, namespace);
-    match call(pods.get(name)).await {
-        Ok(pod) if pod.uid().as_deref() == Some(uid) => Ok(PodFound::Here(asked, Box::new(PodFacts::from(&pod)))),
+    let found = match workload {
+        Some(kind) => {
+            let object = call(kube_api::workloads(client, namespace, kind).get(name)).await;
+            object.map(|object| PodFacts::of_workload(kind, &object))
+        }
+        None => call(Api::<Pod>::namespaced(client, namespace).get(name)).await.map(|pod| Some(PodFacts::from(&pod))),
+    };
+    match found {
+        Ok(Some(facts)) if facts.uid == uid => Ok(PodFound::Here(asked, Box::new(facts))),
         Ok(_) | Err(CallError::NotFound) => Ok(PodFound::Gone),
         Err(error) => Err(error),
     }
@@ -403,6 +436,7 @@ mod tests {
             role: Some(PodRole::Active),
             token: Some("9".into()),
             change: PodChange::None,
+            workload: None,
             not_after: None,
         };
         let labels = |value| json!({"lease.redislease.io/billing": value});

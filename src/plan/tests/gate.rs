@@ -144,7 +144,7 @@ fn a_pod_whose_later_token_the_status_does_not_show_is_not_deleted() {
 #[test]
 fn without_the_flag_no_term_begins_and_no_pod_is_deleted() {
     let mut story = Story::gated();
-    story.facts.may_start_pods = false;
+    story.facts.allowed = Allowed::default();
     story.turn();
     let status = story.status_write().unwrap().status;
     story.answer();
@@ -154,7 +154,7 @@ fn without_the_flag_no_term_begins_and_no_pod_is_deleted() {
     assert!(ready.message.contains("--allow-scheduling-gate"), "{}", ready.message);
 
     let mut story = Story::started_a();
-    story.facts.may_start_pods = false;
+    story.facts.allowed = Allowed::default();
     story.view(ending(term(1, 7, "a"), EndReason::Deadline));
     story.write();
     let a = PodFacts { labels: [(GATE.to_owned(), "standby".to_owned())].into(), ..story.pod("a") };
@@ -176,6 +176,14 @@ fn refusals_to_start_and_to_delete_a_pod_are_reported() {
     let notice = story.reported(NoticeReason::ActivationRefused);
     assert_eq!(notice.note, "a holds the lease and cannot be started: a webhook");
     assert!(story.changes().contains(&("a".into(), PodChange::Start)), "it is tried again: {:?}", story.effects);
+    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Refused("a webhook".into()) });
+    assert!(
+        !story.effects.iter().any(|effect| matches!(effect, Effect::Report(_))),
+        "reported once: {:?}",
+        story.effects
+    );
+    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Refused("the policy".into()) });
+    assert!(story.reported(NoticeReason::ActivationRefused).note.ends_with("the policy"));
 }
 
 #[test]

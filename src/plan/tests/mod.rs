@@ -3,6 +3,7 @@
 mod active_service;
 mod attempts;
 mod authority;
+mod cluster;
 mod gate;
 mod handover;
 mod leadership;
@@ -87,7 +88,7 @@ impl Story {
             stop_at: None,
             api_answered_at: None,
             permitted: Permitted::ALL,
-            may_start_pods: true,
+            allowed: Allowed { scheduling_gate: true, scale: true, suspend: true },
             wall: jiff::Timestamp::from_second(1_795_238_400).unwrap(),
         };
         let mut story = Self { now, reconciler: Reconciler::new(identity), facts, effects: Vec::new() };
@@ -230,6 +231,9 @@ impl Story {
                 None => pod.labels.remove(&label),
             };
             pod.annotations.set("token.redislease.io/billing", write.token.as_deref());
+            if let (PodChange::Run(run), Some(workload)) = (write.change, &mut pod.workload) {
+                workload.run = run;
+            }
             if write.change == PodChange::Start {
                 pod.gates = Box::default();
                 pod.annotations.set("started.redislease.io/billing", write.token.as_deref());

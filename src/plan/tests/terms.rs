@@ -115,7 +115,7 @@ fn time_alone_ends_a_term_only_on_a_fresh_answer() {
     story.holder(unready.clone());
     story.turn();
     story.pass(30_000);
-    let read = Effect::Read(Read::Holder { pod: "a".into(), uid: "uid-a".into() });
+    let read = Effect::Read(Read::Holder { pod: "a".into(), uid: "uid-a".into(), workload: None });
     assert_eq!((story.commands(), story.wants(&read)), (vec![], true));
     story.event(Event::HolderRead { answered: false });
     assert_eq!(story.commands(), [], "the API server is away: the holder may have recovered");

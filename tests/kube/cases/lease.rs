@@ -110,6 +110,82 @@ pub(super) fn creations() -> Vec<Case> {
     ]
 }
 
+pub(super) fn activation() -> Vec<Case> {
+    let of = |kind: &str, fields: Value| {
+        let api_version = if kind == "CronJob" { "batch/v1" } else { "apps/v1" };
+        let workload = json!({"apiVersion": api_version, "kind": kind, "name": "billing"});
+        let mut patch = json!({"granularity": "Cluster", "candidates": {"selector": null, "workloadRef": workload}});
+        for (field, value) in fields.as_object().into_iter().flatten() {
+            patch[field] = value.clone();
+        }
+        spec(&patch)
+    };
+    let scale = || json!({"scale": {"replicas": 3}});
+    const ONE: &str = "granularity Cluster needs exactly one of activation.scale and activation.suspend: true, which says how the workload runs in one cluster only";
+    const NO_POD: &str = "activeService, election.unhealthyAfter and activation.schedulingGate need granularity Pod: granularity Cluster elects no pod";
+    vec![
+        Case::good("a scheduling gate", spec(&json!({"activation": {"schedulingGate": true}}))),
+        Case::good("a scaled Deployment", of("Deployment", json!({"activation": scale()}))),
+        Case::good("a scaled StatefulSet", of("StatefulSet", json!({"activation": scale()}))),
+        Case::good("a suspended CronJob", of("CronJob", json!({"activation": {"suspend": true}}))),
+        Case::malformed(
+            "a workload with no replicas where it is active",
+            of("Deployment", json!({"activation": {"scale": {"replicas": 0}}})),
+            "spec.activation.scale.replicas",
+            "should be greater than or equal to 1",
+        ),
+        Case::bad("granularity Cluster without activation", of("Deployment", json!({})), "spec", ONE),
+        Case::bad(
+            "granularity Cluster with an empty activation",
+            of("Deployment", json!({"activation": {}})),
+            "spec",
+            ONE,
+        ),
+        Case::bad(
+            "scale with granularity Pod",
+            of("Deployment", json!({"granularity": "Pod", "activation": scale()})),
+            "spec",
+            "activation.scale and activation.suspend need granularity Cluster: they switch the whole workload of a cluster",
+        ),
+        Case::bad(
+            "scale of a DaemonSet",
+            of("DaemonSet", json!({"activation": scale()})),
+            "spec",
+            "activation.scale needs candidates.workloadRef with the kind Deployment or StatefulSet",
+        ),
+        Case::bad(
+            "scale of selected pods",
+            spec(&json!({"granularity": "Cluster", "activation": scale()})),
+            "spec",
+            "activation.scale needs candidates.workloadRef with the kind Deployment or StatefulSet",
+        ),
+        Case::bad(
+            "suspend of a Deployment",
+            of("Deployment", json!({"activation": {"suspend": true}})),
+            "spec",
+            "activation.suspend needs candidates.workloadRef with the kind CronJob",
+        ),
+        Case::bad(
+            "granularity Cluster with a Service",
+            of("Deployment", json!({"activation": scale(), "activeService": {"name": "billing"}})),
+            "spec",
+            NO_POD,
+        ),
+        Case::bad(
+            "granularity Cluster with unhealthyAfter",
+            of("Deployment", json!({"activation": scale(), "election": {"unhealthyAfter": "1m"}})),
+            "spec",
+            NO_POD,
+        ),
+        Case::bad(
+            "granularity Cluster with a scheduling gate",
+            of("Deployment", json!({"activation": {"scale": {"replicas": 1}, "schedulingGate": true}})),
+            "spec",
+            NO_POD,
+        ),
+    ]
+}
+
 pub(super) fn candidates() -> Vec<Case> {
     let incomplete = |what: &'static str, expression: &Value| {
         let selector = json!({"matchLabels": {"app": "billing"}, "matchExpressions": [expression]});

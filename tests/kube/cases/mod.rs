@@ -115,6 +115,7 @@ fn merge(object: &mut Value, patch: Value) {
 pub fn all() -> Vec<Case> {
     [
         lease::creations(),
+        lease::activation(),
         lease::candidates(),
         lease::durations(),
         lease::changes(),

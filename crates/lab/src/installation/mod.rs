@@ -63,6 +63,7 @@ pub(crate) const QUORUM: &str = "default";
 const SECRET: &str = "redis-password";
 
 /// The settings of an [`Installation`].
+#[allow(clippy::struct_excessive_bools, reason = "each is an independent setting")]
 #[derive(Debug, Clone)]
 pub struct InstallationOptions {
     /// The `redislease` binary. In integration tests of the root package: `env!("CARGO_BIN_EXE_redislease")`.
@@ -87,6 +88,10 @@ pub struct InstallationOptions {
     pub watch_namespaces: Vec<String>,
     /// Whether operators may remove scheduling gates from pods and delete pods that they have started.
     pub allow_scheduling_gate: bool,
+    /// Whether operators may change the replicas of Deployments and StatefulSets.
+    pub allow_scale: bool,
+    /// Whether operators may suspend and resume CronJobs.
+    pub allow_suspend: bool,
 }
 
 impl InstallationOptions {
@@ -103,6 +108,8 @@ impl InstallationOptions {
             suspendable: false,
             watch_namespaces: Vec::new(),
             allow_scheduling_gate: false,
+            allow_scale: false,
+            allow_suspend: false,
         }
     }
 
@@ -121,8 +128,12 @@ impl InstallationOptions {
         if !self.watch_namespaces.is_empty() {
             args.push(&watched);
         }
-        if self.allow_scheduling_gate {
-            args.push("--set=rbac.allowSchedulingGate=true");
+        for (allowed, value) in [
+            (self.allow_scheduling_gate, "--set=rbac.allowSchedulingGate=true"),
+            (self.allow_scale, "--set=rbac.allowScale=true"),
+            (self.allow_suspend, "--set=rbac.allowSuspend=true"),
+        ] {
+            args.extend(allowed.then_some(value));
         }
         Helm::new()?.template(&args)
     }

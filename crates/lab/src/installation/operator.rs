@@ -43,6 +43,8 @@ impl Operator {
             .args([format!("--cluster-name={}", options.cluster), format!("--instance={instance}")])
             .args(watched)
             .args(options.allow_scheduling_gate.then_some("--allow-scheduling-gate"))
+            .args(options.allow_scale.then_some("--allow-scale"))
+            .args(options.allow_suspend.then_some("--allow-suspend"))
             .args(args)
             .env("KUBECONFIG", kubeconfig)
             // As in the image.

@@ -218,7 +218,7 @@ impl World {
                     self.delete_pod(cluster, pod);
                 }
             }
-            PodChange::Start | PodChange::None => {}
+            PodChange::Start | PodChange::None | PodChange::Run(_) => {}
         }
     }
 

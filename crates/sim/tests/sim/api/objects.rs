@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 use redislease::api::conditions::{ConditionStatus, ConditionType};
 use redislease::api::lease::{
-    ActivationSpec, ActiveServiceSpec, CandidatesSpec, ElectionSpec, QuorumRef, RetrySpec, RetryStrategy,
+    ActivationSpec, ActiveServiceSpec, CandidatesSpec, ElectionSpec, Granularity, QuorumRef, RetrySpec, RetryStrategy,
 };
 use redislease::api::lease_status::HandoverState;
 use redislease::api::names;
@@ -90,7 +90,8 @@ impl LeaseSpec {
                 let number = if of == ServiceOf::Own { place } else { 0 };
                 ActiveServiceSpec { name: service_name(number) }
             }),
-            activation: self.gated.then_some(ActivationSpec { scheduling_gate: true }),
+            granularity: Granularity::Pod,
+            activation: self.gated.then_some(ActivationSpec { scheduling_gate: true, scale: None, suspend: false }),
             suspend: self.suspend,
         }
     }
@@ -184,6 +185,7 @@ pub fn pod(pod: u32, place: usize, gated: bool, now: Micros) -> PodFacts {
         finished: false,
         deletion_grace: None,
         stopped: false,
+        workload: None,
     };
     if !gated {
         return running;

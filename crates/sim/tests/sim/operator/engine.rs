@@ -7,8 +7,8 @@ use redislease::api::RedisLease;
 use redislease::election::PodFacts;
 use redislease::index::{LeaseId, Snapshot};
 use redislease::plan::{
-    Authority, Effect, Event as Input, Facts, Identity, PermitUse, PermitUses, Permitted, PodKnowledge, Reconciler,
-    SliceFacts,
+    Allowed, Authority, Effect, Event as Input, Facts, Identity, PermitUse, PermitUses, Permitted, PodKnowledge,
+    Reconciler, SliceFacts,
 };
 use redislease_core::lease::Standing;
 use redislease_core::time::Time;
@@ -289,7 +289,7 @@ impl World {
             stop_at: operator.machines.iter().rev().find(|machine| machine.uid == uid).and_then(Machine::stop_at),
             api_answered_at: if api_answers { Some(now) } else { operator.api_answered_at },
             permitted: operator.permits.permitted(&uid, QUORUM, NAMESPACE),
-            may_start_pods: true,
+            allowed: Allowed { scheduling_gate: true, scale: true, suspend: true },
             wall: jiff::Timestamp::from_microsecond(wall as i64).unwrap(),
         })
     }

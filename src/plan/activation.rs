@@ -1,9 +1,12 @@
-//! Leases whose pods start only after their election: `spec.activation.schedulingGate`.
+//! How the elected pod becomes active, in addition to its label: `spec.activation`.
 //!
+//! `schedulingGate`: pods start only after their election.
 //! - The write that labels the elected pod `active` also removes its scheduling gate, so it follows the same rules: the status
 //!   names the term, no other pod may be `active`, and the write names the pod's version.
 //! - The same write annotates the pod. A pod with this annotation that does not hold the lease any more is deleted, when the
 //!   status says that its term has ended. Such a pod is never elected again, so the deletion is right whenever it arrives.
+//!
+//! `scale` and `suspend`: the only candidate is a workload. The write of its role also switches it.
 
 use std::sync::Arc;
 
@@ -12,29 +15,58 @@ use redislease_core::lease::Standing;
 use super::Reconciler;
 use super::effect::{Effect, PodChange, Priority};
 use super::event::RoleOutcome;
-use super::facts::Facts;
+use super::facts::{Allowed, Facts};
 use super::inputs::Inputs;
 use super::recorded::Recorded;
 use super::roles::{DesiredRole, Entitlement};
 use crate::api::conditions::LeaseReady;
+use crate::api::validated::ClusterActivation;
 use crate::api::{RedisLease, names};
 use crate::election::{HolderName, PodFacts};
 use crate::status::{Notice, NoticeReason};
 
+/// A role write that the API server refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Refusal {
+    /// The UID of the pod or workload.
+    uid: String,
+    change: PodChange,
+    why: String,
+}
+
 impl Reconciler {
     /// Whether only the pod starts that is elected.
     pub(super) fn starts_pods(&self, facts: &Facts) -> bool {
-        facts.may_start_pods && self.spec.valid.as_ref().is_some_and(|spec| spec.gated)
+        facts.allowed.scheduling_gate && self.spec.valid.as_ref().is_some_and(|spec| spec.gated)
     }
 
-    /// Why no term can begin, if the operator must not start pods.
-    pub(super) fn gate_obstacle(&self, facts: &Facts) -> Option<(LeaseReady, String)> {
-        let gated = self.spec.valid.as_ref().is_some_and(|spec| spec.gated);
-        (gated && !facts.may_start_pods).then(|| {
-            let message = "spec.activation.schedulingGate is true, but this operator must not start and delete pods: it runs \
-                           without --allow-scheduling-gate (rbac.allowSchedulingGate in the chart).";
-            (LeaseReady::InvalidSpec, message.to_owned())
-        })
+    /// The way of activation that the spec wants and the operator must not use: the field, the flag and the value of the chart.
+    fn forbidden_activation(&self, facts: &Facts) -> Option<[&'static str; 3]> {
+        let spec = self.spec.valid.as_ref()?;
+        let Allowed { scheduling_gate, scale, suspend } = facts.allowed;
+        match spec.cluster {
+            None if spec.gated && !scheduling_gate => {
+                Some(["schedulingGate", "--allow-scheduling-gate", "rbac.allowSchedulingGate"])
+            }
+            Some(ClusterActivation::Scale(_)) if !scale => Some(["scale", "--allow-scale", "rbac.allowScale"]),
+            Some(ClusterActivation::Suspend) if !suspend => Some(["suspend", "--allow-suspend", "rbac.allowSuspend"]),
+            _ => None,
+        }
+    }
+
+    /// Whether the operator may write to the candidates of the lease: to pods always.
+    pub(super) fn may_write_candidates(&self, facts: &Facts) -> bool {
+        let of_cluster = self.spec.valid.as_ref().is_some_and(|spec| spec.cluster.is_some());
+        !of_cluster || self.forbidden_activation(facts).is_none()
+    }
+
+    /// Why no term can begin, if the operator must not use the way of activation.
+    pub(super) fn activation_obstacle(&self, facts: &Facts) -> Option<(LeaseReady, String)> {
+        let [field, flag, value] = self.forbidden_activation(facts)?;
+        let message = format!(
+            "spec.activation.{field} is set, but this operator must not use it: it runs without {flag} ({value} in the chart)."
+        );
+        Some((LeaseReady::InvalidSpec, message))
     }
 
     /// Deletes each pod that was started for an earlier term. The status says that the term has ended: a replica that continues
@@ -84,6 +116,19 @@ impl Reconciler {
     /// the users why their pod stops or waits.
     pub(super) fn role_written(&mut self, uid: &str, outcome: &RoleOutcome) {
         let Some((pod, change)) = self.roles.written(uid, outcome) else { return };
+        let refused = match outcome {
+            RoleOutcome::Refused(why) => Some(Box::new(Refusal { uid: uid.to_owned(), change, why: why.clone() })),
+            // Only an answer says that it is not refused any more.
+            RoleOutcome::Unanswered(_) | RoleOutcome::Withdrawn => return,
+            RoleOutcome::Written | RoleOutcome::Conflict | RoleOutcome::Gone => None,
+        };
+        // A refused write is repeated: the same refusal is reported once.
+        if refused.is_some() && refused == self.refused {
+            return;
+        }
+        if refused.is_some() || change != PodChange::None {
+            self.refused = refused;
+        }
         let (reason, note) = match (change, outcome) {
             (PodChange::Delete, RoleOutcome::Written) => (
                 NoticeReason::PodDeleted,
@@ -95,6 +140,9 @@ impl Reconciler {
                 NoticeReason::ActivationRefused,
                 format!("{pod} does not hold the lease any more and cannot be deleted: {why}"),
             ),
+            (PodChange::Run(_), RoleOutcome::Refused(why)) => {
+                (NoticeReason::ActivationRefused, format!("{pod} cannot be switched: {why}"))
+            }
             (PodChange::Start, RoleOutcome::Refused(why)) => {
                 (NoticeReason::ActivationRefused, format!("{pod} holds the lease and cannot be started: {why}"))
             }

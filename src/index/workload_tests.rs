@@ -1,0 +1,96 @@
+//! Workloads that are candidates themselves.
+
+use kube::core::DynamicObject;
+use redislease_core::time::Millis;
+
+use super::*;
+use crate::api::validated::WorkloadKind;
+use crate::election::Run;
+
+fn of_cluster(name: &str, version: u64) -> RedisLease {
+    let mut lease = lease("n", name, version, &of_deployment("d"));
+    lease.spec.granularity = crate::api::lease::Granularity::Cluster;
+    lease.spec.activation = serde_json::from_value(json!({"scale": {"replicas": 3}})).unwrap();
+    lease
+}
+
+fn deployment(uid: &str, version: u64, replicas: i32) -> WorkloadFound {
+    let object: DynamicObject = serde_json::from_value(json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "d", "namespace": "n", "uid": uid, "resourceVersion": version.to_string()},
+        "spec": {"replicas": replicas},
+    }))
+    .unwrap();
+    let object = PodFacts::of_workload(WorkloadKind::Deployment, &object).unwrap();
+    let selector = Expression::Equal("app".into(), "a".into()).into();
+    WorkloadFound { read: WorkloadRead::Selects(selector), object: Some(Box::new(object)) }
+}
+
+fn replicas(index: &mut Index, id: LeaseId) -> Vec<(String, Run)> {
+    let electorate = electorate(index, id);
+    electorate.eligible.iter().map(|one| (one.uid.clone(), one.workload.unwrap().run)).collect()
+}
+
+#[test]
+fn the_workload_is_the_only_candidate_and_is_read_often() {
+    let mut index = index();
+    let id = index.lease_seen(of_cluster("a", 1), NOW).unwrap();
+    index.pod_seen(pod("n", "p", 1, &[("app", "a")]), NOW);
+    due(&mut index);
+    assert!(matches!(index.snapshot(id).unwrap().candidates, CandidateFacts::Unknown));
+    let key = index.next_workload(NOW).unwrap();
+    index.workload_read(&key, deployment("u1", 5, 0), NOW);
+    assert_eq!(due(&mut index), [id]);
+    assert_eq!(replicas(&mut index, id), [("u1".into(), Run::Replicas(0))]);
+    assert!(index.next_deadline().unwrap() <= NOW + Millis(10_000), "somebody else may switch it");
+
+    // An older read changes nothing, a newer one does. A list of pods says nothing about workloads.
+    index.workload_read(&key, deployment("u1", 4, 9), NOW);
+    list(&mut index, vec![pod("n", "p", 1, &[("app", "a")])]);
+    assert_eq!(replicas(&mut index, id), [("u1".into(), Run::Replicas(0))]);
+    due(&mut index);
+    index.workload_read(&key, deployment("u1", 6, 3), NOW);
+    assert_eq!(due(&mut index), [id]);
+    assert_eq!(replicas(&mut index, id), [("u1".into(), Run::Replicas(3))]);
+}
+
+#[test]
+fn a_workload_that_is_deleted_or_created_again_is_no_proof() {
+    let mut index = index();
+    let id = index.lease_seen(of_cluster("a", 1), NOW).unwrap();
+    let key = index.next_workload(NOW).unwrap();
+    index.workload_read(&key, deployment("u1", 5, 3), NOW);
+    index.set_holder(id, Some("u1"));
+    assert!(matches!(index.snapshot(id).unwrap().holder, PodKnowledge::Here(_)));
+    index.workload_read(&key, deployment("u2", 9, 3), NOW);
+    assert_eq!(index.snapshot(id).unwrap().holder, PodKnowledge::Gone { stopped: false });
+    assert_eq!(replicas(&mut index, id), [("u2".into(), Run::Replicas(3))]);
+    // A failed read says nothing.
+    due(&mut index);
+    index.workload_read(&key, WorkloadRead::Refused("no".into()).into(), NOW);
+    assert_eq!((due(&mut index), replicas(&mut index, id).len()), (Vec::new(), 1));
+    index.workload_read(&key, WorkloadRead::Missing.into(), NOW);
+    assert!(matches!(index.snapshot(id).unwrap().candidates, CandidateFacts::Unusable(..)));
+}
+
+#[test]
+fn a_lease_that_becomes_one_of_a_cluster_waits_for_the_next_read() {
+    let mut index = index();
+    let id = index.lease_seen(lease("n", "a", 1, &of_deployment("d")), NOW).unwrap();
+    let key = index.next_workload(NOW).unwrap();
+    index.workload_read(&key, deployment("u1", 5, 3), NOW);
+    index.lease_seen(of_cluster("a", 2), NOW);
+    assert!(matches!(index.snapshot(id).unwrap().candidates, CandidateFacts::Unknown));
+    assert_eq!(index.next_workload(NOW).as_ref(), Some(&key), "it is read at once");
+    index.workload_read(&key, deployment("u1", 5, 3), NOW);
+    assert_eq!(replicas(&mut index, id).len(), 1);
+    // Another lease of the same workload, and then none.
+    let other = index.lease_seen(of_cluster("b", 1), NOW).unwrap();
+    assert_eq!(replicas(&mut index, other).len(), 1);
+    for id in [id, other] {
+        let metadata = index.lease(id).unwrap().object.as_ref().unwrap().metadata.clone();
+        index.lease_gone(&metadata);
+        index.remove(id);
+    }
+    assert!(index.namespaces.is_empty(), "{:?}", index.namespaces);
+}

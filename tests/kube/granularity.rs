@@ -1,0 +1,178 @@
+//! Leases that a cluster holds: a workload runs in one cluster only.
+
+use std::process::Command;
+use std::time::Duration;
+
+use redislease_lab::{Installation, InstallationOptions, Lease, LeaseState, Result};
+use serde_json::{Value, json};
+
+use crate::support::{AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, options, two_control_planes};
+
+const ROLE: &str = "lease.redislease.io/billing";
+const TOKEN: &str = "token.redislease.io/billing";
+/// The operator reads the workload of such a lease every 10 s.
+const READ_AGAIN: Duration = Duration::from_secs(60);
+
+fn switching() -> InstallationOptions {
+    InstallationOptions { allow_scale: true, allow_suspend: true, ..options() }
+}
+
+fn path(namespace: &str, kind: &str) -> String {
+    match kind {
+        "CronJob" => format!("/apis/batch/v1/namespaces/{namespace}/cronjobs/billing"),
+        _ => format!("/apis/apps/v1/namespaces/{namespace}/{}s/billing", kind.to_lowercase()),
+    }
+}
+
+fn namespace(installation: &Installation, name: &str) -> Result<()> {
+    installation.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}))
+}
+
+/// A Deployment or StatefulSet `billing`, and its lease with three replicas where it is active.
+fn scaled<'a>(installation: &'a Installation, of: &str, kind: &str, replicas: u8) -> Result<Lease<'a>> {
+    namespace(installation, of)?;
+    let labels = json!({"app": "billing"});
+    let mut workload = json!({
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "metadata": {"name": "billing", "namespace": of},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "none"}]}},
+        },
+    });
+    if kind == "StatefulSet" {
+        workload["spec"]["serviceName"] = json!("billing");
+    }
+    installation.apply(&workload)?;
+    installation.lease(
+        of,
+        "billing",
+        &json!({
+            "granularity": "Cluster",
+            "candidates": {"workloadRef": {"apiVersion": "apps/v1", "kind": kind, "name": "billing"}},
+            "activation": {"scale": {"replicas": 3}},
+        }),
+    )
+}
+
+fn workload(installation: &Installation, of: &str, kind: &str) -> Result<Value> {
+    Ok(installation.control_plane().get(&path(of, kind))?.unwrap_or_default())
+}
+
+/// Waits until the workload has the role, and this value in this field of its spec.
+fn wait_for(
+    installation: &Installation,
+    of: &str,
+    kind: &str,
+    role: &str,
+    field: &str,
+    value: &Value,
+) -> Result<Value> {
+    installation.wait_for(&format!("{kind} {of}/billing is {role}, spec.{field} {value}"), READ_AGAIN, || {
+        let now = workload(installation, of, kind).map_err(|error| error.to_string())?;
+        let is_so = now["metadata"]["labels"][ROLE] == role && now["spec"][field] == *value;
+        if is_so { Ok(now) } else { Err(format!("{} {}", now["metadata"]["labels"], now["spec"][field])) }
+    })
+}
+
+fn replicas(installation: &Installation, of: &str, role: &str, replicas: u8) -> Result<Value> {
+    wait_for(installation, of, "Deployment", role, "replicas", &json!(replicas))
+}
+
+#[test]
+fn a_workload_runs_in_the_cluster_that_holds_the_lease() -> Result<()> {
+    let _turn = two_control_planes();
+    let here = Cluster::of(&switching())?;
+    let there = Cluster::of(&InstallationOptions { cluster: "elsewhere".into(), ..switching() })?;
+    let (here, there) = (&here.installation, &there.installation);
+    let ours = scaled(here, "scaled", "Deployment", 0)?;
+    let first = ours.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
+    assert_eq!(first.holder(), Some("billing"), "the workload");
+    let running = replicas(here, "scaled", "active", 3)?;
+    assert_eq!(running["metadata"]["annotations"][TOKEN], first.token().unwrap_or_default().to_string());
+    // The workload of the other cluster is stopped, although its replicas were created.
+    let theirs = scaled(there, "scaled", "Deployment", 2)?;
+    theirs.wait("passive", FIRST_ELECTION, |now| now.reason("Active") == "HeldByPeerCluster")?;
+    replicas(there, "scaled", "standby", 0)?;
+    // Somebody scales it up.
+    there.control_plane().kubectl(&["scale", "deployment", "billing", "--namespace=scaled", "--replicas=5"])?;
+    replicas(there, "scaled", "standby", 0)?;
+
+    let mut handover = Command::new(env!("CARGO_BIN_EXE_redislease"));
+    handover.args(["handover", "billing", "--namespace=scaled", "--to=cluster/elsewhere"]);
+    let done =
+        handover.env_clear().env("KUBECONFIG", here.control_plane().kubeconfig()).env("HOME", "/nowhere").output();
+    let done = done.expect("the binary runs");
+    assert!(done.status.success(), "{done:?}");
+    replicas(there, "scaled", "active", 3)?;
+    let stopped = workload(here, "scaled", "Deployment")?;
+    assert_eq!((&stopped["spec"]["replicas"], &stopped["metadata"]["labels"][ROLE]), (&json!(0), &json!("standby")));
+    let second = theirs.wait("held", SOON, LeaseState::is_active)?;
+    assert!(second.token() > first.token(), "{second}");
+
+    // A deleted lease leaves the workload as it is, without label and token.
+    there.control_plane().kubectl(&["delete", "redislease", "billing", "--namespace=scaled"])?;
+    there.wait_for("the label is gone", AFTER_ONE_LEASE, || {
+        let now = workload(there, "scaled", "Deployment").map_err(|error| error.to_string())?;
+        let is_left = now["metadata"]["labels"][ROLE].is_string() || now["metadata"]["annotations"][TOKEN].is_string();
+        if is_left { Err(now["metadata"].to_string()) } else { Ok(()) }
+    })?;
+    assert_eq!(workload(there, "scaled", "Deployment")?["spec"]["replicas"], 3);
+    // Nobody competes for the lease any more.
+    replicas(here, "scaled", "active", 3)?;
+    Ok(())
+}
+
+#[test]
+fn a_cron_job_is_suspended_without_the_lease_and_a_stateful_set_is_scaled() -> Result<()> {
+    let cluster = Cluster::of(&switching())?;
+    let installation = &cluster.installation;
+    namespace(installation, "resumed")?;
+    let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]}});
+    installation.apply(&json!({
+        "apiVersion": "batch/v1",
+        "kind": "CronJob",
+        "metadata": {"name": "billing", "namespace": "resumed"},
+        // It does not run during the test.
+        "spec": {"schedule": "0 0 1 1 *", "suspend": true, "jobTemplate": {"spec": {"template": template}}},
+    }))?;
+    let lease = installation.lease(
+        "resumed",
+        "billing",
+        &json!({
+            "granularity": "Cluster",
+            "candidates": {"workloadRef": {"apiVersion": "batch/v1", "kind": "CronJob", "name": "billing"}},
+            "activation": {"suspend": true},
+        }),
+    )?;
+    let held = lease.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
+    wait_for(installation, "resumed", "CronJob", "active", "suspend", &json!(false))?;
+    assert_eq!(held.json()["status"]["candidates"]["eligible"], 1, "{held}");
+    lease.patch(&json!({"spec": {"suspend": true}}))?;
+    wait_for(installation, "resumed", "CronJob", "standby", "suspend", &json!(true))?;
+
+    let lease = scaled(installation, "stateful", "StatefulSet", 0)?;
+    lease.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
+    wait_for(installation, "stateful", "StatefulSet", "active", "replicas", &json!(3))?;
+    // The workload is deleted: nothing proves that its pods have stopped.
+    installation.control_plane().kubectl(&["delete", "statefulset", "billing", "--namespace=stateful"])?;
+    let ended =
+        lease.wait("ended", READ_AGAIN, |now| now.json()["status"]["history"][0]["reason"] == "HolderVanished")?;
+    assert!(!ended.is_active(), "{ended}");
+    lease.wait("the reference is invalid", READ_AGAIN, |now| now.reason("Ready") == "InvalidReference")?;
+    Ok(())
+}
+
+#[test]
+fn an_operator_without_the_flags_leaves_workloads_as_they_are() -> Result<()> {
+    let installation = &crate::support::shared().installation;
+    let lease = scaled(installation, "untouched", "Deployment", 2)?;
+    let refused = lease.wait("refused", FIRST_ELECTION, |now| now.reason("Ready") == "InvalidSpec")?;
+    let message = refused.to_string();
+    assert!(message.contains("--allow-scale (rbac.allowScale in the chart)"), "{message}");
+    let workload = workload(installation, "untouched", "Deployment")?;
+    assert_eq!((&workload["spec"]["replicas"], &workload["metadata"]["labels"][ROLE]), (&json!(2), &Value::Null));
+    Ok(())
+}
