@@ -4,7 +4,8 @@
 //! - The write that labels the elected pod `active` also removes its scheduling gate, so it follows the same rules: the status
 //!   names the term, no other pod may be `active`, and the write names the pod's version.
 //! - The same write annotates the pod. A pod with this annotation that does not hold the lease any more is deleted, when the
-//!   status says that its term has ended. Such a pod is never elected again, so the deletion is right whenever it arrives.
+//!   status says that its term has ended. While the field is set, such a pod is never elected again, so a late deletion is right.
+//! - A term whose pod cannot be started ends after `unhealthyAfter`, and another pod goes first.
 //!
 //! `scale` and `suspend`: the only candidate is a workload. The write of its role also switches it.
 
@@ -24,6 +25,9 @@ use crate::api::validated::ClusterActivation;
 use crate::api::{RedisLease, names};
 use crate::election::{HolderName, PodFacts};
 use crate::status::{Notice, NoticeReason};
+
+/// How many pods of one lease are deleted at once: refused deletions leave room for other writes.
+const DELETIONS: usize = 4;
 
 /// A role write that the API server refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,7 +82,10 @@ impl Reconciler {
         facts: &Facts,
         entitlement: &Entitlement,
     ) {
-        if !self.starts_pods(facts) || inputs.deleting || self.status.is_writing() || !self.status.is_known() {
+        if !self.starts_pods(facts) || inputs.deleting {
+            return self.withdraw_deletions();
+        }
+        if self.status.is_writing() || !self.status.is_known() {
             return;
         }
         let started = names::started_annotation(&self.identity.name);
@@ -92,13 +99,15 @@ impl Reconciler {
         let candidates = inputs.electorate.iter().flat_map(|electorate| electorate.pods());
         let lost: Vec<Arc<PodFacts>> = candidates.chain(&facts.strays).filter(|pod| is_lost(pod)).cloned().collect();
         for pod in lost {
-            if self.roles.is_pending(&pod.uid) {
+            // Another pod gets `active` only after this one has lost it.
+            let waits = self.roles.is_pending(&pod.uid) || self.may_be_active(&pod);
+            if waits || self.roles.deletions().count() >= DELETIONS {
                 continue;
             }
             if self.is_later_than(entitlement, &pod) {
                 self.verify_latest();
             } else {
-                self.write_role(&pod, DesiredRole::DELETED, Priority::End, None);
+                self.write_role(&pod, DesiredRole::DELETED, Priority::Active, None);
             }
         }
     }

@@ -17,7 +17,9 @@ use super::permits::PermitUse;
 use super::recorded::{Recorded, latest_token};
 use crate::api::RedisLease;
 use crate::api::validated::Readiness;
-use crate::election::{EndCause, HolderName, HolderPod, PodFacts, Situation, Step, decide};
+use crate::election::{
+    Electorate, EndCause, HandoverOrder, HolderName, HolderPod, PodFacts, Sighting, Situation, Step, decide,
+};
 
 /// The pause before repeating an unanswered read.
 const READ_AGAIN: Millis = Millis(1000);
@@ -53,6 +55,8 @@ pub(super) struct Contention {
     /// The unpublished term, and when it is ended.
     unpublished: Option<(Attempt, Time)>,
     holder_read: HolderRead,
+    /// Since when the holder of this term has had a scheduling gate.
+    gated_since: Option<(Attempt, Time)>,
     node_again_at: Option<Time>,
     node_reading: bool,
 }
@@ -177,9 +181,11 @@ impl Reconciler {
             // proof.
             self.read_holder(now, holder);
         }
+        let waiting = self.wait_of_holder(now, &view, facts);
         let holder = match &facts.holder {
             PodKnowledge::Unseen => HolderPod::Unseen,
             PodKnowledge::Here(sighting) => {
+                let sighting = waiting.as_ref().unwrap_or(&**sighting);
                 HolderPod::Here { sighting, candidate: inputs.is_candidate(&sighting.facts.uid) }
             }
             PodKnowledge::Gone { stopped } => HolderPod::Gone { stopped: *stopped },
@@ -193,7 +199,10 @@ impl Reconciler {
             view: &view,
             holder,
             electorate,
-            handover: handover.as_ref().and_then(|handover| handover.order()),
+            handover: handover
+                .as_ref()
+                .and_then(|handover| handover.order())
+                .or_else(|| never_started(lease, electorate)),
             readiness: self.spec.valid.as_ref().map_or(Readiness::Ignored, |spec| spec.readiness),
             grace_period: self.spec.valid.as_ref().map_or_else(Default::default, |spec| spec.grace_period),
             may_begin,
@@ -217,6 +226,21 @@ impl Reconciler {
         if let (PodKnowledge::Gone { stopped: false }, Some(holder)) = (&facts.holder, &holder_name) {
             self.read_node(now, lease, holder);
         }
+    }
+
+    /// A holder with a scheduling gate cannot become Ready. The time in which it must be started begins with its term.
+    fn wait_of_holder(&mut self, now: Time, view: &View, facts: &Facts) -> Option<Sighting> {
+        let (Standing::Held(term), PodKnowledge::Here(sighting)) = (&view.standing, &facts.holder) else {
+            self.contention.gated_since = None;
+            return None;
+        };
+        if sighting.facts.gates.is_empty() {
+            self.contention.gated_since = None;
+            return None;
+        }
+        let known = self.contention.gated_since.filter(|(attempt, _)| *attempt == term.id.attempt);
+        let (_, since) = *self.contention.gated_since.insert(known.unwrap_or((term.id.attempt, now)));
+        Some(Sighting { not_ready_since: Some(since), ..Sighting::clone(sighting) })
     }
 
     /// Starts an attempt for the pod if it can start at once and the API server answers.
@@ -395,6 +419,13 @@ impl Reconciler {
         self.contention.node_reading = true;
         self.emit(Effect::Read(Read::Node { node, uid: holder.pod_uid.clone() }));
     }
+}
+
+/// After a term whose pod was never started, another pod goes first.
+fn never_started<'a>(lease: &'a RedisLease, electorate: &Electorate) -> Option<HandoverOrder<'a>> {
+    let past = lease.status.as_ref()?.history.first()?;
+    let waits = electorate.eligible.iter().any(|pod| pod.name == past.pod && !pod.gates.is_empty());
+    (waits && past.reason == EndCause::HolderUnhealthy.as_str()).then_some(HandoverOrder { to: None, from: &past.pod })
 }
 
 impl Reconciler {

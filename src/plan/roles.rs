@@ -30,6 +30,8 @@ pub(super) struct RoleState {
     writing: Vec<Writing>,
     /// Pods that may carry `active` regardless of the last observation: a write to them was not answered.
     may_be_active: BTreeSet<String>,
+    /// Pods whose last write was refused.
+    refused: BTreeSet<String>,
     /// The entitlement by which the labels are written.
     entitlement: Option<Entitlement>,
     /// The latest token according to a read since the entitlement changed.
@@ -100,6 +102,11 @@ impl RoleState {
         let written = at.map(|at| self.writing.swap_remove(at)).map(|writing| (writing.pod, writing.desired.change));
         self.writing.shrink_to_fit();
         self.in_order = None;
+        if matches!(outcome, RoleOutcome::Refused(_)) {
+            self.refused.insert(uid.to_owned());
+        } else if self.refused.remove(uid) && self.refused.is_empty() {
+            self.refused = BTreeSet::new();
+        }
         // After any other outcome, an earlier write that was not answered may still succeed.
         if matches!(outcome, RoleOutcome::Written | RoleOutcome::Conflict | RoleOutcome::Gone) {
             self.may_be_active.remove(uid);
@@ -113,6 +120,12 @@ impl RoleState {
 
     fn pending(&self, uid: &str) -> Option<&Writing> {
         self.writing.iter().find(|writing| writing.uid == uid)
+    }
+
+    /// The pods that are being deleted.
+    pub fn deletions(&self) -> impl Iterator<Item = &str> {
+        let deletions = self.writing.iter().filter(|writing| writing.desired.change == PodChange::Delete);
+        deletions.map(|writing| writing.uid.as_str())
     }
 
     pub fn is_pending(&self, uid: &str) -> bool {
@@ -164,13 +177,16 @@ impl Reconciler {
         if !self.may_write_candidates(facts) {
             return;
         }
-        self.delete_lost_pods(lease, inputs, facts, &entitlement);
-        if self.is_in_order(&entitlement, inputs, facts) {
-            return;
+        if !self.is_in_order(&entitlement, inputs, facts) {
+            self.write_roles(now, &entitlement, inputs, facts);
         }
+        self.delete_lost_pods(lease, inputs, facts, &entitlement);
+    }
+
+    fn write_roles(&mut self, now: Time, entitlement: &Entitlement, inputs: &Inputs, facts: &Facts) {
         let activation = self.spec.valid.as_ref().and_then(|spec| spec.cluster);
         let desired_roles =
-            desired_roles(&self.identity.name, &entitlement, inputs, facts, self.starts_pods(facts), activation);
+            desired_roles(&self.identity.name, entitlement, inputs, facts, self.starts_pods(facts), activation);
         let desired_roles = desired_roles
             .into_iter()
             .filter_map(|(pod, desired)| self.needed(&pod, &desired).then_some((pod, desired)));
@@ -184,25 +200,31 @@ impl Reconciler {
             self.roles.in_order = Some((electorate.clone(), entitlement.clone()));
             return;
         }
+        // A late write of an earlier term must not start one of these pods: first, their versions change. The API server may
+        // refuse this for one pod for ever, which must not keep another from its start.
+        let is_unfenced = |pod: &PodFacts| !pod.gates.is_empty() && !self.roles.refused.contains(&pod.uid);
+        let unfenced = others.iter().any(|(pod, _)| is_unfenced(pod));
+        let starts_pods = self.starts_pods(facts);
         let elsewhere = others.iter().any(|(pod, _)| self.may_be_active(pod));
         let (first, then): (Vec<_>, Vec<_>) = others.into_iter().partition(|(pod, _)| self.may_be_active(pod));
         // During an attempt the other pods wait: if it succeeds, one write sets role and token.
         let then = if self.is_contending() { Vec::new() } else { then };
         for (pod, desired) in first.into_iter().chain(then) {
-            if self.is_later_than(&entitlement, &pod) {
+            if self.is_later_than(entitlement, &pod) {
                 self.verify_latest();
                 continue;
             }
-            let priority = if self.may_be_active(&pod) { Priority::Active } else { Priority::Standby };
+            let priority = if starts_pods || self.may_be_active(&pod) { Priority::Active } else { Priority::Standby };
             self.write_role(&pod, desired, priority, None);
         }
         // Pods that were not listed yet may carry `active` too.
-        let may_grant =
-            facts.pods_listed && !elsewhere && self.status.is_known() && self.grants_in_flight(&entitlement);
+        let may_grant = facts.pods_listed && !elsewhere && self.status.is_known() && self.grants_in_flight(entitlement);
         for (pod, desired) in grants {
-            if self.is_later_than(&entitlement, &pod) {
+            if self.is_later_than(entitlement, &pod) {
                 self.verify_latest();
-            } else if may_grant && self.holds(&entitlement) && facts.stop_at.is_none_or(|stop_at| now < stop_at) {
+            } else if desired.change == PodChange::Start && unfenced {
+                // The answers to the writes above cause the next turn.
+            } else if may_grant && self.holds(entitlement) && facts.stop_at.is_none_or(|stop_at| now < stop_at) {
                 self.write_role(&pod, desired, Priority::Active, facts.stop_at);
             }
         }
@@ -210,6 +232,7 @@ impl Reconciler {
 
     /// Removes label and token from every pod: the resource is deleted.
     pub(super) fn clear_roles(&mut self, facts: &Facts) {
+        self.withdraw_deletions();
         if facts.has_successor {
             for uid in self.roles.being_written() {
                 self.withdraw_role(&uid);
@@ -268,7 +291,7 @@ impl Reconciler {
     }
 
     /// Whether the pod may carry `active`: it was observed with it, or a write of it was not answered.
-    fn may_be_active(&self, pod: &PodFacts) -> bool {
+    pub(super) fn may_be_active(&self, pod: &PodFacts) -> bool {
         let writing = self.roles.pending(&pod.uid).is_some_and(|one| one.desired.role == Some(PodRole::Active));
         writing
             || self.roles.may_be_active.contains(&pod.uid)
@@ -278,7 +301,8 @@ impl Reconciler {
     /// Whether the pod must be written to reach the desired role.
     fn needed(&self, pod: &PodFacts, desired: &DesiredRole) -> bool {
         if self.roles.pending(&pod.uid).is_some_and(|pending| pending.desired.change == PodChange::Delete) {
-            return false;
+            // A holder, and a pod whose lease is deleted, must not be deleted: this withdraws the deletion.
+            return desired.role != Some(PodRole::Standby);
         }
         let unsure = desired.role != Some(PodRole::Active) && self.may_be_active(pod);
         unsure || desired.change != PodChange::None || !carries(pod, &self.identity.name, desired)
@@ -334,6 +358,12 @@ impl Reconciler {
         let (uid, pod) = (pod.uid.clone(), pod.name.clone());
         self.roles.writing.push(Writing { uid, pod, desired, withdrawn: false });
         self.emit(Effect::WriteRole(write));
+    }
+
+    pub(super) fn withdraw_deletions(&mut self) {
+        for uid in self.roles.deletions().map(str::to_owned).collect::<Vec<_>>() {
+            self.withdraw_role(&uid);
+        }
     }
 
     fn withdraw_role(&mut self, uid: &str) {

@@ -129,7 +129,8 @@ pub fn compose(inputs: &Inputs<'_>) -> Composed {
     status.observed_generation = inputs.generation.or(status.observed_generation);
     if let Some(electorate) = inputs.electorate {
         show_node(&mut status, electorate);
-        status.candidates = Some(candidates_of(electorate, status.holder.as_ref()));
+        let runs = !matches!(term, TermState::Ending(_) | TermState::Ended(_) | TermState::NoTerm);
+        status.candidates = Some(candidates_of(electorate, status.holder.as_ref().filter(|_| runs)));
     }
     let foreign_holder = ForeignHolder::of(inputs);
     events.extend(handover::update(&mut status, term, &foreign_holder, inputs, began, now));

@@ -43,6 +43,17 @@ impl Story {
         electorate.find(&format!("uid-{name}")).unwrap().as_ref().clone()
     }
 
+    /// The API server accepts the pending standby write of this pod.
+    fn accept_standby(&mut self, uid: &str) {
+        let CandidateFacts::Known(electorate) = &self.facts.candidates else { panic!("candidates are known") };
+        let mut pods: Vec<PodFacts> = electorate.pods().map(|pod| pod.as_ref().clone()).collect();
+        for pod in pods.iter_mut().filter(|pod| pod.uid == uid) {
+            pod.labels.insert(GATE.into(), "standby".into());
+        }
+        self.candidates(&pods);
+        self.event(Event::RoleWritten { uid: uid.into(), outcome: RoleOutcome::Written });
+    }
+
     /// The API server accepts the only role write of the last turn.
     fn accept(&mut self, uid: &str) {
         for write in self.role_writes() {
@@ -64,6 +75,9 @@ fn the_elected_pod_is_started_only_when_the_status_names_its_term() {
     story.write();
     story.facts.stop_at = Some(Time(1_000_000_000));
     story.view(held(term(1, 7, "a")));
+    // A late write of an earlier term must not start `b`: its version changes first.
+    assert_eq!(story.changes(), [("b".into(), PodChange::None)]);
+    story.accept("uid-b");
     let start = story.role_writes().into_iter().find(|write| write.pod == "a").unwrap();
     assert_eq!(
         (start.change, start.role, start.token.as_deref()),
@@ -95,7 +109,7 @@ fn a_pod_that_lost_the_lease_is_deleted_when_the_status_says_so() {
     story.apply(&standby);
     story.event(Event::RoleWritten { uid: standby.uid, outcome: RoleOutcome::Written });
     assert_eq!(story.changes(), [("a".into(), PodChange::Delete)]);
-    assert_eq!(story.role_writes()[0].priority, Priority::End);
+    assert_eq!(story.role_writes()[0].priority, Priority::Active);
     story.accept("uid-a");
     let notice = story.reported(NoticeReason::PodDeleted);
     assert_eq!(notice.on_pods, [("a".to_owned(), "uid-a".to_owned())]);
@@ -164,7 +178,7 @@ fn without_the_flag_no_term_begins_and_no_pod_is_deleted() {
 }
 
 #[test]
-fn refusals_to_start_and_to_delete_a_pod_are_reported() {
+fn refusals_to_start_a_pod_are_reported_once() {
     let mut story = Story::gated();
     story.turn();
     story.answer();
@@ -172,18 +186,82 @@ fn refusals_to_start_and_to_delete_a_pod_are_reported() {
     story.view(publishing(term(1, 7, "a")));
     story.write();
     story.view(held(term(1, 7, "a")));
-    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Refused("a webhook".into()) });
+    // Also the write to `b` is refused: this does not keep `a` from its start.
+    let refused = |why: &str| RoleOutcome::Refused(why.into());
+    story.event(Event::RoleWritten { uid: "uid-b".into(), outcome: refused("a webhook") });
+    assert!(story.changes().contains(&("a".into(), PodChange::Start)), "{:?}", story.effects);
+    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: refused("a webhook") });
     let notice = story.reported(NoticeReason::ActivationRefused);
     assert_eq!(notice.note, "a holds the lease and cannot be started: a webhook");
     assert!(story.changes().contains(&("a".into(), PodChange::Start)), "it is tried again: {:?}", story.effects);
-    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Refused("a webhook".into()) });
+    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: refused("a webhook") });
+    assert!(!story.effects.iter().any(|effect| matches!(effect, Effect::Report(_))), "{:?}", story.effects);
+    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: refused("the policy") });
+    assert!(story.reported(NoticeReason::ActivationRefused).note.ends_with("the policy"));
+}
+
+#[test]
+fn after_a_takeover_the_lost_pod_gets_standby_before_the_next_one_starts() {
+    let mut story = Story::started_a();
+    // Another replica has ended the term of `a` and published one of `b`. Then it died.
+    story.view(ending(term(1, 7, "a"), EndReason::Deadline));
+    story.write();
+    story.view(publishing(term(2, 8, "b")));
+    story.write();
+    let status = serde_json::to_value(story.facts.lease.as_ref().unwrap().status.as_ref().unwrap()).unwrap();
+    let mut next = Story::gated();
+    next.store(&json!({"activation": {"schedulingGate": true}}), &status);
+    next.candidates(&[story.pod("a"), story.pod("b")]);
+    next.holder(gated("b"));
+    next.turn();
+    next.view(held(term(2, 8, "b")));
+    assert_eq!(next.changes(), [("a".into(), PodChange::None)], "it still has `active`");
+    next.accept("uid-a");
+    assert_eq!(next.changes(), [("b".into(), PodChange::Start)]);
+    // A status is being written: until then it is not certain that the term of `a` has ended.
+    next.event(Event::StatusWritten(StatusOutcome::Withdrawn));
+    assert_eq!(next.changes(), [("a".into(), PodChange::Delete)]);
+}
+
+#[test]
+fn a_deletion_that_waits_is_withdrawn_when_pods_start_by_themselves_again() {
+    let mut story = Story::started_a();
+    story.view(ending(term(1, 7, "a"), EndReason::Deadline));
+    story.write();
+    story.accept_standby("uid-a");
+    assert_eq!(story.changes(), [("a".into(), PodChange::Delete)]);
+    let status = serde_json::to_value(story.facts.lease.as_ref().unwrap().status.as_ref().unwrap()).unwrap();
+    story.store(&json!({"activation": {"schedulingGate": false}}), &status);
+    story.turn();
+    assert!(story.wants(&Effect::WithdrawRole { uid: "uid-a".into() }), "{:?}", story.effects);
+}
+
+#[test]
+fn a_pod_that_cannot_be_started_loses_the_lease_and_another_goes_first() {
+    let mut story = Story::gated();
+    story.turn();
+    story.answer();
+    story.holder(gated("a"));
+    story.view(publishing(term(1, 7, "a")));
+    story.write();
+    story.view(held(term(1, 7, "a")));
+    story.pass(299_000);
+    assert_eq!(story.commands(), []);
+    story.pass(2000);
     assert!(
-        !story.effects.iter().any(|effect| matches!(effect, Effect::Report(_))),
-        "reported once: {:?}",
+        story.effects.iter().any(|effect| matches!(effect, Effect::Read(Read::Holder { .. }))),
+        "{:?}",
         story.effects
     );
-    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Refused("the policy".into()) });
-    assert!(story.reported(NoticeReason::ActivationRefused).note.ends_with("the policy"));
+    story.event(Event::HolderRead { answered: true });
+    assert_eq!(story.commands(), [Command::End { term: term(1, 7, "a"), proof: false }]);
+    story.view(ending(term(1, 7, "a"), EndReason::Decided));
+    story.write();
+    story.facts.holder = PodKnowledge::Unseen;
+    story.now = Time(10_000_000);
+    story.view(idle(0));
+    story.answer();
+    assert_eq!(story.wanted().as_deref(), Some("b"));
 }
 
 #[test]
