@@ -135,16 +135,16 @@ fn the_ways_of_activation_set_the_scheduling_gate() -> Result<()> {
     quorum_is_ready(installation)?;
     installation.deployment(namespace, "billing", 1)?;
     annotate(installation, namespace, "deployment/billing", &SHORT)?;
-    annotate(installation, namespace, "deployment/billing", &["redislease.io/activation=label,scale"])?;
-    let says = "redislease.io/activation is \"label,scale\" and must be a list of the words label, service and gate, separated \
-                by commas: use \"label,gate\".";
+    annotate(installation, namespace, "deployment/billing", &["redislease.io/activation=label,gte"])?;
+    let says = "redislease.io/activation is \"label,gte\" and must be a list of the words label, service, gate, scale and suspend, \
+                separated by commas: use \"label,gate\".";
     let event = installation.wait_for_event(namespace, on, "InvalidAnnotation", says, SOON)?;
     assert_eq!(event.kind, "Warning");
     let lease = installation.find_lease(namespace, "billing");
     for (change, wanted) in [
-        ("redislease.io/activation=label, gate", json!({"schedulingGate": true})),
+        ("redislease.io/activation=label, gate", json!({"schedulingGate": true, "suspend": false})),
         ("redislease.io/activation=label", Value::Null),
-        ("redislease.io/activation=gate", json!({"schedulingGate": true})),
+        ("redislease.io/activation=gate", json!({"schedulingGate": true, "suspend": false})),
         ("redislease.io/activation-", Value::Null),
     ] {
         annotate(installation, namespace, "deployment/billing", &[change])?;

@@ -196,7 +196,8 @@ fn patch(workload: &WorkloadFacts, desired: &Desired, lease: &LeaseFacts, adopts
         renew_interval,
         grace_period,
         active_service,
-        scheduling_gate,
+        granularity,
+        activation,
     } = &desired.settings;
     let mut metadata = json!({"uid": lease.uid, "resourceVersion": lease.version});
     if adopts {
@@ -210,7 +211,11 @@ fn patch(workload: &WorkloadFacts, desired: &Desired, lease: &LeaseFacts, adopts
             "renewInterval": renew_interval,
             "gracePeriod": grace_period,
             "activeService": active_service,
-            "activation": scheduling_gate.then_some(ActivationSpec { scheduling_gate: true }),
+            "granularity": granularity,
+            // Each field is named: the patch would leave others as they are.
+            "activation": activation.map(|ActivationSpec { scheduling_gate, scale, suspend }| {
+                json!({"schedulingGate": scheduling_gate, "scale": scale, "suspend": suspend})
+            }),
         },
     });
     Change::Patch { namespace: lease.namespace.to_string(), name: lease.name.clone(), patch }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::parse::KNOWN;
-use crate::api::lease::{ActiveServiceSpec, CandidatesSpec};
+use crate::api::lease::{ActivationSpec, ActiveServiceSpec, CandidatesSpec, Granularity};
 use crate::api::names::{ANNOTATION_PREFIX, CREATED_FOR_ANNOTATION, MANAGED_BY, MANAGED_BY_LABEL};
 use crate::api::validated::{Workload, WorkloadKind};
 use crate::api::{Duration, RedisLease, RedisLeaseSpec};
@@ -82,8 +82,10 @@ pub struct Settings {
     pub grace_period: Duration,
     /// `spec.activeService`.
     pub active_service: Option<ActiveServiceSpec>,
-    /// `spec.activation.schedulingGate`.
-    pub scheduling_gate: bool,
+    /// `spec.granularity`.
+    pub granularity: Granularity,
+    /// `spec.activation`.
+    pub activation: Option<ActivationSpec>,
 }
 
 impl From<&RedisLeaseSpec> for Settings {
@@ -95,7 +97,8 @@ impl From<&RedisLeaseSpec> for Settings {
             renew_interval: spec.renew_interval.clone(),
             grace_period: spec.grace_period.clone(),
             active_service: spec.active_service.clone(),
-            scheduling_gate: spec.activation.is_some_and(|activation| activation.scheduling_gate),
+            granularity: spec.granularity,
+            activation: spec.activation.filter(|activation| *activation != ActivationSpec::default()),
         }
     }
 }

@@ -11,6 +11,7 @@
 //! |---|---|
 //! | [`facts`] | what is known about a workload and a lease (pure) |
 //! | [`parse`] | what annotations request, and what is wrong with them (pure) |
+//! | [`ways`] | what holds a lease, and how it becomes active (pure) |
 //! | [`leases`] | what is wrong with the annotations of a RedisLease (pure) |
 //! | [`pods`] | what is wrong with the annotations of a pod (pure) |
 //! | [`problem`] | the text of an event about an annotation (pure) |
@@ -30,6 +31,7 @@ mod state;
 mod suggest;
 #[cfg(test)]
 mod tests;
+mod ways;
 
 use std::fmt::Debug;
 use std::time::Instant;

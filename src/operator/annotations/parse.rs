@@ -8,14 +8,14 @@ use serde_json::json;
 
 use super::facts::{Settings, WorkloadFacts};
 use super::problem::{Place, Problem};
-use super::suggest;
-use crate::api::lease::{ActivationSpec, ActiveServiceSpec, CandidatesSpec, WorkloadRef};
+use super::{suggest, ways};
+use crate::api::lease::{ActiveServiceSpec, CandidatesSpec, WorkloadRef};
 use crate::api::names::{ANNOTATION_PREFIX, MAX_LEASE_NAME, MAX_SERVICE_NAME, is_object_name, is_service_name};
 use crate::api::{Duration, InvalidSpec, RedisLease, RedisLeaseSpec, ValidLease};
 use crate::status::NoticeReason;
 
 /// The annotations of a workload, without their prefix.
-pub const KNOWN: [&str; 8] = [
+pub const KNOWN: [&str; 9] = [
     "lease",
     "quorum",
     "granularity",
@@ -24,18 +24,8 @@ pub const KNOWN: [&str; 8] = [
     "grace-period",
     "active-service",
     "activation",
+    "active-replicas",
 ];
-/// The only granularity: one active pod.
-const GRANULARITY: &str = "pod";
-/// The pod gets the label `active`. This is always so.
-const LABEL: &str = "label";
-/// The pod becomes the endpoint of `redislease.io/active-service`.
-const SERVICE: &str = "service";
-/// The operator removes the scheduling gate of the pod.
-const GATE: &str = "gate";
-/// The ways in which the elected pod becomes active.
-const WAYS: [&str; 3] = [LABEL, SERVICE, GATE];
-
 /// What happens to a lease whose workload has invalid annotations.
 const UNCHANGED: &str = "The operator does not create, change or delete the lease until this is corrected.";
 
@@ -77,10 +67,10 @@ pub fn parse(workload: &WorkloadFacts) -> Parsed {
     let mut settings = defaults(workload);
     parser.quorum(&mut settings);
     let quorum = settings.quorum.clone();
-    parser.granularity();
     parser.durations(&mut settings);
     parser.active_service(&mut settings);
-    parser.activation(&mut settings);
+    let (granularity, activation) = ways::parse(&mut parser, workload.key.1.kind);
+    (settings.granularity, settings.activation) = (granularity, activation);
     let name = match parser.value("lease") {
         None if misspelt_lease => return parser.done(Request::Invalid, quorum),
         None | Some("false") => return parser.done(Request::None, quorum),
@@ -130,17 +120,18 @@ pub fn spec(settings: &Settings) -> RedisLeaseSpec {
     spec.renew_interval = settings.renew_interval.clone();
     spec.grace_period = settings.grace_period.clone();
     spec.active_service.clone_from(&settings.active_service);
-    spec.activation = settings.scheduling_gate.then_some(ActivationSpec { scheduling_gate: true });
+    spec.granularity = settings.granularity;
+    spec.activation = settings.activation;
     spec
 }
 
-struct Parser<'a> {
+pub(super) struct Parser<'a> {
     annotations: &'a BTreeMap<String, String>,
     problems: Vec<Problem>,
 }
 
 impl<'a> Parser<'a> {
-    fn value(&self, name: &str) -> Option<&'a str> {
+    pub fn value(&self, name: &str) -> Option<&'a str> {
         self.annotations.get(name).map(String::as_str)
     }
 
@@ -149,7 +140,11 @@ impl<'a> Parser<'a> {
     }
 
     fn invalid(&mut self, name: &str, value: &str, must: &str, instead: &str) {
-        self.problems.push(invalid(name, Some(value), must, instead));
+        self.report(name, Some(value), must, instead);
+    }
+
+    pub fn report(&mut self, name: &str, value: Option<&str>, must: &str, instead: &str) {
+        self.problems.push(invalid(name, value, must, instead));
     }
 
     /// Reports unknown annotations. Returns whether one of them may be meant to be `redislease.io/lease`.
@@ -205,28 +200,6 @@ impl<'a> Parser<'a> {
         self.invalid("active-service", value, must, if is_service_name(instead) { instead } else { "active" });
     }
 
-    fn activation(&mut self, settings: &mut Settings) {
-        let Some(value) = self.value("activation") else { return };
-        let has_service = self.annotations.contains_key("active-service");
-        let items: Vec<&str> = value.split(',').map(str::trim).collect();
-        let must = if items.iter().any(|item| !WAYS.contains(item)) {
-            "be a list of the words label, service and gate, separated by commas"
-        } else if items.contains(&SERVICE) && !has_service {
-            "not contain service, unless redislease.io/active-service names the Service"
-        } else if !items.contains(&SERVICE) && has_service {
-            "contain service, because redislease.io/active-service names a Service"
-        } else {
-            settings.scheduling_gate = items.contains(&GATE);
-            return;
-        };
-        self.invalid("activation", value, must, &nearest_ways(&items, has_service));
-    }
-
-    fn granularity(&mut self) {
-        let Some(value) = self.value("granularity").filter(|value| *value != GRANULARITY) else { return };
-        self.invalid("granularity", value, "be \"pod\", the only granularity in this version", GRANULARITY);
-    }
-
     fn durations(&mut self, settings: &mut Settings) {
         for (name, field) in [
             ("lease-duration", &mut settings.lease_duration),
@@ -244,22 +217,6 @@ impl<'a> Parser<'a> {
             }
         }
     }
-}
-
-/// The valid list of ways that is most similar to these items.
-fn nearest_ways(items: &[&str], has_service: bool) -> String {
-    let way = |item: &&str| match item.to_ascii_lowercase().as_str() {
-        // These words also mean that only the elected pod runs.
-        "scale" | "suspend" => Some(GATE),
-        item => suggest::nearest(item, &WAYS),
-    };
-    let mut ways: Vec<&str> = Vec::new();
-    for way in items.iter().filter_map(way).chain(has_service.then_some(SERVICE)) {
-        if !ways.contains(&way) && (way != SERVICE || has_service) {
-            ways.push(way);
-        }
-    }
-    if ways.is_empty() { LABEL.to_owned() } else { ways.join(",") }
 }
 
 /// The longest duration in the spec of a lease.

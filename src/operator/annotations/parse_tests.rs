@@ -4,6 +4,7 @@ use super::facts::WorkloadFacts;
 use super::parse::{self, Request, parse};
 use super::tests::workload;
 use crate::api::Duration;
+use crate::api::validated::WorkloadKind;
 use crate::status::NoticeReason;
 
 fn notes(workload: &WorkloadFacts) -> Vec<(NoticeReason, String)> {
@@ -114,9 +115,9 @@ fn a_wrong_annotation_is_reported_with_its_value_and_the_nearest_right_one() {
         ),
         (
             "b",
-            vec![("granularity", "cluster")],
+            vec![("granularity", "Clusters")],
             InvalidAnnotation,
-            vec!["redislease.io/granularity is \"cluster\" and must be \"pod\"", "use \"pod\""],
+            vec!["redislease.io/granularity is \"Clusters\" and must be \"pod\" or \"cluster\"", "use \"cluster\""],
         ),
         (
             "b",
@@ -182,7 +183,7 @@ fn the_ways_of_activation_are_a_list() {
         assert_eq!(spec["activation"]["schedulingGate"] == true, gate, "{value:?}: {spec}");
         assert_eq!(spec["activation"].is_null(), !gate, "{value:?}: {spec}");
     }
-    let words = "be a list of the words label, service and gate, separated by commas";
+    let words = "be a list of the words label, service, gate, scale and suspend, separated by commas";
     let absent = "not contain service, unless redislease.io/active-service names the Service";
     let present = "contain service, because redislease.io/active-service names a Service";
     for (value, more, must, nearest) in [
@@ -194,12 +195,9 @@ fn the_ways_of_activation_are_a_list() {
         ("gte", &[], words, "gate"),
         ("Gate", &[], words, "gate"),
         ("label;gate", &[], words, "label"),
-        ("scale", &[], words, "gate"),
-        ("suspend", &[], words, "gate"),
-        ("label,scale,gate", &[], words, "label,gate"),
         ("services", &service, words, "service"),
         ("services", &[], words, "label"),
-        ("scale", &service, words, "gate,service"),
+        ("gate;scale", &service, words, "service"),
         ("anything", &[], words, "label"),
         ("service", &[], absent, "label"),
         ("gate,service", &[], absent, "gate"),
@@ -212,5 +210,72 @@ fn the_ways_of_activation_are_a_list() {
         assert!(note.starts_with(&start), "{value:?}: {note}");
         // The suggested value is accepted.
         assert_eq!(parsed(nearest, more).1, []);
+    }
+}
+
+#[test]
+fn a_cluster_holds_the_lease_of_a_workload_that_is_switched() {
+    let parsed = |kind, annotations: &[(&str, &str)]| {
+        let mut workload = workload("b", &[&[("lease", "true")], annotations].concat());
+        workload.key.1.kind = kind;
+        (parse(&workload).request, notes(&workload))
+    };
+    let (deployment, cron_job, job) = (WorkloadKind::Deployment, WorkloadKind::CronJob, WorkloadKind::Job);
+    for (kind, annotations, wanted) in [
+        (deployment, vec![("activation", "scale"), ("active-replicas", "3")], json!({"scale": {"replicas": 3}})),
+        (
+            WorkloadKind::StatefulSet,
+            vec![("granularity", "cluster"), ("activation", "label, scale"), ("active-replicas", " 1 ")],
+            json!({"scale": {"replicas": 1}}),
+        ),
+        (cron_job, vec![("activation", "suspend")], json!({"suspend": true})),
+    ] {
+        let (request, notes) = parsed(kind, &annotations);
+        let Request::Lease(desired) = request else { panic!("{annotations:?}: {notes:?}") };
+        let spec = parse::spec(&desired.settings);
+        assert_eq!(spec.granularity, crate::api::lease::Granularity::Cluster);
+        assert_eq!(spec.activation, Some(serde_json::from_value(wanted).unwrap()), "{annotations:?}");
+    }
+    for (kind, annotations, says) in [
+        (
+            deployment,
+            vec![("activation", "scale")],
+            "redislease.io/active-replicas is not set and must be the number of replicas",
+        ),
+        (deployment, vec![("activation", "scale"), ("active-replicas", "0")], "from 1 to 10000: use \"1\""),
+        (
+            deployment,
+            vec![("active-replicas", "3")],
+            "redislease.io/activation is not set and must contain scale, because redislease.io/active-replicas is set",
+        ),
+        (
+            deployment,
+            vec![("granularity", "cluster")],
+            "exactly one of scale and suspend with redislease.io/granularity cluster: use \"scale\"",
+        ),
+        (
+            deployment,
+            vec![("granularity", "pod"), ("activation", "scale")],
+            "redislease.io/granularity is \"pod\" and must be \"cluster\"",
+        ),
+        (deployment, vec![("activation", "suspend")], "not contain suspend, which needs a CronJob: use \"scale\""),
+        (
+            cron_job,
+            vec![("activation", "scale")],
+            "not contain scale, which needs a Deployment or StatefulSet: use \"suspend\"",
+        ),
+        (cron_job, vec![("activation", "scale,suspend")], "exactly one of scale and suspend"),
+        (deployment, vec![("activation", "gate,scale")], "contain only label, scale and suspend"),
+        (job, vec![("activation", "suspend")], "be \"pod\": only a Deployment, a StatefulSet or a CronJob"),
+        (
+            deployment,
+            vec![("activation", "scale"), ("active-service", "a"), ("active-replicas", "2")],
+            "because redislease.io/active-service follows a pod: use \"service\"",
+        ),
+    ] {
+        let (request, notes) = parsed(kind, &annotations);
+        let [(NoticeReason::InvalidAnnotation, note)] = &notes[..] else { panic!("{annotations:?}: {notes:?}") };
+        assert_eq!(request, Request::Invalid, "{annotations:?}");
+        assert!(note.contains(says), "{annotations:?}: {note}");
     }
 }

@@ -23,7 +23,7 @@ fn a_lease_follows_its_annotation() {
     for (ways, gated) in [("label, gate", true), ("label", false)] {
         world.apply(workload("a", &[("lease", "true"), ("lease-duration", "40s"), ("activation", ways)]));
         assert_eq!(world.written(), ["patch a"]);
-        assert_eq!(world.leases["a"].settings.scheduling_gate, gated);
+        assert_eq!(world.leases["a"].settings.activation.is_some(), gated);
     }
     // A problem changes nothing, and is reported once.
     for _ in 0..3 {

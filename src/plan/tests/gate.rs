@@ -220,6 +220,7 @@ fn after_a_takeover_the_lost_pod_gets_standby_before_the_next_one_starts() {
     assert_eq!(next.changes(), [("b".into(), PodChange::Start)]);
     // A status is being written: until then it is not certain that the term of `a` has ended.
     next.event(Event::StatusWritten(StatusOutcome::Withdrawn));
+    next.write();
     assert_eq!(next.changes(), [("a".into(), PodChange::Delete)]);
 }
 

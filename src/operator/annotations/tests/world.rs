@@ -155,7 +155,8 @@ impl World {
                 lease.version = version;
                 let duration = patch["spec"]["leaseDuration"].as_str().expect("a duration");
                 lease.settings.lease_duration = crate::api::Duration::new(duration);
-                lease.settings.scheduling_gate = patch["spec"]["activation"]["schedulingGate"] == true;
+                lease.settings.granularity = serde_json::from_value(patch["spec"]["granularity"].clone()).unwrap();
+                lease.settings.activation = serde_json::from_value(patch["spec"]["activation"].clone()).unwrap();
                 if let Some(owner) = patch["metadata"]["ownerReferences"].get(0) {
                     let text = |field: &str| owner[field].as_str().expect("a text").to_owned();
                     let name = format!("{}/{}", text("kind"), text("name"));

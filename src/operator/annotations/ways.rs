@@ -1,0 +1,143 @@
+//! The annotations `granularity`, `activation` and `active-replicas`: what holds the lease, and how it becomes active. Pure.
+
+use super::parse::Parser;
+use super::suggest;
+use crate::api::lease::{ActivationSpec, Granularity, ScaleSpec};
+use crate::api::validated::WorkloadKind;
+
+/// The pod gets the label `active`. This is always so.
+const LABEL: &str = "label";
+/// The pod becomes the endpoint of `redislease.io/active-service`.
+const SERVICE: &str = "service";
+/// The operator removes the scheduling gate of the pod.
+const GATE: &str = "gate";
+/// The operator scales the workload.
+const SCALE: &str = "scale";
+/// The operator suspends the workload.
+const SUSPEND: &str = "suspend";
+/// The ways in which the holder becomes active.
+const WAYS: [&str; 5] = [LABEL, SERVICE, GATE, SCALE, SUSPEND];
+
+/// The greatest number of replicas in the spec of a lease.
+const MOST: i32 = 10_000;
+
+/// Parses the annotations of a workload of this kind.
+pub fn parse(parser: &mut Parser<'_>, kind: WorkloadKind) -> (Granularity, Option<ActivationSpec>) {
+    let granularity = match parser.value("granularity") {
+        None => None,
+        Some("pod") => Some(Granularity::Pod),
+        Some("cluster") => Some(Granularity::Cluster),
+        Some(other) => {
+            let instead = suggest::nearest(&other.to_ascii_lowercase(), &["pod", "cluster"]).unwrap_or("pod");
+            parser.report("granularity", Some(other), "be \"pod\" or \"cluster\"", instead);
+            return Default::default();
+        }
+    };
+    let value = parser.value("activation");
+    let items: Vec<&str> = value.into_iter().flat_map(|value| value.split(',')).map(str::trim).collect();
+    let has = |way| items.contains(&way);
+    let switches = has(SCALE) || has(SUSPEND);
+    match granularity {
+        Some(Granularity::Pod) if switches => {
+            let must = "be \"cluster\", because redislease.io/activation contains scale or suspend";
+            parser.report("granularity", Some("pod"), must, "cluster");
+            Default::default()
+        }
+        Some(Granularity::Cluster) => of_cluster(parser, value, &items, kind),
+        None if switches && items.iter().all(|item| WAYS.contains(item)) => of_cluster(parser, value, &items, kind),
+        Some(Granularity::Pod) | None => (Granularity::Pod, of_pod(parser, value, &items, kind)),
+    }
+}
+
+/// The way that switches workloads of this kind.
+const fn switch_of(kind: WorkloadKind) -> Option<&'static str> {
+    match kind {
+        WorkloadKind::Deployment | WorkloadKind::StatefulSet => Some(SCALE),
+        WorkloadKind::CronJob => Some(SUSPEND),
+        WorkloadKind::DaemonSet | WorkloadKind::ReplicaSet | WorkloadKind::Job => None,
+    }
+}
+
+fn of_cluster(
+    parser: &mut Parser<'_>,
+    value: Option<&str>,
+    items: &[&str],
+    kind: WorkloadKind,
+) -> (Granularity, Option<ActivationSpec>) {
+    let has = |way| items.contains(&way);
+    let Some(way) = switch_of(kind) else {
+        let must = "be \"pod\": only a Deployment, a StatefulSet or a CronJob can be switched as a whole";
+        parser.report("granularity", parser.value("granularity"), must, "pod");
+        return Default::default();
+    };
+    let must = if parser.value("active-service").is_some() {
+        "not contain scale or suspend, because redislease.io/active-service follows a pod"
+    } else if items.iter().any(|item| ![LABEL, SCALE, SUSPEND].contains(item)) {
+        "contain only label, scale and suspend with redislease.io/granularity cluster"
+    } else if has(SCALE) == has(SUSPEND) {
+        "contain exactly one of scale and suspend with redislease.io/granularity cluster"
+    } else if has(SCALE) && way != SCALE {
+        "not contain scale, which needs a Deployment or StatefulSet"
+    } else if has(SUSPEND) && way != SUSPEND {
+        "not contain suspend, which needs a CronJob"
+    } else {
+        let scale = if has(SCALE) { replicas(parser) } else { None };
+        return (Granularity::Cluster, Some(ActivationSpec { scheduling_gate: false, scale, suspend: has(SUSPEND) }));
+    };
+    let instead = if parser.value("active-service").is_some() { SERVICE } else { way };
+    parser.report("activation", value, must, instead);
+    Default::default()
+}
+
+fn replicas(parser: &mut Parser<'_>) -> Option<ScaleSpec> {
+    let value = parser.value("active-replicas");
+    let replicas = value.and_then(|value| value.trim().parse().ok()).filter(|replicas| (1..=MOST).contains(replicas));
+    if replicas.is_none() {
+        let must = "be the number of replicas where the workload is active, from 1 to 10000";
+        parser.report("active-replicas", value, must, "1");
+    }
+    replicas.map(|replicas| ScaleSpec { replicas })
+}
+
+fn of_pod(parser: &mut Parser<'_>, value: Option<&str>, items: &[&str], kind: WorkloadKind) -> Option<ActivationSpec> {
+    let has_service = parser.value("active-service").is_some();
+    if parser.value("active-replicas").is_some() {
+        let must = "contain scale, because redislease.io/active-replicas is set";
+        parser.report("activation", value, must, SCALE);
+        return None;
+    }
+    value?;
+    let must = if items.iter().any(|item| !WAYS.contains(item)) {
+        "be a list of the words label, service, gate, scale and suspend, separated by commas"
+    } else if items.contains(&SERVICE) && !has_service {
+        "not contain service, unless redislease.io/active-service names the Service"
+    } else if !items.contains(&SERVICE) && has_service {
+        "contain service, because redislease.io/active-service names a Service"
+    } else {
+        let gate = items.contains(&GATE);
+        return gate.then_some(ActivationSpec { scheduling_gate: true, scale: None, suspend: false });
+    };
+    parser.report("activation", value, must, &nearest(items, has_service, kind));
+    None
+}
+
+/// The valid list of ways that is most similar to these items.
+fn nearest(items: &[&str], has_service: bool, kind: WorkloadKind) -> String {
+    let words = items.iter().filter_map(|item| suggest::nearest(&item.to_ascii_lowercase(), &WAYS));
+    let mut ways: Vec<&str> = Vec::new();
+    for way in words.chain(has_service.then_some(SERVICE)) {
+        let way = if way == SCALE || way == SUSPEND {
+            match switch_of(kind).filter(|_| !has_service) {
+                Some(way) => return way.to_owned(),
+                // This also lets only the elected pod run.
+                None => GATE,
+            }
+        } else {
+            way
+        };
+        if !ways.contains(&way) && (way != SERVICE || has_service) {
+            ways.push(way);
+        }
+    }
+    if ways.is_empty() { LABEL.to_owned() } else { ways.join(",") }
+}
