@@ -12,6 +12,7 @@
 use std::sync::Arc;
 
 use redislease_core::lease::Standing;
+use redislease_core::op::Token;
 
 use super::Reconciler;
 use super::effect::{Effect, PodChange, Priority};
@@ -19,7 +20,7 @@ use super::event::RoleOutcome;
 use super::facts::{Allowed, Facts};
 use super::inputs::Inputs;
 use super::recorded::Recorded;
-use super::roles::{DesiredRole, Entitlement};
+use super::roles::{DesiredRole, Entitlement, carries};
 use crate::api::conditions::LeaseReady;
 use crate::api::validated::ClusterActivation;
 use crate::api::{RedisLease, names};
@@ -94,7 +95,7 @@ impl Reconciler {
         let may_hold = |uid: &str| recorded == Some(uid) || running.as_deref() == Some(uid);
         let is_lost = |pod: &PodFacts| {
             let runs = pod.annotations.get(&started).is_some() && !pod.finished && pod.deletion_grace.is_none();
-            runs && !may_hold(&pod.uid)
+            runs && !may_hold(&pod.uid) && self.is_fenced(pod, entitlement)
         };
         let candidates = inputs.electorate.iter().flat_map(|electorate| electorate.pods());
         let lost: Vec<Arc<PodFacts>> = candidates.chain(&facts.strays).filter(|pod| is_lost(pod)).cloned().collect();
@@ -104,12 +105,15 @@ impl Reconciler {
             if waits || self.roles.deletions().count() >= DELETIONS {
                 continue;
             }
-            if self.is_later_than(entitlement, &pod) {
-                self.verify_latest();
-            } else {
-                self.write_role(&pod, DesiredRole::DELETED, Priority::Active, None);
-            }
+            self.write_role(&pod, DesiredRole::DELETED, Priority::Active, None);
         }
+    }
+
+    /// Whether the pod is `standby` with the token of the latest term. Then this process knows that term: with an older status it
+    /// could take a running term for one that has ended. A lease that was created again knows no term yet.
+    fn is_fenced(&self, pod: &PodFacts, entitlement: &Entitlement) -> bool {
+        let standby = DesiredRole::standby(entitlement.latest);
+        entitlement.latest > Token(0) && carries(pod, &self.identity.name, &standby)
     }
 
     fn holder_of_running_term(&self) -> Option<String> {

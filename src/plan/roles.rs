@@ -34,9 +34,11 @@ pub(super) struct RoleState {
     refused: BTreeSet<String>,
     /// The entitlement by which the labels are written.
     entitlement: Option<Entitlement>,
-    /// The latest token according to a read since the entitlement changed.
-    verified: Option<Token>,
-    verifying: bool,
+    /// The latest token according to a read since the entitlement changed, and the greatest token that objects carried when
+    /// the read was requested.
+    verified: Option<(Token, Token)>,
+    /// A read is under way, requested when objects carried this token.
+    verifying: Option<Token>,
     /// The term that the status calls unconfirmed, and since when.
     unconfirmed: Option<(Attempt, Time)>,
     /// The candidates that have the desired role under this entitlement.
@@ -64,6 +66,11 @@ pub(super) struct DesiredRole {
 impl DesiredRole {
     /// No role and no token.
     const NONE: Self = Self { role: None, token: None, change: PodChange::None };
+
+    /// The label `standby` with this token.
+    pub const fn standby(token: Token) -> Self {
+        Self { role: Some(PodRole::Standby), token: Some(token), change: PodChange::None }
+    }
 
     /// The pod is deleted.
     pub const DELETED: Self = Self { change: PodChange::Delete, ..Self::NONE };
@@ -133,14 +140,13 @@ impl RoleState {
     }
 
     pub const fn lease_read(&mut self, latest: Token) {
-        if self.verifying {
-            self.verified = Some(latest);
+        if let Some(carried) = self.verifying.take() {
+            self.verified = Some((latest, carried));
         }
-        self.verifying = false;
     }
 
     pub const fn read_failed(&mut self) {
-        self.verifying = false;
+        self.verifying = None;
     }
 
     /// The entitlement by which the labels are written; `None` while it is unknown.
@@ -148,10 +154,12 @@ impl RoleState {
         self.entitlement.as_ref()
     }
 
-    /// Whether an object carries a later token than the status. Either an older resource with this name left it there,
-    /// which has no effect, or a later term exists, which this process must read first.
-    pub fn is_later(&self, token: Option<Token>, entitlement: &Entitlement) -> bool {
-        token.is_some_and(|token| token > entitlement.latest) && self.verified != Some(entitlement.latest)
+    /// The token that an object carries, if it is later than that of the status. Either an older resource with this name left it
+    /// there, which has no effect, or a later term exists, which this process must read first.
+    pub fn later(&self, token: Option<Token>, entitlement: &Entitlement) -> Option<Token> {
+        let is_verified =
+            |token| self.verified.is_some_and(|(latest, carried)| latest == entitlement.latest && token <= carried);
+        token.filter(|token| *token > entitlement.latest && !is_verified(*token))
     }
 
     /// Clears the state. Pending writes are still answered.
@@ -210,8 +218,8 @@ impl Reconciler {
         // During an attempt the other pods wait: if it succeeds, one write sets role and token.
         let then = if self.is_contending() { Vec::new() } else { then };
         for (pod, desired) in first.into_iter().chain(then) {
-            if self.is_later_than(entitlement, &pod) {
-                self.verify_latest();
+            if let Some(later) = self.later_token(entitlement, &pod) {
+                self.verify_latest(later);
                 continue;
             }
             let priority = if starts_pods || self.may_be_active(&pod) { Priority::Active } else { Priority::Standby };
@@ -220,8 +228,8 @@ impl Reconciler {
         // Pods that were not listed yet may carry `active` too.
         let may_grant = facts.pods_listed && !elsewhere && self.status.is_known() && self.grants_in_flight(entitlement);
         for (pod, desired) in grants {
-            if self.is_later_than(entitlement, &pod) {
-                self.verify_latest();
+            if let Some(later) = self.later_token(entitlement, &pod) {
+                self.verify_latest(later);
             } else if desired.change == PodChange::Start && unfenced {
                 // The answers to the writes above cause the next turn.
             } else if may_grant && self.holds(entitlement) && facts.stop_at.is_none_or(|stop_at| now < stop_at) {
@@ -308,13 +316,15 @@ impl Reconciler {
         unsure || desired.change != PodChange::None || !carries(pod, &self.identity.name, desired)
     }
 
-    pub(super) fn is_later_than(&self, entitlement: &Entitlement, pod: &PodFacts) -> bool {
+    pub(super) fn later_token(&self, entitlement: &Entitlement, pod: &PodFacts) -> Option<Token> {
         let token = pod.annotations.get(&names::token_annotation(&self.identity.name));
-        self.roles.is_later(token.and_then(|token| token.parse().ok()).map(Token), entitlement)
+        self.roles.later(token.and_then(|token| token.parse().ok()).map(Token), entitlement)
     }
 
-    pub(super) fn verify_latest(&mut self) {
-        if !std::mem::replace(&mut self.roles.verifying, true) {
+    /// Reads the lease, because an object carries this token. A read that was requested for a lower one does not count.
+    pub(super) fn verify_latest(&mut self, carried: Token) {
+        if self.roles.verifying.is_none() {
+            self.roles.verifying = Some(carried);
             self.emit(Effect::Read(Read::Lease));
         }
     }
@@ -446,7 +456,7 @@ fn role_of<'a>(pod: &'a PodFacts, label: &str) -> Option<&'a str> {
 }
 
 /// Whether the pod, as last observed, has the desired role.
-fn carries(pod: &PodFacts, lease: &str, desired: &DesiredRole) -> bool {
+pub(super) fn carries(pod: &PodFacts, lease: &str, desired: &DesiredRole) -> bool {
     let token = pod.annotations.get(&names::token_annotation(lease));
     let same_role = role_of(pod, &names::role_label(lease)) == desired.role.map(PodRole::as_str);
     let same_token = match (desired.role, desired.token) {

@@ -124,8 +124,9 @@ impl Reconciler {
         }
         let wanted = spec.map(|valid| valid.active_service.clone());
         let Some(entitlement) = self.roles.entitlement().cloned() else { return };
-        if facts.slices.iter().any(|slice| self.roles.is_later(slice.token, &entitlement)) {
-            return self.verify_latest();
+        let later = facts.slices.iter().filter_map(|slice| self.roles.later(slice.token, &entitlement)).max();
+        if let Some(later) = later {
+            return self.verify_latest(later);
         }
         let Some(wanted) = wanted else {
             // While no spec was valid, it is not known which Service it names.

@@ -64,12 +64,19 @@ fn a_later_token_on_a_pod_is_checked_with_the_api_server_first() {
     b.annotations.set("token.redislease.io/billing", Some("99"));
     let CandidateFacts::Known(electorate) = &story.facts.candidates else { panic!("they are known") };
     let a = electorate.find("uid-a").unwrap().as_ref().clone();
-    story.candidates(&[a, b]);
+    story.candidates(&[a.clone(), b]);
     story.turn();
     assert_eq!(story.role_writes(), []);
     assert!(story.wants(&Effect::Read(Read::Lease)));
     story.event(Event::LeaseRead(Ok(story.facts.lease.clone())));
     assert_eq!(story.role_writes().len(), 1, "7 is the latest token, 99 was left by an older resource");
+    // That read says nothing about a token that appears later.
+    let mut b = pod("b");
+    b.annotations.set("token.redislease.io/billing", Some("100"));
+    story.candidates(&[a, b]);
+    story.event(Event::RoleWritten { uid: "uid-b".into(), outcome: RoleOutcome::Conflict });
+    assert_eq!(story.role_writes(), []);
+    assert!(story.wants(&Effect::Read(Read::Lease)), "{:?}", story.effects);
 }
 
 #[test]
