@@ -74,6 +74,7 @@ const IDENTITY_AGAIN: Duration = Duration::from_secs(2);
 const AHEAD: usize = 64;
 
 /// The options of the operator.
+#[allow(clippy::struct_excessive_bools, reason = "each is an independent permission of the administrator")]
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The name of this cluster, the same for every operator in it and for no other cluster on its quorums.
@@ -86,9 +87,9 @@ pub struct Options {
     pub annotations: bool,
     /// Whether leases may have `activation.schedulingGate`.
     pub allow_scheduling_gate: bool,
-    /// Serve leases with `spec.activation.scale`: scale Deployments and `StatefulSets`.
+    /// Whether leases may have `activation.scale`.
     pub allow_scale: bool,
-    /// Serve leases with `spec.activation.suspend`: suspend `CronJobs`.
+    /// Whether leases may have `activation.suspend`.
     pub allow_suspend: bool,
     /// Where metrics and health are served.
     pub listen: SocketAddr,

@@ -28,7 +28,8 @@ use crate::operator::kube_api::{self, CallError};
 const LEAST_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What to look at.
-#[derive(Clone, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is an independent feature of the operator")]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Scope {
     /// The operator's namespace.
     pub namespace: String,
@@ -38,6 +39,10 @@ pub(super) struct Scope {
     pub annotations: bool,
     /// Whether leases may have `activation.schedulingGate`.
     pub scheduling_gates: bool,
+    /// Whether leases may have `activation.scale`.
+    pub scale: bool,
+    /// Whether leases may have `activation.suspend`.
+    pub suspend: bool,
     /// The only quorum to look at.
     pub quorum: Option<String>,
     /// The service account whose rights are checked; `None` for those of this process.
@@ -57,7 +62,7 @@ pub(super) async fn collect(scope: &Scope) -> Facts {
     }
     facts.api_server = Some(Ok(address));
     facts.kinds = kinds(&client).await;
-    let needed = rights::needed(&scope.namespace, &scope.watched, scope.annotations, scope.scheduling_gates);
+    let needed = rights::needed(scope);
     facts.rights = join_all(needed.iter().map(|right| is_allowed(&client, scope, right))).await;
     facts.quorums = Some(quorums(&client, scope).await);
     facts

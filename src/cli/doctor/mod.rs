@@ -32,6 +32,7 @@ use collect::Scope;
 /// their Secrets. On each node, it tries the commands that leases need on a key that expires within 2 s.
 ///
 /// Exit codes: 0 no problem, 1 problems, 2 no problem was found but something could not be checked, 64 wrong arguments.
+#[allow(clippy::struct_excessive_bools, reason = "each is an independent flag")]
 #[derive(Debug, Args)]
 pub(super) struct Doctor {
     /// The name of a RedisQuorum. Default: all RedisQuorums in the namespace
@@ -52,6 +53,14 @@ pub(super) struct Doctor {
     /// Whether the operator serves leases with spec.activation.schedulingGate, which needs more rights
     #[arg(long, env = "REDISLEASE_ALLOW_SCHEDULING_GATE", value_parser = BoolishValueParser::new())]
     allow_scheduling_gate: bool,
+
+    /// Whether the operator serves leases with spec.activation.scale, which needs more rights
+    #[arg(long, env = "REDISLEASE_ALLOW_SCALE", value_parser = BoolishValueParser::new())]
+    allow_scale: bool,
+
+    /// Whether the operator serves leases with spec.activation.suspend, which needs more rights
+    #[arg(long, env = "REDISLEASE_ALLOW_SUSPEND", value_parser = BoolishValueParser::new())]
+    allow_suspend: bool,
 
     /// The service account of the operator, whose rights are checked. This needs the right to create SubjectAccessReviews.
     /// Default: the identity that runs this command
@@ -87,6 +96,8 @@ impl Doctor {
             watched: self.watch_namespaces.into_iter().filter(|namespace| !namespace.is_empty()).collect(),
             annotations: self.annotations,
             scheduling_gates: self.allow_scheduling_gate,
+            scale: self.allow_scale,
+            suspend: self.allow_suspend,
             quorum: self.quorum,
             service_account: self.service_account,
         };

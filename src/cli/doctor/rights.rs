@@ -2,6 +2,8 @@
 
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 
+use super::collect::Scope;
+
 /// One right.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Right {
@@ -48,9 +50,8 @@ impl Right {
 
 const LEASES: &str = "redislease.io";
 
-/// Every right of an operator with its RedisQuorums in `system` and its leases in the `watched` namespaces; none means
-/// all. The right to read Kubernetes nodes is optional.
-pub(super) fn needed(system: &str, watched: &[String], annotations: bool, scheduling_gates: bool) -> Vec<Right> {
+/// Every right of an operator with these namespaces and features. The right to read Kubernetes nodes is optional.
+pub(super) fn needed(scope: &Scope) -> Vec<Right> {
     let right = |verb, group, resource, subresource, namespace: &str, needed_for| Right {
         verb,
         group,
@@ -60,6 +61,7 @@ pub(super) fn needed(system: &str, watched: &[String], annotations: bool, schedu
         name: String::new(),
         needed_for,
     };
+    let (system, watched) = (&scope.namespace, &scope.watched);
     let mut rights = Vec::new();
     for verb in ["get", "list", "watch"] {
         rights.push(right(verb, LEASES, "redisquorums", "", system, "to use RedisQuorums"));
@@ -77,8 +79,16 @@ pub(super) fn needed(system: &str, watched: &[String], annotations: bool, schedu
         }
         rights.push(right("update", LEASES, "redisleases", "status", namespace, "to publish terms"));
         rights.push(right("patch", "", "pods", "", namespace, "to label pods"));
-        if scheduling_gates {
+        if scope.scheduling_gates {
             rights.push(right("delete", "", "pods", "", namespace, "for activation.schedulingGate"));
+        }
+        if scope.scale {
+            for workload in ["deployments", "statefulsets"] {
+                rights.push(right("patch", "apps", workload, "", namespace, "for activation.scale"));
+            }
+        }
+        if scope.suspend {
+            rights.push(right("patch", "batch", "cronjobs", "", namespace, "for activation.suspend"));
         }
         for verb in ["get", "list", "watch", "create", "patch", "delete"] {
             rights.push(right(verb, "discovery.k8s.io", "endpointslices", "", namespace, "for activeService"));
@@ -92,7 +102,7 @@ pub(super) fn needed(system: &str, watched: &[String], annotations: bool, schedu
         for workload in ["jobs", "cronjobs"] {
             rights.push(right("get", "batch", workload, "", namespace, "for candidates.workloadRef"));
         }
-        if annotations {
+        if scope.annotations {
             let mut of_annotations = |verb, group, resource| {
                 rights.push(right(verb, group, resource, "", namespace, "for leases by annotation"));
             };
@@ -129,17 +139,18 @@ mod tests {
 
     #[test]
     fn rights_are_in_all_or_in_the_watched_namespaces() {
-        let texts = |watched: &[&str], annotations, scheduling_gates| -> Vec<String> {
-            let watched: Vec<String> = watched.iter().map(|&name| name.to_owned()).collect();
-            needed("system", &watched, annotations, scheduling_gates).iter().map(Right::text).collect()
+        let texts = |watched: &[&str], features: Scope| -> Vec<String> {
+            let watched = watched.iter().map(|&name| name.to_owned()).collect();
+            let scope = Scope { namespace: "system".to_owned(), watched, ..features };
+            needed(&scope).iter().map(Right::text).collect()
         };
-        let all = texts(&[], true, false);
+        let all = texts(&[], Scope { annotations: true, ..Scope::default() });
         for text in
             ["patch pods", "update redisquorums/status in namespace system", "watch namespaces", "watch cronjobs"]
         {
             assert!(all.contains(&text.to_owned()), "{text}: {all:?}");
         }
-        let some = texts(&["shop", "jobs"], false, true);
+        let some = texts(&["shop", "jobs"], Scope { scheduling_gates: true, ..Scope::default() });
         for text in ["patch pods in namespace jobs", "get namespaces kube-system in namespace kube-system"] {
             assert!(some.contains(&text.to_owned()), "{text}: {some:?}");
         }
@@ -151,5 +162,15 @@ mod tests {
         assert!(!some.contains(&"patch pods".to_owned()) && !some.contains(&"watch namespaces".to_owned()));
         assert!(some.contains(&"delete pods in namespace jobs".to_owned()), "{some:?}");
         assert!(!all.contains(&"delete pods".to_owned()), "{all:?}");
+
+        let scale = ["patch deployments in namespace shop", "patch statefulsets in namespace shop"];
+        let suspend = ["patch cronjobs in namespace shop"];
+        let of_workloads = |features: Scope| -> Vec<String> {
+            let is_patch = |text: &String| [&scale[..], &suspend].concat().contains(&text.as_str());
+            texts(&["shop"], features).into_iter().filter(is_patch).collect()
+        };
+        assert_eq!(of_workloads(Scope::default()), [""; 0]);
+        assert_eq!(of_workloads(Scope { scale: true, ..Scope::default() }), scale);
+        assert_eq!(of_workloads(Scope { suspend: true, ..Scope::default() }), suspend);
     }
 }
