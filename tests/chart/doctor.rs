@@ -52,5 +52,10 @@ fn the_doctor_succeeds_with_the_rights_of_the_operator() -> Result<()> {
 
 #[test]
 fn the_doctor_succeeds_with_rights_in_some_namespaces() -> Result<()> {
-    run_doctor(&["--set=watchNamespaces={shop,jobs}", "--set=rbac.allowSchedulingGate=true"])
+    run_doctor(&[
+        "--set=watchNamespaces={shop,jobs}",
+        "--set=rbac.allowSchedulingGate=true",
+        "--set=rbac.allowScale=true",
+        "--set=rbac.allowSuspend=true",
+    ])
 }

@@ -103,6 +103,8 @@ fn an_operator_with_roles_in_two_namespaces_serves_both_and_no_other() -> Result
         ("list", "pods", "redislease-system"),
         ("list", "pods", "kube-system"),
         ("delete", "pods", "shop"),
+        ("patch", "deployments.apps", "shop"),
+        ("patch", "cronjobs.batch", "shop"),
         ("get", "secrets", "shop"),
         ("list", "nodes", ""),
     ] {

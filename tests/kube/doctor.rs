@@ -278,12 +278,16 @@ fn each_fault_is_found_and_has_an_instruction() -> Result<()> {
     let (code, refused) = findings(admin, &["default", "--service-account=default"]);
     assert_eq!(code, Some(1));
     assert!(has(&refused, "Problem", "rbac", "may not patch pods, which is needed to label pods"), "{refused:#?}");
-    // The operator needs this right only with the flag.
-    let gates = ["default", "--service-account=redislease-operator", "--allow-scheduling-gate"];
-    let (code, refused) = findings(admin, &gates);
-    assert_eq!(code, Some(1));
-    let says = "may not delete pods, which is needed for activation.schedulingGate";
-    assert!(has(&refused, "Problem", "rbac", says), "{refused:#?}");
+    // The operator needs these rights only with the flags.
+    for (flag, says) in [
+        ("--allow-scheduling-gate", "may not delete pods, which is needed for activation.schedulingGate"),
+        ("--allow-scale", "may not patch statefulsets, which is needed for activation.scale"),
+        ("--allow-suspend", "may not patch cronjobs, which is needed for activation.suspend"),
+    ] {
+        let (code, refused) = findings(admin, &["default", "--service-account=redislease-operator", flag]);
+        assert_eq!(code, Some(1), "{flag}");
+        assert!(has(&refused, "Problem", "rbac", says), "{flag}: {refused:#?}");
+    }
 
     // What cannot be checked, and wrong arguments.
     let (code, missing) = findings(admin, &["nowhere"]);
