@@ -11,7 +11,7 @@ use crate::support::{AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, options, tw
 const ROLE: &str = "lease.redislease.io/billing";
 const TOKEN: &str = "token.redislease.io/billing";
 /// The operator reads the workload of such a lease every 10 s.
-const READ_AGAIN: Duration = Duration::from_secs(60);
+const READ_AGAIN: Duration = Duration::from_mins(1);
 
 fn switching() -> InstallationOptions {
     InstallationOptions { allow_scale: true, allow_suspend: true, ..options() }

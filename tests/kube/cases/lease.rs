@@ -110,6 +110,9 @@ pub(super) fn creations() -> Vec<Case> {
     ]
 }
 
+const ONE_ACTIVATION: &str = "granularity Cluster needs exactly one of activation.scale and activation.suspend: true, which says how the workload runs in one cluster only";
+const NO_POD: &str = "activeService, election.unhealthyAfter and activation.schedulingGate need granularity Pod: granularity Cluster elects no pod";
+
 pub(super) fn activation() -> Vec<Case> {
     let of = |kind: &str, fields: Value| {
         let api_version = if kind == "CronJob" { "batch/v1" } else { "apps/v1" };
@@ -121,8 +124,6 @@ pub(super) fn activation() -> Vec<Case> {
         spec(&patch)
     };
     let scale = || json!({"scale": {"replicas": 3}});
-    const ONE: &str = "granularity Cluster needs exactly one of activation.scale and activation.suspend: true, which says how the workload runs in one cluster only";
-    const NO_POD: &str = "activeService, election.unhealthyAfter and activation.schedulingGate need granularity Pod: granularity Cluster elects no pod";
     vec![
         Case::good("a scheduling gate", spec(&json!({"activation": {"schedulingGate": true}}))),
         Case::good("a scaled Deployment", of("Deployment", json!({"activation": scale()}))),
@@ -134,12 +135,12 @@ pub(super) fn activation() -> Vec<Case> {
             "spec.activation.scale.replicas",
             "should be greater than or equal to 1",
         ),
-        Case::bad("granularity Cluster without activation", of("Deployment", json!({})), "spec", ONE),
+        Case::bad("granularity Cluster without activation", of("Deployment", json!({})), "spec", ONE_ACTIVATION),
         Case::bad(
             "granularity Cluster with an empty activation",
             of("Deployment", json!({"activation": {}})),
             "spec",
-            ONE,
+            ONE_ACTIVATION,
         ),
         Case::bad(
             "scale with granularity Pod",
