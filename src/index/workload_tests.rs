@@ -94,3 +94,18 @@ fn a_lease_that_becomes_one_of_a_cluster_waits_for_the_next_read() {
     }
     assert!(index.namespaces.is_empty(), "{:?}", index.namespaces);
 }
+
+#[test]
+fn other_workloads_do_not_delay_the_reads_of_a_candidate() {
+    let mut index = index();
+    index.pod_seen(pod("n", "p", 1, &[("app", "a")]), NOW);
+    for number in 0..100 {
+        index.lease_seen(lease("n", &number.to_string(), 1, &of_deployment(&format!("other-{number}"))), NOW).unwrap();
+    }
+    index.lease_seen(of_cluster("a", 1), NOW).unwrap();
+    while let Some(key) = index.next_workload(NOW) {
+        let found = deployment("u", 5, 3);
+        index.workload_read(&key, if key.1.name == "d" { found } else { found.read.into() }, NOW);
+    }
+    assert_eq!(index.next_deadline(), Some(NOW + Millis(10_000)));
+}

@@ -24,7 +24,7 @@ const EARLY: Backoff =
     Backoff { strategy: Strategy::Exponential, min: Millis(2000), max: Millis(32_000), limit: None, jitter: 0 };
 /// The pause before a workload is read again that is a candidate itself: somebody else may have switched it.
 const CANDIDATE: Millis = Millis(10_000);
-/// Workloads of each kind of read, usual or early, are read at most five times a second in total.
+/// Workloads of each kind of read, usual, early or of candidates, are read at most five times a second in total.
 const PACE: Millis = Millis(200);
 
 /// A workload in its namespace.
@@ -90,6 +90,8 @@ pub(super) struct Workloads {
     due: BTreeSet<(Time, WorkloadKey)>,
     /// The number of workloads that are read early.
     read_early: usize,
+    /// The number of workloads that are candidates themselves.
+    candidates: usize,
 }
 
 impl Workloads {
@@ -104,6 +106,7 @@ impl Workloads {
             let is_first = entry.candidacies.is_empty();
             entry.candidacies.insert(lease);
             if is_first {
+                self.candidates += 1;
                 // An earlier read did not keep its facts.
                 entry.was_read = false;
                 self.schedule(key, now);
@@ -126,7 +129,9 @@ impl Workloads {
     pub fn leave(&mut self, key: &WorkloadKey, lease: LeaseId) {
         let Some(entry) = self.entries.get_mut(key) else { return };
         entry.leases.remove(&lease);
-        entry.candidacies.remove(&lease);
+        if entry.candidacies.remove(&lease) && entry.candidacies.is_empty() {
+            self.candidates -= 1;
+        }
         if entry.leases.is_empty() {
             if let Some(due) = entry.due {
                 self.due.remove(&(due, key.clone()));
@@ -198,7 +203,8 @@ impl Workloads {
         self.read_early += usize::from(entry.early_reads > 0);
         let (pause, alike) =
             if usual { (FRESH, total - self.read_early) } else { (EARLY.delay(entry.early_reads), self.read_early) };
-        let pause = if entry.candidacies.is_empty() { pause } else { pause.min(CANDIDATE) };
+        let (pause, alike) =
+            if entry.candidacies.is_empty() { (pause, alike) } else { (pause.min(CANDIDATE), self.candidates) };
         let spread = Millis(PACE.0.saturating_mul(alike as u64));
         let changed = entry.known != known;
         entry.known = known;

@@ -327,7 +327,7 @@ fn an_operator_without_the_flag_or_the_rights_starts_no_pod() -> Result<()> {
     let ready = refused.condition("Ready").expect("the condition");
     assert_eq!(ready.status, "False");
     assert!(
-        ready.message.contains("spec.activation.schedulingGate is true")
+        ready.message.contains("spec.activation.schedulingGate is set")
             && ready.message.contains("without --allow-scheduling-gate (rbac.allowSchedulingGate in the chart)"),
         "{refused}"
     );

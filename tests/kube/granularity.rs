@@ -92,6 +92,12 @@ fn a_workload_runs_in_the_cluster_that_holds_the_lease() -> Result<()> {
     assert_eq!(first.holder(), Some("billing"), "the workload");
     let running = replicas(here, "scaled", "active", 3)?;
     assert_eq!(running["metadata"]["annotations"][TOKEN], first.token().unwrap_or_default().to_string());
+    let mut why = Command::new(env!("CARGO_BIN_EXE_redislease"));
+    why.args(["why", "billing", "--namespace=scaled", "--quorum-namespace=redislease-system"]);
+    let said = why.env_clear().env("KUBECONFIG", here.control_plane().kubeconfig()).env("HOME", "/nowhere").output();
+    let said = String::from_utf8_lossy(&said.expect("the binary runs").stdout).into_owned();
+    assert!(said.contains("the candidate is the Deployment billing itself"), "{said}");
+    assert!(said.contains("billing in cluster lab has held the lease"), "{said}");
     // The workload of the other cluster is stopped, although its replicas were created.
     let theirs = scaled(there, "scaled", "Deployment", 2)?;
     theirs.wait("passive", FIRST_ELECTION, |now| now.reason("Active") == "HeldByPeerCluster")?;

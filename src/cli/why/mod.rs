@@ -89,11 +89,16 @@ impl Why {
         let namespace = lease.namespace().unwrap_or_default();
         let spec = ValidLease::try_from(&lease);
         let candidates = match &spec {
+            Ok(ValidLease { cluster: Some(_), candidates: Candidates::Workload(workload), .. }) => {
+                Err(format!("the candidate is the {} {} itself", workload.kind.as_str(), workload.name))
+            }
             Ok(spec) => read_candidates(client.clone(), &namespace, &spec.candidates).await,
             Err(invalid) => Err(invalid.to_string()),
         };
         let holder = lease.status.as_ref().and_then(|status| status.holder.as_ref());
         let holder = match holder {
+            // The holder is no pod.
+            Some(_) if spec.as_ref().is_ok_and(|spec| spec.cluster.is_some()) => HolderPod::Unknown,
             Some(holder) => read_holder(client.clone(), holder, candidates.as_deref().unwrap_or_default()).await,
             None => HolderPod::Unknown,
         };
