@@ -95,7 +95,7 @@ impl Reconciler {
         let may_hold = |uid: &str| recorded == Some(uid) || running.as_deref() == Some(uid);
         let is_lost = |pod: &PodFacts| {
             let runs = pod.annotations.get(&started).is_some() && !pod.finished && pod.deletion_grace.is_none();
-            runs && !may_hold(&pod.uid) && self.is_fenced(pod, entitlement)
+            runs && !may_hold(&pod.uid)
         };
         let candidates = inputs.electorate.iter().flat_map(|electorate| electorate.pods());
         let lost: Vec<Arc<PodFacts>> = candidates.chain(&facts.strays).filter(|pod| is_lost(pod)).cloned().collect();
@@ -105,15 +105,23 @@ impl Reconciler {
             if waits || self.roles.deletions().count() >= DELETIONS {
                 continue;
             }
+            if !self.is_fenced(&pod, entitlement) {
+                if entitlement.latest == Token(0) && !self.roles.is_verified(entitlement) {
+                    self.verify_latest(Token(0));
+                }
+                continue;
+            }
             self.write_role(&pod, DesiredRole::DELETED, Priority::Active, None);
         }
     }
 
     /// Whether the pod is `standby` with the token of the latest term. Then this process knows that term: with an older status it
-    /// could take a running term for one that has ended. A lease that was created again knows no term yet.
+    /// could take a running term for one that has ended. A lease that was created again knows no term yet: it must have been read
+    /// since then.
     fn is_fenced(&self, pod: &PodFacts, entitlement: &Entitlement) -> bool {
-        let standby = DesiredRole::standby(entitlement.latest);
-        entitlement.latest > Token(0) && carries(pod, &self.identity.name, &standby)
+        let token = Some(entitlement.latest).filter(|latest| *latest > Token(0));
+        let has_role = carries(pod, &self.identity.name, &DesiredRole::standby(token));
+        has_role && (token.is_some() || self.roles.is_verified(entitlement))
     }
 
     fn holder_of_running_term(&self) -> Option<String> {

@@ -67,9 +67,9 @@ impl DesiredRole {
     /// No role and no token.
     const NONE: Self = Self { role: None, token: None, change: PodChange::None };
 
-    /// The label `standby` with this token.
-    pub const fn standby(token: Token) -> Self {
-        Self { role: Some(PodRole::Standby), token: Some(token), change: PodChange::None }
+    /// The label `standby` with this token, or with any.
+    pub const fn standby(token: Option<Token>) -> Self {
+        Self { role: Some(PodRole::Standby), token, change: PodChange::None }
     }
 
     /// The pod is deleted.
@@ -152,6 +152,11 @@ impl RoleState {
     /// The entitlement by which the labels are written; `None` while it is unknown.
     pub const fn entitlement(&self) -> Option<&Entitlement> {
         self.entitlement.as_ref()
+    }
+
+    /// Whether the lease was read since the entitlement changed, and the status shows no other token.
+    pub fn is_verified(&self, entitlement: &Entitlement) -> bool {
+        self.verified.is_some_and(|(latest, _)| latest == entitlement.latest)
     }
 
     /// The token that an object carries, if it is later than that of the status. Either an older resource with this name left it

@@ -221,7 +221,11 @@ impl World {
         let apis =
             (0..swarm.clusters).map(|_| ApiServer::new(swarm.keys.len(), &swarm.families, swarm.services)).collect();
         let mut spec = || swarm.specs[rng.index(swarm.specs.len())].clone();
-        let mut spec_of = |place: usize| LeaseSpec { gated: swarm.gated & 1 << place != 0, ..spec() };
+        let mut spec_of = |place: usize| LeaseSpec {
+            gated: swarm.gated & 1 << place != 0,
+            clustered: swarm.clustered & 1 << place != 0,
+            ..spec()
+        };
         let places = 0..swarm.keys.len();
         let specs = (0..swarm.clusters).map(|_| places.clone().map(&mut spec_of).collect()).collect();
         let mut check = Checker::default();
@@ -268,6 +272,10 @@ impl World {
         for cluster in 0..self.apis.len() {
             for place in 0..self.swarm.keys.len() {
                 self.create_lease(cluster, place);
+                if self.specs[cluster][place].clustered {
+                    self.create_workload(cluster, place);
+                    continue;
+                }
                 for _ in 0..self.swarm.pods {
                     self.pod_comes(cluster, place);
                 }

@@ -44,6 +44,8 @@ pub enum Ask {
     },
     Lease(usize),
     Pod(u32),
+    /// The workload of the lease at this place.
+    Workload(usize),
     /// Whether the Kubernetes node of this pod is out of service.
     Node(u32),
     /// The leader that the `RedisQuorum` names.
@@ -77,6 +79,7 @@ pub enum Reply {
     Service(Result<(Box<Prepared>, Vec<Arc<SliceFacts>>), String>),
     Lease(Option<Arc<RedisLease>>),
     Pod(Option<Arc<PodFacts>>),
+    Workload(Option<Arc<PodFacts>>),
     Node(bool),
     /// The leader, and the resource version.
     Quorum(Verdict, u64, Option<String>),
@@ -145,6 +148,15 @@ impl World {
             Ask::Status { place, uid, write } => self.serve_status(process, cluster, *place, *uid, write),
             Ask::Role { place, write } => {
                 let checked = !self.is(Bug::RolesWithoutVersion);
+                if write.workload.is_some() {
+                    let verdict = self.apis[cluster].write_workload(*place, write, checked);
+                    self.count_write(process, cluster, verdict);
+                    if verdict == Verdict::Written {
+                        self.saw_switch(write);
+                    }
+                    let workload = self.apis[cluster].workloads.get(&objects::number(&write.uid)).cloned();
+                    return Reply::Role(verdict, workload);
+                }
                 let (verdict, change) = self.apis[cluster].write_role(*place, write, checked);
                 self.note(Note::WroteRole { process, pod: objects::number(&write.uid), role: write.role, verdict });
                 self.count_write(process, cluster, verdict);
@@ -169,7 +181,12 @@ impl World {
             }
             Ask::Pod(pod) => {
                 self.apis[cluster].writes.reads += 1;
-                Reply::Pod(self.apis[cluster].state.pods.get(pod).cloned())
+                let api = &self.apis[cluster];
+                Reply::Pod(api.state.pods.get(pod).or_else(|| api.workloads.get(pod)).cloned())
+            }
+            Ask::Workload(place) => {
+                self.apis[cluster].writes.reads += 1;
+                Reply::Workload(self.apis[cluster].workload_of(*place).cloned())
             }
             Ask::Node(pod) => {
                 self.apis[cluster].writes.reads += 1;

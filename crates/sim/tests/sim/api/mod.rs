@@ -5,3 +5,4 @@ pub mod objects;
 pub mod server;
 pub mod services;
 pub mod watch;
+pub mod workloads;

@@ -9,6 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 use redislease::api::conditions::{ConditionStatus, ConditionType};
 use redislease::api::lease::{
     ActivationSpec, ActiveServiceSpec, CandidatesSpec, ElectionSpec, Granularity, QuorumRef, RetrySpec, RetryStrategy,
+    ScaleSpec, WorkloadRef,
 };
 use redislease::api::lease_status::HandoverState;
 use redislease::api::names;
@@ -26,6 +27,9 @@ pub const NAMESPACE: &str = "team";
 pub const QUORUM: &str = "default";
 /// 2026-11-21, in seconds of Unix time: when every run starts.
 pub const START: i64 = 1_795_238_400;
+
+/// The replicas of a workload whose cluster holds the lease.
+pub const RUNNING: i32 = 2;
 
 /// The label that makes a pod a candidate of a lease.
 const APP: &str = "app";
@@ -63,6 +67,8 @@ pub struct LeaseSpec {
     pub service: Option<ServiceOf>,
     /// Only the elected pod starts.
     pub gated: bool,
+    /// The cluster holds the lease, and a Deployment runs in it.
+    pub clustered: bool,
     pub suspend: bool,
 }
 
@@ -71,10 +77,22 @@ impl LeaseSpec {
     pub fn object(&self, place: usize, keys: u16) -> RedisLeaseSpec {
         let labels = BTreeMap::from([(APP.to_owned(), lease_name(place))]);
         let selector = LabelSelector { match_labels: Some(labels), match_expressions: None };
+        let deployment =
+            WorkloadRef { api_version: "apps/v1".into(), kind: "Deployment".into(), name: lease_name(place) };
+        let candidates = if self.clustered {
+            CandidatesSpec { selector: None, workload_ref: Some(deployment) }
+        } else {
+            CandidatesSpec { selector: Some(selector), workload_ref: None }
+        };
+        let activation = ActivationSpec {
+            scheduling_gate: self.gated,
+            scale: self.clustered.then_some(ScaleSpec { replicas: RUNNING }),
+            suspend: false,
+        };
         RedisLeaseSpec {
             quorum_ref: QuorumRef { name: QUORUM.into() },
             keys: Some((0..8).filter(|key| keys & 1 << key != 0).map(key_name).collect()),
-            candidates: CandidatesSpec { selector: Some(selector), workload_ref: None },
+            candidates,
             lease_duration: seconds(self.lease),
             renew_interval: millis(self.renew),
             grace_period: seconds(self.grace),
@@ -85,13 +103,16 @@ impl LeaseSpec {
                 limit: self.limit,
                 jitter: 10,
             },
-            election: ElectionSpec { require_ready: true, unhealthy_after: self.unhealthy_after.map(seconds) },
-            active_service: self.service.map(|of| {
+            election: ElectionSpec {
+                require_ready: true,
+                unhealthy_after: self.unhealthy_after.filter(|_| !self.clustered).map(seconds),
+            },
+            active_service: self.service.filter(|_| !self.clustered).map(|of| {
                 let number = if of == ServiceOf::Own { place } else { 0 };
                 ActiveServiceSpec { name: service_name(number) }
             }),
-            granularity: Granularity::Pod,
-            activation: self.gated.then_some(ActivationSpec { scheduling_gate: true, scale: None, suspend: false }),
+            granularity: if self.clustered { Granularity::Cluster } else { Granularity::Pod },
+            activation: (self.gated || self.clustered).then_some(activation),
             suspend: self.suspend,
         }
     }

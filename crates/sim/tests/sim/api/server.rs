@@ -108,6 +108,8 @@ pub struct ApiServer {
     /// Services can be neither read nor created.
     pub refuses_services: bool,
     pub state: State,
+    /// Workloads that are candidates themselves, by the number of their UID. No watch shows them.
+    pub workloads: BTreeMap<u32, Arc<PodFacts>>,
     /// By number; a number is a name.
     pub services: Vec<Service>,
     /// EndpointSlices of Services that users made.
@@ -130,6 +132,7 @@ impl ApiServer {
             refuses_writes: false,
             refuses_services: false,
             state,
+            workloads: BTreeMap::new(),
             services: vec![service; places],
             foreign: BTreeSet::new(),
             nodes_off: BTreeSet::new(),

@@ -64,6 +64,8 @@ pub enum Bug {
     DeletedTooEarly,
     /// A pod that lost the lease is not deleted.
     LostPodRuns,
+    /// A workload whose cluster lost the lease is not stopped.
+    WorkloadRunsOn,
     /// A lease that acquired a term never gives its permit back.
     PermitKept,
     /// The same with the permit to write the end of a term.
@@ -73,7 +75,7 @@ pub enum Bug {
 /// The broken rules of the operator that random search finds. `RolesWithoutVersion`, `SlicesWithoutVersion`,
 /// `EndpointNotFenced` and `WithdrawalKeepsToken` need one exact interleaving, which `scenario::late_writes` sets up;
 /// `scenario::services` does so for `NoSweep`, `RemovesUnread`, `ForeignSliceTaken` and `ServiceLeft`.
-const OF_THE_OPERATOR: [Bug; 21] = [
+const OF_THE_OPERATOR: [Bug; 22] = [
     Bug::MonotonicClock,
     Bug::CachedRunId,
     Bug::GoneIsProof,
@@ -93,6 +95,7 @@ const OF_THE_OPERATOR: [Bug; 21] = [
     Bug::EffectRepeated,
     Bug::DeletedTooEarly,
     Bug::LostPodRuns,
+    Bug::WorkloadRunsOn,
     Bug::PermitKept,
     Bug::WritePermitKept,
 ];
@@ -107,6 +110,7 @@ impl Bug {
     pub const fn must_say(self) -> Option<&'static str> {
         match self {
             Self::DeletedTooEarly | Self::LostPodRuns => Some("gate: "),
+            Self::WorkloadRunsOn => Some("workload: "),
             Self::EffectRepeated => Some("a turn of lease"),
             Self::Core(Mutant::EffectRepeated) => Some("effects at one instant"),
             _ => None,

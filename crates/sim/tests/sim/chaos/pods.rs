@@ -117,6 +117,9 @@ impl World {
     }
 
     pub fn pod_comes(&mut self, cluster: usize, place: usize) {
+        if self.specs[cluster][place].clustered {
+            return;
+        }
         let of_place = |pod: &&Arc<PodFacts>| objects::place_of(pod) == Some(place);
         if self.apis[cluster].state.pods.values().filter(of_place).count() > self.swarm.pods {
             return;
@@ -169,11 +172,16 @@ impl World {
             Fault::ChangeSpec => {
                 let spec = self.rng.index(self.swarm.specs.len());
                 let before = self.specs[cluster][place].clone();
-                self.specs[cluster][place] =
-                    LeaseSpec { suspend: before.suspend, gated: before.gated, ..self.swarm.specs[spec].clone() };
+                self.specs[cluster][place] = LeaseSpec {
+                    suspend: before.suspend,
+                    gated: before.gated,
+                    clustered: before.clustered,
+                    ..self.swarm.specs[spec].clone()
+                };
                 if self.specs[cluster][place] != before {
                     self.hit_cluster(fault, cluster);
                 }
+                self.scale_workload(cluster, place);
                 self.write_spec(cluster, place);
             }
             _ => {

@@ -39,6 +39,8 @@ pub struct Swarm {
     pub keys: Vec<u16>,
     /// The leases that let only the pod start that they elect, as bits by place.
     pub gated: u8,
+    /// The leases that clusters hold, as bits by place.
+    pub clustered: u8,
     /// Candidates of each lease.
     pub pods: usize,
     /// The address families of Services at the start.
@@ -102,6 +104,7 @@ impl Swarm {
         let mut apart = Rng::new(rng.copy().word());
         let services = (!apart.percent(30)).then_some(Maker::User);
         let gated = apart.pick(&[0, 0, 0b101, 0b111]);
+        let clustered = apart.pick(&[0, 0, 0, 0, 0b001, 0b010, 0b111]) & !gated;
         let permits = apart.pick(&[PERMITS, PERMITS, 1, 2]);
         let mut faults = faults;
         for fault in Fault::OF_SERVICES {
@@ -126,6 +129,7 @@ impl Swarm {
             elects: rng.percent(60),
             keys: keys.to_vec(),
             gated,
+            clustered,
             pods: rng.between(1, 3) as usize,
             families: rng.pick(&[&[Family::V4][..], &[Family::V4, Family::V6], &[Family::V6, Family::V4]]).to_vec(),
             services,
@@ -190,6 +194,7 @@ impl Swarm {
                 _ => Some(ServiceOf::Own),
             },
             gated: false,
+            clustered: false,
             suspend: false,
         };
         let all = [(6, 1000, 2), (10, 2000, 3), (15, 3000, 5)];

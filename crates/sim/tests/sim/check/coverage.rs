@@ -70,6 +70,8 @@ sights! {
     RoleWithdrawn,
     PodStarted,
     LostPodDeleted,
+    WorkloadRuns,
+    WorkloadStopped,
     EndpointWritten,
     EndpointWithdrawn,
     SliceRemoved,

@@ -23,6 +23,9 @@ use crate::world::{Event, World};
 /// How long the labels may differ from the status after a change of the holder.
 const LABELS_FOLLOW: Micros = 8 * SECOND;
 
+/// How often a workload is read that is a candidate itself.
+const READ_AGAIN: Micros = 10 * SECOND;
+
 /// The steps of the recovery, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
@@ -74,6 +77,8 @@ pub struct Recovery {
     mislabelled: BTreeMap<(usize, usize), Micros>,
     /// Pods that run without the lease or do not start, and since when.
     astray: BTreeMap<(usize, usize), Micros>,
+    /// Workloads that run without the lease, or do not run with it, and since when.
+    misplaced: BTreeMap<(usize, usize), Micros>,
     /// Endpoints that differ from the term that is held (0) or are missing (1), and since when.
     misrouted: BTreeMap<(usize, usize, u8), Micros>,
     /// The cluster whose API server does not come back.
@@ -95,8 +100,9 @@ impl World {
         let ttl = self.swarm.ttl() * MILLI;
         let limited = self.swarm.specs.iter().any(|spec| spec.limit.is_some());
         let burst = if limited { ttl + ttl / 50 } else { 0 };
-        // A cluster that handed the lease over to another one makes no attempt for a while.
-        let yields = if self.swarm.has(Fault::Handover) { 10 * SECOND } else { 0 };
+        // A cluster that handed the lease over to another one makes no attempt for a while. The next request waits for the
+        // result of this one, and ends the term again.
+        let yields = if self.swarm.has(Fault::Handover) { 2 * 10 * SECOND + self.swarm.key_life() } else { 0 };
         self.swarm.key_life() + self.swarm.longest_delay() + burst + yields + 3 * SECOND
     }
 
@@ -162,6 +168,7 @@ impl World {
                 self.labels_follow(LABELS_FOLLOW + election);
                 self.only_the_holder_runs(LABELS_FOLLOW + election);
                 self.endpoints_follow(LABELS_FOLLOW + election);
+                self.workloads_follow(LABELS_FOLLOW + READ_AGAIN + election);
                 self.after(SECOND, Event::Recovery(Stage::Watch));
             }
         }
@@ -214,6 +221,9 @@ impl World {
             let candidate = |pod: &&Arc<PodFacts>| {
                 objects::place_of(pod) == Some(place) && pod.deletion_grace.is_none() && !pod.finished
             };
+            if self.specs[cluster][place].clustered {
+                continue;
+            }
             let candidates = self.apis[cluster].state.pods.values().filter(candidate).count();
             for _ in candidates..2 {
                 let pod = self.new_uid();
@@ -281,6 +291,9 @@ impl World {
         let mut last = self.check.last.iter().filter(|(of, last)| now < last.until && Some(of.0) != away);
         self.recovery.subject = last.find_map(|(&of, last)| {
             let live = self.check.live.iter().find(|live| live.attempt == last.attempt)?;
+            if self.specs[of.0][of.1].clustered {
+                return None;
+            }
             Some(Subject { of, attempt: last.attempt, pod: live.pod })
         });
         self.recovery.proof = None;
@@ -364,6 +377,24 @@ impl World {
                 let since = *self.recovery.astray.entry((cluster, place)).or_insert(self.now);
                 if self.now - since > bound {
                     self.check.fail(format!("gate: since {since} µs, lease {place} of cluster {cluster}: {problem}"));
+                }
+            }
+        }
+    }
+
+    /// A workload runs if and only if its cluster holds the lease.
+    fn workloads_follow(&mut self, bound: Micros) {
+        for cluster in 0..self.apis.len() {
+            for place in 0..self.swarm.keys.len() {
+                let is_checked = self.recovery.without_api != Some(cluster) && self.specs[cluster][place].clustered;
+                let problem = self.misplaced_workload(cluster, place).filter(|_| is_checked);
+                let Some(problem) = problem else {
+                    self.recovery.misplaced.remove(&(cluster, place));
+                    continue;
+                };
+                let since = *self.recovery.misplaced.entry((cluster, place)).or_insert(self.now);
+                if self.now - since > bound {
+                    self.check.fail(format!("workload: since {since} µs, in cluster {cluster}: {problem}"));
                 }
             }
         }

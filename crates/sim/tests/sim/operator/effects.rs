@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use redislease::api::RedisLease;
 use redislease::api::names::PodRole;
-use redislease::election::PodFacts;
+use redislease::election::{PodFacts, Run};
 use redislease::index::Asked;
 use redislease::plan::{
     Authority, Command, Effect, Event as Input, PodChange, Priority, Read, RoleOutcome, RoleWrite, StatusOutcome,
@@ -187,6 +187,7 @@ impl World {
             Job::ReadPod { .. }
             | Job::Service { .. }
             | Job::Read { .. }
+            | Job::ReadWorkload(_)
             | Job::ReadQuorum
             | Job::ReadTokens { .. }
             | Job::Claim { .. } => {}
@@ -252,6 +253,7 @@ impl World {
             }
             (Job::Read { uid, read, .. }, reply) => self.read_reply(process, uid, &read, asked, reply),
             (job @ (Job::ReadQuorum | Job::Claim { .. }), reply) => self.leader_reply(process, &job, reply),
+            (Job::ReadWorkload(key), reply) => self.workload_reply(process, &key, reply),
             (Job::ReadTokens { node, request }, Reply::Tokens(token)) => {
                 self.tokens_read(process, node, request, token);
             }
@@ -267,6 +269,9 @@ impl World {
         let was_started = pod.is_some_and(|pod| objects::was_started(pod, place));
         if self.is(Bug::DeletedTooEarly) && was_started && write.role == Some(PodRole::Standby) {
             write.change = PodChange::Delete;
+        }
+        if self.is(Bug::WorkloadRunsOn) && write.change == PodChange::Run(Run::Replicas(0)) {
+            write.change = PodChange::None;
         }
         if self.is(Bug::LostPodRuns) && write.change == PodChange::Delete {
             write.change = PodChange::None;

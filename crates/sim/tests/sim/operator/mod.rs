@@ -7,4 +7,5 @@ pub mod keeper;
 pub mod leader;
 pub mod process;
 pub mod slices;
+pub mod workloads;
 pub mod writer;

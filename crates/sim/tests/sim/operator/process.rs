@@ -229,7 +229,8 @@ impl World {
         }
         let leases = sleeper.machines.iter().filter_map(|machine| machine.lease.next_deadline());
         let nodes = sleeper.peers.iter().filter_map(|peer| peer.admission.next_deadline());
-        let Some(deadline) = leases.chain(nodes).min() else { return };
+        let workloads = sleeper.index.next_deadline();
+        let Some(deadline) = leases.chain(nodes).chain(workloads).min() else { return };
         let at = sleeper.clock.when(deadline.0).max(self.now);
         if sleeper.wake_at.is_none_or(|earlier| at < earlier) {
             let boot = sleeper.boot;
@@ -249,6 +250,7 @@ impl World {
         self.drain_leader(process);
         self.wake_admissions(process, now);
         self.wake_machines(process, now);
+        self.read_workloads(process, now);
         self.nothing_spins(process, now);
     }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use redislease::api::names::PodRole;
-use redislease::index::Asked;
+use redislease::index::{Asked, WorkloadKey};
 use redislease::plan::calls::{Level, Next, Queue, Retry, Submission, Verdict};
 use redislease::plan::{Read, RoleWrite, ServiceRequest, SliceWrite, StatusWrite};
 use redislease_core::backoff::Entropy;
@@ -53,6 +53,7 @@ pub enum Job {
         uid: u32,
         read: Read,
     },
+    ReadWorkload(WorkloadKey),
     /// The leader that the `RedisQuorum` names.
     ReadQuorum,
     /// The highest token of all statuses, to seed the counter of this node. `request` is [`Peer::tokens_asked`].
@@ -79,6 +80,7 @@ pub enum Key {
     ReadLease(u32),
     ReadPod(u32),
     ReadNode(u32),
+    ReadWorkload(WorkloadKey),
     ReadQuorum,
     ReadTokens(usize),
     Claim,
@@ -96,6 +98,7 @@ impl Job {
             Self::Read { uid, read: Read::Lease, .. } => Key::ReadLease(*uid),
             Self::Read { uid, read: Read::Holder { .. }, .. } => Key::ReadPod(*uid),
             Self::Read { uid, read: Read::Node { .. }, .. } => Key::ReadNode(*uid),
+            Self::ReadWorkload(key) => Key::ReadWorkload(key.clone()),
             Self::ReadQuorum => Key::ReadQuorum,
             Self::ReadTokens { node, .. } => Key::ReadTokens(*node),
             Self::Claim { .. } => Key::Claim,
@@ -107,7 +110,7 @@ impl Job {
             Self::Status { write, .. } => write.priority.into(),
             Self::Role { write, .. } | Self::ReadPod { write, .. } => write.priority.into(),
             Self::Slice { write, .. } => write.priority.into(),
-            Self::Service { .. } => Level::Active,
+            Self::Service { .. } | Self::ReadWorkload(_) => Level::Active,
             Self::Read { read: Read::Lease, .. } => Level::Publication,
             Self::Read { .. } | Self::ReadQuorum | Self::ReadTokens { .. } => Level::End,
             Self::Claim { .. } => Level::Standby,
@@ -150,6 +153,7 @@ impl Job {
             Self::Read { place, read: Read::Lease, .. } => Ask::Lease(*place),
             Self::Read { read: Read::Holder { uid, .. }, .. } => Ask::Pod(objects::number(uid)),
             Self::Read { read: Read::Node { uid, .. }, .. } => Ask::Node(objects::number(uid)),
+            Self::ReadWorkload((_, workload)) => Ask::Workload(objects::number(&workload.name) as usize),
             Self::ReadQuorum => Ask::Quorum,
             Self::ReadTokens { .. } => Ask::Tokens,
             Self::Claim { version, instance } => Ask::Claim { version: *version, instance: instance.clone() },
@@ -366,7 +370,10 @@ impl World {
         }
         let (key, verdict) = (job.key(), job.judge(reply));
         writer.queue.done(now, &key, verdict, entropy);
-        let is_read = matches!(job, Job::Read { .. } | Job::Service { .. } | Job::ReadQuorum | Job::ReadTokens { .. });
+        let is_read = matches!(
+            job,
+            Job::Read { .. } | Job::Service { .. } | Job::ReadWorkload(_) | Job::ReadQuorum | Job::ReadTokens { .. }
+        );
         if let (Verdict::Unanswered, true, Some(retry)) = (verdict, is_read, retry) {
             // A newer read of the same object is queued already.
             drop(writer.queue.put_back(now, key, retry, job));

@@ -39,6 +39,7 @@ fn calm(processes: Vec<usize>) -> Swarm {
         limit: None,
         service: Some(ServiceOf::Own),
         gated: false,
+        clustered: false,
         suspend: false,
     };
     Swarm {
@@ -50,6 +51,7 @@ fn calm(processes: Vec<usize>) -> Swarm {
         elects: false,
         keys: vec![0b001],
         gated: 0,
+        clustered: 0,
         pods: 2,
         families: vec![Family::V4, Family::V6],
         services: Some(Maker::User),

@@ -1,0 +1,114 @@
+//! Workloads that are candidates themselves: one Deployment for each lease with granularity Cluster.
+
+use std::sync::Arc;
+
+use redislease::api::names::{self, PodRole};
+use redislease::api::validated::WorkloadKind;
+use redislease::election::{PodFacts, Run, WorkloadState};
+use redislease::plan::{PodChange, RoleWrite};
+
+use crate::api::objects::{self, NAMESPACE, RUNNING};
+use crate::api::server::{ApiServer, Verdict};
+use crate::check::coverage::Sight;
+use crate::redis::clock::Micros;
+use crate::world::World;
+
+/// The Deployment of the lease at this place.
+fn deployment(number: u32, place: usize, replicas: i32, now: Micros) -> PodFacts {
+    let name = objects::lease_name(place);
+    let mark = (names::WORKLOAD_LABEL.to_owned(), names::workload_label(WorkloadKind::Deployment.as_str(), &name));
+    PodFacts {
+        name,
+        labels: [mark].into(),
+        node: None,
+        addresses: Vec::new(),
+        workload: Some(WorkloadState { kind: WorkloadKind::Deployment, run: Run::Replicas(replicas) }),
+        ..objects::pod(number, place, false, now)
+    }
+}
+
+impl ApiServer {
+    /// The workload of the lease at this place.
+    pub fn workload_of(&self, place: usize) -> Option<&Arc<PodFacts>> {
+        let name = objects::lease_name(place);
+        self.workloads.values().find(|workload| workload.name == name)
+    }
+
+    fn put_workload(&mut self, number: u32, mut facts: PodFacts) {
+        facts.resource_version = Some(self.next_version().to_string());
+        self.workloads.insert(number, Arc::new(facts));
+    }
+
+    /// Writes the role of a workload, and switches it.
+    pub fn write_workload(&mut self, place: usize, write: &RoleWrite, checked: bool) -> Verdict {
+        let number = objects::number(&write.uid);
+        let Some(found) = self.workloads.get(&number).filter(|found| found.name == write.pod) else {
+            return Verdict::Gone;
+        };
+        if checked && write.version.is_some() && write.version != found.resource_version {
+            return Verdict::Conflict;
+        }
+        if self.refuses_writes {
+            return Verdict::Refused;
+        }
+        let mut facts = PodFacts::clone(found);
+        let name = objects::lease_name(place);
+        match write.role {
+            Some(role) => facts.labels.insert(names::role_label(&name), role.as_str().into()),
+            None => facts.labels.remove(&names::role_label(&name)),
+        };
+        facts.annotations.set(&names::token_annotation(&name), write.token.as_deref());
+        if let (PodChange::Run(run), Some(state)) = (write.change, &mut facts.workload) {
+            state.run = run;
+        }
+        if facts != **found {
+            self.writes.role += 1;
+            self.put_workload(number, facts);
+        }
+        Verdict::Written
+    }
+}
+
+impl World {
+    pub fn create_workload(&mut self, cluster: usize, place: usize) {
+        let number = self.new_uid();
+        let replicas = self.rng.pick(&[0, RUNNING]);
+        self.apis[cluster].put_workload(number, deployment(number, place, replicas, self.now));
+    }
+
+    /// Somebody else scales the workload of this place.
+    pub fn scale_workload(&mut self, cluster: usize, place: usize) {
+        let replicas = self.rng.pick(&[0, 1, RUNNING]);
+        let Some(workload) = self.apis[cluster].workload_of(place).cloned() else { return };
+        let mut facts = PodFacts::clone(&workload);
+        facts.workload = facts.workload.map(|state| WorkloadState { run: Run::Replicas(replicas), ..state });
+        self.apis[cluster].put_workload(objects::number(&workload.uid), facts);
+    }
+
+    /// Records that a write has switched a workload.
+    pub fn saw_switch(&mut self, write: &RoleWrite) {
+        if let PodChange::Run(run) = write.change {
+            self.coverage.saw(if run == Run::Replicas(0) { Sight::WorkloadStopped } else { Sight::WorkloadRuns });
+        }
+    }
+
+    /// What is wrong with the workload of the lease at this place.
+    pub fn misplaced_workload(&self, cluster: usize, place: usize) -> Option<String> {
+        let api = &self.apis[cluster];
+        let lease = api.state.leases[place].as_deref()?;
+        let workload = api.workload_of(place)?;
+        let named = objects::named(lease);
+        if named.is_some_and(|named| named.active.is_none()) {
+            // The term is not confirmed: the workload stays as it is.
+            return None;
+        }
+        let holds = named.is_some_and(|named| named.active == Some(true));
+        let role = if holds { PodRole::Active } else { PodRole::Standby };
+        let run = Run::Replicas(if holds { RUNNING } else { 0 });
+        let label = workload.labels.get(&names::role_label(&objects::lease_name(place)));
+        let is_right = workload.workload.is_some_and(|state| state.run == run)
+            && label.is_some_and(|label| label == role.as_str());
+        (!is_right)
+            .then(|| format!("{NAMESPACE}/{} is {:?} {label:?}, must be {run:?}", workload.name, workload.workload))
+    }
+}
