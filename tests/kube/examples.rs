@@ -196,9 +196,10 @@ fn the_manifests_work() -> Result<()> {
     // The leases of the examples have the default duration of 30 s.
     options.quorum = serde_json::json!({"maxLeaseDuration": "30s"});
     options.allow_scheduling_gate = true;
+    options.allow_scale = true;
     let Cluster { operator, installation } = Cluster::with_own_redis(&options)?;
     let cluster = installation.control_plane();
-    for namespace in ["shop", "service", "active-service", "scheduling-gate", "cronjob"] {
+    for namespace in ["shop", "service", "active-service", "scheduling-gate", "one-cluster", "cronjob"] {
         cluster.kubectl(&["create", "namespace", namespace])?;
     }
     let (page, reader) = (redislease_lab::read("examples/README.md"), Reader::new()?);
@@ -212,6 +213,7 @@ fn the_manifests_work() -> Result<()> {
     apply(&installation, "service", "service.yaml")?;
     apply(&installation, "active-service", "active-service.yaml")?;
     apply(&installation, "scheduling-gate", "scheduling-gate.yaml")?;
+    apply(&installation, "one-cluster", "one-cluster.yaml")?;
     apply(&installation, "cronjob", "cronjob.yaml")?;
     cluster.kubectl(&["create", "job", "run", "--from=cronjob/report", "--namespace=cronjob"])?;
 
@@ -258,6 +260,17 @@ fn the_manifests_work() -> Result<()> {
         cluster.kubectl(&["delete", "pod", &holder, "--namespace", "scheduling-gate"])?;
         held = lease.wait("another holder", SOON * 2, |now| now.is_active() && now.token() > held.token())?;
     }
+
+    // The Deployment runs in the cluster that holds the lease.
+    let lease = installation.find_lease("one-cluster", "billing");
+    let held = lease.wait("active", first_election, LeaseState::is_active)?;
+    assert_eq!(held.holder(), Some("billing"), "the Deployment");
+    installation.wait_for("the Deployment has its replicas", SOON * 2, || {
+        let workload = get(&installation, "/apis/apps/v1/namespaces/one-cluster/deployments/billing")?;
+        let role = &workload["metadata"]["labels"]["lease.redislease.io/billing"];
+        let replicas = &workload["spec"]["replicas"];
+        if role == "active" && *replicas == 3 { Ok(()) } else { Err(format!("{role} with {replicas} replicas")) }
+    })?;
 
     // Both Services follow the holder.
     for namespace in ["service", "active-service"] {
