@@ -104,7 +104,8 @@ notices! {
     ActiveServiceProblem => Warning,
     /// The operator deleted a pod that it had started and that does not hold the lease any more, as `activation.schedulingGate` says.
     PodDeleted => Normal,
-    /// The API server refused to start the elected pod, or to delete a pod that lost the lease. The message says why.
+    /// The API server refused to start the elected pod, to delete a pod that lost the lease, or to switch a workload. The message says
+    /// why.
     ActivationRefused => Warning,
     /// A workload or a pod has an annotation under `redislease.io/` that does not exist, or that has no effect on it.
     UnknownAnnotation => Warning,
