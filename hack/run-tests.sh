@@ -139,7 +139,7 @@ if [[ $what == fast ]]; then
     export MODEL=quick
     step "model and simulator" cargo test --locked --package redislease-core --package redislease-sim --no-fail-fast --test '*'
 elif [[ -z $failed ]]; then
-    export SIM_SEEDS=2000
+    export SIM_SEEDS=3000
     # Every step selects from the whole workspace: with fewer packages, dependencies would be built again with other
     # features. The tests on a control plane come last and on their own, because they wait most of the time: more of them
     # than there are cores can run at once. A process runs at most four control planes.

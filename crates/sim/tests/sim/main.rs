@@ -49,7 +49,7 @@ use run::search;
 
 /// A batch of this size, as in `make test`, must have had each fault in each phase of a lease. Smaller batches can miss the
 /// rarest.
-const LARGE: u64 = 2000;
+const LARGE: u64 = 3000;
 
 /// The tests below measure time, so they run one at a time.
 static TURN: Mutex<()> = Mutex::new(());
