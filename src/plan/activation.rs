@@ -15,17 +15,61 @@ use redislease_core::lease::Standing;
 use redislease_core::op::Token;
 
 use super::Reconciler;
+use super::desired_roles::{DesiredRole, carries};
 use super::effect::{Effect, PodChange, Priority};
 use super::event::RoleOutcome;
 use super::facts::{Allowed, Facts};
 use super::inputs::Inputs;
 use super::recorded::Recorded;
-use super::roles::{DesiredRole, Entitlement, carries};
+use super::roles::Entitlement;
+use crate::api::RedisLease;
 use crate::api::conditions::LeaseReady;
+use crate::api::names::{self, PodRole};
 use crate::api::validated::ClusterActivation;
-use crate::api::{RedisLease, names};
-use crate::election::{HolderName, PodFacts};
+use crate::election::{HolderName, PodFacts, Run};
 use crate::status::{Notice, NoticeReason};
+
+/// How the role of a pod or workload decides whether it runs.
+#[derive(Debug)]
+pub(super) enum Activator {
+    /// It runs with any role.
+    Role,
+    /// A pod starts when this scheduling gate is removed, and then carries this annotation.
+    Gate { gate: String, started: String },
+    /// The workload is switched.
+    Workload(ClusterActivation),
+}
+
+impl Activator {
+    /// What the write of the role changes beside the role; nothing if it is already as it must be.
+    pub fn change(&self, pod: &PodFacts, role: PodRole) -> PodChange {
+        let active = role == PodRole::Active;
+        match self {
+            // Other gates are not the operator's to remove.
+            Self::Gate { gate, .. } if active && matches!(&*pod.gates, [only] if only == gate) => PodChange::Start,
+            Self::Role | Self::Gate { .. } => PodChange::None,
+            Self::Workload(activation) => {
+                let Some(workload) = pod.workload else { return PodChange::None };
+                let run = match *activation {
+                    ClusterActivation::Scale(replicas) => Run::Replicas(if active { replicas } else { 0 }),
+                    ClusterActivation::Suspend => Run::Suspended(!active),
+                };
+                if workload.run == run { PodChange::None } else { PodChange::Run(run) }
+            }
+        }
+    }
+
+    /// Whether only the pod starts that is elected.
+    pub const fn starts_pods(&self) -> bool {
+        matches!(self, Self::Gate { .. })
+    }
+
+    /// Whether the pod was started for a term and nothing ends it yet.
+    pub fn has_started(&self, pod: &PodFacts) -> bool {
+        let Self::Gate { started, .. } = self else { return false };
+        pod.annotations.get(started).is_some() && !pod.finished && pod.deletion_grace.is_none()
+    }
+}
 
 /// How many pods of one lease are deleted at once: refused deletions leave room for other writes.
 const DELETIONS: usize = 4;
@@ -40,9 +84,16 @@ pub(super) struct Refusal {
 }
 
 impl Reconciler {
-    /// Whether only the pod starts that is elected.
-    pub(super) fn starts_pods(&self, facts: &Facts) -> bool {
-        facts.allowed.scheduling_gate && self.spec.valid.as_ref().is_some_and(|spec| spec.gated)
+    pub(super) fn activator(&self, facts: &Facts) -> Activator {
+        let name = &self.identity.name;
+        let Some(spec) = &self.spec.valid else { return Activator::Role };
+        match spec.cluster {
+            Some(activation) => Activator::Workload(activation),
+            None if spec.gated && facts.allowed.scheduling_gate => {
+                Activator::Gate { gate: names::scheduling_gate(name), started: names::started_annotation(name) }
+            }
+            None => Activator::Role,
+        }
     }
 
     /// The way of activation that the spec wants and the operator must not use: the field, the flag and the value of the chart.
@@ -83,20 +134,17 @@ impl Reconciler {
         facts: &Facts,
         entitlement: &Entitlement,
     ) {
-        if !self.starts_pods(facts) || inputs.deleting {
+        let activator = self.activator(facts);
+        if !activator.starts_pods() || inputs.deleting {
             return self.withdraw_deletions();
         }
         if self.status.is_writing() || !self.status.is_known() {
             return;
         }
-        let started = names::started_annotation(&self.identity.name);
         let recorded = Recorded::of(lease).filter(|recorded| recorded.active).map(|recorded| recorded.pod_uid());
         let running = self.holder_of_running_term();
         let may_hold = |uid: &str| recorded == Some(uid) || running.as_deref() == Some(uid);
-        let is_lost = |pod: &PodFacts| {
-            let runs = pod.annotations.get(&started).is_some() && !pod.finished && pod.deletion_grace.is_none();
-            runs && !may_hold(&pod.uid)
-        };
+        let is_lost = |pod: &PodFacts| activator.has_started(pod) && !may_hold(&pod.uid);
         let candidates = inputs.electorate.iter().flat_map(|electorate| electorate.pods());
         let lost: Vec<Arc<PodFacts>> = candidates.chain(&facts.strays).filter(|pod| is_lost(pod)).cloned().collect();
         for pod in lost {

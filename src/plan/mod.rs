@@ -11,7 +11,7 @@
 //! | [`keeper_link`], [`sync`] | the keeper machine: open, configure, adopt, end |
 //! | [`contend`] | which pod should hold the lease; when an attempt may start |
 //! | [`publish`] | the status and its writes |
-//! | [`roles`] | label and token on pods |
+//! | [`roles`], [`desired_roles`] | label and token on pods |
 //! | [`activation`] | leases whose pods start only after their election; which ways of activation the operator may use |
 //! | [`active_service`] | the endpoint of the Service that follows the holder |
 //! | [`handover`] | requested handovers |
@@ -26,6 +26,7 @@ mod activation;
 mod active_service;
 pub mod calls;
 mod contend;
+mod desired_roles;
 mod durations;
 mod effect;
 mod event;

@@ -10,15 +10,15 @@ use redislease_core::lease::{Standing, View};
 use redislease_core::op::{Attempt, Token};
 use redislease_core::time::Time;
 
+use super::desired_roles::{DesiredRole, carries, desired_roles, role_of};
 use super::effect::{Effect, PodChange, Priority, Read, RoleWrite};
 use super::event::RoleOutcome;
-use super::facts::{Facts, PodKnowledge};
+use super::facts::Facts;
 use super::inputs::Inputs;
 use super::recorded::{Recorded, latest_token};
 use super::{Reconciler, Shared};
 use crate::api::names::{self, PodRole};
-use crate::api::validated::ClusterActivation;
-use crate::election::{Electorate, HolderName, PodFacts, Run};
+use crate::election::{Electorate, HolderName, PodFacts};
 
 /// How many pods of one lease are written concurrently.
 const AT_ONCE: usize = 8;
@@ -52,28 +52,6 @@ struct Writing {
     pod: String,
     desired: DesiredRole,
     withdrawn: bool,
-}
-
-/// The desired label and token of a pod.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct DesiredRole {
-    role: Option<PodRole>,
-    /// `None` leaves the token unchanged.
-    token: Option<Token>,
-    change: PodChange,
-}
-
-impl DesiredRole {
-    /// No role and no token.
-    const NONE: Self = Self { role: None, token: None, change: PodChange::None };
-
-    /// The label `standby` with this token, or with any.
-    pub const fn standby(token: Option<Token>) -> Self {
-        Self { role: Some(PodRole::Standby), token, change: PodChange::None }
-    }
-
-    /// The pod is deleted.
-    pub const DELETED: Self = Self { change: PodChange::Delete, ..Self::NONE };
 }
 
 /// Which pod may be `active`, according to the status and the keeper.
@@ -197,10 +175,8 @@ impl Reconciler {
     }
 
     fn write_roles(&mut self, now: Time, entitlement: &Entitlement, inputs: &Inputs, facts: &Facts) {
-        let activation = self.spec.valid.as_ref().and_then(|spec| spec.cluster);
-        let desired_roles =
-            desired_roles(&self.identity.name, entitlement, inputs, facts, self.starts_pods(facts), activation);
-        let desired_roles = desired_roles
+        let activator = self.activator(facts);
+        let desired_roles = desired_roles(&self.identity.name, entitlement, inputs, facts, &activator)
             .into_iter()
             .filter_map(|(pod, desired)| self.needed(&pod, &desired).then_some((pod, desired)));
         let (grants, others): (Vec<_>, Vec<_>) =
@@ -217,7 +193,7 @@ impl Reconciler {
         // refuse this for one pod for ever, which must not keep another from its start.
         let is_unfenced = |pod: &PodFacts| !pod.gates.is_empty() && !self.roles.refused.contains(&pod.uid);
         let unfenced = others.iter().any(|(pod, _)| is_unfenced(pod));
-        let starts_pods = self.starts_pods(facts);
+        let starts_pods = activator.starts_pods();
         let elsewhere = others.iter().any(|(pod, _)| self.may_be_active(pod));
         let (first, then): (Vec<_>, Vec<_>) = others.into_iter().partition(|(pod, _)| self.may_be_active(pod));
         // During an attempt the other pods wait: if it succeeds, one write sets role and token.
@@ -388,88 +364,6 @@ impl Reconciler {
             self.emit(Effect::WithdrawRole { uid: uid.to_owned() });
         }
     }
-}
-
-/// The desired role of each pod. Finished pods are written only if they carry a role or token.
-fn desired_roles(
-    lease: &str,
-    entitlement: &Entitlement,
-    inputs: &Inputs,
-    facts: &Facts,
-    starts_pods: bool,
-    activation: Option<ClusterActivation>,
-) -> Vec<(Arc<PodFacts>, DesiredRole)> {
-    let label = names::role_label(lease);
-    let token = entitlement.holder.as_ref().map(|(_, token)| *token);
-    let holder = entitlement.holder.as_ref().map(|(uid, _)| uid);
-    let gate = names::scheduling_gate(lease);
-    let switch =
-        |pod: &PodFacts, active| activation.map_or(PodChange::None, |activation| switched(pod, activation, active));
-    let active = |pod: &PodFacts| {
-        // Other gates are not the operator's to remove.
-        let waits = starts_pods && matches!(&*pod.gates, [only] if *only == gate);
-        let change = if waits { PodChange::Start } else { switch(pod, true) };
-        DesiredRole { role: Some(PodRole::Active), token, change }
-    };
-    let started = names::started_annotation(lease);
-    // It keeps its label until then: without it, the pod would not be found again.
-    let is_to_be_deleted = |pod: &PodFacts| {
-        starts_pods && pod.annotations.get(&started).is_some() && !pod.finished && pod.deletion_grace.is_none()
-    };
-    let mut desired_roles = Vec::new();
-    let mut add = |pod: &Arc<PodFacts>, candidate: bool| {
-        let desired = if Some(&pod.uid) == holder {
-            active(pod)
-        } else if pod.finished && role_of(pod, &label).is_none() {
-            return;
-        } else if (candidate || is_to_be_deleted(pod)) && !inputs.deleting {
-            DesiredRole { role: Some(PodRole::Standby), token, change: switch(pod, false) }
-        } else {
-            DesiredRole::NONE
-        };
-        desired_roles.push((pod.clone(), desired));
-    };
-    match &inputs.electorate {
-        Some(electorate) => {
-            electorate.pods().for_each(|pod| add(pod, true));
-            facts.strays.iter().for_each(|pod| add(pod, false));
-        }
-        // While the candidates are unknown, every pod with a role counts as a candidate.
-        None => facts.strays.iter().for_each(|pod| add(pod, true)),
-    }
-    if let PodKnowledge::Here(sighting) = &facts.holder
-        && Some(&sighting.facts.uid) == holder
-        && !desired_roles.iter().any(|(pod, _)| pod.uid == sighting.facts.uid)
-    {
-        desired_roles.push((sighting.facts.clone(), active(&sighting.facts)));
-    }
-    desired_roles
-}
-
-/// How the workload must be switched; nothing if it is as it must be.
-fn switched(pod: &PodFacts, activation: ClusterActivation, active: bool) -> PodChange {
-    let Some(workload) = pod.workload else { return PodChange::None };
-    let run = match activation {
-        ClusterActivation::Scale(replicas) => Run::Replicas(if active { replicas } else { 0 }),
-        ClusterActivation::Suspend => Run::Suspended(!active),
-    };
-    if workload.run == run { PodChange::None } else { PodChange::Run(run) }
-}
-
-fn role_of<'a>(pod: &'a PodFacts, label: &str) -> Option<&'a str> {
-    pod.labels.get(label).map(String::as_str)
-}
-
-/// Whether the pod, as last observed, has the desired role.
-pub(super) fn carries(pod: &PodFacts, lease: &str, desired: &DesiredRole) -> bool {
-    let token = pod.annotations.get(&names::token_annotation(lease));
-    let same_role = role_of(pod, &names::role_label(lease)) == desired.role.map(PodRole::as_str);
-    let same_token = match (desired.role, desired.token) {
-        (None, _) => token.is_none(),
-        (Some(_), None) => true,
-        (Some(_), Some(wished)) => token.is_some_and(|token| *token == wished.to_string()),
-    };
-    same_role && same_token
 }
 
 /// Which pod may be `active`, by the keeper's view and the term that the status calls active; `None` if unknown. `known`

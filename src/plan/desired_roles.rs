@@ -1,0 +1,94 @@
+//! The desired label and token of each pod, from the entitlement.
+
+use std::sync::Arc;
+
+use redislease_core::op::Token;
+
+use super::activation::Activator;
+use super::effect::PodChange;
+use super::facts::{Facts, PodKnowledge};
+use super::inputs::Inputs;
+use super::roles::Entitlement;
+use crate::api::names::{self, PodRole};
+use crate::election::PodFacts;
+
+/// The desired label and token of a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct DesiredRole {
+    pub role: Option<PodRole>,
+    /// `None` leaves the token unchanged.
+    pub token: Option<Token>,
+    pub change: PodChange,
+}
+
+impl DesiredRole {
+    /// No role and no token.
+    pub const NONE: Self = Self { role: None, token: None, change: PodChange::None };
+
+    /// The label `standby` with this token, or with any.
+    pub const fn standby(token: Option<Token>) -> Self {
+        Self { role: Some(PodRole::Standby), token, change: PodChange::None }
+    }
+
+    /// The pod is deleted.
+    pub const DELETED: Self = Self { change: PodChange::Delete, ..Self::NONE };
+}
+
+/// The desired role of each pod. Finished pods are written only if they carry a role or token.
+pub(super) fn desired_roles(
+    lease: &str,
+    entitlement: &Entitlement,
+    inputs: &Inputs,
+    facts: &Facts,
+    activator: &Activator,
+) -> Vec<(Arc<PodFacts>, DesiredRole)> {
+    let label = names::role_label(lease);
+    let token = entitlement.holder.as_ref().map(|(_, token)| *token);
+    let holder = entitlement.holder.as_ref().map(|(uid, _)| uid);
+    let desired = |pod: &PodFacts, role| DesiredRole { role: Some(role), token, change: activator.change(pod, role) };
+    let mut desired_roles = Vec::new();
+    let mut add = |pod: &Arc<PodFacts>, candidate: bool| {
+        // A pod that must be deleted keeps its label until then: without it, the pod would not be found again.
+        let desired = if Some(&pod.uid) == holder {
+            desired(pod, PodRole::Active)
+        } else if pod.finished && role_of(pod, &label).is_none() {
+            return;
+        } else if (candidate || activator.has_started(pod)) && !inputs.deleting {
+            desired(pod, PodRole::Standby)
+        } else {
+            DesiredRole::NONE
+        };
+        desired_roles.push((pod.clone(), desired));
+    };
+    match &inputs.electorate {
+        Some(electorate) => {
+            electorate.pods().for_each(|pod| add(pod, true));
+            facts.strays.iter().for_each(|pod| add(pod, false));
+        }
+        // While the candidates are unknown, every pod with a role counts as a candidate.
+        None => facts.strays.iter().for_each(|pod| add(pod, true)),
+    }
+    if let PodKnowledge::Here(sighting) = &facts.holder
+        && Some(&sighting.facts.uid) == holder
+        && !desired_roles.iter().any(|(pod, _)| pod.uid == sighting.facts.uid)
+    {
+        desired_roles.push((sighting.facts.clone(), desired(&sighting.facts, PodRole::Active)));
+    }
+    desired_roles
+}
+
+pub(super) fn role_of<'a>(pod: &'a PodFacts, label: &str) -> Option<&'a str> {
+    pod.labels.get(label).map(String::as_str)
+}
+
+/// Whether the pod, as last observed, has the desired role.
+pub(super) fn carries(pod: &PodFacts, lease: &str, desired: &DesiredRole) -> bool {
+    let token = pod.annotations.get(&names::token_annotation(lease));
+    let same_role = role_of(pod, &names::role_label(lease)) == desired.role.map(PodRole::as_str);
+    let same_token = match (desired.role, desired.token) {
+        (None, _) => token.is_none(),
+        (Some(_), None) => true,
+        (Some(_), Some(wished)) => token.is_some_and(|token| *token == wished.to_string()),
+    };
+    same_role && same_token
+}
