@@ -10,10 +10,12 @@
 //! | [`namespace`], [`selectors`] | the pods of one namespace by the selectors of its leases |
 //! | [`namespace_labels`] | which namespaces may use which quorums |
 //! | [`slices`], [`slice_events`] | the EndpointSlices of leases |
+//! | [`candidates`] | which pods, or which workload, are the candidates of a lease |
 //! | [`workloads`] | the selectors of the workloads that leases name |
 //! | [`quorums`] | the facts about quorums that leases use |
 //! | [`quorum_events`] | takes the changes of quorums, of namespaces and of the authority over a quorum |
 
+mod candidates;
 mod leases;
 mod namespace;
 mod namespace_labels;
@@ -31,12 +33,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::core::Expression;
 use redislease_core::time::Time;
 
-use crate::api::{RedisLease, names};
+use crate::api::RedisLease;
 use crate::election::PodFacts;
 use crate::plan::{CandidateFacts, FairQueue, PodKnowledge, QuorumFacts, SliceFacts};
+use candidates::{candidates_of, workload_label};
 pub use leases::Entry;
 use leases::{Candidacy, Leases};
 use namespace::Namespace;
@@ -47,7 +49,7 @@ pub use pods::{Asked, ListCount};
 pub use quorums::ImplausibleToken;
 use quorums::Quorums;
 use slices::Slices;
-use workloads::{Known, Workloads};
+use workloads::Workloads;
 pub use workloads::{WorkloadFound, WorkloadKey, WorkloadRead};
 
 /// The number of a lease in this process. A resource that was created again is another lease.
@@ -259,57 +261,6 @@ impl Index {
         }
     }
 
-    /// Indexes the lease under the candidates that its spec selects, if that has changed.
-    fn resolve_candidates(&mut self, id: LeaseId, now: Time) {
-        let Some(entry) = self.leases.get_mut(id) else { return };
-        if !std::mem::take(&mut entry.candidates_changed) {
-            return;
-        }
-        if let Some(key) = entry.leave_workload() {
-            self.workloads.leave(&key, id);
-        }
-        if let Some(key) = entry.join_workload() {
-            let is_candidate = matches!(entry.candidacy, Some(Candidacy::Itself(_)));
-            self.workloads.join(&key, id, is_candidate, now);
-        }
-        self.regroup(id);
-    }
-
-    /// Moves the lease to the group of the pods that its selector matches now.
-    fn regroup(&mut self, id: LeaseId) {
-        let Some(entry) = self.leases.get_mut(id) else { return };
-        let itself;
-        let selector = match &entry.candidacy {
-            None => None,
-            Some(Candidacy::Selector(selector)) => Some(selector),
-            Some(Candidacy::Itself(key)) => {
-                itself = Expression::Equal(names::WORKLOAD_LABEL.to_owned(), workload_label(key)).into();
-                Some(&itself)
-            }
-            Some(Candidacy::Workload(key)) => match self.workloads.known(key) {
-                Known::Selector(selector) => Some(selector),
-                Known::Nothing | Known::Unusable(..) => None,
-            },
-        };
-        let pods = self.namespaces.entry(entry.namespace.clone()).or_default();
-        if let Some(group) = entry.group.take() {
-            pods.leave(id, group);
-        }
-        entry.group = selector.map(|selector| pods.join(id, selector, entry.eligibility.clone()));
-    }
-
-    fn leave_candidates(&mut self, id: LeaseId) {
-        let Some(entry) = self.leases.get_mut(id) else { return };
-        if let Some(group) = entry.group.take()
-            && let Some(pods) = self.namespaces.get_mut(&entry.namespace)
-        {
-            pods.leave(id, group);
-        }
-        if let Some(key) = entry.leave_workload() {
-            self.workloads.leave(&key, id);
-        }
-    }
-
     /// A list of pods begins.
     pub fn pod_list_begins(&mut self) {
         self.pods.list_begins();
@@ -409,52 +360,6 @@ impl Index {
         Some(Orphan { pod, lease: lease.to_owned(), unreadable })
     }
 
-    /// The next workload to read.
-    pub fn next_workload(&mut self, now: Time) -> Option<WorkloadKey> {
-        self.workloads.next_due(now)
-    }
-
-    /// When a workload must be read.
-    pub fn next_deadline(&self) -> Option<Time> {
-        self.workloads.next_deadline()
-    }
-
-    /// Takes the result of reading a workload.
-    pub fn workload_read(&mut self, key: &WorkloadKey, found: WorkloadFound, now: Time) {
-        let WorkloadFound { read, object } = found;
-        let is_candidate = self.workloads.has_candidacies(key);
-        let is_missing = read == WorkloadRead::Missing;
-        let pods = self.namespaces.get(&key.0);
-        let has_pods = match &read {
-            // Before the first list of pods, a workload without pods is not known to have none.
-            WorkloadRead::Selects(selector) => !self.pods.listed || pods.is_some_and(|pods| pods.has_match(selector)),
-            _ => false,
-        };
-        for id in self.workloads.read(key, read, has_pods, now) {
-            self.regroup(id);
-            self.mark(id);
-        }
-        if is_candidate {
-            self.candidate_read(key, object.map(|object| *object), is_missing, now);
-        }
-    }
-
-    /// Takes a workload that is a candidate itself. It has the place of a pod.
-    fn candidate_read(&mut self, key: &WorkloadKey, object: Option<PodFacts>, is_missing: bool, now: Time) {
-        let known = self.namespaces.get(&key.0).map(|pods| pods.workloads(&workload_label(key))).unwrap_or_default();
-        let uid = object.as_ref().map(|object| object.uid.clone());
-        for known in known {
-            // A workload that was created again is another one.
-            if is_missing || uid.as_ref().is_some_and(|uid| *uid != known) {
-                self.pod_missing(&key.0, &known, false, now);
-            }
-        }
-        if let Some(object) = object {
-            let concerned = self.pods.workload_seen(&mut self.namespaces, object, now);
-            self.pods_changed(concerned, now);
-        }
-    }
-
     /// Namespace, name and UID of a lease.
     pub fn lease(&self, id: LeaseId) -> Option<&Entry> {
         self.leases.get(id)
@@ -465,39 +370,19 @@ impl Index {
         let entry = self.leases.get(id)?;
         let pods = self.namespaces.entry(entry.namespace.clone()).or_default();
         let has_successor = pods.names.get(&entry.name) != Some(&id);
-        let unknown = match entry.candidacy.as_ref().and_then(Candidacy::workload) {
-            Some(key) => match self.workloads.known(key) {
-                Known::Unusable(reason, message) => CandidateFacts::Unusable(*reason, message.clone()),
-                Known::Nothing | Known::Selector(_) => CandidateFacts::Unknown,
-            },
-            None => CandidateFacts::Unknown,
-        };
-        // A workload that is a candidate itself is known when it was read.
-        let is_known = match &entry.candidacy {
-            Some(Candidacy::Itself(key)) => self.workloads.was_read(key),
-            _ => true,
-        };
-        let group = entry.group.filter(|_| self.pods.listed && is_known);
-        let electorate = group.and_then(|group| pods.electorate(group));
-        // A workload that is a candidate itself and does not exist has a message.
-        let is_itself = matches!(entry.candidacy, Some(Candidacy::Itself(_)));
-        let electorate = electorate.filter(|electorate| !is_itself || electorate.total() > 0);
+        let (candidates, group) = candidates_of(entry, pods, &self.workloads, self.pods.listed);
         let holder = entry.holder.as_ref().map_or(PodKnowledge::Unseen, |uid| self.pods.find(pods, uid));
         Some(Snapshot {
             lease: entry.object.clone(),
             has_successor,
             quorum: self.quorums.facts_for(&entry.quorum, self.namespace_labels.get(&entry.namespace)),
-            candidates: electorate.map_or(unknown, CandidateFacts::Known),
+            candidates,
             strays: pods.strays(&entry.name, group),
             slices: self.slices.of(&entry.namespace, &entry.name),
             holder,
             pods_listed: self.pods.listed,
         })
     }
-}
-
-fn workload_label((_, workload): &WorkloadKey) -> String {
-    names::workload_label(workload.kind.as_str(), &workload.name)
 }
 
 /// Whether a resource version is older than a known one. Versions increase, unless etcd was restored from a backup.

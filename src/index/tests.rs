@@ -8,6 +8,7 @@ use serde_json::json;
 use super::*;
 use crate::api::conditions::LeaseReady;
 use crate::election::Electorate;
+use kube::core::Expression;
 
 const NOW: Time = Time(1000);
 

@@ -1,6 +1,7 @@
 //! Workloads that are candidates themselves.
 
 use kube::core::DynamicObject;
+use kube::core::Expression;
 use redislease_core::time::Millis;
 
 use super::*;

@@ -1,0 +1,138 @@
+//! Which pods, or which workload, are the candidates of a lease.
+
+use kube::core::Expression;
+use redislease_core::time::Time;
+
+use super::leases::{Candidacy, Entry};
+use super::namespace::Namespace;
+use super::selectors::GroupId;
+use super::workloads::{Known, Workloads};
+use super::{Index, LeaseId, WorkloadFound, WorkloadKey, WorkloadRead};
+use crate::api::names;
+use crate::election::PodFacts;
+use crate::plan::CandidateFacts;
+
+impl Index {
+    /// Indexes the lease under the candidates that its spec selects, if that has changed.
+    pub(super) fn resolve_candidates(&mut self, id: LeaseId, now: Time) {
+        let Some(entry) = self.leases.get_mut(id) else { return };
+        if !std::mem::take(&mut entry.candidates_changed) {
+            return;
+        }
+        if let Some(key) = entry.leave_workload() {
+            self.workloads.leave(&key, id);
+        }
+        if let Some(key) = entry.join_workload() {
+            let is_candidate = matches!(entry.candidacy, Some(Candidacy::Itself(_)));
+            self.workloads.join(&key, id, is_candidate, now);
+        }
+        self.regroup(id);
+    }
+
+    /// Moves the lease to the group of the pods that its selector matches now.
+    fn regroup(&mut self, id: LeaseId) {
+        let Some(entry) = self.leases.get_mut(id) else { return };
+        let itself;
+        let selector = match &entry.candidacy {
+            None => None,
+            Some(Candidacy::Selector(selector)) => Some(selector),
+            Some(Candidacy::Itself(key)) => {
+                itself = Expression::Equal(names::WORKLOAD_LABEL.to_owned(), workload_label(key)).into();
+                Some(&itself)
+            }
+            Some(Candidacy::Workload(key)) => match self.workloads.known(key) {
+                Known::Selector(selector) => Some(selector),
+                Known::Nothing | Known::Unusable(..) => None,
+            },
+        };
+        let pods = self.namespaces.entry(entry.namespace.clone()).or_default();
+        if let Some(group) = entry.group.take() {
+            pods.leave(id, group);
+        }
+        entry.group = selector.map(|selector| pods.join(id, selector, entry.eligibility.clone()));
+    }
+
+    pub(super) fn leave_candidates(&mut self, id: LeaseId) {
+        let Some(entry) = self.leases.get_mut(id) else { return };
+        if let Some(group) = entry.group.take()
+            && let Some(pods) = self.namespaces.get_mut(&entry.namespace)
+        {
+            pods.leave(id, group);
+        }
+        if let Some(key) = entry.leave_workload() {
+            self.workloads.leave(&key, id);
+        }
+    }
+
+    /// The next workload to read.
+    pub fn next_workload(&mut self, now: Time) -> Option<WorkloadKey> {
+        self.workloads.next_due(now)
+    }
+
+    /// When a workload must be read.
+    pub fn next_deadline(&self) -> Option<Time> {
+        self.workloads.next_deadline()
+    }
+
+    /// Takes the result of reading a workload.
+    pub fn workload_read(&mut self, key: &WorkloadKey, found: WorkloadFound, now: Time) {
+        let WorkloadFound { read, object } = found;
+        let is_candidate = self.workloads.has_candidacies(key);
+        let is_missing = read == WorkloadRead::Missing;
+        let pods = self.namespaces.get(&key.0);
+        let has_pods = match &read {
+            // Before the first list of pods, a workload without pods is not known to have none.
+            WorkloadRead::Selects(selector) => !self.pods.listed || pods.is_some_and(|pods| pods.has_match(selector)),
+            _ => false,
+        };
+        for id in self.workloads.read(key, read, has_pods, now) {
+            self.regroup(id);
+            self.mark(id);
+        }
+        if is_candidate {
+            self.candidate_read(key, object.map(|object| *object), is_missing, now);
+        }
+    }
+
+    /// Takes a workload that is a candidate itself. It has the place of a pod.
+    fn candidate_read(&mut self, key: &WorkloadKey, object: Option<PodFacts>, is_missing: bool, now: Time) {
+        let known = self.namespaces.get(&key.0).map(|pods| pods.workloads(&workload_label(key))).unwrap_or_default();
+        let uid = object.as_ref().map(|object| object.uid.clone());
+        for known in known {
+            // A workload that was created again is another one.
+            if is_missing || uid.as_ref().is_some_and(|uid| *uid != known) {
+                self.pod_missing(&key.0, &known, false, now);
+            }
+        }
+        if let Some(object) = object {
+            let concerned = self.pods.workload_seen(&mut self.namespaces, object, now);
+            self.pods_changed(concerned, now);
+        }
+    }
+}
+
+/// The candidates of a lease, and the group of the pods that its selector matches; `None` while they are unknown.
+pub(super) fn candidates_of(
+    entry: &Entry,
+    pods: &mut Namespace,
+    workloads: &Workloads,
+    pods_listed: bool,
+) -> (CandidateFacts, Option<GroupId>) {
+    let workload = entry.candidacy.as_ref().and_then(Candidacy::workload);
+    let unknown = match workload.map(|key| workloads.known(key)) {
+        Some(Known::Unusable(reason, message)) => CandidateFacts::Unusable(*reason, message.clone()),
+        Some(Known::Nothing | Known::Selector(_)) | None => CandidateFacts::Unknown,
+    };
+    // A workload that is a candidate itself is known when it was read. If it does not exist, there is a message.
+    let itself = workload.filter(|_| matches!(entry.candidacy, Some(Candidacy::Itself(_))));
+    let is_known = pods_listed && itself.is_none_or(|key| workloads.was_read(key));
+    let group = entry.group.filter(|_| is_known);
+    let electorate = group.and_then(|group| pods.electorate(group));
+    let electorate = electorate.filter(|electorate| itself.is_none() || electorate.total() > 0);
+    (electorate.map_or(unknown, CandidateFacts::Known), group)
+}
+
+/// The value of the label that selects the workload.
+pub(super) fn workload_label((_, workload): &WorkloadKey) -> String {
+    names::workload_label(workload.kind.as_str(), &workload.name)
+}
