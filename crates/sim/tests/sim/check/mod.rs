@@ -3,5 +3,6 @@
 pub mod beliefs;
 pub mod checker;
 pub mod coverage;
+pub mod lasting;
 pub mod recovery;
 pub mod trace;

@@ -1,9 +1,7 @@
 //! The end of a run: all faults are healed, and every lease must be held again before its deadline.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use redislease::api::RedisLease;
 use redislease::api::lease_status::HandoverState;
 use redislease::election::PodFacts;
 use redislease_core::lease::Standing;
@@ -13,18 +11,13 @@ use crate::api::objects;
 use crate::api::server::Mode;
 use crate::chaos::fault::Fault;
 use crate::check::coverage::Sight;
+use crate::check::lasting::Lasting;
 use crate::check::trace::Note;
 use crate::operator::process::Life;
 use crate::redis::clock::{MILLI, Micros, SECOND};
 use crate::redis::network::Link;
 use crate::redis::server::Memory;
 use crate::world::{Event, World};
-
-/// How long the labels may differ from the status after a change of the holder.
-const LABELS_FOLLOW: Micros = 8 * SECOND;
-
-/// How often a workload is read that is a candidate itself.
-const READ_AGAIN: Micros = 10 * SECOND;
 
 /// The steps of the recovery, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,16 +64,7 @@ struct Subject {
 pub struct Recovery {
     subject: Option<Subject>,
     proof: Option<Micros>,
-    /// Statuses that name a term that no process treats as held, and since when.
-    stale: BTreeMap<(usize, usize), (Attempt, Micros)>,
-    /// Labels that differ from the term that is held, and since when.
-    mislabelled: BTreeMap<(usize, usize), Micros>,
-    /// Pods that run without the lease or do not start, and since when.
-    astray: BTreeMap<(usize, usize), Micros>,
-    /// Workloads that run without the lease, or do not run with it, and since when.
-    misplaced: BTreeMap<(usize, usize), Micros>,
-    /// Endpoints that differ from the term that is held (0) or are missing (1), and since when.
-    misrouted: BTreeMap<(usize, usize, u8), Micros>,
+    pub lasting: Lasting,
     /// The cluster whose API server does not come back.
     pub without_api: Option<usize>,
 }
@@ -163,12 +147,7 @@ impl World {
                 self.done = true;
             }
             Stage::Watch => {
-                let election = self.election();
-                self.no_stale_status(self.swarm.key_life() + self.swarm.longest_delay() + 2 * SECOND + election);
-                self.labels_follow(LABELS_FOLLOW + election);
-                self.only_the_holder_runs(LABELS_FOLLOW + election);
-                self.endpoints_follow(LABELS_FOLLOW + election);
-                self.workloads_follow(LABELS_FOLLOW + READ_AGAIN + election);
+                self.check_what_follows(self.election());
                 self.after(SECOND, Event::Recovery(Stage::Watch));
             }
         }
@@ -316,171 +295,6 @@ impl World {
             self.check
                 .fail(format!("I6: after the proof that pod {} stopped the next held in {took:?} µs", subject.pod));
         }
-    }
-
-    fn no_stale_status(&mut self, bound: Micros) {
-        for cluster in 0..self.apis.len() {
-            for place in 0..self.swarm.keys.len() {
-                let lease = self.apis[cluster].state.leases[place].as_deref();
-                let named = lease.and_then(objects::named).filter(|named| named.active == Some(true));
-                let live = |attempt: &Attempt| {
-                    self.check.live.iter().any(|live| live.attempt == *attempt && self.now < live.until)
-                };
-                let attempt = named.map(|named| named.attempt).filter(|attempt| !live(attempt));
-                let Some(attempt) = attempt.filter(|_| self.recovery.without_api != Some(cluster)) else {
-                    self.recovery.stale.remove(&(cluster, place));
-                    continue;
-                };
-                let entry = self.recovery.stale.entry((cluster, place)).or_insert((attempt, self.now));
-                if entry.0 != attempt {
-                    *entry = (attempt, self.now);
-                }
-                let since = entry.1;
-                if self.now - since > bound {
-                    self.check.fail(format!("I4: since {since} µs the status names {attempt:?}, which is over"));
-                }
-            }
-        }
-    }
-
-    /// Of the pods that an operator started, only the holder that the status calls active runs, and it was started.
-    fn only_the_holder_runs(&mut self, bound: Micros) {
-        for cluster in 0..self.apis.len() {
-            for place in 0..self.swarm.keys.len() {
-                let api = &self.apis[cluster];
-                let lease = api.state.leases[place].as_deref();
-                let is_checked = self.recovery.without_api != Some(cluster) && self.specs[cluster][place].gated;
-                let Some(lease) = lease.filter(|_| is_checked) else {
-                    self.recovery.astray.remove(&(cluster, place));
-                    continue;
-                };
-                // A term that is not confirmed may continue.
-                let named = objects::named(lease).filter(|named| named.active != Some(false));
-                let holder = named.map(|named| named.pod);
-                // A pod whose lease was deleted runs on. If it is no candidate, the next lease of this name does not find it.
-                let is_known =
-                    |pod: &PodFacts| objects::place_of(pod) == Some(place) || objects::role_of(pod, place).0.is_some();
-                let runs = |pod: &PodFacts| {
-                    objects::was_started(pod, place) && pod.deletion_grace.is_none() && !pod.finished && is_known(pod)
-                };
-                let lost = api.state.pods.iter().find(|&(&number, pod)| runs(pod) && holder != Some(number));
-                let active = named.filter(|named| named.active == Some(true)).map(|named| named.pod);
-                let waits = active.and_then(|holder| api.state.pods.get(&holder)).filter(|pod| !pod.gates.is_empty());
-                let problem = match (lost, waits) {
-                    (Some((pod, _)), _) => format!("pod {pod} runs without the lease"),
-                    (None, Some(pod)) => format!("the holder {} is not started", pod.name),
-                    (None, None) => {
-                        self.recovery.astray.remove(&(cluster, place));
-                        continue;
-                    }
-                };
-                let since = *self.recovery.astray.entry((cluster, place)).or_insert(self.now);
-                if self.now - since > bound {
-                    self.check.fail(format!("gate: since {since} µs, lease {place} of cluster {cluster}: {problem}"));
-                }
-            }
-        }
-    }
-
-    /// A workload runs if and only if its cluster holds the lease.
-    fn workloads_follow(&mut self, bound: Micros) {
-        for cluster in 0..self.apis.len() {
-            for place in 0..self.swarm.keys.len() {
-                let is_checked = self.recovery.without_api != Some(cluster) && self.specs[cluster][place].clustered;
-                let problem = self.misplaced_workload(cluster, place).filter(|_| is_checked);
-                let Some(problem) = problem else {
-                    self.recovery.misplaced.remove(&(cluster, place));
-                    continue;
-                };
-                let since = *self.recovery.misplaced.entry((cluster, place)).or_insert(self.now);
-                if self.now - since > bound {
-                    self.check.fail(format!("workload: since {since} µs, in cluster {cluster}: {problem}"));
-                }
-            }
-        }
-    }
-
-    /// The holder that the status calls active carries `active`, and no other pod does.
-    fn labels_follow(&mut self, bound: Micros) {
-        for cluster in 0..self.apis.len() {
-            if self.recovery.without_api == Some(cluster) {
-                continue;
-            }
-            for place in 0..self.swarm.keys.len() {
-                let api = &self.apis[cluster];
-                let named = api.state.leases[place].as_deref().and_then(objects::named);
-                let holder = named.filter(|named| named.active == Some(true)).map(|named| named.pod);
-                let expected: Vec<u32> = holder.into_iter().filter(|pod| api.state.pods.contains_key(pod)).collect();
-                let active: Vec<u32> = api.active_pods(place).collect();
-                if active == expected {
-                    self.recovery.mislabelled.remove(&(cluster, place));
-                    continue;
-                }
-                let since = *self.recovery.mislabelled.entry((cluster, place)).or_insert(self.now);
-                if self.now - since > bound {
-                    let text = format!(
-                        "labels: since {since} µs pods {active:?} of cluster {cluster} are labelled active for lease \
-                         {place}, and the status names {expected:?}"
-                    );
-                    self.check.fail(text);
-                }
-            }
-        }
-    }
-
-    /// The holder that the status calls active is the only endpoint of the Service that its lease names, with its current
-    /// address.
-    fn endpoints_follow(&mut self, bound: Micros) {
-        for cluster in 0..self.apis.len() {
-            if self.recovery.without_api == Some(cluster) {
-                continue;
-            }
-            for service in 0..self.swarm.keys.len() {
-                let (wrong, missing) = self.misrouted(cluster, service);
-                // The operator checks a problem again after 30 s.
-                let checked_again = bound + 31 * SECOND;
-                for (kind, problem, bound) in [(0, wrong, bound), (1, missing, checked_again)] {
-                    let Some(problem) = problem else {
-                        self.recovery.misrouted.remove(&(cluster, service, kind));
-                        continue;
-                    };
-                    let since = *self.recovery.misrouted.entry((cluster, service, kind)).or_insert(self.now);
-                    if self.now - since > bound {
-                        self.check.fail(format!(
-                            "endpoints: since {since} µs Service {service} of cluster {cluster}: {problem}"
-                        ));
-                    }
-                }
-            }
-        }
-    }
-
-    /// What is wrong with the endpoints of a Service, and what is missing.
-    fn misrouted(&self, cluster: usize, service: usize) -> (Option<String>, Option<String>) {
-        let state = &self.apis[cluster].state;
-        let name = objects::service_name(service);
-        let names_it = |lease: &&RedisLease| lease.spec.active_service.as_ref().is_some_and(|of| of.name == name);
-        let leases: Vec<&RedisLease> = state.leases.iter().flatten().map(|lease| &**lease).filter(names_it).collect();
-        let active = leases.iter().filter_map(|lease| objects::named(lease)).filter(|named| named.active == Some(true));
-        let holders: Vec<&Arc<PodFacts>> = active.filter_map(|named| state.pods.get(&named.pod)).collect();
-        let mut wrong = None;
-        for slice in self.apis[cluster].slices_of(service) {
-            for endpoint in &slice.endpoints {
-                let holder = holders.iter().find(|pod| pod.uid == endpoint.uid);
-                let has = |address: &String| {
-                    holder.is_some_and(|pod| pod.addresses.iter().any(|of| of.to_string() == *address))
-                };
-                if !endpoint.addresses.iter().all(has) {
-                    let holders: Vec<&String> = holders.iter().map(|pod| &pod.uid).collect();
-                    wrong = Some(format!("{} has the endpoint {endpoint:?}, the holders are {holders:?}", slice.name));
-                }
-            }
-        }
-        // If two leases name the Service, the one that uses it may have no holder.
-        let families = &self.apis[cluster].services[service].families;
-        let has_endpoint = self.apis[cluster].slices_of(service).any(|slice| !slice.endpoints.is_empty());
-        let missing = leases.len() == 1 && !holders.is_empty() && !has_endpoint;
-        (wrong, missing.then(|| format!("no slice has an endpoint, its families are {families:?}")))
     }
 
     fn nothing_is_left(&mut self) {

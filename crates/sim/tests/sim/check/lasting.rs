@@ -1,0 +1,165 @@
+//! What must follow the status during the recovery: a difference may last for a while, and is a failure after that.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use redislease::api::RedisLease;
+use redislease::election::PodFacts;
+use redislease_core::op::Attempt;
+
+use crate::api::objects;
+use crate::redis::clock::{Micros, SECOND};
+use crate::world::World;
+
+/// How long pods and endpoints may differ from the status after a change of the holder.
+const FOLLOW: Micros = 8 * SECOND;
+
+/// How often a workload is read that is a candidate itself.
+const READ_AGAIN: Micros = 10 * SECOND;
+
+/// How long the operator may take to check a problem of a Service again.
+const CHECKED_AGAIN: Micros = 31 * SECOND;
+
+/// What differs from the status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    /// I4: the status names a term that no process treats as held.
+    Status(Attempt),
+    Labels,
+    /// Which pods run.
+    Gate,
+    /// Which workloads run.
+    Workload,
+    WrongEndpoint,
+    MissingEndpoint,
+}
+
+impl Kind {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Status(_) => "I4",
+            Self::Labels => "labels",
+            Self::Gate => "gate",
+            Self::Workload => "workload",
+            Self::WrongEndpoint | Self::MissingEndpoint => "endpoints",
+        }
+    }
+}
+
+/// One difference, how long it may last, and its description.
+type Difference = (Kind, Micros, String);
+
+/// The differences by cluster and lease, and since when each one exists.
+#[derive(Default)]
+pub struct Lasting(BTreeMap<(usize, usize), BTreeMap<Kind, Micros>>);
+
+impl World {
+    /// `election` is how long no replica may lead, in addition to the bound of each difference.
+    pub fn check_what_follows(&mut self, election: Micros) {
+        let away = self.recovery.without_api;
+        for cluster in (0..self.apis.len()).filter(|cluster| Some(*cluster) != away) {
+            for place in 0..self.swarm.keys.len() {
+                let differences = self.differences(cluster, place);
+                let lasting = self.recovery.lasting.0.entry((cluster, place)).or_default();
+                lasting.retain(|kind, _| differences.iter().any(|(now, ..)| now == kind));
+                for (kind, bound, difference) in differences {
+                    let since = *lasting.entry(kind).or_insert(self.now);
+                    if self.now - since > bound + election {
+                        let name = kind.name();
+                        self.check.fail(format!(
+                            "{name}: since {since} µs, lease {place} of cluster {cluster}: {difference}"
+                        ));
+                    }
+                }
+            }
+        }
+    }
+
+    fn differences(&self, cluster: usize, place: usize) -> Vec<Difference> {
+        let spec = &self.specs[cluster][place];
+        let gate = spec.gated.then(|| self.astray(cluster, place)).flatten();
+        let workload = spec.clustered.then(|| self.misplaced_workload(cluster, place)).flatten();
+        let (wrong, missing) = self.misrouted(cluster, place);
+        let differences = [
+            self.stale_status(cluster, place),
+            self.mislabelled(cluster, place).map(|text| (Kind::Labels, FOLLOW, text)),
+            gate.map(|text| (Kind::Gate, FOLLOW, text)),
+            workload.map(|text| (Kind::Workload, FOLLOW + READ_AGAIN, text)),
+            wrong.map(|text| (Kind::WrongEndpoint, FOLLOW, text)),
+            missing.map(|text| (Kind::MissingEndpoint, FOLLOW + CHECKED_AGAIN, text)),
+        ];
+        differences.into_iter().flatten().collect()
+    }
+
+    /// The status names a term that has ended.
+    fn stale_status(&self, cluster: usize, place: usize) -> Option<Difference> {
+        let lease = self.apis[cluster].state.leases[place].as_deref();
+        let named = lease.and_then(objects::named).filter(|named| named.active == Some(true))?;
+        let is_live = self.check.live.iter().any(|live| live.attempt == named.attempt && self.now < live.until);
+        let bound = self.swarm.key_life() + self.swarm.longest_delay() + 2 * SECOND;
+        let text = || format!("the status names {:?}, which has ended", named.attempt);
+        (!is_live).then(|| (Kind::Status(named.attempt), bound, text()))
+    }
+
+    /// Not exactly the holder that the status calls active carries `active`.
+    fn mislabelled(&self, cluster: usize, place: usize) -> Option<String> {
+        let api = &self.apis[cluster];
+        let named = api.state.leases[place].as_deref().and_then(objects::named);
+        let holder = named.filter(|named| named.active == Some(true)).map(|named| named.pod);
+        let expected: Vec<u32> = holder.into_iter().filter(|pod| api.state.pods.contains_key(pod)).collect();
+        let active: Vec<u32> = api.active_pods(place).collect();
+        let text = || format!("the pods {active:?} are labelled active, and the status names {expected:?}");
+        (active != expected).then(text)
+    }
+
+    /// Of the pods that an operator started, another one runs than the holder that the status calls active, or the holder was
+    /// not started.
+    fn astray(&self, cluster: usize, place: usize) -> Option<String> {
+        let pods = &self.apis[cluster].state.pods;
+        let lease = self.apis[cluster].state.leases[place].as_deref()?;
+        // A term that is not confirmed may continue.
+        let named = objects::named(lease).filter(|named| named.active != Some(false));
+        let holder = named.map(|named| named.pod);
+        // A pod whose lease was deleted runs on. If it is no candidate, the next lease of this name does not find it.
+        let is_known =
+            |pod: &PodFacts| objects::place_of(pod) == Some(place) || objects::role_of(pod, place).0.is_some();
+        let runs = |pod: &PodFacts| {
+            objects::was_started(pod, place) && pod.deletion_grace.is_none() && !pod.finished && is_known(pod)
+        };
+        if let Some((lost, _)) = pods.iter().find(|&(&number, pod)| runs(pod) && holder != Some(number)) {
+            return Some(format!("pod {lost} runs without the lease"));
+        }
+        let active = named.filter(|named| named.active == Some(true)).map(|named| named.pod);
+        let waits = active.and_then(|holder| pods.get(&holder)).filter(|pod| !pod.gates.is_empty());
+        waits.map(|pod| format!("the holder {} is not started", pod.name))
+    }
+
+    /// The holder that the status calls active is the only endpoint of the Service that its lease names, with its current
+    /// address. Returns what is wrong with the endpoints, and what is missing.
+    fn misrouted(&self, cluster: usize, service: usize) -> (Option<String>, Option<String>) {
+        let state = &self.apis[cluster].state;
+        let name = objects::service_name(service);
+        let names_it = |lease: &&RedisLease| lease.spec.active_service.as_ref().is_some_and(|of| of.name == name);
+        let leases: Vec<&RedisLease> = state.leases.iter().flatten().map(|lease| &**lease).filter(names_it).collect();
+        let active = leases.iter().filter_map(|lease| objects::named(lease)).filter(|named| named.active == Some(true));
+        let holders: Vec<&Arc<PodFacts>> = active.filter_map(|named| state.pods.get(&named.pod)).collect();
+        let mut wrong = None;
+        for slice in self.apis[cluster].slices_of(service) {
+            for endpoint in &slice.endpoints {
+                let holder = holders.iter().find(|pod| pod.uid == endpoint.uid);
+                let has = |address: &String| {
+                    holder.is_some_and(|pod| pod.addresses.iter().any(|of| of.to_string() == *address))
+                };
+                if !endpoint.addresses.iter().all(has) {
+                    let holders: Vec<&String> = holders.iter().map(|pod| &pod.uid).collect();
+                    wrong = Some(format!("{} has the endpoint {endpoint:?}, the holders are {holders:?}", slice.name));
+                }
+            }
+        }
+        // If two leases name the Service, the one that uses it may have no holder.
+        let families = &self.apis[cluster].services[service].families;
+        let has_endpoint = self.apis[cluster].slices_of(service).any(|slice| !slice.endpoints.is_empty());
+        let missing = leases.len() == 1 && !holders.is_empty() && !has_endpoint;
+        (wrong, missing.then(|| format!("no slice has an endpoint, its families are {families:?}")))
+    }
+}
