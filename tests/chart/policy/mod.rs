@@ -1,0 +1,177 @@
+//! The admission policies: what the operator's service account can write.
+
+mod endpoint_slices;
+mod gates;
+mod pods;
+mod services;
+mod workloads;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use redislease_lab::{Helm, Installation, Result};
+use serde_json::{Value, json};
+
+use crate::objects::render;
+
+/// The API server enforces a new policy within seconds.
+const SOON: Duration = Duration::from_mins(1);
+
+/// Gives the operator more rights than the chart grants: the policies hold for them, too.
+pub(super) fn grant(installation: &Installation, namespace: &str, group: &str, resources: &[&str]) -> Result<()> {
+    installation.apply(&json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": {"name": "more", "namespace": namespace},
+        "rules": [{"apiGroups": [group], "resources": resources, "verbs": ["get", "patch"]}],
+    }))?;
+    let namespace = format!("--namespace={namespace}");
+    let account = "--serviceaccount=redislease-system:redislease-operator";
+    let bind = ["create", "rolebinding", "more", "--role=more", account, &namespace];
+    installation.control_plane().kubectl(&bind).map(drop)
+}
+
+/// A request about an object of one kind.
+#[derive(Debug)]
+pub(super) enum Request {
+    Create(Value),
+    /// A merge patch of the object with this name.
+    Patch(&'static str, Value),
+    /// A merge patch of a subresource of the object with this name.
+    PatchPart(&'static str, &'static str, Value),
+    Delete(&'static str),
+}
+
+use Request::{Create, Delete, Patch, PatchPart};
+
+/// Requests about one kind in one namespace.
+pub(super) struct Requests<'a> {
+    pub(super) installation: &'a Installation,
+    pub(super) namespace: &'static str,
+    pub(super) kind: &'static str,
+    /// The arguments of Helm with which the policies were installed.
+    pub(super) values: &'static [&'static str],
+}
+
+impl Requests<'_> {
+    pub(super) fn send(&self, request: &Request, more: &[&str]) -> Result<String> {
+        let namespace = format!("--namespace={}", self.namespace);
+        let cluster = self.installation.control_plane();
+        let change = |change: &Value| format!("--patch={change}");
+        match request {
+            Create(object) => {
+                let args = [&["create", "--filename=-", "--output=name", &namespace], more].concat();
+                cluster.kubectl_with_input(&args, &object.to_string())
+            }
+            Patch(name, to) => {
+                cluster.kubectl(&[&["patch", self.kind, name, "--type=merge", &change(to), &namespace], more].concat())
+            }
+            PatchPart(part, name, to) => {
+                let part = format!("--subresource={part}");
+                let args = ["patch", self.kind, name, &part, "--type=merge", &change(to), &namespace];
+                cluster.kubectl(&[&args, more].concat())
+            }
+            Delete(name) => cluster.kubectl(&[&["delete", self.kind, name, "--wait=false", &namespace], more].concat()),
+        }
+    }
+
+    pub(super) fn operator(&self) -> String {
+        format!("--kubeconfig={}", self.installation.operator_kubeconfig().display())
+    }
+
+    /// The API server executes the request of the operator.
+    pub(super) fn allowed(&self, request: &Request) -> Result<()> {
+        self.send(request, &[&self.operator()]).map(drop)
+    }
+
+    /// Waits until the policy refuses this request with this message.
+    pub(super) fn wait_for_policy(&self, message: &str, request: &Request) -> Result<()> {
+        let operator = self.operator();
+        self.installation.wait_for(&format!("the policy for {}", self.kind), SOON, || {
+            match self.send(request, &[&operator, "--dry-run=server"]) {
+                Err(error) if error.to_string().contains(message) => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+    }
+
+    /// Each request is refused to the operator with its message, and allowed to the administrator. Each validation of the
+    /// policy refuses at least one of them.
+    pub(super) fn refused(&self, policy: &str, cases: &[(&str, Request)]) -> Result<()> {
+        let operator = self.operator();
+        for (message, request) in cases {
+            let refused = self.send(request, &[&operator, "--dry-run=server"]);
+            let refused = refused.expect_err(&format!("{request:?} is refused")).to_string();
+            assert!(refused.contains(message) && refused.contains("Forbidden"), "{request:?}: {refused}");
+            self.send(request, &["--dry-run=server"])?;
+        }
+        let policies = ["--show-only=templates/admission-policy.yaml"];
+        let rendered = render(&Helm::new()?, &[&policies, self.values].concat())?;
+        let named = |name: &str| name.strip_prefix("redislease-operator-") == Some(policy);
+        let found = rendered.iter().find(|of| of.kind() == "ValidatingAdmissionPolicy" && named(of.name()));
+        let found = found.unwrap_or_else(|| panic!("there is no policy {policy}"));
+        let validations = found.0["spec"]["validations"].as_array().into_iter().flatten();
+        let messages: BTreeSet<&str> = validations.filter_map(|of| of["message"].as_str()).collect();
+        assert_eq!(messages, cases.iter().map(|(message, _)| *message).collect(), "each validation has a case");
+        Ok(())
+    }
+}
+
+/// Creates a namespace and a lease, and returns the owner reference of the lease's objects.
+pub(super) fn owner(installation: &Installation, namespace: &str) -> Result<Value> {
+    installation.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}))?;
+    installation.apply(&json!({
+        "apiVersion": "redislease.io/v1alpha1",
+        "kind": "RedisLease",
+        "metadata": {"name": "billing", "namespace": namespace},
+        "spec": {"candidates": {"selector": {"matchLabels": {"app": "billing"}}}, "activeService": {"name": "active"}},
+    }))?;
+    let namespace = format!("--namespace={namespace}");
+    let uid = ["get", "redislease", "billing", &namespace, "--output=jsonpath={.metadata.uid}"];
+    let uid = installation.control_plane().kubectl(&uid)?;
+    Ok(json!({
+        "apiVersion": "redislease.io/v1alpha1", "kind": "RedisLease", "name": "billing", "uid": uid, "controller": true,
+    }))
+}
+
+/// A copy with other fields, each with its JSON pointer. `null` removes the field.
+pub(super) fn but(object: &Value, changes: &[(&str, Value)]) -> Value {
+    let mut copy = object.clone();
+    for (pointer, value) in changes {
+        let (parent, field) = pointer.rsplit_once('/').expect("a pointer");
+        let parent = copy.pointer_mut(parent).and_then(Value::as_object_mut).expect("the parent exists");
+        let field = field.replace("~1", "/");
+        if value.is_null() {
+            parent.remove(&field);
+        } else {
+            parent.insert(field, value.clone());
+        }
+    }
+    copy
+}
+
+/// Owner references that do not say that the lease `billing` controls the object.
+pub(super) fn wrong_owners(owner: &Value) -> Vec<Value> {
+    let workload = [("/apiVersion", json!("apps/v1")), ("/kind", json!("Deployment"))];
+    vec![
+        Value::Null,
+        json!([but(owner, &[("/controller", Value::Null)])]),
+        json!([but(owner, &[("/controller", json!(false))])]),
+        json!([but(owner, &[("/name", json!("invoices"))])]),
+        json!([but(owner, &[("/kind", json!("RedisQuorum"))])]),
+        json!([but(owner, &workload[..1])]),
+        json!([but(owner, &workload)]),
+    ]
+}
+
+/// The API server knows every field that the policies read. There are four policies by default, and one more.
+pub(super) fn no_warnings(installation: &Installation) -> Result<()> {
+    let statuses = ["get", "validatingadmissionpolicies", "--output=jsonpath={.items[*].status}"];
+    let checked = installation.wait_for("the policies were checked", SOON, || {
+        let statuses = installation.control_plane().kubectl(&statuses)?;
+        let count = statuses.matches("observedGeneration").count();
+        if count == 5 { Ok(statuses) } else { Err(statuses) }
+    })?;
+    assert!(!checked.contains("expressionWarnings"), "{checked}");
+    Ok(())
+}
