@@ -1,5 +1,6 @@
 //! The command line: one binary with one module per subcommand.
 
+mod activations;
 mod age;
 mod client;
 mod crds;

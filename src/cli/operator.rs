@@ -3,11 +3,11 @@
 use std::error::Error;
 use std::net::SocketAddr;
 
-use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Args};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use crate::cli::activations::Activations;
 use crate::cli::values;
 use crate::contain::is_contained;
 use crate::operator::{self, Options};
@@ -20,7 +20,6 @@ const PANICKED: i32 = 70;
 ///
 /// A stopped operator releases no lease. If an operator starts again before the leases expire, it continues them with the same
 /// holders and fencing tokens.
-#[allow(clippy::struct_excessive_bools, reason = "each is an independent flag")]
 #[derive(Debug, Args)]
 pub(super) struct Operator {
     /// The name of this cluster, shown with each holder. Each cluster on a quorum needs its own name. At most 63 letters, digits,
@@ -41,19 +40,8 @@ pub(super) struct Operator {
     #[arg(long, env = "REDISLEASE_ANNOTATIONS", default_value_t = true, action = ArgAction::Set, value_name = "BOOL")]
     annotations: bool,
 
-    /// Serve leases with spec.activation.schedulingGate. The operator then removes scheduling gates from pods, and deletes pods
-    /// that it has started, which needs more rights
-    #[arg(long, env = "REDISLEASE_ALLOW_SCHEDULING_GATE", value_parser = BoolishValueParser::new())]
-    allow_scheduling_gate: bool,
-
-    /// Serve leases with spec.activation.scale. The operator then changes the replicas of Deployments and StatefulSets, which
-    /// needs more rights
-    #[arg(long, env = "REDISLEASE_ALLOW_SCALE", value_parser = BoolishValueParser::new())]
-    allow_scale: bool,
-
-    /// Serve leases with spec.activation.suspend. The operator then suspends and resumes CronJobs, which needs more rights
-    #[arg(long, env = "REDISLEASE_ALLOW_SUSPEND", value_parser = BoolishValueParser::new())]
-    allow_suspend: bool,
+    #[command(flatten)]
+    activations: Activations,
 
     /// The IP address and port for /metrics, /healthz and /readyz
     #[arg(long, env = "REDISLEASE_LISTEN", default_value = "0.0.0.0:8080", value_name = "ADDRESS", value_parser = values::address)]
@@ -84,9 +72,7 @@ impl Operator {
             namespace: self.namespace,
             watch_namespaces: distinct(self.watch_namespaces),
             annotations: self.annotations,
-            allow_scheduling_gate: self.allow_scheduling_gate,
-            allow_scale: self.allow_scale,
-            allow_suspend: self.allow_suspend,
+            allowed: self.activations.into(),
             listen: self.listen,
             instance: self.instance.unwrap_or_else(host_name),
         };

@@ -74,7 +74,6 @@ const IDENTITY_AGAIN: Duration = Duration::from_secs(2);
 const AHEAD: usize = 64;
 
 /// The options of the operator.
-#[allow(clippy::struct_excessive_bools, reason = "each is an independent permission of the administrator")]
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The name of this cluster, the same for every operator in it and for no other cluster on its quorums.
@@ -85,12 +84,8 @@ pub struct Options {
     pub watch_namespaces: Vec<String>,
     /// Whether annotated workloads get leases.
     pub annotations: bool,
-    /// Whether leases may have `activation.schedulingGate`.
-    pub allow_scheduling_gate: bool,
-    /// Whether leases may have `activation.scale`.
-    pub allow_scale: bool,
-    /// Whether leases may have `activation.suspend`.
-    pub allow_suspend: bool,
+    /// Which ways of activation the operator may use.
+    pub allowed: Allowed,
     /// Where metrics and health are served.
     pub listen: SocketAddr,
     /// The unique name of this replica. Events and `RedisQuorum.status.leader` show it.
@@ -191,11 +186,7 @@ impl Context {
             let replica = self.replica(&cluster, &writer);
             let (metrics, leases) = (self.metrics.clone(), self.lease_metrics.clone());
             let (keeper, answers) = (self.keeper.clone(), senders.others.clone());
-            let allowed = Allowed {
-                scheduling_gate: self.options.allow_scheduling_gate,
-                scale: self.options.allow_scale,
-                suspend: self.options.allow_suspend,
-            };
+            let allowed = self.options.allowed;
             let shell = Shell::new(keeper, writer.clone(), answers, &inbox, metrics, leases, allowed);
             let engine = Engine::<Reconciler, Shell>::new(cluster, index, shell);
             let (quorum_events, quorum_watch) = mpsc::channel(AHEAD);

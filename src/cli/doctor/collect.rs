@@ -23,12 +23,12 @@ use crate::api::{RedisQuorum, ValidQuorum, crd};
 use crate::nodes::{Probe, Unreachable};
 use crate::operator::QuorumSecrets;
 use crate::operator::kube_api::{self, CallError};
+use crate::plan::Allowed;
 
 /// The least timeout for a request to a node: a person may be far from the nodes.
 const LEAST_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What to look at.
-#[allow(clippy::struct_excessive_bools, reason = "each is an independent feature of the operator")]
 #[derive(Clone, Debug, Default)]
 pub(super) struct Scope {
     /// The operator's namespace.
@@ -37,12 +37,8 @@ pub(super) struct Scope {
     pub watched: Vec<String>,
     /// Whether annotated workloads get leases.
     pub annotations: bool,
-    /// Whether leases may have `activation.schedulingGate`.
-    pub scheduling_gates: bool,
-    /// Whether leases may have `activation.scale`.
-    pub scale: bool,
-    /// Whether leases may have `activation.suspend`.
-    pub suspend: bool,
+    /// Which ways of activation the operator may use.
+    pub allowed: Allowed,
     /// The only quorum to look at.
     pub quorum: Option<String>,
     /// The service account whose rights are checked; `None` for those of this process.

@@ -20,9 +20,9 @@ use std::error::Error;
 use std::io;
 use std::process::ExitCode;
 
-use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Args, ValueEnum};
 
+use crate::cli::activations::Activations;
 use crate::cli::values;
 use collect::Scope;
 
@@ -32,7 +32,6 @@ use collect::Scope;
 /// their Secrets. On each node, it tries the commands that leases need on a key that expires within 2 s.
 ///
 /// Exit codes: 0 no problem, 1 problems, 2 no problem was found but something could not be checked, 64 wrong arguments.
-#[allow(clippy::struct_excessive_bools, reason = "each is an independent flag")]
 #[derive(Debug, Args)]
 pub(super) struct Doctor {
     /// The name of a RedisQuorum. Default: all RedisQuorums in the namespace
@@ -50,17 +49,8 @@ pub(super) struct Doctor {
     #[arg(long, env = "REDISLEASE_ANNOTATIONS", default_value_t = true, action = ArgAction::Set, value_name = "BOOL")]
     annotations: bool,
 
-    /// Whether the operator serves leases with spec.activation.schedulingGate, which needs more rights
-    #[arg(long, env = "REDISLEASE_ALLOW_SCHEDULING_GATE", value_parser = BoolishValueParser::new())]
-    allow_scheduling_gate: bool,
-
-    /// Whether the operator serves leases with spec.activation.scale, which needs more rights
-    #[arg(long, env = "REDISLEASE_ALLOW_SCALE", value_parser = BoolishValueParser::new())]
-    allow_scale: bool,
-
-    /// Whether the operator serves leases with spec.activation.suspend, which needs more rights
-    #[arg(long, env = "REDISLEASE_ALLOW_SUSPEND", value_parser = BoolishValueParser::new())]
-    allow_suspend: bool,
+    #[command(flatten)]
+    activations: Activations,
 
     /// The service account of the operator, whose rights are checked. This needs the right to create SubjectAccessReviews.
     /// Default: the identity that runs this command
@@ -95,9 +85,7 @@ impl Doctor {
             namespace: self.namespace,
             watched: self.watch_namespaces.into_iter().filter(|namespace| !namespace.is_empty()).collect(),
             annotations: self.annotations,
-            scheduling_gates: self.allow_scheduling_gate,
-            scale: self.allow_scale,
-            suspend: self.allow_suspend,
+            allowed: self.activations.into(),
             quorum: self.quorum,
             service_account: self.service_account,
         };

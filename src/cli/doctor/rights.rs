@@ -79,15 +79,15 @@ pub(super) fn needed(scope: &Scope) -> Vec<Right> {
         }
         rights.push(right("update", LEASES, "redisleases", "status", namespace, "to publish terms"));
         rights.push(right("patch", "", "pods", "", namespace, "to label pods"));
-        if scope.scheduling_gates {
+        if scope.allowed.scheduling_gate {
             rights.push(right("delete", "", "pods", "", namespace, "for activation.schedulingGate"));
         }
-        if scope.scale {
+        if scope.allowed.scale {
             for workload in ["deployments", "statefulsets"] {
                 rights.push(right("patch", "apps", workload, "", namespace, "for activation.scale"));
             }
         }
-        if scope.suspend {
+        if scope.allowed.suspend {
             rights.push(right("patch", "batch", "cronjobs", "", namespace, "for activation.suspend"));
         }
         for verb in ["get", "list", "watch", "create", "patch", "delete"] {
@@ -136,6 +136,11 @@ pub(super) fn needed(scope: &Scope) -> Vec<Right> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::Allowed;
+
+    fn with(allowed: Allowed) -> Scope {
+        Scope { allowed, ..Scope::default() }
+    }
 
     #[test]
     fn rights_are_in_all_or_in_the_watched_namespaces() {
@@ -150,7 +155,7 @@ mod tests {
         {
             assert!(all.contains(&text.to_owned()), "{text}: {all:?}");
         }
-        let some = texts(&["shop", "jobs"], Scope { scheduling_gates: true, ..Scope::default() });
+        let some = texts(&["shop", "jobs"], with(Allowed { scheduling_gate: true, ..Allowed::default() }));
         for text in ["patch pods in namespace jobs", "get namespaces kube-system in namespace kube-system"] {
             assert!(some.contains(&text.to_owned()), "{text}: {some:?}");
         }
@@ -170,7 +175,7 @@ mod tests {
             texts(&["shop"], features).into_iter().filter(is_patch).collect()
         };
         assert_eq!(of_workloads(Scope::default()), [""; 0]);
-        assert_eq!(of_workloads(Scope { scale: true, ..Scope::default() }), scale);
-        assert_eq!(of_workloads(Scope { suspend: true, ..Scope::default() }), suspend);
+        assert_eq!(of_workloads(with(Allowed { scale: true, ..Allowed::default() })), scale);
+        assert_eq!(of_workloads(with(Allowed { suspend: true, ..Allowed::default() })), suspend);
     }
 }

@@ -1,0 +1,30 @@
+//! The flags that allow ways of activation. Each needs more rights, so `doctor` has them, too.
+
+use clap::Args;
+use clap::builder::BoolishValueParser;
+
+use crate::plan::Allowed;
+
+#[derive(Debug, Args)]
+pub(super) struct Activations {
+    /// Serve leases with spec.activation.schedulingGate. The operator then removes scheduling gates from pods, and deletes pods
+    /// that it has started, which needs more rights
+    #[arg(long, env = "REDISLEASE_ALLOW_SCHEDULING_GATE", value_parser = BoolishValueParser::new())]
+    allow_scheduling_gate: bool,
+
+    /// Serve leases with spec.activation.scale. The operator then changes the replicas of Deployments and StatefulSets, which
+    /// needs more rights
+    #[arg(long, env = "REDISLEASE_ALLOW_SCALE", value_parser = BoolishValueParser::new())]
+    allow_scale: bool,
+
+    /// Serve leases with spec.activation.suspend. The operator then suspends and resumes CronJobs, which needs more rights
+    #[arg(long, env = "REDISLEASE_ALLOW_SUSPEND", value_parser = BoolishValueParser::new())]
+    allow_suspend: bool,
+}
+
+impl From<Activations> for Allowed {
+    fn from(allow: Activations) -> Self {
+        let Activations { allow_scheduling_gate, allow_scale, allow_suspend } = allow;
+        Self { scheduling_gate: allow_scheduling_gate, scale: allow_scale, suspend: allow_suspend }
+    }
+}
