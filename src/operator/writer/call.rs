@@ -12,7 +12,7 @@ use redislease_core::op::Token;
 use serde_json::{Value, json};
 
 use super::events::EventKey;
-use super::outcome::{Finish, Sent, classify, guarded, guarded_with, pass_on, pass_on_or_repeat};
+use super::outcome::{Finish, Sent, classify, guarded, guarded_with, judge_status, pass_on, pass_on_or_repeat};
 use super::owned::{self, Changed};
 use super::slices::{self, Owner, ServiceFound, SliceAnswer};
 use super::tokens;
@@ -154,16 +154,9 @@ impl Call {
         match self {
             Self::LeaseStatus { object, write, done } => {
                 let written = guarded(write_lease_status(client, &object, *write).boxed()).await;
-                let outcome = written.as_ref().err().map(|error| match error {
-                    CallError::Conflict => StatusOutcome::Conflict,
-                    CallError::NotFound => StatusOutcome::Gone,
-                    CallError::Refused(why) => StatusOutcome::Refused(why.clone()),
-                    // The write may have succeeded, so the lease is read before the next one.
-                    error => StatusOutcome::Unanswered(error.unknown().unwrap_or_default()),
-                });
-                let judged = classify(&written);
+                let (judged, failure) = judge_status(&written);
                 let finish = move || {
-                    if let Some(outcome) = outcome.or_else(|| written.ok().map(StatusOutcome::Written)) {
+                    if let Some(outcome) = failure.or_else(|| written.ok().map(StatusOutcome::Written)) {
                         done(outcome);
                     }
                 };

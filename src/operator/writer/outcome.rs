@@ -5,6 +5,7 @@ use futures::future::BoxFuture;
 use super::call::{Call, Done};
 use crate::contain::contained_task;
 use crate::operator::kube_api::CallError;
+use crate::plan::StatusOutcome;
 use crate::plan::calls::Verdict;
 
 /// The result of sending a call.
@@ -41,6 +42,23 @@ pub(super) fn classify<T>(answer: &Result<T, CallError>) -> Judged {
     let has_problem = !matches!(verdict, Verdict::Done | Verdict::Conflict);
     let problem = answer.as_ref().err().filter(|_| has_problem).map(ToString::to_string);
     Judged { verdict, problem }
+}
+
+/// What the answer to a status write means for the queue, and for the lease if it failed.
+pub(super) fn judge_status<T>(written: &Result<T, CallError>) -> (Judged, Option<StatusOutcome>) {
+    let mut judged = classify(written);
+    let failure = written.as_ref().err().map(|error| match error {
+        CallError::Conflict => StatusOutcome::Conflict,
+        CallError::NotFound => {
+            // Until the watch shows the deletion, the lease writes again with each turn: the second time, it waits.
+            judged.verdict = Verdict::Conflict;
+            StatusOutcome::Gone
+        }
+        CallError::Refused(why) => StatusOutcome::Refused(why.clone()),
+        // The write may have succeeded, so the lease is read before the next one.
+        error => StatusOutcome::Unanswered(error.unknown().unwrap_or_default()),
+    });
+    (judged, failure)
 }
 
 /// Runs the work of one call. A panic in it, such as one while an object of a tenant is read, fails this call only.
@@ -98,5 +116,20 @@ mod tests {
         // The write may have been sent.
         assert!(matches!((written, outcome), (Err(CallError::Panicked(_)), RoleOutcome::Unanswered(_))));
         assert!(matches!(guarded(async { Ok(7) }.boxed()).await, Ok(7)));
+    }
+
+    #[test]
+    fn a_status_write_to_a_lease_that_does_not_exist_is_not_repeated_at_once() {
+        let written = |written: Result<(), CallError>| {
+            let (judged, failure) = judge_status(&written);
+            (judged.verdict, failure)
+        };
+        assert_eq!(written(Ok(())), (Verdict::Done, None));
+        assert_eq!(written(Err(CallError::NotFound)), (Verdict::Conflict, Some(StatusOutcome::Gone)));
+        assert_eq!(written(Err(CallError::Conflict)), (Verdict::Conflict, Some(StatusOutcome::Conflict)));
+        let refused = Err(CallError::Refused("why".into()));
+        assert_eq!(written(refused), (Verdict::Refused, Some(StatusOutcome::Refused("why".into()))));
+        let unanswered = written(Err(CallError::Unanswered("late".into())));
+        assert_eq!(unanswered, (Verdict::Unanswered, Some(StatusOutcome::Unanswered("late".into()))));
     }
 }

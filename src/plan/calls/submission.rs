@@ -85,7 +85,7 @@ impl<K, P> Submission<K, P> {
 pub enum Verdict {
     /// The API server carried it out, or the object does not exist.
     Done,
-    /// The object had changed.
+    /// The object had changed. Also if the object does not exist and the caller may repeat the call.
     Conflict,
     /// The API server refused.
     Refused,

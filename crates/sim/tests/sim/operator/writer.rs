@@ -167,7 +167,9 @@ impl Job {
             (Self::ReadPod { write, .. }, Reply::Pod(Some(pod))) if pod.resource_version == write.version => {
                 Verdict::Refused
             }
-            (Self::ReadPod { .. }, Reply::Pod(Some(_))) => Verdict::Conflict,
+            (Self::ReadPod { .. }, Reply::Pod(Some(_))) | (_, Reply::Status(server::Verdict::Gone, _)) => {
+                Verdict::Conflict
+            }
             (
                 _,
                 Reply::Status(verdict, _)

@@ -84,3 +84,33 @@ fn an_api_outage_moves_no_lease_and_causes_no_write() {
         all_pass(SEEDS, |seed| nothing_moves_without_the_api_server(seed, api));
     }
 }
+
+/// Each holder is deleted, and a second later its lease, as when a namespace is deleted. The watch shows each after 3 s: for a
+/// second, the operator ends terms of leases that do not exist.
+fn deleted_leases(seed: u64) -> Outcome {
+    let swarm = Swarm { watch_lag: 3 * SECOND, ..many() };
+    let mut world = World::scenario(swarm, seed, &[]);
+    let held = world.run_until_holds(20 * SECOND, all_held);
+    world.require(held, || "not everything is held at first".into())?;
+    world.run_for(10 * SECOND);
+    let before = world.apis[0].writes;
+    for place in 0..LEASES as usize {
+        let holder = world.holding(place).map(|term| term.pod);
+        world.require(holder.is_some(), || format!("lease {place} is not held"))?;
+        world.kill_pod(0, holder.unwrap_or_default());
+    }
+    world.run_for(SECOND);
+    for place in 0..LEASES as usize {
+        world.delete_lease(0, place);
+    }
+    world.run_for(10 * SECOND);
+    let (_, writes, reads) = since(world.apis[0].writes, before);
+    // In this second, a write that is refused again and again is made four times.
+    let few = writes <= 2 * WRITES * LEASES && reads <= WRITES * LEASES;
+    world.require(few, || format!("{writes} writes and {reads} reads for {LEASES} leases"))
+}
+
+#[test]
+fn leases_that_do_not_exist_any_more_cost_few_writes() {
+    all_pass(SEEDS, deleted_leases);
+}
