@@ -266,7 +266,14 @@ fn a_cluster_holds_the_lease_of_a_workload_that_is_switched() {
         ),
         (cron_job, vec![("activation", "scale,suspend")], "exactly one of scale and suspend"),
         (deployment, vec![("activation", "gate,scale")], "contain only label, scale and suspend"),
-        (job, vec![("activation", "suspend")], "be \"pod\": only a Deployment, a StatefulSet or a CronJob"),
+        (job, vec![("activation", "suspend")], "not contain scale or suspend, which need a Deployment"),
+        (
+            job,
+            vec![("activation", "scale"), ("granularity", "pod")],
+            "which need a Deployment, a StatefulSet or a CronJob",
+        ),
+        (job, vec![("activation", "scale"), ("granularity", "cluster")], "or a CronJob: use \"gate\""),
+        (job, vec![("granularity", "cluster")], "be \"pod\": only a Deployment, a StatefulSet or a CronJob"),
         (
             deployment,
             vec![("activation", "scale"), ("active-service", "a"), ("active-replicas", "2")],

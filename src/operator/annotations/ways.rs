@@ -38,18 +38,19 @@ pub fn parse(parser: &mut Parser<'_>, kind: WorkloadKind) -> (Granularity, Optio
     let has = |way| items.contains(&way);
     let switches = has(SCALE) || has(SUSPEND);
     match granularity {
-        Some(Granularity::Pod) if switches => {
+        Some(Granularity::Pod) if switches && switch_of(kind).is_some() => {
             let must = "be \"cluster\", because redislease.io/activation contains scale or suspend";
             parser.report("granularity", Some("pod"), must, "cluster");
             Default::default()
         }
+        Some(Granularity::Pod) if switches => of_cluster(parser, value, &items, kind),
         Some(Granularity::Cluster) => of_cluster(parser, value, &items, kind),
         None if switches && items.iter().all(|item| WAYS.contains(item)) => of_cluster(parser, value, &items, kind),
         Some(Granularity::Pod) | None => (Granularity::Pod, of_pod(parser, value, &items, kind)),
     }
 }
 
-/// The way that switches workloads of this kind.
+/// The way to start and stop workloads of this kind.
 const fn switch_of(kind: WorkloadKind) -> Option<&'static str> {
     match kind {
         WorkloadKind::Deployment | WorkloadKind::StatefulSet => Some(SCALE),
@@ -66,8 +67,14 @@ fn of_cluster(
 ) -> (Granularity, Option<ActivationSpec>) {
     let has = |way| items.contains(&way);
     let Some(way) = switch_of(kind) else {
-        let must = "be \"pod\": only a Deployment, a StatefulSet or a CronJob can be switched as a whole";
-        parser.report("granularity", parser.value("granularity"), must, "pod");
+        if has(SCALE) || has(SUSPEND) {
+            let must = "not contain scale or suspend, which need a Deployment, a StatefulSet or a CronJob";
+            let instead = nearest(items, parser.value("active-service").is_some(), kind);
+            parser.report("activation", value, must, &instead);
+        } else {
+            let must = "be \"pod\": only a Deployment, a StatefulSet or a CronJob can run in one cluster only";
+            parser.report("granularity", parser.value("granularity"), must, "pod");
+        }
         return Default::default();
     };
     let must = if parser.value("active-service").is_some() {
