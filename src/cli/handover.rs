@@ -34,7 +34,8 @@ pub(super) struct Handover {
     #[arg(long, env = "REDISLEASE_HANDOVER_TO", value_name = "TARGET", value_parser = values::handover_target)]
     to: Option<String>,
 
-    /// How long to wait for the result, such as 30s or 2m. It must be longer than the lease duration plus 10 s. 0s: do not wait
+    /// How long to wait for the result, such as 1m or 2m. A handover to another cluster can take one lease duration plus 10 s.
+    /// 0s: do not wait
     #[arg(long, env = "REDISLEASE_HANDOVER_WAIT", default_value = "2m", value_name = "DURATION", value_parser = values::wait)]
     wait: Duration,
 }
@@ -65,7 +66,11 @@ impl Handover {
             }
         };
         let patched = kube_api::call(leases.patch(&self.name, &PatchParams::default(), &patch)).await;
-        patched.map_err(|error| explain(&error))?;
+        match patched {
+            // The request may be stored.
+            Err(error) if error.unknown().is_some() && !self.wait.is_zero() => {}
+            patched => _ = patched.map_err(|error| explain(&error))?,
+        }
         if self.wait.is_zero() {
             println!("Requested handover {id} of RedisLease {namespace}/{}.", self.name);
             return Ok(());
@@ -104,7 +109,9 @@ impl Handover {
                     Err(error) => format!("the last read of the lease failed: {error}"),
                     Ok(_) if is_running => "no pod of this cluster is known to hold the lease yet".to_owned(),
                     Ok(_) => {
-                        "the operator has not answered; does it run, and does a replica lead the quorum?".to_owned()
+                        "the operator has not handled the request: check that it runs, that a replica leads the quorum, \
+                         and that the lease is not suspended"
+                            .to_owned()
                     }
                 };
                 let waited = self.wait.as_secs();
