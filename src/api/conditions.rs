@@ -162,6 +162,8 @@ reasons! {
     LeaseCandidates of CandidatesAvailable {
         /// At least one pod other than the holder is eligible.
         StandbyAvailable => True,
+        /// With granularity Cluster: the workload exists and can hold the lease. Whether another cluster can is not known here.
+        WorkloadAvailable => True,
         /// The holder is the only eligible pod.
         OnlyHolder => False,
         /// No pod is eligible.
@@ -230,7 +232,7 @@ mod tests {
         );
         assert_eq!(
             shown(LeaseCandidates::ALL),
-            [("StandbyAvailable", True), ("OnlyHolder", False), ("NoCandidate", False)]
+            [("StandbyAvailable", True), ("WorkloadAvailable", True), ("OnlyHolder", False), ("NoCandidate", False)]
         );
         let ready: Vec<_> = shown(LeaseReady::ALL).into_iter().filter(|(_, s)| *s == True).collect();
         assert_eq!(ready, [("HeldHere", True), ("HeldByPeerCluster", True)]);

@@ -134,6 +134,11 @@ impl LeaseConditions<'_> {
             return;
         };
         let holder = self.status.holder.as_ref();
+        if electorate.eligible.iter().any(|candidate| candidate.workload.is_some()) {
+            let message = "The workload is the only candidate of this cluster.";
+            self.conditions.set(LeaseCandidates::WorkloadAvailable, message);
+            return;
+        }
         let is_standby = |uid: &str| holder.is_none_or(|holder| holder.pod_uid != uid);
         if electorate.eligible.iter().any(|pod| is_standby(&pod.uid)) {
             let message = "At least one eligible pod is on standby.";

@@ -65,7 +65,7 @@ notices! {
     HolderUnhealthy => Warning,
     /// As `Stopping`, because a handover was requested.
     HandoverRequested => Normal,
-    /// A requested handover moved the lease.
+    /// The pod or cluster of a requested handover holds the lease, perhaps since before the request.
     HandoverCompleted => Normal,
     /// A requested handover did not move the lease as requested, or its result is not known. The message says why.
     HandoverFailed => Warning,
@@ -104,10 +104,10 @@ notices! {
     ActiveServiceProblem => Warning,
     /// The operator deleted a pod that it had started and that does not hold the lease any more, as `activation.schedulingGate` says.
     PodDeleted => Normal,
-    /// The API server refused to start the elected pod, to delete a pod that lost the lease, or to switch a workload. The message says
-    /// why.
+    /// The API server refused to start the elected pod, to delete a pod that lost the lease, or to scale, suspend or resume a
+    /// workload. The message says why.
     ActivationRefused => Warning,
-    /// A workload or a pod has an annotation under `redislease.io/` that does not exist, or that has no effect on it.
+    /// A workload, a pod or a RedisLease has an annotation under `redislease.io/` that does not exist, or that has no effect on it.
     UnknownAnnotation => Warning,
     /// A workload or a pod has an annotation under `redislease.io/` with an invalid value.
     InvalidAnnotation => Warning,

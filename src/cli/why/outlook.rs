@@ -114,6 +114,12 @@ fn held(facts: &Facts, spec: &ValidLease, holder: &Holder, electorate: Option<&E
 
 /// The term continues, and no timeout is running.
 fn stays(spec: &ValidLease, holder: &Holder, next: Option<&str>) -> Outlook {
+    if spec.cluster.is_some() {
+        return Outlook::say(format!(
+            "No change is due. When the term of {} has ended, another cluster can acquire the lease as soon as its keys expire.",
+            holder.pod
+        ));
+    }
     let Some(next) = next else {
         return Outlook::say("No change is due. No other pod can take over, because none can be elected.");
     };

@@ -302,6 +302,23 @@ fn peer_cluster_that_holds_the_lease_is_named() {
 }
 
 #[test]
+fn a_lease_that_a_workload_holds_can_only_move_to_another_cluster() {
+    let mut situation = Situation::held();
+    situation.spec = json!({
+        "candidates": {"workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "billing-0"}},
+        "granularity": "Cluster",
+        "activation": {"scale": {"replicas": 2}},
+    });
+    let explanation = situation.explained();
+    assert_eq!(
+        explanation.next,
+        [
+            "No change is due. When the term of billing-0 has ended, another cluster can acquire the lease as soon as its keys expire."
+        ]
+    );
+}
+
+#[test]
 fn unheld_lease_says_why_and_what_ends_it() {
     let table = [
         ("Suspended", "spec.suspend is true: no pod is elected until it is false.", "when spec.suspend is false"),

@@ -70,6 +70,9 @@ fn a_workload_runs_only_when_the_status_names_the_cluster() {
     story.view(publishing(held_by_here()));
     assert!(story.switches().iter().all(|(role, ..)| *role != Some(PodRole::Active)), "{:?}", story.effects);
     story.write();
+    let status = story.facts.lease.as_ref().unwrap().status.as_ref().unwrap();
+    let candidates = status.condition(ConditionType::CandidatesAvailable).unwrap();
+    assert_eq!((candidates.status.as_str(), candidates.reason.as_str()), ("True", "WorkloadAvailable"));
     story.view(held(held_by_here()));
     let runs = PodChange::Run(Run::Replicas(3));
     assert_eq!(story.switches(), [(Some(PodRole::Active), runs, Some(WorkloadKind::Deployment))]);
