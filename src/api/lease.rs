@@ -38,7 +38,7 @@ use super::{Duration, RedisLeaseStatus, rules};
     name = "Holder",
     type_ = "string",
     json_path = ".status.holder.pod",
-    description = "The pod that holds the lease."
+    description = "The pod, or with granularity Cluster the workload, that holds the lease."
 ))]
 #[kube(printcolumn(
     name = "Cluster",
@@ -175,7 +175,7 @@ pub struct RedisLeaseSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub active_service: Option<ActiveServiceSpec>,
 
-    /// How the elected pod becomes active, in addition to its label. Default: nothing in addition. With granularity Cluster: how the
+    /// How the elected pod becomes active, in addition to its label. Default: only the label. With granularity Cluster: how the
     /// workload runs in one cluster only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub activation: Option<ActivationSpec>,
@@ -364,7 +364,7 @@ pub struct ElectionSpec {
     pub require_ready: bool,
 
     /// How long the holder can be not Ready before it loses the lease. Default: one leaseDuration, but at least 5m with
-    /// activation.schedulingGate, because the pod starts only then. Limits: longer than 0s and at most 24h. Must be absent if
+    /// activation.schedulingGate, because the pod starts after its election. Limits: longer than 0s and at most 24h. Must be absent if
     /// requireReady is false.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rules::duration("election.unhealthyAfter", "24h"))]

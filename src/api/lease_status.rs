@@ -106,10 +106,10 @@ pub struct Holder {
     /// The namespace of the pod.
     pub namespace: String,
 
-    /// The name of the pod.
+    /// The name of the pod. With granularity Cluster: the name of the workload.
     pub pod: String,
 
-    /// The UID of the pod. A new pod with the same name is another holder.
+    /// The UID of the pod or workload. A new one with the same name is another holder.
     #[serde(rename = "podUID")]
     pub pod_uid: String,
 
@@ -185,12 +185,12 @@ pub struct HandoverStatus {
     #[schemars(length(max = MAX_HANDOVER_TARGET))]
     pub to: Option<String>,
 
-    /// The pod that gives the lease up. Absent if the operator ended no term.
+    /// The pod whose term the operator ended. Absent if it ended no term.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
 
     /// Running until a pod holds the lease again; then Completed, or Failed if it is not the requested one. Refused if the operator
-    /// ended no term. Unknown if the lease was given up for another cluster, and the operator cannot tell whether that cluster
+    /// ended no term. Unknown if the operator ended the term for another cluster, and cannot tell whether that cluster
     /// acquired it.
     pub state: HandoverState,
 
@@ -206,13 +206,13 @@ pub struct HandoverStatus {
 pub enum HandoverState {
     /// The term of the earlier holder has ended. No pod of this cluster holds the lease yet.
     Running,
-    /// The lease moved as requested.
+    /// The requested pod or cluster holds the lease, perhaps since before the request.
     Completed,
     /// The operator ended no term. The message says why.
     Refused,
-    /// Another pod than the requested one holds the lease.
+    /// The lease did not move as requested. The message says why.
     Failed,
-    /// The lease was given up for another cluster. No pod of this cluster can be elected, so the operator cannot tell who holds it.
+    /// The operator ended the term for another cluster. No pod of this cluster can be elected, so it cannot tell who holds the lease.
     Unknown,
 }
 

@@ -88,7 +88,7 @@ pub(super) fn status_is_kept() -> Rule {
         .message(fixed("status cannot be removed: the operator needs it to continue or end the current term"))
 }
 
-/// A lease of a cluster needs a way to switch its workload.
+/// A lease of a cluster needs a way to start and stop its workload.
 pub(super) fn granularity_cluster_has_one_activation() -> Rule {
     Rule::new(
         "self.granularity != 'Cluster' || (has(self.activation) && has(self.activation.scale) != self.activation.suspend)",
@@ -104,7 +104,7 @@ pub(super) fn granularity_pod_has_its_activation() -> Rule {
         "self.granularity == 'Cluster' || !has(self.activation) || (!has(self.activation.scale) && !self.activation.suspend)",
     )
     .message(fixed(
-        "activation.scale and activation.suspend need granularity Cluster: they switch the whole workload of a cluster",
+        "activation.scale and activation.suspend need granularity Cluster: they start and stop the whole workload of a cluster",
     ))
 }
 

@@ -7,17 +7,17 @@ use crate::plan::Allowed;
 
 #[derive(Debug, Args)]
 pub(super) struct Activations {
-    /// Serve leases with spec.activation.schedulingGate. The operator then removes scheduling gates from pods, and deletes pods
-    /// that it has started, which needs more rights
+    /// Allow leases with spec.activation.schedulingGate: the operator removes scheduling gates from pods, and deletes pods that it
+    /// has started. This needs more rights
     #[arg(long, env = "REDISLEASE_ALLOW_SCHEDULING_GATE", value_parser = BoolishValueParser::new())]
     allow_scheduling_gate: bool,
 
-    /// Serve leases with spec.activation.scale. The operator then changes the replicas of Deployments and StatefulSets, which
-    /// needs more rights
+    /// Allow leases with spec.activation.scale: the operator changes the replicas of Deployments and StatefulSets. This needs
+    /// more rights
     #[arg(long, env = "REDISLEASE_ALLOW_SCALE", value_parser = BoolishValueParser::new())]
     allow_scale: bool,
 
-    /// Serve leases with spec.activation.suspend. The operator then suspends and resumes CronJobs, which needs more rights
+    /// Allow leases with spec.activation.suspend: the operator suspends and resumes CronJobs. This needs more rights
     #[arg(long, env = "REDISLEASE_ALLOW_SUSPEND", value_parser = BoolishValueParser::new())]
     allow_suspend: bool,
 }

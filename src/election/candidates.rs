@@ -35,7 +35,7 @@ pub enum Ineligible {
 pub struct Eligibility {
     /// Whether only a Ready pod can be elected.
     pub requires_ready: bool,
-    /// The name of the lease, if only the pod that it elects starts.
+    /// The name of the lease, if it has `schedulingGate`; otherwise `None`.
     pub gated: Option<Box<str>>,
 }
 

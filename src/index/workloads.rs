@@ -2,8 +2,8 @@
 //!
 //! Workloads are read one by one and not watched: a watch on six kinds in all namespaces would transfer the spec of every
 //! workload for the few that leases name. A workload's selector never changes, so reads after the first one only detect a
-//! workload that was deleted or created again, and changed labels in the pod template of a CronJob. The rate of these
-//! reads is limited over all workloads together. A workload without pods, or one that does not exist yet, is read sooner.
+//! workload that was deleted or created again, and changed labels in the pod template of a CronJob. For a workload that is
+//! itself a candidate, they also detect a change of `spec.replicas` or `spec.suspend`. The rate of these reads is limited over all workloads together. A workload without pods, or one that does not exist yet, is read sooner.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ const FRESH: Millis = Millis(300_000);
 /// The pause before reading a workload again that is missing or has no pods.
 const EARLY: Backoff =
     Backoff { strategy: Strategy::Exponential, min: Millis(2000), max: Millis(32_000), limit: None, jitter: 0 };
-/// The pause before a workload is read again that is a candidate itself: somebody else may have switched it.
+/// The pause between two reads of a workload that is itself a candidate: another client may have changed it.
 const CANDIDATE: Millis = Millis(10_000);
 /// Workloads of each kind of read, usual, early or of candidates, are read at most five times a second in total.
 const PACE: Millis = Millis(200);
@@ -120,7 +120,7 @@ impl Workloads {
         self.entries.get(key).is_some_and(|entry| !entry.candidacies.is_empty())
     }
 
-    /// Whether the workload was read since it is a candidate itself.
+    /// Whether the workload has been read since it became a candidate.
     pub fn was_read(&self, key: &WorkloadKey) -> bool {
         self.entries.get(key).is_some_and(|entry| entry.was_read)
     }

@@ -4,10 +4,10 @@
 //! - The write that labels the elected pod `active` also removes its scheduling gate, so it follows the same rules: the status
 //!   names the term, no other pod may be `active`, and the write names the pod's version.
 //! - The same write annotates the pod. A pod with this annotation that does not hold the lease any more is deleted, when the
-//!   status says that its term has ended. While the field is set, such a pod is never elected again, so a late deletion is right.
+//!   status says that its term has ended and the pod is `standby` with the token of the latest term. While the field is set, such a pod is never elected again, so a late deletion is right.
 //! - A term whose pod cannot be started ends after `unhealthyAfter`, and another pod goes first.
 //!
-//! `scale` and `suspend`: the only candidate is a workload. The write of its role also switches it.
+//! `scale` and `suspend`: the only candidate is a workload. The write of its role also starts or stops it.
 
 use std::sync::Arc;
 
@@ -36,12 +36,12 @@ pub(super) enum Activator {
     Role,
     /// A pod starts when this scheduling gate is removed, and then carries this annotation.
     Gate { gate: String, started: String },
-    /// The workload is switched.
+    /// The workload is scaled, or suspended and resumed.
     Workload(ClusterActivation),
 }
 
 impl Activator {
-    /// What the write of the role changes beside the role; nothing if it is already as it must be.
+    /// What the role write changes in addition to label and token; nothing if it is already as it must be.
     pub fn change(&self, pod: &PodFacts, role: PodRole) -> PodChange {
         let active = role == PodRole::Active;
         match self {
@@ -59,7 +59,7 @@ impl Activator {
         }
     }
 
-    /// Whether only the pod starts that is elected.
+    /// Whether only the elected pod starts.
     pub const fn starts_pods(&self) -> bool {
         matches!(self, Self::Gate { .. })
     }
@@ -210,7 +210,7 @@ impl Reconciler {
                 format!("{pod} does not hold the lease any more and cannot be deleted: {why}"),
             ),
             (PodChange::Run(_), RoleOutcome::Refused(why)) => {
-                (NoticeReason::ActivationRefused, format!("{pod} cannot be switched: {why}"))
+                (NoticeReason::ActivationRefused, format!("{pod} cannot be scaled, suspended or resumed: {why}"))
             }
             (PodChange::Start, RoleOutcome::Refused(why)) => {
                 (NoticeReason::ActivationRefused, format!("{pod} holds the lease and cannot be started: {why}"))

@@ -133,7 +133,7 @@ pub struct StatusWrite {
     pub not_after: Option<Time>,
 }
 
-/// What a role write does to a pod or a workload beside its label and token annotation.
+/// What a role write does to a pod or a workload in addition to its label and token annotation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PodChange {
     /// Nothing.

@@ -189,8 +189,8 @@ impl Reconciler {
             self.roles.in_order = Some((electorate.clone(), entitlement.clone()));
             return;
         }
-        // A late write of an earlier term must not start one of these pods: first, their versions change. The API server may
-        // refuse this for one pod for ever, which must not keep another from its start.
+        // Each of these pods first gets the new token, so a late write of an earlier term conflicts and cannot start it. A pod
+        // whose write the API server refuses does not delay the start of another pod.
         let is_unfenced = |pod: &PodFacts| !pod.gates.is_empty() && !self.roles.refused.contains(&pod.uid);
         let unfenced = others.iter().any(|(pod, _)| is_unfenced(pod));
         let starts_pods = activator.starts_pods();

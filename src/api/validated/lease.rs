@@ -278,7 +278,7 @@ fn cluster_activation(read: &Reader, spec: &RedisLeaseSpec) -> Result<Option<Clu
     let ActivationSpec { scheduling_gate, scale, suspend } = spec.activation.unwrap_or_default();
     if spec.granularity == Granularity::Pod {
         if scale.is_some() || suspend {
-            let must = "be absent, or granularity be Cluster: scale and suspend switch the whole workload of a cluster";
+            let must = "be absent, or granularity be Cluster: scale and suspend start and stop the whole workload of a cluster";
             return Err(read.invalid("spec.activation", if suspend { "suspend" } else { "scale" }, must));
         }
         return Ok(None);

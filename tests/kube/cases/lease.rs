@@ -146,7 +146,7 @@ pub(super) fn activation() -> Vec<Case> {
             "scale with granularity Pod",
             of("Deployment", json!({"granularity": "Pod", "activation": scale()})),
             "spec",
-            "activation.scale and activation.suspend need granularity Cluster: they switch the whole workload of a cluster",
+            "activation.scale and activation.suspend need granularity Cluster: they start and stop the whole workload of a cluster",
         ),
         Case::bad(
             "scale of a DaemonSet",
