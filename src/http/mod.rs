@@ -19,9 +19,10 @@ use axum::routing::get;
 use futures::stream;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
-use tokio::task::JoinError;
 
+use crate::contain::contained;
 use crate::metrics::Page;
+use crate::metrics::panics::Panics;
 pub use readiness::{Part, Readiness};
 
 /// How long requests in flight may take at shutdown.
@@ -40,6 +41,7 @@ struct Shared {
     readiness: Readiness,
     /// Only one part of a page is generated at a time, so that many requests use one core at most.
     encoding: Arc<Semaphore>,
+    panics: Panics,
 }
 
 impl Server {
@@ -67,13 +69,14 @@ impl Server {
         self,
         page: Page,
         readiness: Readiness,
+        panics: Panics,
         stop: impl Future<Output = ()> + Send + 'static,
     ) -> io::Result<()> {
         let router = Router::new()
             .route("/metrics", get(show_metrics))
             .route("/healthz", get(async || "ok\n"))
             .route("/readyz", get(show_readiness))
-            .with_state(Shared { page, readiness, encoding: Arc::new(Semaphore::new(1)) });
+            .with_state(Shared { page, readiness, encoding: Arc::new(Semaphore::new(1)), panics });
         let (stopping, stopped) = tokio::sync::oneshot::channel();
         let graceful = axum::serve(self.listener, router).with_graceful_shutdown(async move {
             stop.await;
@@ -92,18 +95,18 @@ impl Server {
 }
 
 async fn show_metrics(State(shared): State<Shared>) -> Response {
-    let Shared { page, encoding, .. } = shared;
-    let parts = match in_turn(&encoding, move || page.parts()).await {
+    let page = shared.page.clone();
+    let parts = match shared.in_turn(move || page.parts()).await {
         Ok(Ok(parts)) => parts,
         Ok(Err(error)) => return failed(&error.to_string()),
         Err(error) => return failed(&error.to_string()),
     };
     // The next part is generated when the client has taken the last one.
     let body = stream::unfold(Some(parts), move |rest| {
-        let encoding = encoding.clone();
+        let shared = shared.clone();
         async move {
             let mut parts = rest?;
-            match in_turn(&encoding, move || (parts.next(), parts)).await {
+            match shared.in_turn(move || (parts.next(), parts)).await {
                 Ok((part, parts)) => part.map(|part| (Ok(part), Some(parts))),
                 // A client of HTTP/1.1 must not take the parts until here for the whole page.
                 Err(error) => Some((Err(error), None)),
@@ -113,13 +116,18 @@ async fn show_metrics(State(shared): State<Shared>) -> Response {
     ([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], Body::from_stream(body)).into_response()
 }
 
-/// Runs `work` on a blocking thread, so that it does not delay renewals.
-async fn in_turn<T: Send + 'static>(
-    encoding: &Semaphore,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, JoinError> {
-    let _turn = encoding.acquire().await;
-    tokio::task::spawn_blocking(work).await
+impl Shared {
+    /// Runs `work` on a blocking thread, so that it does not delay renewals. A panic ends this request only: the page shows what
+    /// tenants have written.
+    async fn in_turn<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
+        let _turn = self.encoding.acquire().await;
+        let done = tokio::task::spawn_blocking(|| contained(work)).await.map_err(io::Error::other)?;
+        done.map_err(|panicked| {
+            self.panics.operator.inc();
+            tracing::error!(panic = %panicked, "The page of metrics could not be written. The leases are not affected.");
+            io::Error::other(panicked)
+        })
+    }
 }
 
 fn failed(error: &str) -> Response {

@@ -21,7 +21,8 @@ async fn run() -> Running {
     let (stop, stopped) = oneshot::channel::<()>();
     let leases = LeaseMetrics::register(&registry).unwrap();
     let page = Page { registry: registry.clone(), leases: leases.clone() };
-    let task = tokio::spawn(server.serve(page, readiness.clone(), async {
+    let panics = Panics::register(&Registry::new()).unwrap();
+    let task = tokio::spawn(server.serve(page, readiness.clone(), panics, async {
         let _ = stopped.await;
     }));
     Running { address, readiness, registry, leases, stop, task }
@@ -61,6 +62,18 @@ async fn readiness_says_what_is_missing_until_nothing_is() {
     quorum.done();
     let answer = request(server.address, "/readyz").await;
     assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("ready\n"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_panic_while_the_page_is_written_ends_one_request() {
+    let (registry, readiness) = (Registry::new(), Readiness::new());
+    let page = Page { registry: registry.clone(), leases: LeaseMetrics::register(&registry).unwrap() };
+    let panics = Panics::register(&registry).unwrap();
+    let shared = Shared { page, readiness, encoding: Arc::new(Semaphore::new(1)), panics };
+    let failed = shared.in_turn(|| panic!("planned by the test")).await.map(|()| 0);
+    assert_eq!(failed.unwrap_err().to_string(), "planned by the test");
+    assert_eq!(shared.panics.operator.get(), 1);
+    assert_eq!(shared.in_turn(|| 7).await.unwrap(), 7);
 }
 
 #[test]

@@ -9,8 +9,8 @@ pub struct Panics {
     pub keeper: IntCounter,
     /// In the task of one Redis node, which was restarted.
     pub nodes: IntCounter,
-    /// In the reconciliation of one lease or of one annotated workload, in a call to the API server, or while an object of a
-    /// watch was read.
+    /// In the reconciliation of one lease, annotated workload or RedisQuorum, in a call to the API server, while an object of a
+    /// watch was read, or while the page of metrics was written.
     pub operator: IntCounter,
 }
 

@@ -57,6 +57,12 @@ impl Grant {
         granted.lock.as_ref().map_or(authority, |lock| authority.under_lock(now, lock.stop_at()))
     }
 
+    /// Grants an authority that depends on no lock.
+    #[cfg(test)]
+    pub fn set_for_test(&self, authority: Authority) {
+        *self.granted() = Granted { authority, lock: None };
+    }
+
     fn granted(&self) -> MutexGuard<'_, Granted> {
         // The state is consistent between any two statements that change it.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -153,6 +159,15 @@ impl Election {
     pub fn new(replica: Replica) -> Self {
         let machine = Leadership::new(replica.cluster.clone(), replica.instance.clone(), replica.process.clone());
         Self { replica, machine, grant: Grant::of(Authority::Follow), lock: None, in_use: None }
+    }
+
+    /// Begins again as a follower, after a panic: the state may be inconsistent. The lock is not released and expires, so this
+    /// process decides nothing before it holds the lock again.
+    pub fn restart(&mut self) {
+        let Replica { cluster, instance, process, .. } = &self.replica;
+        self.machine = Leadership::new(cluster.clone(), instance.clone(), process.clone());
+        self.lock = None;
+        *self.grant.granted() = Granted { authority: Authority::Follow, lock: None };
     }
 
     /// The authority of this process.

@@ -134,9 +134,9 @@ pub async fn run(options: Options, stop: CancellationToken) -> Result<(), String
     let page = Page { registry, leases: lease_metrics.clone() };
     let serving = tokio::spawn({
         let (until, ended) = (stop.clone().cancelled_owned(), stop.clone().drop_guard());
-        let readiness = readiness.clone();
+        let (readiness, panics) = (readiness.clone(), panics.clone());
         async move {
-            let outcome = server.serve(page, readiness, until).await;
+            let outcome = server.serve(page, readiness, panics, until).await;
             drop(ended);
             outcome
         }

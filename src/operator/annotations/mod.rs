@@ -53,6 +53,7 @@ use super::{AHEAD, BoxedTask, Namespaces};
 use crate::api::RedisLease;
 use crate::api::validated::WorkloadKind;
 use crate::clock::{self, Alarm};
+use crate::contain::contained;
 use crate::index::WorkloadKey;
 use crate::metrics::operator::OperatorMetrics;
 use crate::nodes::random::Random;
@@ -142,9 +143,9 @@ pub async fn run(parts: Parts, stop: CancellationToken) {
         tokio::select! {
             () = stop.cancelled() => return,
             _ = &mut watches => return,
-            Some((kind, event)) = workloads.next() => controller.state.workload(kind, event),
-            Some(event) = leases.recv() => controller.state.lease(event),
-            Some(answer) = answered.recv() => controller.answered(answer),
+            Some((kind, event)) = workloads.next() => controller.take(|it| it.state.workload(kind, event)),
+            Some(event) = leases.recv() => controller.take(|it| it.state.lease(event)),
+            Some(answer) = answered.recv() => controller.take(|it| it.answered(answer)),
             () = authorities.changed() => controller.state.all_due(),
             expired = alarm.expired() => {
                 if let Err(error) = expired {
@@ -179,7 +180,15 @@ fn follow<K>(
 impl Controller {
     fn drain(&mut self, answered: &mut UnboundedReceiver<Answer>) {
         while let Ok(answer) = answered.try_recv() {
-            self.answered(answer);
+            self.take(|it| it.answered(answer));
+        }
+    }
+
+    /// Takes one event. A panic affects only the object of this event.
+    fn take(&mut self, event: impl FnOnce(&mut Self)) {
+        if let Err(panicked) = contained(|| event(self)) {
+            self.metrics.panicked();
+            tracing::error!(panic = %panicked, "An event of an annotated workload or of its lease is ignored.");
         }
     }
 

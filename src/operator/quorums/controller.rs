@@ -1,6 +1,8 @@
 //! The task that reconciles the quorums with their resources and secrets, and follows their nodes.
 
 mod follow;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -16,6 +18,7 @@ use super::entry::{Entry, Step};
 use super::{CONTROLLER, Connection, Parts, secret};
 use crate::api::RedisQuorum;
 use crate::clock::{self, Alarm};
+use crate::contain::contained;
 use crate::http::Part;
 use crate::metrics::nodes::NodeMetrics;
 use crate::metrics::operator::OperatorMetrics;
@@ -79,34 +82,39 @@ pub async fn run(parts: Parts, mut watch: Receiver<Watched<RedisQuorum>>, stop: 
     // each quorum), by the changes of nodes (a few in a second) and by the open connections.
     let (events, mut happened) = mpsc::unbounded_channel();
     let (unused, mut unused_ids) = mpsc::unbounded_channel();
-    let mut controller = Controller {
-        namespace: parts.namespace.as_str().into(),
-        lease_namespaces: parts.lease_namespaces.into(),
-        writer: parts.writer,
-        engine: parts.engine,
-        node_metrics: parts.node_metrics,
-        renewal_metrics: parts.renewal_metrics,
-        metrics: parts.metrics,
-        replica: parts.replica,
-        authorities: parts.authorities,
-        entries: BTreeMap::new(),
-        relist: None,
-        start: Start::Listing,
-        next_id: 0,
-        events,
-        unused,
-        tried: Some(parts.tried),
-        listed: Some(parts.listed),
-    };
+    let answered = parts.answered.clone();
+    let mut controller = Controller::new(parts, events, unused);
     let alarm = match Alarm::new() {
         Ok(alarm) => alarm,
         Err(error) => return tracing::error!(%error, "The controller of RedisQuorums cannot create its timer."),
     };
-    controller.run(&mut watch, &mut happened, &mut unused_ids, alarm, &parts.answered, &stop).await;
+    controller.run(&mut watch, &mut happened, &mut unused_ids, alarm, &answered, &stop).await;
     controller.stop();
 }
 
 impl Controller {
+    fn new(parts: Parts, events: UnboundedSender<Event>, unused: UnboundedSender<u64>) -> Self {
+        Self {
+            namespace: parts.namespace.as_str().into(),
+            lease_namespaces: parts.lease_namespaces.into(),
+            writer: parts.writer,
+            engine: parts.engine,
+            node_metrics: parts.node_metrics,
+            renewal_metrics: parts.renewal_metrics,
+            metrics: parts.metrics,
+            replica: parts.replica,
+            authorities: parts.authorities,
+            entries: BTreeMap::new(),
+            relist: None,
+            start: Start::Listing,
+            next_id: 0,
+            events,
+            unused,
+            tried: Some(parts.tried),
+            listed: Some(parts.listed),
+        }
+    }
+
     async fn run(
         &mut self,
         watch: &mut Receiver<Watched<RedisQuorum>>,
@@ -138,6 +146,8 @@ impl Controller {
                 _ = secrets.tick() => {
                     self.read_secrets();
                     self.open_again();
+                    // An election that began again after a panic waits for no time.
+                    self.elect_where(|election, _| election.next_deadline().is_none());
                     // Clock offsets change without an event.
                     self.write_all_statuses();
                 }
@@ -186,8 +196,21 @@ impl Controller {
     fn seen(&mut self, quorum: RedisQuorum, listed: bool) {
         let name = quorum.name_any();
         let new = || Entry::new(self.replica.clone());
-        self.entries.entry(name.clone()).or_insert_with(new).take(quorum, listed);
+        self.entries.entry(name.clone()).or_insert_with(new);
+        self.contained(&name, |controller| {
+            if let Some(entry) = controller.entries.get_mut(&name) {
+                entry.take(quorum, listed);
+            }
+        });
         self.advance(&name);
+    }
+
+    /// Does one piece of work on one quorum. A panic does not affect other quorums. Returns whether the work was done.
+    fn contained(&mut self, name: &str, work: impl FnOnce(&mut Self)) -> bool {
+        let Err(panicked) = contained(|| work(self)) else { return true };
+        self.metrics.panicked();
+        tracing::error!(quorum = name, panic = %panicked, "The reconciliation of a RedisQuorum panicked. It is repeated with the next event.");
+        false
     }
 
     fn gone(&mut self, name: &str) {
@@ -221,6 +244,10 @@ impl Controller {
 
     /// Reconciles one quorum with its resource, and sends changes to the engine.
     fn advance(&mut self, name: &str) {
+        self.contained(name, |controller| controller.reconcile(name));
+    }
+
+    fn reconcile(&mut self, name: &str) {
         while let Some(entry) = self.entries.get_mut(name) {
             match entry.next_step() {
                 Step::None => break,
@@ -249,8 +276,28 @@ impl Controller {
         }
     }
 
-    /// Gives the election on one quorum a turn.
+    /// Gives the election on one quorum a turn. After a panic, this replica follows until it is elected again.
     fn elect(&mut self, name: &str) {
+        if !self.contained(name, |controller| controller.take_turn(name)) {
+            self.election_panicked(name);
+        }
+    }
+
+    fn election_panicked(&mut self, name: &str) {
+        if let Some(entry) = self.entries.get_mut(name) {
+            entry.restart_election();
+        }
+        self.metrics.leads(name, false);
+        self.authority_changed(name);
+    }
+
+    /// If the engine has ended, the process is ending too.
+    fn authority_changed(&self, name: &str) {
+        let _ = self.engine.send(Input::Authority(name.to_owned()));
+        self.authorities.notify();
+    }
+
+    fn take_turn(&mut self, name: &str) {
         let Some(entry) = self.entries.get_mut(name) else { return };
         let (events, quorum) = (self.events.clone(), name.to_owned());
         let requests = entry.elect(move || drop(events.send(Event::Lock(quorum.clone()))));
@@ -258,9 +305,7 @@ impl Controller {
         if requests.changed {
             let authority = entry.election().grant().authority(clock::now());
             tracing::info!(quorum = name, ?authority, "What this replica may decide has changed.");
-            // If the engine has ended, the process is ending too.
-            let _ = self.engine.send(Input::Authority(name.to_owned()));
-            self.authorities.notify();
+            self.authority_changed(name);
         }
         if requests.read {
             let (events, quorum) = (self.events.clone(), name.to_owned());
@@ -354,6 +399,10 @@ impl Controller {
 
     /// Writes the status of the resource if it has changed.
     fn write_status(&mut self, name: &str) {
+        self.contained(name, |controller| controller.send_status(name));
+    }
+
+    fn send_status(&mut self, name: &str) {
         let Some(entry) = self.entries.get_mut(name) else { return };
         let Some(object) = entry.next_status() else { return };
         let (events, quorum, began) = (self.events.clone(), name.to_owned(), Instant::now());

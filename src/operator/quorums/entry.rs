@@ -105,6 +105,12 @@ impl Entry {
         requests
     }
 
+    /// Begins the election again, after a panic in a turn of this quorum.
+    pub fn restart_election(&mut self) {
+        self.election.restart();
+        self.claims_leader = false;
+    }
+
     /// The election of this replica.
     pub const fn election(&self) -> &Election {
         &self.election

@@ -54,7 +54,7 @@ async fn serve(stream: TcpStream, seen: Seen) -> std::io::Result<()> {
     }
 }
 
-fn quorum(name: &str) -> Watched<RedisQuorum> {
+pub(super) fn quorum(name: &str) -> Watched<RedisQuorum> {
     let nodes: Vec<Value> =
         (1..=3).map(|port| json!({"name": format!("n{port}"), "address": format!("127.0.0.1:{port}")})).collect();
     let object = json!({
@@ -64,6 +64,35 @@ fn quorum(name: &str) -> Watched<RedisQuorum> {
         "spec": {"nodes": nodes, "maxLeaseDuration": "10s", "auth": {"secretRef": {"name": name}}},
     });
     Watched::Seen(Box::new(serde_json::from_value(object).unwrap()))
+}
+
+/// The dependencies of a controller, the inputs of the engine and the counters of panics.
+pub(super) fn parts() -> (Parts, mpsc::UnboundedReceiver<Input>, Panics) {
+    let registry = Registry::new();
+    let panics = Panics::register(&registry).unwrap();
+    let metrics = OperatorMetrics::register(&registry, &[CONTROLLER], &panics).unwrap();
+    let writer = Writer::new("operator-0".into(), ListCount::default(), metrics.clone(), || {});
+    let keeper = Arc::new(Keeper::start(&panics).unwrap());
+    let cluster = Cluster { name: "c".into(), uid: "u".into() };
+    let (instance, process) = ("operator-0".into(), "p".into());
+    let replica = Replica { cluster, instance, process, keeper, writer: writer.clone() };
+    let readiness = Readiness::new();
+    let (engine, inputs) = mpsc::unbounded_channel();
+    let parts = Parts {
+        namespace: "system".into(),
+        lease_namespaces: Vec::new(),
+        writer,
+        engine,
+        node_metrics: NodeMetrics::register(&registry, &panics).unwrap(),
+        renewal_metrics: RenewalMetrics::register(&registry, &[]).unwrap(),
+        metrics,
+        replica,
+        authorities: Authorities::default(),
+        answered: Arc::new(Notify::new()),
+        tried: readiness.needs("tried"),
+        listed: readiness.needs("listed"),
+    };
+    (parts, inputs, panics)
 }
 
 #[tokio::test]
@@ -84,30 +113,8 @@ async fn a_secret_that_is_not_answered_delays_no_other_quorum() {
     config.default_retry = false;
     let client = kube::Client::try_from(config).unwrap();
 
-    let registry = Registry::new();
-    let panics = Panics::register(&registry).unwrap();
-    let metrics = OperatorMetrics::register(&registry, &[CONTROLLER], &panics).unwrap();
-    let writer = Writer::new("operator-0".into(), ListCount::default(), metrics.clone(), || {});
-    let keeper = Arc::new(Keeper::start(&panics).unwrap());
-    let cluster = Cluster { name: "c".into(), uid: "u".into() };
-    let (instance, process) = ("operator-0".into(), "p".into());
-    let replica = Replica { cluster, instance, process, keeper: keeper.clone(), writer: writer.clone() };
-    let readiness = Readiness::new();
-    let (engine, mut inputs) = mpsc::unbounded_channel();
-    let parts = Parts {
-        namespace: "system".into(),
-        lease_namespaces: Vec::new(),
-        writer: writer.clone(),
-        engine,
-        node_metrics: NodeMetrics::register(&registry, &panics).unwrap(),
-        renewal_metrics: RenewalMetrics::register(&registry, &[]).unwrap(),
-        metrics,
-        replica,
-        authorities: Authorities::default(),
-        answered: Arc::new(Notify::new()),
-        tried: readiness.needs("tried"),
-        listed: readiness.needs("listed"),
-    };
+    let (parts, mut inputs, _) = parts();
+    let (writer, keeper) = (parts.writer.clone(), parts.replica.keeper.clone());
     let stop = CancellationToken::new();
     tasks.spawn(writer.run(client, stop.clone()));
     let (events, watch) = mpsc::channel(8);
