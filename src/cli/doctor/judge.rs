@@ -111,7 +111,8 @@ fn quorum(quorum: &QuorumFacts, now: Timestamp) -> Vec<Finding> {
         }
     }
     if !quorum.has_password {
-        let message = "Nobody needs a password: everyone who reaches the nodes can take every lease. Set spec.auth.";
+        let message =
+            "The nodes need no password: every client that can connect to them can take every lease. Set spec.auth.";
         add(Verdict::Warning, "login", message.to_owned());
     }
     if let Some((status, reason, message)) = quorum.ready.as_ref().filter(|(status, ..)| status != "True") {

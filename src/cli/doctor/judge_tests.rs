@@ -124,7 +124,7 @@ fn each_fault_of_a_quorum_is_one_finding() {
         (
             change(|quorum| quorum.has_password = false),
             Verdict::Warning,
-            "login quorum default: Nobody needs a password",
+            "login quorum default: The nodes need no password",
         ),
         (change(|quorum| drop(quorum.nodes.pop())), Verdict::Warning, "size quorum default: 2 of 2 nodes must vote"),
         (
