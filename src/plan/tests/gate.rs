@@ -21,8 +21,8 @@ impl Story {
         story
     }
 
-    /// `a` holds the lease with token 7, and the operator has started it.
-    fn started_a() -> Self {
+    /// `a` holds the lease with token 7, and the operator has not started it yet.
+    fn elected_a() -> Self {
         let mut story = Self::gated();
         story.turn();
         story.answer();
@@ -30,6 +30,12 @@ impl Story {
         story.view(publishing(term(1, 7, "a")));
         story.write();
         story.view(held(term(1, 7, "a")));
+        story
+    }
+
+    /// `a` holds the lease with token 7, and the operator has started it.
+    fn started_a() -> Self {
+        let mut story = Self::elected_a();
         story.pods();
         story
     }
@@ -178,13 +184,7 @@ fn without_the_flag_no_term_begins_and_no_pod_is_deleted() {
 
 #[test]
 fn refusals_to_start_a_pod_are_reported_once() {
-    let mut story = Story::gated();
-    story.turn();
-    story.answer();
-    story.holder(gated("a"));
-    story.view(publishing(term(1, 7, "a")));
-    story.write();
-    story.view(held(term(1, 7, "a")));
+    let mut story = Story::elected_a();
     // Also the write to `b` is refused: this does not keep `a` from its start.
     let refused = |why: &str| RoleOutcome::Refused(why.into());
     story.event(Event::RoleWritten { uid: "uid-b".into(), outcome: refused("a webhook") });
@@ -238,13 +238,7 @@ fn a_deletion_that_waits_is_withdrawn_when_pods_start_by_themselves_again() {
 
 #[test]
 fn a_pod_that_cannot_be_started_loses_the_lease_and_another_goes_first() {
-    let mut story = Story::gated();
-    story.turn();
-    story.answer();
-    story.holder(gated("a"));
-    story.view(publishing(term(1, 7, "a")));
-    story.write();
-    story.view(held(term(1, 7, "a")));
+    let mut story = Story::elected_a();
     story.pass(299_000);
     assert_eq!(story.commands(), []);
     story.pass(2000);

@@ -63,12 +63,7 @@ fn proof_releases_the_term_once_and_nothing_is_written_from_the_old_view() {
 
 #[test]
 fn a_handover_is_one_write() {
-    let mut story = Story::held_by_a();
-    story.holder(PodFacts { stopped: true, finished: true, ..pod("a") });
-    story.candidates(&[pod("b")]);
-    story.turn();
-    story.facts.holder = PodKnowledge::Unseen;
-    story.view(idle(0));
+    let mut story = Story::after_a_stopped();
     story.answer();
     story.view(publishing(term(2, 8, "b")));
     let write = story.status_write().unwrap();
@@ -80,12 +75,7 @@ fn a_handover_is_one_write() {
 
 #[test]
 fn a_handover_after_a_proof_is_counted_as_graceful() {
-    let mut story = Story::held_by_a();
-    story.holder(PodFacts { stopped: true, finished: true, ..pod("a") });
-    story.candidates(&[pod("b")]);
-    story.turn();
-    story.facts.holder = PodKnowledge::Unseen;
-    story.view(idle(0));
+    let mut story = Story::after_a_stopped();
     assert!(story.wants(&Effect::Measure(Measure::Ended(TermEnd::Decided(EndCause::HolderStopped)))));
     story.answer();
     story.now += Millis(100);

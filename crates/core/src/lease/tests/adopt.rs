@@ -35,15 +35,7 @@ fn an_adopted_term_without_a_quorum_becomes_uncertain_then_lost() {
     scenario.links = [Link::Down, Link::Down, Link::Up];
     let start = scenario.now;
     scenario.give(Input::Adopt(id.clone()));
-    scenario.pass_to(start + 4999);
-    assert!(matches!(scenario.standing(), Standing::Adopting(_)));
-    scenario.pass_to(start + 5000);
-    assert!(matches!(scenario.standing(), Standing::Uncertain(_)));
-    scenario.give(Input::UnconfirmedShown(id.attempt));
-    scenario.pass_to(start + 30_301);
-    assert!(matches!(scenario.standing(), Standing::Uncertain(_)));
-    scenario.pass_to(start + 30_302);
-    assert_eq!(scenario.end_reason(), Some(EndReason::NeverConfirmed));
+    scenario.is_lost_unconfirmed(start, id.attempt);
 }
 
 #[test]

@@ -110,15 +110,7 @@ fn a_term_that_stays_unconfirmed_after_a_late_wake_is_lost_as_after_a_restart() 
     scenario.links = [Link::Down; 3];
     scenario.give(Input::Wake);
     let start = scenario.now;
-    scenario.pass_to(start + 4999);
-    assert!(matches!(scenario.standing(), Standing::Adopting(_)));
-    scenario.pass_to(start + 5000);
-    assert!(matches!(scenario.standing(), Standing::Uncertain(_)));
-    scenario.give(Input::UnconfirmedShown(id.attempt));
-    scenario.pass_to(start + 30_301);
-    assert!(matches!(scenario.standing(), Standing::Uncertain(_)));
-    scenario.pass_to(start + 30_302);
-    assert_eq!(scenario.end_reason(), Some(EndReason::NeverConfirmed));
+    scenario.is_lost_unconfirmed(start, id.attempt);
 }
 
 #[test]

@@ -265,6 +265,19 @@ impl Scenario {
         &self.lease.view().standing
     }
 
+    /// The term is adopted from `start` on and no majority confirms it: it becomes unconfirmed after 5 s, and then is lost.
+    fn is_lost_unconfirmed(&mut self, start: u64, attempt: Attempt) {
+        self.pass_to(start + 4999);
+        assert!(matches!(self.standing(), Standing::Adopting(_)));
+        self.pass_to(start + 5000);
+        assert!(matches!(self.standing(), Standing::Uncertain(_)));
+        self.give(Input::UnconfirmedShown(attempt));
+        self.pass_to(start + 30_301);
+        assert!(matches!(self.standing(), Standing::Uncertain(_)));
+        self.pass_to(start + 30_302);
+        assert_eq!(self.end_reason(), Some(EndReason::NeverConfirmed));
+    }
+
     fn end_reason(&self) -> Option<EndReason> {
         self.lease.view().ending.as_ref().map(|ending| ending.reason)
     }
