@@ -85,7 +85,7 @@ fn a_lease_follows_the_annotations_of_its_deployment() -> Result<()> {
 
     // A changed annotation changes the lease, and the term continues.
     annotate(installation, namespace, "deployment/billing", &["redislease.io/lease-duration=9s500ms"])?;
-    let changed = lease.wait("9.5 s", SOON, |now| now.json()["spec"]["leaseDuration"] == "9s500ms")?;
+    let changed = lease.wait("9.5 s", FIRST_ELECTION, |now| now.json()["spec"]["leaseDuration"] == "9s500ms")?;
     assert_eq!((changed.holder(), changed.token()), (first.holder(), first.token()));
 
     // A misspelt annotation and an invalid value are reported once each, and the lease stays as it is.
@@ -105,7 +105,7 @@ fn a_lease_follows_the_annotations_of_its_deployment() -> Result<()> {
         ),
     ] {
         annotate(installation, namespace, "deployment/billing", &change)?;
-        let event = installation.wait_for_event(namespace, on, reason, says, SOON)?;
+        let event = installation.wait_for_event(namespace, on, reason, says, FIRST_ELECTION)?;
         assert_eq!(event.kind, "Warning");
         // Another change of the workload does not report it again.
         annotate(installation, namespace, "deployment/billing", &["example.com/other=1"])?;
@@ -138,7 +138,7 @@ fn the_ways_of_activation_set_the_scheduling_gate() -> Result<()> {
     annotate(installation, namespace, "deployment/billing", &["redislease.io/activation=label,gte"])?;
     let says = "redislease.io/activation is \"label,gte\" and must be a list of the words label, service, gate, scale and suspend, \
                 separated by commas: use \"label,gate\".";
-    let event = installation.wait_for_event(namespace, on, "InvalidAnnotation", says, SOON)?;
+    let event = installation.wait_for_event(namespace, on, "InvalidAnnotation", says, FIRST_ELECTION)?;
     assert_eq!(event.kind, "Warning");
     let lease = installation.find_lease(namespace, "billing");
     for (change, wanted) in [
@@ -148,7 +148,7 @@ fn the_ways_of_activation_set_the_scheduling_gate() -> Result<()> {
         ("redislease.io/activation-", Value::Null),
     ] {
         annotate(installation, namespace, "deployment/billing", &[change])?;
-        installation.wait_for(change, SOON, || {
+        installation.wait_for(change, FIRST_ELECTION, || {
             let found = lease.state()?.json()["spec"]["activation"].clone();
             if found == wanted { Ok(()) } else { Err(found.to_string()) }
         })?;
@@ -166,7 +166,7 @@ fn a_lease_made_by_hand_is_not_taken_over() -> Result<()> {
     let before = lease.wait("active", FIRST_ELECTION, LeaseState::is_active)?;
     annotate(installation, namespace, "deployment/billing", &SHORT)?;
     let says = "RedisLease by-hand/billing was not created from an annotation";
-    installation.wait_for_event(namespace, on, "LeaseNameTaken", says, SOON)?;
+    installation.wait_for_event(namespace, on, "LeaseNameTaken", says, FIRST_ELECTION)?;
     annotate(installation, namespace, "deployment/billing", &["redislease.io/lease-duration=9s"])?;
     throughout(Duration::from_secs(2), |_| {
         let now = lease.state()?;
@@ -260,7 +260,7 @@ fn each_kind_of_workload_owns_its_lease() -> Result<()> {
 /// Waits until an object has exactly these events about annotations, in any order.
 fn wait_for_mistakes(installation: &Installation, namespace: &str, on: (&str, &str), wanted: &[&str]) -> Result<()> {
     let what = format!("{} events about annotations on {}", wanted.len(), on.1);
-    installation.wait_for(&what, SOON, || {
+    installation.wait_for(&what, FIRST_ELECTION, || {
         let mut found = notes(installation, namespace, on, "UnknownAnnotation")?;
         found.extend(notes(installation, namespace, on, "InvalidAnnotation")?);
         let all = wanted.iter().all(|wanted| found.iter().any(|note| note.starts_with(wanted)));
@@ -363,7 +363,7 @@ fn one_of_two_replicas_writes_and_a_restart_writes_nothing() -> Result<()> {
     written("10")?;
     annotate(installation, namespace, "deployment/web-0", &["redislease.io/quorums=x"])?;
     let on = ("Deployment", "web-0");
-    installation.wait_for_event(namespace, on, "UnknownAnnotation", "use redislease.io/quorum", SOON)?;
+    installation.wait_for_event(namespace, on, "UnknownAnnotation", "use redislease.io/quorum", FIRST_ELECTION)?;
 
     // A mistake on a pod is reported, too.
     let pods = cluster.get("/api/v1/namespaces/replicated/pods?labelSelector=app%3Dweb-1")?.unwrap_or_default();

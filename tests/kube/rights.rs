@@ -6,7 +6,7 @@ use redislease_lab::{ControlPlane, LeaseState, Result};
 use serde_json::{Value, json};
 
 use crate::holder::held;
-use crate::support::{Cluster, FIRST_ELECTION, SOON, change_rules, set_rules, shared, the_term_is_kept};
+use crate::support::{Cluster, FIRST_ELECTION, change_rules, set_rules, shared, the_term_is_kept};
 
 /// `users` can be impersonated, but the API server does not list them as a resource.
 const UNLISTED: (&str, &str) = ("impersonate", "users");
@@ -135,12 +135,14 @@ fn a_workload_that_the_operator_may_not_read_is_unknown_and_ends_no_term() -> Re
         let message = now.message("Ready");
         message.contains("could not read Deployment unreadable/") && message.contains("cannot get resource")
     };
-    lease.wait("the missing right is named", SOON, |now| forbidden(now) && now.reason("Ready") == "HeldHere")?;
+    lease.wait("the missing right is named", FIRST_ELECTION, |now| {
+        forbidden(now) && now.reason("Ready") == "HeldHere"
+    })?;
     the_term_is_kept(&installation, "unreadable", first.attempt().unwrap_or_default())?;
 
     installation.deployment("unreadable", "new", 1)?;
     let new = installation.lease("unreadable", "new", &json!({}))?;
-    let unknown = new.wait("unknown", SOON, forbidden)?;
+    let unknown = new.wait("unknown", FIRST_ELECTION, forbidden)?;
     let ready = unknown.condition("Ready").expect("a condition");
     assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("Unknown", "Starting"), "{}", ready.message);
     set_rules(&installation, &rules)?;
