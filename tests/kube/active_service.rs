@@ -7,10 +7,8 @@ use std::time::Duration;
 use redislease_lab::{Components, ControlPlane, Installation, Lease, LeaseState, Result, Watch};
 use serde_json::{Value, json};
 
-use crate::support::{AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, options, shared, shared_redis};
+use crate::support::{AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, STOP_BUDGET, options, shared, shared_redis};
 
-/// The stop budget of a lease of the lab: the grace period of 3 s plus 1 s.
-const STOP_BUDGET: Duration = Duration::from_secs(4);
 /// Limit for a removal. On a busy machine the quorum can be lost meanwhile.
 const REMOVED: Duration = Duration::from_mins(1);
 

@@ -94,8 +94,13 @@ fn a_workload_runs_in_the_cluster_that_holds_the_lease() -> Result<()> {
     assert_eq!(running["metadata"]["annotations"][TOKEN], first.token().unwrap_or_default().to_string());
     let mut why = Command::new(env!("CARGO_BIN_EXE_redislease"));
     why.args(["why", "billing", "--namespace=scaled", "--quorum-namespace=redislease-system"]);
-    let said = why.env_clear().env("KUBECONFIG", here.control_plane().kubeconfig()).env("HOME", "/nowhere").output();
-    let said = String::from_utf8_lossy(&said.expect("the binary runs").stdout).into_owned();
+    why.env_clear().env("KUBECONFIG", here.control_plane().kubeconfig()).env("HOME", "/nowhere");
+    // On a busy machine, the API server can be slower than the timeout of one call.
+    let said = here.wait_for("redislease why answers", FIRST_ELECTION, || {
+        let output = why.output().expect("the binary runs");
+        if output.status.success() { Ok(output.stdout) } else { Err(format!("{output:?}")) }
+    })?;
+    let said = String::from_utf8(said).expect("text");
     assert!(said.contains("the candidate is the Deployment billing itself"), "{said}");
     assert!(said.contains("billing in cluster lab has held the lease"), "{said}");
     // The workload of the other cluster is stopped, although its replicas were created.

@@ -11,7 +11,7 @@ use redislease_lab::{
 };
 use serde_json::json;
 
-use crate::support::{FIRST_ELECTION, SOON, count, is, keys, options, throughout};
+use crate::support::{FIRST_ELECTION, SOON, count, is, keys, keys_named, options, throughout};
 
 /// The leases, all with the same candidates.
 const NAMES: [&str; 3] = ["billing", "mail", "reports"];
@@ -19,7 +19,7 @@ const NAMES: [&str; 3] = ["billing", "mail", "reports"];
 const TAKEOVER: Duration = Duration::from_secs(12);
 /// Another replica checks every 0.3 s whether the lock was released. This limit tolerates a busy machine, and is shorter
 /// than the lock.
-const HANDOVER: Duration = Duration::from_secs(3);
+const HANDOVER: Duration = Duration::from_millis(4500);
 /// A leader without the API server notices after 2 s, waits for 5 s, and releases the lock.
 const API_TAKEOVER: Duration = Duration::from_secs(15);
 /// Longer than the lock of a leader and the `stop_at` of a 15 s lease.
@@ -233,9 +233,15 @@ fn no_lease_moves_when_the_follower_is_disconnected() -> Result<()> {
 fn a_stopping_leader_hands_over_at_once() -> Result<()> {
     let pair = Pair::start()?;
     let [leader, follower] = pair.roles()?;
+    let cluster = ["get", "namespace", "kube-system", "--output=jsonpath={.metadata.uid}"];
+    let lock = format!("redislease:leader:{}", pair.installation.control_plane().kubectl(&cluster)?);
+    let held = keys_named(&pair.installation, &lock).into_iter().flatten().next().expect("the leader has the lock");
     let began = Instant::now();
     pair.replicas[leader].stop()?;
     println!("the leader has exited {:.2?} after SIGTERM", began.elapsed());
+    let after = keys_named(&pair.installation, &lock);
+    let left = after.iter().flatten().filter(|key| key.attempt() == held.attempt()).count();
+    assert!(left < 2, "the lock is not released: {after:?}");
     let next = format!("operator-{follower}");
     pair.installation.wait_for_quorum("the follower leads", SOON, |now| now.leader() == Some(&next))?;
     let took = began.elapsed();

@@ -3,12 +3,13 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redislease_lab::{Cut, Installation, Lease, LeaseState, Operator, Proxy, Result};
+use redislease_lab::{Cut, Installation, InstallationOptions, Lease, LeaseState, Operator, Proxy, Result};
 use serde_json::json;
 
 use crate::holder::held;
 use crate::support::{
-    AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, count, installation, is, keys, no_key_is_left, shared, throughout,
+    AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, count, installation, is, keys, no_key_is_left, options, shared,
+    throughout,
 };
 
 fn no_label_is_left(installation: &Installation, lease: &Lease<'_>) -> Result<()> {
@@ -60,8 +61,13 @@ fn a_deleted_lease_with_a_finalizer_has_no_holder() -> Result<()> {
 
 #[test]
 fn a_malformed_lease_affects_no_other_lease() -> Result<()> {
-    let Cluster { operator, installation } = Cluster::start()?;
-    let (lease, first) = held(&installation, "malformed")?;
+    // The keys must outlive the restart of the operator and the checks before the correction.
+    let options = InstallationOptions { quorum: json!({"maxLeaseDuration": "30s"}), ..options() };
+    let Cluster { operator, installation } = Cluster::with_own_redis(&options)?;
+    installation.deployment("malformed", "billing", 3)?;
+    let lease = installation.lease("malformed", "billing", &json!({"leaseDuration": "30s"}))?;
+    let first = lease.wait("held", FIRST_ELECTION * 3, LeaseState::is_active)?;
+    lease.wait_for_roles(&first, 3, SOON)?;
     let cluster = installation.control_plane();
     // A CRD without validation, as an older or newer version might be.
     let anything = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
@@ -194,20 +200,21 @@ fn a_status_that_another_client_changes_is_corrected_and_ends_no_term() -> Resul
     assert!(refused.contains("fencingToken"), "{refused}");
     let other = json!({"status": {"candidates": {"total": 77, "eligible": 77}}}).to_string();
     cluster.kubectl(&[&args[..], &[other.as_str()]].concat())?;
-    let mended = lease.wait("corrected", SOON, |now| now.json()["status"]["candidates"]["total"] == 3)?;
+    // The operator waits for 5 s between two writes that change only the counts.
+    let mended = lease.wait("corrected", AFTER_ONE_LEASE, |now| now.json()["status"]["candidates"]["total"] == 3)?;
     assert_eq!((mended.token(), mended.attempt()), (first.token(), first.attempt()));
     lease.wait("still active", FIRST_ELECTION, LeaseState::is_active).map(drop)
 }
 
 /// Starts an election, and delays all replies of the API server from the first key of the attempt until after its
-/// publication. Returns the published state, or `None` if the operator received the reply, or if an earlier status write got
-/// none: on a slow machine the operator writes that it is electing.
+/// publication. Returns when the first key was seen, and the published state; or `None` if the operator received the reply, or
+/// if an earlier status write got none: on a slow machine the operator writes that it is electing.
 fn publish_without_a_reply(
     installation: &Installation,
     proxy: &Proxy,
     operator: &Operator,
     lease: &Lease<'_>,
-) -> Result<Option<LeaseState>> {
+) -> Result<Option<(Instant, LeaseState)>> {
     let answered = || -> Result<Option<f64>> {
         let labels = [("kind", "lease_status"), ("result", "ok")];
         Ok(operator.metrics()?.value("redislease_api_writes_total", &labels))
@@ -219,11 +226,12 @@ fn publish_without_a_reply(
     while keys(installation, "unanswered", "billing").iter().all(Option::is_none) {
         assert!(Instant::now() < deadline, "no attempt begins");
     }
+    let began = Instant::now();
     proxy.cut(Cut::HoldReplies);
     let Ok(published) = lease.wait("published", SOON, LeaseState::is_active) else { return Ok(None) };
     // A reply that arrived before the delay began is counted by now.
     thread::sleep(Duration::from_secs(1));
-    Ok((answered()? == before).then_some(published))
+    Ok((answered()? == before).then_some((began, published)))
 }
 
 #[test]
@@ -245,19 +253,18 @@ fn a_term_whose_publication_is_not_answered_is_sealed_after_one_lease() -> Resul
         lease.patch(&json!({"spec": {"suspend": true}}))?;
         lease.wait("no holder", AFTER_ONE_LEASE, |now| now.holder().is_none())?;
     }
-    let first = published.expect("the reply was delayed in one of five attempts");
-    let began = Instant::now();
+    let (began, first) = published.expect("the reply was delayed in one of five attempts");
     let attempt = first.attempt().unwrap_or_default();
     let on_a_majority = |stage: &str| {
         let keys = keys(&installation, "unanswered", "billing");
         if count(&keys, attempt, stage) >= 2 { Ok(()) } else { Err(format!("{keys:?}")) }
     };
-    throughout(Duration::from_secs(6), |after| {
-        on_a_majority("t").unwrap_or_else(|keys| panic!("after {after:?}: {keys}"));
+    // The lease lasts 10 s, so the term is not sealed before.
+    throughout(Duration::from_secs(7).saturating_sub(began.elapsed()), |_| {
+        on_a_majority("t").unwrap_or_else(|keys| panic!("after {:?}: {keys}", began.elapsed()));
         Ok(())
     })?;
     installation.wait_for("the term is sealed", AFTER_ONE_LEASE, || on_a_majority("s"))?;
-    assert!(began.elapsed() >= Duration::from_secs(7), "the lease lasts 10 s; sealed after {:?}", began.elapsed());
     let roles = lease.roles()?;
     assert!(roles.values().all(|role| role.label.as_deref() != Some("active")), "before the answer: {roles:?}");
     proxy.restore();

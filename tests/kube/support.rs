@@ -15,6 +15,8 @@ pub const FIRST_ELECTION: Duration = Duration::from_secs(30);
 pub const SOON: Duration = Duration::from_secs(5);
 /// After this time, a key of a 10 s lease that is not extended has expired.
 pub const AFTER_ONE_LEASE: Duration = Duration::from_secs(15);
+/// The stop budget of a lease of the lab: the grace period of 3 s plus 1 s.
+pub const STOP_BUDGET: Duration = Duration::from_secs(4);
 
 /// A term that is not renewed is lost within this time.
 const LONGER_THAN_A_LEASE: Duration = Duration::from_secs(12);
@@ -130,10 +132,14 @@ pub fn shared_redis() -> &'static [Arc<RedisServer>] {
 
 /// The key of a lease on each node that answers, in the order of the nodes.
 pub fn keys(installation: &Installation, namespace: &str, key: &str) -> Vec<Option<Key>> {
-    let name = format!("redislease:lock:{namespace}/{key}");
+    keys_named(installation, &format!("redislease:lock:{namespace}/{key}"))
+}
+
+/// The key with this whole name on each node that answers, in the order of the nodes.
+pub fn keys_named(installation: &Installation, name: &str) -> Vec<Option<Key>> {
     let read = |server: &RedisServer| {
-        let value = server.command(&["GET", &name]).ok()?.text()?;
-        let left = server.command(&["PTTL", &name]).ok()?.integer()?;
+        let value = server.command(&["GET", name]).ok()?.text()?;
+        let left = server.command(&["PTTL", name]).ok()?.integer()?;
         Some(Key { value, left: Duration::from_millis(u64::try_from(left).ok()?) })
     };
     installation.redis().iter().map(|server| read(server)).collect()

@@ -10,7 +10,7 @@ use redislease_lab::{SYSTEM, Tools, poll};
 use serde_json::{Value, json};
 
 use crate::holder::held;
-use crate::support::{AFTER_ONE_LEASE, SOON, shared};
+use crate::support::{AFTER_ONE_LEASE, FIRST_ELECTION, SOON, shared};
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
@@ -42,6 +42,7 @@ fn redislease_why() -> Outcome {
     let (lease, state) = held(installation, "explained")?;
     let holder = state.holder().unwrap_or_default();
     let admin = control_plane.kubeconfig();
+    installation.wait_for_quorum("all nodes vote", FIRST_ELECTION, |quorum| quorum.count("Up") == 3)?;
 
     let text = why(admin, &[]);
     assert!(text.starts_with("RedisLease explained/billing\n\nHolder\n"), "{text}");
