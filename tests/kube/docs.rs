@@ -18,7 +18,7 @@ fn the_commands_of_the_page_on_annotations_work() -> Result<()> {
     let Cluster { operator, installation } = Cluster::with_own_redis(&options)?;
     installation.wait_for_quorum("its nodes vote", FIRST_ELECTION * 3, |quorum| quorum.count("Up") == 3)?;
     let cluster = installation.control_plane();
-    let (mut last, mut commands, mut expected) = ("", 0, 0);
+    let (mut last, mut commands, mut expected, mut files) = ("", 0, 0, Vec::new());
     for block in Block::of(&page) {
         let text = block.text;
         match block.language {
@@ -30,6 +30,7 @@ fn the_commands_of_the_page_on_annotations_work() -> Result<()> {
             "yaml" => {
                 let name = block.file().expect("the file's name");
                 fs::write(reader.folder().join(name), text).expect("the file is written");
+                files.push(name);
             }
             // What the last command prints, at once or soon: events are written after the change.
             "text" => {
@@ -44,6 +45,12 @@ fn the_commands_of_the_page_on_annotations_work() -> Result<()> {
         }
     }
     assert!(commands >= 21 && expected >= 7, "{commands} commands and {expected} lines of output");
+    // No command applies some of the files.
+    assert!(files.len() >= 5, "{files:?}");
+    for file in files {
+        let check = format!("kubectl apply --dry-run=server --validate=strict --filename {file}");
+        reader.run(&check, cluster, &[]).unwrap_or_else(|error| panic!("{error}"));
+    }
     operator.stop().map(drop)
 }
 

@@ -123,18 +123,21 @@ fn a_reader_never_mixes_two_versions() {
                 std::thread::sleep(std::time::Duration::from_millis(10));
             }
         });
-        for (language, reader) in &readers {
-            for _ in 0..25 {
-                let (printed, code) = read(reader, volume.path());
-                let token: Option<u32> = printed.trim().parse().ok();
-                assert!(
-                    matches!((token, code), (Some(token), Some(0)) if !token.is_multiple_of(2))
-                        || (printed.is_empty() && code == Some(1)),
-                    "{language}: {printed:?} {code:?}"
-                );
-            }
-        }
+        let each = readers.iter().flat_map(|reader| std::iter::repeat_n(reader, 25));
+        let found: Vec<_> = each.map(|(language, reader)| (language, read(reader, volume.path()))).collect();
+        // Before the assertions: a failed one would wait for the thread.
         done.store(true, std::sync::atomic::Ordering::Relaxed);
+        let mut active = 0;
+        for (language, (printed, code)) in found {
+            let token: Option<u32> = printed.trim().parse().ok();
+            active += usize::from(token.is_some());
+            assert!(
+                matches!((token, code), (Some(token), Some(0)) if !token.is_multiple_of(2))
+                    || (printed.is_empty() && code == Some(1)),
+                "{language}: {printed:?} {code:?}"
+            );
+        }
+        assert!(active > 0, "no reader printed a token");
     });
 }
 
@@ -151,11 +154,6 @@ for token in (7, 9, 8):
 
 #[test]
 fn the_statement_of_the_pages_refuses_an_older_token() {
-    let probe = Command::new("python3").args(["-c", "import sqlite3"]).status();
-    if !probe.is_ok_and(|status| status.success()) {
-        eprintln!("skipped: python3 with sqlite3 is missing");
-        return;
-    }
     for file in ["README.md", "examples/README.md"] {
         let page = redislease_lab::read(file);
         let blocks = Block::of(&page);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use redislease_lab::{Installation, InstallationOptions, Lease, LeaseState, Result};
 use serde_json::{Value, json};
 
-use crate::support::{AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, options, two_control_planes};
+use crate::support::{AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, options, throughout, two_control_planes};
 
 const ROLE: &str = "lease.redislease.io/billing";
 const TOKEN: &str = "token.redislease.io/billing";
@@ -183,7 +183,10 @@ fn an_operator_without_the_flags_leaves_workloads_as_they_are() -> Result<()> {
     let refused = lease.wait("refused", FIRST_ELECTION, |now| now.reason("Ready") == "InvalidSpec")?;
     let message = refused.to_string();
     assert!(message.contains("--allow-scale (rbac.allowScale in the chart)"), "{message}");
-    let workload = workload(installation, "untouched", "Deployment")?;
-    assert_eq!((&workload["spec"]["replicas"], &workload["metadata"]["labels"][ROLE]), (&json!(2), &Value::Null));
-    Ok(())
+    throughout(Duration::from_secs(3), |after| {
+        let now = workload(installation, "untouched", "Deployment")?;
+        let found = (&now["spec"]["replicas"], &now["metadata"]["labels"][ROLE]);
+        assert_eq!(found, (&json!(2), &Value::Null), "after {after:?}");
+        Ok(())
+    })
 }
