@@ -134,10 +134,16 @@ impl World {
         };
         let is_write = matches!(reply, Reply::Status(..) | Reply::Role(..) | Reply::Slice(..));
         if is_write && self.chaos && self.rng.permille(self.swarm.api_loss) {
-            return self.hit(Fault::ApiLoss, Some(process));
+            if self.processes[process].writer.waits_for(id) {
+                self.hit(Fault::ApiLoss, Some(process));
+            }
+            return;
         }
         if self.processes[process].api_cut > 0 {
-            return self.hit(Fault::ApiCut, Some(process));
+            if self.processes[process].writer.waits_for(id) {
+                self.hit(Fault::ApiCut, Some(process));
+            }
+            return;
         }
         let delay = self.api_travel();
         self.after(delay, Event::ApiReply { process, boot, id, reply: Box::new(reply) });

@@ -45,7 +45,11 @@ pub struct Stream {
 #[derive(Clone, Debug)]
 pub enum Step {
     ListBegins,
-    Listed(Arc<State>),
+    /// A stale list lacks changes.
+    Listed {
+        state: Arc<State>,
+        is_stale: bool,
+    },
     Changed(Change),
 }
 
@@ -86,15 +90,17 @@ impl World {
         }
         let mut stream = self.processes[process].streams[kind as usize];
         let expired = self.chaos && stream.listed && self.rng.permille(self.swarm.watch_expired);
-        if expired {
+        let could_resume = stream.listed && self.apis[cluster].changes_since(stream.sent).is_some();
+        if expired && could_resume {
             self.hit(Fault::WatchExpired, Some(process));
         }
-        let resumes = stream.listed && !expired && self.apis[cluster].changes_since(stream.sent).is_some();
-        if !resumes {
-            let is_old = self.chaos && self.rng.permille(self.swarm.stale_lists);
-            let back = if is_old { self.rng.between(1, 20) as usize } else { 0 };
+        if expired || !could_resume {
+            let goes_back = self.chaos && self.rng.permille(self.swarm.stale_lists);
+            let back = if goes_back { self.rng.between(1, 20) as usize } else { 0 };
             let state = self.apis[cluster].list(back);
             (stream.sent, stream.listed) = (state.version, true);
+            let later = self.apis[cluster].changes_since(state.version);
+            let is_stale = later.is_some_and(|mut changes| changes.any(|change| kind.concerns(change)));
             if kind == Kind::Pods {
                 // The watch has the whole list now. The index gets it later.
                 let lists = self.processes[process].index.pod_lists();
@@ -102,7 +108,7 @@ impl World {
                 lists.end();
             }
             self.send_step(process, kind, &mut stream, Step::ListBegins);
-            self.send_step(process, kind, &mut stream, Step::Listed(state));
+            self.send_step(process, kind, &mut stream, Step::Listed { state, is_stale });
             if self.is(Bug::StaleListTrusted) {
                 stream.sent = self.apis[cluster].state.version;
             }

@@ -108,7 +108,9 @@ impl World {
                 self.after(delay, Event::Start(process));
             }
             Fault::Rollout if self.processes[process].life == Life::Running => {
-                self.hit(fault, Some(process));
+                if !std::mem::replace(&mut self.processes[process].stops, true) {
+                    self.hit(fault, Some(process));
+                }
                 let boot = self.processes[process].boot;
                 self.after(0, Event::Terminate { process, boot });
                 let delay = SECOND + self.while_it_lasts();
@@ -170,22 +172,27 @@ impl World {
                 self.set_secret(cluster, false);
                 self.heal_later(Heal::Secret(cluster));
             }
+            _ => self.harm_object(cluster, fault, at),
+        }
+    }
+
+    /// A fault of an object counts only if the object has changed.
+    fn harm_object(&mut self, cluster: usize, fault: Fault, at: Option<Spot>) {
+        let changes = match fault {
             Fault::ChangeFamilies | Fault::ForeignSlice | Fault::DeleteService => self.harm_service(cluster, fault),
+            Fault::SuspendLease | Fault::Handover | Fault::ChangeSpec | Fault::Recreate => {
+                self.harm_lease(cluster, fault)
+            }
             Fault::DeletePod
             | Fault::KillPod
             | Fault::NodeOff
             | Fault::Unready
             | Fault::NewSandbox
-            | Fault::Relabel => {
-                if let Some(pod) = self.victim(cluster, at) {
-                    self.hit_cluster(fault, cluster);
-                    self.harm_pod(cluster, pod, fault);
-                }
-            }
-            Fault::SuspendLease | Fault::Handover | Fault::ChangeSpec | Fault::Recreate => {
-                self.harm_lease(cluster, fault);
-            }
-            _ => {}
+            | Fault::Relabel => self.victim(cluster, at).is_some_and(|pod| self.harm_pod(cluster, pod, fault)),
+            _ => false,
+        };
+        if changes {
+            self.hit_cluster(fault, cluster);
         }
     }
 
@@ -214,13 +221,14 @@ impl World {
         if !self.servers[node].up {
             return;
         }
+        let incarnation = self.servers[node].incarnation;
         self.servers[node].stop();
         let host_lives = self.rng.percent(70);
         let mut connected = false;
         for process in 0..self.processes.len() {
             let boot = self.processes[process].boot;
             let peer = self.processes[process].peers.get(node).and_then(|peer| peer.conn.as_ref());
-            connected |= peer.is_some();
+            connected |= peer.is_some_and(|conn| conn.incarnation == incarnation);
             if let Some(conn) = peer.filter(|_| host_lives) {
                 self.after(200, Event::Reset(Address { process, boot, node, conn: conn.number }));
             }

@@ -30,10 +30,13 @@ pub enum PodStep {
 }
 
 impl World {
-    pub fn harm_pod(&mut self, cluster: usize, pod: u32, fault: Fault) {
-        if matches!(fault, Fault::Unready | Fault::NewSandbox) && !self.is_scheduled(cluster, pod) {
-            return;
+    /// Returns whether the fault changed the pod.
+    pub fn harm_pod(&mut self, cluster: usize, pod: u32, fault: Fault) -> bool {
+        let (is_scheduled, version) = (self.is_scheduled(cluster, pod), self.apis[cluster].state.version);
+        if matches!(fault, Fault::Unready | Fault::NewSandbox) && !is_scheduled {
+            return false;
         }
+        let runs = is_scheduled && !self.check.has_stopped(pod);
         match fault {
             Fault::DeletePod => self.delete_pod(cluster, pod),
             Fault::KillPod => self.kill_pod(cluster, pod),
@@ -64,6 +67,8 @@ impl World {
                 }
             }
         }
+        // The loss of a node changes the object later.
+        if fault == Fault::NodeOff { runs } else { self.apis[cluster].state.version > version }
     }
 
     /// A pod is deleted, and stops within its grace period or later.
@@ -144,18 +149,17 @@ impl World {
         self.tell(cluster, change);
     }
 
-    pub fn harm_lease(&mut self, cluster: usize, fault: Fault) {
+    /// Returns whether the fault changed a lease.
+    pub fn harm_lease(&mut self, cluster: usize, fault: Fault) -> bool {
         let place = self.rng.index(self.swarm.keys.len());
-        if self.apis[cluster].state.leases[place].is_none() {
-            return;
-        }
+        let Some(lease) = &self.apis[cluster].state.leases[place] else { return false };
+        let is_ending = lease.metadata.deletion_timestamp.is_some();
         match fault {
             Fault::SuspendLease => {
-                if !self.specs[cluster][place].suspend {
-                    self.hit_cluster(fault, cluster);
-                }
+                let changes = !self.specs[cluster][place].suspend;
                 self.suspend_lease(cluster, place, true);
                 self.heal_later(Heal::Suspension(cluster, place));
+                changes
             }
             Fault::Handover => {
                 let pods = self.apis[cluster].state.pods.values();
@@ -165,9 +169,9 @@ impl World {
                 targets.extend([String::new(), "nonsense".to_owned()]);
                 let to = self.rng.index(targets.len());
                 let id = self.now.to_string();
-                self.hit_cluster(fault, cluster);
                 let change = self.apis[cluster].request_handover(place, &id, &targets[to]);
                 self.tell(cluster, change);
+                true
             }
             Fault::ChangeSpec => {
                 let spec = self.rng.index(self.swarm.specs.len());
@@ -178,15 +182,16 @@ impl World {
                     clustered: before.clustered,
                     ..self.swarm.specs[spec].clone()
                 };
-                if self.specs[cluster][place] != before {
-                    self.hit_cluster(fault, cluster);
-                }
+                let keys = self.swarm.keys[place];
+                let changes = self.specs[cluster][place].object(place, keys) != before.object(place, keys);
                 self.scale_workload(cluster, place);
                 self.write_spec(cluster, place);
+                changes
             }
             _ => {
-                self.hit_cluster(fault, cluster);
-                if self.rng.percent(40) {
+                // A finalizer keeps the lease, or it is gone at once.
+                let is_kept = self.rng.percent(40);
+                if is_kept {
                     let change = self.apis[cluster].begin_deletion(place, self.now);
                     self.tell(cluster, change);
                     let epoch = self.epoch;
@@ -196,13 +201,15 @@ impl World {
                     self.delete_lease(cluster, place);
                     self.heal_later(Heal::Recreate(cluster, place));
                 }
+                !(is_kept && is_ending)
             }
         }
     }
 
-    pub fn harm_service(&mut self, cluster: usize, fault: Fault) {
+    /// Returns whether the fault changed a Service or its slices.
+    pub fn harm_service(&mut self, cluster: usize, fault: Fault) -> bool {
         let service = self.rng.index(self.swarm.keys.len());
-        let changes = match fault {
+        match fault {
             Fault::ForeignSlice => {
                 let slice = (service, self.rng.pick(&[None, Some(Family::V4), Some(Family::V6)]));
                 self.heal_later(Heal::ForeignSlice(cluster, slice));
@@ -211,11 +218,8 @@ impl World {
             Fault::DeleteService => self.apis[cluster].services[service].made.take().is_some(),
             _ => {
                 self.apis[cluster].change_families(service);
-                true
+                self.apis[cluster].services[service].made.is_some()
             }
-        };
-        if changes {
-            self.hit_cluster(fault, cluster);
         }
     }
 

@@ -205,6 +205,10 @@ impl Checker {
         }
     }
 
+    pub fn has_stopped(&self, pod: u32) -> bool {
+        self.dead.contains(&pod)
+    }
+
     /// The pod's processes have ended: from now on no process acts as this pod, even if an operator treats it as the holder.
     pub fn pod_stopped(&mut self, now: Micros, pod: u32) {
         self.dead.insert(pod);

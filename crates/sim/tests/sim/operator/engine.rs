@@ -110,7 +110,7 @@ impl World {
                     Kind::Slices => index.slice_list_begins(),
                 }
             }
-            Step::Listed(state) => self.listed(process, kind, &state),
+            Step::Listed { state, is_stale } => self.listed(process, kind, &state, is_stale),
             Step::Changed(Change::Lease { version, lease, deleted }) => {
                 self.observed(process, version);
                 if deleted {
@@ -142,9 +142,9 @@ impl World {
     }
 
     /// A list is complete. It can be older than what is known.
-    fn listed(&mut self, process: usize, kind: Kind, state: &State) {
+    fn listed(&mut self, process: usize, kind: Kind, state: &State, is_stale: bool) {
         let now = Time(self.local(process));
-        if state.version < self.processes[process].newest {
+        if is_stale && state.version < self.processes[process].newest {
             self.hit(Fault::StaleList, Some(process));
         }
         match kind {

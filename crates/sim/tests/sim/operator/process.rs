@@ -69,6 +69,8 @@ pub struct Process {
     pub api_answered_at: Option<Time>,
     /// The events that arrived while it was paused.
     pub inbox: Vec<Event>,
+    /// It was asked to stop gracefully.
+    pub stops: bool,
     /// The fault that paused it, and the phases of its leases at that time.
     stopped_by: Option<(Fault, Vec<Phase>)>,
     pub floor: Token,
@@ -102,6 +104,7 @@ impl Process {
             swept: false,
             api_answered_at: None,
             inbox: Vec::new(),
+            stops: false,
             stopped_by: None,
             floor: Token(0),
             api_cut: 0,
@@ -165,6 +168,7 @@ impl World {
         crashed.writer = writer;
         crashed.leader = None;
         crashed.api_answered_at = None;
+        crashed.stops = false;
         crashed.stopped_by = None;
         crashed.floor = Token(0);
         crashed.wake_at = None;

@@ -234,6 +234,11 @@ impl Writer {
         self.pending.contains(key)
     }
 
+    /// Whether the call with this number has no answer yet.
+    pub fn waits_for(&self, id: u64) -> bool {
+        self.probe == Some(id) || self.sent.contains_key(&id)
+    }
+
     /// The role writes of one lease without an outcome.
     pub fn roles_of(&self, uid: u32) -> usize {
         self.pending.iter().filter(|key| matches!(key, Key::Role { lease, .. } if *lease == uid)).count()

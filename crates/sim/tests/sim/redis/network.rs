@@ -66,6 +66,13 @@ pub enum Request {
     Vote { call: Call<u8> },
 }
 
+impl Request {
+    /// Whether it can change the server.
+    const fn writes(&self) -> bool {
+        !matches!(self, Self::Info | Self::Fence)
+    }
+}
+
 /// Why a process waits for an answer.
 #[derive(Clone, Debug)]
 pub enum Purpose {
@@ -114,7 +121,9 @@ impl World {
         }
         let retry = Event::Dial(Address { process, boot, node, conn: conn + 1 });
         if let Some(fault) = self.links[process][node].lost_to() {
-            self.hit(fault, Some(process));
+            if self.servers[node].up {
+                self.hit(fault, Some(process));
+            }
             self.tried(process, node);
             return self.after(self.swarm.command_timeout.0 * MILLI, retry);
         }
@@ -142,25 +151,30 @@ impl World {
         }
     }
 
-    /// The delay of a message; `None` if it does not arrive.
-    fn travel(&mut self, process: usize, cut_by: Option<Fault>) -> Option<Micros> {
-        if let Some(fault) = cut_by {
+    /// The delay of a message; `None` if it does not arrive. A fault of a message to a server that `is_down` changes nothing.
+    fn travel(&mut self, process: usize, cut_by: Option<Fault>, is_down: bool) -> Option<Micros> {
+        let (fault, delay) = self.draw_travel(cut_by);
+        if let Some(fault) = fault.filter(|_| !is_down) {
             self.hit(fault, Some(process));
-            return None;
+        }
+        delay
+    }
+
+    fn draw_travel(&mut self, cut_by: Option<Fault>) -> (Option<Fault>, Option<Micros>) {
+        if cut_by.is_some() {
+            return (cut_by, None);
         }
         let network = self.swarm.network;
         if !self.chaos {
-            return Some(self.rng.between(100, MILLI));
+            return (None, Some(self.rng.between(100, MILLI)));
         }
         if self.rng.permille(network.loss) {
-            self.hit(Fault::Loss, Some(process));
-            return None;
+            return (Some(Fault::Loss), None);
         }
         if self.rng.permille(network.slow) {
-            self.hit(Fault::Delay, Some(process));
-            return Some(self.rng.between(network.delay.1, network.slowest));
+            return (Some(Fault::Delay), Some(self.rng.between(network.delay.1, network.slowest)));
         }
-        Some(self.rng.between(network.delay.0, network.delay.1))
+        (None, Some(self.rng.between(network.delay.0, network.delay.1)))
     }
 
     pub fn post(&mut self, process: usize, node: usize, request: Request, purpose: Purpose, give_up: u64) {
@@ -169,7 +183,10 @@ impl World {
         let cut = self.links[process][node].lost_to();
         let bound = self.command_bound(process);
         self.check.sent(now, process, node, bound);
-        let travel = self.travel(process, cut);
+        let server = &self.servers[node];
+        let conn = self.processes[process].peers[node].conn.as_ref();
+        let is_down = !server.up || conn.is_none_or(|conn| conn.incarnation != server.incarnation);
+        let travel = self.travel(process, cut, is_down);
         let Some(conn) = &mut self.processes[process].peers[node].conn else { return };
         conn.waiting.push(Pending { id, purpose, sent, give_up });
         let incarnation = conn.incarnation;
@@ -208,7 +225,7 @@ impl World {
         let answer = self.servers[node].run(self.now, &request);
         let asked = self.processes[process].boot == from.boot
             && self.processes[process].peers[node].conn.as_ref().is_some_and(|conn| conn.number == from.conn);
-        if repeat {
+        if repeat && request.writes() {
             self.hit(Fault::Repeat, Some(process));
         }
         if let (Request::Vote { call }, Answer::Vote(vote, foreign)) = (&request, &answer) {
@@ -225,7 +242,7 @@ impl World {
         }
         let clock = self.servers[node].clock.micros(self.now);
         let cut = self.links[process][node].lost_from();
-        let Some(travel) = self.travel(process, cut) else { return };
+        let Some(travel) = self.travel(process, cut, false) else { return };
         let now = self.now;
         let Some(conn) = &mut self.processes[process].peers[node].conn else { return };
         conn.last_from = conn.last_from.max(now + travel);

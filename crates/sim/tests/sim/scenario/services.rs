@@ -47,8 +47,8 @@ fn a_new_lease_keeps_its_endpoint(seed: u64, bugs: &[Bug]) -> Outcome {
     let older = crate::api::server::State { leases: vec![None], version: 0, ..(*current).clone() };
     world.restart(0, MILLI);
     world.run_for(MILLI);
-    world.watched(0, Kind::Slices, Step::Listed(current));
-    world.watched(0, Kind::Leases, Step::Listed(Arc::new(older)));
+    world.watched(0, Kind::Slices, Step::Listed { state: current, is_stale: false });
+    world.watched(0, Kind::Leases, Step::Listed { state: Arc::new(older), is_stale: true });
     let end = world.now + 20 * SECOND;
     while world.now < end && world.check.broken.is_none() {
         world.run_for(10 * MILLI);
