@@ -60,6 +60,12 @@ pub enum Bug {
     StaleListTrusted,
     /// A turn of a lease requests the same effect again and again.
     EffectRepeated,
+    /// The same in the election of a replica.
+    LeaderEffectRepeated,
+    /// The same in the admission of a Redis node.
+    AdmissionEffectRepeated,
+    /// The timer of a lease ends at once, long before its deadline, and is set again.
+    TimerEndsAtOnce,
     /// A pod that was started is deleted before the status says that its term has ended.
     DeletedTooEarly,
     /// A pod that lost the lease is not deleted.
@@ -75,7 +81,7 @@ pub enum Bug {
 /// The broken rules of the operator that random search finds. `RolesWithoutVersion`, `SlicesWithoutVersion`,
 /// `EndpointNotFenced` and `WithdrawalKeepsToken` need one exact interleaving, which `scenario::late_writes` sets up;
 /// `scenario::services` does so for `NoSweep`, `RemovesUnread`, `ForeignSliceTaken` and `ServiceLeft`.
-const OF_THE_OPERATOR: [Bug; 22] = [
+const OF_THE_OPERATOR: [Bug; 25] = [
     Bug::MonotonicClock,
     Bug::CachedRunId,
     Bug::GoneIsProof,
@@ -93,6 +99,9 @@ const OF_THE_OPERATOR: [Bug; 22] = [
     Bug::EndpointKept,
     Bug::AddressKept,
     Bug::EffectRepeated,
+    Bug::LeaderEffectRepeated,
+    Bug::AdmissionEffectRepeated,
+    Bug::TimerEndsAtOnce,
     Bug::DeletedTooEarly,
     Bug::LostPodRuns,
     Bug::WorkloadRunsOn,
@@ -112,6 +121,9 @@ impl Bug {
             Self::DeletedTooEarly | Self::LostPodRuns => Some("gate: "),
             Self::WorkloadRunsOn => Some("workload: "),
             Self::EffectRepeated => Some("a turn of lease"),
+            Self::LeaderEffectRepeated => Some("the machine of leadership has more than"),
+            Self::AdmissionEffectRepeated => Some("the admission of node"),
+            Self::TimerEndsAtOnce => Some("events at one instant"),
             Self::Core(Mutant::EffectRepeated) => Some("effects at one instant"),
             _ => None,
         }

@@ -142,9 +142,10 @@ impl World {
         let Some(peer) = self.processes[process].peers.get_mut(node) else { return };
         let waited = matches!(peer.admission.standing(), Standing::Seeding(_));
         peer.admission.handle(now, nonce, input);
-        let (mut moved, mut returned) = (false, false);
+        let (mut moved, mut returned, mut again) = (false, false, None);
         for effects in 0.. {
-            let Some(effect) = self.processes[process].peers[node].admission.poll_effect() else { break };
+            let poll = || self.processes[process].peers[node].admission.poll_effect();
+            let Some(effect) = again.take().or_else(poll) else { break };
             if effects == EFFECTS_AT_ONE_INSTANT {
                 return self
                     .check
@@ -159,6 +160,8 @@ impl World {
                 }
                 admission::Effect::ReadFences => self.gather(process, node, false),
                 admission::Effect::Changed(standing) => {
+                    let repeats = self.is(Bug::AdmissionEffectRepeated);
+                    again = repeats.then(|| admission::Effect::Changed(standing.clone()));
                     match standing {
                         Standing::Admitted if waited => self.coverage.saw(Sight::ReAdmitted),
                         Standing::Seeding(Some(_)) => self.coverage.saw(Sight::SeedingRefused),

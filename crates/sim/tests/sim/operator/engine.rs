@@ -367,7 +367,8 @@ impl World {
             return;
         }
         let Some(deadline) = unit.reconciler.next_deadline() else { return };
-        let at = self.processes[process].clock.when(deadline.0).max(now);
+        let due = self.processes[process].clock.when(deadline.0).max(now);
+        let at = if self.is(Bug::TimerEndsAtOnce) { now } else { due };
         let Some(unit) = self.unit(process, uid) else { return };
         if unit.wake_at.is_none_or(|earlier| at < earlier || earlier < now) {
             unit.wake_at = Some(at);

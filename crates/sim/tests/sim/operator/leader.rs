@@ -7,6 +7,7 @@ use redislease_core::time::Time;
 use crate::api::calls::Reply;
 use crate::api::objects::{QUORUM, cluster};
 use crate::api::server::Verdict;
+use crate::chaos::bug::Bug;
 use crate::check::coverage::Sight;
 use crate::check::trace::Note;
 use crate::operator::process::{BeforeEffect, Life};
@@ -113,7 +114,11 @@ impl World {
                     return;
                 }
             }
+            let again = self.is(Bug::LeaderEffectRepeated).then(|| effect.clone());
             self.carry_out_leader(process, effect);
+            if let Some(leader) = self.processes[process].leader.as_mut().filter(|_| again.is_some()) {
+                leader.held_back = again;
+            }
         }
         self.rearm_leader(process);
     }
