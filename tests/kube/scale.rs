@@ -25,6 +25,7 @@ fn a_small_scale_run_measures_every_phase() -> Result<()> {
     assert_eq!(measured, Phase::ALL.map(Phase::as_str).into(), "{report}");
     // Times depend on the machine. These results do not.
     for name in [
+        "hold: writes to the API server",
         "hold: leases that moved",
         "restart: leases lost",
         "outage: leases left behind",
