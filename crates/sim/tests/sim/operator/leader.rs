@@ -37,7 +37,7 @@ pub const fn lock_key(cluster: usize) -> u8 {
 }
 
 /// The name of a replica. Each start of it has another process name.
-fn instance(process: usize) -> String {
+pub fn instance(process: usize) -> String {
     format!("operator-{process}")
 }
 
@@ -161,6 +161,10 @@ impl World {
         if version > leader.named.0 {
             leader.named = (version, named);
             self.wake_leader(process);
+            // A claim of another replica has replaced the name of the leader: its next status restores it.
+            if self.authority(process) == Authority::Lead {
+                self.claim_leadership(process);
+            }
         }
     }
 
