@@ -4,7 +4,7 @@ use crate::keeper::Observer;
 use crate::keeper::handle::ShardHandle;
 use redislease_core::backoff::{Backoff, Strategy};
 use redislease_core::lease::{Config, OnDeadline, Renewal, Standing, TermId, View};
-use redislease_core::op::{Attempt, Holder, Token};
+use redislease_core::op::{Attempt, Holder, Token, Vote};
 use redislease_core::quorum::Quorum;
 use redislease_core::time::Drift;
 use std::sync::Mutex;
@@ -102,4 +102,60 @@ async fn a_shard_that_panics_drops_its_leases_and_takes_them_again() {
     after.wait(|standing| matches!(standing, Standing::Uncertain(_))).await;
     assert_eq!((panics.get(), shard.is_finished()), (1, false));
     shard.abort();
+}
+
+/// A shard with terms whose last renewal has failed. The first term is the youngest, and each is a millisecond older.
+fn after_an_outage(now: Time, leases: u64) -> Shard {
+    let mut shard = Shard::new(ShardHandle::new().0, IntCounter::new("panics", "p").unwrap());
+    for age in 1..=leases {
+        let id = shard.shared.ids.take();
+        let config = Config { ttl: Millis(60_000), renew_interval: Millis(5000), ..config() };
+        let setup = Setup { nodes: None, keys: ["k".to_owned()].into(), config, observer: Box::new(()) };
+        let mut machine = Machine::new(id, setup, Some(0));
+        let term = TermId { attempt: Attempt(7), token: Token(7), holder: Holder("pod".into()) };
+        let began = now - Millis(age);
+        shard.now = began - Millis(6000);
+        shard.tools.turns = Turns::new();
+        machine.command(shard.now, Command::Adopt(term), None, &mut shard.tools);
+        for (at, vote) in [(shard.now, Vote::Extended), (began, Vote::Unknown)] {
+            machine.wake(at, None, &mut shard.tools);
+            for ballot in requests(&shard) {
+                machine.vote(at, Ballot { vote: vote.clone(), ..ballot }, None, &mut shard.tools);
+            }
+        }
+        shard.slots.put(Box::new((id, machine)));
+    }
+    shard.now = now;
+    shard
+}
+
+fn requests(shard: &Shard) -> Vec<Ballot> {
+    let mut sent = Vec::new();
+    shard.tools.ballots.take(&mut sent);
+    sent
+}
+
+#[test]
+fn when_a_majority_is_back_the_terms_have_turns_and_the_most_urgent_the_first() {
+    let now = Time(1_000_003);
+    // Fewer leases than the shard handles between two readings of the clock.
+    let mut shard = after_an_outage(now, 30);
+    // The turns of the outage are replaced.
+    for _ in 0..100_000 {
+        shard.tools.turns.round(now, now + Millis(60_000));
+    }
+    shard.recover(1);
+    assert!(shard.recovering.is_empty(), "the leases of another quorum");
+    shard.recover(0);
+    let urgent: Vec<u32> = shard.recovering.iter().map(|id| id.slot).collect();
+    let oldest_first: Vec<u32> = (0..30).rev().collect();
+    assert_eq!(urgent, oldest_first);
+    shard.take_recovering();
+    let mut started: Vec<u32> = requests(&shard).iter().map(|ballot| LeaseId::unpack(ballot.lease).slot).collect();
+    started.dedup();
+    assert!((10..20).contains(&started.len()), "16 in a millisecond: {started:?}");
+    assert_eq!(started, oldest_first[..started.len()]);
+    let later = shard.slots.iter().filter(|(id, _)| !started.contains(&id.slot));
+    let turns: Vec<Option<Time>> = later.map(|(_, machine)| machine.next_deadline()).collect();
+    assert!(turns.iter().all(|turn| *turn == Some(Time(1_000_010))), "{turns:?}");
 }
