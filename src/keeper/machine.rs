@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use redislease_core::backoff::Entropy;
-use redislease_core::lease::{Effect, Input, JOIN_DELAY, Lease, Renewal, Standing, Want};
+use redislease_core::lease::{Attempts, Effect, Input, JOIN_DELAY, Lease, Renewal, Requested, Standing, Want};
 use redislease_core::op::{Attempt, Holder, Token, Vote};
 use redislease_core::time::{Millis, Time};
 
@@ -17,9 +17,6 @@ use crate::nodes::{Ballot, Outbox, Reply, Request};
 
 /// How long a closed lease waits for the answers to its releases.
 const LAST_ANSWERS: Millis = Millis(2000);
-
-/// How long after the end of a term an attempt needs no turn.
-const RELEASED: Millis = Millis(1000);
 
 /// State shared by the machines of a shard.
 pub(super) struct Tools {
@@ -45,12 +42,7 @@ pub(super) struct Machine {
     pub armed: Armed,
     /// Requests without a vote so far.
     outstanding: u32,
-    /// The reserved start time of the next attempt.
-    turn: Option<Time>,
-    /// Until this time the next attempt needs no turn: the caller ended the last term with proof. Turns limit automatic
-    /// repetitions only. The time is limited, because after maintenance thousands of leases that ended long ago may
-    /// attempt at once.
-    released_until: Time,
+    attempts: Attempts,
     /// It retires when its last key has expired.
     retiring: bool,
     /// It closes when its requests are answered, at this time at the latest.
@@ -70,8 +62,7 @@ impl Machine {
             observer,
             armed: Armed::default(),
             outstanding: 0,
-            turn: None,
-            released_until: Time(0),
+            attempts: Attempts::default(),
             retiring: false,
             closing: None,
         }
@@ -162,13 +153,7 @@ impl Machine {
             Command::UnconfirmedShown(attempt) => Input::UnconfirmedShown(attempt),
             Command::KeptElsewhere(attempt) => Input::KeptElsewhere(attempt),
             Command::End { term, proof } => {
-                let runs = self.running() == Some(term.attempt);
-                if runs {
-                    // A round of this term may wait for its turn. The next attempt does not.
-                    self.lease.hold(Time(0));
-                }
-                let released = proof && runs;
-                self.released_until = if released { now + RELEASED } else { Time(0) };
+                self.attempts.term_ends(now, &mut self.lease, &term, proof);
                 Input::End { term, proof }
             }
             Command::Published { attempt, outcome } => Input::Published { attempt, outcome },
@@ -207,11 +192,13 @@ impl Machine {
         waits.then_some(Time(u64::MAX))
     }
 
-    /// Makes one attempt, or none: a request that cannot start at once is dropped, and the view shows when the next one
-    /// can start. The caller must then decide again.
-    fn want(&mut self, now: Time, holder: Holder, floor: Token, outbox: Option<&mut Outbox>, tools: &mut Tools) {
-        if self.lease.is_taken_for(&holder) || self.lease.view().retry_at.is_some_and(|retry_at| retry_at > now) {
-            return;
+    /// Makes one attempt, or none: see [`Attempts`].
+    fn want(&mut self, now: Time, holder: Holder, floor: Token, mut outbox: Option<&mut Outbox>, tools: &mut Tools) {
+        match self.attempts.request(now, &mut self.lease, &holder, || tools.turns.attempt(now)) {
+            Requested::Dropped => return,
+            Requested::Waits => return self.handle(now, Input::Wake, outbox, tools),
+            Requested::Starts => {}
+            Requested::StartsWithoutTurn => tools.turns.attempt_started(now),
         }
         let drawn = nonce().and_then(|attempt| Ok((Attempt(attempt), Entropy(tools.random.word()?))));
         let (attempt, entropy) = match drawn {
@@ -220,22 +207,6 @@ impl Machine {
                 return tracing::error!(%error, %holder, "cannot start an attempt: the operating system provides no random numbers");
             }
         };
-        let turn = match self.turn.take() {
-            Some(turn) if turn <= now => now,
-            None if now < self.released_until => {
-                tools.turns.attempt_started(now);
-                now
-            }
-            _ => tools.turns.attempt(now),
-        };
-        if turn > now {
-            self.turn = Some(turn);
-            self.lease.hold(turn);
-            return self.handle(now, Input::Wake, outbox, tools);
-        }
-        self.released_until = Time(0);
-        self.lease.hold(Time(0));
-        let mut outbox = outbox;
         self.handle(now, Input::Want(Want { holder, attempt, floor, entropy }), outbox.as_deref_mut(), tools);
         if self.lease.next_attempt_at().is_some() {
             self.handle(now, Input::Forget, outbox, tools);

@@ -42,7 +42,7 @@ pub use config::{Config, LATE_WAKE, OnDeadline};
 pub use event::{Effect, Input, Publication, Renewal, Round, TermId, Want};
 #[cfg(feature = "check")]
 pub use rebase::Renumbering;
-pub use schedule::JOIN_DELAY;
+pub use schedule::{Attempts, JOIN_DELAY, Requested};
 pub use view::{EndReason, EndingView, Standing, TermView, View};
 
 use crate::op::{Attempt, Holder, Op, Stages, Stored, Vote};

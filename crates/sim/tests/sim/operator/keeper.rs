@@ -5,7 +5,9 @@ use std::sync::Arc;
 use redislease::election::HolderName;
 use redislease::plan::{Command, Event as Planned, OpenQuorum, needs_turn};
 use redislease_core::backoff::Entropy;
-use redislease_core::lease::{Config, Effect, Input, JOIN_DELAY, Lease, Round, Standing, View, Want};
+use redislease_core::lease::{
+    Attempts, Config, Effect, Input, JOIN_DELAY, Lease, Requested, Round, Standing, View, Want,
+};
 use redislease_core::op::{Attempt, Holder, Vote};
 use redislease_core::quorum::Node;
 use redislease_core::time::{Millis, Time};
@@ -45,8 +47,7 @@ pub struct Machine {
     pub confirming: bool,
     pub renewing: bool,
     pub releasing: u32,
-    /// When the next attempt has its turn: after an outage the keeper spreads the attempts of many leases.
-    turn: Option<Time>,
+    attempts: Attempts,
     /// The last term that was given up because nodes did not hold it.
     pub missed: Option<Attempt>,
     retiring: bool,
@@ -123,7 +124,13 @@ impl World {
             Command::Adopt(term) => Input::Adopt(term),
             Command::UnconfirmedShown(attempt) => Input::UnconfirmedShown(attempt),
             Command::KeptElsewhere(attempt) => Input::KeptElsewhere(attempt),
-            Command::End { term, proof } => Input::End { term, proof },
+            Command::End { term, proof } => {
+                let now = Time(self.local(process));
+                if let Some(machine) = self.machine(process, serial) {
+                    machine.attempts.term_ends(now, &mut machine.lease, &term, proof);
+                }
+                Input::End { term, proof }
+            }
             Command::Published { attempt, outcome } => Input::Published { attempt, outcome },
             Command::TryNow => Input::TryNow,
             Command::Configure(config) => {
@@ -194,7 +201,7 @@ impl World {
             confirming: false,
             renewing: false,
             releasing: 0,
-            turn: None,
+            attempts: Attempts::default(),
             missed: None,
             retiring: false,
             desired: None,
@@ -207,37 +214,36 @@ impl World {
         self.processes[process].machines.retain(|machine| machine.serial != serial);
     }
 
-    /// One attempt. It is ignored while another or a term is under way, and dropped if it cannot begin at once.
+    /// Makes one attempt, or none: see [`Attempts`]. After an outage the keeper spreads the attempts of many leases: then an
+    /// attempt waits for its turn.
     fn want(&mut self, process: usize, serial: u64, holder: &HolderName) {
         let (attempt, entropy) = (Attempt(self.rng.wide()), Entropy(self.rng.word()));
         let floor = self.processes[process].floor;
         let wants_again = self.is(Bug::KeeperWantsAgain);
         let now = Time(self.local(process));
-        let waits =
-            (self.chaos && self.rng.permille(self.swarm.attempts_wait)).then(|| Millis(self.rng.between(10, 3000)));
+        let waits = self.chaos && self.rng.permille(self.swarm.attempts_wait);
+        let turn = if waits { now + Millis(self.rng.between(10, 3000)) } else { now };
         let Some(machine) = self.machine(process, serial) else { return };
         if wants_again {
             machine.desired = Some(holder.clone());
         }
-        if machine.is_busy() {
-            return;
+        let holder = Holder(holder.to_string().into());
+        match machine.attempts.request(now, &mut machine.lease, &holder, || turn) {
+            Requested::Dropped => {
+                if !machine.is_busy() {
+                    self.coverage.saw(Sight::AttemptDropped);
+                }
+                return;
+            }
+            Requested::Waits => {
+                self.coverage.saw(Sight::AttemptPaced);
+                return self.feed(process, serial, Input::Wake);
+            }
+            Requested::Starts | Requested::StartsWithoutTurn => {}
         }
-        if machine.lease.view().retry_at.is_some_and(|retry_at| retry_at > now) {
-            return self.coverage.saw(Sight::AttemptDropped);
-        }
-        let had_a_turn = machine.turn.take().is_some_and(|turn| turn <= now);
-        if let Some(wait) = waits.filter(|_| !had_a_turn) {
-            machine.turn = Some(now + wait);
-            machine.lease.hold(now + wait);
-            self.coverage.saw(Sight::AttemptPaced);
-            return self.feed(process, serial, Input::Wake);
-        }
-        machine.lease.hold(Time(0));
-        let want = Want { holder: Holder(holder.to_string().into()), attempt, floor, entropy };
-        self.feed(process, serial, Input::Want(want));
+        self.feed(process, serial, Input::Want(Want { holder, attempt, floor, entropy }));
         let Some(machine) = self.machine(process, serial) else { return };
-        let waits = machine.held_back.is_none() && !machine.is_busy();
-        if waits && machine.desired.is_none() {
+        if machine.lease.next_attempt_at().is_some() && machine.desired.is_none() {
             self.feed(process, serial, Input::Forget);
         }
         if self.is(Bug::NoPace) {
