@@ -32,8 +32,8 @@
 //! | `operator` | `operator` | watches and writes Kubernetes objects; does not talk to Redis itself |
 //! | `http`, `telemetry`, [`cli`] | `operator` | health checks and metrics endpoint, the log, the command line |
 //!
-//! `election`, `status`, `plan` and `index` are public because the simulator, another crate of this workspace, drives them. Their interface
-//! can change at any time.
+//! `election`, `status`, `plan` and `index` are public because the simulator, another crate of this workspace, drives them.
+//! Their interface can change at any time.
 //!
 //! A module uses only modules that come before it in this order: `api` and the core; `election`; `status`; `plan`; `index`; `nodes`
 //! and `keeper`; `operator`; `cli`. Each of the features `api` and `lock` builds without the other.

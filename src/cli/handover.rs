@@ -66,10 +66,11 @@ impl Handover {
             }
         };
         let patched = kube_api::call(leases.patch(&self.name, &PatchParams::default(), &patch)).await;
-        match patched {
-            // The request may be stored.
-            Err(error) if error.unknown().is_some() && !self.wait.is_zero() => {}
-            patched => _ = patched.map_err(|error| explain(&error))?,
+        // A request that was not answered may be stored: then its result will be shown.
+        if let Err(error) = &patched
+            && (error.unknown().is_none() || self.wait.is_zero())
+        {
+            return Err(explain(error).into());
         }
         if self.wait.is_zero() {
             println!("Requested handover {id} of RedisLease {namespace}/{}.", self.name);

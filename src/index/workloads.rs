@@ -3,7 +3,8 @@
 //! Workloads are read one by one and not watched: a watch on six kinds in all namespaces would transfer the spec of every
 //! workload for the few that leases name. A workload's selector never changes, so reads after the first one only detect a
 //! workload that was deleted or created again, and changed labels in the pod template of a CronJob. For a workload that is
-//! itself a candidate, they also detect a change of `spec.replicas` or `spec.suspend`. The rate of these reads is limited over all workloads together. A workload without pods, or one that does not exist yet, is read sooner.
+//! itself a candidate, they also detect a change of `spec.replicas` or `spec.suspend`. The rate of these reads is limited
+//! over all workloads together. A workload without pods, or one that does not exist yet, is read sooner.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
