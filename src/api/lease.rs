@@ -258,9 +258,13 @@ pub enum Granularity {
 #[x_kube(validation = rules::exactly_one_candidate_source())]
 pub struct CandidatesSpec {
     /// Selects the candidate pods by label. It must have at least one label or expression, because an empty selector selects every
-    /// pod of the namespace.
+    /// pod of the namespace. It must not use a label key under redislease.io, because the operator writes these labels.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[x_kube(validation = rules::selector_is_not_empty(), validation = rules::expressions_are_valid("candidates.selector"))]
+    #[x_kube(
+        validation = rules::selector_is_not_empty(),
+        validation = rules::expressions_are_valid("candidates.selector"),
+        validation = rules::selector_uses_no_key_of_ours(),
+    )]
     pub selector: Option<LabelSelector>,
 
     /// A workload. Its pods are the candidates: those that its spec.selector selects. A CronJob has no selector: its candidates

@@ -46,6 +46,15 @@ pub fn workload_label(kind: &str, name: &str) -> String {
     format!("{kind}/{name}")
 }
 
+/// Whether the key of a label or an annotation is under `redislease.io`: in this domain or in a domain below it.
+pub fn is_ours(key: &str) -> bool {
+    let domain = key.split_once('/').map_or("", |(domain, _)| domain);
+    domain == DOMAIN || domain.strip_suffix(DOMAIN).is_some_and(|below| below.ends_with('.'))
+}
+
+/// The domain of all labels and annotations that the operator reads or writes.
+const DOMAIN: &str = "redislease.io";
+
 /// Prefix of the pod label that says whether the pod is active for a lease.
 const ROLE_PREFIX: &str = "lease.redislease.io/";
 

@@ -209,6 +209,23 @@ pub(super) fn expressions_are_valid(field: &str) -> Rule {
     )))
 }
 
+/// The operator writes these labels: a pod would become a candidate, or stop being one, because of a write of the operator.
+///
+/// Searching in keys of any length would exceed the CRD's cost budget, so the rule compares the domains of labels that exist. The
+/// validation of the spec covers all domains below `redislease.io`.
+pub(super) fn selector_uses_no_key_of_ours() -> Rule {
+    let is_ours = |key: &str| format!("{key}.startsWith('redislease.io/') || {key}.startsWith('lease.redislease.io/')");
+    Rule::new(format!(
+        "!(has(self.matchLabels) && self.matchLabels.exists(key, {})) \
+         && !(has(self.matchExpressions) && self.matchExpressions.exists(one, {}))",
+        is_ours("key"),
+        is_ours("one.key")
+    ))
+    .message(fixed(
+        "candidates.selector must not use a label key under redislease.io: the operator writes these labels, so its own writes would change which pods are candidates",
+    ))
+}
+
 pub(super) fn workload_kind_is_supported() -> Rule {
     Rule::new(
         "(self.apiVersion == 'apps/v1' && self.kind in ['Deployment', 'StatefulSet', 'DaemonSet', 'ReplicaSet']) \

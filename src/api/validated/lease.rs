@@ -352,6 +352,14 @@ fn candidates(read: &Reader, spec: &CandidatesSpec) -> Result<Candidates, Invali
                     "have matchLabels or matchExpressions: an empty selector selects every pod of the namespace",
                 ));
             }
+            if let Some(key) = selector::keys(labels).find(|key| names::is_ours(key)) {
+                return Err(read.invalid(
+                    "spec.candidates.selector",
+                    key,
+                    "not use a label key under redislease.io: the operator writes these labels, so its own writes would change \
+                     which pods are candidates",
+                ));
+            }
             Ok(Candidates::Selector(selector))
         }
         (None, Some(workload)) => workload_ref(read, workload).map(Candidates::Workload),

@@ -19,6 +19,13 @@ pub(super) fn parse(read: &Reader, field: &str, labels: &LabelSelector) -> Resul
     Selector::try_from(labels.clone()).map_err(|error| incomplete(error.0))
 }
 
+/// The label keys that the selector uses.
+pub(super) fn keys(labels: &LabelSelector) -> impl Iterator<Item = &str> {
+    let compared = labels.match_labels.iter().flat_map(|labels| labels.keys());
+    let expressed = labels.match_expressions.iter().flatten().map(|one| &one.key);
+    compared.chain(expressed).map(String::as_str)
+}
+
 fn is_complete(one: &LabelSelectorRequirement) -> bool {
     let has_values = one.values.as_ref().is_some_and(|values| !values.is_empty());
     match one.operator.as_str() {

@@ -88,7 +88,7 @@ fn absent_fields_have_their_defaults() {
 fn present_fields_are_parsed() {
     let lease = valid_lease(&json!({
         "keys": ["b", "a"],
-        "candidates": {"selector": {"matchLabels": {"app": "billing"}, "matchExpressions": [{"key": "tier", "operator": "In", "values": ["x"]}]}},
+        "candidates": {"selector": {"matchLabels": {"app": "billing", "notredislease.io/lease": "x", "redislease.io": "y"}, "matchExpressions": [{"key": "tier", "operator": "In", "values": ["x"]}]}},
         "retry": {"strategy": "None"},
         "election": {"requireReady": false},
     }));
@@ -130,6 +130,12 @@ fn invalid_lease_error_names_field_and_valid_values() {
         (json!({"quorumRef": {"name": ""}}), "spec.quorumRef.name is \"\" and must be the name of a RedisQuorum".into()),
         (json!({"candidates": {"selector": {"matchExpressions": [{"key": "app", "operator": "Like", "values": ["x"]}]}}}),
             "and must use the operators In and NotIn with values, or Exists and DoesNotExist without values".into()),
+        (json!({"candidates": {"selector": {"matchExpressions": [{"key": "lease.redislease.io/billing", "operator": "DoesNotExist"}]}}}),
+            "spec.candidates.selector is \"lease.redislease.io/billing\" and must not use a label key under redislease.io: the operator writes these \
+             labels, so its own writes would change which pods are candidates".into()),
+        (json!({"candidates": {"selector": {"matchLabels": {"app": "billing", "redislease.io/lease": "billing"}}}}),
+            "spec.candidates.selector is \"redislease.io/lease\" and must not use a label key under redislease.io: the operator writes these \
+             labels, so its own writes would change which pods are candidates".into()),
         (json!({"candidates": {}}), "spec.candidates is \"\" and must have exactly one of selector and workloadRef".into()),
         (json!({"candidates": {"workloadRef": {"apiVersion": "v1", "kind": "Pod", "name": "x"}}}),
             "spec.candidates.workloadRef is \"v1 Pod\" and must be a Deployment, StatefulSet, DaemonSet or ReplicaSet of apps/v1 or a Job or CronJob of batch/v1".into()),

@@ -197,6 +197,14 @@ pub(super) fn candidates() -> Vec<Case> {
             "candidates.selector.matchExpressions must use the operators In and NotIn with values, or Exists and DoesNotExist without values",
         )
     };
+    let ours = |what: &'static str, selector: &Value| {
+        Case::bad(
+            what,
+            spec(&json!({"candidates": {"selector": selector}})),
+            "spec.candidates.selector",
+            "candidates.selector must not use a label key under redislease.io: the operator writes these labels, so its own writes would change which pods are candidates",
+        )
+    };
     let workload = |api_version: &str, kind: &str| {
         spec(&json!({"candidates": {"selector": null,
             "workloadRef": {"apiVersion": api_version, "kind": kind, "name": "billing"}}}))
@@ -227,6 +235,17 @@ pub(super) fn candidates() -> Vec<Case> {
             "a selector of one expression",
             spec(
                 &json!({"candidates": {"selector": {"matchLabels": null, "matchExpressions": [{"key": "app", "operator": "Exists"}]}}}),
+            ),
+        ),
+        ours(
+            "the label that the operator writes",
+            &json!({"matchExpressions": [{"key": "lease.redislease.io/billing", "operator": "DoesNotExist"}]}),
+        ),
+        ours("a label in the operator's domain", &json!({"matchLabels": {"redislease.io/lease": "billing"}})),
+        Case::good(
+            "label keys that only look like the operator's",
+            spec(
+                &json!({"candidates": {"selector": {"matchLabels": {"notredislease.io/lease": "x", "redislease.io": "x", "redislease.io.example.com/x": "x"}}}}),
             ),
         ),
         incomplete("an unknown operator", &json!({"key": "app", "operator": "in", "values": ["billing"]})),
