@@ -13,6 +13,7 @@
 //! | [`publish`] | the status and its writes |
 //! | [`roles`], [`desired_roles`] | label and token on pods |
 //! | [`activation`] | leases whose pods start only after their election; which ways of activation the operator may use |
+//! | [`guard`] | the back-off of writes to objects of others |
 //! | [`active_service`] | the endpoint of the Service that follows the holder |
 //! | [`handover`] | requested handovers |
 //! | [`finalize`] | a lease whose resource is deleted |
@@ -33,6 +34,7 @@ mod event;
 mod facts;
 mod fair_queue;
 mod finalize;
+pub mod guard;
 mod handover;
 mod inputs;
 mod keeper_link;

@@ -1,0 +1,209 @@
+//! The back-off of one lease's writes to objects that belong to others: pods and workloads.
+//!
+//! The caller asks before each write, and reports each outcome. The machine does not know what is written: `W` says what the
+//! lease wants of the object, and two equal values want the same.
+//!
+//! | what happened | what follows |
+//! |---|---|
+//! | the API server refused the write, or stored something else | the same write waits 1 s, then twice as long each time, up to 5 min |
+//! | others changed what was stored | the write corrects it at once; the third correction within a minute starts the same back-off |
+//! | the lease wants something else | one write at once: a fighter never delays a stop at failover |
+//! | anything | at most [`BURST`] writes at once and one a second on average: at most 120 a minute |
+
+use redislease_core::backoff::{Backoff, Strategy};
+use redislease_core::time::{Millis, Time};
+
+/// The pause after a refusal or a repeated correction.
+const PAUSE: Backoff =
+    Backoff { strategy: Strategy::Exponential, min: Millis(1000), max: Millis(300_000), limit: None, jitter: 0 };
+/// The period in which corrections are counted, and in which one event tells of them.
+const MINUTE: Millis = Millis(60_000);
+/// The correction within a minute that starts the back-off.
+const CORRECTIONS: usize = 3;
+/// Without a refusal or a correction for this time, the back-off starts again with its shortest pause.
+const FORGOTTEN: Millis = Millis(600_000);
+/// How many writes of one object can follow each other without a pause, whatever the lease wants.
+const BURST: u64 = 60;
+/// The average time between two writes of one object, when a burst is used up.
+const REFILL: Millis = Millis(1000);
+
+/// The back-off for each object that one lease has written to.
+#[derive(Clone, Debug)]
+pub struct Guard<W> {
+    /// Sorted by UID. Most leases have few objects, for which a map would allocate eleven places.
+    objects: Vec<(String, Object<W>)>,
+}
+
+/// What happened to a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// The answer shows everything that was asked for.
+    Stored,
+    /// The API server refused it, or its answer shows something else than was asked for.
+    Refused,
+    /// Nothing was stored, or this is unknown: the object had changed, there was no answer, or the write was not sent.
+    Undecided,
+    /// The object does not exist any more.
+    Gone,
+}
+
+/// A write that corrects what others have changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Correction {
+    /// Whether an event must tell of it: one a minute does.
+    pub tell: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Object<W> {
+    /// What the last write wanted whose outcome is a fact; `None` after an undecided one, which must not use up the one write
+    /// after a change.
+    wanted: Option<W>,
+    /// Whether the API server has stored it.
+    stored: bool,
+    /// How often in a row writes were refused.
+    refusals: u32,
+    /// How often the back-off for corrections has started.
+    fights: u32,
+    /// The latest corrections, at most [`CORRECTIONS`].
+    corrections: Vec<Time>,
+    /// When an event last told of corrections.
+    told: Option<Time>,
+    /// The last refusal or correction.
+    last_trouble: Time,
+    /// When the same write may be sent again.
+    until: Time,
+    /// The time of writes that are saved up, up to [`BURST`], as of `saved_at`.
+    saved: Millis,
+    saved_at: Time,
+}
+
+impl<W> Default for Guard<W> {
+    fn default() -> Self {
+        Self { objects: Vec::new() }
+    }
+}
+
+impl<W: PartialEq> Guard<W> {
+    /// When this write may be sent: a time that is not after `now` means at once.
+    pub fn due(&self, now: Time, uid: &str, wanted: &W) -> Time {
+        let Some(object) = self.get(uid) else { return now };
+        let saved = object.saved_until(now);
+        let affordable = now + REFILL.saturating_sub(saved);
+        let same = object.wanted.as_ref() == Some(wanted);
+        if same { affordable.max(object.until) } else { affordable }
+    }
+
+    /// Records a write that is sent. Returns whether it corrects what others have changed: the last write wanted the same,
+    /// and the API server had stored it.
+    pub fn sent(&mut self, now: Time, uid: &str, wanted: W) -> Option<Correction> {
+        let object = self.get_or_insert(now, uid);
+        object.saved = object.saved_until(now).saturating_sub(REFILL);
+        object.saved_at = now;
+        let corrects = object.stored && object.wanted.as_ref() == Some(&wanted);
+        object.wanted = Some(wanted);
+        object.stored = false;
+        corrects.then(|| object.correct(now))
+    }
+
+    /// Records the outcome of the last write that was sent to the object.
+    pub fn written(&mut self, now: Time, uid: &str, written: Written) {
+        if written == Written::Gone {
+            return self.objects.retain(|(known, _)| known != uid);
+        }
+        let object = self.get_or_insert(now, uid);
+        match written {
+            Written::Stored => {
+                object.stored = true;
+                object.refusals = 0;
+            }
+            Written::Refused => {
+                object.begin_trouble(now);
+                object.refusals = object.refusals.saturating_add(1);
+                object.until = object.until.max(now + PAUSE.delay(object.refusals));
+            }
+            Written::Undecided | Written::Gone => object.wanted = None,
+        }
+    }
+
+    /// Whether the API server has stored a write that wants this, and no write was sent since then.
+    pub fn has_stored(&self, uid: &str, wanted: &W) -> bool {
+        self.get(uid).is_some_and(|object| object.stored && object.wanted.as_ref() == Some(wanted))
+    }
+
+    /// Drops what is known about objects that do not exist any more.
+    pub fn retain(&mut self, exists: impl Fn(&str) -> bool) {
+        self.objects.retain(|(uid, _)| exists(uid));
+        self.objects.shrink_to_fit();
+    }
+
+    /// The number of objects that were written to.
+    pub const fn count(&self) -> usize {
+        self.objects.len()
+    }
+
+    fn get(&self, uid: &str) -> Option<&Object<W>> {
+        let place = self.place(uid).ok()?;
+        self.objects.get(place).map(|(_, object)| object)
+    }
+
+    fn get_or_insert(&mut self, now: Time, uid: &str) -> &mut Object<W> {
+        let place = self.place(uid).unwrap_or_else(|place| {
+            self.objects.insert(place, (uid.to_owned(), Object::new(now)));
+            place
+        });
+        &mut self.objects[place].1
+    }
+
+    fn place(&self, uid: &str) -> Result<usize, usize> {
+        self.objects.binary_search_by(|(known, _)| known.as_str().cmp(uid))
+    }
+}
+
+impl<W> Object<W> {
+    const fn new(now: Time) -> Self {
+        Self {
+            wanted: None,
+            stored: false,
+            refusals: 0,
+            fights: 0,
+            corrections: Vec::new(),
+            told: None,
+            last_trouble: now,
+            until: Time(0),
+            saved: Millis(BURST * REFILL.0),
+            saved_at: now,
+        }
+    }
+
+    fn saved_until(&self, now: Time) -> Millis {
+        (self.saved + now.since(self.saved_at)).min(Millis(BURST * REFILL.0))
+    }
+
+    fn begin_trouble(&mut self, now: Time) {
+        if now.since(self.last_trouble) >= FORGOTTEN {
+            (self.refusals, self.fights) = (0, 0);
+        }
+        self.last_trouble = now;
+    }
+
+    fn correct(&mut self, now: Time) -> Correction {
+        self.begin_trouble(now);
+        self.corrections.retain(|at| now.since(*at) < MINUTE);
+        self.corrections.push(now);
+        if self.corrections.len() >= CORRECTIONS || self.fights > 0 {
+            self.fights = self.fights.saturating_add(1);
+            self.until = self.until.max(now + PAUSE.delay(self.fights));
+            self.corrections.clear();
+        }
+        let tell = self.told.is_none_or(|told| now.since(told) >= MINUTE);
+        if tell {
+            self.told = Some(now);
+        }
+        Correction { tell }
+    }
+}
+
+#[cfg(test)]
+#[path = "guard_tests.rs"]
+mod tests;
