@@ -13,9 +13,11 @@ use crate::election::PodFacts;
 use crate::plan::CandidateFacts;
 
 impl Index {
-    /// Indexes the lease under the candidates that its spec selects, if that has changed.
-    pub(super) fn resolve_candidates(&mut self, id: LeaseId, now: Time) {
-        let Some(entry) = self.leases.get_mut(id) else { return };
+    /// Compares the spec with the quorum, and indexes the lease under the candidates that it selects, if they have changed.
+    pub(super) fn resolve_spec(&mut self, id: LeaseId, now: Time) {
+        let Some(entry) = self.leases.get_mut(id).filter(|entry| entry.object.is_some()) else { return };
+        let quorum = self.quorums.facts_for(&entry.quorum, self.namespace_labels.get(&entry.namespace));
+        entry.resolve(quorum.valid.as_deref());
         if !std::mem::take(&mut entry.candidates_changed) {
             return;
         }

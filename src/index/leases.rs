@@ -9,9 +9,10 @@ use kube::core::Selector;
 use super::selectors::GroupId;
 use super::workloads::WorkloadKey;
 use super::{LeaseId, is_older};
-use crate::api::validated::Candidates;
-use crate::api::{RedisLease, ValidLease};
+use crate::api::RedisLease;
+use crate::api::validated::{Candidates, ValidQuorum};
 use crate::election::Eligibility;
+use crate::plan::SpecCache;
 
 /// Namespace and name.
 pub(super) type Name = (Arc<str>, String);
@@ -49,7 +50,8 @@ pub struct Entry {
     /// The newest version; `None` if the resource is deleted.
     pub object: Option<Arc<RedisLease>>,
     version: Option<String>,
-    /// From the last valid spec: a held lease keeps using it while the current spec is not valid.
+    pub(super) spec: SpecCache,
+    /// From the spec in use.
     pub(super) candidacy: Option<Candidacy>,
     /// The workload under which the lease is indexed.
     joined: Option<WorkloadKey>,
@@ -80,25 +82,27 @@ impl Entry {
             return false;
         }
         if self.object.as_ref().is_none_or(|known| known.spec != lease.spec) {
-            self.resolve(&lease);
+            self.spec.read(&lease);
         }
         self.version = version;
         self.object = Some(lease);
         true
     }
 
-    fn resolve(&mut self, lease: &RedisLease) {
-        let Ok(valid) = ValidLease::try_from(lease) else { return };
-        let eligibility = Eligibility::from(&valid);
-        let candidacy = match valid.candidates {
-            Candidates::Selector(selector) => Candidacy::Selector(selector),
-            Candidates::Workload(workload) if valid.cluster.is_some() => {
-                Candidacy::Itself((self.namespace.clone(), workload))
+    /// Compares the spec with the quorum. The candidates come from the spec in use.
+    pub(super) fn resolve(&mut self, quorum: Option<&ValidQuorum>) {
+        self.spec.compare(quorum);
+        let spec = self.spec.of_candidates();
+        let eligibility = spec.map(Eligibility::from).unwrap_or_default();
+        let candidacy = spec.map(|spec| match &spec.candidates {
+            Candidates::Selector(selector) => Candidacy::Selector(selector.clone()),
+            Candidates::Workload(workload) if spec.cluster.is_some() => {
+                Candidacy::Itself((self.namespace.clone(), workload.clone()))
             }
-            Candidates::Workload(workload) => Candidacy::Workload((self.namespace.clone(), workload)),
-        };
-        if self.candidacy.as_ref() != Some(&candidacy) || self.eligibility != eligibility {
-            (self.candidacy, self.eligibility) = (Some(candidacy), eligibility);
+            Candidates::Workload(workload) => Candidacy::Workload((self.namespace.clone(), workload.clone())),
+        });
+        if self.candidacy != candidacy || self.eligibility != eligibility {
+            (self.candidacy, self.eligibility) = (candidacy, eligibility);
             self.candidates_changed = true;
         }
     }
@@ -180,6 +184,7 @@ impl Leases {
             quorum: lease.spec.quorum_ref.name.clone(),
             object: None,
             version: None,
+            spec: SpecCache::default(),
             candidacy: None,
             joined: None,
             eligibility: Eligibility::default(),

@@ -37,7 +37,7 @@ use redislease_core::time::Time;
 
 use crate::api::RedisLease;
 use crate::election::PodFacts;
-use crate::plan::{CandidateFacts, FairQueue, PodKnowledge, QuorumFacts, SliceFacts};
+use crate::plan::{CandidateFacts, FairQueue, PodKnowledge, QuorumFacts, SliceFacts, SpecFacts};
 use candidates::{candidates_of, workload_label};
 pub use leases::Entry;
 use leases::{Candidacy, Leases};
@@ -63,6 +63,8 @@ pub struct Snapshot {
     pub lease: Option<Arc<RedisLease>>,
     /// Whether another lease has the name now.
     pub has_successor: bool,
+    /// The spec that the lease uses.
+    pub spec: SpecFacts,
     /// The quorum that the lease names.
     pub quorum: Arc<QuorumFacts>,
     /// The pods that its selector matches.
@@ -181,7 +183,7 @@ impl Index {
             return;
         }
         self.quorums.note_token(entry.object.as_deref());
-        self.resolve_candidates(id, now);
+        self.resolve_spec(id, now);
         self.mark(id);
     }
 
@@ -366,7 +368,9 @@ impl Index {
     }
 
     /// The facts for a turn of the lease. The holder is the pod that [`Index::set_holder`] named last.
-    pub fn snapshot(&mut self, id: LeaseId) -> Option<Snapshot> {
+    pub fn snapshot(&mut self, id: LeaseId, now: Time) -> Option<Snapshot> {
+        // The quorum may have changed.
+        self.resolve_spec(id, now);
         let entry = self.leases.get(id)?;
         let pods = self.namespaces.entry(entry.namespace.clone()).or_default();
         let has_successor = pods.names.get(&entry.name) != Some(&id);
@@ -375,6 +379,7 @@ impl Index {
         Some(Snapshot {
             lease: entry.object.clone(),
             has_successor,
+            spec: entry.spec.facts().clone(),
             quorum: self.quorums.facts_for(&entry.quorum, self.namespace_labels.get(&entry.namespace)),
             candidates,
             strays: pods.strays(&entry.name, group),

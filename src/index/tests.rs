@@ -53,7 +53,7 @@ fn due(index: &mut Index) -> Vec<LeaseId> {
 }
 
 fn electorate(index: &mut Index, id: LeaseId) -> Arc<Electorate> {
-    match index.snapshot(id).unwrap().candidates {
+    match index.snapshot(id, Time(0)).unwrap().candidates {
         CandidateFacts::Known(electorate) => electorate,
         other => panic!("{other:?}"),
     }
@@ -112,7 +112,7 @@ fn the_last_event_of_a_pod_decides_whether_its_stop_is_proven() {
     let a = index.lease_seen(lease("n", "a", 1, &app("a")), NOW).unwrap();
     let holder = |index: &mut Index, uid: &str| {
         index.set_holder(a, Some(uid));
-        index.snapshot(a).unwrap().holder
+        index.snapshot(a, Time(0)).unwrap().holder
     };
     for (name, stopped) in [("p", true), ("q", false)] {
         index.pod_seen(pod("n", name, 1, &[]), NOW);
@@ -249,20 +249,20 @@ fn a_lease_that_is_created_again_is_another_lease() {
     again.metadata.uid = Some("another".into());
     index.lease_gone(&lease("n", "a", 8, &app("a")).metadata);
     assert_eq!(due(&mut index), [first]);
-    let snapshot = index.snapshot(first).unwrap();
+    let snapshot = index.snapshot(first, Time(0)).unwrap();
     assert!(snapshot.lease.is_none() && !snapshot.has_successor);
     assert_eq!(snapshot.strays.len(), 1, "every pod that carries its label must lose it");
     let second = index.lease_seen(again, NOW).unwrap();
     assert_eq!(due(&mut index), [first, second]);
-    assert!(index.snapshot(first).unwrap().has_successor);
-    assert!(!index.snapshot(second).unwrap().has_successor);
+    assert!(index.snapshot(first, Time(0)).unwrap().has_successor);
+    assert!(!index.snapshot(second, Time(0)).unwrap().has_successor);
     // An answer to a write of the first lease says nothing about the second.
     index.lease_answered(second, Arc::new(lease("n", "a", 99, &app("a"))), NOW);
     assert_eq!(index.lease(second).unwrap().object.as_ref().unwrap().metadata.resource_version.as_deref(), Some("9"));
     index.remove(first);
     index.remove(second);
     index.pod_deleted(&pod("n", "p", 2, &[]), NOW);
-    assert!(index.snapshot(first).is_none() && index.namespaces.is_empty());
+    assert!(index.snapshot(first, Time(0)).is_none() && index.namespaces.is_empty());
 }
 
 #[test]
@@ -279,7 +279,7 @@ fn a_list_deletes_the_leases_that_it_does_not_contain() {
     index.lease_list_begins();
     index.lease_unreadable(&lease("n", "b", 2, &app("a")).metadata);
     assert!(index.lease_list_ends(NOW), "a lease that could not be read is deleted");
-    assert!(index.snapshot(ids[1]).unwrap().lease.is_some(), "a lease that became unreadable continues");
+    assert!(index.snapshot(ids[1], Time(0)).unwrap().lease.is_some(), "a lease that became unreadable continues");
 }
 
 #[test]
@@ -303,12 +303,12 @@ fn the_candidates_of_a_workload_are_known_once_it_was_read() {
     let ids = ["a", "b"].map(|name| index.lease_seen(lease("n", name, 1, &of_deployment("d")), NOW).unwrap());
     index.pod_seen(pod("n", "p", 1, &[("app", "a")]), NOW);
     due(&mut index);
-    assert!(matches!(index.snapshot(ids[0]).unwrap().candidates, CandidateFacts::Unknown));
+    assert!(matches!(index.snapshot(ids[0], Time(0)).unwrap().candidates, CandidateFacts::Unknown));
     let key = index.next_workload(NOW).unwrap();
     assert_eq!(index.next_workload(NOW), None, "one read for both");
     index.workload_read(&key, WorkloadRead::Missing.into(), NOW);
     assert_eq!(due(&mut index), ids);
-    let missing = index.snapshot(ids[0]).unwrap().candidates;
+    let missing = index.snapshot(ids[0], Time(0)).unwrap().candidates;
     assert!(matches!(missing, CandidateFacts::Unusable(LeaseReady::InvalidReference, _)), "{missing:?}");
     let later = index.next_deadline().unwrap();
     assert_eq!(index.next_workload(later).as_ref(), Some(&key));
@@ -373,18 +373,55 @@ fn a_lease_gets_only_relevant_changes_of_its_quorum() {
     assert_eq!(index.implausible_tokens(), [implausible].into());
     assert!(index.implausible_tokens().is_empty());
     due(&mut index);
-    assert!(!index.snapshot(a).unwrap().quorum.read, "the quorums are not listed yet");
+    assert!(!index.snapshot(a, Time(0)).unwrap().quorum.read, "the quorums are not listed yet");
     index.quorums_read();
     assert_eq!(due(&mut index), [a]);
-    let missing = index.snapshot(a).unwrap().quorum;
+    let missing = index.snapshot(a, Time(0)).unwrap().quorum;
     assert!(missing.read && missing.obstacle.as_ref().unwrap().1.contains("redislease-system/default, which does not"));
     for (up, concerned) in [(1, true), (2, true), (3, false), (2, false), (1, true)] {
         index.quorum_changed("default", facts(up));
         assert_eq!(!due(&mut index).is_empty(), concerned, "{up}");
-        assert_eq!(index.snapshot(a).unwrap().quorum.up, up);
+        assert_eq!(index.snapshot(a, Time(0)).unwrap().quorum.up, up);
     }
     index.quorum_changed("default", None);
     assert_eq!(due(&mut index), [a]);
+}
+
+#[test]
+fn an_edit_that_does_not_fit_the_quorum_keeps_the_candidates() {
+    let mut index = index();
+    let quorum: crate::api::RedisQuorum = serde_json::from_value(json!({
+        "apiVersion": "redislease.io/v1alpha1",
+        "kind": "RedisQuorum",
+        "metadata": {"namespace": "redislease-system", "name": "default"},
+        "spec": {"nodes": [{"name": "a", "address": "a:1"}], "allowSingleNode": true, "maxLeaseDuration": "30s"},
+    }))
+    .unwrap();
+    let valid = Some(Arc::new(crate::api::ValidQuorum::try_from(&quorum).unwrap()));
+    index.pod_seen(pod("n", "a", 1, &[("app", "a")]), NOW);
+    index.pod_seen(pod("n", "b", 1, &[("app", "b")]), NOW);
+    let edit = |version: u64, app_label: &str, duration: &str| {
+        let mut edited = lease("n", "l", version, &app(app_label));
+        edited.spec.lease_duration = serde_json::from_value(json!(duration)).unwrap();
+        edited
+    };
+    let id = index.lease_seen(edit(1, "a", "30s"), NOW).unwrap();
+    index.quorum_changed("default", Some(Arc::new(QuorumFacts { read: true, valid, ..QuorumFacts::default() })));
+    let candidate = |index: &mut Index| electorate(index, id).pods().next().unwrap().name.clone();
+    assert_eq!(candidate(&mut index), "a");
+
+    index.lease_seen(edit(2, "b", "31s"), NOW);
+    assert_eq!(candidate(&mut index), "a");
+    assert!(index.snapshot(id, NOW).unwrap().spec.problem.unwrap().contains("maxLeaseDuration"));
+    // While the quorum is unknown, nothing says whether the edit fits.
+    index.quorum_changed("default", None);
+    index.lease_seen(edit(3, "b", "29s"), NOW);
+    assert_eq!(candidate(&mut index), "a");
+
+    let valid = Some(Arc::new(crate::api::ValidQuorum::try_from(&quorum).unwrap()));
+    index.quorum_changed("default", Some(Arc::new(QuorumFacts { read: true, valid, ..QuorumFacts::default() })));
+    assert_eq!(candidate(&mut index), "b");
+    assert_eq!(index.snapshot(id, NOW).unwrap().spec.problem, None);
 }
 
 #[test]
@@ -392,7 +429,7 @@ fn a_namespace_that_is_not_allowed_learns_as_much_as_about_a_missing_quorum() {
     let mut index = index();
     index.quorums_read();
     let id = index.lease_seen(lease("n", "a", 1, &app("a")), NOW).unwrap();
-    let missing = index.snapshot(id).unwrap().quorum.obstacle.clone();
+    let missing = index.snapshot(id, Time(0)).unwrap().quorum.obstacle.clone();
     let quorum: crate::api::RedisQuorum = serde_json::from_value(json!({
         "apiVersion": "redislease.io/v1alpha1",
         "kind": "RedisQuorum",
@@ -410,7 +447,7 @@ fn a_namespace_that_is_not_allowed_learns_as_much_as_about_a_missing_quorum() {
         Some(Arc::new(QuorumFacts { read: true, valid, mismatch, ..QuorumFacts::default() })),
     );
     due(&mut index);
-    let facts = |index: &mut Index| index.snapshot(id).unwrap().quorum;
+    let facts = |index: &mut Index| index.snapshot(id, Time(0)).unwrap().quorum;
     let seen = |index: &mut Index, labels: &[(&str, &str)]| {
         let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         index.namespace_seen(NamespaceFacts { name: "n".into(), labels });

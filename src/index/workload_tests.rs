@@ -38,7 +38,7 @@ fn the_workload_is_the_only_candidate_and_is_read_often() {
     let id = index.lease_seen(of_cluster("a", 1), NOW).unwrap();
     index.pod_seen(pod("n", "p", 1, &[("app", "a")]), NOW);
     due(&mut index);
-    assert!(matches!(index.snapshot(id).unwrap().candidates, CandidateFacts::Unknown));
+    assert!(matches!(index.snapshot(id, Time(0)).unwrap().candidates, CandidateFacts::Unknown));
     let key = index.next_workload(NOW).unwrap();
     index.workload_read(&key, deployment("u1", 5, 0), NOW);
     assert_eq!(due(&mut index), [id]);
@@ -62,16 +62,16 @@ fn a_workload_that_is_deleted_or_created_again_is_no_proof() {
     let key = index.next_workload(NOW).unwrap();
     index.workload_read(&key, deployment("u1", 5, 3), NOW);
     index.set_holder(id, Some("u1"));
-    assert!(matches!(index.snapshot(id).unwrap().holder, PodKnowledge::Here(_)));
+    assert!(matches!(index.snapshot(id, Time(0)).unwrap().holder, PodKnowledge::Here(_)));
     index.workload_read(&key, deployment("u2", 9, 3), NOW);
-    assert_eq!(index.snapshot(id).unwrap().holder, PodKnowledge::Gone { stopped: false });
+    assert_eq!(index.snapshot(id, Time(0)).unwrap().holder, PodKnowledge::Gone { stopped: false });
     assert_eq!(replicas(&mut index, id), [("u2".into(), Run::Replicas(3))]);
     // A failed read says nothing.
     due(&mut index);
     index.workload_read(&key, WorkloadRead::Refused("no".into()).into(), NOW);
     assert_eq!((due(&mut index), replicas(&mut index, id).len()), (Vec::new(), 1));
     index.workload_read(&key, WorkloadRead::Missing.into(), NOW);
-    assert!(matches!(index.snapshot(id).unwrap().candidates, CandidateFacts::Unusable(..)));
+    assert!(matches!(index.snapshot(id, Time(0)).unwrap().candidates, CandidateFacts::Unusable(..)));
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn a_lease_that_becomes_one_of_a_cluster_waits_for_the_next_read() {
     let key = index.next_workload(NOW).unwrap();
     index.workload_read(&key, deployment("u1", 5, 3), NOW);
     index.lease_seen(of_cluster("a", 2), NOW);
-    assert!(matches!(index.snapshot(id).unwrap().candidates, CandidateFacts::Unknown));
+    assert!(matches!(index.snapshot(id, Time(0)).unwrap().candidates, CandidateFacts::Unknown));
     assert_eq!(index.next_workload(NOW).as_ref(), Some(&key), "it is read at once");
     index.workload_read(&key, deployment("u1", 5, 3), NOW);
     assert_eq!(replicas(&mut index, id).len(), 1);

@@ -7,6 +7,7 @@ use redislease_core::time::{Millis, Time};
 
 use super::active_service::SliceFacts;
 use super::permits::Permitted;
+use super::spec::SpecFacts;
 use crate::api::conditions::LeaseReady;
 use crate::api::{RedisLease, ValidQuorum};
 use crate::election::{Electorate, PodFacts, Sighting};
@@ -47,6 +48,8 @@ pub struct Facts {
     pub lease: Option<Arc<RedisLease>>,
     /// Whether another resource with the lease's name exists, which then owns the labels on pods.
     pub has_successor: bool,
+    /// The spec that the lease uses: the last one that was valid and fitted the quorum.
+    pub spec: SpecFacts,
     /// The quorum that the spec names.
     pub quorum: Arc<QuorumFacts>,
     /// The candidates.

@@ -1,8 +1,7 @@
-//! Resolves the inputs of one turn: the valid spec, the quorum, the candidates, and why no new term may start.
+//! Resolves the inputs of one turn: the quorum, the candidates, and why no new term may start.
 
 use std::sync::Arc;
 
-use kube::Resource;
 use redislease_core::op::Attempt;
 use redislease_core::time::{Drift, Millis, Time};
 
@@ -10,23 +9,14 @@ use super::Reconciler;
 use super::facts::{CandidateFacts, Facts, OpenQuorum};
 use super::keeper_link::KeeperLink;
 use super::recorded::Recorded;
+use crate::api::RedisLease;
 use crate::api::conditions::LeaseReady;
 use crate::api::validated::MAX_LEASE;
-use crate::api::{RedisLease, ValidLease};
 use crate::election::Electorate;
 use crate::status::Obstacle;
 
 /// The tolerated difference between the wall clocks of two processes when a wait is continued after a restart.
 const WALL_CLOCK_MARGIN: Millis = Millis(10_000);
-
-/// The last read spec.
-#[derive(Clone, Debug, Default)]
-pub(super) struct SpecCache {
-    generation: Option<i64>,
-    /// The last valid spec: a held lease keeps using it while a new one is not valid.
-    pub valid: Option<Arc<ValidLease>>,
-    problem: Option<String>,
-}
 
 /// The wait for a term whose quorum was replaced by another configuration while no operator ran.
 #[derive(Clone, Debug)]
@@ -79,31 +69,6 @@ impl Inputs {
     }
 }
 
-impl SpecCache {
-    /// Parses the spec again if it has changed.
-    fn refresh(&mut self, lease: &RedisLease, fits: impl Fn(&ValidLease) -> Result<(), String>) -> Option<String> {
-        let generation = lease.meta().generation;
-        if generation.is_none() || generation != self.generation {
-            self.generation = generation;
-            match ValidLease::try_from(lease) {
-                Ok(valid) => {
-                    self.problem = None;
-                    if self.valid.is_none() || fits(&valid).is_ok() {
-                        self.valid = Some(Arc::new(valid));
-                    } else {
-                        self.problem = fits(&valid).err();
-                        // A later change of the quorum may allow it: the specs are compared again after a change of
-                        // either.
-                        self.generation = None;
-                    }
-                }
-                Err(invalid) => self.problem = Some(invalid.to_string()),
-            }
-        }
-        self.problem.clone().or_else(|| self.valid.as_deref().and_then(|valid| fits(valid).err()))
-    }
-}
-
 impl Reconciler {
     /// Resolves the inputs. The first problem is the obstacle; it ends no term.
     pub(super) fn resolve(&mut self, now: Time, lease: &RedisLease, facts: &Facts) -> Inputs {
@@ -111,11 +76,8 @@ impl Reconciler {
         let denied = facts.quorum.denied;
         let has_term = self.link.as_ref().is_some_and(|link| !link.is_idle()) || Recorded::of(lease).is_some();
         let quorum = facts.quorum.open.clone().filter(|_| !denied || has_term);
-        let fits = |spec: &ValidLease| match &facts.quorum.valid {
-            Some(valid) => spec.check_against(valid).map_err(|mismatch| mismatch.to_string()),
-            None => Ok(()),
-        };
-        let mut obstacle = self.spec.refresh(lease, fits).map(|problem| (LeaseReady::InvalidSpec, problem));
+        self.spec.clone_from(&facts.spec);
+        let mut obstacle = self.spec.problem.clone().map(|problem| (LeaseReady::InvalidSpec, problem));
         obstacle = obstacle.or_else(|| self.activation_obstacle(facts)).or_else(|| facts.quorum.obstacle.clone());
         self.follow_handover(now, lease);
         let block = self.update_block(now, lease, facts, quorum.as_deref());

@@ -7,7 +7,8 @@
 //! | module | concept |
 //! |---|---|
 //! | [`facts`], [`event`], [`effect`] | the interface |
-//! | [`inputs`] | resolve the spec, the quorum and the candidates; why no new term may start |
+//! | [`spec`] | which version of the spec is used: it is valid and fits the quorum |
+//! | [`inputs`] | resolve the quorum and the candidates; why no new term may start |
 //! | [`keeper_link`], [`sync`] | the keeper machine: open, configure, adopt, end |
 //! | [`contend`] | which pod should hold the lease; when an attempt may start |
 //! | [`publish`] | the status and its writes |
@@ -45,6 +46,7 @@ mod recorded;
 pub(crate) mod repeat;
 mod restarts;
 mod roles;
+mod spec;
 mod sync;
 #[cfg(test)]
 mod tests;
@@ -63,6 +65,7 @@ pub(crate) use fair_queue::FairQueue;
 pub use keeper_link::needs_turn;
 pub use leadership::{Leadership, LeadershipEffect, LeadershipEvent, LeadershipFacts};
 pub use permits::{PERMITS, PermitUse, PermitUses, Permits, Permitted};
+pub use spec::{SpecCache, SpecFacts};
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -79,7 +82,7 @@ use activation::Refusal;
 use active_service::ActiveService;
 use contend::Contention;
 use handover::Handover;
-use inputs::{Block, Inputs, SpecCache};
+use inputs::{Block, Inputs};
 use keeper_link::KeeperLink;
 use publish::StatusState;
 use restarts::Restarts;
@@ -89,7 +92,8 @@ use roles::RoleState;
 #[derive(Clone, Debug)]
 pub struct Reconciler {
     identity: Identity,
-    spec: SpecCache,
+    /// The spec that the last turn used.
+    spec: SpecFacts,
     block: Option<Block>,
     link: Option<KeeperLink>,
     restarts: Restarts,
@@ -129,7 +133,7 @@ impl Reconciler {
     pub fn new(identity: Identity) -> Self {
         Self {
             identity,
-            spec: SpecCache::default(),
+            spec: SpecFacts::default(),
             block: None,
             link: None,
             restarts: Restarts::default(),

@@ -85,10 +85,12 @@ fn terms_are_kept_while_the_redisquorum_is_deleted() -> Result<()> {
 }
 
 #[test]
-fn a_held_lease_is_never_extended_beyond_max_lease_duration() -> Result<()> {
+fn an_edit_beyond_max_lease_duration_changes_neither_the_keys_nor_the_candidates() -> Result<()> {
     let installation = &shared().installation;
     let (lease, first) = held(installation, "stretched")?;
-    lease.patch(&json!({"spec": {"leaseDuration": "50s"}}))?;
+    // The holder is no candidate of this spec.
+    let others = json!({"workloadRef": null, "selector": {"matchLabels": {"app": "another"}}});
+    lease.patch(&json!({"spec": {"leaseDuration": "50s", "candidates": others}}))?;
     let named = lease.wait("the mismatch is reported", SOON, |now| now.reason("Ready") == "InvalidSpec")?;
     assert!(named.is_active(), "the term is kept: {named}");
     // The time of more than two renewals.
@@ -97,7 +99,9 @@ fn a_held_lease_is_never_extended_beyond_max_lease_duration() -> Result<()> {
         assert!(longest.is_some_and(|longest| longest <= Duration::from_secs(10)), "after {after:?}: {longest:?}");
         Ok(())
     })?;
-    lease.patch(&json!({"spec": {"leaseDuration": "10s"}}))?;
+    assert!(lease.state()?.is_active(), "the term goes on with the candidates before the edit");
+    let before = json!({"workloadRef": first.json()["spec"]["candidates"]["workloadRef"], "selector": null});
+    lease.patch(&json!({"spec": {"leaseDuration": "10s", "candidates": before}}))?;
     let mended = lease.wait("corrected", SOON, |now| now.reason("Ready") == "HeldHere")?;
     assert_eq!(mended.token(), first.token());
     Ok(())

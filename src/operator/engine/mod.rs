@@ -312,7 +312,7 @@ fn decide<M: Machine, O: Outside>(
     let entry = index.lease(id)?;
     let authority = outside.authority(&entry.quorum);
     let permitted = permits.permitted(&id, &entry.quorum, &entry.namespace);
-    let snapshot = index.snapshot(id)?;
+    let snapshot = index.snapshot(id, now)?;
     let gone = snapshot.lease.is_none();
     // The leader of a quorum is unknown until the quorums were read.
     let authority = if snapshot.quorum.read { authority } else { Authority::Follow };
@@ -321,6 +321,7 @@ fn decide<M: Machine, O: Outside>(
         Event::Facts(Box::new(Facts {
             lease: snapshot.lease,
             has_successor: snapshot.has_successor,
+            spec: snapshot.spec,
             quorum: snapshot.quorum,
             candidates: snapshot.candidates,
             strays: snapshot.strays,

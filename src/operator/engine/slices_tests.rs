@@ -54,7 +54,7 @@ fn an_old_answer_removes_only_the_slice_that_it_is_about() {
         let found = Some(crate::operator::writer::SliceFound::Gone(uid.into()));
         let answer = Answer::Slice("active-redislease-ipv4".into(), SliceAnswer { outcome: RoleOutcome::Gone, found });
         world.engine.take(Input::Answer { lease: id, incarnation: 0, answer });
-        world.engine.index.snapshot(id).unwrap().slices.len()
+        world.engine.index.snapshot(id, Time(0)).unwrap().slices.len()
     };
     assert_eq!((gone("old"), gone("new")), (1, 0));
 }
@@ -76,7 +76,7 @@ fn a_slice_that_a_new_list_could_not_read_is_kept_unless_it_was_created_again() 
         for event in [Watched::ListBegins, Watched::Unreadable(Box::new(metadata)), Watched::ListEnds] {
             world.engine.take(Input::Slice(event));
         }
-        world.engine.index.snapshot(id).unwrap().slices.len()
+        world.engine.index.snapshot(id, Time(0)).unwrap().slices.len()
     };
     assert_eq!((list_with("uid-1"), list_with("uid-2")), (1, 0));
 }

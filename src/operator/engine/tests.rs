@@ -66,7 +66,7 @@ fn a_holder_that_a_new_list_could_not_read_is_still_there() {
     for event in [Watched::ListBegins, Watched::Unreadable(Box::new(metadata)), Watched::ListEnds] {
         world.engine.take(Input::Pod(event));
     }
-    let holder = world.engine.index.snapshot(id).unwrap().holder;
+    let holder = world.engine.index.snapshot(id, Time(0)).unwrap().holder;
     assert!(matches!(holder, PodKnowledge::Here(_)), "{holder:?}");
 }
 

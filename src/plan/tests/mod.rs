@@ -33,6 +33,7 @@ pub(super) struct Story {
     pub now: Time,
     pub reconciler: Reconciler,
     pub facts: Facts,
+    spec: SpecCache,
     /// The effects of the last turn.
     pub effects: Vec<Effect>,
 }
@@ -78,6 +79,7 @@ impl Story {
         let facts = Facts {
             lease: None,
             has_successor: false,
+            spec: SpecFacts::default(),
             quorum: Arc::new(quorum(1, "f00d")),
             candidates: CandidateFacts::Unknown,
             strays: Vec::new(),
@@ -91,7 +93,8 @@ impl Story {
             allowed: Allowed { scheduling_gate: true, scale: true, suspend: true },
             wall: jiff::Timestamp::from_second(1_795_238_400).unwrap(),
         };
-        let mut story = Self { now, reconciler: Reconciler::new(identity), facts, effects: Vec::new() };
+        let spec = SpecCache::default();
+        let mut story = Self { now, reconciler: Reconciler::new(identity), facts, spec, effects: Vec::new() };
         story.store(&json!({}), &json!(null));
         story.candidates(&[pod("a"), pod("b")]);
         story
@@ -149,7 +152,9 @@ impl Story {
             "generation": generation, "resourceVersion": "10"});
         let object = json!({"apiVersion": "redislease.io/v1alpha1", "kind": "RedisLease", "metadata": metadata,
             "spec": whole, "status": status});
-        self.facts.lease = Some(Arc::new(serde_json::from_value(object).unwrap()));
+        let lease: RedisLease = serde_json::from_value(object).unwrap();
+        self.spec.read(&lease);
+        self.facts.lease = Some(Arc::new(lease));
     }
 
     pub fn candidates(&mut self, pods: &[PodFacts]) {
@@ -170,6 +175,8 @@ impl Story {
     }
 
     fn settle(&mut self) -> &[Effect] {
+        self.spec.compare(self.facts.quorum.valid.as_deref());
+        self.facts.spec = self.spec.facts().clone();
         self.reconciler.handle(self.now, Event::Facts(Box::new(self.facts.clone())));
         while let Some(effect) = self.reconciler.poll_effect() {
             self.effects.push(effect);

@@ -247,8 +247,8 @@ impl World {
         let unit = operator.units.iter_mut().find(|unit| unit.uid == uid)?;
         let holder = unit.reconciler.holder();
         operator.index.set_holder(unit.id, holder.as_ref().map(|(_, uid)| uid.as_str()));
-        let Snapshot { lease, has_successor, quorum, candidates, strays, mut slices, mut holder, pods_listed } =
-            operator.index.snapshot(unit.id)?;
+        let Snapshot { lease, has_successor, spec, quorum, candidates, strays, mut slices, mut holder, pods_listed } =
+            operator.index.snapshot(unit.id, now)?;
         if let Some(lease) = &lease {
             unit.checks.lease = Some(lease.clone());
         }
@@ -280,6 +280,7 @@ impl World {
             lease,
             has_successor,
             authority: if quorum.read { authority } else { Authority::Follow },
+            spec,
             quorum,
             candidates,
             strays,

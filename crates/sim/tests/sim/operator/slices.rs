@@ -5,6 +5,7 @@ use std::sync::Arc;
 use redislease::plan::{
     Event as Input, PodKnowledge, Prepared, RoleOutcome, ServiceRequest, SliceChange, SliceFacts, SliceWrite,
 };
+use redislease_core::time::Time;
 
 use crate::api::calls::Reply;
 use crate::api::objects::{self, NAMESPACE};
@@ -17,12 +18,13 @@ use crate::world::World;
 impl World {
     /// Carries out an effect of a reconciler.
     pub fn write_slice(&mut self, process: usize, place: usize, uid: u32, mut write: Box<SliceWrite>) {
+        let now = Time(self.local(process));
         if let SliceChange::Put { token, endpoint: None, .. } = &mut write.change
             && write.uid.is_some()
             && self.is(Bug::WithdrawalKeepsToken)
         {
             let id = self.unit(process, uid).map(|unit| unit.id);
-            let snapshot = id.and_then(|id| self.processes[process].index.snapshot(id));
+            let snapshot = id.and_then(|id| self.processes[process].index.snapshot(id, now));
             let slices = snapshot.map(|snapshot| snapshot.slices).unwrap_or_default();
             *token = slices.iter().find(|slice| slice.name == write.name).and_then(|slice| slice.token);
         }
@@ -41,7 +43,8 @@ impl World {
     fn address_is_current(&mut self, process: usize, uid: u32, write: &SliceWrite) {
         let Some(endpoint) = write.change.endpoint().filter(|endpoint| endpoint.ready) else { return };
         let Some(id) = self.unit(process, uid).map(|unit| unit.id) else { return };
-        let Some(snapshot) = self.processes[process].index.snapshot(id) else { return };
+        let now = Time(self.local(process));
+        let Some(snapshot) = self.processes[process].index.snapshot(id, now) else { return };
         let PodKnowledge::Here(holder) = snapshot.holder else { return };
         if holder.facts.uid != endpoint.uid {
             return;
