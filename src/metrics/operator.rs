@@ -6,6 +6,7 @@ use prometheus::process_collector::ProcessCollector;
 use prometheus::{HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
 use super::panics::Panics;
+use crate::api::validated::WorkloadKind;
 
 /// The results of a reconciliation.
 const RESULTS: [&str; 2] = ["success", "error"];
@@ -64,6 +65,70 @@ impl WriteKind {
     }
 }
 
+/// The kinds of objects of others that the operator writes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ForeignKind {
+    /// A pod.
+    Pod,
+    /// A Deployment.
+    Deployment,
+    /// A `StatefulSet`.
+    StatefulSet,
+    /// A `CronJob`.
+    CronJob,
+    /// A workload of another kind: none is ever written to.
+    Other,
+}
+
+impl ForeignKind {
+    /// Every kind that is written to.
+    const ALL: [Self; 4] = [Self::Pod, Self::Deployment, Self::StatefulSet, Self::CronJob];
+
+    /// The kind as a label value.
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pod => "pod",
+            Self::Deployment => "deployment",
+            Self::StatefulSet => "statefulset",
+            Self::CronJob => "cronjob",
+            Self::Other => "other",
+        }
+    }
+}
+
+impl From<Option<WorkloadKind>> for ForeignKind {
+    fn from(kind: Option<WorkloadKind>) -> Self {
+        match kind {
+            None => Self::Pod,
+            Some(WorkloadKind::Deployment) => Self::Deployment,
+            Some(WorkloadKind::StatefulSet) => Self::StatefulSet,
+            Some(WorkloadKind::CronJob) => Self::CronJob,
+            Some(WorkloadKind::DaemonSet | WorkloadKind::ReplicaSet | WorkloadKind::Job) => Self::Other,
+        }
+    }
+}
+
+/// Why a write to an object of others did not take effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RefusedBecause {
+    /// The API server refused it.
+    Denied,
+    /// The API server accepted it, and stored other values than were asked for.
+    Altered,
+}
+
+impl RefusedBecause {
+    const ALL: [Self; 2] = [Self::Denied, Self::Altered];
+
+    /// The reason as a label value.
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Denied => "denied",
+            Self::Altered => "altered",
+        }
+    }
+}
+
 /// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WriteResult {
@@ -98,6 +163,8 @@ pub struct OperatorMetrics {
     reconciles: IntCounterVec,
     durations: HistogramVec,
     writes: IntCounterVec,
+    refused: IntCounterVec,
+    corrections: IntCounterVec,
     queued: [IntGauge; LEVELS.len()],
     attempts: IntGauge,
     dropped: IntCounter,
@@ -166,6 +233,16 @@ impl OperatorMetrics {
                 "Writes to the API server, by kind of object and result.",
                 &["kind", "result"],
             )?,
+            refused: counter(
+                "redislease_writes_refused_total",
+                "Writes to pods and workloads that the API server refused (denied) or stored with other values (altered), by kind.",
+                &["kind", "reason"],
+            )?,
+            corrections: counter(
+                "redislease_corrections_total",
+                "Writes to pods and workloads that correct what others changed after the operator had written it, by kind.",
+                &["kind"],
+            )?,
             attempts: queued.with_label_values(&[ATTEMPT]),
             queued: LEVELS.map(|level| queued.with_label_values(&[level])),
             dropped,
@@ -181,6 +258,12 @@ impl OperatorMetrics {
         for kind in WriteKind::ALL {
             for result in WriteResult::ALL {
                 metrics.writes.with_label_values(&[kind.as_str(), result.as_str()]);
+            }
+        }
+        for kind in ForeignKind::ALL {
+            metrics.corrections.with_label_values(&[kind.as_str()]);
+            for reason in RefusedBecause::ALL {
+                metrics.refused.with_label_values(&[kind.as_str(), reason.as_str()]);
             }
         }
         Ok(metrics)
@@ -227,6 +310,16 @@ impl OperatorMetrics {
         self.dropped.inc();
     }
 
+    /// Counts a write to an object of others that did not take effect.
+    pub fn write_refused(&self, kind: ForeignKind, because: RefusedBecause) {
+        self.refused.with_label_values(&[kind.as_str(), because.as_str()]).inc();
+    }
+
+    /// Counts a correction of what others changed.
+    pub fn corrected(&self, kind: ForeignKind) {
+        self.corrections.with_label_values(&[kind.as_str()]).inc();
+    }
+
     /// Counts a write.
     pub fn wrote(&self, kind: WriteKind, result: WriteResult) {
         self.writes.with_label_values(&[kind.as_str(), result.as_str()]).inc();
@@ -251,6 +344,8 @@ mod tests {
             r#"redislease_api_writes_total{kind="pod_role",result="timeout"} 0"#.to_owned(),
             format!(r#"redislease_build_info{{version="{}"}} 1"#, env!("CARGO_PKG_VERSION")),
             "process_resident_memory_bytes ".to_owned(),
+            r#"redislease_writes_refused_total{kind="pod",reason="altered"} 0"#.to_owned(),
+            r#"redislease_corrections_total{kind="cronjob"} 0"#.to_owned(),
         ] {
             assert!(before.contains(&line), "{line} is missing in\n{before}");
         }
@@ -261,6 +356,8 @@ mod tests {
         metrics.queued([0, 2, 0, 0, 0, 9]);
         metrics.attempts_wait(7);
         metrics.event_dropped();
+        metrics.write_refused(Some(WorkloadKind::Deployment).into(), RefusedBecause::Altered);
+        metrics.corrected(None.into());
         let after = page(&registry).unwrap();
         for line in [
             r#"redislease_reconcile_total{controller="lease",result="error"} 1"#,
@@ -272,6 +369,8 @@ mod tests {
             r#"redislease_api_queue_length{priority="event"} 9"#,
             r#"redislease_api_queue_length{priority="attempt"} 7"#,
             "redislease_events_dropped_total 1",
+            r#"redislease_writes_refused_total{kind="deployment",reason="altered"} 1"#,
+            r#"redislease_corrections_total{kind="pod"} 1"#,
         ] {
             assert!(after.contains(line), "{line} is missing in\n{after}");
         }

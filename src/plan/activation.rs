@@ -14,10 +14,11 @@ use std::sync::Arc;
 
 use redislease_core::lease::Standing;
 use redislease_core::op::Token;
+use redislease_core::time::Time;
 
 use super::Reconciler;
 use super::desired_roles::{DesiredRole, carries};
-use super::effect::{Effect, PodChange, Priority};
+use super::effect::{Effect, Measure, PodChange, Priority};
 use super::event::RoleOutcome;
 use super::facts::{Allowed, Facts};
 use super::inputs::Inputs;
@@ -130,6 +131,7 @@ impl Reconciler {
     /// a term does not let the status say this.
     pub(super) fn delete_lost_pods(
         &mut self,
+        now: Time,
         lease: &RedisLease,
         inputs: &Inputs,
         facts: &Facts,
@@ -160,7 +162,7 @@ impl Reconciler {
                 }
                 continue;
             }
-            self.write_role(&pod, DesiredRole::DELETED, Priority::Active, None);
+            self.write_role(now, &pod, DesiredRole::DELETED, Priority::Active, None);
         }
     }
 
@@ -182,42 +184,50 @@ impl Reconciler {
         holder.0.parse().ok().map(|name: HolderName| name.pod_uid)
     }
 
-    /// Takes the answer to a role write. A deletion, and each refusal to start or delete a pod, is reported: nothing else shows
-    /// the users why their pod stops or waits.
-    pub(super) fn role_written(&mut self, uid: &str, outcome: &RoleOutcome) {
-        let Some((pod, change)) = self.roles.written(uid, outcome) else { return };
+    /// Takes the answer to a role write. Each refusal is reported, and so is a deletion: nothing else shows the users why their pod
+    /// stops or waits.
+    pub(super) fn role_written(&mut self, now: Time, uid: &str, outcome: &RoleOutcome) {
+        let Some(writing) = self.roles.written(now, uid, outcome) else { return };
+        let (pod, change) = (writing.pod, writing.desired.change);
         let refused = match outcome {
-            RoleOutcome::Refused(why) => Some(Box::new(Refusal { uid: uid.to_owned(), change, why: why.clone() })),
+            RoleOutcome::Refused(why) => Some(why.clone()),
+            RoleOutcome::Altered(altered) => Some(altered.to_string()),
             // Only an answer says that it is not refused any more.
             RoleOutcome::Unanswered(_) | RoleOutcome::Withdrawn => return,
             RoleOutcome::Written | RoleOutcome::Conflict | RoleOutcome::Gone => None,
         };
+        let Some(why) = refused else {
+            if self.refused.as_ref().is_some_and(|refused| refused.uid == uid) {
+                self.refused = None;
+            }
+            if change == PodChange::Delete && *outcome == RoleOutcome::Written {
+                let note = format!(
+                    "{pod} does not hold the lease any more and is deleted: spec.activation.schedulingGate is true"
+                );
+                self.report_on(NoticeReason::PodDeleted, note, (pod, uid.to_owned()));
+            }
+            return;
+        };
+        let altered = matches!(outcome, RoleOutcome::Altered(_));
+        self.emit(Effect::Measure(Measure::WriteRefused { kind: writing.kind, altered }));
         // A refused write is repeated: the same refusal is reported once.
-        if refused.is_some() && refused == self.refused {
+        let refusal = Some(Box::new(Refusal { uid: uid.to_owned(), change, why: why.clone() }));
+        if refusal == self.refused {
             return;
         }
-        if refused.is_some() || change != PodChange::None {
-            self.refused = refused;
-        }
-        let (reason, note) = match (change, outcome) {
-            (PodChange::Delete, RoleOutcome::Written) => (
-                NoticeReason::PodDeleted,
-                format!(
-                    "{pod} does not hold the lease any more and is deleted: spec.activation.schedulingGate is true"
-                ),
-            ),
-            (PodChange::Delete, RoleOutcome::Refused(why)) => (
-                NoticeReason::ActivationRefused,
-                format!("{pod} does not hold the lease any more and cannot be deleted: {why}"),
-            ),
-            (PodChange::Run(_), RoleOutcome::Refused(why)) => {
-                (NoticeReason::ActivationRefused, format!("{pod} cannot be scaled, suspended or resumed: {why}"))
+        self.refused = refusal;
+        let (reason, what) = match change {
+            PodChange::Delete => {
+                (NoticeReason::ActivationRefused, "does not hold the lease any more and cannot be deleted")
             }
-            (PodChange::Start, RoleOutcome::Refused(why)) => {
-                (NoticeReason::ActivationRefused, format!("{pod} holds the lease and cannot be started: {why}"))
-            }
-            _ => return,
+            PodChange::Run(_) => (NoticeReason::ActivationRefused, "cannot be scaled, suspended or resumed"),
+            PodChange::Start => (NoticeReason::ActivationRefused, "holds the lease and cannot be started"),
+            PodChange::None => (NoticeReason::WriteRefused, "cannot get its label and its token"),
         };
-        self.emit(Effect::Report(Notice { reason, note, on_pods: vec![(pod, uid.to_owned())] }));
+        self.report_on(reason, format!("{pod} {what}: {why}"), (pod, uid.to_owned()));
+    }
+
+    fn report_on(&mut self, reason: NoticeReason, note: String, pod: (String, String)) {
+        self.emit(Effect::Report(Notice { reason, note, on_pods: vec![pod] }));
     }
 }

@@ -30,6 +30,15 @@ impl DesiredRole {
         Self { role: Some(PodRole::Standby), token, change: PodChange::None }
     }
 
+    /// What the guard compares: a workload that is as it must be wants no change, and wants the same as before.
+    pub fn guarded(&self) -> Self {
+        let change = match self.change {
+            PodChange::Run(_) => PodChange::None,
+            change => change,
+        };
+        Self { change, ..self.clone() }
+    }
+
     /// The pod is deleted.
     pub const DELETED: Self = Self { change: PodChange::Delete, ..Self::NONE };
 }

@@ -284,6 +284,18 @@ pub enum Measure {
     },
     /// The current state of the lease.
     Shown(Box<Shown>),
+    /// The API server refused a write to a pod or a workload.
+    WriteRefused {
+        /// The kind of the workload; `None` for a pod.
+        kind: Option<WorkloadKind>,
+        /// Whether it accepted the write and stored other values.
+        altered: bool,
+    },
+    /// Others changed what was written to a pod or a workload, and it is written again.
+    Corrected {
+        /// The kind of the workload; `None` for a pod.
+        kind: Option<WorkloadKind>,
+    },
 }
 
 /// The state of a lease in metrics.

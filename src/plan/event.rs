@@ -5,6 +5,7 @@ use std::sync::Arc;
 use redislease_core::lease::View;
 
 use super::active_service::Prepared;
+use super::altered::Altered;
 use super::effect::ServiceRequest;
 use super::facts::Facts;
 use crate::api::RedisLease;
@@ -86,6 +87,8 @@ pub enum RoleOutcome {
     Unanswered(String),
     /// The API server refused it.
     Refused(String),
+    /// The API server accepted it, and stored other values than were asked for.
+    Altered(Box<Altered>),
     /// It was never sent.
     Withdrawn,
 }

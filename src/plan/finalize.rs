@@ -1,12 +1,14 @@
 //! Finalizes a lease whose resource is deleted: its term ends, its labels are removed, and the keeper machine stays until
 //! the last key has expired.
 
+use redislease_core::time::Time;
+
 use super::Reconciler;
 use super::effect::{Command, Effect};
 use super::facts::{Facts, PodKnowledge};
 
 impl Reconciler {
-    pub(super) fn finalize(&mut self, facts: &Facts) {
+    pub(super) fn finalize(&mut self, now: Time, facts: &Facts) {
         let stopped = match &facts.holder {
             PodKnowledge::Here(sighting) => sighting.facts.stopped,
             PodKnowledge::Gone { stopped } => *stopped,
@@ -28,7 +30,7 @@ impl Reconciler {
         if self.status.is_writing() {
             self.emit(Effect::WithdrawStatus);
         }
-        self.clear_roles(facts);
+        self.clear_roles(now, facts);
         // The slices of a lease with this name belong to its successor.
         if facts.has_successor {
             self.forget_service();

@@ -41,8 +41,10 @@ pub enum Written {
     Stored,
     /// The API server refused it, or its answer shows something else than was asked for.
     Refused,
-    /// Nothing was stored, or this is unknown: the object had changed, there was no answer, or the write was not sent.
+    /// Nothing was stored, or this is unknown: the object had changed, or there was no answer.
     Undecided,
+    /// It was not sent.
+    Unsent,
     /// The object does not exist any more.
     Gone,
 }
@@ -123,6 +125,10 @@ impl<W: PartialEq> Guard<W> {
                 object.until = object.until.max(now + PAUSE.delay(object.refusals));
             }
             Written::Undecided | Written::Gone => object.wanted = None,
+            Written::Unsent => {
+                object.wanted = None;
+                object.saved = object.saved + REFILL;
+            }
         }
     }
 
@@ -131,10 +137,22 @@ impl<W: PartialEq> Guard<W> {
         self.get(uid).is_some_and(|object| object.stored && object.wanted.as_ref() == Some(wanted))
     }
 
+    /// Drops what is known about stored writes: another process may write until this one asks again.
+    pub fn forget_stored(&mut self) {
+        for (_, object) in &mut self.objects {
+            object.stored = false;
+        }
+    }
+
     /// Drops what is known about objects that do not exist any more.
     pub fn retain(&mut self, exists: impl Fn(&str) -> bool) {
         self.objects.retain(|(uid, _)| exists(uid));
         self.objects.shrink_to_fit();
+    }
+
+    /// The UIDs of the objects that were written to.
+    pub fn uids(&self) -> impl Iterator<Item = &str> {
+        self.objects.iter().map(|(uid, _)| uid.as_str())
     }
 
     /// The number of objects that were written to.

@@ -60,6 +60,18 @@ fn an_undecided_write_does_not_use_up_the_one_after_a_change() {
 }
 
 #[test]
+fn a_write_that_was_not_sent_costs_nothing() {
+    let mut guard = Guard::default();
+    for _ in 0..1000 {
+        write(&mut guard, at(0), 1, Written::Unsent);
+    }
+    assert_eq!(guard.due(at(0), POD, &1), at(0));
+    write(&mut guard, at(0), 1, Written::Stored);
+    guard.forget_stored();
+    assert_eq!(write(&mut guard, at(1), 1, Written::Stored), None, "another process may have changed it");
+}
+
+#[test]
 fn the_third_correction_within_a_minute_starts_the_back_off() {
     let mut guard = Guard::default();
     assert_eq!(write(&mut guard, at(0), 1, Written::Stored), None);

@@ -14,7 +14,7 @@
 //! | [`publish`] | the status and its writes |
 //! | [`roles`], [`desired_roles`] | label and token on pods |
 //! | [`activation`] | leases whose pods start only after their election; which ways of activation the operator may use |
-//! | [`guard`] | the back-off of writes to objects of others |
+//! | [`guard`], [`altered`] | the back-off of writes to objects of others; what the API server stored instead |
 //! | [`active_service`] | the endpoint of the Service that follows the holder |
 //! | [`handover`] | requested handovers |
 //! | [`finalize`] | a lease whose resource is deleted |
@@ -26,6 +26,7 @@
 
 mod activation;
 mod active_service;
+mod altered;
 pub mod calls;
 mod contend;
 mod desired_roles;
@@ -55,6 +56,7 @@ pub use active_service::{
     ContainerPort, Endpoint, Family, Prepared, ServiceFacts, ServicePort, SliceFacts, SlicePort, TargetPort,
     is_managed, new_service_ports, slice_labels, slice_name,
 };
+pub use altered::Altered;
 pub use effect::{
     Command, Effect, Measure, PodChange, Priority, Read, RoleWrite, ServiceRequest, Shown, SliceChange, SliceWrite,
     StatusWrite,
@@ -186,7 +188,7 @@ impl Reconciler {
             Event::LeaseRead(read) => self.lease_read(read),
             Event::HolderRead { answered } => self.contention.holder_read(now, answered),
             Event::NodeRead { answered: _ } => self.contention.node_read(now),
-            Event::RoleWritten { uid, outcome } => self.role_written(&uid, &outcome),
+            Event::RoleWritten { uid, outcome } => self.role_written(now, &uid, &outcome),
             Event::SliceWritten { name, outcome } => self.slice_written(now, &name, &outcome),
             Event::ServicePrepared { request, found } => self.service_prepared(now, &request, found.as_deref()),
         }
@@ -220,7 +222,7 @@ impl Reconciler {
         if facts.authority == Authority::Follow {
             return self.follow();
         }
-        let Some(seen) = &facts.lease else { return self.finalize(facts) };
+        let Some(seen) = &facts.lease else { return self.finalize(now, facts) };
         // Whether a quorum is missing is known only after every quorum was read once.
         if !facts.quorum.read {
             return;

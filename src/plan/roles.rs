@@ -11,14 +11,17 @@ use redislease_core::op::{Attempt, Token};
 use redislease_core::time::Time;
 
 use super::desired_roles::{DesiredRole, carries, desired_roles, role_of};
-use super::effect::{Effect, PodChange, Priority, Read, RoleWrite};
+use super::effect::{Effect, Measure, PodChange, Priority, Read, RoleWrite};
 use super::event::RoleOutcome;
 use super::facts::Facts;
+use super::guard::{Correction, Guard, Written};
 use super::inputs::Inputs;
 use super::recorded::{Recorded, latest_token};
 use super::{Reconciler, Shared};
 use crate::api::names::{self, PodRole};
+use crate::api::validated::WorkloadKind;
 use crate::election::{Electorate, HolderName, PodFacts};
+use crate::status::{Notice, NoticeReason};
 
 /// How many pods of one lease are written concurrently.
 const AT_ONCE: usize = 8;
@@ -32,6 +35,8 @@ pub(super) struct RoleState {
     may_be_active: BTreeSet<String>,
     /// Pods whose last write was refused.
     refused: BTreeSet<String>,
+    /// When a pod may be written again.
+    guard: Guard<DesiredRole>,
     /// The entitlement by which the labels are written.
     entitlement: Option<Entitlement>,
     /// The latest token according to a read since the entitlement changed, and the greatest token that objects carried when
@@ -46,11 +51,13 @@ pub(super) struct RoleState {
 }
 
 #[derive(Clone, Debug)]
-struct Writing {
+pub(super) struct Writing {
     /// The pod's UID.
     uid: String,
-    pod: String,
-    desired: DesiredRole,
+    pub pod: String,
+    /// The kind of the workload, if the candidate is not a pod.
+    pub kind: Option<WorkloadKind>,
+    pub desired: DesiredRole,
     withdrawn: bool,
 }
 
@@ -81,19 +88,21 @@ impl RoleState {
         self.unconfirmed.filter(|(unconfirmed, _)| *unconfirmed == attempt).map(|(_, since)| since)
     }
 
-    /// Returns the name of the pod, and what the write was to do beside the role.
-    pub fn written(&mut self, uid: &str, outcome: &RoleOutcome) -> Option<(String, PodChange)> {
+    /// Records the outcome of a write, and returns the write.
+    pub fn written(&mut self, now: Time, uid: &str, outcome: &RoleOutcome) -> Option<Writing> {
         let at = self.writing.iter().position(|writing| writing.uid == uid);
-        let written = at.map(|at| self.writing.swap_remove(at)).map(|writing| (writing.pod, writing.desired.change));
+        let written = at.map(|at| self.writing.swap_remove(at));
+        self.guard.written(now, uid, guarded(outcome));
         self.writing.shrink_to_fit();
         self.in_order = None;
-        if matches!(outcome, RoleOutcome::Refused(_)) {
+        if matches!(outcome, RoleOutcome::Refused(_) | RoleOutcome::Altered(_)) {
             self.refused.insert(uid.to_owned());
         } else if self.refused.remove(uid) && self.refused.is_empty() {
             self.refused = BTreeSet::new();
         }
         // After any other outcome, an earlier write that was not answered may still succeed.
-        if matches!(outcome, RoleOutcome::Written | RoleOutcome::Conflict | RoleOutcome::Gone) {
+        if matches!(outcome, RoleOutcome::Written | RoleOutcome::Altered(_) | RoleOutcome::Conflict | RoleOutcome::Gone)
+        {
             self.may_be_active.remove(uid);
             if self.may_be_active.is_empty() {
                 // An emptied set keeps its memory.
@@ -147,8 +156,9 @@ impl RoleState {
 
     /// Clears the state. Pending writes are still answered.
     pub fn forget(&mut self) {
-        let writing = std::mem::take(&mut self.writing);
-        *self = Self { writing, ..Self::default() };
+        let (writing, mut guard) = (std::mem::take(&mut self.writing), std::mem::take(&mut self.guard));
+        guard.forget_stored();
+        *self = Self { writing, guard, ..Self::default() };
     }
 }
 
@@ -171,7 +181,7 @@ impl Reconciler {
         if !self.is_in_order(&entitlement, inputs, facts) {
             self.write_roles(now, &entitlement, inputs, facts);
         }
-        self.delete_lost_pods(lease, inputs, facts, &entitlement);
+        self.delete_lost_pods(now, lease, inputs, facts, &entitlement);
     }
 
     fn write_roles(&mut self, now: Time, entitlement: &Entitlement, inputs: &Inputs, facts: &Facts) {
@@ -181,6 +191,7 @@ impl Reconciler {
             .filter_map(|(pod, desired)| self.needed(&pod, &desired).then_some((pod, desired)));
         let (grants, others): (Vec<_>, Vec<_>) =
             desired_roles.partition(|(_, desired)| desired.role == Some(PodRole::Active));
+        self.forget_old_pods(inputs, facts);
         if let Some(electorate) = &inputs.electorate
             && grants.is_empty()
             && others.is_empty()
@@ -204,7 +215,7 @@ impl Reconciler {
                 continue;
             }
             let priority = if starts_pods || self.may_be_active(&pod) { Priority::Active } else { Priority::Standby };
-            self.write_role(&pod, desired, priority, None);
+            self.write_role(now, &pod, desired, priority, None);
         }
         // Pods that were not listed yet may carry `active` too.
         let may_grant = facts.pods_listed && !elsewhere && self.status.is_known() && self.grants_in_flight(entitlement);
@@ -214,13 +225,30 @@ impl Reconciler {
             } else if desired.change == PodChange::Start && unfenced {
                 // The answers to the writes above cause the next turn.
             } else if may_grant && self.holds(entitlement) && facts.stop_at.is_none_or(|stop_at| now < stop_at) {
-                self.write_role(&pod, desired, Priority::Active, facts.stop_at);
+                self.write_role(now, &pod, desired, Priority::Active, facts.stop_at);
             }
         }
     }
 
+    /// What is known about writes to pods that do not exist any more is dropped, once it is most of what is known.
+    fn forget_old_pods(&mut self, inputs: &Inputs, facts: &Facts) {
+        let Some(electorate) = &inputs.electorate else { return };
+        if self.roles.guard.count() > 2 * (electorate.total() + facts.strays.len()) + AT_ONCE {
+            let is_writing = |uid: &str| self.roles.writing.iter().any(|writing| writing.uid == uid);
+            let exists: BTreeSet<String> = electorate.pods().chain(&facts.strays).map(|pod| pod.uid.clone()).collect();
+            let kept: BTreeSet<String> = self
+                .roles
+                .guard
+                .uids()
+                .filter(|uid| exists.contains(*uid) || is_writing(uid))
+                .map(str::to_owned)
+                .collect();
+            self.roles.guard.retain(|uid| kept.contains(uid));
+        }
+    }
+
     /// Removes label and token from every pod: the resource is deleted.
-    pub(super) fn clear_roles(&mut self, facts: &Facts) {
+    pub(super) fn clear_roles(&mut self, now: Time, facts: &Facts) {
         self.withdraw_deletions();
         if facts.has_successor {
             for uid in self.roles.being_written() {
@@ -231,7 +259,7 @@ impl Reconciler {
         let desired = DesiredRole::NONE;
         for pod in &facts.strays {
             if self.needed(pod, &desired) {
-                self.write_role(pod, desired.clone(), Priority::Active, None);
+                self.write_role(now, pod, desired.clone(), Priority::Active, None);
             }
         }
     }
@@ -312,6 +340,7 @@ impl Reconciler {
 
     pub(super) fn write_role(
         &mut self,
+        now: Time,
         pod: &PodFacts,
         desired: DesiredRole,
         priority: Priority,
@@ -325,6 +354,10 @@ impl Reconciler {
         }
         if self.roles.writing.len() >= AT_ONCE && desired.role != Some(PodRole::Active) {
             return;
+        }
+        let due = self.roles.guard.due(now, &pod.uid, &desired.guarded());
+        if now < due {
+            return self.wake_at(due);
         }
         let annotation = names::token_annotation(&self.identity.name);
         let token = desired.role.and_then(|_| {
@@ -346,9 +379,26 @@ impl Reconciler {
             not_after,
         };
         self.roles.in_order = None;
-        let (uid, pod) = (pod.uid.clone(), pod.name.clone());
-        self.roles.writing.push(Writing { uid, pod, desired, withdrawn: false });
+        if let Some(correction) = self.roles.guard.sent(now, &pod.uid, desired.guarded()) {
+            self.report_correction(pod, &write, correction);
+        }
+        let (uid, kind, pod) = (pod.uid.clone(), write.workload, pod.name.clone());
+        self.roles.writing.push(Writing { uid, pod, kind, desired, withdrawn: false });
         self.emit(Effect::WriteRole(write));
+    }
+
+    /// Others have changed what the API server had stored.
+    fn report_correction(&mut self, pod: &PodFacts, write: &RoleWrite, Correction { tell }: Correction) {
+        self.emit(Effect::Measure(Measure::Corrected { kind: write.workload }));
+        if let Some(altered) = write.altered_in(&self.identity.name, pod).filter(|_| tell) {
+            let note = format!(
+                "{} was changed after the operator had written it: {}. The operator writes it again.",
+                pod.name,
+                altered.difference()
+            );
+            let on_pods = vec![(pod.name.clone(), pod.uid.clone())];
+            self.emit(Effect::Report(Notice { reason: NoticeReason::ChangedByOthers, note, on_pods }));
+        }
     }
 
     pub(super) fn withdraw_deletions(&mut self) {
@@ -363,6 +413,17 @@ impl Reconciler {
         {
             self.emit(Effect::WithdrawRole { uid: uid.to_owned() });
         }
+    }
+}
+
+/// What an outcome means for the next write.
+const fn guarded(outcome: &RoleOutcome) -> Written {
+    match outcome {
+        RoleOutcome::Written => Written::Stored,
+        RoleOutcome::Refused(_) | RoleOutcome::Altered(_) => Written::Refused,
+        RoleOutcome::Conflict | RoleOutcome::Unanswered(_) => Written::Undecided,
+        RoleOutcome::Withdrawn => Written::Unsent,
+        RoleOutcome::Gone => Written::Gone,
     }
 }
 

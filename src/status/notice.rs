@@ -107,6 +107,12 @@ notices! {
     /// The API server refused to start the elected pod, to delete a pod that lost the lease, or to scale, suspend or resume a
     /// workload. The message says why.
     ActivationRefused => Warning,
+    /// The API server refused to write the label and the token of a pod, or stored other values. The message names the field, both
+    /// values, and the manager of the field according to `managedFields`.
+    WriteRefused => Warning,
+    /// Others changed what the operator had written to a pod or a workload, and the operator writes it again. One event a minute tells
+    /// of it.
+    ChangedByOthers => Warning,
     /// A workload, a pod or a RedisLease has an annotation under `redislease.io/` that does not exist, or that has no effect on it.
     UnknownAnnotation => Warning,
     /// A workload or a pod has an annotation under `redislease.io/` with an invalid value.

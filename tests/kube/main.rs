@@ -15,6 +15,7 @@ mod doctor;
 mod examples;
 mod gate;
 mod granularity;
+mod guarded;
 mod handover;
 mod holder;
 mod operator;

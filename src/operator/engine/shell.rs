@@ -21,7 +21,7 @@ use crate::index::{LeaseId, WorkloadKey};
 use crate::keeper::{Keeper, LeaseHandle, Setup};
 use crate::mailbox::Mailbox;
 use crate::metrics::lease::{HandoverKind, LeaseMetrics, LeaseRecord, Shown};
-use crate::metrics::operator::OperatorMetrics;
+use crate::metrics::operator::{OperatorMetrics, RefusedBecause};
 use crate::operator::annotations::Problem;
 use crate::operator::leadership::Grant;
 use crate::operator::quorums::{Connection, InUse, QuorumUpdate};
@@ -232,6 +232,11 @@ impl Shell {
                 let kind = if *graceful { HandoverKind::Graceful } else { HandoverKind::Failover };
                 self.lease_metrics.handover(kind, *leaderless);
             }
+            Measure::WriteRefused { kind, altered } => {
+                let reason = if *altered { RefusedBecause::Altered } else { RefusedBecause::Denied };
+                self.metrics.write_refused((*kind).into(), reason);
+            }
+            Measure::Corrected { kind } => self.metrics.corrected((*kind).into()),
             Measure::Shown(shown) => self.record(lease).show(&Shown {
                 active: shown.active,
                 held: shown.held,

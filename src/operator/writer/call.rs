@@ -5,6 +5,7 @@ use std::sync::Arc;
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod, Secret};
 use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::Selector;
 use kube::{Api, Client, ResourceExt};
@@ -12,6 +13,7 @@ use redislease_core::op::Token;
 use serde_json::{Value, json};
 
 use super::events::EventKey;
+use super::managers;
 use super::outcome::{Finish, Sent, classify, guarded, guarded_with, judge_status, pass_on, pass_on_or_repeat};
 use super::owned::{self, Changed};
 use super::slices::{self, Owner, ServiceFound, SliceAnswer};
@@ -24,7 +26,7 @@ use crate::index::{Asked, ListCount, WorkloadFound, WorkloadKey, WorkloadRead};
 use crate::metrics::operator::{OperatorMetrics, WriteKind};
 use crate::operator::annotations::Change;
 use crate::operator::kube_api::{self, CallError, call};
-use crate::plan::{PodChange, RoleOutcome, RoleWrite, ServiceRequest, SliceWrite, StatusOutcome, StatusWrite};
+use crate::plan::{Altered, PodChange, RoleOutcome, RoleWrite, ServiceRequest, SliceWrite, StatusOutcome, StatusWrite};
 
 /// Every cluster has this namespace throughout its existence, so its UID identifies the cluster.
 pub(super) const CLUSTER_NAMESPACE: &str = "kube-system";
@@ -319,17 +321,25 @@ async fn write_role(
         (Some(kind), _) => {
             let workloads = kube_api::workloads(client.clone(), namespace, kind);
             let written = call(workloads.patch(&write.pod, &params, &patch)).await;
-            written.map(|workload| PodFacts::of_workload(kind, &workload))
+            written.map(|workload| (PodFacts::of_workload(kind, &workload), workload.metadata))
         }
-        (None, PodChange::Delete) => delete_pod(&pods, write).await.map(|pod| pod.map(|pod| PodFacts::from(&pod))),
+        (None, PodChange::Delete) => {
+            let facts = |pod: Option<Pod>| (pod.as_ref().map(PodFacts::from), ObjectMeta::default());
+            delete_pod(&pods, write).await.map(facts)
+        }
         (None, PodChange::None | PodChange::Start | PodChange::Run(_)) => {
-            call(pods.patch(&write.pod, &params, &patch)).await.map(|pod| Some(PodFacts::from(&pod)))
+            call(pods.patch(&write.pod, &params, &patch)).await.map(|pod| (Some(PodFacts::from(&pod)), pod.metadata))
         }
     };
     let error = match written {
-        Ok(facts) => {
+        Ok((facts, metadata)) => {
+            let altered = facts.as_ref().and_then(|facts| write.altered_in(lease, facts));
+            let outcome = altered.map_or(RoleOutcome::Written, |altered| {
+                let manager = managers::manager_of(&metadata, &altered.path);
+                RoleOutcome::Altered(Box::new(Altered { manager, ..altered }))
+            });
             let found = facts.map(|facts| PodFound::Here(asked, Box::new(facts)));
-            return (Ok(()), RoleAnswer { outcome: RoleOutcome::Written, found });
+            return (Ok(()), RoleAnswer { outcome, found });
         }
         Err(error) => error,
     };

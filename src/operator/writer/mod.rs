@@ -13,7 +13,7 @@
 //! | [`key`] | what a queued call is about |
 //! | [`events`], [`pod_events`] | pending events; how many of them are on pods (pure) |
 //! | [`call`] | the calls |
-//! | [`outcome`] | what their answers mean |
+//! | [`outcome`], [`managers`] | what their answers mean; who manages a field |
 //! | [`owned`] | the calls for the leases of annotated workloads |
 //! | [`slices`] | the calls for the Service of a lease and its EndpointSlices |
 //! | [`tokens`] | the highest token of all leases on a quorum |
@@ -21,6 +21,7 @@
 mod call;
 mod events;
 mod key;
+mod managers;
 mod outcome;
 mod owned;
 mod pod_events;

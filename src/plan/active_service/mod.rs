@@ -216,7 +216,10 @@ impl Reconciler {
                 state.unsure.remove(slice);
             }
             // An earlier write that was not answered may still succeed.
-            (RoleOutcome::Unanswered(_) | RoleOutcome::Refused(_) | RoleOutcome::Withdrawn, _) => {}
+            (
+                RoleOutcome::Unanswered(_) | RoleOutcome::Refused(_) | RoleOutcome::Altered(_) | RoleOutcome::Withdrawn,
+                _,
+            ) => {}
         }
         let removes_service = writing.change == SliceChange::Remove { with_service: true };
         if removes_service || matches!(outcome, RoleOutcome::Conflict | RoleOutcome::Gone) {

@@ -192,9 +192,12 @@ fn refusals_to_start_a_pod_are_reported_once() {
     story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: refused("a webhook") });
     let notice = story.reported(NoticeReason::ActivationRefused);
     assert_eq!(notice.note, "a holds the lease and cannot be started: a webhook");
+    assert_eq!(story.changes(), [], "it waits");
+    story.pass(1000);
     assert!(story.changes().contains(&("a".into(), PodChange::Start)), "it is tried again: {:?}", story.effects);
     story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: refused("a webhook") });
     assert!(!story.effects.iter().any(|effect| matches!(effect, Effect::Report(_))), "{:?}", story.effects);
+    story.pass(2000);
     story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: refused("the policy") });
     assert!(story.reported(NoticeReason::ActivationRefused).note.ends_with("the policy"));
 }

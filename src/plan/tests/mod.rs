@@ -5,6 +5,7 @@ mod attempts;
 mod authority;
 mod cluster;
 mod gate;
+mod guarded;
 mod handover;
 mod leadership;
 mod permits;

@@ -180,7 +180,7 @@ impl Sight {
             RoleOutcome::Conflict => Self::RoleConflict,
             RoleOutcome::Gone => Self::RoleGone,
             RoleOutcome::Unanswered(_) => Self::RoleUnanswered,
-            RoleOutcome::Refused(_) => Self::RoleRefused,
+            RoleOutcome::Refused(_) | RoleOutcome::Altered(_) => Self::RoleRefused,
             RoleOutcome::Withdrawn => Self::RoleWithdrawn,
         }
     }

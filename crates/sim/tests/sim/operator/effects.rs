@@ -216,13 +216,15 @@ impl World {
     fn take_reply(&mut self, process: usize, job: Job, asked: Asked, reply: Reply) {
         match (job, reply) {
             (Job::Status { uid, .. }, reply) => self.status_reply(process, uid, reply),
-            (Job::Role { uid, write, .. }, Reply::Role(Verdict::Written, pod)) => {
+            (Job::Role { uid, place, write }, Reply::Role(Verdict::Written, pod)) => {
+                let altered = pod.as_ref().and_then(|pod| write.altered_in(&objects::lease_name(place), pod));
                 if let Some(pod) = pod {
                     let after = pod.resource_version.as_ref();
                     self.processes[process].writer.wrote_pod(&write.uid, write.version.as_ref(), after);
                     self.learn_pod(process, asked, &pod);
                 }
-                self.role_written(process, uid, write.uid.clone(), RoleOutcome::Written);
+                let outcome = altered.map_or(RoleOutcome::Written, |altered| RoleOutcome::Altered(Box::new(altered)));
+                self.role_written(process, uid, write.uid.clone(), outcome);
             }
             (Job::Role { uid, write, .. }, Reply::Role(Verdict::Refused, _)) => {
                 self.role_written(process, uid, write.uid.clone(), RoleOutcome::Refused("a webhook".into()));

@@ -1,0 +1,168 @@
+//! A write that the API server accepted and stored with other values: an admission webhook or a mutating policy changed it.
+
+use std::fmt;
+
+use super::effect::{PodChange, RoleWrite};
+use crate::api::names::{self, PodRole};
+use crate::election::{PodFacts, Run};
+
+/// A field with another value than was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Altered {
+    /// The path of the field. A key of a label or annotation is one part.
+    pub path: Vec<String>,
+    /// The value that was asked for; `None` if the field was to be removed.
+    pub wanted: Option<String>,
+    /// The value in the answer of the API server.
+    pub stored: Option<String>,
+    /// The manager that `managedFields` names for the field.
+    pub manager: Option<String>,
+}
+
+impl Altered {
+    /// The field whose value differs; `None` if it has the wanted value.
+    pub fn unless_equal(path: &[&str], wanted: Option<String>, stored: Option<String>) -> Option<Self> {
+        let path = || path.iter().map(|&part| part.to_owned()).collect();
+        (wanted != stored).then(|| Self { path: path(), wanted, stored, manager: None })
+    }
+}
+
+impl Altered {
+    /// The field and its two values.
+    pub fn difference(&self) -> String {
+        let shown =
+            |value: &Option<String>| value.as_ref().map_or_else(|| "absent".to_owned(), |value| format!("{value:?}"));
+        let (key, path) = self.path.split_last().map_or(("", &[][..]), |(key, path)| (key.as_str(), path));
+        let field = if key.contains('/') { format!("{}[{key}]", path.join(".")) } else { self.path.join(".") };
+        format!("{field} is {} instead of {}", shown(&self.stored), shown(&self.wanted))
+    }
+}
+
+impl fmt::Display for Altered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let manager = self.manager.as_deref().map_or_else(
+            || "managedFields names no manager of this field".to_owned(),
+            |manager| format!("managedFields names {manager} as its manager"),
+        );
+        write!(
+            f,
+            "the API server accepted the write, but {}: an admission webhook or a mutating policy changes it; {manager}",
+            self.difference()
+        )
+    }
+}
+
+impl RoleWrite {
+    /// The first field of this write that the API server has stored with another value. A deletion changes no field.
+    pub fn altered_in(&self, lease: &str, stored: &PodFacts) -> Option<Altered> {
+        if self.change == PodChange::Delete {
+            return None;
+        }
+        let (label, token) = (names::role_label(lease), names::token_annotation(lease));
+        let annotation = |key: &str| stored.annotations.get(key).cloned();
+        let role = self.role.map(|role: PodRole| role.as_str().to_owned());
+        let of_role = Altered::unless_equal(&["metadata", "labels", &label], role, stored.labels.get(&label).cloned());
+        let of_token =
+            || Altered::unless_equal(&["metadata", "annotations", &token], self.token.clone(), annotation(&token));
+        of_role.or_else(of_token).or_else(|| self.altered_change(lease, stored))
+    }
+
+    fn altered_change(&self, lease: &str, stored: &PodFacts) -> Option<Altered> {
+        match (self.change, stored.workload.map(|workload| workload.run)) {
+            (PodChange::Start, _) => {
+                let started = names::started_annotation(lease);
+                let mark = stored.annotations.get(&started).cloned();
+                let of_mark = Altered::unless_equal(&["metadata", "annotations", &started], self.token.clone(), mark);
+                let gates = Some(stored.gates.join(", ")).filter(|gates| !gates.is_empty());
+                of_mark.or_else(|| Altered::unless_equal(&["spec", "schedulingGates"], None, gates))
+            }
+            (PodChange::Run(Run::Replicas(wanted)), Some(Run::Replicas(stored))) => {
+                Altered::unless_equal(&["spec", "replicas"], Some(wanted.to_string()), Some(stored.to_string()))
+            }
+            (PodChange::Run(Run::Suspended(wanted)), Some(Run::Suspended(stored))) => {
+                Altered::unless_equal(&["spec", "suspend"], Some(wanted.to_string()), Some(stored.to_string()))
+            }
+            (PodChange::None | PodChange::Delete | PodChange::Run(_), _) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Priority;
+
+    fn write(role: Option<PodRole>, token: Option<&str>, change: PodChange) -> RoleWrite {
+        RoleWrite {
+            priority: Priority::Active,
+            pod: "a".into(),
+            uid: "uid-a".into(),
+            version: None,
+            role,
+            token: token.map(str::to_owned),
+            change,
+            workload: None,
+            not_after: None,
+        }
+    }
+
+    fn stored(role: Option<&str>, annotations: &[(String, &str)], gates: &[&str]) -> PodFacts {
+        PodFacts {
+            labels: role.map(|role| (names::role_label("l"), role.to_owned())).into_iter().collect(),
+            annotations: annotations.iter().map(|(key, value)| (key.clone(), (*value).to_owned())).collect(),
+            gates: gates.iter().map(|&gate| gate.to_owned()).collect(),
+            ..PodFacts::running("a")
+        }
+    }
+
+    #[test]
+    fn each_field_of_ours_is_compared() {
+        let (token, started) = (names::token_annotation("l"), names::started_annotation("l"));
+        let token = |value| (token.clone(), value);
+        let started = |value| (started.clone(), value);
+        let active = write(Some(PodRole::Active), Some("7"), PodChange::None);
+        let start = write(Some(PodRole::Active), Some("7"), PodChange::Start);
+        let none = write(None, None, PodChange::None);
+        let gate = "lease.redislease.io/l";
+        for (write, stored, field) in [
+            (&active, stored(Some("active"), &[token("7")], &[]), None),
+            (
+                &active,
+                stored(None, &[token("7")], &[]),
+                Some("metadata.labels[lease.redislease.io/l] is absent instead of \"active\""),
+            ),
+            (
+                &active,
+                stored(Some("active"), &[token("6")], &[]),
+                Some("metadata.annotations[token.redislease.io/l] is \"6\" instead of \"7\""),
+            ),
+            (&start, stored(Some("active"), &[token("7"), started("7")], &[]), None),
+            (
+                &start,
+                stored(Some("active"), &[token("7")], &[]),
+                Some("metadata.annotations[started.redislease.io/l] is absent"),
+            ),
+            (
+                &start,
+                stored(Some("active"), &[token("7"), started("7")], &[gate]),
+                Some("spec.schedulingGates is \"lease.redislease.io/l\" instead of absent"),
+            ),
+            (&none, stored(None, &[], &[gate]), None),
+            (
+                &none,
+                stored(Some("standby"), &[], &[]),
+                Some("metadata.labels[lease.redislease.io/l] is \"standby\" instead of absent"),
+            ),
+        ] {
+            let altered = write.altered_in("l", &stored).map(|altered| altered.to_string());
+            match field {
+                Some(field) => {
+                    assert!(altered.as_ref().is_some_and(|altered| altered.contains(field)), "{altered:?} {field}");
+                }
+                None => assert_eq!(altered, None),
+            }
+        }
+        let deleted = write(None, None, PodChange::Delete);
+        assert_eq!(deleted.altered_in("l", &stored(Some("standby"), &[], &[])), None);
+    }
+}

@@ -1,0 +1,127 @@
+//! Writes to pods that are refused, changed on their way, or undone by others.
+
+use super::*;
+use crate::api::names::PodRole;
+use crate::plan::Altered;
+
+const LABEL: &str = "lease.redislease.io/billing";
+
+impl Story {
+    /// The outcome of the role write of this pod.
+    fn role_answered(&mut self, pod: &str, outcome: RoleOutcome) {
+        self.event(Event::RoleWritten { uid: format!("uid-{pod}"), outcome });
+    }
+
+    /// Somebody removes the label from this pod.
+    fn unlabel(&mut self, name: &str) {
+        let CandidateFacts::Known(electorate) = &self.facts.candidates else { panic!("candidates are known") };
+        let mut pods: Vec<PodFacts> = electorate.pods().map(|pod| pod.as_ref().clone()).collect();
+        for pod in pods.iter_mut().filter(|pod| pod.name == name) {
+            pod.labels.remove(LABEL);
+        }
+        self.candidates(&pods);
+        self.turn();
+    }
+
+    fn roles(&self) -> Vec<(String, Option<PodRole>)> {
+        self.role_writes().into_iter().map(|write| (write.pod, write.role)).collect()
+    }
+
+    fn corrections(&self) -> usize {
+        self.effects
+            .iter()
+            .filter(|effect| matches!(effect, Effect::Measure(Measure::Corrected { kind: None })))
+            .count()
+    }
+}
+
+#[test]
+fn a_write_that_the_api_server_changes_is_reported_and_waits_longer_each_time() {
+    let mut story = Story::held_by_a();
+    story.unlabel("b");
+    let altered = Altered {
+        path: ["metadata", "labels", LABEL].map(str::to_owned).into(),
+        wanted: Some("standby".into()),
+        stored: None,
+        manager: None,
+    };
+    for (round, pause) in [1000, 2000, 4000, 8000].into_iter().enumerate() {
+        assert_eq!(story.roles(), [("b".into(), Some(PodRole::Standby))]);
+        story.role_answered("b", RoleOutcome::Altered(Box::new(altered.clone())));
+        assert_eq!(story.roles(), [], "the same write waits");
+        assert!(story.reconciler.next_deadline().is_some_and(|at| at <= story.now + Millis(pause)));
+        story.pass(pause - 1);
+        assert_eq!(story.roles(), [], "round {round}");
+        story.pass(1);
+    }
+}
+
+#[test]
+fn a_refusal_is_counted_each_time_and_told_once() {
+    let mut story = Story::held_by_a();
+    story.unlabel("b");
+    let mut events = 0;
+    for round in 0..3 {
+        story.reconciler.handle(
+            story.now,
+            Event::RoleWritten { uid: "uid-b".into(), outcome: RoleOutcome::Refused("the policy forbids it".into()) },
+        );
+        story.turn();
+        assert!(story.wants(&Effect::Measure(Measure::WriteRefused { kind: None, altered: false })), "round {round}");
+        events += story
+            .effects
+            .iter()
+            .filter(|effect| matches!(effect, Effect::Report(notice) if notice.reason == NoticeReason::WriteRefused))
+            .count();
+        story.pass(5000);
+    }
+    assert_eq!(events, 1);
+}
+
+#[test]
+fn a_fighter_is_corrected_and_slows_down_only_what_it_changes() {
+    let mut story = Story::held_by_a();
+    let (mut corrected, mut told, mut writes) = (0, 0, 0);
+    // Every 100 ms for a minute, somebody removes the label from both pods.
+    for _ in 0..600 {
+        story.now += Millis(100);
+        story.unlabel("b");
+        corrected += story.corrections();
+        let of =
+            |effect: &&Effect| matches!(effect, Effect::Report(one) if one.reason == NoticeReason::ChangedByOthers);
+        told += story.effects.iter().filter(of).count();
+        writes += story.pods().len();
+    }
+    assert_eq!((corrected, writes), (8, 8), "two at once, then after 1, 2, 4, 8, 16 and 32 s");
+    assert_eq!(told, 1);
+    // The lease moves: `b` gets its label at once.
+    story.holder(PodFacts { stopped: true, finished: true, ..pod("a") });
+    story.candidates(&[pod("b")]);
+    story.turn();
+    story.facts.holder = PodKnowledge::Unseen;
+    story.view(idle(0));
+    story.answer();
+    story.holder(pod("b"));
+    story.view(publishing(term(2, 8, "b")));
+    story.write();
+    story.view(held(term(2, 8, "b")));
+    assert!(story.roles().contains(&("b".into(), Some(PodRole::Active))), "{:?}", story.effects);
+}
+
+#[test]
+fn a_stop_at_failover_is_not_delayed_by_a_fighter() {
+    let mut story = Story::held_by_a();
+    for _ in 0..100 {
+        story.now += Millis(100);
+        story.unlabel("a");
+        story.pods();
+    }
+    story.unlabel("a");
+    assert_eq!(story.roles(), [], "the back-off lasts");
+    // The label is on the pod again, and the term is lost.
+    let mut a = pod("a");
+    a.labels.insert(LABEL.into(), "active".into());
+    story.candidates(&[a, pod("b")]);
+    story.view(ending(term(1, 7, "a"), EndReason::Deadline));
+    assert!(story.roles().contains(&("a".into(), Some(PodRole::Standby))), "{:?}", story.effects);
+}

@@ -1,0 +1,214 @@
+//! Writes to pods and workloads that are refused, changed on their way, or undone by others: bounded, counted and reported.
+
+use std::time::{Duration, Instant};
+
+use redislease_lab::{Installation, InstallationOptions, LeaseState, Operator, Result};
+use serde_json::{Value, json};
+
+use crate::policy::refuse;
+use crate::support::{Cluster, FIRST_ELECTION, SOON, options, throughout};
+
+const LABEL: &str = "lease.redislease.io/billing";
+/// How long the writes are counted.
+const COUNTED: Duration = Duration::from_secs(15);
+
+/// Makes the API server change updates of `resource` in `namespace` that `matches` selects, with these JSON patches. Returns when
+/// `is_changed` accepts what kubectl prints for this dry run.
+fn mutate(
+    installation: &Installation,
+    namespace: &str,
+    [group, resource]: [&str; 2],
+    matches: &str,
+    patch: &str,
+    dry_run: &[&str],
+    is_changed: impl Fn(&Value) -> bool,
+) -> Result<()> {
+    let name = format!("mutate-{namespace}");
+    let rule = json!({"apiGroups": [group], "apiVersions": ["*"], "operations": ["UPDATE"], "resources": [resource]});
+    installation.apply(&json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingAdmissionPolicy",
+        "metadata": {"name": name},
+        "spec": {
+            "matchConstraints": {
+                "resourceRules": [rule],
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+            },
+            "matchConditions": [{"name": "only", "expression": matches}],
+            "failurePolicy": "Fail",
+            "reinvocationPolicy": "Never",
+            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}],
+        },
+    }))?;
+    installation.apply(&json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingAdmissionPolicyBinding",
+        "metadata": {"name": name},
+        "spec": {"policyName": name},
+    }))?;
+    installation.wait_for("the policy", FIRST_ELECTION, || {
+        let args = [dry_run, &["-n", namespace, "--dry-run=server", "--output=json"]].concat();
+        let shown: Value = serde_json::from_str(&installation.control_plane().kubectl(&args)?).expect("JSON");
+        if is_changed(&shown) { Ok(()) } else { Err(format!("{shown}")) }
+    })
+}
+
+/// The labels of the metric of refused writes.
+const ALTERED: &str = "altered";
+const DENIED: &str = "denied";
+
+fn refused(operator: &Operator, kind: &str, reason: &str) -> Result<f64> {
+    let labels = [("kind", kind), ("reason", reason)];
+    Ok(operator.metrics()?.value("redislease_writes_refused_total", &labels).expect("it exists from the start"))
+}
+
+/// The writes of roles that reached the API server, whatever their result.
+fn role_writes(operator: &Operator) -> Result<f64> {
+    Ok(operator.metrics()?.value("redislease_api_writes_total", &[("kind", "pod_role")]).unwrap_or_default())
+}
+
+/// Counts the writes of roles meanwhile. There are at most `most`.
+fn counts_at_most(operator: &Operator, most: f64) -> Result<()> {
+    let before = role_writes(operator)?;
+    throughout(COUNTED, |_| Ok(()))?;
+    let writes = role_writes(operator)? - before;
+    println!("{writes} writes of roles in {} s", COUNTED.as_secs());
+    assert!(writes <= most, "{writes} writes, more than {most}");
+    Ok(())
+}
+
+#[test]
+fn a_webhook_that_strips_the_label_is_reported_and_causes_few_writes() -> Result<()> {
+    let Cluster { operator, installation } = Cluster::start()?;
+    let namespace = "stripped";
+    installation.deployment(namespace, "billing", 2)?;
+    let pod = installation.control_plane().kubectl(&[
+        "get",
+        "pods",
+        "-n",
+        namespace,
+        "-o",
+        "jsonpath={.items[0].metadata.name}",
+    ])?;
+    let label = format!("--patch={}", json!({"metadata": {"labels": {LABEL: "standby"}}}));
+    let path = "'/metadata/labels/' + jsonpatch.escapeKey('lease.redislease.io/billing')";
+    mutate(
+        &installation,
+        namespace,
+        ["", "pods"],
+        &format!("has(object.metadata.labels) && '{LABEL}' in object.metadata.labels"),
+        &format!("[JSONPatch{{op: 'remove', path: {path}}}]"),
+        &["patch", "pod", &pod, "--type=merge", &label],
+        |shown| shown["metadata"]["labels"][LABEL].is_null(),
+    )?;
+    let lease = installation.lease(namespace, "billing", &json!({}))?;
+    let held = lease.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
+    let holder = held.holder().unwrap_or_default();
+    let says = format!(
+        "{holder} cannot get its label and its token: the API server accepted the write, but metadata.labels[{LABEL}] is absent instead of \"active\""
+    );
+    let event = installation.wait_for_event(namespace, ("RedisLease", "billing"), "WriteRefused", &says, SOON)?;
+    assert!(event.kind == "Warning" && event.note.contains("managedFields names"), "{event:?}");
+    assert!(refused(&operator, "pod", ALTERED)? >= 1.0);
+    assert!(refused(&operator, "pod", DENIED)? < 1.0);
+    // For each of the two pods at most five writes: after 1, 2, 4 and 8 s.
+    counts_at_most(&operator, 10.0)
+}
+
+#[test]
+fn a_webhook_that_refuses_is_reported_and_causes_few_writes() -> Result<()> {
+    let Cluster { operator, installation } = Cluster::start()?;
+    let namespace = "denied";
+    installation.deployment(namespace, "billing", 2)?;
+    let pod = installation.control_plane().kubectl(&[
+        "get",
+        "pods",
+        "-n",
+        namespace,
+        "-o",
+        "jsonpath={.items[0].metadata.name}",
+    ])?;
+    let label = format!("{LABEL}=standby");
+    let allowed = format!("!has(object.metadata.labels) || !('{LABEL}' in object.metadata.labels)");
+    let write = vec!["label", "pod", "-n", namespace, &pod, &label];
+    let _refusal = refuse(&installation, namespace, ["", "pods"], &allowed, write)?;
+    let lease = installation.lease(namespace, "billing", &json!({}))?;
+    lease.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
+    let event = installation.wait_for_event(namespace, ("RedisLease", "billing"), "WriteRefused", "", SOON)?;
+    assert!(event.kind == "Warning" && event.note.contains("refused by the test"), "{event:?}");
+    assert!(refused(&operator, "pod", DENIED)? >= 1.0);
+    counts_at_most(&operator, 10.0)
+}
+
+/// As a tool does that knows nothing of the label: it removes it again and again.
+#[test]
+fn a_fighter_is_corrected_counted_and_slowed_down() -> Result<()> {
+    let Cluster { operator, installation } = Cluster::start()?;
+    let namespace = "fought-over";
+    installation.deployment(namespace, "billing", 2)?;
+    let lease = installation.lease(namespace, "billing", &json!({}))?;
+    let held = lease.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
+    lease.wait_for_roles(&held, 2, SOON)?;
+    let holder = held.holder().unwrap_or_default();
+    let before = role_writes(&operator)?;
+    let (end, removes) = (Instant::now() + COUNTED, format!("{LABEL}-"));
+    while Instant::now() < end {
+        installation.control_plane().kubectl(&["label", "pod", "-n", namespace, holder, &removes])?;
+    }
+    let writes = role_writes(&operator)? - before;
+    println!("{writes} writes of roles in {} s", COUNTED.as_secs());
+    // Three at once, then after 1, 2, 4 and 8 s; a write may meet another version, and is sent again.
+    assert!((3.0..=14.0).contains(&writes), "{writes} writes");
+    let corrections = operator.metrics()?.value("redislease_corrections_total", &[("kind", "pod")]);
+    assert!(corrections.is_some_and(|corrections| (3.0..=8.0).contains(&corrections)), "{corrections:?}");
+    let says = format!(
+        "{holder} was changed after the operator had written it: metadata.labels[{LABEL}] is absent instead of \"active\""
+    );
+    installation.wait_for_event(namespace, ("RedisLease", "billing"), "ChangedByOthers", &says, SOON)?;
+    assert_eq!(lease.state()?.token(), held.token(), "the term goes on");
+    Ok(())
+}
+
+#[test]
+fn a_webhook_that_clamps_the_replicas_is_reported_and_causes_few_writes() -> Result<()> {
+    let Cluster { operator, installation } = Cluster::of(&InstallationOptions { allow_scale: true, ..options() })?;
+    let namespace = "clamped";
+    let labels = json!({"app": "billing"});
+    installation.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}))?;
+    installation.apply(&json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "billing", "namespace": namespace, "annotations": {"redislease.io/activated-by": "billing"}},
+        "spec": {
+            "replicas": 0,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "none"}]}},
+        },
+    }))?;
+    mutate(
+        &installation,
+        namespace,
+        ["apps", "deployments"],
+        "object.spec.replicas > 1",
+        "[JSONPatch{op: 'replace', path: '/spec/replicas', value: 1}]",
+        &["patch", "deployment", "billing", "--type=merge", r#"--patch={"spec": {"replicas": 5}}"#],
+        |shown| shown["spec"]["replicas"] == 1,
+    )?;
+    let lease = installation.lease(
+        namespace,
+        "billing",
+        &json!({
+            "granularity": "Cluster",
+            "candidates": {"workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "billing"}},
+            "activation": {"scale": {"replicas": 3}},
+        }),
+    )?;
+    lease.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
+    let says = "the API server accepted the write, but spec.replicas is \"1\" instead of \"3\"";
+    let within = FIRST_ELECTION;
+    let event = installation.wait_for_event(namespace, ("RedisLease", "billing"), "ActivationRefused", "", within)?;
+    assert!(event.kind == "Warning" && event.note.contains(says), "{event:?}");
+    assert!(event.note.contains("managedFields names redislease as its manager"), "{event:?}");
+    assert!(refused(&operator, "deployment", ALTERED)? >= 1.0);
+    counts_at_most(&operator, 5.0)
+}
