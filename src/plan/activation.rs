@@ -80,9 +80,9 @@ const DELETIONS: usize = 4;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     /// The UID of the pod or workload.
-    uid: String,
-    change: PodChange,
-    why: String,
+    pub uid: String,
+    pub change: PodChange,
+    pub why: String,
 }
 
 impl Reconciler {

@@ -238,7 +238,9 @@ impl Reconciler {
             self.contention.gated_since = None;
             return None;
         }
-        let known = self.contention.gated_since.filter(|(attempt, _)| *attempt == term.id.attempt);
+        // While an earlier pod may still run, it is not the holder that fails to start.
+        let counts = |(attempt, _): &(Attempt, Time)| *attempt == term.id.attempt && self.start.waits().is_none();
+        let known = self.contention.gated_since.filter(counts);
         let (_, since) = *self.contention.gated_since.insert(known.unwrap_or((term.id.attempt, now)));
         Some(Sighting { not_ready_since: Some(since), ..Sighting::clone(sighting) })
     }

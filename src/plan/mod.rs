@@ -14,6 +14,7 @@
 //! | [`publish`] | the status and its writes |
 //! | [`roles`], [`desired_roles`] | label and token on pods |
 //! | [`activation`] | leases whose pods start only after their election; which ways of activation the operator may use |
+//! | [`start`] | when the elected pod may start: pods that were started before may still run |
 //! | [`guard`], [`altered`] | the back-off of writes to objects of others; what the API server stored instead |
 //! | [`active_service`] | the endpoint of the Service that follows the holder |
 //! | [`handover`] | requested handovers |
@@ -48,6 +49,7 @@ pub(crate) mod repeat;
 mod restarts;
 mod roles;
 mod spec;
+mod start;
 mod sync;
 #[cfg(test)]
 mod tests;
@@ -89,6 +91,7 @@ use keeper_link::KeeperLink;
 use publish::StatusState;
 use restarts::Restarts;
 use roles::RoleState;
+use start::StartState;
 
 /// One lease of this cluster, identified by the resource's UID: a resource that was created again is another lease.
 #[derive(Clone, Debug)]
@@ -106,6 +109,7 @@ pub struct Reconciler {
     handover: Option<Box<Handover>>,
     status: StatusState,
     roles: RoleState,
+    start: StartState,
     /// The last refusal of a role write. Boxed: most leases have none.
     refused: Option<Box<Refusal>>,
     /// Boxed: most leases have no Service.
@@ -144,6 +148,7 @@ impl Reconciler {
             handover: None,
             status: StatusState::default(),
             roles: RoleState::default(),
+            start: StartState::default(),
             refused: None,
             service: None,
             unheld_since: None,
@@ -243,6 +248,7 @@ impl Reconciler {
         self.measure_gap(now, &lease, &inputs);
         // A view that is older than the last command must not be written to the status.
         if self.link.as_ref().is_none_or(|link| !link.is_behind()) {
+            self.review_start(now, &lease, &inputs, facts);
             self.write_status(now, &lease, &inputs, facts);
             self.assign_roles(now, &lease, &inputs, facts);
             self.assign_endpoint(now, &inputs, facts);
@@ -268,6 +274,7 @@ impl Reconciler {
             self.emit(Effect::WithdrawRole { uid });
         }
         self.roles.forget();
+        self.start = StartState::default();
         self.forget_service();
     }
 

@@ -358,6 +358,7 @@ impl Reconciler {
                 }),
             leaderless: self.unheld_since.map(|since| now.since(since).into()),
             service: self.service_outlook(),
+            start: self.start.waits(),
             handover: self.handover.as_ref().map(|handover| handover.outlook()),
         })
     }

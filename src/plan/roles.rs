@@ -222,7 +222,7 @@ impl Reconciler {
         for (pod, desired) in grants {
             if let Some(later) = self.later_token(entitlement, &pod) {
                 self.verify_latest(later);
-            } else if desired.change == PodChange::Start && unfenced {
+            } else if desired.change == PodChange::Start && (unfenced || self.start.waits().is_some()) {
                 // The answers to the writes above cause the next turn.
             } else if may_grant && self.holds(entitlement) && facts.stop_at.is_none_or(|stop_at| now < stop_at) {
                 self.write_role(now, &pod, desired, Priority::Active, facts.stop_at);

@@ -51,6 +51,8 @@ pub struct Inputs<'a> {
     pub leaderless: Option<Duration>,
     /// What is wrong with the Service that follows the holder.
     pub service: ServiceOutlook<'a>,
+    /// Why the elected pod is not started yet.
+    pub start: Option<&'a str>,
     /// The requested handover whose result the status does not show yet.
     pub handover: Option<HandoverOutlook<'a>>,
 }

@@ -74,6 +74,9 @@ impl LeaseConditions<'_> {
         if let Some(unknown) = self.inputs.obstacle.filter(|obstacle| obstacle.reason == LeaseReady::Starting) {
             held = format!("{held} {}", unknown.message);
         }
+        if let Some(start) = self.inputs.start {
+            held = format!("{held} {start}");
+        }
         let before = self.conditions.previous(ConditionType::Ready).map(|ready| ready.message.as_str());
         match self.inputs.service {
             ServiceOutlook::Unknown if before.is_some_and(|before| before.starts_with(&held)) => {

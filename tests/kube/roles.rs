@@ -87,7 +87,8 @@ fn two_pods_are_never_labelled_active_at_the_same_time() -> Result<()> {
 
 fn wait_for_labels(installation: &Installation, lease: &Lease<'_>, wanted: &[(&str, Option<&str>)]) -> Result<()> {
     let wanted: BTreeMap<&str, Option<&str>> = wanted.iter().copied().collect();
-    installation.wait_for("the labels", AFTER_ONE_LEASE, || {
+    // A pod whose label was refused for 15 s gets it at most 16 s later.
+    installation.wait_for("the labels", FIRST_ELECTION, || {
         let roles = lease.roles()?;
         let labels = |pod: &str| roles.get(pod).and_then(|role| role.label.as_deref());
         let same = wanted.iter().all(|(pod, label)| labels(pod) == *label);

@@ -219,11 +219,124 @@ fn after_a_takeover_the_lost_pod_gets_standby_before_the_next_one_starts() {
     next.view(held(term(2, 8, "b")));
     assert_eq!(next.changes(), [("a".into(), PodChange::None)], "it still has `active`");
     next.accept("uid-a");
-    assert_eq!(next.changes(), [("b".into(), PodChange::Start)]);
+    assert_eq!(next.changes(), [], "`a` may still run");
     // A status is being written: until then it is not certain that the term of `a` has ended.
     next.event(Event::StatusWritten(StatusOutcome::Withdrawn));
     next.write();
     assert_eq!(next.changes(), [("a".into(), PodChange::Delete)]);
+}
+
+/// `a` was started for the term 7 and runs; `b` holds the term 8, and the status names it. The deletion of `a` is pending.
+fn b_follows_a() -> Story {
+    let mut story = Story::started_a();
+    let a = PodFacts { node: Some("node-1".into()), ready: true, ..story.pod("a") };
+    story.candidates(&[a.clone(), story.pod("b")]);
+    story.holder(a);
+    story.view(ending(term(1, 7, "a"), EndReason::Deadline));
+    story.write();
+    story.accept_standby("uid-a");
+    assert_eq!(story.changes(), [("a".into(), PodChange::Delete)]);
+    story.holder(gated("b"));
+    story.view(publishing(term(2, 8, "b")));
+    story.write();
+    story.facts.stop_at = Some(Time(1_000_000_000));
+    story.view(held(term(2, 8, "b")));
+    assert!(story.ready_message().ends_with("was started for an earlier term, may still run and is deleted first."));
+    story.write();
+    story
+}
+
+impl Story {
+    /// Changes what is known about `a`.
+    fn change_a(&mut self, change: impl FnOnce(&mut PodFacts)) {
+        let (mut a, b) = (self.pod("a"), self.pod("b"));
+        change(&mut a);
+        self.candidates(&[a, b]);
+    }
+
+    fn starts_b(&self) -> bool {
+        self.changes().contains(&("b".into(), PodChange::Start))
+    }
+
+    fn ready_message(&self) -> String {
+        let write = self.status_write().expect("a status is to be written");
+        write.status.condition(ConditionType::Ready).expect("the condition").message.clone()
+    }
+}
+
+#[test]
+fn the_next_pod_starts_when_the_one_before_is_proven_to_have_stopped() {
+    let mut story = b_follows_a();
+    assert!(!story.starts_b(), "{:?}", story.effects);
+    story.change_a(|a| a.deletion_grace = Some(core::time::Duration::from_secs(30)));
+    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Written });
+    assert!(!story.starts_b(), "it is terminating: {:?}", story.effects);
+    assert!(
+        story
+            .ready_message()
+            .ends_with("a, which was started for an earlier term, was asked to stop and may still run.")
+    );
+    story.pass(20_000);
+    assert!(!story.starts_b());
+    story.change_a(|a| (a.stopped, a.finished) = (true, true));
+    story.turn();
+    assert!(story.starts_b(), "{:?}", story.effects);
+}
+
+#[test]
+fn the_next_pod_starts_when_the_one_before_is_gone_or_must_have_stopped() {
+    let mut story = b_follows_a();
+    story.change_a(|a| a.deletion_grace = Some(core::time::Duration::from_secs(30)));
+    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Written });
+    // 30 s, and the gracePeriod of 10 s.
+    story.pass(39_999);
+    assert!(!story.starts_b());
+    assert_eq!(story.reconciler.next_deadline(), Some(story.now + Millis(1)));
+    story.pass(1);
+    assert!(story.starts_b(), "{:?}", story.effects);
+
+    let mut story = b_follows_a();
+    let b = story.pod("b");
+    story.candidates(&[b]);
+    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Gone });
+    assert!(story.starts_b(), "{:?}", story.effects);
+}
+
+#[test]
+fn a_refused_deletion_starts_nothing_and_the_condition_says_so() {
+    let mut story = b_follows_a();
+    story.event(Event::RoleWritten {
+        uid: "uid-a".into(),
+        outcome: RoleOutcome::Refused("the policy forbids it".into()),
+    });
+    let message = story.ready_message();
+    let says = "b is not started: a, which was started for an earlier term, may still run, and cannot be deleted: the policy forbids it";
+    assert!(message.ends_with(says), "{message}");
+    for _ in 0..100 {
+        story.pass(10_000);
+        assert!(!story.starts_b(), "{:?}", story.effects);
+        assert!(
+            !story.commands().iter().any(|command| matches!(command, Command::End { .. })),
+            "it is not the fault of `b`"
+        );
+        story.reconciler.handle(
+            story.now,
+            Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Refused("the policy forbids it".into()) },
+        );
+    }
+}
+
+#[test]
+fn a_started_pod_that_is_no_candidate_any_more_delays_the_next_start_too() {
+    let mut story = b_follows_a();
+    let (a, b) = (story.pod("a"), story.pod("b"));
+    story.candidates(&[b]);
+    story.facts.strays = vec![Arc::new(a.clone())];
+    story.turn();
+    assert!(!story.starts_b(), "{:?}", story.effects);
+    story.facts.strays = vec![Arc::new(PodFacts { stopped: true, finished: true, ..a })];
+    story.turn();
+    assert!(story.starts_b(), "{:?}", story.effects);
 }
 
 #[test]

@@ -135,6 +135,7 @@ impl Scenario {
             }),
             leaderless: self.leaderless,
             service: self.service,
+            start: None,
             handover: None,
         })
     }

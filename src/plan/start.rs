@@ -1,0 +1,106 @@
+//! When the elected pod of a lease with a scheduling gate may start.
+//!
+//! At most one started pod of the lease may run. So the next one starts only when every pod that was started before is proven to
+//! have stopped, or was asked to stop so long ago that it must have stopped: its deletion grace period plus the lease's
+//! `gracePeriod` have passed on the clock of this process. A deletion that the API server refuses asks nobody.
+
+use redislease_core::time::{Millis, Time};
+
+use super::Reconciler;
+use super::activation::Activator;
+use super::effect::PodChange;
+use super::facts::Facts;
+use super::inputs::Inputs;
+use super::recorded::Recorded;
+use crate::api::RedisLease;
+use crate::election::PodFacts;
+
+/// The state about the start of the next pod.
+#[derive(Clone, Debug, Default)]
+pub(super) struct StartState {
+    /// The started pods that were asked to stop, or whose phase is final, and since when this process knows it.
+    stopping: Vec<(String, Time)>,
+    /// Why the elected pod is not started yet: one sentence.
+    waits: Option<String>,
+}
+
+impl StartState {
+    /// Why the elected pod is not started yet.
+    pub fn waits(&self) -> Option<&str> {
+        self.waits.as_deref()
+    }
+
+    /// Records which of these pods stop.
+    fn observe<'a>(&mut self, now: Time, started: impl Iterator<Item = &'a PodFacts>) {
+        let before = std::mem::take(&mut self.stopping);
+        let asked = started.filter(|pod| pod.deletion_grace.is_some() || pod.finished);
+        let since = |uid: &str| before.iter().find(|(known, _)| known == uid).map_or(now, |(_, since)| *since);
+        self.stopping = asked.map(|pod| (pod.uid.clone(), since(&pod.uid))).collect();
+    }
+
+    /// When the pod must have stopped; `None` if it was not asked to.
+    fn stopped_at(&self, pod: &PodFacts, grace_period: Millis) -> Option<Time> {
+        let (_, since) = self.stopping.iter().find(|(uid, _)| *uid == pod.uid)?;
+        Some(*since + Millis::from(pod.deletion_grace.unwrap_or_default()) + grace_period)
+    }
+}
+
+impl Reconciler {
+    /// Decides whether the elected pod waits for a pod that was started before it.
+    pub(super) fn review_start(&mut self, now: Time, lease: &RedisLease, inputs: &Inputs, facts: &Facts) {
+        let activator = self.activator(facts);
+        if !activator.starts_pods() {
+            self.start = StartState::default();
+            return;
+        }
+        let candidates = inputs.electorate.iter().flat_map(|electorate| electorate.pods());
+        let all: Vec<_> = candidates.chain(&facts.strays).collect();
+        let may_run = |pod: &&PodFacts| activator.was_started(pod) && !pod.stopped;
+        self.start.observe(now, all.iter().map(|pod| &***pod).filter(may_run));
+        self.start.waits = None;
+        let holder =
+            Recorded::of(lease).filter(|recorded| recorded.active).map(|recorded| recorded.pod_uid().to_owned());
+        let Some(holder) = all.iter().find(|pod| Some(&pod.uid) == holder.as_ref() && !pod.gates.is_empty()) else {
+            return;
+        };
+        let grace_period = self.spec.valid.as_ref().map_or(Millis::ZERO, |spec| Millis::from(spec.grace_period));
+        for earlier in all.iter().map(|pod| &***pod).filter(|pod| pod.uid != holder.uid && may_run(pod)) {
+            let stopped_at = self.start.stopped_at(earlier, grace_period);
+            if stopped_at.is_some_and(|at| at <= now) {
+                continue;
+            }
+            if let Some(at) = stopped_at {
+                self.wake_at(at);
+            }
+            self.start.waits = Some(self.waits_for(&holder.name, earlier, stopped_at.is_some()));
+            return;
+        }
+    }
+
+    fn waits_for(&self, holder: &str, earlier: &PodFacts, is_asked: bool) -> String {
+        let name = &earlier.name;
+        let refused = self.refused.as_ref().filter(|one| one.uid == earlier.uid && one.change == PodChange::Delete);
+        match (is_asked, refused) {
+            (true, _) => format!(
+                "{holder} is not started yet: {name}, which was started for an earlier term, was asked to stop and may still run."
+            ),
+            (false, Some(refused)) => format!(
+                "{holder} is not started: {name}, which was started for an earlier term, may still run, and cannot be deleted: {}",
+                refused.why
+            ),
+            (false, None) => format!(
+                "{holder} is not started yet: {name}, which was started for an earlier term, may still run and is deleted first."
+            ),
+        }
+    }
+}
+
+impl Activator {
+    /// Whether the operator let the pod start.
+    fn was_started(&self, pod: &PodFacts) -> bool {
+        match self {
+            Self::Gate { started, .. } => pod.annotations.get(started).is_some(),
+            Self::Role | Self::Workload(_) => false,
+        }
+    }
+}
