@@ -360,16 +360,14 @@ pub enum RetryStrategy {
 /// Which candidates can be elected, and when an unhealthy holder loses the lease.
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = rules::unhealthy_after_needs_require_ready())]
 pub struct ElectionSpec {
     /// If true, only a Ready pod can be elected, and a holder that is not Ready for unhealthyAfter loses the lease.
-    /// If false, the operator ignores readiness. Default: true.
+    /// If false, the operator ignores readiness, and a holder that does not run for unhealthyAfter loses the lease. Default: true.
     #[serde(default = "defaults::require_ready")]
     pub require_ready: bool,
 
-    /// How long the holder can be not Ready before it loses the lease. Default: one leaseDuration, but at least 5m with
-    /// activation.schedulingGate, because the pod starts after its election. Limits: longer than 0s and at most 24h. Must be absent if
-    /// requireReady is false.
+    /// How long the holder can be not Ready, or with requireReady false in another phase than Running, before it loses the lease. Default: one leaseDuration, but at least 5m with
+    /// activation.schedulingGate, because the pod starts after its election. Limits: longer than 0s and at most 24h.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rules::duration("election.unhealthyAfter", "24h"))]
     pub unhealthy_after: Option<Duration>,

@@ -260,12 +260,6 @@ pub(super) fn strategy_none_has_no_limit() -> Rule {
     ))
 }
 
-pub(super) fn unhealthy_after_needs_require_ready() -> Rule {
-    Rule::new("self.requireReady || !has(self.unhealthyAfter)").message(fixed(
-        "election.unhealthyAfter must be absent if election.requireReady is false, because readiness is then ignored",
-    ))
-}
-
 // RedisQuorum
 
 pub(super) fn single_node_is_allowed_explicitly() -> Rule {

@@ -244,12 +244,14 @@ fn check_holder(situation: &Situation<'_>) -> Check {
     } else if let (Some(since), Some(grace)) = (sighting.terminating_since, pod.deletion_grace) {
         let allowed = Millis::from(grace) + Millis::from(situation.grace_period);
         check_timeout(situation.now, since + allowed, EndCause::StopOverdue)
-    } else if let (Some(since), Readiness::Required { unhealthy_after }) =
-        (sighting.not_ready_since, situation.readiness)
-    {
-        check_timeout(situation.now, since + Millis::from(unhealthy_after), EndCause::HolderUnhealthy)
     } else {
-        Check::Continue { until: None }
+        let (since, unhealthy_after) = match situation.readiness {
+            Readiness::Required { unhealthy_after } => (sighting.not_ready_since, unhealthy_after),
+            Readiness::Ignored { unhealthy_after } => (sighting.not_running_since, unhealthy_after),
+        };
+        since.map_or(Check::Continue { until: None }, |since| {
+            check_timeout(situation.now, since + Millis::from(unhealthy_after), EndCause::HolderUnhealthy)
+        })
     }
 }
 

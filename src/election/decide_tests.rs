@@ -21,7 +21,13 @@ fn ending() -> View {
 
 fn sighting(pod: PodFacts, not_ready: Option<u64>, terminating: Option<u64>) -> Sighting {
     let ago = |seconds: Option<u64>| seconds.map(|seconds| NOW - Millis::from_secs(seconds));
-    Sighting { facts: pod.into(), not_ready_since: ago(not_ready), terminating_since: ago(terminating) }
+    let not_running = not_ready.filter(|_| !pod.running);
+    Sighting {
+        facts: pod.into(),
+        not_ready_since: ago(not_ready),
+        not_running_since: ago(not_running),
+        terminating_since: ago(terminating),
+    }
 }
 
 struct Case {
@@ -142,11 +148,15 @@ fn timeout_ends_no_term_without_a_fresh_read() {
 
 #[test]
 fn not_ready_holder_stays_if_readiness_is_ignored() {
-    let case = Case { readiness: Readiness::Ignored, ..Case::of(held()) };
+    let readiness = Readiness::Ignored { unhealthy_after: Duration::from_secs(30) };
+    let case = Case { readiness, ..Case::of(held()) };
     assert_eq!(
         case.here(&sighting(PodFacts { ready: false, ..PodFacts::running("a") }, Some(9999), None), true),
         "keep"
     );
+    let pending = PodFacts { ready: false, running: false, ..PodFacts::running("a") };
+    assert_eq!(case.here(&sighting(pending.clone(), Some(29), None), true), "keep, again in 1000 ms");
+    assert_eq!(case.here(&sighting(pending, Some(30), None), true), "seal HolderUnhealthy", "it cannot be scheduled");
 }
 
 #[test]

@@ -17,6 +17,7 @@ use crate::api::validated::WorkloadKind;
 
 /// The facts about a pod, taken from one watch event or one read.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(clippy::struct_excessive_bools, reason = "each is an independent fact about the pod")]
 pub struct PodFacts {
     /// Its namespace.
     pub namespace: String,
@@ -40,6 +41,8 @@ pub struct PodFacts {
     pub addresses: Vec<IpAddr>,
     /// Whether its condition Ready is True.
     pub ready: bool,
+    /// Whether its phase is Running: it has a Kubernetes node, and its containers have started.
+    pub running: bool,
     /// Whether its phase is Succeeded or Failed. This alone does not prove that its processes have ended.
     pub finished: bool,
     /// The deletion grace period, if the pod is being deleted.
@@ -84,6 +87,7 @@ impl PodFacts {
             node: Some("node-1".into()),
             addresses: Vec::new(),
             ready: true,
+            running: true,
             finished: false,
             deletion_grace: None,
             stopped: false,
@@ -118,6 +122,7 @@ impl From<&Pod> for PodFacts {
             node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).filter(|node| !node.is_empty()),
             addresses: addresses(status),
             ready: condition("Ready"),
+            running: status.and_then(|status| status.phase.as_deref()) == Some("Running"),
             finished: finished(status),
             deletion_grace: pod
                 .metadata
@@ -162,6 +167,7 @@ impl PodFacts {
             node: None,
             addresses: Vec::new(),
             ready: true,
+            running: true,
             finished: false,
             deletion_grace: None,
             stopped: false,
@@ -232,6 +238,8 @@ pub struct Sighting {
     pub facts: Arc<PodFacts>,
     /// Since when this process has observed it as not Ready.
     pub not_ready_since: Option<Time>,
+    /// Since when this process has observed it in another phase than Running.
+    pub not_running_since: Option<Time>,
     /// Since when this process has observed its deletion.
     pub terminating_since: Option<Time>,
 }
@@ -243,7 +251,9 @@ impl Sighting {
         let since = |observed: bool, before: Option<Time>| observed.then(|| before.unwrap_or(now));
         // A pod with a scheduling gate cannot become Ready: its time begins when it may start.
         let not_ready = !facts.ready && facts.gates.is_empty();
+        let not_running = !facts.running && facts.gates.is_empty();
         Self {
+            not_running_since: since(not_running, before.and_then(|before| before.not_running_since)),
             not_ready_since: since(not_ready, before.and_then(|before| before.not_ready_since)),
             terminating_since: since(
                 facts.deletion_grace.is_some(),

@@ -276,11 +276,24 @@ fn roles(pod: &PodFacts) -> BTreeMap<&str, [Option<&str>; 2]> {
 /// single leases do not count.
 fn differs(before: &PodFacts, now: &PodFacts) -> bool {
     let PodFacts {
-        namespace, name, uid, gates, workload, created, node, ready, finished, deletion_grace, stopped, ..
+        namespace,
+        name,
+        uid,
+        gates,
+        workload,
+        created,
+        node,
+        ready,
+        running,
+        finished,
+        deletion_grace,
+        stopped,
+        ..
     } = before;
     let same = (namespace, name, uid, created) == (&now.namespace, &now.name, &now.uid, &now.created)
         && (gates, workload, node) == (&now.gates, &now.workload, &now.node)
-        && (ready, finished, deletion_grace, stopped) == (&now.ready, &now.finished, &now.deletion_grace, &now.stopped);
+        && (ready, running, finished) == (&now.ready, &now.running, &now.finished)
+        && (deletion_grace, stopped) == (&now.deletion_grace, &now.stopped);
     !same
         || !without(before.labels.iter(), names::lease_of_role_label)
             .eq(without(now.labels.iter(), names::lease_of_role_label))

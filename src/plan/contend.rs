@@ -203,7 +203,7 @@ impl Reconciler {
                 .as_ref()
                 .and_then(|handover| handover.order())
                 .or_else(|| never_started(lease, electorate)),
-            readiness: self.spec.valid.as_ref().map_or(Readiness::Ignored, |spec| spec.readiness),
+            readiness: self.spec.valid.as_ref().map_or(Readiness::UNKNOWN, |spec| spec.readiness),
             grace_period: self.spec.valid.as_ref().map_or_else(Default::default, |spec| spec.grace_period),
             may_begin,
             revoked: self.revoked(lease, inputs, &view, overdue),
@@ -228,7 +228,7 @@ impl Reconciler {
         }
     }
 
-    /// A holder with a scheduling gate cannot become Ready. The time in which it must be started begins with its term.
+    /// A holder with a scheduling gate cannot run. The time in which it must be started begins with its term.
     fn wait_of_holder(&mut self, now: Time, view: &View, facts: &Facts) -> Option<Sighting> {
         let (Standing::Held(term), PodKnowledge::Here(sighting)) = (&view.standing, &facts.holder) else {
             self.contention.gated_since = None;
@@ -242,7 +242,7 @@ impl Reconciler {
         let counts = |(attempt, _): &(Attempt, Time)| *attempt == term.id.attempt && self.start.waits().is_none();
         let known = self.contention.gated_since.filter(counts);
         let (_, since) = *self.contention.gated_since.insert(known.unwrap_or((term.id.attempt, now)));
-        Some(Sighting { not_ready_since: Some(since), ..Sighting::clone(sighting) })
+        Some(Sighting { not_ready_since: Some(since), not_running_since: Some(since), ..Sighting::clone(sighting) })
     }
 
     /// Starts an attempt for the pod if it can start at once and the API server answers.
@@ -426,7 +426,7 @@ impl Reconciler {
 /// After a term whose pod was never started, another pod goes first.
 fn never_started<'a>(lease: &'a RedisLease, electorate: &Electorate) -> Option<HandoverOrder<'a>> {
     let past = lease.status.as_ref()?.history.first()?;
-    let waits = electorate.eligible.iter().any(|pod| pod.name == past.pod && !pod.gates.is_empty());
+    let waits = electorate.eligible.iter().any(|pod| pod.name == past.pod && !pod.running);
     (waits && past.reason == EndCause::HolderUnhealthy.as_str()).then_some(HandoverOrder { to: None, from: &past.pod })
 }
 

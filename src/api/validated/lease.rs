@@ -145,8 +145,16 @@ pub enum Readiness {
         /// How long a holder can be not Ready.
         unhealthy_after: Duration,
     },
-    /// Readiness has no effect.
-    Ignored,
+    /// Readiness has no effect. A holder that does not run for `unhealthy_after` loses the lease.
+    Ignored {
+        /// How long a holder can be in another phase than Running.
+        unhealthy_after: Duration,
+    },
+}
+
+impl Readiness {
+    /// While the spec is not known, no holder is unhealthy.
+    pub const UNKNOWN: Self = Self::Ignored { unhealthy_after: Duration::MAX };
 }
 
 impl TryFrom<&RedisLease> for ValidLease {
@@ -176,7 +184,7 @@ impl TryFrom<&RedisLease> for ValidLease {
             renew_interval: read.duration("spec.renewInterval", &spec.renew_interval)?,
             grace_period: read.duration("spec.gracePeriod", &spec.grace_period)?,
             retry: retry(&read, &spec.retry)?,
-            readiness: if cluster.is_some() { Readiness::Ignored } else { readiness(&read, &spec.election, start)? },
+            readiness: if cluster.is_some() { Readiness::UNKNOWN } else { readiness(&read, &spec.election, start)? },
             active_service: active_service(&read, spec)?,
             gated,
             cluster,
@@ -440,16 +448,13 @@ fn retry(read: &Reader, spec: &RetrySpec) -> Result<Retry, InvalidSpec> {
 const LONGEST_START: Duration = Duration::from_mins(5);
 
 fn readiness(read: &Reader, spec: &ElectionSpec, unhealthy_after: Duration) -> Result<Readiness, InvalidSpec> {
-    match (&spec.unhealthy_after, spec.require_ready) {
-        (None, true) => Ok(Readiness::Required { unhealthy_after }),
-        (Some(text), true) => Ok(Readiness::Required {
-            unhealthy_after: read.duration_up_to(MAX_UNHEALTHY, "spec.election.unhealthyAfter", text)?,
-        }),
-        (None, false) => Ok(Readiness::Ignored),
-        (Some(text), false) => Err(read.invalid(
-            "spec.election.unhealthyAfter",
-            text,
-            "be absent if election.requireReady is false, because readiness is then ignored",
-        )),
-    }
+    let unhealthy_after = match &spec.unhealthy_after {
+        None => unhealthy_after,
+        Some(text) => read.duration_up_to(MAX_UNHEALTHY, "spec.election.unhealthyAfter", text)?,
+    };
+    Ok(if spec.require_ready {
+        Readiness::Required { unhealthy_after }
+    } else {
+        Readiness::Ignored { unhealthy_after }
+    })
 }

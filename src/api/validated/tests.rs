@@ -102,10 +102,12 @@ fn present_fields_are_parsed() {
         other @ Candidates::Workload(_) => panic!("{other:?}"),
     }
     assert_eq!(lease.retry.limit, Some(1));
-    assert_eq!(lease.readiness, Readiness::Ignored);
+    assert_eq!(lease.readiness, Readiness::Ignored { unhealthy_after: Duration::from_secs(30) });
 
     let named = valid_lease(&json!({"election": {"unhealthyAfter": "2h"}}));
     assert_eq!(named.readiness, Readiness::Required { unhealthy_after: Duration::from_hours(2) });
+    let both = valid_lease(&json!({"election": {"requireReady": false, "unhealthyAfter": "2h"}}));
+    assert_eq!(both.readiness, Readiness::Ignored { unhealthy_after: Duration::from_hours(2) });
 }
 
 #[test]
@@ -145,8 +147,6 @@ fn invalid_lease_error_names_field_and_valid_values() {
         (json!({"retry": {"minDelay": "1ms"}}), "spec.retry.minDelay is \"1ms\" and must be at least 50ms".into()),
         (json!({"retry": {"maxDelay": "500ms"}}), "spec.retry.maxDelay is \"500ms\" and must be at least 1s".into()),
         (json!({"retry": {"minDelay": "11s"}}), "spec.retry.minDelay is \"11s\" and must be at most retry.maxDelay (10s)".into()),
-        (json!({"election": {"requireReady": false, "unhealthyAfter": "1s"}}),
-            "spec.election.unhealthyAfter is \"1s\" and must be absent if election.requireReady is false, because readiness is then ignored".into()),
     ] {
         let error = ValidLease::try_from(&lease(&spec)).expect_err("an invalid lease");
         let shown = error.to_string();

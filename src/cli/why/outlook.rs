@@ -133,7 +133,7 @@ fn stays(spec: &ValidLease, holder: &Holder, next: Option<&str>) -> Outlook {
             text(Millis::from(unhealthy_after)),
             text(Drift::STANDARD.most(ttl(spec)))
         )),
-        Readiness::Ignored => outlook,
+        Readiness::Ignored { .. } => outlook,
     }
 }
 
@@ -269,6 +269,7 @@ fn sighting(pod: &Pod, starts_at: Option<Timestamp>) -> Sighting {
             .max(starts_at)
             .filter(|_| !facts.ready && facts.gates.is_empty())
             .map(time),
+        not_running_since: facts.created.max(starts_at).filter(|_| !facts.running && facts.gates.is_empty()).map(time),
         terminating_since: deadline.zip(grace).map(|(deadline, grace)| deadline - grace),
         facts: facts.into(),
     }

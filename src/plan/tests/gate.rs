@@ -9,7 +9,7 @@ const STARTED: &str = "started.redislease.io/billing";
 
 /// A pod that waits for its election.
 fn gated(name: &str) -> PodFacts {
-    PodFacts { gates: [GATE.to_owned()].into(), node: None, ready: false, ..pod(name) }
+    PodFacts { gates: [GATE.to_owned()].into(), node: None, ready: false, running: false, ..pod(name) }
 }
 
 impl Story {
@@ -372,6 +372,23 @@ fn a_pod_that_cannot_be_started_loses_the_lease_and_another_goes_first() {
     story.view(idle(0));
     story.answer();
     assert_eq!(story.wanted().as_deref(), Some("b"));
+}
+
+#[test]
+fn a_started_pod_that_does_not_run_loses_the_lease_although_readiness_is_ignored() {
+    let mut story = Story::elected_a();
+    let status = serde_json::to_value(story.facts.lease.as_ref().unwrap().status.as_ref().unwrap()).unwrap();
+    story.store(&json!({"activation": {"schedulingGate": true}, "election": {"requireReady": false}}), &status);
+    story.turn();
+    story.pods();
+    let started = story.pod("a");
+    story.holder(started);
+    story.pass(299_000);
+    assert_eq!(story.commands(), []);
+    story.pass(2000);
+    assert!(story.effects.iter().any(|effect| matches!(effect, Effect::Read(Read::Holder { .. }))));
+    story.event(Event::HolderRead { answered: true });
+    assert_eq!(story.commands(), [Command::End { term: term(1, 7, "a"), proof: false }]);
 }
 
 #[test]

@@ -203,6 +203,7 @@ pub fn pod(pod: u32, place: usize, gated: bool, now: Micros) -> PodFacts {
         node: Some(format!("node-{pod}")),
         addresses: addresses(pod, 0),
         ready: true,
+        running: true,
         finished: false,
         deletion_grace: None,
         stopped: false,
@@ -212,7 +213,7 @@ pub fn pod(pod: u32, place: usize, gated: bool, now: Micros) -> PodFacts {
         return running;
     }
     let gate = names::scheduling_gate(&lease_name(place));
-    PodFacts { gates: [gate].into(), node: None, addresses: Vec::new(), ready: false, ..running }
+    PodFacts { gates: [gate].into(), node: None, addresses: Vec::new(), ready: false, running: false, ..running }
 }
 
 /// The pod is scheduled, starts, and is Ready.
@@ -221,6 +222,7 @@ pub fn start(pod: &mut PodFacts) {
     pod.node = Some(format!("node-{number}"));
     pod.addresses = addresses(number, 0);
     pod.ready = true;
+    pod.running = true;
 }
 
 /// Whether the operator let the pod start for the lease.

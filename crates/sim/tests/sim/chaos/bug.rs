@@ -118,7 +118,7 @@ impl Bug {
     /// A part of the message of the check that must find the bug, if other checks could find it too.
     pub const fn must_say(self) -> Option<&'static str> {
         match self {
-            Self::DeletedTooEarly | Self::LostPodRuns => Some("gate: "),
+            Self::DeletedTooEarly => Some("gate: "),
             Self::WorkloadRunsOn => Some("workload: "),
             Self::EffectRepeated => Some("a turn of lease"),
             Self::LeaderEffectRepeated => Some("the machine of leadership has more than"),
