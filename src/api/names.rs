@@ -64,6 +64,9 @@ const TOKEN_PREFIX: &str = "token.redislease.io/";
 /// Prefix of the pod annotation that says that the operator let the pod start, with the fencing token of the term.
 const STARTED_PREFIX: &str = "started.redislease.io/";
 
+/// Prefix of the annotation that counts how often the operator has withdrawn a workload.
+const WITHDRAWN_PREFIX: &str = "withdrawn.redislease.io/";
+
 /// Maximum length of the name of a `RedisLease`. The name becomes the part of a label key after the slash.
 pub const MAX_LEASE_NAME: usize = 63;
 
@@ -108,6 +111,17 @@ pub fn scheduling_gate(lease: &str) -> String {
 /// the pod was started.
 pub fn started_annotation(lease: &str) -> String {
     format!("{STARTED_PREFIX}{lease}")
+}
+
+/// The key of the annotation of a workload with the last withdrawal: `<token>.<n>`. Each withdrawal raises `n`, so that the
+/// API server always stores a new version, and a start that names an earlier version is refused.
+pub fn withdrawn_annotation(lease: &str) -> String {
+    format!("{WITHDRAWN_PREFIX}{lease}")
+}
+
+/// The name of the lease in the key of such an annotation, or `None` for other keys.
+pub fn lease_of_withdrawn_annotation(key: &str) -> Option<&str> {
+    key.strip_prefix(WITHDRAWN_PREFIX)
 }
 
 /// The name of the lease in the key of such an annotation, or `None` for other keys.

@@ -102,6 +102,7 @@ impl From<&Pod> for PodFacts {
             key.starts_with(names::ANNOTATION_PREFIX)
                 || names::lease_of_token_annotation(key).is_some()
                 || names::lease_of_started_annotation(key).is_some()
+                || names::lease_of_withdrawn_annotation(key).is_some()
         };
         let annotations = pod.annotations().iter().filter(|(key, _)| is_ours(key));
         let status = pod.status.as_ref();

@@ -189,6 +189,7 @@ impl Reconciler {
     pub(super) fn role_written(&mut self, now: Time, uid: &str, outcome: &RoleOutcome) {
         let Some(writing) = self.roles.written(now, uid, outcome) else { return };
         let (pod, change) = (writing.pod, writing.desired.change);
+        self.start.wrote(uid, change, *outcome == RoleOutcome::Written);
         let refused = match outcome {
             RoleOutcome::Refused(why) => Some(why.clone()),
             RoleOutcome::Altered(altered) => Some(altered.to_string()),
@@ -222,7 +223,7 @@ impl Reconciler {
             }
             PodChange::Run(_) => (NoticeReason::ActivationRefused, "cannot be scaled, suspended or resumed"),
             PodChange::Start => (NoticeReason::ActivationRefused, "holds the lease and cannot be started"),
-            PodChange::None => (NoticeReason::WriteRefused, "cannot get its label and its token"),
+            PodChange::None | PodChange::Fence(_) => (NoticeReason::WriteRefused, "cannot get its label and its token"),
         };
         self.report_on(reason, format!("{pod} {what}: {why}"), (pod, uid.to_owned()));
     }

@@ -52,6 +52,11 @@ impl fmt::Display for Altered {
     }
 }
 
+/// The value of the annotation about withdrawals.
+pub fn withdrawal(token: Option<&str>, number: u64) -> String {
+    format!("{}.{number}", token.unwrap_or("0"))
+}
+
 impl RoleWrite {
     /// The first field of this write that the API server has stored with another value. A deletion changes no field.
     pub fn altered_in(&self, lease: &str, stored: &PodFacts) -> Option<Altered> {
@@ -81,6 +86,12 @@ impl RoleWrite {
             }
             (PodChange::Run(Run::Suspended(wanted)), Some(Run::Suspended(stored))) => {
                 Altered::unless_equal(&["spec", "suspend"], Some(wanted.to_string()), Some(stored.to_string()))
+            }
+            (PodChange::Fence(number), _) => {
+                let withdrawn = names::withdrawn_annotation(lease);
+                let stored = stored.annotations.get(&withdrawn).cloned();
+                let wanted = Some(withdrawal(self.token.as_deref(), number));
+                Altered::unless_equal(&["metadata", "annotations", &withdrawn], wanted, stored)
             }
             (PodChange::None | PodChange::Delete | PodChange::Run(_), _) => None,
         }

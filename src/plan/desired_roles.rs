@@ -30,10 +30,12 @@ impl DesiredRole {
         Self { role: Some(PodRole::Standby), token, change: PodChange::None }
     }
 
-    /// What the guard compares: a workload that is as it must be wants no change, and wants the same as before.
+    /// What the guard compares: a workload that is as it must be wants no change, and wants the same
+    /// as before. A fence wants the same whatever its number is.
     pub fn guarded(&self) -> Self {
         let change = match self.change {
             PodChange::Run(_) => PodChange::None,
+            PodChange::Fence(_) => PodChange::Fence(0),
             change => change,
         };
         Self { change, ..self.clone() }

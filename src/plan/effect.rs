@@ -141,6 +141,9 @@ pub enum PodChange {
     None,
     /// Remove the scheduling gate of the lease, which is the pod's only one, and annotate the pod with the token of its term.
     Start,
+    /// Raise the number in the annotation about withdrawals to this one, so that the API server stores a new version: a start that
+    /// names an earlier version conflicts.
+    Fence(u64),
     /// Delete the pod. Label and annotation stay as they are.
     Delete,
     /// Switch the workload.

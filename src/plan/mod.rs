@@ -58,7 +58,7 @@ pub use active_service::{
     ContainerPort, Endpoint, Family, Prepared, ServiceFacts, ServicePort, SliceFacts, SlicePort, TargetPort,
     is_managed, new_service_ports, slice_labels, slice_name,
 };
-pub use altered::Altered;
+pub use altered::{Altered, withdrawal};
 pub use effect::{
     Command, Effect, Measure, PodChange, Priority, Read, RoleWrite, ServiceRequest, Shown, SliceChange, SliceWrite,
     StatusWrite,

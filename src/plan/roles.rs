@@ -186,7 +186,9 @@ impl Reconciler {
 
     fn write_roles(&mut self, now: Time, entitlement: &Entitlement, inputs: &Inputs, facts: &Facts) {
         let activator = self.activator(facts);
-        let desired_roles = desired_roles(&self.identity.name, entitlement, inputs, facts, &activator)
+        let mut desired_roles = desired_roles(&self.identity.name, entitlement, inputs, facts, &activator);
+        self.fence(&activator, &mut desired_roles);
+        let desired_roles = desired_roles
             .into_iter()
             .filter_map(|(pod, desired)| self.needed(&pod, &desired).then_some((pod, desired)));
         let (grants, others): (Vec<_>, Vec<_>) =
@@ -382,6 +384,7 @@ impl Reconciler {
         if let Some(correction) = self.roles.guard.sent(now, &pod.uid, desired.guarded()) {
             self.report_correction(pod, &write, correction);
         }
+        self.start.wrote(&pod.uid, write.change, false);
         let (uid, kind, pod) = (pod.uid.clone(), write.workload, pod.name.clone());
         self.roles.writing.push(Writing { uid, pod, kind, desired, withdrawn: false });
         self.emit(Effect::WriteRole(write));

@@ -4,15 +4,20 @@
 //! have stopped, or was asked to stop so long ago that it must have stopped: its deletion grace period plus the lease's
 //! `gracePeriod` have passed on the clock of this process. A deletion that the API server refuses asks nobody.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use redislease_core::time::{Millis, Time};
 
 use super::Reconciler;
 use super::activation::Activator;
+use super::desired_roles::DesiredRole;
 use super::effect::PodChange;
 use super::facts::Facts;
 use super::inputs::Inputs;
 use super::recorded::Recorded;
 use crate::api::RedisLease;
+use crate::api::names::{self, PodRole};
 use crate::election::PodFacts;
 
 /// The state about the start of the next pod.
@@ -22,12 +27,24 @@ pub(super) struct StartState {
     stopping: Vec<(String, Time)>,
     /// Why the elected pod is not started yet: one sentence.
     waits: Option<String>,
+    /// The pods to which this process has had a fence stored since it may decide about the lease, and to which it has sent no
+    /// start since then. No start of another process can match their versions any more.
+    fenced: BTreeSet<String>,
 }
 
 impl StartState {
     /// Why the elected pod is not started yet.
     pub fn waits(&self) -> Option<&str> {
         self.waits.as_deref()
+    }
+
+    /// A write was sent or answered.
+    pub fn wrote(&mut self, uid: &str, change: PodChange, is_stored: bool) {
+        match change {
+            PodChange::Fence(_) if is_stored => _ = self.fenced.insert(uid.to_owned()),
+            PodChange::Start => _ = self.fenced.remove(uid),
+            _ => {}
+        }
     }
 
     /// Records which of these pods stop.
@@ -74,6 +91,24 @@ impl Reconciler {
             }
             self.start.waits = Some(self.waits_for(&holder.name, earlier, stopped_at.is_some()));
             return;
+        }
+    }
+
+    /// Adds a fence to the write of each pod that an earlier start may still reach: before the next start, of every pod that has
+    /// its gate, and of a pod to which a write was not answered.
+    pub(super) fn fence(&self, activator: &Activator, desired_roles: &mut [(Arc<PodFacts>, DesiredRole)]) {
+        if !activator.starts_pods() {
+            return;
+        }
+        let starts = desired_roles.iter().any(|(_, desired)| desired.change == PodChange::Start);
+        let withdrawn = names::withdrawn_annotation(&self.identity.name);
+        for (pod, desired) in desired_roles {
+            let is_reached = !pod.gates.is_empty() && !self.start.fenced.contains(&pod.uid);
+            let may_be_sent = starts || self.may_be_active(pod);
+            if desired.role == Some(PodRole::Standby) && is_reached && may_be_sent {
+                let last = pod.annotations.get(&withdrawn).and_then(|last| last.rsplit_once('.')?.1.parse().ok());
+                desired.change = PodChange::Fence(last.unwrap_or(0_u64).saturating_add(1));
+            }
         }
     }
 

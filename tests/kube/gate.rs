@@ -239,6 +239,49 @@ fn a_pod_that_loses_the_lease_is_deleted() -> Result<()> {
     Ok(())
 }
 
+/// The budget allows no eviction: the pods with a gate are not Ready. A handover moves the lease, and the drain ends.
+#[test]
+fn a_drain_that_a_budget_blocks_continues_after_a_handover() -> Result<()> {
+    let Cluster { operator: _operator, installation } = Cluster::of(&gated())?;
+    let cluster = installation.control_plane();
+    let namespace = "gate-drained";
+    deployment(&installation, namespace)?;
+    installation.apply(&json!({
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "billing", "namespace": namespace},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "billing"}}},
+    }))?;
+    let lease = lease(&installation, namespace, "Deployment", &json!({}))?;
+    let (first, pod) = running(&installation, &lease, namespace, None, FIRST_ELECTION)?;
+    installation.wait_for("the budget counts the running pod", SOON, || {
+        let path = format!("/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets/billing");
+        let budget = cluster.get(&path)?.unwrap_or_default();
+        if budget["status"]["currentHealthy"] == 1 { Ok(()) } else { Err(format!("{budget}")) }
+    })?;
+    let holder = name(&pod).to_owned();
+    let eviction = json!({
+        "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": holder, "namespace": namespace},
+    });
+    let file = std::env::temp_dir().join(format!("redislease-eviction-{}.json", std::process::id()));
+    std::fs::write(&file, eviction.to_string()).expect("the file is written");
+    let path = format!("/api/v1/namespaces/{namespace}/pods/{holder}/eviction");
+    let evict = || cluster.kubectl(&["create", "--raw", &path, "-f", &file.to_string_lossy()]);
+    let refused = evict().expect_err("the budget refuses the eviction").to_string();
+    assert!(refused.contains("disruption budget"), "{refused}");
+
+    let mut handover = Command::new(env!("CARGO_BIN_EXE_redislease"));
+    handover.args(["handover", "billing", "--namespace", namespace]).env("KUBECONFIG", cluster.kubeconfig());
+    let done = handover.output().expect("the binary runs");
+    assert!(done.status.success(), "{done:?}");
+    let (_, next) = running(&installation, &lease, namespace, Some(&first), AFTER_ONE_LEASE)?;
+    assert_ne!(name(&next), holder);
+    let is_gone = pods(&installation, namespace)?.iter().all(|pod| name(pod) != holder);
+    assert!(is_gone, "{holder} no longer blocks the drain");
+    std::fs::remove_file(&file).expect("the file is removed");
+    Ok(())
+}
+
 #[test]
 fn a_pod_that_waited_for_long_has_time_to_become_ready() -> Result<()> {
     const UNHEALTHY_AFTER: Duration = Duration::from_secs(6);

@@ -26,7 +26,9 @@ use crate::index::{Asked, ListCount, WorkloadFound, WorkloadKey, WorkloadRead};
 use crate::metrics::operator::{OperatorMetrics, WriteKind};
 use crate::operator::annotations::Change;
 use crate::operator::kube_api::{self, CallError, call};
-use crate::plan::{Altered, PodChange, RoleOutcome, RoleWrite, ServiceRequest, SliceWrite, StatusOutcome, StatusWrite};
+use crate::plan::{
+    self, Altered, PodChange, RoleOutcome, RoleWrite, ServiceRequest, SliceWrite, StatusOutcome, StatusWrite,
+};
 
 /// Every cluster has this namespace throughout its existence, so its UID identifies the cluster.
 pub(super) const CLUSTER_NAMESPACE: &str = "kube-system";
@@ -327,7 +329,7 @@ async fn write_role(
             let facts = |pod: Option<Pod>| (pod.as_ref().map(PodFacts::from), ObjectMeta::default());
             delete_pod(&pods, write).await.map(facts)
         }
-        (None, PodChange::None | PodChange::Start | PodChange::Run(_)) => {
+        (None, PodChange::None | PodChange::Start | PodChange::Fence(_) | PodChange::Run(_)) => {
             call(pods.patch(&write.pod, &params, &patch)).await.map(|pod| (Some(PodFacts::from(&pod)), pod.metadata))
         }
     };
@@ -390,6 +392,9 @@ fn role_patch(lease: &str, write: &RoleWrite) -> Value {
         "labels": {names::role_label(lease): write.role.map(PodRole::as_str)},
         "annotations": {names::token_annotation(lease): write.token},
     }});
+    if write.role.is_none() {
+        patch["metadata"]["annotations"][names::withdrawn_annotation(lease)] = Value::Null;
+    }
     match write.change {
         PodChange::Start => {
             patch["metadata"]["annotations"][names::started_annotation(lease)] = json!(write.token);
@@ -397,6 +402,10 @@ fn role_patch(lease: &str, write: &RoleWrite) -> Value {
         }
         PodChange::Run(Run::Replicas(replicas)) => patch["spec"] = json!({"replicas": replicas}),
         PodChange::Run(Run::Suspended(suspended)) => patch["spec"] = json!({"suspend": suspended}),
+        PodChange::Fence(number) => {
+            let withdrawn = plan::withdrawal(write.token.as_deref(), number);
+            patch["metadata"]["annotations"][names::withdrawn_annotation(lease)] = json!(withdrawn);
+        }
         PodChange::None | PodChange::Delete => {}
     }
     patch
@@ -455,8 +464,14 @@ mod tests {
         started["metadata"]["annotations"]["started.redislease.io/billing"] = json!("9");
         started["spec"] = json!({"schedulingGates": null});
         assert_eq!(role_patch("billing", &write), started);
+        write.change = PodChange::Fence(3);
+        let mut fenced = metadata(json!("active"), json!("9"));
+        fenced["metadata"]["annotations"]["withdrawn.redislease.io/billing"] = json!("9.3");
+        assert_eq!(role_patch("billing", &write), fenced);
         write.change = PodChange::None;
         (write.role, write.token) = (None, None);
-        assert_eq!(role_patch("billing", &write), metadata(json!(null), json!(null)));
+        let mut removed = metadata(json!(null), json!(null));
+        removed["metadata"]["annotations"]["withdrawn.redislease.io/billing"] = json!(null);
+        assert_eq!(role_patch("billing", &write), removed);
     }
 }

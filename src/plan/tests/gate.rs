@@ -82,7 +82,7 @@ fn the_elected_pod_is_started_only_when_the_status_names_its_term() {
     story.facts.stop_at = Some(Time(1_000_000_000));
     story.view(held(term(1, 7, "a")));
     // A late write of an earlier term must not start `b`: its version changes first.
-    assert_eq!(story.changes(), [("b".into(), PodChange::None)]);
+    assert_eq!(story.changes(), [("b".into(), PodChange::Fence(1))]);
     story.accept("uid-b");
     let start = story.role_writes().into_iter().find(|write| write.pod == "a").unwrap();
     assert_eq!(
@@ -224,6 +224,59 @@ fn after_a_takeover_the_lost_pod_gets_standby_before_the_next_one_starts() {
     next.event(Event::StatusWritten(StatusOutcome::Withdrawn));
     next.write();
     assert_eq!(next.changes(), [("a".into(), PodChange::Delete)]);
+}
+
+/// A process that begins to decide does not know which starts another one has sent: each gated pod gets a new version first, also
+/// one with the label and the token that it must have.
+#[test]
+fn every_gated_pod_is_fenced_before_the_first_start_of_a_process() {
+    let mut story = Story::gated();
+    story.candidates(&[gated("a"), gated("b"), gated("c")]);
+    story.turn();
+    story.answer();
+    story.holder(gated("a"));
+    story.view(publishing(term(1, 7, "a")));
+    story.write();
+    let mut b = gated("b");
+    b.labels.insert(GATE.into(), "standby".into());
+    b.annotations.set("token.redislease.io/billing", Some("7"));
+    b.annotations.set("withdrawn.redislease.io/billing", Some("6.41"));
+    story.candidates(&[gated("a"), b, gated("c")]);
+    story.facts.stop_at = Some(Time(1_000_000_000));
+    story.view(held(term(1, 7, "a")));
+    assert_eq!(story.changes(), [("b".into(), PodChange::Fence(42)), ("c".into(), PodChange::Fence(1))]);
+    let writes = story.role_writes();
+    story.event(Event::RoleWritten { uid: "uid-c".into(), outcome: RoleOutcome::Conflict });
+    assert_eq!(story.changes(), [("c".into(), PodChange::Fence(1))], "it is sent again");
+    story.apply(&writes[0]);
+    story.event(Event::RoleWritten { uid: "uid-b".into(), outcome: RoleOutcome::Written });
+    assert_eq!(story.changes(), [], "`c` is not fenced yet");
+    story.apply(&writes[1]);
+    story.event(Event::RoleWritten { uid: "uid-c".into(), outcome: RoleOutcome::Written });
+    assert_eq!(story.changes(), [("a".into(), PodChange::Start)]);
+}
+
+/// The withdrawal writes what the pod already has: without the fence, the API server would store nothing, and the late start
+/// would still match the version.
+#[test]
+fn an_unanswered_start_is_fenced_when_the_term_is_lost() {
+    let mut story = Story::gated();
+    let standby = PodFacts { labels: [(GATE.to_owned(), "standby".to_owned())].into(), ..gated("a") };
+    story.candidates(std::slice::from_ref(&standby));
+    story.turn();
+    story.answer();
+    story.holder(standby);
+    story.view(publishing(term(1, 7, "a")));
+    story.write();
+    story.facts.stop_at = Some(Time(1_000_000_000));
+    story.view(held(term(1, 7, "a")));
+    assert_eq!(story.changes(), [("a".into(), PodChange::Start)]);
+    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Unanswered("timeout".into()) });
+    assert_eq!(story.changes(), [("a".into(), PodChange::Start)], "it is repeated");
+    story.view(ending(term(1, 7, "a"), EndReason::Deadline));
+    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Withdrawn });
+    let changes: Vec<_> = story.role_writes().into_iter().map(|write| (write.role, write.change)).collect();
+    assert!(changes.contains(&(Some(PodRole::Standby), PodChange::Fence(1))), "{changes:?}");
 }
 
 /// `a` was started for the term 7 and runs; `b` holds the term 8, and the status names it. The deletion of `a` is pending.

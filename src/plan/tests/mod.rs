@@ -253,6 +253,10 @@ impl Story {
             if let (PodChange::Run(run), Some(workload)) = (write.change, &mut pod.workload) {
                 workload.run = run;
             }
+            if let PodChange::Fence(number) = write.change {
+                let withdrawn = withdrawal(write.token.as_deref(), number);
+                pod.annotations.set("withdrawn.redislease.io/billing", Some(&withdrawn));
+            }
             if write.change == PodChange::Start {
                 pod.gates = Box::default();
                 pod.annotations.set("started.redislease.io/billing", write.token.as_deref());

@@ -8,7 +8,7 @@ use super::pods::{ANNOTATIONS, LABELS, METADATA, SPEC, STATUS};
 use super::{Requests, but, grant, no_warnings};
 use crate::cluster::shared;
 
-const STARTED: &str = "the RedisLease operator can change only the annotations token.redislease.io/* of a pod, add started.redislease.io/NAME when it removes the scheduling gate lease.redislease.io/NAME, and change no other annotation";
+const STARTED: &str = "the RedisLease operator can change only the annotations token.redislease.io/* and withdrawn.redislease.io/* of a pod, add started.redislease.io/NAME when it removes the scheduling gate lease.redislease.io/NAME, and change no other annotation";
 const GATES: &str =
     "the RedisLease operator can remove only the scheduling gates lease.redislease.io/* of a pod, and add none";
 const GATED_SPEC: &str = "the RedisLease operator cannot change the spec of a pod, except its scheduling gates";
@@ -139,6 +139,8 @@ fn the_operator_can_start_pods_and_delete_those_that_it_has_started() -> Result<
     // The next tokens and roles.
     pods.allowed(&Patch("gated", annotate("token.redislease.io/web", json!("8"))))?;
     pods.allowed(&Patch("gated", json!({"metadata": {"labels": {"lease.redislease.io/web": "standby"}}})))?;
+    pods.allowed(&Patch("gated-by-two", annotate("withdrawn.redislease.io/web", json!("8.1"))))?;
+    pods.allowed(&Patch("gated-by-two", annotate("withdrawn.redislease.io/web", Value::Null)))?;
     for name in ["gated", "gated-by-two", "gated-again", "started"] {
         pods.allowed(&Delete(name))?;
     }

@@ -241,7 +241,7 @@ impl World {
                     self.delete_pod(cluster, pod);
                 }
             }
-            PodChange::Start | PodChange::None | PodChange::Run(_) => {}
+            PodChange::Start | PodChange::Fence(_) | PodChange::None | PodChange::Run(_) => {}
         }
     }
 

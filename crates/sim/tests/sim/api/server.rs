@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use redislease::api::{RedisLease, names};
 use redislease::election::PodFacts;
-use redislease::plan::{Family, PodChange, RoleWrite, SliceFacts, StatusWrite};
+use redislease::plan::{Family, PodChange, RoleWrite, SliceFacts, StatusWrite, withdrawal};
 
 use crate::api::calls::ApiCall;
 use crate::api::objects::{self, LeaseSpec, SliceKey};
@@ -261,7 +261,8 @@ impl ApiServer {
         }
         let role = write.role.map(|role| role.as_str().to_owned());
         let starts = write.change == PodChange::Start && !found.gates.is_empty();
-        if objects::role_of(found, place) == (role.as_ref(), write.token.as_ref()) && !starts {
+        let fences = matches!(write.change, PodChange::Fence(_));
+        if objects::role_of(found, place) == (role.as_ref(), write.token.as_ref()) && !starts && !fences {
             return (Verdict::Written, None);
         }
         self.writes.role += 1;
@@ -274,6 +275,10 @@ impl ApiServer {
                 None => pod.labels.remove(&label),
             };
             pod.annotations.set(&annotation, token.as_deref());
+            if let PodChange::Fence(number) = write.change {
+                let withdrawn = names::withdrawn_annotation(&name);
+                pod.annotations.set(&withdrawn, Some(&withdrawal(token.as_deref(), number)));
+            }
             if starts {
                 pod.annotations.set(&names::started_annotation(&name), token.as_deref());
                 pod.gates = Box::default();

@@ -70,6 +70,8 @@ pub enum Bug {
     DeletedTooEarly,
     /// A pod that lost the lease is not deleted.
     LostPodRuns,
+    /// A withdrawal of a pod with a scheduling gate changes nothing if the pod already has the label and the token.
+    StartNotFenced,
     /// A workload whose cluster lost the lease is not stopped.
     WorkloadRunsOn,
     /// A lease that acquired a term never gives its permit back.
@@ -79,7 +81,7 @@ pub enum Bug {
 }
 
 /// The broken rules of the operator that random search finds. `RolesWithoutVersion`, `SlicesWithoutVersion`,
-/// `EndpointNotFenced` and `WithdrawalKeepsToken` need one exact interleaving, which `scenario::late_writes` sets up;
+/// `EndpointNotFenced`, `WithdrawalKeepsToken` and `StartNotFenced` need one exact interleaving, which `scenario::late_writes` sets up;
 /// `scenario::services` does so for `NoSweep`, `RemovesUnread`, `ForeignSliceTaken` and `ServiceLeft`.
 const OF_THE_OPERATOR: [Bug; 25] = [
     Bug::MonotonicClock,

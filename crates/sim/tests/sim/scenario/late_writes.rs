@@ -2,7 +2,7 @@
 //! nothing.
 
 use redislease::api::names::PodRole;
-use redislease::plan::Family;
+use redislease::plan::{Family, PodChange};
 
 use super::{Outcome, all_pass, failures, of_fifteen_seconds};
 use crate::api::calls::{ApiCall, Ask};
@@ -145,4 +145,46 @@ fn a_late_endpoint_write_without_a_next_holder_changes_nothing() {
     assert_eq!(found, SEEDS.count(), "{bugs:?} was not found with every seed");
     let first = first.unwrap_or_default();
     assert!(first.contains("the late write was accepted"), "{first}");
+}
+
+/// The removal of a scheduling gate hangs until the term has ended, and the quorum is lost: no pod is elected when it arrives. In
+/// another cluster, a pod may run by then.
+fn a_late_start_changes_nothing(seed: u64, bugs: &[Bug]) -> Outcome {
+    let mut swarm = of_fifteen_seconds(vec![0]);
+    swarm.gated = 1;
+    swarm.api_delay = (20 * MILLI, 30 * MILLI);
+    let mut world = World::scenario(swarm, seed, bugs);
+    // Without a quorum the pods are `standby` before the first election.
+    world.isolate(0, true);
+    world.run_for(5 * SECOND);
+    world.isolate(0, false);
+    let sent = world.run_until_holds(60 * SECOND, |world| world.processes[0].writer.is_labelling_active());
+    world.require(sent, || "no pod was started".into())?;
+    world.set_api(0, Mode::Hanging);
+    world.run_for(50 * MILLI);
+    let mut late = std::mem::take(&mut world.apis[0].hanging);
+    late.retain(|call| matches!(&call.ask, Ask::Role { write, .. } if write.change == PodChange::Start));
+    world.require(late.len() == 1, || format!("the late writes are {late:?}"))?;
+    world.isolate(0, true);
+    world.run_for(20 * SECOND);
+    world.set_api(0, Mode::Up);
+    let ended = world.run_until_holds(20 * SECOND, |world| !world.is_active(0, 0));
+    world.require(ended, || "the term did not end".into())?;
+    world.run_for(5 * SECOND);
+    for call in late {
+        world.at(world.now, Event::ApiArrive(Box::new(call)));
+    }
+    world.run_until(world.now + MILLI);
+    let started = world.apis[0].state.pods.values().any(|pod| pod.gates.is_empty());
+    world.require(!started, || "the late start was accepted".into())
+}
+
+#[test]
+fn a_late_start_without_a_next_holder_changes_nothing() {
+    all_pass(SEEDS, |seed| a_late_start_changes_nothing(seed, &[]));
+    let bugs = [Bug::StartNotFenced];
+    let (found, first) = failures(SEEDS, |seed| a_late_start_changes_nothing(seed, &bugs));
+    assert!(found > 0, "{bugs:?} was not found");
+    let first = first.unwrap_or_default();
+    assert!(first.contains("the late start was accepted"), "{first}");
 }
