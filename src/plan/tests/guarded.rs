@@ -125,3 +125,20 @@ fn a_stop_at_failover_is_not_delayed_by_a_fighter() {
     story.view(ending(term(1, 7, "a"), EndReason::Deadline));
     assert!(story.roles().contains(&("a".into(), Some(PodRole::Standby))), "{:?}", story.effects);
 }
+
+/// A resource from before the rule of the schema.
+#[test]
+fn a_selector_on_a_label_of_the_operator_is_invalid_and_nothing_is_written() {
+    let mut story = Story::new();
+    let expression = json!({"key": LABEL, "operator": "DoesNotExist"});
+    story.store(&json!({"candidates": {"selector": {"matchExpressions": [expression]}}}), &json!(null));
+    // The index knows no candidates of an invalid spec.
+    story.facts.candidates = CandidateFacts::Unknown;
+    story.turn();
+    let ready = story.status_write().unwrap().status.condition(ConditionType::Ready).cloned().unwrap();
+    assert_eq!(ready.reason, "InvalidSpec");
+    assert!(ready.message.contains("must not use a label key under redislease.io"), "{}", ready.message);
+    story.write();
+    story.answer();
+    assert_eq!((story.roles(), story.wanted()), (vec![], None));
+}
