@@ -9,7 +9,7 @@ use super::selectors::GroupId;
 use super::workloads::{Known, Workloads};
 use super::{Index, LeaseId, WorkloadFound, WorkloadKey, WorkloadRead};
 use crate::api::names;
-use crate::election::PodFacts;
+use crate::election::{PodFacts, Sighting};
 use crate::plan::CandidateFacts;
 
 impl Index {
@@ -68,7 +68,30 @@ impl Index {
 
     /// The next workload to read.
     pub fn next_workload(&mut self, now: Time) -> Option<WorkloadKey> {
-        self.workloads.next_due(now)
+        let key = self.workloads.next_due(now)?;
+        let known = self.known_candidate(&key).and_then(|known| known.facts.resource_version.clone());
+        self.workloads.read_sent(&key, known);
+        Some(key)
+    }
+
+    /// The watch of the metadata of workloads has shown a change.
+    pub fn workload_changed(&mut self, key: &WorkloadKey, now: Time) {
+        self.workloads.changed(key, now);
+    }
+
+    /// The authority over the leases of a quorum has changed: their workloads are read again before anything begins.
+    pub fn workloads_of_quorum(&mut self, quorum: &str, now: Time) {
+        for id in self.quorums.leases(quorum) {
+            if let Some(Candidacy::Itself(key)) = self.leases.get(id).and_then(|entry| entry.candidacy.as_ref()) {
+                self.workloads.read_again(key, now);
+            }
+        }
+    }
+
+    fn known_candidate(&self, key: &WorkloadKey) -> Option<&Sighting> {
+        let pods = self.namespaces.get(&key.0)?;
+        let uid = pods.workloads(&workload_label(key)).into_iter().next()?;
+        pods.pod(&uid).map(|sighting| &**sighting)
     }
 
     /// When a workload must be read.
@@ -80,6 +103,10 @@ impl Index {
     pub fn workload_read(&mut self, key: &WorkloadKey, found: WorkloadFound, now: Time) {
         let WorkloadFound { read, object } = found;
         let is_candidate = self.workloads.has_candidacies(key);
+        // Nothing newer is known than when the read was sent: its answer counts, even with a lower version.
+        let known = self.known_candidate(key).and_then(|known| known.facts.resource_version.as_deref());
+        let is_current = known == self.workloads.known_when_sent(key);
+        let was_read = self.workloads.was_read(key);
         let is_missing = read == WorkloadRead::Missing;
         let pods = self.namespaces.get(&key.0);
         let has_pods = match &read {
@@ -92,12 +119,24 @@ impl Index {
             self.mark(id);
         }
         if is_candidate {
-            self.candidate_read(key, object.map(|object| *object), is_missing, now);
+            self.candidate_read(key, object.map(|object| *object), is_missing, is_current, now);
+        }
+        if self.workloads.was_read(key) && !was_read {
+            for id in self.workloads.candidacies(key) {
+                self.mark(id);
+            }
         }
     }
 
     /// Takes a workload that is a candidate itself. It has the place of a pod.
-    fn candidate_read(&mut self, key: &WorkloadKey, object: Option<PodFacts>, is_missing: bool, now: Time) {
+    fn candidate_read(
+        &mut self,
+        key: &WorkloadKey,
+        object: Option<PodFacts>,
+        is_missing: bool,
+        is_current: bool,
+        now: Time,
+    ) {
         let known = self.namespaces.get(&key.0).map(|pods| pods.workloads(&workload_label(key))).unwrap_or_default();
         let uid = object.as_ref().map(|object| object.uid.clone());
         for known in known {
@@ -107,7 +146,7 @@ impl Index {
             }
         }
         if let Some(object) = object {
-            let concerned = self.pods.workload_seen(&mut self.namespaces, object, now);
+            let concerned = self.pods.workload_seen(&mut self.namespaces, object, is_current, now);
             self.pods_changed(concerned, now);
         }
     }

@@ -5,7 +5,7 @@ use kube::core::Expression;
 use redislease_core::time::Millis;
 
 use super::*;
-use crate::api::validated::WorkloadKind;
+use crate::api::validated::{Workload, WorkloadKind};
 use crate::election::Run;
 
 fn of_cluster(name: &str, version: u64) -> RedisLease {
@@ -109,4 +109,73 @@ fn other_workloads_do_not_delay_the_reads_of_a_candidate() {
         index.workload_read(&key, if key.1.name == "d" { found } else { found.read.into() }, NOW);
     }
     assert_eq!(index.next_deadline(), Some(NOW + Millis(10_000)));
+}
+
+#[test]
+fn a_change_is_read_at_once_and_at_most_once_a_second() {
+    let mut index = index();
+    index.pod_seen(pod("n", "p", 1, &[("app", "a")]), NOW);
+    let id = index.lease_seen(of_cluster("a", 1), NOW).unwrap();
+    let key = index.next_workload(NOW).unwrap();
+    // It changes while it is read: the answer may be older than the change.
+    index.workload_changed(&key, NOW);
+    index.workload_read(&key, deployment("u1", 5, 0), NOW);
+    assert!(matches!(index.snapshot(id, NOW).unwrap().candidates, CandidateFacts::Unknown));
+    let next = NOW + Millis(1000);
+    assert_eq!(index.next_deadline(), Some(next));
+    assert_eq!(index.next_workload(next).as_ref(), Some(&key));
+    index.workload_read(&key, deployment("u1", 6, 3), next);
+    assert_eq!(replicas(&mut index, id), [("u1".into(), Run::Replicas(3))]);
+    assert!(index.next_deadline().unwrap() >= next + Millis(100_000), "a watch shows its changes");
+    index.workload_changed(&key, next + Millis(400));
+    assert_eq!(index.next_deadline(), Some(next + Millis(1000)));
+    index.workload_changed(&("n".into(), Workload { kind: WorkloadKind::Deployment, name: "other".into() }), next);
+}
+
+#[test]
+fn after_a_change_of_authority_the_workload_is_unknown_until_it_was_read() {
+    let mut index = index();
+    let id = index.lease_seen(of_cluster("a", 1), NOW).unwrap();
+    let key = index.next_workload(NOW).unwrap();
+    index.pod_seen(pod("n", "p", 1, &[]), NOW);
+    index.workload_read(&key, deployment("u1", 5, 3), NOW);
+    due(&mut index);
+    index.workloads_of_quorum("default", NOW);
+    assert!(matches!(index.snapshot(id, NOW).unwrap().candidates, CandidateFacts::Unknown));
+    assert_eq!(index.next_workload(NOW).as_ref(), Some(&key));
+    index.workload_read(&key, deployment("u1", 5, 3), NOW);
+    assert_eq!((due(&mut index), replicas(&mut index, id).len()), (vec![id], 1));
+}
+
+#[test]
+fn a_read_after_a_restore_of_the_api_server_wins_with_a_lower_version() {
+    let mut index = index();
+    let id = index.lease_seen(of_cluster("a", 1), NOW).unwrap();
+    let key = index.next_workload(NOW).unwrap();
+    index.workload_read(&key, deployment("u1", 500, 3), NOW);
+    let later = NOW + Millis(20_000);
+    assert_eq!(index.next_workload(later).as_ref(), Some(&key));
+    index.workload_read(&key, deployment("u1", 7, 0), later);
+    assert_eq!(replicas(&mut index, id), [("u1".into(), Run::Replicas(0))]);
+    // A read that was sent before the last write was answered says nothing.
+    let later = later + Millis(20_000);
+    assert_eq!(index.next_workload(later).as_ref(), Some(&key));
+    let asked = index.pod_lists().ask();
+    index.pod_answered(asked, *deployment("u1", 9, 3).object.unwrap(), later);
+    index.workload_read(&key, deployment("u1", 8, 0), later);
+    assert_eq!(replicas(&mut index, id), [("u1".into(), Run::Replicas(3))]);
+}
+
+/// A selector that only requires that a label is absent matches every object.
+#[test]
+fn a_selector_never_selects_a_workload() {
+    let mut index = index();
+    index.lease_seen(of_cluster("a", 1), NOW).unwrap();
+    let key = index.next_workload(NOW).unwrap();
+    index.workload_read(&key, deployment("u1", 5, 3), NOW);
+    let absent = json!({"selector": {"matchExpressions": [{"key": "absent", "operator": "DoesNotExist"}]}});
+    let pods = index.lease_seen(lease("n", "b", 1, &absent), NOW).unwrap();
+    assert_eq!(electorate(&mut index, pods).total(), 0);
+    index.workload_read(&key, deployment("u1", 6, 2), NOW);
+    assert_eq!(electorate(&mut index, pods).total(), 0);
 }

@@ -1,10 +1,12 @@
 //! The selectors of the workloads that leases name, and when each workload is read again.
 //!
-//! Workloads are read one by one and not watched: a watch on six kinds in all namespaces would transfer the spec of every
-//! workload for the few that leases name. A workload's selector never changes, so reads after the first one only detect a
-//! workload that was deleted or created again, and changed labels in the pod template of a CronJob. For a workload that is
-//! itself a candidate, they also detect a change of `spec.replicas` or `spec.suspend`. The rate of these reads is limited
-//! over all workloads together. A workload without pods, or one that does not exist yet, is read sooner.
+//! Workloads are read one by one: a watch on six kinds in all namespaces would transfer the spec of every workload for the few
+//! that leases name. A workload's selector never changes, so reads after the first one only detect a workload that was deleted
+//! or created again, and changed labels in the pod template of a CronJob. The rate of these reads is limited over all workloads
+//! together. A workload without pods, or one that does not exist yet, is read sooner.
+//!
+//! A workload that is itself a candidate is read when the watch of the metadata of workloads shows a change, at most once a
+//! second. Without this watch it is read every ten seconds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,8 +25,10 @@ const FRESH: Millis = Millis(300_000);
 /// The pause before reading a workload again that is missing or has no pods.
 const EARLY: Backoff =
     Backoff { strategy: Strategy::Exponential, min: Millis(2000), max: Millis(32_000), limit: None, jitter: 0 };
-/// The pause between two reads of a workload that is itself a candidate: another client may have changed it.
+/// The pause between two reads of a workload that is itself a candidate, while no watch shows its changes.
 const CANDIDATE: Millis = Millis(10_000);
+/// The shortest pause between two reads of a workload that changes.
+const CHANGED: Millis = Millis(1000);
 /// Workloads of each kind of read, usual, early or of candidates, are read at most five times a second in total.
 const PACE: Millis = Millis(200);
 
@@ -71,6 +75,15 @@ pub(super) enum Known {
     Unusable(LeaseReady, String),
 }
 
+/// A read under way.
+#[derive(Debug, Default)]
+struct Reading {
+    /// The version of the candidate that was known when it was sent.
+    known: Option<String>,
+    /// The workload has changed since, or it must be read again for another reason.
+    again: bool,
+}
+
 #[derive(Debug, Default)]
 struct Entry {
     known: Known,
@@ -78,7 +91,8 @@ struct Entry {
     /// The leases of which it is the candidate itself.
     candidacies: BTreeSet<LeaseId>,
     was_read: bool,
-    reading: bool,
+    reading: Option<Reading>,
+    read_at: Option<Time>,
     due: Option<Time>,
     /// The number of early reads in a row.
     early_reads: u32,
@@ -93,6 +107,8 @@ pub(super) struct Workloads {
     read_early: usize,
     /// The number of workloads that are candidates themselves.
     candidates: usize,
+    /// Whether a watch shows the changes of workloads.
+    watched: bool,
 }
 
 impl Workloads {
@@ -109,8 +125,7 @@ impl Workloads {
             if is_first {
                 self.candidates += 1;
                 // An earlier read did not keep its facts.
-                entry.was_read = false;
-                self.schedule(key, now);
+                self.read_again(key, now);
             }
         }
         self.known(key)
@@ -119,6 +134,11 @@ impl Workloads {
     /// Whether the workload is the candidate of a lease itself.
     pub fn has_candidacies(&self, key: &WorkloadKey) -> bool {
         self.entries.get(key).is_some_and(|entry| !entry.candidacies.is_empty())
+    }
+
+    /// The leases of which the workload is the candidate itself.
+    pub fn candidacies(&self, key: &WorkloadKey) -> Vec<LeaseId> {
+        self.entries.get(key).map(|entry| entry.candidacies.iter().copied().collect()).unwrap_or_default()
     }
 
     /// Whether the workload has been read since it became a candidate.
@@ -146,6 +166,40 @@ impl Workloads {
         self.entries.get(key).map_or(&Known::Nothing, |entry| &entry.known)
     }
 
+    /// The watch has shown a change of the workload.
+    pub fn changed(&mut self, key: &WorkloadKey, now: Time) {
+        self.watched = true;
+        let Some(entry) = self.entries.get_mut(key).filter(|entry| !entry.candidacies.is_empty()) else { return };
+        if let Some(reading) = &mut entry.reading {
+            reading.again = true;
+            return;
+        }
+        let at = entry.read_at.map_or(now, |read_at| now.max(read_at + CHANGED));
+        self.schedule(key, at);
+    }
+
+    /// The candidate is unknown until it was read again: this process may decide more than before.
+    pub fn read_again(&mut self, key: &WorkloadKey, now: Time) {
+        let Some(entry) = self.entries.get_mut(key).filter(|entry| !entry.candidacies.is_empty()) else { return };
+        entry.was_read = false;
+        match &mut entry.reading {
+            Some(reading) => reading.again = true,
+            None => self.schedule(key, now),
+        }
+    }
+
+    /// Records which version of the candidate is known when its read is sent.
+    pub fn read_sent(&mut self, key: &WorkloadKey, known: Option<String>) {
+        if let Some(reading) = self.entries.get_mut(key).and_then(|entry| entry.reading.as_mut()) {
+            reading.known = known;
+        }
+    }
+
+    /// The version of the candidate that was known when the read under way was sent.
+    pub fn known_when_sent(&self, key: &WorkloadKey) -> Option<&str> {
+        self.entries.get(key)?.reading.as_ref()?.known.as_deref()
+    }
+
     /// The next workload to read now.
     pub fn next_due(&mut self, now: Time) -> Option<WorkloadKey> {
         let (due, key) = self.due.first()?.clone();
@@ -155,7 +209,7 @@ impl Workloads {
         self.due.remove(&(due, key.clone()));
         if let Some(entry) = self.entries.get_mut(&key) {
             entry.due = None;
-            entry.reading = true;
+            entry.reading = Some(Reading::default());
         }
         Some(key)
     }
@@ -170,8 +224,10 @@ impl Workloads {
     pub fn read(&mut self, key: &WorkloadKey, read: WorkloadRead, has_pods: bool, now: Time) -> BTreeSet<LeaseId> {
         let total = self.entries.len();
         let Some(entry) = self.entries.get_mut(key) else { return BTreeSet::new() };
-        entry.reading = false;
-        entry.was_read |= !matches!(read, WorkloadRead::Refused(_));
+        let again = entry.reading.take().is_some_and(|reading| reading.again);
+        // An answer to a read that was sent before the last reason to read says nothing.
+        entry.was_read |= !again && !matches!(read, WorkloadRead::Refused(_));
+        entry.read_at = Some(now);
         let (namespace, Workload { kind, name }) = key;
         let workload = format!("{} {namespace}/{name}", kind.as_str());
         let unusable = |message| Known::Unusable(LeaseReady::InvalidReference, message);
@@ -204,13 +260,16 @@ impl Workloads {
         self.read_early += usize::from(entry.early_reads > 0);
         let (pause, alike) =
             if usual { (FRESH, total - self.read_early) } else { (EARLY.delay(entry.early_reads), self.read_early) };
-        let (pause, alike) =
-            if entry.candidacies.is_empty() { (pause, alike) } else { (pause.min(CANDIDATE), self.candidates) };
+        let (pause, alike) = if entry.candidacies.is_empty() || self.watched {
+            (pause, alike)
+        } else {
+            (pause.min(CANDIDATE), self.candidates)
+        };
         let spread = Millis(PACE.0.saturating_mul(alike as u64));
         let changed = entry.known != known;
         entry.known = known;
         let concerned = if changed { entry.leases.clone() } else { BTreeSet::new() };
-        self.schedule(key, now + pause.max(spread));
+        self.schedule(key, now + if again { CHANGED } else { pause.max(spread) });
         concerned
     }
 
@@ -221,7 +280,7 @@ impl Workloads {
 
     /// Reads the workload at `at`, or earlier if an earlier read is scheduled.
     fn schedule(&mut self, key: &WorkloadKey, at: Time) {
-        let Some(entry) = self.entries.get_mut(key).filter(|entry| !entry.reading) else { return };
+        let Some(entry) = self.entries.get_mut(key).filter(|entry| entry.reading.is_none()) else { return };
         if entry.due.is_some_and(|due| due <= at) {
             return;
         }

@@ -47,7 +47,7 @@ use crate::api::names::{LEASE_LABEL, SLICE_MANAGER, SLICE_MANAGER_LABEL};
 use crate::api::{RedisLease, RedisQuorum};
 use crate::election::{Cluster, PodFacts};
 use crate::http::{Readiness, Server};
-use crate::index::Index;
+use crate::index::{Index, WorkloadKey};
 use crate::keeper::Keeper;
 use crate::metrics::Page;
 use crate::metrics::lease::LeaseMetrics;
@@ -216,7 +216,7 @@ impl Context {
             let lease_events = if self.options.annotations {
                 let (lease_events, events) = mpsc::channel(AHEAD);
                 let (facts, leases) = mpsc::channel(AHEAD);
-                let controller = self.annotations(leases, &writer, &authorities);
+                let controller = self.annotations(leases, senders.workloads, &writer, &authorities);
                 spawn("the events of RedisLeases", Box::pin(annotations::share(events, senders.leases, facts)));
                 spawn("the controller of annotations", Box::pin(annotations::run(controller, stop())));
                 lease_events
@@ -270,11 +270,19 @@ impl Context {
     fn annotations(
         &self,
         leases: mpsc::Receiver<Watched<annotations::LeaseFacts>>,
+        changed: mpsc::Sender<WorkloadKey>,
         writer: &Writer,
         authorities: &Authorities,
     ) -> annotations::Parts {
         let (namespaces, metrics) = (self.watched(), self.metrics.clone());
-        annotations::Parts { namespaces, leases, writer: writer.clone(), authorities: authorities.clone(), metrics }
+        annotations::Parts {
+            namespaces,
+            leases,
+            changed,
+            writer: writer.clone(),
+            authorities: authorities.clone(),
+            metrics,
+        }
     }
 
     fn watched(&self) -> Namespaces {

@@ -76,6 +76,8 @@ pub struct Parts {
     pub namespaces: Namespaces,
     /// The events of all leases; see [`share`].
     pub leases: Receiver<Watched<LeaseFacts>>,
+    /// Takes each workload that has changed, for the leases whose candidate is the workload itself.
+    pub changed: Sender<WorkloadKey>,
     /// Sends its calls.
     pub writer: Writer,
     /// For which quorums this replica may act.
@@ -132,7 +134,7 @@ pub async fn run(parts: Parts, stop: CancellationToken) {
 
     // At most one change of each workload is in progress, so the number of answers is bounded.
     let (answers, mut answered) = mpsc::unbounded_channel();
-    let Parts { namespaces: _, mut leases, writer, authorities, metrics } = parts;
+    let Parts { namespaces: _, mut leases, changed, writer, authorities, metrics } = parts;
     let random = Random::new();
     let mut controller =
         Controller { state: State::default(), writer, authorities: authorities.clone(), metrics, answers, random };
@@ -143,7 +145,14 @@ pub async fn run(parts: Parts, stop: CancellationToken) {
         tokio::select! {
             () = stop.cancelled() => return,
             _ = &mut watches => return,
-            Some((kind, event)) = workloads.next() => controller.take(|it| it.state.workload(kind, event)),
+            Some((kind, event)) = workloads.next() => {
+                if let Some(key) = state::changed(kind, &event)
+                    && changed.send(key).await.is_err()
+                {
+                    return;
+                }
+                controller.take(|it| it.state.workload(kind, event));
+            }
             Some(event) = leases.recv() => controller.take(|it| it.state.lease(event)),
             Some(answer) = answered.recv() => controller.take(|it| it.answered(answer)),
             () = authorities.changed() => controller.state.all_due(),

@@ -109,6 +109,17 @@ fn key_of(kind: WorkloadKind, metadata: ObjectMeta) -> WorkloadKey {
     (metadata.namespace.unwrap_or_default().into(), Workload { kind, name: metadata.name.unwrap_or_default() })
 }
 
+/// The workload that an event of the watch is about.
+pub fn changed(kind: WorkloadKind, event: &Watched<WorkloadFacts>) -> Option<WorkloadKey> {
+    match event {
+        Watched::Seen(workload) | Watched::Deleted(workload) => Some(workload.key.clone()),
+        Watched::Unreadable(metadata) | Watched::DeletedUnreadable(metadata) => {
+            Some(key_of(kind, (**metadata).clone()))
+        }
+        Watched::ListBegins | Watched::ListEnds => None,
+    }
+}
+
 impl State {
     /// Takes an event of the watch of workloads of a kind.
     pub fn workload(&mut self, kind: WorkloadKind, event: Watched<WorkloadFacts>) {

@@ -48,6 +48,8 @@ pub enum Input {
     },
     /// The API server has answered a call, after [`Outside::await_answer`].
     ApiAnswered,
+    /// The watch of the metadata of workloads has shown a change of this one.
+    WorkloadChanged(WorkloadKey),
     /// The result of reading a workload.
     Workload(WorkloadKey, WorkloadFound),
     /// The result of removing the role of a lease that does not exist.

@@ -10,7 +10,7 @@ use super::{Engine, Input, Machine, Outside, Watched};
 use crate::api::RedisLease;
 use crate::clock::Alarm;
 use crate::election::PodFacts;
-use crate::index::{LeaseId, NamespaceFacts};
+use crate::index::{LeaseId, NamespaceFacts, WorkloadKey};
 use crate::mailbox::Mailbox;
 use crate::plan::SliceFacts;
 
@@ -32,6 +32,8 @@ pub struct Senders {
     pub slices: Sender<Watched<SliceFacts>>,
     /// From the watch of namespaces.
     pub namespaces: Sender<Watched<NamespaceFacts>>,
+    /// From the watch of the metadata of workloads.
+    pub workloads: Sender<WorkloadKey>,
     /// Answers, and changes of quorums. Bounded by the number of pending requests and of quorums.
     pub others: UnboundedSender<Input>,
 }
@@ -43,6 +45,7 @@ pub struct Inbox {
     pods: Receiver<Watched<PodFacts>>,
     slices: Receiver<Watched<SliceFacts>>,
     namespaces: Receiver<Watched<NamespaceFacts>>,
+    workloads: Receiver<WorkloadKey>,
     others: UnboundedReceiver<Input>,
     /// The leases whose machines have a new view.
     pub(super) mailbox: Arc<Mailbox<LeaseId>>,
@@ -54,16 +57,18 @@ pub fn channels() -> (Senders, Inbox) {
     let (pods, pod_events) = mpsc::channel(AHEAD);
     let (slices, slice_events) = mpsc::channel(AHEAD);
     let (namespaces, namespace_events) = mpsc::channel(AHEAD);
+    let (workloads, workload_events) = mpsc::channel(AHEAD);
     let (others, other_inputs) = mpsc::unbounded_channel();
     let inbox = Inbox {
         leases: lease_events,
         pods: pod_events,
         slices: slice_events,
         namespaces: namespace_events,
+        workloads: workload_events,
         others: other_inputs,
         mailbox: Arc::new(Mailbox::new()),
     };
-    (Senders { leases, pods, slices, namespaces, others }, inbox)
+    (Senders { leases, pods, slices, namespaces, workloads, others }, inbox)
 }
 
 /// Runs until `stop`.
@@ -93,6 +98,7 @@ pub async fn run<M: Machine, O: Outside>(mut engine: Engine<M, O>, mut inbox: In
             Some(event) = inbox.pods.recv() => engine.take(Input::Pod(event)),
             Some(event) = inbox.slices.recv() => engine.take(Input::Slice(event)),
             Some(event) = inbox.namespaces.recv() => engine.take(Input::Namespace(event)),
+            Some(key) = inbox.workloads.recv() => engine.take(Input::WorkloadChanged(key)),
             expired = alarm.expired() => {
                 if let Err(error) = expired {
                     return tracing::error!(%error, "The timer of the engine failed.");
@@ -110,7 +116,7 @@ impl Inbox {
         for lease in shown {
             engine.shown(lease);
         }
-        let mut counts = [0; 5];
+        let mut counts = [0; 6];
         while counts[0] < BATCH
             && let Ok(input) = self.others.try_recv()
         {
@@ -140,6 +146,12 @@ impl Inbox {
         {
             engine.take(Input::Slice(event));
             counts[4] += 1;
+        }
+        while counts[5] < BATCH
+            && let Ok(key) = self.workloads.try_recv()
+        {
+            engine.take(Input::WorkloadChanged(key));
+            counts[5] += 1;
         }
         counts.contains(&BATCH)
     }

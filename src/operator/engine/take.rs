@@ -26,6 +26,7 @@ impl<M: Machine, O: Outside> Engine<M, O> {
                 self.report_first_mistakes();
             }
             Input::Authority(quorum) => {
+                self.index.workloads_of_quorum(&quorum, now);
                 self.index.mark_quorum(&quorum);
                 self.report_mistakes();
             }
@@ -35,6 +36,7 @@ impl<M: Machine, O: Outside> Engine<M, O> {
                     self.index.mark(id);
                 }
             }
+            Input::WorkloadChanged(key) => self.index.workload_changed(&key, now),
             Input::Workload(key, found) => self.index.workload_read(&key, found, now),
             Input::OrphanSliceWritten { namespace, name, answer } => self.take_orphan_slice(&namespace, &name, answer),
             Input::OrphanWritten { namespace, pod, lease, answer } => {
