@@ -129,6 +129,11 @@ reasons! {
         InvalidReference => False,
         /// The spec has values that do not work, and that admission cannot check.
         InvalidSpec => False,
+        /// The operator runs without the flag that the activation of the spec needs.
+        ActivationNotAllowed => False,
+        /// The workload does not name this lease, or its annotations say something else than the spec: the operator does not start
+        /// or stop it.
+        NotPermitted => False,
         /// Another lease of this cluster holds one of the keys, or a key has a value that RedisLease did not write.
         KeyHeldByOtherLease => False,
         /// No pod holds the lease. The operator elects a pod as soon as the keys are free.

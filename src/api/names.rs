@@ -12,6 +12,18 @@ pub const HANDOVER_REQUESTED_ANNOTATION: &str = "redislease.io/handover-requeste
 /// Annotation of a `RedisLease`: the target of the requested handover, `pod/NAME` or `cluster/NAME`.
 pub const HANDOVER_TO_ANNOTATION: &str = "redislease.io/handover-to";
 
+/// Annotation of a workload: the name of the lease that is created for it, or `"true"` for its own name.
+pub const LEASE_ANNOTATION: &str = "redislease.io/lease";
+
+/// Annotation of a workload: the name of a lease, written by hand, that may start and stop it.
+pub const ACTIVATED_BY_ANNOTATION: &str = "redislease.io/activated-by";
+
+/// Annotation of a workload: how it becomes active.
+pub const ACTIVATION_ANNOTATION: &str = "redislease.io/activation";
+
+/// Annotation of a workload: the number of replicas where it is active.
+pub const REPLICAS_ANNOTATION: &str = "redislease.io/active-replicas";
+
 /// Prefix of the annotations that users write.
 pub const ANNOTATION_PREFIX: &str = "redislease.io/";
 
@@ -64,6 +76,9 @@ const TOKEN_PREFIX: &str = "token.redislease.io/";
 /// Prefix of the pod annotation that says that the operator let the pod start, with the fencing token of the term.
 const STARTED_PREFIX: &str = "started.redislease.io/";
 
+/// Prefix of the annotation that says for which lease and object the operator has written a workload.
+const OWNER_PREFIX: &str = "owner.redislease.io/";
+
 /// Prefix of the annotation that counts how often the operator has withdrawn a workload.
 const WITHDRAWN_PREFIX: &str = "withdrawn.redislease.io/";
 
@@ -111,6 +126,12 @@ pub fn scheduling_gate(lease: &str) -> String {
 /// the pod was started.
 pub fn started_annotation(lease: &str) -> String {
     format!("{STARTED_PREFIX}{lease}")
+}
+
+/// The key of the annotation of a workload that the operator has written. Its value is `<lease UID>.<object UID>`: a copy of the
+/// manifest, and a lease or a workload that was created again, have other UIDs.
+pub fn owner_annotation(lease: &str) -> String {
+    format!("{OWNER_PREFIX}{lease}")
 }
 
 /// The key of the annotation of a workload with the last withdrawal: `<token>.<n>`. Each withdrawal raises `n`, so that the

@@ -155,14 +155,14 @@ impl PodFacts {
         let roles = metadata.labels.iter().flatten().filter(|(key, _)| names::lease_of_role_label(key).is_some());
         let mark = (names::WORKLOAD_LABEL.to_owned(), names::workload_label(kind.as_str(), &name));
         let annotations = metadata.annotations.iter().flatten();
-        let tokens = annotations.filter(|(key, _)| names::lease_of_token_annotation(key).is_some());
+        let ours = annotations.filter(|(key, _)| names::is_ours(key));
         let pair = |(key, value): (&String, &String)| (key.clone(), value.clone());
         Some(Self {
             namespace: metadata.namespace.clone().unwrap_or_default(),
             uid: metadata.uid.clone().unwrap_or_default(),
             resource_version: metadata.resource_version.clone(),
             labels: roles.map(pair).chain([mark]).collect(),
-            annotations: tokens.map(pair).collect(),
+            annotations: ours.map(pair).collect(),
             gates: Box::default(),
             created: metadata.creation_timestamp.as_ref().map(|time| time.0),
             node: None,

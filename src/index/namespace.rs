@@ -159,7 +159,7 @@ impl Namespace {
             let id = GroupId(self.next_group);
             self.next_group = self.next_group.wrapping_add(1);
             self.selectors.insert(id, selector);
-            let members = self.pods.iter_mut().filter(|(_, pod)| selector.matches(&pod.sighting.facts.labels));
+            let members = self.pods.iter_mut().filter(|(_, pod)| is_member(&pod.sighting.facts, selector));
             let members = members.map(|(uid, pod)| {
                 pod.groups.push(id);
                 uid.clone()
@@ -210,7 +210,7 @@ impl Namespace {
 
     /// Whether the selector matches a pod.
     pub fn has_match(&self, selector: &Selector) -> bool {
-        self.pods.values().any(|pod| selector.matches(&pod.sighting.facts.labels))
+        self.pods.values().any(|pod| is_member(&pod.sighting.facts, selector))
     }
 
     /// Whether the group has no pods.
@@ -251,9 +251,17 @@ impl Namespace {
     }
 
     fn groups_of(&self, pod: &PodFacts) -> Vec<GroupId> {
-        let matches = |id: &GroupId| self.groups.get(id).is_some_and(|group| group.selector.matches(&pod.labels));
+        let matches = |id: &GroupId| self.groups.get(id).is_some_and(|group| is_member(pod, &group.selector));
         self.selectors.candidates(&pod.labels).filter(matches).collect()
     }
+}
+
+/// Whether the selector selects the pod. A workload is selected only by its own label: a selector of a user, such as one that
+/// only requires that a label is absent, matches pods.
+fn is_member(pod: &PodFacts, selector: &Selector) -> bool {
+    let names_workload =
+        |expression: Expression| matches!(expression, Expression::Equal(key, _) if key == names::WORKLOAD_LABEL);
+    (pod.workload.is_none() || selector.clone().into_iter().any(names_workload)) && selector.matches(&pod.labels)
 }
 
 /// The role and the token that a pod carries, by the name of the lease.

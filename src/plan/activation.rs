@@ -124,7 +124,7 @@ impl Reconciler {
         let message = format!(
             "spec.activation.{field} is set, but this operator must not use it: it runs without {flag} ({value} in the chart)."
         );
-        Some((LeaseReady::InvalidSpec, message))
+        Some((LeaseReady::ActivationNotAllowed, message))
     }
 
     /// Deletes each pod that was started for an earlier term. The status says that the term has ended: a replica that continues
@@ -188,6 +188,9 @@ impl Reconciler {
     /// stops or waits.
     pub(super) fn role_written(&mut self, now: Time, uid: &str, outcome: &RoleOutcome) {
         let Some(writing) = self.roles.written(now, uid, outcome) else { return };
+        if writing.kind.is_some() {
+            self.workload.written(&writing.desired, outcome);
+        }
         let (pod, change) = (writing.pod, writing.desired.change);
         self.start.wrote(uid, change, *outcome == RoleOutcome::Written);
         let refused = match outcome {

@@ -69,7 +69,13 @@ impl RoleWrite {
         let of_role = Altered::unless_equal(&["metadata", "labels", &label], role, stored.labels.get(&label).cloned());
         let of_token =
             || Altered::unless_equal(&["metadata", "annotations", &token], self.token.clone(), annotation(&token));
-        of_role.or_else(of_token).or_else(|| self.altered_change(lease, stored))
+        let of_mark = || {
+            let differs = |(key, value): &(String, Option<String>)| {
+                Altered::unless_equal(&["metadata", "annotations", key], value.clone(), annotation(key))
+            };
+            self.marks.iter().find_map(differs)
+        };
+        of_role.or_else(of_token).or_else(of_mark).or_else(|| self.altered_change(lease, stored))
     }
 
     fn altered_change(&self, lease: &str, stored: &PodFacts) -> Option<Altered> {
@@ -112,6 +118,7 @@ mod tests {
             role,
             token: token.map(str::to_owned),
             change,
+            marks: Vec::new(),
             workload: None,
             not_after: None,
         }

@@ -376,6 +376,9 @@ impl Reconciler {
         if inputs.denied {
             return Some(EndCause::NamespaceNotAllowed);
         }
+        if inputs.refused {
+            return Some(EndCause::NoLongerCandidate);
+        }
         if self.link.as_ref().is_some_and(|link| inputs.replaces(link)) {
             return Some(EndCause::QuorumChanged);
         }

@@ -167,6 +167,8 @@ pub struct RoleWrite {
     pub token: Option<String>,
     /// What else the write does.
     pub change: PodChange,
+    /// Further annotations of a workload; `None` removes one.
+    pub marks: Vec<(String, Option<String>)>,
     /// The kind of the workload, if the candidate is not a pod but a workload.
     pub workload: Option<WorkloadKind>,
     /// The write is dropped at this time and answered as withdrawn.

@@ -44,6 +44,8 @@ pub(super) struct Inputs {
     pub deleting: bool,
     /// Whether the term in the status must not be touched yet.
     pub blocked: bool,
+    /// Whether the candidate is a workload that does not let the lease start and stop it.
+    pub refused: bool,
     /// Why no new term may start.
     pub obstacle: Option<(LeaseReady, String)>,
 }
@@ -78,7 +80,11 @@ impl Reconciler {
         let quorum = facts.quorum.open.clone().filter(|_| !denied || has_term);
         self.spec.clone_from(&facts.spec);
         let mut obstacle = self.spec.problem.clone().map(|problem| (LeaseReady::InvalidSpec, problem));
-        obstacle = obstacle.or_else(|| self.activation_obstacle(facts)).or_else(|| facts.quorum.obstacle.clone());
+        obstacle = obstacle.or_else(|| self.activation_obstacle(facts));
+        let refusal = self.missing_consent(facts);
+        let refused = refusal.is_some();
+        obstacle = obstacle.or_else(|| refusal.map(|why| (LeaseReady::NotPermitted, why)));
+        obstacle = obstacle.or_else(|| facts.quorum.obstacle.clone());
         self.follow_handover(now, lease);
         let block = self.update_block(now, lease, facts, quorum.as_deref());
         if let Some(message) = &block {
@@ -111,6 +117,7 @@ impl Reconciler {
             suspended,
             deleting: lease.metadata.deletion_timestamp.is_some(),
             blocked: block.is_some(),
+            refused,
             obstacle,
         }
     }

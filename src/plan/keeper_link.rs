@@ -133,7 +133,7 @@ pub(super) fn holder_of(view: &View) -> Option<HolderName> {
 
 /// Whether a change of the view needs a turn of the reconciler. A renewal changes only times and needs none.
 pub fn needs_turn(before: &View, now: &View) -> bool {
-    let View { standing, ending, retry_at, refused_by } = now;
+    let View { standing, ending, retry_at, refused_by, refusal } = now;
     let (was, is) = (before.standing.term(), standing.term());
     let same_standing = match (&before.standing, standing) {
         (Standing::Acquiring(attempt, holder), Standing::Acquiring(now, for_whom)) => {
@@ -148,7 +148,8 @@ pub fn needs_turn(before: &View, now: &View) -> bool {
     };
     let sooner = retry_at.is_some_and(|at| before.retry_at.is_some_and(|before| at < before));
     let same_retry = retry_at.is_some() == before.retry_at.is_some() && !sooner;
-    !(same_standing && same_term && same_retry && *ending == before.ending && *refused_by == before.refused_by)
+    let same_answer = *ending == before.ending && *refused_by == before.refused_by && *refusal == before.refusal;
+    !(same_standing && same_term && same_retry && same_answer)
 }
 
 #[cfg(test)]

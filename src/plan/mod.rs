@@ -17,6 +17,7 @@
 //! | [`start`] | when the elected pod may start: pods that were started before may still run |
 //! | [`guard`], [`altered`] | the back-off of writes to objects of others; what the API server stored instead |
 //! | [`active_service`] | the endpoint of the Service that follows the holder |
+//! | [`workload`] | when a workload that is a candidate itself is started and stopped |
 //! | [`handover`] | requested handovers |
 //! | [`finalize`] | a lease whose resource is deleted |
 //! | [`leadership`] | which replica decides about the leases of a quorum |
@@ -53,6 +54,7 @@ mod start;
 mod sync;
 #[cfg(test)]
 mod tests;
+mod workload;
 
 pub use active_service::{
     ContainerPort, Endpoint, Family, Prepared, ServiceFacts, ServicePort, SliceFacts, SlicePort, TargetPort,
@@ -92,6 +94,7 @@ use publish::StatusState;
 use restarts::Restarts;
 use roles::RoleState;
 use start::StartState;
+use workload::WorkloadState;
 
 /// One lease of this cluster, identified by the resource's UID: a resource that was created again is another lease.
 #[derive(Clone, Debug)]
@@ -110,6 +113,10 @@ pub struct Reconciler {
     status: StatusState,
     roles: RoleState,
     start: StartState,
+    /// The workload that is the candidate, with granularity Cluster.
+    workload: WorkloadState,
+    /// How many reads of the lease are under way.
+    lease_reads: u32,
     /// The last refusal of a role write. Boxed: most leases have none.
     refused: Option<Box<Refusal>>,
     /// Boxed: most leases have no Service.
@@ -149,6 +156,8 @@ impl Reconciler {
             status: StatusState::default(),
             roles: RoleState::default(),
             start: StartState::default(),
+            workload: WorkloadState::default(),
+            lease_reads: 0,
             refused: None,
             service: None,
             unheld_since: None,
@@ -190,7 +199,11 @@ impl Reconciler {
             Event::View(view) => self.show_view(view),
             Event::KeeperEnded => self.keeper_ended(now),
             Event::StatusWritten(outcome) => self.status_written(now, outcome),
-            Event::LeaseRead(read) => self.lease_read(read),
+            Event::LeaseRead(read) => {
+                self.lease_reads = self.lease_reads.saturating_sub(1);
+                self.workload.lease_read(matches!(read, Ok(Some(_))));
+                self.lease_read(read);
+            }
             Event::HolderRead { answered } => self.contention.holder_read(now, answered),
             Event::NodeRead { answered: _ } => self.contention.node_read(now),
             Event::RoleWritten { uid, outcome } => self.role_written(now, &uid, &outcome),
@@ -275,6 +288,7 @@ impl Reconciler {
         }
         self.roles.forget();
         self.start = StartState::default();
+        self.workload = WorkloadState::default();
         self.forget_service();
     }
 
@@ -343,6 +357,9 @@ impl Reconciler {
         {
             // The holder is no pod.
             notice.on_pods.clear();
+        }
+        if effect == Effect::Read(Read::Lease) {
+            self.lease_reads += 1;
         }
         self.effects.push_back(effect);
     }

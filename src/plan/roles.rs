@@ -170,6 +170,7 @@ impl Reconciler {
             self.wake_at(deadline);
         }
         let entitlement = self.entitlement(lease, undecided.is_some() || self.is_newly_unconfirmed());
+        self.workload.follow(entitlement.as_ref(), self.link.as_ref().map(|link| &link.view));
         if self.roles.entitlement != entitlement {
             self.roles.entitlement.clone_from(&entitlement);
             self.roles.verified = None;
@@ -177,6 +178,9 @@ impl Reconciler {
         let Some(entitlement) = entitlement else { return };
         if !self.may_write_candidates(facts) {
             return;
+        }
+        if self.spec.valid.as_ref().is_some_and(|spec| spec.cluster.is_some()) {
+            return self.assign_workload(now, inputs, facts, &entitlement);
         }
         if !self.is_in_order(&entitlement, inputs, facts) {
             self.write_roles(now, &entitlement, inputs, facts);
@@ -301,7 +305,7 @@ impl Reconciler {
     }
 
     /// Whether no other pod has a pending write of `active`.
-    fn grants_in_flight(&self, entitlement: &Entitlement) -> bool {
+    pub(super) fn grants_in_flight(&self, entitlement: &Entitlement) -> bool {
         let holder = entitlement.holder.as_ref().map(|(uid, _)| uid);
         self.roles
             .writing
@@ -318,7 +322,7 @@ impl Reconciler {
     }
 
     /// Whether the pod must be written to reach the desired role.
-    fn needed(&self, pod: &PodFacts, desired: &DesiredRole) -> bool {
+    pub(super) fn needed(&self, pod: &PodFacts, desired: &DesiredRole) -> bool {
         if self.roles.pending(&pod.uid).is_some_and(|pending| pending.desired.change == PodChange::Delete) {
             // A holder, and a pod whose lease is deleted, must not be deleted: this withdraws the deletion.
             return desired.role != Some(PodRole::Standby);
@@ -348,18 +352,32 @@ impl Reconciler {
         priority: Priority,
         not_after: Option<Time>,
     ) {
+        let marks = self.removed_marks(pod, &desired);
+        self.write_marked(now, pod, (desired, marks), priority, not_after);
+    }
+
+    /// Writes the role and these annotations. Returns whether the write is sent now.
+    pub(super) fn write_marked(
+        &mut self,
+        now: Time,
+        pod: &PodFacts,
+        (desired, marks): (DesiredRole, Vec<(String, Option<String>)>),
+        priority: Priority,
+        not_after: Option<Time>,
+    ) -> bool {
         if let Some(writing) = self.roles.pending(&pod.uid) {
             if writing.desired != desired {
                 self.withdraw_role(&pod.uid.clone());
             }
-            return;
+            return false;
         }
         if self.roles.writing.len() >= AT_ONCE && desired.role != Some(PodRole::Active) {
-            return;
+            return false;
         }
         let due = self.roles.guard.due(now, &pod.uid, &desired.guarded());
         if now < due {
-            return self.wake_at(due);
+            self.wake_at(due);
+            return false;
         }
         let annotation = names::token_annotation(&self.identity.name);
         let token = desired.role.and_then(|_| {
@@ -377,6 +395,7 @@ impl Reconciler {
             role: desired.role,
             token,
             change: desired.change,
+            marks,
             workload: pod.workload.map(|workload| workload.kind),
             not_after,
         };
@@ -388,6 +407,7 @@ impl Reconciler {
         let (uid, kind, pod) = (pod.uid.clone(), write.workload, pod.name.clone());
         self.roles.writing.push(Writing { uid, pod, kind, desired, withdrawn: false });
         self.emit(Effect::WriteRole(write));
+        true
     }
 
     /// Others have changed what the API server had stored.
@@ -410,7 +430,7 @@ impl Reconciler {
         }
     }
 
-    fn withdraw_role(&mut self, uid: &str) {
+    pub(super) fn withdraw_role(&mut self, uid: &str) {
         if let Some(writing) = self.roles.writing.iter_mut().find(|writing| writing.uid == uid)
             && !std::mem::replace(&mut writing.withdrawn, true)
         {

@@ -13,7 +13,7 @@ const TOKEN: &str = "token.redislease.io/billing";
 /// The operator reads the workload of such a lease every 10 s.
 const READ_AGAIN: Duration = Duration::from_mins(1);
 
-fn switching() -> InstallationOptions {
+pub fn switching() -> InstallationOptions {
     InstallationOptions { allow_scale: true, allow_suspend: true, ..options() }
 }
 
@@ -24,18 +24,18 @@ fn path(namespace: &str, kind: &str) -> String {
     }
 }
 
-fn namespace(installation: &Installation, name: &str) -> Result<()> {
+pub fn namespace(installation: &Installation, name: &str) -> Result<()> {
     installation.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}))
 }
 
 /// A Deployment or StatefulSet `billing`, and its lease with three replicas where it is active.
-fn scaled<'a>(installation: &'a Installation, of: &str, kind: &str, replicas: u8) -> Result<Lease<'a>> {
+pub fn scaled<'a>(installation: &'a Installation, of: &str, kind: &str, replicas: u8) -> Result<Lease<'a>> {
     namespace(installation, of)?;
     let labels = json!({"app": "billing"});
     let mut workload = json!({
         "apiVersion": "apps/v1",
         "kind": kind,
-        "metadata": {"name": "billing", "namespace": of},
+        "metadata": {"name": "billing", "namespace": of, "annotations": {"redislease.io/activated-by": "billing"}},
         "spec": {
             "replicas": replicas,
             "selector": {"matchLabels": labels},
@@ -57,7 +57,7 @@ fn scaled<'a>(installation: &'a Installation, of: &str, kind: &str, replicas: u8
     )
 }
 
-fn workload(installation: &Installation, of: &str, kind: &str) -> Result<Value> {
+pub fn workload(installation: &Installation, of: &str, kind: &str) -> Result<Value> {
     Ok(installation.control_plane().get(&path(of, kind))?.unwrap_or_default())
 }
 
@@ -77,7 +77,7 @@ fn wait_for(
     })
 }
 
-fn replicas(installation: &Installation, of: &str, role: &str, replicas: u8) -> Result<Value> {
+pub fn replicas(installation: &Installation, of: &str, role: &str, replicas: u8) -> Result<Value> {
     wait_for(installation, of, "Deployment", role, "replicas", &json!(replicas))
 }
 
@@ -145,7 +145,7 @@ fn a_cron_job_is_suspended_without_the_lease_and_a_stateful_set_is_scaled() -> R
     installation.apply(&json!({
         "apiVersion": "batch/v1",
         "kind": "CronJob",
-        "metadata": {"name": "billing", "namespace": "resumed"},
+        "metadata": {"name": "billing", "namespace": "resumed", "annotations": {"redislease.io/activated-by": "billing"}},
         // It does not run during the test.
         "spec": {"schedule": "0 0 1 1 *", "suspend": true, "jobTemplate": {"spec": {"template": template}}},
     }))?;
@@ -180,7 +180,7 @@ fn a_cron_job_is_suspended_without_the_lease_and_a_stateful_set_is_scaled() -> R
 fn an_operator_without_the_flags_leaves_workloads_as_they_are() -> Result<()> {
     let installation = &crate::support::shared().installation;
     let lease = scaled(installation, "untouched", "Deployment", 2)?;
-    let refused = lease.wait("refused", FIRST_ELECTION, |now| now.reason("Ready") == "InvalidSpec")?;
+    let refused = lease.wait("refused", FIRST_ELECTION, |now| now.reason("Ready") == "ActivationNotAllowed")?;
     let message = refused.to_string();
     assert!(message.contains("--allow-scale (rbac.allowScale in the chart)"), "{message}");
     throughout(Duration::from_secs(3), |after| {

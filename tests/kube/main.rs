@@ -30,4 +30,5 @@ mod status;
 mod support;
 mod tenants;
 mod why;
+mod workload;
 mod wrong_clock;

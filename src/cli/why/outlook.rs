@@ -178,10 +178,18 @@ fn ending(facts: &Facts, spec: &ValidLease, holder: &Holder, electorate: Option<
 }
 
 fn unheld(facts: &Facts, electorate: Option<&Electorate>) -> Outlook {
-    let has = |reason| facts.has_reason(reason);
+    let has = |reason: LeaseReady| facts.has_reason(reason);
     if has(LeaseReady::Suspended) {
         Outlook::say("The operator elects a pod when spec.suspend is false.")
-    } else if has(LeaseReady::InvalidReference) || has(LeaseReady::InvalidSpec) {
+    } else if [
+        LeaseReady::InvalidReference,
+        LeaseReady::InvalidSpec,
+        LeaseReady::ActivationNotAllowed,
+        LeaseReady::NotPermitted,
+    ]
+    .into_iter()
+    .any(has)
+    {
         Outlook::say("The operator elects a pod when the error above is corrected.")
     } else if has(LeaseReady::Starting) {
         Outlook::say("The operator elects a pod when it knows which pods are candidates.")

@@ -15,8 +15,9 @@ use crate::api::{Duration, InvalidSpec, RedisLease, RedisLeaseSpec, ValidLease};
 use crate::status::NoticeReason;
 
 /// The annotations of a workload, without their prefix.
-pub const KNOWN: [&str; 9] = [
+pub const KNOWN: [&str; 10] = [
     "lease",
+    "activated-by",
     "quorum",
     "granularity",
     "lease-duration",

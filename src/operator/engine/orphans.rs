@@ -41,6 +41,7 @@ fn role_without_lease(Orphan { pod, lease, unreadable }: &Orphan) -> Option<Role
         role: unreadable.then_some(PodRole::Standby),
         token: pod.annotations.get(&annotation).filter(|_| *unreadable).cloned(),
         change: PodChange::None,
+        marks: Vec::new(),
         workload: pod.workload.map(|workload| workload.kind),
         not_after: None,
     })

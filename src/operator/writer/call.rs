@@ -395,6 +395,9 @@ fn role_patch(lease: &str, write: &RoleWrite) -> Value {
     if write.role.is_none() {
         patch["metadata"]["annotations"][names::withdrawn_annotation(lease)] = Value::Null;
     }
+    for (key, value) in &write.marks {
+        patch["metadata"]["annotations"][key] = json!(value);
+    }
     match write.change {
         PodChange::Start => {
             patch["metadata"]["annotations"][names::started_annotation(lease)] = json!(write.token);
@@ -448,6 +451,7 @@ mod tests {
             role: Some(PodRole::Active),
             token: Some("9".into()),
             change: PodChange::None,
+            marks: Vec::new(),
             workload: None,
             not_after: None,
         };

@@ -169,7 +169,7 @@ fn without_the_flag_no_term_begins_and_no_pod_is_deleted() {
     story.answer();
     assert_eq!(story.wanted(), None);
     let ready = status.condition(ConditionType::Ready).unwrap();
-    assert_eq!(ready.reason, LeaseReady::InvalidSpec.as_str());
+    assert_eq!(ready.reason, LeaseReady::ActivationNotAllowed.as_str());
     assert!(ready.message.contains("--allow-scheduling-gate"), "{}", ready.message);
 
     let mut story = Story::started_a();

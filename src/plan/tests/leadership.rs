@@ -20,7 +20,7 @@ fn lock(attempt: u128) -> TermId {
 fn refused_by_other() -> View {
     let metadata = "here/uid-here///operator-1/9".to_owned();
     let by = Stored { stage: Stage::Term, attempt: Attempt(99), number: 5, metadata };
-    View { refused_by: Some(by), retry_at: Some(Time(2_000_000)), ..View::default() }
+    View { refused_by: Some(Box::new(by)), retry_at: Some(Time(2_000_000)), ..View::default() }
 }
 
 impl Replica {
@@ -259,8 +259,8 @@ fn a_follower_that_saw_the_lock_of_a_dead_leader_can_replace_it() {
     replica.event(LeadershipEvent::QuorumRead(Ok(Some(ME.into()))));
     assert_eq!(replica.effects, [LeadershipEffect::Authority(Authority::End)]);
     assert_eq!(replica.turn(), [], "the lock that it saw before the read says nothing");
-    let by = Stored { attempt: Attempt(100), ..refused_by_other().refused_by.unwrap() };
-    replica.view(View { refused_by: Some(by), ..refused_by_other() });
+    let by = Stored { attempt: Attempt(100), ..*refused_by_other().refused_by.unwrap() };
+    replica.view(View { refused_by: Some(Box::new(by)), ..refused_by_other() });
     assert_eq!(replica.machine.authority(), Authority::Follow, "another lock does");
 }
 

@@ -3,7 +3,6 @@
 mod active_service;
 mod attempts;
 mod authority;
-mod cluster;
 mod gate;
 mod guarded;
 mod handover;
@@ -12,6 +11,7 @@ mod permits;
 mod publication;
 mod roles;
 mod terms;
+mod workload;
 
 use std::sync::Arc;
 
@@ -250,6 +250,13 @@ impl Story {
                 None => pod.labels.remove(&label),
             };
             pod.annotations.set("token.redislease.io/billing", write.token.as_deref());
+            if pod.workload.is_some() {
+                let version: u64 = pod.resource_version.as_ref().unwrap().parse().unwrap();
+                pod.resource_version = Some((version + 1).to_string());
+            }
+            for (key, value) in &write.marks {
+                pod.annotations.set(key, value.as_deref());
+            }
             if let (PodChange::Run(run), Some(workload)) = (write.change, &mut pod.workload) {
                 workload.run = run;
             }

@@ -52,7 +52,7 @@ fn ending(number: u64, pod: &str, reason: EndReason) -> View {
 
 fn refused(stage: Stage, number: u64, metadata: &str) -> View {
     let by = Stored { stage, attempt: Attempt(9_999), number, metadata: metadata.into() };
-    View { refused_by: Some(by), retry_at: Some(Time(123)), ..View::default() }
+    View { refused_by: Some(Box::new(by)), retry_at: Some(Time(123)), ..View::default() }
 }
 
 fn acquiring() -> View {

@@ -11,9 +11,11 @@ const PARTS: &str =
     "the RedisLease operator cannot change the status of a workload, and cannot use its subresource scale";
 const WORKLOAD_LABELS: &str =
     "the RedisLease operator can change only the labels lease.redislease.io/* of a workload, and no other label";
-const WORKLOAD_ANNOTATIONS: &str = "the RedisLease operator can change only the annotations token.redislease.io/* of a workload, and no other annotation";
+const WORKLOAD_ANNOTATIONS: &str = "the RedisLease operator can change only the annotations token.redislease.io/*, owner.redislease.io/* and withdrawn.redislease.io/* of a workload, and no other annotation";
 const WORKLOAD_METADATA: &str = "the RedisLease operator cannot change the finalizers or owners of a workload";
 const WORKLOAD_SPEC: &str = "the RedisLease operator cannot change the spec of a workload, except replicas of a Deployment or StatefulSet and suspend of a CronJob";
+
+const WORKLOAD_CONSENT: &str = "the RedisLease operator can start and stop only a workload that names the lease, and no other, in its annotation redislease.io/activated-by or redislease.io/lease";
 
 /// A kind of workloads that the operator starts and stops.
 struct Workload {
@@ -38,7 +40,7 @@ fn workloads() -> [Workload; 3] {
         json!({
             "apiVersion": version,
             "kind": kind,
-            "metadata": {"name": "web", "labels": labels, "annotations": {"redislease.io/priority": "1"}},
+            "metadata": {"name": "web", "labels": labels, "annotations": {"redislease.io/priority": "1", "redislease.io/activated-by": "web"}},
             "spec": spec,
         })
     };
@@ -128,6 +130,8 @@ fn refused_changes(workload: &Workload) -> Vec<(&'static str, Request)> {
         cases.push((WORKLOAD_SPEC, Patch("web", activate("active", spec, &[]))));
         cases.push((WORKLOAD_SPEC, Patch("web", json!({"spec": spec}))));
     }
+    let other = json!({"metadata": {"labels": {"lease.redislease.io/other": "active"}}, "spec": start});
+    cases.push((WORKLOAD_CONSENT, Patch("web", other)));
     for part in workload.parts {
         cases.push(if part.ends_with("/scale") {
             (PARTS, PatchPart("scale", "web", json!({"spec": start})))
@@ -179,6 +183,9 @@ fn the_operator_can_start_and_stop_workloads_and_change_nothing_else() -> Result
             "labels": {"lease.redislease.io/web": null},
             "annotations": {"token.redislease.io/web": null},
         });
+        // Also when the workload does not name the lease any more.
+        let consent = json!({"metadata": {"annotations": {"redislease.io/activated-by": null}}});
+        requests.send(&Patch("web", consent), &[])?;
         requests.allowed(&Patch("web", json!({"metadata": marks})))?;
     }
     no_warnings(installation)

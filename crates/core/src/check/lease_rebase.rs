@@ -82,7 +82,7 @@ impl Lease {
         shift.due(&mut self.not_before);
         shift.due(&mut self.held_until);
         self.tries = 0;
-        self.refused_by = None;
+        (self.refused_by, self.refusal) = (None, None);
         self.shown = view::of(self);
         rounds
     }

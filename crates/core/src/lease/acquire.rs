@@ -11,9 +11,9 @@ use crate::ballot::{Ballot, Ballots};
 use crate::lease::cleanup::Cleanup;
 use crate::lease::join::NodeState;
 use crate::lease::term::Term;
-use crate::lease::{Effect, Lease, Round, TermId, Want};
+use crate::lease::{Effect, Lease, Refusal, Round, TermId, Want};
 use crate::op::{Grant, Op, Stage, Stages, Stored, Token, Vote};
-use crate::quorum::Node;
+use crate::quorum::{Node, Quorum};
 use crate::time::{Millis, Time};
 
 use super::Config;
@@ -82,6 +82,26 @@ impl Acquiring {
         self.give_up_at(config).min(self.stop_at())
     }
 
+    /// Whether enough nodes to prevent a majority show the term of this value.
+    fn refusal(&self, by: &Stored, quorum: Quorum) -> Option<Refusal> {
+        if by.stage != Stage::Term {
+            return None;
+        }
+        let mut free_at: Vec<Time> = self
+            .votes
+            .iter()
+            .filter_map(|vote| match vote {
+                FirstVote::Refused { free_at, by: shown } if (shown.stage, shown.attempt) == (by.stage, by.attempt) => {
+                    Some(*free_at)
+                }
+                _ => None,
+            })
+            .collect();
+        free_at.sort_unstable_by(|a, b| b.cmp(a));
+        let until = *free_at.get(quorum.blocking() - 1)?;
+        Some(Refusal { asked_at: self.t0, until })
+    }
+
     /// The last instant at which a key of this attempt can exist, if an acquire was executed at its deadline.
     fn keys_until(&self, config: &Config) -> Time {
         self.t0 + config.command_timeout + config.drift.most(self.ttl)
@@ -102,7 +122,7 @@ impl Lease {
             self.send(round, node, op, now + self.config.command_timeout);
         }
         let votes = vec![FirstVote::Outstanding; nodes.len()];
-        self.refused_by = None;
+        (self.refused_by, self.refusal) = (None, None);
         let valid_until = now + self.validity(ttl);
         self.acquiring = Some(Acquiring {
             want,
@@ -369,6 +389,7 @@ impl Lease {
             _ => None,
         });
         self.refused_by = refusals.max_by_key(|(free_at, _)| **free_at).map(|(_, by)| by.clone());
+        self.refusal = self.refused_by.as_ref().and_then(|by| acquiring.refusal(by, quorum));
         if free_at > now {
             self.tries = 0;
             self.not_before = free_at + entropy.up_to(backoff.min);

@@ -43,7 +43,7 @@ pub use event::{Effect, Input, Publication, Renewal, Round, TermId, Want};
 #[cfg(feature = "check")]
 pub use rebase::Renumbering;
 pub use schedule::{Attempts, JOIN_DELAY, Requested};
-pub use view::{EndReason, EndingView, Standing, TermView, View};
+pub use view::{EndReason, EndingView, Refusal, Standing, TermView, View};
 
 use crate::op::{Attempt, Holder, Op, Stages, Stored, Vote};
 use crate::quorum::Node;
@@ -73,6 +73,7 @@ pub struct Lease {
     /// See [`Lease::delay_joins`].
     join_delay: Millis,
     refused_by: Option<Stored>,
+    refusal: Option<Refusal>,
     next_round: Round,
     shown: View,
     effects: VecDeque<Effect>,
@@ -94,6 +95,7 @@ impl Lease {
             held_until: Time(0),
             join_delay: Millis::ZERO,
             refused_by: None,
+            refusal: None,
             next_round: Round(0),
             shown: View::default(),
             effects: VecDeque::new(),
@@ -164,7 +166,7 @@ impl Lease {
             Input::Want(want) => self.want(now, want),
             Input::Forget => {
                 self.wanted = None;
-                self.refused_by = None;
+                (self.refused_by, self.refusal) = (None, None);
                 self.abandon(now);
                 #[cfg(feature = "check")]
                 if breaks!(self.rules, ForgetReleasesPublishing) {

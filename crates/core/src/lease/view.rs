@@ -1,5 +1,7 @@
 //! The state of a lease machine as other modules read it.
 
+use alloc::boxed::Box;
+
 use crate::lease::{Lease, TermId};
 use crate::op::{Attempt, Holder, Stored};
 use crate::time::Time;
@@ -74,6 +76,16 @@ impl Standing {
     }
 }
 
+/// The answer to an attempt that others hold the lease: `N-q+1` nodes, without which there is no majority, show one confirmed
+/// term. Its value is [`View::refused_by`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Refusal {
+    /// When the attempt was sent.
+    pub asked_at: Time,
+    /// When a majority of the nodes can be free of that term, unless it is extended.
+    pub until: Time,
+}
+
 /// The whole state of a lease machine that other modules read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct View {
@@ -84,7 +96,9 @@ pub struct View {
     /// The earliest start of the next attempt. `None` while a term or an attempt runs.
     pub retry_at: Option<Time>,
     /// The value that refused the last attempt. If several terms refused it, the one whose keys last longest.
-    pub refused_by: Option<Stored>,
+    pub refused_by: Option<Box<Stored>>,
+    /// Set if enough nodes to prevent a majority show the confirmed term of [`View::refused_by`].
+    pub refusal: Option<Refusal>,
 }
 
 pub(super) fn of(lease: &Lease) -> View {
@@ -98,6 +112,7 @@ pub(super) fn of(lease: &Lease) -> View {
         standing,
         ending: lease.ending.as_ref().map(super::Ending::view),
         retry_at: idle.then(|| lease.attempt_allowed_at().max(lease.held_until)),
-        refused_by: lease.refused_by.clone(),
+        refused_by: lease.refused_by.clone().map(Box::new),
+        refusal: lease.refusal,
     }
 }

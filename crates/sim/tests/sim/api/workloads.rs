@@ -20,6 +20,7 @@ fn deployment(number: u32, place: usize, replicas: i32, now: Micros) -> PodFacts
     PodFacts {
         name,
         labels: [mark].into(),
+        annotations: [(names::ACTIVATED_BY_ANNOTATION.to_owned(), objects::lease_name(place))].into_iter().collect(),
         node: None,
         addresses: Vec::new(),
         workload: Some(WorkloadState { kind: WorkloadKind::Deployment, run: Run::Replicas(replicas) }),
@@ -58,6 +59,9 @@ impl ApiServer {
             None => facts.labels.remove(&names::role_label(&name)),
         };
         facts.annotations.set(&names::token_annotation(&name), write.token.as_deref());
+        for (key, value) in &write.marks {
+            facts.annotations.set(key, value.as_deref());
+        }
         if let (PodChange::Run(run), Some(state)) = (write.change, &mut facts.workload) {
             state.run = run;
         }
@@ -103,6 +107,11 @@ impl World {
             return None;
         }
         let holds = named.is_some_and(|named| named.active == Some(true));
+        let owner = names::owner_annotation(&objects::lease_name(place));
+        if !holds && workload.annotations.get(&owner).is_none() {
+            // It was never started for the lease, and nothing is known about another holder.
+            return None;
+        }
         let role = if holds { PodRole::Active } else { PodRole::Standby };
         let run = Run::Replicas(if holds { RUNNING } else { 0 });
         let label = workload.labels.get(&names::role_label(&objects::lease_name(place)));

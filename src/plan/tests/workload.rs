@@ -1,0 +1,406 @@
+//! Leases that a cluster holds: the candidate is a workload.
+
+use kube::core::DynamicObject;
+use redislease_core::lease::Refusal;
+use redislease_core::op::{Stage, Stored};
+
+use super::*;
+use crate::api::conditions::LeaseReady;
+use crate::api::names::PodRole;
+use crate::api::validated::WorkloadKind;
+use crate::election::{Annotations, Run};
+
+const ROLE: &str = "lease.redislease.io/billing";
+const OWNER: &str = "owner.redislease.io/billing";
+const WITHDRAWN: &str = "withdrawn.redislease.io/billing";
+
+fn deployment(replicas: i32) -> PodFacts {
+    let object: DynamicObject = serde_json::from_value(json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "billing", "namespace": "jobs", "uid": "uid-billing-d", "resourceVersion": "1",
+            "annotations": {"redislease.io/activated-by": "billing"}},
+        "spec": {"replicas": replicas},
+    }))
+    .unwrap();
+    PodFacts::of_workload(WorkloadKind::Deployment, &object).unwrap()
+}
+
+fn spec() -> serde_json::Value {
+    json!({
+        "granularity": "Cluster",
+        "candidates": {"workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "billing"}},
+        "activation": {"scale": {"replicas": 3}},
+    })
+}
+
+fn held_by_here() -> TermId {
+    let holder = Holder("here/uid-here/jobs/billing/billing/uid-billing-d".into());
+    TermId { holder, ..term(1, 7, "a") }
+}
+
+/// The view after an attempt at this time that a term of this holder refused.
+fn refused_by(holder: &str, asked_at: Time) -> View {
+    let by = Stored { stage: Stage::Term, attempt: Attempt(5), number: 3, metadata: holder.into() };
+    let until = asked_at + Millis(20_000);
+    View {
+        retry_at: Some(until),
+        refused_by: Some(Box::new(by)),
+        refusal: Some(Refusal { asked_at, until }),
+        ..View::default()
+    }
+}
+
+const ELSEWHERE: &str = "there/uid-there/jobs/billing/billing/uid-1";
+
+impl Story {
+    /// A free lease of a cluster whose workload has this number of replicas.
+    fn of_cluster(replicas: i32) -> Self {
+        let mut story = Self::new();
+        story.store(&spec(), &json!(null));
+        story.candidates(&[deployment(replicas)]);
+        story
+    }
+
+    /// The cluster holds the lease with token 7, and the status says so. Nothing was written to the workload.
+    fn published(replicas: i32) -> Self {
+        let mut story = Self::of_cluster(replicas);
+        story.turn();
+        story.answer();
+        story.holder(deployment(replicas));
+        story.view(publishing(held_by_here()));
+        story.write();
+        story.view(held(held_by_here()));
+        story
+    }
+
+    /// The workload runs because this cluster holds the lease with token 7.
+    fn running() -> Self {
+        let mut story = Self::published(0);
+        story.finish();
+        story
+    }
+
+    fn switches(&self) -> Vec<(Option<PodRole>, PodChange, Option<WorkloadKind>)> {
+        self.role_writes().into_iter().map(|write| (write.role, write.change, write.workload)).collect()
+    }
+
+    /// The API server answers reads of the lease and accepts all writes, until nothing is left to write.
+    fn finish(&mut self) -> Vec<RoleWrite> {
+        let mut writes = Vec::new();
+        loop {
+            let now = self.role_writes();
+            let reads = self.wants(&Effect::Read(Read::Lease));
+            if now.is_empty() && !reads {
+                return writes;
+            }
+            writes.extend(now);
+            if reads {
+                self.read_lease();
+            } else {
+                self.pods();
+            }
+        }
+    }
+
+    fn read_lease(&mut self) {
+        let lease = self.facts.lease.clone();
+        self.event(Event::LeaseRead(Ok(lease)));
+    }
+
+    fn workload(&self) -> PodFacts {
+        let CandidateFacts::Known(electorate) = &self.facts.candidates else { panic!("known") };
+        electorate.pods().next().unwrap().as_ref().clone()
+    }
+
+    fn run(&self) -> (Option<String>, Run) {
+        let workload = self.workload();
+        (workload.labels.get(ROLE).cloned(), workload.workload.unwrap().run)
+    }
+}
+
+#[test]
+fn a_workload_runs_only_when_the_status_names_the_cluster() {
+    let mut story = Story::of_cluster(0);
+    story.turn();
+    story.answer();
+    assert_eq!(story.wanted().as_deref(), Some("billing"));
+    story.holder(deployment(0));
+    story.view(publishing(held_by_here()));
+    assert_eq!(story.switches(), [], "{:?}", story.effects);
+    story.write();
+    let status = story.facts.lease.as_ref().unwrap().status.as_ref().unwrap();
+    let candidates = status.condition(ConditionType::CandidatesAvailable).unwrap();
+    assert_eq!((candidates.status.as_str(), candidates.reason.as_str()), ("True", "WorkloadAvailable"));
+    story.view(held(held_by_here()));
+    let writes: Vec<_> = story.finish().into_iter().map(|write| (write.role, write.change)).collect();
+    let runs = PodChange::Run(Run::Replicas(3));
+    assert_eq!(writes, [(Some(PodRole::Standby), PodChange::None), (Some(PodRole::Active), runs)]);
+    assert_eq!(story.run(), (Some("active".into()), Run::Replicas(3)));
+    assert_eq!(story.workload().annotations.get(OWNER).unwrap(), "uid-billing.uid-billing-d");
+    story.turn();
+    assert_eq!(story.switches(), []);
+}
+
+/// Each of these once scaled a running workload to 0.
+#[test]
+fn a_running_workload_is_not_stopped_without_an_answer() {
+    let obstacle = |reason| Some((reason, "why".to_owned()));
+    let missing =
+        QuorumFacts { read: true, obstacle: obstacle(LeaseReady::InvalidReference), ..QuorumFacts::default() };
+    let waits = QuorumFacts { obstacle: obstacle(LeaseReady::QuorumUnavailable), ..quorum(1, "f00d") };
+    for (what, quorum) in [("missing quorum", missing), ("waiting quorum", waits), ("free lease", quorum(1, "f00d"))] {
+        let mut story = Story::of_cluster(2);
+        story.facts.quorum = Arc::new(quorum);
+        story.turn();
+        story.answer();
+        story.view(idle(0));
+        story.pass(60_000);
+        assert_eq!(story.switches(), [], "{what}");
+    }
+    let mut story = Story::of_cluster(2);
+    story.facts.spec.problem = Some("leaseDuration 30s is above maxLeaseDuration 15s".into());
+    story.turn();
+    story.view(idle(0));
+    assert_eq!(story.switches(), [], "unfit spec");
+    // The attempt is not answered, or not by a term of another.
+    let begun = story.now + Millis(1);
+    let own = "here/uid-here/jobs/billing/billing/uid-old";
+    let sealed = |mut view: View| {
+        view.refusal = None;
+        view
+    };
+    for (what, view) in [
+        ("no answer", idle(10_000_000)),
+        ("a term of our own", refused_by(own, begun)),
+        ("a value of another program", refused_by("?", begun)),
+        ("a seal, or too few nodes", sealed(refused_by(ELSEWHERE, begun))),
+    ] {
+        let mut story = Story::of_cluster(2);
+        story.turn();
+        story.answer();
+        story.pass(10);
+        story.view(view);
+        story.pass(1000);
+        assert_eq!(story.switches(), [], "{what}");
+    }
+}
+
+#[test]
+fn a_workload_is_stopped_when_another_cluster_answered_after_it_was_seen() {
+    let mut story = Story::of_cluster(2);
+    story.facts.candidates = CandidateFacts::Unknown;
+    story.turn();
+    story.view(refused_by(ELSEWHERE, story.now));
+    // The refusal is older than what is known about the workload: it is asked for again at once.
+    story.now += Millis(5);
+    story.candidates(&[deployment(2)]);
+    story.turn();
+    assert_eq!((story.switches(), story.commands()), (Vec::new(), vec![Command::TryNow]));
+    let asked_at = story.now + Millis(5);
+    story.now += Millis(10);
+    story.view(refused_by(ELSEWHERE, asked_at));
+    let stops = PodChange::Run(Run::Replicas(0));
+    assert_eq!(story.switches(), [(Some(PodRole::Standby), stops, Some(WorkloadKind::Deployment))]);
+    story.finish();
+    assert_eq!(story.run(), (Some("standby".into()), Run::Replicas(0)));
+    assert_eq!(story.workload().annotations.get(WITHDRAWN).unwrap(), "0.1");
+    // It is ours now: somebody else's start is corrected without another answer.
+    story.candidates(&[PodFacts {
+        workload: deployment(5).workload,
+        resource_version: Some("9".into()),
+        ..story.workload()
+    }]);
+    story.pass(10_000);
+    assert_eq!(story.switches().len(), 1);
+}
+
+#[test]
+fn an_answer_whose_keys_have_ended_stops_nothing() {
+    let mut story = Story::of_cluster(2);
+    story.turn();
+    story.reconciler.handle(story.now, Event::View(refused_by(ELSEWHERE, story.now)));
+    story.pass(20_000);
+    assert_eq!(story.switches(), []);
+}
+
+/// The start is sent and not answered; the term ends. The withdrawal must not be a write that changes nothing.
+#[test]
+fn a_withdrawal_moves_the_version_past_a_late_start() {
+    let mut story = Story::published(0);
+    story.pods();
+    story.read_lease();
+    assert_eq!(story.role_writes()[0].role, Some(PodRole::Active));
+    let before = story.workload();
+    assert_eq!(before.annotations.get(WITHDRAWN).unwrap(), "7.1");
+    let outcome = RoleOutcome::Unanswered("timeout".into());
+    story.reconciler.handle(story.now, Event::RoleWritten { uid: "uid-billing-d".into(), outcome });
+    story.view(ending(held_by_here(), EndReason::Deadline));
+    let writes = story.role_writes();
+    assert_eq!((writes.len(), writes[0].role, writes[0].version.as_deref()), (1, Some(PodRole::Standby), Some("2")));
+    assert!(writes[0].marks.contains(&(WITHDRAWN.into(), Some("7.2".into()))), "{writes:?}");
+    story.finish();
+    story.turn();
+    assert_eq!(story.switches(), [], "the withdrawal is stored once");
+}
+
+#[test]
+fn each_gain_of_authority_withdraws_the_workload_again() {
+    let mut story = Story::running();
+    story.view(ending(held_by_here(), EndReason::Deadline));
+    let status = story.status_write().unwrap().status;
+    story.finish();
+    let mut lease = story.facts.lease.as_deref().unwrap().clone();
+    lease.status = Some(Arc::unwrap_or_clone(status));
+    story.facts.lease = Some(Arc::new(lease.clone()));
+    story.event(Event::StatusWritten(StatusOutcome::Written(Arc::new(lease))));
+    story.view(idle(10_000_000));
+    story.finish();
+    let before = story.workload().annotations.get(WITHDRAWN).cloned();
+    story.facts.authority = Authority::Follow;
+    story.turn();
+    story.facts.authority = Authority::Lead;
+    story.turn();
+    story.view(idle(10_000_000));
+    story.finish();
+    assert_ne!(story.workload().annotations.get(WITHDRAWN).cloned(), before);
+    // A lower version follows a restore of the API server.
+    story.candidates(&[PodFacts { resource_version: Some("1".into()), ..story.workload() }]);
+    story.turn();
+    assert_eq!(story.role_writes().len(), 1);
+}
+
+#[test]
+fn a_start_needs_a_status_that_was_read_after_the_object() {
+    let mut story = Story::published(0);
+    story.pods();
+    assert!(story.wants(&Effect::Read(Read::Lease)) && story.role_writes().is_empty(), "{:?}", story.effects);
+    // The object changes while the status is read: the answer does not count for the new version.
+    story.candidates(&[PodFacts { resource_version: Some("40".into()), ..story.workload() }]);
+    story.read_lease();
+    assert!(story.wants(&Effect::Read(Read::Lease)) && story.role_writes().is_empty(), "{:?}", story.effects);
+    story.read_lease();
+    assert_eq!(story.role_writes()[0].version.as_deref(), Some("40"));
+}
+
+#[test]
+fn a_doubt_moves_only_the_label() {
+    let mut story = Story::running();
+    let uncertain = View { standing: Standing::Uncertain(term_view(held_by_here())), ..View::default() };
+    story.view(uncertain);
+    assert_eq!(story.switches(), [], "another replica may contradict");
+    story.write();
+    story.pass(2000);
+    assert_eq!(story.switches(), [(Some(PodRole::Standby), PodChange::None, Some(WorkloadKind::Deployment))]);
+    story.finish();
+    assert_eq!(story.run(), (Some("standby".into()), Run::Replicas(3)));
+    // The loss stops it.
+    story.view(ending(held_by_here(), EndReason::Deadline));
+    story.finish();
+    assert_eq!(story.run(), (Some("standby".into()), Run::Replicas(0)));
+}
+
+#[test]
+fn a_cluster_that_loses_the_lease_stops_its_workload_at_once() {
+    let mut story = Story::running();
+    story.view(ending(held_by_here(), EndReason::Deadline));
+    let stops = PodChange::Run(Run::Replicas(0));
+    assert_eq!(story.switches(), [(Some(PodRole::Standby), stops, Some(WorkloadKind::Deployment))]);
+    assert_eq!(story.commands(), [], "nothing proves that the pods have stopped");
+}
+
+#[test]
+fn somebody_elses_change_of_the_replicas_is_corrected() {
+    let mut story = Story::running();
+    let changed = |replicas, version: &str, story: &Story| PodFacts {
+        workload: deployment(replicas).workload,
+        resource_version: Some(version.into()),
+        ..story.workload()
+    };
+    story.candidates(&[changed(5, "20", &story)]);
+    story.pass(60_000);
+    story.read_lease();
+    assert_eq!(story.switches().len(), 1, "{:?}", story.effects);
+    story.candidates(&[changed(3, "21", &story)]);
+    story.event(Event::RoleWritten { uid: "uid-billing-d".into(), outcome: RoleOutcome::Conflict });
+    assert_eq!(story.switches(), []);
+}
+
+#[test]
+fn the_deletion_of_the_lease_removes_every_mark_and_leaves_the_replicas() {
+    let mut story = Story::running();
+    story.facts.lease = None;
+    story.facts.strays = vec![Arc::new(story.workload())];
+    story.turn();
+    let writes = story.role_writes();
+    let marks = [OWNER, WITHDRAWN].map(|mark| (mark.to_owned(), None));
+    assert_eq!((writes[0].role, &writes[0].token, writes[0].change), (None, &None, PodChange::None));
+    assert_eq!(writes[0].marks, marks);
+}
+
+#[test]
+fn without_the_flag_the_workload_is_not_touched() {
+    let mut story = Story::of_cluster(2);
+    story.facts.allowed = Allowed::default();
+    story.turn();
+    let status = story.status_write().unwrap().status;
+    story.view(idle(0));
+    assert_eq!((story.wanted(), story.switches()), (None, Vec::new()));
+    let ready = status.condition(ConditionType::Ready).unwrap();
+    assert_eq!(ready.reason, LeaseReady::ActivationNotAllowed.as_str());
+    assert!(ready.message.contains("--allow-scale"), "{}", ready.message);
+}
+
+#[test]
+fn events_about_a_cluster_name_no_pod() {
+    let mut story = Story::running();
+    story.view(ending(held_by_here(), EndReason::Deadline));
+    story.write();
+    assert_eq!(story.reported(NoticeReason::LeaseLost).on_pods, []);
+}
+
+#[test]
+fn a_workload_that_vanished_ends_the_term_without_proof() {
+    let mut story = Story::running();
+    story.facts.holder = PodKnowledge::Gone { stopped: false };
+    story.facts.candidates = CandidateFacts::Unusable(LeaseReady::InvalidReference, "it does not exist".into());
+    story.turn();
+    assert_eq!(story.commands(), [Command::End { term: held_by_here(), proof: false }]);
+    assert!(!deployment(0).proves_stopped_when_deleted());
+}
+
+#[test]
+fn a_workload_without_consent_is_not_touched_and_the_condition_says_what_to_add() {
+    let mut story = Story::of_cluster(2);
+    story.candidates(&[PodFacts { annotations: Annotations::default(), ..deployment(2) }]);
+    story.turn();
+    let status = story.status_write().unwrap().status;
+    let ready = status.condition(ConditionType::Ready).unwrap();
+    assert_eq!(ready.reason, LeaseReady::NotPermitted.as_str());
+    assert!(ready.message.contains("redislease.io/activated-by=billing on the Deployment"), "{}", ready.message);
+    story.answer();
+    story.now += Millis(5);
+    story.view(refused_by(ELSEWHERE, story.now));
+    assert_eq!((story.wanted(), story.switches()), (None, Vec::new()));
+    // An answer counts from when the consent was first read.
+    story.now += Millis(5);
+    story.candidates(&[deployment(2)]);
+    story.turn();
+    assert_eq!((story.commands(), story.switches()), (vec![Command::TryNow], Vec::new()));
+}
+
+#[test]
+fn a_consent_that_is_removed_ends_the_term_and_leaves_the_replicas() {
+    let mut story = Story::running();
+    let mut workload = story.workload();
+    workload.annotations.set("redislease.io/activated-by", None);
+    workload.resource_version = Some("30".into());
+    story.candidates(&[workload]);
+    story.turn();
+    assert_eq!(story.commands(), [Command::End { term: held_by_here(), proof: false }]);
+    story.view(ending(held_by_here(), EndReason::Decided));
+    story.finish();
+    assert_eq!(story.run(), (None, Run::Replicas(3)));
+    assert_eq!(story.workload().annotations, Annotations::default());
+    story.turn();
+    assert_eq!(story.switches(), []);
+}

@@ -1,0 +1,114 @@
+//! Whether a workload lets its lease start and stop it.
+//!
+//! The right to write RedisLeases is not the right to stop somebody's workload: the workload itself names the lease, in one of two
+//! annotations. `redislease.io/lease` also chooses the way and the replicas; with `redislease.io/activated-by` the lease does.
+
+use crate::api::ValidLease;
+use crate::api::names::{ACTIVATED_BY_ANNOTATION, ACTIVATION_ANNOTATION, LEASE_ANNOTATION, REPLICAS_ANNOTATION};
+use crate::api::validated::ClusterActivation;
+use crate::election::PodFacts;
+
+/// Why the lease must not start or stop the workload, as a sentence; `None` if it may.
+pub fn missing(spec: &ValidLease, workload: &PodFacts) -> Option<String> {
+    let activation = spec.cluster?;
+    let (kind, lease) = (workload.workload?.kind.as_str(), &spec.name);
+    let title = format!("{kind} {}/{}", workload.namespace, workload.name);
+    let value = |key: &str| workload.annotations.get(key).map(String::as_str);
+    let generated = match value(LEASE_ANNOTATION) {
+        None | Some("false") => None,
+        Some("true") => Some(workload.name.as_str()),
+        named => named,
+    };
+    match (generated, value(ACTIVATED_BY_ANNOTATION)) {
+        (Some(first), Some(second)) if first != second => Some(format!(
+            "{title} names two leases, {first} in {LEASE_ANNOTATION} and {second} in {ACTIVATED_BY_ANNOTATION}: no lease starts or \
+             stops it until one of the annotations is removed."
+        )),
+        (_, Some(named)) if named == lease => None,
+        (Some(named), None) if named == lease => differs(activation, &value).map(|want| {
+            format!("The spec of the lease differs from the annotations of {title}, which choose how it is activated: {want}.")
+        }),
+        (Some(other), _) | (_, Some(other)) => Some(format!(
+            "{title} names the lease {other}, and only that lease may start and stop it. To let this lease do it, set its annotation \
+             {ACTIVATED_BY_ANNOTATION}={lease} and remove {LEASE_ANNOTATION}."
+        )),
+        (None, None) => Some(format!(
+            "{title} does not allow this lease to start and stop it. Its owner allows it with the annotation \
+             {ACTIVATED_BY_ANNOTATION}={lease} on the {kind}."
+        )),
+    }
+}
+
+/// What the annotations of the workload must say for this activation; `None` if they say it.
+fn differs<'a>(activation: ClusterActivation, value: &impl Fn(&str) -> Option<&'a str>) -> Option<String> {
+    let has = |way| value(ACTIVATION_ANNOTATION).is_some_and(|ways| ways.split(',').any(|one| one.trim() == way));
+    match activation {
+        ClusterActivation::Scale(replicas) => {
+            let named = value(REPLICAS_ANNOTATION).and_then(|named| named.trim().parse().ok());
+            (!has("scale") || named != Some(replicas)).then(|| {
+                format!("the spec scales it to {replicas}, so {ACTIVATION_ANNOTATION} must contain scale, and {REPLICAS_ANNOTATION} must be {replicas}")
+            })
+        }
+        ClusterActivation::Suspend => (!has("suspend"))
+            .then(|| format!("the spec suspends and resumes it, so {ACTIVATION_ANNOTATION} must contain suspend")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::DynamicObject;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::api::RedisLease;
+    use crate::api::validated::WorkloadKind;
+
+    fn spec() -> ValidLease {
+        let object = json!({"apiVersion": "redislease.io/v1alpha1", "kind": "RedisLease",
+            "metadata": {"name": "billing", "namespace": "jobs"},
+            "spec": {"granularity": "Cluster", "activation": {"scale": {"replicas": 3}},
+                "candidates": {"workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}}}});
+        let lease: RedisLease = serde_json::from_value(object).unwrap();
+        ValidLease::try_from(&lease).unwrap()
+    }
+
+    fn workload(annotations: &Value) -> PodFacts {
+        let object: DynamicObject = serde_json::from_value(json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "web", "namespace": "jobs", "annotations": annotations}, "spec": {"replicas": 2},
+        }))
+        .unwrap();
+        PodFacts::of_workload(WorkloadKind::Deployment, &object).unwrap()
+    }
+
+    #[test]
+    fn only_the_one_lease_that_the_workload_names_may_start_and_stop_it() {
+        let scaled = |lease: &str, replicas: &str| {
+            json!({"redislease.io/lease": lease, "redislease.io/activation": "label, scale",
+            "redislease.io/active-replicas": replicas})
+        };
+        for (annotations, why) in [
+            (json!({}), Some("redislease.io/activated-by=billing on the Deployment")),
+            (json!({"redislease.io/activated-by": "billing"}), None),
+            (json!({"redislease.io/activated-by": "other"}), Some("names the lease other")),
+            (json!({"redislease.io/activated-by": "billing", "redislease.io/lease": "false"}), None),
+            (json!({"redislease.io/activated-by": "billing", "redislease.io/lease": "billing"}), None),
+            (
+                json!({"redislease.io/activated-by": "billing", "redislease.io/lease": "true"}),
+                Some("names two leases, web"),
+            ),
+            (scaled("billing", "3"), None),
+            (scaled("billing", "2"), Some("active-replicas must be 3")),
+            (scaled("true", "3"), Some("names the lease web")),
+            (json!({"redislease.io/lease": "billing"}), Some("activation must contain scale")),
+        ] {
+            let found = missing(&spec(), &workload(&annotations));
+            match why {
+                None => assert_eq!(found, None, "{annotations}"),
+                Some(why) => {
+                    assert!(found.as_ref().is_some_and(|found| found.contains(why)), "{annotations}: {found:?}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! A workload that is the only candidate of its lease: when the operator starts it, stops it, and fences it.
+//!
+//! - *Consent.* The workload names the one lease that may start and stop it. Without it, the term ends, and what the operator has
+//!   written is removed; the workload runs on as it is.
+//! - *First contact.* A workload is ours if its owner annotation names this lease and this object. One that is not ours runs on
+//!   until a term of it is held, or until an attempt that began after it was first seen was answered: another holds the lease.
+//! - *Withdrawal.* Each write of `standby` raises the number in the withdrawn annotation, so that a start that is still under way
+//!   names an earlier version. A withdrawal is due after a gain of authority, after each end or doubt of a term, and after a
+//!   restore of the API server. Nothing starts while one is due.
+//! - *Start.* The object is seen first; then the status is read directly; the write names the version that was seen before.
+//! - *Doubt.* While a term is unconfirmed, only the label moves.
+
+use redislease_core::lease::{Refusal, Standing};
+use redislease_core::op::Token;
+use redislease_core::time::Time;
+
+use super::Reconciler;
+use super::desired_roles::{DesiredRole, carries, role_of};
+use super::effect::{Command, Effect, PodChange, Priority, Read};
+use super::facts::{CandidateFacts, Facts};
+use super::inputs::Inputs;
+use super::roles::Entitlement;
+use crate::api::names::{self, PodRole};
+use crate::election::{HolderName, PodFacts};
+
+mod consent;
+mod state;
+
+pub(super) use state::WorkloadState;
+
+/// Annotations of a write; `None` removes one.
+type Marks = Vec<(String, Option<String>)>;
+
+impl Reconciler {
+    /// Reconciles the workload with the entitlement.
+    pub(super) fn assign_workload(&mut self, now: Time, inputs: &Inputs, facts: &Facts, entitlement: &Entitlement) {
+        // Pods of an earlier spec, and a workload of this name that was created again.
+        for pod in &facts.strays {
+            if self.needed(pod, &DesiredRole::NONE) {
+                self.write_role(now, pod, DesiredRole::NONE, Priority::Standby, None);
+            }
+        }
+        let Some(workload) = inputs.electorate.iter().flat_map(|electorate| electorate.pods()).next().cloned() else {
+            return;
+        };
+        if inputs.refused {
+            self.workload = WorkloadState::default();
+        } else if self.workload.see(now, &workload) {
+            self.attempt_at_once(now);
+        }
+        if inputs.deleting || inputs.refused {
+            if self.has_marks(&workload) {
+                self.write_role(now, &workload, DesiredRole::NONE, Priority::Active, None);
+            }
+        } else if entitlement.holder.as_ref().is_some_and(|(uid, _)| *uid == workload.uid) {
+            self.start_workload(now, facts, entitlement, &workload);
+        } else if self.is_contending() && !self.may_be_active(&workload) {
+            // If the attempt succeeds, one write sets role and token.
+        } else if self.is_ours(&workload) || self.others_hold(now) {
+            self.stop_workload(now, facts, entitlement, &workload);
+        }
+    }
+
+    /// Why the lease must not start or stop its workload, if the workload was read.
+    pub(super) fn missing_consent(&self, facts: &Facts) -> Option<String> {
+        let CandidateFacts::Known(electorate) = &facts.candidates else { return None };
+        let spec = self.spec.valid.as_ref().filter(|spec| spec.cluster.is_some())?;
+        electorate.pods().find_map(|workload| consent::missing(spec, workload))
+    }
+
+    /// The workload holds the lease.
+    fn start_workload(&mut self, now: Time, facts: &Facts, entitlement: &Entitlement, workload: &PodFacts) {
+        let Some((_, token)) = entitlement.holder else { return };
+        let change = self.activator(facts).change(workload, PodRole::Active);
+        let active = DesiredRole { role: Some(PodRole::Active), token: Some(token), change };
+        let is_active = carries(workload, &self.identity.name, &active);
+        if is_active && change == PodChange::None && self.is_ours(workload) {
+            return;
+        }
+        if !is_active && self.workload.is_due() {
+            // A start of an earlier term may still be under way: this write moves the version past it.
+            return self.withdraw_workload(now, entitlement, workload, PodChange::None);
+        }
+        let may_grant = self.status.is_known() && self.grants_in_flight(entitlement) && self.holds(entitlement);
+        if !may_grant || facts.stop_at.is_some_and(|stop_at| now >= stop_at) {
+            return;
+        }
+        if !self.workload.is_confirmed(workload) {
+            // The answer to a read that was requested earlier may be older than the object.
+            if self.lease_reads == 0 {
+                self.workload.read(workload);
+                self.emit(Effect::Read(Read::Lease));
+            }
+            return;
+        }
+        let marks = vec![(names::owner_annotation(&self.identity.name), Some(self.owner_of(workload)))];
+        self.write_marked(now, workload, (active, marks), Priority::Active, facts.stop_at);
+    }
+
+    /// The workload does not hold the lease.
+    fn stop_workload(&mut self, now: Time, facts: &Facts, entitlement: &Entitlement, workload: &PodFacts) {
+        // An unconfirmed term may continue: only the label moves.
+        let doubtful = matches!(self.link.as_ref().map(|link| &link.view.standing), Some(Standing::Uncertain(_)));
+        let change = if doubtful { PodChange::None } else { self.activator(facts).change(workload, PodRole::Standby) };
+        let standby = DesiredRole::standby(newest(entitlement));
+        let is_standby = carries(workload, &self.identity.name, &standby) && change == PodChange::None;
+        if !is_standby || self.workload.is_due() || !self.is_ours(workload) {
+            self.withdraw_workload(now, entitlement, workload, change);
+        }
+    }
+
+    fn withdraw_workload(&mut self, now: Time, entitlement: &Entitlement, workload: &PodFacts, change: PodChange) {
+        if let Some(later) = self.later_token(entitlement, workload) {
+            return self.verify_latest(later);
+        }
+        let lease = &self.identity.name;
+        let (owner, withdrawn) = (names::owner_annotation(lease), names::withdrawn_annotation(lease));
+        let next = withdrawals(workload.annotations.get(&withdrawn)) + 1;
+        let marks =
+            vec![(owner, Some(self.owner_of(workload))), (withdrawn, Some(format!("{}.{next}", entitlement.latest)))];
+        let standby = DesiredRole { change, ..DesiredRole::standby(newest(entitlement)) };
+        if self.write_marked(now, workload, (standby, marks), Priority::Active, None) {
+            self.workload.withdrawal_sent();
+        }
+    }
+
+    /// The marks that a write removes with the role.
+    pub(super) fn removed_marks(&self, workload: &PodFacts, desired: &DesiredRole) -> Marks {
+        if workload.workload.is_none() || desired.role.is_some() {
+            return Vec::new();
+        }
+        let lease = &self.identity.name;
+        [names::owner_annotation(lease), names::withdrawn_annotation(lease)].map(|mark| (mark, None)).into()
+    }
+
+    fn has_marks(&self, workload: &PodFacts) -> bool {
+        let lease = &self.identity.name;
+        let is_left = |key: &String| workload.annotations.get(key).is_some();
+        role_of(workload, &names::role_label(lease)).is_some()
+            || [names::token_annotation(lease), names::owner_annotation(lease), names::withdrawn_annotation(lease)]
+                .iter()
+                .any(is_left)
+    }
+
+    fn owner_of(&self, workload: &PodFacts) -> String {
+        format!("{}.{}", self.identity.uid, workload.uid)
+    }
+
+    /// Whether this lease has written this object.
+    fn is_ours(&self, workload: &PodFacts) -> bool {
+        let owner = workload.annotations.get(&names::owner_annotation(&self.identity.name));
+        owner.is_some_and(|owner| *owner == self.owner_of(workload))
+    }
+
+    /// Whether an attempt that began after the workload was first seen was answered: another cluster or another lease holds the
+    /// lease, and its keys still last.
+    fn others_hold(&self, now: Time) -> bool {
+        let Some(link) = &self.link else { return false };
+        let (Some(Refusal { asked_at, until }), Some(by)) = (link.view.refusal, &link.view.refused_by) else {
+            return false;
+        };
+        let Ok(name) = by.metadata.parse::<HolderName>() else { return false };
+        let is_other = name.cluster.uid != self.identity.cluster.uid
+            || (&name.namespace, &name.lease) != (&self.identity.namespace, &self.identity.name);
+        is_other && self.workload.is_known_before(asked_at) && now < until
+    }
+
+    /// Only an attempt can tell who holds the lease.
+    fn attempt_at_once(&mut self, now: Time) {
+        let waits = self.link.as_ref().is_some_and(|link| link.next_attempt_at().is_some_and(|at| now < at));
+        if waits {
+            self.command(Command::TryNow);
+        }
+    }
+}
+
+/// The newest token that a workload without the lease carries.
+fn newest(entitlement: &Entitlement) -> Option<Token> {
+    let held = entitlement.holder.as_ref().map(|(_, token)| *token);
+    held.or_else(|| Some(entitlement.latest).filter(|latest| *latest > Token(0)))
+}
+
+/// The number in the annotation `<token>.<n>`.
+fn withdrawals(annotation: Option<&String>) -> u64 {
+    annotation.and_then(|value| value.rsplit_once('.')?.1.parse().ok()).unwrap_or(0)
+}
