@@ -10,7 +10,7 @@ use crate::support::{AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, options, th
 
 const ROLE: &str = "lease.redislease.io/billing";
 const TOKEN: &str = "token.redislease.io/billing";
-/// The operator reads the workload of such a lease every 10 s.
+/// Limit for a change that the watch of workloads shows.
 const READ_AGAIN: Duration = Duration::from_mins(1);
 
 pub fn switching() -> InstallationOptions {
