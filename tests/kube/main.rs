@@ -4,7 +4,6 @@
 //! The test harness starts the tests in the order of their names. A long one must not start last, when nothing is left to
 //! run beside it.
 
-mod active_service;
 mod annotations;
 mod cases;
 mod cel;
@@ -12,6 +11,7 @@ mod certificates;
 mod clusters;
 mod docs;
 mod doctor;
+mod endpoints;
 mod examples;
 mod gate;
 mod granularity;

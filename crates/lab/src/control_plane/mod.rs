@@ -145,26 +145,24 @@ impl ControlPlane {
         access::kubeconfig(self.folder.path(), &access::kubelet(node))
     }
 
+    /// The process kube-controller-manager: to pause, resume or kill it; `None` without controllers.
+    pub fn controllers(&self) -> Option<&Process> {
+        self.agents.first()
+    }
+
+    /// Starts a second controller of EndpointSlices, which does not know of the one in [`controllers`](Self::controllers):
+    /// the two work as when a paused leader wakes up after another has taken over.
+    ///
+    /// # Errors
+    /// [`Error::MissingTool`] before `make tools`, or [`Error::Io`] when no process can be made.
+    pub fn start_endpoint_controller(&self) -> Result<Process> {
+        let only = flag("controllers", "endpointslice-controller");
+        start_controller_manager(&Tools::locate()?, self.folder.path(), "endpointslice-controller", &[only])
+    }
+
     fn start_controllers(&mut self, tools: &Tools, more: &[String]) -> Result<()> {
-        let folder = self.folder.path();
-        let flags = [
-            flag("kubeconfig", access::kubeconfig(folder, access::CONTROLLER_MANAGER).display()),
-            flag("service-account-private-key-file", folder.join(certificates::ACCOUNTS_KEY).display()),
-            flag("root-ca-file", folder.join(certificates::CA).display()),
-            // The default roles of Kubernetes are for single controllers.
-            flag("use-service-account-credentials", true),
-            flag("leader-elect", false),
-            flag("secure-port", 0),
-            // With the default limit of 20 calls a second, namespaces and rollouts take many seconds.
-            flag("kube-api-qps", 500),
-            flag("kube-api-burst", 1000),
-        ];
-        self.agents.push(start(
-            "kube-controller-manager",
-            &tools.kube_controller_manager,
-            folder,
-            &[&flags, more].concat(),
-        )?);
+        let started = start_controller_manager(tools, self.folder.path(), "kube-controller-manager", more)?;
+        self.agents.push(started);
         Ok(())
     }
 
@@ -396,6 +394,22 @@ fn start_api_server(
             other => return other.map(|()| (api_server, address)),
         }
     }
+}
+
+fn start_controller_manager(tools: &Tools, folder: &Path, name: &str, more: &[String]) -> Result<Process> {
+    let flags = [
+        flag("kubeconfig", access::kubeconfig(folder, access::CONTROLLER_MANAGER).display()),
+        flag("service-account-private-key-file", folder.join(certificates::ACCOUNTS_KEY).display()),
+        flag("root-ca-file", folder.join(certificates::CA).display()),
+        // The default roles of Kubernetes are for single controllers.
+        flag("use-service-account-credentials", true),
+        flag("leader-elect", false),
+        flag("secure-port", 0),
+        // With the default limit of 20 calls a second, namespaces and rollouts take many seconds.
+        flag("kube-api-qps", 500),
+        flag("kube-api-burst", 1000),
+    ];
+    start(name, &tools.kube_controller_manager, folder, &[&flags, more].concat())
 }
 
 fn start(name: &str, program: &Path, folder: &Path, flags: &[String]) -> Result<Process> {
