@@ -171,10 +171,6 @@ pub struct RedisLeaseSpec {
     #[serde(default)]
     pub election: ElectionSpec,
 
-    /// A Service whose only endpoint is the pod that holds the lease. Default: no Service. The operator writes its EndpointSlices.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub active_service: Option<ActiveServiceSpec>,
-
     /// How the elected pod becomes active, in addition to its label. Default: only the label. With granularity Cluster: how the
     /// workload runs in one cluster only.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -198,17 +194,6 @@ impl Default for QuorumRef {
     fn default() -> Self {
         Self { name: "default".into() }
     }
-}
-
-/// A Service whose only endpoint is the pod that holds the lease. It is in the namespace of the RedisLease.
-#[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ActiveServiceSpec {
-    /// The name of the Service. If it does not exist, the operator creates it with the ports of the holder's containers, and deletes
-    /// it when the RedisLease is deleted or no longer names it. If it exists, it must have no selector; the operator uses its ports
-    /// and does not change it.
-    #[schemars(length(max = 63))]
-    #[x_kube(validation = rules::service_name("activeService.name"))]
-    pub name: String,
 }
 
 /// How the elected pod becomes active, in addition to its label; with granularity Cluster, how the workload runs in one cluster only.

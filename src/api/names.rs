@@ -37,18 +37,6 @@ pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 /// The value of [`MANAGED_BY_LABEL`].
 pub const MANAGED_BY: &str = "redislease";
 
-/// Label of an `EndpointSlice` or Service that the operator creates: the name of its lease.
-pub const LEASE_LABEL: &str = "redislease.io/lease";
-
-/// Label of an `EndpointSlice`: the name of its Service. Kubernetes defines it.
-pub const SERVICE_LABEL: &str = "kubernetes.io/service-name";
-
-/// Label of an `EndpointSlice`: who manages it. Kubernetes defines it.
-pub const SLICE_MANAGER_LABEL: &str = "endpointslice.kubernetes.io/managed-by";
-
-/// The value of [`SLICE_MANAGER_LABEL`] for the operator.
-pub const SLICE_MANAGER: &str = "redislease.io";
-
 /// A label that no object has: the index uses it to select a workload that is a candidate itself. The values of labels contain no
 /// slash, so no pod can have its value.
 pub const WORKLOAD_LABEL: &str = "redislease.io/workload";
@@ -84,9 +72,6 @@ const WITHDRAWN_PREFIX: &str = "withdrawn.redislease.io/";
 
 /// Maximum length of the name of a `RedisLease`. The name becomes the part of a label key after the slash.
 pub const MAX_LEASE_NAME: usize = 63;
-
-/// Maximum length of the name of a Service.
-pub const MAX_SERVICE_NAME: usize = 63;
 
 /// The value of the role label on a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -168,11 +153,6 @@ pub fn is_dns_label(name: &str) -> bool {
 /// Whether `name` can be the name of a cluster: the operator's `--cluster-name`.
 pub fn is_cluster_name(name: &str) -> bool {
     name.len() <= 63 && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
-}
-
-/// Whether the API server accepts `name` as the name of a Service.
-pub fn is_service_name(name: &str) -> bool {
-    is_dns_label(name) && name.starts_with(|first: char| first.is_ascii_lowercase())
 }
 
 /// Whether the API server accepts `name` as an object name: DNS labels separated by dots, at most 253 characters.

@@ -72,12 +72,6 @@ pub(super) fn object_name(field: &str) -> Rule {
 
 // RedisLease
 
-pub(super) fn service_name(field: &str) -> Rule {
-    Rule::new("self.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')").message(fixed(&format!(
-        "{field} must consist of lower-case letters, digits and '-', begin with a letter, and end with a letter or digit"
-    )))
-}
-
 pub(super) fn lease_name_fits_a_label_key() -> Rule {
     Rule::new("self.metadata.name.size() <= 63")
         .message(fixed("metadata.name must be at most 63 characters, because it becomes part of a pod label key"))
@@ -129,11 +123,11 @@ pub(super) fn suspend_has_its_workload() -> Rule {
 /// A lease of a cluster elects no pod.
 pub(super) fn granularity_cluster_has_no_pod_fields() -> Rule {
     Rule::new(
-        "self.granularity != 'Cluster' || (!has(self.activeService) && !has(self.election.unhealthyAfter) \
+        "self.granularity != 'Cluster' || (!has(self.election.unhealthyAfter) \
          && (!has(self.activation) || !self.activation.schedulingGate))",
     )
     .message(fixed(
-        "activeService, election.unhealthyAfter and activation.schedulingGate need granularity Pod: granularity Cluster elects no pod",
+        "election.unhealthyAfter and activation.schedulingGate need granularity Pod: granularity Cluster elects no pod",
     ))
 }
 

@@ -9,7 +9,6 @@
 //! | [`pods`] | which pods exist, and for deleted pods whether their processes have provably ended |
 //! | [`namespace`], [`selectors`] | the pods of one namespace by the selectors of its leases |
 //! | [`namespace_labels`] | which namespaces may use which quorums |
-//! | [`slices`], [`slice_events`] | the EndpointSlices of leases |
 //! | [`candidates`] | which pods, or which workload, are the candidates of a lease |
 //! | [`workloads`] | the selectors of the workloads that leases name |
 //! | [`quorums`] | the facts about quorums that leases use |
@@ -23,8 +22,6 @@ mod pods;
 mod quorum_events;
 mod quorums;
 mod selectors;
-mod slice_events;
-mod slices;
 #[cfg(test)]
 mod tests;
 mod workloads;
@@ -37,7 +34,7 @@ use redislease_core::time::Time;
 
 use crate::api::RedisLease;
 use crate::election::PodFacts;
-use crate::plan::{CandidateFacts, FairQueue, PodKnowledge, QuorumFacts, SliceFacts, SpecFacts};
+use crate::plan::{CandidateFacts, FairQueue, PodKnowledge, QuorumFacts, SpecFacts};
 use candidates::{candidates_of, workload_label};
 pub use leases::Entry;
 use leases::{Candidacy, Leases};
@@ -48,7 +45,6 @@ use pods::Pods;
 pub use pods::{Asked, ListCount};
 pub use quorums::ImplausibleToken;
 use quorums::Quorums;
-use slices::Slices;
 use workloads::Workloads;
 pub use workloads::{WorkloadFound, WorkloadKey, WorkloadRead};
 
@@ -71,8 +67,6 @@ pub struct Snapshot {
     pub candidates: CandidateFacts,
     /// Pods that carry its label or token and are not candidates.
     pub strays: Vec<Arc<PodFacts>>,
-    /// Its EndpointSlices.
-    pub slices: Vec<Arc<SliceFacts>>,
     /// The pod that [`Index::set_holder`] named.
     pub holder: PodKnowledge,
     /// Whether the pods have been listed once.
@@ -96,7 +90,6 @@ pub struct Index {
     leases: Leases,
     namespaces: BTreeMap<Arc<str>, Namespace>,
     pods: Pods,
-    slices: Slices,
     workloads: Workloads,
     quorums: Quorums,
     namespace_labels: NamespaceLabels,
@@ -110,7 +103,6 @@ impl Index {
             leases: Leases::default(),
             namespaces: BTreeMap::new(),
             pods: Pods::default(),
-            slices: Slices::default(),
             workloads: Workloads::default(),
             quorums: Quorums::new(system_namespace),
             namespace_labels: NamespaceLabels::default(),
@@ -383,7 +375,6 @@ impl Index {
             quorum: self.quorums.facts_for(&entry.quorum, self.namespace_labels.get(&entry.namespace)),
             candidates,
             strays: pods.strays(&entry.name, group),
-            slices: self.slices.of(&entry.namespace, &entry.name),
             holder,
             pods_listed: self.pods.listed,
         })

@@ -29,10 +29,6 @@ pub enum WriteKind {
     QuorumStatus,
     /// A pod's role label and token annotation.
     PodRole,
-    /// An EndpointSlice of a lease's Service.
-    EndpointSlice,
-    /// A Service that is created or deleted for a lease.
-    Service,
     /// The lease of an annotated workload.
     Lease,
     /// An event.
@@ -41,15 +37,7 @@ pub enum WriteKind {
 
 impl WriteKind {
     /// Every kind.
-    pub const ALL: [Self; 7] = [
-        Self::LeaseStatus,
-        Self::QuorumStatus,
-        Self::PodRole,
-        Self::EndpointSlice,
-        Self::Service,
-        Self::Lease,
-        Self::Event,
-    ];
+    pub const ALL: [Self; 5] = [Self::LeaseStatus, Self::QuorumStatus, Self::PodRole, Self::Lease, Self::Event];
 
     /// The kind as a label value.
     pub const fn as_str(self) -> &'static str {
@@ -57,8 +45,6 @@ impl WriteKind {
             Self::LeaseStatus => "lease_status",
             Self::QuorumStatus => "quorum_status",
             Self::PodRole => "pod_role",
-            Self::EndpointSlice => "endpoint_slice",
-            Self::Service => "service",
             Self::Lease => "lease",
             Self::Event => "event",
         }
@@ -349,7 +335,7 @@ mod tests {
         ] {
             assert!(before.contains(&line), "{line} is missing in\n{before}");
         }
-        assert_eq!(before.matches("redislease_api_writes_total{").count(), 28, "{before}");
+        assert_eq!(before.matches("redislease_api_writes_total{").count(), 20, "{before}");
 
         metrics.reconciled("lease", false, Duration::from_millis(20));
         metrics.wrote(WriteKind::Event, WriteResult::Ok);

@@ -18,7 +18,6 @@ use serde_json::Value;
 
 use crate::api::validated::{Workload, WorkloadKind};
 use crate::contain::Panicked;
-use crate::metrics::operator::WriteResult;
 
 /// The timeout of a call. Renewals do not depend on it.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -56,16 +55,6 @@ impl CallError {
             Self::Unanswered(why) | Self::Unreadable(why) => Some(why.clone()),
             Self::Panicked(_) => Some(self.to_string()),
             Self::Conflict | Self::NotFound | Self::Refused(_) => None,
-        }
-    }
-
-    /// The result of a write, for metrics.
-    pub const fn result(&self) -> WriteResult {
-        match self {
-            Self::Conflict => WriteResult::Conflict,
-            Self::NotFound => WriteResult::Ok,
-            Self::Unanswered(_) => WriteResult::Timeout,
-            Self::Refused(_) | Self::Unreadable(_) | Self::Panicked(_) => WriteResult::Error,
         }
     }
 }

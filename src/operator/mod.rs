@@ -34,7 +34,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client};
 use prometheus::Registry;
@@ -43,7 +42,6 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::api::names::{LEASE_LABEL, SLICE_MANAGER, SLICE_MANAGER_LABEL};
 use crate::api::{RedisLease, RedisQuorum};
 use crate::election::{Cluster, PodFacts};
 use crate::http::{Readiness, Server};
@@ -56,7 +54,7 @@ use crate::metrics::operator::OperatorMetrics;
 use crate::metrics::panics::Panics;
 use crate::metrics::renewals::RenewalMetrics;
 use crate::nodes::random::Random;
-use crate::plan::{Allowed, Reconciler, SliceFacts};
+use crate::plan::{Allowed, Reconciler};
 use crate::status::TermEnd;
 use engine::{Engine, Input, Shell, Watched};
 use leadership::{Authorities, Replica};
@@ -234,11 +232,6 @@ impl Context {
             let of_pods = of_pods.after(leases_first);
             let pods = watches::follow(of_pods, |pod: Pod| PodFacts::from(&pod), senders.pods, stop());
             spawn("the watch of pods", Box::pin(pods));
-            let of_slices = Objects::all(self.watched().apis(), "EndpointSlice", &self.metrics)
-                .with_labels(&format!("{SLICE_MANAGER_LABEL}={SLICE_MANAGER},{LEASE_LABEL}"));
-            let facts = |slice: EndpointSlice| SliceFacts::from(&slice);
-            let slices = watches::follow(of_slices, facts, senders.slices, stop());
-            spawn("the watch of EndpointSlices", Box::pin(slices));
             let watched = self.options.watch_namespaces.clone();
             let namespaces =
                 namespaces::follow(self.client.clone(), watched, self.metrics.clone(), senders.namespaces, stop());

@@ -12,7 +12,6 @@ use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStatus, EphemeralContainer, Pod, PodCondition, PodIP, PodSchedulingGate,
     PodSpec, PodStatus,
 };
-use k8s_openapi::api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use kube::Resource;
 use serde::de::{DeserializeOwned, Error as _};
@@ -127,24 +126,6 @@ impl From<PodStatusFields> for PodStatus {
             ephemeral_container_statuses: statuses(status.ephemeral_container_statuses),
             ..Self::default()
         }
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct SliceFields {
-    #[serde(default)]
-    metadata: Metadata,
-    address_type: String,
-    endpoints: Option<Vec<Endpoint>>,
-    ports: Option<Vec<EndpointPort>>,
-}
-
-impl Object for EndpointSlice {
-    type Fields = SliceFields;
-
-    fn new(SliceFields { metadata, address_type, endpoints, ports }: SliceFields) -> Self {
-        Self { metadata: metadata.into(), address_type, endpoints: endpoints.unwrap_or_default(), ports }
     }
 }
 

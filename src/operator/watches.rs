@@ -49,11 +49,6 @@ impl<T> Objects<T> {
         Self { apis, kind, config, listed: None, lists: None, before: None, after: None, metrics }
     }
 
-    /// Only the objects with these labels.
-    pub fn with_labels(self, labels: &str) -> Self {
-        Self { config: self.config.labels(labels), ..self }
-    }
-
     /// `listed` is completed with the first complete list.
     pub fn complete(self, listed: Part) -> Self {
         Self { listed: Some(listed), ..self }

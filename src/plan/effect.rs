@@ -7,7 +7,6 @@ use redislease_core::lease::{Config, Publication, TermId};
 use redislease_core::op::{Attempt, Token};
 use redislease_core::time::Time;
 
-use super::active_service::{Endpoint, Family, SliceFacts, SlicePort};
 use super::facts::OpenQuorum;
 use crate::api::RedisLeaseStatus;
 use crate::api::names::PodRole;
@@ -33,17 +32,6 @@ pub enum Effect {
         /// The pod's UID.
         uid: String,
     },
-    /// Write or remove one EndpointSlice of the lease's Service. Answered by exactly one [`super::Event::SliceWritten`]. At
-    /// most one is pending for each slice.
-    WriteSlice(Box<SliceWrite>),
-    /// The pending write of this slice is outdated: do not send it, if it was not sent yet. It is answered in any case.
-    WithdrawSlice {
-        /// The name of the slice.
-        name: String,
-    },
-    /// Read a Service with its EndpointSlices and a pod, and create the Service if it does not exist. Answered by
-    /// exactly one [`super::Event::ServicePrepared`]. At most one is pending. The facts contain the slices before that.
-    PrepareService(ServiceRequest),
     /// Read an object. Answered by exactly one event.
     Read(Read),
     /// Make sure that the API server is asked: one answer serves all leases. `Facts::api_answered_at` shows it.
@@ -173,82 +161,6 @@ pub struct RoleWrite {
     pub workload: Option<WorkloadKind>,
     /// The write is dropped at this time and answered as withdrawn.
     pub not_after: Option<Time>,
-}
-
-/// A Service, and the pod that is to be its endpoint.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServiceRequest {
-    /// The name of the Service.
-    pub service: String,
-    /// The name of the pod.
-    pub pod: String,
-    /// The UID of the pod.
-    pub pod_uid: String,
-}
-
-/// One write of an EndpointSlice.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SliceWrite {
-    /// How urgent it is.
-    pub priority: Priority,
-    /// The name of the slice.
-    pub name: String,
-    /// The UID of the slice, which the write must find; `None` if it does not exist.
-    pub uid: Option<String>,
-    /// The resource version that the write must find.
-    pub version: Option<String>,
-    /// The name of its Service.
-    pub service: String,
-    /// Its address family, for a new slice.
-    pub family: Family,
-    /// The change.
-    pub change: SliceChange,
-    /// The write is dropped at this time and answered as withdrawn.
-    pub not_after: Option<Time>,
-}
-
-/// A change of an EndpointSlice.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SliceChange {
-    /// Set its content.
-    Put {
-        /// The token; `None` removes it.
-        token: Option<Token>,
-        /// Its only endpoint.
-        endpoint: Option<Endpoint>,
-        /// The ports.
-        ports: Vec<SlicePort>,
-    },
-    /// Empty it, then delete it.
-    Remove {
-        /// Whether the Service is deleted too, if the operator created it for this lease.
-        with_service: bool,
-    },
-}
-
-impl SliceChange {
-    /// The change that removes every endpoint.
-    pub const fn empty(token: Option<Token>) -> Self {
-        Self::Put { token, endpoint: None, ports: Vec::new() }
-    }
-
-    /// The endpoint that it sets.
-    pub const fn endpoint(&self) -> Option<&Endpoint> {
-        match self {
-            Self::Put { endpoint, .. } => endpoint.as_ref(),
-            Self::Remove { .. } => None,
-        }
-    }
-
-    /// Whether the slice is already as this change makes it.
-    pub fn is_in(&self, slice: &SliceFacts) -> bool {
-        match self {
-            Self::Put { token, endpoint, ports } => {
-                *token == slice.token && slice.endpoints.iter().eq(endpoint) && slice.ports == *ports
-            }
-            Self::Remove { .. } => false,
-        }
-    }
 }
 
 /// An object to read from the API server.

@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use redislease_core::lease::View;
 
-use super::active_service::Prepared;
 use super::altered::Altered;
-use super::effect::ServiceRequest;
 use super::facts::Facts;
 use crate::api::RedisLease;
 
@@ -40,21 +38,6 @@ pub enum Event {
         /// The outcome.
         outcome: RoleOutcome,
     },
-    /// The outcome of a write of an EndpointSlice. If the slice was written, or read in a new version, the facts contain it
-    /// already.
-    SliceWritten {
-        /// The name of the slice.
-        name: String,
-        /// The outcome.
-        outcome: RoleOutcome,
-    },
-    /// What was found for a Service and a pod, or why the API server refused to show or create it.
-    ServicePrepared {
-        /// What was asked for.
-        request: ServiceRequest,
-        /// What was found.
-        found: Result<Box<Prepared>, String>,
-    },
 }
 
 /// The outcome of a status write.
@@ -74,7 +57,7 @@ pub enum StatusOutcome {
     Withdrawn,
 }
 
-/// The outcome of a write of a role or an EndpointSlice.
+/// The outcome of a write of a role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RoleOutcome {
     /// The API server has accepted it.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use redislease_core::quorum::Quorum;
 use redislease_core::time::{Millis, Time};
 
-use super::active_service::SliceFacts;
 use super::permits::Permitted;
 use super::spec::SpecFacts;
 use crate::api::conditions::LeaseReady;
@@ -56,8 +55,6 @@ pub struct Facts {
     pub candidates: CandidateFacts,
     /// Pods of the namespace that carry this lease's label or token and are not candidates.
     pub strays: Vec<Arc<PodFacts>>,
-    /// The EndpointSlices of the lease, by its name.
-    pub slices: Vec<Arc<SliceFacts>>,
     /// The pod that [`crate::plan::Reconciler::holder`] names.
     pub holder: PodKnowledge,
     /// Whether all pods have been listed once.

@@ -31,11 +31,5 @@ impl Reconciler {
             self.emit(Effect::WithdrawStatus);
         }
         self.clear_roles(now, facts);
-        // The slices of a lease with this name belong to its successor.
-        if facts.has_successor {
-            self.forget_service();
-        } else {
-            self.remove_slices(&facts.slices);
-        }
     }
 }

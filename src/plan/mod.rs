@@ -16,7 +16,6 @@
 //! | [`activation`] | leases whose pods start only after their election; which ways of activation the operator may use |
 //! | [`start`] | when the elected pod may start: pods that were started before may still run |
 //! | [`guard`], [`altered`] | the back-off of writes to objects of others; what the API server stored instead |
-//! | [`active_service`] | the endpoint of the Service that follows the holder |
 //! | [`workload`] | when a workload that is a candidate itself is started and stopped |
 //! | [`handover`] | requested handovers |
 //! | [`finalize`] | a lease whose resource is deleted |
@@ -27,7 +26,6 @@
 //! | [`repeat`], [`restarts`] | repeated writes, keeper machines that panicked |
 
 mod activation;
-mod active_service;
 mod altered;
 pub mod calls;
 mod contend;
@@ -56,15 +54,8 @@ mod sync;
 mod tests;
 mod workload;
 
-pub use active_service::{
-    ContainerPort, Endpoint, Family, Prepared, ServiceFacts, ServicePort, SliceFacts, SlicePort, TargetPort,
-    is_managed, new_service_ports, slice_labels, slice_name,
-};
 pub use altered::{Altered, withdrawal};
-pub use effect::{
-    Command, Effect, Measure, PodChange, Priority, Read, RoleWrite, ServiceRequest, Shown, SliceChange, SliceWrite,
-    StatusWrite,
-};
+pub use effect::{Command, Effect, Measure, PodChange, Priority, Read, RoleWrite, Shown, StatusWrite};
 pub use event::{Event, RoleOutcome, StatusOutcome};
 pub use facts::{Allowed, Authority, CandidateFacts, Facts, OpenQuorum, PodKnowledge, QuorumFacts};
 pub(crate) use fair_queue::FairQueue;
@@ -85,7 +76,6 @@ use crate::api::validated::Candidates;
 use crate::election::Cluster;
 use crate::status::{Notice, NoticeReason, ObservedTerms, renewal_notice};
 use activation::Refusal;
-use active_service::ActiveService;
 use contend::Contention;
 use handover::Handover;
 use inputs::{Block, Inputs};
@@ -119,8 +109,6 @@ pub struct Reconciler {
     lease_reads: u32,
     /// The last refusal of a role write. Boxed: most leases have none.
     refused: Option<Box<Refusal>>,
-    /// Boxed: most leases have no Service.
-    service: Option<Box<ActiveService>>,
     /// Since when no pod has held the lease.
     unheld_since: Option<Time>,
     /// The latest time of the next turn.
@@ -159,7 +147,6 @@ impl Reconciler {
             workload: WorkloadState::default(),
             lease_reads: 0,
             refused: None,
-            service: None,
             unheld_since: None,
             deadline: None,
             effects: VecDeque::new(),
@@ -207,8 +194,6 @@ impl Reconciler {
             Event::HolderRead { answered } => self.contention.holder_read(now, answered),
             Event::NodeRead { answered: _ } => self.contention.node_read(now),
             Event::RoleWritten { uid, outcome } => self.role_written(now, &uid, &outcome),
-            Event::SliceWritten { name, outcome } => self.slice_written(now, &name, &outcome),
-            Event::ServicePrepared { request, found } => self.service_prepared(now, &request, found.as_deref()),
         }
     }
 
@@ -229,8 +214,7 @@ impl Reconciler {
 
     /// Whether nothing is left to do for a lease whose resource is deleted.
     pub fn is_finished(&self) -> bool {
-        let writes_slices = self.service.as_ref().is_some_and(|service| service.is_writing());
-        self.link.is_none() && !self.status.is_writing() && !self.roles.is_writing() && !writes_slices
+        self.link.is_none() && !self.status.is_writing() && !self.roles.is_writing()
     }
 
     fn turn(&mut self, now: Time, facts: &Facts) {
@@ -264,7 +248,6 @@ impl Reconciler {
             self.review_start(now, &lease, &inputs, facts);
             self.write_status(now, &lease, &inputs, facts);
             self.assign_roles(now, &lease, &inputs, facts);
-            self.assign_endpoint(now, &inputs, facts);
         }
         self.update_permit(now);
     }
@@ -289,7 +272,6 @@ impl Reconciler {
         self.roles.forget();
         self.start = StartState::default();
         self.workload = WorkloadState::default();
-        self.forget_service();
     }
 
     fn show_view(&mut self, view: View) {

@@ -357,7 +357,6 @@ impl Reconciler {
                     mismatch: facts.quorum.mismatch.as_deref(),
                 }),
             leaderless: self.unheld_since.map(|since| now.since(since).into()),
-            service: self.service_outlook(),
             start: self.start.waits(),
             handover: self.handover.as_ref().map(|handover| handover.outlook()),
         })

@@ -136,11 +136,6 @@ impl RoleState {
         self.verifying = None;
     }
 
-    /// The entitlement by which the labels are written; `None` while it is unknown.
-    pub const fn entitlement(&self) -> Option<&Entitlement> {
-        self.entitlement.as_ref()
-    }
-
     /// Whether the lease was read since the entitlement changed, and the status shows no other token.
     pub fn is_verified(&self, entitlement: &Entitlement) -> bool {
         self.verified.is_some_and(|(latest, _)| latest == entitlement.latest)

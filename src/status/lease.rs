@@ -49,23 +49,10 @@ pub struct Inputs<'a> {
     /// How long no pod held the lease before the running term, for the event. It is more precise than the timestamps in status,
     /// which are whole seconds.
     pub leaderless: Option<Duration>,
-    /// What is wrong with the Service that follows the holder.
-    pub service: ServiceOutlook<'a>,
     /// Why the elected pod is not started yet.
     pub start: Option<&'a str>,
     /// The requested handover whose result the status does not show yet.
     pub handover: Option<HandoverOutlook<'a>>,
-}
-
-/// What is known about the Service that follows the holder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ServiceOutlook<'a> {
-    /// It was not read yet.
-    Unknown,
-    /// Nothing is wrong, or the lease has no Service.
-    Usable,
-    /// One or two sentences about what is wrong.
-    Problem(&'a str),
 }
 
 /// Why no new term can begin.

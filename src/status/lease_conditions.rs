@@ -6,7 +6,7 @@ use crate::api::{ConditionStatus, ConditionType, RedisLeaseStatus};
 use crate::status::conditions::Conditions;
 use crate::status::foreign_holder::ForeignHolder;
 use crate::status::terms::{self, TermState};
-use crate::status::{Inputs, Notice, NoticeReason, Obstacle, ServiceOutlook};
+use crate::status::{Inputs, Notice, NoticeReason, Obstacle};
 
 /// Maximum number of ineligible pods that a message names.
 const NAMED: usize = 3;
@@ -68,7 +68,6 @@ impl LeaseConditions<'_> {
         }
     }
 
-    /// A Service without an endpoint does not change the condition: the lease is held.
     fn held_here(&mut self) {
         let mut held = self.held();
         if let Some(unknown) = self.inputs.obstacle.filter(|obstacle| obstacle.reason == LeaseReady::Starting) {
@@ -77,16 +76,7 @@ impl LeaseConditions<'_> {
         if let Some(start) = self.inputs.start {
             held = format!("{held} {start}");
         }
-        let before = self.conditions.previous(ConditionType::Ready).map(|ready| ready.message.as_str());
-        match self.inputs.service {
-            ServiceOutlook::Unknown if before.is_some_and(|before| before.starts_with(&held)) => {
-                self.conditions.keep(ConditionType::Ready);
-            }
-            ServiceOutlook::Unknown | ServiceOutlook::Usable => self.conditions.set(LeaseReady::HeldHere, held),
-            ServiceOutlook::Problem(problem) => {
-                self.conditions.set(LeaseReady::HeldHere, format!("{held} {problem}"));
-            }
-        }
+        self.conditions.set(LeaseReady::HeldHere, held);
     }
 
     fn not_held_here(&mut self) {

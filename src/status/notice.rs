@@ -100,8 +100,6 @@ notices! {
     NodeMisconfigured => Warning,
     /// The operator has a defect that affects this lease, and tries again. The message says which part failed.
     InternalError => Warning,
-    /// The Service in `activeService` cannot have the holder as its endpoint, or lacks a port.
-    ActiveServiceProblem => Warning,
     /// The operator deleted a pod that it had started and that does not hold the lease any more, as `activation.schedulingGate` says.
     PodDeleted => Normal,
     /// The API server refused to start the elected pod, to delete a pod that lost the lease, or to scale, suspend or resume a

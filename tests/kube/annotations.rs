@@ -136,7 +136,7 @@ fn the_ways_of_activation_set_the_scheduling_gate() -> Result<()> {
     installation.deployment(namespace, "billing", 1)?;
     annotate(installation, namespace, "deployment/billing", &SHORT)?;
     annotate(installation, namespace, "deployment/billing", &["redislease.io/activation=label,gte"])?;
-    let says = "redislease.io/activation is \"label,gte\" and must be a list of the words label, service, gate, scale and suspend, \
+    let says = "redislease.io/activation is \"label,gte\" and must be a list of the words label, gate, scale and suspend, \
                 separated by commas: use \"label,gate\".";
     let event = installation.wait_for_event(namespace, on, "InvalidAnnotation", says, FIRST_ELECTION)?;
     assert_eq!(event.kind, "Warning");

@@ -197,7 +197,7 @@ fn the_manifests_work() -> Result<()> {
     options.allow_scale = true;
     let Cluster { operator, installation } = Cluster::with_own_redis(&options)?;
     let cluster = installation.control_plane();
-    for namespace in ["shop", "service", "active-service", "scheduling-gate", "one-cluster", "cronjob"] {
+    for namespace in ["shop", "service", "scheduling-gate", "one-cluster", "cronjob"] {
         cluster.kubectl(&["create", "namespace", namespace])?;
     }
     let (page, reader) = (redislease_lab::read("examples/README.md"), Reader::new()?);
@@ -209,7 +209,6 @@ fn the_manifests_work() -> Result<()> {
         reader.run(block, cluster, &[]).unwrap_or_else(|error| panic!("{error}"));
     }
     apply(&installation, "service", "service.yaml")?;
-    apply(&installation, "active-service", "active-service.yaml")?;
     apply(&installation, "scheduling-gate", "scheduling-gate.yaml")?;
     apply(&installation, "one-cluster", "one-cluster.yaml")?;
     apply(&installation, "cronjob", "cronjob.yaml")?;
@@ -270,19 +269,17 @@ fn the_manifests_work() -> Result<()> {
         if role == "active" && *replicas == 3 { Ok(()) } else { Err(format!("{role} with {replicas} replicas")) }
     })?;
 
-    // Both Services follow the holder.
-    for namespace in ["service", "active-service"] {
-        let lease = installation.find_lease(namespace, "billing");
-        let mut held = lease.wait("active", first_election, LeaseState::is_active)?;
-        for _ in 0..2 {
-            let holder = held.holder().unwrap_or_default().to_owned();
-            installation.wait_for("the Service has the holder as its only endpoint", SOON * 2, || {
-                let found = endpoints(&installation, namespace, "billing-active")?;
-                if found == [holder.as_str()] { Ok(()) } else { Err(format!("{found:?}, the holder is {holder}")) }
-            })?;
-            cluster.kubectl(&["delete", "pod", &holder, "--namespace", namespace])?;
-            held = lease.wait("another holder", SOON * 2, |now| now.is_active() && now.token() > held.token())?;
-        }
+    // The Service follows the holder.
+    let lease = installation.find_lease("service", "billing");
+    let mut held = lease.wait("active", first_election, LeaseState::is_active)?;
+    for _ in 0..2 {
+        let holder = held.holder().unwrap_or_default().to_owned();
+        installation.wait_for("the Service has the holder as its only endpoint", SOON * 2, || {
+            let found = endpoints(&installation, "service", "billing-active")?;
+            if found == [holder.as_str()] { Ok(()) } else { Err(format!("{found:?}, the holder is {holder}")) }
+        })?;
+        cluster.kubectl(&["delete", "pod", &holder, "--namespace", "service"])?;
+        held = lease.wait("another holder", SOON * 2, |now| now.is_active() && now.token() > held.token())?;
     }
     operator.stop().map(drop)
 }

@@ -37,8 +37,6 @@ pub struct ValidLease {
     pub retry: Retry,
     /// Whether readiness matters for elections.
     pub readiness: Readiness,
-    /// The Service whose only endpoint is the holder.
-    pub active_service: Option<String>,
     /// Whether only the elected pod starts.
     pub gated: bool,
     /// How the workload is switched, if the lease is held by a cluster.
@@ -185,7 +183,6 @@ impl TryFrom<&RedisLease> for ValidLease {
             grace_period: read.duration("spec.gracePeriod", &spec.grace_period)?,
             retry: retry(&read, &spec.retry)?,
             readiness: if cluster.is_some() { Readiness::UNKNOWN } else { readiness(&read, &spec.election, start)? },
-            active_service: active_service(&read, spec)?,
             gated,
             cluster,
             suspended: spec.suspend,
@@ -269,18 +266,6 @@ fn quorum_name(read: &Reader, spec: &RedisLeaseSpec) -> Result<String, InvalidSp
     Ok(name.clone())
 }
 
-fn active_service(read: &Reader, spec: &RedisLeaseSpec) -> Result<Option<String>, InvalidSpec> {
-    let Some(service) = &spec.active_service else { return Ok(None) };
-    if !names::is_service_name(&service.name) {
-        return Err(read.invalid(
-            "spec.activeService.name",
-            &service.name,
-            "consist of 1 to 63 lower-case letters, digits and '-', begin with a letter, and end with a letter or digit",
-        ));
-    }
-    Ok(Some(service.name.clone()))
-}
-
 /// Checks the rules about `granularity` and returns how the workload is switched.
 fn cluster_activation(read: &Reader, spec: &RedisLeaseSpec) -> Result<Option<ClusterActivation>, InvalidSpec> {
     let ActivationSpec { scheduling_gate, scale, suspend } = spec.activation.unwrap_or_default();
@@ -293,7 +278,6 @@ fn cluster_activation(read: &Reader, spec: &RedisLeaseSpec) -> Result<Option<Clu
     }
     let kind = spec.candidates.workload_ref.as_ref().map_or("", |workload| workload.kind.as_str());
     for (field, is_set) in [
-        ("spec.activeService", spec.active_service.is_some()),
         ("spec.election.unhealthyAfter", spec.election.unhealthy_after.is_some()),
         ("spec.activation.schedulingGate", scheduling_gate),
     ] {

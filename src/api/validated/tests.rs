@@ -68,7 +68,6 @@ fn absent_fields_have_their_defaults() {
                 jitter_percent: 10,
             },
             readiness: Readiness::Required { unhealthy_after: Duration::from_secs(30) },
-            active_service: None,
             gated: false,
             cluster: None,
             suspended: false,

@@ -90,12 +90,6 @@ pub(super) fn needed(scope: &Scope) -> Vec<Right> {
         if scope.allowed.suspend {
             rights.push(right("patch", "batch", "cronjobs", "", namespace, "for activation.suspend"));
         }
-        for verb in ["get", "list", "watch", "create", "patch", "delete"] {
-            rights.push(right(verb, "discovery.k8s.io", "endpointslices", "", namespace, "for activeService"));
-        }
-        for verb in ["get", "create", "delete"] {
-            rights.push(right(verb, "", "services", "", namespace, "for activeService"));
-        }
         for workload in ["deployments", "statefulsets", "daemonsets", "replicasets"] {
             rights.push(right("get", "apps", workload, "", namespace, "for candidates.workloadRef"));
         }

@@ -189,16 +189,8 @@ fn owner(workload: &WorkloadFacts) -> Value {
 }
 
 fn patch(workload: &WorkloadFacts, desired: &Desired, lease: &LeaseFacts, adopts: bool) -> Change {
-    let Settings {
-        quorum: _,
-        candidates,
-        lease_duration,
-        renew_interval,
-        grace_period,
-        active_service,
-        granularity,
-        activation,
-    } = &desired.settings;
+    let Settings { quorum: _, candidates, lease_duration, renew_interval, grace_period, granularity, activation } =
+        &desired.settings;
     let mut metadata = json!({"uid": lease.uid, "resourceVersion": lease.version});
     if adopts {
         metadata["ownerReferences"] = json!([owner(workload)]);
@@ -210,7 +202,6 @@ fn patch(workload: &WorkloadFacts, desired: &Desired, lease: &LeaseFacts, adopts
             "leaseDuration": lease_duration,
             "renewInterval": renew_interval,
             "gracePeriod": grace_period,
-            "activeService": active_service,
             "granularity": granularity,
             // Each field is named: the patch would leave others as they are.
             "activation": activation.map(|ActivationSpec { scheduling_gate, scale, suspend }| {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::parse::KNOWN;
-use crate::api::lease::{ActivationSpec, ActiveServiceSpec, CandidatesSpec, Granularity};
+use crate::api::lease::{ActivationSpec, CandidatesSpec, Granularity};
 use crate::api::names::{ANNOTATION_PREFIX, CREATED_FOR_ANNOTATION, MANAGED_BY, MANAGED_BY_LABEL};
 use crate::api::validated::{Workload, WorkloadKind};
 use crate::api::{Duration, RedisLease, RedisLeaseSpec};
@@ -80,8 +80,6 @@ pub struct Settings {
     pub renew_interval: Duration,
     /// `spec.gracePeriod`.
     pub grace_period: Duration,
-    /// `spec.activeService`.
-    pub active_service: Option<ActiveServiceSpec>,
     /// `spec.granularity`.
     pub granularity: Granularity,
     /// `spec.activation`.
@@ -96,7 +94,6 @@ impl From<&RedisLeaseSpec> for Settings {
             lease_duration: spec.lease_duration.clone(),
             renew_interval: spec.renew_interval.clone(),
             grace_period: spec.grace_period.clone(),
-            active_service: spec.active_service.clone(),
             granularity: spec.granularity,
             activation: spec.activation.filter(|activation| *activation != ActivationSpec::default()),
         }

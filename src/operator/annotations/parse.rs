@@ -9,13 +9,13 @@ use serde_json::json;
 use super::facts::{Settings, WorkloadFacts};
 use super::problem::{Place, Problem};
 use super::{suggest, ways};
-use crate::api::lease::{ActiveServiceSpec, CandidatesSpec, WorkloadRef};
-use crate::api::names::{ANNOTATION_PREFIX, MAX_LEASE_NAME, MAX_SERVICE_NAME, is_object_name, is_service_name};
+use crate::api::lease::{CandidatesSpec, WorkloadRef};
+use crate::api::names::{ANNOTATION_PREFIX, MAX_LEASE_NAME, is_object_name};
 use crate::api::{Duration, InvalidSpec, RedisLease, RedisLeaseSpec, ValidLease};
 use crate::status::NoticeReason;
 
 /// The annotations of a workload, without their prefix.
-pub const KNOWN: [&str; 10] = [
+pub const KNOWN: [&str; 9] = [
     "lease",
     "activated-by",
     "quorum",
@@ -23,7 +23,6 @@ pub const KNOWN: [&str; 10] = [
     "lease-duration",
     "renew-interval",
     "grace-period",
-    "active-service",
     "activation",
     "active-replicas",
 ];
@@ -69,7 +68,6 @@ pub fn parse(workload: &WorkloadFacts) -> Parsed {
     parser.quorum(&mut settings);
     let quorum = settings.quorum.clone();
     parser.durations(&mut settings);
-    parser.active_service(&mut settings);
     let (granularity, activation) = ways::parse(&mut parser, workload.key.1.kind);
     (settings.granularity, settings.activation) = (granularity, activation);
     let name = match parser.value("lease") {
@@ -120,7 +118,6 @@ pub fn spec(settings: &Settings) -> RedisLeaseSpec {
     spec.lease_duration = settings.lease_duration.clone();
     spec.renew_interval = settings.renew_interval.clone();
     spec.grace_period = settings.grace_period.clone();
-    spec.active_service.clone_from(&settings.active_service);
     spec.granularity = settings.granularity;
     spec.activation = settings.activation;
     spec
@@ -187,18 +184,6 @@ impl<'a> Parser<'a> {
         } else {
             self.invalid("quorum", value, "be the name of a RedisQuorum", &suggest::object_name(value, 253, "default"));
         }
-    }
-
-    fn active_service(&mut self, settings: &mut Settings) {
-        let Some(value) = self.value("active-service") else { return };
-        if is_service_name(value) {
-            settings.active_service = Some(ActiveServiceSpec { name: value.to_owned() });
-            return;
-        }
-        let must = "be the name of a Service: up to 63 lower-case letters, digits and '-', beginning with a letter";
-        let instead = suggest::object_name(&value.replace('.', "-"), MAX_SERVICE_NAME, "");
-        let instead = instead.trim_start_matches(|first: char| !first.is_ascii_lowercase());
-        self.invalid("active-service", value, must, if is_service_name(instead) { instead } else { "active" });
     }
 
     fn durations(&mut self, settings: &mut Settings) {

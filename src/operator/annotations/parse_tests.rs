@@ -44,14 +44,6 @@ fn annotations_become_the_spec_of_a_lease() {
     assert_eq!((desired.name.as_str(), parsed.quorum.as_str()), ("invoices", "default"));
     assert_eq!(durations.map(Duration::as_str), ["30s", "5s", "10s"], "the defaults of the API");
 
-    assert_eq!(desired.settings.active_service, None);
-    let routed = parse(&workload("billing", &[("lease", "true"), ("active-service", "billing-active")]));
-    let Request::Lease(desired) = &routed.request else { panic!("{routed:?}") };
-    assert_eq!(
-        parse::spec(&desired.settings).active_service.map(|service| service.name).as_deref(),
-        Some("billing-active")
-    );
-
     for annotations in [&[][..], &[("lease", "false")], &[("lease-duration", "20s")]] {
         let parsed = parse(&workload("billing", annotations));
         assert_eq!((parsed.request, parsed.problems), (Request::None, vec![]), "{annotations:?}");
@@ -125,14 +117,6 @@ fn a_wrong_annotation_is_reported_with_its_value_and_the_nearest_right_one() {
             InvalidAnnotation,
             vec!["redislease.io/quorum is \"West_1\"", "use \"west-1\""],
         ),
-        (
-            "b",
-            vec![("active-service", "Billing.Active")],
-            InvalidAnnotation,
-            vec!["redislease.io/active-service is \"Billing.Active\"", "use \"billing-active\""],
-        ),
-        ("b", vec![("active-service", "1")], InvalidAnnotation, vec!["use \"active\""]),
-        ("b", vec![("active-servce", "x")], UnknownAnnotation, vec!["use redislease.io/active-service"]),
         ("b", vec![("activations", "gate")], UnknownAnnotation, vec!["use redislease.io/activation"]),
         ("b", vec![("lease", "True")], InvalidAnnotation, vec!["redislease.io/lease is \"True\"", "use \"true\""]),
         ("b", vec![("lease", "My Lease")], InvalidAnnotation, vec!["use \"my-lease\""]),
@@ -161,21 +145,28 @@ fn a_wrong_annotation_is_reported_with_its_value_and_the_nearest_right_one() {
 }
 
 #[test]
+fn the_former_annotation_for_a_service_is_reported_with_what_replaces_it() {
+    let routed = workload("b", &[("lease", "true"), ("active-service", "billing-active")]);
+    let [(NoticeReason::UnknownAnnotation, note)] = &notes(&routed)[..] else { panic!("{:?}", notes(&routed)) };
+    let says = "redislease.io/active-service (value \"billing-active\") has no effect in this version: remove it, and create a \
+                Service with the selector lease.redislease.io/LEASE: active";
+    assert!(note.contains(says), "{note}");
+    assert_eq!(parse(&routed).request, Request::Invalid, "the lease stays as it is");
+}
+
+#[test]
 fn the_ways_of_activation_are_a_list() {
     let parsed = |value: &str, more: &[(&str, &str)]| {
         let annotations = [&[("lease", "true"), ("activation", value)], more].concat();
         let workload = workload("b", &annotations);
         (parse(&workload).request, notes(&workload))
     };
-    let service = [("active-service", "a")];
     for (value, more, gate) in [
         ("label", &[][..], false),
         (" label ", &[], false),
         ("gate", &[], true),
         ("label , gate", &[], true),
         ("gate,gate", &[], true),
-        ("service", &service, false),
-        ("gate, service,label", &service, true),
     ] {
         let (request, notes) = parsed(value, more);
         let Request::Lease(desired) = request else { panic!("{value:?}: {notes:?}") };
@@ -183,25 +174,21 @@ fn the_ways_of_activation_are_a_list() {
         assert_eq!(spec["activation"]["schedulingGate"] == true, gate, "{value:?}: {spec}");
         assert_eq!(spec["activation"].is_null(), !gate, "{value:?}: {spec}");
     }
-    let words = "be a list of the words label, service, gate, scale and suspend, separated by commas";
-    let absent = "not contain service, unless redislease.io/active-service names the Service";
-    let present = "contain service, because redislease.io/active-service names a Service";
+    let words = "be a list of the words label, gate, scale and suspend, separated by commas";
+    let service = "not contain service, because a Service with the selector lease.redislease.io/LEASE=active follows the \
+                   holder without it";
     for (value, more, must, nearest) in [
         ("", &[][..], words, "label"),
         (" ", &[], words, "label"),
-        ("", &service, words, "service"),
         (",", &[], words, "label"),
         ("gate,", &[], words, "gate"),
         ("gte", &[], words, "gate"),
         ("Gate", &[], words, "gate"),
         ("label;gate", &[], words, "label"),
-        ("services", &service, words, "service"),
         ("services", &[], words, "label"),
-        ("gate;scale", &service, words, "service"),
         ("anything", &[], words, "label"),
-        ("service", &[], absent, "label"),
-        ("gate,service", &[], absent, "gate"),
-        ("label, gate", &service, present, "label,gate,service"),
+        ("service", &[], service, "label"),
+        ("gate,service", &[], service, "gate"),
     ] {
         let (request, notes) = parsed(value, more);
         let [(NoticeReason::InvalidAnnotation, note)] = &notes[..] else { panic!("{value:?}: {notes:?}") };
@@ -274,11 +261,6 @@ fn a_cluster_holds_the_lease_of_a_workload_that_is_switched() {
         ),
         (job, vec![("activation", "scale"), ("granularity", "cluster")], "or a CronJob: use \"gate\""),
         (job, vec![("granularity", "cluster")], "be \"pod\": only a Deployment, a StatefulSet or a CronJob"),
-        (
-            deployment,
-            vec![("activation", "scale"), ("active-service", "a"), ("active-replicas", "2")],
-            "because redislease.io/active-service follows a pod: use \"service\"",
-        ),
     ] {
         let (request, notes) = parsed(kind, &annotations);
         let [(NoticeReason::InvalidAnnotation, note)] = &notes[..] else { panic!("{annotations:?}: {notes:?}") };

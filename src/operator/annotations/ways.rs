@@ -7,8 +7,11 @@ use crate::api::validated::WorkloadKind;
 
 /// The pod gets the label `active`. This is always so.
 const LABEL: &str = "label";
-/// The pod becomes the endpoint of `redislease.io/active-service`.
+/// An earlier version made a Service for the pod.
 const SERVICE: &str = "service";
+/// What replaces [`SERVICE`].
+const NO_SERVICE: &str = "not contain service, because a Service with the selector lease.redislease.io/LEASE=active follows \
+                          the holder without it";
 /// The operator removes the scheduling gate of the pod.
 const GATE: &str = "gate";
 /// The operator scales the workload.
@@ -16,7 +19,7 @@ const SCALE: &str = "scale";
 /// The operator suspends the workload.
 const SUSPEND: &str = "suspend";
 /// The ways in which the holder becomes active.
-const WAYS: [&str; 5] = [LABEL, SERVICE, GATE, SCALE, SUSPEND];
+const WAYS: [&str; 4] = [LABEL, GATE, SCALE, SUSPEND];
 
 /// The greatest number of replicas in the spec of a lease.
 const MOST: i32 = 10_000;
@@ -69,7 +72,7 @@ fn of_cluster(
     let Some(way) = switch_of(kind) else {
         if has(SCALE) || has(SUSPEND) {
             let must = "not contain scale or suspend, which need a Deployment, a StatefulSet or a CronJob";
-            let instead = nearest(items, parser.value("active-service").is_some(), kind);
+            let instead = nearest(items, kind);
             parser.report("activation", value, must, &instead);
         } else {
             let must = "be \"pod\": only a Deployment, a StatefulSet or a CronJob can run in one cluster only";
@@ -77,8 +80,8 @@ fn of_cluster(
         }
         return Default::default();
     };
-    let must = if parser.value("active-service").is_some() {
-        "not contain scale or suspend, because redislease.io/active-service follows a pod"
+    let must = if has(SERVICE) {
+        NO_SERVICE
     } else if items.iter().any(|item| ![LABEL, SCALE, SUSPEND].contains(item)) {
         "contain only label, scale and suspend with redislease.io/granularity cluster"
     } else if has(SCALE) == has(SUSPEND) {
@@ -91,8 +94,7 @@ fn of_cluster(
         let scale = if has(SCALE) { replicas(parser) } else { None };
         return (Granularity::Cluster, Some(ActivationSpec { scheduling_gate: false, scale, suspend: has(SUSPEND) }));
     };
-    let instead = if parser.value("active-service").is_some() { SERVICE } else { way };
-    parser.report("activation", value, must, instead);
+    parser.report("activation", value, must, way);
     Default::default()
 }
 
@@ -107,34 +109,31 @@ fn replicas(parser: &mut Parser<'_>) -> Option<ScaleSpec> {
 }
 
 fn of_pod(parser: &mut Parser<'_>, value: Option<&str>, items: &[&str], kind: WorkloadKind) -> Option<ActivationSpec> {
-    let has_service = parser.value("active-service").is_some();
     if parser.value("active-replicas").is_some() {
         let must = "contain scale, because redislease.io/active-replicas is set";
         parser.report("activation", value, must, SCALE);
         return None;
     }
     value?;
-    let must = if items.iter().any(|item| !WAYS.contains(item)) {
-        "be a list of the words label, service, gate, scale and suspend, separated by commas"
-    } else if items.contains(&SERVICE) && !has_service {
-        "not contain service, unless redislease.io/active-service names the Service"
-    } else if !items.contains(&SERVICE) && has_service {
-        "contain service, because redislease.io/active-service names a Service"
+    let must = if items.contains(&SERVICE) {
+        NO_SERVICE
+    } else if items.iter().any(|item| !WAYS.contains(item)) {
+        "be a list of the words label, gate, scale and suspend, separated by commas"
     } else {
         let gate = items.contains(&GATE);
         return gate.then_some(ActivationSpec { scheduling_gate: true, scale: None, suspend: false });
     };
-    parser.report("activation", value, must, &nearest(items, has_service, kind));
+    parser.report("activation", value, must, &nearest(items, kind));
     None
 }
 
 /// The valid list of ways that is most similar to these items.
-fn nearest(items: &[&str], has_service: bool, kind: WorkloadKind) -> String {
+fn nearest(items: &[&str], kind: WorkloadKind) -> String {
     let words = items.iter().filter_map(|item| suggest::nearest(&item.to_ascii_lowercase(), &WAYS));
     let mut ways: Vec<&str> = Vec::new();
-    for way in words.chain(has_service.then_some(SERVICE)) {
+    for way in words {
         let way = if way == SCALE || way == SUSPEND {
-            match switch_of(kind).filter(|_| !has_service) {
+            match switch_of(kind) {
                 Some(way) => return way.to_owned(),
                 // This also lets only the elected pod run.
                 None => GATE,
@@ -142,7 +141,7 @@ fn nearest(items: &[&str], has_service: bool, kind: WorkloadKind) -> String {
         } else {
             way
         };
-        if !ways.contains(&way) && (way != SERVICE || has_service) {
+        if !ways.contains(&way) {
             ways.push(way);
         }
     }

@@ -19,7 +19,7 @@ use crate::operator::slot::News;
 use crate::operator::writer::RoleAnswer;
 use crate::plan::{
     Allowed, Authority, CandidateFacts, Effect, Event, Identity, PermitUses, Permitted, PodKnowledge, RoleOutcome,
-    RoleWrite, SliceFacts, SliceWrite,
+    RoleWrite,
 };
 
 /// The text of a warning that panics when it is carried out.
@@ -212,10 +212,6 @@ impl Outside for Fake {
 
     fn write_orphan(&mut self, _: &str, lease: &str, write: RoleWrite) {
         self.note(format!("{lease} on {}: {:?} {:?}", write.pod, write.role, write.token));
-    }
-
-    fn write_orphan_slice(&mut self, slice: &SliceFacts, write: SliceWrite) {
-        self.note(format!("{} on {}: {:?}", slice.lease, write.name, write.change));
     }
 
     fn report_on_lease(&mut self, lease: Subject<'_>, problem: &Problem) {

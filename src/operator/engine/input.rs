@@ -14,11 +14,8 @@ use crate::index::{LeaseId, NamespaceFacts, WorkloadFound, WorkloadKey};
 use crate::operator::annotations::Problem;
 use crate::operator::quorums::QuorumUpdate;
 use crate::operator::slot::News;
-use crate::operator::writer::{PodFound, RoleAnswer, ServiceFound, SliceAnswer};
-use crate::plan::{
-    Allowed, Authority, Effect, Event, Identity, PermitUses, Reconciler, RoleWrite, ServiceRequest, SliceFacts,
-    SliceWrite, StatusOutcome,
-};
+use crate::operator::writer::{PodFound, RoleAnswer};
+use crate::plan::{Allowed, Authority, Effect, Event, Identity, PermitUses, Reconciler, RoleWrite, StatusOutcome};
 
 /// One thing that happened.
 #[derive(Debug)]
@@ -27,8 +24,6 @@ pub enum Input {
     Lease(Watched<RedisLease>),
     /// From the watch of pods.
     Pod(Watched<PodFacts>),
-    /// From the watch of EndpointSlices.
-    Slice(Watched<SliceFacts>),
     /// From the watch of namespaces.
     Namespace(Watched<NamespaceFacts>),
     /// The facts about a quorum have changed.
@@ -62,15 +57,6 @@ pub enum Input {
         lease: String,
         /// The answer.
         answer: RoleAnswer,
-    },
-    /// The result of removing the endpoint of a lease that does not exist.
-    OrphanSliceWritten {
-        /// The namespace of the slice.
-        namespace: String,
-        /// The name of the slice.
-        name: String,
-        /// The answer.
-        answer: SliceAnswer,
     },
 }
 
@@ -118,10 +104,6 @@ pub enum Answer {
     Node(String, Result<bool, String>),
     /// To a role write on the pod with this UID.
     Role(String, RoleAnswer),
-    /// To a write of the EndpointSlice with this name.
-    Slice(String, SliceAnswer),
-    /// To a request about a Service.
-    Service(ServiceRequest, Result<ServiceFound, String>),
 }
 
 /// The lease that an effect applies to.
@@ -167,8 +149,6 @@ pub trait Outside {
     fn write_orphan(&mut self, namespace: &str, lease: &str, write: RoleWrite);
     /// Which ways of activation the operator may use.
     fn allowed(&self) -> Allowed;
-    /// Writes the EndpointSlice of a lease that does not exist: answered by [`Input::OrphanSliceWritten`].
-    fn write_orphan_slice(&mut self, slice: &SliceFacts, write: SliceWrite);
     /// Reports a mistake on a lease.
     fn report_on_lease(&mut self, lease: Subject<'_>, problem: &Problem);
     /// Reports a mistake on a pod. Returns `false` if too many mistakes were reported on pods lately.

@@ -9,7 +9,6 @@
 //! | [`input`] | the inputs of the engine, and its interface to the other modules |
 //! | [`take`] | what each input changes |
 //! | [`orphans`] | the roles of leases that do not exist |
-//! | [`slices`] | the EndpointSlices of leases |
 //! | [`mistakes`] | mistakes in the annotations of pods and leases |
 //! | [`timers`] | when each lease must have its next turn |
 //! | [`shell`] | implements the interface in a process: keepers, writer, metrics |
@@ -21,7 +20,6 @@ mod mistakes;
 mod orphans;
 mod run;
 mod shell;
-mod slices;
 mod take;
 #[cfg(test)]
 mod tests;
@@ -92,8 +90,6 @@ pub struct Engine<M, O> {
     permits: Permits<LeaseId>,
     /// Whether the labels of leases that do not exist were looked for.
     swept: bool,
-    /// The same for their EndpointSlices.
-    swept_slices: bool,
     mistakes: Mistakes,
     outside: O,
 }
@@ -109,7 +105,6 @@ impl<M: Machine, O: Outside> Engine<M, O> {
             awaiting: BTreeSet::new(),
             permits: Permits::new(PERMITS),
             swept: false,
-            swept_slices: false,
             mistakes: Mistakes::default(),
             outside,
         }
@@ -325,7 +320,6 @@ fn decide<M: Machine, O: Outside>(
             quorum: snapshot.quorum,
             candidates: snapshot.candidates,
             strays: snapshot.strays,
-            slices: snapshot.slices,
             holder: snapshot.holder,
             pods_listed: snapshot.pods_listed,
             authority,

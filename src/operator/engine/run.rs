@@ -12,7 +12,6 @@ use crate::clock::Alarm;
 use crate::election::PodFacts;
 use crate::index::{LeaseId, NamespaceFacts, WorkloadKey};
 use crate::mailbox::Mailbox;
-use crate::plan::SliceFacts;
 
 /// The capacity of a watch's channel. When it is full, the watch waits.
 const AHEAD: usize = 1024;
@@ -28,8 +27,6 @@ pub struct Senders {
     pub leases: Sender<Watched<RedisLease>>,
     /// From the watch of pods.
     pub pods: Sender<Watched<PodFacts>>,
-    /// From the watch of EndpointSlices.
-    pub slices: Sender<Watched<SliceFacts>>,
     /// From the watch of namespaces.
     pub namespaces: Sender<Watched<NamespaceFacts>>,
     /// From the watch of the metadata of workloads.
@@ -43,7 +40,6 @@ pub struct Senders {
 pub struct Inbox {
     leases: Receiver<Watched<RedisLease>>,
     pods: Receiver<Watched<PodFacts>>,
-    slices: Receiver<Watched<SliceFacts>>,
     namespaces: Receiver<Watched<NamespaceFacts>>,
     workloads: Receiver<WorkloadKey>,
     others: UnboundedReceiver<Input>,
@@ -55,20 +51,18 @@ pub struct Inbox {
 pub fn channels() -> (Senders, Inbox) {
     let (leases, lease_events) = mpsc::channel(AHEAD);
     let (pods, pod_events) = mpsc::channel(AHEAD);
-    let (slices, slice_events) = mpsc::channel(AHEAD);
     let (namespaces, namespace_events) = mpsc::channel(AHEAD);
     let (workloads, workload_events) = mpsc::channel(AHEAD);
     let (others, other_inputs) = mpsc::unbounded_channel();
     let inbox = Inbox {
         leases: lease_events,
         pods: pod_events,
-        slices: slice_events,
         namespaces: namespace_events,
         workloads: workload_events,
         others: other_inputs,
         mailbox: Arc::new(Mailbox::new()),
     };
-    (Senders { leases, pods, slices, namespaces, workloads, others }, inbox)
+    (Senders { leases, pods, namespaces, workloads, others }, inbox)
 }
 
 /// Runs until `stop`.
@@ -96,7 +90,6 @@ pub async fn run<M: Machine, O: Outside>(mut engine: Engine<M, O>, mut inbox: In
             () = inbox.mailbox.filled() => {}
             Some(event) = inbox.leases.recv() => engine.take(Input::Lease(event)),
             Some(event) = inbox.pods.recv() => engine.take(Input::Pod(event)),
-            Some(event) = inbox.slices.recv() => engine.take(Input::Slice(event)),
             Some(event) = inbox.namespaces.recv() => engine.take(Input::Namespace(event)),
             Some(key) = inbox.workloads.recv() => engine.take(Input::WorkloadChanged(key)),
             expired = alarm.expired() => {
@@ -116,7 +109,7 @@ impl Inbox {
         for lease in shown {
             engine.shown(lease);
         }
-        let mut counts = [0; 6];
+        let mut counts = [0; 5];
         while counts[0] < BATCH
             && let Ok(input) = self.others.try_recv()
         {
@@ -142,16 +135,10 @@ impl Inbox {
             counts[3] += 1;
         }
         while counts[4] < BATCH
-            && let Ok(event) = self.slices.try_recv()
-        {
-            engine.take(Input::Slice(event));
-            counts[4] += 1;
-        }
-        while counts[5] < BATCH
             && let Ok(key) = self.workloads.try_recv()
         {
             engine.take(Input::WorkloadChanged(key));
-            counts[5] += 1;
+            counts[4] += 1;
         }
         counts.contains(&BATCH)
     }

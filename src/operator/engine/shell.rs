@@ -26,11 +26,8 @@ use crate::operator::annotations::Problem;
 use crate::operator::leadership::Grant;
 use crate::operator::quorums::{Connection, InUse, QuorumUpdate};
 use crate::operator::slot::{News, Slot};
-use crate::operator::writer::{Call, Done, Owner, Writer};
-use crate::plan::{
-    Allowed, Authority, Command, Effect, Measure, OpenQuorum, Read, RoleWrite, ServiceRequest, SliceFacts, SliceWrite,
-    StatusWrite,
-};
+use crate::operator::writer::{Call, Done, Writer};
+use crate::plan::{Allowed, Authority, Command, Effect, Measure, OpenQuorum, Read, RoleWrite, StatusWrite};
 use crate::status::{Importance, Notice, TermEnd};
 
 /// The name of this controller in metrics.
@@ -180,18 +177,6 @@ impl Shell {
         self.writer.write_role(lease.namespace, lease.uid, lease.name, write, done);
     }
 
-    fn write_slice(&self, lease: Subject<'_>, write: Box<SliceWrite>) {
-        let name = write.name.clone();
-        let done = self.answer(lease, move |answer| Answer::Slice(name, answer));
-        self.writer.write_slice(lease.namespace, owner(lease), write, done);
-    }
-
-    fn prepare_service(&self, lease: Subject<'_>, request: ServiceRequest) {
-        let of = request.clone();
-        let done = self.answer(lease, move |found| Answer::Service(of, found));
-        self.writer.send(lease.namespace, lease.uid, Call::Service { owner: owner(lease), request, done });
-    }
-
     fn read(&self, lease: Subject<'_>, read: Read) {
         let namespace = lease.namespace.clone();
         let call = match read {
@@ -293,9 +278,6 @@ impl Outside for Shell {
             Effect::WithdrawStatus => self.writer.withdraw_status(lease.uid),
             Effect::WriteRole(write) => self.write_role(lease, write),
             Effect::WithdrawRole { uid } => self.writer.withdraw_role(&uid, lease.uid),
-            Effect::WriteSlice(write) => self.write_slice(lease, write),
-            Effect::WithdrawSlice { name } => self.writer.withdraw_slice(lease.uid, &name),
-            Effect::PrepareService(request) => self.prepare_service(lease, request),
             Effect::Read(read) => self.read(lease, read),
             Effect::Probe => self.writer.probe(),
             Effect::Report(notice) => self.report(lease, &notice),
@@ -347,17 +329,6 @@ impl Outside for Shell {
         self.writer.write_role(&namespace, &format!("name:{lease}"), lease, write, done);
     }
 
-    fn write_orphan_slice(&mut self, slice: &SliceFacts, write: SliceWrite) {
-        let (inputs, namespace, name) = (self.inputs.clone(), slice.namespace.clone(), slice.name.clone());
-        tracing::info!(slice = %format!("{namespace}/{name}"), lease = slice.lease, "Removing the endpoint of a lease that does not exist or cannot be read.");
-        let owner = Owner { namespace: namespace.clone(), name: slice.lease.clone(), uid: None };
-        let tenant: Arc<str> = namespace.as_str().into();
-        let done = Box::new(move |answer| {
-            let _ = inputs.send(Input::OrphanSliceWritten { namespace, name, answer });
-        });
-        self.writer.write_slice(&tenant, owner, Box::new(write), done);
-    }
-
     fn report_on_lease(&mut self, lease: Subject<'_>, Problem { reason, note }: &Problem) {
         tracing::warn!(lease = %name(lease), reason = reason.as_str(), "{note}");
         let notice = Notice { reason: *reason, note: note.clone(), on_pods: Vec::new() };
@@ -407,11 +378,6 @@ impl Outside for Shell {
             connection.nodes.floor_complete();
         }
     }
-}
-
-/// The lease as the owner of other objects.
-fn owner(lease: Subject<'_>) -> Owner {
-    Owner { namespace: lease.namespace.to_string(), name: lease.name.to_owned(), uid: Some(lease.uid.to_owned()) }
 }
 
 /// Namespace and name of a lease, for the log.

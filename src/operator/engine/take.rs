@@ -4,7 +4,7 @@ use redislease_core::time::Time;
 
 use super::{Answer, Engine, Input, Machine, Outside, Watched};
 use crate::index::{ImplausibleToken, LeaseId, NamespaceFacts};
-use crate::operator::writer::{PodFound, RoleAnswer, ServiceFound, SliceAnswer};
+use crate::operator::writer::{PodFound, RoleAnswer};
 use crate::plan::{Event, RoleOutcome, StatusOutcome};
 
 impl<M: Machine, O: Outside> Engine<M, O> {
@@ -14,7 +14,6 @@ impl<M: Machine, O: Outside> Engine<M, O> {
         match input {
             Input::Lease(event) => self.take_lease(now, event),
             Input::Pod(event) => self.take_pod(now, event),
-            Input::Slice(event) => self.take_slice(event),
             Input::Namespace(event) => self.take_namespace(event),
             Input::Quorum(update) => {
                 self.outside.quorum(&update);
@@ -38,7 +37,6 @@ impl<M: Machine, O: Outside> Engine<M, O> {
             }
             Input::WorkloadChanged(key) => self.index.workload_changed(&key, now),
             Input::Workload(key, found) => self.index.workload_read(&key, found, now),
-            Input::OrphanSliceWritten { namespace, name, answer } => self.take_orphan_slice(&namespace, &name, answer),
             Input::OrphanWritten { namespace, pod, lease, answer } => {
                 let done = matches!(answer.outcome, RoleOutcome::Written | RoleOutcome::Gone | RoleOutcome::Withdrawn);
                 self.take_found(now, &namespace, &pod, answer.found);
@@ -51,7 +49,6 @@ impl<M: Machine, O: Outside> Engine<M, O> {
 
     fn take_lease(&mut self, now: Time, event: Watched<crate::api::RedisLease>) {
         let mut unreadable_gone = false;
-        let is_list = matches!(event, Watched::ListEnds);
         match event {
             Watched::ListBegins => self.index.lease_list_begins(),
             Watched::Seen(lease) => {
@@ -72,9 +69,6 @@ impl<M: Machine, O: Outside> Engine<M, O> {
         }
         for ImplausibleToken { namespace, name, token } in self.index.implausible_tokens() {
             tracing::error!(namespace, name, %token, "Ignored the fencing token in the status of a RedisLease: no Redis node can have given it. Write the right token into the status.");
-        }
-        if is_list || unreadable_gone {
-            self.sweep_slices(unreadable_gone);
         }
         self.sweep(unreadable_gone);
     }
@@ -141,19 +135,6 @@ impl<M: Machine, O: Outside> Engine<M, O> {
             Answer::Role(uid, RoleAnswer { outcome, found }) => {
                 self.take_found(now, &namespace, &uid, found);
                 Event::RoleWritten { uid, outcome }
-            }
-            Answer::Slice(name, SliceAnswer { outcome, found }) => {
-                self.take_found_slice(&namespace, &name, found);
-                Event::SliceWritten { name, outcome }
-            }
-            Answer::Service(request, found) => {
-                let found = found.map(|ServiceFound { prepared, slices }| {
-                    for slice in slices {
-                        self.index.slice_answered(slice);
-                    }
-                    Box::new(prepared)
-                });
-                Event::ServicePrepared { request, found }
             }
         };
         if let Some(lease) = self.leases.get_mut(&id).filter(|lease| lease.incarnation == incarnation) {

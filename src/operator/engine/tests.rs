@@ -8,8 +8,6 @@ mod orphans;
 mod panics;
 #[path = "permits_tests.rs"]
 mod permits;
-#[path = "slices_tests.rs"]
-mod slices;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,9 +23,9 @@ use crate::index::WorkloadRead;
 use crate::operator::leadership::Grant;
 use crate::operator::quorums::QuorumUpdate;
 use crate::operator::slot::News;
-use crate::operator::writer::{PodFound, SliceAnswer};
+use crate::operator::writer::PodFound;
 use crate::plan::{
-    Authority, Command, OpenQuorum, PodKnowledge, QuorumFacts, Read, Reconciler, RoleOutcome, SliceFacts, StatusOutcome,
+    Authority, Command, OpenQuorum, PodKnowledge, QuorumFacts, Read, Reconciler, RoleOutcome, StatusOutcome,
 };
 use fake::{Fake, PANICS, World, lease, pod, role, script, seen};
 

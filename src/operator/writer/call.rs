@@ -16,19 +16,16 @@ use super::events::EventKey;
 use super::managers;
 use super::outcome::{Finish, Sent, classify, guarded, guarded_with, judge_status, pass_on, pass_on_or_repeat};
 use super::owned::{self, Changed};
-use super::slices::{self, Owner, ServiceFound, SliceAnswer};
 use super::tokens;
 use crate::api::names::{self, PodRole};
 use crate::api::validated::WorkloadKind;
 use crate::api::{RedisLease, RedisQuorum};
 use crate::election::{PodFacts, Run, is_off};
 use crate::index::{Asked, ListCount, WorkloadFound, WorkloadKey, WorkloadRead};
-use crate::metrics::operator::{OperatorMetrics, WriteKind};
+use crate::metrics::operator::WriteKind;
 use crate::operator::annotations::Change;
 use crate::operator::kube_api::{self, CallError, call};
-use crate::plan::{
-    self, Altered, PodChange, RoleOutcome, RoleWrite, ServiceRequest, SliceWrite, StatusOutcome, StatusWrite,
-};
+use crate::plan::{self, Altered, PodChange, RoleOutcome, RoleWrite, StatusOutcome, StatusWrite};
 
 /// Every cluster has this namespace throughout its existence, so its UID identifies the cluster.
 pub(super) const CLUSTER_NAMESPACE: &str = "kube-system";
@@ -62,10 +59,6 @@ pub enum Call {
     QuorumStatus { object: Box<RedisQuorum>, done: Done<Result<RedisQuorum, CallError>> },
     /// Write label and token of a lease on a pod.
     PodRole { namespace: Arc<str>, lease: String, write: RoleWrite, done: Done<RoleAnswer> },
-    /// Write or remove an EndpointSlice of a lease's Service.
-    Slice { owner: Owner, write: Box<SliceWrite>, done: Done<SliceAnswer> },
-    /// Read the Service of a lease, its slices and a pod; create the Service if it does not exist.
-    Service { owner: Owner, request: ServiceRequest, done: Done<Result<ServiceFound, String>> },
     /// Read a lease; `None` if it is deleted or was created again.
     Lease { namespace: Arc<str>, name: String, uid: String, done: Done<Result<Option<Arc<RedisLease>>, String>> },
     /// Read a pod, or the workload of this kind that is a candidate itself.
@@ -101,7 +94,6 @@ impl Call {
             Self::LeaseStatus { .. } => Some(WriteKind::LeaseStatus),
             Self::QuorumStatus { .. } => Some(WriteKind::QuorumStatus),
             Self::PodRole { .. } => Some(WriteKind::PodRole),
-            Self::Slice { .. } => Some(WriteKind::EndpointSlice),
             Self::OwnedLease { .. } => Some(WriteKind::Lease),
             Self::Event(_) => Some(WriteKind::Event),
             _ => None,
@@ -116,8 +108,6 @@ impl Call {
             }
             Self::QuorumStatus { object, .. } => format!("RedisQuorum {}", object.name_any()),
             Self::PodRole { namespace, write, .. } => format!("pod {namespace}/{}", write.pod),
-            Self::Slice { owner, write, .. } => format!("EndpointSlice {}/{}", owner.namespace, write.name),
-            Self::Service { owner, request, .. } => format!("Service {}/{}", owner.namespace, request.service),
             Self::Lease { namespace, name, .. } => format!("RedisLease {namespace}/{name}"),
             Self::Pod { namespace, name, .. } => format!("pod {namespace}/{name}"),
             Self::Node { name, .. } => format!("Kubernetes node {name}"),
@@ -140,7 +130,6 @@ impl Call {
         match self {
             Self::LeaseStatus { done, .. } => done(StatusOutcome::Withdrawn),
             Self::PodRole { done, .. } => done(RoleAnswer { outcome: RoleOutcome::Withdrawn, found: None }),
-            Self::Slice { done, .. } => done(SliceAnswer { outcome: RoleOutcome::Withdrawn, found: None }),
             Self::OwnedLease { done, .. } => done(Changed::Outdated),
             // A newer read of the same object replaces it.
             _ => {}
@@ -148,13 +137,7 @@ impl Call {
     }
 
     /// Sends the call. `event` is the pending event of an event call.
-    pub(super) async fn send(
-        self,
-        client: Client,
-        lists: ListCount,
-        metrics: &OperatorMetrics,
-        event: Option<Event>,
-    ) -> Sent {
+    pub(super) async fn send(self, client: Client, lists: ListCount, event: Option<Event>) -> Sent {
         match self {
             Self::LeaseStatus { object, write, done } => {
                 let written = guarded(write_lease_status(client, &object, *write).boxed()).await;
@@ -183,17 +166,6 @@ impl Call {
                     _ => None,
                 };
                 Sent { judged, finish: Finish::Moved(before, now, Box::new(move || done(answer))) }
-            }
-            Self::Slice { owner, write, done } => {
-                let unknown = |why| SliceAnswer { outcome: RoleOutcome::Unanswered(why), found: None };
-                let work = slices::write(client, &owner, &write, metrics);
-                let (written, answer) = guarded_with(work.boxed(), unknown).await;
-                let judged = classify(&written);
-                Sent { judged, finish: Finish::PassOn(Box::new(move || done(answer))) }
-            }
-            Self::Service { owner, request, done } => {
-                let found = guarded(slices::prepare(client, &owner, &request, metrics).boxed()).await;
-                pass_on_or_repeat(found, done, |done| Self::Service { owner, request, done })
             }
             Self::Lease { namespace, name, uid, done } => {
                 let leases: Api<RedisLease> = Api::namespaced(client, &namespace);

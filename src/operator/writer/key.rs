@@ -11,8 +11,6 @@ pub(super) enum Key {
     Status(Arc<str>),
     QuorumStatus(Arc<str>),
     Role { pod: Arc<str>, lease: Arc<str> },
-    Slice { lease: Arc<str>, name: Arc<str> },
-    ReadService(Arc<str>),
     ReadLease(Arc<str>),
     ReadPod(Arc<str>),
     ReadNode(Arc<str>),

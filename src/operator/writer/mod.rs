@@ -15,7 +15,6 @@
 //! | [`call`] | the calls |
 //! | [`outcome`], [`managers`] | what their answers mean; who manages a field |
 //! | [`owned`] | the calls for the leases of annotated workloads |
-//! | [`slices`] | the calls for the Service of a lease and its EndpointSlices |
 //! | [`tokens`] | the highest token of all leases on a quorum |
 
 mod call;
@@ -26,7 +25,6 @@ mod outcome;
 mod owned;
 mod pod_events;
 mod sender;
-mod slices;
 mod tokens;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -52,7 +50,6 @@ use events::{Accepted, Events};
 use key::Key;
 pub use owned::Changed;
 use sender::Sender;
-pub use slices::{Owner, ServiceFound, SliceAnswer, SliceFound};
 
 /// How long the writer sends pending events at the end of the process.
 const FLUSH: Duration = Duration::from_secs(3);
@@ -140,18 +137,13 @@ impl Writer {
             Call::Lease { .. } => (Key::ReadLease(of.into()), Level::Publication),
             Call::Pod { .. } => (Key::ReadPod(of.into()), Level::End),
             Call::Node { .. } => (Key::ReadNode(of.into()), Level::End),
-            Call::Service { .. } => (Key::ReadService(of.into()), Level::Active),
             Call::Workload { key, .. } => (Key::ReadWorkload(key.clone()), Level::Active),
             Call::Quorum { .. } => (Key::ReadQuorum(of.into()), Level::End),
             Call::Tokens { .. } => (Key::ReadTokens(of.into()), Level::End),
             Call::Secret { .. } => (Key::ReadSecret(of.into()), Level::Publication),
             Call::ClusterUid { .. } => (Key::ReadClusterUid, Level::End),
             Call::QuorumStatus { .. } => (Key::QuorumStatus(of.into()), Level::Standby),
-            Call::LeaseStatus { .. }
-            | Call::PodRole { .. }
-            | Call::Slice { .. }
-            | Call::OwnedLease { .. }
-            | Call::Event(_) => return,
+            Call::LeaseStatus { .. } | Call::PodRole { .. } | Call::OwnedLease { .. } | Call::Event(_) => return,
         };
         self.submit(job(key, tenant, level, call));
     }

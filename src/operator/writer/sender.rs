@@ -112,7 +112,7 @@ impl Sender {
         let (client, shared) = (self.client.clone(), self.writer.shared.clone());
         self.calls.spawn(async move {
             let (kind, object) = (call.kind(), call.object());
-            let sent = call.send(client, shared.lists.clone(), &shared.metrics, event).await;
+            let sent = call.send(client, shared.lists.clone(), event).await;
             if let Some(kind) = kind {
                 let result = match sent.judged.verdict {
                     Verdict::Done => WriteResult::Ok,

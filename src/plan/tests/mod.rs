@@ -1,6 +1,5 @@
 //! Tests of one reconciler. [`Story`] executes its effects: it keeps the facts, records the effects, and answers.
 
-mod active_service;
 mod attempts;
 mod authority;
 mod gate;
@@ -84,7 +83,6 @@ impl Story {
             quorum: Arc::new(quorum(1, "f00d")),
             candidates: CandidateFacts::Unknown,
             strays: Vec::new(),
-            slices: Vec::new(),
             holder: PodKnowledge::Unseen,
             pods_listed: true,
             authority: Authority::Lead,

@@ -270,21 +270,3 @@ fn conditions_of_other_writers_are_kept() {
     assert_eq!(scenario.status.conditions.last(), Some(&other));
     assert_eq!(scenario.status.conditions.len(), 5);
 }
-
-#[test]
-fn a_problem_of_the_service_is_in_the_message_of_ready() {
-    let mut scenario = Scenario::held_by_a();
-    let held = scenario.message(ConditionType::Ready).to_owned();
-    scenario.service = ServiceOutlook::Problem("Service x has a selector.");
-    scenario.step();
-    assert_eq!(scenario.message(ConditionType::Ready), format!("{held} Service x has a selector."));
-    assert_eq!(scenario.ready_and_active(), ["True", "HeldHere", "True", "HeldHere"]);
-    // Another replica leads and has not read the Service yet.
-    let before = scenario.status.clone();
-    scenario.service = ServiceOutlook::Unknown;
-    scenario.step();
-    assert_eq!(scenario.status, before);
-    scenario.service = ServiceOutlook::Usable;
-    scenario.step();
-    assert_eq!(scenario.message(ConditionType::Ready), held);
-}

@@ -16,9 +16,7 @@ use crate::api::conditions::LeaseReady;
 use crate::api::lease_status::MAX_HISTORY;
 use crate::api::{ConditionType, RedisLeaseStatus};
 use crate::election::{Cluster, Electorate, Eligibility, EndCause, PodFacts};
-use crate::status::{
-    Composed, Inputs, ObservedTerms, Obstacle, QuorumOutlook, ServiceOutlook, compose, renewal_notice,
-};
+use crate::status::{Composed, Inputs, ObservedTerms, Obstacle, QuorumOutlook, compose, renewal_notice};
 
 const ELIGIBILITY: Eligibility = Eligibility { requires_ready: true, gated: None };
 
@@ -78,7 +76,6 @@ struct Scenario {
     up: Option<usize>,
     mismatch: Option<String>,
     leaderless: Option<Duration>,
-    service: ServiceOutlook<'static>,
 }
 
 impl Scenario {
@@ -96,7 +93,6 @@ impl Scenario {
             up: Some(3),
             mismatch: None,
             leaderless: None,
-            service: ServiceOutlook::Usable,
         }
     }
 
@@ -134,7 +130,6 @@ impl Scenario {
                 mismatch: self.mismatch.as_deref(),
             }),
             leaderless: self.leaderless,
-            service: self.service,
             start: None,
             handover: None,
         })

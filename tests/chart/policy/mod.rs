@@ -1,9 +1,7 @@
 //! The admission policies: what the operator's service account can write.
 
-mod endpoint_slices;
 mod gates;
 mod pods;
-mod services;
 mod workloads;
 
 use std::collections::BTreeSet;
@@ -117,23 +115,6 @@ impl Requests<'_> {
     }
 }
 
-/// Creates a namespace and a lease, and returns the owner reference of the lease's objects.
-pub(super) fn owner(installation: &Installation, namespace: &str) -> Result<Value> {
-    installation.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}))?;
-    installation.apply(&json!({
-        "apiVersion": "redislease.io/v1alpha1",
-        "kind": "RedisLease",
-        "metadata": {"name": "billing", "namespace": namespace},
-        "spec": {"candidates": {"selector": {"matchLabels": {"app": "billing"}}}, "activeService": {"name": "active"}},
-    }))?;
-    let namespace = format!("--namespace={namespace}");
-    let uid = ["get", "redislease", "billing", &namespace, "--output=jsonpath={.metadata.uid}"];
-    let uid = installation.control_plane().kubectl(&uid)?;
-    Ok(json!({
-        "apiVersion": "redislease.io/v1alpha1", "kind": "RedisLease", "name": "billing", "uid": uid, "controller": true,
-    }))
-}
-
 /// A copy with other fields, each with its JSON pointer. `null` removes the field.
 pub(super) fn but(object: &Value, changes: &[(&str, Value)]) -> Value {
     let mut copy = object.clone();
@@ -150,27 +131,13 @@ pub(super) fn but(object: &Value, changes: &[(&str, Value)]) -> Value {
     copy
 }
 
-/// Owner references that do not say that the lease `billing` controls the object.
-pub(super) fn wrong_owners(owner: &Value) -> Vec<Value> {
-    let workload = [("/apiVersion", json!("apps/v1")), ("/kind", json!("Deployment"))];
-    vec![
-        Value::Null,
-        json!([but(owner, &[("/controller", Value::Null)])]),
-        json!([but(owner, &[("/controller", json!(false))])]),
-        json!([but(owner, &[("/name", json!("invoices"))])]),
-        json!([but(owner, &[("/kind", json!("RedisQuorum"))])]),
-        json!([but(owner, &workload[..1])]),
-        json!([but(owner, &workload)]),
-    ]
-}
-
-/// The API server knows every field that the policies read. There are four policies by default, and one more.
+/// The API server knows every field that the policies read. There are two policies by default, and one more.
 pub(super) fn no_warnings(installation: &Installation) -> Result<()> {
     let statuses = ["get", "validatingadmissionpolicies", "--output=jsonpath={.items[*].status}"];
     let checked = installation.wait_for("the policies were checked", SOON, || {
         let statuses = installation.control_plane().kubectl(&statuses)?;
         let count = statuses.matches("observedGeneration").count();
-        if count == 5 { Ok(statuses) } else { Err(statuses) }
+        if count == 3 { Ok(statuses) } else { Err(statuses) }
     })?;
     assert!(!checked.contains("expressionWarnings"), "{checked}");
     Ok(())

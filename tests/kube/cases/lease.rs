@@ -68,13 +68,6 @@ pub(super) fn creations() -> Vec<Case> {
             "spec.keys",
             "keys must be unique: a lease takes each of its keys once",
         ),
-        Case::good("a Service", spec(&json!({"activeService": {"name": "billing-active"}}))),
-        Case::bad(
-            "a Service whose name begins with a digit",
-            spec(&json!({"activeService": {"name": "1-active"}})),
-            "spec.activeService.name",
-            "activeService.name must consist of lower-case letters, digits and '-', begin with a letter, and end with a letter or digit",
-        ),
         Case::malformed(
             "an unknown retry strategy",
             spec(&json!({"retry": {"strategy": "exponential"}})),
@@ -109,7 +102,8 @@ pub(super) fn creations() -> Vec<Case> {
 }
 
 const ONE_ACTIVATION: &str = "granularity Cluster needs exactly one of activation.scale and activation.suspend: true, which says how the workload runs in one cluster only";
-const NO_POD: &str = "activeService, election.unhealthyAfter and activation.schedulingGate need granularity Pod: granularity Cluster elects no pod";
+const NO_POD: &str =
+    "election.unhealthyAfter and activation.schedulingGate need granularity Pod: granularity Cluster elects no pod";
 
 pub(super) fn activation() -> Vec<Case> {
     let of = |kind: &str, fields: Value| {
@@ -163,12 +157,6 @@ pub(super) fn activation() -> Vec<Case> {
             of("Deployment", json!({"activation": {"suspend": true}})),
             "spec",
             "activation.suspend needs candidates.workloadRef with the kind CronJob",
-        ),
-        Case::bad(
-            "granularity Cluster with a Service",
-            of("Deployment", json!({"activation": scale(), "activeService": {"name": "billing"}})),
-            "spec",
-            NO_POD,
         ),
         Case::bad(
             "granularity Cluster with unhealthyAfter",

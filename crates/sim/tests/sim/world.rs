@@ -78,7 +78,6 @@ pub enum Event {
     Heal { epoch: u32, heal: Heal },
     Pod { cluster: usize, pod: u32, step: PodStep },
     PodComes { cluster: usize, place: usize },
-    Collect { cluster: usize, uid: u32 },
     Snapshot,
     Recovery(Stage),
 }
@@ -218,8 +217,7 @@ impl World {
             })
             .collect();
         let links = vec![vec![Link::default(); servers.len()]; processes.len()];
-        let apis =
-            (0..swarm.clusters).map(|_| ApiServer::new(swarm.keys.len(), &swarm.families, swarm.services)).collect();
+        let apis = (0..swarm.clusters).map(|_| ApiServer::new(swarm.keys.len())).collect();
         let mut spec = || swarm.specs[rng.index(swarm.specs.len())].clone();
         let mut spec_of = |place: usize| LeaseSpec {
             gated: swarm.gated & 1 << place != 0,
@@ -376,7 +374,6 @@ impl World {
             Event::Heal { epoch, heal } if epoch == self.epoch => self.heal(&heal),
             Event::Pod { cluster, pod, step } => self.pod_step(cluster, pod, step),
             Event::PodComes { cluster, place } => self.pod_comes(cluster, place),
-            Event::Collect { cluster, uid } => self.collect(cluster, uid),
             Event::Snapshot => {
                 for server in self.servers.iter_mut().filter(|server| server.up) {
                     server.snapshot();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use redislease::api::RedisLease;
 use redislease::election::PodFacts;
-use redislease::plan::{PodChange, Prepared, RoleWrite, SliceFacts, SliceWrite, StatusWrite};
+use redislease::plan::{PodChange, RoleWrite, StatusWrite};
 use redislease_core::op::Token;
 
 use crate::api::objects;
@@ -28,19 +28,6 @@ pub enum Ask {
     Role {
         place: usize,
         write: Box<RoleWrite>,
-    },
-    /// `uid` is that of the lease; `None` if the lease was not found.
-    Slice {
-        place: usize,
-        uid: Option<u32>,
-        write: Box<SliceWrite>,
-    },
-    /// A Service, its slices and this pod, for this lease.
-    Service {
-        place: usize,
-        uid: u32,
-        service: usize,
-        pod: u32,
     },
     Lease(usize),
     Pod(u32),
@@ -73,10 +60,6 @@ pub struct ApiCall {
 pub enum Reply {
     Status(Verdict, Option<Arc<RedisLease>>),
     Role(Verdict, Option<Arc<PodFacts>>),
-    /// The outcome of the write, and the slice after it.
-    Slice(Verdict, Option<Arc<SliceFacts>>),
-    /// The Service, and the slices of the lease; `Err` for a refusal.
-    Service(Result<(Box<Prepared>, Vec<Arc<SliceFacts>>), String>),
     Lease(Option<Arc<RedisLease>>),
     Pod(Option<Arc<PodFacts>>),
     Workload(Option<Arc<PodFacts>>),
@@ -132,7 +115,7 @@ impl World {
             }
             Mode::Up => self.serve(process, cluster, &call.ask),
         };
-        let is_write = matches!(reply, Reply::Status(..) | Reply::Role(..) | Reply::Slice(..));
+        let is_write = matches!(reply, Reply::Status(..) | Reply::Role(..));
         if is_write && self.chaos && self.rng.permille(self.swarm.api_loss) {
             if self.processes[process].writer.waits_for(id) {
                 self.hit(Fault::ApiLoss, Some(process));
@@ -176,10 +159,6 @@ impl World {
                 }
                 let pod = self.apis[cluster].state.pods.get(&objects::number(&write.uid)).cloned();
                 Reply::Role(verdict, pod)
-            }
-            Ask::Slice { place, uid, write } => self.serve_slice(process, cluster, (*place, *uid), write),
-            Ask::Service { place, uid, service, pod } => {
-                Reply::Service(self.serve_service(cluster, (*place, *uid), *service, *pod))
             }
             Ask::Lease(place) => {
                 self.apis[cluster].writes.reads += 1;

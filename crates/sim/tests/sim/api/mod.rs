@@ -3,6 +3,5 @@
 pub mod calls;
 pub mod objects;
 pub mod server;
-pub mod services;
 pub mod watch;
 pub mod workloads;

@@ -8,14 +8,13 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 use redislease::api::conditions::{ConditionStatus, ConditionType};
 use redislease::api::lease::{
-    ActivationSpec, ActiveServiceSpec, CandidatesSpec, ElectionSpec, Granularity, QuorumRef, RetrySpec, RetryStrategy,
-    ScaleSpec, WorkloadRef,
+    ActivationSpec, CandidatesSpec, ElectionSpec, Granularity, QuorumRef, RetrySpec, RetryStrategy, ScaleSpec,
+    WorkloadRef,
 };
 use redislease::api::lease_status::HandoverState;
 use redislease::api::names;
 use redislease::api::{self, RedisLease, RedisLeaseSpec};
 use redislease::election::{Annotations, Cluster, PodFacts};
-use redislease::plan::{Family, SliceFacts, SliceWrite};
 use redislease_core::lease::TermId;
 use redislease_core::op::{Attempt, Token};
 
@@ -34,18 +33,6 @@ pub const RUNNING: i32 = 2;
 /// The label that makes a pod a candidate of a lease.
 const APP: &str = "app";
 
-/// The EndpointSlice of a Service for one family. A Service has the number of the place whose lease it is for.
-pub type SliceKey = (usize, Family);
-
-/// The Service that follows the holder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ServiceOf {
-    /// The Service of this lease alone.
-    Own,
-    /// The Service of the first lease: two leases may name it.
-    First,
-}
-
 /// What a lease's spec says, beside its keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseSpec {
@@ -63,8 +50,6 @@ pub struct LeaseSpec {
     /// Milliseconds.
     pub max_delay: u64,
     pub limit: Option<i32>,
-    /// A Service follows the holder.
-    pub service: Option<ServiceOf>,
     /// Only the elected pod starts.
     pub gated: bool,
     /// The cluster holds the lease, and a Deployment runs in it.
@@ -107,10 +92,6 @@ impl LeaseSpec {
                 require_ready: true,
                 unhealthy_after: self.unhealthy_after.filter(|_| !self.clustered).map(seconds),
             },
-            active_service: self.service.filter(|_| !self.clustered).map(|of| {
-                let number = if of == ServiceOf::Own { place } else { 0 };
-                ActiveServiceSpec { name: service_name(number) }
-            }),
             granularity: if self.clustered { Granularity::Cluster } else { Granularity::Pod },
             activation: (self.gated || self.clustered).then_some(activation),
             suspend: self.suspend,
@@ -132,10 +113,6 @@ pub fn cluster(number: usize) -> Cluster {
 
 pub fn lease_name(place: usize) -> String {
     format!("lease-{place}")
-}
-
-pub fn service_name(place: usize) -> String {
-    format!("service-{place}")
 }
 
 pub fn lease_uid(uid: u32) -> String {
@@ -245,17 +222,6 @@ pub fn restart(pod: &mut PodFacts) {
     };
     pod.addresses = addresses(number(&pod.uid), sandbox % 100);
     pod.ready = true;
-}
-
-/// A new EndpointSlice without endpoints.
-pub fn slice(place: usize, owner: u32, uid: u64, write: &SliceWrite) -> SliceFacts {
-    let slice = SliceFacts::new(NAMESPACE, &lease_name(place), &lease_uid(owner), &write.service, write.family);
-    SliceFacts { uid: format!("slice-uid-{uid}"), ..slice }
-}
-
-/// The key of the slice that a write is for.
-pub fn written_slice(write: &SliceWrite) -> SliceKey {
-    (number(&write.service) as usize, write.family)
 }
 
 /// The lease that a pod is a candidate of.

@@ -6,11 +6,10 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use redislease::api::{RedisLease, names};
 use redislease::election::PodFacts;
-use redislease::plan::{Family, PodChange, RoleWrite, SliceFacts, StatusWrite, withdrawal};
+use redislease::plan::{PodChange, RoleWrite, StatusWrite, withdrawal};
 
 use crate::api::calls::ApiCall;
-use crate::api::objects::{self, LeaseSpec, SliceKey};
-use crate::api::services::{ForeignSlice, Maker, Service};
+use crate::api::objects::{self, LeaseSpec};
 use crate::api::watch::Kind;
 use crate::redis::clock::Micros;
 
@@ -48,7 +47,6 @@ pub struct State {
     /// By place; a place is a name.
     pub leases: Vec<Option<Arc<RedisLease>>>,
     pub pods: BTreeMap<u32, Arc<PodFacts>>,
-    pub slices: BTreeMap<SliceKey, Arc<SliceFacts>>,
     /// `status.leader` of the `RedisQuorum`, and its version.
     pub leader: (u64, Option<String>),
 }
@@ -58,17 +56,13 @@ pub struct State {
 pub enum Change {
     Lease { version: u64, lease: Arc<RedisLease>, deleted: bool },
     Pod { version: u64, facts: Arc<PodFacts>, deleted: bool },
-    Slice { version: u64, facts: Arc<SliceFacts>, deleted: bool },
     Quorum { version: u64, leader: Option<String> },
 }
 
 impl Change {
     pub const fn version(&self) -> u64 {
         match self {
-            Self::Lease { version, .. }
-            | Self::Pod { version, .. }
-            | Self::Slice { version, .. }
-            | Self::Quorum { version, .. } => *version,
+            Self::Lease { version, .. } | Self::Pod { version, .. } | Self::Quorum { version, .. } => *version,
         }
     }
 
@@ -77,7 +71,6 @@ impl Change {
         match self {
             Self::Lease { .. } | Self::Quorum { .. } => Kind::Leases,
             Self::Pod { .. } => Kind::Pods,
-            Self::Slice { .. } => Kind::Slices,
         }
     }
 }
@@ -89,10 +82,6 @@ pub struct Writes {
     pub status: u64,
     /// Role writes that changed something.
     pub role: u64,
-    /// Slice writes that changed something.
-    pub slice: u64,
-    /// Services that an operator deleted.
-    pub services_deleted: u64,
     /// Changes of the leader.
     pub leader: u64,
     /// Writes that were answered with a conflict or a refusal.
@@ -105,15 +94,9 @@ pub struct ApiServer {
     pub mode: Mode,
     /// An admission webhook refuses every write.
     pub refuses_writes: bool,
-    /// Services can be neither read nor created.
-    pub refuses_services: bool,
     pub state: State,
     /// Workloads that are candidates themselves, by the number of their UID. No watch shows them.
     pub workloads: BTreeMap<u32, Arc<PodFacts>>,
-    /// By number; a number is a name.
-    pub services: Vec<Service>,
-    /// EndpointSlices of Services that users made.
-    pub foreign: BTreeSet<ForeignSlice>,
     /// Kubernetes nodes that an administrator has marked as out of service, by the number of their only pod.
     pub nodes_off: BTreeSet<u32>,
     pub log: VecDeque<Change>,
@@ -124,17 +107,13 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    pub fn new(places: usize, families: &[Family], made: Option<Maker>) -> Self {
-        let service = Service { families: families.to_vec(), made };
+    pub fn new(places: usize) -> Self {
         let state = State { leases: vec![None; places], ..State::default() };
         Self {
             mode: Mode::Up,
             refuses_writes: false,
-            refuses_services: false,
             state,
             workloads: BTreeMap::new(),
-            services: vec![service; places],
-            foreign: BTreeSet::new(),
             nodes_off: BTreeSet::new(),
             log: VecDeque::new(),
             past: VecDeque::new(),
@@ -285,10 +264,6 @@ impl ApiServer {
             }
         });
         (Verdict::Written, change)
-    }
-
-    pub const fn refuse_nothing(&mut self) {
-        (self.refuses_writes, self.refuses_services) = (false, false);
     }
 
     /// Writes who leads.

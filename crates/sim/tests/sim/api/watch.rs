@@ -19,11 +19,10 @@ const RENEWAL: Micros = 5 * SECOND;
 pub enum Kind {
     Leases,
     Pods,
-    Slices,
 }
 
 impl Kind {
-    pub const ALL: [Self; 3] = [Self::Leases, Self::Pods, Self::Slices];
+    pub const ALL: [Self; 2] = [Self::Leases, Self::Pods];
 
     fn concerns(self, change: &Change) -> bool {
         change.kind() == self
@@ -56,7 +55,7 @@ pub enum Step {
 impl World {
     pub fn start_watches(&mut self, process: usize) {
         let boot = self.processes[process].boot;
-        self.processes[process].streams = [Stream::default(); 3];
+        self.processes[process].streams = [Stream::default(); 2];
         for kind in Kind::ALL {
             let delay = self.rng.between(1, 20) * MILLI;
             self.after(delay, Event::WatchOpen { process, boot, kind });

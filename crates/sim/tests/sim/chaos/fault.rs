@@ -47,7 +47,7 @@ pub enum Fault {
     WatchExpired,
     /// A list shows an older state than the one that was known.
     StaleList,
-    /// An admission webhook refuses every write, or Services can be neither read nor created, or both.
+    /// An admission webhook refuses every write.
     Webhook,
     /// A request to a Redis server, or its answer, is lost.
     Loss,
@@ -65,12 +65,6 @@ pub enum Fault {
     Unready,
     /// A pod is not Ready for a while, and then has another sandbox with other addresses.
     NewSandbox,
-    /// A Service gets a second address family, or loses it.
-    ChangeFamilies,
-    /// A user makes an EndpointSlice for a Service, and deletes it later.
-    ForeignSlice,
-    /// A user deletes a Service.
-    DeleteService,
     /// A pod loses the label that makes it a candidate.
     Relabel,
     /// A lease is suspended for a while.
@@ -86,7 +80,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Self; 40] = [
+    pub const ALL: [Self; 37] = [
         Self::Crash,
         Self::Rollout,
         Self::Freeze,
@@ -118,9 +112,6 @@ impl Fault {
         Self::NodeOff,
         Self::Unready,
         Self::NewSandbox,
-        Self::ChangeFamilies,
-        Self::ForeignSlice,
-        Self::DeleteService,
         Self::Relabel,
         Self::SuspendLease,
         Self::Handover,
@@ -128,9 +119,6 @@ impl Fault {
         Self::Recreate,
         Self::NoSecret,
     ];
-
-    /// What users do to Services and their slices.
-    pub const OF_SERVICES: [Self; 2] = [Self::ForeignSlice, Self::DeleteService];
 
     /// Whether it affects single messages and is not injected at a time of its own.
     pub const fn is_of_messages(self) -> bool {

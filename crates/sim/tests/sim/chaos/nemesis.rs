@@ -5,7 +5,6 @@ use redislease_core::lease::Standing;
 
 use crate::api::objects;
 use crate::api::server::Mode;
-use crate::api::services::ForeignSlice;
 use crate::chaos::fault::{Fault, Phase};
 use crate::check::coverage::Sight;
 use crate::check::trace::Note;
@@ -27,7 +26,6 @@ pub enum Heal {
     Api(usize),
     ApiCut(usize),
     Webhook(usize),
-    ForeignSlice(usize, ForeignSlice),
     Secret(usize),
     Ready(usize, u32),
     NewSandbox(usize, u32),
@@ -160,9 +158,7 @@ impl World {
             }
             Fault::ApiRefuses | Fault::ApiHangs => self.take_api_away(cluster, fault == Fault::ApiHangs),
             Fault::Webhook => {
-                let what = self.rng.below(3);
-                self.apis[cluster].refuses_writes = what != 0;
-                self.apis[cluster].refuses_services = what != 1;
+                self.apis[cluster].refuses_writes = true;
                 self.heal_later(Heal::Webhook(cluster));
             }
             Fault::NoSecret => {
@@ -179,7 +175,6 @@ impl World {
     /// A fault of an object counts only if the object has changed.
     fn harm_object(&mut self, cluster: usize, fault: Fault, at: Option<Spot>) {
         let changes = match fault {
-            Fault::ChangeFamilies | Fault::ForeignSlice | Fault::DeleteService => self.harm_service(cluster, fault),
             Fault::SuspendLease | Fault::Handover | Fault::ChangeSpec | Fault::Recreate => {
                 self.harm_lease(cluster, fault)
             }
@@ -205,10 +200,7 @@ impl World {
             Heal::Isolate(process) => self.links[process].iter_mut().for_each(|link| link.isolated -= 1),
             Heal::Api(cluster) => self.restore_api(cluster),
             Heal::ApiCut(process) => self.processes[process].api_cut -= 1,
-            Heal::Webhook(cluster) => self.apis[cluster].refuse_nothing(),
-            Heal::ForeignSlice(cluster, slice) => {
-                self.apis[cluster].foreign.remove(&slice);
-            }
+            Heal::Webhook(cluster) => self.apis[cluster].refuses_writes = false,
             Heal::Secret(cluster) => self.set_secret(cluster, true),
             Heal::Ready(cluster, pod) => self.change_pod(cluster, pod, |pod| pod.ready = pod.node.is_some()),
             Heal::NewSandbox(cluster, pod) => self.change_pod(cluster, pod, objects::restart),

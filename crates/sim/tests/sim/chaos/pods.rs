@@ -1,10 +1,9 @@
-//! What users, kubelets and administrators do to pods, leases and Services.
+//! What users, kubelets and administrators do to pods and leases.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use redislease::election::PodFacts;
-use redislease::plan::Family;
 
 use crate::api::objects::{self, LeaseSpec};
 use crate::api::server::Change;
@@ -206,23 +205,6 @@ impl World {
         }
     }
 
-    /// Returns whether the fault changed a Service or its slices.
-    pub fn harm_service(&mut self, cluster: usize, fault: Fault) -> bool {
-        let service = self.rng.index(self.swarm.keys.len());
-        match fault {
-            Fault::ForeignSlice => {
-                let slice = (service, self.rng.pick(&[None, Some(Family::V4), Some(Family::V6)]));
-                self.heal_later(Heal::ForeignSlice(cluster, slice));
-                self.apis[cluster].add_foreign(slice)
-            }
-            Fault::DeleteService => self.apis[cluster].services[service].made.take().is_some(),
-            _ => {
-                self.apis[cluster].change_families(service);
-                self.apis[cluster].services[service].made.is_some()
-            }
-        }
-    }
-
     pub fn write_spec(&mut self, cluster: usize, place: usize) {
         let spec = self.specs[cluster][place].clone();
         let change = self.apis[cluster].set_spec(place, self.swarm.keys[place], &spec);
@@ -237,12 +219,8 @@ impl World {
     }
 
     pub fn delete_lease(&mut self, cluster: usize, place: usize) {
-        let uid = self.apis[cluster].state.leases[place].as_deref().map(objects::uid_of);
         let change = self.apis[cluster].delete_lease(place);
         self.tell(cluster, change);
-        if let Some(uid) = uid {
-            self.collect_later(cluster, uid);
-        }
     }
 
     pub fn create_lease(&mut self, cluster: usize, place: usize) {

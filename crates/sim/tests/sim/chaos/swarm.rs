@@ -1,12 +1,11 @@
 //! The parameters of one seed's world. Each seed has only some faults, with weights of its own: in a run with every fault,
 //! most bugs would hide each other.
 
-use redislease::plan::{Family, PERMITS};
+use redislease::plan::PERMITS;
 use redislease_core::quorum::Quorum;
 use redislease_core::time::Millis;
 
-use crate::api::objects::{LeaseSpec, ServiceOf};
-use crate::api::services::Maker;
+use crate::api::objects::LeaseSpec;
 use crate::chaos::bug::Bug;
 use crate::chaos::fault::Fault;
 use crate::chaos::rng::Rng;
@@ -43,10 +42,6 @@ pub struct Swarm {
     pub clustered: u8,
     /// Candidates of each lease.
     pub pods: usize,
-    /// The address families of Services at the start.
-    pub families: Vec<Family>,
-    /// Who made the Services that exist at the start; `None`: there is none.
-    pub services: Option<Maker>,
     /// What a lease's spec may be. Specs of one key differ between clusters and over time.
     pub specs: Vec<LeaseSpec>,
     pub network: Network,
@@ -102,16 +97,9 @@ impl Swarm {
         let faults = Self::draw_faults(rng, clusters, clocks_behind, drift, bug);
         // Drawn from a generator of its own, so that the other choices of a seed stay the same.
         let mut apart = Rng::new(rng.copy().word());
-        let services = (!apart.percent(30)).then_some(Maker::User);
         let gated = apart.pick(&[0, 0, 0b101, 0b111]);
         let clustered = apart.pick(&[0, 0, 0, 0, 0b001, 0b010, 0b111]) & !gated;
         let permits = apart.pick(&[PERMITS, PERMITS, 1, 2]);
-        let mut faults = faults;
-        for fault in Fault::OF_SERVICES {
-            if apart.percent(15) {
-                faults.push((fault, 3));
-            }
-        }
         let has = |fault| faults.iter().any(|&(other, _)| other == fault);
         let network = Network {
             delay: (100, rng.pick(&[300, 2 * MILLI, 20 * MILLI])),
@@ -131,8 +119,6 @@ impl Swarm {
             gated,
             clustered,
             pods: rng.between(1, 3) as usize,
-            families: rng.pick(&[&[Family::V4][..], &[Family::V4, Family::V6], &[Family::V6, Family::V4]]).to_vec(),
-            services,
             specs,
             network,
             api_delay: (MILLI, rng.pick(&[5 * MILLI, 50 * MILLI])),
@@ -177,7 +163,6 @@ impl Swarm {
         let max_delay = rng.pick(&[1000, 2000]);
         let limit = rng.percent(10).then_some(5);
         let unhealthy_after = rng.pick(&[None, Some(3), Some(8)]);
-        let (without_service, shares_service) = (rng.percent(20), rng.percent(30));
         let of = |(lease, renew, grace)| LeaseSpec {
             lease,
             renew,
@@ -187,12 +172,6 @@ impl Swarm {
             min_delay,
             max_delay,
             limit: limit.filter(|_| !linear),
-            // A change of the spec adds, removes or replaces the Service.
-            service: match lease {
-                10 if without_service => None,
-                6 if shares_service => Some(ServiceOf::First),
-                _ => Some(ServiceOf::Own),
-            },
             gated: false,
             clustered: false,
             suspend: false,
@@ -217,7 +196,7 @@ impl Swarm {
     ) -> Vec<(Fault, u64)> {
         let known = rng.pick(&[12, 25, 50]);
         let mut faults: Vec<(Fault, u64)> = Vec::new();
-        for fault in Fault::ALL.into_iter().filter(|fault| !Fault::OF_SERVICES.contains(fault)) {
+        for fault in Fault::ALL {
             if rng.percent(known) {
                 faults.push((fault, rng.pick(&[1, 3, 10])));
             }
@@ -294,7 +273,6 @@ fn needed_faults(bug: Bug) -> Vec<(Fault, u64)> {
         Bug::CachedRunId => &[Fault::RestartOlder, Fault::Promote],
         Bug::GoneIsProof => &[Fault::KillPod],
         Bug::ContendsWithoutAnswer | Bug::UnpublishedForEver | Bug::KeeperWantsAgain => &[Fault::ApiHangs],
-        Bug::AddressKept => &[Fault::NewSandbox],
         Bug::StaleListTrusted => &[Fault::StaleList, Fault::WatchExpired],
         Bug::Core(Mutant::NoQuarantine) => &[Fault::RestartEmpty, Fault::Flush],
         Bug::Core(Mutant::ClockStepIgnored) => &[Fault::Step],

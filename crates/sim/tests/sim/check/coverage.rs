@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use redislease::api::lease_status::HandoverState;
-use redislease::plan::{Authority, Command, Read, RoleOutcome, SliceChange, StatusOutcome};
+use redislease::plan::{Authority, Command, Read, RoleOutcome, StatusOutcome};
 
 use crate::chaos::fault::{Fault, Phase};
 
@@ -72,16 +72,6 @@ sights! {
     LostPodDeleted,
     WorkloadRuns,
     WorkloadStopped,
-    EndpointWritten,
-    EndpointWithdrawn,
-    SliceRemoved,
-    SliceConflict,
-    SliceUnanswered,
-    ServiceRefused,
-    ServiceTaken,
-    ServiceMade,
-    ServiceRemoved,
-    ForeignSliceFound,
     LeaseRead,
     HolderRead,
     NodeRead,
@@ -128,7 +118,8 @@ sights! {
 }
 
 /// They happen in fewer than one of a hundred runs.
-const RARE: [Sight; 3] = [Sight::Superseded, Sight::PublishedSuperseded, Sight::SmallStepTolerated];
+const RARE: [Sight; 4] =
+    [Sight::Superseded, Sight::PublishedSuperseded, Sight::SmallStepTolerated, Sight::HandoverUnknown];
 
 impl Sight {
     pub const fn of_command(command: &Command) -> Self {
@@ -182,14 +173,6 @@ impl Sight {
             RoleOutcome::Unanswered(_) => Self::RoleUnanswered,
             RoleOutcome::Refused(_) | RoleOutcome::Altered(_) => Self::RoleRefused,
             RoleOutcome::Withdrawn => Self::RoleWithdrawn,
-        }
-    }
-
-    pub const fn of_slice(change: &SliceChange) -> Self {
-        match change {
-            SliceChange::Put { endpoint: Some(_), .. } => Self::EndpointWritten,
-            SliceChange::Put { endpoint: None, .. } => Self::EndpointWithdrawn,
-            SliceChange::Remove { .. } => Self::SliceRemoved,
         }
     }
 

@@ -1,9 +1,7 @@
 //! What must follow the status during the recovery: a difference may last for a while, and is a failure after that.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use redislease::api::RedisLease;
 use redislease::election::PodFacts;
 use redislease_core::op::Attempt;
 
@@ -11,14 +9,11 @@ use crate::api::objects;
 use crate::redis::clock::{Micros, SECOND};
 use crate::world::World;
 
-/// How long pods and endpoints may differ from the status after a change of the holder.
+/// How long pods may differ from the status after a change of the holder.
 const FOLLOW: Micros = 8 * SECOND;
 
 /// How often a workload is read that is a candidate itself.
 const READ_AGAIN: Micros = 10 * SECOND;
-
-/// How long the operator may take to check a problem of a Service again.
-const CHECKED_AGAIN: Micros = 31 * SECOND;
 
 /// What differs from the status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,8 +25,6 @@ enum Kind {
     Gate,
     /// Which workloads run.
     Workload,
-    WrongEndpoint,
-    MissingEndpoint,
 }
 
 impl Kind {
@@ -41,7 +34,6 @@ impl Kind {
             Self::Labels => "labels",
             Self::Gate => "gate",
             Self::Workload => "workload",
-            Self::WrongEndpoint | Self::MissingEndpoint => "endpoints",
         }
     }
 }
@@ -79,14 +71,11 @@ impl World {
         let spec = &self.specs[cluster][place];
         let gate = spec.gated.then(|| self.astray(cluster, place)).flatten();
         let workload = spec.clustered.then(|| self.misplaced_workload(cluster, place)).flatten();
-        let (wrong, missing) = self.misrouted(cluster, place);
         let differences = [
             self.stale_status(cluster, place),
             self.mislabelled(cluster, place).map(|text| (Kind::Labels, FOLLOW, text)),
             gate.map(|text| (Kind::Gate, FOLLOW, text)),
             workload.map(|text| (Kind::Workload, FOLLOW + READ_AGAIN, text)),
-            wrong.map(|text| (Kind::WrongEndpoint, FOLLOW, text)),
-            missing.map(|text| (Kind::MissingEndpoint, FOLLOW + CHECKED_AGAIN, text)),
         ];
         differences.into_iter().flatten().collect()
     }
@@ -132,34 +121,5 @@ impl World {
         let active = named.filter(|named| named.active == Some(true)).map(|named| named.pod);
         let waits = active.and_then(|holder| pods.get(&holder)).filter(|pod| !pod.gates.is_empty());
         waits.map(|pod| format!("the holder {} is not started", pod.name))
-    }
-
-    /// The holder that the status calls active is the only endpoint of the Service that its lease names, with its current
-    /// address. Returns what is wrong with the endpoints, and what is missing.
-    fn misrouted(&self, cluster: usize, service: usize) -> (Option<String>, Option<String>) {
-        let state = &self.apis[cluster].state;
-        let name = objects::service_name(service);
-        let names_it = |lease: &&RedisLease| lease.spec.active_service.as_ref().is_some_and(|of| of.name == name);
-        let leases: Vec<&RedisLease> = state.leases.iter().flatten().map(|lease| &**lease).filter(names_it).collect();
-        let active = leases.iter().filter_map(|lease| objects::named(lease)).filter(|named| named.active == Some(true));
-        let holders: Vec<&Arc<PodFacts>> = active.filter_map(|named| state.pods.get(&named.pod)).collect();
-        let mut wrong = None;
-        for slice in self.apis[cluster].slices_of(service) {
-            for endpoint in &slice.endpoints {
-                let holder = holders.iter().find(|pod| pod.uid == endpoint.uid);
-                let has = |address: &String| {
-                    holder.is_some_and(|pod| pod.addresses.iter().any(|of| of.to_string() == *address))
-                };
-                if !endpoint.addresses.iter().all(has) {
-                    let holders: Vec<&String> = holders.iter().map(|pod| &pod.uid).collect();
-                    wrong = Some(format!("{} has the endpoint {endpoint:?}, the holders are {holders:?}", slice.name));
-                }
-            }
-        }
-        // If two leases name the Service, the one that uses it may have no holder.
-        let families = &self.apis[cluster].services[service].families;
-        let has_endpoint = self.apis[cluster].slices_of(service).any(|slice| !slice.endpoints.is_empty());
-        let missing = leases.len() == 1 && !holders.is_empty() && !has_endpoint;
-        (wrong, missing.then(|| format!("no slice has an endpoint, its families are {families:?}")))
     }
 }

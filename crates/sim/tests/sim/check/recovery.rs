@@ -184,8 +184,7 @@ impl World {
         if self.apis[cluster].mode != Mode::Up {
             self.restore_api(cluster);
         }
-        self.apis[cluster].refuse_nothing();
-        self.apis[cluster].foreign.clear();
+        self.apis[cluster].refuses_writes = false;
         self.set_secret(cluster, true);
         for place in 0..self.swarm.keys.len() {
             self.recreate_lease(cluster, place);

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::hash::{Hash, Hasher};
 
 use redislease::api::names::PodRole;
-use redislease::plan::{Authority, Command, Effect as Planned, Measure, Priority, Read, SliceChange};
+use redislease::plan::{Authority, Command, Effect as Planned, Measure, Priority, Read};
 use redislease::status::{NoticeReason, TermEnd};
 use redislease_core::admission;
 use redislease_core::lease::{Effect, Round};
@@ -31,7 +31,6 @@ pub enum Note<'a> {
     Counted { process: usize, uid: u32, round: Round, node: u8, vote: &'a Vote },
     WroteStatus { process: usize, uid: u32, priority: Priority, verdict: Verdict, named: Option<Attempt> },
     WroteRole { process: usize, pod: u32, role: Option<PodRole>, verdict: Verdict },
-    WroteSlice { process: usize, place: usize, family: &'static str, endpoint: Option<u32>, verdict: Verdict },
     Claim { process: usize, attempt: u128, token: u64, until: Micros },
     Authority { process: usize, authority: Authority },
     Pod(u32, &'static str),
@@ -51,9 +50,6 @@ pub enum Brief {
     WithdrawStatus,
     WriteRole(u32, Option<PodRole>, Option<String>),
     WithdrawRole(u32),
-    WriteSlice(String, Option<u32>, bool),
-    WithdrawSlice,
-    PrepareService(u32),
     Read(&'static str),
     Probe,
     Report(NoticeReason),
@@ -73,12 +69,6 @@ impl Brief {
             Planned::WithdrawStatus => Self::WithdrawStatus,
             Planned::WriteRole(write) => Self::WriteRole(objects::number(&write.uid), write.role, write.token.clone()),
             Planned::WithdrawRole { uid } => Self::WithdrawRole(objects::number(uid)),
-            Planned::WriteSlice(write) => {
-                let endpoint = write.change.endpoint().map(|endpoint| objects::number(&endpoint.uid));
-                Self::WriteSlice(write.name.clone(), endpoint, matches!(write.change, SliceChange::Remove { .. }))
-            }
-            Planned::WithdrawSlice { .. } => Self::WithdrawSlice,
-            Planned::PrepareService(request) => Self::PrepareService(objects::number(&request.pod_uid)),
             Planned::Read(Read::Lease) => Self::Read("lease"),
             Planned::Read(Read::Holder { .. }) => Self::Read("holder"),
             Planned::Read(Read::Node { .. }) => Self::Read("node"),

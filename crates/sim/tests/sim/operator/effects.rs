@@ -67,9 +67,6 @@ impl World {
             Effect::WithdrawRole { uid: pod } => {
                 self.withdraw(process, &Key::Role { lease: uid, pod: objects::number(&pod) });
             }
-            Effect::WriteSlice(write) => self.write_slice(process, place, uid, write),
-            Effect::WithdrawSlice { name } => self.withdraw(process, &Key::Slice { lease: Some(uid), name }),
-            Effect::PrepareService(request) => self.submit(process, Job::Service { place, uid, request }),
             Effect::Read(read) => self.submit(process, Job::Read { place, uid, read }),
             Effect::Probe => self.ask_for_an_answer(process, uid),
             Effect::Report(notice) => {
@@ -181,11 +178,7 @@ impl World {
             Job::Role { uid, write, .. } => {
                 self.role_written(process, *uid, write.uid.clone(), RoleOutcome::Withdrawn);
             }
-            Job::Slice { uid, write, .. } => {
-                self.slice_written(process, *uid, write, RoleOutcome::Withdrawn);
-            }
             Job::ReadPod { .. }
-            | Job::Service { .. }
             | Job::Read { .. }
             | Job::ReadWorkload(_)
             | Job::ReadQuorum
@@ -249,17 +242,13 @@ impl World {
             (Job::ReadPod { uid, write }, _) => {
                 self.role_written(process, uid, write.uid.clone(), RoleOutcome::Conflict);
             }
-            (Job::Slice { uid, write, .. }, reply) => self.slice_reply(process, uid, &write, reply),
-            (Job::Service { uid, request, .. }, Reply::Service(found)) => {
-                self.service_reply(process, uid, request, found);
-            }
             (Job::Read { uid, read, .. }, reply) => self.read_reply(process, uid, &read, asked, reply),
             (job @ (Job::ReadQuorum | Job::Claim { .. }), reply) => self.leader_reply(process, &job, reply),
             (Job::ReadWorkload(key), reply) => self.workload_reply(process, &key, reply),
             (Job::ReadTokens { node, request }, Reply::Tokens(token)) => {
                 self.tokens_read(process, node, request, token);
             }
-            (job @ (Job::Service { .. } | Job::ReadTokens { .. }), reply) => {
+            (job @ Job::ReadTokens { .. }, reply) => {
                 self.check.fail(format!("{reply:?} is no answer to {job:?}"));
             }
         }

@@ -8,9 +8,8 @@ use redislease::election::PodFacts;
 use redislease::index::{LeaseId, Snapshot};
 use redislease::plan::{
     Allowed, Authority, Effect, Event as Input, Facts, Identity, PermitUse, PermitUses, Permitted, PodKnowledge,
-    Reconciler, SliceFacts,
+    Reconciler,
 };
-use redislease_core::lease::Standing;
 use redislease_core::time::Time;
 
 use crate::api::objects::{self, NAMESPACE, QUORUM};
@@ -68,11 +67,6 @@ impl Unit {
             checks: super::effects::Checks::default(),
         }
     }
-
-    /// The pod of the running or ending term.
-    pub fn holder(&self) -> Option<u32> {
-        self.reconciler.holder().map(|(_, uid)| objects::number(&uid))
-    }
 }
 
 impl World {
@@ -107,7 +101,6 @@ impl World {
                 match kind {
                     Kind::Leases => index.lease_list_begins(),
                     Kind::Pods => index.pod_list_begins(),
-                    Kind::Slices => index.slice_list_begins(),
                 }
             }
             Step::Listed { state, is_stale } => self.listed(process, kind, &state, is_stale),
@@ -126,14 +119,6 @@ impl World {
                     index.pod_deleted(&facts, now);
                 } else {
                     index.pod_seen(PodFacts::clone(&facts), now);
-                }
-            }
-            Step::Changed(Change::Slice { facts, deleted, .. }) => {
-                let index = &mut self.processes[process].index;
-                if deleted {
-                    index.slice_gone(&facts.namespace, &facts.name, Some(&facts.uid));
-                } else {
-                    index.slice_seen(SliceFacts::clone(&facts));
                 }
             }
             Step::Changed(Change::Quorum { version, leader }) => self.learn_leader(process, version, leader),
@@ -162,13 +147,7 @@ impl World {
                 state.pods.values().for_each(|facts| index.pod_seen(PodFacts::clone(facts), now));
                 index.pod_list_ends(now);
             }
-            Kind::Slices => {
-                let index = &mut self.processes[process].index;
-                state.slices.values().for_each(|facts| index.slice_seen(SliceFacts::clone(facts)));
-                index.slice_list_ends();
-            }
         }
-        self.sweep_slices(process);
     }
 
     /// Records the version of an observed object.
@@ -241,34 +220,16 @@ impl World {
         let api_answers = self.is(Bug::ContendsWithoutAnswer);
         let (gone_is_proof, deleting_is_proof) = (self.is(Bug::GoneIsProof), self.is(Bug::DeletingIsProof));
         let ignores_deletion = self.is(Bug::DeletionIgnored);
-        let keeps_address = self.is(Bug::AddressKept);
-        let (keeps_endpoints, never_fences) = (self.is(Bug::EndpointKept), self.is(Bug::EndpointNotFenced));
         let operator = &mut self.processes[process];
         let unit = operator.units.iter_mut().find(|unit| unit.uid == uid)?;
         let holder = unit.reconciler.holder();
         operator.index.set_holder(unit.id, holder.as_ref().map(|(_, uid)| uid.as_str()));
-        let Snapshot { lease, has_successor, spec, quorum, candidates, strays, mut slices, mut holder, pods_listed } =
+        let Snapshot { lease, has_successor, spec, quorum, candidates, strays, mut holder, pods_listed } =
             operator.index.snapshot(unit.id, now)?;
         if let Some(lease) = &lease {
             unit.checks.lease = Some(lease.clone());
         }
-        if keeps_endpoints || never_fences {
-            let latest = unit.checks.lease.as_deref().map(objects::token);
-            let held = unit.reconciler.view().filter(|view| matches!(view.standing, Standing::Held(_)));
-            let holder = held.and(unit.holder()).map(objects::pod_uid);
-            for slice in slices.iter_mut().map(Arc::make_mut) {
-                slice.endpoints.retain(|endpoint| !keeps_endpoints || Some(&endpoint.uid) == holder.as_ref());
-                slice.token = latest.filter(|_| never_fences && slice.endpoints.is_empty()).or(slice.token);
-            }
-        }
         let lease = if ignores_deletion { lease.or_else(|| unit.checks.lease.clone()) } else { lease };
-        if let PodKnowledge::Here(sighting) = &mut holder
-            && keeps_address
-        {
-            let sighting = Arc::make_mut(sighting);
-            let first = objects::addresses(objects::number(&sighting.facts.uid), 0);
-            Arc::make_mut(&mut sighting.facts).addresses = first;
-        }
         match &mut holder {
             PodKnowledge::Gone { stopped } if gone_is_proof => *stopped = true,
             PodKnowledge::Here(sighting) if deleting_is_proof && sighting.facts.deletion_grace.is_some() => {
@@ -284,7 +245,6 @@ impl World {
             quorum,
             candidates,
             strays,
-            slices,
             holder,
             pods_listed,
             stop_at: operator.machines.iter().rev().find(|machine| machine.uid == uid).and_then(Machine::stop_at),

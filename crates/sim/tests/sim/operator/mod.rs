@@ -6,6 +6,5 @@ pub mod engine;
 pub mod keeper;
 pub mod leader;
 pub mod process;
-pub mod slices;
 pub mod workloads;
 pub mod writer;

@@ -62,9 +62,7 @@ pub struct Process {
     pub permits: Permits<u32>,
     /// `None`: every process decides as if it led.
     pub leader: Option<Leader>,
-    pub streams: [Stream; 3],
-    /// The slices without a lease were removed.
-    pub swept: bool,
+    pub streams: [Stream; 2],
     /// When a call to the API server was last answered.
     pub api_answered_at: Option<Time>,
     /// The events that arrived while it was paused.
@@ -100,8 +98,7 @@ impl Process {
             writer: Writer::new(calls_at_once),
             permits: Permits::new(PERMITS),
             leader: None,
-            streams: [Stream::default(); 3],
-            swept: false,
+            streams: [Stream::default(); 2],
             api_answered_at: None,
             inbox: Vec::new(),
             stops: false,
@@ -141,7 +138,6 @@ impl World {
         starting.index = Index::new(NAMESPACE);
         starting.floor_complete = false;
         starting.newest = 0;
-        starting.swept = false;
         starting.leader = leader;
         starting.quorum = Arc::default();
         let boot = starting.boot;

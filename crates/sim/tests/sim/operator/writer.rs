@@ -6,7 +6,7 @@ use std::sync::Arc;
 use redislease::api::names::PodRole;
 use redislease::index::{Asked, WorkloadKey};
 use redislease::plan::calls::{Level, Next, Queue, Retry, Submission, Verdict};
-use redislease::plan::{Read, RoleWrite, ServiceRequest, SliceWrite, StatusWrite};
+use redislease::plan::{Read, RoleWrite, StatusWrite};
 use redislease_core::backoff::Entropy;
 use redislease_core::time::Time;
 
@@ -30,18 +30,6 @@ pub enum Job {
         place: usize,
         uid: u32,
         write: Box<RoleWrite>,
-    },
-    /// `uid` is that of the lease; `None` if the lease was not found.
-    Slice {
-        place: usize,
-        uid: Option<u32>,
-        write: Box<SliceWrite>,
-    },
-    /// The Service of a lease and the pod that is to be its endpoint.
-    Service {
-        place: usize,
-        uid: u32,
-        request: ServiceRequest,
     },
     /// The second call of a role write, which found the pod changed or gone.
     ReadPod {
@@ -75,8 +63,6 @@ pub enum Job {
 pub enum Key {
     Status(u32),
     Role { lease: u32, pod: u32 },
-    Slice { lease: Option<u32>, name: String },
-    Service(u32),
     ReadLease(u32),
     ReadPod(u32),
     ReadNode(u32),
@@ -93,8 +79,6 @@ impl Job {
             Self::Role { uid, write, .. } | Self::ReadPod { uid, write } => {
                 Key::Role { lease: *uid, pod: objects::number(&write.uid) }
             }
-            Self::Slice { uid, write, .. } => Key::Slice { lease: *uid, name: write.name.clone() },
-            Self::Service { uid, .. } => Key::Service(*uid),
             Self::Read { uid, read: Read::Lease, .. } => Key::ReadLease(*uid),
             Self::Read { uid, read: Read::Holder { .. }, .. } => Key::ReadPod(*uid),
             Self::Read { uid, read: Read::Node { .. }, .. } => Key::ReadNode(*uid),
@@ -109,8 +93,7 @@ impl Job {
         match self {
             Self::Status { write, .. } => write.priority.into(),
             Self::Role { write, .. } | Self::ReadPod { write, .. } => write.priority.into(),
-            Self::Slice { write, .. } => write.priority.into(),
-            Self::Service { .. } | Self::ReadWorkload(_) => Level::Active,
+            Self::ReadWorkload(_) => Level::Active,
             Self::Read { read: Read::Lease, .. } => Level::Publication,
             Self::Read { .. } | Self::ReadQuorum | Self::ReadTokens { .. } => Level::End,
             Self::Claim { .. } => Level::Standby,
@@ -121,7 +104,6 @@ impl Job {
         match self {
             Self::Status { write, .. } => write.not_after,
             Self::Role { write, .. } => write.not_after,
-            Self::Slice { write, .. } => write.not_after,
             _ => None,
         }
     }
@@ -140,15 +122,6 @@ impl Job {
                 Ask::Status { place: *place, uid: lease_of(*uid), write: write.clone() }
             }
             Self::Role { place, write, .. } => Ask::Role { place: *place, write: write.clone() },
-            Self::Slice { place, uid, write } => {
-                Ask::Slice { place: *place, uid: uid.map(lease_of), write: write.clone() }
-            }
-            Self::Service { place, uid, request } => Ask::Service {
-                place: *place,
-                uid: lease_of(*uid),
-                service: objects::number(&request.service) as usize,
-                pod: objects::number(&request.pod_uid),
-            },
             Self::ReadPod { write, .. } => Ask::Pod(objects::number(&write.uid)),
             Self::Read { place, read: Read::Lease, .. } => Ask::Lease(*place),
             Self::Read { read: Read::Holder { uid, .. }, .. } => Ask::Pod(objects::number(uid)),
@@ -170,18 +143,11 @@ impl Job {
             (Self::ReadPod { .. }, Reply::Pod(Some(_))) | (_, Reply::Status(server::Verdict::Gone, _)) => {
                 Verdict::Conflict
             }
-            (
-                _,
-                Reply::Status(verdict, _)
-                | Reply::Role(verdict, _)
-                | Reply::Slice(verdict, _)
-                | Reply::Quorum(verdict, ..),
-            ) => match verdict {
+            (_, Reply::Status(verdict, _) | Reply::Role(verdict, _) | Reply::Quorum(verdict, ..)) => match verdict {
                 server::Verdict::Written | server::Verdict::Gone => Verdict::Done,
                 server::Verdict::Conflict => Verdict::Conflict,
                 server::Verdict::Refused => Verdict::Refused,
             },
-            (_, Reply::Service(Err(_))) => Verdict::Refused,
             _ => Verdict::Done,
         }
     }
@@ -250,16 +216,6 @@ impl Writer {
         self.sent.values().any(|sent| active(&sent.job))
     }
 
-    /// Whether an endpoint is being written.
-    pub fn is_writing_endpoint(&self) -> bool {
-        self.is_writing_slice(|write| write.change.endpoint().is_some())
-    }
-
-    /// Whether a write of a slice that is like this one is being sent.
-    pub fn is_writing_slice(&self, wanted: impl Fn(&SliceWrite) -> bool) -> bool {
-        self.sent.values().any(|sent| matches!(&sent.job, Job::Slice { write, .. } if wanted(write)))
-    }
-
     /// The outcome of a write goes to its lease.
     pub fn has_outcome(&mut self, key: &Key) {
         self.pending.remove(key);
@@ -282,7 +238,7 @@ impl World {
     pub fn submit(&mut self, process: usize, job: Job) {
         let now = Time(self.local(process));
         let writer = &mut self.processes[process].writer;
-        if matches!(job, Job::Status { .. } | Job::Role { .. } | Job::Slice { .. }) {
+        if matches!(job, Job::Status { .. } | Job::Role { .. }) {
             writer.pending.insert(job.key());
         }
         let (lane, not_after) = (job.lane(), job.not_after());
@@ -377,10 +333,7 @@ impl World {
         }
         let (key, verdict) = (job.key(), job.judge(reply));
         writer.queue.done(now, &key, verdict, entropy);
-        let is_read = matches!(
-            job,
-            Job::Read { .. } | Job::Service { .. } | Job::ReadWorkload(_) | Job::ReadQuorum | Job::ReadTokens { .. }
-        );
+        let is_read = matches!(job, Job::Read { .. } | Job::ReadWorkload(_) | Job::ReadQuorum | Job::ReadTokens { .. });
         if let (Verdict::Unanswered, true, Some(retry)) = (verdict, is_read, retry) {
             // A newer read of the same object is queued already.
             drop(writer.queue.put_back(now, key, retry, job));

@@ -321,7 +321,8 @@ fn crash_before_each_effect(story: &Story, process: usize) {
          with one",
         without.effects, without.status_writes, without.writes
     );
-    // A crash before an election may elect another pod, and the story then happens to the holder instead of a standby pod.
-    assert!(most_status <= without.status_writes + 8, "{name}: a crash costs {most_status} status writes");
+    // A crash before an election may elect another pod, and the story then happens to the holder instead of a standby pod: up
+    // to two more changes of the holder, each with about five status writes.
+    assert!(most_status <= without.status_writes + 12, "{name}: a crash costs {most_status} status writes");
     assert!(most <= without.writes + 12, "{name}: a crash costs {most} writes");
 }

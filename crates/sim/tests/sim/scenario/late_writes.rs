@@ -1,11 +1,11 @@
-//! A write of a label or an endpoint by a leader that died reaches the API server after another pod was elected: it changes
+//! A write of a label by a leader that died reaches the API server after another pod was elected: it changes
 //! nothing.
 
 use redislease::api::names::PodRole;
-use redislease::plan::{Family, PodChange};
+use redislease::plan::PodChange;
 
 use super::{Outcome, all_pass, failures, of_fifteen_seconds};
-use crate::api::calls::{ApiCall, Ask};
+use crate::api::calls::Ask;
 use crate::api::server::Mode;
 use crate::chaos::bug::Bug;
 use crate::chaos::fault::Fault;
@@ -56,95 +56,6 @@ fn a_late_label_write_of_a_dead_leader_changes_nothing() {
     assert_eq!(found, SEEDS.count(), "{bugs:?} was not found with every seed");
     let first = first.unwrap_or_default();
     assert!(first.contains("are labelled active for lease 0 at once"), "{first}");
-}
-
-/// The endpoint writes of a leader that dies are late: they arrive when another pod has just become the endpoint in the
-/// first of two families.
-fn a_late_endpoint_write_changes_nothing(seed: u64, bugs: &[Bug]) -> Outcome {
-    let mut swarm = of_fifteen_seconds(vec![0, 0]);
-    swarm.elects = true;
-    swarm.api_delay = (20 * MILLI, 30 * MILLI);
-    let mut world = World::scenario(swarm, seed, bugs);
-    let writing = |world: &World| world.processes.iter().position(|process| process.writer.is_writing_endpoint());
-    let sent = world.run_until_holds(40 * SECOND, |world| writing(world).is_some());
-    world.require(sent, || "no endpoint was written".into())?;
-    world.set_api(0, Mode::Hanging);
-    // The second slice may be created later than the first one.
-    world.run_for(100 * MILLI);
-    let mut late = std::mem::take(&mut world.apis[0].hanging);
-    late.retain(|call| matches!(&call.ask, Ask::Slice { write, .. } if write.change.endpoint().is_some()));
-    world.require(late.len() == 2, || format!("the late writes are {late:?}"))?;
-    if let Some(pod) = world.holding(0).map(|holding| holding.pod) {
-        world.harm_pod(0, pod, Fault::Relabel);
-    }
-    if let Some(leader) = writing(&world) {
-        world.restart(leader, 2 * SECOND);
-    }
-    world.set_api(0, Mode::Up);
-    // The next leader's writes for the two families arrive at different times.
-    world.swarm.api_delay = (10 * MILLI, 200 * MILLI);
-    let next = world.run_until_holds(80 * SECOND, |world| !world.apis[0].endpoints(0).is_empty());
-    world.require(next, || "no pod became the endpoint".into())?;
-    let now = world.apis[0].endpoints(0);
-    let is_empty = |call: &ApiCall| match &call.ask {
-        Ask::Slice { place, write, .. } => {
-            world.apis[0].state.slices.get(&(*place, write.family)).is_some_and(|slice| slice.endpoints.is_empty())
-        }
-        _ => false,
-    };
-    late.retain(is_empty);
-    for call in late {
-        world.at(world.now, Event::ApiArrive(Box::new(call)));
-    }
-    world.run_for(SECOND);
-    world.require(world.apis[0].endpoints(0) == now, || "the late write was accepted".into())
-}
-
-#[test]
-fn a_late_endpoint_write_of_a_dead_leader_changes_nothing() {
-    all_pass(SEEDS, |seed| a_late_endpoint_write_changes_nothing(seed, &[]));
-    for bug in [Bug::SlicesWithoutVersion, Bug::EndpointNotFenced] {
-        let (found, first) = failures(SEEDS, |seed| a_late_endpoint_write_changes_nothing(seed, &[bug]));
-        assert_eq!(found, SEEDS.count(), "{bug:?} was not found with every seed");
-        let first = first.unwrap_or_default();
-        assert!(first.contains("as endpoints at once"), "{first}");
-    }
-}
-
-/// The first endpoint write hangs until the term has ended, and the quorum is lost: nobody is elected when it arrives.
-fn a_late_endpoint_write_without_a_holder_changes_nothing(seed: u64, bugs: &[Bug]) -> Outcome {
-    let mut swarm = of_fifteen_seconds(vec![0]);
-    swarm.families = vec![Family::V4];
-    swarm.api_delay = (20 * MILLI, 30 * MILLI);
-    let mut world = World::scenario(swarm, seed, bugs);
-    let sent = world.run_until_holds(40 * SECOND, |world| world.processes[0].writer.is_writing_endpoint());
-    world.require(sent, || "no endpoint was written".into())?;
-    world.set_api(0, Mode::Hanging);
-    world.run_for(50 * MILLI);
-    let mut late = std::mem::take(&mut world.apis[0].hanging);
-    late.retain(|call| matches!(&call.ask, Ask::Slice { write, .. } if write.change.endpoint().is_some()));
-    world.require(late.len() == 1, || format!("the late writes are {late:?}"))?;
-    world.isolate(0, true);
-    world.run_for(20 * SECOND);
-    world.set_api(0, Mode::Up);
-    let ended = world.run_until_holds(20 * SECOND, |world| !world.is_active(0, 0));
-    world.require(ended, || "the term did not end".into())?;
-    world.run_for(5 * SECOND);
-    for call in late {
-        world.at(world.now, Event::ApiArrive(Box::new(call)));
-    }
-    world.run_until(world.now + MILLI);
-    world.require(world.apis[0].endpoints(0).is_empty(), || "the late write was accepted".into())
-}
-
-#[test]
-fn a_late_endpoint_write_without_a_next_holder_changes_nothing() {
-    all_pass(SEEDS, |seed| a_late_endpoint_write_without_a_holder_changes_nothing(seed, &[]));
-    let bugs = [Bug::WithdrawalKeepsToken];
-    let (found, first) = failures(SEEDS, |seed| a_late_endpoint_write_without_a_holder_changes_nothing(seed, &bugs));
-    assert_eq!(found, SEEDS.count(), "{bugs:?} was not found with every seed");
-    let first = first.unwrap_or_default();
-    assert!(first.contains("the late write was accepted"), "{first}");
 }
 
 /// The removal of a scheduling gate hangs until the term has ended, and the quorum is lost: no pod is elected when it arrives. In

@@ -1,22 +1,19 @@
 //! Scenarios: worlds without random faults, in which things happen at set times.
 
-mod active_service;
 mod api_outage;
 mod crash_points;
 mod late_writes;
 mod pauses;
 mod replicas;
 mod returns;
-mod services;
 mod storms;
 
-use redislease::plan::{Authority, Family, PERMITS};
+use redislease::plan::{Authority, PERMITS};
 use redislease_core::op::Attempt;
 use redislease_core::quorum::Quorum;
 use redislease_core::time::Millis;
 
-use crate::api::objects::{self, LeaseSpec, ServiceOf};
-use crate::api::services::Maker;
+use crate::api::objects::{self, LeaseSpec};
 use crate::chaos::bug::Bug;
 use crate::chaos::rng::Rng;
 use crate::chaos::swarm::{Network, Swarm};
@@ -37,7 +34,6 @@ fn calm(processes: Vec<usize>) -> Swarm {
         min_delay: 100,
         max_delay: 1000,
         limit: None,
-        service: Some(ServiceOf::Own),
         gated: false,
         clustered: false,
         suspend: false,
@@ -53,8 +49,6 @@ fn calm(processes: Vec<usize>) -> Swarm {
         gated: 0,
         clustered: 0,
         pods: 2,
-        families: vec![Family::V4, Family::V6],
-        services: Some(Maker::User),
         specs: vec![spec],
         network: Network { delay: (100, 2 * MILLI), slow: 0, slowest: 0, loss: 0, repeat: 0 },
         api_delay: (MILLI, 5 * MILLI),
