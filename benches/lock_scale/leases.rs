@@ -137,6 +137,7 @@ impl Leases {
                 nodes: Some(nodes.clone()),
                 keys: [nodes.keyspace().lock("scale", &format!("lease-{number}"))].into(),
                 config: config(count),
+                may_end: None,
                 observer: Box::new(observer),
             })
         };

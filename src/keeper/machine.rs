@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use redislease_core::backoff::Entropy;
-use redislease_core::lease::{Attempts, Effect, Input, JOIN_DELAY, Lease, Renewal, Requested, Standing, Want};
+use redislease_core::lease::{
+    Attempts, Config, Effect, Input, JOIN_DELAY, Lease, OnDeadline, Renewal, Requested, Standing, Want,
+};
 use redislease_core::op::{Attempt, Holder, Token, Vote};
 use redislease_core::time::{Millis, Time};
 
 use super::pace::{self, Turns};
 use super::slots::LeaseId;
 use super::timers::Armed;
-use super::{Command, Observer, Setup};
+use super::{Command, MayEnd, Observer, Setup};
 use crate::mailbox::Mailbox;
 use crate::nodes::random::{Random, nonce};
 use crate::nodes::{Ballot, Outbox, Reply, Request};
@@ -38,6 +40,9 @@ pub(super) struct Machine {
     /// The index of its quorum in the shard.
     pub quorum: Option<u32>,
     keys: Arc<[String]>,
+    /// What the configuration says about a term that cannot be kept.
+    on_deadline: OnDeadline,
+    may_end: Option<Arc<dyn MayEnd>>,
     pub observer: Box<dyn Observer>,
     pub armed: Armed,
     /// Requests without a vote so far.
@@ -51,7 +56,8 @@ pub(super) struct Machine {
 
 impl Machine {
     pub fn new(id: LeaseId, setup: Setup, quorum: Option<u32>) -> Self {
-        let Setup { nodes: _, keys, config, observer } = setup;
+        let Setup { nodes: _, keys, config, may_end, observer } = setup;
+        let on_deadline = config.deadline;
         let mut lease = Lease::new(config);
         lease.delay_joins(JOIN_DELAY);
         Self {
@@ -59,6 +65,8 @@ impl Machine {
             lease,
             quorum,
             keys,
+            on_deadline,
+            may_end,
             observer,
             armed: Armed::default(),
             outstanding: 0,
@@ -141,6 +149,7 @@ impl Machine {
                 return self.outcome();
             }
             Command::Configure(config) => {
+                self.on_deadline = config.deadline;
                 tools.turns.remove(self.renew_interval());
                 tools.turns.add(config.renew_interval);
                 Input::Configure(*config)
@@ -237,6 +246,13 @@ impl Machine {
     }
 
     fn handle(&mut self, now: Time, input: Input, outbox: Option<&mut Outbox>, tools: &mut Tools) {
+        let may_end = self.may_end.as_ref().is_none_or(|may_end| may_end.may_end(now));
+        let on_deadline = if may_end { self.on_deadline } else { OnDeadline::Unconfirm };
+        let input = match input {
+            Input::Configure(config) => Input::Configure(Config { deadline: on_deadline, ..config }),
+            input => input,
+        };
+        self.lease.set_on_deadline(on_deadline);
         self.lease.handle(now, input);
         self.carry_out(now, outbox, tools);
     }

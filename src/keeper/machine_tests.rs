@@ -1,7 +1,7 @@
 use super::*;
 use crate::keeper::slots::Ids;
 use redislease_core::backoff::{Backoff, Strategy};
-use redislease_core::lease::{Config, OnDeadline, Publication, TermId};
+use redislease_core::lease::{Publication, TermId};
 use redislease_core::op::Grant;
 use redislease_core::quorum::Quorum;
 use redislease_core::time::Drift;
@@ -25,7 +25,12 @@ struct Driven {
 
 impl Driven {
     fn new(random: Random) -> Self {
-        let setup = Setup { nodes: None, keys: ["k".to_owned()].into(), config: CONFIG, observer: Box::new(()) };
+        Self::may_end(random, None)
+    }
+
+    fn may_end(random: Random, may_end: Option<Arc<dyn MayEnd>>) -> Self {
+        let keys = ["k".to_owned()].into();
+        let setup = Setup { nodes: None, keys, config: CONFIG, may_end, observer: Box::new(()) };
         let tools = Tools { ballots: Arc::new(Mailbox::new()), turns: Turns::new(), random };
         Self { machine: Machine::new(Ids::default().take(), setup, None), tools }
     }
@@ -207,4 +212,34 @@ fn without_a_turn_a_request_for_an_attempt_is_dropped() {
     assert!(driven.requests().is_empty(), "the request was dropped");
     driven.want(turn);
     assert_eq!(driven.requests().len(), 3, "a new request at the turn starts");
+}
+
+/// The right to end terms lasts until this time.
+struct Until(Time);
+
+impl MayEnd for Until {
+    fn may_end(&self, now: Time) -> bool {
+        now < self.0
+    }
+}
+
+#[test]
+fn a_deadline_after_the_right_to_end_terms_seals_nothing() {
+    for (lasts, seals) in [(Time(0), false), (Time(u64::MAX), true)] {
+        let mut driven = Driven::may_end(Random::new(), Some(Arc::new(Until(lasts))));
+        driven.command(Time(900), Command::Adopt(term()));
+        driven.answer(Time(900), &Vote::Extended);
+        let stop_at = driven.machine.lease.view().standing.term().and_then(|term| term.stop_at).unwrap();
+        // The renewals are not answered.
+        while let Some(due) = driven.machine.next_deadline().filter(|due| *due <= stop_at) {
+            driven.requests();
+            driven.wake(due);
+        }
+        let ended = driven.machine.lease.view().ending.is_some();
+        assert_eq!(ended, seals, "the right lasts until {lasts:?}: {:?}", driven.machine.lease.view());
+        // A new configuration does not give the right back.
+        driven.command(stop_at, Command::Configure(Box::new(CONFIG)));
+        driven.wake(stop_at + CONFIG.ttl);
+        assert_eq!(driven.machine.lease.view().ending.is_some() || ended, seals);
+    }
 }

@@ -24,6 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redislease_core::lease::{Config, Publication, Renewal, TermId, View};
 use redislease_core::op::{Attempt, Holder};
+use redislease_core::time::Time;
 use tokio::sync::watch;
 
 use crate::metrics::panics::Panics;
@@ -42,6 +43,14 @@ pub trait Observer: Send + 'static {
     fn ended(&self) {}
 }
 
+/// Whether this process may end terms by its own clock. The answer depends on the time: the right ends with the lock of the
+/// leader, and a process that was paused has no other news of that. It is asked on the thread of the lease's shard, so it must
+/// not block.
+pub trait MayEnd: Send + Sync + 'static {
+    /// Whether it may at `now`.
+    fn may_end(&self, now: Time) -> bool;
+}
+
 /// The parameters for opening a lease.
 pub struct Setup {
     /// The nodes of the lease's quorum; `None` if their addresses are unknown. Then no term can be confirmed, and an
@@ -51,6 +60,8 @@ pub struct Setup {
     pub keys: Arc<[String]>,
     /// The lease's durations.
     pub config: Config,
+    /// Without it, `config.deadline` always applies.
+    pub may_end: Option<Arc<dyn MayEnd>>,
     /// Receives views and renewals.
     pub observer: Box<dyn Observer>,
 }

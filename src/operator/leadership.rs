@@ -15,7 +15,7 @@ use super::quorums::{Connection, InUse};
 use super::slot::Slot;
 use super::writer::Writer;
 use crate::election::Cluster;
-use crate::keeper::{Keeper, LeaseHandle, Observer, Setup};
+use crate::keeper::{Keeper, LeaseHandle, MayEnd, Observer, Setup};
 use crate::plan::{Authority, Command, Leadership, LeadershipEffect, LeadershipEvent, LeadershipFacts};
 
 /// The identity of this replica, and the dependencies of its elections.
@@ -57,6 +57,11 @@ impl Grant {
         granted.lock.as_ref().map_or(authority, |lock| authority.under_lock(now, lock.stop_at()))
     }
 
+    /// Whether a decision about a lease may still be carried out at `now`: a process that was paused may have lost the right to it.
+    pub fn decides(&self, now: Time) -> bool {
+        matches!(self.authority(now), Authority::Lead | Authority::End)
+    }
+
     /// Grants an authority that depends on no lock.
     #[cfg(test)]
     pub fn set_for_test(&self, authority: Authority) {
@@ -66,6 +71,12 @@ impl Grant {
     fn granted(&self) -> MutexGuard<'_, Granted> {
         // The state is consistent between any two statements that change it.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl MayEnd for Grant {
+    fn may_end(&self, now: Time) -> bool {
+        self.decides(now)
     }
 }
 
@@ -275,7 +286,7 @@ impl Election {
                 let key = nodes.keyspace().leader(&self.replica.cluster.uid);
                 let slot = Slot::new(wake.clone());
                 let observer = Box::new(Lock(slot.clone()));
-                let setup = Setup { nodes: Some(nodes), keys: [key].into(), config, observer };
+                let setup = Setup { nodes: Some(nodes), keys: [key].into(), config, may_end: None, observer };
                 self.lock = Some((self.replica.keeper.open(setup), slot));
             }
             Command::Close => self.lock = None,

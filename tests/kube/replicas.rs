@@ -22,6 +22,8 @@ const TAKEOVER: Duration = Duration::from_secs(12);
 const HANDOVER: Duration = Duration::from_millis(4500);
 /// A leader without the API server notices after 2 s, waits for 5 s, and releases the lock.
 const API_TAKEOVER: Duration = Duration::from_secs(15);
+/// How many pauses of random lengths one round of the tests has.
+const PAUSES: usize = 10;
 /// Longer than the lock of a leader and the `stop_at` of a 15 s lease.
 const FAULT: Duration = Duration::from_secs(12);
 /// The least TTL, on each node, of a term that is renewed every 2 s.
@@ -210,6 +212,39 @@ fn nothing_moves(roles: &[Role], faults: &[Fault]) -> Result<()> {
 #[test]
 fn no_lease_moves_when_a_replica_is_stopped_killed_or_paused() -> Result<()> {
     nothing_moves(&[Role::Leader, Role::Follower], &[Fault::Stop, Fault::Kill, Fault::Pause])
+}
+
+/// A leader that is stopped for about as long as its lock lasts wakes when the other replica has just begun to lead, and when
+/// deadlines of its own have passed by less than a second.
+#[test]
+fn no_lease_moves_when_the_leader_is_paused_for_any_time() -> Result<()> {
+    let pair = Pair::start()?;
+    let seed = env::var("REDISLEASE_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or_else(|| u64::from(std::process::id()));
+    println!("REDISLEASE_TEST_SEED={seed}");
+    // SplitMix64.
+    let mut state: u64 = seed;
+    let mut random = |most: u64| {
+        state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (mixed ^ (mixed >> 31)) % most
+    };
+    for round in 0..PAUSES * rounds() {
+        let [leader, _] = pair.roles()?;
+        // Mostly about as long as the lock, sometimes up to the longest that a term of 15 s survives without this replica.
+        let millis = if round % 4 == 0 { 200 + random(29_800) } else { 4000 + random(7000) };
+        let pause = Duration::from_millis(millis);
+        let fault = if random(2) == 0 { Fault::Pause } else { Fault::Suspend };
+        let what = format!("round {round}: {fault:?} of the leader for {pause:?}");
+        pair.hurt(leader, fault, Cut::Hang)?;
+        throughout(pause, |after| pair.assert_unmoved(after, &what))?;
+        pair.heal(leader, fault)?;
+        throughout(SOON, |after| pair.assert_unmoved(after, &format!("{what}, healed")))?;
+        pair.settle(None)?;
+        println!("{what}: nothing moved");
+    }
+    Ok(())
 }
 
 #[test]

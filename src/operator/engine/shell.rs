@@ -18,7 +18,7 @@ use super::watcher::Watcher;
 use crate::api::RedisLease;
 use crate::clock;
 use crate::index::{LeaseId, WorkloadKey};
-use crate::keeper::{Keeper, LeaseHandle, Setup};
+use crate::keeper::{Keeper, LeaseHandle, MayEnd, Setup};
 use crate::mailbox::Mailbox;
 use crate::metrics::lease::{HandoverKind, LeaseMetrics, LeaseRecord, Shown};
 use crate::metrics::operator::{OperatorMetrics, RefusedBecause};
@@ -153,7 +153,8 @@ impl Shell {
         let keys: Vec<String> = keys.iter().filter_map(lock).collect();
         let renewals = connection.as_ref().map(|connection| connection.renewals.clone());
         let observer = Box::new(Watcher { slot: slot.clone(), record, quorum: renewals, _in_use: in_use });
-        let handle = self.keeper.open(Setup { nodes, keys: keys.into(), config, observer });
+        let may_end = self.grants.get(lease.quorum).map(|grant| grant.clone() as Arc<dyn MayEnd>);
+        let handle = self.keeper.open(Setup { nodes, keys: keys.into(), config, may_end, observer });
         let of = self.leases.entry(lease.id).or_default();
         of.connection = connection;
         of.keeper = Some((handle, slot));
@@ -164,7 +165,8 @@ impl Shell {
         let done = self.answer(lease, Answer::Status);
         match lease.object {
             Some(object) => {
-                let call = Call::LeaseStatus { object: object.clone(), write, done };
+                let grant = self.grants.get(lease.quorum).cloned();
+                let call = Call::LeaseStatus { object: object.clone(), write, grant, done };
                 self.writer.write_status(lease.namespace, lease.uid, call, priority, not_after);
             }
             None => done(crate::plan::StatusOutcome::Gone),
@@ -174,7 +176,8 @@ impl Shell {
     fn write_role(&self, lease: Subject<'_>, write: RoleWrite) {
         let pod = write.uid.clone();
         let done = self.answer(lease, move |answer| Answer::Role(pod, answer));
-        self.writer.write_role(lease.namespace, lease.uid, lease.name, write, done);
+        let grant = self.grants.get(lease.quorum).cloned();
+        self.writer.write_role(lease.namespace, lease.uid, lease.name, write, grant, done);
     }
 
     fn read(&self, lease: Subject<'_>, read: Read) {
@@ -326,7 +329,7 @@ impl Outside for Shell {
             let _ = inputs.send(Input::OrphanWritten { namespace: of, pod, lease: name, answer });
         });
         // This is never the UID of a lease, so the key is unique.
-        self.writer.write_role(&namespace, &format!("name:{lease}"), lease, write, done);
+        self.writer.write_role(&namespace, &format!("name:{lease}"), lease, write, None, done);
     }
 
     fn report_on_lease(&mut self, lease: Subject<'_>, Problem { reason, note }: &Problem) {

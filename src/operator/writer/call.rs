@@ -10,6 +10,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::Selector;
 use kube::{Api, Client, ResourceExt};
 use redislease_core::op::Token;
+use redislease_core::time::Time;
 use serde_json::{Value, json};
 
 use super::events::EventKey;
@@ -25,6 +26,7 @@ use crate::index::{Asked, ListCount, WorkloadFound, WorkloadKey, WorkloadRead};
 use crate::metrics::operator::WriteKind;
 use crate::operator::annotations::Change;
 use crate::operator::kube_api::{self, CallError, call};
+use crate::operator::leadership::Grant;
 use crate::plan::{self, Altered, PodChange, RoleOutcome, RoleWrite, StatusOutcome, StatusWrite};
 
 /// Every cluster has this namespace throughout its existence, so its UID identifies the cluster.
@@ -53,12 +55,17 @@ pub struct RoleAnswer {
 
 /// One call.
 pub enum Call {
-    /// Replace the status of a lease.
-    LeaseStatus { object: Arc<RedisLease>, write: Box<StatusWrite>, done: Done<StatusOutcome> },
+    /// Replace the status of a lease. It is sent only if this process still decides about the quorum's leases.
+    LeaseStatus {
+        object: Arc<RedisLease>,
+        write: Box<StatusWrite>,
+        grant: Option<Arc<Grant>>,
+        done: Done<StatusOutcome>,
+    },
     /// Replace the status of a quorum.
     QuorumStatus { object: Box<RedisQuorum>, done: Done<Result<RedisQuorum, CallError>> },
-    /// Write label and token of a lease on a pod.
-    PodRole { namespace: Arc<str>, lease: String, write: RoleWrite, done: Done<RoleAnswer> },
+    /// Write label and token of a lease on a pod. It is sent only if this process still decides about the quorum's leases.
+    PodRole { namespace: Arc<str>, lease: String, write: RoleWrite, grant: Option<Arc<Grant>>, done: Done<RoleAnswer> },
     /// Read a lease; `None` if it is deleted or was created again.
     Lease { namespace: Arc<str>, name: String, uid: String, done: Done<Result<Option<Arc<RedisLease>>, String>> },
     /// Read a pod, or the workload of this kind that is a candidate itself.
@@ -125,6 +132,16 @@ impl Call {
         }
     }
 
+    /// Whether this process may still make this call at `now`.
+    pub fn is_allowed(&self, now: Time) -> bool {
+        match self {
+            Self::LeaseStatus { grant, .. } | Self::PodRole { grant, .. } => {
+                grant.as_ref().is_none_or(|grant| grant.decides(now))
+            }
+            _ => true,
+        }
+    }
+
     /// Reports to the caller that the call was never sent.
     pub fn withdrawn(self) {
         match self {
@@ -139,7 +156,7 @@ impl Call {
     /// Sends the call. `event` is the pending event of an event call.
     pub(super) async fn send(self, client: Client, lists: ListCount, event: Option<Event>) -> Sent {
         match self {
-            Self::LeaseStatus { object, write, done } => {
+            Self::LeaseStatus { object, write, done, .. } => {
                 let written = guarded(write_lease_status(client, &object, *write).boxed()).await;
                 let (judged, failure) = judge_status(&written);
                 let finish = move || {
@@ -155,7 +172,7 @@ impl Call {
                 let written = guarded(call(quorums.replace_status(&name, &params, &object)).boxed()).await;
                 pass_on(written, done)
             }
-            Self::PodRole { namespace, lease, write, done } => {
+            Self::PodRole { namespace, lease, write, done, .. } => {
                 let before = write.version.clone();
                 let unknown = |why| RoleAnswer { outcome: RoleOutcome::Unanswered(why), found: None };
                 let work = write_role(client, &lists, &namespace, &lease, &write);

@@ -39,6 +39,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::annotations::Change;
 use super::engine::PodName;
+use super::leadership::Grant;
 use crate::clock;
 use crate::index::{ListCount, WorkloadKey};
 use crate::metrics::operator::OperatorMetrics;
@@ -117,10 +118,18 @@ impl Writer {
     }
 
     /// Writes the role of a pod for a lease. `lease` is the name that distinguishes the leases of one pod.
-    pub fn write_role(&self, namespace: &Arc<str>, lease: &str, name: &str, write: RoleWrite, done: Done<RoleAnswer>) {
+    pub fn write_role(
+        &self,
+        namespace: &Arc<str>,
+        lease: &str,
+        name: &str,
+        write: RoleWrite,
+        grant: Option<Arc<Grant>>,
+        done: Done<RoleAnswer>,
+    ) {
         let pod: Arc<str> = write.uid.as_str().into();
         let (priority, not_after) = (write.priority, write.not_after);
-        let call = Call::PodRole { namespace: namespace.clone(), lease: name.to_owned(), write, done };
+        let call = Call::PodRole { namespace: namespace.clone(), lease: name.to_owned(), write, grant, done };
         let key = Key::Role { pod: pod.clone(), lease: lease.into() };
         self.submit(Submission { lane: Some(pod), not_after, ..job(key, namespace, priority.into(), call) });
     }

@@ -93,6 +93,11 @@ impl Sender {
                         })
                     });
                 }
+                Next::Call(key, call) if !call.is_allowed(clock::now()) => {
+                    state.queue.unsent(&key);
+                    drop(state);
+                    call.withdrawn();
+                }
                 Next::Call(key, call) => {
                     let event = match &key {
                         Key::Event(uid, reason) => {

@@ -237,6 +237,13 @@ impl<K: Clone + Ord, P> Queue<K, P> {
         None
     }
 
+    /// Records that a job was not sent after all.
+    pub fn unsent(&mut self, key: &K) {
+        if let Some(terms) = self.under_way.remove(key) {
+            self.free_lane(&terms.lane);
+        }
+    }
+
     /// Records the outcome of a call. Returns whether this opens or closes the gate.
     pub fn done(&mut self, now: Time, key: &K, verdict: Verdict, entropy: Entropy) -> bool {
         let terms = self.under_way.remove(key);

@@ -213,3 +213,17 @@ fn a_call_that_panicked_says_nothing_about_the_api_server() {
     assert_eq!(sent(&mut queue, Time(100)), ["c"], "b waits as after a refusal");
     assert_eq!(sent(&mut queue, Time(200)), ["b"]);
 }
+
+#[test]
+fn a_job_that_is_not_sent_after_all_says_nothing_about_the_api_server() {
+    let mut queue = Calls::new(1);
+    queue.done(Time(0), &"x", Verdict::Unanswered, MIDDLE);
+    queue.submit(Time(0), Submission { lane: Some("pod".into()), ..job("a", Level::Active, 1) });
+    assert_eq!(queue.next(Time(0)), None, "the gate is closed");
+    queue.probe_done(Time(100), true, MIDDLE);
+    queue.submit(Time(100), Submission { lane: Some("pod".into()), ..job("b", Level::Active, 2) });
+    assert_eq!(queue.next(Time(100)), Some(Next::Call("a", 1)));
+    assert_eq!(queue.next(Time(100)), None, "one of a lane, and one in all");
+    queue.unsent(&"a");
+    assert_eq!(queue.next(Time(100)), Some(Next::Call("b", 2)));
+}

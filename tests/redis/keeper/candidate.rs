@@ -296,7 +296,7 @@ impl Candidate {
     pub fn of(nodes: Option<Nodes>, keys: Arc<[String]>, config: Config) -> Self {
         let history = History::default();
         let observer = Box::new(history.clone());
-        let lease = WantedLease::open(&KEEPER, Setup { nodes, keys: keys.clone(), config, observer });
+        let lease = WantedLease::open(&KEEPER, Setup { nodes, keys: keys.clone(), config, may_end: None, observer });
         Self { lease, history, keys }
     }
 

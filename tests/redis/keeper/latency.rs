@@ -90,7 +90,13 @@ async fn a_release_and_the_next_acquire_are_sent_together() {
     let world = ready(&servers, &config).await;
     let World { nodes, .. } = &world;
     let keeper = Keeper::start(&Panics::register(&Registry::new()).unwrap()).unwrap();
-    let setup = Setup { nodes: Some(nodes.clone()), keys: [world.lock("k")].into(), config, observer: Box::new(()) };
+    let setup = Setup {
+        nodes: Some(nodes.clone()),
+        keys: [world.lock("k")].into(),
+        config,
+        may_end: None,
+        observer: Box::new(()),
+    };
     let (lease, views) = keeper.open_watched(setup);
     let before = reads(&servers);
     let (done, finished) = oneshot::channel();

@@ -71,8 +71,13 @@ async fn the_joins_of_thousands_of_leases_delay_no_other() {
         let keys = [world.lock(&format!("many-{number}"))].into();
         let nodes = Some(world.nodes.clone());
         let history = History::default();
-        let (handle, views) =
-            KEEPER.open_watched(Setup { nodes, keys, config: slow(), observer: Box::new(history.clone()) });
+        let (handle, views) = KEEPER.open_watched(Setup {
+            nodes,
+            keys,
+            config: slow(),
+            may_end: None,
+            observer: Box::new(history.clone()),
+        });
         let token = Token(u64::try_from(number).unwrap());
         handle.adopt(TermId { attempt: Attempt(u128::from(token.0)), token, holder: Holder("pod-many".into()) });
         adopted.push((handle, views, history));

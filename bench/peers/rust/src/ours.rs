@@ -111,6 +111,7 @@ impl Process {
             nodes: Some(self.nodes.clone()),
             keys: workers.iter().map(|worker| self.nodes.keyspace().lock("bench", &request.key(*worker))).collect(),
             config: self.config(request),
+            may_end: None,
             observer: Box::new(Outcomes { views: outcomes, attempted: AtomicBool::new(false), polls, next: observer }),
         });
         Lock { handle, views, polls }

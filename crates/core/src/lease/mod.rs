@@ -155,6 +155,12 @@ impl Lease {
         }
     }
 
+    /// What to do with a term that this process cannot keep, from now on. Call it before an input if the right to end terms
+    /// depends on the time: a process that was paused may have lost it.
+    pub const fn set_on_deadline(&mut self, deadline: OnDeadline) {
+        self.config.deadline = deadline;
+    }
+
     /// Takes one input. Local deadlines come first: a late answer does not revive what time has ended.
     pub fn handle(&mut self, now: Time, input: Input) {
         if let Input::Configure(config) = &input {
