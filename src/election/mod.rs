@@ -6,6 +6,7 @@
 //! | [`Electorate`], [`Ineligible`] | rank the eligible pods; say why each other pod is not eligible |
 //! | [`decide()`], [`Situation`], [`Decision`] | decide the next step: acquire the lease for a pod, end the term, or wait |
 //! | `HandoverRequest` | a requested handover: parse it, and decide whether it can be carried out |
+//! | `takeover` | whether a lease stays with its holder when one replica of the operator fails |
 //! | [`HolderName`], [`Cluster`] | the holder's name in the values on the Redis nodes |
 
 mod annotations;
@@ -16,6 +17,7 @@ mod holder;
 #[cfg(feature = "operator")]
 mod node;
 mod pod;
+pub(crate) mod takeover;
 
 pub use annotations::Annotations;
 pub use candidates::{Electorate, Eligibility, Ineligible};

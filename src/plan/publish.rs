@@ -20,6 +20,7 @@ use super::repeat::{RepeatLimit, fingerprint};
 use super::{Reconciler, Shared};
 use crate::api::conditions::{ConditionStatus, ConditionType};
 use crate::api::{RedisLease, RedisLeaseStatus};
+use crate::election::takeover;
 use crate::status::{self, Composed, Notice, Obstacle, QuorumOutlook, compose};
 
 /// The interval between two writes of a status that change only the candidate counts: many leases may share pods, and a
@@ -334,6 +335,7 @@ impl Reconciler {
         let quorum = link.and_then(|link| link.quorum.as_ref()).or(inputs.quorum.as_ref());
         let current = facts.quorum.open.as_ref();
         let view: Option<&View> = link.map(|link| &link.view);
+        let takeover_risk = self.spec.valid.as_deref().and_then(takeover::risk);
         compose(&status::Inputs {
             previous: lease.status.as_ref().unwrap_or(&none),
             generation: lease.metadata.generation,
@@ -357,6 +359,7 @@ impl Reconciler {
                     mismatch: facts.quorum.mismatch.as_deref(),
                 }),
             leaderless: self.unheld_since.map(|since| now.since(since).into()),
+            takeover_risk: takeover_risk.as_deref(),
             start: self.start.waits(),
             handover: self.handover.as_ref().map(|handover| handover.outlook()),
         })

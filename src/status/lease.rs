@@ -49,6 +49,8 @@ pub struct Inputs<'a> {
     /// How long no pod held the lease before the running term, for the event. It is more precise than the timestamps in status,
     /// which are whole seconds.
     pub leaderless: Option<Duration>,
+    /// Why the holder can change when one replica of the operator fails.
+    pub takeover_risk: Option<&'a str>,
     /// Why the elected pod is not started yet.
     pub start: Option<&'a str>,
     /// The requested handover whose result the status does not show yet.

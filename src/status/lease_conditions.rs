@@ -73,8 +73,8 @@ impl LeaseConditions<'_> {
         if let Some(unknown) = self.inputs.obstacle.filter(|obstacle| obstacle.reason == LeaseReady::Starting) {
             held = format!("{held} {}", unknown.message);
         }
-        if let Some(start) = self.inputs.start {
-            held = format!("{held} {start}");
+        for more in [self.inputs.start, self.inputs.takeover_risk].into_iter().flatten() {
+            held = format!("{held} {more}");
         }
         self.conditions.set(LeaseReady::HeldHere, held);
     }

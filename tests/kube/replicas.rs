@@ -23,7 +23,7 @@ const HANDOVER: Duration = Duration::from_millis(4500);
 /// A leader without the API server notices after 2 s, waits for 5 s, and releases the lock.
 const API_TAKEOVER: Duration = Duration::from_secs(15);
 /// How many pauses of random lengths one round of the tests has.
-const PAUSES: usize = 10;
+const PAUSES: usize = 6;
 /// Longer than the lock of a leader and the `stop_at` of a 15 s lease.
 const FAULT: Duration = Duration::from_secs(12);
 /// The least TTL, on each node, of a term that is renewed every 2 s.

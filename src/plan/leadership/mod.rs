@@ -22,15 +22,12 @@ use redislease_core::time::{Drift, Millis, Time};
 use super::effect::Command;
 use super::facts::{Authority, OpenQuorum};
 use super::restarts::Restarts;
+use crate::election::takeover::{LEADER_LEASE, LEADER_STOP_BUDGET};
 use crate::election::{Cluster, HolderName};
 use claim::Name;
 
-/// The duration of the lock after its last renewal.
-const LEADER_LEASE: Millis = Millis(5000);
 /// The renewal interval of the lock.
 const LEADER_RENEW: Millis = Millis(1000);
-/// How long before the end of the lock this process stops deciding.
-const STOP_BUDGET: Millis = Millis(500);
 /// The maximum timeout of one request to a Redis node. With a longer one, a lost packet would lose the lock.
 const COMMAND_TIMEOUT: Millis = Millis(500);
 /// How often a replica checks that the API server answers, before it contends and while it leads.
@@ -401,7 +398,7 @@ fn durations(quorum: &OpenQuorum) -> Config {
         quorum: quorum.quorum,
         ttl: LEADER_LEASE.min(quorum.longest_lease),
         renew_interval: LEADER_RENEW,
-        stop_budget: STOP_BUDGET,
+        stop_budget: LEADER_STOP_BUDGET,
         command_timeout: COMMAND_TIMEOUT.min(quorum.command_timeout),
         drift: Drift::STANDARD,
         backoff: Backoff {

@@ -130,6 +130,7 @@ impl Scenario {
                 mismatch: self.mismatch.as_deref(),
             }),
             leaderless: self.leaderless,
+            takeover_risk: None,
             start: None,
             handover: None,
         })

@@ -1,0 +1,79 @@
+//! Whether a lease stays with its holder when one replica of the operator fails.
+//!
+//! The leader's lock on a quorum lasts [`LEADER_LEASE`]. Two failures take the longest:
+//!
+//! - *The leader dies.* Its lock ends at most one lock later, and the next leader adopts all terms within [`ADOPTION`]. Until then
+//!   nobody renews: the keys must last that long after the last renewal before the failure.
+//! - *The leader is cut off from Redis.* It ends its terms at their deadlines, one stop budget before the end of the keys, while it
+//!   may still decide: its lock must end before the first deadline.
+
+use redislease_core::time::{Drift, Millis};
+
+use crate::api::ValidLease;
+
+/// How long the lock of the leader on a quorum lasts.
+pub const LEADER_LEASE: Millis = Millis(5000);
+/// How long before the end of its lock a leader stops deciding.
+pub const LEADER_STOP_BUDGET: Millis = Millis(500);
+/// How long a new leader needs at most until it has adopted all terms.
+const ADOPTION: Millis = Millis(2000);
+
+/// Why the holder can change when one replica of the operator fails: a sentence about the durations. `None` if it stays.
+pub fn risk(lease: &ValidLease) -> Option<String> {
+    let drift = Drift::STANDARD;
+    let unrenewed = drift.least(lease.lease_duration.into()).saturating_sub(lease.renew_interval.into());
+    let dead = LEADER_LEASE + ADOPTION;
+    let cut_off = drift.least(LEADER_LEASE).saturating_sub(LEADER_STOP_BUDGET);
+    let needed = dead.max(cut_off + Millis::from(lease.stop_budget()));
+    (unrenewed < needed).then(|| {
+        format!(
+            "The holder can change when one replica of the operator fails: leaseDuration minus 1 % and renewInterval is {}, \
+             and must be at least {}.",
+            seconds(unrenewed),
+            seconds(needed)
+        )
+    })
+}
+
+fn seconds(span: Millis) -> String {
+    format!("{}.{:01} s", span.0 / 1000, span.0 % 1000 / 100)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::RedisLease;
+
+    fn of(lease: &str, renew: &str, grace: &str) -> Option<String> {
+        let object = json!({"apiVersion": "redislease.io/v1alpha1", "kind": "RedisLease",
+            "metadata": {"name": "billing", "namespace": "jobs"},
+            "spec": {"quorumRef": {"name": "default"}, "candidates": {"selector": {"matchLabels": {"app": "a"}}},
+                "leaseDuration": lease, "renewInterval": renew, "gracePeriod": grace}});
+        let object: RedisLease = serde_json::from_value(object).unwrap();
+        risk(&ValidLease::try_from(&object).expect("admission accepts it"))
+    }
+
+    #[test]
+    fn the_durations_at_the_corners() {
+        for (lease, renew, grace, stays) in [
+            ("30s", "5s", "10s", true),
+            ("15s", "2s", "5s", true),
+            ("15s", "3s", "5s", true),
+            // The deadline of a leader that is cut off comes before the end of its lock.
+            ("15s", "1s", "10s", false),
+            ("15s", "1s", "8500ms", false),
+            ("15s", "1s", "8s", true),
+            // The keys end before the next leader has adopted the term.
+            ("10s", "2900ms", "100ms", false),
+            ("9s", "2s", "1s", false),
+            ("10s", "2s", "2s", true),
+        ] {
+            let risk = of(lease, renew, grace);
+            assert_eq!(risk.is_none(), stays, "{lease} {renew} {grace}: {risk:?}");
+        }
+        let risk = of("15s", "1s", "10s").unwrap();
+        assert!(risk.contains("is 13.8 s, and must be at least 15.4 s"), "{risk}");
+    }
+}
