@@ -72,11 +72,16 @@ pub(super) fn version(text: &str) -> Result<String, String> {
 pub(super) fn misconfigurations(text: &str) -> Result<Vec<(Misconfiguration, String)>, String> {
     let fields = InfoDict::new(text);
     let field = |name: &str| fields.get::<String>(name).ok_or_else(|| format!("INFO has no field {name}"));
-    let version = field("redis_version")?;
+    let redis = field("redis_version")?;
     let mut found = Vec::new();
+    // A Valkey server names 7.2.4 as its `redis_version`, whatever its own version is.
+    let (product, version, least) = match field("valkey_version") {
+        Ok(valkey) => ("Valkey", valkey, 8),
+        Err(_) => ("Redis", redis, 7),
+    };
     let major = version.split('.').next().and_then(|major| major.parse().ok()).unwrap_or(0_u32);
-    if major < 7 {
-        let sentence = format!("Redis {version} is too old: use Redis 7.0 or newer, or Valkey");
+    if major < least {
+        let sentence = format!("{product} {version} is too old: use Redis 7.0 or newer, or Valkey 8 or newer");
         found.push((Misconfiguration::Version, sentence));
     }
     let role = field("role")?;
@@ -146,6 +151,7 @@ mod tests {
         for (good, bad, why, sentence) in [
             ("7.0.15", "6.2.14", Misconfiguration::Version, "Redis 6.2.14 is too old"),
             ("7.0.15", "what", Misconfiguration::Version, "Redis what is too old"),
+            ("7.0.15", "7.2.4\r\nvalkey_version:7.2.9", Misconfiguration::Version, "Valkey 7.2.9 is too old"),
             ("role:master", "role:slave", Misconfiguration::Replica, "role is `slave`"),
             ("cluster_enabled:0", "cluster_enabled:1", Misconfiguration::Cluster, "cluster-enabled is `yes`"),
             ("noeviction", "allkeys-lru", Misconfiguration::Eviction, "set `maxmemory-policy noeviction`"),

@@ -183,7 +183,11 @@ fn node_findings(quorum: &QuorumFacts, node: &NodeFacts, now: Timestamp) -> Vec<
         }
         Some(Ok(server)) => {
             let with = if quorum.has_tls { " with TLS" } else { "" };
-            let connected = format!("Connected to {}{with}: Redis {}.", node.address, server.version);
+            let product = match server.version.strip_prefix("valkey ") {
+                Some(version) => format!("Valkey {version}"),
+                None => format!("Redis {}", server.version),
+            };
+            let connected = format!("Connected to {}{with}: {product}.", node.address);
             let mut findings = vec![found(Verdict::Ok, "connection", connected)];
             if let Some((verdict, message)) = certificates::judge(Purpose::Server, &node.chain, now) {
                 findings.push(found(verdict, "certificate", message));
