@@ -60,7 +60,15 @@ pub(super) async fn collect(scope: &Scope) -> Facts {
     facts.kinds = kinds(&client).await;
     let needed = rights::needed(scope);
     facts.rights = join_all(needed.iter().map(|right| is_allowed(&client, scope, right))).await;
-    facts.quorums = Some(quorums(&client, scope).await);
+    facts.quorums = Some(match quorums(&client, scope).await {
+        Ok(found) => {
+            // The doctor reads the secrets with the rights of its own user.
+            let needed: Vec<Right> = found.iter().flat_map(|quorum| rights::of_secrets(scope, quorum)).collect();
+            facts.rights.extend(join_all(needed.iter().map(|right| is_allowed(&client, scope, right))).await);
+            Ok(join_all(found.iter().map(|quorum| look_at(&client, quorum))).await)
+        }
+        Err(error) => Err(error),
+    });
     facts
 }
 
@@ -116,9 +124,9 @@ async fn is_allowed(client: &Client, scope: &Scope, right: &Right) -> RightFacts
     RightFacts { right: right.text(), needed_for: right.needed_for, allowed }
 }
 
-async fn quorums(client: &Client, scope: &Scope) -> Result<Vec<QuorumFacts>, String> {
+async fn quorums(client: &Client, scope: &Scope) -> Result<Vec<RedisQuorum>, String> {
     let api = Api::<RedisQuorum>::namespaced(client.clone(), &scope.namespace);
-    let found = match &scope.quorum {
+    match &scope.quorum {
         Some(name) => match kube_api::call(api.get(name)).await {
             Ok(quorum) => Ok(vec![quorum]),
             Err(CallError::NotFound) => Err(format!("there is no RedisQuorum {}/{name}", scope.namespace)),
@@ -130,9 +138,7 @@ async fn quorums(client: &Client, scope: &Scope) -> Result<Vec<QuorumFacts>, Str
             Err(CallError::NotFound) => Err("the API server does not know the kind RedisQuorum".to_owned()),
             Err(error) => Err(error.to_string()),
         },
-    };
-    let found = found?;
-    Ok(join_all(found.iter().map(|quorum| look_at(client, quorum))).await)
+    }
 }
 
 async fn look_at(client: &Client, quorum: &RedisQuorum) -> QuorumFacts {

@@ -3,6 +3,7 @@
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 
 use super::collect::Scope;
+use crate::api::RedisQuorum;
 
 /// One right.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,9 +128,45 @@ pub(super) fn needed(scope: &Scope) -> Vec<Right> {
     rights
 }
 
+/// The right to read each Secret that the quorum names.
+pub(super) fn of_secrets(scope: &Scope, quorum: &RedisQuorum) -> Vec<Right> {
+    let auth = quorum.spec.auth.iter().map(|auth| &auth.secret_ref.name);
+    let tls = quorum.spec.tls.iter().map(|tls| &tls.secret_ref.name);
+    let mut names: Vec<&String> = auth.chain(tls).collect();
+    names.dedup();
+    let right = |name: &String| Right {
+        verb: "get",
+        group: "",
+        resource: "secrets",
+        subresource: "",
+        namespace: scope.namespace.clone(),
+        name: name.clone(),
+        needed_for: "to log in to the Redis nodes",
+    };
+    names.into_iter().map(right).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn each_secret_of_a_quorum_needs_a_right() {
+        let nodes = json!([{"name": "a", "address": "a:6379"}]);
+        let rights = |auth: &str, tls: &str| -> Vec<String> {
+            let spec = json!({
+                "nodes": nodes, "auth": {"secretRef": {"name": auth}}, "tls": {"secretRef": {"name": tls}}
+            });
+            let quorum = RedisQuorum::new("q", serde_json::from_value(spec).unwrap());
+            let scope = Scope { namespace: "system".to_owned(), ..Scope::default() };
+            of_secrets(&scope, &quorum).iter().map(Right::text).collect()
+        };
+        let [password, certificates] =
+            ["get secrets password in namespace system", "get secrets tls in namespace system"];
+        assert_eq!(rights("password", "tls"), [password, certificates]);
+        assert_eq!(rights("tls", "tls"), [certificates], "both use one Secret");
+    }
     use crate::plan::Allowed;
 
     fn with(allowed: Allowed) -> Scope {
