@@ -349,7 +349,12 @@ const rows = {
             thresholds: steps('transparent', [1.5, 'red']),
             queries: [
                 over(
-                    `sum by (quorum, lease_namespace, lease) (max by (${LEASE}) (${lease('active')}))`,
+                    `sum by (fingerprint, lease_namespace, lease) (
+                        max by (cluster, fingerprint, lease_namespace, lease) (
+                            ${lease('active')}
+                            * on (cluster, namespace, job, instance, quorum) group_left (fingerprint) redislease_quorum_info
+                        )
+                    )`,
                     name,
                 ),
             ],

@@ -19,7 +19,8 @@ use crate::status::TermEnd;
 const TARGET_LABELS: [&str; 4] = ["cluster", "instance", "job", "namespace"];
 
 /// Labels whose values are names of objects, versions, or bucket bounds.
-const OPEN_LABELS: [&str; 11] = [
+const OPEN_LABELS: [&str; 12] = [
+    "fingerprint",
     "holder_cluster",
     "holder_node",
     "holder_pod",
@@ -63,7 +64,7 @@ fn page() -> String {
     });
     let _quorum = RenewalMetrics::register(&registry, &TermEnd::WORDS).unwrap().quorum("q");
     let kinds: Vec<&'static str> = Reason::ALL.iter().map(|reason| reason.as_str()).collect();
-    let _nodes = NodeMetrics::register(&registry, &panics).unwrap().quorum("q", &["a".into()], 1, &kinds);
+    let _nodes = NodeMetrics::register(&registry, &panics).unwrap().quorum("q", "f", &["a".into()], 1, &kinds);
     operator.leads("q", true);
     Page { registry, leases }.parts().unwrap().collect()
 }

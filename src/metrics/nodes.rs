@@ -21,6 +21,7 @@ pub struct NodeMetrics {
     nodes: IntGaugeVec,
     required: IntGaugeVec,
     mismatch: IntGaugeVec,
+    info: IntGaugeVec,
     up: IntGaugeVec,
     offset: GaugeVec,
     duration: HistogramVec,
@@ -71,6 +72,11 @@ impl NodeMetrics {
                 "Redis nodes whose marker names another configuration of the quorum.",
                 &["quorum"],
             )?,
+            info: gauge(
+                "redislease_quorum_info",
+                "Always 1; the label fingerprint is equal in all clusters that use the same quorum.",
+                &["quorum", "fingerprint"],
+            )?,
             up: gauge("redislease_redis_up", "1 while the Redis node votes.", &NODE)?,
             offset,
             duration,
@@ -98,11 +104,13 @@ impl NodeMetrics {
     pub fn quorum(
         &self,
         name: &str,
+        fingerprint: &str,
         nodes: &[String],
         majority: usize,
         kinds: &[&'static str],
     ) -> (QuorumSeries, Registration) {
         self.required.with_label_values(&[name]).set(as_gauge(majority));
+        self.info.with_label_values(&[name, fingerprint]).set(1);
         let series = QuorumSeries {
             states: STATES.map(|state| self.nodes.with_label_values(&[name, state])),
             mismatch: self.mismatch.with_label_values(&[name]),
@@ -110,6 +118,7 @@ impl NodeMetrics {
         };
         let registration = Registration {
             quorum: name.to_owned(),
+            fingerprint: fingerprint.to_owned(),
             nodes: nodes.to_vec(),
             kinds: kinds.to_vec(),
             families: self.clone(),
@@ -160,6 +169,7 @@ impl QuorumSeries {
 #[derive(Debug)]
 pub struct Registration {
     quorum: String,
+    fingerprint: String,
     nodes: Vec<String>,
     kinds: Vec<&'static str>,
     families: NodeMetrics,
@@ -175,6 +185,7 @@ impl Drop for Registration {
         }
         let _ = families.required.remove_label_values(&[quorum]);
         let _ = families.mismatch.remove_label_values(&[quorum]);
+        let _ = families.info.remove_label_values(&[quorum, &self.fingerprint]);
         for node in &self.nodes {
             let labels = [quorum, node.as_str()];
             let _ = families.up.remove_label_values(&labels);
@@ -224,8 +235,8 @@ mod tests {
     fn every_series_exists_at_zero_and_is_removed_with_its_quorum() {
         let registry = Registry::new();
         let metrics = NodeMetrics::register(&registry, &Panics::register(&registry).unwrap()).unwrap();
-        let (_, kept) = metrics.quorum("kept", &["a".into()], 1, &["timeout"]);
-        let (quorum, registration) = metrics.quorum("q", &["a".into(), "b".into()], 2, &["timeout", "auth"]);
+        let (_, kept) = metrics.quorum("kept", "f0", &["a".into()], 1, &["timeout"]);
+        let (quorum, registration) = metrics.quorum("q", "f1", &["a".into(), "b".into()], 2, &["timeout", "auth"]);
         quorum.nodes()[1].error("auth");
         quorum.show([1, 1, 0, 0], 1);
         let before = page(&registry);
@@ -234,6 +245,7 @@ mod tests {
             r#"redislease_quorum_nodes{quorum="q",state="up"} 1"#,
             r#"redislease_quorum_required_nodes{quorum="q"} 2"#,
             r#"redislease_quorum_config_mismatch{quorum="q"} 1"#,
+            r#"redislease_quorum_info{fingerprint="f1",quorum="q"} 1"#,
             r#"redislease_redis_up{quorum="q",redis_node="a"} 0"#,
             r#"redislease_redis_clock_offset_seconds{quorum="q",redis_node="b"} 0"#,
             r#"redislease_redis_command_duration_seconds_count{quorum="q",redis_node="b"} 0"#,

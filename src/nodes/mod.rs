@@ -234,7 +234,8 @@ impl Nodes {
 
         let names: Vec<String> = config.nodes.iter().map(|node| node.name.clone()).collect();
         let kinds = Reason::ALL.map(Reason::as_str);
-        let (series, registration) = metrics.quorum(&config.quorum, &names, quorum.majority(), &kinds);
+        let fingerprint = &config.membership.fingerprint;
+        let (series, registration) = metrics.quorum(&config.quorum, fingerprint, &names, quorum.majority(), &kinds);
         let of_nodes = series.nodes().to_vec();
         let shared = Arc::new(Shared {
             quorum,

@@ -181,7 +181,7 @@ mod tests {
         let registry = prometheus::Registry::new();
         let metrics = NodeMetrics::register(&registry, &Panics::register(&registry).unwrap()).unwrap();
         let names = ["a".to_owned(), "b".to_owned()];
-        let (series, _registration) = metrics.quorum("q", &names, 2, &[]);
+        let (series, _registration) = metrics.quorum("q", "f", &names, 2, &[]);
         Board::new(&names.map(|name| NodeConfig { address: format!("{name}:6379"), name }), series)
     }
 
