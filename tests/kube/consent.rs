@@ -76,7 +76,7 @@ fn mistakes_in_an_annotated_workload_do_not_stop_it() -> Result<()> {
         annotations
     };
     let table = [
-        ("misspelt", json!({"redislease.io/quorum": "defualt"}), "InvalidReference"),
+        ("misspelt", json!({"redislease.io/quorum": "nowhere"}), "InvalidReference"),
         // The longest lease of the lab's quorum is 10 s.
         ("too-long", json!({"redislease.io/lease-duration": "30s"}), "InvalidSpec"),
     ];

@@ -17,7 +17,7 @@
 //! | `run`, `scenario` | many seeds; scenarios with set times, crash points |
 //!
 //! `SIM_SEED=<n>` replays one seed, with `SIM_BUG=<name>` planted, and `SIM_EVENTS=<n>` shows its last `<n>` events.
-//! `SIM_SEEDS=<n>` and `SIM_SECONDS=<n>` set the length of the batch, and `SIM_FIRST=<n>` its first seed. Without
+//! `SIM_FRESH=<n>` is the first of the seeds that each commit adds. `SIM_SEEDS=<n>` and `SIM_SECONDS=<n>` set the length of the batch, and `SIM_FIRST=<n>` its first seed. Without
 //! `SIM_SEED`, `SIM_BUG=<text>` searches only for the planted bugs whose names contain `<text>`. `SIM_BUDGET=<n>` limits the
 //! seeds of each search.
 
@@ -50,6 +50,13 @@ use run::search;
 /// A batch of this size, as in `make test`, must have had each fault in each phase of a lease. Smaller batches can miss the
 /// rarest.
 const LARGE: u64 = 3000;
+
+/// How many seeds each commit adds to those that every commit runs.
+const FRESH: u64 = 300;
+/// The first of them if nothing else is said. The fixed seeds end long before.
+const FIRST_FRESH: u64 = 1_000_000;
+/// Fresh seeds that have failed once. Add the seed here together with the mend.
+const FAILED_ONCE: [u64; 0] = [];
 
 /// The tests below measure time, so they run one at a time.
 static TURN: Mutex<()> = Mutex::new(());
@@ -92,6 +99,20 @@ fn batch() {
     assert!(batch.failure.is_none(), "{}", batch.failure.unwrap_or_default());
     let missing = batch.coverage.missing(batch.seeds >= LARGE);
     assert!(missing.is_empty(), "never seen: {}", missing.join(", "));
+}
+
+/// The scripts of the project draw the first seed from the commit, so that each commit tries seeds that none has tried before.
+#[test]
+fn fresh_seeds() {
+    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let first = from_environment("SIM_FRESH").unwrap_or(FIRST_FRESH);
+    println!("SIM_FRESH={first}: {FRESH} seeds");
+    let firsts = FAILED_ONCE.into_iter().map(|seed| (seed, 1)).chain([(first, FRESH)]);
+    for (first, seeds) in firsts {
+        let batch = search::batch(first, |run, _| run >= seeds);
+        assert!(batch.failure.is_none(), "{}", batch.failure.unwrap_or_default());
+        assert_eq!(batch.seeds, seeds);
+    }
 }
 
 #[test]
