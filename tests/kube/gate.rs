@@ -365,7 +365,7 @@ fn an_operator_without_the_flag_or_the_rights_starts_no_pod() -> Result<()> {
     let namespace = "gate-refused";
     deployment(&installation, namespace)?;
     let lease = lease(&installation, namespace, "Deployment", &json!({}))?;
-    let refused = lease.wait("refused", FIRST_ELECTION, |now| now.reason("Ready") == "InvalidSpec")?;
+    let refused = lease.wait("refused", FIRST_ELECTION, |now| now.reason("Ready") == "ActivationNotAllowed")?;
     let ready = refused.condition("Ready").expect("the condition");
     assert_eq!(ready.status, "False");
     assert!(

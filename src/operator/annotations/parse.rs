@@ -17,7 +17,6 @@ use crate::status::NoticeReason;
 /// The annotations of a workload, without their prefix.
 pub const KNOWN: [&str; 9] = [
     "lease",
-    "activated-by",
     "quorum",
     "granularity",
     "lease-duration",
@@ -25,6 +24,7 @@ pub const KNOWN: [&str; 9] = [
     "grace-period",
     "activation",
     "active-replicas",
+    "activated-by",
 ];
 /// What happens to a lease whose workload has invalid annotations.
 const UNCHANGED: &str = "The operator does not create, change or delete the lease until this is corrected.";
