@@ -5,7 +5,7 @@ use redislease_core::time::Time;
 
 use super::Reconciler;
 use super::effect::{Command, Effect};
-use super::facts::{Facts, PodKnowledge};
+use super::facts::{Authority, Facts, PodKnowledge};
 
 impl Reconciler {
     pub(super) fn finalize(&mut self, now: Time, facts: &Facts) {
@@ -30,6 +30,9 @@ impl Reconciler {
         if self.status.is_writing() {
             self.emit(Effect::WithdrawStatus);
         }
-        self.clear_roles(now, facts);
+        self.clears_later = !matches!(facts.authority, Authority::Lead | Authority::End);
+        if !self.clears_later {
+            self.clear_roles(now, facts);
+        }
     }
 }

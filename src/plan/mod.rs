@@ -111,6 +111,8 @@ pub struct Reconciler {
     refused: Option<Box<Refusal>>,
     /// Since when no pod has held the lease.
     unheld_since: Option<Time>,
+    /// The resource is deleted, and this process must not remove the labels before it decides again.
+    clears_later: bool,
     /// The latest time of the next turn.
     deadline: Option<Time>,
     effects: VecDeque<Effect>,
@@ -148,6 +150,7 @@ impl Reconciler {
             lease_reads: 0,
             refused: None,
             unheld_since: None,
+            clears_later: false,
             deadline: None,
             effects: VecDeque::new(),
         }
@@ -214,7 +217,7 @@ impl Reconciler {
 
     /// Whether nothing is left to do for a lease whose resource is deleted.
     pub fn is_finished(&self) -> bool {
-        self.link.is_none() && !self.status.is_writing() && !self.roles.is_writing()
+        self.link.is_none() && !self.status.is_writing() && !self.roles.is_writing() && !self.clears_later
     }
 
     fn turn(&mut self, now: Time, facts: &Facts) {
@@ -254,6 +257,7 @@ impl Reconciler {
 
     /// Another replica leads: a running term is dropped, not ended, because the leader renews it.
     fn follow(&mut self) {
+        self.clears_later = false;
         if self.link.take().is_some() {
             self.emit(Effect::Keeper(Command::Close));
         }
