@@ -142,6 +142,20 @@ impl Call {
         }
     }
 
+    /// Takes over the caller of an older call of the same key that was not answered: the answer to this one serves both.
+    pub fn join(&mut self, older: Self) {
+        match (self, older) {
+            (Self::Lease { done, .. }, Self::Lease { done: older, .. }) => {
+                let newer = std::mem::replace(done, Box::new(|_| ()));
+                *done = Box::new(move |read| {
+                    older(read.clone());
+                    newer(read);
+                });
+            }
+            (_, older) => older.withdrawn(),
+        }
+    }
+
     /// Reports to the caller that the call was never sent.
     pub fn withdrawn(self) {
         match self {
@@ -429,6 +443,24 @@ async fn read_candidate(
 mod tests {
     use super::*;
     use crate::plan::Priority;
+
+    #[test]
+    fn the_answer_to_a_read_serves_each_caller_whose_read_it_replaced() {
+        let answers = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let read = |number: u32| {
+            let answers = answers.clone();
+            let done: Done<Result<Option<Arc<RedisLease>>, String>> =
+                Box::new(move |read| answers.lock().unwrap().push((number, read.is_ok())));
+            Call::Lease { namespace: "n".into(), name: "l".into(), uid: "u".into(), done }
+        };
+        let mut third = read(3);
+        let mut second = read(2);
+        second.join(read(1));
+        third.join(second);
+        let Call::Lease { done, .. } = third else { unreachable!("it is a read") };
+        done(Ok(None));
+        assert_eq!(*answers.lock().unwrap(), [(1, true), (2, true), (3, true)]);
+    }
 
     #[test]
     fn a_role_patch_names_uid_and_version_and_removes_what_is_absent() {

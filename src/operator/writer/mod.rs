@@ -233,10 +233,18 @@ impl Writer {
         state.queue.submit(now, Submission { not_before: Some(due), ..submission });
     }
 
-    fn submit(&self, job: Submission<Key, Call>) {
-        let replaced = self.state().queue.submit(clock::now(), job);
-        if let Some(replaced) = replaced {
-            replaced.withdrawn();
+    fn submit(&self, mut job: Submission<Key, Call>) {
+        let mut state = self.state();
+        let older = state.queue.withdraw(&job.key);
+        let mut withdrawn = None;
+        match older {
+            Some(older @ Call::Lease { .. }) => job.payload.join(older),
+            older => withdrawn = older,
+        }
+        state.queue.submit(clock::now(), job);
+        drop(state);
+        if let Some(call) = withdrawn {
+            call.withdrawn();
         }
         self.shared.wake.notify_one();
     }

@@ -153,8 +153,11 @@ impl Sender {
                     }
                     Finish::Again(call) => {
                         if let Some(retry) = retry {
-                            // A newer read of the same object is queued already.
-                            drop(state.queue.put_back(now, key, retry, call));
+                            // A newer read of the same object may be queued already.
+                            let unsent = state.queue.put_back(now, key.clone(), retry, call);
+                            if let (Some(older), Some(newer)) = (unsent, state.queue.queued(&key)) {
+                                newer.join(older);
+                            }
                         }
                         None
                     }

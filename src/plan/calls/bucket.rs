@@ -41,6 +41,11 @@ impl Bucket {
         self.level = self.level.saturating_sub(Self::ONE);
     }
 
+    /// A call that was taken did not start.
+    pub fn give_back(&mut self) {
+        self.level = self.level.saturating_add(Self::ONE).min(Self::FULL);
+    }
+
     /// When the next call may begin.
     pub fn refilled_at(&self) -> Time {
         let missing = Self::ONE.saturating_sub(self.level);

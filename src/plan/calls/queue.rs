@@ -241,7 +241,13 @@ impl<K: Clone + Ord, P> Queue<K, P> {
     pub fn unsent(&mut self, key: &K) {
         if let Some(terms) = self.under_way.remove(key) {
             self.free_lane(&terms.lane);
+            self.bucket.give_back();
         }
+    }
+
+    /// The job of this key that was not sent yet.
+    pub fn queued(&mut self, key: &K) -> Option<&mut P> {
+        self.jobs.get_mut(key).map(|job| &mut job.payload)
     }
 
     /// Records the outcome of a call. Returns whether this opens or closes the gate.

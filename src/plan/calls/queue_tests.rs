@@ -226,4 +226,11 @@ fn a_job_that_is_not_sent_after_all_says_nothing_about_the_api_server() {
     assert_eq!(queue.next(Time(100)), None, "one of a lane, and one in all");
     queue.unsent(&"a");
     assert_eq!(queue.next(Time(100)), Some(Next::Call("b", 2)));
+    queue.unsent(&"b");
+    // Jobs that are not sent use up none of the rate.
+    for round in 0..10_000 {
+        queue.submit(Time(100), job("c", Level::Active, round));
+        assert_eq!(queue.next(Time(100)), Some(Next::Call("c", round)));
+        queue.unsent(&"c");
+    }
 }
