@@ -27,6 +27,8 @@ const EARLY: Backoff =
     Backoff { strategy: Strategy::Exponential, min: Millis(2000), max: Millis(32_000), limit: None, jitter: 0 };
 /// The pause between two reads of a workload that is itself a candidate, while no watch shows its changes.
 const CANDIDATE: Millis = Millis(10_000);
+/// The same while the watch of workloads shows changes: the watch of one kind may have failed.
+const WATCHED: Millis = Millis(60_000);
 /// The shortest pause between two reads of a workload that changes.
 const CHANGED: Millis = Millis(1000);
 /// Workloads of each kind of read, usual, early or of candidates, are read at most five times a second in total.
@@ -80,8 +82,10 @@ pub(super) enum Known {
 struct Reading {
     /// The version of the candidate that was known when it was sent.
     known: Option<String>,
-    /// The workload has changed since, or it must be read again for another reason.
+    /// The workload has changed since.
     again: bool,
+    /// The answer says nothing about the present: this process decides more than when the read was sent.
+    void: bool,
 }
 
 #[derive(Debug, Default)]
@@ -183,7 +187,7 @@ impl Workloads {
         let Some(entry) = self.entries.get_mut(key).filter(|entry| !entry.candidacies.is_empty()) else { return };
         entry.was_read = false;
         match &mut entry.reading {
-            Some(reading) => reading.again = true,
+            Some(reading) => (reading.again, reading.void) = (true, true),
             None => self.schedule(key, now),
         }
     }
@@ -224,9 +228,9 @@ impl Workloads {
     pub fn read(&mut self, key: &WorkloadKey, read: WorkloadRead, has_pods: bool, now: Time) -> BTreeSet<LeaseId> {
         let total = self.entries.len();
         let Some(entry) = self.entries.get_mut(key) else { return BTreeSet::new() };
-        let again = entry.reading.take().is_some_and(|reading| reading.again);
-        // An answer to a read that was sent before the last reason to read says nothing.
-        entry.was_read |= !again && !matches!(read, WorkloadRead::Refused(_));
+        let Reading { again, void, .. } = entry.reading.take().unwrap_or_default();
+        // A workload that changes all the time is known as of the last answer.
+        entry.was_read |= !void && !matches!(read, WorkloadRead::Refused(_));
         entry.read_at = Some(now);
         let (namespace, Workload { kind, name }) = key;
         let workload = format!("{} {namespace}/{name}", kind.as_str());
@@ -260,10 +264,10 @@ impl Workloads {
         self.read_early += usize::from(entry.early_reads > 0);
         let (pause, alike) =
             if usual { (FRESH, total - self.read_early) } else { (EARLY.delay(entry.early_reads), self.read_early) };
-        let (pause, alike) = if entry.candidacies.is_empty() || self.watched {
-            (pause, alike)
-        } else {
-            (pause.min(CANDIDATE), self.candidates)
+        let (pause, alike) = match (entry.candidacies.is_empty(), self.watched) {
+            (true, _) => (pause, alike),
+            (false, true) => (pause.min(WATCHED), alike),
+            (false, false) => (pause.min(CANDIDATE), self.candidates),
         };
         let spread = Millis(PACE.0.saturating_mul(alike as u64));
         let changed = entry.known != known;

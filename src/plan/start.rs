@@ -107,7 +107,7 @@ impl Reconciler {
             let may_be_sent = starts || self.may_be_active(pod);
             if desired.role == Some(PodRole::Standby) && is_reached && may_be_sent {
                 let last = pod.annotations.get(&withdrawn).and_then(|last| last.rsplit_once('.')?.1.parse().ok());
-                desired.change = PodChange::Fence(last.unwrap_or(0_u64).saturating_add(1));
+                desired.change = PodChange::Fence(last.unwrap_or(0_u64).checked_add(1).unwrap_or(0));
             }
         }
     }
