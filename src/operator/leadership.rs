@@ -206,9 +206,9 @@ impl Election {
         self.machine.awaits_api_answer()
     }
 
-    /// The RedisQuorum was read; `named` is the leader in its status.
-    pub fn quorum_read(&mut self, now: Time, named: Option<String>) {
-        self.machine.handle(now, LeadershipEvent::QuorumRead(Ok(named)));
+    /// The RedisQuorum was read: `named` is the leader in its status, or the read was refused.
+    pub fn quorum_read(&mut self, now: Time, named: Result<Option<String>, ()>) {
+        self.machine.handle(now, LeadershipEvent::QuorumRead(named));
     }
 
     /// Runs one turn. `wake` requests another one; it must not block.

@@ -374,8 +374,8 @@ impl Controller {
             Event::Lock(quorum) => self.elect(&quorum),
             Event::FloorWanted { quorum, connection, request } => self.read_floor(&quorum, connection, request),
             Event::Read { quorum, read } => {
-                if let (Some(entry), Ok(read)) = (self.entries.get_mut(&quorum), read) {
-                    entry.quorum_read(read.map(|resource| *resource));
+                if let Some(entry) = self.entries.get_mut(&quorum) {
+                    entry.quorum_read(read.map(|resource| resource.map(|resource| *resource)));
                 }
                 self.advance(&quorum);
             }

@@ -117,12 +117,13 @@ impl Entry {
     }
 
     /// Takes the resource that was read for the election.
-    pub fn quorum_read(&mut self, resource: Option<RedisQuorum>) {
+    pub fn quorum_read(&mut self, read: Result<Option<RedisQuorum>, String>) {
+        let Ok(resource) = read else { return self.election.quorum_read(clock::now(), Err(())) };
         let named = leader(resource.as_ref()).map(str::to_owned);
         if let Some(resource) = resource {
             self.take(resource, false);
         }
-        self.election.quorum_read(clock::now(), named);
+        self.election.quorum_read(clock::now(), Ok(named));
     }
 
     /// Releases the lock, because this process is about to end.
