@@ -9,6 +9,7 @@ use super::Reconciler;
 use super::facts::{CandidateFacts, Facts, OpenQuorum};
 use super::keeper_link::KeeperLink;
 use super::recorded::Recorded;
+use super::workload::Missing;
 use crate::api::RedisLease;
 use crate::api::conditions::LeaseReady;
 use crate::api::validated::MAX_LEASE;
@@ -46,6 +47,8 @@ pub(super) struct Inputs {
     pub blocked: bool,
     /// Whether the candidate is a workload that does not let the lease start and stop it.
     pub refused: bool,
+    /// The workload names the lease, and its annotations ask for another activation.
+    pub differs: bool,
     /// Why no new term may start.
     pub obstacle: Option<(LeaseReady, String)>,
 }
@@ -82,8 +85,12 @@ impl Reconciler {
         let mut obstacle = self.spec.problem.clone().map(|problem| (LeaseReady::InvalidSpec, problem));
         obstacle = obstacle.or_else(|| self.activation_obstacle(facts));
         let refusal = self.missing_consent(facts);
-        let refused = refusal.is_some();
-        obstacle = obstacle.or_else(|| refusal.map(|why| (LeaseReady::NotPermitted, why)));
+        let refused = matches!(refusal, Some(Missing::Name(_)));
+        let differs = matches!(refusal, Some(Missing::Way(_)));
+        obstacle = obstacle.or_else(|| {
+            let (Missing::Name(why) | Missing::Way(why)) = refusal?;
+            Some((LeaseReady::NotPermitted, why))
+        });
         obstacle = obstacle.or_else(|| facts.quorum.obstacle.clone());
         self.follow_handover(now, lease);
         let block = self.update_block(now, lease, facts, quorum.as_deref());
@@ -118,6 +125,7 @@ impl Reconciler {
             deleting: lease.metadata.deletion_timestamp.is_some(),
             blocked: block.is_some(),
             refused,
+            differs,
             obstacle,
         }
     }

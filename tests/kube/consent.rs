@@ -95,6 +95,14 @@ fn mistakes_in_an_annotated_workload_do_not_stop_it() -> Result<()> {
             let held = lease.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
             let now = deployment(installation, of)?;
             assert_eq!((&now["spec"]["replicas"], held.is_active()), (&json!(3), true), "it ran all the time");
+            // The operator changes the lease a moment later: the term goes on.
+            annotate(installation, of, "redislease.io/active-replicas=5")?;
+            installation.wait_for("it is scaled", SOON, || {
+                let now = deployment(installation, of).map_err(|error| error.to_string())?;
+                if now["spec"]["replicas"] == 5 { Ok(()) } else { Err(now["spec"]["replicas"].to_string()) }
+            })?;
+            let after = lease.state()?;
+            assert_eq!((after.token(), after.is_active()), (held.token(), true), "{after}");
         }
     }
     Ok(())

@@ -404,3 +404,63 @@ fn a_consent_that_is_removed_ends_the_term_and_leaves_the_replicas() {
     story.turn();
     assert_eq!(story.switches(), []);
 }
+
+#[test]
+fn an_edit_of_the_annotations_ends_no_term_before_the_lease_follows() {
+    let mut story = Story::running();
+    let edited = |replicas: &str, version: &str, story: &Story| {
+        let mut workload = story.workload();
+        workload.annotations.set("redislease.io/activated-by", None);
+        workload.annotations.set("redislease.io/lease", Some("true"));
+        workload.annotations.set("redislease.io/activation", Some("scale"));
+        workload.annotations.set("redislease.io/active-replicas", Some(replicas));
+        workload.resource_version = Some(version.into());
+        workload
+    };
+    story.candidates(&[edited("5", "30", &story)]);
+    story.turn();
+    assert_eq!((story.commands(), story.switches()), (vec![], vec![]));
+    assert_eq!(story.status_write().unwrap().status.condition(ConditionType::Ready).unwrap().reason, "NotPermitted");
+    story.write();
+    // The operator changes the lease.
+    let mut follows = spec();
+    follows["activation"]["scale"]["replicas"] = json!(5);
+    let status = serde_json::to_value(&story.facts.lease.as_ref().unwrap().status).unwrap();
+    story.store(&follows, &status);
+    story.turn();
+    story.finish();
+    assert_eq!((story.commands(), story.run().1), (vec![], Run::Replicas(5)));
+    // If the term ends meanwhile, the workload is stopped all the same.
+    story.candidates(&[edited("7", "40", &story)]);
+    story.turn();
+    assert_eq!((story.commands(), story.switches()), (vec![], vec![]));
+    story.view(ending(held_by_here(), EndReason::Deadline));
+    let stops = PodChange::Run(Run::Replicas(0));
+    assert_eq!(story.switches(), [(Some(PodRole::Standby), stops, Some(WorkloadKind::Deployment))]);
+}
+
+#[test]
+fn a_status_that_lost_the_term_stops_no_workload_while_the_term_is_held() {
+    let mut story = Story::running();
+    story.store(&spec(), &json!({"fencingToken": 6}));
+    story.turn();
+    story.read_lease();
+    assert_eq!(story.switches(), [], "{:?}", story.effects);
+    assert_eq!(story.run().1, Run::Replicas(3));
+}
+
+#[test]
+fn a_process_that_may_not_decide_removes_no_mark_of_a_deleted_lease() {
+    let mut story = Story::running();
+    story.facts.lease = None;
+    story.facts.strays = vec![Arc::new(story.workload())];
+    story.facts.authority = Authority::Renew;
+    story.turn();
+    assert_eq!(story.switches(), []);
+    story.view(View::default());
+    story.event(Event::KeeperEnded);
+    assert!(!story.reconciler.is_finished(), "the marks are left");
+    story.facts.authority = Authority::End;
+    story.turn();
+    assert_eq!(story.switches().len(), 1);
+}

@@ -26,6 +26,7 @@ use crate::election::{HolderName, PodFacts};
 mod consent;
 mod state;
 
+pub(super) use consent::Missing;
 pub(super) use state::WorkloadState;
 
 /// Annotations of a write; `None` removes one.
@@ -53,16 +54,19 @@ impl Reconciler {
                 self.write_role(now, &workload, DesiredRole::NONE, Priority::Active, None);
             }
         } else if entitlement.holder.as_ref().is_some_and(|(uid, _)| *uid == workload.uid) {
-            self.start_workload(now, facts, entitlement, &workload);
+            // How it is to run is not certain.
+            if !inputs.differs {
+                self.start_workload(now, facts, entitlement, &workload);
+            }
         } else if self.is_contending() && !self.may_be_active(&workload) {
             // If the attempt succeeds, one write sets role and token.
-        } else if self.is_ours(&workload) || self.others_hold(now) {
+        } else if self.is_ours(&workload) || (!inputs.differs && self.others_hold(now)) {
             self.stop_workload(now, facts, entitlement, &workload);
         }
     }
 
     /// Why the lease must not start or stop its workload, if the workload was read.
-    pub(super) fn missing_consent(&self, facts: &Facts) -> Option<String> {
+    pub(super) fn missing_consent(&self, facts: &Facts) -> Option<Missing> {
         let CandidateFacts::Known(electorate) = &facts.candidates else { return None };
         let spec = self.spec.valid.as_ref().filter(|spec| spec.cluster.is_some())?;
         electorate.pods().find_map(|workload| consent::missing(spec, workload))
@@ -99,8 +103,14 @@ impl Reconciler {
 
     /// The workload does not hold the lease.
     fn stop_workload(&mut self, now: Time, facts: &Facts, entitlement: &Entitlement, workload: &PodFacts) {
+        let standing = self.link.as_ref().map(|link| &link.view.standing);
+        if matches!(standing, Some(Standing::Held(_))) {
+            // The status does not name the term any more, for example after a restore of the API server. It is published again, or
+            // its end follows.
+            return;
+        }
         // An unconfirmed term may continue: only the label moves.
-        let doubtful = matches!(self.link.as_ref().map(|link| &link.view.standing), Some(Standing::Uncertain(_)));
+        let doubtful = matches!(standing, Some(Standing::Uncertain(_)));
         let change = if doubtful { PodChange::None } else { self.activator(facts).change(workload, PodRole::Standby) };
         let standby = DesiredRole::standby(newest(entitlement));
         let is_standby = carries(workload, &self.identity.name, &standby) && change == PodChange::None;
@@ -115,7 +125,7 @@ impl Reconciler {
         }
         let lease = &self.identity.name;
         let (owner, withdrawn) = (names::owner_annotation(lease), names::withdrawn_annotation(lease));
-        let next = withdrawals(workload.annotations.get(&withdrawn)) + 1;
+        let next = withdrawals(workload.annotations.get(&withdrawn)).checked_add(1).unwrap_or(0);
         let marks =
             vec![(owner, Some(self.owner_of(workload))), (withdrawn, Some(format!("{}.{next}", entitlement.latest)))];
         let standby = DesiredRole { change, ..DesiredRole::standby(newest(entitlement)) };
