@@ -54,7 +54,7 @@ const LARGE: u64 = 3000;
 /// How many seeds each commit adds to those that every commit runs.
 const FRESH: u64 = 300;
 /// The first of them if nothing else is said. The fixed seeds end long before.
-const FIRST_FRESH: u64 = 1_000_000;
+const FIRST_FRESH: u64 = 2_000_000;
 /// Fresh seeds that have failed once. Add the seed here together with the mend.
 const FAILED_ONCE: [u64; 0] = [];
 
