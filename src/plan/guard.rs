@@ -69,8 +69,8 @@ struct Object<W> {
     fights: u32,
     /// The latest corrections, at most [`CORRECTIONS`].
     corrections: Vec<Time>,
-    /// When an event last told of corrections.
-    told: Option<Time>,
+    /// When an event last reported corrections.
+    reported_at: Option<Time>,
     /// The last refusal or correction.
     last_trouble: Time,
     /// When the same write may be sent again.
@@ -186,7 +186,7 @@ impl<W> Object<W> {
             refusals: 0,
             fights: 0,
             corrections: Vec::new(),
-            told: None,
+            reported_at: None,
             last_trouble: now,
             until: Time(0),
             saved: Millis(BURST * REFILL.0),
@@ -214,9 +214,9 @@ impl<W> Object<W> {
             self.until = self.until.max(now + PAUSE.delay(self.fights));
             self.corrections.clear();
         }
-        let tell = self.told.is_none_or(|told| now.since(told) >= MINUTE);
+        let tell = self.reported_at.is_none_or(|reported_at| now.since(reported_at) >= MINUTE);
         if tell {
-            self.told = Some(now);
+            self.reported_at = Some(now);
         }
         Correction { tell }
     }

@@ -57,7 +57,7 @@ fn a_write_that_the_api_server_changes_is_reported_and_waits_longer_each_time() 
 }
 
 #[test]
-fn a_refusal_is_counted_each_time_and_told_once() {
+fn a_refusal_is_counted_each_time_and_reported_once() {
     let mut story = Story::held_by_a();
     story.unlabel("b");
     let mut events = 0;
@@ -81,7 +81,7 @@ fn a_refusal_is_counted_each_time_and_told_once() {
 #[test]
 fn a_fighter_is_corrected_and_slows_down_only_what_it_changes() {
     let mut story = Story::held_by_a();
-    let (mut corrected, mut told, mut writes) = (0, 0, 0);
+    let (mut corrected, mut reported, mut writes) = (0, 0, 0);
     // Every 100 ms for a minute, somebody removes the label from both pods.
     for _ in 0..600 {
         story.now += Millis(100);
@@ -89,11 +89,11 @@ fn a_fighter_is_corrected_and_slows_down_only_what_it_changes() {
         corrected += story.corrections();
         let of =
             |effect: &&Effect| matches!(effect, Effect::Report(one) if one.reason == NoticeReason::ChangedByOthers);
-        told += story.effects.iter().filter(of).count();
+        reported += story.effects.iter().filter(of).count();
         writes += story.pods().len();
     }
     assert_eq!((corrected, writes), (8, 8), "two at once, then after 1, 2, 4, 8, 16 and 32 s");
-    assert_eq!(told, 1);
+    assert_eq!(reported, 1);
     // The lease moves: `b` gets its label at once.
     story.holder(PodFacts { stopped: true, finished: true, ..pod("a") });
     story.candidates(&[pod("b")]);
