@@ -54,7 +54,9 @@ pub(super) fn desired_roles(
     activator: &Activator,
 ) -> Vec<(Arc<PodFacts>, DesiredRole)> {
     let label = names::role_label(lease);
-    let token = entitlement.holder.as_ref().map(|(_, token)| *token);
+    // A started pod is deleted when it carries the token of the latest term, also after that term has ended.
+    let held = entitlement.holder.as_ref().map(|(_, token)| *token);
+    let token = if activator.starts_pods() { entitlement.newest_token() } else { held };
     let holder = entitlement.holder.as_ref().map(|(uid, _)| uid);
     let desired = |pod: &PodFacts, role| DesiredRole { role: Some(role), token, change: activator.change(pod, role) };
     let mut desired_roles = Vec::new();

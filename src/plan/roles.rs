@@ -70,6 +70,14 @@ pub(super) struct Entitlement {
     pub latest: Token,
 }
 
+impl Entitlement {
+    /// The token of the running term, or else of the latest one; `None` before the first term.
+    pub fn newest_token(&self) -> Option<Token> {
+        let held = self.holder.as_ref().map(|(_, token)| *token);
+        held.or_else(|| Some(self.latest).filter(|latest| *latest > Token(0)))
+    }
+}
+
 impl RoleState {
     pub fn is_writing(&self) -> bool {
         !self.writing.is_empty()

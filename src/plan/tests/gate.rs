@@ -122,6 +122,23 @@ fn a_pod_that_lost_the_lease_is_deleted_when_the_status_says_so() {
     assert_eq!(story.changes(), [], "it stops");
 }
 
+/// Another replica, whose list did not show the lease, has removed label and token from the running pod.
+#[test]
+fn a_started_pod_without_a_token_gets_the_latest_one_and_is_deleted() {
+    let mut story = Story::started_a();
+    let mut a = story.pod("a");
+    a.annotations.set("token.redislease.io/billing", None);
+    a.labels.remove(GATE);
+    story.candidates(&[a, story.pod("b")]);
+    story.view(ending(term(1, 7, "a"), EndReason::Misses));
+    let standby = story.role_writes().remove(0);
+    assert_eq!((standby.pod.as_str(), standby.token.as_deref()), ("a", Some("7")));
+    story.write();
+    story.apply(&standby);
+    story.event(Event::RoleWritten { uid: standby.uid, outcome: RoleOutcome::Written });
+    assert_eq!(story.changes(), [("a".into(), PodChange::Delete)]);
+}
+
 #[test]
 fn a_term_that_may_continue_costs_no_pod() {
     // Another process of the operator has just started: it knows only the status.

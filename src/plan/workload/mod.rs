@@ -11,7 +11,6 @@
 //! - *Doubt.* While a term is unconfirmed, only the label moves.
 
 use redislease_core::lease::{Refusal, Standing};
-use redislease_core::op::Token;
 use redislease_core::time::Time;
 
 use super::Reconciler;
@@ -112,7 +111,7 @@ impl Reconciler {
         // An unconfirmed term may continue: only the label moves.
         let doubtful = matches!(standing, Some(Standing::Uncertain(_)));
         let change = if doubtful { PodChange::None } else { self.activator(facts).change(workload, PodRole::Standby) };
-        let standby = DesiredRole::standby(newest(entitlement));
+        let standby = DesiredRole::standby(entitlement.newest_token());
         let is_standby = carries(workload, &self.identity.name, &standby) && change == PodChange::None;
         if !is_standby || self.workload.is_due() || !self.is_ours(workload) {
             self.withdraw_workload(now, entitlement, workload, change);
@@ -128,7 +127,7 @@ impl Reconciler {
         let next = withdrawals(workload.annotations.get(&withdrawn)).checked_add(1).unwrap_or(0);
         let marks =
             vec![(owner, Some(self.owner_of(workload))), (withdrawn, Some(format!("{}.{next}", entitlement.latest)))];
-        let standby = DesiredRole { change, ..DesiredRole::standby(newest(entitlement)) };
+        let standby = DesiredRole { change, ..DesiredRole::standby(entitlement.newest_token()) };
         if self.write_marked(now, workload, (standby, marks), Priority::Active, None) {
             self.workload.withdrawal_sent();
         }
@@ -182,12 +181,6 @@ impl Reconciler {
             self.command(Command::TryNow);
         }
     }
-}
-
-/// The newest token that a workload without the lease carries.
-fn newest(entitlement: &Entitlement) -> Option<Token> {
-    let held = entitlement.holder.as_ref().map(|(_, token)| *token);
-    held.or_else(|| Some(entitlement.latest).filter(|latest| *latest > Token(0)))
 }
 
 /// The number in the annotation `<token>.<n>`.
