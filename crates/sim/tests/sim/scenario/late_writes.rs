@@ -6,6 +6,7 @@ use redislease::plan::PodChange;
 
 use super::{Outcome, all_pass, failures, of_fifteen_seconds};
 use crate::api::calls::Ask;
+use crate::api::objects;
 use crate::api::server::Mode;
 use crate::chaos::bug::Bug;
 use crate::chaos::fault::Fault;
@@ -58,16 +59,24 @@ fn a_late_label_write_of_a_dead_leader_changes_nothing() {
     assert!(first.contains("are labelled active for lease 0 at once"), "{first}");
 }
 
-/// The removal of a scheduling gate hangs until the term has ended, and the quorum is lost: no pod is elected when it arrives. In
-/// another cluster, a pod may run by then.
+/// A term is unconfirmed, so every pod is `standby` with its token, and then it is confirmed. The removal of a scheduling gate hangs
+/// until the term has ended, and the quorum is lost: no pod is elected when it arrives. In another cluster, a pod may run by then.
 fn a_late_start_changes_nothing(seed: u64, bugs: &[Bug]) -> Outcome {
     let mut swarm = of_fifteen_seconds(vec![0]);
     swarm.gated = 1;
     swarm.api_delay = (20 * MILLI, 30 * MILLI);
     let mut world = World::scenario(swarm, seed, bugs);
-    // Without a quorum the pods are `standby` before the first election.
+    let sent = world.run_until_holds(60 * SECOND, |world| world.processes[0].writer.is_labelling_active());
+    world.require(sent, || "no pod was started at first".into())?;
+    world.set_api(0, Mode::Hanging);
+    world.run_for(50 * MILLI);
+    world.apis[0].hanging.clear();
     world.isolate(0, true);
-    world.run_for(5 * SECOND);
+    world.restart(0, SECOND / 2);
+    world.set_api(0, Mode::Up);
+    let has_token = |world: &World| world.apis[0].state.pods.values().all(|pod| objects::role_of(pod, 0).1.is_some());
+    let doubted = world.run_until_holds(10 * SECOND, has_token);
+    world.require(doubted, || "not every pod has the token of the unconfirmed term".into())?;
     world.isolate(0, false);
     let sent = world.run_until_holds(60 * SECOND, |world| world.processes[0].writer.is_labelling_active());
     world.require(sent, || "no pod was started".into())?;
