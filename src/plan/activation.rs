@@ -43,22 +43,25 @@ pub(super) enum Activator {
 }
 
 impl Activator {
-    /// What the role write changes in addition to label and token; nothing if it is already as it must be.
-    pub fn change(&self, pod: &PodFacts, role: PodRole) -> PodChange {
+    /// What the pod or workload is to be with this role. Nothing changes in addition to label and token if the rest is already so.
+    pub fn desired(&self, pod: &PodFacts, role: PodRole, token: Option<Token>) -> DesiredRole {
         let active = role == PodRole::Active;
-        match self {
+        let run = match self {
+            Self::Workload(ClusterActivation::Scale(replicas)) => {
+                Some(Run::Replicas(if active { *replicas } else { 0 }))
+            }
+            Self::Workload(ClusterActivation::Suspend) => Some(Run::Suspended(!active)),
+            Self::Role | Self::Gate { .. } => None,
+        };
+        let change = match self {
             // Other gates are not the operator's to remove.
             Self::Gate { gate, .. } if active && matches!(&*pod.gates, [only] if only == gate) => PodChange::Start,
-            Self::Role | Self::Gate { .. } => PodChange::None,
-            Self::Workload(activation) => {
-                let Some(workload) = pod.workload else { return PodChange::None };
-                let run = match *activation {
-                    ClusterActivation::Scale(replicas) => Run::Replicas(if active { replicas } else { 0 }),
-                    ClusterActivation::Suspend => Run::Suspended(!active),
-                };
-                if workload.run == run { PodChange::None } else { PodChange::Run(run) }
-            }
-        }
+            _ => match (run, pod.workload) {
+                (Some(run), Some(workload)) if workload.run != run => PodChange::Run(run),
+                _ => PodChange::None,
+            },
+        };
+        DesiredRole { role: Some(role), token, change, run }
     }
 
     /// Whether only the elected pod starts.

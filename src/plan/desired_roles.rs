@@ -10,7 +10,7 @@ use super::facts::{Facts, PodKnowledge};
 use super::inputs::Inputs;
 use super::roles::Entitlement;
 use crate::api::names::{self, PodRole};
-use crate::election::PodFacts;
+use crate::election::{PodFacts, Run};
 
 /// The desired label and token of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,19 +19,21 @@ pub(super) struct DesiredRole {
     /// `None` leaves the token unchanged.
     pub token: Option<Token>,
     pub change: PodChange,
+    /// How a workload is to run; `None` leaves it as it is.
+    pub run: Option<Run>,
 }
 
 impl DesiredRole {
     /// No role and no token.
-    pub const NONE: Self = Self { role: None, token: None, change: PodChange::None };
+    pub const NONE: Self = Self { role: None, token: None, change: PodChange::None, run: None };
 
     /// The label `standby` with this token, or with any.
     pub const fn standby(token: Option<Token>) -> Self {
-        Self { role: Some(PodRole::Standby), token, change: PodChange::None }
+        Self { role: Some(PodRole::Standby), token, ..Self::NONE }
     }
 
-    /// What the guard compares: a workload that is as it must be wants no change, and wants the same
-    /// as before. A fence wants the same whatever its number is.
+    /// What the guard compares. A workload that runs as it is to run needs no change, and wants the same as before. A fence wants the
+    /// same whatever its number is.
     pub fn guarded(&self) -> Self {
         let change = match self.change {
             PodChange::Run(_) => PodChange::None,
@@ -58,7 +60,7 @@ pub(super) fn desired_roles(
     let held = entitlement.holder.as_ref().map(|(_, token)| *token);
     let token = if activator.starts_pods() { entitlement.newest_token() } else { held };
     let holder = entitlement.holder.as_ref().map(|(uid, _)| uid);
-    let desired = |pod: &PodFacts, role| DesiredRole { role: Some(role), token, change: activator.change(pod, role) };
+    let desired = |pod: &PodFacts, role| activator.desired(pod, role, token);
     let mut desired_roles = Vec::new();
     let mut add = |pod: &Arc<PodFacts>, candidate: bool| {
         // A pod that must be deleted keeps its label until then: without it, the pod would not be found again.

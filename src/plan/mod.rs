@@ -15,6 +15,7 @@
 //! | [`roles`], [`desired_roles`] | label and token on pods |
 //! | [`activation`] | leases whose pods start only after their election; which ways of activation the operator may use |
 //! | [`start`] | when the elected pod may start: pods that were started before may still run |
+//! | [`confirmation`] | the direct read of the status that must precede a start |
 //! | [`guard`], [`altered`] | the back-off of writes to objects of others; what the API server stored instead |
 //! | [`workload`] | when a workload that is a candidate itself is started and stopped |
 //! | [`handover`] | requested handovers |
@@ -28,6 +29,7 @@
 mod activation;
 mod altered;
 pub mod calls;
+mod confirmation;
 mod contend;
 mod desired_roles;
 mod durations;
@@ -76,6 +78,7 @@ use crate::api::validated::Candidates;
 use crate::election::Cluster;
 use crate::status::{Notice, NoticeReason, ObservedTerms, renewal_notice};
 use activation::Refusal;
+use confirmation::Confirmation;
 use contend::Contention;
 use handover::Handover;
 use inputs::{Block, Inputs};
@@ -105,6 +108,7 @@ pub struct Reconciler {
     start: StartState,
     /// The workload that is the candidate, with granularity Cluster.
     workload: WorkloadState,
+    confirmation: Confirmation,
     /// How many reads of the lease are under way.
     lease_reads: u32,
     /// The last refusal of a role write. Boxed: most leases have none.
@@ -147,6 +151,7 @@ impl Reconciler {
             roles: RoleState::default(),
             start: StartState::default(),
             workload: WorkloadState::default(),
+            confirmation: Confirmation::default(),
             lease_reads: 0,
             refused: None,
             unheld_since: None,
@@ -191,7 +196,7 @@ impl Reconciler {
             Event::StatusWritten(outcome) => self.status_written(now, outcome),
             Event::LeaseRead(read) => {
                 self.lease_reads = self.lease_reads.saturating_sub(1);
-                self.workload.lease_read(matches!(read, Ok(Some(_))));
+                self.confirmation.lease_read(read.as_ref().ok().and_then(Option::as_deref));
                 self.lease_read(read);
             }
             Event::HolderRead { answered } => self.contention.holder_read(now, answered),
@@ -276,6 +281,7 @@ impl Reconciler {
         self.roles.forget();
         self.start = StartState::default();
         self.workload = WorkloadState::default();
+        self.confirmation = Confirmation::default();
     }
 
     fn show_view(&mut self, view: View) {

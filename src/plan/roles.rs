@@ -298,6 +298,14 @@ impl Reconciler {
         entitlement(view, recorded, recorded.is_some_and(known), undecided, latest_token(lease))
     }
 
+    /// The attempt of the term that this process holds.
+    pub(super) fn held_attempt(&self) -> Option<Attempt> {
+        match self.link.as_ref().map(|link| &link.view.standing) {
+            Some(Standing::Held(term)) => Some(term.id.attempt),
+            _ => None,
+        }
+    }
+
     /// Whether this process holds the entitled term.
     pub(super) fn holds(&self, entitlement: &Entitlement) -> bool {
         let token = entitlement.holder.as_ref().map(|(_, token)| *token);

@@ -48,7 +48,7 @@ fn label_and_token_of_a_pod() {
             ..PodFacts::running("a")
         }
     };
-    let desired = |role, token: Option<u64>| DesiredRole { role, token: token.map(Token), change: PodChange::None };
+    let desired = |role, token: Option<u64>| DesiredRole { role, token: token.map(Token), ..DesiredRole::NONE };
     let (active, standby) = (Some(PodRole::Active), Some(PodRole::Standby));
     for (role, token, wished, expected) in [
         (None, None, desired(active, Some(9)), false),

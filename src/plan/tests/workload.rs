@@ -10,6 +10,8 @@ use crate::api::names::PodRole;
 use crate::api::validated::WorkloadKind;
 use crate::election::{Annotations, Run};
 
+mod guarded;
+
 const ROLE: &str = "lease.redislease.io/billing";
 const OWNER: &str = "owner.redislease.io/billing";
 const WITHDRAWN: &str = "withdrawn.redislease.io/billing";

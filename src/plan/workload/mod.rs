@@ -15,7 +15,7 @@ use redislease_core::time::Time;
 
 use super::Reconciler;
 use super::desired_roles::{DesiredRole, carries, role_of};
-use super::effect::{Command, Effect, PodChange, Priority, Read};
+use super::effect::{Command, PodChange, Priority};
 use super::facts::{CandidateFacts, Facts};
 use super::inputs::Inputs;
 use super::roles::Entitlement;
@@ -74,26 +74,22 @@ impl Reconciler {
     /// The workload holds the lease.
     fn start_workload(&mut self, now: Time, facts: &Facts, entitlement: &Entitlement, workload: &PodFacts) {
         let Some((_, token)) = entitlement.holder else { return };
-        let change = self.activator(facts).change(workload, PodRole::Active);
-        let active = DesiredRole { role: Some(PodRole::Active), token: Some(token), change };
+        let active = self.activator(facts).desired(workload, PodRole::Active, Some(token));
+        let change = active.change;
         let is_active = carries(workload, &self.identity.name, &active);
         if is_active && change == PodChange::None && self.is_ours(workload) {
             return;
         }
         if !is_active && self.workload.is_due() {
             // A start of an earlier term may still be under way: this write moves the version past it.
-            return self.withdraw_workload(now, entitlement, workload, PodChange::None);
+            return self.withdraw_workload(now, entitlement, workload, DesiredRole::standby(Some(token)));
         }
         let may_grant = self.status.is_known() && self.grants_in_flight(entitlement) && self.holds(entitlement);
         if !may_grant || facts.stop_at.is_some_and(|stop_at| now >= stop_at) {
             return;
         }
-        if !self.workload.is_confirmed(workload) {
-            // The answer to a read that was requested earlier may be older than the object.
-            if self.lease_reads == 0 {
-                self.workload.read(workload);
-                self.emit(Effect::Read(Read::Lease));
-            }
+        let Some(attempt) = self.held_attempt() else { return };
+        if !self.is_start_confirmed(now, workload, attempt) {
             return;
         }
         let marks = vec![(names::owner_annotation(&self.identity.name), Some(self.owner_of(workload)))];
@@ -110,15 +106,19 @@ impl Reconciler {
         }
         // An unconfirmed term may continue: only the label moves.
         let doubtful = matches!(standing, Some(Standing::Uncertain(_)));
-        let change = if doubtful { PodChange::None } else { self.activator(facts).change(workload, PodRole::Standby) };
-        let standby = DesiredRole::standby(entitlement.newest_token());
-        let is_standby = carries(workload, &self.identity.name, &standby) && change == PodChange::None;
+        let token = entitlement.newest_token();
+        let standby = if doubtful {
+            DesiredRole::standby(token)
+        } else {
+            self.activator(facts).desired(workload, PodRole::Standby, token)
+        };
+        let is_standby = carries(workload, &self.identity.name, &standby) && standby.change == PodChange::None;
         if !is_standby || self.workload.is_due() || !self.is_ours(workload) {
-            self.withdraw_workload(now, entitlement, workload, change);
+            self.withdraw_workload(now, entitlement, workload, standby);
         }
     }
 
-    fn withdraw_workload(&mut self, now: Time, entitlement: &Entitlement, workload: &PodFacts, change: PodChange) {
+    fn withdraw_workload(&mut self, now: Time, entitlement: &Entitlement, workload: &PodFacts, standby: DesiredRole) {
         if let Some(later) = self.later_token(entitlement, workload) {
             return self.verify_latest(later);
         }
@@ -127,7 +127,6 @@ impl Reconciler {
         let next = withdrawals(workload.annotations.get(&withdrawn)).checked_add(1).unwrap_or(0);
         let marks =
             vec![(owner, Some(self.owner_of(workload))), (withdrawn, Some(format!("{}.{next}", entitlement.latest)))];
-        let standby = DesiredRole { change, ..DesiredRole::standby(entitlement.newest_token()) };
         if self.write_marked(now, workload, (standby, marks), Priority::Active, None) {
             self.workload.withdrawal_sent();
         }

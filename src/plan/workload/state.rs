@@ -24,9 +24,6 @@ pub(in crate::plan) struct WorkloadState {
     covered: Option<u32>,
     /// The reasons that the withdrawal under way covers.
     sent: Option<u32>,
-    /// The version of the object that was known before the lease was read.
-    confirmed: Option<String>,
-    reading: Option<String>,
 }
 
 /// What this process believes about the term.
@@ -94,23 +91,5 @@ impl WorkloadState {
         if desired.role == Some(PodRole::Standby) && *outcome == RoleOutcome::Written && sent.is_some() {
             self.covered = sent;
         }
-    }
-
-    /// The lease is read, after the workload was seen in this version.
-    pub fn read(&mut self, workload: &PodFacts) {
-        self.reading.clone_from(&workload.resource_version);
-    }
-
-    /// The lease was read, or could not be read.
-    pub fn lease_read(&mut self, answered: bool) {
-        let read = self.reading.take();
-        if answered && read.is_some() {
-            self.confirmed = read;
-        }
-    }
-
-    /// Whether the lease was read after the workload had been seen in this version.
-    pub fn is_confirmed(&self, workload: &PodFacts) -> bool {
-        workload.resource_version.is_some() && self.confirmed == workload.resource_version
     }
 }

@@ -1,0 +1,103 @@
+//! The back-off of writes to a workload, and the read that confirms a start.
+
+use super::*;
+
+const UID: &str = "uid-billing-d";
+
+impl Story {
+    /// The API server answers the pending role write with this outcome.
+    fn workload_answered(&mut self, outcome: RoleOutcome) {
+        self.event(Event::RoleWritten { uid: UID.into(), outcome });
+    }
+
+    fn corrected(&self) -> usize {
+        let is_one = |effect: &&Effect| matches!(effect, Effect::Measure(Measure::Corrected { .. }));
+        self.effects.iter().filter(is_one).count()
+    }
+
+    /// The workload runs, its term is not confirmed, and the status says so: the write of the label is due.
+    fn doubted() -> Self {
+        let mut story = Self::running();
+        story.view(View { standing: Standing::Uncertain(term_view(held_by_here())), ..View::default() });
+        story.write();
+        story.pass(2000);
+        assert_eq!(story.switches().len(), 1);
+        story
+    }
+
+    /// Somebody changes the replicas.
+    fn scale(&mut self, replicas: i32, version: &str) {
+        let workload = deployment(replicas).workload;
+        self.candidates(&[PodFacts { workload, resource_version: Some(version.into()), ..self.workload() }]);
+    }
+}
+
+#[test]
+fn a_refused_label_of_a_doubt_does_not_delay_the_stop() {
+    let mut story = Story::doubted();
+    for _ in 0..6 {
+        story.workload_answered(RoleOutcome::Refused("a webhook".into()));
+        let until = story.reconciler.next_deadline().unwrap();
+        story.now = story.now.max(until);
+        story.turn();
+    }
+    story.workload_answered(RoleOutcome::Refused("a webhook".into()));
+    assert_eq!(story.switches(), [], "the back-off lasts");
+    story.view(ending(held_by_here(), EndReason::Deadline));
+    let stops = PodChange::Run(Run::Replicas(0));
+    assert_eq!(story.switches(), [(Some(PodRole::Standby), stops, Some(WorkloadKind::Deployment))]);
+}
+
+#[test]
+fn the_stop_after_a_doubt_corrects_nothing() {
+    let mut story = Story::doubted();
+    story.pods();
+    story.view(ending(held_by_here(), EndReason::Deadline));
+    assert_eq!((story.switches().len(), story.corrected()), (1, 0));
+}
+
+#[test]
+fn other_replicas_in_the_spec_of_the_lease_correct_nothing() {
+    let mut story = Story::running();
+    let status = serde_json::to_value(&story.facts.lease.as_ref().unwrap().status).unwrap();
+    let mut more = spec();
+    more["activation"]["scale"]["replicas"] = json!(5);
+    story.store(&more, &status);
+    story.turn();
+    story.read_lease();
+    assert_eq!((story.switches().len(), story.corrected()), (1, 0), "{:?}", story.effects);
+    story.finish();
+    // Somebody scales the workload: this is one.
+    story.scale(4, "50");
+    story.turn();
+    story.read_lease();
+    assert_eq!((story.switches().len(), story.corrected()), (1, 1), "{:?}", story.effects);
+}
+
+/// The API server was restored to a state from before the publication: the index keeps the newer lease that it knows.
+#[test]
+fn a_status_that_does_not_name_the_term_confirms_no_start() {
+    let mut story = Story::published(0);
+    story.pods();
+    assert!(story.wants(&Effect::Read(Read::Lease)), "{:?}", story.effects);
+    let known = story.facts.lease.clone().unwrap();
+    let other = |change: fn(&mut crate::api::RedisLeaseStatus)| {
+        let mut lease = known.as_ref().clone();
+        change(lease.status.as_mut().unwrap());
+        Arc::new(lease)
+    };
+    let unnamed = other(|status| status.attempt = None);
+    let ended = other(|status| {
+        status.conditions.iter_mut().filter(|one| one.type_ == "Active").for_each(|one| one.status = "False".into());
+    });
+    for read in [unnamed, ended] {
+        story.event(Event::LeaseRead(Ok(Some(read))));
+        assert_eq!((story.switches(), story.wants(&Effect::Read(Read::Lease))), (vec![], false));
+        story.pass(999);
+        assert!(!story.wants(&Effect::Read(Read::Lease)), "the same read waits a second");
+        story.pass(1);
+        assert!(story.wants(&Effect::Read(Read::Lease)), "{:?}", story.effects);
+    }
+    story.read_lease();
+    assert_eq!(story.switches()[0].0, Some(PodRole::Active));
+}
