@@ -37,15 +37,6 @@ pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 /// The value of [`MANAGED_BY_LABEL`].
 pub const MANAGED_BY: &str = "redislease";
 
-/// A label that no object has: the index uses it to select a workload that is a candidate itself. The values of labels contain no
-/// slash, so no pod can have its value.
-pub const WORKLOAD_LABEL: &str = "redislease.io/workload";
-
-/// The value of [`WORKLOAD_LABEL`] for a workload.
-pub fn workload_label(kind: &str, name: &str) -> String {
-    format!("{kind}/{name}")
-}
-
 /// Whether the key of a label or an annotation is under `redislease.io`: in this domain or in a domain below it.
 pub fn is_ours(key: &str) -> bool {
     let domain = key.split_once('/').map_or("", |(domain, _)| domain);
@@ -125,16 +116,6 @@ pub fn withdrawn_annotation(lease: &str) -> String {
     format!("{WITHDRAWN_PREFIX}{lease}")
 }
 
-/// The name of the lease in the key of such an annotation, or `None` for other keys.
-pub fn lease_of_withdrawn_annotation(key: &str) -> Option<&str> {
-    key.strip_prefix(WITHDRAWN_PREFIX)
-}
-
-/// The name of the lease in the key of such an annotation, or `None` for other keys.
-pub fn lease_of_started_annotation(key: &str) -> Option<&str> {
-    key.strip_prefix(STARTED_PREFIX)
-}
-
 /// The name of the lease in the key of a role label, or `None` for other keys.
 pub fn lease_of_role_label(key: &str) -> Option<&str> {
     key.strip_prefix(ROLE_PREFIX)
@@ -143,6 +124,11 @@ pub fn lease_of_role_label(key: &str) -> Option<&str> {
 /// The name of the lease in the key of a token annotation, or `None` for other keys.
 pub fn lease_of_token_annotation(key: &str) -> Option<&str> {
     key.strip_prefix(TOKEN_PREFIX)
+}
+
+/// The name of the lease in the key of an annotation that the operator has written, or `None` for other keys.
+pub fn lease_of_mark(key: &str) -> Option<&str> {
+    [TOKEN_PREFIX, STARTED_PREFIX, OWNER_PREFIX, WITHDRAWN_PREFIX].iter().find_map(|prefix| key.strip_prefix(prefix))
 }
 
 /// Whether `name` is a DNS label: the format of namespaces and of node names in a `RedisQuorum`.

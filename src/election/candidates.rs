@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::api::lease_status::Holder;
 use crate::api::names;
 use crate::api::validated::{Readiness, ValidLease};
-use crate::election::PodFacts;
+use crate::election::{PodFacts, WorkloadFacts};
 
 /// Why a pod is not eligible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -98,16 +98,38 @@ impl Ineligible {
     }
 }
 
-/// The candidates of a lease, divided into eligible and ineligible pods.
+/// The candidates of a lease: pods, divided into eligible and ineligible ones, or one workload.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Electorate {
     /// The eligible pods. The first one is elected.
     pub eligible: Vec<Arc<PodFacts>>,
     /// The other pods with the reason, sorted by name.
     pub ineligible: Vec<(Arc<PodFacts>, Ineligible)>,
+    /// The only candidate of a lease with granularity Cluster.
+    workload: Option<Arc<WorkloadFacts>>,
 }
 
 impl Electorate {
+    /// The electorate of a lease with granularity Cluster.
+    pub fn of_workload(workload: Arc<WorkloadFacts>) -> Self {
+        Self { workload: Some(workload), ..Self::default() }
+    }
+
+    /// The workload that is the only candidate.
+    pub const fn workload(&self) -> Option<&Arc<WorkloadFacts>> {
+        self.workload.as_ref()
+    }
+
+    /// Whether a candidate can be elected.
+    pub const fn has_eligible(&self) -> bool {
+        self.workload.is_some() || !self.eligible.is_empty()
+    }
+
+    /// Whether the object with this UID is a candidate, eligible or not.
+    pub fn contains(&self, uid: &str) -> bool {
+        self.find(uid).is_some() || self.workload.as_ref().is_some_and(|workload| workload.uid == uid)
+    }
+
     /// Sorts eligible pods by priority (greatest first), then by age (oldest first), then by name.
     pub fn of(pods: impl IntoIterator<Item = Arc<PodFacts>>, eligibility: &Eligibility) -> Self {
         let gate = eligibility.gated.as_deref().map(Gate::new);
@@ -146,7 +168,7 @@ impl Electorate {
 
     /// The number of all candidates.
     pub fn total(&self) -> usize {
-        self.eligible.len() + self.ineligible.len()
+        self.eligible.len() + self.ineligible.len() + usize::from(self.workload.is_some())
     }
 }
 
@@ -182,8 +204,6 @@ fn priority_if_eligible(pod: &PodFacts, requires_ready: bool, gate: Option<&Gate
         Err(Ineligible::Finished)
     } else if pod.deletion_grace.is_some() {
         Err(Ineligible::Terminating)
-    } else if pod.workload.is_some() {
-        Ok(priority)
     } else if let Some(gate) = gate {
         gate.check(pod).map(|()| priority)
     } else if pod.node.is_none() {

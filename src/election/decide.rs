@@ -26,6 +26,11 @@ pub enum HolderPod<'a> {
         /// Whether it still is a candidate of the lease.
         candidate: bool,
     },
+    /// The holder is a workload, which exists.
+    Workload {
+        /// Whether it still is the candidate of the lease.
+        candidate: bool,
+    },
     /// The pod does not exist any more.
     Gone {
         /// Whether it is proven that its processes have ended.
@@ -147,8 +152,13 @@ impl EndCause {
 pub enum Step<'a> {
     /// Do nothing: the term continues.
     Keep,
-    /// Acquire the lease for this pod.
-    Want(&'a PodFacts),
+    /// Acquire the lease for this pod or workload.
+    Want {
+        /// Its name.
+        name: &'a str,
+        /// Its UID.
+        uid: &'a str,
+    },
     /// Do not acquire the lease. Give up an attempt that is not published.
     Forget,
     /// End this term.
@@ -197,19 +207,26 @@ fn end<'a>(term: &TermId, proof: bool, cause: EndCause) -> Decision<'a> {
 
 fn next_holder<'a>(situation: &Situation<'a>) -> Step<'a> {
     let electorate = situation.electorate;
+    if !situation.may_begin {
+        return Step::Forget;
+    }
+    if let Some(workload) = electorate.workload() {
+        return Step::Want { name: &workload.name, uid: &workload.uid };
+    }
     let first = match &situation.handover {
         Some(order) => order.first(electorate),
         None => electorate.eligible.first(),
     };
-    let Some(first) = first.filter(|_| situation.may_begin) else { return Step::Forget };
+    let Some(first) = first else { return Step::Forget };
+    let want = |pod: &'a PodFacts| Step::Want { name: &pod.name, uid: &pod.uid };
     // An attempt continues for its pod while that pod is eligible, even if a better candidate appears meanwhile.
     if let Standing::Acquiring(_, holder) = &situation.view.standing
         && let Ok(HolderName { pod_uid, .. }) = holder.0.parse()
         && let Some(present) = situation.electorate.eligible.iter().find(|pod| pod.uid == pod_uid)
     {
-        return Step::Want(present);
+        return want(present);
     }
-    Step::Want(first)
+    want(first)
 }
 
 /// Whether the running term continues.
@@ -227,10 +244,13 @@ fn check_holder(situation: &Situation<'_>) -> Check {
         return Check::End { proof: stopped(situation.holder), cause };
     }
     let (sighting, candidate) = match situation.holder {
-        HolderPod::Unseen => return Check::Continue { until: None },
+        HolderPod::Unseen | HolderPod::Workload { candidate: true } => return Check::Continue { until: None },
         HolderPod::Gone { stopped: true } => return Check::End { proof: true, cause: EndCause::HolderStopped },
         HolderPod::Gone { stopped: false } => {
             return Check::End { proof: false, cause: EndCause::HolderVanished };
+        }
+        HolderPod::Workload { candidate: false } => {
+            return Check::End { proof: false, cause: EndCause::NoLongerCandidate };
         }
         HolderPod::Here { sighting, candidate } => (sighting, candidate),
     };
@@ -261,7 +281,7 @@ fn check_timeout(now: Time, at: Time, cause: EndCause) -> Check {
 
 fn stopped(holder: HolderPod<'_>) -> bool {
     match holder {
-        HolderPod::Unseen => false,
+        HolderPod::Unseen | HolderPod::Workload { .. } => false,
         HolderPod::Here { sighting, .. } => sighting.facts.stopped,
         HolderPod::Gone { stopped } => stopped,
     }

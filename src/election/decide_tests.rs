@@ -63,7 +63,7 @@ impl Case {
         });
         let step = match decision.step {
             Step::Keep => "keep".into(),
-            Step::Want(pod) => format!("want {}", pod.name),
+            Step::Want { name, .. } => format!("want {name}"),
             Step::Forget => "forget".into(),
             Step::End { proof, cause, .. } => {
                 format!("{} {}", if proof { "release" } else { "seal" }, cause.as_str())

@@ -3,6 +3,7 @@
 //! | item | purpose |
 //! |---|---|
 //! | [`PodFacts`], [`Annotations`], [`Sighting`], `is_off` | extract the relevant facts from a Pod and from its Node |
+//! | [`WorkloadFacts`], [`Candidate`], [`Object`] | the same for a workload that is the only candidate, and what both have in common |
 //! | [`Electorate`], [`Ineligible`] | rank the eligible pods; say why each other pod is not eligible |
 //! | [`decide()`], [`Situation`], [`Decision`] | decide the next step: acquire the lease for a pod, end the term, or wait |
 //! | `HandoverRequest` | a requested handover: parse it, and decide whether it can be carried out |
@@ -18,6 +19,7 @@ mod holder;
 mod node;
 mod pod;
 pub(crate) mod takeover;
+mod workload;
 
 pub use annotations::Annotations;
 pub use candidates::{Electorate, Eligibility, Ineligible};
@@ -26,4 +28,5 @@ pub(crate) use handover::{HandoverRequest, HandoverResponse, HandoverTarget};
 pub use holder::{Cluster, HolderName, InvalidHolderName};
 #[cfg(feature = "operator")]
 pub(crate) use node::is_off;
-pub use pod::{PodFacts, Run, Sighting, WorkloadState};
+pub use pod::{PodFacts, Sighting};
+pub use workload::{Candidate, Object, Run, WorkloadFacts};

@@ -2,18 +2,15 @@
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 use kube::ResourceExt;
-use kube::core::DynamicObject;
 use redislease_core::time::Time;
 
-use super::Annotations;
+use super::{Annotations, Object};
 use crate::api::names;
-use crate::api::validated::WorkloadKind;
 
 /// The facts about a pod, taken from one watch event or one read.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,8 +34,6 @@ pub struct PodFacts {
     pub created: Option<Timestamp>,
     /// The Kubernetes node that it is scheduled to.
     pub node: Option<String>,
-    /// Its addresses. They change when its sandbox is created again.
-    pub addresses: Vec<IpAddr>,
     /// Whether its condition Ready is True.
     pub ready: bool,
     /// Whether its phase is Running: it has a Kubernetes node, and its containers have started.
@@ -49,26 +44,6 @@ pub struct PodFacts {
     pub deletion_grace: Option<Duration>,
     /// Whether the pod's status proves that all its processes have ended.
     pub stopped: bool,
-    /// Set if these are the facts about a workload: with granularity Cluster, the workload is the only candidate.
-    pub workload: Option<WorkloadState>,
-}
-
-/// The part of a workload that the operator switches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct WorkloadState {
-    /// The kind of the workload.
-    pub kind: WorkloadKind,
-    /// Whether it runs, and how.
-    pub run: Run,
-}
-
-/// Whether a workload runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Run {
-    /// `spec.replicas` of a Deployment or StatefulSet.
-    Replicas(i32),
-    /// `spec.suspend` of a `CronJob`.
-    Suspended(bool),
 }
 
 #[cfg(test)]
@@ -85,25 +60,18 @@ impl PodFacts {
             gates: Box::default(),
             created: None,
             node: Some("node-1".into()),
-            addresses: Vec::new(),
             ready: true,
             running: true,
             finished: false,
             deletion_grace: None,
             stopped: false,
-            workload: None,
         }
     }
 }
 
 impl From<&Pod> for PodFacts {
     fn from(pod: &Pod) -> Self {
-        let is_ours = |key: &str| {
-            key.starts_with(names::ANNOTATION_PREFIX)
-                || names::lease_of_token_annotation(key).is_some()
-                || names::lease_of_started_annotation(key).is_some()
-                || names::lease_of_withdrawn_annotation(key).is_some()
-        };
+        let is_ours = |key: &str| key.starts_with(names::ANNOTATION_PREFIX) || names::lease_of_mark(key).is_some();
         let annotations = pod.annotations().iter().filter(|(key, _)| is_ours(key));
         let status = pod.status.as_ref();
         let condition = |type_: &str| {
@@ -121,7 +89,6 @@ impl From<&Pod> for PodFacts {
             gates: gates(pod),
             created: pod.creation_timestamp().map(|time| time.0),
             node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).filter(|node| !node.is_empty()),
-            addresses: addresses(status),
             ready: condition("Ready"),
             running: status.and_then(|status| status.phase.as_deref()) == Some("Running"),
             finished: finished(status),
@@ -131,70 +98,27 @@ impl From<&Pod> for PodFacts {
                 .is_some()
                 .then(|| Duration::from_secs(u64::try_from(grace).unwrap_or(0))),
             stopped: stopped(pod),
-            workload: None,
         }
     }
 }
 
 impl PodFacts {
-    /// The facts about a workload, from its object. `None` if the operator cannot switch workloads of this kind.
-    pub fn of_workload(kind: WorkloadKind, object: &DynamicObject) -> Option<Self> {
-        let spec = &object.data["spec"];
-        let run = match kind {
-            WorkloadKind::Deployment | WorkloadKind::StatefulSet => {
-                // The API server writes the default, 1.
-                Run::Replicas(
-                    spec["replicas"].as_i64().map_or(1, |replicas| i32::try_from(replicas).unwrap_or(i32::MAX)),
-                )
-            }
-            WorkloadKind::CronJob => Run::Suspended(spec["suspend"].as_bool().unwrap_or(false)),
-            WorkloadKind::DaemonSet | WorkloadKind::ReplicaSet | WorkloadKind::Job => return None,
-        };
-        let metadata = &object.metadata;
-        let name = metadata.name.clone().unwrap_or_default();
-        let roles = metadata.labels.iter().flatten().filter(|(key, _)| names::lease_of_role_label(key).is_some());
-        let mark = (names::WORKLOAD_LABEL.to_owned(), names::workload_label(kind.as_str(), &name));
-        let annotations = metadata.annotations.iter().flatten();
-        let ours = annotations.filter(|(key, _)| names::is_ours(key));
-        let pair = |(key, value): (&String, &String)| (key.clone(), value.clone());
-        Some(Self {
-            namespace: metadata.namespace.clone().unwrap_or_default(),
-            uid: metadata.uid.clone().unwrap_or_default(),
-            resource_version: metadata.resource_version.clone(),
-            labels: roles.map(pair).chain([mark]).collect(),
-            annotations: ours.map(pair).collect(),
-            gates: Box::default(),
-            created: metadata.creation_timestamp.as_ref().map(|time| time.0),
-            node: None,
-            addresses: Vec::new(),
-            ready: true,
-            running: true,
-            finished: false,
-            deletion_grace: None,
-            stopped: false,
-            workload: Some(WorkloadState { kind, run }),
-            name,
-        })
+    /// The pod as an object with a role.
+    pub fn object(&self) -> Object<'_> {
+        let Self { namespace, name, uid, resource_version, labels, annotations, gates, .. } = self;
+        Object { workload: None, run: None, namespace, name, uid, resource_version, labels, annotations, gates }
     }
 
     /// Whether these facts, as the last before the pod's deletion, prove that no process of the pod runs: all its processes
     /// have ended, or none was started because the pod was never scheduled to a node.
     pub const fn proves_stopped_when_deleted(&self) -> bool {
-        self.stopped || (self.node.is_none() && self.workload.is_none())
+        self.stopped || self.node.is_none()
     }
 }
 
 fn gates(pod: &Pod) -> Box<[String]> {
     let gates = pod.spec.as_ref().and_then(|spec| spec.scheduling_gates.as_ref());
     gates.into_iter().flatten().map(|gate| gate.name.clone()).collect()
-}
-
-fn addresses(status: Option<&PodStatus>) -> Vec<IpAddr> {
-    let ips = status.and_then(|status| status.pod_ips.as_ref());
-    let mut addresses: Vec<IpAddr> = ips.into_iter().flatten().filter_map(|ip| ip.ip.parse().ok()).collect();
-    // Most pods have one address, and a vector begins with space for four.
-    addresses.shrink_to_fit();
-    addresses
 }
 
 fn finished(status: Option<&PodStatus>) -> bool {

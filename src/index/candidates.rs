@@ -1,16 +1,17 @@
 //! Which pods, or which workload, are the candidates of a lease.
 
-use kube::core::Expression;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use redislease_core::time::Time;
 
 use super::leases::{Candidacy, Entry};
 use super::namespace::Namespace;
 use super::selectors::GroupId;
-use super::workloads::{Known, Workloads};
-use super::{Index, LeaseId, WorkloadFound, WorkloadKey, WorkloadRead};
-use crate::api::names;
-use crate::election::{PodFacts, Sighting};
-use crate::plan::CandidateFacts;
+use super::workloads::{Concerned, Known, Workloads};
+use super::{Asked, Index, LeaseId, WorkloadChange, WorkloadFound, WorkloadKey, WorkloadRead};
+use crate::election::{Candidate, Electorate, WorkloadFacts};
+use crate::plan::{CandidateFacts, PodKnowledge};
 
 impl Index {
     /// Compares the spec with the quorum, and indexes the lease under the candidates that it selects, if they have changed.
@@ -34,14 +35,9 @@ impl Index {
     /// Moves the lease to the group of the pods that its selector matches now.
     fn regroup(&mut self, id: LeaseId) {
         let Some(entry) = self.leases.get_mut(id) else { return };
-        let itself;
         let selector = match &entry.candidacy {
-            None => None,
+            None | Some(Candidacy::Itself(_)) => None,
             Some(Candidacy::Selector(selector)) => Some(selector),
-            Some(Candidacy::Itself(key)) => {
-                itself = Expression::Equal(names::WORKLOAD_LABEL.to_owned(), workload_label(key)).into();
-                Some(&itself)
-            }
             Some(Candidacy::Workload(key)) => match self.workloads.known(key) {
                 Known::Selector(selector) => Some(selector),
                 Known::Nothing | Known::Unusable(..) => None,
@@ -68,15 +64,12 @@ impl Index {
 
     /// The next workload to read.
     pub fn next_workload(&mut self, now: Time) -> Option<WorkloadKey> {
-        let key = self.workloads.next_due(now)?;
-        let known = self.known_candidate(&key).and_then(|known| known.facts.resource_version.clone());
-        self.workloads.read_sent(&key, known);
-        Some(key)
+        self.workloads.next_due(now)
     }
 
     /// The watch of the metadata of workloads has shown a change.
-    pub fn workload_changed(&mut self, key: &WorkloadKey, now: Time) {
-        self.workloads.changed(key, now);
+    pub fn workload_changed(&mut self, change: &WorkloadChange, now: Time) {
+        self.workloads.changed(change, now);
     }
 
     /// The authority over the leases of a quorum has changed: their workloads are read again before anything begins.
@@ -88,12 +81,6 @@ impl Index {
         }
     }
 
-    fn known_candidate(&self, key: &WorkloadKey) -> Option<&Sighting> {
-        let pods = self.namespaces.get(&key.0)?;
-        let uid = pods.workloads(&workload_label(key)).into_iter().next()?;
-        pods.pod(&uid).map(|sighting| &**sighting)
-    }
-
     /// When a workload must be read.
     pub fn next_deadline(&self) -> Option<Time> {
         self.workloads.next_deadline()
@@ -101,53 +88,61 @@ impl Index {
 
     /// Takes the result of reading a workload.
     pub fn workload_read(&mut self, key: &WorkloadKey, found: WorkloadFound, now: Time) {
-        let WorkloadFound { read, object } = found;
-        let is_candidate = self.workloads.has_candidacies(key);
-        // Nothing newer is known than when the read was sent: its answer counts, even with a lower version.
-        let known = self.known_candidate(key).and_then(|known| known.facts.resource_version.as_deref());
-        let is_current = known == self.workloads.known_when_sent(key);
-        let was_read = self.workloads.was_read(key);
-        let is_missing = read == WorkloadRead::Missing;
         let pods = self.namespaces.get(&key.0);
-        let has_pods = match &read {
+        let has_pods = match &found.read {
             // Before the first list of pods, a workload without pods is not known to have none.
             WorkloadRead::Selects(selector) => !self.pods.listed || pods.is_some_and(|pods| pods.has_match(selector)),
             _ => false,
         };
-        for id in self.workloads.read(key, read, has_pods, now) {
+        let Concerned { regrouped, candidacies: mut concerned, marked_by } =
+            self.workloads.read(key, found, has_pods, now);
+        for id in regrouped {
             self.regroup(id);
-            self.mark(id);
+            concerned.insert(id);
         }
-        if is_candidate {
-            self.candidate_read(key, object.map(|object| *object), is_missing, is_current, now);
-        }
-        if self.workloads.was_read(key) && !was_read {
-            for id in self.workloads.candidacies(key) {
-                self.mark(id);
+        self.workload_concerns(&key.0, concerned, &marked_by);
+    }
+
+    /// Takes a pod or a workload from the answer to a call that was sent at `asked`.
+    pub fn answered(&mut self, asked: Asked, found: Candidate, now: Time) {
+        match found {
+            Candidate::Pod(pod) => self.pod_answered(asked, Arc::unwrap_or_clone(pod), now),
+            Candidate::Workload(workload) => {
+                let namespace = Arc::from(workload.namespace.as_str());
+                let Concerned { candidacies, marked_by, .. } = self.workloads.answered(workload);
+                self.workload_concerns(&namespace, candidacies, &marked_by);
             }
         }
     }
 
-    /// Takes a workload that is a candidate itself. It has the place of a pod.
-    fn candidate_read(
-        &mut self,
-        key: &WorkloadKey,
-        object: Option<PodFacts>,
-        is_missing: bool,
-        is_current: bool,
-        now: Time,
-    ) {
-        let known = self.namespaces.get(&key.0).map(|pods| pods.workloads(&workload_label(key))).unwrap_or_default();
-        let uid = object.as_ref().map(|object| object.uid.clone());
-        for known in known {
-            // A workload that was created again is another one.
-            if is_missing || uid.as_ref().is_some_and(|uid| *uid != known) {
-                self.pod_missing(&key.0, &known, false, now);
-            }
+    /// The object that a call named does not exist any more.
+    pub fn answered_missing(&mut self, namespace: &str, uid: &str, now: Time) {
+        for id in self.workloads.missing(namespace, uid) {
+            self.mark(id);
         }
-        if let Some(object) = object {
-            let concerned = self.pods.workload_seen(&mut self.namespaces, object, is_current, now);
-            self.pods_changed(concerned, now);
+        self.pod_missing(namespace, uid, false, now);
+    }
+
+    fn workload_concerns(&mut self, namespace: &Arc<str>, leases: BTreeSet<LeaseId>, marked_by: &BTreeSet<String>) {
+        let all = self.namespaces.get(namespace).map(|namespace| &namespace.names);
+        let carried: Vec<LeaseId> =
+            marked_by.iter().filter_map(|name| all.and_then(|all| all.get(name))).copied().collect();
+        self.mark_all(leases.into_iter().chain(carried));
+    }
+
+    /// What is known about the holder of a lease.
+    pub(super) fn holder_of(&self, entry: &Entry, pods: &Namespace) -> PodKnowledge {
+        let Some(uid) = &entry.holder else { return PodKnowledge::Unseen };
+        let Some(Candidacy::Itself(key)) = &entry.candidacy else { return self.pods.find(pods, uid) };
+        match self.workloads.object(key) {
+            Some(workload) if *workload.uid == **uid => PodKnowledge::Workload,
+            _ => match self.pods.find(pods, uid) {
+                // Another workload has the name, or none.
+                PodKnowledge::Unseen if self.pods.listed && self.workloads.was_read(key) => {
+                    PodKnowledge::Gone { stopped: false }
+                }
+                known => known,
+            },
         }
     }
 }
@@ -164,16 +159,14 @@ pub(super) fn candidates_of(
         Some(Known::Unusable(reason, message)) => CandidateFacts::Unusable(*reason, message.clone()),
         Some(Known::Nothing | Known::Selector(_)) | None => CandidateFacts::Unknown,
     };
-    // A workload that is a candidate itself is known when it was read. If it does not exist, there is a message.
-    let itself = workload.filter(|_| matches!(entry.candidacy, Some(Candidacy::Itself(_))));
-    let is_known = pods_listed && itself.is_none_or(|key| workloads.was_read(key));
-    let group = entry.group.filter(|_| is_known);
+    if let Some(Candidacy::Itself(key)) = &entry.candidacy {
+        // If it does not exist, there is a message.
+        let workload = workloads.object(key).filter(|_| pods_listed && workloads.was_read(key));
+        let of =
+            |workload: &Arc<WorkloadFacts>| CandidateFacts::Known(Arc::new(Electorate::of_workload(workload.clone())));
+        return (workload.map_or(unknown, of), None);
+    }
+    let group = entry.group.filter(|_| pods_listed);
     let electorate = group.and_then(|group| pods.electorate(group));
-    let electorate = electorate.filter(|electorate| itself.is_none() || electorate.total() > 0);
     (electorate.map_or(unknown, CandidateFacts::Known), group)
-}
-
-/// The value of the label that selects the workload.
-pub(super) fn workload_label((_, workload): &WorkloadKey) -> String {
-    names::workload_label(workload.kind.as_str(), &workload.name)
 }

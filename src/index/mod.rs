@@ -33,9 +33,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use redislease_core::time::Time;
 
 use crate::api::RedisLease;
-use crate::election::PodFacts;
+use crate::election::{Candidate, PodFacts, WorkloadFacts};
 use crate::plan::{CandidateFacts, FairQueue, PodKnowledge, QuorumFacts, SpecFacts};
-use candidates::{candidates_of, workload_label};
+use candidates::candidates_of;
 pub use leases::Entry;
 use leases::{Candidacy, Leases};
 use namespace::Namespace;
@@ -46,7 +46,7 @@ pub use pods::{Asked, ListCount};
 pub use quorums::ImplausibleToken;
 use quorums::Quorums;
 use workloads::Workloads;
-pub use workloads::{WorkloadFound, WorkloadKey, WorkloadRead};
+pub use workloads::{WorkloadChange, WorkloadFound, WorkloadKey, WorkloadRead};
 
 /// The number of a lease in this process. A resource that was created again is another lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -67,17 +67,19 @@ pub struct Snapshot {
     pub candidates: CandidateFacts,
     /// Pods that carry its label or token and are not candidates.
     pub strays: Vec<Arc<PodFacts>>,
+    /// Workloads that carry its label or annotations and are not its candidate.
+    pub stray_workloads: Vec<Arc<WorkloadFacts>>,
     /// The pod that [`Index::set_holder`] named.
     pub holder: PodKnowledge,
     /// Whether the pods have been listed once.
     pub pods_listed: bool,
 }
 
-/// A pod that carries a role or a token of a lease that does not exist, or cannot be read.
+/// A pod or workload that carries a role or a token of a lease that does not exist, or cannot be read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Orphan {
-    /// The pod.
-    pub pod: Arc<PodFacts>,
+    /// The pod or workload.
+    pub object: Candidate,
     /// The name of the lease.
     pub lease: String,
     /// Whether the lease exists and could not be read.
@@ -242,13 +244,6 @@ impl Index {
             if pods.names.get(&entry.name) == Some(&id) {
                 pods.names.remove(&entry.name);
             }
-            if let Some(Candidacy::Itself(key)) = &entry.candidacy
-                && !self.workloads.has_candidacies(key)
-            {
-                for uid in pods.workloads(&workload_label(key)) {
-                    pods.pod_gone(&uid);
-                }
-            }
             if pods.is_empty() {
                 self.namespaces.remove(&entry.namespace);
             }
@@ -329,29 +324,31 @@ impl Index {
         pods.move_holder(id, before.as_deref(), holder);
     }
 
-    /// Pods that carry a role or a token of a lease that does not exist or could not be read. A lease that is being
-    /// finalized removes its own labels.
+    /// Pods and workloads that carry a mark of a lease that does not exist or could not be read. A lease that is being finalized
+    /// removes its own marks.
     pub fn orphans(&self) -> Vec<Orphan> {
-        let mut orphans = Vec::new();
-        for (namespace, pods) in &self.namespaces {
-            for lease in pods.orphans() {
-                let unreadable = self.leases.unreadable.contains(&(namespace.clone(), lease.to_owned()));
-                let carriers = pods.strays(lease, None).into_iter();
-                orphans.extend(carriers.map(|pod| Orphan { pod, lease: lease.to_owned(), unreadable }));
-            }
-        }
-        orphans
+        let of_pods =
+            self.namespaces.iter().flat_map(|(namespace, pods)| pods.orphans().map(move |lease| (namespace, lease)));
+        let names: BTreeSet<_> = of_pods.chain(self.workloads.markers()).collect();
+        names.into_iter().flat_map(|(namespace, lease)| self.orphans_of(namespace, lease)).collect()
     }
 
-    /// The role or token that this pod still carries for a lease that does not exist or could not be read.
-    pub fn orphan(&self, namespace: &str, lease: &str, pod: &str) -> Option<Orphan> {
-        let pods = self.namespaces.get(namespace)?;
-        if pods.names.contains_key(lease) {
-            return None;
+    /// Those of this lease.
+    pub fn orphans_of(&self, namespace: &Arc<str>, lease: &str) -> Vec<Orphan> {
+        let pods = self.namespaces.get(namespace);
+        if pods.is_some_and(|pods| pods.names.contains_key(lease)) {
+            return Vec::new();
         }
-        let pod = pods.strays(lease, None).into_iter().find(|stray| stray.uid == pod)?;
-        let unreadable = self.leases.unreadable.contains(&(namespace.into(), lease.to_owned()));
-        Some(Orphan { pod, lease: lease.to_owned(), unreadable })
+        let unreadable = self.leases.unreadable.contains(&(namespace.clone(), lease.to_owned()));
+        let of_pods = pods.map(|pods| pods.strays(lease, None)).unwrap_or_default().into_iter().map(Candidate::Pod);
+        let of_workloads = self.workloads.strays(namespace, lease, None).into_iter().map(Candidate::Workload);
+        let orphan = |object| Orphan { object, lease: lease.to_owned(), unreadable };
+        of_pods.chain(of_workloads).map(orphan).collect()
+    }
+
+    /// The mark that this object still carries for a lease that does not exist or could not be read.
+    pub fn orphan(&self, namespace: &Arc<str>, lease: &str, uid: &str) -> Option<Orphan> {
+        self.orphans_of(namespace, lease).into_iter().find(|orphan| orphan.object.object().uid == uid)
     }
 
     /// Namespace, name and UID of a lease.
@@ -367,14 +364,17 @@ impl Index {
         let pods = self.namespaces.entry(entry.namespace.clone()).or_default();
         let has_successor = pods.names.get(&entry.name) != Some(&id);
         let (candidates, group) = candidates_of(entry, pods, &self.workloads, self.pods.listed);
-        let holder = entry.holder.as_ref().map_or(PodKnowledge::Unseen, |uid| self.pods.find(pods, uid));
+        let strays = pods.strays(&entry.name, group);
+        let holder =
+            self.namespaces.get(&entry.namespace).map_or(PodKnowledge::Unseen, |pods| self.holder_of(entry, pods));
         Some(Snapshot {
             lease: entry.object.clone(),
             has_successor,
             spec: entry.spec.facts().clone(),
             quorum: self.quorums.facts_for(&entry.quorum, self.namespace_labels.get(&entry.namespace)),
             candidates,
-            strays: pods.strays(&entry.name, group),
+            strays,
+            stray_workloads: self.workloads.strays(&entry.namespace, &entry.name, Some(id)),
             holder,
             pods_listed: self.pods.listed,
         })

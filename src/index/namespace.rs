@@ -54,16 +54,9 @@ impl Namespace {
         self.pods.get(uid).map(|pod| &pod.sighting)
     }
 
-    /// All pods, without workloads that are candidates themselves.
+    /// The UIDs of all pods.
     pub fn uids(&self) -> impl Iterator<Item = &PodUid> {
-        self.pods.iter().filter(|(_, pod)| pod.sighting.facts.workload.is_none()).map(|(uid, _)| uid)
-    }
-
-    /// The UIDs of the workloads with this value of [`names::WORKLOAD_LABEL`].
-    pub fn workloads(&self, label: &str) -> Vec<String> {
-        let named =
-            |pod: &&Pod| pod.sighting.facts.labels.get(names::WORKLOAD_LABEL).is_some_and(|value| value == label);
-        self.pods.values().filter(named).map(|pod| pod.sighting.facts.uid.clone()).collect()
+        self.pods.keys()
     }
 
     /// Whether the namespace holds no facts.
@@ -117,8 +110,7 @@ impl Namespace {
                 self.carriers.entry((*lease).to_owned()).or_default().insert(uid.clone());
             }
         }
-        // The addresses of a pod concern only the leases that it holds.
-        if changed || old.as_ref().is_some_and(|old| old.facts.addresses != facts.addresses) {
+        if changed {
             concerned.extend(self.holders.get(&uid).into_iter().flatten());
         }
         self.pods.insert(uid, Pod { sighting, groups });
@@ -159,7 +151,7 @@ impl Namespace {
             let id = GroupId(self.next_group);
             self.next_group = self.next_group.wrapping_add(1);
             self.selectors.insert(id, selector);
-            let members = self.pods.iter_mut().filter(|(_, pod)| is_member(&pod.sighting.facts, selector));
+            let members = self.pods.iter_mut().filter(|(_, pod)| selector.matches(&pod.sighting.facts.labels));
             let members = members.map(|(uid, pod)| {
                 pod.groups.push(id);
                 uid.clone()
@@ -210,7 +202,7 @@ impl Namespace {
 
     /// Whether the selector matches a pod.
     pub fn has_match(&self, selector: &Selector) -> bool {
-        self.pods.values().any(|pod| is_member(&pod.sighting.facts, selector))
+        self.pods.values().any(|pod| selector.matches(&pod.sighting.facts.labels))
     }
 
     /// Whether the group has no pods.
@@ -251,17 +243,9 @@ impl Namespace {
     }
 
     fn groups_of(&self, pod: &PodFacts) -> Vec<GroupId> {
-        let matches = |id: &GroupId| self.groups.get(id).is_some_and(|group| is_member(pod, &group.selector));
+        let matches = |id: &GroupId| self.groups.get(id).is_some_and(|group| group.selector.matches(&pod.labels));
         self.selectors.candidates(&pod.labels).filter(matches).collect()
     }
-}
-
-/// Whether the selector selects the pod. A workload is selected only by its own label: a selector of a user, such as one that
-/// only requires that a label is absent, matches pods.
-fn is_member(pod: &PodFacts, selector: &Selector) -> bool {
-    let names_workload =
-        |expression: Expression| matches!(expression, Expression::Equal(key, _) if key == names::WORKLOAD_LABEL);
-    (pod.workload.is_none() || selector.clone().into_iter().any(names_workload)) && selector.matches(&pod.labels)
 }
 
 /// The role and the token that a pod carries, by the name of the lease.
@@ -284,22 +268,10 @@ fn roles(pod: &PodFacts) -> BTreeMap<&str, [Option<&str>; 2]> {
 /// single leases do not count.
 fn differs(before: &PodFacts, now: &PodFacts) -> bool {
     let PodFacts {
-        namespace,
-        name,
-        uid,
-        gates,
-        workload,
-        created,
-        node,
-        ready,
-        running,
-        finished,
-        deletion_grace,
-        stopped,
-        ..
+        namespace, name, uid, gates, created, node, ready, running, finished, deletion_grace, stopped, ..
     } = before;
     let same = (namespace, name, uid, created) == (&now.namespace, &now.name, &now.uid, &now.created)
-        && (gates, workload, node) == (&now.gates, &now.workload, &now.node)
+        && (gates, node) == (&now.gates, &now.node)
         && (ready, running, finished) == (&now.ready, &now.running, &now.finished)
         && (deletion_grace, stopped) == (&now.deletion_grace, &now.stopped);
     !same

@@ -4,19 +4,6 @@ use super::*;
 use crate::index::pods::REMEMBERED;
 
 #[test]
-fn a_new_address_concerns_the_leases_that_the_pod_holds() {
-    let mut index = index();
-    let ids: Vec<LeaseId> =
-        ["a", "b"].map(|name| index.lease_seen(lease("n", name, 1, &app("x")), NOW).unwrap()).into();
-    index.pod_seen(pod("n", "p", 1, &[("app", "x")]), NOW);
-    index.set_holder(ids[0], Some("uid-p"));
-    due(&mut index);
-    let addresses = vec!["10.0.0.1".parse().unwrap()];
-    index.pod_seen(PodFacts { addresses, ..pod("n", "p", 2, &[("app", "x")]) }, NOW);
-    assert_eq!(due(&mut index), [ids[0]]);
-}
-
-#[test]
 fn a_pod_event_names_the_leases_it_concerns() {
     let mut index = index();
     let a = index.lease_seen(lease("n", "a", 1, &app("a")), NOW).unwrap();

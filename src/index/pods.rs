@@ -145,22 +145,6 @@ impl Pods {
         self.replace(all, facts, now)
     }
 
-    /// Takes a workload that is a candidate itself, from a read. Lists of pods say nothing about it. If the answer `is_current`,
-    /// the read was sent after the known version was taken: a lower version then follows a restore of the API server.
-    pub fn workload_seen(
-        &mut self,
-        all: &mut Namespaces,
-        facts: PodFacts,
-        is_current: bool,
-        now: Time,
-    ) -> BTreeSet<LeaseId> {
-        let version = known(all, &facts).and_then(|known| known.facts.resource_version.as_deref());
-        if !is_current && is_older(facts.resource_version.as_deref(), version) {
-            return BTreeSet::new();
-        }
-        self.replace(all, facts, now)
-    }
-
     fn replace(&mut self, all: &mut Namespaces, facts: PodFacts, now: Time) -> BTreeSet<LeaseId> {
         self.gone.remove(facts.uid.as_str());
         let before = known(all, &facts).cloned();

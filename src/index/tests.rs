@@ -293,7 +293,7 @@ fn labels_of_leases_that_do_not_exist_are_orphans() {
     index.lease_seen(lease("n", "here", 1, &app("a")), NOW).unwrap();
     let orphans = index.orphans();
     let orphans: Vec<_> =
-        orphans.iter().map(|one| (one.pod.name.as_str(), one.lease.as_str(), one.unreadable)).collect();
+        orphans.iter().map(|one| (one.object.object().name, one.lease.as_str(), one.unreadable)).collect();
     assert_eq!(orphans, [("q", "broken", true), ("p", "gone", false)]);
 }
 

@@ -6,7 +6,7 @@ use redislease_core::time::Millis;
 
 use super::*;
 use crate::api::validated::{Workload, WorkloadKind};
-use crate::election::Run;
+use crate::election::{Candidate, Run};
 
 fn of_cluster(name: &str, version: u64) -> RedisLease {
     let mut lease = lease("n", name, version, &of_deployment("d"));
@@ -16,20 +16,24 @@ fn of_cluster(name: &str, version: u64) -> RedisLease {
 }
 
 fn deployment(uid: &str, version: u64, replicas: i32) -> WorkloadFound {
+    marked(uid, version, replicas, &json!({}))
+}
+
+fn marked(uid: &str, version: u64, replicas: i32, annotations: &serde_json::Value) -> WorkloadFound {
     let object: DynamicObject = serde_json::from_value(json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
-        "metadata": {"name": "d", "namespace": "n", "uid": uid, "resourceVersion": version.to_string()},
+        "metadata": {"name": "d", "namespace": "n", "uid": uid, "resourceVersion": version.to_string(), "annotations": annotations},
         "spec": {"replicas": replicas},
     }))
     .unwrap();
-    let object = PodFacts::of_workload(WorkloadKind::Deployment, &object).unwrap();
+    let object = WorkloadFacts::of(WorkloadKind::Deployment, &object).unwrap();
     let selector = Expression::Equal("app".into(), "a".into()).into();
-    WorkloadFound { read: WorkloadRead::Selects(selector), object: Some(Box::new(object)) }
+    WorkloadFound { read: WorkloadRead::Selects(selector), object: Some(Arc::new(object)) }
 }
 
 fn replicas(index: &mut Index, id: LeaseId) -> Vec<(String, Run)> {
     let electorate = electorate(index, id);
-    electorate.eligible.iter().map(|one| (one.uid.clone(), one.workload.unwrap().run)).collect()
+    electorate.workload().iter().map(|one| (one.uid.clone(), one.run)).collect()
 }
 
 #[test]
@@ -62,7 +66,7 @@ fn a_workload_that_is_deleted_or_created_again_is_no_proof() {
     let key = index.next_workload(NOW).unwrap();
     index.workload_read(&key, deployment("u1", 5, 3), NOW);
     index.set_holder(id, Some("u1"));
-    assert!(matches!(index.snapshot(id, Time(0)).unwrap().holder, PodKnowledge::Here(_)));
+    assert_eq!(index.snapshot(id, Time(0)).unwrap().holder, PodKnowledge::Workload);
     index.workload_read(&key, deployment("u2", 9, 3), NOW);
     assert_eq!(index.snapshot(id, Time(0)).unwrap().holder, PodKnowledge::Gone { stopped: false });
     assert_eq!(replicas(&mut index, id), [("u2".into(), Run::Replicas(3))]);
@@ -118,7 +122,7 @@ fn a_change_is_read_at_once_and_at_most_once_a_second() {
     let id = index.lease_seen(of_cluster("a", 1), NOW).unwrap();
     let key = index.next_workload(NOW).unwrap();
     // It changes while it is read: it is known as of the answer, which may be older than the change, and read again.
-    index.workload_changed(&key, NOW);
+    index.workload_changed(&(key.clone(), BTreeSet::new()), NOW);
     index.workload_read(&key, deployment("u1", 5, 0), NOW);
     assert_eq!(replicas(&mut index, id), [("u1".into(), Run::Replicas(0))]);
     let next = NOW + Millis(1000);
@@ -127,9 +131,10 @@ fn a_change_is_read_at_once_and_at_most_once_a_second() {
     index.workload_read(&key, deployment("u1", 6, 3), next);
     assert_eq!(replicas(&mut index, id), [("u1".into(), Run::Replicas(3))]);
     assert_eq!(index.next_deadline(), Some(next + Millis(60_000)), "a watch shows its changes, unless it has failed");
-    index.workload_changed(&key, next + Millis(400));
+    index.workload_changed(&(key.clone(), BTreeSet::new()), next + Millis(400));
     assert_eq!(index.next_deadline(), Some(next + Millis(1000)));
-    index.workload_changed(&("n".into(), Workload { kind: WorkloadKind::Deployment, name: "other".into() }), next);
+    let other = ("n".into(), Workload { kind: WorkloadKind::Deployment, name: "other".into() });
+    index.workload_changed(&(other, BTreeSet::new()), next);
 }
 
 #[test]
@@ -146,7 +151,7 @@ fn after_a_change_of_authority_the_workload_is_unknown_until_it_was_read() {
     index.workload_read(&key, deployment("u1", 5, 3), NOW);
     assert_eq!((due(&mut index), replicas(&mut index, id).len()), (vec![id], 1));
     // The same while it is read: that answer says nothing.
-    index.workload_changed(&key, NOW + Millis(5000));
+    index.workload_changed(&(key.clone(), BTreeSet::new()), NOW + Millis(5000));
     assert_eq!(index.next_workload(NOW + Millis(5000)).as_ref(), Some(&key));
     index.workloads_of_quorum("default", NOW + Millis(5000));
     index.workload_read(&key, deployment("u1", 6, 3), NOW + Millis(5000));
@@ -167,7 +172,7 @@ fn a_read_after_a_restore_of_the_api_server_wins_with_a_lower_version() {
     let later = later + Millis(20_000);
     assert_eq!(index.next_workload(later).as_ref(), Some(&key));
     let asked = index.pod_lists().ask();
-    index.pod_answered(asked, *deployment("u1", 9, 3).object.unwrap(), later);
+    index.answered(asked, Candidate::Workload(deployment("u1", 9, 3).object.unwrap()), later);
     index.workload_read(&key, deployment("u1", 8, 0), later);
     assert_eq!(replicas(&mut index, id), [("u1".into(), Run::Replicas(3))]);
 }
@@ -184,4 +189,47 @@ fn a_selector_never_selects_a_workload() {
     assert_eq!(electorate(&mut index, pods).total(), 0);
     index.workload_read(&key, deployment("u1", 6, 2), NOW);
     assert_eq!(electorate(&mut index, pods).total(), 0);
+}
+
+fn strays(index: &mut Index, id: LeaseId) -> Vec<String> {
+    index.snapshot(id, NOW).unwrap().stray_workloads.iter().map(|one| one.uid.clone()).collect()
+}
+
+#[test]
+fn a_workload_that_is_no_candidate_any_more_is_a_stray_until_its_marks_are_removed() {
+    let owned = json!({"owner.redislease.io/a": "uid-a.u1", "redislease.io/activated-by": "a"});
+    let mut index = index();
+    let id = index.lease_seen(of_cluster("a", 1), NOW).unwrap();
+    let key = index.next_workload(NOW).unwrap();
+    index.workload_read(&key, marked("u1", 5, 3, &owned), NOW);
+    assert_eq!((strays(&mut index, id), replicas(&mut index, id).len()), (vec![], 1), "the candidate is no stray");
+    index.lease_seen(lease("n", "a", 2, &of_deployment("d")), NOW);
+    assert_eq!(strays(&mut index, id), ["u1"], "granularity Pod");
+    let after = marked("u1", 6, 3, &json!({})).object.unwrap();
+    let asked = index.pod_lists().ask();
+    due(&mut index);
+    index.answered(asked, Candidate::Workload(after), NOW);
+    assert_eq!((due(&mut index), strays(&mut index, id)), (vec![id], vec![]));
+}
+
+/// The granularity, or the workload of the lease, has changed while no process ran.
+#[test]
+fn after_a_restart_the_watch_shows_the_workloads_that_carry_marks() {
+    let owned = json!({"owner.redislease.io/a": "uid-a.u1", "owner.redislease.io/gone": "uid-gone.u1"});
+    let mut index = index();
+    let id = index.lease_seen(lease("n", "a", 1, &app("x")), NOW).unwrap();
+    list(&mut index, vec![]);
+    due(&mut index);
+    let key: WorkloadKey = ("n".into(), Workload { kind: WorkloadKind::Deployment, name: "d".into() });
+    index.workload_changed(&(key.clone(), ["a".to_owned(), "gone".to_owned()].into()), NOW);
+    assert_eq!(index.next_workload(NOW).as_ref(), Some(&key));
+    index.workload_read(&key, marked("u1", 5, 3, &owned), NOW);
+    assert_eq!((due(&mut index), strays(&mut index, id)), (vec![id], vec!["u1".to_owned()]));
+    let orphans: Vec<_> = index.orphans().into_iter().map(|one| one.lease).collect();
+    assert_eq!(orphans, ["gone"], "no lease has this name");
+    // It is deleted.
+    index.workload_changed(&(key.clone(), BTreeSet::new()), NOW + Millis(5000));
+    assert_eq!(index.next_workload(NOW + Millis(5000)).as_ref(), Some(&key));
+    index.workload_read(&key, WorkloadRead::Missing.into(), NOW + Millis(5000));
+    assert_eq!((strays(&mut index, id), index.orphans().len(), index.next_deadline()), (vec![], 0, None));
 }

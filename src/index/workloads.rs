@@ -6,7 +6,8 @@
 //! together. A workload without pods, or one that does not exist yet, is read sooner.
 //!
 //! A workload that is itself a candidate is read when the watch of the metadata of workloads shows a change, at most once a
-//! second. Without this watch it is read every ten seconds.
+//! second. Without this watch it is read every ten seconds. The same holds for a workload that carries marks of a lease and is not
+//! its candidate any more: they are removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,10 +16,10 @@ use kube::core::Selector;
 use redislease_core::backoff::{Backoff, Strategy};
 use redislease_core::time::{Millis, Time};
 
-use super::LeaseId;
+use super::{LeaseId, is_older};
 use crate::api::conditions::LeaseReady;
 use crate::api::validated::{Workload, WorkloadKind};
-use crate::election::PodFacts;
+use crate::election::WorkloadFacts;
 
 /// How long a selector is used before its workload is read again.
 const FRESH: Millis = Millis(300_000);
@@ -36,6 +37,9 @@ const PACE: Millis = Millis(200);
 
 /// A workload in its namespace.
 pub type WorkloadKey = (Arc<str>, Workload);
+
+/// A workload that has changed, and the names of the leases for which the operator has written it.
+pub type WorkloadChange = (WorkloadKey, BTreeSet<String>);
 
 /// The result of reading a workload.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,7 +61,7 @@ pub struct WorkloadFound {
     /// Which pods it selects.
     pub read: WorkloadRead,
     /// The facts about the workload itself, if it can be a candidate.
-    pub object: Option<Box<PodFacts>>,
+    pub object: Option<Arc<WorkloadFacts>>,
 }
 
 impl From<WorkloadRead> for WorkloadFound {
@@ -94,6 +98,10 @@ struct Entry {
     leases: BTreeSet<LeaseId>,
     /// The leases of which it is the candidate itself.
     candidacies: BTreeSet<LeaseId>,
+    /// The names of the leases whose marks it carries.
+    marked_by: BTreeSet<String>,
+    /// Its facts, while it is a candidate or carries marks.
+    object: Option<Arc<WorkloadFacts>>,
     was_read: bool,
     reading: Option<Reading>,
     read_at: Option<Time>,
@@ -102,10 +110,30 @@ struct Entry {
     early_reads: u32,
 }
 
-/// The workloads that leases name.
+impl Entry {
+    /// Whether the facts about the workload itself are used.
+    fn is_used(&self) -> bool {
+        !self.candidacies.is_empty() || !self.marked_by.is_empty()
+    }
+}
+
+/// What a change of a workload concerns.
+#[derive(Debug, Default)]
+pub(super) struct Concerned {
+    /// The leases whose candidates the workload selects now.
+    pub regrouped: BTreeSet<LeaseId>,
+    /// The leases of which it is the candidate.
+    pub candidacies: BTreeSet<LeaseId>,
+    /// The names of the leases whose marks it carries.
+    pub marked_by: BTreeSet<String>,
+}
+
+/// The workloads that leases name, and those that carry marks of leases.
 #[derive(Debug, Default)]
 pub(super) struct Workloads {
     entries: BTreeMap<WorkloadKey, Entry>,
+    /// The workloads that carry marks of a lease, by its namespace and name.
+    marked: BTreeMap<(Arc<str>, String), BTreeSet<WorkloadKey>>,
     due: BTreeSet<(Time, WorkloadKey)>,
     /// The number of workloads that are read early.
     read_early: usize,
@@ -118,11 +146,13 @@ pub(super) struct Workloads {
 impl Workloads {
     /// A lease names the workload.
     pub fn join(&mut self, key: &WorkloadKey, lease: LeaseId, is_candidate: bool, now: Time) -> &Known {
-        let entry = self.entries.entry(key.clone()).or_insert_with(|| {
-            self.due.insert((now, key.clone()));
-            Entry { due: Some(now), ..Entry::default() }
-        });
+        let entry = self.entries.entry(key.clone()).or_default();
+        let is_new = entry.leases.is_empty() && entry.read_at.is_none();
         entry.leases.insert(lease);
+        if is_new {
+            self.schedule(key, now);
+        }
+        let entry = self.entries.entry(key.clone()).or_default();
         if is_candidate {
             let is_first = entry.candidacies.is_empty();
             entry.candidacies.insert(lease);
@@ -135,14 +165,22 @@ impl Workloads {
         self.known(key)
     }
 
-    /// Whether the workload is the candidate of a lease itself.
-    pub fn has_candidacies(&self, key: &WorkloadKey) -> bool {
-        self.entries.get(key).is_some_and(|entry| !entry.candidacies.is_empty())
+    /// The facts about the workload itself.
+    pub fn object(&self, key: &WorkloadKey) -> Option<&Arc<WorkloadFacts>> {
+        self.entries.get(key)?.object.as_ref()
     }
 
-    /// The leases of which the workload is the candidate itself.
-    pub fn candidacies(&self, key: &WorkloadKey) -> Vec<LeaseId> {
-        self.entries.get(key).map(|entry| entry.candidacies.iter().copied().collect()).unwrap_or_default()
+    /// The names of the leases whose marks workloads carry.
+    pub fn markers(&self) -> impl Iterator<Item = (&Arc<str>, &str)> {
+        self.marked.keys().map(|(namespace, lease)| (namespace, lease.as_str()))
+    }
+
+    /// The workloads that carry marks of the lease with this name and are not the candidate of the lease `id`.
+    pub fn strays(&self, namespace: &Arc<str>, lease: &str, id: Option<LeaseId>) -> Vec<Arc<WorkloadFacts>> {
+        let Some(keys) = self.marked.get(&(namespace.clone(), lease.to_owned())) else { return Vec::new() };
+        let entries = keys.iter().filter_map(|key| self.entries.get(key));
+        let strays = entries.filter(|entry| id.is_none_or(|id| !entry.candidacies.contains(&id)));
+        strays.filter_map(|entry| entry.object.clone()).collect()
     }
 
     /// Whether the workload has been read since it became a candidate.
@@ -157,7 +195,15 @@ impl Workloads {
         if entry.candidacies.remove(&lease) && entry.candidacies.is_empty() {
             self.candidates -= 1;
         }
-        if entry.leases.is_empty() {
+        self.drop_unused(key);
+    }
+
+    fn drop_unused(&mut self, key: &WorkloadKey) {
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        if !entry.is_used() {
+            entry.object = None;
+        }
+        if entry.leases.is_empty() && entry.marked_by.is_empty() {
             if let Some(due) = entry.due {
                 self.due.remove(&(due, key.clone()));
             }
@@ -166,14 +212,37 @@ impl Workloads {
         }
     }
 
+    /// Records which marks the workload carries.
+    fn mark(&mut self, key: &WorkloadKey, marked_by: BTreeSet<String>) {
+        let Some(entry) = self.entries.get_mut(key).filter(|entry| entry.marked_by != marked_by) else { return };
+        let before = std::mem::replace(&mut entry.marked_by, marked_by);
+        for lease in entry.marked_by.difference(&before) {
+            self.marked.entry((key.0.clone(), lease.clone())).or_default().insert(key.clone());
+        }
+        for lease in before.difference(&entry.marked_by) {
+            let name = (key.0.clone(), lease.clone());
+            if let Some(keys) = self.marked.get_mut(&name) {
+                keys.remove(key);
+                if keys.is_empty() {
+                    self.marked.remove(&name);
+                }
+            }
+        }
+        self.drop_unused(key);
+    }
+
     pub fn known(&self, key: &WorkloadKey) -> &Known {
         self.entries.get(key).map_or(&Known::Nothing, |entry| &entry.known)
     }
 
-    /// The watch has shown a change of the workload.
-    pub fn changed(&mut self, key: &WorkloadKey, now: Time) {
+    /// The watch has shown a change of the workload, which carries annotations of the operator for these leases.
+    pub fn changed(&mut self, (key, owners): &WorkloadChange, now: Time) {
         self.watched = true;
-        let Some(entry) = self.entries.get_mut(key).filter(|entry| !entry.candidacies.is_empty()) else { return };
+        if !owners.is_empty() && self.entries.get(key).is_none_or(|entry| entry.object.is_none()) {
+            self.entries.entry(key.clone()).or_default();
+            self.mark(key, owners.clone());
+        }
+        let Some(entry) = self.entries.get_mut(key).filter(|entry| entry.is_used()) else { return };
         if let Some(reading) = &mut entry.reading {
             reading.again = true;
             return;
@@ -192,18 +261,6 @@ impl Workloads {
         }
     }
 
-    /// Records which version of the candidate is known when its read is sent.
-    pub fn read_sent(&mut self, key: &WorkloadKey, known: Option<String>) {
-        if let Some(reading) = self.entries.get_mut(key).and_then(|entry| entry.reading.as_mut()) {
-            reading.known = known;
-        }
-    }
-
-    /// The version of the candidate that was known when the read under way was sent.
-    pub fn known_when_sent(&self, key: &WorkloadKey) -> Option<&str> {
-        self.entries.get(key)?.reading.as_ref()?.known.as_deref()
-    }
-
     /// The next workload to read now.
     pub fn next_due(&mut self, now: Time) -> Option<WorkloadKey> {
         let (due, key) = self.due.first()?.clone();
@@ -213,7 +270,8 @@ impl Workloads {
         self.due.remove(&(due, key.clone()));
         if let Some(entry) = self.entries.get_mut(&key) {
             entry.due = None;
-            entry.reading = Some(Reading::default());
+            let known = entry.object.as_ref().and_then(|object| object.resource_version.clone());
+            entry.reading = Some(Reading { known, ..Reading::default() });
         }
         Some(key)
     }
@@ -223,14 +281,17 @@ impl Workloads {
         self.due.first().map(|(due, _)| *due)
     }
 
-    /// Takes the result of a read. Returns the leases for which something has changed. `has_pods` says whether the
-    /// workload's selector matches any pod.
-    pub fn read(&mut self, key: &WorkloadKey, read: WorkloadRead, has_pods: bool, now: Time) -> BTreeSet<LeaseId> {
+    /// Takes the result of a read. `has_pods` says whether the workload's selector matches any pod.
+    pub fn read(&mut self, key: &WorkloadKey, found: WorkloadFound, has_pods: bool, now: Time) -> Concerned {
         let total = self.entries.len();
-        let Some(entry) = self.entries.get_mut(key) else { return BTreeSet::new() };
-        let Reading { again, void, .. } = entry.reading.take().unwrap_or_default();
+        let WorkloadFound { read, object } = found;
+        let is_answered = !matches!(read, WorkloadRead::Refused(_));
+        let Some(entry) = self.entries.get_mut(key) else { return Concerned::default() };
+        let Reading { again, void, known: known_when_sent } = entry.reading.take().unwrap_or_default();
+        let was_read = entry.was_read;
         // A workload that changes all the time is known as of the last answer.
         entry.was_read |= !void && !matches!(read, WorkloadRead::Refused(_));
+        let is_first = entry.was_read && !was_read;
         entry.read_at = Some(now);
         let (namespace, Workload { kind, name }) = key;
         let workload = format!("{} {namespace}/{name}", kind.as_str());
@@ -265,16 +326,63 @@ impl Workloads {
         let (pause, alike) =
             if usual { (FRESH, total - self.read_early) } else { (EARLY.delay(entry.early_reads), self.read_early) };
         let (pause, alike) = match (entry.candidacies.is_empty(), self.watched) {
-            (true, _) => (pause, alike),
-            (false, true) => (pause.min(WATCHED), alike),
-            (false, false) => (pause.min(CANDIDATE), self.candidates),
+            (true, _) if entry.marked_by.is_empty() => (pause, alike),
+            (_, true) => (pause.min(WATCHED), alike),
+            (_, false) => (pause.min(CANDIDATE), self.candidates),
         };
         let spread = Millis(PACE.0.saturating_mul(alike as u64));
         let changed = entry.known != known;
         entry.known = known;
-        let concerned = if changed { entry.leases.clone() } else { BTreeSet::new() };
+        let regrouped = if changed { entry.leases.clone() } else { BTreeSet::new() };
+        let candidacies = if is_first { entry.candidacies.clone() } else { BTreeSet::new() };
+        // Nothing newer is known than when the read was sent: its answer counts, even with a lower version.
+        let version = entry.object.as_ref().and_then(|object| object.resource_version.as_deref());
+        let is_current = version == known_when_sent.as_deref();
         self.schedule(key, now + if again { CHANGED } else { pause.max(spread) });
-        concerned
+        let taken = match object {
+            Some(object) => self.take(key, Some(object), is_current),
+            None if is_answered => self.take(key, None, true),
+            None => Concerned::default(),
+        };
+        Concerned { regrouped, candidacies: taken.candidacies.union(&candidacies).copied().collect(), ..taken }
+    }
+
+    /// Takes a workload from the answer to a write.
+    pub fn answered(&mut self, object: Arc<WorkloadFacts>) -> Concerned {
+        let workload = Workload { kind: object.kind, name: object.name.clone() };
+        self.take(&(object.namespace.as_str().into(), workload), Some(object), false)
+    }
+
+    /// The workload with this UID does not exist any more.
+    pub fn missing(&mut self, namespace: &str, uid: &str) -> BTreeSet<LeaseId> {
+        let is_it = |(key, entry): (&WorkloadKey, &Entry)| {
+            let same = &*key.0 == namespace && entry.object.as_ref().is_some_and(|object| object.uid == uid);
+            same.then(|| key.clone())
+        };
+        let key = self.entries.iter().find_map(is_it);
+        key.map(|key| self.take(&key, None, true).candidacies).unwrap_or_default()
+    }
+
+    /// Takes the workload as it is, or as missing. If the answer `is_current`, the read was sent after the known version was taken:
+    /// a lower version then follows a restore of the API server.
+    fn take(&mut self, key: &WorkloadKey, object: Option<Arc<WorkloadFacts>>, is_current: bool) -> Concerned {
+        let Some(entry) = self.entries.get_mut(key).filter(|entry| entry.is_used()) else {
+            return Concerned::default();
+        };
+        let version =
+            |object: &Option<Arc<WorkloadFacts>>| object.as_ref().and_then(|object| object.resource_version.clone());
+        let is_outdated = !is_current && is_older(version(&object).as_deref(), version(&entry.object).as_deref());
+        let is_same = entry.object == object && (object.is_some() || entry.marked_by.is_empty());
+        if is_outdated || is_same {
+            return Concerned::default();
+        }
+        let marked_by: BTreeSet<String> =
+            object.iter().flat_map(|object| object.marked_by()).map(str::to_owned).collect();
+        let all = entry.marked_by.union(&marked_by).cloned().collect();
+        entry.object = object;
+        let candidacies = entry.candidacies.clone();
+        self.mark(key, marked_by);
+        Concerned { candidacies, marked_by: all, ..Concerned::default() }
     }
 
     /// The workload's last pod is deleted: it may have been created again with another selector, so it is read soon.
@@ -296,85 +404,5 @@ impl Workloads {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use kube::core::Expression;
-
-    fn key(name: &str) -> WorkloadKey {
-        ("n".into(), Workload { kind: WorkloadKind::Deployment, name: name.into() })
-    }
-
-    fn selector() -> Selector {
-        Expression::Equal("app".into(), "a".into()).into()
-    }
-
-    #[test]
-    fn one_read_serves_all_leases_and_the_next_is_late() {
-        let mut workloads = Workloads::default();
-        for lease in 0..3 {
-            assert_eq!(*workloads.join(&key("a"), LeaseId(lease), false, Time(0)), Known::Nothing);
-        }
-        assert_eq!(workloads.next_due(Time(0)), Some(key("a")));
-        assert_eq!(workloads.next_due(Time(0)), None);
-        let all = [0, 1, 2].map(LeaseId).into();
-        assert_eq!(workloads.read(&key("a"), WorkloadRead::Selects(selector()), true, Time(5)), all);
-        assert_eq!(workloads.next_deadline(), Some(Time(5) + FRESH));
-        // The workload was read before: a refused read changes nothing.
-        workloads.next_due(Time(5) + FRESH);
-        let refused = workloads.read(&key("a"), WorkloadRead::Refused("no".into()), true, Time(5));
-        assert!(refused.is_empty() && *workloads.known(&key("a")) == Known::Selector(selector()));
-        (0..3).for_each(|lease| workloads.leave(&key("a"), LeaseId(lease)));
-        assert!(workloads.entries.is_empty() && workloads.due.is_empty());
-    }
-
-    #[test]
-    fn a_missing_workload_is_read_soon_with_growing_pauses() {
-        let mut workloads = Workloads::default();
-        workloads.join(&key("a"), LeaseId(1), false, Time(0));
-        let mut now = Time(0);
-        for pause in [2, 4, 8, 16, 32, 32] {
-            assert_eq!(workloads.next_due(now), Some(key("a")));
-            workloads.read(&key("a"), WorkloadRead::Missing, false, now);
-            assert_eq!(workloads.next_deadline(), Some(now + Millis(pause * 1000)));
-            now += Millis(pause * 1000);
-        }
-        let Known::Unusable(reason, message) = workloads.known(&key("a")) else { panic!("it is missing") };
-        assert_eq!(*reason, LeaseReady::InvalidReference);
-        assert!(message.contains("Deployment n/a, which does not exist"), "{message}");
-    }
-
-    #[test]
-    fn a_workload_that_cannot_be_read_is_unknown_and_no_invalid_reference() {
-        let mut workloads = Workloads::default();
-        workloads.join(&key("a"), LeaseId(1), false, Time(0));
-        workloads.next_due(Time(0));
-        let why = "the API server refused: deployments.apps \"a\" is forbidden (403)";
-        workloads.read(&key("a"), WorkloadRead::Refused(why.into()), false, Time(0));
-        let message = format!(
-            "The operator could not read Deployment n/a, which spec.candidates.workloadRef names, and does not know which \
-             pods are candidates: {why}"
-        );
-        assert_eq!(*workloads.known(&key("a")), Known::Unusable(LeaseReady::Starting, message));
-        assert_eq!(workloads.next_deadline(), Some(Time(0) + EARLY.min), "it is read again early");
-        workloads.next_due(Time(2000));
-        workloads.read(&key("a"), WorkloadRead::Missing, false, Time(2000));
-        assert!(matches!(workloads.known(&key("a")), Known::Unusable(LeaseReady::InvalidReference, _)));
-    }
-
-    #[test]
-    fn the_read_rate_is_shared_and_a_change_schedules_one_early() {
-        let mut workloads = Workloads::default();
-        for workload in 0..10_000_u64 {
-            workloads.join(&key(&workload.to_string()), LeaseId(workload), false, Time(0));
-        }
-        while let Some(next) = workloads.next_due(Time(0)) {
-            workloads.read(&next, WorkloadRead::Selects(selector()), true, Time(0));
-        }
-        assert_eq!(workloads.next_deadline(), Some(Time(2_000_000)));
-        workloads.read_soon(&key("77"), Time(10));
-        assert_eq!(workloads.next_deadline(), Some(Time(2010)));
-        workloads.read_soon(&key("77"), Time(100));
-        assert_eq!(workloads.next_due(Time(2010)), Some(key("77")));
-        assert_eq!(workloads.next_due(Time(2010)), None);
-    }
-}
+#[path = "workloads_tests.rs"]
+mod tests;

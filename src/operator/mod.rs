@@ -45,7 +45,7 @@ use tokio_util::task::TaskTracker;
 use crate::api::{RedisLease, RedisQuorum};
 use crate::election::{Cluster, PodFacts};
 use crate::http::{Readiness, Server};
-use crate::index::{Index, WorkloadKey};
+use crate::index::{Index, WorkloadChange};
 use crate::keeper::Keeper;
 use crate::metrics::Page;
 use crate::metrics::lease::LeaseMetrics;
@@ -263,7 +263,7 @@ impl Context {
     fn annotations(
         &self,
         leases: mpsc::Receiver<Watched<annotations::LeaseFacts>>,
-        changed: mpsc::Sender<WorkloadKey>,
+        changed: mpsc::Sender<WorkloadChange>,
         writer: &Writer,
         authorities: &Authorities,
     ) -> annotations::Parts {

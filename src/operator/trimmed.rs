@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use k8s_openapi::api::core::v1::{
-    Container, ContainerState, ContainerStatus, EphemeralContainer, Pod, PodCondition, PodIP, PodSchedulingGate,
-    PodSpec, PodStatus,
+    Container, ContainerState, ContainerStatus, EphemeralContainer, Pod, PodCondition, PodSchedulingGate, PodSpec,
+    PodStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use kube::Resource;
@@ -97,8 +97,6 @@ impl From<PodSpecFields> for PodSpec {
 pub(super) struct PodStatusFields {
     phase: Option<String>,
     conditions: Option<Vec<PodCondition>>,
-    #[serde(rename = "podIPs")]
-    pod_ips: Option<Vec<PodIP>>,
     container_statuses: Option<Vec<ContainerStatusFields>>,
     init_container_statuses: Option<Vec<ContainerStatusFields>>,
     ephemeral_container_statuses: Option<Vec<ContainerStatusFields>>,
@@ -120,7 +118,6 @@ impl From<PodStatusFields> for PodStatus {
         Self {
             phase: status.phase,
             conditions: status.conditions,
-            pod_ips: status.pod_ips,
             container_statuses: statuses(status.container_statuses),
             init_container_statuses: statuses(status.init_container_statuses),
             ephemeral_container_statuses: statuses(status.ephemeral_container_statuses),
@@ -271,7 +268,7 @@ mod tests {
                 "deletionTimestamp": "2026-01-02T00:00:00Z", "deletionGracePeriodSeconds": 30},
             "spec": {"nodeName": "node-1", "volumes": [{"name": "v", "emptyDir": {}}], "containers": [container("main")],
                 "initContainers": [container("init")], "ephemeralContainers": [container("debug")]},
-            "status": {"phase": "Failed", "podIP": "10.0.0.7", "podIPs": [{"ip": "10.0.0.7"}, {"ip": "fd00::7"}],
+            "status": {"phase": "Failed",
                 "conditions": [{"type": "Ready", "status": "True"}], "containerStatuses": [ended("main")],
                 "initContainerStatuses": [ended("init")], "ephemeralContainerStatuses": [ended("debug")]},
         });
@@ -283,7 +280,7 @@ mod tests {
             facts
         };
         let all = facts(&whole);
-        assert!(all.stopped && all.ready && all.finished && all.addresses.len() == 2, "{all:?}");
+        assert!(all.stopped && all.ready && all.finished, "{all:?}");
         // Each part of the proof that the pod has stopped is read.
         for part in ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses", "phase"] {
             let mut pod = whole.clone();

@@ -28,40 +28,45 @@ use crate::api::RedisLease;
 use crate::api::conditions::LeaseReady;
 use crate::api::names::{self, PodRole};
 use crate::api::validated::ClusterActivation;
-use crate::election::{HolderName, PodFacts, Run};
+use crate::election::{HolderName, PodFacts, Run, WorkloadFacts};
 use crate::status::{Notice, NoticeReason};
 
-/// How the role of a pod or workload decides whether it runs.
+/// How the role of a pod decides whether it runs.
 #[derive(Debug)]
 pub(super) enum Activator {
     /// It runs with any role.
     Role,
     /// A pod starts when this scheduling gate is removed, and then carries this annotation.
     Gate { gate: String, started: String },
-    /// The workload is scaled, or suspended and resumed.
-    Workload(ClusterActivation),
+}
+
+/// What a workload is to be with this role: it is scaled, or suspended and resumed.
+pub(super) fn switched(
+    activation: ClusterActivation,
+    workload: &WorkloadFacts,
+    role: PodRole,
+    token: Option<Token>,
+) -> DesiredRole {
+    let active = role == PodRole::Active;
+    let run = match activation {
+        ClusterActivation::Scale(replicas) => Run::Replicas(if active { replicas } else { 0 }),
+        ClusterActivation::Suspend => Run::Suspended(!active),
+    };
+    let change = if workload.run == run { PodChange::None } else { PodChange::Run(run) };
+    DesiredRole { role: Some(role), token, change, run: Some(run) }
 }
 
 impl Activator {
-    /// What the pod or workload is to be with this role. Nothing changes in addition to label and token if the rest is already so.
+    /// What the pod is to be with this role. Nothing changes in addition to label and token if the rest is already so.
     pub fn desired(&self, pod: &PodFacts, role: PodRole, token: Option<Token>) -> DesiredRole {
-        let active = role == PodRole::Active;
-        let run = match self {
-            Self::Workload(ClusterActivation::Scale(replicas)) => {
-                Some(Run::Replicas(if active { *replicas } else { 0 }))
-            }
-            Self::Workload(ClusterActivation::Suspend) => Some(Run::Suspended(!active)),
-            Self::Role | Self::Gate { .. } => None,
-        };
         let change = match self {
             // Other gates are not the operator's to remove.
-            Self::Gate { gate, .. } if active && matches!(&*pod.gates, [only] if only == gate) => PodChange::Start,
-            _ => match (run, pod.workload) {
-                (Some(run), Some(workload)) if workload.run != run => PodChange::Run(run),
-                _ => PodChange::None,
-            },
+            Self::Gate { gate, .. } if role == PodRole::Active && matches!(&*pod.gates, [only] if only == gate) => {
+                PodChange::Start
+            }
+            Self::Role | Self::Gate { .. } => PodChange::None,
         };
-        DesiredRole { role: Some(role), token, change, run }
+        DesiredRole { role: Some(role), token, change, run: None }
     }
 
     /// Whether only the elected pod starts.
@@ -92,12 +97,10 @@ impl Reconciler {
     pub(super) fn activator(&self, facts: &Facts) -> Activator {
         let name = &self.identity.name;
         let Some(spec) = &self.spec.valid else { return Activator::Role };
-        match spec.cluster {
-            Some(activation) => Activator::Workload(activation),
-            None if spec.gated && facts.allowed.scheduling_gate => {
-                Activator::Gate { gate: names::scheduling_gate(name), started: names::started_annotation(name) }
-            }
-            None => Activator::Role,
+        if spec.cluster.is_none() && spec.gated && facts.allowed.scheduling_gate {
+            Activator::Gate { gate: names::scheduling_gate(name), started: names::started_annotation(name) }
+        } else {
+            Activator::Role
         }
     }
 
@@ -155,7 +158,7 @@ impl Reconciler {
         let lost: Vec<Arc<PodFacts>> = candidates.chain(&facts.strays).filter(|pod| is_lost(pod)).cloned().collect();
         for pod in lost {
             // Another pod gets `active` only after this one has lost it.
-            let waits = self.roles.is_pending(&pod.uid) || self.may_be_active(&pod);
+            let waits = self.roles.is_pending(&pod.uid) || self.may_be_active(pod.object());
             if waits || self.roles.deletions().count() >= DELETIONS {
                 continue;
             }
@@ -165,7 +168,7 @@ impl Reconciler {
                 }
                 continue;
             }
-            self.write_role(now, &pod, DesiredRole::DELETED, Priority::Active, None);
+            self.write_role(now, pod.object(), DesiredRole::DELETED, Priority::Active, None);
         }
     }
 
@@ -174,7 +177,7 @@ impl Reconciler {
     /// since then.
     fn is_fenced(&self, pod: &PodFacts, entitlement: &Entitlement) -> bool {
         let token = Some(entitlement.latest).filter(|latest| *latest > Token(0));
-        let has_role = carries(pod, &self.identity.name, &DesiredRole::standby(token));
+        let has_role = carries(pod.object(), &self.identity.name, &DesiredRole::standby(token));
         has_role && (token.is_some() || self.roles.is_verified(entitlement))
     }
 

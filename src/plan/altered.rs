@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::effect::{PodChange, RoleWrite};
 use crate::api::names::{self, PodRole};
-use crate::election::{PodFacts, Run};
+use crate::election::{Object, Run};
 
 /// A field with another value than was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub fn withdrawal(token: Option<&str>, number: u64) -> String {
 
 impl RoleWrite {
     /// The first field of this write that the API server has stored with another value. A deletion changes no field.
-    pub fn altered_in(&self, lease: &str, stored: &PodFacts) -> Option<Altered> {
+    pub fn altered_in(&self, lease: &str, stored: Object<'_>) -> Option<Altered> {
         if self.change == PodChange::Delete {
             return None;
         }
@@ -78,8 +78,8 @@ impl RoleWrite {
         of_role.or_else(of_token).or_else(of_mark).or_else(|| self.altered_change(lease, stored))
     }
 
-    fn altered_change(&self, lease: &str, stored: &PodFacts) -> Option<Altered> {
-        match (self.change, stored.workload.map(|workload| workload.run)) {
+    fn altered_change(&self, lease: &str, stored: Object<'_>) -> Option<Altered> {
+        match (self.change, stored.run) {
             (PodChange::Start, _) => {
                 let started = names::started_annotation(lease);
                 let mark = stored.annotations.get(&started).cloned();
@@ -107,6 +107,7 @@ impl RoleWrite {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::election::PodFacts;
     use crate::plan::Priority;
 
     fn write(role: Option<PodRole>, token: Option<&str>, change: PodChange) -> RoleWrite {
@@ -172,7 +173,7 @@ mod tests {
                 Some("metadata.labels[lease.redislease.io/l] is \"standby\" instead of absent"),
             ),
         ] {
-            let altered = write.altered_in("l", &stored).map(|altered| altered.to_string());
+            let altered = write.altered_in("l", stored.object()).map(|altered| altered.to_string());
             match field {
                 Some(field) => {
                     assert!(altered.as_ref().is_some_and(|altered| altered.contains(field)), "{altered:?} {field}");
@@ -181,6 +182,6 @@ mod tests {
             }
         }
         let deleted = write(None, None, PodChange::Delete);
-        assert_eq!(deleted.altered_in("l", &stored(Some("standby"), &[], &[])), None);
+        assert_eq!(deleted.altered_in("l", stored(Some("standby"), &[], &[]).object()), None);
     }
 }

@@ -11,7 +11,7 @@ use super::Reconciler;
 use super::effect::{Effect, Read};
 use super::recorded::Recorded;
 use crate::api::RedisLease;
-use crate::election::PodFacts;
+use crate::election::Object;
 
 /// The time from one read for the same version to the next.
 const AGAIN: Millis = Millis(1000);
@@ -30,8 +30,8 @@ pub(super) struct Confirmation {
 /// An object in one version: its UID and its resource version.
 type Seen = (String, String);
 
-fn seen(object: &PodFacts) -> Option<Seen> {
-    Some((object.uid.clone(), object.resource_version.clone()?))
+fn seen(object: Object<'_>) -> Option<Seen> {
+    Some((object.uid.to_owned(), object.resource_version.clone()?))
 }
 
 impl Confirmation {
@@ -44,18 +44,18 @@ impl Confirmation {
     }
 
     /// Whether the status was read after the object had been seen in this version, and named the term.
-    fn confirms(&self, object: &PodFacts, attempt: Attempt) -> bool {
+    fn confirms(&self, object: Object<'_>, attempt: Attempt) -> bool {
         self.named == Some(attempt) && self.is_about(object)
     }
 
-    fn is_about(&self, object: &PodFacts) -> bool {
+    fn is_about(&self, object: Object<'_>) -> bool {
         seen(object).is_some_and(|seen| self.asked.as_ref().is_some_and(|(asked, _)| *asked == seen))
     }
 }
 
 impl Reconciler {
     /// Whether the object may be started for this term. If this is unknown, the lease is read.
-    pub(super) fn is_start_confirmed(&mut self, now: Time, object: &PodFacts, attempt: Attempt) -> bool {
+    pub(super) fn is_start_confirmed(&mut self, now: Time, object: Object<'_>, attempt: Attempt) -> bool {
         if self.confirmation.confirms(object, attempt) {
             return true;
         }

@@ -17,9 +17,7 @@ use super::permits::PermitUse;
 use super::recorded::{Recorded, latest_token};
 use crate::api::RedisLease;
 use crate::api::validated::Readiness;
-use crate::election::{
-    Electorate, EndCause, HandoverOrder, HolderName, HolderPod, PodFacts, Sighting, Situation, Step, decide,
-};
+use crate::election::{Electorate, EndCause, HandoverOrder, HolderName, HolderPod, Sighting, Situation, Step, decide};
 
 /// The pause before repeating an unanswered read.
 const READ_AGAIN: Millis = Millis(1000);
@@ -188,6 +186,9 @@ impl Reconciler {
                 let sighting = waiting.as_ref().unwrap_or(&**sighting);
                 HolderPod::Here { sighting, candidate: inputs.is_candidate(&sighting.facts.uid) }
             }
+            PodKnowledge::Workload => HolderPod::Workload {
+                candidate: holder_name.as_ref().is_some_and(|holder| inputs.is_candidate(&holder.pod_uid)),
+            },
             PodKnowledge::Gone { stopped } => HolderPod::Gone { stopped: *stopped },
         };
         let unknown = std::sync::Arc::default();
@@ -219,7 +220,7 @@ impl Reconciler {
                     self.read_holder(now, holder);
                 }
             }
-            Step::Want(pod) => self.contend(now, pod, &view, facts),
+            Step::Want { name, uid } => self.contend(now, (name, uid), &view, facts),
             Step::Forget => self.stop_contending(&view),
             Step::End { term, proof, cause } => self.end(now, term, proof, cause),
         }
@@ -245,12 +246,12 @@ impl Reconciler {
         Some(Sighting { not_ready_since: Some(since), not_running_since: Some(since), ..Sighting::clone(sighting) })
     }
 
-    /// Starts an attempt for the pod if it can start at once and the API server answers.
-    fn contend(&mut self, now: Time, pod: &PodFacts, view: &View, facts: &Facts) {
+    /// Starts an attempt for the pod or workload if it can start at once and the API server answers.
+    fn contend(&mut self, now: Time, (name, uid): (&str, &str), view: &View, facts: &Facts) {
         let Some(link) = &mut self.link else { return };
         if let Standing::Acquiring(_, holder) = &view.standing {
             self.contention.not_due();
-            if holder.0.parse().is_ok_and(|name: HolderName| name.pod_uid != pod.uid) {
+            if holder.0.parse().is_ok_and(|name: HolderName| name.pod_uid != uid) {
                 self.command(Command::Forget);
             }
             return;
@@ -258,11 +259,11 @@ impl Reconciler {
         if let Some(at) = link.attempt_requested_at.map(|at| at + ATTEMPT_SHOWN).filter(|at| now < *at) {
             return self.wake_at(at);
         }
-        let changed = link.last_candidate.as_ref().is_some_and(|last| *last != pod.uid);
+        let changed = link.last_candidate.as_ref().is_some_and(|last| *last != uid);
         if let Some(at) = link.next_attempt_at().filter(|at| now < *at) {
             if changed && view.refused_by.is_none() && view.ending.is_none() {
                 // The backoff was for attempts for another pod.
-                link.last_candidate = Some(pod.uid.clone());
+                link.last_candidate = Some(uid.to_owned());
                 self.command(Command::TryNow);
             }
             self.contention.not_due();
@@ -287,12 +288,12 @@ impl Reconciler {
             cluster: self.identity.cluster.clone(),
             namespace: self.identity.namespace.clone(),
             lease: self.identity.name.clone(),
-            pod: pod.name.clone(),
-            pod_uid: pod.uid.clone(),
+            pod: name.to_owned(),
+            pod_uid: uid.to_owned(),
         };
         link.attempt_requested_at = Some(now);
         self.contention.permit_since = Some(now);
-        link.last_candidate = Some(pod.uid.clone());
+        link.last_candidate = Some(uid.to_owned());
         self.command(Command::Want(holder));
         // The keeper may drop the attempt without a view that causes a turn.
         self.wake_at(now + ATTEMPT_SHOWN);

@@ -10,7 +10,7 @@ use super::facts::{Facts, PodKnowledge};
 use super::inputs::Inputs;
 use super::roles::Entitlement;
 use crate::api::names::{self, PodRole};
-use crate::election::{PodFacts, Run};
+use crate::election::{Object, PodFacts, Run};
 
 /// The desired label and token of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +66,7 @@ pub(super) fn desired_roles(
         // A pod that must be deleted keeps its label until then: without it, the pod would not be found again.
         let desired = if Some(&pod.uid) == holder {
             desired(pod, PodRole::Active)
-        } else if pod.finished && role_of(pod, &label).is_none() {
+        } else if pod.finished && role_of(pod.object(), &label).is_none() {
             return;
         } else if (candidate || activator.has_started(pod)) && !inputs.deleting {
             desired(pod, PodRole::Standby)
@@ -92,12 +92,12 @@ pub(super) fn desired_roles(
     desired_roles
 }
 
-pub(super) fn role_of<'a>(pod: &'a PodFacts, label: &str) -> Option<&'a str> {
+pub(super) fn role_of<'a>(pod: Object<'a>, label: &str) -> Option<&'a str> {
     pod.labels.get(label).map(String::as_str)
 }
 
-/// Whether the pod, as last observed, has the desired role.
-pub(super) fn carries(pod: &PodFacts, lease: &str, desired: &DesiredRole) -> bool {
+/// Whether the pod or workload, as last observed, has the desired role.
+pub(super) fn carries(pod: Object<'_>, lease: &str, desired: &DesiredRole) -> bool {
     let token = pod.annotations.get(&names::token_annotation(lease));
     let same_role = role_of(pod, &names::role_label(lease)) == desired.role.map(PodRole::as_str);
     let same_token = match (desired.role, desired.token) {

@@ -8,8 +8,9 @@ use redislease_core::time::{Millis, Time};
 use super::permits::Permitted;
 use super::spec::SpecFacts;
 use crate::api::conditions::LeaseReady;
+use crate::api::validated::WorkloadKind;
 use crate::api::{RedisLease, ValidQuorum};
-use crate::election::{Electorate, PodFacts, Sighting};
+use crate::election::{Electorate, PodFacts, Sighting, WorkloadFacts};
 
 /// What this process may decide about the leases of a quorum.
 ///
@@ -55,6 +56,8 @@ pub struct Facts {
     pub candidates: CandidateFacts,
     /// Pods of the namespace that carry this lease's label or token and are not candidates.
     pub strays: Vec<Arc<PodFacts>>,
+    /// Workloads of the namespace that carry this lease's label or annotations and are not its candidate.
+    pub stray_workloads: Vec<Arc<WorkloadFacts>>,
     /// The pod that [`crate::plan::Reconciler::holder`] names.
     pub holder: PodKnowledge,
     /// Whether all pods have been listed once.
@@ -85,7 +88,17 @@ pub struct Allowed {
     pub suspend: bool,
 }
 
-/// The facts about one pod.
+impl Allowed {
+    /// Whether the operator may write to workloads of this kind.
+    pub const fn switches(self, kind: WorkloadKind) -> bool {
+        match kind {
+            WorkloadKind::CronJob => self.suspend,
+            _ => self.scale,
+        }
+    }
+}
+
+/// What is known about one holder.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum PodKnowledge {
     /// Neither an event nor a list has shown it. It may exist.
@@ -93,6 +106,8 @@ pub enum PodKnowledge {
     Unseen,
     /// It exists.
     Here(Arc<Sighting>),
+    /// It is a workload, which exists.
+    Workload,
     /// It does not exist any more.
     Gone {
         /// Whether its last event proved that its processes have ended.

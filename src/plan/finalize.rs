@@ -12,7 +12,7 @@ impl Reconciler {
         let stopped = match &facts.holder {
             PodKnowledge::Here(sighting) => sighting.facts.stopped,
             PodKnowledge::Gone { stopped } => *stopped,
-            PodKnowledge::Unseen => false,
+            PodKnowledge::Unseen | PodKnowledge::Workload => false,
         };
         if let Some(link) = &mut self.link {
             let ending = link.view.ending.as_ref().filter(|_| stopped).map(|ending| ending.id.clone());

@@ -219,7 +219,7 @@ impl Reconciler {
 
     /// Ends a handover to another cluster whose result this cluster cannot observe.
     pub(super) fn end_unobservable_handover(&mut self, inputs: &Inputs, facts: &Facts) {
-        let has_candidate = inputs.electorate.as_ref().is_none_or(|electorate| !electorate.eligible.is_empty());
+        let has_candidate = inputs.electorate.as_ref().is_none_or(|electorate| electorate.has_eligible());
         // Other obstacles only delay the attempt.
         let makes_no_attempt = inputs.suspended || (inputs.may_begin() && facts.pods_listed && !has_candidate);
         if makes_no_attempt && let Some(handover) = self.handover.as_deref_mut() {

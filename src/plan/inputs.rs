@@ -61,7 +61,7 @@ impl Inputs {
 
     /// Whether the pod is a candidate. While candidates are unknown, every pod counts as one.
     pub fn is_candidate(&self, pod_uid: &str) -> bool {
-        self.electorate.as_ref().is_none_or(|electorate| electorate.find(pod_uid).is_some())
+        self.electorate.as_ref().is_none_or(|electorate| electorate.contains(pod_uid))
     }
 
     /// Whether the keeper uses another quorum than the spec names now.

@@ -75,7 +75,7 @@ use redislease_core::time::Time;
 use crate::api::RedisLease;
 use crate::api::conditions::{ConditionReason as _, ConditionType, LeaseActive};
 use crate::api::validated::Candidates;
-use crate::election::Cluster;
+use crate::election::{Cluster, Electorate};
 use crate::status::{Notice, NoticeReason, ObservedTerms, renewal_notice};
 use activation::Refusal;
 use confirmation::Confirmation;
@@ -335,7 +335,9 @@ impl Reconciler {
         }
         let candidates = self.spec.valid.as_ref().map(|spec| &spec.candidates);
         let ends = matches!(candidates, Some(Candidates::Workload(workload)) if workload.kind.runs_to_completion());
-        ends && inputs.electorate.as_ref().is_none_or(|electorate| electorate.pods().all(|pod| pod.finished))
+        let has_ended =
+            |electorate: &Electorate| electorate.workload().is_none() && electorate.pods().all(|pod| pod.finished);
+        ends && inputs.electorate.as_deref().is_none_or(has_ended)
     }
 
     /// Schedules the next turn no later than `at`.

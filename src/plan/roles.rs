@@ -20,7 +20,7 @@ use super::recorded::{Recorded, latest_token};
 use super::{Reconciler, Shared};
 use crate::api::names::{self, PodRole};
 use crate::api::validated::WorkloadKind;
-use crate::election::{Electorate, HolderName, PodFacts};
+use crate::election::{Electorate, HolderName, Object, PodFacts};
 use crate::status::{Notice, NoticeReason};
 
 /// How many pods of one lease are written concurrently.
@@ -182,6 +182,7 @@ impl Reconciler {
         if !self.may_write_candidates(facts) {
             return;
         }
+        self.unmark_strays(now, facts);
         if self.spec.valid.as_ref().is_some_and(|spec| spec.cluster.is_some()) {
             return self.assign_workload(now, inputs, facts, &entitlement);
         }
@@ -197,7 +198,7 @@ impl Reconciler {
         self.fence(&activator, &mut desired_roles);
         let desired_roles = desired_roles
             .into_iter()
-            .filter_map(|(pod, desired)| self.needed(&pod, &desired).then_some((pod, desired)));
+            .filter_map(|(pod, desired)| self.needed(pod.object(), &desired).then_some((pod, desired)));
         let (grants, others): (Vec<_>, Vec<_>) =
             desired_roles.partition(|(_, desired)| desired.role == Some(PodRole::Active));
         self.forget_old_pods(inputs, facts);
@@ -214,27 +215,28 @@ impl Reconciler {
         let is_unfenced = |pod: &PodFacts| !pod.gates.is_empty() && !self.roles.refused.contains(&pod.uid);
         let unfenced = others.iter().any(|(pod, _)| is_unfenced(pod));
         let starts_pods = activator.starts_pods();
-        let elsewhere = others.iter().any(|(pod, _)| self.may_be_active(pod));
-        let (first, then): (Vec<_>, Vec<_>) = others.into_iter().partition(|(pod, _)| self.may_be_active(pod));
+        let elsewhere = others.iter().any(|(pod, _)| self.may_be_active(pod.object()));
+        let (first, then): (Vec<_>, Vec<_>) = others.into_iter().partition(|(pod, _)| self.may_be_active(pod.object()));
         // During an attempt the other pods wait: if it succeeds, one write sets role and token.
         let then = if self.is_contending() { Vec::new() } else { then };
         for (pod, desired) in first.into_iter().chain(then) {
-            if let Some(later) = self.later_token(entitlement, &pod) {
+            if let Some(later) = self.later_token(entitlement, pod.object()) {
                 self.verify_latest(later);
                 continue;
             }
-            let priority = if starts_pods || self.may_be_active(&pod) { Priority::Active } else { Priority::Standby };
-            self.write_role(now, &pod, desired, priority, None);
+            let priority =
+                if starts_pods || self.may_be_active(pod.object()) { Priority::Active } else { Priority::Standby };
+            self.write_role(now, pod.object(), desired, priority, None);
         }
         // Pods that were not listed yet may carry `active` too.
         let may_grant = facts.pods_listed && !elsewhere && self.status.is_known() && self.grants_in_flight(entitlement);
         for (pod, desired) in grants {
-            if let Some(later) = self.later_token(entitlement, &pod) {
+            if let Some(later) = self.later_token(entitlement, pod.object()) {
                 self.verify_latest(later);
             } else if desired.change == PodChange::Start && (unfenced || self.start.waits().is_some()) {
                 // The answers to the writes above cause the next turn.
             } else if may_grant && self.holds(entitlement) && facts.stop_at.is_none_or(|stop_at| now < stop_at) {
-                self.write_role(now, &pod, desired, Priority::Active, facts.stop_at);
+                self.write_role(now, pod.object(), desired, Priority::Active, facts.stop_at);
             }
         }
     }
@@ -265,10 +267,11 @@ impl Reconciler {
             }
             return;
         }
+        self.unmark_strays(now, facts);
         let desired = DesiredRole::NONE;
         for pod in &facts.strays {
-            if self.needed(pod, &desired) {
-                self.write_role(now, pod, desired.clone(), Priority::Active, None);
+            if self.needed(pod.object(), &desired) {
+                self.write_role(now, pod.object(), desired.clone(), Priority::Active, None);
             }
         }
     }
@@ -325,16 +328,16 @@ impl Reconciler {
     }
 
     /// Whether the pod may carry `active`: it was observed with it, or a write of it was not answered.
-    pub(super) fn may_be_active(&self, pod: &PodFacts) -> bool {
-        let writing = self.roles.pending(&pod.uid).is_some_and(|one| one.desired.role == Some(PodRole::Active));
+    pub(super) fn may_be_active(&self, pod: Object<'_>) -> bool {
+        let writing = self.roles.pending(pod.uid).is_some_and(|one| one.desired.role == Some(PodRole::Active));
         writing
-            || self.roles.may_be_active.contains(&pod.uid)
+            || self.roles.may_be_active.contains(pod.uid)
             || role_of(pod, &names::role_label(&self.identity.name)) == Some(PodRole::Active.as_str())
     }
 
     /// Whether the pod must be written to reach the desired role.
-    pub(super) fn needed(&self, pod: &PodFacts, desired: &DesiredRole) -> bool {
-        if self.roles.pending(&pod.uid).is_some_and(|pending| pending.desired.change == PodChange::Delete) {
+    pub(super) fn needed(&self, pod: Object<'_>, desired: &DesiredRole) -> bool {
+        if self.roles.pending(pod.uid).is_some_and(|pending| pending.desired.change == PodChange::Delete) {
             // A holder, and a pod whose lease is deleted, must not be deleted: this withdraws the deletion.
             return desired.role != Some(PodRole::Standby);
         }
@@ -342,7 +345,7 @@ impl Reconciler {
         unsure || desired.change != PodChange::None || !carries(pod, &self.identity.name, desired)
     }
 
-    pub(super) fn later_token(&self, entitlement: &Entitlement, pod: &PodFacts) -> Option<Token> {
+    pub(super) fn later_token(&self, entitlement: &Entitlement, pod: Object<'_>) -> Option<Token> {
         let token = pod.annotations.get(&names::token_annotation(&self.identity.name));
         self.roles.later(token.and_then(|token| token.parse().ok()).map(Token), entitlement)
     }
@@ -358,7 +361,7 @@ impl Reconciler {
     pub(super) fn write_role(
         &mut self,
         now: Time,
-        pod: &PodFacts,
+        pod: Object<'_>,
         desired: DesiredRole,
         priority: Priority,
         not_after: Option<Time>,
@@ -371,21 +374,21 @@ impl Reconciler {
     pub(super) fn write_marked(
         &mut self,
         now: Time,
-        pod: &PodFacts,
+        pod: Object<'_>,
         (desired, marks): (DesiredRole, Vec<(String, Option<String>)>),
         priority: Priority,
         not_after: Option<Time>,
     ) -> bool {
-        if let Some(writing) = self.roles.pending(&pod.uid) {
+        if let Some(writing) = self.roles.pending(pod.uid) {
             if writing.desired != desired {
-                self.withdraw_role(&pod.uid.clone());
+                self.withdraw_role(pod.uid);
             }
             return false;
         }
         if self.roles.writing.len() >= AT_ONCE && desired.role != Some(PodRole::Active) {
             return false;
         }
-        let due = self.roles.guard.due(now, &pod.uid, &desired.guarded());
+        let due = self.roles.guard.due(now, pod.uid, &desired.guarded());
         if now < due {
             self.wake_at(due);
             return false;
@@ -396,33 +399,33 @@ impl Reconciler {
         });
         if desired.role == Some(PodRole::Active) {
             // Until the write is answered, the pod counts as possibly active, because the answer may be lost.
-            self.roles.may_be_active.insert(pod.uid.clone());
+            self.roles.may_be_active.insert(pod.uid.to_owned());
         }
         let write = RoleWrite {
             priority,
-            pod: pod.name.clone(),
-            uid: pod.uid.clone(),
+            pod: pod.name.to_owned(),
+            uid: pod.uid.to_owned(),
             version: pod.resource_version.clone(),
             role: desired.role,
             token,
             change: desired.change,
             marks,
-            workload: pod.workload.map(|workload| workload.kind),
+            workload: pod.workload,
             not_after,
         };
         self.roles.in_order = None;
-        if let Some(correction) = self.roles.guard.sent(now, &pod.uid, desired.guarded()) {
+        if let Some(correction) = self.roles.guard.sent(now, pod.uid, desired.guarded()) {
             self.report_correction(pod, &write, correction);
         }
-        self.start.wrote(&pod.uid, write.change, false);
-        let (uid, kind, pod) = (pod.uid.clone(), write.workload, pod.name.clone());
+        self.start.wrote(pod.uid, write.change, false);
+        let (uid, kind, pod) = (pod.uid.to_owned(), write.workload, pod.name.to_owned());
         self.roles.writing.push(Writing { uid, pod, kind, desired, withdrawn: false });
         self.emit(Effect::WriteRole(write));
         true
     }
 
     /// Others have changed what the API server had stored.
-    fn report_correction(&mut self, pod: &PodFacts, write: &RoleWrite, Correction { tell }: Correction) {
+    fn report_correction(&mut self, pod: Object<'_>, write: &RoleWrite, Correction { tell }: Correction) {
         self.emit(Effect::Measure(Measure::Corrected { kind: write.workload }));
         if let Some(altered) = write.altered_in(&self.identity.name, pod).filter(|_| tell) {
             let note = format!(
@@ -430,7 +433,7 @@ impl Reconciler {
                 pod.name,
                 altered.difference()
             );
-            let on_pods = vec![(pod.name.clone(), pod.uid.clone())];
+            let on_pods = vec![(pod.name.to_owned(), pod.uid.to_owned())];
             self.emit(Effect::Report(Notice { reason: NoticeReason::ChangedByOthers, note, on_pods }));
         }
     }

@@ -61,6 +61,6 @@ fn label_and_token_of_a_pod() {
         (None, Some("9"), desired(None, None), false),
         (None, None, desired(None, None), true),
     ] {
-        assert_eq!(carries(&pod(role, token), "l", &wished), expected, "{role:?} {token:?} {wished:?}");
+        assert_eq!(carries(pod(role, token).object(), "l", &wished), expected, "{role:?} {token:?} {wished:?}");
     }
 }

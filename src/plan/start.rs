@@ -104,7 +104,7 @@ impl Reconciler {
         let withdrawn = names::withdrawn_annotation(&self.identity.name);
         for (pod, desired) in desired_roles {
             let is_reached = !pod.gates.is_empty() && !self.start.fenced.contains(&pod.uid);
-            let may_be_sent = starts || self.may_be_active(pod);
+            let may_be_sent = starts || self.may_be_active(pod.object());
             if desired.role == Some(PodRole::Standby) && is_reached && may_be_sent {
                 let last = pod.annotations.get(&withdrawn).and_then(|last| last.rsplit_once('.')?.1.parse().ok());
                 desired.change = PodChange::Fence(last.unwrap_or(0_u64).checked_add(1).unwrap_or(0));
@@ -135,7 +135,7 @@ impl Activator {
     fn was_started(&self, pod: &PodFacts) -> bool {
         match self {
             Self::Gate { started, .. } => pod.annotations.get(started).is_some(),
-            Self::Role | Self::Workload(_) => false,
+            Self::Role => false,
         }
     }
 }

@@ -83,7 +83,7 @@ impl ForeignHolder {
 /// Whether an attempt can begin whose result would show who holds the keys: a pod is eligible, or pods are not listed yet.
 fn can_attempt(inputs: &Inputs<'_>) -> bool {
     let forbidden = inputs.obstacle.is_some_and(|obstacle| obstacle.reason != LeaseReady::QuorumUnavailable);
-    !forbidden && inputs.electorate.is_none_or(|electorate| !electorate.eligible.is_empty())
+    !forbidden && inputs.electorate.is_none_or(crate::election::Electorate::has_eligible)
 }
 
 /// Whether no attempt has finished yet since the last known state.

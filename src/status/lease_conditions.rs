@@ -107,7 +107,7 @@ impl LeaseConditions<'_> {
     }
 
     fn unheld(&mut self) {
-        if self.inputs.electorate.is_some_and(|electorate| electorate.eligible.is_empty()) {
+        if self.inputs.electorate.is_some_and(|electorate| !electorate.has_eligible()) {
             self.conditions.set(LeaseReady::NoCandidate, self.no_candidate());
         } else if matches!(self.term, TermState::Ending(_)) {
             let message = "No pod can acquire the lease until the keys of its last term expire, \
@@ -127,7 +127,7 @@ impl LeaseConditions<'_> {
             return;
         };
         let holder = self.status.holder.as_ref();
-        if electorate.eligible.iter().any(|candidate| candidate.workload.is_some()) {
+        if electorate.workload().is_some() {
             let message = "The workload is the only candidate of this cluster.";
             self.conditions.set(LeaseCandidates::WorkloadAvailable, message);
             return;

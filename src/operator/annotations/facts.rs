@@ -1,13 +1,13 @@
 //! The facts about annotated workloads, and about the leases that were created for workloads.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::parse::KNOWN;
 use crate::api::lease::{ActivationSpec, CandidatesSpec, Granularity};
-use crate::api::names::{ANNOTATION_PREFIX, CREATED_FOR_ANNOTATION, MANAGED_BY, MANAGED_BY_LABEL};
+use crate::api::names::{self, ANNOTATION_PREFIX, CREATED_FOR_ANNOTATION, MANAGED_BY, MANAGED_BY_LABEL};
 use crate::api::validated::{Workload, WorkloadKind};
 use crate::api::{Duration, RedisLease, RedisLeaseSpec};
 use crate::index::WorkloadKey;
@@ -33,6 +33,8 @@ pub struct WorkloadFacts {
     pub uid: String,
     /// Its annotations under `redislease.io/`, by the part of the key after the slash.
     pub annotations: BTreeMap<String, String>,
+    /// The leases for which the operator has written it.
+    pub owners: BTreeSet<String>,
     /// Whether it is being deleted.
     pub deleting: bool,
 }
@@ -41,6 +43,8 @@ impl WorkloadFacts {
     /// Reads the facts from the metadata of a workload of this kind.
     pub fn of(kind: WorkloadKind, metadata: ObjectMeta) -> Self {
         let mut unknown = 0;
+        let annotations = metadata.annotations.unwrap_or_default();
+        let owners = annotations.keys().filter_map(|key| names::lease_of_mark(key)).map(str::to_owned).collect();
         let ours = |(key, value): (String, String)| {
             let name = key.strip_prefix(ANNOTATION_PREFIX)?;
             unknown += usize::from(!KNOWN.contains(&name));
@@ -52,7 +56,8 @@ impl WorkloadFacts {
                 Workload { kind, name: metadata.name.unwrap_or_default() },
             ),
             uid: metadata.uid.unwrap_or_default(),
-            annotations: metadata.annotations.unwrap_or_default().into_iter().filter_map(ours).collect(),
+            annotations: annotations.into_iter().filter_map(ours).collect(),
+            owners,
             deleting: metadata.deletion_timestamp.is_some(),
         }
     }

@@ -54,7 +54,7 @@ use crate::api::RedisLease;
 use crate::api::validated::WorkloadKind;
 use crate::clock::{self, Alarm};
 use crate::contain::contained;
-use crate::index::WorkloadKey;
+use crate::index::{WorkloadChange, WorkloadKey};
 use crate::metrics::operator::OperatorMetrics;
 use crate::nodes::random::Random;
 use crate::status::Notice;
@@ -76,8 +76,8 @@ pub struct Parts {
     pub namespaces: Namespaces,
     /// The events of all leases; see [`share`].
     pub leases: Receiver<Watched<LeaseFacts>>,
-    /// Takes each workload that has changed, for the leases whose candidate is the workload itself.
-    pub changed: Sender<WorkloadKey>,
+    /// Takes each workload that has changed, and the leases for which the operator has written it.
+    pub changed: Sender<WorkloadChange>,
     /// Sends its calls.
     pub writer: Writer,
     /// For which quorums this replica may act.
@@ -146,8 +146,8 @@ pub async fn run(parts: Parts, stop: CancellationToken) {
             () = stop.cancelled() => return,
             _ = &mut watches => return,
             Some((kind, event)) = workloads.next() => {
-                if let Some(key) = state::changed(kind, &event)
-                    && changed.send(key).await.is_err()
+                if let Some(change) = state::changed(kind, &event)
+                    && changed.send(change).await.is_err()
                 {
                     return;
                 }

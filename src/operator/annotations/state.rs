@@ -12,7 +12,7 @@ use super::facts::{LeaseFacts, WorkloadFacts};
 use super::problem::Problem;
 use crate::api::validated::{Workload, WorkloadKind};
 use crate::contain::{Panicked, contained};
-use crate::index::{WorkloadKey, is_older};
+use crate::index::{WorkloadChange, WorkloadKey, is_older};
 use crate::operator::engine::Watched;
 use crate::operator::writer::Changed;
 
@@ -109,12 +109,12 @@ fn key_of(kind: WorkloadKind, metadata: ObjectMeta) -> WorkloadKey {
     (metadata.namespace.unwrap_or_default().into(), Workload { kind, name: metadata.name.unwrap_or_default() })
 }
 
-/// The workload that an event of the watch is about.
-pub fn changed(kind: WorkloadKind, event: &Watched<WorkloadFacts>) -> Option<WorkloadKey> {
+/// The workload that an event of the watch is about, and the leases for which the operator has written it.
+pub fn changed(kind: WorkloadKind, event: &Watched<WorkloadFacts>) -> Option<WorkloadChange> {
     match event {
-        Watched::Seen(workload) | Watched::Deleted(workload) => Some(workload.key.clone()),
+        Watched::Seen(workload) | Watched::Deleted(workload) => Some((workload.key.clone(), workload.owners.clone())),
         Watched::Unreadable(metadata) | Watched::DeletedUnreadable(metadata) => {
-            Some(key_of(kind, (**metadata).clone()))
+            Some((key_of(kind, (**metadata).clone()), BTreeSet::new()))
         }
         Watched::ListBegins | Watched::ListEnds => None,
     }

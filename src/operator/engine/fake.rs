@@ -72,7 +72,7 @@ impl Machine for Scripted {
                 };
                 let holder = match facts.holder {
                     PodKnowledge::Unseen => "unseen",
-                    PodKnowledge::Here(_) => "here",
+                    PodKnowledge::Here(_) | PodKnowledge::Workload => "here",
                     PodKnowledge::Gone { stopped: true } => "stopped",
                     PodKnowledge::Gone { stopped: false } => "gone",
                 };
@@ -130,6 +130,7 @@ pub(super) struct State {
     pub attempts: usize,
     /// The authority of this replica; `None`: it leads.
     pub authority: Option<Authority>,
+    pub allowed: Allowed,
     /// Whether reports on pods are refused.
     pub refuses_reports: bool,
     /// Whether the next removal of a lease panics.
@@ -207,7 +208,7 @@ impl Outside for Fake {
     }
 
     fn allowed(&self) -> Allowed {
-        Allowed::default()
+        self.0.borrow().allowed
     }
 
     fn write_orphan(&mut self, _: &str, lease: &str, write: RoleWrite) {

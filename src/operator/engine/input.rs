@@ -10,11 +10,11 @@ use redislease_core::time::Time;
 use super::mistakes::PodName;
 use crate::api::RedisLease;
 use crate::election::PodFacts;
-use crate::index::{LeaseId, NamespaceFacts, WorkloadFound, WorkloadKey};
+use crate::index::{LeaseId, NamespaceFacts, WorkloadChange, WorkloadFound, WorkloadKey};
 use crate::operator::annotations::Problem;
 use crate::operator::quorums::QuorumUpdate;
 use crate::operator::slot::News;
-use crate::operator::writer::{PodFound, RoleAnswer};
+use crate::operator::writer::{Found, RoleAnswer};
 use crate::plan::{Allowed, Authority, Effect, Event, Identity, PermitUses, Reconciler, RoleWrite, StatusOutcome};
 
 /// One thing that happened.
@@ -43,8 +43,8 @@ pub enum Input {
     },
     /// The API server has answered a call, after [`Outside::await_answer`].
     ApiAnswered,
-    /// The watch of the metadata of workloads has shown a change of this one.
-    WorkloadChanged(WorkloadKey),
+    /// The watch of the metadata of workloads has shown a change.
+    WorkloadChanged(WorkloadChange),
     /// The result of reading a workload.
     Workload(WorkloadKey, WorkloadFound),
     /// The result of removing the role of a lease that does not exist.
@@ -99,7 +99,7 @@ pub enum Answer {
     /// To a read of the lease.
     Lease(Result<Option<Arc<RedisLease>>, String>),
     /// To a read of the pod with this UID.
-    Holder(String, Result<PodFound, String>),
+    Holder(String, Result<Found, String>),
     /// Whether the Kubernetes node on which the pod with this UID ran is off.
     Node(String, Result<bool, String>),
     /// To a role write on the pod with this UID.

@@ -320,6 +320,7 @@ fn decide<M: Machine, O: Outside>(
             quorum: snapshot.quorum,
             candidates: snapshot.candidates,
             strays: snapshot.strays,
+            stray_workloads: snapshot.stray_workloads,
             holder: snapshot.holder,
             pods_listed: snapshot.pods_listed,
             authority,

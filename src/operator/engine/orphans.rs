@@ -3,7 +3,7 @@
 use super::{Engine, Machine, Outside};
 use crate::api::names::{self, PodRole};
 use crate::index::Orphan;
-use crate::plan::{PodChange, Priority, RoleWrite};
+use crate::plan::{Allowed, PodChange, Priority, RoleWrite};
 
 impl<M: Machine, O: Outside> Engine<M, O> {
     /// Removes the roles of leases that do not exist from pods: once after leases and pods were listed, and again after
@@ -19,30 +19,35 @@ impl<M: Machine, O: Outside> Engine<M, O> {
     }
 
     pub(super) fn clear_orphan(&mut self, orphan: &Orphan) {
-        if let Some(write) = role_without_lease(orphan) {
-            self.outside.write_orphan(&orphan.pod.namespace, &orphan.lease, write);
+        if let Some(write) = role_without_lease(orphan, self.outside.allowed()) {
+            self.outside.write_orphan(orphan.object.object().namespace, &orphan.lease, write);
         }
     }
 }
 
-/// The role that a pod should have for a lease that does not exist (none) or is unreadable (not `active`, because this
-/// process does not renew it). `None` if the pod already has it.
-fn role_without_lease(Orphan { pod, lease, unreadable }: &Orphan) -> Option<RoleWrite> {
+/// The role that a pod or workload should have for a lease that does not exist (none) or is unreadable (not `active`, because this
+/// process does not renew it). `None` if it already has it, or must not be written.
+fn role_without_lease(Orphan { object, lease, unreadable }: &Orphan, allowed: Allowed) -> Option<RoleWrite> {
+    let pod = object.object();
     let (label, annotation) = (names::role_label(lease), names::token_annotation(lease));
     let active = pod.labels.get(&label).is_some_and(|role| role == PodRole::Active.as_str());
-    if *unreadable && !active {
-        return None;
-    }
+    let marks = match pod.workload {
+        // The workload runs on as it is.
+        Some(kind) if *unreadable || !allowed.switches(kind) => return None,
+        Some(_) => [names::owner_annotation(lease), names::withdrawn_annotation(lease)].map(|mark| (mark, None)).into(),
+        None if *unreadable && !active => return None,
+        None => Vec::new(),
+    };
     Some(RoleWrite {
         priority: if active { Priority::Active } else { Priority::Standby },
-        pod: pod.name.clone(),
-        uid: pod.uid.clone(),
+        pod: pod.name.to_owned(),
+        uid: pod.uid.to_owned(),
         version: pod.resource_version.clone(),
         role: unreadable.then_some(PodRole::Standby),
         token: pod.annotations.get(&annotation).filter(|_| *unreadable).cloned(),
         change: PodChange::None,
-        marks: Vec::new(),
-        workload: pod.workload.map(|workload| workload.kind),
+        marks,
+        workload: pod.workload,
         not_after: None,
     })
 }

@@ -1,6 +1,10 @@
 //! The roles of leases that do not exist.
 
 use super::*;
+use crate::api::validated::{Workload, WorkloadKind};
+use crate::election::WorkloadFacts;
+use crate::index::{WorkloadFound, WorkloadKey};
+use crate::plan::Allowed;
 
 #[test]
 fn labels_of_leases_that_do_not_exist_are_removed_once_everything_is_listed() {
@@ -35,4 +39,31 @@ fn labels_of_leases_that_do_not_exist_are_removed_once_everything_is_listed() {
     let metadata = lease("n", "broken").metadata;
     world.engine.take(Input::Lease(Watched::DeletedUnreadable(Box::new(metadata))));
     assert_eq!(world.fake.done(), ["broken on p: None None", removed]);
+}
+
+#[test]
+fn marks_of_leases_that_do_not_exist_are_removed_from_workloads_that_the_operator_may_write_to() {
+    let mut world = World::new();
+    world.fake.0.borrow_mut().allowed.scale = true;
+    let found = || {
+        let object = serde_json::from_value(json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {
+            "name": "d", "namespace": "n", "uid": "uid-d", "labels": {"lease.redislease.io/gone": "active"},
+            "annotations": {"owner.redislease.io/gone": "uid-gone.uid-d"}}}));
+        let facts = WorkloadFacts::of(WorkloadKind::Deployment, &object.unwrap()).unwrap();
+        WorkloadFound { read: WorkloadRead::SelectsNothing, object: Some(Arc::new(facts)) }
+    };
+    let key: WorkloadKey = ("n".into(), Workload { kind: WorkloadKind::Deployment, name: "d".into() });
+    world.engine.take(Input::Lease(Watched::ListBegins));
+    world.engine.take(Input::Pod(Watched::ListBegins));
+    world.engine.take(Input::Pod(Watched::ListEnds));
+    world.engine.take(Input::WorkloadChanged((key.clone(), ["gone".to_owned()].into())));
+    world.engine.take(Input::Workload(key.clone(), found()));
+    world.fake.done();
+    world.engine.take(Input::Lease(Watched::ListEnds));
+    assert_eq!(world.fake.done(), ["floors complete", "gone on d: None None"]);
+    world.engine.take(Input::Workload(key.clone(), found()));
+    assert_eq!(world.fake.done(), ["gone on d: None None"], "again");
+    world.fake.0.borrow_mut().allowed = Allowed::default();
+    world.engine.take(Input::Workload(key, found()));
+    assert_eq!(world.fake.done(), [""; 0]);
 }

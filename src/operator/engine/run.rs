@@ -10,7 +10,7 @@ use super::{Engine, Input, Machine, Outside, Watched};
 use crate::api::RedisLease;
 use crate::clock::Alarm;
 use crate::election::PodFacts;
-use crate::index::{LeaseId, NamespaceFacts, WorkloadKey};
+use crate::index::{LeaseId, NamespaceFacts, WorkloadChange};
 use crate::mailbox::Mailbox;
 
 /// The capacity of a watch's channel. When it is full, the watch waits.
@@ -30,7 +30,7 @@ pub struct Senders {
     /// From the watch of namespaces.
     pub namespaces: Sender<Watched<NamespaceFacts>>,
     /// From the watch of the metadata of workloads.
-    pub workloads: Sender<WorkloadKey>,
+    pub workloads: Sender<WorkloadChange>,
     /// Answers, and changes of quorums. Bounded by the number of pending requests and of quorums.
     pub others: UnboundedSender<Input>,
 }
@@ -41,7 +41,7 @@ pub struct Inbox {
     leases: Receiver<Watched<RedisLease>>,
     pods: Receiver<Watched<PodFacts>>,
     namespaces: Receiver<Watched<NamespaceFacts>>,
-    workloads: Receiver<WorkloadKey>,
+    workloads: Receiver<WorkloadChange>,
     others: UnboundedReceiver<Input>,
     /// The leases whose machines have a new view.
     pub(super) mailbox: Arc<Mailbox<LeaseId>>,
@@ -91,7 +91,7 @@ pub async fn run<M: Machine, O: Outside>(mut engine: Engine<M, O>, mut inbox: In
             Some(event) = inbox.leases.recv() => engine.take(Input::Lease(event)),
             Some(event) = inbox.pods.recv() => engine.take(Input::Pod(event)),
             Some(event) = inbox.namespaces.recv() => engine.take(Input::Namespace(event)),
-            Some(key) = inbox.workloads.recv() => engine.take(Input::WorkloadChanged(key)),
+            Some(change) = inbox.workloads.recv() => engine.take(Input::WorkloadChanged(change)),
             expired = alarm.expired() => {
                 if let Err(error) = expired {
                     return tracing::error!(%error, "The timer of the engine failed.");
@@ -135,9 +135,9 @@ impl Inbox {
             counts[3] += 1;
         }
         while counts[4] < BATCH
-            && let Ok(key) = self.workloads.try_recv()
+            && let Ok(change) = self.workloads.try_recv()
         {
-            engine.take(Input::WorkloadChanged(key));
+            engine.take(Input::WorkloadChanged(change));
             counts[4] += 1;
         }
         counts.contains(&BATCH)

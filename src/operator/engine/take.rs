@@ -1,10 +1,12 @@
 //! What each input changes in the index, and the leases that it marks.
 
+use std::collections::BTreeSet;
+
 use redislease_core::time::Time;
 
 use super::{Answer, Engine, Input, Machine, Outside, Watched};
 use crate::index::{ImplausibleToken, LeaseId, NamespaceFacts};
-use crate::operator::writer::{PodFound, RoleAnswer};
+use crate::operator::writer::{Found, RoleAnswer};
 use crate::plan::{Event, RoleOutcome, StatusOutcome};
 
 impl<M: Machine, O: Outside> Engine<M, O> {
@@ -35,8 +37,20 @@ impl<M: Machine, O: Outside> Engine<M, O> {
                     self.index.mark(id);
                 }
             }
-            Input::WorkloadChanged(key) => self.index.workload_changed(&key, now),
-            Input::Workload(key, found) => self.index.workload_read(&key, found, now),
+            Input::WorkloadChanged(change) => self.index.workload_changed(&change, now),
+            Input::Workload(key, found) => {
+                let leases: BTreeSet<String> =
+                    found.object.iter().flat_map(|object| object.marked_by()).map(str::to_owned).collect();
+                self.index.workload_read(&key, found, now);
+                // Before, it is not known which leases exist.
+                if self.swept {
+                    for orphan in
+                        leases.iter().flat_map(|lease| self.index.orphans_of(&key.0, lease)).collect::<Vec<_>>()
+                    {
+                        self.clear_orphan(&orphan);
+                    }
+                }
+            }
             Input::OrphanWritten { namespace, pod, lease, answer } => {
                 let done = matches!(answer.outcome, RoleOutcome::Written | RoleOutcome::Gone | RoleOutcome::Withdrawn);
                 self.take_found(now, &namespace, &pod, answer.found);
@@ -143,10 +157,10 @@ impl<M: Machine, O: Outside> Engine<M, O> {
         }
     }
 
-    fn take_found(&mut self, now: Time, namespace: &str, uid: &str, found: Option<PodFound>) {
+    fn take_found(&mut self, now: Time, namespace: &str, uid: &str, found: Option<Found>) {
         match found {
-            Some(PodFound::Here(asked, pod)) => self.index.pod_answered(asked, *pod, now),
-            Some(PodFound::Gone) => self.index.pod_missing(namespace, uid, false, now),
+            Some(Found::Here(asked, object)) => self.index.answered(asked, object, now),
+            Some(Found::Gone) => self.index.answered_missing(namespace, uid, now),
             None => {}
         }
     }

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Namespace, Node, Pod, Secret};
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
-use kube::core::Selector;
+use kube::core::{DynamicObject, Selector};
 use kube::{Api, Client, ResourceExt};
 use redislease_core::op::Token;
 use redislease_core::time::Time;
@@ -21,7 +21,7 @@ use super::tokens;
 use crate::api::names::{self, PodRole};
 use crate::api::validated::WorkloadKind;
 use crate::api::{RedisLease, RedisQuorum};
-use crate::election::{PodFacts, Run, is_off};
+use crate::election::{Candidate, PodFacts, Run, WorkloadFacts, is_off};
 use crate::index::{Asked, ListCount, WorkloadFound, WorkloadKey, WorkloadRead};
 use crate::metrics::operator::WriteKind;
 use crate::operator::annotations::Change;
@@ -35,12 +35,12 @@ pub(super) const CLUSTER_NAMESPACE: &str = "kube-system";
 /// The callback for the outcome of a call. It runs on any thread and must not block.
 pub type Done<T> = Box<dyn FnOnce(T) + Send>;
 
-/// The result of reading a pod.
+/// The result of reading a pod or a workload.
 #[derive(Clone, Debug, PartialEq)]
-pub enum PodFound {
+pub enum Found {
     /// As it is now.
-    Here(Asked, Box<PodFacts>),
-    /// There is no pod with this UID.
+    Here(Asked, Candidate),
+    /// There is none with this UID.
     Gone,
 }
 
@@ -50,7 +50,7 @@ pub struct RoleAnswer {
     /// The outcome for the caller.
     pub outcome: RoleOutcome,
     /// The current pod, if the answer contains it.
-    pub found: Option<PodFound>,
+    pub found: Option<Found>,
 }
 
 /// One call.
@@ -74,7 +74,7 @@ pub enum Call {
         name: String,
         uid: String,
         workload: Option<WorkloadKind>,
-        done: Done<Result<PodFound, String>>,
+        done: Done<Result<Found, String>>,
     },
     /// Read whether a Kubernetes node is off.
     Node { name: String, done: Done<Result<bool, String>> },
@@ -193,7 +193,7 @@ impl Call {
                 let (written, answer) = guarded_with(work.boxed(), unknown).await;
                 let judged = classify(&written);
                 let now = match &answer.found {
-                    Some(PodFound::Here(_, pod)) if written.is_ok() => pod.resource_version.clone(),
+                    Some(Found::Here(_, found)) if written.is_ok() => found.object().resource_version.clone(),
                     _ => None,
                 };
                 Sent { judged, finish: Finish::Moved(before, now, Box::new(move || done(answer))) }
@@ -258,7 +258,7 @@ async fn find_workload(client: Client, key: WorkloadKey, done: Done<WorkloadFoun
         async {
             let object = kube_api::workload(client, namespace, workload).await?;
             let labels = kube_api::selector_of(workload.kind, &object)?;
-            Ok((labels, PodFacts::of_workload(workload.kind, &object).map(Box::new)))
+            Ok((labels, WorkloadFacts::of(workload.kind, &object).map(Arc::new)))
         }
         .boxed(),
     )
@@ -326,24 +326,24 @@ async fn write_role(
         (Some(kind), _) => {
             let workloads = kube_api::workloads(client.clone(), namespace, kind);
             let written = call(workloads.patch(&write.pod, &params, &patch)).await;
-            written.map(|workload| (PodFacts::of_workload(kind, &workload), workload.metadata))
+            written.map(|object| (workload_candidate(kind, &object), object.metadata))
         }
         (None, PodChange::Delete) => {
-            let facts = |pod: Option<Pod>| (pod.as_ref().map(PodFacts::from), ObjectMeta::default());
+            let facts = |pod: Option<Pod>| (pod.as_ref().map(pod_candidate), ObjectMeta::default());
             delete_pod(&pods, write).await.map(facts)
         }
         (None, PodChange::None | PodChange::Start | PodChange::Fence(_) | PodChange::Run(_)) => {
-            call(pods.patch(&write.pod, &params, &patch)).await.map(|pod| (Some(PodFacts::from(&pod)), pod.metadata))
+            call(pods.patch(&write.pod, &params, &patch)).await.map(|pod| (Some(pod_candidate(&pod)), pod.metadata))
         }
     };
     let error = match written {
         Ok((facts, metadata)) => {
-            let altered = facts.as_ref().and_then(|facts| write.altered_in(lease, facts));
+            let altered = facts.as_ref().and_then(|facts| write.altered_in(lease, facts.object()));
             let outcome = altered.map_or(RoleOutcome::Written, |altered| {
                 let manager = managers::manager_of(&metadata, &altered.path);
                 RoleOutcome::Altered(Box::new(Altered { manager, ..altered }))
             });
-            let found = facts.map(|facts| PodFound::Here(asked, Box::new(facts)));
+            let found = facts.map(|facts| Found::Here(asked, facts));
             return (Ok(()), RoleAnswer { outcome, found });
         }
         Err(error) => error,
@@ -353,7 +353,7 @@ async fn write_role(
         CallError::Conflict | CallError::NotFound => {
             match read_candidate(client, lists, namespace, (&write.pod, &write.uid), write.workload).await {
                 // An admission webhook may refuse with any status code.
-                Ok(PodFound::Here(_, pod)) if pod.resource_version == write.version => {
+                Ok(Found::Here(_, found)) if *found.object().resource_version == write.version => {
                     let why = format!(
                         "pod {} is unchanged although its resource version matches, and the API server refuses the change: {error}",
                         write.pod
@@ -361,7 +361,7 @@ async fn write_role(
                     let outcome = RoleOutcome::Refused(why.clone());
                     return (Err(CallError::Refused(why)), RoleAnswer { outcome, found: None });
                 }
-                Ok(PodFound::Gone) => (RoleOutcome::Gone, Some(PodFound::Gone)),
+                Ok(Found::Gone) => (RoleOutcome::Gone, Some(Found::Gone)),
                 Ok(found) => (RoleOutcome::Conflict, Some(found)),
                 // The last request counts: it is what says whether the API server answers.
                 Err(unanswered @ CallError::Unanswered(_)) => {
@@ -417,24 +417,32 @@ fn role_patch(lease: &str, write: &RoleWrite) -> Value {
     patch
 }
 
+fn pod_candidate(pod: &Pod) -> Candidate {
+    Candidate::Pod(Arc::new(PodFacts::from(pod)))
+}
+
+fn workload_candidate(kind: WorkloadKind, object: &DynamicObject) -> Option<Candidate> {
+    WorkloadFacts::of(kind, object).map(|facts| Candidate::Workload(Arc::new(facts)))
+}
+
 async fn read_candidate(
     client: Client,
     lists: &ListCount,
     namespace: &str,
     (name, uid): (&str, &str),
     workload: Option<WorkloadKind>,
-) -> Result<PodFound, CallError> {
+) -> Result<Found, CallError> {
     let asked = lists.ask();
     let found = match workload {
         Some(kind) => {
             let object = call(kube_api::workloads(client, namespace, kind).get(name)).await;
-            object.map(|object| PodFacts::of_workload(kind, &object))
+            object.map(|object| workload_candidate(kind, &object))
         }
-        None => call(Api::<Pod>::namespaced(client, namespace).get(name)).await.map(|pod| Some(PodFacts::from(&pod))),
+        None => call(Api::<Pod>::namespaced(client, namespace).get(name)).await.map(|pod| Some(pod_candidate(&pod))),
     };
     match found {
-        Ok(Some(facts)) if facts.uid == uid => Ok(PodFound::Here(asked, Box::new(facts))),
-        Ok(_) | Err(CallError::NotFound) => Ok(PodFound::Gone),
+        Ok(Some(found)) if found.object().uid == uid => Ok(Found::Here(asked, found)),
+        Ok(_) | Err(CallError::NotFound) => Ok(Found::Gone),
         Err(error) => Err(error),
     }
 }

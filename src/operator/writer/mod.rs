@@ -46,7 +46,7 @@ use crate::metrics::operator::OperatorMetrics;
 use crate::plan::calls::{self, Level, Queue, Submission};
 use crate::plan::{Priority, RoleWrite};
 use crate::status::{Notice, NoticeReason};
-pub use call::{Call, Done, PodFound, RoleAnswer};
+pub use call::{Call, Done, Found, RoleAnswer};
 use events::{Accepted, Events};
 use key::Key;
 pub use owned::Changed;

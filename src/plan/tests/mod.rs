@@ -23,7 +23,7 @@ use serde_json::json;
 use super::*;
 use crate::api::ValidLease;
 use crate::api::conditions::ConditionStatus;
-use crate::election::{Electorate, Eligibility, PodFacts, Sighting};
+use crate::election::{Electorate, Eligibility, PodFacts, Sighting, WorkloadFacts};
 use crate::status::NoticeReason;
 
 /// The lease of the specs below, in milliseconds.
@@ -65,8 +65,7 @@ pub(super) fn ending(id: TermId, reason: EndReason) -> View {
 }
 
 pub(super) fn pod(name: &str) -> PodFacts {
-    let addresses = ["10.0.0.7", "fd00::7"].map(|address| address.parse().unwrap()).into();
-    PodFacts { namespace: "jobs".into(), resource_version: Some("1".into()), addresses, ..PodFacts::running(name) }
+    PodFacts { namespace: "jobs".into(), resource_version: Some("1".into()), ..PodFacts::running(name) }
 }
 
 impl Story {
@@ -83,6 +82,7 @@ impl Story {
             quorum: Arc::new(quorum(1, "f00d")),
             candidates: CandidateFacts::Unknown,
             strays: Vec::new(),
+            stray_workloads: Vec::new(),
             holder: PodKnowledge::Unseen,
             pods_listed: true,
             authority: Authority::Lead,
@@ -236,6 +236,9 @@ impl Story {
 
     fn apply(&mut self, write: &RoleWrite) {
         let CandidateFacts::Known(electorate) = &self.facts.candidates else { return };
+        if let Some(workload) = electorate.workload() {
+            return self.workload_is(written(workload, write));
+        }
         let mut pods: Vec<PodFacts> = electorate.pods().map(|pod| pod.as_ref().clone()).collect();
         for pod in pods.iter_mut().filter(|pod| pod.uid == write.uid) {
             if write.change == PodChange::Delete {
@@ -248,16 +251,6 @@ impl Story {
                 None => pod.labels.remove(&label),
             };
             pod.annotations.set("token.redislease.io/billing", write.token.as_deref());
-            if pod.workload.is_some() {
-                let version: u64 = pod.resource_version.as_ref().unwrap().parse().unwrap();
-                pod.resource_version = Some((version + 1).to_string());
-            }
-            for (key, value) in &write.marks {
-                pod.annotations.set(key, value.as_deref());
-            }
-            if let (PodChange::Run(run), Some(workload)) = (write.change, &mut pod.workload) {
-                workload.run = run;
-            }
             if let PodChange::Fence(number) = write.change {
                 let withdrawn = withdrawal(write.token.as_deref(), number);
                 pod.annotations.set("withdrawn.redislease.io/billing", Some(&withdrawn));
@@ -268,6 +261,11 @@ impl Story {
             }
         }
         self.candidates(&pods);
+    }
+
+    /// The only candidate is this workload.
+    pub fn workload_is(&mut self, workload: WorkloadFacts) {
+        self.facts.candidates = CandidateFacts::Known(Arc::new(Electorate::of_workload(Arc::new(workload))));
     }
 
     pub fn status_write(&self) -> Option<StatusWrite> {
@@ -312,6 +310,26 @@ impl Story {
     pub fn wants(&self, effect: &Effect) -> bool {
         self.effects.contains(effect)
     }
+}
+
+/// The workload as the API server stores it after this write.
+fn written(workload: &WorkloadFacts, write: &RoleWrite) -> WorkloadFacts {
+    let mut workload = workload.clone();
+    let label = "lease.redislease.io/billing".to_owned();
+    match write.role {
+        Some(role) => workload.labels.insert(label, role.as_str().into()),
+        None => workload.labels.remove(&label),
+    };
+    workload.annotations.set("token.redislease.io/billing", write.token.as_deref());
+    let version: u64 = workload.resource_version.as_ref().unwrap().parse().unwrap();
+    workload.resource_version = Some((version + 1).to_string());
+    for (key, value) in &write.marks {
+        workload.annotations.set(key, value.as_deref());
+    }
+    if let PodChange::Run(run) = write.change {
+        workload.run = run;
+    }
+    workload
 }
 
 pub(super) fn quorum(id: u64, fingerprint: &str) -> QuorumFacts {

@@ -1,5 +1,8 @@
 //! Leases that a cluster holds: the candidate is a workload.
 
+mod guarded;
+mod marks;
+
 use kube::core::DynamicObject;
 use redislease_core::lease::Refusal;
 use redislease_core::op::{Stage, Stored};
@@ -10,13 +13,11 @@ use crate::api::names::PodRole;
 use crate::api::validated::WorkloadKind;
 use crate::election::{Annotations, Run};
 
-mod guarded;
-
 const ROLE: &str = "lease.redislease.io/billing";
 const OWNER: &str = "owner.redislease.io/billing";
 const WITHDRAWN: &str = "withdrawn.redislease.io/billing";
 
-fn deployment(replicas: i32) -> PodFacts {
+fn deployment(replicas: i32) -> WorkloadFacts {
     let object: DynamicObject = serde_json::from_value(json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {"name": "billing", "namespace": "jobs", "uid": "uid-billing-d", "resourceVersion": "1",
@@ -24,7 +25,7 @@ fn deployment(replicas: i32) -> PodFacts {
         "spec": {"replicas": replicas},
     }))
     .unwrap();
-    PodFacts::of_workload(WorkloadKind::Deployment, &object).unwrap()
+    WorkloadFacts::of(WorkloadKind::Deployment, &object).unwrap()
 }
 
 fn spec() -> serde_json::Value {
@@ -59,7 +60,7 @@ impl Story {
     fn of_cluster(replicas: i32) -> Self {
         let mut story = Self::new();
         story.store(&spec(), &json!(null));
-        story.candidates(&[deployment(replicas)]);
+        story.workload_is(deployment(replicas));
         story
     }
 
@@ -68,7 +69,7 @@ impl Story {
         let mut story = Self::of_cluster(replicas);
         story.turn();
         story.answer();
-        story.holder(deployment(replicas));
+        story.facts.holder = PodKnowledge::Workload;
         story.view(publishing(held_by_here()));
         story.write();
         story.view(held(held_by_here()));
@@ -109,14 +110,14 @@ impl Story {
         self.event(Event::LeaseRead(Ok(lease)));
     }
 
-    fn workload(&self) -> PodFacts {
+    fn workload(&self) -> WorkloadFacts {
         let CandidateFacts::Known(electorate) = &self.facts.candidates else { panic!("known") };
-        electorate.pods().next().unwrap().as_ref().clone()
+        electorate.workload().unwrap().as_ref().clone()
     }
 
     fn run(&self) -> (Option<String>, Run) {
         let workload = self.workload();
-        (workload.labels.get(ROLE).cloned(), workload.workload.unwrap().run)
+        (workload.labels.get(ROLE).cloned(), workload.run)
     }
 }
 
@@ -126,7 +127,7 @@ fn a_workload_runs_only_when_the_status_names_the_cluster() {
     story.turn();
     story.answer();
     assert_eq!(story.wanted().as_deref(), Some("billing"));
-    story.holder(deployment(0));
+    story.facts.holder = PodKnowledge::Workload;
     story.view(publishing(held_by_here()));
     assert_eq!(story.switches(), [], "{:?}", story.effects);
     story.write();
@@ -195,7 +196,7 @@ fn a_workload_is_stopped_when_another_cluster_answered_after_it_was_seen() {
     story.view(refused_by(ELSEWHERE, story.now));
     // The refusal is older than what is known about the workload: it is asked for again at once.
     story.now += Millis(5);
-    story.candidates(&[deployment(2)]);
+    story.workload_is(deployment(2));
     story.turn();
     assert_eq!((story.switches(), story.commands()), (Vec::new(), vec![Command::TryNow]));
     let asked_at = story.now + Millis(5);
@@ -207,11 +208,7 @@ fn a_workload_is_stopped_when_another_cluster_answered_after_it_was_seen() {
     assert_eq!(story.run(), (Some("standby".into()), Run::Replicas(0)));
     assert_eq!(story.workload().annotations.get(WITHDRAWN).unwrap(), "0.1");
     // It is ours now: somebody else's start is corrected without another answer.
-    story.candidates(&[PodFacts {
-        workload: deployment(5).workload,
-        resource_version: Some("9".into()),
-        ..story.workload()
-    }]);
+    story.workload_is(WorkloadFacts { run: Run::Replicas(5), resource_version: Some("9".into()), ..story.workload() });
     story.pass(10_000);
     assert_eq!(story.switches().len(), 1);
 }
@@ -266,7 +263,7 @@ fn each_gain_of_authority_withdraws_the_workload_again() {
     story.finish();
     assert_ne!(story.workload().annotations.get(WITHDRAWN).cloned(), before);
     // A lower version follows a restore of the API server.
-    story.candidates(&[PodFacts { resource_version: Some("1".into()), ..story.workload() }]);
+    story.workload_is(WorkloadFacts { resource_version: Some("1".into()), ..story.workload() });
     story.turn();
     assert_eq!(story.role_writes().len(), 1);
 }
@@ -277,7 +274,7 @@ fn a_start_needs_a_status_that_was_read_after_the_object() {
     story.pods();
     assert!(story.wants(&Effect::Read(Read::Lease)) && story.role_writes().is_empty(), "{:?}", story.effects);
     // The object changes while the status is read: the answer does not count for the new version.
-    story.candidates(&[PodFacts { resource_version: Some("40".into()), ..story.workload() }]);
+    story.workload_is(WorkloadFacts { resource_version: Some("40".into()), ..story.workload() });
     story.read_lease();
     assert!(story.wants(&Effect::Read(Read::Lease)) && story.role_writes().is_empty(), "{:?}", story.effects);
     story.read_lease();
@@ -313,30 +310,18 @@ fn a_cluster_that_loses_the_lease_stops_its_workload_at_once() {
 #[test]
 fn somebody_elses_change_of_the_replicas_is_corrected() {
     let mut story = Story::running();
-    let changed = |replicas, version: &str, story: &Story| PodFacts {
-        workload: deployment(replicas).workload,
+    let changed = |replicas, version: &str, story: &Story| WorkloadFacts {
+        run: Run::Replicas(replicas),
         resource_version: Some(version.into()),
         ..story.workload()
     };
-    story.candidates(&[changed(5, "20", &story)]);
+    story.workload_is(changed(5, "20", &story));
     story.pass(60_000);
     story.read_lease();
     assert_eq!(story.switches().len(), 1, "{:?}", story.effects);
-    story.candidates(&[changed(3, "21", &story)]);
+    story.workload_is(changed(3, "21", &story));
     story.event(Event::RoleWritten { uid: "uid-billing-d".into(), outcome: RoleOutcome::Conflict });
     assert_eq!(story.switches(), []);
-}
-
-#[test]
-fn the_deletion_of_the_lease_removes_every_mark_and_leaves_the_replicas() {
-    let mut story = Story::running();
-    story.facts.lease = None;
-    story.facts.strays = vec![Arc::new(story.workload())];
-    story.turn();
-    let writes = story.role_writes();
-    let marks = [OWNER, WITHDRAWN].map(|mark| (mark.to_owned(), None));
-    assert_eq!((writes[0].role, &writes[0].token, writes[0].change), (None, &None, PodChange::None));
-    assert_eq!(writes[0].marks, marks);
 }
 
 #[test]
@@ -367,13 +352,12 @@ fn a_workload_that_vanished_ends_the_term_without_proof() {
     story.facts.candidates = CandidateFacts::Unusable(LeaseReady::InvalidReference, "it does not exist".into());
     story.turn();
     assert_eq!(story.commands(), [Command::End { term: held_by_here(), proof: false }]);
-    assert!(!deployment(0).proves_stopped_when_deleted());
 }
 
 #[test]
 fn a_workload_without_consent_is_not_touched_and_the_condition_says_what_to_add() {
     let mut story = Story::of_cluster(2);
-    story.candidates(&[PodFacts { annotations: Annotations::default(), ..deployment(2) }]);
+    story.workload_is(WorkloadFacts { annotations: Annotations::default(), ..deployment(2) });
     story.turn();
     let status = story.status_write().unwrap().status;
     let ready = status.condition(ConditionType::Ready).unwrap();
@@ -385,7 +369,7 @@ fn a_workload_without_consent_is_not_touched_and_the_condition_says_what_to_add(
     assert_eq!((story.wanted(), story.switches()), (None, Vec::new()));
     // An answer counts from when the consent was first read.
     story.now += Millis(5);
-    story.candidates(&[deployment(2)]);
+    story.workload_is(deployment(2));
     story.turn();
     assert_eq!((story.commands(), story.switches()), (vec![Command::TryNow], Vec::new()));
 }
@@ -396,7 +380,7 @@ fn a_consent_that_is_removed_ends_the_term_and_leaves_the_replicas() {
     let mut workload = story.workload();
     workload.annotations.set("redislease.io/activated-by", None);
     workload.resource_version = Some("30".into());
-    story.candidates(&[workload]);
+    story.workload_is(workload);
     story.turn();
     assert_eq!(story.commands(), [Command::End { term: held_by_here(), proof: false }]);
     story.view(ending(held_by_here(), EndReason::Decided));
@@ -419,7 +403,7 @@ fn an_edit_of_the_annotations_ends_no_term_before_the_lease_follows() {
         workload.resource_version = Some(version.into());
         workload
     };
-    story.candidates(&[edited("5", "30", &story)]);
+    story.workload_is(edited("5", "30", &story));
     story.turn();
     assert_eq!((story.commands(), story.switches()), (vec![], vec![]));
     assert_eq!(story.status_write().unwrap().status.condition(ConditionType::Ready).unwrap().reason, "NotPermitted");
@@ -433,7 +417,7 @@ fn an_edit_of_the_annotations_ends_no_term_before_the_lease_follows() {
     story.finish();
     assert_eq!((story.commands(), story.run().1), (vec![], Run::Replicas(5)));
     // If the term ends meanwhile, the workload is stopped all the same.
-    story.candidates(&[edited("7", "40", &story)]);
+    story.workload_is(edited("7", "40", &story));
     story.turn();
     assert_eq!((story.commands(), story.switches()), (vec![], vec![]));
     story.view(ending(held_by_here(), EndReason::Deadline));
@@ -449,20 +433,4 @@ fn a_status_that_lost_the_term_stops_no_workload_while_the_term_is_held() {
     story.read_lease();
     assert_eq!(story.switches(), [], "{:?}", story.effects);
     assert_eq!(story.run().1, Run::Replicas(3));
-}
-
-#[test]
-fn a_process_that_may_not_decide_removes_no_mark_of_a_deleted_lease() {
-    let mut story = Story::running();
-    story.facts.lease = None;
-    story.facts.strays = vec![Arc::new(story.workload())];
-    story.facts.authority = Authority::Renew;
-    story.turn();
-    assert_eq!(story.switches(), []);
-    story.view(View::default());
-    story.event(Event::KeeperEnded);
-    assert!(!story.reconciler.is_finished(), "the marks are left");
-    story.facts.authority = Authority::End;
-    story.turn();
-    assert_eq!(story.switches().len(), 1);
 }

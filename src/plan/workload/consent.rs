@@ -6,7 +6,7 @@
 use crate::api::ValidLease;
 use crate::api::names::{ACTIVATED_BY_ANNOTATION, ACTIVATION_ANNOTATION, LEASE_ANNOTATION, REPLICAS_ANNOTATION};
 use crate::api::validated::ClusterActivation;
-use crate::election::PodFacts;
+use crate::election::WorkloadFacts;
 
 /// Why the lease must not start or stop the workload, as a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,9 +19,9 @@ pub enum Missing {
 }
 
 /// Why the lease must not start or stop the workload; `None` if it may.
-pub fn missing(spec: &ValidLease, workload: &PodFacts) -> Option<Missing> {
+pub fn missing(spec: &ValidLease, workload: &WorkloadFacts) -> Option<Missing> {
     let activation = spec.cluster?;
-    let (kind, lease) = (workload.workload?.kind.as_str(), &spec.name);
+    let (kind, lease) = (workload.kind.as_str(), &spec.name);
     let title = format!("{kind} {}/{}", workload.namespace, workload.name);
     let value = |key: &str| workload.annotations.get(key).map(String::as_str);
     let generated = match value(LEASE_ANNOTATION) {
@@ -84,13 +84,13 @@ mod tests {
         ValidLease::try_from(&lease).unwrap()
     }
 
-    fn workload(annotations: &Value) -> PodFacts {
+    fn workload(annotations: &Value) -> WorkloadFacts {
         let object: DynamicObject = serde_json::from_value(json!({
             "apiVersion": "apps/v1", "kind": "Deployment",
             "metadata": {"name": "web", "namespace": "jobs", "annotations": annotations}, "spec": {"replicas": 2},
         }))
         .unwrap();
-        PodFacts::of_workload(WorkloadKind::Deployment, &object).unwrap()
+        WorkloadFacts::of(WorkloadKind::Deployment, &object).unwrap()
     }
 
     #[test]

@@ -11,16 +11,18 @@
 //! - *Doubt.* While a term is unconfirmed, only the label moves.
 
 use redislease_core::lease::{Refusal, Standing};
+use redislease_core::op::Token;
 use redislease_core::time::Time;
 
 use super::Reconciler;
-use super::desired_roles::{DesiredRole, carries, role_of};
+use super::activation::switched;
+use super::desired_roles::{DesiredRole, carries};
 use super::effect::{Command, PodChange, Priority};
 use super::facts::{CandidateFacts, Facts};
 use super::inputs::Inputs;
 use super::roles::Entitlement;
 use crate::api::names::{self, PodRole};
-use crate::election::{HolderName, PodFacts};
+use crate::election::{HolderName, Object, WorkloadFacts};
 
 mod consent;
 mod state;
@@ -34,13 +36,13 @@ type Marks = Vec<(String, Option<String>)>;
 impl Reconciler {
     /// Reconciles the workload with the entitlement.
     pub(super) fn assign_workload(&mut self, now: Time, inputs: &Inputs, facts: &Facts, entitlement: &Entitlement) {
-        // Pods of an earlier spec, and a workload of this name that was created again.
+        // Pods of an earlier spec.
         for pod in &facts.strays {
-            if self.needed(pod, &DesiredRole::NONE) {
-                self.write_role(now, pod, DesiredRole::NONE, Priority::Standby, None);
+            if self.needed(pod.object(), &DesiredRole::NONE) {
+                self.write_role(now, pod.object(), DesiredRole::NONE, Priority::Standby, None);
             }
         }
-        let Some(workload) = inputs.electorate.iter().flat_map(|electorate| electorate.pods()).next().cloned() else {
+        let Some(workload) = inputs.electorate.as_ref().and_then(|electorate| electorate.workload()).cloned() else {
             return;
         };
         if inputs.refused {
@@ -49,18 +51,16 @@ impl Reconciler {
             self.attempt_at_once(now);
         }
         if inputs.deleting || inputs.refused {
-            if self.has_marks(&workload) {
-                self.write_role(now, &workload, DesiredRole::NONE, Priority::Active, None);
-            }
+            self.unmark(now, &workload);
         } else if entitlement.holder.as_ref().is_some_and(|(uid, _)| *uid == workload.uid) {
             // How it is to run is not certain.
             if !inputs.differs {
                 self.start_workload(now, facts, entitlement, &workload);
             }
-        } else if self.is_contending() && !self.may_be_active(&workload) {
+        } else if self.is_contending() && !self.may_be_active(workload.object()) {
             // If the attempt succeeds, one write sets role and token.
         } else if self.is_ours(&workload) || (!inputs.differs && self.others_hold(now)) {
-            self.stop_workload(now, facts, entitlement, &workload);
+            self.stop_workload(now, entitlement, &workload);
         }
     }
 
@@ -68,15 +68,15 @@ impl Reconciler {
     pub(super) fn missing_consent(&self, facts: &Facts) -> Option<Missing> {
         let CandidateFacts::Known(electorate) = &facts.candidates else { return None };
         let spec = self.spec.valid.as_ref().filter(|spec| spec.cluster.is_some())?;
-        electorate.pods().find_map(|workload| consent::missing(spec, workload))
+        consent::missing(spec, electorate.workload()?)
     }
 
     /// The workload holds the lease.
-    fn start_workload(&mut self, now: Time, facts: &Facts, entitlement: &Entitlement, workload: &PodFacts) {
+    fn start_workload(&mut self, now: Time, facts: &Facts, entitlement: &Entitlement, workload: &WorkloadFacts) {
         let Some((_, token)) = entitlement.holder else { return };
-        let active = self.activator(facts).desired(workload, PodRole::Active, Some(token));
+        let active = self.switched(workload, PodRole::Active, Some(token));
         let change = active.change;
-        let is_active = carries(workload, &self.identity.name, &active);
+        let is_active = carries(workload.object(), &self.identity.name, &active);
         if is_active && change == PodChange::None && self.is_ours(workload) {
             return;
         }
@@ -89,15 +89,15 @@ impl Reconciler {
             return;
         }
         let Some(attempt) = self.held_attempt() else { return };
-        if !self.is_start_confirmed(now, workload, attempt) {
+        if !self.is_start_confirmed(now, workload.object(), attempt) {
             return;
         }
         let marks = vec![(names::owner_annotation(&self.identity.name), Some(self.owner_of(workload)))];
-        self.write_marked(now, workload, (active, marks), Priority::Active, facts.stop_at);
+        self.write_marked(now, workload.object(), (active, marks), Priority::Active, facts.stop_at);
     }
 
     /// The workload does not hold the lease.
-    fn stop_workload(&mut self, now: Time, facts: &Facts, entitlement: &Entitlement, workload: &PodFacts) {
+    fn stop_workload(&mut self, now: Time, entitlement: &Entitlement, workload: &WorkloadFacts) {
         let standing = self.link.as_ref().map(|link| &link.view.standing);
         if matches!(standing, Some(Standing::Held(_))) {
             // The status does not name the term any more, for example after a restore of the API server. It is published again, or
@@ -107,19 +107,22 @@ impl Reconciler {
         // An unconfirmed term may continue: only the label moves.
         let doubtful = matches!(standing, Some(Standing::Uncertain(_)));
         let token = entitlement.newest_token();
-        let standby = if doubtful {
-            DesiredRole::standby(token)
-        } else {
-            self.activator(facts).desired(workload, PodRole::Standby, token)
-        };
-        let is_standby = carries(workload, &self.identity.name, &standby) && standby.change == PodChange::None;
+        let standby =
+            if doubtful { DesiredRole::standby(token) } else { self.switched(workload, PodRole::Standby, token) };
+        let is_standby = carries(workload.object(), &self.identity.name, &standby) && standby.change == PodChange::None;
         if !is_standby || self.workload.is_due() || !self.is_ours(workload) {
             self.withdraw_workload(now, entitlement, workload, standby);
         }
     }
 
-    fn withdraw_workload(&mut self, now: Time, entitlement: &Entitlement, workload: &PodFacts, standby: DesiredRole) {
-        if let Some(later) = self.later_token(entitlement, workload) {
+    fn withdraw_workload(
+        &mut self,
+        now: Time,
+        entitlement: &Entitlement,
+        workload: &WorkloadFacts,
+        standby: DesiredRole,
+    ) {
+        if let Some(later) = self.later_token(entitlement, workload.object()) {
             return self.verify_latest(later);
         }
         let lease = &self.identity.name;
@@ -127,13 +130,13 @@ impl Reconciler {
         let next = withdrawals(workload.annotations.get(&withdrawn)).checked_add(1).unwrap_or(0);
         let marks =
             vec![(owner, Some(self.owner_of(workload))), (withdrawn, Some(format!("{}.{next}", entitlement.latest)))];
-        if self.write_marked(now, workload, (standby, marks), Priority::Active, None) {
+        if self.write_marked(now, workload.object(), (standby, marks), Priority::Active, None) {
             self.workload.withdrawal_sent();
         }
     }
 
     /// The marks that a write removes with the role.
-    pub(super) fn removed_marks(&self, workload: &PodFacts, desired: &DesiredRole) -> Marks {
+    pub(super) fn removed_marks(&self, workload: Object<'_>, desired: &DesiredRole) -> Marks {
         if workload.workload.is_none() || desired.role.is_some() {
             return Vec::new();
         }
@@ -141,21 +144,36 @@ impl Reconciler {
         [names::owner_annotation(lease), names::withdrawn_annotation(lease)].map(|mark| (mark, None)).into()
     }
 
-    fn has_marks(&self, workload: &PodFacts) -> bool {
-        let lease = &self.identity.name;
-        let is_left = |key: &String| workload.annotations.get(key).is_some();
-        role_of(workload, &names::role_label(lease)).is_some()
-            || [names::token_annotation(lease), names::owner_annotation(lease), names::withdrawn_annotation(lease)]
-                .iter()
-                .any(is_left)
+    /// Removes label and annotations of the lease. Nothing else of the workload changes.
+    fn unmark(&mut self, now: Time, workload: &WorkloadFacts) {
+        if workload.marked_by().any(|lease| lease == self.identity.name) {
+            self.write_role(now, workload.object(), DesiredRole::NONE, Priority::Active, None);
+        }
     }
 
-    fn owner_of(&self, workload: &PodFacts) -> String {
+    /// Unmarks the workloads that are not the candidate of the lease any more.
+    pub(super) fn unmark_strays(&mut self, now: Time, facts: &Facts) {
+        for workload in &facts.stray_workloads {
+            if facts.allowed.switches(workload.kind) {
+                self.unmark(now, workload);
+            }
+        }
+    }
+
+    /// What the workload is to be with this role.
+    fn switched(&self, workload: &WorkloadFacts, role: PodRole, token: Option<Token>) -> DesiredRole {
+        match self.spec.valid.as_ref().and_then(|spec| spec.cluster) {
+            Some(activation) => switched(activation, workload, role, token),
+            None => DesiredRole { role: Some(role), token, ..DesiredRole::NONE },
+        }
+    }
+
+    fn owner_of(&self, workload: &WorkloadFacts) -> String {
         format!("{}.{}", self.identity.uid, workload.uid)
     }
 
     /// Whether this lease has written this object.
-    fn is_ours(&self, workload: &PodFacts) -> bool {
+    fn is_ours(&self, workload: &WorkloadFacts) -> bool {
         let owner = workload.annotations.get(&names::owner_annotation(&self.identity.name));
         owner.is_some_and(|owner| *owner == self.owner_of(workload))
     }

@@ -5,7 +5,7 @@ use redislease_core::op::Token;
 use redislease_core::time::Time;
 
 use crate::api::names::PodRole;
-use crate::election::PodFacts;
+use crate::election::WorkloadFacts;
 use crate::plan::desired_roles::DesiredRole;
 use crate::plan::event::RoleOutcome;
 use crate::plan::roles::Entitlement;
@@ -56,7 +56,7 @@ impl WorkloadState {
     }
 
     /// Takes the workload as it is. Returns whether it was not known before.
-    pub fn see(&mut self, now: Time, workload: &PodFacts) -> bool {
+    pub fn see(&mut self, now: Time, workload: &WorkloadFacts) -> bool {
         let version = workload.resource_version.as_ref().and_then(|version| version.parse().ok());
         let is_known = self.known.as_ref().is_some_and(|(uid, _)| *uid == workload.uid);
         if is_known && version < self.version {

@@ -21,7 +21,7 @@ pub fn key(name: &str) -> WorkloadKey {
 
 pub fn workload(name: &str, annotations: &[(&str, &str)]) -> WorkloadFacts {
     let annotations = annotations.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    WorkloadFacts { key: key(name), uid: format!("uid-{name}"), annotations, deleting: false }
+    WorkloadFacts { key: key(name), uid: format!("uid-{name}"), annotations, owners: BTreeSet::new(), deleting: false }
 }
 
 /// The API server, as far as leases are concerned, and the controller's state.

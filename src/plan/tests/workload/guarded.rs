@@ -27,8 +27,8 @@ impl Story {
 
     /// Somebody changes the replicas.
     fn scale(&mut self, replicas: i32, version: &str) {
-        let workload = deployment(replicas).workload;
-        self.candidates(&[PodFacts { workload, resource_version: Some(version.into()), ..self.workload() }]);
+        let run = Run::Replicas(replicas);
+        self.workload_is(WorkloadFacts { run, resource_version: Some(version.into()), ..self.workload() });
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use redislease::api::RedisLease;
-use redislease::election::PodFacts;
+use redislease::election::{Candidate, PodFacts, WorkloadFacts};
 use redislease::plan::{PodChange, RoleWrite, StatusWrite};
 use redislease_core::op::Token;
 
@@ -59,10 +59,10 @@ pub struct ApiCall {
 #[derive(Clone, Debug)]
 pub enum Reply {
     Status(Verdict, Option<Arc<RedisLease>>),
-    Role(Verdict, Option<Arc<PodFacts>>),
+    Role(Verdict, Option<Candidate>),
     Lease(Option<Arc<RedisLease>>),
-    Pod(Option<Arc<PodFacts>>),
-    Workload(Option<Arc<PodFacts>>),
+    Pod(Option<Candidate>),
+    Workload(Option<Arc<WorkloadFacts>>),
     Node(bool),
     /// The leader, and the resource version.
     Quorum(Verdict, u64, Option<String>),
@@ -144,7 +144,7 @@ impl World {
                         self.saw_switch(write);
                     }
                     let workload = self.apis[cluster].workloads.get(&objects::number(&write.uid)).cloned();
-                    return Reply::Role(verdict, workload);
+                    return Reply::Role(verdict, workload.map(Candidate::Workload));
                 }
                 let (verdict, change) = self.apis[cluster].write_role(*place, write, checked);
                 self.note(Note::WroteRole { process, pod: objects::number(&write.uid), role: write.role, verdict });
@@ -158,7 +158,7 @@ impl World {
                     self.start_or_delete(cluster, *place, write, has_changed);
                 }
                 let pod = self.apis[cluster].state.pods.get(&objects::number(&write.uid)).cloned();
-                Reply::Role(verdict, pod)
+                Reply::Role(verdict, pod.map(Candidate::Pod))
             }
             Ask::Lease(place) => {
                 self.apis[cluster].writes.reads += 1;
@@ -167,7 +167,8 @@ impl World {
             Ask::Pod(pod) => {
                 self.apis[cluster].writes.reads += 1;
                 let api = &self.apis[cluster];
-                Reply::Pod(api.state.pods.get(pod).or_else(|| api.workloads.get(pod)).cloned())
+                let workload = || api.workloads.get(pod).cloned().map(Candidate::Workload);
+                Reply::Pod(api.state.pods.get(pod).cloned().map(Candidate::Pod).or_else(workload))
             }
             Ask::Workload(place) => {
                 self.apis[cluster].writes.reads += 1;

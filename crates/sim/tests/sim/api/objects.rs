@@ -1,7 +1,6 @@
 //! The Kubernetes objects of the simulated clusters. Everything has a number; names and UIDs are made from it.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -178,26 +177,23 @@ pub fn pod(pod: u32, place: usize, gated: bool, now: Micros) -> PodFacts {
         gates: Box::default(),
         created: Some(timestamp(now)),
         node: Some(format!("node-{pod}")),
-        addresses: addresses(pod, 0),
         ready: true,
         running: true,
         finished: false,
         deletion_grace: None,
         stopped: false,
-        workload: None,
     };
     if !gated {
         return running;
     }
     let gate = names::scheduling_gate(&lease_name(place));
-    PodFacts { gates: [gate].into(), node: None, addresses: Vec::new(), ready: false, running: false, ..running }
+    PodFacts { gates: [gate].into(), node: None, ready: false, running: false, ..running }
 }
 
 /// The pod is scheduled, starts, and is Ready.
 pub fn start(pod: &mut PodFacts) {
     let number = number(&pod.uid);
     pod.node = Some(format!("node-{number}"));
-    pod.addresses = addresses(number, 0);
     pod.ready = true;
     pod.running = true;
 }
@@ -205,23 +201,6 @@ pub fn start(pod: &mut PodFacts) {
 /// Whether the operator let the pod start for the lease.
 pub fn was_started(pod: &PodFacts, place: usize) -> bool {
     pod.annotations.get(&names::started_annotation(&lease_name(place))).is_some()
-}
-
-/// The addresses of a pod, one of each family. Each of its sandboxes has others.
-pub fn addresses(pod: u32, sandbox: u8) -> Vec<IpAddr> {
-    let [_, high, middle, low] = pod.to_be_bytes();
-    let v6 = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, u16::from(sandbox), (pod >> 16) as u16, pod as u16);
-    vec![Ipv4Addr::new(10 + sandbox % 100, high, middle, low).into(), v6.into()]
-}
-
-/// The pod has a new sandbox and is Ready again.
-pub fn restart(pod: &mut PodFacts) {
-    let sandbox = match pod.addresses.first() {
-        Some(IpAddr::V4(address)) => address.octets()[0] - 10 + 1,
-        _ => 0,
-    };
-    pod.addresses = addresses(number(&pod.uid), sandbox % 100);
-    pod.ready = true;
 }
 
 /// The lease that a pod is a candidate of.
@@ -292,4 +271,9 @@ pub fn handover(lease: Option<&RedisLease>) -> Option<(&str, HandoverState)> {
 pub fn token(lease: &RedisLease) -> Token {
     let token = lease.status.as_ref().and_then(|status| status.fencing_token);
     Token(token.and_then(|token| u64::try_from(token).ok()).unwrap_or(0))
+}
+
+/// The pod has a new sandbox and is Ready again.
+pub fn restart(pod: &mut PodFacts) {
+    pod.ready = true;
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use redislease::api::{RedisLease, names};
-use redislease::election::PodFacts;
+use redislease::election::{PodFacts, WorkloadFacts};
 use redislease::plan::{PodChange, RoleWrite, StatusWrite, withdrawal};
 
 use crate::api::calls::ApiCall;
@@ -96,7 +96,7 @@ pub struct ApiServer {
     pub refuses_writes: bool,
     pub state: State,
     /// Workloads that are candidates themselves, by the number of their UID. No watch shows them.
-    pub workloads: BTreeMap<u32, Arc<PodFacts>>,
+    pub workloads: BTreeMap<u32, Arc<WorkloadFacts>>,
     /// Kubernetes nodes that an administrator has marked as out of service, by the number of their only pod.
     pub nodes_off: BTreeSet<u32>,
     pub log: VecDeque<Change>,

@@ -1,41 +1,40 @@
 //! Workloads that are candidates themselves: one Deployment for each lease with granularity Cluster.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use redislease::api::names::{self, PodRole};
 use redislease::api::validated::WorkloadKind;
-use redislease::election::{PodFacts, Run, WorkloadState};
+use redislease::election::{Run, WorkloadFacts};
 use redislease::plan::{PodChange, RoleWrite};
 
 use crate::api::objects::{self, NAMESPACE, RUNNING};
 use crate::api::server::{ApiServer, Verdict};
 use crate::check::coverage::Sight;
-use crate::redis::clock::Micros;
 use crate::world::World;
 
 /// The Deployment of the lease at this place.
-fn deployment(number: u32, place: usize, replicas: i32, now: Micros) -> PodFacts {
-    let name = objects::lease_name(place);
-    let mark = (names::WORKLOAD_LABEL.to_owned(), names::workload_label(WorkloadKind::Deployment.as_str(), &name));
-    PodFacts {
-        name,
-        labels: [mark].into(),
+fn deployment(number: u32, place: usize, replicas: i32) -> WorkloadFacts {
+    WorkloadFacts {
+        kind: WorkloadKind::Deployment,
+        namespace: NAMESPACE.into(),
+        name: objects::lease_name(place),
+        uid: objects::pod_uid(number),
+        resource_version: None,
+        labels: BTreeMap::new(),
         annotations: [(names::ACTIVATED_BY_ANNOTATION.to_owned(), objects::lease_name(place))].into_iter().collect(),
-        node: None,
-        addresses: Vec::new(),
-        workload: Some(WorkloadState { kind: WorkloadKind::Deployment, run: Run::Replicas(replicas) }),
-        ..objects::pod(number, place, false, now)
+        run: Run::Replicas(replicas),
     }
 }
 
 impl ApiServer {
     /// The workload of the lease at this place.
-    pub fn workload_of(&self, place: usize) -> Option<&Arc<PodFacts>> {
+    pub fn workload_of(&self, place: usize) -> Option<&Arc<WorkloadFacts>> {
         let name = objects::lease_name(place);
         self.workloads.values().find(|workload| workload.name == name)
     }
 
-    fn put_workload(&mut self, number: u32, mut facts: PodFacts) {
+    fn put_workload(&mut self, number: u32, mut facts: WorkloadFacts) {
         facts.resource_version = Some(self.next_version().to_string());
         self.workloads.insert(number, Arc::new(facts));
     }
@@ -52,7 +51,7 @@ impl ApiServer {
         if self.refuses_writes {
             return Verdict::Refused;
         }
-        let mut facts = PodFacts::clone(found);
+        let mut facts = WorkloadFacts::clone(found);
         let name = objects::lease_name(place);
         match write.role {
             Some(role) => facts.labels.insert(names::role_label(&name), role.as_str().into()),
@@ -62,8 +61,8 @@ impl ApiServer {
         for (key, value) in &write.marks {
             facts.annotations.set(key, value.as_deref());
         }
-        if let (PodChange::Run(run), Some(state)) = (write.change, &mut facts.workload) {
-            state.run = run;
+        if let PodChange::Run(run) = write.change {
+            facts.run = run;
         }
         if facts != **found {
             self.writes.role += 1;
@@ -77,15 +76,15 @@ impl World {
     pub fn create_workload(&mut self, cluster: usize, place: usize) {
         let number = self.new_uid();
         let replicas = self.rng.pick(&[0, RUNNING]);
-        self.apis[cluster].put_workload(number, deployment(number, place, replicas, self.now));
+        self.apis[cluster].put_workload(number, deployment(number, place, replicas));
     }
 
     /// Somebody else scales the workload of this place.
     pub fn scale_workload(&mut self, cluster: usize, place: usize) {
         let replicas = self.rng.pick(&[0, 1, RUNNING]);
         let Some(workload) = self.apis[cluster].workload_of(place).cloned() else { return };
-        let mut facts = PodFacts::clone(&workload);
-        facts.workload = facts.workload.map(|state| WorkloadState { run: Run::Replicas(replicas), ..state });
+        let mut facts = WorkloadFacts::clone(&workload);
+        facts.run = Run::Replicas(replicas);
         self.apis[cluster].put_workload(objects::number(&workload.uid), facts);
     }
 
@@ -115,9 +114,7 @@ impl World {
         let role = if holds { PodRole::Active } else { PodRole::Standby };
         let run = Run::Replicas(if holds { RUNNING } else { 0 });
         let label = workload.labels.get(&names::role_label(&objects::lease_name(place)));
-        let is_right = workload.workload.is_some_and(|state| state.run == run)
-            && label.is_some_and(|label| label == role.as_str());
-        (!is_right)
-            .then(|| format!("{NAMESPACE}/{} is {:?} {label:?}, must be {run:?}", workload.name, workload.workload))
+        let is_right = workload.run == run && label.is_some_and(|label| label == role.as_str());
+        (!is_right).then(|| format!("{NAMESPACE}/{} is {:?} {label:?}, must be {run:?}", workload.name, workload.run))
     }
 }

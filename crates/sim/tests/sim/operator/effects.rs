@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use redislease::api::RedisLease;
 use redislease::api::names::PodRole;
-use redislease::election::{PodFacts, Run};
+use redislease::election::{Candidate, Run};
 use redislease::index::Asked;
 use redislease::plan::{
     Authority, Command, Effect, Event as Input, PodChange, Priority, Read, RoleOutcome, RoleWrite, StatusOutcome,
@@ -210,11 +210,11 @@ impl World {
         match (job, reply) {
             (Job::Status { uid, .. }, reply) => self.status_reply(process, uid, reply),
             (Job::Role { uid, place, write }, Reply::Role(Verdict::Written, pod)) => {
-                let altered = pod.as_ref().and_then(|pod| write.altered_in(&objects::lease_name(place), pod));
+                let altered = pod.as_ref().and_then(|pod| write.altered_in(&objects::lease_name(place), pod.object()));
                 if let Some(pod) = pod {
-                    let after = pod.resource_version.as_ref();
+                    let after = pod.object().resource_version.as_ref();
                     self.processes[process].writer.wrote_pod(&write.uid, write.version.as_ref(), after);
-                    self.learn_pod(process, asked, &pod);
+                    self.learn_object(process, asked, pod);
                 }
                 let outcome = altered.map_or(RoleOutcome::Written, |altered| RoleOutcome::Altered(Box::new(altered)));
                 self.role_written(process, uid, write.uid.clone(), outcome);
@@ -227,13 +227,15 @@ impl World {
             }
             (Job::ReadPod { uid, write }, Reply::Pod(pod)) => {
                 let outcome = match pod {
-                    Some(pod) if pod.resource_version == write.version => RoleOutcome::Refused("as it was".into()),
+                    Some(pod) if *pod.object().resource_version == write.version => {
+                        RoleOutcome::Refused("as it was".into())
+                    }
                     Some(pod) => {
-                        self.learn_pod(process, asked, &pod);
+                        self.learn_object(process, asked, pod);
                         RoleOutcome::Conflict
                     }
                     None => {
-                        self.pod_missing(process, &write.uid, false);
+                        self.object_missing(process, &write.uid);
                         RoleOutcome::Gone
                     }
                 };
@@ -299,8 +301,8 @@ impl World {
             }
             (Read::Holder { uid, .. }, Reply::Pod(pod)) => {
                 match pod {
-                    Some(pod) => self.learn_pod(process, asked, &pod),
-                    None => self.pod_missing(process, uid, false),
+                    Some(pod) => self.learn_object(process, asked, pod),
+                    None => self.object_missing(process, uid),
                 }
                 Input::HolderRead { answered: true }
             }
@@ -330,10 +332,16 @@ impl World {
         self.wake_marked(process);
     }
 
-    fn learn_pod(&mut self, process: usize, asked: Asked, facts: &PodFacts) {
+    fn learn_object(&mut self, process: usize, asked: Asked, found: Candidate) {
         let now = Time(self.local(process));
-        self.observed(process, objects::version(facts.resource_version.as_deref()));
-        self.processes[process].index.pod_answered(asked, facts.clone(), now);
+        self.observed(process, objects::version(found.object().resource_version.as_deref()));
+        self.processes[process].index.answered(asked, found, now);
+        self.wake_marked(process);
+    }
+
+    fn object_missing(&mut self, process: usize, uid: &str) {
+        let now = Time(self.local(process));
+        self.processes[process].index.answered_missing(NAMESPACE, uid, now);
         self.wake_marked(process);
     }
 

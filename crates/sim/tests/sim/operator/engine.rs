@@ -224,8 +224,17 @@ impl World {
         let unit = operator.units.iter_mut().find(|unit| unit.uid == uid)?;
         let holder = unit.reconciler.holder();
         operator.index.set_holder(unit.id, holder.as_ref().map(|(_, uid)| uid.as_str()));
-        let Snapshot { lease, has_successor, spec, quorum, candidates, strays, mut holder, pods_listed } =
-            operator.index.snapshot(unit.id, now)?;
+        let Snapshot {
+            lease,
+            has_successor,
+            spec,
+            quorum,
+            candidates,
+            strays,
+            stray_workloads,
+            mut holder,
+            pods_listed,
+        } = operator.index.snapshot(unit.id, now)?;
         if let Some(lease) = &lease {
             unit.checks.lease = Some(lease.clone());
         }
@@ -245,6 +254,7 @@ impl World {
             quorum,
             candidates,
             strays,
+            stray_workloads,
             holder,
             pods_listed,
             stop_at: operator.machines.iter().rev().find(|machine| machine.uid == uid).and_then(Machine::stop_at),

@@ -17,13 +17,12 @@ impl World {
     }
 
     pub fn workload_reply(&mut self, process: usize, key: &WorkloadKey, reply: Reply) {
-        let Reply::Workload(found) = reply else {
+        let Reply::Workload(object) = reply else {
             return self.check.fail(format!("{reply:?} is no workload"));
         };
         let now = Time(self.local(process));
         // No lease uses the pods of the workload.
         let selector = Expression::Equal("app".to_owned(), "none".to_owned()).into();
-        let object = found.map(|facts| Box::new((*facts).clone()));
         let read = if object.is_some() { WorkloadRead::Selects(selector) } else { WorkloadRead::Missing };
         self.processes[process].index.workload_read(key, WorkloadFound { read, object }, now);
         self.wake_marked(process);

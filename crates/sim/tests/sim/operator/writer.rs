@@ -137,7 +137,7 @@ impl Job {
     fn judge(&self, reply: &Reply) -> Verdict {
         match (self, reply) {
             (_, Reply::Refused | Reply::Overdue) => Verdict::Unanswered,
-            (Self::ReadPod { write, .. }, Reply::Pod(Some(pod))) if pod.resource_version == write.version => {
+            (Self::ReadPod { write, .. }, Reply::Pod(Some(pod))) if *pod.object().resource_version == write.version => {
                 Verdict::Refused
             }
             (Self::ReadPod { .. }, Reply::Pod(Some(_))) | (_, Reply::Status(server::Verdict::Gone, _)) => {

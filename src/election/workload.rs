@@ -1,0 +1,126 @@
+//! The facts about a workload that is the only candidate of its cluster, and what pods and workloads have in common.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kube::core::DynamicObject;
+
+use super::{Annotations, PodFacts};
+use crate::api::names;
+use crate::api::validated::WorkloadKind;
+
+/// The facts about a workload, taken from one read. It is never a candidate beside pods.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WorkloadFacts {
+    /// Its kind.
+    pub kind: WorkloadKind,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its UID. A new workload with the same name is another one.
+    pub uid: String,
+    /// Its resourceVersion. A write by the operator names it.
+    pub resource_version: Option<String>,
+    /// Its labels that belong to RedisLease.
+    pub labels: BTreeMap<String, String>,
+    /// Its annotations that belong to RedisLease; see [`names`].
+    pub annotations: Annotations,
+    /// Whether it runs, and how.
+    pub run: Run,
+}
+
+/// Whether a workload runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Run {
+    /// `spec.replicas` of a Deployment or StatefulSet.
+    Replicas(i32),
+    /// `spec.suspend` of a `CronJob`.
+    Suspended(bool),
+}
+
+impl WorkloadFacts {
+    /// The facts about a workload, from its object. `None` if the operator cannot switch workloads of this kind.
+    pub fn of(kind: WorkloadKind, object: &DynamicObject) -> Option<Self> {
+        let spec = &object.data["spec"];
+        let run = match kind {
+            WorkloadKind::Deployment | WorkloadKind::StatefulSet => {
+                // The API server writes the default, 1.
+                Run::Replicas(
+                    spec["replicas"].as_i64().map_or(1, |replicas| i32::try_from(replicas).unwrap_or(i32::MAX)),
+                )
+            }
+            WorkloadKind::CronJob => Run::Suspended(spec["suspend"].as_bool().unwrap_or(false)),
+            WorkloadKind::DaemonSet | WorkloadKind::ReplicaSet | WorkloadKind::Job => return None,
+        };
+        let metadata = &object.metadata;
+        let roles = metadata.labels.iter().flatten().filter(|(key, _)| names::lease_of_role_label(key).is_some());
+        let ours = metadata.annotations.iter().flatten().filter(|(key, _)| names::is_ours(key));
+        let pair = |(key, value): (&String, &String)| (key.clone(), value.clone());
+        Some(Self {
+            kind,
+            namespace: metadata.namespace.clone().unwrap_or_default(),
+            name: metadata.name.clone().unwrap_or_default(),
+            uid: metadata.uid.clone().unwrap_or_default(),
+            resource_version: metadata.resource_version.clone(),
+            labels: roles.map(pair).collect(),
+            annotations: ours.map(pair).collect(),
+            run,
+        })
+    }
+
+    /// The workload as an object with a role.
+    pub fn object(&self) -> Object<'_> {
+        let Self { kind, namespace, name, uid, resource_version, labels, annotations, run } = self;
+        let (workload, run, gates) = (Some(*kind), Some(*run), &[][..]);
+        Object { workload, run, namespace, name, uid, resource_version, labels, annotations, gates }
+    }
+
+    /// The leases whose label or annotations the workload carries.
+    pub fn marked_by(&self) -> impl Iterator<Item = &str> {
+        let of_labels = self.labels.keys().filter_map(|key| names::lease_of_role_label(key));
+        of_labels.chain(self.annotations.iter().filter_map(|(key, _)| names::lease_of_mark(key)))
+    }
+}
+
+/// What a write of a role needs to know about its object.
+#[derive(Clone, Copy, Debug)]
+pub struct Object<'a> {
+    /// The kind of the workload; `None` for a pod.
+    pub workload: Option<WorkloadKind>,
+    /// Whether the workload runs, and how.
+    pub run: Option<Run>,
+    /// Its namespace.
+    pub namespace: &'a str,
+    /// Its name.
+    pub name: &'a str,
+    /// Its UID.
+    pub uid: &'a str,
+    /// Its resourceVersion.
+    pub resource_version: &'a Option<String>,
+    /// Its labels.
+    pub labels: &'a BTreeMap<String, String>,
+    /// Its annotations that belong to RedisLease.
+    pub annotations: &'a Annotations,
+    /// The scheduling gates of a pod.
+    pub gates: &'a [String],
+}
+
+/// A pod or a workload.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Candidate {
+    /// A pod.
+    Pod(Arc<PodFacts>),
+    /// A workload.
+    Workload(Arc<WorkloadFacts>),
+}
+
+impl Candidate {
+    /// It as an object with a role.
+    pub fn object(&self) -> Object<'_> {
+        match self {
+            Self::Pod(pod) => pod.object(),
+            Self::Workload(workload) => workload.object(),
+        }
+    }
+}
