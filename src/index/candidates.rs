@@ -10,6 +10,7 @@ use super::namespace::Namespace;
 use super::selectors::GroupId;
 use super::workloads::{Concerned, Known, Workloads};
 use super::{Asked, Index, LeaseId, WorkloadChange, WorkloadFound, WorkloadKey, WorkloadRead};
+use crate::api::validated::WorkloadKind;
 use crate::election::{Candidate, Electorate, WorkloadFacts};
 use crate::plan::{CandidateFacts, PodKnowledge};
 
@@ -115,11 +116,14 @@ impl Index {
         }
     }
 
-    /// The object that a call named does not exist any more.
-    pub fn answered_missing(&mut self, namespace: &str, uid: &str, now: Time) {
-        for id in self.workloads.missing(namespace, uid) {
-            self.mark(id);
+    /// No pod, or no workload of this kind, has this UID.
+    pub fn answered_missing(&mut self, namespace: &str, uid: &str, workload: Option<WorkloadKind>, now: Time) {
+        if let Some(kind) = workload {
+            for id in self.workloads.missing(namespace, kind, uid) {
+                self.mark(id);
+            }
         }
+        // It may be named as the holder.
         self.pod_missing(namespace, uid, false, now);
     }
 

@@ -205,6 +205,9 @@ fn a_workload_that_is_no_candidate_any_more_is_a_stray_until_its_marks_are_remov
     assert_eq!((strays(&mut index, id), replicas(&mut index, id).len()), (vec![], 1), "the candidate is no stray");
     index.lease_seen(lease("n", "a", 2, &of_deployment("d")), NOW);
     assert_eq!(strays(&mut index, id), ["u1"], "granularity Pod");
+    // No pod has the UID of the holder.
+    index.answered_missing("n", "u1", None, NOW);
+    assert_eq!(strays(&mut index, id), ["u1"]);
     let after = marked("u1", 6, 3, &json!({})).object.unwrap();
     let asked = index.pod_lists().ask();
     due(&mut index);

@@ -353,10 +353,11 @@ impl Workloads {
         self.take(&(object.namespace.as_str().into(), workload), Some(object), false)
     }
 
-    /// The workload with this UID does not exist any more.
-    pub fn missing(&mut self, namespace: &str, uid: &str) -> BTreeSet<LeaseId> {
+    /// The workload of this kind with this UID does not exist any more.
+    pub fn missing(&mut self, namespace: &str, kind: WorkloadKind, uid: &str) -> BTreeSet<LeaseId> {
         let is_it = |(key, entry): (&WorkloadKey, &Entry)| {
-            let same = &*key.0 == namespace && entry.object.as_ref().is_some_and(|object| object.uid == uid);
+            let same = (&*key.0, key.1.kind) == (namespace, kind)
+                && entry.object.as_ref().is_some_and(|object| object.uid == uid);
             same.then(|| key.clone())
         };
         let key = self.entries.iter().find_map(is_it);

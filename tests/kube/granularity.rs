@@ -190,3 +190,44 @@ fn an_operator_without_the_flags_leaves_workloads_as_they_are() -> Result<()> {
         Ok(())
     })
 }
+
+/// What the operator has written to a workload, by the keys of its labels and annotations.
+fn marks(now: &Value) -> Vec<String> {
+    let keys = |of: &str| now["metadata"][of].as_object().into_iter().flatten().map(|(key, _)| key.clone());
+    let is_mark = |key: &String| key.contains(".redislease.io/");
+    keys("labels").chain(keys("annotations")).filter(is_mark).collect()
+}
+
+fn no_marks(installation: &Installation, of: &str) -> Result<()> {
+    let now = installation.wait_for(&format!("no mark is left in {of}"), READ_AGAIN, || {
+        let now = workload(installation, of, "Deployment").map_err(|error| error.to_string())?;
+        let left = marks(&now);
+        if left.is_empty() { Ok(now) } else { Err(format!("{left:?}")) }
+    })?;
+    assert_eq!(now["spec"]["replicas"], 3, "it runs on");
+    Ok(())
+}
+
+#[test]
+fn another_granularity_leaves_nothing_behind_also_after_a_restart() -> Result<()> {
+    let cluster = Cluster::of(&switching())?;
+    let installation = &cluster.installation;
+    let of_pods = json!({"spec": {"granularity": "Pod", "activation": null}});
+    let of_cluster = json!({"spec": {"granularity": "Cluster", "activation": {"scale": {"replicas": 3}}}});
+    let lease = scaled(installation, "regrained", "Deployment", 0)?;
+    replicas(installation, "regrained", "active", 3)?;
+    lease.patch(&of_pods)?;
+    no_marks(installation, "regrained")?;
+    lease.patch(&of_cluster)?;
+    let held = replicas(installation, "regrained", "active", 3)?;
+    assert!(marks(&held).len() >= 3, "{held}");
+    let deleted = scaled(installation, "orphaned", "Deployment", 0)?;
+    replicas(installation, "orphaned", "active", 3)?;
+    // The same while no operator runs.
+    cluster.operator.stop()?;
+    lease.patch(&of_pods)?;
+    deleted.delete()?;
+    cluster.operator.start_again()?;
+    no_marks(installation, "regrained")?;
+    no_marks(installation, "orphaned")
+}

@@ -160,7 +160,7 @@ impl<M: Machine, O: Outside> Engine<M, O> {
     fn take_found(&mut self, now: Time, namespace: &str, uid: &str, found: Option<Found>) {
         match found {
             Some(Found::Here(asked, object)) => self.index.answered(asked, object, now),
-            Some(Found::Gone) => self.index.answered_missing(namespace, uid, now),
+            Some(Found::Gone(workload)) => self.index.answered_missing(namespace, uid, workload, now),
             None => {}
         }
     }

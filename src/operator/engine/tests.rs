@@ -75,7 +75,7 @@ fn what_an_answer_shows_is_in_the_facts_of_the_turn() {
     script("a", |script| script.holder = Some(("p".into(), "uid-p".into())));
     world.work();
     for (answer, knows) in [
-        (Answer::Holder("uid-p".into(), Ok(Found::Gone)), "facts 0 gone"),
+        (Answer::Holder("uid-p".into(), Ok(Found::Gone(None))), "facts 0 gone"),
         (Answer::Node("uid-p".into(), Ok(true)), "facts 0 stopped"),
     ] {
         seen("a");

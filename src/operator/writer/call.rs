@@ -40,8 +40,8 @@ pub type Done<T> = Box<dyn FnOnce(T) + Send>;
 pub enum Found {
     /// As it is now.
     Here(Asked, Candidate),
-    /// There is none with this UID.
-    Gone,
+    /// There is no pod, or no workload of this kind, with this UID.
+    Gone(Option<WorkloadKind>),
 }
 
 /// The outcome of a role write.
@@ -361,7 +361,7 @@ async fn write_role(
                     let outcome = RoleOutcome::Refused(why.clone());
                     return (Err(CallError::Refused(why)), RoleAnswer { outcome, found: None });
                 }
-                Ok(Found::Gone) => (RoleOutcome::Gone, Some(Found::Gone)),
+                Ok(gone @ Found::Gone(_)) => (RoleOutcome::Gone, Some(gone)),
                 Ok(found) => (RoleOutcome::Conflict, Some(found)),
                 // The last request counts: it is what says whether the API server answers.
                 Err(unanswered @ CallError::Unanswered(_)) => {
@@ -442,7 +442,7 @@ async fn read_candidate(
     };
     match found {
         Ok(Some(found)) if found.object().uid == uid => Ok(Found::Here(asked, found)),
-        Ok(_) | Err(CallError::NotFound) => Ok(Found::Gone),
+        Ok(_) | Err(CallError::NotFound) => Ok(Found::Gone(workload)),
         Err(error) => Err(error),
     }
 }

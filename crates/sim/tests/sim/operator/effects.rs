@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use redislease::api::RedisLease;
 use redislease::api::names::PodRole;
+use redislease::api::validated::WorkloadKind;
 use redislease::election::{Candidate, Run};
 use redislease::index::Asked;
 use redislease::plan::{
@@ -235,7 +236,7 @@ impl World {
                         RoleOutcome::Conflict
                     }
                     None => {
-                        self.object_missing(process, &write.uid);
+                        self.object_missing(process, &write.uid, write.workload);
                         RoleOutcome::Gone
                     }
                 };
@@ -299,10 +300,10 @@ impl World {
                 }
                 Input::LeaseRead(Ok(ours))
             }
-            (Read::Holder { uid, .. }, Reply::Pod(pod)) => {
+            (Read::Holder { uid, workload, .. }, Reply::Pod(pod)) => {
                 match pod {
                     Some(pod) => self.learn_object(process, asked, pod),
-                    None => self.object_missing(process, uid),
+                    None => self.object_missing(process, uid, *workload),
                 }
                 Input::HolderRead { answered: true }
             }
@@ -339,9 +340,9 @@ impl World {
         self.wake_marked(process);
     }
 
-    fn object_missing(&mut self, process: usize, uid: &str) {
+    fn object_missing(&mut self, process: usize, uid: &str, workload: Option<WorkloadKind>) {
         let now = Time(self.local(process));
-        self.processes[process].index.answered_missing(NAMESPACE, uid, now);
+        self.processes[process].index.answered_missing(NAMESPACE, uid, workload, now);
         self.wake_marked(process);
     }
 
