@@ -54,8 +54,9 @@ impl Confirmation {
 }
 
 impl Reconciler {
-    /// Whether the object may be started for this term. If this is unknown, the lease is read.
-    pub(super) fn is_start_confirmed(&mut self, now: Time, object: Object<'_>, attempt: Attempt) -> bool {
+    /// Whether the object may be started for the term that this process holds. If this is unknown, the lease is read.
+    pub(super) fn is_start_confirmed(&mut self, now: Time, object: Object<'_>) -> bool {
+        let Some(attempt) = self.held_attempt() else { return false };
         if self.confirmation.confirms(object, attempt) {
             return true;
         }

@@ -235,7 +235,11 @@ impl Reconciler {
                 self.verify_latest(later);
             } else if desired.change == PodChange::Start && (unfenced || self.start.waits().is_some()) {
                 // The answers to the writes above cause the next turn.
-            } else if may_grant && self.holds(entitlement) && facts.stop_at.is_none_or(|stop_at| now < stop_at) {
+            } else if may_grant
+                && self.holds(entitlement)
+                && facts.stop_at.is_none_or(|stop_at| now < stop_at)
+                && (desired.change != PodChange::Start || self.is_start_confirmed(now, pod.object()))
+            {
                 self.write_role(now, pod.object(), desired, Priority::Active, facts.stop_at);
             }
         }

@@ -1,5 +1,7 @@
 //! Leases whose pods start only after their election.
 
+mod start;
+
 use super::*;
 use crate::api::conditions::LeaseReady;
 use crate::api::names::PodRole;
@@ -37,7 +39,16 @@ impl Story {
     fn started_a() -> Self {
         let mut story = Self::elected_a();
         story.pods();
+        story.confirm();
+        story.pods();
         story
+    }
+
+    /// The status names the term, also according to a direct read, if one is wanted.
+    fn confirm(&mut self) {
+        if self.wants(&Effect::Read(Read::Lease)) {
+            self.read_lease();
+        }
     }
 
     fn changes(&self) -> Vec<(String, PodChange)> {
@@ -84,6 +95,8 @@ fn the_elected_pod_is_started_only_when_the_status_names_its_term() {
     // A late write of an earlier term must not start `b`: its version changes first.
     assert_eq!(story.changes(), [("b".into(), PodChange::Fence(1))]);
     story.accept("uid-b");
+    assert_eq!(story.changes(), [], "the status is read first");
+    story.confirm();
     let start = story.role_writes().into_iter().find(|write| write.pod == "a").unwrap();
     assert_eq!(
         (start.change, start.role, start.token.as_deref()),
@@ -205,6 +218,7 @@ fn refusals_to_start_a_pod_are_reported_once() {
     // Also the write to `b` is refused: this does not keep `a` from its start.
     let refused = |why: &str| RoleOutcome::Refused(why.into());
     story.event(Event::RoleWritten { uid: "uid-b".into(), outcome: refused("a webhook") });
+    story.confirm();
     assert!(story.changes().contains(&("a".into(), PodChange::Start)), "{:?}", story.effects);
     story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: refused("a webhook") });
     let notice = story.reported(NoticeReason::ActivationRefused);
@@ -241,172 +255,6 @@ fn after_a_takeover_the_lost_pod_gets_standby_before_the_next_one_starts() {
     next.event(Event::StatusWritten(StatusOutcome::Withdrawn));
     next.write();
     assert_eq!(next.changes(), [("a".into(), PodChange::Delete)]);
-}
-
-/// A process that begins to decide does not know which starts another one has sent: each gated pod gets a new version first, also
-/// one with the label and the token that it must have.
-#[test]
-fn every_gated_pod_is_fenced_before_the_first_start_of_a_process() {
-    let mut story = Story::gated();
-    story.candidates(&[gated("a"), gated("b"), gated("c")]);
-    story.turn();
-    story.answer();
-    story.holder(gated("a"));
-    story.view(publishing(term(1, 7, "a")));
-    story.write();
-    let mut b = gated("b");
-    b.labels.insert(GATE.into(), "standby".into());
-    b.annotations.set("token.redislease.io/billing", Some("7"));
-    b.annotations.set("withdrawn.redislease.io/billing", Some("6.41"));
-    story.candidates(&[gated("a"), b, gated("c")]);
-    story.facts.stop_at = Some(Time(1_000_000_000));
-    story.view(held(term(1, 7, "a")));
-    assert_eq!(story.changes(), [("b".into(), PodChange::Fence(42)), ("c".into(), PodChange::Fence(1))]);
-    let writes = story.role_writes();
-    story.event(Event::RoleWritten { uid: "uid-c".into(), outcome: RoleOutcome::Conflict });
-    assert_eq!(story.changes(), [("c".into(), PodChange::Fence(1))], "it is sent again");
-    story.apply(&writes[0]);
-    story.event(Event::RoleWritten { uid: "uid-b".into(), outcome: RoleOutcome::Written });
-    assert_eq!(story.changes(), [], "`c` is not fenced yet");
-    story.apply(&writes[1]);
-    story.event(Event::RoleWritten { uid: "uid-c".into(), outcome: RoleOutcome::Written });
-    assert_eq!(story.changes(), [("a".into(), PodChange::Start)]);
-}
-
-/// The withdrawal writes what the pod already has: without the fence, the API server would store nothing, and the late start
-/// would still match the version.
-#[test]
-fn an_unanswered_start_is_fenced_when_the_term_is_lost() {
-    let mut story = Story::gated();
-    let standby = PodFacts { labels: [(GATE.to_owned(), "standby".to_owned())].into(), ..gated("a") };
-    story.candidates(std::slice::from_ref(&standby));
-    story.turn();
-    story.answer();
-    story.holder(standby);
-    story.view(publishing(term(1, 7, "a")));
-    story.write();
-    story.facts.stop_at = Some(Time(1_000_000_000));
-    story.view(held(term(1, 7, "a")));
-    assert_eq!(story.changes(), [("a".into(), PodChange::Start)]);
-    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Unanswered("timeout".into()) });
-    assert_eq!(story.changes(), [("a".into(), PodChange::Start)], "it is repeated");
-    story.view(ending(term(1, 7, "a"), EndReason::Deadline));
-    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Withdrawn });
-    let changes: Vec<_> = story.role_writes().into_iter().map(|write| (write.role, write.change)).collect();
-    assert!(changes.contains(&(Some(PodRole::Standby), PodChange::Fence(1))), "{changes:?}");
-}
-
-/// `a` was started for the term 7 and runs; `b` holds the term 8, and the status names it. The deletion of `a` is pending.
-fn b_follows_a() -> Story {
-    let mut story = Story::started_a();
-    let a = PodFacts { node: Some("node-1".into()), ready: true, ..story.pod("a") };
-    story.candidates(&[a.clone(), story.pod("b")]);
-    story.holder(a);
-    story.view(ending(term(1, 7, "a"), EndReason::Deadline));
-    story.write();
-    story.accept_standby("uid-a");
-    assert_eq!(story.changes(), [("a".into(), PodChange::Delete)]);
-    story.holder(gated("b"));
-    story.view(publishing(term(2, 8, "b")));
-    story.write();
-    story.facts.stop_at = Some(Time(1_000_000_000));
-    story.view(held(term(2, 8, "b")));
-    assert!(story.ready_message().ends_with("was started for an earlier term, may still run and is deleted first."));
-    story.write();
-    story
-}
-
-impl Story {
-    /// Changes what is known about `a`.
-    fn change_a(&mut self, change: impl FnOnce(&mut PodFacts)) {
-        let (mut a, b) = (self.pod("a"), self.pod("b"));
-        change(&mut a);
-        self.candidates(&[a, b]);
-    }
-
-    fn starts_b(&self) -> bool {
-        self.changes().contains(&("b".into(), PodChange::Start))
-    }
-
-    fn ready_message(&self) -> String {
-        let write = self.status_write().expect("a status is to be written");
-        write.status.condition(ConditionType::Ready).expect("the condition").message.clone()
-    }
-}
-
-#[test]
-fn the_next_pod_starts_when_the_one_before_is_proven_to_have_stopped() {
-    let mut story = b_follows_a();
-    assert!(!story.starts_b(), "{:?}", story.effects);
-    story.change_a(|a| a.deletion_grace = Some(core::time::Duration::from_secs(30)));
-    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Written });
-    assert!(!story.starts_b(), "it is terminating: {:?}", story.effects);
-    assert!(
-        story
-            .ready_message()
-            .ends_with("a, which was started for an earlier term, was asked to stop and may still run.")
-    );
-    story.pass(20_000);
-    assert!(!story.starts_b());
-    story.change_a(|a| (a.stopped, a.finished) = (true, true));
-    story.turn();
-    assert!(story.starts_b(), "{:?}", story.effects);
-}
-
-#[test]
-fn the_next_pod_starts_when_the_one_before_is_gone_or_must_have_stopped() {
-    let mut story = b_follows_a();
-    story.change_a(|a| a.deletion_grace = Some(core::time::Duration::from_secs(30)));
-    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Written });
-    // 30 s, and the gracePeriod of 10 s.
-    story.pass(39_999);
-    assert!(!story.starts_b());
-    assert_eq!(story.reconciler.next_deadline(), Some(story.now + Millis(1)));
-    story.pass(1);
-    assert!(story.starts_b(), "{:?}", story.effects);
-
-    let mut story = b_follows_a();
-    let b = story.pod("b");
-    story.candidates(&[b]);
-    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Gone });
-    assert!(story.starts_b(), "{:?}", story.effects);
-}
-
-#[test]
-fn a_refused_deletion_starts_nothing_and_the_condition_says_so() {
-    let mut story = b_follows_a();
-    story.event(Event::RoleWritten {
-        uid: "uid-a".into(),
-        outcome: RoleOutcome::Refused("the policy forbids it".into()),
-    });
-    let message = story.ready_message();
-    let says = "b is not started: a, which was started for an earlier term, may still run, and cannot be deleted: the policy forbids it";
-    assert!(message.ends_with(says), "{message}");
-    for _ in 0..100 {
-        story.pass(10_000);
-        assert!(!story.starts_b(), "{:?}", story.effects);
-        assert!(
-            !story.commands().iter().any(|command| matches!(command, Command::End { .. })),
-            "it is not the fault of `b`"
-        );
-        story.reconciler.handle(
-            story.now,
-            Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Refused("the policy forbids it".into()) },
-        );
-    }
-}
-
-#[test]
-fn a_started_pod_that_is_no_candidate_any_more_delays_the_next_start_too() {
-    let mut story = b_follows_a();
-    let (a, b) = (story.pod("a"), story.pod("b"));
-    story.candidates(&[b]);
-    story.facts.strays = vec![Arc::new(a.clone())];
-    story.turn();
-    assert!(!story.starts_b(), "{:?}", story.effects);
-    story.facts.strays = vec![Arc::new(PodFacts { stopped: true, finished: true, ..a })];
-    story.turn();
-    assert!(story.starts_b(), "{:?}", story.effects);
 }
 
 #[test]

@@ -263,6 +263,12 @@ impl Story {
         self.candidates(&pods);
     }
 
+    /// The API server answers a read of the lease.
+    pub fn read_lease(&mut self) {
+        let lease = self.facts.lease.clone();
+        self.event(Event::LeaseRead(Ok(lease)));
+    }
+
     /// The only candidate is this workload.
     pub fn workload_is(&mut self, workload: WorkloadFacts) {
         self.facts.candidates = CandidateFacts::Known(Arc::new(Electorate::of_workload(Arc::new(workload))));

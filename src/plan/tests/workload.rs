@@ -105,11 +105,6 @@ impl Story {
         }
     }
 
-    fn read_lease(&mut self) {
-        let lease = self.facts.lease.clone();
-        self.event(Event::LeaseRead(Ok(lease)));
-    }
-
     fn workload(&self) -> WorkloadFacts {
         let CandidateFacts::Known(electorate) = &self.facts.candidates else { panic!("known") };
         electorate.workload().unwrap().as_ref().clone()

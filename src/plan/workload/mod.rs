@@ -88,8 +88,7 @@ impl Reconciler {
         if !may_grant || facts.stop_at.is_some_and(|stop_at| now >= stop_at) {
             return;
         }
-        let Some(attempt) = self.held_attempt() else { return };
-        if !self.is_start_confirmed(now, workload.object(), attempt) {
+        if !self.is_start_confirmed(now, workload.object()) {
             return;
         }
         let marks = vec![(names::owner_annotation(&self.identity.name), Some(self.owner_of(workload)))];

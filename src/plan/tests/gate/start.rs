@@ -1,0 +1,193 @@
+//! What must be known before a pod is started.
+
+use super::*;
+
+/// A process that begins to decide does not know which starts another one has sent: each gated pod gets a new version first, also
+/// one with the label and the token that it must have.
+#[test]
+fn every_gated_pod_is_fenced_before_the_first_start_of_a_process() {
+    let mut story = Story::gated();
+    story.candidates(&[gated("a"), gated("b"), gated("c")]);
+    story.turn();
+    story.answer();
+    story.holder(gated("a"));
+    story.view(publishing(term(1, 7, "a")));
+    story.write();
+    let mut b = gated("b");
+    b.labels.insert(GATE.into(), "standby".into());
+    b.annotations.set("token.redislease.io/billing", Some("7"));
+    b.annotations.set("withdrawn.redislease.io/billing", Some("6.41"));
+    story.candidates(&[gated("a"), b, gated("c")]);
+    story.facts.stop_at = Some(Time(1_000_000_000));
+    story.view(held(term(1, 7, "a")));
+    assert_eq!(story.changes(), [("b".into(), PodChange::Fence(42)), ("c".into(), PodChange::Fence(1))]);
+    let writes = story.role_writes();
+    story.event(Event::RoleWritten { uid: "uid-c".into(), outcome: RoleOutcome::Conflict });
+    assert_eq!(story.changes(), [("c".into(), PodChange::Fence(1))], "it is sent again");
+    story.apply(&writes[0]);
+    story.event(Event::RoleWritten { uid: "uid-b".into(), outcome: RoleOutcome::Written });
+    assert_eq!(story.changes(), [], "`c` is not fenced yet");
+    story.apply(&writes[1]);
+    story.event(Event::RoleWritten { uid: "uid-c".into(), outcome: RoleOutcome::Written });
+    story.confirm();
+    assert_eq!(story.changes(), [("a".into(), PodChange::Start)]);
+}
+
+/// The withdrawal writes what the pod already has: without the fence, the API server would store nothing, and the late start
+/// would still match the version.
+#[test]
+fn an_unanswered_start_is_fenced_when_the_term_is_lost() {
+    let mut story = Story::gated();
+    let standby = PodFacts { labels: [(GATE.to_owned(), "standby".to_owned())].into(), ..gated("a") };
+    story.candidates(std::slice::from_ref(&standby));
+    story.turn();
+    story.answer();
+    story.holder(standby);
+    story.view(publishing(term(1, 7, "a")));
+    story.write();
+    story.facts.stop_at = Some(Time(1_000_000_000));
+    story.view(held(term(1, 7, "a")));
+    story.confirm();
+    assert_eq!(story.changes(), [("a".into(), PodChange::Start)]);
+    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Unanswered("timeout".into()) });
+    assert_eq!(story.changes(), [("a".into(), PodChange::Start)], "it is repeated");
+    story.view(ending(term(1, 7, "a"), EndReason::Deadline));
+    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Withdrawn });
+    let changes: Vec<_> = story.role_writes().into_iter().map(|write| (write.role, write.change)).collect();
+    assert!(changes.contains(&(Some(PodRole::Standby), PodChange::Fence(1))), "{changes:?}");
+}
+
+/// `a` was started for the term 7 and runs; `b` holds the term 8, and the status names it. The deletion of `a` is pending.
+fn b_follows_a() -> Story {
+    let mut story = Story::started_a();
+    let a = PodFacts { node: Some("node-1".into()), ready: true, ..story.pod("a") };
+    story.candidates(&[a.clone(), story.pod("b")]);
+    story.holder(a);
+    story.view(ending(term(1, 7, "a"), EndReason::Deadline));
+    story.write();
+    story.accept_standby("uid-a");
+    assert_eq!(story.changes(), [("a".into(), PodChange::Delete)]);
+    story.holder(gated("b"));
+    story.view(publishing(term(2, 8, "b")));
+    story.write();
+    story.facts.stop_at = Some(Time(1_000_000_000));
+    story.view(held(term(2, 8, "b")));
+    assert!(story.ready_message().ends_with("was started for an earlier term, may still run and is deleted first."));
+    story.write();
+    story
+}
+
+impl Story {
+    /// Changes what is known about `a`.
+    fn change_a(&mut self, change: impl FnOnce(&mut PodFacts)) {
+        let (mut a, b) = (self.pod("a"), self.pod("b"));
+        change(&mut a);
+        self.candidates(&[a, b]);
+    }
+
+    fn starts_b(&mut self) -> bool {
+        self.confirm();
+        self.changes().contains(&("b".into(), PodChange::Start))
+    }
+
+    fn ready_message(&self) -> String {
+        let write = self.status_write().expect("a status is to be written");
+        write.status.condition(ConditionType::Ready).expect("the condition").message.clone()
+    }
+}
+
+#[test]
+fn the_next_pod_starts_when_the_one_before_is_proven_to_have_stopped() {
+    let mut story = b_follows_a();
+    assert!(!story.starts_b(), "{:?}", story.effects);
+    story.change_a(|a| a.deletion_grace = Some(core::time::Duration::from_secs(30)));
+    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Written });
+    assert!(!story.starts_b(), "it is terminating: {:?}", story.effects);
+    assert!(
+        story
+            .ready_message()
+            .ends_with("a, which was started for an earlier term, was asked to stop and may still run.")
+    );
+    story.pass(20_000);
+    assert!(!story.starts_b());
+    story.change_a(|a| (a.stopped, a.finished) = (true, true));
+    story.turn();
+    assert!(story.starts_b(), "{:?}", story.effects);
+}
+
+#[test]
+fn the_next_pod_starts_when_the_one_before_is_gone_or_must_have_stopped() {
+    let mut story = b_follows_a();
+    story.change_a(|a| a.deletion_grace = Some(core::time::Duration::from_secs(30)));
+    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Written });
+    // 30 s, and the gracePeriod of 10 s.
+    story.pass(39_999);
+    assert!(!story.starts_b());
+    assert_eq!(story.reconciler.next_deadline(), Some(story.now + Millis(1)));
+    story.pass(1);
+    assert!(story.starts_b(), "{:?}", story.effects);
+
+    let mut story = b_follows_a();
+    let b = story.pod("b");
+    story.candidates(&[b]);
+    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Gone });
+    assert!(story.starts_b(), "{:?}", story.effects);
+}
+
+#[test]
+fn a_refused_deletion_starts_nothing_and_the_condition_says_so() {
+    let mut story = b_follows_a();
+    story.event(Event::RoleWritten {
+        uid: "uid-a".into(),
+        outcome: RoleOutcome::Refused("the policy forbids it".into()),
+    });
+    let message = story.ready_message();
+    let says = "b is not started: a, which was started for an earlier term, may still run, and cannot be deleted: the policy forbids it";
+    assert!(message.ends_with(says), "{message}");
+    for _ in 0..100 {
+        story.pass(10_000);
+        assert!(!story.starts_b(), "{:?}", story.effects);
+        assert!(
+            !story.commands().iter().any(|command| matches!(command, Command::End { .. })),
+            "it is not the fault of `b`"
+        );
+        story.reconciler.handle(
+            story.now,
+            Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Refused("the policy forbids it".into()) },
+        );
+    }
+}
+
+#[test]
+fn a_started_pod_that_is_no_candidate_any_more_delays_the_next_start_too() {
+    let mut story = b_follows_a();
+    let (a, b) = (story.pod("a"), story.pod("b"));
+    story.candidates(&[b]);
+    story.facts.strays = vec![Arc::new(a.clone())];
+    story.turn();
+    assert!(!story.starts_b(), "{:?}", story.effects);
+    story.facts.strays = vec![Arc::new(PodFacts { stopped: true, finished: true, ..a })];
+    story.turn();
+    assert!(story.starts_b(), "{:?}", story.effects);
+}
+
+/// Another process has ended the term, and this one does not see it yet.
+#[test]
+fn a_pod_starts_only_when_a_direct_read_of_the_status_names_the_term() {
+    let mut story = Story::elected_a();
+    story.pods();
+    assert!(story.wants(&Effect::Read(Read::Lease)), "{:?}", story.effects);
+    let mut ended = story.facts.lease.as_deref().unwrap().clone();
+    ended.status.as_mut().unwrap().attempt = None;
+    story.event(Event::LeaseRead(Ok(Some(Arc::new(ended)))));
+    assert_eq!(story.changes(), []);
+    story.pass(1000);
+    // While the read is under way, somebody writes to the pod: the answer may be older than its new version.
+    let changed = PodFacts { resource_version: Some("9".into()), ..story.pod("a") };
+    story.candidates(&[changed, story.pod("b")]);
+    story.confirm();
+    assert_eq!(story.changes(), [], "{:?}", story.effects);
+    story.confirm();
+    assert_eq!(story.changes(), [("a".into(), PodChange::Start)]);
+    assert_eq!(story.role_writes()[0].version.as_deref(), Some("9"));
+}
