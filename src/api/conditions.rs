@@ -134,6 +134,8 @@ reasons! {
         /// The workload does not name this lease, or its annotations say something else than the spec: the operator does not start
         /// or stop it.
         NotPermitted => False,
+        /// The operator has no right to read the workload that the spec names, or to start and stop it.
+        Forbidden => False,
         /// Another lease of this cluster holds one of the keys, or a key has a value that RedisLease did not write.
         KeyHeldByOtherLease => False,
         /// No pod holds the lease. The operator elects a pod as soon as the keys are free.

@@ -20,6 +20,7 @@ use super::{LeaseId, is_older};
 use crate::api::conditions::LeaseReady;
 use crate::api::validated::{Workload, WorkloadKind};
 use crate::election::WorkloadFacts;
+use crate::plan::lacks_right;
 
 /// How long a selector is used before its workload is read again.
 const FRESH: Millis = Millis(300_000);
@@ -290,7 +291,7 @@ impl Workloads {
         let Reading { again, void, known: known_when_sent } = entry.reading.take().unwrap_or_default();
         let was_read = entry.was_read;
         // A workload that changes all the time is known as of the last answer.
-        entry.was_read |= !void && !matches!(read, WorkloadRead::Refused(_));
+        entry.was_read |= !void && is_answered;
         let is_first = entry.was_read && !was_read;
         entry.read_at = Some(now);
         let (namespace, Workload { kind, name }) = key;
@@ -310,6 +311,13 @@ impl Workloads {
             )),
             // The previous selector is still right: a selector never changes.
             WorkloadRead::Refused(_) if matches!(entry.known, Known::Selector(_)) => entry.known.clone(),
+            WorkloadRead::Refused(why) if lacks_right(&why) => Known::Unusable(
+                LeaseReady::Forbidden,
+                format!(
+                    "The operator has no right to read {workload}, which spec.candidates.workloadRef names: {why}. Grant it, for \
+                     example with the roles of the chart."
+                ),
+            ),
             // It may exist and be right.
             WorkloadRead::Refused(why) => Known::Unusable(
                 LeaseReady::Starting,

@@ -51,7 +51,7 @@ fn a_workload_that_cannot_be_read_is_unknown_and_no_invalid_reference() {
     let mut workloads = Workloads::default();
     workloads.join(&key("a"), LeaseId(1), false, Time(0));
     workloads.next_due(Time(0));
-    let why = "the API server refused: deployments.apps \"a\" is forbidden (403)";
+    let why = "the API server refused: a webhook (403)";
     workloads.read(&key("a"), WorkloadRead::Refused(why.into()).into(), false, Time(0));
     let message = format!(
         "The operator could not read Deployment n/a, which spec.candidates.workloadRef names, and does not know which \
@@ -59,6 +59,12 @@ fn a_workload_that_cannot_be_read_is_unknown_and_no_invalid_reference() {
     );
     assert_eq!(*workloads.known(&key("a")), Known::Unusable(LeaseReady::Starting, message));
     assert_eq!(workloads.next_deadline(), Some(Time(0) + EARLY.min), "it is read again early");
+    workloads.next_due(Time(2000));
+    let why =
+        "the API server refused: deployments.apps \"a\" is forbidden: User \"operator\" cannot get resource (403)";
+    workloads.read(&key("a"), WorkloadRead::Refused(why.into()).into(), false, Time(2000));
+    let Known::Unusable(LeaseReady::Forbidden, message) = workloads.known(&key("a")) else { panic!("it is a right") };
+    assert!(message.contains("no right to read Deployment n/a") && message.contains(why), "{message}");
     workloads.next_due(Time(2000));
     workloads.read(&key("a"), WorkloadRead::Missing.into(), false, Time(2000));
     assert!(matches!(workloads.known(&key("a")), Known::Unusable(LeaseReady::InvalidReference, _)));

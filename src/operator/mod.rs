@@ -219,6 +219,11 @@ impl Context {
                 spawn("the controller of annotations", Box::pin(annotations::run(controller, stop())));
                 lease_events
             } else {
+                let (kinds, changed) = (annotations::switched(self.options.allowed), senders.workloads);
+                if !kinds.is_empty() {
+                    let watch = annotations::pass_on(kinds, self.watched(), self.metrics.clone(), changed, stop());
+                    spawn("the watch of workloads", Box::pin(watch));
+                }
                 senders.leases
             };
             // After a restart the terms must be renewed in time; the next elections, for which the pods are needed, can wait

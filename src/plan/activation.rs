@@ -14,12 +14,12 @@ use std::sync::Arc;
 
 use redislease_core::lease::Standing;
 use redislease_core::op::Token;
-use redislease_core::time::Time;
+use redislease_core::time::{Millis, Time};
 
 use super::Reconciler;
 use super::desired_roles::{DesiredRole, carries};
 use super::effect::{Effect, Measure, PodChange, Priority};
-use super::event::RoleOutcome;
+use super::event::{RoleOutcome, lacks_right};
 use super::facts::{Allowed, Facts};
 use super::inputs::Inputs;
 use super::recorded::Recorded;
@@ -91,7 +91,12 @@ pub(super) struct Refusal {
     pub uid: String,
     pub change: PodChange,
     pub why: String,
+    /// Until when no new term begins: the operator has no right to write to the workload.
+    pub forbidden_until: Option<Time>,
 }
+
+/// How long the operator waits before it tries again whether it has the right to write to a workload.
+const FORBIDDEN: Millis = Millis(300_000);
 
 impl Reconciler {
     pub(super) fn activator(&self, facts: &Facts) -> Activator {
@@ -131,6 +136,22 @@ impl Reconciler {
             "spec.activation.{field} is set, but this operator must not use it: it runs without {flag} ({value} in the chart)."
         );
         Some((LeaseReady::ActivationNotAllowed, message))
+    }
+
+    /// Why the workload cannot be started and stopped, if the operator has no right to write to it: the term ends, so that another
+    /// cluster can start its workload.
+    pub(super) fn forbidden_write(&mut self, now: Time) -> Option<String> {
+        let until = self.refused.as_ref()?.forbidden_until?;
+        if now >= until {
+            self.refused = None;
+            return None;
+        }
+        self.wake_at(until);
+        let why = &self.refused.as_ref()?.why;
+        Some(format!(
+            "The operator has no right to start and stop the workload: {why}. Grant it, for example with the roles of the chart; the \
+             operator tries again within 5 minutes."
+        ))
     }
 
     /// Deletes each pod that was started for an earlier term. The status says that the term has ended: a replica that continues
@@ -220,12 +241,16 @@ impl Reconciler {
         };
         let altered = matches!(outcome, RoleOutcome::Altered(_));
         self.emit(Effect::Measure(Measure::WriteRefused { kind: writing.kind, altered }));
+        let is_forbidden = writing.kind.is_some() && matches!(outcome, RoleOutcome::Refused(why) if lacks_right(why));
+        let forbidden_until = is_forbidden.then_some(now + FORBIDDEN);
+        let refusal = Refusal { uid: uid.to_owned(), change, why: why.clone(), forbidden_until };
         // A refused write is repeated: the same refusal is reported once.
-        let refusal = Some(Box::new(Refusal { uid: uid.to_owned(), change, why: why.clone() }));
-        if refusal == self.refused {
+        let is_same = |known: &Refusal| (&known.uid, known.change, &known.why) == (&refusal.uid, change, &why);
+        let is_known = self.refused.as_deref().is_some_and(is_same);
+        self.refused = Some(Box::new(refusal));
+        if is_known {
             return;
         }
-        self.refused = refusal;
         let (reason, what) = match change {
             PodChange::Delete => {
                 (NoticeReason::ActivationRefused, "does not hold the lease any more and cannot be deleted")

@@ -377,7 +377,7 @@ impl Reconciler {
         if inputs.denied {
             return Some(EndCause::NamespaceNotAllowed);
         }
-        if inputs.refused {
+        if inputs.refused || inputs.forbidden {
             return Some(EndCause::NoLongerCandidate);
         }
         if self.link.as_ref().is_some_and(|link| inputs.replaces(link)) {

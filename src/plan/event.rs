@@ -57,6 +57,12 @@ pub enum StatusOutcome {
     Withdrawn,
 }
 
+/// Whether this refusal of the API server says that the operator has no right to the call. These are the words of its authorizer:
+/// an admission webhook may refuse with the same code.
+pub fn lacks_right(refusal: &str) -> bool {
+    refusal.contains(" is forbidden: User ")
+}
+
 /// The outcome of a write of a role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RoleOutcome {

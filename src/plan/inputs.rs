@@ -47,6 +47,8 @@ pub(super) struct Inputs {
     pub blocked: bool,
     /// Whether the candidate is a workload that does not let the lease start and stop it.
     pub refused: bool,
+    /// Whether the operator has no right to write to the workload.
+    pub forbidden: bool,
     /// The workload names the lease, and its annotations ask for another activation.
     pub differs: bool,
     /// Why no new term may start.
@@ -87,10 +89,13 @@ impl Reconciler {
         let refusal = self.missing_consent(facts);
         let refused = matches!(refusal, Some(Missing::Name(_)));
         let differs = matches!(refusal, Some(Missing::Way(_)));
+        let forbidden = self.forbidden_write(now);
+        let is_forbidden = forbidden.is_some();
         obstacle = obstacle.or_else(|| {
             let (Missing::Name(why) | Missing::Way(why)) = refusal?;
             Some((LeaseReady::NotPermitted, why))
         });
+        obstacle = obstacle.or_else(|| Some((LeaseReady::Forbidden, forbidden?)));
         obstacle = obstacle.or_else(|| facts.quorum.obstacle.clone());
         self.follow_handover(now, lease);
         let block = self.update_block(now, lease, facts, quorum.as_deref());
@@ -125,6 +130,7 @@ impl Reconciler {
             deleting: lease.metadata.deletion_timestamp.is_some(),
             blocked: block.is_some(),
             refused,
+            forbidden: is_forbidden,
             differs,
             obstacle,
         }

@@ -231,3 +231,23 @@ fn another_granularity_leaves_nothing_behind_also_after_a_restart() -> Result<()
     no_marks(installation, "regrained")?;
     no_marks(installation, "orphaned")
 }
+
+#[test]
+fn without_leases_by_annotation_the_operator_sees_a_change_of_its_workload() -> Result<()> {
+    // Without the watch, the workload is read every 10 s.
+    const WATCHED: Duration = Duration::from_secs(5);
+    let cluster = Cluster::of(&InstallationOptions { annotations: false, ..switching() })?;
+    let installation = &cluster.installation;
+    let lease = scaled(installation, "unannotated", "Deployment", 0)?;
+    lease.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
+    replicas(installation, "unannotated", "active", 3)?;
+    for other in [5, 1] {
+        let to = format!("--replicas={other}");
+        installation.control_plane().kubectl(&["scale", "deployment", "billing", "--namespace=unannotated", &to])?;
+        installation.wait_for("the replicas are corrected", WATCHED, || {
+            let now = workload(installation, "unannotated", "Deployment").map_err(|error| error.to_string())?;
+            if now["spec"]["replicas"] == 3 { Ok(()) } else { Err(now["spec"]["replicas"].to_string()) }
+        })?;
+    }
+    Ok(())
+}

@@ -133,10 +133,10 @@ fn a_workload_that_the_operator_may_not_read_is_unknown_and_ends_no_term() -> Re
     operator.restart()?;
     let forbidden = |now: &LeaseState| {
         let message = now.message("Ready");
-        message.contains("could not read Deployment unreadable/") && message.contains("cannot get resource")
+        message.contains("no right to read Deployment unreadable/") && message.contains("cannot get resource")
     };
     lease.wait("the missing right is named", FIRST_ELECTION, |now| {
-        forbidden(now) && now.reason("Ready") == "HeldHere"
+        forbidden(now) && now.reason("Ready") == "Forbidden" && now.is_active()
     })?;
     the_term_is_kept(&installation, "unreadable", first.attempt().unwrap_or_default())?;
 
@@ -144,7 +144,7 @@ fn a_workload_that_the_operator_may_not_read_is_unknown_and_ends_no_term() -> Re
     let new = installation.lease("unreadable", "new", &json!({}))?;
     let unknown = new.wait("unknown", FIRST_ELECTION, forbidden)?;
     let ready = unknown.condition("Ready").expect("a condition");
-    assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("Unknown", "Starting"), "{}", ready.message);
+    assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "Forbidden"), "{}", ready.message);
     set_rules(&installation, &rules)?;
     // The pauses between two reads have grown.
     new.wait("held", FIRST_ELECTION, LeaseState::is_active)?;

@@ -50,6 +50,8 @@ impl Right {
 }
 
 const LEASES: &str = "redislease.io";
+/// What the operator does with a workload that it starts and stops, beside reading it.
+const SWITCHING: [&str; 3] = ["list", "watch", "patch"];
 
 /// Every right of an operator with these namespaces and features. The right to read Kubernetes nodes is optional.
 pub(super) fn needed(scope: &Scope) -> Vec<Right> {
@@ -84,12 +86,15 @@ pub(super) fn needed(scope: &Scope) -> Vec<Right> {
             rights.push(right("delete", "", "pods", "", namespace, "for activation.schedulingGate"));
         }
         if scope.allowed.scale {
-            for workload in ["deployments", "statefulsets"] {
-                rights.push(right("patch", "apps", workload, "", namespace, "for activation.scale"));
+            for (verb, workload) in SWITCHING.map(|verb| ["deployments", "statefulsets"].map(|of| (verb, of))).concat()
+            {
+                rights.push(right(verb, "apps", workload, "", namespace, "for activation.scale"));
             }
         }
         if scope.allowed.suspend {
-            rights.push(right("patch", "batch", "cronjobs", "", namespace, "for activation.suspend"));
+            for verb in SWITCHING {
+                rights.push(right(verb, "batch", "cronjobs", "", namespace, "for activation.suspend"));
+            }
         }
         for workload in ["deployments", "statefulsets", "daemonsets", "replicasets"] {
             rights.push(right("get", "apps", workload, "", namespace, "for candidates.workloadRef"));
@@ -199,11 +204,18 @@ mod tests {
         assert!(some.contains(&"delete pods in namespace jobs".to_owned()), "{some:?}");
         assert!(!all.contains(&"delete pods".to_owned()), "{all:?}");
 
-        let scale = ["patch deployments in namespace shop", "patch statefulsets in namespace shop"];
-        let suspend = ["patch cronjobs in namespace shop"];
+        let switching = |kinds: &[&str]| -> Vec<String> {
+            let of = |verb: &str| {
+                kinds.iter().map(move |kind| format!("{verb} {kind} in namespace shop")).collect::<Vec<_>>()
+            };
+            SWITCHING.iter().flat_map(|verb| of(verb)).collect()
+        };
+        let scale = switching(&["deployments", "statefulsets"]);
+        let suspend = switching(&["cronjobs"]);
+        let of_kinds = |text: &str| ["deployments", "statefulsets", "cronjobs"].iter().any(|kind| text.contains(kind));
         let of_workloads = |features: Scope| -> Vec<String> {
-            let is_patch = |text: &String| [&scale[..], &suspend].concat().contains(&text.as_str());
-            texts(&["shop"], features).into_iter().filter(is_patch).collect()
+            let is_switching = |text: &String| SWITCHING.iter().any(|verb| text.starts_with(verb)) && of_kinds(text);
+            texts(&["shop"], features).into_iter().filter(is_switching).collect()
         };
         assert_eq!(of_workloads(Scope::default()), [""; 0]);
         assert_eq!(of_workloads(with(Allowed { scale: true, ..Allowed::default() })), scale);

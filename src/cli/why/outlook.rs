@@ -186,6 +186,7 @@ fn unheld(facts: &Facts, electorate: Option<&Electorate>) -> Outlook {
         LeaseReady::InvalidSpec,
         LeaseReady::ActivationNotAllowed,
         LeaseReady::NotPermitted,
+        LeaseReady::Forbidden,
     ]
     .into_iter()
     .any(has)

@@ -36,9 +36,10 @@ mod ways;
 use std::fmt::Debug;
 use std::time::Instant;
 
+use futures::future::BoxFuture;
 use futures::stream::{BoxStream, SelectAll};
 use futures::{FutureExt, StreamExt, future, stream};
-use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::core::{NamespaceResourceScope, PartialObjectMeta};
@@ -57,6 +58,7 @@ use crate::contain::contained;
 use crate::index::{WorkloadChange, WorkloadKey};
 use crate::metrics::operator::OperatorMetrics;
 use crate::nodes::random::Random;
+use crate::plan::Allowed;
 use crate::status::Notice;
 pub use decide::{Change, is_unwanted};
 use facts::title;
@@ -123,14 +125,8 @@ pub async fn run(parts: Parts, stop: CancellationToken) {
         Ok(alarm) => alarm,
         Err(error) => return tracing::error!(%error, "The controller of annotations cannot create its timer."),
     };
-    let (mut watches, mut workloads) = (Vec::new(), SelectAll::new());
-    let (namespaces, metrics) = (&parts.namespaces, &parts.metrics);
-    follow::<Deployment>(WorkloadKind::Deployment, namespaces, metrics, &stop, &mut watches, &mut workloads);
-    follow::<StatefulSet>(WorkloadKind::StatefulSet, namespaces, metrics, &stop, &mut watches, &mut workloads);
-    follow::<DaemonSet>(WorkloadKind::DaemonSet, namespaces, metrics, &stop, &mut watches, &mut workloads);
-    follow::<CronJob>(WorkloadKind::CronJob, namespaces, metrics, &stop, &mut watches, &mut workloads);
-    follow::<Job>(WorkloadKind::Job, namespaces, metrics, &stop, &mut watches, &mut workloads);
-    let mut watches = future::join_all(watches).boxed();
+    let kinds = WorkloadKind::ALL.into_iter().filter(|kind| *kind != WorkloadKind::ReplicaSet);
+    let (mut watches, mut workloads) = follow_all(kinds, &parts.namespaces, &parts.metrics, &stop);
 
     // At most one change of each workload is in progress, so the number of answers is bounded.
     let (answers, mut answered) = mpsc::unbounded_channel();
@@ -167,6 +163,60 @@ pub async fn run(parts: Parts, stop: CancellationToken) {
     }
 }
 
+/// The kinds of workloads that the operator may start and stop.
+pub fn switched(allowed: Allowed) -> Vec<WorkloadKind> {
+    let kinds = [WorkloadKind::Deployment, WorkloadKind::StatefulSet, WorkloadKind::CronJob];
+    kinds.into_iter().filter(|kind| allowed.switches(*kind)).collect()
+}
+
+/// Without leases for annotated workloads: passes on which workloads have changed. Runs until `stop`.
+pub async fn pass_on(
+    kinds: Vec<WorkloadKind>,
+    namespaces: Namespaces,
+    metrics: OperatorMetrics,
+    changed: Sender<WorkloadChange>,
+    stop: CancellationToken,
+) {
+    let (mut watches, mut workloads) = follow_all(kinds, &namespaces, &metrics, &stop);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            Some((kind, event)) = workloads.next() => {
+                if let Some(change) = state::changed(kind, &event)
+                    && changed.send(change).await.is_err()
+                {
+                    return;
+                }
+            }
+            _ = &mut watches => return,
+        }
+    }
+}
+
+type Followed = SelectAll<BoxStream<'static, (WorkloadKind, Watched<WorkloadFacts>)>>;
+
+/// The watches of these kinds of workloads, and their events.
+fn follow_all(
+    kinds: impl IntoIterator<Item = WorkloadKind>,
+    namespaces: &Namespaces,
+    metrics: &OperatorMetrics,
+    stop: &CancellationToken,
+) -> (BoxFuture<'static, Vec<()>>, Followed) {
+    let (mut watches, mut events) = (Vec::new(), SelectAll::new());
+    for kind in kinds {
+        let follow = match kind {
+            WorkloadKind::Deployment => follow::<Deployment>,
+            WorkloadKind::StatefulSet => follow::<StatefulSet>,
+            WorkloadKind::DaemonSet => follow::<DaemonSet>,
+            WorkloadKind::CronJob => follow::<CronJob>,
+            WorkloadKind::Job => follow::<Job>,
+            WorkloadKind::ReplicaSet => follow::<ReplicaSet>,
+        };
+        follow(kind, namespaces, metrics, stop, &mut watches, &mut events);
+    }
+    (future::join_all(watches).boxed(), events)
+}
+
 /// Adds the watch of one kind of workload.
 fn follow<K>(
     kind: WorkloadKind,
@@ -174,7 +224,7 @@ fn follow<K>(
     metrics: &OperatorMetrics,
     stop: &CancellationToken,
     watches: &mut Vec<BoxedTask>,
-    events: &mut SelectAll<BoxStream<'static, (WorkloadKind, Watched<WorkloadFacts>)>>,
+    events: &mut Followed,
 ) where
     K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + Send + Sync + 'static,
 {

@@ -92,6 +92,8 @@ pub struct InstallationOptions {
     pub allow_scale: bool,
     /// Whether operators may suspend and resume CronJobs.
     pub allow_suspend: bool,
+    /// Whether operators create leases for annotated workloads.
+    pub annotations: bool,
 }
 
 impl InstallationOptions {
@@ -110,6 +112,7 @@ impl InstallationOptions {
             allow_scheduling_gate: false,
             allow_scale: false,
             allow_suspend: false,
+            annotations: true,
         }
     }
 
@@ -132,6 +135,7 @@ impl InstallationOptions {
             (self.allow_scheduling_gate, "--set=rbac.allowSchedulingGate=true"),
             (self.allow_scale, "--set=rbac.allowScale=true"),
             (self.allow_suspend, "--set=rbac.allowSuspend=true"),
+            (!self.annotations, "--set=annotations.enabled=false"),
         ] {
             args.extend(allowed.then_some(value));
         }

@@ -45,6 +45,7 @@ impl Operator {
             .args(options.allow_scheduling_gate.then_some("--allow-scheduling-gate"))
             .args(options.allow_scale.then_some("--allow-scale"))
             .args(options.allow_suspend.then_some("--allow-suspend"))
+            .args((!options.annotations).then_some("--annotations=false"))
             .args(args)
             .env("KUBECONFIG", kubeconfig)
             // As in the image.

@@ -101,3 +101,30 @@ fn a_status_that_does_not_name_the_term_confirms_no_start() {
     story.read_lease();
     assert_eq!(story.switches()[0].0, Some(PodRole::Active));
 }
+
+/// The operator lacks a right: the flag and the consent are there.
+#[test]
+fn a_cluster_that_may_not_write_to_its_workload_gives_the_lease_up_and_says_so() {
+    let mut story = Story::published(0);
+    let why =
+        "deployments.apps \"billing\" is forbidden: User \"operator\" cannot patch resource \"deployments\" (403)";
+    story.event(Event::RoleWritten { uid: "uid-billing-d".into(), outcome: RoleOutcome::Refused(why.into()) });
+    assert_eq!(story.commands(), [Command::End { term: held_by_here(), proof: false }]);
+    story.view(ending(held_by_here(), EndReason::Decided));
+    let status = story.status_write().unwrap().status;
+    let ready = status.condition(ConditionType::Ready).unwrap();
+    assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "Forbidden"), "{}", ready.message);
+    assert!(ready.message.contains(why), "{}", ready.message);
+    story.write();
+    story.view(idle(0));
+    story.answer();
+    assert_eq!(story.wanted(), None);
+    // It tries again.
+    story.pass(300_000);
+    story.answer();
+    assert_eq!(story.wanted().as_deref(), Some("billing"), "{:?}", story.effects);
+    // A webhook that refuses is no missing right.
+    let mut story = Story::published(0);
+    story.event(Event::RoleWritten { uid: "uid-billing-d".into(), outcome: RoleOutcome::Refused("a webhook".into()) });
+    assert_eq!(story.commands(), []);
+}
