@@ -63,12 +63,13 @@ pub(super) fn desired_roles(
     let desired = |pod: &PodFacts, role| activator.desired(pod, role, token);
     let mut desired_roles = Vec::new();
     let mut add = |pod: &Arc<PodFacts>, candidate: bool| {
-        // A pod that must be deleted keeps its label until then: without it, the pod would not be found again.
+        // A pod that was started keeps its label until it has stopped: without it, the pod would not be found again, and the
+        // next one would not wait for it.
         let desired = if Some(&pod.uid) == holder {
             desired(pod, PodRole::Active)
         } else if pod.finished && role_of(pod.object(), &label).is_none() {
             return;
-        } else if (candidate || activator.has_started(pod)) && !inputs.deleting {
+        } else if (candidate || activator.may_run(pod)) && !inputs.deleting {
             desired(pod, PodRole::Standby)
         } else {
             DesiredRole::NONE

@@ -72,7 +72,7 @@ impl Reconciler {
         }
         let candidates = inputs.electorate.iter().flat_map(|electorate| electorate.pods());
         let all: Vec<_> = candidates.chain(&facts.strays).collect();
-        let may_run = |pod: &&PodFacts| activator.was_started(pod) && !pod.stopped;
+        let may_run = |pod: &&PodFacts| activator.may_run(pod);
         self.start.observe(now, all.iter().map(|pod| &***pod).filter(may_run));
         self.start.waits = None;
         let holder =
@@ -131,10 +131,10 @@ impl Reconciler {
 }
 
 impl Activator {
-    /// Whether the operator let the pod start.
-    fn was_started(&self, pod: &PodFacts) -> bool {
+    /// Whether the operator let the pod start, and nothing proves that it has stopped.
+    pub(super) fn may_run(&self, pod: &PodFacts) -> bool {
         match self {
-            Self::Gate { started, .. } => pod.annotations.get(started).is_some(),
+            Self::Gate { started, .. } => pod.annotations.get(started).is_some() && !pod.stopped,
             Self::Role => false,
         }
     }

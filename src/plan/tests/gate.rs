@@ -152,6 +152,25 @@ fn a_started_pod_without_a_token_gets_the_latest_one_and_is_deleted() {
     assert_eq!(story.changes(), [("a".into(), PodChange::Delete)]);
 }
 
+/// A pod that is no candidate any more is known only by its label. While it stops, the next pod must wait for it.
+#[test]
+fn a_started_pod_keeps_its_label_until_it_has_stopped() {
+    let mut story = Story::started_a();
+    let mut a = story.pod("a");
+    a.labels.insert(GATE.into(), "standby".into());
+    a.deletion_grace = Some(core::time::Duration::from_secs(30));
+    story.facts.strays = vec![Arc::new(a)];
+    story.candidates(&[gated("b")]);
+    story.view(ending(term(1, 7, "a"), EndReason::Deadline));
+    assert!(!story.role_writes().iter().any(|write| write.pod == "a"), "{:?}", story.role_writes());
+    // It has stopped.
+    let stopped = PodFacts { stopped: true, finished: true, ..story.facts.strays[0].as_ref().clone() };
+    story.facts.strays = vec![Arc::new(stopped)];
+    story.turn();
+    let roles: Vec<_> = story.role_writes().into_iter().map(|write| (write.pod, write.role)).collect();
+    assert!(roles.contains(&("a".into(), None)), "{roles:?}");
+}
+
 #[test]
 fn a_term_that_may_continue_costs_no_pod() {
     // Another process of the operator has just started: it knows only the status.
