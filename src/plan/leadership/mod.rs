@@ -96,7 +96,6 @@ pub struct Leadership {
     seen_other: bool,
     /// The attempt of another replica's lock that has certainly ended: the API server has named this replica since.
     outdated: Option<Attempt>,
-    due_since: Option<Time>,
     quorum_lost_since: Option<Time>,
     quorum_back_since: Option<Time>,
     probed_at: Option<Time>,
@@ -130,7 +129,6 @@ impl Leadership {
             name: Name::default(),
             seen_other: false,
             outdated: None,
-            due_since: None,
             quorum_lost_since: None,
             quorum_back_since: None,
             probed_at: None,
@@ -283,7 +281,6 @@ impl Leadership {
 
     /// This process holds the lock.
     fn lead(&mut self, now: Time, facts: &LeadershipFacts) {
-        self.due_since = None;
         self.seen_other = false;
         self.name = self.name.unclaimed();
         let answered = facts.api_answered_at.unwrap_or(Time(0));
@@ -312,7 +309,6 @@ impl Leadership {
     fn without_quorum(&mut self) {
         self.seen_other = false;
         self.name = Name::default();
-        self.due_since = None;
         self.probed_at = None;
         self.set(Authority::Lead);
     }
@@ -321,7 +317,6 @@ impl Leadership {
     fn contend(&mut self, now: Time, facts: &LeadershipFacts) {
         let Some(lock) = &mut self.lock else { return };
         if !matches!(lock.view.standing, Standing::Idle) {
-            self.due_since = None;
             return;
         }
         let retry_at = lock.view.retry_at.unwrap_or(Time(0));
@@ -329,7 +324,6 @@ impl Leadership {
         let looks_at = lock.view.refused_by.as_ref().map_or(retry_at, |_| retry_at.min(lock.tried_at + LOOK_AGAIN));
         let waits = lock.wanted_at.map(|wanted| wanted + READ_AGAIN);
         if let Some(at) = waits.into_iter().chain([looks_at]).filter(|at| now < *at).max() {
-            self.due_since = None;
             return self.wake_at(at);
         }
         let led_before = facts.named.as_deref() == Some(self.instance());
@@ -337,16 +331,16 @@ impl Leadership {
         if let Some(at) = head_start.filter(|at| !led_before && now < *at) {
             return self.wake_at(at);
         }
-        let due_since = *self.due_since.get_or_insert(now);
-        if facts.api_answered_at.is_none_or(|answered| answered + HEARTBEAT < now) {
-            if self.probed_at.is_none_or(|probed| probed < due_since) {
+        let answered = facts.api_answered_at;
+        if answered.is_none_or(|answered| answered + HEARTBEAT < now) {
+            let asked = self.probed_at.is_some_and(|probed| answered.is_none_or(|answered| answered < probed));
+            if !asked {
                 self.probed_at = Some(now);
                 self.emit(LeadershipEffect::Probe);
             }
             return;
         }
         self.probed_at = None;
-        self.due_since = None;
         if let Some(lock) = &mut self.lock {
             (lock.wanted_at, lock.tried_at) = (Some(now), now);
         }

@@ -357,3 +357,20 @@ fn a_graceful_stop_releases_the_lock_at_once() {
     replica.answer();
     assert!(!replica.wants());
 }
+
+#[test]
+fn a_replica_asks_again_when_the_answer_became_old_before_it_could_contend() {
+    let mut replica = Replica::new();
+    replica.turn();
+    assert_eq!(replica.pass(0), [], "one question at a time");
+    // The nodes stop to vote and vote again, and the answer comes meanwhile.
+    replica.facts.quorum_lost = true;
+    replica.pass(10);
+    replica.answer();
+    replica.facts.quorum_lost = false;
+    replica.pass(10);
+    assert!(!replica.wants(), "another replica has a head start");
+    assert_eq!(replica.pass(10_000), [LeadershipEffect::Probe]);
+    replica.answer();
+    assert!(replica.wants());
+}
