@@ -20,7 +20,7 @@ pub fn now() -> Time {
     let now = clock_gettime(ClockId::Boottime);
     let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
     let nanoseconds = u64::try_from(now.tv_nsec).unwrap_or_default();
-    Time(seconds.saturating_mul(1000) + nanoseconds / 1_000_000)
+    Time(seconds.saturating_mul(1000) + nanoseconds / 1_000_000) - lost::time()
 }
 
 /// Unix time of the wall clock, in microseconds. Never used for validity.
@@ -36,6 +36,32 @@ pub(crate) fn wall(instant: Time) -> SystemTime {
 
     let (now, wall) = (now(), SystemTime::now());
     if instant >= now { wall + Duration::from(instant.since(now)) } else { wall - Duration::from(now.since(instant)) }
+}
+
+/// Time that the clock of this process has lost, as that of a virtual machine that was paused. Only a build with debug assertions
+/// can lose time, and only tests make it: the file that `REDISLEASE_TEST_LOST_TIME` names contains the milliseconds, in 8 digits.
+/// The clock, and the alarms with it, then show what they would show on such a machine.
+mod lost {
+    use redislease_core::time::Millis;
+
+    #[cfg(not(debug_assertions))]
+    pub const fn time() -> Millis {
+        Millis::ZERO
+    }
+
+    #[cfg(debug_assertions)]
+    pub fn time() -> Millis {
+        use std::fs::File;
+        use std::os::unix::fs::FileExt;
+        use std::sync::LazyLock;
+
+        static SOURCE: LazyLock<Option<File>> =
+            LazyLock::new(|| std::env::var_os("REDISLEASE_TEST_LOST_TIME").and_then(|path| File::open(path).ok()));
+        let Some(source) = &*SOURCE else { return Millis::ZERO };
+        let mut digits = [0; 8];
+        let text = source.read_exact_at(&mut digits, 0).ok().and_then(|()| std::str::from_utf8(&digits).ok());
+        Millis(text.and_then(|text| text.parse().ok()).unwrap_or_default())
+    }
 }
 
 /// A timer of the operating system (timerfd), which can be reset.
@@ -66,11 +92,17 @@ impl Alarm {
         if self.set == at {
             return Ok(());
         }
+        self.arm(at)?;
+        self.set = at;
+        Ok(())
+    }
+
+    fn arm(&self, at: Option<Time>) -> io::Result<()> {
+        let at = at.map(|at| at + lost::time());
         // A value of zero would clear the timer instead of expiring at once.
         let value = at.map_or(Timespec { tv_sec: 0, tv_nsec: 0 }, |at| timespec(at.max(Time(1))));
         let spec = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
         timerfd_settime(self.timer.get_ref(), TimerfdTimerFlags::ABSTIME, &spec)?;
-        self.set = at;
         Ok(())
     }
 
@@ -96,6 +128,8 @@ impl Alarm {
             let mut guard = self.timer.readable().await?;
             let read = guard.try_io(|timer| Ok(rustix::io::read(timer.get_ref(), &mut [0_u8; 8])?));
             match read {
+                // Time was lost since the alarm was set.
+                Ok(Ok(_)) if cfg!(debug_assertions) && self.set.is_some_and(|at| now() < at) => self.arm(self.set)?,
                 Ok(Ok(_)) => {
                     self.set = None;
                     return Ok(());
@@ -193,6 +227,30 @@ mod tests {
             return println!("skipped: {complaint}");
         }
         assert!(done.status.success() && said.contains("1 passed"), "{said}{complaint}");
+    }
+
+    #[tokio::test]
+    #[ignore = "run by the next test, in a process that loses time"]
+    async fn in_a_process_that_loses_time() {
+        let (before, real) = (now(), std::time::Instant::now());
+        let mut alarm = Alarm::new().unwrap();
+        alarm.set(Some(before + Millis(300))).unwrap();
+        std::fs::write(std::env::var_os("REDISLEASE_TEST_LOST_TIME").unwrap(), "00000500").unwrap();
+        assert!(now() < before, "{:?} is after {before:?}", now());
+        alarm.expired().await.unwrap();
+        assert!(now() >= before + Millis(300));
+        assert!(real.elapsed() >= Duration::from_millis(790), "the alarm expired after {:?}", real.elapsed());
+    }
+
+    #[test]
+    fn clock_and_alarm_lose_the_time_that_a_test_takes_away() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "00000000").unwrap();
+        let mut process = std::process::Command::new(std::env::current_exe().unwrap());
+        process.args(["--exact", "clock::tests::in_a_process_that_loses_time", "--ignored"]);
+        let done = process.env("REDISLEASE_TEST_LOST_TIME", file.path()).output().unwrap();
+        let said = String::from_utf8_lossy(&done.stdout);
+        assert!(done.status.success() && said.contains("1 passed"), "{said}");
     }
 
     #[test]
