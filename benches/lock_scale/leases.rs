@@ -138,6 +138,7 @@ impl Leases {
                 keys: [nodes.keyspace().lock("scale", &format!("lease-{number}"))].into(),
                 config: config(count),
                 may_end: None,
+                jump_wait: None,
                 observer: Box::new(observer),
             })
         };

@@ -20,24 +20,6 @@ fn assert_says(file: &str, sentence: &str) {
     assert!(sentences(file).contains(sentence), "{file} does not say: {sentence}");
 }
 
-/// The variants between two lines of a source file.
-fn variants(file: &str, begin: &str, end: &str) -> usize {
-    let source = page(file);
-    let (_, rest) = source.split_once(begin).unwrap_or_else(|| panic!("{file} has no {begin}"));
-    let (list, _) = rest.split_once(end).expect("the end of the list");
-    list.lines().filter(|line| line.trim_start().starts_with(|letter: char| letter.is_ascii_uppercase())).count()
-}
-
-#[test]
-fn the_readme_counts_the_rules_that_tests_break() {
-    let of_the_core = variants("crates/core/src/check/mutant.rs", "\nmutants! {\n", "\n}");
-    // One variant is a rule of the core.
-    let of_the_operator = variants("crates/sim/tests/sim/chaos/bug.rs", "\npub enum Bug {\n", "\n}") - 1;
-    let rules = of_the_core + of_the_operator;
-    assert!(of_the_core > 30 && of_the_operator > 20, "{of_the_core} and {of_the_operator}");
-    assert_says("README.md", &format!("the tests break {rules} rules of the protocol and of the operator on purpose"));
-}
-
 #[test]
 fn the_page_on_measurements_counts_tests_and_panels() {
     let tests = fs::read_dir(repository().join("charts/redislease/tests")).expect("the tests of the chart").flatten();

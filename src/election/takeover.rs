@@ -36,7 +36,8 @@ pub fn risk(lease: &ValidLease) -> Option<String> {
 }
 
 fn seconds(span: Millis) -> String {
-    format!("{}.{:01} s", span.0 / 1000, span.0 % 1000 / 100)
+    let tenths = (span.0 + 50) / 100;
+    format!("{}.{} s", tenths / 10, tenths % 10)
 }
 
 #[cfg(test)]

@@ -16,6 +16,8 @@ pub(super) enum Message {
     MajorityBack(u32),
     /// A node of this quorum votes again.
     NodeBack(u32),
+    /// The clock of this process jumped, as the nodes of this quorum show.
+    ClockJumped(u32),
     /// Stop when no lease is open.
     EndWhenEmpty,
     ShutDown,

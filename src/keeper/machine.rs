@@ -15,7 +15,7 @@ use super::timers::Armed;
 use super::{Command, MayEnd, Observer, Setup};
 use crate::mailbox::Mailbox;
 use crate::nodes::random::{Random, nonce};
-use crate::nodes::{Ballot, Outbox, Reply, Request};
+use crate::nodes::{Ballot, Nodes, Outbox, Reply, Request};
 
 /// How long a closed lease waits for the answers to its releases.
 const LAST_ANSWERS: Millis = Millis(2000);
@@ -43,6 +43,7 @@ pub(super) struct Machine {
     /// What the configuration says about a term that cannot be kept.
     on_deadline: OnDeadline,
     may_end: Option<Arc<dyn MayEnd>>,
+    jump_wait: Option<Millis>,
     pub observer: Box<dyn Observer>,
     pub armed: Armed,
     /// Requests without a vote so far.
@@ -56,7 +57,7 @@ pub(super) struct Machine {
 
 impl Machine {
     pub fn new(id: LeaseId, setup: Setup, quorum: Option<u32>) -> Self {
-        let Setup { nodes: _, keys, config, may_end, observer } = setup;
+        let Setup { nodes: _, keys, config, may_end, jump_wait, observer } = setup;
         let on_deadline = config.deadline;
         let mut lease = Lease::new(config);
         lease.delay_joins(JOIN_DELAY);
@@ -67,6 +68,7 @@ impl Machine {
             keys,
             on_deadline,
             may_end,
+            jump_wait,
             observer,
             armed: Armed::default(),
             outstanding: 0,
@@ -142,6 +144,10 @@ impl Machine {
                 return self.outcome();
             }
             Command::TryNow => Input::TryNow,
+            Command::ClockJumped => {
+                self.begin(now, Input::ClockJumped, outbox, tools);
+                return self.outcome();
+            }
             Command::Close => {
                 self.lease.abandon(now);
                 self.closing = Some(now + self.lease.config().command_timeout.min(LAST_ANSWERS));
@@ -203,6 +209,11 @@ impl Machine {
 
     /// Makes one attempt, or none: see [`Attempts`].
     fn want(&mut self, now: Time, holder: Holder, floor: Token, mut outbox: Option<&mut Outbox>, tools: &mut Tools) {
+        let void_until = outbox.as_ref().and_then(|outbox| self.void_until(outbox.nodes()));
+        if let Some(until) = void_until.filter(|until| now < *until && !self.lease.is_taken_for(&holder)) {
+            self.lease.hold(until);
+            return self.handle(now, Input::Wake, outbox, tools);
+        }
         match self.attempts.request(now, &mut self.lease, &holder, || tools.turns.attempt(now)) {
             Requested::Dropped => return,
             Requested::Waits => return self.handle(now, Input::Wake, outbox, tools),
@@ -228,6 +239,12 @@ impl Machine {
         self.handle(now, input, outbox.as_deref_mut(), tools);
         self.take_turn(now, tools);
         self.handle(now, Input::Wake, outbox, tools);
+    }
+
+    /// Until when no attempt begins, after a jump of this process's clock.
+    fn void_until(&self, nodes: &Nodes) -> Option<Time> {
+        let wait = self.jump_wait.unwrap_or_else(|| nodes.longest_lease());
+        nodes.void_at().borrow().map(|at| at + self.lease.config().drift.most(wait))
     }
 
     fn take_turn(&mut self, now: Time, tools: &mut Tools) {

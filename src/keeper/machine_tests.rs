@@ -30,7 +30,7 @@ impl Driven {
 
     fn may_end(random: Random, may_end: Option<Arc<dyn MayEnd>>) -> Self {
         let keys = ["k".to_owned()].into();
-        let setup = Setup { nodes: None, keys, config: CONFIG, may_end, observer: Box::new(()) };
+        let setup = Setup { nodes: None, keys, config: CONFIG, may_end, jump_wait: None, observer: Box::new(()) };
         let tools = Tools { ballots: Arc::new(Mailbox::new()), turns: Turns::new(), random };
         Self { machine: Machine::new(Ids::default().take(), setup, None), tools }
     }

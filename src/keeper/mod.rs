@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redislease_core::lease::{Config, Publication, Renewal, TermId, View};
 use redislease_core::op::{Attempt, Holder};
-use redislease_core::time::Time;
+use redislease_core::time::{Millis, Time};
 use tokio::sync::watch;
 
 use crate::metrics::panics::Panics;
@@ -62,6 +62,9 @@ pub struct Setup {
     pub config: Config,
     /// Without it, `config.deadline` always applies.
     pub may_end: Option<Arc<dyn MayEnd>>,
+    /// How long no attempt begins after a jump of this process's clock; `None` for the longest lease of the quorum. Shorter only
+    /// if no attempt for these keys uses a longer TTL than that.
+    pub jump_wait: Option<Millis>,
     /// Receives views and renewals.
     pub observer: Box<dyn Observer>,
 }
@@ -77,6 +80,7 @@ enum Command {
     End { term: TermId, proof: bool },
     Published { attempt: Attempt, outcome: Publication },
     TryNow,
+    ClockJumped,
     Configure(Box<Config>),
     Retire,
     Close,

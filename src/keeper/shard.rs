@@ -16,7 +16,7 @@ use tokio::task::AbortHandle;
 use super::handle::{Message, Shared};
 use super::machine::{Machine, Outcome, Tools};
 use super::pace::Turns;
-use super::returns::watch_returns;
+use super::returns::watch_nodes;
 use super::slots::{LeaseId, Slots};
 use super::timers::Timers;
 use super::{Command, Setup};
@@ -195,6 +195,7 @@ impl Shard {
                 }
                 Some(Message::MajorityBack(quorum)) => self.recover(quorum),
                 Some(Message::NodeBack(quorum)) => self.rejoin(quorum),
+                Some(Message::ClockJumped(quorum)) => self.void(quorum),
                 Some(Message::EndWhenEmpty) => self.ends_when_empty = true,
                 Some(Message::ShutDown) => self.shut_down(),
                 #[cfg(test)]
@@ -279,9 +280,7 @@ impl Shard {
                 self.quorums.len() - 1
             });
             let number = u32::try_from(free).unwrap_or(u32::MAX);
-            let majority = nodes.quorum().majority();
-            let watcher = tokio::spawn(watch_returns(nodes.watch(), majority, number, self.shared.clone()));
-            let watcher = watcher.abort_handle();
+            let watcher = tokio::spawn(watch_nodes(&nodes, number, self.shared.clone())).abort_handle();
             self.quorums[free] = Some(Quorum { outbox: Outbox::new(nodes), leases: 0, watcher });
             free
         });
@@ -324,6 +323,16 @@ impl Shard {
                 Some(_) => machine.command(now, Command::TryNow, outbox, tools),
                 None => Outcome::Keep,
             });
+        }
+    }
+
+    /// Everything on the quorum that began before now is void. All leases are told before any other input: none may treat a
+    /// term as held meanwhile.
+    fn void(&mut self, quorum: u32) {
+        let on_it = self.slots.iter().filter(|(_, machine)| machine.quorum == Some(quorum));
+        let ids: Vec<LeaseId> = on_it.map(|(id, _)| *id).collect();
+        for id in ids {
+            self.with(id, |machine, now, outbox, tools| machine.command(now, Command::ClockJumped, outbox, tools));
         }
     }
 

@@ -49,8 +49,14 @@ impl Observer for Shown {
 /// Adopts a term without nodes: it becomes unconfirmed after one interval.
 fn adopt(handle: &ShardHandle, views: &Shown) {
     let observer = Box::new(views.clone());
-    let id =
-        handle.open(Setup { nodes: None, keys: ["k".to_owned()].into(), config: config(), may_end: None, observer });
+    let id = handle.open(Setup {
+        nodes: None,
+        keys: ["k".to_owned()].into(),
+        config: config(),
+        may_end: None,
+        jump_wait: None,
+        observer,
+    });
     let term = TermId { attempt: Attempt(7), token: Token(7), holder: Holder("pod".into()) };
     handle.send(id, Command::Adopt(term));
 }
@@ -111,7 +117,14 @@ fn after_an_outage(now: Time, leases: u64) -> Shard {
     for age in 1..=leases {
         let id = shard.shared.ids.take();
         let config = Config { ttl: Millis(60_000), renew_interval: Millis(5000), ..config() };
-        let setup = Setup { nodes: None, keys: ["k".to_owned()].into(), config, may_end: None, observer: Box::new(()) };
+        let setup = Setup {
+            nodes: None,
+            keys: ["k".to_owned()].into(),
+            config,
+            may_end: None,
+            jump_wait: None,
+            observer: Box::new(()),
+        };
         let mut machine = Machine::new(id, setup, Some(0));
         let term = TermId { attempt: Attempt(7), token: Token(7), holder: Holder("pod".into()) };
         let began = now - Millis(age);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::{RedisError, RedisResult, Value};
 use redislease_core::admission::Input;
-use redislease_core::clock::Reading;
+use redislease_core::clock::Sample;
 use redislease_core::marker::Marker;
 use redislease_core::op::{Op, Vote};
 use redislease_core::seed::FenceReport;
@@ -109,7 +109,7 @@ impl NodeTask {
     fn take_votes(&mut self, sent: Time, received: Time, asked: Vec<Asked>, value: Value) -> Result<(), End> {
         let ops: Vec<&Op> = asked.iter().map(|asked| &asked.request.op).collect();
         let answered = script::read_votes(&ops, value).map_err(ended_by)?;
-        // After a clock step the replies are dropped, which makes these votes unknown.
+        // After a jump of a clock the replies are dropped, which makes these votes unknown.
         let Some(answers) = self.check_clock(sent, received, answered) else { return Ok(()) };
         for (Asked { request, reply }, answer) in asked.into_iter().zip(answers) {
             let vote = self.vote_of(&request, answer);
@@ -183,21 +183,13 @@ impl NodeTask {
         Vote::Abstained
     }
 
-    /// Reads the clock in a reply. `None` if the clock was set; then the reply does not count.
+    /// Reads the clock in a reply. `None` if it jumped; then the reply does not count.
     fn check_clock<T>(&mut self, sent: Time, received: Time, reply: script::Reply<T>) -> Option<T> {
-        let time = reply.time / 1000;
+        let node_time = reply.time / 1000;
         if let Link::Open(open) = &mut self.link {
-            open.node_time = Some((time, received));
+            open.node_time = Some((node_time, received));
         }
-        match self.clock_watch.read(time, sent, received) {
-            Reading::Steady => Some(reply.answer),
-            Reading::Stepped => {
-                let name = &self.context.name;
-                tracing::warn!(node = %name, address = %self.address, "the clock of Redis node {name} was set: the node has no vote until the longest lease has passed");
-                self.feed(Input::Stepped);
-                None
-            }
-        }
+        self.judge_clock(Sample { node_time, sent, received }).then_some(reply.answer)
     }
 
     fn observed(&mut self, marker: Option<Marker>) -> Result<(), End> {

@@ -19,6 +19,7 @@ mod extends;
 mod floor;
 mod gathered;
 mod info;
+mod judging;
 mod keyspace;
 mod link;
 mod node;
@@ -43,10 +44,11 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use redislease_core::judge::Judge;
 use redislease_core::marker::Membership;
 use redislease_core::op::{Op, Token, Vote};
 use redislease_core::quorum::{MAX_NODES, Node, Quorum};
-use redislease_core::time::Millis;
+use redislease_core::time::{Drift, Millis, Time};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -178,6 +180,10 @@ struct Shared {
     /// By node.
     ports: Vec<Port>,
     board: Board,
+    /// Tells a step of a node's clock from a jump of this process's clock.
+    judge: Mutex<Judge>,
+    /// When everything that had begun became void last.
+    void_at: watch::Sender<Option<Time>>,
     floor: Floor,
     access: watch::Sender<Access>,
 }
@@ -244,6 +250,8 @@ impl Nodes {
             command_timeout: AtomicU64::new(config.command_timeout.0),
             ports,
             board: Board::new(&config.nodes, series),
+            judge: Mutex::new(Judge::new(quorum, config.longest_lease, Drift::STANDARD)),
+            void_at: watch::Sender::new(None),
             floor: Floor::new(config.has_statuses),
             access: watch::Sender::new(Access::new(config.credentials.clone(), config.tls.clone())),
         });
@@ -344,6 +352,12 @@ impl Nodes {
         }
         // A message that cannot be delivered is dropped, which answers the request.
         let _ = port.inbox.send(Message::Vote(request, Reply::to_function(reply)));
+    }
+
+    /// When the clock of this process jumped last, or may have jumped: every round, attempt and belief from before is void, and a
+    /// longest lease has to pass before the next attempt. See [`redislease_core::judge`].
+    pub fn void_at(&self) -> watch::Receiver<Option<Time>> {
+        self.shared.void_at.subscribe()
     }
 
     /// The status of the nodes, by [`Node`]. Changes when a relevant value changes.

@@ -12,7 +12,6 @@ use std::sync::atomic::Ordering;
 use redis::RedisResult;
 use redislease_core::admission::{self, Admission, Effect, Input};
 use redislease_core::backoff::{Backoff, Strategy};
-use redislease_core::clock::ClockWatch;
 use redislease_core::op::Token;
 use redislease_core::seed::{FenceReport, Unseedable};
 use redislease_core::time::{Drift, Millis, Time};
@@ -23,6 +22,7 @@ use super::context::Context;
 use super::extends::Extends;
 use super::gathered::Gathered;
 use super::info::Process;
+use super::judging::Finding;
 use super::link::{Call, End, Link, Open, Pending};
 use super::pipe::{Answered, Pipe};
 use super::random::{Random, nonce};
@@ -52,6 +52,8 @@ pub(crate) enum Message {
     Vote(Request, Reply),
     /// The node has another address.
     Moved,
+    /// The task of another node has found this about the clock of this one.
+    Clock(Finding),
     /// Read the fence, for the task of a node that is being admitted. Dropped if it cannot be read.
     Fence(oneshot::Sender<FenceReport>),
 }
@@ -61,7 +63,6 @@ pub(super) struct NodeTask {
     pub address: Address,
     pub others: watch::Receiver<Vec<NodeStatus>>,
     pub admission: Admission,
-    pub clock_watch: ClockWatch,
     pub alarm: Alarm,
     pub random: Random,
     pub link: Link,
@@ -103,7 +104,6 @@ impl NodeTask {
             address: context.address(),
             others: context.shared.board.subscribe(),
             admission,
-            clock_watch: ClockWatch::default(),
             alarm: Alarm::new()?,
             random: Random::new(),
             link: Link::Pause(Time(0)),
@@ -199,6 +199,7 @@ impl NodeTask {
             match message {
                 Message::Vote(request, reply) => self.vote(now, request, reply),
                 Message::Fence(answer) => self.fence(answer),
+                Message::Clock(finding) => self.take_finding(finding),
                 Message::Moved => self.move_to(self.context.address()),
             }
         }
@@ -219,7 +220,8 @@ impl NodeTask {
                     open.gathered.waits_until(),
                     open.reload.as_ref().and_then(Reload::next_expiry),
                 ];
-                let own = [self.admission.next_deadline(), unanswered, given_up, Some(open.info_due)];
+                let judged = self.context.shared.judgement_due();
+                let own = [self.admission.next_deadline(), unanswered, given_up, Some(open.info_due), judged];
                 own.into_iter().chain(waiting).flatten().min()
             }
         }
@@ -249,6 +251,7 @@ impl NodeTask {
                     self.send_gathered();
                 }
                 self.feed(Input::Wake);
+                self.judge_in_time(now);
             }
         }
     }
@@ -400,6 +403,7 @@ impl NodeTask {
         if let Link::Open(open) = std::mem::replace(&mut self.link, Link::Pause(until)) {
             drop(open);
             self.feed(Input::Disconnected);
+            self.judge_without_this_node();
         }
         self.refusal = None;
         match end {

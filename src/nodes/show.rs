@@ -13,7 +13,7 @@ use crate::clock;
 
 impl NodeTask {
     pub(super) fn show_clock(&self) {
-        let Some(offset) = self.clock_watch.offset() else { return };
+        let Some(offset) = self.context.shared.judge().offset(self.context.node) else { return };
         let ours = i128::from(clock::unix_micros() / 1000) - i128::from(clock::now().0);
         let offset = i64::try_from(offset - ours).unwrap_or(i64::MAX);
         self.context.update(|status| status.clock_offset_ms = Some(offset));
@@ -34,6 +34,12 @@ impl NodeTask {
             ),
             (_, Some(refusal)) => (NodeState::Misconfigured(Misconfiguration::Refusing), about + &refusal.text),
             (Standing::Admitted, None) => (NodeState::Up, String::new()),
+            (Standing::Doubted, None) => (
+                NodeState::Quarantined { until: clock::now() },
+                about
+                    + "its clock or the clock of this process jumped, and too few nodes answer to tell which: \
+                       it does not vote until more nodes answer or the longest lease has passed",
+            ),
             (Standing::Quarantined { until }, None) => (
                 NodeState::Quarantined { until: *until },
                 about

@@ -15,6 +15,7 @@ use super::quorums::{Connection, InUse};
 use super::slot::Slot;
 use super::writer::Writer;
 use crate::election::Cluster;
+use crate::election::takeover::LEADER_LEASE;
 use crate::keeper::{Keeper, LeaseHandle, MayEnd, Observer, Setup};
 use crate::plan::{Authority, Command, Leadership, LeadershipEffect, LeadershipEvent, LeadershipFacts};
 
@@ -286,7 +287,14 @@ impl Election {
                 let key = nodes.keyspace().leader(&self.replica.cluster.uid);
                 let slot = Slot::new(wake.clone());
                 let observer = Box::new(Lock(slot.clone()));
-                let setup = Setup { nodes: Some(nodes), keys: [key].into(), config, may_end: None, observer };
+                let setup = Setup {
+                    nodes: Some(nodes),
+                    keys: [key].into(),
+                    config,
+                    may_end: None,
+                    jump_wait: Some(LEADER_LEASE),
+                    observer,
+                };
                 self.lock = Some((self.replica.keeper.open(setup), slot));
             }
             Command::Close => self.lock = None,

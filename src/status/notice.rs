@@ -76,7 +76,7 @@ notices! {
     /// A term was lost.
     LeaseLost => Warning,
     /// The last two renewals failed. The lease is still held. It is lost when no renewal has succeeded for `leaseDuration` minus 1 %,
-    /// minus `gracePeriod`, minus 1 s (18.7 s with the defaults).
+    /// minus `gracePeriod`, minus 1 s (18.6 s with the defaults).
     RenewFailing => Warning,
     /// No pod holds the lease, and no pod is eligible.
     NoCandidate => Warning,

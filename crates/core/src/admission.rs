@@ -43,7 +43,12 @@ pub enum Input {
     Disconnected,
     /// The marker that observe or admit answered.
     Observed(Marker),
-    /// A reply showed that the node's clock stepped.
+    /// A reply showed that the node's clock, or that of this process, jumped: no vote until [`Input::Steady`] or
+    /// [`Input::Stepped`] says which. See [`crate::judge`].
+    Doubted,
+    /// The node's clock did not step.
+    Steady,
+    /// The node's clock stepped, or its server may have lost keys otherwise: its marker does not count.
     Stepped,
     /// A script answered that the marker is not the one under which this process votes.
     NotAdmitted,
@@ -62,7 +67,7 @@ pub enum Effect {
         run_id: RunId,
         /// The nonce of the ticket.
         nonce: u128,
-        /// The marker from before the clock stepped: it is replaced too.
+        /// The marker that was there when the clock had stepped: it is replaced too.
         stepped: Option<Marker>,
     },
     /// Ask the other nodes for their fences now, and answer with [`Input::Seed`].
@@ -87,6 +92,8 @@ pub enum Standing {
     Offline,
     /// Connected; the marker is not known yet.
     Observing,
+    /// It is not known whether the node's clock or that of this process jumped.
+    Doubted,
     /// The node waits for one longest lease.
     Quarantined {
         /// End of the wait.
@@ -106,6 +113,17 @@ struct Wait {
     since: Time,
 }
 
+/// What is known about a step of the node's clock.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Clock {
+    Steady,
+    /// It may have stepped. With the first marker that was read since.
+    Doubted(Option<Marker>),
+    /// It has stepped, and no ticket has replaced this marker, which was read since. A marker that replaced it is younger than the
+    /// step, so it stays: another process may wait by it.
+    Stepped(Option<Marker>),
+}
+
 /// The admission of one node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Admission {
@@ -115,11 +133,7 @@ pub struct Admission {
     standing: Standing,
     /// It outlives a connection: the same ticket seen again proves that nothing was lost in between.
     wait: Option<Wait>,
-    last_marker: Option<Marker>,
-    /// A clock step was seen, and no ticket of ours has replaced the marker from before it.
-    stepped: bool,
-    /// The nonce of the last observe.
-    nonce: u128,
+    clock: Clock,
     /// Observes and admits without an answer. Only the answer to the last one is the present marker.
     outstanding: u8,
     reading_fences: bool,
@@ -139,9 +153,7 @@ impl Admission {
             run_id: None,
             standing: Standing::Offline,
             wait: None,
-            last_marker: None,
-            stepped: false,
-            nonce: 0,
+            clock: Clock::Steady,
             outstanding: 0,
             reading_fences: false,
             look_again: Time(0),
@@ -196,20 +208,26 @@ impl Admission {
                 if self.outstanding > 0 {
                     return;
                 }
-                let ours = matches!(marker, Marker::Wait { nonce, .. } if nonce == self.nonce);
-                if self.stepped && !ours && !self.is_foreign(&marker) {
-                    // The marker is not the one that the request named, and may be older than the step: name it now.
-                    self.last_marker = Some(marker);
-                    self.observe(now, nonce);
-                    return;
-                }
-                self.stepped = false;
-                self.observed(now, marker);
+                self.observed_by_clock(now, nonce, marker);
             }
-            Input::Stepped if breaks!(self.rules, ClockStepIgnored) => {}
-            Input::Stepped => {
-                self.stepped = true;
+            Input::Doubted => {
+                if self.clock == Clock::Steady {
+                    self.clock = Clock::Doubted(None);
+                }
                 self.observe(now, nonce);
+            }
+            Input::Steady => {
+                if matches!(self.clock, Clock::Doubted(_)) {
+                    self.clock = Clock::Steady;
+                    self.observe(now, nonce);
+                }
+            }
+            Input::Stepped => {
+                let seen = match core::mem::replace(&mut self.clock, Clock::Steady) {
+                    Clock::Doubted(seen) | Clock::Stepped(seen) => seen,
+                    Clock::Steady => None,
+                };
+                self.stepped(now, nonce, seen);
             }
             Input::NotAdmitted => {
                 if self.standing == Standing::Admitted {
@@ -227,6 +245,33 @@ impl Admission {
         let Some(run_id) = &self.run_id else { return false };
         let admitted = matches!(marker, Marker::Admitted { .. }) && marker.run_id() == run_id;
         admitted && *marker != self.config.membership.marker(run_id.clone())
+    }
+
+    /// Takes a marker, unless a step of the node's clock is to be handled first.
+    fn observed_by_clock(&mut self, now: Time, nonce: u128, marker: Marker) {
+        match &mut self.clock {
+            Clock::Doubted(seen @ None) => {
+                *seen = Some(marker);
+                self.look_again = now + self.config.heartbeat;
+            }
+            Clock::Doubted(Some(_)) => {
+                self.look_again = now + self.config.heartbeat;
+                self.set_standing(Standing::Doubted);
+            }
+            Clock::Stepped(None) => self.stepped(now, nonce, Some(marker)),
+            Clock::Steady | Clock::Stepped(Some(_)) => {
+                self.clock = Clock::Steady;
+                self.observed(now, marker);
+            }
+        }
+    }
+
+    /// The clock has stepped. `seen` is the first marker that was read since: if it is a ticket, the wait by it covers the step.
+    fn stepped(&mut self, now: Time, nonce: u128, seen: Option<Marker>) {
+        let waits = matches!(seen, Some(Marker::Wait { .. })) && !breaks!(self.rules, TicketOfOthersReplaced);
+        let is_covered = waits || seen.as_ref().is_some_and(|marker| self.is_foreign(marker));
+        self.clock = if is_covered { Clock::Steady } else { Clock::Stepped(seen) };
+        self.observe(now, nonce);
     }
 
     const fn busy(&self) -> bool {
@@ -250,14 +295,15 @@ impl Admission {
     fn ask(&mut self, now: Time, run_id: RunId, nonce: u128) {
         self.outstanding = self.outstanding.saturating_add(1);
         self.look_again = now + self.config.heartbeat;
-        self.nonce = nonce;
-        let stepped = self.last_marker.clone().filter(|marker| self.stepped && !self.is_foreign(marker));
+        let stepped = match &self.clock {
+            Clock::Stepped(seen) => seen.clone(),
+            Clock::Steady | Clock::Doubted(_) => None,
+        };
         self.effects.push_back(Effect::Observe { run_id, nonce, stepped });
     }
 
     fn observed(&mut self, now: Time, marker: Marker) {
         let Some(run_id) = self.run_id.clone() else { return };
-        self.last_marker = Some(marker.clone());
         self.look_again = now + self.config.heartbeat;
         if marker == self.config.membership.marker(run_id.clone()) {
             self.wait = None;

@@ -45,6 +45,7 @@ pub mod ballot;
 pub mod check;
 pub mod clock;
 pub mod invariants;
+pub mod judge;
 pub mod lease;
 pub mod marker;
 pub mod op;

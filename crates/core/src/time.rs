@@ -91,23 +91,28 @@ pub struct Drift {
     pub percent: u32,
     /// Constant part: both clocks round down to milliseconds.
     pub slack: Millis,
+    /// The largest jump of a clock that nobody reports: a virtual machine that stands still for less loses this time on each of
+    /// its clocks.
+    pub jump: Millis,
 }
 
 impl Drift {
-    /// One percent and two milliseconds: the bound that the protocol promises to tolerate.
-    pub const STANDARD: Self = Self { percent: 1, slack: Millis(2) };
+    /// One percent and two milliseconds, and jumps of 50 ms: the bound that the protocol promises to tolerate.
+    pub const STANDARD: Self = Self { percent: 1, slack: Millis(2), jump: Millis(50) };
+    /// Equal clocks.
+    pub const NONE: Self = Self { percent: 0, slack: Millis::ZERO, jump: Millis::ZERO };
 
-    /// The margin for `span`.
+    /// The margin for `span`, without a jump.
     pub const fn margin(self, span: Millis) -> Millis {
         Millis(span.percent(self.percent).0.saturating_add(self.slack.0))
     }
 
-    /// The part of `span` that has certainly not ended on the other clock.
+    /// The part of `span` that has certainly not ended on the other clock, also if the own clock has jumped.
     pub const fn least(self, span: Millis) -> Millis {
-        span.saturating_sub(self.margin(span))
+        span.saturating_sub(self.margin(span)).saturating_sub(self.jump)
     }
 
-    /// The time after which `span` has certainly ended on the other clock.
+    /// The time after which `span` has certainly ended on the other clock. Time that the own clock has lost makes it longer.
     pub const fn most(self, span: Millis) -> Millis {
         Millis(span.0.saturating_add(self.margin(span).0))
     }
@@ -124,14 +129,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thirty_second_lease_is_believed_for_29_698_milliseconds() {
-        assert_eq!(Drift::STANDARD.least(Millis::from_secs(30)), Millis(29_698));
-        assert_eq!(Drift::STANDARD.least(Millis::from_secs(15)), Millis(14_848));
+    fn a_thirty_second_lease_is_believed_for_29_648_milliseconds() {
+        assert_eq!(Drift::STANDARD.least(Millis::from_secs(30)), Millis(29_648));
+        assert_eq!(Drift::STANDARD.least(Millis::from_secs(15)), Millis(14_798));
     }
 
     #[test]
     fn margins_are_rounded_up() {
         assert_eq!(Drift::STANDARD.margin(Millis(1)), Millis(3));
+        assert_eq!(Drift::STANDARD.least(Millis(56)), Millis(3));
         assert_eq!(Drift::STANDARD.least(Millis(1)), Millis::ZERO);
         assert_eq!(Drift::STANDARD.most(Millis(100)), Millis(103));
     }

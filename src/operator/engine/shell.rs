@@ -154,7 +154,7 @@ impl Shell {
         let renewals = connection.as_ref().map(|connection| connection.renewals.clone());
         let observer = Box::new(Watcher { slot: slot.clone(), record, quorum: renewals, _in_use: in_use });
         let may_end = self.grants.get(lease.quorum).map(|grant| grant.clone() as Arc<dyn MayEnd>);
-        let handle = self.keeper.open(Setup { nodes, keys: keys.into(), config, may_end, observer });
+        let handle = self.keeper.open(Setup { nodes, keys: keys.into(), config, may_end, jump_wait: None, observer });
         let of = self.leases.entry(lease.id).or_default();
         of.connection = connection;
         of.keeper = Some((handle, slot));

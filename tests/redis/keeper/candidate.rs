@@ -296,7 +296,10 @@ impl Candidate {
     pub fn of(nodes: Option<Nodes>, keys: Arc<[String]>, config: Config) -> Self {
         let history = History::default();
         let observer = Box::new(history.clone());
-        let lease = WantedLease::open(&KEEPER, Setup { nodes, keys: keys.clone(), config, may_end: None, observer });
+        let lease = WantedLease::open(
+            &KEEPER,
+            Setup { nodes, keys: keys.clone(), config, may_end: None, jump_wait: None, observer },
+        );
         Self { lease, history, keys }
     }
 

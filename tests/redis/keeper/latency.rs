@@ -95,6 +95,7 @@ async fn a_release_and_the_next_acquire_are_sent_together() {
         keys: [world.lock("k")].into(),
         config,
         may_end: None,
+        jump_wait: None,
         observer: Box::new(()),
     };
     let (lease, views) = keeper.open_watched(setup);

@@ -76,6 +76,7 @@ async fn the_joins_of_thousands_of_leases_delay_no_other() {
             keys,
             config: slow(),
             may_end: None,
+            jump_wait: None,
             observer: Box::new(history.clone()),
         });
         let token = Token(u64::try_from(number).unwrap());

@@ -20,7 +20,14 @@ fn holder(name: &str) -> Holder {
 }
 
 fn setup(world: &World, key: &str, config: Config, observer: Box<dyn Observer>) -> Setup {
-    Setup { nodes: Some(world.nodes.clone()), keys: [world.lock(key)].into(), config, may_end: None, observer }
+    Setup {
+        nodes: Some(world.nodes.clone()),
+        keys: [world.lock(key)].into(),
+        config,
+        may_end: None,
+        jump_wait: None,
+        observer,
+    }
 }
 
 async fn wait(views: &mut watch::Receiver<View>, what: &str, fits: impl Fn(&View) -> bool) -> View {

@@ -5,7 +5,7 @@ use crate::time::Time;
 
 impl Admission {
     /// Moves the machine so that `now` becomes `origin`. All past instants of which the machine only asks whether they have
-    /// passed become `origin`. Drops what is used only after a step of the node's clock, so no clock may step.
+    /// passed become `origin`.
     ///
     /// All effects must have been polled, and all observes answered.
     pub fn rebase(&mut self, now: Time, origin: Time) {
@@ -20,7 +20,5 @@ impl Admission {
             due(until);
         }
         due(&mut self.look_again);
-        self.last_marker = None;
-        self.nonce = 0;
     }
 }

@@ -19,7 +19,7 @@ fn config(deadline: OnDeadline) -> Config {
         renew_interval: Millis(10),
         stop_budget: Millis(5),
         command_timeout: Millis(6),
-        drift: Drift { percent: 0, slack: Millis(0) },
+        drift: Drift::NONE,
         backoff: Backoff { strategy: Strategy::Linear, min: Millis(1), max: Millis(1), limit: None, jitter: 0 },
         deadline,
     }

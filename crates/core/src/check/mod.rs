@@ -11,9 +11,18 @@ pub use crate::seed::seed_with;
 pub use mutant::{Layer, Mutant};
 
 use crate::admission::Admission;
+use crate::judge::Judge;
 use crate::lease::Lease;
 
 impl Lease {
+    /// Plants a bug in the machine, or removes it.
+    pub fn with_mutant(mut self, mutant: Option<Mutant>) -> Self {
+        self.rules.broken = mutant;
+        self
+    }
+}
+
+impl Judge {
     /// Plants a bug in the machine, or removes it.
     pub fn with_mutant(mut self, mutant: Option<Mutant>) -> Self {
         self.rules.broken = mutant;

@@ -109,6 +109,29 @@ mutants! {
     EffectRepeated: Simulator,
     /// A step of a node's clock goes unnoticed: its keys end early.
     ClockStepIgnored: UnitTest | Simulator,
+    /// Each node whose offset jumps gets a wait ticket at once: a paused process takes the quorum away from all others.
+    TicketOnEachJump: UnitTest | Simulator,
+    /// Nodes get tickets although too few nodes can be compared: a paused process that was disconnected takes the quorum away.
+    TicketWithoutMajority: UnitTest,
+    /// An answer to a request from before the doubt is compared: it shows no jump, and another node gets a ticket.
+    ReadingFromBeforeDoubt: UnitTest,
+    /// A node that shows no jump, because it runs on the same host, contradicts the others: they get tickets.
+    NodeWithoutJumpContradicts: UnitTest,
+    /// Jumps are compared without the drift during the time that was lost: after a long pause they have no common value.
+    JumpNotWidened: UnitTest,
+    /// Nodes that step alike outvote one that steps by another value: none of them gets a ticket.
+    LargestSubsetDecides: UnitTest,
+    /// After a jump of the own clock the offsets of disconnected nodes are dropped: a step of such a node goes unnoticed.
+    OffsetsForgotten: UnitTest,
+    /// Votes on requests from before a jump of the own clock count: the belief outlives the keys.
+    VotesFromBeforeJumpKept: UnitTest,
+    /// A process whose clock jumped begins attempts at once: a node that stepped by the same amount grants keys that another
+    /// process still holds.
+    AttemptAfterClockJump: UnitTest,
+    /// A process whose clock jumped goes on believing in its terms: the belief outlives the keys.
+    BeliefOutlivesClockJump: UnitTest | Simulator,
+    /// The wait ticket of another process is replaced by an own one: its wait begins again.
+    TicketOfOthersReplaced: UnitTest,
     /// Node: confirm checks the first key only.
     ConfirmFirstKeyOnly: UnitTest | Model,
     /// Node: confirm does not compare the grant number.

@@ -58,6 +58,14 @@ impl Ending {
         EndingView { id: self.id.clone(), reason: self.reason, sealed: self.effective, keys_until: self.keys_until }
     }
 
+    /// The answers so far do not count: their lives were counted by a clock that may have stood still.
+    pub fn void(&mut self, now: Time) {
+        self.sealed_until.fill(None);
+        self.effective = false;
+        self.round = None;
+        self.next_round_at = now;
+    }
+
     fn sealing(&self, now: Time) -> bool {
         self.seals && !self.effective && (self.round.is_none() || now < self.valid_until)
     }

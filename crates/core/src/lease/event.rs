@@ -99,6 +99,10 @@ pub enum Input {
         /// Latest start of the next round.
         ask_by: Time,
     },
+    /// The clock of this process may have stood still: see [`judge::Effect::Void`](crate::judge::Effect::Void). What began before
+    /// is void: an attempt and a publication end, and a term is held again only after a round that begins now. The driver lets
+    /// no attempt begin for one longest lease.
+    ClockJumped,
     /// Use this configuration from the next round on. `deadline` counts at once; `quorum` is ignored.
     Configure(Config),
     /// Time passed.

@@ -11,6 +11,8 @@
 //!                                           ▲           │ deadline noticed late, or OnDeadline::Unconfirm
 //!                                           └───────────┘
 //! ```
+//!
+//! [`Input::ClockJumped`] leads from held to adopting too, and ends an attempt.
 
 mod acquire;
 mod cleanup;
@@ -194,6 +196,7 @@ impl Lease {
             Input::Published { attempt, outcome } => self.published(now, attempt, outcome),
             // The nodes stay: ballots and terms are recorded for each of them.
             Input::Configure(config) => self.config = Config { quorum: self.config.quorum, ..config },
+            Input::ClockJumped => self.void(now),
             Input::NodeReturned { ask_by } => self.node_returned(ask_by),
             Input::Wake => {}
         }

@@ -237,6 +237,29 @@ impl Lease {
         }
     }
 
+    /// Nothing that began before now counts: the clock by which its deadlines were set may have stood still.
+    pub(super) fn void(&mut self, now: Time) {
+        if breaks!(self.rules, BeliefOutlivesClockJump) {
+            return;
+        }
+        self.wanted = None;
+        self.abandon(now);
+        if let Some(ending) = &mut self.ending {
+            ending.void(now);
+        }
+        let Some(term) = &mut self.term else { return };
+        if term.phase == Phase::Publishing {
+            return self.give_up(now, EndReason::Deadline);
+        }
+        term.extension = None;
+        for node in &mut term.nodes {
+            if matches!(node, NodeState::Granted { .. }) {
+                *node = NodeState::Missing;
+            }
+        }
+        self.unconfirm(now);
+    }
+
     /// No longer treats a term as held that another process may renew.
     fn unconfirm(&mut self, now: Time) {
         let Some(term) = &mut self.term else { return };

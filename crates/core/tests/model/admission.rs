@@ -92,7 +92,7 @@ impl AdmissionSetup {
         let config = Config {
             membership: self.membership(index),
             longest_lease: Millis(self.longest(index)),
-            drift: Drift { percent: 0, slack: Millis(0) },
+            drift: Drift::NONE,
             heartbeat: Millis(0),
         };
         let membership = config.membership.clone();

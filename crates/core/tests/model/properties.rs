@@ -89,7 +89,7 @@ impl Setup {
             return Ok(());
         }
         let lives = world.nodes.iter().filter_map(|node| node.life(id.attempt, self.keys[of]));
-        let drift = Drift { percent: 0, slack: Millis(0) };
+        let drift = Drift::NONE;
         invariants::belief_within_keys(Quorum::of(3).unwrap(), drift, NOW, *until, lives)
     }
 }

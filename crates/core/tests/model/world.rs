@@ -87,7 +87,7 @@ impl Setup {
             renew_interval: Millis(self.renew_interval),
             stop_budget: Millis(self.stop_budget),
             command_timeout: Millis(self.command_timeout),
-            drift: Drift { percent: 0, slack: Millis(0) },
+            drift: Drift::NONE,
             backoff: Backoff { strategy: Strategy::Linear, min: Millis(1), max: Millis(1), limit: None, jitter: 0 },
             deadline: if self.unconfirm { OnDeadline::Unconfirm } else { OnDeadline::Seal },
         }

@@ -176,6 +176,8 @@ pub struct World {
     /// The effects that this process has carried out.
     pub effects: u64,
     pub last_step: Vec<Micros>,
+    /// When each node last got a ticket although no clock was set.
+    pub wrong_tickets: Vec<Option<Micros>>,
     pub done: bool,
     /// Losses that must be counted, by process.
     pub lost: BTreeSet<(usize, Attempt)>,
@@ -213,7 +215,7 @@ impl World {
             .map(|&cluster| {
                 let clock = Clock::new(rng.between(SECOND, 1000 * SECOND), swarm.rate(&mut rng));
                 let wall = Clock::new(UNIX + rng.between(0, 3 * SECOND), TRUE_RATE);
-                Process::new(cluster, clock, wall, swarm.calls_at_once)
+                Process::new(cluster, swarm.quorum, clock, wall, swarm.calls_at_once)
             })
             .collect();
         let links = vec![vec![Link::default(); servers.len()]; processes.len()];
@@ -243,6 +245,7 @@ impl World {
             open_quorum,
             quorum_obstacles: vec![false; swarm.clusters],
             last_step: vec![0; servers.len()],
+            wrong_tickets: vec![None; servers.len()],
             servers,
             processes,
             links,

@@ -137,7 +137,7 @@ fn new_durations_count_from_the_next_round() {
     scenario.give(Input::Configure(Config { ttl: Millis(60_000), ..config() }));
     assert_eq!(scenario.standing().term().and_then(|term| term.valid_until), before);
     scenario.pass(5000);
-    assert_eq!(scenario.standing().term().and_then(|term| term.valid_until), Some(Time(scenario.now + 59_398)));
+    assert_eq!(scenario.standing().term().and_then(|term| term.valid_until), Some(Time(scenario.now + 59_348)));
 }
 
 fn sent_to(scenario: &Scenario, node: u8) -> Vec<&'static str> {

@@ -5,6 +5,7 @@
 mod acquire;
 mod adopt;
 mod end;
+mod jump;
 mod keep;
 mod late;
 mod planted;
@@ -24,8 +25,8 @@ use alloc::format;
 use alloc::string::{String, ToString};
 
 const TTL: u64 = 30_000;
-const VALID: u64 = 29_698;
-const STOP: u64 = 18_698;
+const VALID: u64 = 29_648;
+const STOP: u64 = 18_648;
 
 fn config() -> Config {
     Config {
@@ -291,6 +292,13 @@ impl Scenario {
     fn drop_keys(&mut self, node: usize) {
         self.servers[node].keys.clear();
         self.forgot = true;
+    }
+
+    /// The clock of the process stands still while those of the nodes go on for `lost` ms.
+    fn lose(&mut self, lost: u64) {
+        for server in &mut self.servers {
+            server.keys.values_mut().for_each(|entry| entry.ends -= lost);
+        }
     }
 
     /// Another attempt takes the keys on `node`.

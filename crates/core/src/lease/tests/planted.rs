@@ -74,6 +74,16 @@ fn a_process_is_paused_past_its_deadline(scenario: &mut Scenario) -> Finding {
     expect(!scenario.has_sent("seal"), "a process that was paused sealed a term that others may keep")
 }
 
+/// The keys ended while the clock of the process stood still, and no node answers when it is told.
+fn the_clock_of_the_process_stood_still(scenario: &mut Scenario) -> Finding {
+    scenario.held();
+    scenario.links = [Link::Silent; 3];
+    scenario.forgot = true;
+    scenario.lose(TTL);
+    scenario.give(Input::ClockJumped);
+    expect(scenario.believed().is_none(), "a belief outlived a jump of the own clock")
+}
+
 fn two_nodes_abstain(scenario: &mut Scenario) -> Finding {
     scenario.held();
     scenario.links = [Link::Up, Link::Away, Link::Away];
@@ -219,7 +229,7 @@ fn two_nodes_have_no_keys_to_seal(scenario: &mut Scenario) -> Finding {
 /// A planted bug and the scenario that finds it.
 type Pair = (Mutant, fn(&mut Scenario) -> Finding);
 
-const FOUND: [Pair; 23] = [
+const FOUND: [Pair; 24] = [
     (Mutant::OneRound, a_term_is_published),
     (Mutant::ConfirmOutsideFirstRound, the_third_grant_comes_after_the_first_round),
     (Mutant::NoStatusFloor, the_status_shows_a_greater_token_than_the_nodes),
@@ -236,6 +246,7 @@ const FOUND: [Pair; 23] = [
     (Mutant::ReleaseOnLocalDeadline, no_node_answers_until_the_deadline),
     (Mutant::ShownLast, no_node_answers_until_the_deadline),
     (Mutant::SealOnLateWake, a_process_is_paused_past_its_deadline),
+    (Mutant::BeliefOutlivesClockJump, the_clock_of_the_process_stood_still),
     (Mutant::AbstentionIsNo, two_nodes_abstain),
     (Mutant::SealNotRepeated, the_first_seals_are_lost),
     (Mutant::SealLifeFromReply, seals_are_answered_after_the_keys_have_ended),
@@ -262,6 +273,7 @@ fn the_unit_tests_find_the_bugs_that_the_table_gives_them() {
         .chain(crate::check::reference_tests::FOUND.iter().map(|(mutant, _)| *mutant))
         .chain(crate::admission::tests::PLANTED)
         .chain(crate::seed::PLANTED)
+        .chain(crate::judge::tests::PLANTED)
         .collect();
     for mutant in Mutant::ALL {
         let named = mutant.found_by().contains(&Layer::UnitTest);

@@ -11,6 +11,8 @@ pub enum Fault {
     Freeze,
     /// As freeze; a clock that does not count suspend would stop too.
     Suspend,
+    /// A process pauses and its clock with it, as those of a virtual machine that is paused or migrated.
+    LoseTime,
     /// A Redis server restarts with all its data.
     RestartFull,
     /// A Redis server restarts from an older snapshot.
@@ -80,11 +82,12 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 38] = [
         Self::Crash,
         Self::Rollout,
         Self::Freeze,
         Self::Suspend,
+        Self::LoseTime,
         Self::RestartFull,
         Self::RestartOlder,
         Self::RestartEmpty,

@@ -1,6 +1,5 @@
 //! Injects faults and heals them.
 
-use redislease_core::clock::Reading;
 use redislease_core::lease::Standing;
 
 use crate::api::objects;
@@ -118,6 +117,7 @@ impl World {
                 let delay = self.while_it_lasts();
                 self.pause(process, delay, fault == Fault::Suspend);
             }
+            Fault::LoseTime if self.processes[process].life == Life::Running => self.stop_clock(process),
             Fault::RestartFull => self.stop_server(node, Memory::Full, fault),
             Fault::RestartOlder => self.stop_server(node, Memory::Older, fault),
             Fault::RestartEmpty => self.stop_server(node, Memory::Empty, fault),
@@ -261,8 +261,9 @@ impl World {
     /// Sets the clock of one server, or of all that follow one time server. Only if every process has observed the clock
     /// before, and so rarely that every process can observe each step.
     fn step_clocks(&mut self, node: usize, by: Micros, fault: Fault, rest: Micros) {
-        let known = |peer: &crate::operator::admission::Peer| peer.watch.offset().is_some();
-        let aware = |process: &Process| process.life == Life::Running && process.peers.iter().all(known);
+        let nodes = self.swarm.quorum.nodes();
+        let known = |process: &Process| nodes.clone().all(|node| process.judge.offset(node).is_some());
+        let aware = |process: &Process| process.life == Life::Running && known(process);
         let seen_by_all = self.processes.iter().all(aware);
         let rested = self.last_step.iter().all(|&last| last == 0 || self.now >= last + rest);
         if !seen_by_all || !rested {
@@ -280,11 +281,10 @@ impl World {
     }
 
     /// The first answer of a node after its clock was set: the step is detected, or too small to be detected.
-    pub fn step_answered(&mut self, process: usize, node: usize, reading: Reading) {
+    pub fn step_answered(&mut self, process: usize, node: usize, seen: bool) {
         let Some(fault) = self.processes[process].peers[node].stepped.take() else { return };
         self.hit(fault, Some(process));
         if fault == Fault::SmallStep {
-            let seen = reading == Reading::Stepped;
             self.coverage.saw(if seen { Sight::SmallStepSeen } else { Sight::SmallStepTolerated });
         }
     }

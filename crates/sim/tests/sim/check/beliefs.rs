@@ -11,6 +11,7 @@ use crate::check::coverage::Sight;
 use crate::check::trace::Note;
 use crate::operator::engine::lease_of;
 use crate::operator::leader::LOCK;
+use crate::redis::clock::Micros;
 use crate::redis::server::Server;
 use crate::world::World;
 
@@ -130,9 +131,10 @@ impl World {
         let (uid, place, keys) = (machine.uid, machine.place, machine.bits());
         let Standing::Held(term) = &machine.lease.view().standing else { return };
         let (Some(valid_until), id) = (term.valid_until, term.id.clone()) else { return };
-        let until = self.processes[process].clock.when(valid_until.0);
+        let t0 = valid_until - machine.lease.config().drift.least(machine.lease.config().ttl);
+        let until = self.belief_ends(process, t0, valid_until);
         if uid == LOCK {
-            return self.claim_lock(process, keys, &id, valid_until.0);
+            return self.claim_lock(process, keys, &id, valid_until.0, until);
         }
         if self.check.published_only {
             self.check.completes(keys, &id);
@@ -152,8 +154,7 @@ impl World {
 
 impl World {
     /// A replica leads for as long as its lock is valid.
-    fn claim_lock(&mut self, process: usize, keys: u16, id: &TermId, valid_until: u64) {
-        let until = self.processes[process].clock.when(valid_until);
+    fn claim_lock(&mut self, process: usize, keys: u16, id: &TermId, valid_until: u64, until: Micros) {
         let claim = Live {
             process,
             keys,

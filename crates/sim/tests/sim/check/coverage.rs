@@ -103,6 +103,7 @@ sights! {
     StepSeen,
     SmallStepSeen,
     SmallStepTolerated,
+    OwnClockJumped,
     VoteDiscardedAfterStep,
     LateAtTheNode,
     NotAdmittedAtTheNode,

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use redislease::api::conditions::LeaseReady;
 use redislease::plan::QuorumFacts;
 use redislease_core::admission::{self, Admission, Standing};
-use redislease_core::clock::ClockWatch;
 use redislease_core::marker::{Marker, RunId};
 use redislease_core::op::Token;
 use redislease_core::seed::{Allegiance, FenceReport, Floor, Unseedable};
@@ -32,7 +31,6 @@ const FLOOR_AGAIN: Micros = 50 * MILLI;
 /// The state of one node in a process.
 pub struct Peer {
     pub admission: Admission,
-    pub watch: ClockWatch,
     pub conn: Option<Conn>,
     /// The node's newest TIME in milliseconds, and when it was received.
     pub newest: Option<(u64, u64)>,
@@ -43,6 +41,8 @@ pub struct Peer {
     pub tokens_asked: u64,
     /// The fault that set its clock, until the next answer of the node.
     pub stepped: Option<Fault>,
+    /// Since when it is unknown whether its clock or that of the process jumped.
+    pub doubted_at: Option<Micros>,
     run_id: Option<RunId>,
 }
 
@@ -65,13 +65,13 @@ impl World {
         };
         let fresh = |_| Peer {
             admission: Admission::new(config.clone()).with_mutant(self.mutant()),
-            watch: ClockWatch::default(),
             conn: None,
             newest: None,
             tried: false,
             gather: None,
             tokens_asked: 0,
             stepped: None,
+            doubted_at: None,
             run_id: None,
         };
         (0..self.servers.len()).map(fresh).collect()

@@ -223,11 +223,16 @@ impl World {
         let now = Time(self.local(process));
         let waits = self.chaos && self.rng.permille(self.swarm.attempts_wait);
         let turn = if waits { now + Millis(self.rng.between(10, 3000)) } else { now };
+        let void_until = self.void_until(process, serial);
         let Some(machine) = self.machine(process, serial) else { return };
         if wants_again {
             machine.desired = Some(holder.clone());
         }
         let holder = Holder(holder.to_string().into());
+        if let Some(until) = void_until.filter(|until| now < *until && !machine.lease.is_taken_for(&holder)) {
+            machine.lease.hold(until);
+            return self.feed(process, serial, Input::Wake);
+        }
         match machine.attempts.request(now, &mut machine.lease, &holder, || turn) {
             Requested::Dropped => {
                 if !machine.is_busy() {

@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use redislease::index::Index;
 use redislease::plan::{PERMITS, Permits, QuorumFacts};
+use redislease_core::judge::Judge;
 use redislease_core::op::Token;
-use redislease_core::time::Time;
+use redislease_core::quorum::Quorum;
+use redislease_core::time::{Drift, Millis, Time};
 
 use crate::api::objects::NAMESPACE;
 use crate::api::watch::Stream;
@@ -47,6 +49,13 @@ pub struct Process {
     pub wall: Clock,
     /// Its state of each Redis node.
     pub peers: Vec<Peer>,
+    pub judge: Judge,
+    /// When its clock stood still, and for how long.
+    pub losses: Vec<(Time, Micros)>,
+    /// Whether a node was in doubt for one longest lease.
+    pub waited_out_a_doubt: bool,
+    /// While its clock stands still: what it shows, and since when.
+    pub losing: Option<(u64, Micros)>,
     pub machines: Vec<Machine>,
     pub units: Vec<Unit>,
     /// How many units each lease has had, by the number of its UID.
@@ -80,7 +89,7 @@ pub struct Process {
 }
 
 impl Process {
-    pub fn new(cluster: usize, clock: Clock, wall: Clock, calls_at_once: usize) -> Self {
+    pub fn new(cluster: usize, quorum: Quorum, clock: Clock, wall: Clock, calls_at_once: usize) -> Self {
         Self {
             cluster,
             boot: 0,
@@ -88,6 +97,10 @@ impl Process {
             clock,
             wall,
             peers: Vec::new(),
+            judge: Judge::new(quorum, Millis(0), Drift::STANDARD),
+            losses: Vec::new(),
+            waited_out_a_doubt: false,
+            losing: None,
             machines: Vec::new(),
             units: Vec::new(),
             earlier_units: BTreeMap::new(),
@@ -130,11 +143,13 @@ impl World {
         let peers = self.new_peers();
         let nodes = peers.len();
         let leader = self.new_leader(process);
+        let judge = self.new_judge();
         let permits = Permits::new(self.swarm.permits);
         let starting = &mut self.processes[process];
         starting.permits = permits;
         starting.life = Life::Running;
         starting.peers = peers;
+        starting.judge = judge;
         starting.index = Index::new(NAMESPACE);
         starting.floor_complete = false;
         starting.newest = 0;
@@ -166,6 +181,9 @@ impl World {
         crashed.api_answered_at = None;
         crashed.stops = false;
         crashed.stopped_by = None;
+        crashed.losing = None;
+        crashed.losses.clear();
+        crashed.waited_out_a_doubt = false;
         crashed.floor = Token(0);
         crashed.wake_at = None;
     }
@@ -197,6 +215,7 @@ impl World {
             return;
         }
         self.processes[process].life = Life::Running;
+        self.clock_continues(process);
         if self.processes[process].clock.rate() == 0 {
             let (now, rate) = (self.now, self.swarm.rate(&mut self.rng));
             self.processes[process].clock.set_rate(now, rate);
@@ -230,7 +249,8 @@ impl World {
         let leases = sleeper.machines.iter().filter_map(|machine| machine.lease.next_deadline());
         let nodes = sleeper.peers.iter().filter_map(|peer| peer.admission.next_deadline());
         let workloads = sleeper.index.next_deadline();
-        let Some(deadline) = leases.chain(nodes).chain(workloads).min() else { return };
+        let clocks = sleeper.judge.next_deadline(self.swarm.command_timeout);
+        let Some(deadline) = leases.chain(nodes).chain(workloads).chain(clocks).min() else { return };
         let at = sleeper.clock.when(deadline.0).max(self.now);
         if sleeper.wake_at.is_none_or(|earlier| at < earlier) {
             let boot = sleeper.boot;
@@ -248,6 +268,7 @@ impl World {
         self.drain_machines(process);
         self.drain_units(process);
         self.drain_leader(process);
+        self.judge_in_time(process, now);
         self.wake_admissions(process, now);
         self.wake_machines(process, now);
         self.read_workloads(process, now);
@@ -325,7 +346,7 @@ impl World {
         steps.into_iter().find(|step| self.swarm.has(*step) && self.rng.percent(5))
     }
 
-    /// I8: how many commands one process may send to one node within five seconds. A heartbeat each second and the steps of
+    /// I8: how many commands one process may send to one node within five seconds. A heartbeat each second, readings of its clock, and the steps of
     /// an admission; for each lease that it still runs, three commands for each round of renewal (an extension and the two
     /// halves of a join), and attempts and their releases, which the backoff delays. The release of each failed attempt is
     /// repeated to a node that does not answer, until the keys have ended: over 10,000 seeds that was at most 62 commands for
@@ -333,6 +354,6 @@ impl World {
     pub fn command_bound(&self, process: usize) -> u64 {
         let machines = self.processes[process].machines.iter();
         let rounds = machines.map(|machine| 5000 / machine.lease.config().retry_pace().0 + 1);
-        40 + rounds.map(|rounds| 3 * rounds + 80).sum::<u64>()
+        50 + rounds.map(|rounds| 3 * rounds + 80).sum::<u64>()
     }
 }

@@ -1,7 +1,7 @@
 //! Connections between operators and Redis masters: first in, first out, with loss, delay, repeats and one-way cuts.
 
 use redislease_core::admission;
-use redislease_core::clock::Reading;
+use redislease_core::clock::Sample;
 use redislease_core::lease::Round;
 use redislease_core::marker::{Marker, RunId};
 use redislease_core::op::{Op, Token, Vote};
@@ -78,6 +78,8 @@ impl Request {
 pub enum Purpose {
     Info,
     Marker,
+    /// Only the clock is read.
+    Clock,
     /// For the admission of this node.
     Fence(usize),
     /// The marker is the one that the request named.
@@ -263,14 +265,9 @@ impl World {
             return self.disconnect(process, node);
         }
         let Pending { purpose, sent, .. } = conn.waiting.remove(at);
-        let peer = &mut self.processes[process].peers[node];
-        let reading = peer.watch.read(clock / 1000, Time(sent), Time(now));
-        peer.newest = Some((clock / 1000, now));
-        self.step_answered(process, node, reading);
-        if reading == Reading::Stepped {
-            self.coverage.saw(Sight::StepSeen);
-            self.admission(process, node, admission::Input::Stepped);
-        }
+        self.processes[process].peers[node].newest = Some((clock / 1000, now));
+        let sample = Sample { node_time: clock / 1000, sent: Time(sent), received: Time(now) };
+        let steady = self.judge_clock(process, node, sample);
         match (purpose, answer) {
             (Purpose::Info, Answer::Info(run_id)) => self.connected(process, node, run_id),
             (Purpose::Marker, Answer::Marker(Some(marker))) => {
@@ -290,7 +287,7 @@ impl World {
                 if !trusted {
                     self.coverage.saw(Sight::VoteDiscardedAfterStep);
                 }
-                let counts = reading == Reading::Steady && (trusted || foreign);
+                let counts = steady && (trusted || foreign);
                 if release {
                     self.release_answered(process, serial);
                 }
@@ -328,6 +325,7 @@ impl World {
         self.processes[process].peers[node].gather = None;
         self.processes[process].peers[node].tokens_asked += 1;
         self.admission(process, node, admission::Input::Disconnected);
+        self.judge_without(process, node);
         for pending in conn.waiting {
             match pending.purpose {
                 Purpose::Vote { serial, round, release, .. } => {
@@ -340,7 +338,7 @@ impl World {
                     }
                 }
                 Purpose::Fence(target) => self.fence_read(process, target, node, None),
-                Purpose::Info | Purpose::Marker => {}
+                Purpose::Info | Purpose::Marker | Purpose::Clock => {}
             }
         }
         let delay = self.rng.between(20, 200) * MILLI;

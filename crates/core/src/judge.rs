@@ -1,0 +1,418 @@
+//! Decides whose clock jumped: that of a Redis node, or that of this process.
+//!
+//! A virtual machine that is paused or migrated loses that time on each of its clocks, `CLOCK_BOOTTIME` included. Then every
+//! node seems to step forward by the same span. If such a process wrote a wait ticket on each node, a pause of one program would
+//! take the quorum away from all clusters for one longest lease. So a jump is judged once for the whole quorum:
+//!
+//! 1. A reply whose offset jumped by more than [`Drift`] tolerates puts its node *in doubt*: its votes
+//!    do not count, and its old offset stays. The machine asks for the TIME of every connected node.
+//! 2. When all have answered or disconnected, at most two command timeouts later, the jumps of the answers are compared. *This
+//!    process's clock* jumped if one value lies in the jumps of at least `max(q, 2)` nodes, among them every jump beyond the
+//!    tolerance, and at least two of these exclude zero. A node that shows no jump is no contradiction: it may run on the same
+//!    host as this process.
+//! 3. Otherwise the nodes that jumped *stepped*: each gets a wait ticket. If fewer than `max(q, 2)` nodes can be compared, nothing
+//!    is decided: after a partition the nodes come back one by one. A doubt ends after one longest lease, as a ticket does.
+//!
+//! Requests that were sent before a jump of this process's clock may carry a deadline that is too late. So everything that began
+//! before is [void](Effect::Void), also when it stays unknown whose clock jumped and no node speaks for this process.
+//!
+//! What this cannot tell apart: nodes that step by the same amount together and a pause of this process; one node alone, or an
+//! even number of nodes of which half is disconnected. Jumps of up to 50 ms and two round trips are not seen; the first 50 ms are
+//! covered by the [validity](crate::lease) of each term.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use crate::clock::{ClockWatch, Jump, Sample};
+use crate::quorum::{Node, Quorum};
+use crate::rules::Rules;
+use crate::time::{Drift, Millis, Time};
+
+/// How often jumps are read again that have no common value, because a second jump came in between, or that are wide, because
+/// answers were slow. Then the nodes count as stepped.
+const MORE_ROUNDS: u8 = 2;
+/// How often nodes in doubt are compared again while nothing new is known.
+const COMPARE_AGAIN: Millis = Millis(500);
+
+/// One thing to do for the quorum. Effects are carried out in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Effect {
+    /// Send the node a request whose reply carries its TIME.
+    ReadClock(Node),
+    /// The node's votes do not count until [`Effect::Steady`], or until it is admitted again after [`Effect::Stepped`].
+    Doubted(Node),
+    /// The node's clock did not step, or so long ago that it does not matter.
+    Steady(Node),
+    /// The node's clock stepped: it may have ended leases early, so it gets a wait ticket.
+    Stepped(Node),
+    /// Every round, attempt and seal of this process that began before is void, and so is its belief in its terms: a strict
+    /// extension that begins now can bring that back. No attempt begins for one longest lease.
+    Void {
+        /// How far this process's clock fell behind, if it was that.
+        lost: Option<Jump>,
+    },
+}
+
+/// The clock of one node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct NodeClock {
+    watch: ClockWatch,
+    connected: bool,
+    /// Since when its votes do not count.
+    doubted_since: Option<Time>,
+    /// Whether the present comparison waits for its answer.
+    awaited: bool,
+    answer: Option<Sample>,
+}
+
+/// A node that can be compared: its answer, and how far its offset has moved.
+#[derive(Clone, Copy, Debug)]
+struct Compared {
+    node: Node,
+    answer: Sample,
+    jump: Jump,
+    /// Whether that is more than what is tolerated.
+    is_moved: bool,
+}
+
+/// The judge of one quorum in one process.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Judge {
+    quorum: Quorum,
+    drift: Drift,
+    longest_lease: Millis,
+    pub(crate) rules: Rules,
+    nodes: Vec<NodeClock>,
+    /// When the present comparison began. Only answers to requests sent since then are compared.
+    comparing_since: Option<Time>,
+    /// When the last comparison ended.
+    compared_at: Time,
+    /// How often the present jumps were read again.
+    repeated: u8,
+    /// Whether the present doubt has made everything void.
+    is_void: bool,
+    /// When everything that had begun became void last.
+    void_at: Option<Time>,
+    effects: VecDeque<Effect>,
+}
+
+impl Judge {
+    /// Starts without an offset of any node.
+    pub fn new(quorum: Quorum, longest_lease: Millis, drift: Drift) -> Self {
+        let nodes = quorum.nodes().map(|_| NodeClock { watch: ClockWatch::new(drift), ..NodeClock::default() });
+        Self {
+            quorum,
+            drift,
+            longest_lease,
+            rules: Rules::NONE,
+            nodes: nodes.collect(),
+            comparing_since: None,
+            compared_at: Time(0),
+            repeated: 0,
+            is_void: false,
+            void_at: None,
+            effects: VecDeque::new(),
+        }
+    }
+
+    /// The next effect to carry out.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// When the machine needs [`Judge::wake`], if no reply comes before. `command_timeout` as in [`Judge::wake`].
+    pub fn next_deadline(&self, command_timeout: Millis) -> Option<Time> {
+        self.comparing_since.map(|since| since + command_timeout + command_timeout)
+    }
+
+    /// The node's Unix time less the process's clock, in milliseconds, if it is known.
+    pub fn offset(&self, node: Node) -> Option<i128> {
+        self.nodes.get(node.index())?.watch.offset()
+    }
+
+    /// Whether the node's votes do not count at present.
+    pub fn is_in_doubt(&self, node: Node) -> bool {
+        self.nodes.get(node.index()).is_some_and(|clock| clock.doubted_since.is_some())
+    }
+
+    /// When everything that had begun became void last. For one longest lease after it this process begins no attempt: a node
+    /// that stepped by the same amount may grant keys that another process still holds.
+    pub fn void_at(&self) -> Option<Time> {
+        self.void_at.filter(|_| !breaks!(self.rules, AttemptAfterClockJump))
+    }
+
+    /// Takes the TIME of one reply. Returns whether the votes in it count.
+    pub fn read(&mut self, now: Time, node: Node, sample: Sample) -> bool {
+        let (rules, drift) = (self.rules, self.drift);
+        let began_before = self.void_at.is_some_and(|at| sample.sent < at) && !breaks!(rules, VotesFromBeforeJumpKept);
+        let in_question = self.in_question(now);
+        let comparing_since = self.comparing_since;
+        let Some(clock) = self.nodes.get_mut(node.index()) else { return false };
+        clock.connected = true;
+        let Some(jump) = jump_of(&clock.watch, sample, drift, rules) else {
+            clock.watch.replace(sample);
+            return !began_before;
+        };
+        let moved = jump.is_beyond(drift);
+        if moved && breaks!(rules, ClockStepIgnored) {
+            clock.watch.replace(sample);
+            return true;
+        }
+        if !moved && !in_question {
+            clock.watch.narrow(sample);
+            return !began_before;
+        }
+        let newly = moved && clock.doubted_since.is_none();
+        if newly {
+            clock.doubted_since = Some(now);
+            self.effects.push_back(Effect::Doubted(node));
+        }
+        let early = breaks!(rules, ReadingFromBeforeDoubt);
+        match comparing_since {
+            Some(since) if clock.awaited && (sample.sent >= since || early) => {
+                clock.answer = Some(sample);
+                clock.awaited = false;
+                self.compare_when_answered(now);
+            }
+            // An answer that came too late for the comparison is compared anew.
+            None if newly || (self.is_in_doubt(node) && now >= self.compared_at + COMPARE_AGAIN) => {
+                self.begin_comparison(now);
+            }
+            _ => {}
+        }
+        let counts = !self.is_in_doubt(node) && !moved && !began_before;
+        counts && self.void_at.is_none_or(|at| sample.sent >= at || breaks!(rules, VotesFromBeforeJumpKept))
+    }
+
+    /// The connection to the node has ended.
+    pub fn disconnected(&mut self, now: Time, node: Node) {
+        let Some(clock) = self.nodes.get_mut(node.index()) else { return };
+        clock.connected = false;
+        clock.awaited = false;
+        if self.comparing_since.is_some() {
+            self.compare_when_answered(now);
+        }
+    }
+
+    /// Time passed. `command_timeout` is the longest time for which a request waits for its reply.
+    pub fn wake(&mut self, now: Time, command_timeout: Millis) {
+        if self.next_deadline(command_timeout).is_some_and(|deadline| deadline <= now) {
+            self.compare(now);
+        }
+    }
+
+    /// Whether a jump waits for its explanation. Meanwhile no offset becomes narrower: that could hide the same jump of another
+    /// node.
+    fn in_question(&self, now: Time) -> bool {
+        let longest = self.drift.most(self.longest_lease);
+        let in_doubt = |clock: &NodeClock| clock.doubted_since.is_some_and(|since| now < since + longest);
+        self.comparing_since.is_some() || self.nodes.iter().any(in_doubt)
+    }
+
+    fn begin_comparison(&mut self, now: Time) {
+        self.comparing_since = Some(now);
+        for (node, clock) in self.quorum.nodes().zip(&mut self.nodes) {
+            clock.answer = None;
+            clock.awaited = clock.connected && clock.watch.is_known();
+            if clock.awaited {
+                self.effects.push_back(Effect::ReadClock(node));
+            }
+        }
+        if breaks!(self.rules, TicketOnEachJump) {
+            self.step_all_in_doubt();
+        }
+    }
+
+    fn compare_when_answered(&mut self, now: Time) {
+        if self.nodes.iter().all(|clock| !clock.awaited) {
+            self.compare(now);
+        }
+    }
+
+    fn compare(&mut self, now: Time) {
+        let compared: Vec<Compared> = self
+            .quorum
+            .nodes()
+            .zip(&self.nodes)
+            .filter_map(|(node, clock)| {
+                let answer = clock.answer?;
+                let jump = jump_of(&clock.watch, answer, self.drift, self.rules)?;
+                Some(Compared { node, answer, jump, is_moved: jump.is_beyond(self.drift) })
+            })
+            .collect();
+        self.comparing_since = None;
+        self.nodes.iter_mut().for_each(|clock| (clock.awaited, clock.answer) = (false, None));
+        let moved = compared.iter().filter(|compared| compared.is_moved).count();
+        let still = compared.len() - moved;
+        let known = self.nodes.iter().filter(|clock| clock.watch.is_known()).count();
+        let needed = self.quorum.majority().max(2);
+        // A small jump of the own clock that was tolerated before may be part of some of these jumps.
+        let loose: Vec<Compared> = compared
+            .iter()
+            .map(|compared| Compared { jump: compared.jump.loosened(self.drift), ..*compared })
+            .collect();
+        let explanation = match self.explanation(&compared, needed) {
+            Explanation::Different if moved > 1 => match self.explanation(&loose, needed) {
+                Explanation::Own(lost) => Explanation::Own(lost),
+                _ => Explanation::Different,
+            },
+            explanation => explanation,
+        };
+        let explanation = match explanation {
+            Explanation::Own(lost) => {
+                self.take_own_jump(now, &compared, lost);
+                return self.decided(now);
+            }
+            Explanation::Different | Explanation::Open if self.repeated < MORE_ROUNDS => {
+                self.repeated += 1;
+                return self.begin_comparison(now);
+            }
+            explanation => explanation,
+        };
+        if still == 0 && moved > 0 && !self.is_void {
+            self.make_void(now, None);
+        }
+        // With fewer known offsets, as with one node of one, nothing else can be compared.
+        let too_few = compared.len() < needed.min(known);
+        let alike = moved > 1 && common_of(&loose, |compared| compared.is_moved).is_some();
+        let may_yet_agree = alike && moved + (known - compared.len()) >= needed;
+        let is_open = explanation == Explanation::Open || too_few || may_yet_agree;
+        let decides = moved == 0 || !is_open || breaks!(self.rules, TicketWithoutMajority);
+        for compared in &compared {
+            if !compared.is_moved {
+                self.end_doubt(compared, Effect::Steady(compared.node), decides);
+            } else if decides {
+                self.end_doubt(compared, Effect::Stepped(compared.node), true);
+            } else if self.has_waited(now, compared.node) {
+                self.end_doubt(compared, Effect::Steady(compared.node), true);
+            }
+        }
+        self.decided(now);
+    }
+
+    fn explanation(&self, compared: &[Compared], needed: usize) -> Explanation {
+        let mut common = common_of(compared, |compared| compared.is_moved);
+        if breaks!(self.rules, NodeWithoutJumpContradicts) {
+            common = common_of(compared, |_| true);
+        }
+        #[cfg(feature = "check")]
+        if breaks!(self.rules, LargestSubsetDecides) {
+            let allies =
+                |one: &&Compared| compared.iter().filter(|other| one.jump.common(other.jump).is_some()).count();
+            let one = compared.iter().filter(|compared| compared.is_moved).max_by_key(allies);
+            common = one.filter(|one| allies(one) >= needed).map(|one| one.jump);
+        }
+        let Some(common) = common else {
+            return of_nodes(compared);
+        };
+        // The common value that most nodes allow lies at the start of one of the jumps.
+        let agree = |at: i128| compared.iter().filter(move |compared| compared.jump.contains(at));
+        let starts = compared.iter().map(|compared| compared.jump.low.max(common.low));
+        let most = starts.filter(|at| common.contains(*at)).max_by_key(|at| agree(*at).count());
+        let Some(at) = most.filter(|at| agree(*at).count() >= needed) else {
+            return of_nodes(compared);
+        };
+        if agree(at).filter(|compared| compared.jump.excludes_zero()).count() < 2 {
+            // The others answered so slowly, or were away for so long, that they may have moved or not.
+            let nobody_contradicts = agree(at).count() == compared.len();
+            return if nobody_contradicts { Explanation::Open } else { Explanation::Nodes };
+        }
+        let lost = agree(at).try_fold(common, |all, compared| all.common(compared.jump));
+        Explanation::Own(lost.unwrap_or(common))
+    }
+
+    fn take_own_jump(&mut self, now: Time, compared: &[Compared], lost: Jump) {
+        for (node, clock) in self.quorum.nodes().zip(&mut self.nodes) {
+            match compared.iter().find(|compared| compared.node == node) {
+                Some(compared) => clock.watch.replace(compared.answer),
+                None if breaks!(self.rules, OffsetsForgotten) => clock.watch = ClockWatch::new(self.drift),
+                // Its clock may have run apart from the others' meanwhile.
+                None => clock.watch.shift(lost.widened(self.drift)),
+            }
+            if clock.doubted_since.take().is_some() {
+                self.effects.push_back(Effect::Steady(node));
+            }
+        }
+        self.make_void(now, Some(lost));
+    }
+
+    /// Whether the node has been in doubt for one longest lease. Then every key has ended that it held when it may have stepped, on
+    /// the other nodes too: a ticket would make it wait for the same once more.
+    fn has_waited(&self, now: Time, node: Node) -> bool {
+        let since = self.nodes.get(node.index()).and_then(|clock| clock.doubted_since);
+        since.is_some_and(|since| now >= since + self.drift.most(self.longest_lease))
+    }
+
+    /// `takes` is whether the answer counts as the node's offset. While it is open whose clock jumped, that of a node that did not
+    /// move by much is no evidence.
+    fn end_doubt(&mut self, compared: &Compared, effect: Effect, takes: bool) {
+        let Some(clock) = self.nodes.get_mut(compared.node.index()) else { return };
+        if compared.is_moved {
+            clock.watch.replace(compared.answer);
+        } else if takes {
+            clock.watch.narrow(compared.answer);
+        }
+        if clock.doubted_since.take().is_some() {
+            self.effects.push_back(effect);
+        }
+    }
+
+    fn make_void(&mut self, now: Time, lost: Option<Jump>) {
+        self.void_at = Some(now);
+        self.is_void = true;
+        self.effects.push_back(Effect::Void { lost });
+    }
+
+    /// The comparison has ended. What could not be decided stays in doubt.
+    fn decided(&mut self, now: Time) {
+        self.compared_at = now;
+        self.repeated = 0;
+        self.is_void &= self.in_question(now);
+    }
+
+    /// Only the planted bug `TicketOnEachJump` calls it.
+    fn step_all_in_doubt(&mut self) {
+        for (node, clock) in self.quorum.nodes().zip(&mut self.nodes) {
+            if clock.doubted_since.take().is_some() {
+                clock.watch = ClockWatch::new(self.drift);
+                self.effects.push_back(Effect::Stepped(node));
+            }
+        }
+        self.comparing_since = None;
+    }
+}
+
+/// What explains the jumps of a comparison.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Explanation {
+    /// The clock of this process jumped by this much.
+    Own(Jump),
+    /// The nodes that moved stepped.
+    Nodes,
+    /// The same, but more than one moved, and not alike.
+    Different,
+    /// Either.
+    Open,
+}
+
+/// The clock of this process cannot explain the jumps, unless it jumped again between two answers.
+fn of_nodes(compared: &[Compared]) -> Explanation {
+    let moved = compared.iter().filter(|compared| compared.jump.excludes_zero()).count();
+    if moved > 1 { Explanation::Different } else { Explanation::Nodes }
+}
+
+fn jump_of(watch: &ClockWatch, sample: Sample, drift: Drift, rules: Rules) -> Option<Jump> {
+    let jump = watch.jump(sample)?;
+    Some(if breaks!(rules, JumpNotWidened) { jump } else { jump.widened(drift) })
+}
+
+/// The values that lie in each of these jumps. `None` if there is no such value, or no such jump.
+fn common_of(compared: &[Compared], of: impl Fn(&Compared) -> bool) -> Option<Jump> {
+    let mut jumps = compared.iter().filter(|compared| of(compared)).map(|compared| compared.jump);
+    let first = jumps.next()?;
+    jumps.try_fold(first, Jump::common)
+}
+
+#[cfg(test)]
+#[path = "judge_tests.rs"]
+pub(crate) mod tests;

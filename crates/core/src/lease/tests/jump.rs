@@ -1,0 +1,92 @@
+//! The clock of this process stood still: what began before does not count.
+
+use super::*;
+
+#[test]
+fn a_term_is_held_again_after_a_round_that_begins_then() {
+    let mut scenario = Scenario::new();
+    scenario.held();
+    scenario.lose(300);
+    scenario.feed(Input::ClockJumped);
+    assert!(matches!(scenario.standing(), Standing::Adopting(_)), "{:?}", scenario.standing());
+    assert_eq!(scenario.believed(), None);
+    scenario.give(Input::Wake);
+    assert!(scenario.is_held() && !scenario.has_sent("seal"));
+}
+
+#[test]
+fn answers_to_a_round_from_before_do_not_count() {
+    let mut scenario = Scenario::new();
+    scenario.held();
+    scenario.links = [Link::Silent; 3];
+    scenario.pass(5000);
+    let round: Vec<_> = core::mem::take(&mut scenario.pending);
+    assert_eq!(round.len(), 3);
+    scenario.feed(Input::ClockJumped);
+    for (_, round, node, _) in round {
+        scenario.feed(Input::Vote { round, node, vote: Vote::Extended });
+    }
+    assert!(matches!(scenario.standing(), Standing::Adopting(_)), "{:?}", scenario.standing());
+}
+
+#[test]
+fn a_term_whose_keys_ended_meanwhile_is_lost() {
+    let mut scenario = Scenario::new();
+    scenario.held();
+    scenario.forgot = true;
+    scenario.lose(TTL + 1);
+    scenario.give(Input::ClockJumped);
+    assert_eq!(scenario.end_reason(), Some(EndReason::Misses));
+}
+
+#[test]
+fn an_attempt_is_given_up() {
+    let mut scenario = Scenario::new();
+    scenario.links = [Link::Up, Link::Silent, Link::Silent];
+    let attempt = scenario.want();
+    scenario.links = [Link::Up; 3];
+    scenario.give(Input::ClockJumped);
+    assert_eq!(*scenario.standing(), Standing::Idle);
+    assert!((0..3).all(|node| scenario.life(node, attempt).is_none()), "its keys are released");
+    scenario.pass(60_000);
+    assert_eq!(*scenario.standing(), Standing::Idle, "another attempt needs another request");
+}
+
+#[test]
+fn a_publication_under_way_ends_by_a_seal() {
+    let mut scenario = Scenario::new();
+    scenario.want();
+    assert!(matches!(scenario.standing(), Standing::Publishing(_)));
+    scenario.give(Input::ClockJumped);
+    assert_eq!(scenario.end_reason(), Some(EndReason::Deadline));
+    assert!(scenario.has_sent("seal") && !scenario.has_sent("release"), "the status may name it");
+}
+
+#[test]
+fn a_seal_is_sent_again() {
+    let mut scenario = Scenario::new();
+    let term = scenario.held();
+    scenario.give(Input::End { term, proof: false });
+    let sealed = |scenario: &Scenario| scenario.lease.view().ending.as_ref().map(|ending| ending.sealed);
+    assert_eq!(sealed(&scenario), Some(true));
+    let before = scenario.sent.len();
+    scenario.give(Input::ClockJumped);
+    assert_eq!((sealed(&scenario), scenario.sent.len()), (Some(true), before + 3));
+}
+
+#[test]
+fn a_grant_of_a_join_is_asked_for_again() {
+    let mut scenario = Scenario::new();
+    let term = scenario.held();
+    scenario.drop_keys(2);
+    scenario.lease.delay_joins(Millis(100));
+    scenario.pass(5001);
+    assert_eq!(scenario.values(2)[0], format!("p:{}:1002:pod", term.attempt), "granted, and not confirmed");
+    scenario.sent.clear();
+    scenario.lose(300);
+    scenario.give(Input::ClockJumped);
+    let steps: Vec<_> = scenario.sent.iter().filter(|(node, _)| node.0 == 2).map(|(_, op)| name(op)).collect();
+    assert_eq!(steps, ["extend", "acquire"], "the round from before the jump does not prove the grant");
+    scenario.pass(5000);
+    assert_eq!(scenario.values(2)[0], term_value(term.attempt, term.token.0));
+}

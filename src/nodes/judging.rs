@@ -1,0 +1,115 @@
+//! The clocks of the nodes: carries out what the [`Judge`](redislease_core::judge::Judge) of the quorum finds.
+
+use std::sync::{MutexGuard, PoisonError};
+
+use redislease_core::admission::Input;
+use redislease_core::clock::{Jump, Sample};
+use redislease_core::judge::{Effect, Judge};
+use redislease_core::quorum::Node;
+use redislease_core::time::Time;
+
+use super::Shared;
+use super::link::{Call, Link};
+use super::node::{Message, NodeTask};
+use super::script;
+use crate::clock;
+
+/// A finding about the clock of a node, for its task.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Finding {
+    /// Its clock is to be read now.
+    Unread,
+    /// It, or the clock of this process, jumped.
+    Doubted,
+    /// It did not step.
+    Steady,
+    /// It stepped.
+    Stepped,
+}
+
+impl Shared {
+    pub(super) fn judge(&self) -> MutexGuard<'_, Judge> {
+        // The state is consistent between any two statements that change it.
+        self.judge.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// When [`NodeTask::judge_in_time`] must be called. Any of the tasks may do that.
+    pub(super) fn judgement_due(&self) -> Option<Time> {
+        self.judge().next_deadline(self.command_timeout())
+    }
+}
+
+impl NodeTask {
+    /// Passes on the TIME of a reply. Returns whether the votes in the reply count.
+    pub(super) fn judge_clock(&mut self, sample: Sample) -> bool {
+        let counts = self.context.shared.judge().read(sample.received, self.context.node, sample);
+        self.carry_out_findings();
+        counts
+    }
+
+    pub(super) fn judge_in_time(&mut self, now: Time) {
+        self.context.shared.judge().wake(now, self.context.shared.command_timeout());
+        self.carry_out_findings();
+    }
+
+    pub(super) fn judge_without_this_node(&mut self) {
+        self.context.shared.judge().disconnected(clock::now(), self.context.node);
+        self.carry_out_findings();
+    }
+
+    fn carry_out_findings(&mut self) {
+        loop {
+            let Some(effect) = self.context.shared.judge().poll_effect() else { return };
+            match effect {
+                Effect::ReadClock(node) => self.report(node, Finding::Unread),
+                Effect::Doubted(node) => self.report(node, Finding::Doubted),
+                Effect::Steady(node) => self.report(node, Finding::Steady),
+                Effect::Stepped(node) => self.report(node, Finding::Stepped),
+                Effect::Void { lost } => {
+                    warn_of(lost);
+                    self.context.shared.void_at.send_replace(Some(clock::now()));
+                }
+            }
+        }
+    }
+
+    fn report(&mut self, node: Node, finding: Finding) {
+        if node == self.context.node {
+            self.take_finding(finding);
+        } else if let Some(port) = self.context.shared.ports.get(node.index()) {
+            // A task that has ended has no connection.
+            let _ = port.inbox.send(Message::Clock(finding));
+        }
+    }
+
+    pub(super) fn take_finding(&mut self, finding: Finding) {
+        let name = &self.context.name;
+        match finding {
+            Finding::Unread => {
+                if let Link::Open(open) = &mut self.link {
+                    open.pipe.send(&script::check(&self.context.shared.keyspace), clock::now(), Call::Check);
+                }
+            }
+            Finding::Doubted => {
+                tracing::info!(node = %name, address = %self.address, "the clock of Redis node {name} and the clock of this process moved apart: the node has no vote until it is known which of them jumped");
+                self.feed(Input::Doubted);
+            }
+            Finding::Steady => self.feed(Input::Steady),
+            Finding::Stepped => {
+                tracing::warn!(node = %name, address = %self.address, "the clock of Redis node {name} was set: the node has no vote until the longest lease has passed");
+                self.feed(Input::Stepped);
+            }
+        }
+    }
+}
+
+fn warn_of(lost: Option<Jump>) {
+    let Some(lost) = lost else {
+        tracing::warn!(
+            "the clocks of all Redis nodes that answer moved apart from the clock of this process: its leases are confirmed again, and it starts no attempt until the longest lease has passed"
+        );
+        return;
+    };
+    let millis = i128::midpoint(lost.low, lost.high) / 100;
+    tracing::warn!(lost_ms = %millis, "the clock of this process stood still for {millis} ms (a virtual machine was paused or migrated): its leases are confirmed again, and it starts no attempt until the longest lease has passed");
+}
