@@ -19,6 +19,7 @@ mod granularity;
 mod guarded;
 mod handover;
 mod holder;
+mod lost_time;
 mod operator;
 mod policy;
 mod quorum;

@@ -3,6 +3,7 @@
 use std::{
     fs,
     net::SocketAddr,
+    os::unix::fs::FileExt,
     path::{Path, PathBuf},
     process::ExitStatus,
     sync::{Mutex, PoisonError},
@@ -20,11 +21,18 @@ const START_WITHIN: Duration = Duration::from_secs(20);
 /// The time for a stop. An operator exits within a few seconds of SIGTERM.
 const STOP_WITHIN: Duration = Duration::from_secs(10);
 
+/// Milliseconds in 8 digits.
+fn digits(lost: Duration) -> String {
+    format!("{:08}", lost.as_millis())
+}
+
 /// An operator process, which can be stopped and started again. It is killed when it is dropped.
 #[derive(Debug)]
 pub struct Operator {
     process: Process,
     listens: Mutex<Option<SocketAddr>>,
+    /// Says how much time the clock of the process has lost.
+    lost_time: PathBuf,
 }
 
 impl Operator {
@@ -36,6 +44,8 @@ impl Operator {
         args: &[&str],
         machine: Option<Machine>,
     ) -> Result<Self> {
+        let lost_time = log.with_extension("lost-time");
+        fs::write(&lost_time, digits(Duration::ZERO)).map_err(Error::io(format!("write {}", lost_time.display())))?;
         let watched = &options.watch_namespaces;
         let watched = (!watched.is_empty()).then(|| format!("--watch-namespaces={}", watched.join(",")));
         let process = Process::new(format!("operator {instance}"), &options.binary, log)
@@ -48,13 +58,15 @@ impl Operator {
             .args((!options.annotations).then_some("--annotations=false"))
             .args(args)
             .env("KUBECONFIG", kubeconfig)
+            // Only a build with debug assertions reads it.
+            .env("REDISLEASE_TEST_LOST_TIME", &lost_time)
             // As in the image.
             .env("_RJEM_MALLOC_CONF", "narenas:1,dirty_decay_ms:1000,muzzy_decay_ms:0");
         let process = match machine {
             Some(machine) => process.on_machine(machine),
             None => process,
         };
-        let operator = Self { process, listens: Mutex::default() };
+        let operator = Self { process, listens: Mutex::default(), lost_time };
         operator.start_again()?;
         Ok(operator)
     }
@@ -122,6 +134,18 @@ impl Operator {
     /// As [`Process::wake`].
     pub fn wake(&self) -> Result<()> {
         self.process.wake()
+    }
+
+    /// Takes time away from the clock of the operator, as a pause of its virtual machine does. `total` is what it has lost since its
+    /// start. Only a build with debug assertions can lose time.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn lose_time(&self, total: Duration) -> Result<()> {
+        // The operator must never read a file that is only partly written.
+        let file = fs::OpenOptions::new().write(true).open(&self.lost_time);
+        let written = file.and_then(|file| file.write_all_at(digits(total).as_bytes(), 0));
+        written.map_err(Error::io(format!("write {}", self.lost_time.display())))
     }
 
     /// Kills the operator (SIGKILL) and starts it again.
