@@ -38,33 +38,31 @@ all=$(tree --package redislease --no-default-features --features api)
 found=$(grep -xE "$io" <<<"$all" | xargs) || true
 [[ -z $found ]] || die "the feature api must bring no IO, and brings $found (cargo tree --no-default-features --features api -i CRATE)"
 
-# The lock layer is a library for programs without Kubernetes.
-cargo check --quiet --package redislease --lib --no-default-features --features lock
-all=$(tree --package redislease --no-default-features --features lock)
-found=$(grep -E '^(kube|k8s)' <<<"$all" | xargs) || true
-[[ -z $found ]] || die "the feature lock must do without Kubernetes, and brings $found"
+# The lock layer is for programs without Kubernetes and without a metrics library.
+all=$(tree --package redislease-lock)
+found=$(grep -E '^(kube|k8s|prometheus)' <<<"$all" | xargs) || true
+[[ -z $found ]] || die "redislease-lock must do without Kubernetes and Prometheus, and brings $found"
 
 # The dependencies between the modules of the package point in one direction.
-arrow() { # arrow <module> <modules that it must not use, as a pattern>
+arrow() { # arrow <folder> <modules that it must not use, as a pattern>
     local found code=0
     # A file of tests may use any module.
-    found=$(grep -rnE --exclude="*tests.rs" "crate::(\{[^}]*)?($2)\b" "src/$1") || code=$?
+    found=$(grep -rnE --exclude="*tests.rs" "^[^/]*(crate|use redislease_lock)::(\{[^}]*)?($2)\b" "$1") || code=$?
     case $code in
-        0) die "src/$1 uses a module that it must not use:
+        0) die "$1 uses a module that it must not use:
 $found" ;;
         1) ;;
-        *) die "src/$1 cannot be searched" ;;
+        *) die "$1 cannot be searched" ;;
     esac
 }
-arrow api 'election|plan|index|status|nodes|keeper|operator|cli|metrics|http|telemetry|clock'
-arrow election 'status|plan|index|nodes|keeper|operator|cli|metrics|http|telemetry|clock'
-arrow status 'plan|index|nodes|keeper|operator|cli|metrics|http|telemetry|clock'
-arrow plan 'index|nodes|keeper|operator|cli|metrics|http|telemetry|clock'
-arrow index 'nodes|keeper|operator|cli|metrics|http|telemetry|clock'
-arrow nodes 'api|election|plan|index|status|keeper|operator|cli|http|telemetry'
-arrow keeper 'api|election|plan|index|status|operator|cli|http|telemetry'
-arrow metrics 'election|plan|index|status|nodes|keeper|operator|cli|http|telemetry'
-arrow http 'api|election|plan|index|status|nodes|keeper|operator|cli|telemetry'
-arrow telemetry 'api|election|plan|index|status|nodes|keeper|operator|cli|http|metrics'
-arrow operator 'cli|telemetry'
-echo "pure: core without std, dependencies and planted bugs, api without IO, lock without Kubernetes, arrows one way"
+arrow src/api 'election|plan|index|status|nodes|keeper|operator|cli|metrics|http|telemetry|clock'
+arrow src/election 'status|plan|index|nodes|keeper|operator|cli|metrics|http|telemetry|clock'
+arrow src/status 'plan|index|nodes|keeper|operator|cli|metrics|http|telemetry|clock'
+arrow src/plan 'index|nodes|keeper|operator|cli|metrics|http|telemetry|clock'
+arrow src/index 'nodes|keeper|operator|cli|metrics|http|telemetry|clock'
+arrow crates/lock/src/nodes 'keeper'
+arrow src/metrics 'election|plan|index|status|keeper|operator|cli|http|telemetry'
+arrow src/http 'api|election|plan|index|status|nodes|keeper|operator|cli|telemetry'
+arrow src/telemetry 'api|election|plan|index|status|nodes|keeper|operator|cli|http|metrics'
+arrow src/operator 'cli|telemetry'
+echo "pure: core without std, dependencies and planted bugs, api without IO, lock without Kubernetes and Prometheus, arrows one way"

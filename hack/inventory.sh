@@ -22,7 +22,7 @@ sources=${CARGO_HOME:-${HOME:?}/.cargo}/registry/src
 cargo fetch --locked --target "$target" --quiet
 # Macros and build scripts run while building; they are not in the binary. Our own packages have a path in their line.
 dependencies=$(cargo tree --locked --package redislease --target "$target" --edges normal,no-proc-macro --prefix none \
-    --format '{p}|{l}|{r}' --no-dedupe | grep -v '^redislease\(-core\)\? ' | sed 's/ (\*)//' | sort -u)
+    --format '{p}|{l}|{r}' --no-dedupe | grep -v '^redislease\(-core\|-lock\)\? ' | sed 's/ (\*)//' | sort -u)
 [[ $(wc -l <<<"$dependencies") -gt 50 ]] || { echo "error: cargo tree lists only a few dependencies." >&2; exit 1; }
 
 checksum() { # name, version

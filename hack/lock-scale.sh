@@ -15,5 +15,5 @@ if [[ ! -d $folder ]]; then
     python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --target "$folder.new" "matplotlib==$version"
     mv "$folder.new" "$folder"
 fi
-cargo bench --locked --no-default-features --features lock --bench lock_scale -- "$@" | tee "$table"
+cargo bench --locked --bench lock_scale -- "$@" | tee "$table"
 PYTHONPATH=$folder python3 benches/lock_scale/plot.py "$table" docs/images/lock-scale.png

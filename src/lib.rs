@@ -9,10 +9,10 @@
 //!   operator ──── facts ────▶ plan (pure): reconciler ──── effects ────▶ operator
 //!     │ commands: acquire, adopt, end                 ▲ views: held, ending, idle
 //!     ▼                                               │
-//!   keeper        runs the lock protocol of redislease-core, and renews the leases
+//!   redislease_lock::keeper   runs the lock protocol of redislease-core, and renews the leases
 //!     │ requests                                      ▲ votes
 //!     ▼                                               │
-//!   nodes         one task per Redis node: scripts, deadlines, admission
+//!   redislease_lock::nodes    one task per Redis node: scripts, deadlines, admission
 //!     │
 //!   N Redis masters
 //! ```
@@ -25,27 +25,21 @@
 //! | [`status`] | `api` | pure: composes status, conditions and events |
 //! | [`plan`] | `api` | pure: one reconciler per lease, which decides everything about that lease |
 //! | [`index`] | `api` | pure: compact facts from the watches, and which leases an event concerns |
-//! | [`clock`] | `lock` | the only access to the system clock |
-//! | [`nodes`] | `lock` | the connections to the Redis nodes; knows nothing about Kubernetes |
-//! | [`keeper`] | `lock` | runs the lock protocol for each lease; usable without Kubernetes |
-//! | [`metrics`] | `lock` | the Prometheus metrics |
+//! | `redislease_lock` (crate) | `operator` | keeper and nodes: the lock on real Redis servers, without Kubernetes |
+//! | `metrics` | `operator` | the Prometheus metrics |
 //! | `operator` | `operator` | watches and writes Kubernetes objects; does not talk to Redis itself |
 //! | `http`, `telemetry`, [`cli`] | `operator` | health checks and metrics endpoint, the log, the command line |
 //!
 //! `election`, `status`, `plan` and `index` are public because the simulator, another crate of this workspace, drives them.
 //! Their interface can change at any time.
 //!
-//! A module uses only modules that come before it in this order: `api` and the core; `election`; `status`; `plan`; `index`; `nodes`
-//! and `keeper`; `operator`; `cli`. Each of the features `api` and `lock` builds without the other.
+//! A module uses only modules that come before it in this order: `api` and the core; `election`; `status`; `plan`; `index`;
+//! `operator`; `cli`. Programs take locks with the crate `redislease-locker`, not with this one.
 
 #[cfg(feature = "api")]
 pub mod api;
 #[cfg(feature = "operator")]
 pub mod cli;
-#[cfg(feature = "lock")]
-pub mod clock;
-#[cfg(feature = "lock")]
-mod contain;
 #[cfg(all(test, feature = "operator"))]
 mod docs;
 #[cfg(feature = "api")]
@@ -54,18 +48,10 @@ pub mod election;
 mod http;
 #[cfg(feature = "api")]
 pub mod index;
-#[cfg(feature = "lock")]
-pub mod keeper;
-#[cfg(feature = "lock")]
-mod mailbox;
-#[cfg(feature = "lock")]
+#[cfg(feature = "operator")]
 pub mod metrics;
-#[cfg(feature = "lock")]
-pub mod nodes;
 #[cfg(feature = "operator")]
 mod operator;
-#[cfg(feature = "lock")]
-mod own_thread;
 #[cfg(feature = "api")]
 pub mod plan;
 #[cfg(feature = "api")]

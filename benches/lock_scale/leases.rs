@@ -8,14 +8,14 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use redislease::clock;
-use redislease::keeper::{Keeper, LeaseHandle, Observer, Setup};
-use redislease::nodes::Nodes;
 use redislease_core::backoff::{Backoff, Strategy};
 use redislease_core::lease::{Config, EndReason, OnDeadline, Publication, Renewal, Standing, TermId, View};
 use redislease_core::op::{Attempt, Holder};
 use redislease_core::quorum::Quorum;
 use redislease_core::time::{Drift, Millis, Time};
+use redislease_lock::clock;
+use redislease_lock::keeper::{Keeper, LeaseHandle, Observer, Setup};
+use redislease_lock::nodes::Nodes;
 
 use crate::{TIMEOUT, interval, ttl};
 

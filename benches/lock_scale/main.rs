@@ -16,14 +16,14 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use prometheus::Registry;
-use redislease::clock;
-use redislease::keeper::Keeper;
 use redislease::metrics::nodes::NodeMetrics;
 use redislease::metrics::panics::Panics;
-use redislease::nodes::{Config, NodeConfig, Nodes};
 use redislease_core::marker::Membership;
 use redislease_core::time::Millis;
 use redislease_lab::{RedisServer, poll};
+use redislease_lock::clock;
+use redislease_lock::keeper::Keeper;
+use redislease_lock::nodes::{Config, NodeConfig, Nodes};
 
 use leases::Leases;
 use usage::{Commands, Cpu, Threads, memory};
@@ -119,9 +119,9 @@ impl Process {
             tls: None,
             has_statuses: false,
         };
-        let nodes = Nodes::start(&config, &metrics).unwrap();
-        let keeper = Keeper::start(&panics).unwrap();
-        let votes = || nodes.watch().borrow().iter().all(|node| node.state == redislease::nodes::NodeState::Up);
+        let nodes = Nodes::start(&config, metrics.quorum(&config)).unwrap();
+        let keeper = Keeper::start(panics.keeper_observer()).unwrap();
+        let votes = || nodes.watch().borrow().iter().all(|node| node.state == redislease_lock::nodes::NodeState::Up);
         wait_until("every node to vote", votes);
         Self { nodes, keeper, registry }
     }

@@ -4,12 +4,12 @@ use std::error::Error;
 use std::net::SocketAddr;
 
 use clap::{ArgAction, Args};
+use redislease_lock::contain::is_contained;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::activations::Activations;
 use crate::cli::values;
-use crate::contain::is_contained;
 use crate::operator::{self, Options};
 use crate::telemetry::LogOptions;
 
@@ -122,8 +122,9 @@ mod tests {
     use std::process::Command;
     use std::time::Duration;
 
+    use redislease_lock::contain::contained;
+
     use super::*;
-    use crate::contain::contained;
 
     const CHILD: &str = "cli::operator::tests::a_process_in_which_two_tasks_panic";
 

@@ -13,7 +13,8 @@ const STATES: [&str; 2] = ["| Quarantined |", "| Misconfigured |"];
 /// The source of the modules that compose these messages, without the line breaks in their texts.
 fn sources() -> String {
     let mut files = vec![repository().join("crates/core/src/seed.rs"), repository().join("src/api/quorum.rs")];
-    let nodes = std::fs::read_dir(repository().join("src/nodes")).expect("src/nodes");
+    let folder = "crates/lock/src/nodes";
+    let nodes = std::fs::read_dir(repository().join(folder)).expect(folder);
     files.extend(nodes.flatten().map(|entry| entry.path()).filter(|path| path.is_file()));
     let text: String = files.iter().map(|file| std::fs::read_to_string(file).expect("a source file")).collect();
     text.replace("\\\n", " ").split_whitespace().collect::<Vec<_>>().join(" ")

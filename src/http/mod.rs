@@ -17,10 +17,10 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use futures::stream;
+use redislease_lock::contain::contained;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-use crate::contain::contained;
 use crate::metrics::Page;
 use crate::metrics::panics::Panics;
 pub use readiness::{Part, Readiness};

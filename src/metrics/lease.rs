@@ -12,9 +12,9 @@ use std::time::Duration;
 use prometheus::{Histogram, HistogramOpts, HistogramVec, Registry};
 use redislease_core::lease::{Renewal, View};
 use redislease_core::time::Time;
+use redislease_lock::clock;
 
 use super::locked;
-use crate::clock;
 
 const CONDITIONS: [&str; 4] = ["Ready", "Active", "CandidatesAvailable", "QuorumHealthy"];
 

@@ -4,6 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use prometheus::Registry;
+use redislease_core::marker::Membership;
+use redislease_core::time::Millis;
+use redislease_lock::nodes::{Config, NodeConfig};
 use serde_json::Value;
 
 use super::Page;
@@ -12,7 +15,6 @@ use super::nodes::NodeMetrics;
 use super::operator::OperatorMetrics;
 use super::panics::Panics;
 use super::renewals::RenewalMetrics;
-use crate::nodes::Reason;
 use crate::status::TermEnd;
 
 /// Labels that Prometheus adds to every series of a target.
@@ -63,10 +65,23 @@ fn page() -> String {
         ..Shown::default()
     });
     let _quorum = RenewalMetrics::register(&registry, &TermEnd::WORDS).unwrap().quorum("q");
-    let kinds: Vec<&'static str> = Reason::ALL.iter().map(|reason| reason.as_str()).collect();
-    let _nodes = NodeMetrics::register(&registry, &panics).unwrap().quorum("q", "f", &["a".into()], 1, &kinds);
+    let _nodes = NodeMetrics::register(&registry, &panics).unwrap().quorum(&config());
     operator.leads("q", true);
     Page { registry, leases }.parts().unwrap().collect()
+}
+
+fn config() -> Config {
+    Config {
+        quorum: "q".into(),
+        nodes: vec![NodeConfig { name: "a".into(), address: "a:6379".into() }],
+        key_prefix: "p".into(),
+        membership: Membership { generation: 1, fingerprint: "f".into() },
+        longest_lease: Millis(1000),
+        command_timeout: Millis(1000),
+        credentials: None,
+        tls: None,
+        has_statuses: false,
+    }
 }
 
 fn families() -> BTreeMap<String, Family> {

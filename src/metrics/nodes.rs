@@ -1,14 +1,22 @@
 //! Metrics of the Redis nodes of each quorum.
 
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
 use prometheus::{
     Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
     Registry,
 };
 
+use redislease_core::quorum::Node;
+use redislease_core::time::Millis;
+use redislease_lock::nodes::{Config, Misconfiguration, NodeState, NodeStatus, NodesObserver, Reason};
+
+use super::locked;
 use super::panics::Panics;
 
 /// The states that `redislease_quorum_nodes` counts.
-pub const STATES: [&str; 4] = ["up", "down", "quarantined", "misconfigured"];
+const STATES: [&str; 4] = NodeState::NAMES;
 
 /// Buckets from a server on the same machine to one that exhausts the longest timeout, in seconds.
 const SECONDS: [f64; 8] = [0.0005, 0.001, 0.0025, 0.01, 0.05, 0.1, 0.5, 2.5];
@@ -94,46 +102,40 @@ impl NodeMetrics {
         })
     }
 
-    /// The counter of panics in node tasks.
-    pub const fn panics(&self) -> &Panics {
-        &self.panics
+    /// Adds the series of a quorum, which the returned observer updates. They are removed when the quorum is closed, or the
+    /// observer is dropped. That must happen before a quorum with the same name is added.
+    pub fn quorum(&self, config: &Config) -> Arc<dyn NodesObserver> {
+        let fingerprint = config.membership.fingerprint.to_string();
+        let nodes: Vec<String> = config.nodes.iter().map(|node| node.name.clone()).collect();
+        Arc::new(self.observer(&config.quorum, &fingerprint, nodes))
     }
 
-    /// Adds the series of one quorum. They are removed when the registration is dropped, which must happen before a
-    /// quorum with the same name is added.
-    pub fn quorum(
-        &self,
-        name: &str,
-        fingerprint: &str,
-        nodes: &[String],
-        majority: usize,
-        kinds: &[&'static str],
-    ) -> (QuorumSeries, Registration) {
-        self.required.with_label_values(&[name]).set(as_gauge(majority));
+    fn observer(&self, name: &str, fingerprint: &str, nodes: Vec<String>) -> QuorumSeries {
+        self.required.with_label_values(&[name]).set(as_gauge(nodes.len() / 2 + 1));
         self.info.with_label_values(&[name, fingerprint]).set(1);
-        let series = QuorumSeries {
+        QuorumSeries {
             states: STATES.map(|state| self.nodes.with_label_values(&[name, state])),
             mismatch: self.mismatch.with_label_values(&[name]),
-            nodes: nodes.iter().map(|node| self.node(name, node, kinds)).collect(),
-        };
-        let registration = Registration {
-            quorum: name.to_owned(),
-            fingerprint: fingerprint.to_owned(),
-            nodes: nodes.to_vec(),
-            kinds: kinds.to_vec(),
-            families: self.clone(),
-        };
-        (series, registration)
+            panics: self.panics.nodes.clone(),
+            nodes: nodes.iter().map(|node| self.node(name, node)).collect(),
+            registration: Mutex::new(Some(Registration {
+                quorum: name.to_owned(),
+                fingerprint: fingerprint.to_owned(),
+                nodes,
+                families: self.clone(),
+            })),
+        }
     }
 
-    fn node(&self, quorum: &str, node: &str, kinds: &[&'static str]) -> NodeSeries {
+    fn node(&self, quorum: &str, node: &str) -> NodeSeries {
         let labels = [quorum, node];
+        let errors = |reason: Reason| self.errors.with_label_values(&[quorum, node, reason.as_str()]);
         NodeSeries {
             up: self.up.with_label_values(&labels),
             offset: self.offset.with_label_values(&labels),
             duration: self.duration.with_label_values(&labels),
             restarts: self.restarts.with_label_values(&labels),
-            errors: kinds.iter().map(|kind| (*kind, self.errors.with_label_values(&[quorum, node, kind]))).collect(),
+            errors: Reason::ALL.iter().map(|reason| (*reason, errors(*reason))).collect(),
         }
     }
 }
@@ -144,34 +146,73 @@ fn as_gauge(count: usize) -> i64 {
 
 /// The series of one quorum and its nodes.
 #[derive(Debug)]
-pub struct QuorumSeries {
+struct QuorumSeries {
     states: [IntGauge; STATES.len()],
     mismatch: IntGauge,
+    panics: IntCounter,
     nodes: Vec<NodeSeries>,
+    /// `None` after the quorum was closed.
+    registration: Mutex<Option<Registration>>,
 }
 
 impl QuorumSeries {
-    /// The series of each node, in the order of the configuration.
-    pub fn nodes(&self) -> &[NodeSeries] {
-        &self.nodes
+    fn node(&self, node: Node) -> Option<&NodeSeries> {
+        self.nodes.get(node.index())
+    }
+}
+
+impl NodesObserver for QuorumSeries {
+    fn changed(&self, statuses: &[NodeStatus]) {
+        for (index, gauge) in self.states.iter().enumerate() {
+            gauge.set(as_gauge(statuses.iter().filter(|status| status.state.index() == index).count()));
+        }
+        let mismatch = NodeState::Misconfigured(Misconfiguration::ConfigMismatch);
+        self.mismatch.set(as_gauge(statuses.iter().filter(|status| status.state == mismatch).count()));
+        for (status, series) in statuses.iter().zip(&self.nodes) {
+            series.up.set(i64::from(status.state == NodeState::Up));
+        }
     }
 
-    /// Sets the number of nodes in each of [`STATES`], and of nodes with another configuration.
-    pub fn show(&self, states: [usize; STATES.len()], mismatch: usize) {
-        for (gauge, count) in self.states.iter().zip(states) {
-            gauge.set(as_gauge(count));
+    fn clock_offset(&self, node: Node, offset_ms: i64) {
+        let Some(series) = self.node(node) else { return };
+        let seconds = Duration::from_millis(offset_ms.unsigned_abs()).as_secs_f64();
+        series.offset.set(if offset_ms < 0 { -seconds } else { seconds });
+    }
+
+    fn answered(&self, node: Node, took: Millis) {
+        if let Some(series) = self.node(node) {
+            series.duration.observe(Duration::from(took).as_secs_f64());
         }
-        self.mismatch.set(as_gauge(mismatch));
+    }
+
+    fn failed(&self, node: Node, reason: Reason) {
+        let Some(series) = self.node(node) else { return };
+        if let Some((_, counter)) = series.errors.iter().find(|(kind, _)| *kind == reason) {
+            counter.inc();
+        }
+    }
+
+    fn restarted(&self, node: Node) {
+        if let Some(series) = self.node(node) {
+            series.restarts.inc();
+        }
+    }
+
+    fn panicked(&self) {
+        self.panics.inc();
+    }
+
+    fn closed(&self) {
+        drop(locked(&self.registration).take());
     }
 }
 
 /// Removes the series of one quorum when dropped.
 #[derive(Debug)]
-pub struct Registration {
+struct Registration {
     quorum: String,
     fingerprint: String,
     nodes: Vec<String>,
-    kinds: Vec<&'static str>,
     families: NodeMetrics,
 }
 
@@ -192,40 +233,46 @@ impl Drop for Registration {
             let _ = families.offset.remove_label_values(&labels);
             let _ = families.duration.remove_label_values(&labels);
             let _ = families.restarts.remove_label_values(&labels);
-            for kind in &self.kinds {
-                let _ = families.errors.remove_label_values(&[quorum, node, kind]);
+            for reason in Reason::ALL {
+                let _ = families.errors.remove_label_values(&[quorum, node, reason.as_str()]);
             }
         }
     }
 }
 
 /// The series of one node.
-#[derive(Clone, Debug)]
-pub struct NodeSeries {
+#[derive(Debug)]
+struct NodeSeries {
     /// 1 while it votes.
-    pub up: IntGauge,
+    up: IntGauge,
     /// Its wall clock minus this process's, in seconds.
-    pub offset: Gauge,
+    offset: Gauge,
     /// The duration of its answers, in seconds.
-    pub duration: Histogram,
+    duration: Histogram,
     /// The number of times it returned as another process.
-    pub restarts: IntCounter,
-    errors: Vec<(&'static str, IntCounter)>,
-}
-
-impl NodeSeries {
-    /// Counts one error. An unregistered kind is ignored.
-    pub fn error(&self, kind: &str) {
-        if let Some((_, counter)) = self.errors.iter().find(|(name, _)| *name == kind) {
-            counter.inc();
-        }
-    }
+    restarts: IntCounter,
+    /// Requests without a vote and failed connections, by kind.
+    errors: Vec<(Reason, IntCounter)>,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use prometheus::TextEncoder;
+
+    fn status(name: &str, state: NodeState) -> NodeStatus {
+        NodeStatus {
+            name: name.into(),
+            address: format!("{name}:6379"),
+            state,
+            reason: None,
+            message: String::new(),
+            last_refusal: None,
+            version: String::new(),
+            run_id: None,
+            clock_offset_ms: None,
+        }
+    }
 
     fn page(registry: &Registry) -> String {
         TextEncoder::new().encode_to_string(&registry.gather()).unwrap()
@@ -235,27 +282,38 @@ mod tests {
     fn every_series_exists_at_zero_and_is_removed_with_its_quorum() {
         let registry = Registry::new();
         let metrics = NodeMetrics::register(&registry, &Panics::register(&registry).unwrap()).unwrap();
-        let (_, kept) = metrics.quorum("kept", "f0", &["a".into()], 1, &["timeout"]);
-        let (quorum, registration) = metrics.quorum("q", "f1", &["a".into(), "b".into()], 2, &["timeout", "auth"]);
-        quorum.nodes()[1].error("auth");
-        quorum.show([1, 1, 0, 0], 1);
+        let kept = metrics.observer("kept", "f0", vec!["a".into()]);
+        let quorum = metrics.observer("q", "f1", vec!["a".into(), "b".into()]);
+        quorum.failed(Node(1), Reason::Auth);
+        let mismatch = NodeState::Misconfigured(Misconfiguration::ConfigMismatch);
+        quorum.changed(&[status("a", NodeState::Up), status("b", mismatch)]);
+        quorum.answered(Node(0), Millis(3));
+        quorum.clock_offset(Node(0), -1500);
+        quorum.restarted(Node(0));
+        // A node that the quorum does not have is ignored.
+        quorum.failed(Node(2), Reason::Auth);
         let before = page(&registry);
         for line in [
-            r#"redislease_quorum_nodes{quorum="q",state="misconfigured"} 0"#,
+            r#"redislease_quorum_nodes{quorum="q",state="down"} 0"#,
+            r#"redislease_quorum_nodes{quorum="q",state="misconfigured"} 1"#,
             r#"redislease_quorum_nodes{quorum="q",state="up"} 1"#,
             r#"redislease_quorum_required_nodes{quorum="q"} 2"#,
             r#"redislease_quorum_config_mismatch{quorum="q"} 1"#,
             r#"redislease_quorum_info{fingerprint="f1",quorum="q"} 1"#,
-            r#"redislease_redis_up{quorum="q",redis_node="a"} 0"#,
+            r#"redislease_redis_up{quorum="q",redis_node="a"} 1"#,
+            r#"redislease_redis_up{quorum="q",redis_node="b"} 0"#,
+            r#"redislease_redis_clock_offset_seconds{quorum="q",redis_node="a"} -1.5"#,
             r#"redislease_redis_clock_offset_seconds{quorum="q",redis_node="b"} 0"#,
+            r#"redislease_redis_command_duration_seconds_sum{quorum="q",redis_node="a"} 0.003"#,
             r#"redislease_redis_command_duration_seconds_count{quorum="q",redis_node="b"} 0"#,
             r#"redislease_redis_errors_total{kind="timeout",quorum="q",redis_node="b"} 0"#,
             r#"redislease_redis_errors_total{kind="auth",quorum="q",redis_node="b"} 1"#,
-            r#"redislease_redis_restarts_total{quorum="q",redis_node="a"} 0"#,
+            r#"redislease_redis_restarts_total{quorum="q",redis_node="a"} 1"#,
         ] {
             assert!(before.contains(line), "{line} is missing in\n{before}");
         }
-        drop(registration);
+        quorum.closed();
+        quorum.failed(Node(1), Reason::Auth);
         let after = page(&registry);
         assert!(!after.contains(r#"quorum="q""#), "{after}");
         assert!(after.contains(r#"quorum="kept""#), "{after}");

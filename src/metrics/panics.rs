@@ -1,6 +1,9 @@
 //! Metrics of contained panics.
 
+use std::sync::Arc;
+
 use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
+use redislease_lock::PanicObserver;
 
 /// Contained panics, by component. Each of them is a bug.
 #[derive(Clone, Debug)]
@@ -25,5 +28,20 @@ impl Panics {
         registry.register(Box::new(family.clone()))?;
         let part = |name| family.with_label_values(&[name]);
         Ok(Self { keeper: part("keeper"), nodes: part("nodes"), operator: part("operator") })
+    }
+
+    /// The observer for a keeper.
+    pub fn keeper_observer(&self) -> Arc<dyn PanicObserver> {
+        Arc::new(Counted(self.keeper.clone()))
+    }
+}
+
+/// Counts the panics that are reported to it.
+#[derive(Debug)]
+struct Counted(IntCounter);
+
+impl PanicObserver for Counted {
+    fn panicked(&self) {
+        self.0.inc();
     }
 }

@@ -14,10 +14,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::config::Config;
 use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Client};
+use redislease_lock::contain::Panicked;
 use serde_json::Value;
 
 use crate::api::validated::{Workload, WorkloadKind};
-use crate::contain::Panicked;
 
 /// The timeout of a call. Renewals do not depend on it.
 const TIMEOUT: Duration = Duration::from_secs(5);

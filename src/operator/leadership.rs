@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use redislease_core::lease::{Renewal, View};
 use redislease_core::op::Holder;
 use redislease_core::time::Time;
+use redislease_lock::keeper::{Keeper, LeaseHandle, MayEnd, Observer, Setup};
 use tokio::sync::Notify;
 
 use super::quorums::{Connection, InUse};
@@ -16,7 +17,6 @@ use super::slot::Slot;
 use super::writer::Writer;
 use crate::election::Cluster;
 use crate::election::takeover::LEADER_LEASE;
-use crate::keeper::{Keeper, LeaseHandle, MayEnd, Observer, Setup};
 use crate::plan::{Authority, Command, Leadership, LeadershipEffect, LeadershipEvent, LeadershipFacts};
 
 /// The identity of this replica, and the dependencies of its elections.

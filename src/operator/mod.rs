@@ -37,6 +37,8 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client};
 use prometheus::Registry;
+use redislease_lock::keeper::Keeper;
+use redislease_lock::nodes::random::Random;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -46,14 +48,12 @@ use crate::api::{RedisLease, RedisQuorum};
 use crate::election::{Cluster, PodFacts};
 use crate::http::{Readiness, Server};
 use crate::index::{Index, WorkloadChange};
-use crate::keeper::Keeper;
 use crate::metrics::Page;
 use crate::metrics::lease::LeaseMetrics;
 use crate::metrics::nodes::NodeMetrics;
 use crate::metrics::operator::OperatorMetrics;
 use crate::metrics::panics::Panics;
 use crate::metrics::renewals::RenewalMetrics;
-use crate::nodes::random::Random;
 use crate::plan::{Allowed, Reconciler};
 use crate::status::TermEnd;
 use engine::{Engine, Input, Shell, Watched};
@@ -139,7 +139,8 @@ pub async fn run(options: Options, stop: CancellationToken) -> Result<(), String
             outcome
         }
     });
-    let keeper = Keeper::start(&panics).map_err(|error| format!("the keeper's threads cannot start: {error}"))?;
+    let keeper = Keeper::start(panics.keeper_observer())
+        .map_err(|error| format!("the keeper's threads cannot start: {error}"))?;
     let supervisor = TaskSupervisor::new(stop.clone());
     let context = Context {
         options,

@@ -9,6 +9,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::{self, Event, watcher};
+use redislease_lock::contain::contained;
+use redislease_lock::nodes::random::Random;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::Sender;
 use tokio_util::sync::CancellationToken;
@@ -18,11 +20,9 @@ use super::engine::Watched;
 use super::kube_api;
 use super::merge::{Open, merge};
 use super::trimmed::{Object, Trimmed};
-use crate::contain::contained;
 use crate::http::Part;
 use crate::index::ListCount;
 use crate::metrics::operator::OperatorMetrics;
-use crate::nodes::random::Random;
 
 /// The idle timeout of a watch in seconds, after which a dead connection is noticed.
 const WATCH_SECONDS: u32 = 45;

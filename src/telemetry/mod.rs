@@ -27,7 +27,7 @@ pub(crate) struct LogOptions {
     #[arg(long, env = "REDISLEASE_LOG_FORMAT", value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) log_format: LogFormat,
 
-    /// The log filter: a level (error, warn, info, debug, trace, off), or levels by module such as `info,redislease::nodes=debug`
+    /// The log filter: a level (error, warn, info, debug, trace, off), or levels by module such as `info,redislease_lock::nodes=debug`
     #[arg(long, env = "REDISLEASE_LOG_LEVEL", default_value = DEFAULT_LEVEL, value_name = "FILTER")]
     pub(crate) log_level: String,
 }
@@ -60,12 +60,12 @@ impl fmt::Display for LogError {
             Self::Filter { given, error } => write!(
                 f,
                 "--log-level {given:?} is not a valid filter ({error}): use a level (error, warn, info, debug, trace, off), \
-                 or levels by module such as info,redislease::nodes=debug"
+                 or levels by module such as info,redislease_lock::nodes=debug"
             ),
             Self::Word { given, word } => write!(
                 f,
                 "--log-level {given:?}: {word:?} is not a level: use one (error, warn, info, debug, trace, off), \
-                 or levels by module such as info,redislease::nodes=debug"
+                 or levels by module such as info,redislease_lock::nodes=debug"
             ),
             Self::Twice => f.write_str("the log is set up already"),
         }

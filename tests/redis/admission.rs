@@ -1,11 +1,11 @@
 //! When a real server may vote: never before all leases that it may have lost have expired.
 
-use redislease::clock;
-use redislease::nodes::{Misconfiguration, NodeState, NodeStatus, Reason};
 use redislease_core::marker::Membership;
 use redislease_core::op::{Token, Vote};
 use redislease_core::time::{Millis, Time};
 use redislease_lab::{RedisOptions, RedisServer};
+use redislease_lock::clock;
+use redislease_lock::nodes::{Misconfiguration, NodeState, NodeStatus, Reason};
 
 use crate::support::{
     QUARANTINE, World, acquire, addresses, config, confirm, eventually, get, membership, password, run_id, servers,
@@ -260,7 +260,7 @@ async fn a_master_that_was_a_replica_waits_also_for_the_next_process() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_counter_is_seeded_before_every_status_was_read() {
     let servers = servers(1);
-    let world = World::start(&redislease::nodes::Config { has_statuses: true, ..config(addresses(&servers)) });
+    let world = World::start(&redislease_lock::nodes::Config { has_statuses: true, ..config(addresses(&servers)) });
     world.quarantined(0).await;
     let since = clock::now();
     clock::sleep_until(since + QUARANTINE + Millis(500)).await.unwrap();
@@ -284,7 +284,7 @@ async fn a_node_that_the_others_can_seed_needs_no_statuses() {
     let config = config(addresses(&servers));
     // Another process admits the nodes first.
     World::start(&config).all_up().await;
-    let world = World::start(&redislease::nodes::Config { has_statuses: true, ..config });
+    let world = World::start(&redislease_lock::nodes::Config { has_statuses: true, ..config });
     world.nodes.floor_complete();
     world.all_up().await;
     servers[2].restart_empty().unwrap();
@@ -327,7 +327,7 @@ async fn another_configuration_is_reported_permanently() {
     let servers = servers(1);
     World::on(&servers).up(0).await;
     let other = Membership { generation: 1, fingerprint: "beef".into() };
-    let world = World::start(&redislease::nodes::Config { membership: other, ..config(addresses(&servers)) });
+    let world = World::start(&redislease_lock::nodes::Config { membership: other, ..config(addresses(&servers)) });
     let mismatch = NodeState::Misconfigured(Misconfiguration::ConfigMismatch);
     let status = world.wait(0, "a mismatch", |status| status.state == mismatch).await;
     let sentence = "its marker names the configuration 1:f00d, ours is 1:beef";
@@ -350,7 +350,7 @@ async fn another_configuration_cannot_take_over_a_node_that_lost_data() {
         ours.up(node).await;
     }
     // Its longest lease is shorter, so its wait ends before that of this configuration.
-    let hasty = redislease::nodes::Config {
+    let hasty = redislease_lock::nodes::Config {
         membership: Membership { generation: 1, fingerprint: "beef".into() },
         longest_lease: Millis(200),
         ..config(addresses(&servers))
@@ -373,7 +373,7 @@ async fn another_configuration_cannot_take_over_a_node_that_lost_data() {
 async fn a_wrong_password_is_named_and_a_new_one_is_used() {
     let server =
         RedisServer::start_with(&RedisOptions { password: Some("right".into()), ..RedisOptions::default() }).unwrap();
-    let world = World::start(&redislease::nodes::Config {
+    let world = World::start(&redislease_lock::nodes::Config {
         credentials: Some(password("wrong")),
         ..config([server.address().to_string()])
     });

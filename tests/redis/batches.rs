@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, Mutex, mpsc};
 
-use redislease::clock;
-use redislease::nodes::Config;
-use redislease::nodes::script::Script;
 use redislease_core::op::{Op, Stage, Stages, Vote};
 use redislease_core::time::Millis;
 use redislease_lab::RedisServer;
+use redislease_lock::clock;
+use redislease_lock::nodes::Config;
+use redislease_lock::nodes::script::Script;
 use tokio::sync::oneshot;
 
 use crate::support::{

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use redislease::clock;
-use redislease::nodes::script::Script;
-use redislease::nodes::{Config, NodeState, Reason};
 use redislease_core::op::Vote;
 use redislease_core::time::Millis;
+use redislease_lock::clock;
+use redislease_lock::nodes::script::Script;
+use redislease_lock::nodes::{Config, NodeState, Reason};
 
 use crate::support::{TIMEOUT, World, acquire, config, eventually, extend, seal};
 

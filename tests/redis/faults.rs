@@ -3,11 +3,11 @@
 use std::net::TcpStream;
 use std::sync::Arc;
 
-use redislease::clock;
-use redislease::nodes::{Config, NodeState, NodeStatus, Reason};
 use redislease_core::op::{Stages, Vote};
 use redislease_core::time::Millis;
 use redislease_lab::free_address;
+use redislease_lock::clock;
+use redislease_lock::nodes::{Config, NodeState, NodeStatus, Reason};
 
 use crate::support::{TIMEOUT, World, acquire, addresses, config, confirm, extend, get, release, servers, with_args};
 

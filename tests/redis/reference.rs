@@ -8,13 +8,13 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, TestRunner};
 use redis::aio::MultiplexedConnection;
-use redislease::nodes::Keyspace;
-use redislease::nodes::script::{self, Answer, Extension, Script};
 use redislease_core::check::reference::{Call, Node};
 use redislease_core::marker::{Marker, RunId};
 use redislease_core::op::{Attempt, Grant, Holder, Op, Stages, Stored, Token, Vote};
 use redislease_core::time::Millis;
 use redislease_lab::RedisServer;
+use redislease_lock::nodes::Keyspace;
+use redislease_lock::nodes::script::{self, Answer, Extension, Script};
 
 use crate::support::{PREFIX, membership};
 

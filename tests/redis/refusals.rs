@@ -1,10 +1,10 @@
 //! Servers that answer but refuse single commands.
 
-use redislease::clock;
-use redislease::nodes::{Config, Credentials, Misconfiguration, NodeState};
 use redislease_core::op::{Grant, Stages, Vote};
 use redislease_core::time::Millis;
 use redislease_lab::RedisServer;
+use redislease_lock::clock;
+use redislease_lock::nodes::{Config, Credentials, Misconfiguration, NodeState};
 
 use crate::support::{World, acquire, addresses, config, confirm, eventually, extend, release, seal, servers};
 

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use redis::Value;
 use redis::aio::MultiplexedConnection;
-use redislease::nodes::Keyspace;
-use redislease::nodes::script::{self, Answer, NoAnswer, Script};
 use redislease_core::marker::{Marker, RunId};
 use redislease_core::op::{Attempt, Grant, Holder, Op, Stage, Stages, Stored, Token, Vote};
 use redislease_core::seed::Allegiance;
 use redislease_core::time::Millis;
 use redislease_lab::RedisServer;
+use redislease_lock::nodes::Keyspace;
+use redislease_lock::nodes::script::{self, Answer, NoAnswer, Script};
 
 use crate::support::{self, PREFIX, confirm, extend, membership, pttl, release, seal};
 
@@ -331,7 +331,7 @@ async fn late_requests_neither_start_nor_extend_a_term() {
     let mut server = Server::start().await;
     server.term(&["k"], 1, 50).await;
     let grant = server.granted(&["p"], 3).await;
-    let past = redislease::clock::unix_micros() / 1000 - 1;
+    let past = redislease_lock::clock::unix_micros() / 1000 - 1;
     assert_eq!(server.ask_until(past, &["free"], &acquire(2)).await, Answer::Late);
     assert_eq!(server.value("free"), None);
     let long = Op::Extend { attempt: Attempt(1), token: Token(50), ttl: Millis(90_000) };
@@ -341,7 +341,7 @@ async fn late_requests_neither_start_nor_extend_a_term() {
         let answer = server.ask_until(past, &[key], &op).await;
         assert!(matches!(answer, Answer::Vote(_)), "{op:?} is never late: {answer:?}");
     }
-    let soon = redislease::clock::unix_micros() / 1000 + 60_000;
+    let soon = redislease_lock::clock::unix_micros() / 1000 + 60_000;
     assert!(matches!(server.ask_until(soon, &["free"], &acquire(2)).await, Answer::Vote(Vote::Granted(_))));
 }
 
@@ -427,7 +427,7 @@ async fn a_full_server_grants_nothing_and_extends_its_terms() {
     let locks = [server.lock("free")];
     let call = script::vote(&server.keyspace, &locks, &server.marker.to_string(), NEVER, &acquire(2));
     let error = call.query_async::<Value>(&mut server.connection).await.unwrap_err();
-    assert_eq!(redislease::nodes::Reason::from(&error), redislease::nodes::Reason::Oom, "{error}");
+    assert_eq!(redislease_lock::nodes::Reason::from(&error), redislease_lock::nodes::Reason::Oom, "{error}");
     assert_eq!(server.ask(&["k", "l"], &extend(1, 50)).await, Vote::Extended);
     let marker = server.marker.clone();
     assert_eq!(server.observe("me", 1, None).await, marker);

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use prometheus::{Registry, TextEncoder};
-use redislease::clock;
 use redislease::metrics::nodes::NodeMetrics;
 use redislease::metrics::panics::Panics;
-use redislease::nodes::{Config, Credentials, NodeConfig, NodeState, NodeStatus, Nodes, Request};
 use redislease_core::marker::Membership;
 use redislease_core::op::{Attempt, Grant, Holder, Op, Stages, Token, Vote};
 use redislease_core::quorum::Node;
 use redislease_core::time::Millis;
 use redislease_lab::{RedisOptions, RedisServer};
+use redislease_lock::clock;
+use redislease_lock::nodes::{Config, Credentials, NodeConfig, NodeState, NodeStatus, Nodes, Request};
 use tokio::sync::oneshot;
 
 pub const PREFIX: &str = "rl";
@@ -109,7 +109,7 @@ impl World {
         let registry = Registry::new();
         let panics = Panics::register(&registry).unwrap();
         let metrics = NodeMetrics::register(&registry, &panics).unwrap();
-        Self { nodes: Nodes::start(config, &metrics).unwrap(), registry, panics }
+        Self { nodes: Nodes::start(config, metrics.quorum(config)).unwrap(), registry, panics }
     }
 
     /// A process on these servers.

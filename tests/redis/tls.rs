@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use redislease::nodes::{Config, Credentials, NodeState, NodeStatus, Reason, Tls, TlsFiles};
 use redislease_core::op::{Attempt, Grant, Holder, Op, Token, Vote};
 use redislease_core::quorum::Node;
 use redislease_core::time::Millis;
 use redislease_lab::{Authority, Identity, RedisOptions, RedisServer, RedisTls};
+use redislease_lock::nodes::{Config, Credentials, NodeState, NodeStatus, Reason, Tls, TlsFiles};
 
 use crate::support::{World, addresses, config, confirm, eventually, password, servers};
 

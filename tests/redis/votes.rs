@@ -1,9 +1,9 @@
 //! Requests to nodes on real servers: one vote each, in order, in time.
 
-use redislease::clock;
-use redislease::nodes::{Config, Credentials};
 use redislease_core::op::{Grant, Stage, Stages, Stored, Vote};
 use redislease_core::time::Millis;
+use redislease_lock::clock;
+use redislease_lock::nodes::{Config, Credentials};
 
 use crate::support::{TIMEOUT, World, acquire, addresses, config, confirm, extend, get, release, seal, servers};
 

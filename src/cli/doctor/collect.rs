@@ -13,6 +13,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use redislease_core::time::Millis;
+use redislease_lock::nodes::{Probe, Unreachable};
 use rustls::pki_types::CertificateDer;
 use serde_json::Value;
 
@@ -20,7 +21,6 @@ use super::certificates::Certificate;
 use super::facts::{Facts, KindFacts, NodeFacts, Obstacle, QuorumFacts, RightFacts};
 use super::rights::{self, Right};
 use crate::api::{RedisQuorum, ValidQuorum, crd};
-use crate::nodes::{Probe, Unreachable};
 use crate::operator::QuorumSecrets;
 use crate::operator::kube_api::{self, CallError};
 use crate::plan::Allowed;

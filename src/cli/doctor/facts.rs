@@ -1,9 +1,9 @@
 //! The facts that the doctor judges. The shell collects them.
 
 use jiff::Timestamp;
+use redislease_lock::nodes::{Server, Unreachable};
 
 use super::certificates::Certificate;
-use crate::nodes::{Server, Unreachable};
 
 /// Everything that was collected.
 #[derive(Clone, Debug, Default)]

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use redislease_lock::nodes::{Misconfiguration, Reason, Server, Unreachable};
 
 use super::certificates::{self, Purpose};
 use super::facts::{Facts, KindFacts, NodeFacts, Obstacle, QuorumFacts, RightFacts};
 use super::finding::{Finding, Verdict};
-use crate::nodes::{Misconfiguration, Reason, Server, Unreachable};
 
 /// The clocks of the nodes and of the operator must agree within this time when a quorum is new.
 const CLOCK_LIMIT_MS: i64 = 10_000;

@@ -43,6 +43,9 @@ use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet}
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::core::{NamespaceResourceScope, PartialObjectMeta};
+use redislease_lock::clock::{self, Alarm};
+use redislease_lock::contain::contained;
+use redislease_lock::nodes::random::Random;
 use tokio::sync::mpsc::{self, Receiver, Sender, UnboundedReceiver, UnboundedSender};
 use tokio_util::sync::CancellationToken;
 
@@ -53,11 +56,8 @@ use super::writer::{Changed, Writer};
 use super::{AHEAD, BoxedTask, Namespaces};
 use crate::api::RedisLease;
 use crate::api::validated::WorkloadKind;
-use crate::clock::{self, Alarm};
-use crate::contain::contained;
 use crate::index::{WorkloadChange, WorkloadKey};
 use crate::metrics::operator::OperatorMetrics;
-use crate::nodes::random::Random;
 use crate::plan::Allowed;
 use crate::status::Notice;
 pub use decide::{Change, is_unwanted};

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use redislease_core::backoff::{Backoff, Entropy, Strategy};
 use redislease_core::time::{Millis, Time};
+use redislease_lock::contain::{Panicked, contained};
 
 use super::decide::{Change, Decision, changed_back, decide, judge_existing, refused};
 use super::facts::{LeaseFacts, WorkloadFacts};
 use super::problem::Problem;
 use crate::api::validated::{Workload, WorkloadKind};
-use crate::contain::{Panicked, contained};
 use crate::index::{WorkloadChange, WorkloadKey, is_older};
 use crate::operator::engine::Watched;
 use crate::operator::writer::Changed;

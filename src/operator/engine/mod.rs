@@ -31,8 +31,8 @@ use std::time::Instant;
 
 use redislease_core::backoff::{Backoff, Entropy, Strategy};
 use redislease_core::time::{Millis, Time};
+use redislease_lock::contain::{Panicked, contained};
 
-use crate::contain::{Panicked, contained};
 use crate::election::Cluster;
 use crate::index::{Entry, Index, LeaseId};
 use crate::operator::annotations::Problem;

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use redislease_lock::clock::Alarm;
+use redislease_lock::mailbox::Mailbox;
 use tokio::sync::mpsc::{self, Receiver, Sender, UnboundedReceiver, UnboundedSender};
 use tokio_util::sync::CancellationToken;
 
 use super::{Engine, Input, Machine, Outside, Watched};
 use crate::api::RedisLease;
-use crate::clock::Alarm;
 use crate::election::PodFacts;
 use crate::index::{LeaseId, NamespaceFacts, WorkloadChange};
-use crate::mailbox::Mailbox;
 
 /// The capacity of a watch's channel. When it is full, the watch waits.
 const AHEAD: usize = 1024;

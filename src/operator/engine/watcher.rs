@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use redislease_core::lease::{Renewal, View};
+use redislease_lock::keeper::Observer;
 
-use crate::keeper::Observer;
 use crate::metrics::lease::LeaseRecord;
 use crate::metrics::renewals::QuorumRenewals;
 use crate::operator::quorums::InUse;

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use redislease_core::marker::Membership;
 use redislease_core::time::Millis;
+use redislease_lock::nodes::{Config, Misconfiguration, NodeConfig, NodeState, NodeStatus, Nodes, StartError};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::secret::{Login, Secrets};
@@ -11,7 +12,6 @@ use crate::api::ValidQuorum;
 use crate::api::validated::ValidNode;
 use crate::metrics::nodes::NodeMetrics;
 use crate::metrics::renewals::{QuorumRenewals, RenewalMetrics};
-use crate::nodes::{Config, Misconfiguration, NodeConfig, NodeState, NodeStatus, Nodes, StartError};
 use crate::plan::OpenQuorum;
 
 /// The generation of every configuration. It stays constant until the set of nodes can be changed.
@@ -70,7 +70,7 @@ impl Connection {
             tls: login.tls,
             has_statuses: true,
         };
-        let nodes = Nodes::start(&config, node_metrics)?;
+        let nodes = Nodes::start(&config, node_metrics.quorum(&config))?;
         let quorum = OpenQuorum {
             id,
             name: valid.name.clone(),

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use kube::ResourceExt;
 use redislease_core::time::Time;
+use redislease_lock::clock::{self, Alarm};
+use redislease_lock::contain::contained;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{self, Receiver, UnboundedReceiver, UnboundedSender};
 use tokio_util::sync::CancellationToken;
@@ -17,8 +19,6 @@ use tokio_util::sync::CancellationToken;
 use super::entry::{Entry, Step};
 use super::{CONTROLLER, Connection, Parts, secret};
 use crate::api::RedisQuorum;
-use crate::clock::{self, Alarm};
-use crate::contain::contained;
 use crate::http::Part;
 use crate::metrics::nodes::NodeMetrics;
 use crate::metrics::operator::OperatorMetrics;

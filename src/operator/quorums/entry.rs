@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as Timestamp;
 use kube::{Resource, ResourceExt};
+use redislease_lock::clock;
+use redislease_lock::nodes::StartError;
 
 use super::connection::{Connection, evaluated, mismatch, up};
 use super::secret::{Login, Read, Secrets};
 use super::{QuorumUpdate, show};
 use crate::api::conditions::{LeaseReady, QuorumReady};
 use crate::api::{RedisQuorum, RedisQuorumStatus, ValidQuorum};
-use crate::clock;
-use crate::nodes::StartError;
 use crate::operator::kube_api::CallError;
 use crate::operator::leadership::{Election, ElectionInputs, ElectionRequests, Replica};
 use crate::operator::writer::Writer;
@@ -370,12 +370,12 @@ fn version(quorum: &RedisQuorum) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use prometheus::Registry;
+    use redislease_lock::keeper::Keeper;
     use serde_json::json;
 
     use super::*;
     use crate::election::Cluster;
     use crate::index::ListCount;
-    use crate::keeper::Keeper;
     use crate::metrics::operator::OperatorMetrics;
     use crate::metrics::panics::Panics;
 
@@ -384,7 +384,7 @@ mod tests {
         let registry = Registry::new();
         let panics = Panics::register(&registry).unwrap();
         let metrics = OperatorMetrics::register(&registry, &["quorum"], &panics).unwrap();
-        let keeper = Keeper::start(&panics).unwrap();
+        let keeper = Keeper::start(panics.keeper_observer()).unwrap();
         let mut entry = Entry::new(Replica {
             cluster: Cluster { name: "here".into(), uid: "uid".into() },
             instance: "operator-0".into(),

@@ -1,9 +1,9 @@
 //! The credentials and certificates of a quorum, from the secrets that its spec names.
 
 use k8s_openapi::api::core::v1::Secret;
+use redislease_lock::nodes::{Credentials, Tls, TlsFiles};
 
 use crate::api::ValidQuorum;
-use crate::nodes::{Credentials, Tls, TlsFiles};
 use crate::operator::kube_api::CallError;
 
 /// The result of reading a secret.

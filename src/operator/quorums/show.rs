@@ -1,13 +1,13 @@
 //! The status of a RedisQuorum.
 
 use kube::Resource;
+use redislease_lock::clock;
+use redislease_lock::nodes::{NodeState, NodeStatus};
 
 use super::connection::{evaluated, mismatch};
 use crate::api::conditions::QuorumReady;
 use crate::api::quorum::{NodeState as ShownState, NodeStatus as ShownNode};
 use crate::api::{RedisQuorum, RedisQuorumStatus, ValidQuorum};
-use crate::clock;
-use crate::nodes::{NodeState, NodeStatus};
 use crate::status::{ComposedQuorum, NodeReport, QuorumInputs, compose_quorum};
 
 /// Composes the status from the state of the nodes; `None` while there is nothing to report. `leader` is the name of this

@@ -4,6 +4,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use prometheus::Registry;
+use redislease_lock::keeper::Keeper;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -16,7 +17,6 @@ use crate::api::RedisQuorum;
 use crate::election::Cluster;
 use crate::http::Readiness;
 use crate::index::ListCount;
-use crate::keeper::Keeper;
 use crate::metrics::panics::Panics;
 use crate::operator::engine::Watched;
 
@@ -72,7 +72,7 @@ pub(super) fn parts() -> (Parts, mpsc::UnboundedReceiver<Input>, Panics) {
     let panics = Panics::register(&registry).unwrap();
     let metrics = OperatorMetrics::register(&registry, &[CONTROLLER], &panics).unwrap();
     let writer = Writer::new("operator-0".into(), ListCount::default(), metrics.clone(), || {});
-    let keeper = Arc::new(Keeper::start(&panics).unwrap());
+    let keeper = Arc::new(Keeper::start(panics.keeper_observer()).unwrap());
     let cluster = Cluster { name: "c".into(), uid: "u".into() };
     let (instance, process) = ("operator-0".into(), "p".into());
     let replica = Replica { cluster, instance, process, keeper, writer: writer.clone() };

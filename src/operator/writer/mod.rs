@@ -34,13 +34,13 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use redislease_core::time::Time;
+use redislease_lock::clock;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::annotations::Change;
 use super::engine::PodName;
 use super::leadership::Grant;
-use crate::clock;
 use crate::index::{ListCount, WorkloadKey};
 use crate::metrics::operator::OperatorMetrics;
 use crate::plan::calls::{self, Level, Queue, Submission};

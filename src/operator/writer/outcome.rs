@@ -1,9 +1,9 @@
 //! What an answer of the API server means for the queue and for the caller.
 
 use futures::future::BoxFuture;
+use redislease_lock::contain::contained_task;
 
 use super::call::{Call, Done};
-use crate::contain::contained_task;
 use crate::operator::kube_api::CallError;
 use crate::plan::StatusOutcome;
 use crate::plan::calls::Verdict;

@@ -6,15 +6,15 @@ use std::time::Instant;
 
 use k8s_openapi::api::events::v1::Event;
 use kube::Client;
+use redislease_lock::clock::{self, Alarm};
+use redislease_lock::nodes::random::Random;
 use tokio::task::JoinSet;
 
 use super::Writer;
 use super::call::{self, Call};
 use super::key::Key;
 use super::outcome::{Finish, Judged, Sent};
-use crate::clock::{self, Alarm};
 use crate::metrics::operator::WriteResult;
-use crate::nodes::random::Random;
 use crate::operator::kube_api::CallError;
 use crate::plan::calls::{Next, Queue, Retry, Verdict};
 

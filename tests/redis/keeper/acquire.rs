@@ -1,9 +1,9 @@
 //! Acquiring a lease on real servers.
 
-use redislease::clock;
 use redislease_core::lease::{Config, Publication, Standing};
 use redislease_core::op::{Stage, Token};
 use redislease_core::time::Millis;
+use redislease_lock::clock;
 
 use super::candidate::{Candidate, lease, patient, ready, standing_on, voters};
 use crate::support::{eventually, pause, resume};

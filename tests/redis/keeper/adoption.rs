@@ -1,9 +1,9 @@
 //! Another process continues a term from the status.
 
-use redislease::clock;
 use redislease_core::lease::{Config, EndReason, Standing, TermId};
 use redislease_core::op::{Attempt, Holder, Token};
 use redislease_core::time::Millis;
+use redislease_lock::clock;
 
 use super::candidate::{Candidate, lease, patient, ready, standing_on, voters};
 use crate::support::{eventually, kill, pause, resume};

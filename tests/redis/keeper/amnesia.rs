@@ -1,10 +1,10 @@
 //! Nodes that lose data while a lease is held: they lose their vote, the term continues, and they join it again.
 
-use redislease::clock;
-use redislease::nodes::{Misconfiguration, NodeState};
 use redislease_core::lease::{Config, Standing, TermId};
 use redislease_core::time::{Drift, Millis};
 use redislease_lab::RedisServer;
+use redislease_lock::clock;
+use redislease_lock::nodes::{Misconfiguration, NodeState};
 
 use super::candidate::{Candidate, lease, process, ready, standing_on, term, voters};
 use crate::support::{self, eventually, kill};

@@ -4,17 +4,15 @@ use std::iter;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 use std::time::Duration;
 
-use prometheus::Registry;
-use redislease::clock;
-use redislease::keeper::{Keeper, LeaseHandle, Observer, Setup};
-use redislease::metrics::panics::Panics;
-use redislease::nodes::{self, Nodes};
 use redislease_core::backoff::{Backoff, Strategy};
 use redislease_core::lease::{Config, EndReason, OnDeadline, Publication, Renewal, Standing, TermId, TermView, View};
 use redislease_core::op::{Attempt, Holder, Stored};
 use redislease_core::quorum::Quorum;
 use redislease_core::time::{Drift, Millis, Time};
 use redislease_lab::RedisServer;
+use redislease_lock::clock;
+use redislease_lock::keeper::{Keeper, LeaseHandle, Observer, Setup};
+use redislease_lock::nodes::{self, Nodes};
 use tokio::sync::watch;
 
 use crate::support::{self, PATIENCE, World, addresses, eventually, get, membership, run_id};
@@ -191,8 +189,7 @@ impl Observer for History {
 }
 
 /// The keeper of the test process, for the leases of all tests.
-pub static KEEPER: LazyLock<Keeper> =
-    LazyLock::new(|| Keeper::start(&Panics::register(&Registry::new()).unwrap()).unwrap());
+pub static KEEPER: LazyLock<Keeper> = LazyLock::new(|| Keeper::start(Arc::new(())).unwrap());
 
 /// A lease that contends again after a failure or a loss, until it is released or ended.
 pub struct WantedLease {

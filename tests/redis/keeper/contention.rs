@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use redislease::clock;
 use redislease_core::invariants::{Claim, one_holder, tokens_grow};
 use redislease_core::lease::{Config, Publication, Standing};
 use redislease_core::op::{Attempt, Token};
 use redislease_core::time::{Millis, Time};
 use redislease_lab::RedisServer;
+use redislease_lock::clock;
 
 use super::candidate::{Candidate, History, lease, ready, voters};
 use crate::support::PATIENCE;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use redislease::clock;
 use redislease_core::lease::{Config, EndReason, Publication, Standing};
 use redislease_core::time::{Millis, Time};
 use redislease_lab::RedisServer;
+use redislease_lock::clock;
 
 use super::candidate::{Candidate, lease, patient, ready, voters};
 use crate::support::calls;
@@ -107,7 +107,7 @@ async fn a_release_is_repeated_until_a_stopped_node_has_answered() {
     let id = candidate.hold_on_all("pod-1", &servers).await;
     servers[2].process().pause().unwrap();
     // Requests on the open connection would be executed when the node resumes, so the release must use another one.
-    world.wait(2, "down", |status| status.state == redislease::nodes::NodeState::Down).await;
+    world.wait(2, "down", |status| status.state == redislease_lock::nodes::NodeState::Down).await;
     candidate.lease.end(id, true);
     candidate.free(&servers[..2]).await;
     servers[2].process().resume().unwrap();

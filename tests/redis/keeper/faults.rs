@@ -17,12 +17,12 @@ async fn a_killed_node_returns_empty_waits_and_joins_the_term() {
     servers[2].process().kill().unwrap();
     candidate.outlives_a_ttl(&id).await;
 
-    let since = redislease::clock::now();
+    let since = redislease_lock::clock::now();
     servers[2].restart_empty().unwrap();
     world.quarantined(2).await;
     assert!(candidate.is_free(&servers[2]), "nothing is written to a node without a vote");
     candidate.joined(&servers[2..], &id).await;
-    let waited = redislease::clock::now().since(since);
+    let waited = redislease_lock::clock::now().since(since);
     assert!(waited > lease().ttl, "joined after {waited:?}");
 
     survives_without(0, &servers, &candidate, &id).await;

@@ -1,13 +1,12 @@
 //! What delays an acquire, and what it costs the servers.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use prometheus::Registry;
-use redislease::keeper::{Keeper, LeaseHandle, Setup};
-use redislease::metrics::panics::Panics;
 use redislease_core::lease::{Publication, Standing, View};
 use redislease_core::op::Holder;
 use redislease_lab::{Percentiles, RedisServer};
+use redislease_lock::keeper::{Keeper, LeaseHandle, Setup};
 use tokio::sync::{oneshot, watch};
 
 use super::candidate::{Candidate, patient, ready, voters};
@@ -89,7 +88,7 @@ async fn a_release_and_the_next_acquire_are_sent_together() {
     let config = patient();
     let world = ready(&servers, &config).await;
     let World { nodes, .. } = &world;
-    let keeper = Keeper::start(&Panics::register(&Registry::new()).unwrap()).unwrap();
+    let keeper = Keeper::start(Arc::new(())).unwrap();
     let setup = Setup {
         nodes: Some(nodes.clone()),
         keys: [world.lock("k")].into(),

@@ -1,9 +1,9 @@
 //! The keeper process stops: what it releases, what it leaves, and when it ends.
 
-use redislease::clock;
 use redislease_core::lease::{Config, Standing};
 use redislease_core::op::Stage;
 use redislease_core::time::Millis;
+use redislease_lock::clock;
 
 use super::candidate::{Candidate, lease, patient, ready, standing_on, voters};
 use crate::support::{eventually, pause, resume};

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use redislease::clock;
 use redislease_core::lease::{Config, EndReason};
 use redislease_core::time::Millis;
+use redislease_lock::clock;
 
 use super::candidate::{Candidate, lease, ready, voters};
 use crate::support::{calls, kill, pause, resume};

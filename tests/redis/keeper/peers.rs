@@ -4,12 +4,12 @@
 //! starts before the last one has stopped (`loss`), two pods are active at once (`tests/kube/roles.rs`). With several
 //! processes: `peers_of_many`. `bench/field_bugs.json` lists all of them.
 
-use redislease::clock;
-use redislease::nodes::{self, NodeState};
 use redislease_core::lease::{Config, EndReason, Standing};
 use redislease_core::op::Stage;
 use redislease_core::time::Millis;
 use redislease_lab::RedisServer;
+use redislease_lock::clock;
+use redislease_lock::nodes::{self, NodeState};
 
 use super::candidate::{Candidate, lease, patient, ready, voters};
 use crate::support::{self, World, addresses, calls, eventually, pause, resume};

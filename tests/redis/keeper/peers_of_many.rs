@@ -1,10 +1,10 @@
 //! Known bugs of other Redis locks and leader electors, each reproduced with several holders.
 
-use redislease::clock;
 use redislease_core::lease::{Config, Publication, Standing};
 use redislease_core::op::{Grant, Stage, Stages, Vote};
 use redislease_core::quorum::Quorum;
 use redislease_core::time::Millis;
+use redislease_lock::clock;
 
 use super::candidate::{Candidate, lease, patient, ready, standing_on, voters};
 use crate::support::{acquire, confirm, eventually, extend, get, release, seal};

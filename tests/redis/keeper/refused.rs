@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use redislease::nodes::{self, Misconfiguration, NodeState};
 use redislease_core::lease::Standing;
+use redislease_lock::nodes::{self, Misconfiguration, NodeState};
 
 use super::candidate::{Candidate, lease, voters};
 use crate::refusals::{grant, user};

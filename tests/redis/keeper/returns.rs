@@ -1,12 +1,12 @@
 //! A server votes again: the terms that it does not hold are joined before the next renewal, many of them at a limited rate.
 
-use redislease::clock;
-use redislease::keeper::Setup;
-use redislease::nodes::NodeState;
 use redislease_core::lease::{Config, Standing, TermId};
 use redislease_core::op::{Attempt, Holder, Token};
 use redislease_core::time::{Millis, Time};
 use redislease_lab::RedisServer;
+use redislease_lock::clock;
+use redislease_lock::keeper::Setup;
+use redislease_lock::nodes::NodeState;
 
 use super::candidate::{Candidate, History, KEEPER, admit, lease, ready, voters};
 use crate::support::{World, calls, eventually, write_terms};

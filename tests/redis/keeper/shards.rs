@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use redislease::clock;
-use redislease::keeper::{Keeper, LeaseHandle, Observer, Setup};
-use redislease::nodes::{NodeState, Reason};
 use redislease_core::lease::{Config, EndReason, Publication, Renewal, Standing, TermId, View};
 use redislease_core::op::{Attempt, Holder, Stage, Stored, Token, Vote};
 use redislease_core::time::Millis;
+use redislease_lock::clock;
+use redislease_lock::keeper::{Keeper, LeaseHandle, Observer, Setup};
+use redislease_lock::nodes::{NodeState, Reason};
 use tokio::sync::watch;
 
 use super::candidate::{Candidate, History, lease, patient, process, ready, voters};
@@ -49,7 +49,7 @@ async fn one_request_is_one_attempt_with_any_outcome() {
     let servers = voters(3);
     let config = lease();
     let world = ready(&servers, &config).await;
-    let keeper = Keeper::start(&world.panics).unwrap();
+    let keeper = Keeper::start(world.panics.keeper_observer()).unwrap();
     let history = History::default();
     let (handle, mut views) = keeper.open_watched(setup(&world, "k", config.clone(), Box::new(history.clone())));
 
@@ -109,7 +109,7 @@ async fn a_panic_ends_one_lease_and_no_other() {
     let world = ready(&servers, &config).await;
     let panics = || world.metric(r#"redislease_panics_total{part="keeper"}"#);
     // Both leases are on one shard.
-    let keeper = Keeper::start(&world.panics).unwrap();
+    let keeper = Keeper::start(world.panics.keeper_observer()).unwrap();
     let history = History::default();
     let (good, mut good_views) = keeper.open_watched(setup(&world, "good", config.clone(), Box::new(history.clone())));
     hold(&good, &mut good_views, "pod-1").await;
@@ -157,7 +157,7 @@ async fn a_shutdown_releases_unpublished_attempts_and_does_not_wait_for_long() {
     let servers = voters(3);
     let config = Config { command_timeout: Millis(10_000), ..patient() };
     let world = ready(&servers, &config).await;
-    let keeper = Keeper::start(&world.panics).unwrap();
+    let keeper = Keeper::start(world.panics.keeper_observer()).unwrap();
     let (held, mut held_views) = keeper.open_watched(setup(&world, "held", config.clone(), Box::new(())));
     hold(&held, &mut held_views, "pod-1").await;
     let value = |key: &str| get(&servers[0], &world.lock(key));
@@ -188,7 +188,7 @@ async fn thousands_of_leases_delay_no_other() {
     let config = patient();
     let often = Config { renew_interval: Millis(500), ..config.clone() };
     let world = ready(&servers, &config).await;
-    let keeper = Keeper::start(&world.panics).unwrap();
+    let keeper = Keeper::start(world.panics.keeper_observer()).unwrap();
     let history = History::default();
     let (held, mut held_views) = keeper.open_watched(setup(&world, "held", often.clone(), Box::new(history.clone())));
     hold(&held, &mut held_views, "pod-held").await;

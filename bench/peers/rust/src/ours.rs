@@ -5,12 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use prometheus::Registry;
-use redislease::clock;
-use redislease::keeper::{Keeper, LeaseHandle, Observer, Setup};
-use redislease::metrics::nodes::NodeMetrics;
-use redislease::metrics::panics::Panics;
-use redislease::nodes::{Config, NodeConfig, NodeState, Nodes, Request as NodeRequest};
+use redislease_lock::clock;
+use redislease_lock::keeper::{Keeper, LeaseHandle, Observer, Setup};
+use redislease_lock::nodes::{Config, NodeConfig, NodeState, Nodes, Request as NodeRequest};
 use redislease_core::backoff::{Backoff, Strategy};
 use redislease_core::lease::{Config as LeaseConfig, OnDeadline, Publication, Renewal, Standing, TermId, View};
 use redislease_core::marker::Membership;
@@ -53,9 +50,6 @@ struct Process {
 
 impl Process {
     fn start(addresses: &[String]) -> Self {
-        let registry = Registry::new();
-        let panics = Panics::register(&registry).unwrap();
-        let metrics = NodeMetrics::register(&registry, &panics).unwrap();
         let nodes = addresses.iter().enumerate();
         let config = Config {
             quorum: "bench".into(),
@@ -70,8 +64,8 @@ impl Process {
             tls: None,
             has_statuses: false,
         };
-        let nodes = Nodes::start(&config, &metrics).unwrap();
-        Self { nodes, keeper: Keeper::start(&panics).unwrap(), size: addresses.len() }
+        let nodes = Nodes::start(&config, Arc::new(())).unwrap();
+        Self { nodes, keeper: Keeper::start(Arc::new(())).unwrap(), size: addresses.len() }
     }
 
     /// Waits until a majority votes; all nodes, if they do within a second.
@@ -118,7 +112,7 @@ impl Process {
     }
 }
 
-fn is_up(node: &redislease::nodes::NodeStatus) -> bool {
+fn is_up(node: &redislease_lock::nodes::NodeStatus) -> bool {
     node.state == NodeState::Up
 }
 

@@ -4,8 +4,8 @@
 
 use std::time::{Duration, Instant};
 
-use redislease::nodes::Keyspace;
-use redislease::nodes::script::{self, Extension, Script};
+use redislease_lock::nodes::Keyspace;
+use redislease_lock::nodes::script::{self, Extension, Script};
 use redislease_core::op::{Attempt, Grant, Holder, Op, Stages, Token};
 use redislease_core::time::Millis;
 use serde_json::{Value, json};
@@ -66,7 +66,7 @@ impl Raw {
             markers.push(String::from_utf8(last).unwrap());
         }
         assert!(markers.iter().all(|marker| marker.ends_with(&membership().name())), "{markers:?}");
-        let random = u128::from(redislease::clock::unix_micros()) << 64;
+        let random = u128::from(redislease_lock::clock::unix_micros()) << 64;
         let waiting = markers.iter().map(|_| Default::default()).collect();
         Self {
             keyspace: Keyspace::new("redislease"),

@@ -4,10 +4,10 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use prometheus::IntCounter;
 use tokio::runtime::Runtime;
 
 use super::Shard;
+use crate::PanicObserver;
 use crate::clock::Alarm;
 use crate::contain::{contain_this_thread, contained, contained_task};
 use crate::keeper::handle::{Message, ShardHandle, Shared};
@@ -21,7 +21,7 @@ const RESTART: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// The operating system cannot create a thread or an event queue.
-pub fn start_on_own_thread(panics: IntCounter) -> io::Result<ShardHandle> {
+pub fn start_on_own_thread(panics: Arc<dyn PanicObserver>) -> io::Result<ShardHandle> {
     let shard = ShardHandle::new();
     let running = run(shard.0.clone(), panics);
     let run = move |runtime: Runtime| {
@@ -34,7 +34,7 @@ pub fn start_on_own_thread(panics: IntCounter) -> io::Result<ShardHandle> {
 
 /// Starts a shard on the thread of these nodes, for leases on them. Every open lease keeps the nodes, so the thread ends
 /// after the last lease.
-pub fn start_on_thread_of(nodes: &Nodes, panics: IntCounter) -> ShardHandle {
+pub fn start_on_thread_of(nodes: &Nodes, panics: Arc<dyn PanicObserver>) -> ShardHandle {
     let shard = ShardHandle::new();
     nodes.spawn(run(shard.0.clone(), panics));
     shard
@@ -42,7 +42,7 @@ pub fn start_on_thread_of(nodes: &Nodes, panics: IntCounter) -> ShardHandle {
 
 /// The task of a shard. A panic while working on one lease is contained there. A panic of the shard itself drops its
 /// leases, and the shard restarts empty.
-pub(super) fn run(shared: Arc<Shared>, panics: IntCounter) -> impl Future<Output = ()> + Send {
+pub(super) fn run(shared: Arc<Shared>, panics: Arc<dyn PanicObserver>) -> impl Future<Output = ()> + Send {
     // A task may be dropped before it is polled.
     let closes = Closes(shared);
     async move {
@@ -51,13 +51,13 @@ pub(super) fn run(shared: Arc<Shared>, panics: IntCounter) -> impl Future<Output
     }
 }
 
-async fn keep_running(shared: &Arc<Shared>, panics: &IntCounter) {
+async fn keep_running(shared: &Arc<Shared>, panics: &Arc<dyn PanicObserver>) {
     loop {
         let mut leases = Shard::new(shared.clone(), panics.clone());
         match contained_task(leases.run(Alarm::new())).await {
             Ok(()) => break,
             Err(panicked) => {
-                panics.inc();
+                panics.panicked();
                 tracing::error!(
                     leases = leases.slots.len(),
                     "a keeper shard panicked; its leases are dropped and expire with their TTL; report this bug: {panicked}"

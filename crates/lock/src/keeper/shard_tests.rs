@@ -8,7 +8,7 @@ use redislease_core::op::{Attempt, Holder, Token, Vote};
 use redislease_core::quorum::Quorum;
 use redislease_core::time::Drift;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// The standings in the views, and their times; whether the machine ended.
 #[derive(Clone, Default)]
@@ -81,7 +81,7 @@ async fn a_shard_without_a_timer_still_keeps_its_deadlines() {
     let views = Shown::default();
     let began = clock::now();
     adopt(&handle, &views);
-    let mut running = Shard::new(shared, IntCounter::new("panics", "p").unwrap());
+    let mut running = Shard::new(shared, Arc::new(()));
     let at = tokio::select! {
         () = running.run(Err(io::ErrorKind::Other.into())) => panic!("it ended"),
         at = views.wait(|standing| matches!(standing, Standing::Uncertain(_))) => at,
@@ -90,30 +90,46 @@ async fn a_shard_without_a_timer_still_keeps_its_deadlines() {
     assert!(running.alarm.is_none());
 }
 
+/// Counts reports of panics.
+#[derive(Debug, Default)]
+struct Panics(AtomicUsize);
+
+impl Panics {
+    fn count(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+impl PanicObserver for Panics {
+    fn panicked(&self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
 #[tokio::test]
 async fn a_shard_that_panics_drops_its_leases_and_takes_them_again() {
     let handle = ShardHandle::new();
-    let panics = IntCounter::new("panics", "p").unwrap();
+    let panics = Arc::new(Panics::default());
     let shard = tokio::spawn(run(handle.0.clone(), panics.clone()));
     let before = Shown::default();
     adopt(&handle, &before);
     before.wait(|standing| matches!(standing, Standing::Uncertain(_))).await;
-    assert_eq!(panics.get(), 0);
+    assert_eq!(panics.count(), 0);
 
     assert!(handle.0.inbox.send(Message::Run(|| panic!("planted"))).is_ok());
     before.eventually(|shown| shown.1.load(Ordering::SeqCst).then_some(())).await;
-    assert_eq!(panics.get(), 1);
+    assert_eq!(panics.count(), 1);
 
     let after = Shown::default();
     adopt(&handle, &after);
     after.wait(|standing| matches!(standing, Standing::Uncertain(_))).await;
-    assert_eq!((panics.get(), shard.is_finished()), (1, false));
+    assert_eq!((panics.count(), shard.is_finished()), (1, false));
     shard.abort();
 }
 
 /// A shard with terms whose last renewal has failed. The first term is the youngest, and each is a millisecond older.
 fn after_an_outage(now: Time, leases: u64) -> Shard {
-    let mut shard = Shard::new(ShardHandle::new().0, IntCounter::new("panics", "p").unwrap());
+    let mut shard = Shard::new(ShardHandle::new().0, Arc::new(()));
     for age in 1..=leases {
         let id = shard.shared.ids.take();
         let config = Config { ttl: Millis(60_000), renew_interval: Millis(5000), ..config() };

@@ -1,7 +1,5 @@
 //! The node's status, written by its task.
 
-use std::time::Duration;
-
 use redislease_core::admission::Standing;
 use redislease_core::marker::Marker;
 use redislease_core::seed::Unseedable;
@@ -17,8 +15,7 @@ impl NodeTask {
         let ours = i128::from(clock::unix_micros() / 1000) - i128::from(clock::now().0);
         let offset = i64::try_from(offset - ours).unwrap_or(i64::MAX);
         self.context.update(|status| status.clock_offset_ms = Some(offset));
-        let seconds = Duration::from_millis(offset.unsigned_abs()).as_secs_f64();
-        self.context.series.offset.set(if offset < 0 { -seconds } else { seconds });
+        self.context.observer.clock_offset(self.context.node, offset);
     }
 
     pub(super) fn show(&mut self, standing: &Standing) {

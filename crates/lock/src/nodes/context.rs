@@ -9,9 +9,8 @@ use redislease_core::quorum::Node;
 use super::connection::Address;
 use super::node::Message;
 use super::status::{NodeState, NodeStatus};
-use super::{Reason, Shared};
+use super::{NodesObserver, Reason, Shared};
 use crate::mailbox::Mailbox;
-use crate::metrics::nodes::NodeSeries;
 
 /// One node of a quorum.
 #[derive(Debug)]
@@ -20,7 +19,7 @@ pub(super) struct Context {
     pub name: String,
     pub membership: Membership,
     pub shared: Arc<Shared>,
-    pub series: NodeSeries,
+    pub observer: Arc<dyn NodesObserver>,
     /// The server could lose keys and keep its marker: it evicts keys, or it is a replica.
     pub suspect: AtomicBool,
 }
@@ -36,6 +35,11 @@ impl Context {
 
     pub fn address(&self) -> Address {
         self.shared.ports[self.node.index()].address()
+    }
+
+    /// Reports a request without a vote, or a failed connection.
+    pub fn failed(&self, reason: Reason) {
+        self.observer.failed(self.node, reason);
     }
 
     pub fn update(&self, change: impl FnOnce(&mut NodeStatus)) {

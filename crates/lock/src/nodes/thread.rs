@@ -4,7 +4,6 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use prometheus::IntCounter;
 use tokio::runtime::{Handle, Runtime};
 use tokio_util::sync::CancellationToken;
 
@@ -19,18 +18,13 @@ use crate::own_thread;
 ///
 /// # Errors
 /// The operating system cannot create a thread or an event queue.
-pub(super) fn start(
-    quorum: &str,
-    contexts: Vec<Arc<Context>>,
-    stop: CancellationToken,
-    panics: IntCounter,
-) -> io::Result<Handle> {
+pub(super) fn start(quorum: &str, contexts: Vec<Arc<Context>>, stop: CancellationToken) -> io::Result<Handle> {
     let run = move |runtime: Runtime| {
         // The runtime catches panics outside of the tasks that are contained themselves.
         contain_this_thread();
         runtime.block_on(async {
             for context in &contexts {
-                tokio::spawn(keep_running(context.clone(), panics.clone()));
+                tokio::spawn(keep_running(context.clone()));
             }
             stop.cancelled().await;
         });
@@ -46,21 +40,21 @@ pub(super) fn start(
 }
 
 /// Runs the task of one node, and restarts it after a panic or a timer error.
-async fn keep_running(context: Arc<Context>, panics: IntCounter) {
+async fn keep_running(context: Arc<Context>) {
     loop {
         let text = match NodeTask::new(context.clone()) {
             Err(error) => format!("cannot get a timer: {error}; raise the limit of open files"),
             Ok(task) => match contained_task(task.run()).await {
                 Ok(error) => format!("cannot set a timer: {error}"),
                 Err(panicked) => {
-                    panics.inc();
+                    context.observer.panicked();
                     format!("the task of this node panicked and is restarted; report this bug: {panicked}")
                 }
             },
         };
         tracing::error!(node = %context.name, "{text}");
         context.reach().set(false, false);
-        context.series.error(Reason::Internal.as_str());
+        context.failed(Reason::Internal);
         context.down(&context.address(), Reason::Internal, &text);
         // Uses the timer of tokio, because the task's own timer may be unavailable.
         tokio::time::sleep(Duration::from(RECONNECT.max)).await;

@@ -27,7 +27,7 @@ use redislease_core::op::{Attempt, Holder};
 use redislease_core::time::{Millis, Time};
 use tokio::sync::watch;
 
-use crate::metrics::panics::Panics;
+use crate::PanicObserver;
 use crate::nodes::{Nodes, WeakNodes};
 use handle::ShardHandle;
 use slots::LeaseId;
@@ -92,17 +92,17 @@ pub struct Keeper {
     /// For leases without nodes, on a thread of its own.
     without_nodes: ShardHandle,
     shards: Mutex<Vec<(WeakNodes, ShardHandle)>>,
-    panics: Panics,
+    panics: Arc<dyn PanicObserver>,
 }
 
 impl Keeper {
-    /// Starts the shard for leases without nodes. Panics of machines and observers are counted in `panics`.
+    /// Starts the shard for leases without nodes. `panics` receives a report of each panic of a machine, an observer or a shard.
     ///
     /// # Errors
     /// The operating system cannot create a thread or an event queue.
-    pub fn start(panics: &Panics) -> io::Result<Self> {
-        let without_nodes = shard::start_on_own_thread(panics.keeper.clone())?;
-        Ok(Self { without_nodes, shards: Mutex::default(), panics: panics.clone() })
+    pub fn start(panics: Arc<dyn PanicObserver>) -> io::Result<Self> {
+        let without_nodes = shard::start_on_own_thread(panics.clone())?;
+        Ok(Self { without_nodes, shards: Mutex::default(), panics })
     }
 
     /// Opens a lease that holds no term and makes no attempt.
@@ -118,7 +118,7 @@ impl Keeper {
             return shard.clone();
         }
         shards.retain(|(of, _)| !of.are_gone());
-        let shard = shard::start_on_thread_of(nodes, self.panics.keeper.clone());
+        let shard = shard::start_on_thread_of(nodes, self.panics.clone());
         shards.push((nodes.downgrade(), shard.clone()));
         shard
     }

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use prometheus::IntCounter;
 use redislease_core::time::{Millis, Time};
 use tokio::task::AbortHandle;
 
@@ -20,6 +19,7 @@ use super::returns::watch_nodes;
 use super::slots::{LeaseId, Slots};
 use super::timers::Timers;
 use super::{Command, Setup};
+use crate::PanicObserver;
 use crate::clock::{self, Alarm};
 use crate::contain::contained;
 use crate::mailbox::Mailbox;
@@ -44,7 +44,7 @@ struct Quorum {
 
 struct Shard {
     shared: Arc<Shared>,
-    panics: IntCounter,
+    panics: Arc<dyn PanicObserver>,
     slots: Slots<Machine>,
     timers: Timers,
     /// `None` if the operating system cannot create one.
@@ -69,7 +69,7 @@ struct Shard {
 }
 
 impl Shard {
-    fn new(shared: Arc<Shared>, panics: IntCounter) -> Self {
+    fn new(shared: Arc<Shared>, panics: Arc<dyn PanicObserver>) -> Self {
         Self {
             shared,
             panics,
@@ -258,7 +258,7 @@ impl Shard {
             }
             Ok(Outcome::Remove) => self.end(entry),
             Err(panicked) => {
-                self.panics.inc();
+                self.panics.panicked();
                 tracing::error!(keys = ?machine.keys(), "a lease task panicked; the lease is dropped and expires with its TTL; report this bug: {panicked}");
                 self.end(entry);
             }
@@ -300,7 +300,7 @@ impl Shard {
         self.shared.ids.give_back(id);
         // The observer is code of the caller and may panic.
         if let Err(panicked) = contained(|| machine.observer.ended()).and_then(|()| contained(|| drop(machine))) {
-            self.panics.inc();
+            self.panics.panicked();
             tracing::error!("the observer of an ended lease panicked; report this bug: {panicked}");
         }
     }

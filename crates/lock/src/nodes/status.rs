@@ -1,14 +1,14 @@
 //! The status of the nodes, for other modules.
 
 use std::fmt;
+use std::sync::Arc;
 
 use redislease_core::marker::RunId;
 use redislease_core::quorum::Node;
 use redislease_core::time::Time;
 use tokio::sync::watch;
 
-use super::{NodeConfig, Reason};
-use crate::metrics::nodes::{QuorumSeries, STATES};
+use super::{NodeConfig, NodesObserver, Reason};
 
 /// The status of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,8 +50,11 @@ pub enum NodeState {
 }
 
 impl NodeState {
-    /// The index of the state in [`STATES`].
-    const fn index(self) -> usize {
+    /// The names of the states, by [`index`](Self::index).
+    pub const NAMES: [&str; 4] = ["up", "down", "quarantined", "misconfigured"];
+
+    /// The index of the state in [`NAMES`](Self::NAMES).
+    pub const fn index(self) -> usize {
         match self {
             Self::Up => 0,
             Self::Down => 1,
@@ -63,7 +66,7 @@ impl NodeState {
 
 impl fmt::Display for NodeState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(STATES[self.index()])
+        f.write_str(Self::NAMES[self.index()])
     }
 }
 
@@ -87,16 +90,16 @@ pub enum Misconfiguration {
     Refusing,
 }
 
-/// The statuses of all nodes of a quorum, and their metrics.
+/// The statuses of all nodes of a quorum.
 #[derive(Debug)]
 pub(super) struct Board {
     statuses: watch::Sender<Vec<NodeStatus>>,
-    series: QuorumSeries,
+    observer: Arc<dyn NodesObserver>,
 }
 
 impl Board {
     /// Every node is down until it is reached.
-    pub fn new(nodes: &[NodeConfig], series: QuorumSeries) -> Self {
+    pub fn new(nodes: &[NodeConfig], observer: Arc<dyn NodesObserver>) -> Self {
         let statuses = nodes.iter().map(|NodeConfig { name, address }| NodeStatus {
             message: format!("node {name} ({address}): not reached yet"),
             name: name.clone(),
@@ -108,8 +111,8 @@ impl Board {
             run_id: None,
             clock_offset_ms: None,
         });
-        let board = Self { statuses: watch::Sender::new(statuses.collect()), series };
-        board.count(&board.statuses.borrow());
+        let board = Self { statuses: watch::Sender::new(statuses.collect()), observer };
+        board.observer.changed(&board.statuses.borrow());
         board
     }
 
@@ -126,7 +129,7 @@ impl Board {
             let modified = NodeStatus { clock_offset_ms: status.clock_offset_ms, ..before.clone() } != *status;
             if modified {
                 report(&before, status);
-                self.count(statuses);
+                self.observer.changed(statuses);
             }
             modified
         });
@@ -139,19 +142,6 @@ impl Board {
         let same =
             |(index, status): &(usize, &NodeStatus)| *index != node.index() && status.run_id.as_ref() == Some(own);
         statuses.iter().enumerate().find(same).map(|(_, status)| format!("{} ({})", status.name, status.address))
-    }
-
-    fn count(&self, statuses: &[NodeStatus]) {
-        let mut states = [0; STATES.len()];
-        let mut mismatch = 0;
-        for status in statuses {
-            states[status.state.index()] += 1;
-            mismatch += usize::from(status.state == NodeState::Misconfigured(Misconfiguration::ConfigMismatch));
-        }
-        for (status, series) in statuses.iter().zip(self.series.nodes()) {
-            series.up.set(i64::from(status.state == NodeState::Up));
-        }
-        self.series.show(states, mismatch);
     }
 }
 
@@ -174,15 +164,10 @@ fn report(before: &NodeStatus, after: &NodeStatus) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::nodes::NodeMetrics;
-    use crate::metrics::panics::Panics;
 
     fn board() -> Board {
-        let registry = prometheus::Registry::new();
-        let metrics = NodeMetrics::register(&registry, &Panics::register(&registry).unwrap()).unwrap();
         let names = ["a".to_owned(), "b".to_owned()];
-        let (series, _registration) = metrics.quorum("q", "f", &names, 2, &[]);
-        Board::new(&names.map(|name| NodeConfig { address: format!("{name}:6379"), name }), series)
+        Board::new(&names.map(|name| NodeConfig { address: format!("{name}:6379"), name }), Arc::new(()))
     }
 
     #[test]

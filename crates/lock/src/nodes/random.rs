@@ -5,7 +5,6 @@
 
 use std::io;
 
-#[cfg(feature = "operator")]
 use redislease_core::backoff::Entropy;
 use redislease_core::time::Millis;
 
@@ -15,15 +14,22 @@ const BLOCK: usize = 64;
 /// Random numbers for pauses, read in blocks.
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
-pub(crate) struct Random {
+pub struct Random {
     block: Box<[u8; BLOCK * 8]>,
     /// How many words of the block were used.
     used: usize,
 }
 
-impl Random {
-    pub fn new() -> Self {
+impl Default for Random {
+    fn default() -> Self {
         Self { block: Box::new([0; BLOCK * 8]), used: BLOCK }
+    }
+}
+
+impl Random {
+    /// Reads nothing yet.
+    pub fn new() -> Self {
+        Self::default()
     }
 
     /// 64 bits.
@@ -43,7 +49,6 @@ impl Random {
     }
 
     /// 64 bits for a backoff; zero if the operating system provides no random numbers.
-    #[cfg(feature = "operator")]
     pub fn entropy(&mut self) -> Entropy {
         Entropy(self.word().unwrap_or_default())
     }
@@ -59,7 +64,7 @@ impl Random {
 ///
 /// # Errors
 /// As [`Random::word`].
-pub(crate) fn nonce() -> io::Result<u128> {
+pub fn nonce() -> io::Result<u128> {
     let mut nonce = [0; 16];
     fill(&mut nonce)?;
     Ok(u128::from_ne_bytes(nonce))

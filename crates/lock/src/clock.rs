@@ -6,7 +6,7 @@
 use std::future::Future;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use redislease_core::time::{Millis, Time};
 use rustix::time::{
@@ -30,10 +30,7 @@ pub fn unix_micros() -> u64 {
 }
 
 /// The wall clock's time at `instant`, if the clock is not set in between. For display.
-#[cfg(feature = "operator")]
-pub(crate) fn wall(instant: Time) -> SystemTime {
-    use std::time::Duration;
-
+pub fn wall(instant: Time) -> SystemTime {
     let (now, wall) = (now(), SystemTime::now());
     if instant >= now { wall + Duration::from(instant.since(now)) } else { wall - Duration::from(now.since(instant)) }
 }
@@ -174,8 +171,6 @@ pub async fn within<T>(span: Millis, work: impl Future<Output = T>) -> io::Resul
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[tokio::test]

@@ -23,11 +23,11 @@ mod judging;
 mod keyspace;
 mod link;
 mod node;
+mod observer;
 mod outbox;
 mod pipe;
-#[cfg(feature = "operator")]
 mod probe;
-pub(crate) mod random;
+pub mod random;
 mod reason;
 mod reload;
 mod replies;
@@ -55,9 +55,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub use access::Credentials;
 pub use keyspace::Keyspace;
+pub use observer::NodesObserver;
 pub(crate) use outbox::Outbox;
-#[cfg(feature = "operator")]
-pub(crate) use probe::{Probe, Server, Unreachable};
+pub use probe::{Probe, Server, Unreachable};
 pub use reason::Reason;
 pub use request::Request;
 pub(crate) use request::{Ballot, Reply};
@@ -65,7 +65,6 @@ pub use status::{Misconfiguration, NodeState, NodeStatus};
 pub use tls::{Tls, TlsFiles};
 
 use crate::mailbox::Mailbox;
-use crate::metrics::nodes::{NodeMetrics, Registration};
 use access::Access;
 use connection::Address;
 use context::{Context, Reach};
@@ -76,7 +75,7 @@ use status::Board;
 /// The configuration for using a quorum.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The name of the quorum in metrics.
+    /// The name of the quorum in metrics and messages.
     pub quorum: String,
     /// The nodes, in the order in which [`Node`] counts them.
     pub nodes: Vec<NodeConfig>,
@@ -166,7 +165,13 @@ impl WeakNodes {
 struct Alive {
     runtime: Handle,
     _tasks: DropGuard,
-    _registration: Registration,
+    observer: Arc<dyn NodesObserver>,
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.observer.closed();
+    }
 }
 
 /// State shared by the tasks of one quorum.
@@ -219,11 +224,11 @@ impl Shared {
 }
 
 impl Nodes {
-    /// Starts a thread with a task for each node.
+    /// Starts a thread with a task for each node. `observer` receives their reports.
     ///
     /// # Errors
     /// [`StartError`] if the configuration cannot be used; nothing was started then.
-    pub fn start(config: &Config, metrics: &NodeMetrics) -> Result<Self, StartError> {
+    pub fn start(config: &Config, observer: Arc<dyn NodesObserver>) -> Result<Self, StartError> {
         let quorum_name = || config.quorum.clone();
         let count = config.nodes.len();
         let quorum = u8::try_from(count).ok().and_then(Quorum::of);
@@ -238,37 +243,32 @@ impl Nodes {
             ports.push(Port::new(parsed));
         }
 
-        let names: Vec<String> = config.nodes.iter().map(|node| node.name.clone()).collect();
-        let kinds = Reason::ALL.map(Reason::as_str);
-        let fingerprint = &config.membership.fingerprint;
-        let (series, registration) = metrics.quorum(&config.quorum, fingerprint, &names, quorum.majority(), &kinds);
-        let of_nodes = series.nodes().to_vec();
         let shared = Arc::new(Shared {
             quorum,
             keyspace: Keyspace::new(&config.key_prefix),
             longest_lease: config.longest_lease,
             command_timeout: AtomicU64::new(config.command_timeout.0),
             ports,
-            board: Board::new(&config.nodes, series),
+            board: Board::new(&config.nodes, observer.clone()),
             judge: Mutex::new(Judge::new(quorum, config.longest_lease, Drift::STANDARD)),
             void_at: watch::Sender::new(None),
             floor: Floor::new(config.has_statuses),
             access: watch::Sender::new(Access::new(config.credentials.clone(), config.tls.clone())),
         });
-        let contexts = quorum.nodes().zip(names).zip(of_nodes).map(|((node, name), series)| {
+        let contexts = quorum.nodes().zip(&config.nodes).map(|(node, NodeConfig { name, .. })| {
             Arc::new(Context {
                 node,
-                name,
+                name: name.clone(),
                 membership: config.membership.clone(),
                 shared: shared.clone(),
-                series,
+                observer: observer.clone(),
                 suspect: AtomicBool::new(false),
             })
         });
         let stop = CancellationToken::new();
-        let started = thread::start(&config.quorum, contexts.collect(), stop.clone(), metrics.panics().nodes.clone());
+        let started = thread::start(&config.quorum, contexts.collect(), stop.clone());
         let runtime = started.map_err(|source| StartError::System { quorum: quorum_name(), source })?;
-        let alive = Alive { runtime, _tasks: stop.drop_guard(), _registration: registration };
+        let alive = Alive { runtime, _tasks: stop.drop_guard(), observer };
         Ok(Self { shared, alive: Arc::new(alive) })
     }
 
@@ -308,9 +308,9 @@ impl Nodes {
     /// holds a `LeaseHandle` must end by itself.
     ///
     /// ```no_run
-    /// use redislease::clock;
-    /// use redislease::keeper::LeaseHandle;
-    /// use redislease::nodes::Nodes;
+    /// use redislease_lock::clock;
+    /// use redislease_lock::keeper::LeaseHandle;
+    /// use redislease_lock::nodes::Nodes;
     /// use redislease_core::lease::{Publication, Standing, View};
     /// use redislease_core::op::{Holder, Token};
     /// use tokio::sync::watch;

@@ -235,7 +235,7 @@ impl NodeTask {
             Link::Open(open) => {
                 let expired = open.expire(now);
                 for _ in 0..expired {
-                    self.context.series.error(Reason::Timeout.as_str());
+                    self.context.failed(Reason::Timeout);
                 }
                 let waited = open.gathered.waits_until().is_some_and(|at| at <= now);
                 let timeout = self.context.shared.command_timeout();
@@ -308,7 +308,7 @@ impl NodeTask {
             Err(failure) => return self.close(failure.into()),
         };
         if self.last_process.as_ref().is_some_and(|last| *last != info.process) {
-            self.context.series.restarts.inc();
+            self.context.observer.restarted(self.context.node);
         }
         self.last_process = Some(info.process.clone());
         self.context.update(|status| {
@@ -394,7 +394,7 @@ impl NodeTask {
         let until = clock::now() + self.random.jitter(pause);
         let suspect = match &end {
             End::Failure(failure) => {
-                self.context.series.error(failure.reason.as_str());
+                self.context.failed(failure.reason);
                 failure.reason == Reason::ReadOnly
             }
             End::Misconfigured(why, _) => matches!(why, Misconfiguration::Eviction | Misconfiguration::Replica),

@@ -12,15 +12,22 @@ use tokio::sync::Notify;
 
 /// The queue. Share it in an `Arc`.
 #[derive(Debug)]
-pub(crate) struct Mailbox<T> {
+pub struct Mailbox<T> {
     /// `None` after the receiver has closed it.
     items: Mutex<Option<Vec<T>>>,
     filled: Notify,
 }
 
-impl<T> Mailbox<T> {
-    pub fn new() -> Self {
+impl<T> Default for Mailbox<T> {
+    fn default() -> Self {
         Self { items: Mutex::new(Some(Vec::new())), filled: Notify::new() }
+    }
+}
+
+impl<T> Mailbox<T> {
+    /// An empty queue.
+    pub fn new() -> Self {
+        Self::default()
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Vec<T>>> {
@@ -28,7 +35,10 @@ impl<T> Mailbox<T> {
         self.items.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends `item`, or returns it if the mailbox is closed.
+    /// Appends `item`.
+    ///
+    /// # Errors
+    /// Returns the item if the mailbox is closed.
     pub fn send(&self, item: T) -> Result<(), T> {
         let mut items = self.lock();
         let Some(list) = items.as_mut() else { return Err(item) };

@@ -129,7 +129,7 @@ impl Tls {
     ///
     /// # Errors
     /// [`Unreachable`] if there is no TLS connection within `timeout`.
-    pub(crate) async fn server_chain(
+    pub async fn server_chain(
         &self,
         address: &str,
         timeout: Millis,

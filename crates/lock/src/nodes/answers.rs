@@ -1,7 +1,5 @@
 //! The handling of a server's answers: votes, its clock, its state, errors.
 
-use std::time::Duration;
-
 use redis::{RedisError, RedisResult, Value};
 use redislease_core::admission::Input;
 use redislease_core::clock::Sample;
@@ -25,7 +23,7 @@ use crate::clock;
 
 impl NodeTask {
     pub(super) fn count(&self, reason: Reason) {
-        self.context.series.error(reason.as_str());
+        self.context.failed(reason);
     }
 
     pub(super) fn count_each(&self, count: usize, reason: Reason) {
@@ -37,7 +35,7 @@ impl NodeTask {
     /// Handles one answer. An error ends the connection.
     pub(super) fn answered(&mut self, sent: Sent<Call>, answer: RedisResult<Value>) -> Result<(), End> {
         let received = clock::now();
-        self.context.series.duration.observe(Duration::from(received.since(sent.at)).as_secs_f64());
+        self.context.observer.answered(self.context.node, received.since(sent.at));
         let Sent { id, at, call } = sent;
         if let Link::Open(open) = &mut self.link {
             match &call {

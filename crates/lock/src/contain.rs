@@ -2,7 +2,7 @@
 //!
 //! One process keeps the leases of many tenants, so a bug that affects one lease must not end the others. The work on one
 //! lease runs in [`contained`]: the caller logs and counts the panic and drops that lease. A panic hook that ends the
-//! process checks `is_contained` first.
+//! process checks [`is_contained`] first.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -15,6 +15,17 @@ use std::task::Poll;
 thread_local! {
     /// The number of calls of [`contained`] on the stack of this thread.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Receives a report of each contained panic. It must not block.
+pub trait PanicObserver: fmt::Debug + Send + Sync + 'static {
+    /// A panic was contained. Each one is a bug.
+    fn panicked(&self);
+}
+
+/// Ignores all reports.
+impl PanicObserver for () {
+    fn panicked(&self) {}
 }
 
 /// The message of a contained panic.
@@ -68,7 +79,6 @@ pub(crate) fn contain_this_thread() {
 }
 
 /// Whether a panic on this thread is caught and must not end the process.
-#[cfg(any(test, feature = "operator"))]
 pub fn is_contained() -> bool {
     DEPTH.get() > 0
 }
