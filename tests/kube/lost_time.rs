@@ -56,7 +56,7 @@ impl World {
             assert!(same && !lost, "{what}, {after:?}: {now}\n{}", installation.log_tails());
         }
         for server in self.here.redis() {
-            let marker = server.command(&["GET", "redislease:marker"])?.text().unwrap_or_default().to_owned();
+            let marker = server.command(&["GET", "redislease:marker"])?.text().unwrap_or_default().clone();
             assert!(!marker.is_empty() && !marker.starts_with("wait:"), "{what}, {after:?}: {marker}");
         }
         Ok(())
