@@ -3,6 +3,7 @@
 //! Each test runs one round. `REDISLEASE_TEST_ROUNDS=10` runs ten.
 
 use std::env;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use redislease_lab::{
@@ -26,8 +27,14 @@ const API_TAKEOVER: Duration = Duration::from_secs(15);
 const PAUSES: usize = 6;
 /// Longer than the lock of a leader and the `stop_at` of a 15 s lease.
 const FAULT: Duration = Duration::from_secs(12);
-/// The least TTL, on each node, of a term that is renewed every 2 s.
-const LEFT: Duration = Duration::from_secs(11);
+/// `leaseDuration`, `renewInterval` and `gracePeriod`, in seconds.
+type Durations = [u64; 3];
+/// The durations of most tests.
+const USUAL: [Durations; 3] = [[15, 2, 5]; 3];
+/// Durations that satisfy the formulas of docs/guarantees.md, with little more than a busy machine needs.
+const SAFE: [Durations; 3] = [[15, 1, 7], [11, 2, 2], [12, 3, 1]];
+/// Accepted durations that violate one of the formulas.
+const RISKY: [Durations; 3] = [[15, 1, 10], [12, 2, 5], [9, 2, 1]];
 
 /// Longer than the lock of a leader.
 const SHORT_SUSPEND: Duration = Duration::from_secs(6);
@@ -63,10 +70,16 @@ struct Pair {
     replicas: Vec<Operator>,
     installation: Installation,
     terms: Vec<LeaseState>,
+    durations: [Durations; 3],
 }
 
 impl Pair {
     fn start() -> Result<Self> {
+        Self::of(USUAL)
+    }
+
+    /// One lease with each of these durations.
+    fn of(durations: [Durations; 3]) -> Result<Self> {
         let quorum = json!({"maxLeaseDuration": "15s"});
         let options = InstallationOptions { proxied: true, suspendable: true, quorum, ..options() };
         let redis = options.start_redis()?;
@@ -74,14 +87,15 @@ impl Pair {
         let replicas = installation.start_replicas(2)?;
         installation.deployment("jobs", "billing", 2)?;
         let candidates = json!({"workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "billing"}});
-        let durations =
-            json!({"candidates": candidates, "leaseDuration": "15s", "renewInterval": "2s", "gracePeriod": "5s"});
         let mut terms = Vec::new();
-        for name in NAMES {
-            let lease = installation.lease("jobs", name, &durations)?;
+        for (name, seconds) in NAMES.into_iter().zip(durations) {
+            let [lease, renew, grace] = seconds.map(|seconds| format!("{seconds}s"));
+            let spec =
+                json!({"candidates": candidates, "leaseDuration": lease, "renewInterval": renew, "gracePeriod": grace});
+            let lease = installation.lease("jobs", name, &spec)?;
             terms.push(lease.wait("active", FIRST_ELECTION + FIRST_ELECTION, LeaseState::is_active)?);
         }
-        let pair = Self { replicas, installation, terms };
+        let pair = Self { replicas, installation, terms, durations };
         pair.settle(None)?;
         Ok(pair)
     }
@@ -115,11 +129,12 @@ impl Pair {
 
     /// Waits until the terms are renewed on all nodes.
     fn settle_terms(&self) -> Result<()> {
-        for (name, term) in NAMES.iter().zip(&self.terms) {
+        for ((name, term), [lease, renew, _]) in NAMES.iter().zip(&self.terms).zip(self.durations) {
             let attempt = term.attempt().unwrap_or_default();
+            let least = Duration::from_secs(lease - renew - 2);
             self.installation.wait_for(&format!("{name} is renewed"), SOON, || {
                 let mut keys = keys(&self.installation, "jobs", name);
-                keys.retain(|key| key.as_ref().is_some_and(|key| key.left >= LEFT));
+                keys.retain(|key| key.as_ref().is_some_and(|key| key.left >= least));
                 if count(&keys, attempt, "t") == 3 { Ok(()) } else { Err(format!("{keys:?}")) }
             })?;
         }
@@ -195,7 +210,11 @@ fn rounds() -> usize {
 
 /// Injects each fault into both replicas, for the configured number of rounds.
 fn nothing_moves(roles: &[Role], faults: &[Fault]) -> Result<()> {
-    let pair = Pair::start()?;
+    nothing_of(USUAL, roles, faults)
+}
+
+fn nothing_of(durations: [Durations; 3], roles: &[Role], faults: &[Fault]) -> Result<()> {
+    let pair = Pair::of(durations)?;
     for round in 0..rounds() {
         let how = if round % 2 == 0 { Cut::Hang } else { Cut::Reset };
         for role in roles {
@@ -256,6 +275,35 @@ fn no_lease_moves_when_the_machine_of_a_replica_is_suspended() -> Result<()> {
 fn no_lease_moves_when_the_leader_is_disconnected() -> Result<()> {
     let peers: [&[Peer]; 3] = [&[Peer::Redis], &[Peer::ApiServer], &[Peer::Redis, Peer::ApiServer]];
     nothing_moves(&[Role::Leader], &peers.map(Fault::CutOff))
+}
+
+/// The formulas have two sides: a leader that dies, and one that is cut off from Redis.
+#[test]
+fn no_lease_moves_whose_durations_satisfy_the_formulas() -> Result<()> {
+    nothing_of(SAFE, &[Role::Leader], &[Fault::Kill, Fault::CutOff(&[Peer::Redis])])
+}
+
+#[test]
+fn leases_whose_durations_violate_a_formula_say_so_and_so_does_the_doctor() -> Result<()> {
+    let warned = |durations| -> Result<(Pair, String)> {
+        let pair = Pair::of(durations)?;
+        let mut doctor = Command::new(env!("CARGO_BIN_EXE_redislease"));
+        doctor.arg("doctor").env_clear().env("HOME", "/nowhere");
+        let output = doctor.env("KUBECONFIG", pair.installation.control_plane().kubeconfig()).output();
+        Ok((pair, String::from_utf8(output.expect("the binary runs").stdout).expect("text")))
+    };
+    let (pair, said) = warned(RISKY)?;
+    for name in NAMES {
+        let message = pair.lease(name).state()?.message("Ready");
+        assert!(message.contains("can change when one replica of the operator fails"), "{message}");
+        let warning =
+            said.lines().find(|line| line.contains("WARNING") && line.contains(&format!("lease jobs/{name}")));
+        assert!(warning.is_some_and(|line| line.contains("can change when one replica")), "{said}");
+    }
+    drop(pair);
+    let (_pair, said) = warned(SAFE)?;
+    assert!(said.contains("No lease moves when one of two replicas of the operator fails."), "{said}");
+    Ok(())
 }
 
 #[test]

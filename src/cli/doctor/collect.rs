@@ -20,7 +20,8 @@ use serde_json::Value;
 use super::certificates::Certificate;
 use super::facts::{Facts, KindFacts, NodeFacts, Obstacle, QuorumFacts, RightFacts};
 use super::rights::{self, Right};
-use crate::api::{RedisQuorum, ValidQuorum, crd};
+use crate::api::{RedisLease, RedisQuorum, ValidLease, ValidQuorum, crd};
+use crate::election::takeover;
 use crate::operator::QuorumSecrets;
 use crate::operator::kube_api::{self, CallError};
 use crate::plan::Allowed;
@@ -69,7 +70,30 @@ pub(super) async fn collect(scope: &Scope) -> Facts {
         }
         Err(error) => Err(error),
     });
+    facts.at_risk = leases_at_risk(&client, scope).await;
     facts
+}
+
+/// The leases whose durations let them move when a replica of the operator fails. `None` without the kind: another finding says so.
+async fn leases_at_risk(client: &Client, scope: &Scope) -> Option<Result<Vec<(String, String)>, String>> {
+    let apis: Vec<Api<RedisLease>> = match scope.watched.as_slice() {
+        [] => vec![Api::all(client.clone())],
+        watched => watched.iter().map(|namespace| Api::namespaced(client.clone(), namespace)).collect(),
+    };
+    let mut found = Vec::new();
+    for api in apis {
+        let leases = match kube_api::call(api.list(&ListParams::default())).await {
+            Ok(leases) => leases,
+            Err(CallError::NotFound) => return None,
+            Err(error) => return Some(Err(error.to_string())),
+        };
+        found.extend(leases.into_iter().filter_map(|lease| {
+            // Why a spec is not valid, the conditions of the lease say.
+            let risk = takeover::risk(&ValidLease::try_from(&lease).ok()?)?;
+            Some((format!("{}/{}", lease.namespace().unwrap_or_default(), lease.name_any()), risk))
+        }));
+    }
+    Some(Ok(found))
 }
 
 /// Compares the fields of both kinds with those that the API server publishes.
@@ -148,6 +172,7 @@ async fn look_at(client: &Client, quorum: &RedisQuorum) -> QuorumFacts {
     let mut facts = QuorumFacts {
         name: quorum.name_any(),
         invalid: None,
+        fingerprint: None,
         secret: None,
         has_tls: spec.tls.is_some(),
         has_password: spec.auth.is_some(),
@@ -160,6 +185,7 @@ async fn look_at(client: &Client, quorum: &RedisQuorum) -> QuorumFacts {
         Ok(valid) => valid,
         Err(invalid) => return QuorumFacts { invalid: Some(invalid.to_string()), ..facts },
     };
+    facts.fingerprint = Some(valid.fingerprint().to_string());
     let (secrets, unchecked) = read_secrets(client, &valid).await;
     facts.secret = secrets.problem().map(|problem| Obstacle { message: problem.to_owned(), unchecked });
     let login = secrets.login().filter(|_| facts.secret.is_none());

@@ -16,6 +16,8 @@ pub(super) struct Facts {
     pub rights: Vec<RightFacts>,
     /// The quorums, or why they cannot be read.
     pub quorums: Option<Result<Vec<QuorumFacts>, String>>,
+    /// The leases that can move when a replica of the operator fails, and why; or why the leases cannot be read.
+    pub at_risk: Option<Result<Vec<(String, String)>, String>>,
     /// The namespace of the quorums.
     pub namespace: String,
     /// The time at which certificates must be valid.
@@ -46,6 +48,8 @@ pub(super) struct QuorumFacts {
     pub name: String,
     /// Why its spec is not valid.
     pub invalid: Option<String>,
+    /// The fingerprint of its configuration.
+    pub fingerprint: Option<String>,
     /// Why a secret cannot be used.
     pub secret: Option<Obstacle>,
     pub has_tls: bool,

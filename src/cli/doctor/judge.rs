@@ -1,6 +1,6 @@
 //! Judges the facts. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use redislease_lock::nodes::{Misconfiguration, Reason, Server, Unreachable};
@@ -11,6 +11,8 @@ use super::finding::{Finding, Verdict};
 
 /// The clocks of the nodes and of the operator must agree within this time when a quorum is new.
 const CLOCK_LIMIT_MS: i64 = 10_000;
+/// How many leases are named for one reason.
+const NAMED: usize = 10;
 /// An offset of this size is worth a warning.
 const CLOCK_WARNING_MS: i64 = 1000;
 
@@ -37,8 +39,12 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
             let message = "There is no RedisQuorum, so no lease can be held: create one in this namespace.";
             findings.push(Finding::new(Verdict::Problem, "quorums", &facts.namespace, message));
         }
-        Some(Ok(quorums)) => findings.extend(quorums.iter().flat_map(|one| quorum(one, facts.now))),
+        Some(Ok(quorums)) => {
+            findings.extend(quorums.iter().flat_map(|one| quorum(one, facts.now)));
+            findings.extend(alike(quorums));
+        }
     }
+    findings.extend(facts.at_risk.iter().flat_map(durations));
     findings
 }
 
@@ -74,6 +80,59 @@ fn rights(rights: &[RightFacts]) -> Vec<Finding> {
     }
     let message = format!("The identity has all {} rights that the operator needs.", rights.len());
     vec![Finding::new(Verdict::Ok, "rbac", "cluster", message)]
+}
+
+/// Whether leases can move when a replica of the operator fails.
+fn durations(at_risk: &Result<Vec<(String, String)>, String>) -> Vec<Finding> {
+    let finding = |verdict, subject: String, message| Finding::new(verdict, "durations", subject, message);
+    match at_risk {
+        Err(error) => {
+            vec![finding(Verdict::Unchecked, "leases".into(), format!("The leases cannot be read: {error}."))]
+        }
+        Ok(found) if found.is_empty() => {
+            let message = "No lease moves when one of two replicas of the operator fails.";
+            vec![finding(Verdict::Ok, "leases".into(), message.into())]
+        }
+        Ok(found) => {
+            let named = found.iter().take(NAMED).map(|(lease, risk)| {
+                finding(Verdict::Warning, format!("lease {lease}"), format!("{risk} See docs/guarantees.md."))
+            });
+            let more = found.len().saturating_sub(NAMED);
+            let more = (more > 0).then(|| {
+                finding(Verdict::Warning, "leases".into(), format!("{more} more leases have such durations."))
+            });
+            named.chain(more).collect()
+        }
+    }
+}
+
+/// Quorums on separate servers that nothing distinguishes for the alert RedisLeaseSplitBrain.
+fn alike(quorums: &[QuorumFacts]) -> Vec<Finding> {
+    let mut known: BTreeMap<&str, &QuorumFacts> = BTreeMap::new();
+    let mut findings = Vec::new();
+    for quorum in quorums {
+        let Some(fingerprint) = quorum.fingerprint.as_deref() else { continue };
+        let servers =
+            |quorum: &QuorumFacts| servers(&quorum.nodes).into_keys().map(str::to_owned).collect::<BTreeSet<_>>();
+        match known.get(fingerprint) {
+            Some(first) if servers(first).is_disjoint(&servers(quorum)) => {
+                let message = format!(
+                    "It has other servers than the quorum {} and the same fingerprint {fingerprint}, so the alert \
+                     RedisLeaseSplitBrain takes both for one quorum: give a new quorum other node names or another keyPrefix.",
+                    first.name
+                );
+                findings.push(Finding::new(
+                    Verdict::Warning,
+                    "fingerprint",
+                    format!("quorum {}", quorum.name),
+                    message,
+                ));
+            }
+            Some(_) => {}
+            None => _ = known.insert(fingerprint, quorum),
+        }
+    }
+    findings
 }
 
 fn quorum(quorum: &QuorumFacts, now: Timestamp) -> Vec<Finding> {

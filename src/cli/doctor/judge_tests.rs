@@ -39,6 +39,7 @@ fn healthy() -> QuorumFacts {
     QuorumFacts {
         name: "default".into(),
         invalid: None,
+        fingerprint: Some("f00d".into()),
         secret: None,
         has_tls: true,
         has_password: true,
@@ -210,4 +211,31 @@ fn the_cluster_is_judged() {
     assert_eq!(only(&none).0, Verdict::Problem);
     let unknown = Facts { api_server: Some(Err("no answer".into())), ..Facts::default() };
     assert_eq!(only(&unknown).0, Verdict::Unchecked);
+}
+
+#[test]
+fn leases_that_move_with_a_replica_are_named() {
+    let judged = |at_risk| judge(&Facts { at_risk: Some(at_risk), ..Facts::default() });
+    assert_eq!(judged(Ok(vec![]))[0].verdict, Verdict::Ok);
+    assert_eq!(judged(Err("no answer".into()))[0].verdict, Verdict::Unchecked);
+    let risky = |count: usize| (0..count).map(|number| (format!("jobs/{number}"), "It can move.".to_owned())).collect();
+    let found = judged(Ok(risky(1)));
+    assert_eq!((found[0].verdict, found[0].subject.as_str()), (Verdict::Warning, "lease jobs/0"));
+    assert_eq!(found[0].message, "It can move. See docs/guarantees.md.");
+    let found = judged(Ok(risky(12)));
+    assert_eq!((found.len(), found[10].message.as_str()), (11, "2 more leases have such durations."));
+}
+
+#[test]
+fn quorums_with_other_servers_need_another_fingerprint() {
+    let found = |second: QuorumFacts| -> Vec<String> {
+        let quorums = vec![healthy(), QuorumFacts { name: "second".into(), ..second }];
+        let facts = Facts { quorums: Some(Ok(quorums)), ..Facts::default() };
+        judge(&facts).into_iter().filter(|one| one.check == "fingerprint").map(|one| one.message).collect()
+    };
+    assert_eq!(found(healthy()), [""; 0], "the same servers");
+    let elsewhere =
+        || QuorumFacts { nodes: ["d", "e", "f"].map(|name| node(name, Some(name), server())).into(), ..healthy() };
+    assert!(found(elsewhere())[0].contains("the same fingerprint f00d"), "{:?}", found(elsewhere()));
+    assert_eq!(found(QuorumFacts { fingerprint: Some("beef".into()), ..elsewhere() }), [""; 0]);
 }
