@@ -73,6 +73,13 @@ use super::{Duration, RedisLeaseStatus, rules};
     description = "The reason of the condition Ready."
 ))]
 #[kube(printcolumn(
+    name = "Last end",
+    type_ = "string",
+    priority = 1,
+    json_path = ".status.history[0].reason",
+    description = "Why the last term ended."
+))]
+#[kube(printcolumn(
     name = "Quorum",
     type_ = "string",
     priority = 1,
@@ -101,6 +108,13 @@ use super::{Duration, RedisLeaseStatus, rules};
     priority = 1,
     json_path = ".status.holder.node",
     description = "The Kubernetes node that the holder runs on."
+))]
+#[kube(printcolumn(
+    name = "Message",
+    type_ = "string",
+    priority = 1,
+    json_path = r#".status.conditions[?(@.type=="Ready")].message"#,
+    description = "The message of the condition Ready."
 ))]
 #[kube(printcolumn(
     name = "Age",

@@ -121,7 +121,10 @@ fn printer_columns_are_as_documented() {
             .collect()
     };
     assert_eq!(columns(crd::redis_lease(), false), ["ACTIVE", "HOLDER", "CLUSTER", "TOKEN", "SINCE", "READY", "AGE"]);
-    assert_eq!(columns(crd::redis_lease(), true), ["REASON", "QUORUM", "CANDIDATES", "TRANSITIONS", "NODE"]);
+    assert_eq!(
+        columns(crd::redis_lease(), true),
+        ["REASON", "LAST END", "QUORUM", "CANDIDATES", "TRANSITIONS", "NODE", "MESSAGE"]
+    );
     assert_eq!(columns(crd::redis_quorum(), false), ["READY", "HEALTH", "VOTES", "LONGEST", "LEADER", "AGE"]);
 }
 

@@ -7,7 +7,6 @@ mod crds;
 mod doctor;
 mod handover;
 mod operator;
-mod status;
 mod values;
 mod why;
 
@@ -32,7 +31,6 @@ enum Command {
     Doctor(doctor::Doctor),
     Handover(handover::Handover),
     Operator(operator::Operator),
-    Status(status::Status),
     Why(why::Why),
 }
 
@@ -75,7 +73,6 @@ impl Cli {
             Command::Crds(command) => command.run()?,
             Command::Handover(command) => command.run()?,
             Command::Operator(command) => command.run()?,
-            Command::Status(command) => command.run()?,
             Command::Why(command) => command.run()?,
         }
         Ok(ExitCode::SUCCESS)

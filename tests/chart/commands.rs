@@ -136,7 +136,6 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("redislease doctor [QUORUM]", USAGE),
     ("redislease handover NAME", USAGE),
     ("redislease operator", USAGE),
-    ("redislease status [NAME]", USAGE),
     (
         "skopeo copy oci-archive:target/image/redislease-amd64.tar docker://registry.example.com/redislease:0.1.0",
         A_REGISTRY,

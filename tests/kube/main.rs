@@ -28,7 +28,6 @@ mod resource;
 mod rights;
 mod roles;
 mod scale;
-mod status;
 mod support;
 mod tenants;
 mod why;

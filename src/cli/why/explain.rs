@@ -116,7 +116,10 @@ fn holder(facts: &Facts) -> Vec<String> {
         ),
         State::Held(holder) => {
             said.push(held(facts, holder));
-            if !facts.has_reason(LeaseReady::HeldHere) {
+            if facts.has_reason(LeaseReady::HeldHere) {
+                // The first sentence says the same.
+                said.extend(facts.message(ConditionType::Ready).split_once(". ").map(|(_, more)| more.to_owned()));
+            } else {
                 said.extend(facts.condition(ConditionType::Ready).map(reason_and_message));
             }
         }

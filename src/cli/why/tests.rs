@@ -2,6 +2,8 @@ use super::*;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+mod held;
+
 /// Now, in the tests.
 const NOW: &str = "2026-11-21T10:00:00Z";
 const TOKEN: i64 = 1_795_238_400_000_042;
@@ -299,23 +301,6 @@ fn peer_cluster_that_holds_the_lease_is_named() {
         "{explanation:?}"
     );
     assert_eq!(explanation.candidates[0].verdict, "can be elected, and is the first in the order of the election");
-}
-
-#[test]
-fn a_lease_that_a_workload_holds_can_only_move_to_another_cluster() {
-    let mut situation = Situation::held();
-    situation.spec = json!({
-        "candidates": {"workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "billing-0"}},
-        "granularity": "Cluster",
-        "activation": {"scale": {"replicas": 2}},
-    });
-    let explanation = situation.explained();
-    assert_eq!(
-        explanation.next,
-        [
-            "No change is due. When the term of billing-0 has ended, another cluster can acquire the lease as soon as its keys expire."
-        ]
-    );
 }
 
 #[test]

@@ -1,0 +1,30 @@
+//! What is said about a lease that is held here.
+
+use super::*;
+
+#[test]
+fn a_lease_that_a_workload_holds_can_only_move_to_another_cluster() {
+    let mut situation = Situation::held();
+    situation.spec = json!({
+        "candidates": {"workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "billing-0"}},
+        "granularity": "Cluster",
+        "activation": {"scale": {"replicas": 2}},
+    });
+    let explanation = situation.explained();
+    assert_eq!(
+        explanation.next,
+        [
+            "No change is due. When the term of billing-0 has ended, another cluster can acquire the lease as soon as its keys expire."
+        ]
+    );
+}
+
+#[test]
+fn what_the_condition_says_beside_the_holder_is_said_too() {
+    let mut situation = Situation::held();
+    let risk =
+        "The holder can change when one replica of the operator fails: increase spec.leaseDuration. Another sentence.";
+    let message = format!("billing-0 holds the lease with fencing token 42. {risk}");
+    situation.conditions(("True", "HeldHere", &message), ("True", "HeldHere", "billing-0 holds the lease."));
+    assert_eq!(situation.explained().holder.last().map(String::as_str), Some(risk));
+}
