@@ -45,6 +45,7 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
         "tests/chart/docs.rs",
         "replacen(\"install\", \"template\", 1)",
     ),
+    ("helm template", "crates/lab/src/helm.rs", "\"template\", RELEASE"),
     ("helm test", "crates/lab/examples/e2e/story.rs", "\"test\", RELEASE"),
     (
         "helm test redislease --namespace redislease-system --logs",
