@@ -179,6 +179,9 @@ impl World {
             Job::Role { uid, write, .. } => {
                 self.role_written(process, *uid, write.uid.clone(), RoleOutcome::Withdrawn);
             }
+            Job::Read { uid, read: Read::Lease, .. } => {
+                *self.processes[process].writer.joined.entry(*uid).or_default() += 1;
+            }
             Job::ReadPod { .. }
             | Job::Read { .. }
             | Job::ReadWorkload(_)
@@ -317,6 +320,10 @@ impl World {
             (read, reply) => return self.check.fail(format!("{reply:?} is no answer to {read:?}")),
         };
         self.coverage.saw(Sight::of_read(read));
+        let joined = if *read == Read::Lease { self.processes[process].writer.joined.remove(&uid) } else { None };
+        for _ in 0..joined.unwrap_or_default() {
+            self.answer(process, uid, input.clone());
+        }
         self.answer(process, uid, input);
     }
 

@@ -180,6 +180,8 @@ pub struct Writer {
     pending: BTreeSet<Key>,
     /// Leases that wait for any answer of the API server.
     pub asking: BTreeSet<u32>,
+    /// How many reads of a lease a newer one has replaced: its answer serves them all, as in the operator.
+    pub joined: BTreeMap<u32, u32>,
 }
 
 impl Writer {
@@ -192,6 +194,7 @@ impl Writer {
             wake_at: None,
             pending: BTreeSet::new(),
             asking: BTreeSet::new(),
+            joined: BTreeMap::new(),
         }
     }
 
@@ -336,7 +339,9 @@ impl World {
         let is_read = matches!(job, Job::Read { .. } | Job::ReadWorkload(_) | Job::ReadQuorum | Job::ReadTokens { .. });
         if let (Verdict::Unanswered, true, Some(retry)) = (verdict, is_read, retry) {
             // A newer read of the same object is queued already.
-            drop(writer.queue.put_back(now, key, retry, job));
+            if let Some(replaced) = writer.queue.put_back(now, key, retry, job) {
+                self.withdrawn(process, &replaced);
+            }
             return Some(Answered::Continues);
         }
         Some(Answered::Done(job, asked))
