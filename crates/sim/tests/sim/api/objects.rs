@@ -272,8 +272,3 @@ pub fn token(lease: &RedisLease) -> Token {
     let token = lease.status.as_ref().and_then(|status| status.fencing_token);
     Token(token.and_then(|token| u64::try_from(token).ok()).unwrap_or(0))
 }
-
-/// The pod has a new sandbox and is Ready again.
-pub fn restart(pod: &mut PodFacts) {
-    pod.ready = true;
-}

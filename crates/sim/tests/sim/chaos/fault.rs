@@ -65,8 +65,6 @@ pub enum Fault {
     NodeOff,
     /// A pod is not Ready for a while.
     Unready,
-    /// A pod is not Ready for a while, and then has another sandbox with other addresses.
-    NewSandbox,
     /// A pod loses the label that makes it a candidate.
     Relabel,
     /// A lease is suspended for a while.
@@ -82,7 +80,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 37] = [
         Self::Crash,
         Self::Rollout,
         Self::Freeze,
@@ -114,7 +112,6 @@ impl Fault {
         Self::KillPod,
         Self::NodeOff,
         Self::Unready,
-        Self::NewSandbox,
         Self::Relabel,
         Self::SuspendLease,
         Self::Handover,

@@ -27,7 +27,6 @@ pub enum Heal {
     Webhook(usize),
     Secret(usize),
     Ready(usize, u32),
-    NewSandbox(usize, u32),
     Suspension(usize, usize),
     Recreate(usize, usize),
 }
@@ -178,12 +177,9 @@ impl World {
             Fault::SuspendLease | Fault::Handover | Fault::ChangeSpec | Fault::Recreate => {
                 self.harm_lease(cluster, fault)
             }
-            Fault::DeletePod
-            | Fault::KillPod
-            | Fault::NodeOff
-            | Fault::Unready
-            | Fault::NewSandbox
-            | Fault::Relabel => self.victim(cluster, at).is_some_and(|pod| self.harm_pod(cluster, pod, fault)),
+            Fault::DeletePod | Fault::KillPod | Fault::NodeOff | Fault::Unready | Fault::Relabel => {
+                self.victim(cluster, at).is_some_and(|pod| self.harm_pod(cluster, pod, fault))
+            }
             _ => false,
         };
         if changes {
@@ -203,7 +199,6 @@ impl World {
             Heal::Webhook(cluster) => self.apis[cluster].refuses_writes = false,
             Heal::Secret(cluster) => self.set_secret(cluster, true),
             Heal::Ready(cluster, pod) => self.change_pod(cluster, pod, |pod| pod.ready = pod.node.is_some()),
-            Heal::NewSandbox(cluster, pod) => self.change_pod(cluster, pod, objects::restart),
             Heal::Suspension(cluster, place) => self.suspend_lease(cluster, place, false),
             Heal::Recreate(cluster, place) => self.recreate_lease(cluster, place),
         }

@@ -32,7 +32,7 @@ impl World {
     /// Returns whether the fault changed the pod.
     pub fn harm_pod(&mut self, cluster: usize, pod: u32, fault: Fault) -> bool {
         let (is_scheduled, version) = (self.is_scheduled(cluster, pod), self.apis[cluster].state.version);
-        if matches!(fault, Fault::Unready | Fault::NewSandbox) && !is_scheduled {
+        if fault == Fault::Unready && !is_scheduled {
             return false;
         }
         let runs = is_scheduled && !self.check.has_stopped(pod);
@@ -51,11 +51,6 @@ impl World {
                 self.note(Note::Pod(pod, "is not Ready"));
                 self.change_pod(cluster, pod, |pod| pod.ready = false);
                 self.heal_later(Heal::Ready(cluster, pod));
-            }
-            Fault::NewSandbox => {
-                self.note(Note::Pod(pod, "loses its sandbox"));
-                self.change_pod(cluster, pod, |pod| pod.ready = false);
-                self.heal_later(Heal::NewSandbox(cluster, pod));
             }
             _ => {
                 self.note(Note::Pod(pod, "is no candidate any more"));
