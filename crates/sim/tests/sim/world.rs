@@ -24,6 +24,7 @@ use crate::chaos::swarm::Swarm;
 use crate::check::checker::Checker;
 use crate::check::coverage::{Coverage, Sight};
 use crate::check::recovery::{Recovery, Stage};
+use crate::check::running::Running;
 use crate::check::trace::{Note, Trace};
 use crate::core_check::Mutant;
 use crate::operator::process::{Life, Process};
@@ -71,6 +72,7 @@ pub enum Event {
     WatchOpen { process: usize, boot: u32, kind: Kind },
     WatchRenew { process: usize, boot: u32 },
     Watch { process: usize, boot: u32, kind: Kind, step: Box<Step> },
+    WatchedWorkload { process: usize, boot: u32, place: usize },
     // Everything else.
     Start(usize),
     Resume { process: usize, boot: u32 },
@@ -78,6 +80,9 @@ pub enum Event {
     Heal { epoch: u32, heal: Heal },
     Pod { cluster: usize, pod: u32, step: PodStep },
     PodComes { cluster: usize, place: usize },
+    Meddle,
+    Fight { cluster: usize, place: usize, until: Micros },
+    Replicas { cluster: usize, place: usize, changes: u32, run: bool },
     Snapshot,
     Recovery(Stage),
 }
@@ -107,7 +112,8 @@ impl Event {
             | Self::ApiReply { process, boot, .. }
             | Self::WatchOpen { process, boot, .. }
             | Self::WatchRenew { process, boot }
-            | Self::Watch { process, boot, .. } => Some((*process, *boot)),
+            | Self::Watch { process, boot, .. }
+            | Self::WatchedWorkload { process, boot, .. } => Some((*process, *boot)),
             _ => None,
         }
     }
@@ -149,6 +155,8 @@ pub struct World {
     /// How many events have happened at `now`.
     at_once: u32,
     pub rng: Rng,
+    /// For what was added later, so that the other choices of a seed stay the same.
+    pub aside: Rng,
     pub swarm: Swarm,
     pub bugs: Vec<Bug>,
     pub membership: Membership,
@@ -163,6 +171,7 @@ pub struct World {
     /// Per cluster and place: what the lease asks for.
     pub specs: Vec<Vec<LeaseSpec>>,
     pub check: Checker,
+    pub running: Running,
     pub coverage: Coverage,
     pub trace: Trace,
     /// Whether faults are injected. When this ends, all faults are healed.
@@ -238,6 +247,7 @@ impl World {
             free: Vec::new(),
             seq: 0,
             at_once: 0,
+            aside: Rng::new(!rng.copy().word()),
             rng,
             bugs: bugs.to_vec(),
             membership,
@@ -252,6 +262,7 @@ impl World {
             apis,
             specs,
             check,
+            running: Running::default(),
             coverage: Coverage::default(),
             trace: Trace::new(0),
             chaos: true,
@@ -292,6 +303,7 @@ impl World {
         if self.swarm.faults.iter().any(|&(_, weight)| weight > 0) {
             self.inject_later();
         }
+        self.meddle_later();
         self.at(self.swarm.chaos, Event::Recovery(Stage::Heal));
     }
 
@@ -377,6 +389,9 @@ impl World {
             Event::Heal { epoch, heal } if epoch == self.epoch => self.heal(&heal),
             Event::Pod { cluster, pod, step } => self.pod_step(cluster, pod, step),
             Event::PodComes { cluster, place } => self.pod_comes(cluster, place),
+            Event::Meddle => self.meddle_by_time(),
+            Event::Fight { cluster, place, until } => self.fight(cluster, place, until),
+            Event::Replicas { cluster, place, changes, run } => self.replicas_follow((cluster, place), changes, run),
             Event::Snapshot => {
                 for server in self.servers.iter_mut().filter(|server| server.up) {
                     server.snapshot();
@@ -415,6 +430,7 @@ impl World {
             Event::WatchOpen { kind, .. } => self.open_watch(process, kind),
             Event::WatchRenew { .. } => self.renew_watches(process),
             Event::Watch { kind, step, .. } => self.watched(process, kind, *step),
+            Event::WatchedWorkload { place, .. } => self.workload_watched(process, place),
             _ => {}
         }
     }

@@ -138,12 +138,18 @@ impl World {
             Ask::Role { place, write } => {
                 let checked = !self.is(Bug::RolesWithoutVersion);
                 if write.workload.is_some() {
+                    let before = self.apis[cluster].workload_of(*place).cloned();
                     let verdict = self.apis[cluster].write_workload(*place, write, checked);
+                    self.note(Note::WroteRole { process, pod: objects::number(&write.uid), role: write.role, verdict });
                     self.count_write(process, cluster, verdict);
-                    if verdict == Verdict::Written {
-                        self.saw_switch(write);
-                    }
                     let workload = self.apis[cluster].workloads.get(&objects::number(&write.uid)).cloned();
+                    if let (Verdict::Written, Some(before), Some(after)) = (verdict, &before, &workload) {
+                        self.workload_written((cluster, *place), before, after, write);
+                        if before != after {
+                            self.saw_switch(write);
+                            self.tell_workload(cluster, *place);
+                        }
+                    }
                     return Reply::Role(verdict, workload.map(Candidate::Workload));
                 }
                 let (verdict, change) = self.apis[cluster].write_role(*place, write, checked);
@@ -155,6 +161,7 @@ impl World {
                 }
                 self.tell(cluster, change);
                 if verdict == Verdict::Written {
+                    self.withdrawal_is_stored((cluster, *place), write, has_changed);
                     self.start_or_delete(cluster, *place, write, has_changed);
                 }
                 let pod = self.apis[cluster].state.pods.get(&objects::number(&write.uid)).cloned();
@@ -206,6 +213,7 @@ impl World {
         match write.change {
             PodChange::Start if has_changed => {
                 self.coverage.saw(Sight::PodStarted);
+                self.start_is_stored((cluster, place), write);
                 let delay = if self.chaos { self.rng.pick(&[10, 500, 3000]) } else { 300 };
                 self.after(delay * MILLI, Event::Pod { cluster, pod, step: PodStep::Starts });
             }
@@ -231,6 +239,12 @@ impl World {
         let (verdict, change) = self.apis[cluster].write_status(place, uid, write, checked);
         let after = self.apis[cluster].state.leases[place].clone();
         let named = after.as_deref().and_then(objects::named);
+        let was_named = before.as_deref().and_then(objects::named);
+        let version = self.apis[cluster].state.version;
+        self.running.status_changes((cluster, place), version, was_named, named);
+        if named.is_some_and(|named| named.active.is_none()) {
+            self.running.disturbed(cluster, self.now);
+        }
         self.note(Note::WroteStatus {
             process,
             uid,

@@ -11,6 +11,7 @@ use redislease::plan::{PodChange, RoleWrite, StatusWrite, withdrawal};
 use crate::api::calls::ApiCall;
 use crate::api::objects::{self, LeaseSpec};
 use crate::api::watch::Kind;
+use crate::chaos::meddlers::Mutation;
 use crate::redis::clock::Micros;
 
 /// How many changes a watch can be behind before it must list again.
@@ -94,6 +95,8 @@ pub struct ApiServer {
     pub mode: Mode,
     /// An admission webhook refuses every write.
     pub refuses_writes: bool,
+    /// An admission webhook changes each write of a role.
+    pub mutation: Option<Mutation>,
     pub state: State,
     /// Workloads that are candidates themselves, by the number of their UID. No watch shows them.
     pub workloads: BTreeMap<u32, Arc<WorkloadFacts>>,
@@ -112,6 +115,7 @@ impl ApiServer {
         Self {
             mode: Mode::Up,
             refuses_writes: false,
+            mutation: None,
             state,
             workloads: BTreeMap::new(),
             nodes_off: BTreeSet::new(),
@@ -238,7 +242,8 @@ impl ApiServer {
         if write.change == PodChange::Delete {
             return (Verdict::Written, None);
         }
-        let role = write.role.map(|role| role.as_str().to_owned());
+        let stripped = self.mutation == Some(Mutation::StripsLabel);
+        let role = write.role.filter(|_| !stripped).map(|role| role.as_str().to_owned());
         let starts = write.change == PodChange::Start && !found.gates.is_empty();
         let fences = matches!(write.change, PodChange::Fence(_));
         if objects::role_of(found, place) == (role.as_ref(), write.token.as_ref()) && !starts && !fences {

@@ -10,8 +10,11 @@ use redislease::plan::{PodChange, RoleWrite};
 
 use crate::api::objects::{self, NAMESPACE, RUNNING};
 use crate::api::server::{ApiServer, Verdict};
+use crate::chaos::meddlers::Mutation;
 use crate::check::coverage::Sight;
-use crate::world::World;
+use crate::operator::process::{Life, Process};
+use crate::redis::clock::MILLI;
+use crate::world::{Event, World};
 
 /// The Deployment of the lease at this place.
 fn deployment(number: u32, place: usize, replicas: i32) -> WorkloadFacts {
@@ -24,6 +27,14 @@ fn deployment(number: u32, place: usize, replicas: i32) -> WorkloadFacts {
         labels: BTreeMap::new(),
         annotations: [(names::ACTIVATED_BY_ANNOTATION.to_owned(), objects::lease_name(place))].into_iter().collect(),
         run: Run::Replicas(replicas),
+    }
+}
+
+/// How many replicas a workload has.
+pub const fn replicas(facts: &WorkloadFacts) -> i32 {
+    match facts.run {
+        Run::Replicas(replicas) => replicas,
+        Run::Suspended(_) => 0,
     }
 }
 
@@ -53,7 +64,7 @@ impl ApiServer {
         }
         let mut facts = WorkloadFacts::clone(found);
         let name = objects::lease_name(place);
-        match write.role {
+        match write.role.filter(|_| self.mutation != Some(Mutation::StripsLabel)) {
             Some(role) => facts.labels.insert(names::role_label(&name), role.as_str().into()),
             None => facts.labels.remove(&names::role_label(&name)),
         };
@@ -62,7 +73,10 @@ impl ApiServer {
             facts.annotations.set(key, value.as_deref());
         }
         if let PodChange::Run(run) = write.change {
-            facts.run = run;
+            facts.run = match (run, self.mutation) {
+                (Run::Replicas(replicas), Some(Mutation::Clamps)) => Run::Replicas(replicas.min(1)),
+                _ => run,
+            };
         }
         if facts != **found {
             self.writes.role += 1;
@@ -77,15 +91,46 @@ impl World {
         let number = self.new_uid();
         let replicas = self.rng.pick(&[0, RUNNING]);
         self.apis[cluster].put_workload(number, deployment(number, place, replicas));
+        self.replicas_change((cluster, place), replicas, false);
+        self.tell_workload(cluster, place);
     }
 
     /// Somebody else scales the workload of this place.
     pub fn scale_workload(&mut self, cluster: usize, place: usize) {
         let replicas = self.rng.pick(&[0, 1, RUNNING]);
-        let Some(workload) = self.apis[cluster].workload_of(place).cloned() else { return };
+        self.set_replicas(cluster, place, replicas);
+    }
+
+    pub fn set_replicas(&mut self, cluster: usize, place: usize, replicas: i32) {
+        if self.change_workload(cluster, place, |workload| workload.run = Run::Replicas(replicas)) {
+            self.replicas_change((cluster, place), replicas, false);
+        }
+    }
+
+    /// Changes the workload of this place. Returns whether it is different now.
+    pub fn change_workload(&mut self, cluster: usize, place: usize, change: impl FnOnce(&mut WorkloadFacts)) -> bool {
+        let Some(workload) = self.apis[cluster].workload_of(place).cloned() else { return false };
         let mut facts = WorkloadFacts::clone(&workload);
-        facts.run = Run::Replicas(replicas);
+        change(&mut facts);
+        if facts == *workload {
+            return false;
+        }
         self.apis[cluster].put_workload(objects::number(&workload.uid), facts);
+        self.tell_workload(cluster, place);
+        true
+    }
+
+    /// The watch of workloads shows a change to every process of the cluster.
+    pub fn tell_workload(&mut self, cluster: usize, place: usize) {
+        for process in 0..self.processes.len() {
+            let Process { cluster: of, life, boot, .. } = &self.processes[process];
+            let boot = *boot;
+            if *of == cluster && *life != Life::Down {
+                let lag = if self.chaos { self.swarm.watch_lag } else { 5 * MILLI };
+                let delay = self.aside.between(MILLI, lag);
+                self.after(delay, Event::WatchedWorkload { process, boot, place });
+            }
+        }
     }
 
     /// Records that a write has switched a workload.

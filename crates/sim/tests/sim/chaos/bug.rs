@@ -60,11 +60,27 @@ pub enum Bug {
     PermitKept,
     /// The same with the permit to write the end of a term.
     WritePermitKept,
+    /// A process that was paused acts with the authority of before the pause, although its leader lock has ended.
+    AuthorityDoesNotEnd,
+    /// A withdrawal of a workload changes nothing if the workload is already as it must be.
+    WithdrawnByObject,
+    /// The read of the status before a start is answered from what the watch showed last.
+    StartFromCachedStatus,
+    /// The next pod does not wait for the grace period of a started one that is being deleted.
+    NextStartsTooEarly,
+    /// The watch of workloads shows only the first change.
+    WorkloadIsStale,
+    /// A workload that runs is stopped when it is first seen, without an answer to an attempt.
+    StoppedWithoutAnswer,
+    /// A write that was refused or undone is repeated without a pause.
+    NoBackOff,
+    /// The consent of a workload is taken for granted.
+    ConsentIgnored,
 }
 
-/// The broken rules of the operator that random search finds. `RolesWithoutVersion` and `StartNotFenced` need one exact
-/// interleaving, which `scenario::late_writes` sets up.
-const OF_THE_OPERATOR: [Bug; 23] = [
+/// The broken rules of the operator that random search finds. `RolesWithoutVersion`, `StartNotFenced` and `WithdrawnByObject` need one
+/// exact interleaving, which `scenario::late_writes` sets up, and `AuthorityDoesNotEnd` pauses as in `scenario::replicas`.
+const OF_THE_OPERATOR: [Bug; 29] = [
     Bug::MonotonicClock,
     Bug::CachedRunId,
     Bug::GoneIsProof,
@@ -88,6 +104,12 @@ const OF_THE_OPERATOR: [Bug; 23] = [
     Bug::WorkloadRunsOn,
     Bug::PermitKept,
     Bug::WritePermitKept,
+    Bug::StartFromCachedStatus,
+    Bug::NextStartsTooEarly,
+    Bug::WorkloadIsStale,
+    Bug::StoppedWithoutAnswer,
+    Bug::NoBackOff,
+    Bug::ConsentIgnored,
 ];
 
 impl Bug {
@@ -100,7 +122,12 @@ impl Bug {
     pub const fn must_say(self) -> Option<&'static str> {
         match self {
             Self::DeletedTooEarly => Some("gate: "),
-            Self::WorkloadRunsOn => Some("workload: "),
+            Self::WorkloadRunsOn | Self::WorkloadIsStale => Some("orkload"),
+            Self::StartFromCachedStatus => Some("R4: "),
+            Self::NextStartsTooEarly => Some("R1: "),
+            Self::StoppedWithoutAnswer => Some("R3: "),
+            Self::NoBackOff => Some("R2: "),
+            Self::ConsentIgnored => Some("consent: "),
             Self::EffectRepeated => Some("a turn of lease"),
             Self::LeaderEffectRepeated => Some("the machine of leadership has more than"),
             Self::AdmissionEffectRepeated => Some("the admission of node"),

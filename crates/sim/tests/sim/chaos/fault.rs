@@ -77,6 +77,14 @@ pub enum Fault {
     Recreate,
     /// The quorum's secret is missing for a while.
     NoSecret,
+    /// A mutating webhook removes the label with the role from each write.
+    StripsLabel,
+    /// A mutating webhook allows one replica at most.
+    Clamps,
+    /// Somebody undoes the writes to the objects of a lease, again and again.
+    Fight,
+    /// The owner of a workload takes its consent back for a while.
+    NoConsent,
 }
 
 impl Fault {

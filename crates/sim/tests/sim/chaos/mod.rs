@@ -2,6 +2,7 @@
 
 pub mod bug;
 pub mod fault;
+pub mod meddlers;
 pub mod nemesis;
 pub mod pods;
 pub mod rng;

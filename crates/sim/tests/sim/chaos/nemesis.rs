@@ -29,6 +29,8 @@ pub enum Heal {
     Ready(usize, u32),
     Suspension(usize, usize),
     Recreate(usize, usize),
+    Mutation(usize),
+    Consent(usize, usize),
 }
 
 /// The effect before which a fault is injected.
@@ -96,6 +98,7 @@ impl World {
         let node = near.unwrap_or_else(|| self.rng.index(self.servers.len()));
         let cluster = self.processes[process].cluster;
         self.note(Note::Fault(fault, process, node));
+        self.note_disturbance(fault, cluster);
         match fault {
             Fault::Crash if self.processes[process].life != Life::Down => {
                 self.hit(fault, Some(process));
@@ -180,6 +183,7 @@ impl World {
             Fault::DeletePod | Fault::KillPod | Fault::NodeOff | Fault::Unready | Fault::Relabel => {
                 self.victim(cluster, at).is_some_and(|pod| self.harm_pod(cluster, pod, fault))
             }
+            Fault::StripsLabel | Fault::Clamps | Fault::Fight | Fault::NoConsent => self.meddle(cluster, fault),
             _ => false,
         };
         if changes {
@@ -188,6 +192,13 @@ impl World {
     }
 
     pub fn heal(&mut self, heal: &Heal) {
+        match *heal {
+            Heal::Api(cluster) | Heal::Webhook(cluster) | Heal::Mutation(cluster) | Heal::Consent(cluster, _) => {
+                self.running.disturbed(cluster, self.now);
+            }
+            Heal::ApiCut(process) => self.running.disturbed(self.processes[process].cluster, self.now),
+            _ => {}
+        }
         match *heal {
             Heal::Server(node, memory, fault) => self.start_server(node, memory, fault),
             Heal::Continue(node) => self.continue_server(node),
@@ -201,6 +212,8 @@ impl World {
             Heal::Ready(cluster, pod) => self.change_pod(cluster, pod, |pod| pod.ready = pod.node.is_some()),
             Heal::Suspension(cluster, place) => self.suspend_lease(cluster, place, false),
             Heal::Recreate(cluster, place) => self.recreate_lease(cluster, place),
+            Heal::Mutation(cluster) => self.apis[cluster].mutation = None,
+            Heal::Consent(cluster, place) => _ = self.set_consent(cluster, place, true),
         }
     }
 

@@ -72,6 +72,7 @@ impl World {
             return self.pod_step(cluster, pod, PodStep::Leaves);
         }
         let grace = Duration::from_secs(5);
+        self.running.pod_must_stop(pod, self.now + 5 * SECOND);
         self.change_pod(cluster, pod, |pod| (pod.deletion_grace, pod.ready) = (Some(grace), false));
         let stops_after = if self.chaos { self.rng.pick(&[10, 500, 4000, 20_000]) } else { 500 };
         self.after(stops_after * MILLI, Event::Pod { cluster, pod, step: PodStep::Stops });
@@ -80,6 +81,7 @@ impl World {
     /// The object is removed at once, and its process still runs.
     pub fn kill_pod(&mut self, cluster: usize, pod: u32) {
         self.note(Note::Pod(pod, "is deleted by force"));
+        self.running.pod_ended(pod);
         self.pod_step(cluster, pod, PodStep::Leaves);
     }
 
@@ -87,15 +89,20 @@ impl World {
         match step {
             PodStep::Starts => {
                 self.note(Note::Pod(pod, "starts"));
+                self.pod_begins(cluster, pod);
                 self.change_pod(cluster, pod, objects::start);
             }
             PodStep::Stops => {
                 self.check.pod_stopped(self.now, pod);
+                self.running.pod_ended(pod);
                 self.note(Note::Pod(pod, "has stopped"));
                 self.change_pod(cluster, pod, |pod| (pod.finished, pod.stopped, pod.ready) = (true, true, false));
                 self.after(100 * MILLI, Event::Pod { cluster, pod, step: PodStep::Leaves });
             }
-            PodStep::LosesPower => self.check.pod_stopped(self.now, pod),
+            PodStep::LosesPower => {
+                self.check.pod_stopped(self.now, pod);
+                self.running.pod_ended(pod);
+            }
             PodStep::NodeMarked => {
                 self.apis[cluster].nodes_off.insert(pod);
             }
@@ -187,6 +194,7 @@ impl World {
                 let is_kept = self.rng.percent(40);
                 if is_kept {
                     let change = self.apis[cluster].begin_deletion(place, self.now);
+                    self.running.lease_deleted((cluster, place));
                     self.tell(cluster, change);
                     let epoch = self.epoch;
                     let delay = self.while_it_lasts();
@@ -214,7 +222,11 @@ impl World {
     }
 
     pub fn delete_lease(&mut self, cluster: usize, place: usize) {
+        let before = self.apis[cluster].state.leases[place].as_deref().and_then(objects::named);
         let change = self.apis[cluster].delete_lease(place);
+        let version = self.apis[cluster].state.version;
+        self.running.status_changes((cluster, place), version, before, None);
+        self.running.lease_deleted((cluster, place));
         self.tell(cluster, change);
     }
 

@@ -70,6 +70,8 @@ pub struct Swarm {
     /// The counter is ahead of all clocks, as after clocks were set back: only the status shows how far.
     pub clocks_behind: bool,
     pub faults: Vec<(Fault, u64)>,
+    /// The faults of others who write to the same objects.
+    pub meddlers: Vec<(Fault, u64)>,
     /// The average time from one fault to the next.
     pub gap: Micros,
     /// Before how many of 1000 effects a fault is injected.
@@ -134,6 +136,7 @@ impl Swarm {
             drift,
             installed: clocks_behind || rng.percent(85),
             clocks_behind,
+            meddlers: bug.map_or_else(Vec::new, needed_meddlers),
             faults: faults.into_iter().filter(|(fault, _)| !fault.is_of_messages()).collect(),
             gap: rng.pick(&[1, 4, 15]) * SECOND,
             effect_faults: rng.pick(&[0, 2, 10, 30]),
@@ -148,6 +151,17 @@ impl Swarm {
         if bug == Bug::Core(Mutant::ExtendShortens) {
             self.elects = false;
             self.processes = vec![0, 0, self.clusters - 1];
+        }
+        if matches!(bug, Bug::NextStartsTooEarly) {
+            self.gated = 0b111;
+            self.clustered = 0;
+        }
+        if matches!(
+            bug,
+            Bug::StartFromCachedStatus | Bug::WorkloadIsStale | Bug::StoppedWithoutAnswer | Bug::ConsentIgnored
+        ) {
+            self.gated = 0;
+            self.clustered = 0b111;
         }
         if matches!(bug, Bug::PermitKept | Bug::WritePermitKept) {
             self.permits = 1;
@@ -221,7 +235,7 @@ impl Swarm {
     }
 
     pub fn has(&self, fault: Fault) -> bool {
-        self.faults.iter().any(|&(other, _)| other == fault)
+        self.faults.iter().chain(&self.meddlers).any(|&(other, _)| other == fault)
     }
 
     pub fn rate(&self, rng: &mut Rng) -> u64 {
@@ -274,6 +288,7 @@ fn needed_faults(bug: Bug) -> Vec<(Fault, u64)> {
         Bug::GoneIsProof => &[Fault::KillPod],
         Bug::ContendsWithoutAnswer | Bug::UnpublishedForEver | Bug::KeeperWantsAgain => &[Fault::ApiHangs],
         Bug::StaleListTrusted => &[Fault::StaleList, Fault::WatchExpired],
+        Bug::NoBackOff => &[Fault::Webhook],
         Bug::Core(Mutant::NoQuarantine) => &[Fault::RestartEmpty, Fault::Flush],
         Bug::Core(Mutant::ClockStepIgnored) => &[Fault::Step],
         Bug::Core(Mutant::ExtendShortens) => &[Fault::ChangeSpec, Fault::KillPod],
@@ -282,4 +297,14 @@ fn needed_faults(bug: Bug) -> Vec<(Fault, u64)> {
         _ => &[],
     };
     faults.iter().map(|&fault| (fault, 3)).collect()
+}
+
+/// Others who write to the same objects, without whom a bug breaks nothing.
+fn needed_meddlers(bug: Bug) -> Vec<(Fault, u64)> {
+    let faults: &[Fault] = match bug {
+        Bug::NoBackOff => &[Fault::StripsLabel, Fault::Clamps, Fault::Fight],
+        Bug::ConsentIgnored => &[Fault::NoConsent],
+        _ => &[],
+    };
+    faults.iter().map(|&fault| (fault, 1)).collect()
 }

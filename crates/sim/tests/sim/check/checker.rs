@@ -43,7 +43,7 @@ struct Completed {
 
 /// How often something happened within a window of time, and how often it may.
 #[derive(Clone, Copy, Debug)]
-struct Window {
+pub struct Window {
     since: Micros,
     count: u64,
     most: u64,
@@ -51,7 +51,7 @@ struct Window {
 
 impl Window {
     /// Counts one more within `length`, of which `most` may happen. Returns the percentage of the bound.
-    fn count(&mut self, now: Micros, length: Micros, most: u64) -> u64 {
+    pub fn count(&mut self, now: Micros, length: Micros, most: u64) -> u64 {
         if now >= self.since + length {
             *self = Self { since: now, count: 0, most };
         }
@@ -61,7 +61,7 @@ impl Window {
         self.count * 100 / self.most
     }
 
-    const fn new(now: Micros) -> Self {
+    pub const fn new(now: Micros) -> Self {
         Self { since: now, count: 0, most: 1 }
     }
 }
@@ -77,7 +77,7 @@ const COMMANDS_WITHIN: Micros = 5 * SECOND;
 /// The window in which status writes and events of one lease are counted.
 const WRITES_WITHIN: Micros = 10 * SECOND;
 /// Events of one lease in one process within that window.
-const REPORTS: u64 = 40;
+const REPORTS: u64 = 50;
 
 #[derive(Default)]
 pub struct Checker {
@@ -99,8 +99,8 @@ pub struct Checker {
     sent: BTreeMap<(usize, usize), Window>,
     written: BTreeMap<(usize, usize), Window>,
     reported: BTreeMap<(usize, u32), Window>,
-    /// The highest counts of commands and status writes, in percent of their bounds.
-    pub busiest: [u64; 3],
+    /// The highest counts of commands, status writes, events and role writes, in percent of their bounds.
+    pub busiest: [u64; 4],
     /// Whether too much load is allowed: a planted bug must be found by the invariant that it violates.
     pub storms_pass: bool,
 }

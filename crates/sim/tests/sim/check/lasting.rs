@@ -73,9 +73,9 @@ impl World {
         let workload = spec.clustered.then(|| self.misplaced_workload(cluster, place)).flatten();
         let differences = [
             self.stale_status(cluster, place),
-            self.mislabelled(cluster, place).map(|text| (Kind::Labels, FOLLOW, text)),
-            gate.map(|text| (Kind::Gate, FOLLOW, text)),
-            workload.map(|text| (Kind::Workload, FOLLOW + READ_AGAIN, text)),
+            self.mislabelled(cluster, place).map(|text| (Kind::Labels, FOLLOW + self.back_off(), text)),
+            gate.map(|text| (Kind::Gate, FOLLOW + self.back_off(), text)),
+            workload.map(|text| (Kind::Workload, FOLLOW + READ_AGAIN + self.back_off(), text)),
         ];
         differences.into_iter().flatten().collect()
     }

@@ -5,4 +5,5 @@ pub mod checker;
 pub mod coverage;
 pub mod lasting;
 pub mod recovery;
+pub mod running;
 pub mod trace;

@@ -96,6 +96,12 @@ impl World {
         if self.swarm.elects { self.swarm.quarantine() + 6 * SECOND } else { 0 }
     }
 
+    /// How long a write may still wait that webhooks or a fighter refused or undid until the faults ended.
+    pub fn back_off(&self) -> Micros {
+        let meddles = [Fault::StripsLabel, Fault::Clamps, Fault::Fight].into_iter().any(|fault| self.swarm.has(fault));
+        if meddles { 5 * 60 * SECOND } else { 0 }
+    }
+
     pub fn recovery_stage(&mut self, stage: Stage) {
         if stage != Stage::Watch {
             self.note(Note::Stage(stage.name()));
@@ -185,10 +191,12 @@ impl World {
             self.restore_api(cluster);
         }
         self.apis[cluster].refuses_writes = false;
+        self.apis[cluster].mutation = None;
         self.set_secret(cluster, true);
         for place in 0..self.swarm.keys.len() {
             self.recreate_lease(cluster, place);
             self.suspend_lease(cluster, place, false);
+            self.set_consent(cluster, place, true);
             let unready: Vec<u32> =
                 self.apis[cluster].state.pods.iter().filter(|(_, pod)| !pod.ready).map(|(&pod, _)| pod).collect();
             for pod in unready {

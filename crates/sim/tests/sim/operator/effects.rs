@@ -68,6 +68,10 @@ impl World {
             Effect::WithdrawRole { uid: pod } => {
                 self.withdraw(process, &Key::Role { lease: uid, pod: objects::number(&pod) });
             }
+            Effect::Read(Read::Lease) if self.is(Bug::StartFromCachedStatus) => {
+                let known = self.resource(process, uid);
+                self.answer(process, uid, Input::LeaseRead(Ok(known)));
+            }
             Effect::Read(read) => self.submit(process, Job::Read { place, uid, read }),
             Effect::Probe => self.ask_for_an_answer(process, uid),
             Effect::Report(notice) => {
@@ -270,6 +274,9 @@ impl World {
         if self.is(Bug::StartNotFenced) && matches!(write.change, PodChange::Fence(_)) {
             write.change = PodChange::None;
         }
+        if self.is(Bug::WithdrawnByObject) {
+            write.marks.retain(|(mark, _)| !mark.starts_with("withdrawn."));
+        }
         if self.is(Bug::WorkloadRunsOn) && write.change == PodChange::Run(Run::Replicas(0)) {
             write.change = PodChange::None;
         }
@@ -329,6 +336,7 @@ impl World {
 
     fn role_written(&mut self, process: usize, uid: u32, pod: String, outcome: RoleOutcome) {
         self.coverage.saw(Sight::of_role(&outcome));
+        let outcome = if self.is(Bug::NoBackOff) { RoleOutcome::Withdrawn } else { outcome };
         self.answer(process, uid, Input::RoleWritten { uid: pod, outcome });
     }
 

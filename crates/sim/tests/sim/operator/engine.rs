@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use redislease::api::RedisLease;
 use redislease::election::PodFacts;
@@ -10,7 +11,9 @@ use redislease::plan::{
     Allowed, Authority, Effect, Event as Input, Facts, Identity, PermitUse, PermitUses, Permitted, PodKnowledge,
     Reconciler,
 };
-use redislease_core::time::Time;
+use redislease_core::lease::{Refusal, Standing, View};
+use redislease_core::op::{Attempt, Stage, Stored};
+use redislease_core::time::{Millis, Time};
 
 use crate::api::objects::{self, NAMESPACE, QUORUM};
 use crate::api::server::{Change, State};
@@ -94,6 +97,7 @@ impl World {
 
     /// An event of a watch.
     pub fn watched(&mut self, process: usize, kind: Kind, step: Step) {
+        let no_grace = self.is(Bug::NextStartsTooEarly);
         let now = Time(self.local(process));
         match step {
             Step::ListBegins => {
@@ -118,7 +122,11 @@ impl World {
                 if deleted {
                     index.pod_deleted(&facts, now);
                 } else {
-                    index.pod_seen(PodFacts::clone(&facts), now);
+                    let mut facts = PodFacts::clone(&facts);
+                    if no_grace && facts.deletion_grace.is_some() {
+                        facts.deletion_grace = Some(Duration::ZERO);
+                    }
+                    index.pod_seen(facts, now);
                 }
             }
             Step::Changed(Change::Quorum { version, leader }) => self.learn_leader(process, version, leader),
@@ -201,6 +209,7 @@ impl World {
         let (answers, opening) = (std::mem::take(&mut unit.answers), unit.opening > 0);
         let machine = self.machine_of(process, uid).filter(|_| !opening);
         let view = machine.and_then(|machine| machine.mailbox.take());
+        let view = view.map(|view| self.plant_in_view(process, view));
         let Some(unit) = self.unit(process, uid) else { return };
         for input in answers.into_iter().chain(view.map(Input::View)) {
             unit.reconciler.handle(now, input);
@@ -210,6 +219,18 @@ impl World {
         unit.permitted = facts.permitted;
         unit.reconciler.handle(now, Input::Facts(Box::new(facts)));
         self.drain_unit(process, uid);
+    }
+
+    /// Plants an answer to an attempt that no attempt has got.
+    fn plant_in_view(&self, process: usize, mut view: View) -> View {
+        if self.is(Bug::StoppedWithoutAnswer) && view.standing == Standing::Idle {
+            let now = Time(self.local(process));
+            let metadata = "elsewhere/cluster-9/team/lease-0/lease-0/pod-uid-0".into();
+            let by = Stored { stage: Stage::Term, attempt: Attempt(1), number: 1, metadata };
+            view.refusal = Some(Refusal { asked_at: now, until: now + Millis(60_000) });
+            view.refused_by = Some(Box::new(by));
+        }
+        view
     }
 
     /// The facts that this process has about one lease.

@@ -301,8 +301,12 @@ impl World {
             return self.processes[process].inbox.push(event);
         }
         let Some(machine) = self.machine(process, serial) else { return };
-        let (uid, held) = (machine.uid, matches!(machine.lease.view().standing, Standing::Held(_)));
+        let (uid, place, held) =
+            (machine.uid, machine.place, matches!(machine.lease.view().standing, Standing::Held(_)));
         self.note(Note::Counted { process, uid, round, node: node.0, vote: &vote });
+        if uid != LOCK {
+            self.attempt_answered(process, place, &vote);
+        }
         if matches!(vote, Vote::Confirmed { .. }) && held {
             self.coverage.saw(Sight::JoinConfirmed);
         }

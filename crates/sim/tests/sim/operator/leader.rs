@@ -55,6 +55,9 @@ impl World {
         let Some(leader) = &self.processes[process].leader else { return Authority::Lead };
         let authority = leader.machine.authority();
         let lock = self.processes[process].machines.iter().rev().find(|machine| machine.uid == LOCK);
+        if self.is(Bug::AuthorityDoesNotEnd) {
+            return authority;
+        }
         let now = Time(self.local(process));
         lock.map_or(authority, |lock| authority.under_lock(now, lock.stop_at()))
     }
@@ -140,7 +143,9 @@ impl World {
                 if authority == Authority::Lead {
                     self.claim_leadership(process);
                 }
+                let now = Time(self.local(process));
                 self.processes[process].index.mark_quorum(QUORUM);
+                self.processes[process].index.workloads_of_quorum(QUORUM, now);
                 self.wake_marked(process);
             }
         }

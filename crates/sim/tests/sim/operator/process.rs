@@ -84,6 +84,8 @@ pub struct Process {
     /// How many faults cut it off from its API server.
     pub api_cut: u32,
     pub last_command: Micros,
+    /// How many changes of workloads its watch has shown.
+    pub saw_workloads: u32,
     wake_at: Option<Micros>,
     ids: u64,
 }
@@ -119,6 +121,7 @@ impl Process {
             floor: Token(0),
             api_cut: 0,
             last_command: 0,
+            saw_workloads: 0,
             wake_at: None,
             ids: 0,
         }
@@ -142,6 +145,7 @@ impl World {
         }
         let peers = self.new_peers();
         let nodes = peers.len();
+        self.running.disturbed(self.processes[process].cluster, self.now);
         let leader = self.new_leader(process);
         let judge = self.new_judge();
         let permits = Permits::new(self.swarm.permits);
@@ -167,6 +171,7 @@ impl World {
     /// Crashes between two effects. The messages that it sent still arrive, and their consequences last.
     pub fn crash(&mut self, process: usize) {
         self.check.leads_no_more(process);
+        self.running.disturbed(self.processes[process].cluster, self.now);
         let writer = Writer::new(self.swarm.calls_at_once);
         let crashed = &mut self.processes[process];
         crashed.boot += 1;
@@ -216,6 +221,7 @@ impl World {
         }
         self.processes[process].life = Life::Running;
         self.clock_continues(process);
+        self.running.disturbed(self.processes[process].cluster, self.now);
         if self.processes[process].clock.rate() == 0 {
             let (now, rate) = (self.now, self.swarm.rate(&mut self.rng));
             self.processes[process].clock.set_rate(now, rate);

@@ -1,12 +1,29 @@
 //! The reads of workloads that are candidates themselves.
 
+use std::sync::Arc;
+
 use kube::core::Expression;
+use redislease::api::names;
+use redislease::api::validated::{Workload, WorkloadKind};
+use redislease::election::WorkloadFacts;
 use redislease::index::{WorkloadFound, WorkloadKey, WorkloadRead};
 use redislease_core::time::Time;
 
 use crate::api::calls::Reply;
+use crate::api::objects::{self, NAMESPACE};
+use crate::api::server::Mode;
+use crate::chaos::bug::Bug;
 use crate::operator::writer::Job;
-use crate::world::World;
+use crate::redis::clock::SECOND;
+use crate::world::{Event, World};
+
+/// The workload as if it named its lease.
+fn with_consent(object: Arc<WorkloadFacts>) -> Arc<WorkloadFacts> {
+    let mut facts = Arc::unwrap_or_clone(object);
+    let lease = facts.name.clone();
+    facts.annotations.set(names::ACTIVATED_BY_ANNOTATION, Some(&lease));
+    Arc::new(facts)
+}
 
 impl World {
     /// Reads the workloads that are due.
@@ -16,10 +33,31 @@ impl World {
         }
     }
 
+    /// The watch shows that a workload has changed. A watch that is cut off shows it later.
+    pub fn workload_watched(&mut self, process: usize, place: usize) {
+        let watching = &self.processes[process];
+        if watching.api_cut > 0 || self.apis[watching.cluster].mode != Mode::Up {
+            let boot = watching.boot;
+            return self.after(SECOND, Event::WatchedWorkload { process, boot, place });
+        }
+        if self.is(Bug::WorkloadIsStale) && self.processes[process].saw_workloads >= 2 {
+            return;
+        }
+        let cluster = watching.cluster;
+        self.processes[process].saw_workloads += 1;
+        let now = Time(self.local(process));
+        let workload = Workload { kind: WorkloadKind::Deployment, name: objects::lease_name(place) };
+        let facts = self.apis[cluster].workload_of(place);
+        let marked_by = facts.map(|facts| facts.marked_by().map(str::to_owned).collect()).unwrap_or_default();
+        self.processes[process].index.workload_changed(&((NAMESPACE.into(), workload), marked_by), now);
+        self.wake_marked(process);
+    }
+
     pub fn workload_reply(&mut self, process: usize, key: &WorkloadKey, reply: Reply) {
         let Reply::Workload(object) = reply else {
             return self.check.fail(format!("{reply:?} is no workload"));
         };
+        let object = if self.is(Bug::ConsentIgnored) { object.map(with_consent) } else { object };
         let now = Time(self.local(process));
         // No lease uses the pods of the workload.
         let selector = Expression::Equal("app".to_owned(), "none".to_owned()).into();

@@ -292,6 +292,10 @@ impl World {
 
     fn send_job(&mut self, process: usize, job: Job, retry: Option<Retry<Key>>) {
         let (id, ask) = (self.new_id(process), job.ask());
+        if let Job::Role { uid, write, .. } = &job {
+            let by = (process, self.processes[process].boot, *uid);
+            self.running.role_write(&mut self.check, self.now, by, objects::number(&write.uid));
+        }
         let asked = self.processes[process].index.pod_lists().ask();
         self.processes[process].writer.sent.insert(id, Sent { job, retry, asked });
         self.send_call(process, id, ask);

@@ -1,6 +1,8 @@
 //! Two replicas elect a leader. No fault of one of them moves a lease of 15 s.
 
-use super::{Outcome, all_pass, of_fifteen_seconds};
+use super::{Outcome, all_pass, failures, of_fifteen_seconds};
+use crate::chaos::bug::Bug;
+use crate::chaos::rng::Rng;
 use crate::operator::leader::instance;
 use crate::redis::clock::{MILLI, Micros, SECOND};
 use crate::world::{Event, World};
@@ -44,7 +46,7 @@ impl ReplicaFault {
     /// Whether another replica must lead after it. A replica that starts again soon can get the lock again, and the lock lasts
     /// longer than a pause of 3 s.
     fn moves_leadership(self) -> bool {
-        !matches!(self, Self::Crash) && !matches!(self, Self::Pause(span) if span < 5 * SECOND)
+        !matches!(self, Self::Crash) && !matches!(self, Self::Pause(span) if span < 7 * SECOND)
     }
 }
 
@@ -74,12 +76,12 @@ impl World {
     }
 }
 
-fn no_lease_moves(seed: u64, fault: ReplicaFault, of_the_leader: bool) -> Outcome {
+fn no_lease_moves(seed: u64, fault: ReplicaFault, of_the_leader: bool, bugs: &[Bug]) -> Outcome {
     let mut swarm = of_fifteen_seconds(vec![0, 0]);
     swarm.elects = true;
     swarm.keys = vec![0b001, 0b010, 0b100];
     let places = swarm.keys.len();
-    let mut world = World::scenario(swarm, seed, &[]);
+    let mut world = World::scenario(swarm, seed, bugs);
     let all_held = |world: &World| (0..places).all(|place| world.holding(place).is_some());
     let held = world.run_until_holds(60 * SECOND, all_held);
     world.require(held, || "some lease was never held".into())?;
@@ -125,13 +127,27 @@ fn no_lease_moves(seed: u64, fault: ReplicaFault, of_the_leader: bool) -> Outcom
 #[test]
 fn no_lease_moves_after_any_fault_of_the_leader() {
     for fault in FAULTS {
-        all_pass(SEEDS, |seed| no_lease_moves(seed, fault, true));
+        all_pass(SEEDS, |seed| no_lease_moves(seed, fault, true, &[]));
     }
 }
 
 #[test]
 fn no_lease_moves_after_any_fault_of_a_follower() {
     for fault in FAULTS {
-        all_pass(SEEDS, |seed| no_lease_moves(seed, fault, false));
+        all_pass(SEEDS, |seed| no_lease_moves(seed, fault, false, &[]));
     }
+}
+
+/// A pause of the leader from 0.2 s to two leases.
+fn pause(seed: u64) -> ReplicaFault {
+    ReplicaFault::Pause(Rng::new(seed).between(200 * MILLI, 30 * SECOND))
+}
+
+#[test]
+fn no_lease_moves_after_a_pause_of_any_length() {
+    all_pass(1..=60, |seed| no_lease_moves(seed, pause(seed), true, &[]));
+    let bugs = [Bug::AuthorityDoesNotEnd];
+    let (found, first) = failures(1..=60, |seed| no_lease_moves(seed, pause(seed), true, &bugs));
+    println!("{bugs:?}: {found} of 60 seeds, {:.200}", first.unwrap_or_default());
+    assert!(found > 0, "{bugs:?} was not found");
 }

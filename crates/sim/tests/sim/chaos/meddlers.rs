@@ -1,0 +1,109 @@
+//! Others who write to the same objects: admission webhooks that change what is stored, a fighter that undoes each write, and an owner
+//! who takes the consent of a workload back.
+
+use redislease::api::names;
+
+use crate::api::objects;
+use crate::chaos::fault::Fault;
+use crate::chaos::nemesis::Heal;
+use crate::check::trace::Note;
+use crate::redis::clock::{MILLI, Micros, SECOND};
+use crate::world::{Event, World};
+
+/// What a mutating webhook does to a write of the operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutation {
+    /// It removes the label with the role.
+    StripsLabel,
+    /// It allows one replica at most.
+    Clamps,
+}
+
+impl World {
+    pub fn meddle_later(&mut self) {
+        if !self.swarm.meddlers.is_empty() {
+            let delay = self.aside.between(MILLI, 2 * self.swarm.gap);
+            self.after(delay, Event::Meddle);
+        }
+    }
+
+    pub fn meddle_by_time(&mut self) {
+        if !self.chaos {
+            return;
+        }
+        self.meddle_later();
+        let fault = self.aside.weighted(&self.swarm.meddlers);
+        let cluster = self.aside.index(self.apis.len());
+        self.note(Note::Fault(fault, 0, 0));
+        self.note_disturbance(fault, cluster);
+        if self.meddle(cluster, fault) {
+            self.hit_cluster(fault, cluster);
+        }
+    }
+
+    /// How long it lasts: from milliseconds to longer than a lease.
+    fn meddling_lasts(&mut self) -> Micros {
+        let ttl = self.swarm.ttl();
+        let longest = self.aside.pick(&[300, 1000, ttl / 3, ttl, 3 * ttl]);
+        self.aside.between(1, longest) * MILLI
+    }
+
+    fn end_later(&mut self, heal: Heal) {
+        let (delay, epoch) = (self.meddling_lasts(), self.epoch);
+        self.after(delay, Event::Heal { epoch, heal });
+    }
+
+    /// Returns whether something has changed.
+    pub fn meddle(&mut self, cluster: usize, fault: Fault) -> bool {
+        let place = self.aside.index(self.swarm.keys.len());
+        match fault {
+            Fault::StripsLabel | Fault::Clamps => {
+                let mutation = if fault == Fault::StripsLabel { Mutation::StripsLabel } else { Mutation::Clamps };
+                self.apis[cluster].mutation = Some(mutation);
+                self.end_later(Heal::Mutation(cluster));
+            }
+            Fault::Fight => {
+                let until = self.now + self.meddling_lasts();
+                self.after(0, Event::Fight { cluster, place, until });
+            }
+            _ => {
+                if !self.set_consent(cluster, place, false) {
+                    return false;
+                }
+                self.end_later(Heal::Consent(cluster, place));
+            }
+        }
+        true
+    }
+
+    /// Undoes a write to one object of the lease, and again soon.
+    pub fn fight(&mut self, cluster: usize, place: usize, until: Micros) {
+        if !self.chaos || self.now >= until {
+            return;
+        }
+        self.running.disturbed(cluster, self.now);
+        if self.specs[cluster][place].clustered {
+            let replicas = self.aside.pick(&[0, 1, objects::RUNNING]);
+            self.set_replicas(cluster, place, replicas);
+        } else {
+            let label = names::role_label(&objects::lease_name(place));
+            let pods = &self.apis[cluster].state.pods;
+            let labelled: Vec<u32> =
+                pods.iter().filter(|(_, pod)| pod.labels.contains_key(&label)).map(|(pod, _)| *pod).collect();
+            if !labelled.is_empty() {
+                let pod = self.aside.pick(&labelled);
+                self.change_pod(cluster, pod, |pod| drop(pod.labels.remove(&label)));
+            }
+        }
+        let delay = self.aside.between(20 * MILLI, SECOND);
+        self.after(delay, Event::Fight { cluster, place, until });
+    }
+
+    /// The owner of a workload gives or takes its consent. Returns whether it has changed.
+    pub fn set_consent(&mut self, cluster: usize, place: usize, given: bool) -> bool {
+        let name = objects::lease_name(place);
+        self.change_workload(cluster, place, |workload| {
+            workload.annotations.set(names::ACTIVATED_BY_ANNOTATION, given.then_some(name.as_str()));
+        })
+    }
+}

@@ -1,0 +1,304 @@
+//! What runs in true time: the processes of pods that the operator started, and the replicas of workloads.
+//!
+//! - R1: no two started pods of one lease run at once, nor its workload in two clusters.
+//! - R2: one lease writes at most [`WRITES`] times a minute to one object.
+//! - R3: a workload that runs is stopped only after an attempt was answered, or after a term of its own.
+//! - R4: a start is stored only if the status named its term after the version of the object that it replaces.
+//!
+//! R1 is excused where `docs/guarantees.md` excuses it: a pod is counted until its grace period has passed, and until it is deleted by
+//! force or its lease is deleted. A workload is counted if an operator started it, and its cluster must be able to stop it: its API
+//! server answered and its processes ran for the last two leases.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use redislease::api::names::{self, PodRole};
+use redislease::election::WorkloadFacts;
+use redislease::plan::{PodChange, RoleWrite};
+use redislease_core::op::{Stage, Token, Vote};
+
+use crate::api::objects::{self, Named};
+use crate::api::server::Mode;
+use crate::api::workloads::replicas;
+use crate::chaos::fault::Fault;
+use crate::check::checker::{Checker, Window};
+use crate::operator::process::Life;
+use crate::redis::clock::{MILLI, Micros, SECOND};
+use crate::world::{Event, World};
+
+/// R2: the most writes of one lease to one object within [`WITHIN`].
+const WRITES: u64 = 120;
+const WITHIN: Micros = 60 * SECOND;
+
+/// A lease of a cluster: the cluster and the place.
+type Of = (usize, usize);
+
+/// The workload of a lease.
+#[derive(Clone, Copy, Debug, Default)]
+struct Workload {
+    /// Its replicas were changed this often: an earlier change has no effect any more.
+    changes: u32,
+    /// Whether an operator started it for a term, and nobody else has changed the replicas since.
+    by_operator: bool,
+    /// Since when its processes run.
+    runs_since: Option<Micros>,
+}
+
+/// What runs, and what is known about the terms that allow it.
+#[derive(Default)]
+pub struct Running {
+    /// The pods that an operator started and whose processes run, and until when each of them counts.
+    pods: BTreeMap<Of, BTreeMap<u32, Micros>>,
+    /// The lease for which a pod was started: the number of its UID.
+    started_for: BTreeMap<u32, u32>,
+    workloads: BTreeMap<Of, Workload>,
+    /// The version at which a status ceased to name a term.
+    named_until: BTreeMap<(Of, Token), u64>,
+    /// The version of an object to which `standby` was written, by cluster and the number of its UID, if the write changed nothing.
+    withdrawn: BTreeMap<(usize, u32), u64>,
+    /// The workloads for which a term was held, by the numbers of their UIDs.
+    terms: BTreeSet<(usize, u32)>,
+    /// When a term of another holder last refused an attempt of the lease.
+    refused_at: BTreeMap<Of, Micros>,
+    /// When the processes or the API server of a cluster were last disturbed.
+    disturbed_at: BTreeMap<usize, Micros>,
+    writes: BTreeMap<(usize, u32, u32, u32), Window>,
+}
+
+impl Running {
+    /// A status is written, or the lease is deleted: it may cease to name its term.
+    pub fn status_changes(&mut self, of: Of, version: u64, before: Option<Named>, after: Option<Named>) {
+        let term = |named: Option<Named>| named.filter(|named| named.active != Some(false)).map(|named| named.token);
+        if let Some(token) = term(before).filter(|token| term(after) != Some(*token)) {
+            self.named_until.insert((of, token), version);
+        }
+    }
+
+    /// The lease is deleted: what it has started runs on, and counts no longer.
+    pub fn lease_deleted(&mut self, of: Of) {
+        self.pods.remove(&of);
+        if let Some(workload) = self.workloads.get_mut(&of) {
+            workload.by_operator = false;
+        }
+    }
+
+    /// An operator let this pod start for the lease with this UID.
+    pub fn pod_started(&mut self, pod: u32, uid: u32) {
+        self.started_for.insert(pod, uid);
+    }
+
+    /// The pod is asked to stop: it counts until its grace period has passed.
+    pub fn pod_must_stop(&mut self, pod: u32, until: Micros) {
+        for counted in self.pods.values_mut().filter_map(|pods| pods.get_mut(&pod)) {
+            *counted = (*counted).min(until);
+        }
+    }
+
+    /// The processes of the pod have ended, or it was deleted by force.
+    pub fn pod_ended(&mut self, pod: u32) {
+        for pods in self.pods.values_mut() {
+            pods.remove(&pod);
+        }
+    }
+
+    /// A term of this workload was held.
+    pub fn term_held(&mut self, cluster: usize, holder: u32) {
+        self.terms.insert((cluster, holder));
+    }
+
+    pub fn disturbed(&mut self, cluster: usize, now: Micros) {
+        self.disturbed_at.insert(cluster, now);
+    }
+
+    /// R2: counts an attempt to write the role of an object.
+    pub fn role_write(&mut self, check: &mut Checker, now: Micros, by: (usize, u32, u32), object: u32) {
+        let window = self.writes.entry((by.0, by.1, by.2, object)).or_insert_with(|| Window::new(now));
+        let percent = window.count(now, WITHIN, WRITES);
+        check.busiest[3] = check.busiest[3].max(percent);
+        if percent > 100 {
+            let (process, _, lease) = by;
+            check.fail(format!(
+                "R2: process {process} wrote more than {WRITES} times a minute to object {object} for lease {lease}"
+            ));
+        }
+    }
+}
+
+impl World {
+    /// R4: a start is stored.
+    pub fn start_is_stored(&mut self, of: Of, write: &RoleWrite) {
+        let token = Token(objects::version(write.token.as_deref()));
+        let lease = self.apis[of.0].state.leases[of.1].as_deref();
+        let named = lease.and_then(objects::named).filter(|named| named.active != Some(false));
+        let is_named = named.is_some_and(|named| named.token == token && named.pod == objects::number(&write.uid));
+        let version = objects::version(write.version.as_deref());
+        let was_named = self.running.named_until.get(&(of, token)).is_some_and(|until| *until > version);
+        let is_withdrawn = self.running.withdrawn.get(&(of.0, objects::number(&write.uid))) == Some(&version);
+        if !is_named && (!was_named || is_withdrawn) {
+            let pod = &write.pod;
+            let why = if was_named { "it was withdrawn since then" } else { "the version is newer" };
+            self.check.fail(format!(
+                "R4: {pod} of cluster {} is started in version {version} for {token:?}, which the status names no more: {why}",
+                of.0
+            ));
+        }
+        if let Some(uid) = lease.map(objects::uid_of) {
+            self.running.pod_started(objects::number(&write.uid), uid);
+        }
+    }
+
+    /// R1: the kubelet starts the processes of a pod that an operator let start.
+    pub fn pod_begins(&mut self, cluster: usize, pod: u32) {
+        let Some(facts) = self.apis[cluster].state.pods.get(&pod) else { return };
+        let Some(uid) = self.running.started_for.get(&pod).copied() else { return };
+        // A Kubernetes node without power starts nothing.
+        if facts.deletion_grace.is_some() || self.check.has_stopped(pod) {
+            return;
+        }
+        let is_its = |lease: &redislease::api::RedisLease| {
+            objects::uid_of(lease) == uid && lease.metadata.deletion_timestamp.is_none()
+        };
+        let leases = &self.apis[cluster].state.leases;
+        let Some(place) = leases.iter().position(|lease| lease.as_deref().is_some_and(is_its)) else { return };
+        let now = self.now;
+        let running = self.running.pods.entry((cluster, place)).or_default();
+        // Without its label, a pod that is no candidate any more cannot be found.
+        let is_excused = self.swarm.has(Fault::StripsLabel) || self.swarm.has(Fault::Fight);
+        if let Some((other, _)) = running.iter().find(|(_, until)| !is_excused && now < **until) {
+            let text =
+                format!("R1: pod {pod} of cluster {cluster} starts for lease {place}, and pod {other} still runs");
+            self.check.fail(text);
+        }
+        running.insert(pod, Micros::MAX);
+    }
+
+    /// The replicas of a workload are changed: its processes follow.
+    pub fn replicas_change(&mut self, of: Of, replicas: i32, by_operator: bool) {
+        let workload = self.running.workloads.entry(of).or_default();
+        workload.changes += 1;
+        // Processes that an operator started count until they have ended.
+        workload.by_operator = by_operator && (replicas > 0 || workload.by_operator);
+        let changes = workload.changes;
+        let longest = if replicas > 0 { 3 * SECOND } else { self.specs[of.0][of.1].grace * SECOND };
+        let delay = self.aside.between(10 * MILLI, longest);
+        self.after(delay, Event::Replicas { cluster: of.0, place: of.1, changes, run: replicas > 0 });
+    }
+
+    /// R1: the processes of a workload have started or ended.
+    pub fn replicas_follow(&mut self, of: Of, changes: u32, run: bool) {
+        let now = self.now;
+        let Some(workload) = self.running.workloads.get_mut(&of).filter(|workload| workload.changes == changes) else {
+            return;
+        };
+        workload.runs_since = run.then(|| workload.runs_since.unwrap_or(now));
+        if !run {
+            workload.by_operator = false;
+        }
+        if !run || !workload.by_operator {
+            return;
+        }
+        let runs = |cluster: &usize| {
+            let other = self.running.workloads.get(&(*cluster, of.1));
+            other.is_some_and(|other| other.by_operator && other.runs_since.is_some())
+        };
+        let Some(other) = (0..self.apis.len()).find(|cluster| *cluster != of.0 && runs(cluster)) else { return };
+        let keys = self.swarm.keys[of.1];
+        let holds = |cluster: usize| {
+            let mut live = self.check.live.iter().filter(|live| live.keys & keys != 0 && now < live.until);
+            live.any(|live| self.processes[live.process].cluster == cluster)
+        };
+        // The cluster without the lease should have stopped its workload.
+        let late = if holds(other) { of.0 } else { other };
+        if !self.is_excused(late) {
+            let text =
+                format!("R1: the workload of lease {} runs in the clusters {} and {other}: {late} is late", of.1, of.0);
+            self.check.fail(text);
+        }
+    }
+
+    /// Whether this cluster may not have been able to stop a workload in time.
+    fn is_excused(&self, cluster: usize) -> bool {
+        let hinders = self.swarm.api_loss > 0 || self.swarm.stale_lists > 0;
+        let of_cluster = self.processes.iter().filter(|process| process.cluster == cluster);
+        let mut stopped = of_cluster.filter(|process| process.life != Life::Running || process.api_cut > 0);
+        let api = &self.apis[cluster];
+        let window = 2 * self.swarm.key_life() + 10 * SECOND;
+        let disturbed_at = self.running.disturbed_at.get(&cluster);
+        hinders
+            || stopped.next().is_some()
+            || api.mode != Mode::Up
+            || api.refuses_writes
+            || disturbed_at.is_some_and(|at| self.now < at + window)
+    }
+
+    /// A fault begins or ends that may keep the operator of a cluster from writing.
+    pub fn note_disturbance(&mut self, fault: Fault, cluster: usize) {
+        let disturbs = matches!(
+            fault,
+            Fault::Crash
+                | Fault::Rollout
+                | Fault::Freeze
+                | Fault::Suspend
+                | Fault::LoseTime
+                | Fault::ApiRefuses
+                | Fault::ApiHangs
+                | Fault::ApiCut
+                | Fault::Webhook
+                | Fault::Recreate
+                | Fault::ChangeSpec
+                | Fault::StripsLabel
+                | Fault::Clamps
+                | Fault::Fight
+                | Fault::NoConsent
+        );
+        if disturbs {
+            let now = self.now;
+            self.running.disturbed(cluster, now);
+        }
+    }
+
+    /// R3 and R4 of a write to a workload that was stored.
+    pub fn workload_written(&mut self, of: Of, before: &WorkloadFacts, after: &WorkloadFacts, write: &RoleWrite) {
+        self.withdrawal_is_stored(of, write, before != after);
+        let switches = matches!(write.change, PodChange::Run(_));
+        let name = objects::lease_name(of.1);
+        if switches && before.annotations.get(names::ACTIVATED_BY_ANNOTATION) != Some(&name) {
+            self.check
+                .fail(format!("consent: {} of cluster {} is switched and does not name the lease", write.pod, of.0));
+        }
+        if write.role == Some(PodRole::Active) {
+            self.start_is_stored(of, write);
+        } else if switches && replicas(before) > 0 && replicas(after) == 0 {
+            self.stop_is_stored(of, objects::number(&write.uid));
+        }
+        if switches && before.run != after.run {
+            self.replicas_change(of, replicas(after), true);
+        }
+    }
+
+    /// A write of `standby` is answered. If it has changed nothing, a start of the same version may still be under way.
+    pub fn withdrawal_is_stored(&mut self, of: Of, write: &RoleWrite, has_changed: bool) {
+        if write.role == Some(PodRole::Standby) && !has_changed {
+            let version = objects::version(write.version.as_deref());
+            self.running.withdrawn.insert((of.0, objects::number(&write.uid)), version);
+        }
+    }
+
+    /// R3: a workload that runs is stopped.
+    fn stop_is_stored(&mut self, of: Of, workload: u32) {
+        let had_term = self.running.terms.contains(&(of.0, workload));
+        if !had_term && !self.running.refused_at.contains_key(&of) {
+            let text = format!("R3: workload {workload} of cluster {} is stopped, and no attempt was answered", of.0);
+            self.check.fail(text);
+        }
+    }
+
+    /// A node answered an attempt of a lease: the term of another holder keeps the key.
+    pub fn attempt_answered(&mut self, process: usize, place: usize, vote: &Vote) {
+        if let Vote::Refused { by, .. } = vote
+            && by.stage == Stage::Term
+        {
+            let of = (self.processes[process].cluster, place);
+            self.running.refused_at.insert(of, self.now);
+        }
+    }
+}
