@@ -81,6 +81,7 @@ const USAGE: &str = "the usage of a subcommand, generated from the flags";
 
 /// Commands that no test and no script runs, with the reason.
 const NOT_RUN: &[(&str, &str)] = &[
+    ("cargo doc -p redislease-locker --open", "opens a browser; the documentation tests compile the examples"),
     ("cargo install --path .", "builds a release binary; the tests run the binary that they build"),
     ("cargo run -p redislease-lab --example lab", "leaves servers running until it is stopped"),
     ("cargo test --test kube -- ten_thousand --ignored --nocapture", A_MEASUREMENT),

@@ -5,6 +5,8 @@ use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use core::fmt;
 
+use crate::time::Millis;
+
 /// The identity that a Redis server takes at each start: 40 hexadecimal digits.
 pub type RunId = Arc<str>;
 
@@ -87,7 +89,7 @@ impl core::str::FromStr for Marker {
 pub struct Membership {
     /// Counts the changes of the set of nodes, from 1.
     pub generation: u64,
-    /// A digest of node names, majority, longest lease and key prefix. It has no colon.
+    /// Stands for node names, majority, longest lease and key prefix: see [`fingerprint`].
     pub fingerprint: Arc<str>,
 }
 
@@ -101,6 +103,18 @@ impl Membership {
     pub fn name(&self) -> String {
         format!("{}:{}", self.generation, self.fingerprint)
     }
+}
+
+/// The fingerprint of an operator's quorum: the 64-bit FNV-1a hash, in 16 hexadecimal digits, of a text such as
+/// `a,b,c;q=2;max=60000ms;prefix=redislease`: the sorted node names, the majority, the longest lease and the prefix of all keys. All
+/// processes on a quorum must compute the same text, so the format must never change.
+pub fn fingerprint(sorted_names: &[&str], majority: usize, longest: Millis, prefix: &str) -> String {
+    let text = format!("{};q={majority};max={}ms;prefix={prefix}", sorted_names.join(","), longest.0);
+    // The hash of the standard library can change between Rust versions.
+    let hash = text
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
+    format!("{hash:016x}")
 }
 
 #[cfg(test)]

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use kube::ResourceExt;
 use kube::core::Selector;
+use redislease_core::marker::fingerprint;
+use redislease_core::time::Millis;
 
 use super::InvalidSpec;
 use super::error::Reader;
@@ -73,19 +75,13 @@ impl fmt::Display for Address {
 
 /// The fingerprint of a quorum's configuration: 16 hexadecimal digits. Each node's marker key contains it.
 ///
-/// It is the 64-bit FNV-1a hash of a text such as `a,b,c;q=2;max=60000ms;prefix=redislease`: the sorted node names, the
-/// majority, the longest lease and the prefix of all keys. A quorum that was created again with another prefix has other keys, so
-/// a term on the old ones must not be looked for there. The fingerprint detects mistakes, not attacks: an attacker who can write markers can do anything. All operators on a quorum
-/// must compute the same text, so the format must never change.
+/// It stands for the node names, the majority, the longest lease and the prefix of all keys. A quorum that was created again with
+/// another prefix has other keys, so a term on the old ones must not be looked for there. The fingerprint detects mistakes, not
+/// attacks: an attacker who can write markers can do anything.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Fingerprint(String);
 
 impl Fingerprint {
-    fn of(names: &[&str], majority: usize, max_lease: Duration, prefix: &str) -> Self {
-        let text = format!("{};q={majority};max={}ms;prefix={prefix}", names.join(","), max_lease.as_millis());
-        Self(format!("{:016x}", fnv1a(text.as_bytes())))
-    }
-
     /// The 16 hexadecimal digits.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -98,11 +94,6 @@ impl fmt::Display for Fingerprint {
     }
 }
 
-/// The 64-bit FNV-1a hash. The hash of the standard library can change between Rust versions.
-fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
-}
-
 impl ValidQuorum {
     /// The number of nodes that make a majority of the configured nodes, whether they are reachable or not.
     pub fn majority(&self) -> usize {
@@ -112,7 +103,7 @@ impl ValidQuorum {
     /// The fingerprint of this configuration.
     pub fn fingerprint(&self) -> Fingerprint {
         let names: Vec<&str> = self.nodes.iter().map(|node| node.name.as_str()).collect();
-        Fingerprint::of(&names, self.majority(), self.max_lease, &self.key_prefix)
+        Fingerprint(fingerprint(&names, self.majority(), Millis::from(self.max_lease), &self.key_prefix))
     }
 }
 

@@ -1,11 +1,12 @@
-//! One process of the comparison: RedisLease's keeper and nodes, the raw limit, or rslock.
+//! One process of the comparison: RedisLease's lock layer or library, the raw limit, or rslock.
 //!
 //! ```text
-//! peer ours | ours-threads | raw | rslock       # requests on standard input, answers on standard output: one JSON object a line
+//! peer ours | ours-threads | library | raw | rslock       # requests on standard input, answers on standard output: one JSON object a line
 //! ```
 //! With `ours-threads`, the workers of the cycles run on other threads than the nodes. `bench/README.md` describes requests and answers.
 #![allow(clippy::unwrap_used, reason = "a failed step ends the measurement")]
 
+mod library;
 mod ours;
 mod protocol;
 mod raw;
@@ -25,13 +26,17 @@ fn main() {
             let mut ours = ours::Ours::new(ours::Place::Runtime);
             protocol::serve(|request| runtime.block_on(ours.answer(request)));
         }
+        Some("library") => {
+            let mut library = library::Library::default();
+            protocol::serve(|request| runtime.block_on(library.answer(request)));
+        }
         Some("raw") => protocol::serve(|request| raw::answer(&request)),
         Some("rslock") => {
             let mut managers = rslock::Managers::default();
             protocol::serve(|request| runtime.block_on(managers.answer(request)));
         }
         other => {
-            eprintln!("error: `{other:?}` is not one of ours, ours-threads, raw, rslock");
+            eprintln!("error: `{other:?}` is not one of ours, ours-threads, library, raw, rslock");
             std::process::exit(2);
         }
     }

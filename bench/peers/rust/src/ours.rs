@@ -106,6 +106,7 @@ impl Process {
             keys: workers.iter().map(|worker| self.nodes.keyspace().lock("bench", &request.key(*worker))).collect(),
             config: self.config(request),
             may_end: None,
+            jump_wait: None,
             observer: Box::new(Outcomes { views: outcomes, attempted: AtomicBool::new(false), polls, next: observer }),
         });
         Lock { handle, views, polls }

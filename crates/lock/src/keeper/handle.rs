@@ -49,6 +49,14 @@ impl ShardHandle {
         Self(Arc::new(Shared { inbox: Mailbox::new(), ids: Ids::default(), ended: watch::Sender::new(false) }))
     }
 
+    /// The handle of a shard that has ended: its leases end at once.
+    pub fn ended_already() -> Self {
+        let shard = Self::new();
+        drop(shard.0.inbox.close());
+        shard.0.ended.send_replace(true);
+        shard
+    }
+
     pub fn open(&self, setup: Setup) -> LeaseId {
         let id = self.0.ids.take();
         if let Err(Message::Open(_, setup)) = self.0.inbox.send(Message::Open(id, Box::new(setup))) {

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use redislease_core::backoff::Entropy;
 use redislease_core::lease::{
-    Attempts, Config, Effect, Input, JOIN_DELAY, Lease, OnDeadline, Renewal, Requested, Standing, Want,
+    Attempts, Config, Effect, Input, JOIN_DELAY, Lease, OnDeadline, Renewal, Requested, Round, Standing, Want,
 };
-use redislease_core::op::{Attempt, Holder, Token, Vote};
+use redislease_core::op::{Attempt, Holder, Op, Token, Vote};
 use redislease_core::time::{Millis, Time};
 
 use super::pace::{self, Turns};
@@ -53,6 +53,8 @@ pub(super) struct Machine {
     retiring: bool,
     /// It closes when its requests are answered, at this time at the latest.
     closing: Option<Time>,
+    /// The round that releases the keys before it closes, and how many nodes have deleted them.
+    releasing: Option<(Round, usize)>,
 }
 
 impl Machine {
@@ -75,6 +77,7 @@ impl Machine {
             attempts: Attempts::default(),
             retiring: false,
             closing: None,
+            releasing: None,
         }
     }
 
@@ -101,6 +104,7 @@ impl Machine {
     pub fn vote(&mut self, now: Time, ballot: Ballot, outbox: Option<&mut Outbox>, tools: &mut Tools) -> Outcome {
         let Ballot { round, node, vote, .. } = ballot;
         self.outstanding = self.outstanding.saturating_sub(1);
+        self.count_release(round, &vote);
         if self.closing.is_none() {
             self.handle(now, Input::Vote { round, node, vote }, outbox, tools);
         }
@@ -148,6 +152,11 @@ impl Machine {
                 self.begin(now, Input::ClockJumped, outbox, tools);
                 return self.outcome();
             }
+            Command::Prove => Input::NodeReturned { ask_by: now },
+            Command::Release => {
+                self.release(now, outbox, tools);
+                return self.outcome();
+            }
             Command::Close => {
                 self.lease.abandon(now);
                 self.closing = Some(now + self.lease.config().command_timeout.min(LAST_ANSWERS));
@@ -175,6 +184,26 @@ impl Machine {
         };
         self.handle(now, input, outbox, tools);
         self.outcome()
+    }
+
+    /// Releases what exists, and closes.
+    fn release(&mut self, now: Time, outbox: Option<&mut Outbox>, tools: &mut Tools) {
+        let running = self.lease.view().standing.term().map(|term| term.id.clone());
+        self.releasing = running.as_ref().map(|_| (Round(u32::MAX), 0));
+        let input = running.map_or(Input::Forget, |term| Input::End { term, proof: true });
+        self.handle(now, input, outbox, tools);
+        self.closing = Some(now + self.lease.config().command_timeout.min(LAST_ANSWERS));
+    }
+
+    /// Reports when a majority has deleted the keys.
+    fn count_release(&mut self, round: Round, vote: &Vote) {
+        let Some((releasing, deleted)) = &mut self.releasing else { return };
+        if *releasing == round && matches!(vote, Vote::Released(_)) {
+            *deleted += 1;
+            if *deleted == self.lease.config().quorum.majority() {
+                self.observer.released();
+            }
+        }
     }
 
     /// Whether a term runs or an attempt is under way.
@@ -279,6 +308,9 @@ impl Machine {
             match effect {
                 Effect::Send { round, node, op, give_up_at } => {
                     self.outstanding += 1;
+                    if let (Some((releasing @ Round(u32::MAX), _)), Op::Release { .. }) = (&mut self.releasing, &op) {
+                        *releasing = round;
+                    }
                     let reply = Reply::to_shard(tools.ballots.clone(), self.id.pack(), round, node);
                     match &mut outbox {
                         Some(outbox) => outbox.put(node, Request { keys: self.keys.clone(), op, give_up_at }, reply),

@@ -7,7 +7,7 @@
 //! [`crate::nodes`].
 //!
 //! Other modules send commands through a [`LeaseHandle`] and receive views through an [`Observer`]. A shard starts no
-//! attempt without a request: one [`LeaseHandle::want`] is one attempt. It limits the rate of rounds and attempts after
+//! attempt without a request: one [`LeaseHandle::want`] is one attempt. It limits the rate of rounds and repeated attempts after
 //! an outage, and of joins after the return of a node, and it spreads the renewals of many leases over their interval, see
 //! [`pace`].
 
@@ -39,6 +39,8 @@ pub trait Observer: Send + 'static {
     fn renewed(&self, renewal: &Renewal, ttl_ms: u64);
     /// The view changed.
     fn changed(&self, view: &View);
+    /// A majority of the nodes has deleted the keys after [`LeaseHandle::release`].
+    fn released(&self) {}
     /// The machine ended: it retired, was closed, or failed because of a bug. This is the last call.
     fn ended(&self) {}
 }
@@ -81,16 +83,18 @@ enum Command {
     Published { attempt: Attempt, outcome: Publication },
     TryNow,
     ClockJumped,
+    Prove,
     Configure(Box<Config>),
     Retire,
+    Release,
     Close,
 }
 
 /// The shards. Leases that are open when it is dropped continue until their handles are dropped.
 #[derive(Debug)]
 pub struct Keeper {
-    /// For leases without nodes, on a thread of its own.
-    without_nodes: ShardHandle,
+    /// For leases without nodes, on a thread of its own. Without it, such a lease ends at once.
+    without_nodes: Option<ShardHandle>,
     shards: Mutex<Vec<(WeakNodes, ShardHandle)>>,
     panics: Arc<dyn PanicObserver>,
 }
@@ -102,13 +106,21 @@ impl Keeper {
     /// The operating system cannot create a thread or an event queue.
     pub fn start(panics: Arc<dyn PanicObserver>) -> io::Result<Self> {
         let without_nodes = shard::start_on_own_thread(panics.clone())?;
-        Ok(Self { without_nodes, shards: Mutex::default(), panics })
+        Ok(Self { without_nodes: Some(without_nodes), shards: Mutex::default(), panics })
+    }
+
+    /// A keeper without a thread of its own, for leases that all have nodes.
+    pub fn on_nodes(panics: Arc<dyn PanicObserver>) -> Self {
+        Self { without_nodes: None, shards: Mutex::default(), panics }
     }
 
     /// Opens a lease that holds no term and makes no attempt.
     pub fn open(&self, setup: Setup) -> LeaseHandle {
-        let shard = setup.nodes.as_ref().map_or_else(|| self.without_nodes.clone(), |nodes| self.shard_of(nodes));
-        LeaseHandle { id: shard.open(setup), shard }
+        let shard = match &setup.nodes {
+            Some(nodes) => self.shard_of(nodes),
+            None => self.without_nodes.clone().unwrap_or_else(ShardHandle::ended_already),
+        };
+        LeaseHandle { id: shard.open(setup), shard, open: true }
     }
 
     /// The shard on the thread of these nodes. Started when it is needed first.
@@ -130,7 +142,7 @@ impl Keeper {
 
     fn all(&self) -> Vec<ShardHandle> {
         let shards = self.shards().iter().map(|(_, shard)| shard.clone()).collect::<Vec<_>>();
-        [vec![self.without_nodes.clone()], shards].concat()
+        self.without_nodes.iter().cloned().chain(shards).collect()
     }
 
     /// Opens a lease and returns a receiver of its view, which is closed when the machine ends. The setup's observer is
@@ -174,6 +186,10 @@ impl Observer for Watched {
         self.views.send_replace(view.clone());
     }
 
+    fn released(&self) {
+        self.next.released();
+    }
+
     fn ended(&self) {
         self.next.ended();
     }
@@ -193,6 +209,8 @@ impl Observer for () {
 pub struct LeaseHandle {
     shard: ShardHandle,
     id: LeaseId,
+    /// Whether the lease was not released: then it is closed when the handle is dropped.
+    open: bool,
 }
 
 impl LeaseHandle {
@@ -252,6 +270,18 @@ impl LeaseHandle {
         self.send(Command::Retire);
     }
 
+    /// Begins a round of extension now, which shows whether a majority still holds the term.
+    pub fn prove(&self) {
+        self.send(Command::Prove);
+    }
+
+    /// Deletes the keys of the running term or attempt, and closes the lease. For a process that took the lease for itself, when
+    /// its work has stopped. A node that does not answer within the command timeout is not asked again: its keys expire.
+    pub fn release(mut self) {
+        self.open = false;
+        self.send(Command::Release);
+    }
+
     fn send(&self, command: Command) {
         self.shard.send(self.id, command);
     }
@@ -259,6 +289,8 @@ impl LeaseHandle {
 
 impl Drop for LeaseHandle {
     fn drop(&mut self) {
-        self.send(Command::Close);
+        if self.open {
+            self.send(Command::Close);
+        }
     }
 }

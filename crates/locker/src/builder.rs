@@ -1,0 +1,330 @@
+//! The configuration of a [`Locker`].
+
+use std::fmt;
+use std::time::Duration;
+
+use redislease_core::marker::{Membership, fingerprint};
+use redislease_core::quorum::{MAX_NODES, Quorum};
+use redislease_core::time::Millis;
+use redislease_lock::nodes::{self, Config, Credentials, NodeConfig, TlsFiles};
+
+use crate::node::PROGRAM;
+use crate::{InvalidConfig, Locker};
+
+/// The generation of every configuration.
+const GENERATION: u64 = 1;
+
+/// Collects the configuration of a [`Locker`], see [`Locker::builder`].
+#[derive(Clone, Debug)]
+pub struct LockerBuilder {
+    /// Name and URL.
+    nodes: Vec<(String, String)>,
+    namespace: String,
+    prefix: String,
+    longest_lease: Duration,
+    command_timeout: Duration,
+    credentials: Option<Credentials>,
+    tls: Option<Tls>,
+    single_node: bool,
+    beside_operator: bool,
+}
+
+/// The certificates for connections with TLS, in PEM.
+#[derive(Clone)]
+pub struct Tls(TlsFiles);
+
+impl fmt::Debug for Tls {
+    /// Shows no key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls").field("server_name", &self.0.server_name).finish_non_exhaustive()
+    }
+}
+
+impl Tls {
+    /// `ca` has the certificates of the authorities that signed the servers' certificates.
+    pub fn new(ca: impl Into<Vec<u8>>) -> Self {
+        Self(TlsFiles { ca: ca.into(), client: None, server_name: None })
+    }
+
+    /// The certificate of this program and its private key, for servers that ask for one.
+    pub fn client(mut self, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
+        self.0.client = Some((certificate.into(), key.into()));
+        self
+    }
+
+    /// The name in the certificate of every server. Default: the host of its URL.
+    pub fn server_name(mut self, name: impl Into<String>) -> Self {
+        self.0.server_name = Some(name.into());
+        self
+    }
+}
+
+impl LockerBuilder {
+    pub(crate) fn new<U: Into<String>>(urls: impl IntoIterator<Item = U>) -> Self {
+        let named = |url: String| (host_and_port(&url).to_owned(), url);
+        Self {
+            nodes: urls.into_iter().map(|url| named(url.into())).collect(),
+            namespace: "default".to_owned(),
+            prefix: "redislease".to_owned(),
+            longest_lease: Duration::from_secs(30),
+            command_timeout: Duration::from_millis(500),
+            credentials: None,
+            tls: None,
+            single_node: false,
+            beside_operator: false,
+        }
+    }
+
+    /// Adds a server with a name of its own. With the list of [`Locker::builder`], the name of a server is `host:port` as written.
+    /// All programs must use the same names: they are part of the configuration that the servers store. With a name of its own, a
+    /// server can get another address later.
+    pub fn node(mut self, name: impl Into<String>, url: impl Into<String>) -> Self {
+        self.nodes.push((name.into(), url.into()));
+        self
+    }
+
+    /// A first part of all keys, for example the name of the program. Programs exclude each other only in the same namespace. It
+    /// contains no slash. Default: `default`.
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.namespace = namespace.into();
+        self
+    }
+
+    /// The prefix of all keys on the servers, also of the token counter. Default: `redislease`.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// The longest `ttl` of any lock, 100 ms to 1 h. All programs must use the same value: a server that restarts without its data
+    /// does not vote for this long, and a program with another value is refused. Default: 30 s.
+    pub fn longest_lease(mut self, longest: Duration) -> Self {
+        self.longest_lease = longest;
+        self
+    }
+
+    /// The longest time for one command on one server, 10 ms to 10 s. Default: 500 ms.
+    pub fn command_timeout(mut self, timeout: Duration) -> Self {
+        self.command_timeout = timeout;
+        self
+    }
+
+    /// The user and the password for all servers. An empty user is the default user of the server. It replaces the ones in the URLs.
+    pub fn credentials(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
+        self.credentials = Some(credentials(&user.into(), &password.into()));
+        self
+    }
+
+    /// Uses TLS for the connections to all servers.
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// Allows a single server. Its loss is then the loss of every lock.
+    pub const fn single_node(mut self) -> Self {
+        self.single_node = true;
+        self
+    }
+
+    /// Uses the servers of an operator of RedisLease. Node names, prefix and longest lease must be those of the operator. This
+    /// program then lets no server vote that has lost its data, because only the operator knows the tokens in its resources.
+    pub const fn beside_operator(mut self) -> Self {
+        self.beside_operator = true;
+        self
+    }
+
+    /// Starts the thread of the [`Locker`]. It connects in the background; [`Locker::ready`] waits for that.
+    ///
+    /// # Errors
+    /// A value is invalid, or the operating system cannot start a thread. The text names the value and what to do.
+    pub fn build(self) -> Result<Locker, InvalidConfig> {
+        let config = self.config()?;
+        Locker::start(self.namespace, &config)
+    }
+
+    fn config(&self) -> Result<Config, InvalidConfig> {
+        let longest_lease =
+            within("longest_lease", self.longest_lease, Duration::from_millis(100), Duration::from_hours(1))?;
+        let least = Duration::from_millis(10);
+        let command_timeout = within("command_timeout", self.command_timeout, least, Duration::from_secs(10))?;
+        self.check_names()?;
+        let servers = self.nodes.iter().map(|(name, url)| Server::parse(name, url)).collect::<Result<Vec<_>, _>>()?;
+        let quorum = self.quorum()?;
+        let uses_tls = servers.iter().any(|server| server.tls);
+        if uses_tls && self.tls.is_none() {
+            return invalid("a URL begins with `rediss://`: call tls() with the certificate authority of the servers");
+        }
+        if self.tls.is_some() && servers.iter().any(|server| !server.tls) {
+            return invalid("tls() applies to all servers: write every URL with `rediss://`");
+        }
+        let tls = self.tls.as_ref().map(|tls| nodes::Tls::new(tls.0.clone())).transpose();
+        let tls = tls.map_err(|error| InvalidConfig(format!("tls(): the certificates, {error}")))?;
+        let mut in_urls = servers.iter().map(|server| &server.credentials);
+        let first = in_urls.next().cloned().flatten();
+        if self.credentials.is_none() && in_urls.any(|other| *other != first) {
+            return invalid(
+                "the URLs have different users or passwords: use one user for all servers, with credentials()",
+            );
+        }
+        let node = |(name, address)| NodeConfig { name, address };
+        Ok(Config {
+            quorum: self.namespace.clone(),
+            nodes: servers.into_iter().map(|server| node((server.name, server.address))).collect(),
+            key_prefix: self.prefix.clone(),
+            membership: self.membership(quorum, longest_lease),
+            longest_lease,
+            command_timeout,
+            credentials: self.credentials.clone().or(first),
+            tls,
+            has_statuses: self.beside_operator,
+        })
+    }
+
+    fn check_names(&self) -> Result<(), InvalidConfig> {
+        if self.namespace.is_empty() || self.namespace.contains('/') {
+            return invalid(&format!("namespace {:?}: use at least one character and no slash", self.namespace));
+        }
+        if self.prefix.is_empty() || self.prefix.len() > 128 {
+            return invalid(&format!("prefix {:?}: use 1 to 128 bytes", self.prefix));
+        }
+        for (index, (name, _)) in self.nodes.iter().enumerate() {
+            if self.nodes[..index].iter().any(|(other, _)| other == name) {
+                return invalid(&format!("node {name} is named twice: name each server once"));
+            }
+        }
+        Ok(())
+    }
+
+    fn quorum(&self) -> Result<Quorum, InvalidConfig> {
+        let count = self.nodes.len();
+        let quorum = u8::try_from(count).ok().and_then(Quorum::of);
+        match quorum {
+            None => invalid(&format!("{count} servers: use 3 or 5 independent Redis masters, and at most {MAX_NODES}")),
+            Some(_) if count == 1 && !self.single_node => invalid(
+                "one server: use 3 or 5 independent Redis masters. To accept that the loss of this server is the loss of every \
+                 lock, call single_node()",
+            ),
+            Some(quorum) => Ok(quorum),
+        }
+    }
+
+    /// The configuration that the servers store. A program names it in plain text, so that an error shows both sides.
+    fn membership(&self, quorum: Quorum, longest: Millis) -> Membership {
+        let mut names: Vec<&str> = self.nodes.iter().map(|(name, _)| name.as_str()).collect();
+        names.sort_unstable();
+        let fingerprint = if self.beside_operator {
+            fingerprint(&names, quorum.majority(), longest, &self.prefix)
+        } else {
+            format!("{PROGRAM}{};longest_lease={}ms", names.join(","), longest.0)
+        };
+        Membership { generation: GENERATION, fingerprint: fingerprint.as_str().into() }
+    }
+}
+
+/// One server, from its URL.
+struct Server {
+    name: String,
+    address: String,
+    tls: bool,
+    credentials: Option<Credentials>,
+}
+
+impl Server {
+    fn parse(name: &str, url: &str) -> Result<Self, InvalidConfig> {
+        // A message shows no password.
+        let shown = || url.rsplit_once('@').map_or_else(|| url.to_owned(), |(_, rest)| format!("redis://…@{rest}"));
+        let (tls, rest) = match url.split_once("://") {
+            Some(("redis", rest)) => (false, rest),
+            Some(("rediss", rest)) => (true, rest),
+            _ => {
+                return invalid(&format!(
+                    "node {name}: URL {:?}: use `redis://host:port` or `rediss://host:port`",
+                    shown()
+                ));
+            }
+        };
+        let (user, rest) = rest.rsplit_once('@').map_or((None, rest), |(user, rest)| (Some(user), rest));
+        let (address, database) = rest.split_once('/').unwrap_or((rest, ""));
+        if !database.is_empty() && database != "0" {
+            return invalid(&format!(
+                "node {name}: URL {:?}: only database 0 can be used: remove /{database}",
+                shown()
+            ));
+        }
+        let has_port =
+            address.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
+        if !has_port || name.is_empty() {
+            return invalid(&format!("node {name}: URL {:?}: name host and port, as in `redis://host:6379`", shown()));
+        }
+        let credentials = user.map(|user| {
+            let (user, password) = user.split_once(':').unwrap_or((user, ""));
+            credentials(user, password)
+        });
+        Ok(Self { name: name.to_owned(), address: address.to_owned(), tls, credentials })
+    }
+}
+
+/// `host:port` of a URL.
+fn host_and_port(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let rest = rest.rsplit_once('@').map_or(rest, |(_, rest)| rest);
+    rest.split_once('/').map_or(rest, |(address, _)| address)
+}
+
+fn credentials(user: &str, password: &str) -> Credentials {
+    Credentials { username: Some(user.to_owned()).filter(|user| !user.is_empty()), password: password.to_owned() }
+}
+
+fn invalid<T>(text: &str) -> Result<T, InvalidConfig> {
+    Err(InvalidConfig(text.to_owned()))
+}
+
+fn within(name: &str, value: Duration, least: Duration, most: Duration) -> Result<Millis, InvalidConfig> {
+    if value < least || value > most {
+        return invalid(&format!("{name} is {value:?}: use {least:?} to {most:?}"));
+    }
+    Ok(Millis::from(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const URLS: [&str; 3] = ["redis://a:1", "redis://b:2/", "redis://user:secret@c:3/0"];
+
+    fn refused(builder: &LockerBuilder, part: &str) {
+        let error = builder.config().unwrap_err().to_string();
+        assert!(error.contains(part) && !error.contains("secret"), "{error}");
+    }
+
+    #[test]
+    fn servers_are_named_as_written_and_a_url_can_have_a_password() {
+        let same =
+            URLS.map(|url| url.replace("redis://user:secret@", "redis://").replace("redis://", "redis://:secret@"));
+        let config = LockerBuilder::new(same).config().unwrap();
+        let names = config.nodes.iter().map(|node| (node.name.as_str(), node.address.as_str())).collect::<Vec<_>>();
+        assert_eq!(names, [("a:1", "a:1"), ("b:2", "b:2"), ("c:3", "c:3")]);
+        assert_eq!(config.credentials, Some(Credentials { username: None, password: "secret".into() }));
+        assert_eq!(&*config.membership.fingerprint, "programs;a:1,b:2,c:3;longest_lease=30000ms");
+        let config = LockerBuilder::new::<&str>([]).node("x", "redis://a:1").single_node().config().unwrap();
+        assert_eq!((config.nodes[0].name.as_str(), config.nodes[0].address.as_str()), ("x", "a:1"));
+    }
+
+    #[test]
+    fn invalid_values_are_named_with_what_to_do() {
+        let new = || LockerBuilder::new(URLS);
+        refused(&new(), "credentials()");
+        refused(&LockerBuilder::new(["redis://a:1"]), "single_node()");
+        refused(&LockerBuilder::new::<&str>([]), "0 servers");
+        refused(&new().node("a:1", "redis://d:4"), "twice");
+        refused(&new().node("d", "http://u:secret@d:4"), "redis://host:port");
+        refused(&new().node("d", "redis://d"), "host and port");
+        refused(&new().node("d", "redis://d:4/7"), "database 0");
+        refused(&new().node("d", "rediss://d:4"), "tls()");
+        refused(&new().namespace("a/b"), "no slash");
+        refused(&new().prefix(""), "prefix");
+        refused(&new().longest_lease(Duration::from_millis(1)), "longest_lease is 1ms");
+        refused(&new().command_timeout(Duration::from_mins(1)), "command_timeout is 60s");
+    }
+}

@@ -1,0 +1,101 @@
+//! Why something did not succeed.
+
+use std::time::Duration;
+
+use crate::Node;
+use crate::node::not_voting;
+
+/// The configuration cannot be used. The text names the value and what to do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct InvalidConfig(pub(crate) String);
+
+/// No majority of the servers voted in time, see [`Locker::ready`](crate::Locker::ready).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no majority of the {} Redis nodes votes after {waited:?}: {}", nodes.len(), not_voting(nodes))]
+#[non_exhaustive]
+pub struct NotReady {
+    /// How long the call waited.
+    pub waited: Duration,
+    /// All servers.
+    pub nodes: Vec<Node>,
+}
+
+/// Why a request did not get its lock.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AcquireError {
+    /// Another holder has the lock.
+    #[error(
+        "key {key:?} is held by {by:?}, and its keys expire in {free_in:?} unless it renews them: try again later, or wait \
+         longer with wait()"
+    )]
+    Held {
+        /// The first key of the request.
+        key: String,
+        /// The [owner](crate::Request::owner) that the holder named.
+        by: String,
+        /// When the keys expire if the holder does not renew or release them.
+        free_in: Duration,
+    },
+    /// A guard of this [`Locker`](crate::Locker) has the lock. A lock is not reentrant.
+    #[error(
+        "key {key:?} is held by a guard of this Locker, and a lock is not reentrant: release that guard first, or pass it to \
+         the function that needs the lock"
+    )]
+    AlreadyHeldHere {
+        /// The first key of the request.
+        key: String,
+    },
+    /// The time of [`Request::wait`](crate::Request::wait) has passed. The last attempt failed for the reason in `last`.
+    #[error("waited {waited:?}, and the last attempt failed: {last}")]
+    TimedOut {
+        /// How long the request waited.
+        waited: Duration,
+        /// Why the last attempt failed.
+        last: Box<AcquireError>,
+    },
+    /// No majority of the servers votes.
+    #[error("key {key:?} cannot be taken, because no majority of the {} Redis nodes votes: {}", nodes.len(), not_voting(nodes))]
+    NoMajority {
+        /// The first key of the request.
+        key: String,
+        /// All servers.
+        nodes: Vec<Node>,
+    },
+    /// The nodes vote, and no majority of them granted the lock in time: they are slow, or the attempt collided with another one.
+    #[error(
+        "key {key:?} was not granted by a majority in time: another attempt collided with this one, or the nodes answer \
+         slowly; try again"
+    )]
+    TooSlow {
+        /// The first key of the request.
+        key: String,
+    },
+    /// A value of the request is invalid. The text names it and says what to do.
+    #[error("{0}")]
+    Invalid(String),
+    /// The [`Locker`](crate::Locker) was shut down.
+    #[error("the Locker was shut down: build another one")]
+    Closed,
+}
+
+/// Why a lock is not valid any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum Lost {
+    /// No majority of the servers confirmed the lock in time, or this process was paused for too long.
+    #[error("the lock expired: no majority of the Redis nodes confirmed it in time, or this process was paused")]
+    Expired,
+    /// A majority of the servers does not have the keys of this lock: they lost their data, or somebody deleted the keys.
+    #[error(
+        "a majority of the Redis nodes does not hold the lock any more: they lost their data, or the keys were deleted"
+    )]
+    Missing,
+    /// The time of [`Request::max_hold`](crate::Request::max_hold) has passed.
+    #[error("the lock was held for the longest time that its request allows (max_hold)")]
+    MaxHold,
+    /// The [`Locker`](crate::Locker) was shut down.
+    #[error("the Locker was shut down")]
+    Closed,
+}

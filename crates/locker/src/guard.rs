@@ -1,0 +1,239 @@
+//! A lock that was acquired.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use redislease_core::lease::{Config, TermId};
+use redislease_core::time::{Millis, Time};
+use redislease_lock::clock;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::acquire::Lease;
+use crate::local::Keys;
+use crate::state::State;
+use crate::{AcquireError, Locker, Lost};
+
+/// A lock. It is renewed until it is released, dropped or lost.
+///
+/// Dropping a guard releases the lock. That never blocks and never panics, with or without a runtime, also while a panic unwinds.
+/// But dropping does not stop work that was spawned, or that blocks: such work may go on while another process has the lock. And at
+/// the end of a program the release may not be sent any more: call [`release`](Self::release), or the lock expires with its TTL.
+#[must_use = "a guard that is dropped releases its lock"]
+pub struct Guard {
+    locker: Locker,
+    keys: Keys,
+    config: Config,
+    lease: Lease,
+    state: watch::Receiver<State>,
+    term: TermId,
+}
+
+/// What a release has done, see [`Guard::release`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Released {
+    /// A majority of the servers has deleted the keys: another program can acquire the lock now.
+    Majority,
+    /// The release was sent, and no majority has answered in time. The keys expire with their TTL at the latest.
+    Queued,
+    /// The lock was lost before. Keys that still exist expire with their TTL.
+    AlreadyLost(Lost),
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("keys", &self.keys)
+            .field("token", &self.token())
+            .field("valid_for", &self.valid_for())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Guard {
+    pub(crate) fn new(
+        locker: Locker,
+        keys: Keys,
+        config: Config,
+        lease: Lease,
+        state: watch::Receiver<State>,
+        term: TermId,
+    ) -> Self {
+        locker.0.local.held(&keys, term.attempt);
+        Self { locker, keys, config, lease, state, term }
+    }
+
+    /// The fencing token: greater than the tokens of all earlier locks on the same servers and prefix, and below 2^53. Send it with
+    /// every write, see [`guide::fencing`](crate::guide::fencing).
+    pub const fn token(&self) -> u64 {
+        self.term.token.0
+    }
+
+    /// How long the lock is still valid if it is not renewed again, less the [`stop_budget`](crate::Request::stop_budget). Zero if it
+    /// was lost.
+    pub fn valid_for(&self) -> Duration {
+        let now = clock::now();
+        let state = self.state.borrow();
+        let left = self.valid_at(&state, now).ok().and_then(|()| state.term()?.stop_at);
+        left.map_or(Duration::ZERO, |stop_at| stop_at.since(now).into())
+    }
+
+    fn valid_at(&self, state: &State, now: Time) -> Result<(), Lost> {
+        if self.locker.0.is_closed() {
+            return Err(Lost::Closed);
+        }
+        state.lost_at(now).map(drop)
+    }
+
+    /// Whether the lock is valid now, by the clock of this process. It is cheap: call it before each write. Returns the token.
+    ///
+    /// The process can be paused between this call and the write, see [`guide::limits`](crate::guide::limits).
+    ///
+    /// # Errors
+    /// Why the lock is not valid any more.
+    pub fn check(&self) -> Result<u64, Lost> {
+        self.valid_at(&self.state.borrow(), clock::now()).map(|()| self.token())
+    }
+
+    /// Asks the servers whether they still hold the lock, which also renews it. Returns the token when a majority has confirmed it
+    /// after this call.
+    ///
+    /// # Errors
+    /// Why the lock is not valid any more. Without a majority that answers, the call waits until the lock expires.
+    pub async fn verify(&self) -> Result<u64, Lost> {
+        let asked = clock::now();
+        self.proven_since(asked, self.config.drift.least(self.config.ttl)).await
+    }
+
+    /// Renews the lock now, with a longer TTL for this and all later renewals: at least the present one, and at most the
+    /// [`longest_lease`](crate::LockerBuilder::longest_lease). Returns the token when a majority has confirmed it.
+    ///
+    /// # Errors
+    /// [`AcquireError::Invalid`] if the TTL does not fit; the lock stays as it is. [`AcquireError::Closed`] if it was lost.
+    pub async fn extend(&mut self, ttl: Duration) -> Result<u64, AcquireError> {
+        let longest = self.locker.0.nodes.longest_lease();
+        let asked_for = Millis::from(ttl);
+        if asked_for > longest || asked_for < self.config.ttl {
+            return Err(AcquireError::Invalid(format!(
+                "extend({ttl:?}): use {:?}, the present ttl, to {:?}, the longest_lease of the Locker",
+                Duration::from(self.config.ttl),
+                Duration::from(longest),
+            )));
+        }
+        self.config.ttl = asked_for;
+        self.lease.with(|handle| handle.configure(self.config.clone()));
+        let asked = clock::now();
+        self.proven_since(asked, self.config.drift.least(asked_for)).await.map_err(|_| AcquireError::Closed)
+    }
+
+    /// Returns when a round that began at `asked` or later has confirmed the lock for `validity`.
+    async fn proven_since(&self, asked: Time, validity: Millis) -> Result<u64, Lost> {
+        let mut state = self.state.clone();
+        loop {
+            let proven = {
+                let state = state.borrow_and_update();
+                self.valid_at(&state, clock::now())?;
+                state.term().is_some_and(|term| term.valid_until.is_some_and(|until| until >= asked + validity))
+            };
+            if proven {
+                return self.check();
+            }
+            self.lease.with(redislease_lock::keeper::LeaseHandle::prove);
+            if state.changed().await.is_err() {
+                return Err(Lost::Closed);
+            }
+        }
+    }
+
+    /// Returns when the lock is lost.
+    pub async fn lost(&self) -> Lost {
+        lost(self.state.clone()).await
+    }
+
+    /// A token that is cancelled when the lock is lost, released or dropped, for code that works with
+    /// [`CancellationToken`].
+    pub fn lost_token(&self) -> CancellationToken {
+        let (token, state) = (CancellationToken::new(), self.state.clone());
+        let cancelled = token.clone();
+        self.locker.0.nodes.spawn(async move {
+            lost(state).await;
+            cancelled.cancel();
+        });
+        token
+    }
+
+    /// Runs `work`, and drops it when the lock is lost, one [`stop_budget`](crate::Request::stop_budget) before the lock expires. The
+    /// validity is checked before each step of `work`.
+    ///
+    /// Dropping a future stops it at its next `await`. It does not stop what it has spawned, or code that blocks.
+    ///
+    /// # Errors
+    /// Why the lock was lost.
+    pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, Lost> {
+        let (mut work, mut lost) = (pin!(work), pin!(self.lost()));
+        std::future::poll_fn(|context| {
+            if let Poll::Ready(lost) = lost.as_mut().poll(context) {
+                return Poll::Ready(Err(lost));
+            }
+            if let Err(lost) = self.check() {
+                return Poll::Ready(Err(lost));
+            }
+            work.as_mut().poll(context).map(Ok)
+        })
+        .await
+    }
+
+    /// Releases the lock, and waits until a majority of the servers has deleted the keys, at most one
+    /// [`command_timeout`](crate::LockerBuilder::command_timeout). The work must have stopped. If the future is dropped, the lock is
+    /// released all the same.
+    pub async fn release(mut self) -> Released {
+        if let Err(lost) = self.check() {
+            return Released::AlreadyLost(lost);
+        }
+        let mut state = self.state.clone();
+        self.let_go();
+        let done = state.wait_for(|state| state.released || state.ended).await;
+        if done.is_ok_and(|state| state.released) { Released::Majority } else { Released::Queued }
+    }
+
+    /// Ends this guard and leaves the keys to expire with their TTL, without renewals. For a program whose work may go on after it.
+    pub fn abandon(self) {
+        self.lease.abandon();
+    }
+
+    fn let_go(&mut self) {
+        self.lease.release();
+        self.locker.0.local.released(&self.keys, self.term.attempt);
+    }
+
+    /// Ends the lock at `at`, as if it were lost.
+    pub(crate) fn end_at(&self, at: Time, reports: watch::Sender<State>) {
+        let (lease, term) = (self.lease.downgrade(), self.term.clone());
+        self.locker.0.nodes.spawn(async move {
+            tokio::select! {
+                // The lock is already over.
+                () = reports.closed() => return,
+                _ = clock::sleep_until(at) => {}
+            }
+            reports.send_modify(|state| _ = state.lost.get_or_insert(Lost::MaxHold));
+            lease.with(|handle| handle.end(term, false));
+        });
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.let_go();
+    }
+}
+
+async fn lost(mut state: watch::Receiver<State>) -> Lost {
+    match state.wait_for(|state| state.lost.is_some()).await {
+        Ok(state) => state.lost.unwrap_or(Lost::Closed),
+        Err(_) => Lost::Closed,
+    }
+}

@@ -1,0 +1,123 @@
+//! The connections of a program to its servers.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use redislease_lock::clock;
+use redislease_lock::keeper::Keeper;
+use redislease_lock::nodes::{Config, NodeState, Nodes};
+
+use crate::local::Local;
+use crate::node::Node;
+use crate::{InvalidConfig, LockerBuilder, NotReady, Request};
+
+/// The connections of a program to its servers, and the thread that renews its locks. Clones share them. The connections are closed
+/// when the last clone, request and guard is dropped.
+///
+/// Create one for a program, not one for a lock.
+#[derive(Clone)]
+pub struct Locker(pub(crate) Arc<Inner>);
+
+impl fmt::Debug for Locker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Locker").field("namespace", &self.0.namespace).finish_non_exhaustive()
+    }
+}
+
+pub(crate) struct Inner {
+    pub namespace: String,
+    pub nodes: Nodes,
+    pub keeper: Keeper,
+    pub local: Arc<Local>,
+    /// The owner of a request that names none.
+    pub owner: String,
+    closed: AtomicBool,
+}
+
+impl Inner {
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    pub fn node_list(&self) -> Vec<Node> {
+        self.nodes.watch().borrow().iter().map(Node::of).collect()
+    }
+
+    /// Whether a majority votes.
+    pub fn has_majority(&self) -> bool {
+        let statuses = self.nodes.watch();
+        let up = statuses.borrow().iter().filter(|node| node.state == NodeState::Up).count();
+        up >= self.nodes.quorum().majority()
+    }
+}
+
+impl Locker {
+    /// Begins the configuration with the URLs of the servers, `redis://host:port` or `rediss://host:port`: 3 or 5 independent Redis
+    /// masters.
+    pub fn builder<U: Into<String>>(urls: impl IntoIterator<Item = U>) -> LockerBuilder {
+        LockerBuilder::new(urls)
+    }
+
+    pub(crate) fn start(namespace: String, config: &Config) -> Result<Self, InvalidConfig> {
+        let nodes = Nodes::start(config, Arc::new(())).map_err(|error| InvalidConfig(error.to_string()))?;
+        let keeper = Keeper::on_nodes(Arc::new(()));
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let word = redislease_lock::nodes::random::nonce()
+            .map_err(|error| InvalidConfig(format!("the operating system provides no random numbers: {error}")))?;
+        let owner = format!("{host}/{}/{:08x}", std::process::id(), word & 0xffff_ffff);
+        let local = Arc::default();
+        Ok(Self(Arc::new(Inner { namespace, nodes, keeper, local, owner, closed: AtomicBool::new(false) })))
+    }
+
+    /// Waits until a majority of the servers votes. On servers that were never used, this takes one
+    /// [`longest_lease`](LockerBuilder::longest_lease) and 1 %: they may have been restarted without their data. Without this call,
+    /// requests wait for a majority themselves.
+    ///
+    /// # Errors
+    /// After `timeout`: the error names the servers that do not vote, why, and how long they will wait.
+    pub async fn ready(&self, timeout: Duration) -> Result<(), NotReady> {
+        let mut statuses = self.0.nodes.watch();
+        let majority = self.0.nodes.quorum().majority();
+        let (done, waited) = tokio::sync::oneshot::channel();
+        self.0.nodes.spawn(async move {
+            let votes = |nodes: &Vec<_>| majority <= nodes.iter().filter(|node| is_up(node)).count();
+            let ready = clock::within(timeout.into(), statuses.wait_for(votes)).await.is_ok_and(|ready| ready.is_ok());
+            // The caller may have dropped the future.
+            let _ = done.send(ready);
+        });
+        match waited.await {
+            Ok(true) => Ok(()),
+            _ => Err(NotReady { waited: timeout, nodes: self.nodes() }),
+        }
+    }
+
+    /// A request for the lock of `key`: 1 to 512 bytes.
+    pub fn lock(&self, key: impl Into<String>) -> Request {
+        Request::new(self.clone(), vec![key.into()])
+    }
+
+    /// A request for the locks of 1 to 8 different keys together: all or none.
+    pub fn lock_all<K: Into<String>>(&self, keys: impl IntoIterator<Item = K>) -> Request {
+        Request::new(self.clone(), keys.into_iter().map(Into::into).collect())
+    }
+
+    /// The servers, in the order of the configuration.
+    pub fn nodes(&self) -> Vec<Node> {
+        self.0.node_list()
+    }
+
+    /// Ends all requests with [`AcquireError::Closed`](crate::AcquireError::Closed) and all guards with
+    /// [`Lost::Closed`](crate::Lost::Closed). The keys of a guard that was not released expire with their TTL, because its work may
+    /// still go on: release guards before. Returns when the servers have answered, 2 s later at the latest. It does not close
+    /// the connections: they are closed with the last clone.
+    pub async fn shutdown(&self) {
+        self.0.closed.store(true, Ordering::Release);
+        self.0.keeper.shutdown().await;
+    }
+}
+
+fn is_up(node: &redislease_lock::nodes::NodeStatus) -> bool {
+    node.state == NodeState::Up
+}

@@ -1,0 +1,109 @@
+//! The servers, as a program sees them.
+
+use std::fmt;
+use std::time::Duration;
+
+use redislease_lock::clock;
+use redislease_lock::nodes::{Misconfiguration, NodeState as State, NodeStatus};
+
+/// One of the Redis servers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Node {
+    /// Its name: `host:port` as written in the list of servers, or the name given to [`LockerBuilder::node`](crate::LockerBuilder::node).
+    pub name: String,
+    /// Whether it votes.
+    pub state: NodeState,
+    /// One sentence that says why it does not vote and what to do; empty while it votes.
+    pub message: String,
+}
+
+/// Whether a server votes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NodeState {
+    /// It votes.
+    Up,
+    /// There is no connection.
+    Down,
+    /// It has no data of these locks: a first start, a restart or a flush. It votes when every lock that it may have forgotten
+    /// has expired, which is about this long from now.
+    Waits(Duration),
+    /// It cannot vote before the server or the program is configured in another way.
+    Misconfigured,
+}
+
+impl Node {
+    pub(crate) fn of(status: &NodeStatus) -> Self {
+        let state = match status.state {
+            State::Up => NodeState::Up,
+            State::Down => NodeState::Down,
+            State::Quarantined { until } => NodeState::Waits(until.since(clock::now()).into()),
+            State::Misconfigured(_) => NodeState::Misconfigured,
+        };
+        let message = match status.state {
+            State::Misconfigured(Misconfiguration::ConfigMismatch) => mismatch(&status.message),
+            _ => status.message.clone(),
+        };
+        Self { name: status.name.clone(), state, message }
+    }
+}
+
+/// The message of a node whose marker names another configuration, with advice for a program.
+fn mismatch(message: &str) -> String {
+    let facts = message.split_once(" (node names").map_or(message, |(facts, _)| facts);
+    let theirs = facts.split_once("names the configuration ").map_or("", |(_, theirs)| theirs);
+    let by_program = theirs.split_once(':').is_some_and(|(_generation, name)| name.starts_with(PROGRAM));
+    if by_program {
+        format!(
+            "{facts}. All programs must name the same nodes and the same longest_lease: change this program, or the other \
+             ones, or give this program another prefix"
+        )
+    } else {
+        format!(
+            "{facts}. An operator of RedisLease uses this server with this key prefix: call beside_operator() with the same \
+             node names, prefix and longest lease as the operator, or give this program another prefix"
+        )
+    }
+}
+
+/// The begin of the configuration in the marker of a server that programs use without an operator.
+pub(crate) const PROGRAM: &str = "programs;";
+
+impl fmt::Display for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.state, self.message.is_empty()) {
+            (NodeState::Waits(left), _) => {
+                write!(f, "{} (it votes in {} s)", self.message, left.as_millis().div_ceil(1000))
+            }
+            (_, true) => write!(f, "node {} votes", self.name),
+            (_, false) => f.write_str(&self.message),
+        }
+    }
+}
+
+/// The nodes that do not vote, for an error message.
+pub(crate) fn not_voting(nodes: &[Node]) -> String {
+    let messages = nodes.iter().filter(|node| node.state != NodeState::Up).map(Node::to_string);
+    messages.collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mismatch_says_who_wrote_the_marker_and_what_to_do() {
+        let seen = |theirs: &str| {
+            mismatch(&format!(
+                "node a (a:1): its marker names the configuration {theirs}, ours is 1:programs;a;q=1;max=9ms (node names, \
+                 majority, maxLeaseDuration, keyPrefix): restore the old spec"
+            ))
+        };
+        let program = seen("1:programs;a;q=1;max=8ms");
+        assert!(program.contains("max=8ms, ours is 1:programs;a;q=1;max=9ms. All programs"), "{program}");
+        let operator = seen("1:0123456789abcdef");
+        assert!(operator.contains("beside_operator()"), "{operator}");
+        assert!(!(program + &operator).contains("spec"));
+    }
+}

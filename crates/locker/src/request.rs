@@ -1,0 +1,204 @@
+//! A request for a lock.
+
+use std::time::Duration;
+
+use redislease_core::backoff::{Backoff, Strategy};
+use redislease_core::lease::{Config, OnDeadline};
+use redislease_core::op::Holder;
+use redislease_core::time::{Drift, Millis};
+
+use crate::acquire::{Plan, start};
+use crate::{AcquireError, Guard, Locker, Retry};
+
+/// The most keys of one request.
+const MAX_KEYS: usize = 8;
+/// The longest key, in bytes.
+const MAX_KEY: usize = 512;
+/// The longest owner, in bytes.
+const MAX_OWNER: usize = 256;
+
+/// A request for a lock, see [`Locker::lock`]. It does nothing before [`acquire`](Self::acquire) or one of the similar methods.
+#[derive(Clone, Debug)]
+#[must_use = "a request does nothing before acquire()"]
+pub struct Request {
+    locker: Locker,
+    keys: Vec<String>,
+    ttl: Option<Duration>,
+    renew_every: Option<Duration>,
+    stop_budget: Option<Duration>,
+    owner: Option<String>,
+    wait: Option<Duration>,
+    retry: Retry,
+    max_hold: Option<Duration>,
+}
+
+impl Request {
+    pub(crate) fn new(locker: Locker, keys: Vec<String>) -> Self {
+        Self {
+            locker,
+            keys,
+            ttl: None,
+            renew_every: None,
+            stop_budget: None,
+            owner: None,
+            wait: None,
+            retry: Retry::default(),
+            max_hold: None,
+        }
+    }
+
+    /// How long the lock outlives its program, at least 200 ms, and at most the [`longest_lease`](crate::LockerBuilder::longest_lease).
+    /// It is renewed until the guard is dropped, so the work may take longer. Default: 30 s, or the longest lease if it is shorter.
+    pub const fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    /// How often the lock is renewed. Two renewals and the stop budget must fit into the validity, which is 0.99 of `ttl` less
+    /// 52 ms.
+    /// Default: a third of `ttl` less the stop budget.
+    pub const fn renew_every(mut self, interval: Duration) -> Self {
+        self.renew_every = Some(interval);
+        self
+    }
+
+    /// How long before its expiry the guard counts as lost, so that the work has time to stop. Default: a tenth of `ttl`.
+    pub const fn stop_budget(mut self, budget: Duration) -> Self {
+        self.stop_budget = Some(budget);
+        self
+    }
+
+    /// A name that other programs see in [`AcquireError::Held`]: up to 256 bytes without line breaks. It is never compared. Default:
+    /// host, process ID and a random word.
+    pub fn owner(mut self, owner: impl Into<String>) -> Self {
+        self.owner = Some(owner.into());
+        self
+    }
+
+    /// How long [`acquire`](Self::acquire) tries. Zero is one attempt. Default: `ttl`, which is enough after the crash of a holder
+    /// with the same `ttl`.
+    pub const fn wait(mut self, wait: Duration) -> Self {
+        self.wait = Some(wait);
+        self
+    }
+
+    /// When a refused request tries again. Default: [`Retry::default`].
+    pub const fn retry(mut self, retry: Retry) -> Self {
+        self.retry = retry;
+        self
+    }
+
+    /// Ends the lock after this time, as if it were lost ([`Lost::MaxHold`](crate::Lost::MaxHold)). Default: no limit.
+    pub const fn max_hold(mut self, longest: Duration) -> Self {
+        self.max_hold = Some(longest);
+        self
+    }
+
+    /// Acquires the lock; tries again for the time of [`wait`](Self::wait). It needs no runtime: any executor can poll it.
+    ///
+    /// If the future is dropped, at any moment, the keys that it may have taken are deleted.
+    ///
+    /// # Errors
+    /// [`AcquireError`] says why there is no lock. Nothing is left on the servers then.
+    pub async fn acquire(self) -> Result<Guard, AcquireError> {
+        start(self.plan()?).await.unwrap_or(Err(AcquireError::Closed))
+    }
+
+    /// Makes one attempt.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire), and never [`AcquireError::TimedOut`].
+    pub async fn try_acquire(self) -> Result<Guard, AcquireError> {
+        self.wait(Duration::ZERO).acquire().await
+    }
+
+    /// The same as [`acquire`](Self::acquire) for a program without an asynchronous runtime. It blocks this thread.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire), and [`AcquireError::Invalid`] inside of a tokio runtime, whose other tasks it would block.
+    pub fn acquire_blocking(self) -> Result<Guard, AcquireError> {
+        if tokio::runtime::Handle::try_current().is_ok() {
+            return invalid(
+                "acquire_blocking() was called inside of a tokio runtime: call acquire().await there".into(),
+            );
+        }
+        start(self.plan()?).blocking_recv().unwrap_or(Err(AcquireError::Closed))
+    }
+
+    /// Checks the values.
+    fn plan(self) -> Result<Plan, AcquireError> {
+        self.check_keys()?;
+        let inner = &self.locker.0;
+        if inner.is_closed() {
+            return Err(AcquireError::Closed);
+        }
+        let owner = self.owner.as_deref().unwrap_or(&inner.owner);
+        if owner.len() > MAX_OWNER || owner.contains(['\n', '\r']) {
+            return invalid(format!("owner has {} bytes: use up to {MAX_OWNER}, without line breaks", owner.len()));
+        }
+        let lease = self.lease()?;
+        Ok(Plan {
+            wait: self.wait.map_or(lease.ttl, Millis::from),
+            keys: self.keys.iter().map(|key| inner.nodes.keyspace().lock(&inner.namespace, key)).collect(),
+            owner: Holder(owner.into()),
+            lease,
+            retry: self.retry,
+            max_hold: self.max_hold.map(Millis::from),
+            name: self.keys.into_iter().next().unwrap_or_default(),
+            locker: self.locker,
+        })
+    }
+
+    fn check_keys(&self) -> Result<(), AcquireError> {
+        let count = self.keys.len();
+        if !(1..=MAX_KEYS).contains(&count) {
+            return invalid(format!("{count} keys: name 1 to {MAX_KEYS}"));
+        }
+        for (index, key) in self.keys.iter().enumerate() {
+            if key.is_empty() || key.len() > MAX_KEY {
+                return invalid(format!("key {key:?} has {} bytes: use 1 to {MAX_KEY}", key.len()));
+            }
+            if self.keys[..index].contains(key) {
+                return invalid(format!("key {key:?} is named twice: name each key once"));
+            }
+        }
+        Ok(())
+    }
+
+    fn lease(&self) -> Result<Config, AcquireError> {
+        let nodes = &self.locker.0.nodes;
+        let longest = Duration::from(nodes.longest_lease());
+        let ttl = self.ttl.unwrap_or(Duration::from_secs(30).min(longest));
+        if ttl < Duration::from_millis(200) || ttl > longest {
+            return invalid(format!(
+                "ttl is {ttl:?}: use 200ms to {longest:?}, the longest_lease of the Locker; a longer one needs a longer \
+                 longest_lease in all programs"
+            ));
+        }
+        let stop_budget = self.stop_budget.unwrap_or(ttl / 10);
+        let renew = self.renew_every.unwrap_or(ttl.saturating_sub(stop_budget) / 3);
+        let valid = Duration::from(Drift::STANDARD.least(ttl.into()));
+        if renew < Duration::from_millis(1) || renew * 2 + stop_budget >= valid {
+            return invalid(format!(
+                "renew_every {renew:?} and stop_budget {stop_budget:?} do not fit ttl {ttl:?}: twice renew_every and the \
+                 stop_budget must be less than {valid:?}"
+            ));
+        }
+        Ok(Config {
+            quorum: nodes.quorum(),
+            ttl: ttl.into(),
+            renew_interval: renew.into(),
+            stop_budget: stop_budget.into(),
+            // A round that failed is over before the next one is due.
+            command_timeout: nodes.command_timeout().min(renew.into()),
+            drift: Drift::STANDARD,
+            // The request has a policy of its own, and tries again by itself.
+            backoff: Backoff { strategy: Strategy::None, min: Millis(1), max: Millis(1), limit: None, jitter: 0 },
+            deadline: OnDeadline::Seal,
+        })
+    }
+}
+
+fn invalid<T>(text: String) -> Result<T, AcquireError> {
+    Err(AcquireError::Invalid(text))
+}

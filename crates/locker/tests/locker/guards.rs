@@ -1,0 +1,100 @@
+//! What a guard says and does.
+
+use std::time::{Duration, Instant};
+
+use redislease_locker::{AcquireError, Lost, Released};
+
+use crate::support::{LONGEST, PATIENCE, eventually, locked, ms, on, once, three};
+
+#[tokio::test]
+async fn a_lock_is_renewed_for_longer_than_its_ttl() {
+    let (_servers, locker) = three().await;
+    let guard = once(&locker, "k").ttl(ms(600)).acquire().await.unwrap();
+    assert!(guard.valid_for() > Duration::ZERO && guard.valid_for() <= ms(540), "less the stop budget");
+    tokio::time::sleep(ms(1500)).await;
+    assert_eq!(guard.check(), Ok(guard.token()));
+    assert!(once(&locker, "k").acquire().await.is_err());
+}
+
+#[tokio::test]
+async fn a_lock_without_a_majority_is_lost_before_it_expires_and_drops_the_work() {
+    let (servers, locker) = three().await;
+    let guard = once(&locker, "k").acquire().await.unwrap();
+    let token = guard.lost_token();
+    for server in &servers[..2] {
+        server.process().kill().unwrap();
+    }
+    let began = Instant::now();
+    let result = guard.run(std::future::pending::<()>()).await;
+    assert_eq!(result, Err(Lost::Expired));
+    assert!(began.elapsed() < LONGEST, "{:?}", began.elapsed());
+    assert_eq!((guard.check(), guard.valid_for()), (Err(Lost::Expired), Duration::ZERO));
+    tokio::time::timeout(PATIENCE, token.cancelled()).await.unwrap();
+    assert_eq!(guard.release().await, Released::AlreadyLost(Lost::Expired));
+}
+
+#[tokio::test]
+async fn verify_sees_keys_that_somebody_has_deleted() {
+    let (servers, locker) = three().await;
+    let guard = once(&locker, "k").acquire().await.unwrap();
+    assert_eq!(guard.verify().await, Ok(guard.token()));
+    for server in &servers {
+        server.command(&["DEL", "redislease:lock:default/k"]).unwrap();
+    }
+    assert_eq!(guard.check(), Ok(guard.token()), "it only knows what the servers have said");
+    assert_eq!(guard.verify().await, Err(Lost::Missing));
+    assert_eq!(guard.lost().await, Lost::Missing);
+}
+
+#[tokio::test]
+async fn a_lock_can_be_extended_up_to_the_longest_lease() {
+    let (servers, locker) = three().await;
+    let mut guard = once(&locker, "k").ttl(ms(500)).acquire().await.unwrap();
+    assert_eq!(guard.extend(LONGEST).await, Ok(guard.token()));
+    assert!(guard.valid_for() > ms(500), "{:?}", guard.valid_for());
+    for ttl in [LONGEST + ms(1), ms(1499)] {
+        match guard.extend(ttl).await {
+            Err(AcquireError::Invalid(text)) => assert!(text.contains("use 1.5s, the present ttl, to 1.5s"), "{text}"),
+            other => panic!("{other:?}"),
+        }
+    }
+    for server in &servers {
+        server.command(&["DEL", "redislease:lock:default/k"]).unwrap();
+    }
+    assert_eq!(guard.extend(LONGEST).await, Err(AcquireError::Closed), "a lock that expired is not extended");
+}
+
+#[tokio::test]
+async fn a_lock_ends_after_the_longest_time_it_may_be_held() {
+    let (servers, locker) = three().await;
+    let guard = once(&locker, "k").ttl(ms(600)).max_hold(ms(300)).acquire().await.unwrap();
+    assert_eq!(guard.run(std::future::pending::<()>()).await, Err(Lost::MaxHold));
+    assert_eq!(guard.check(), Err(Lost::MaxHold));
+    // The guard is still there, and the lock ends all the same.
+    eventually("the keys to expire", || locked(&servers, "k") == 0).await;
+    let next = locker.lock("k").acquire().await.unwrap();
+    assert!(next.token() > guard.token());
+}
+
+#[tokio::test]
+async fn an_abandoned_lock_lives_to_its_ttl() {
+    let (servers, locker) = three().await;
+    let began = Instant::now();
+    once(&locker, "k").ttl(ms(800)).acquire().await.unwrap().abandon();
+    let other = on(&servers).await;
+    let guard = other.lock("k").wait(PATIENCE).acquire().await.unwrap();
+    assert!(began.elapsed() >= ms(780), "{:?}", began.elapsed());
+    drop(guard);
+}
+
+#[tokio::test]
+async fn the_work_may_borrow_the_guard_and_return_a_value() {
+    let (_servers, locker) = three().await;
+    let guard = once(&locker, "k").acquire().await.unwrap();
+    let work = async {
+        tokio::task::yield_now().await;
+        guard.check().map(|token| token + 1)
+    };
+    assert_eq!(guard.run(work).await, Ok(Ok(guard.token() + 1)));
+    assert_eq!(guard.release().await, Released::Majority);
+}

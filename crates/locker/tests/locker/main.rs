@@ -1,0 +1,10 @@
+//! The library on real Redis servers, through its public interface.
+#![allow(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+mod cancel;
+mod drops;
+mod first_program;
+mod guards;
+mod peers;
+mod requests;
+mod support;

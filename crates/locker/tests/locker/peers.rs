@@ -1,0 +1,130 @@
+//! Bugs that were found in other lock libraries. Each test names them.
+
+use std::time::{Duration, Instant};
+
+use redislease_locker::{AcquireError, Lost, NodeState, Released};
+
+use crate::support::{LONGEST, PATIENCE, all_up, confirmed, eventually, locked, ms, on, once, servers, three};
+
+/// redisson#2515: the renewal dies on the first error of a connection.
+#[tokio::test]
+async fn renewals_go_on_after_a_broken_connection() {
+    let (servers, locker) = three().await;
+    let guard = once(&locker, "k").acquire().await.unwrap();
+    for server in &servers {
+        server.command(&["CLIENT", "KILL", "TYPE", "normal"]).unwrap();
+        all_up(&locker).await;
+    }
+    tokio::time::sleep(LONGEST).await;
+    assert_eq!(guard.check(), Ok(guard.token()));
+}
+
+/// node-redlock#296: acquire returns a lock that has already expired.
+#[tokio::test]
+async fn a_lock_that_was_granted_too_late_is_an_error() {
+    let (servers, locker) = three().await;
+    for server in &servers {
+        server.process().pause().unwrap();
+    }
+    let acquire = tokio::spawn(once(&locker, "k").ttl(ms(200)).acquire());
+    tokio::time::sleep(ms(300)).await;
+    for server in &servers {
+        server.process().resume().unwrap();
+    }
+    let error = acquire.await.unwrap().unwrap_err();
+    assert!(matches!(error, AcquireError::TooSlow { .. } | AcquireError::NoMajority { .. }), "{error:?}");
+    eventually("no key to be left", || locked(&servers, "k") == 0).await;
+}
+
+/// node-redlock#369: a retry is blocked by the keys of its own earlier attempt.
+#[tokio::test]
+async fn a_retry_is_not_blocked_by_its_own_keys() {
+    let (servers, locker) = three().await;
+    for server in &servers[..2] {
+        server
+            .command(&["SET", "redislease:lock:default/k", "p:00000000000000000000000000000001:1:x", "PX", "300"])
+            .unwrap();
+    }
+    let began = Instant::now();
+    let guard = locker.lock("k").wait(PATIENCE).acquire().await.unwrap();
+    assert!(began.elapsed() < ms(1200), "the other's keys end after 300 ms: {:?}", began.elapsed());
+    drop(guard);
+}
+
+/// redlock-py#27 and rslock: a dead node raises an error though a majority answers; a stopped node delays every acquire.
+#[tokio::test]
+async fn a_stopped_node_costs_nothing() {
+    let (servers, locker) = three().await;
+    servers[2].process().pause().unwrap();
+    let began = Instant::now();
+    let guard = once(&locker, "k").acquire().await.unwrap();
+    assert!(began.elapsed() < ms(700), "less than a command timeout: {:?}", began.elapsed());
+    servers[2].process().resume().unwrap();
+    drop(guard);
+}
+
+/// bsm/redislock and etcd#22082: a release by a prefix, or a late release, deletes the lock of another holder.
+#[tokio::test]
+async fn a_guard_releases_only_its_own_lock() {
+    let (servers, locker) = three().await;
+    let old = once(&locker, "ab").ttl(ms(300)).acquire().await.unwrap();
+    let token = old.token();
+    for server in &servers {
+        server.command(&["DEL", "redislease:lock:default/ab"]).unwrap();
+    }
+    let other = on(&servers).await;
+    let new = once(&other, "ab").acquire().await.unwrap();
+    let longer = once(&other, "abc").acquire().await.unwrap();
+    assert_eq!(old.lost().await, Lost::Missing);
+    drop(old);
+    assert_eq!(new.verify().await, Ok(new.token()));
+    assert_eq!(longer.verify().await, Ok(longer.token()));
+    assert!(new.token() > token);
+}
+
+/// redlock-rb#36 and rslock 0.10: an expired lock is extended; a failed extension deletes the key that survives.
+#[tokio::test]
+async fn an_expired_lock_is_not_extended_and_keys_of_a_minority_stay() {
+    let (servers, locker) = three().await;
+    let mut guard = once(&locker, "k").acquire().await.unwrap();
+    for server in &servers[..2] {
+        server.command(&["DEL", "redislease:lock:default/k"]).unwrap();
+    }
+    assert_eq!(guard.extend(LONGEST).await, Err(AcquireError::Closed));
+    assert_eq!(locked(&servers, "k"), 1, "it expires by its TTL, because the work may still go on");
+}
+
+/// node-redlock 5 beta: an even number of nodes hangs after a split vote.
+#[tokio::test]
+async fn two_nodes_and_two_requests_do_not_hang() {
+    let servers = servers(2);
+    let (first, second) = (on(&servers).await, on(&servers).await);
+    for round in 0..20 {
+        let key = format!("k{round}");
+        let ask = |locker: &redislease_locker::Locker| {
+            let request = locker.lock(&key).wait(PATIENCE);
+            tokio::spawn(async move { request.acquire().await.unwrap().release().await })
+        };
+        let (one, other) = (ask(&first), ask(&second));
+        assert_eq!((one.await.unwrap(), other.await.unwrap()), (Released::Majority, Released::Majority));
+    }
+}
+
+/// A node that restarts without its data must not grant a lock that the others still hold.
+#[tokio::test]
+async fn a_node_that_restarts_empty_gives_no_second_lock() {
+    let (servers, locker) = three().await;
+    let guard = once(&locker, "k").acquire().await.unwrap();
+    // A majority is enough to acquire. The other node gets the term a little later; without that, the loss of one node can end it.
+    eventually("the term on every node", || confirmed(&servers, "k") == 3).await;
+    let other = on(&servers).await;
+    servers[0].restart_empty().unwrap();
+    let until = Instant::now() + Duration::from_secs(3);
+    while Instant::now() < until {
+        assert!(once(&other, "k").acquire().await.is_err());
+        assert_eq!(guard.check(), Ok(guard.token()));
+        tokio::time::sleep(ms(20)).await;
+    }
+    assert!(guard.verify().await.is_ok());
+    eventually("the node to vote again", || locker.nodes()[0].state == NodeState::Up).await;
+}

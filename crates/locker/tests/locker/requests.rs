@@ -1,0 +1,179 @@
+//! What a request accepts, and what it returns.
+
+use std::time::{Duration, Instant};
+
+use redislease_locker::{AcquireError, Locker, Lost, NodeState, Released, Retry};
+
+use crate::support::{LONGEST, PATIENCE, builder, eventually, locked, ms, on, once, servers, three};
+
+#[tokio::test]
+async fn invalid_values_are_refused_with_a_sentence() {
+    let locker = builder(&servers(1)).build().unwrap();
+    let keys = || (0..9).map(|key| key.to_string());
+    for (request, part) in [
+        (locker.lock("k").ttl(LONGEST + ms(1)), "longest_lease"),
+        (locker.lock("k").ttl(ms(1)), "ttl is 1ms"),
+        (locker.lock("k").renew_every(LONGEST / 2), "renew_every 750ms"),
+        (locker.lock("k").stop_budget(LONGEST), "stop_budget"),
+        (locker.lock(""), "0 bytes"),
+        (locker.lock("k".repeat(513)), "513 bytes"),
+        (locker.lock("k").owner("a\nb"), "line breaks"),
+        (locker.lock_all(keys()), "9 keys"),
+        (locker.lock_all(["a", "a"]), "named twice"),
+    ] {
+        match request.clone().acquire().await {
+            Err(AcquireError::Invalid(text)) => assert!(text.contains(part), "{text}"),
+            other => panic!("{request:?} gave {other:?}"),
+        }
+    }
+    match locker.lock("k").acquire_blocking() {
+        Err(AcquireError::Invalid(text)) => assert!(text.contains("acquire().await"), "{text}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn two_lockers_in_one_process_exclude_each_other_and_the_owner_is_named() {
+    let (servers, first) = three().await;
+    let second = on(&servers).await;
+    let guard = first.lock("k").owner("worker 1").acquire().await.unwrap();
+    match once(&second, "k").acquire().await {
+        Err(AcquireError::Held { key, by, free_in }) => {
+            assert_eq!((key.as_str(), by.as_str()), ("k", "worker 1"));
+            assert!(free_in <= LONGEST + ms(50), "{free_in:?}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(
+        second.lock("k").try_acquire().await.map(drop).map_err(|error| matches!(error, AcquireError::Held { .. })),
+        Err(true)
+    );
+    let other = once(&second, "other").acquire().await.unwrap();
+    assert!(other.token() > guard.token());
+    assert_eq!(guard.release().await, Released::Majority);
+    let next = once(&second, "k").acquire().await.unwrap();
+    assert!(next.token() > other.token());
+}
+
+#[tokio::test]
+async fn a_lock_is_not_reentrant_and_a_waiting_request_gets_it_at_the_release() {
+    let (_servers, locker) = three().await;
+    let guard = once(&locker, "k").acquire().await.unwrap();
+    match once(&locker, "k").acquire().await {
+        Err(error @ AcquireError::AlreadyHeldHere { .. }) => assert!(error.to_string().contains("not reentrant")),
+        other => panic!("{other:?}"),
+    }
+    // With a delay this long, only the release can wake it.
+    let waits = locker.lock("k").wait(PATIENCE).retry(Retry::Constant(PATIENCE / 3)).ttl(LONGEST);
+    let waiting = tokio::spawn(waits.acquire());
+    tokio::time::sleep(ms(100)).await;
+    assert!(!waiting.is_finished());
+    let token = guard.token();
+    let began = Instant::now();
+    guard.release().await;
+    let next = waiting.await.unwrap().unwrap();
+    assert!(next.token() > token && began.elapsed() < ms(1000), "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn a_request_that_waits_in_vain_says_how_long_and_why() {
+    let (_servers, locker) = three().await;
+    let _guard = locker.lock("k").acquire().await.unwrap();
+    let began = Instant::now();
+    match locker.lock("k").wait(ms(300)).acquire().await {
+        Err(AcquireError::TimedOut { waited, last }) => {
+            assert_eq!(waited, ms(300));
+            assert!(matches!(*last, AcquireError::AlreadyHeldHere { .. }), "{last:?}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(began.elapsed() < PATIENCE / 4);
+    let error = locker.lock("k").wait(PATIENCE).retry(Retry::None).acquire().await.unwrap_err();
+    assert!(matches!(error, AcquireError::AlreadyHeldHere { .. }), "one attempt: {error:?}");
+}
+
+#[tokio::test]
+async fn without_a_majority_the_error_names_the_nodes() {
+    let (servers, locker) = three().await;
+    servers[0].process().kill().unwrap();
+    eventually("the node to be down", || locker.nodes()[0].state == NodeState::Down).await;
+    once(&locker, "k").acquire().await.unwrap().release().await;
+    servers[1].process().kill().unwrap();
+    eventually("the node to be down", || locker.nodes()[1].state == NodeState::Down).await;
+    match once(&locker, "k").acquire().await {
+        Err(error @ AcquireError::NoMajority { .. }) => {
+            let text = error.to_string();
+            assert!(
+                text.contains(&servers[0].address().to_string()) && !text.contains(&servers[2].address().to_string()),
+                "{text}"
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn keys_together_are_all_or_none() {
+    let (servers, locker) = three().await;
+    let one = once(&locker, "b").acquire().await.unwrap();
+    assert!(locker.lock_all(["a", "b"]).try_acquire().await.is_err());
+    eventually("the failed attempt to be gone", || locked(&servers, "a") == 0).await;
+    one.release().await;
+    let both = locker.lock_all(["a", "b"]).try_acquire().await.unwrap();
+    assert!(once(&locker, "a").acquire().await.is_err() && once(&locker, "b").acquire().await.is_err());
+    assert_eq!(both.release().await, Released::Majority);
+    assert_eq!((locked(&servers, "a"), locked(&servers, "b")), (0, 0));
+}
+
+#[tokio::test]
+async fn programs_with_another_longest_lease_or_beside_an_operator_are_refused_with_a_sentence() {
+    let (servers, _locker) = three().await;
+    let refused = |locker: Locker| async move {
+        eventually("the mismatch", || locker.nodes().iter().all(|node| node.state == NodeState::Misconfigured)).await;
+        match once(&locker, "k").acquire().await {
+            Err(error @ AcquireError::NoMajority { .. }) => error.to_string(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let text = refused(builder(&servers).longest_lease(Duration::from_secs(2)).build().unwrap()).await;
+    assert!(
+        text.contains("longest_lease=1500ms, ours is 1:programs;") && text.contains("longest_lease=2000ms"),
+        "{text}"
+    );
+    assert!(text.contains("change this program") && !text.contains("spec"), "{text}");
+    // An operator's marker.
+    let operators: Vec<_> = crate::support::servers(3);
+    for server in &operators {
+        let info = server.command(&["INFO", "server"]).unwrap().text().unwrap();
+        let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:")).unwrap().to_owned();
+        server.command(&["SET", "redislease:marker", &format!("{run_id}:1:0123456789abcdef")]).unwrap();
+    }
+    let text = refused(builder(&operators).build().unwrap()).await;
+    assert!(text.contains("call beside_operator()"), "{text}");
+}
+
+#[test]
+fn a_program_without_a_runtime_can_lock() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (_servers, locker) = runtime.block_on(three());
+    drop(runtime);
+    let guard = locker.lock("k").acquire_blocking().unwrap();
+    assert_eq!(guard.check(), Ok(guard.token()));
+    let token = guard.token();
+    drop(guard);
+    let guard = locker.lock("k").acquire_blocking().unwrap();
+    assert!(guard.token() > token);
+}
+
+#[tokio::test]
+async fn a_shutdown_closes_requests_and_guards() {
+    let (_servers, locker) = three().await;
+    let guard = once(&locker, "k").acquire().await.unwrap();
+    let waiting = tokio::spawn(locker.lock("k").wait(PATIENCE).acquire());
+    locker.shutdown().await;
+    assert_eq!(guard.check(), Err(Lost::Closed));
+    assert_eq!(guard.lost().await, Lost::Closed);
+    assert_eq!(guard.release().await, Released::AlreadyLost(Lost::Closed));
+    assert_eq!(waiting.await.unwrap().map(drop), Err(AcquireError::Closed));
+    assert_eq!(once(&locker, "k").acquire().await.map(drop), Err(AcquireError::Closed));
+}
