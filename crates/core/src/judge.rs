@@ -10,13 +10,14 @@
 //!    process's clock* jumped if one value lies in the jumps of at least `max(q, 2)` nodes, among them every jump beyond the
 //!    tolerance, and at least two of these exclude zero. A node that shows no jump is no contradiction: it may run on the same
 //!    host as this process.
+//!    If every node moved, it is taken for a jump of this process too, although they did not move alike.
 //! 3. Otherwise the nodes that jumped *stepped*: each gets a wait ticket. If fewer than `max(q, 2)` nodes can be compared, nothing
 //!    is decided: after a partition the nodes come back one by one. A doubt ends after one longest lease, as a ticket does.
 //!
 //! Requests that were sent before a jump of this process's clock may carry a deadline that is too late. So everything that began
 //! before is [void](Effect::Void), also when it stays unknown whose clock jumped and no node speaks for this process.
 //!
-//! What this cannot tell apart: nodes that step by the same amount together and a pause of this process; one node alone, or an
+//! What this cannot tell apart: nodes that step together, all of them or a majority alike, and a pause of this process; one node alone, or an
 //! even number of nodes of which half is disconnected. Jumps of up to 50 ms and two round trips are not seen; the first 50 ms are
 //! covered by the [validity](crate::lease) of each term.
 
@@ -269,6 +270,15 @@ impl Judge {
             }
             explanation => explanation,
         };
+        if still == 0 && compared.len() >= needed && !breaks!(self.rules, LargestSubsetDecides) {
+            // Every node moved, but not alike: this process jumped more than once, or a node stepped meanwhile. Tickets would take
+            // the quorum away from all others, which judge by their own clocks.
+            let hull =
+                |all: Jump, one: &Compared| Jump { low: all.low.min(one.jump.low), high: all.high.max(one.jump.high) };
+            let lost = compared.iter().fold(compared[0].jump, hull);
+            self.take_own_jump(now, &compared, lost);
+            return self.decided(now);
+        }
         if still == 0 && moved > 0 && !self.is_void {
             self.make_void(now, None);
         }

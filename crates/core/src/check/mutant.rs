@@ -119,7 +119,7 @@ mutants! {
     NodeWithoutJumpContradicts: UnitTest,
     /// Jumps are compared without the drift during the time that was lost: after a long pause they have no common value.
     JumpNotWidened: UnitTest,
-    /// Nodes that step alike outvote one that steps by another value: none of them gets a ticket.
+    /// Nodes that step alike outvote one that steps by another value, while another does not step: none of them gets a ticket.
     LargestSubsetDecides: UnitTest,
     /// After a jump of the own clock the offsets of disconnected nodes are dropped: a step of such a node goes unnoticed.
     OffsetsForgotten: UnitTest,
