@@ -61,6 +61,8 @@ struct NodeClock {
     connected: bool,
     /// Since when its votes do not count.
     doubted_since: Option<Time>,
+    /// The jump that began the doubt.
+    doubted_for: Option<Jump>,
     /// Whether the present comparison waits for its answer.
     awaited: bool,
     answer: Option<Sample>,
@@ -164,8 +166,12 @@ impl Judge {
             return !began_before;
         }
         let newly = moved && clock.doubted_since.is_none();
+        // Another jump begins another doubt: its wait is another one.
+        let again = moved && clock.doubted_for.is_some_and(|first| first.common(jump).is_none());
+        if newly || again {
+            (clock.doubted_since, clock.doubted_for) = (Some(now), Some(jump));
+        }
         if newly {
-            clock.doubted_since = Some(now);
             self.effects.push_back(Effect::Doubted(node));
         }
         let early = breaks!(rules, ReadingFromBeforeDoubt);
@@ -291,10 +297,10 @@ impl Judge {
         for compared in &compared {
             if !compared.is_moved {
                 self.end_doubt(compared, Effect::Steady(compared.node), decides);
-            } else if decides {
-                self.end_doubt(compared, Effect::Stepped(compared.node), true);
             } else if self.has_waited(now, compared.node) {
                 self.end_doubt(compared, Effect::Steady(compared.node), true);
+            } else if decides {
+                self.end_doubt(compared, Effect::Stepped(compared.node), true);
             }
         }
         self.decided(now);
@@ -339,6 +345,7 @@ impl Judge {
                 // Its clock may have run apart from the others' meanwhile.
                 None => clock.watch.shift(lost.widened(self.drift)),
             }
+            clock.doubted_for = None;
             if clock.doubted_since.take().is_some() {
                 self.effects.push_back(Effect::Steady(node));
             }
@@ -362,6 +369,7 @@ impl Judge {
         } else if takes {
             clock.watch.narrow(compared.answer);
         }
+        clock.doubted_for = None;
         if clock.doubted_since.take().is_some() {
             self.effects.push_back(effect);
         }
@@ -383,6 +391,7 @@ impl Judge {
     /// Only the planted bug `TicketOnEachJump` calls it.
     fn step_all_in_doubt(&mut self) {
         for (node, clock) in self.quorum.nodes().zip(&mut self.nodes) {
+            clock.doubted_for = None;
             if clock.doubted_since.take().is_some() {
                 clock.watch = ClockWatch::new(self.drift);
                 self.effects.push_back(Effect::Stepped(node));

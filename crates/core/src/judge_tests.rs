@@ -362,6 +362,21 @@ fn a_step_that_cannot_be_compared_is_waited_for_without_a_ticket() {
 }
 
 #[test]
+fn another_step_during_the_doubt_is_waited_for_again() {
+    let mut world = World::new(5, None);
+    for node in 1..5 {
+        world.disconnect(node);
+    }
+    world.step(0, 5000);
+    world.run(QUARANTINE / 2);
+    world.step(0, 9000);
+    world.run(QUARANTINE / 2 + 6000);
+    assert!(world.judge.is_in_doubt(Node(0)));
+    world.run(QUARANTINE / 2);
+    assert!(!world.judge.is_in_doubt(Node(0)));
+}
+
+#[test]
 fn a_node_without_an_answer_is_judged_when_it_answers() {
     let mut world = World::new(3, None);
     world.step(1, 9000);
