@@ -1,7 +1,7 @@
 //! For a driver of many leases that spreads their work over time: when rounds and attempts are due, and how to begin them
 //! earlier or later.
 
-use crate::lease::{Lease, TermId};
+use crate::lease::{Lease, Round, TermId};
 use crate::op::Holder;
 use crate::time::{Millis, Time};
 
@@ -47,7 +47,8 @@ impl Attempts {
             return Requested::Dropped;
         }
         let has_turn = self.turn.take().is_some_and(|turn| turn <= now);
-        let needs_turn = !has_turn && now >= self.released_until;
+        // The first attempt of a new lease repeats nothing.
+        let needs_turn = !has_turn && now >= self.released_until && lease.has_sent();
         if needs_turn {
             let turn = turn();
             if turn > now {
@@ -73,6 +74,11 @@ impl Attempts {
 }
 
 impl Lease {
+    /// Whether the machine has ever sent a request.
+    fn has_sent(&self) -> bool {
+        self.next_round != Round::default()
+    }
+
     /// When the next round of extension is due. A delay by [`hold`](Self::hold) is not included. `None` if no term runs, or
     /// if a round is under way.
     pub fn next_round_at(&self) -> Option<Time> {

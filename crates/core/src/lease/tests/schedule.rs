@@ -83,9 +83,35 @@ fn request(scenario: &mut Scenario, attempts: &mut Attempts, turn_after: u64) ->
     attempts.request(now, &mut scenario.lease, &Holder("pod".into()), || now + Millis(turn_after))
 }
 
+/// A machine that has made an attempt, which failed.
+fn used() -> (Scenario, Attempts) {
+    let mut scenario = Scenario::new();
+    scenario.links = [Link::Down; 3];
+    scenario.want();
+    scenario.give(Input::Forget);
+    scenario.links = [Link::Up; 3];
+    // Longer than its back-off and its releases.
+    scenario.pass(60_000);
+    scenario.sent.clear();
+    (scenario, Attempts::default())
+}
+
+#[test]
+fn the_first_attempt_of_a_new_lease_needs_no_turn() {
+    let (mut scenario, mut attempts) = (Scenario::new(), Attempts::default());
+    assert_eq!(request(&mut scenario, &mut attempts, 700), Requested::StartsWithoutTurn);
+    let (mut scenario, mut attempts) = used();
+    assert_eq!(request(&mut scenario, &mut attempts, 700), Requested::Waits, "a repetition");
+
+    let (mut scenario, mut attempts) = (Scenario::new(), Attempts::default());
+    scenario.give(Input::Adopt(TermId { attempt: Attempt(77), token: Token(77), holder: Holder("pod".into()) }));
+    scenario.give(Input::Forget);
+    assert_eq!(request(&mut scenario, &mut attempts, 700), Requested::Dropped, "a term runs");
+}
+
 #[test]
 fn a_request_that_cannot_start_is_dropped_and_the_view_shows_its_turn() {
-    let (mut scenario, mut attempts) = (Scenario::new(), Attempts::default());
+    let (mut scenario, mut attempts) = used();
     assert_eq!(request(&mut scenario, &mut attempts, 700), Requested::Waits);
     let turn = Time(scenario.now + 700);
     scenario.give(Input::Wake);
@@ -98,7 +124,7 @@ fn a_request_that_cannot_start_is_dropped_and_the_view_shows_its_turn() {
     scenario.want();
     assert_eq!(request(&mut scenario, &mut attempts, 0), Requested::Dropped, "a term runs");
 
-    let (mut scenario, mut attempts) = (Scenario::new(), Attempts::default());
+    let (mut scenario, mut attempts) = used();
     assert_eq!(request(&mut scenario, &mut attempts, 0), Requested::Starts, "its turn is now");
 }
 
@@ -125,7 +151,7 @@ fn one_attempt_soon_after_a_released_term_needs_no_turn() {
 
 #[test]
 fn a_turn_from_before_a_term_does_not_delay_the_attempt_after_its_release() {
-    let (mut scenario, mut attempts) = (Scenario::new(), Attempts::default());
+    let (mut scenario, mut attempts) = used();
     assert_eq!(request(&mut scenario, &mut attempts, 60_000), Requested::Waits);
     let term = TermId { attempt: Attempt(77), token: Token(77), holder: Holder("pod".into()) };
     scenario.give(Input::Adopt(term.clone()));
