@@ -58,6 +58,11 @@ impl Jump {
         Self { low: self.low - tolerated, high: self.high + tolerated }
     }
 
+    /// The smallest interval that contains both.
+    pub fn hull(self, other: Self) -> Self {
+        Self { low: self.low.min(other.low), high: self.high.max(other.high) }
+    }
+
     /// The movements that both allow.
     pub fn common(self, other: Self) -> Option<Self> {
         let (low, high) = (self.low.max(other.low), self.high.min(other.high));

@@ -10,15 +10,16 @@
 //!    process's clock* jumped if one value lies in the jumps of at least `max(q, 2)` nodes, among them every jump beyond the
 //!    tolerance, and at least two of these exclude zero. A node that shows no jump is no contradiction: it may run on the same
 //!    host as this process.
-//!    If every node moved, it is taken for a jump of this process too, although they did not move alike.
+//!    If every node moved, but not alike, the value of a majority counts; without one, all count as a jump of this process.
 //! 3. Otherwise the nodes that jumped *stepped*: each gets a wait ticket. If fewer than `max(q, 2)` nodes can be compared, nothing
 //!    is decided: after a partition the nodes come back one by one. A doubt ends after one longest lease, as a ticket does.
 //!
 //! Requests that were sent before a jump of this process's clock may carry a deadline that is too late. So everything that began
-//! before is [void](Effect::Void), also when it stays unknown whose clock jumped and no node speaks for this process.
+//! before is [void](Effect::Void), also when it stays unknown whose clock jumped and fewer than a majority of the nodes certainly
+//! did not move.
 //!
 //! What this cannot tell apart: nodes that step together, all of them or a majority alike, and a pause of this process; one node alone, or an
-//! even number of nodes of which half is disconnected. Jumps of up to 50 ms and two round trips are not seen; the first 50 ms are
+//! even number of nodes of which half is disconnected: a pause of this process looks like a step of these nodes. Jumps of up to 50 ms and two round trips are not seen; the first 50 ms are
 //! covered by the [validity](crate::lease) of each term.
 
 use alloc::collections::VecDeque;
@@ -47,7 +48,7 @@ pub enum Effect {
     /// The node's clock stepped: it may have ended leases early, so it gets a wait ticket.
     Stepped(Node),
     /// Every round, attempt and seal of this process that began before is void, and so is its belief in its terms: a strict
-    /// extension that begins now can bring that back. No attempt begins for one longest lease.
+    /// extension that begins now can bring that back.
     Void {
         /// How far this process's clock fell behind, if it was that.
         lost: Option<Jump>,
@@ -96,6 +97,8 @@ pub struct Judge {
     is_void: bool,
     /// When everything that had begun became void last.
     void_at: Option<Time>,
+    /// When the clock of this process was last found to have jumped.
+    jumped_at: Option<Time>,
     effects: VecDeque<Effect>,
 }
 
@@ -114,6 +117,7 @@ impl Judge {
             repeated: 0,
             is_void: false,
             void_at: None,
+            jumped_at: None,
             effects: VecDeque::new(),
         }
     }
@@ -138,10 +142,10 @@ impl Judge {
         self.nodes.get(node.index()).is_some_and(|clock| clock.doubted_since.is_some())
     }
 
-    /// When everything that had begun became void last. For one longest lease after it this process begins no attempt: a node
-    /// that stepped by the same amount may grant keys that another process still holds.
-    pub fn void_at(&self) -> Option<Time> {
-        self.void_at.filter(|_| !breaks!(self.rules, AttemptAfterClockJump))
+    /// When the clock of this process was last found to have jumped. For one longest lease after it this process begins no
+    /// attempt: a node that stepped by the same amount may grant keys that another process still holds.
+    pub fn jumped_at(&self) -> Option<Time> {
+        self.jumped_at.filter(|_| !breaks!(self.rules, AttemptAfterClockJump))
     }
 
     /// Takes the TIME of one reply. Returns whether the votes in it count.
@@ -150,6 +154,7 @@ impl Judge {
         let began_before = self.void_at.is_some_and(|at| sample.sent < at) && !breaks!(rules, VotesFromBeforeJumpKept);
         let in_question = self.in_question(now);
         let comparing_since = self.comparing_since;
+        let doubts = self.open_doubts(now);
         let Some(clock) = self.nodes.get_mut(node.index()) else { return false };
         clock.connected = true;
         let Some(jump) = jump_of(&clock.watch, sample, drift, rules) else {
@@ -161,8 +166,11 @@ impl Judge {
             clock.watch.replace(sample);
             return true;
         }
-        if !moved && !in_question {
+        // An offset that becomes narrower can hide a jump that another node has shown.
+        if !moved && !doubts.iter().any(|doubt| doubt.common(jump).is_some()) {
             clock.watch.narrow(sample);
+        }
+        if !moved && !in_question {
             return !began_before;
         }
         let newly = moved && clock.doubted_since.is_none();
@@ -171,6 +179,7 @@ impl Judge {
         if newly || again {
             (clock.doubted_since, clock.doubted_for) = (Some(now), Some(jump));
         }
+        self.is_void &= !again && (!newly || in_question);
         if newly {
             self.effects.push_back(Effect::Doubted(node));
         }
@@ -208,12 +217,16 @@ impl Judge {
         }
     }
 
-    /// Whether a jump waits for its explanation. Meanwhile no offset becomes narrower: that could hide the same jump of another
-    /// node.
+    /// Whether a jump waits for its explanation.
     fn in_question(&self, now: Time) -> bool {
+        self.comparing_since.is_some() || !self.open_doubts(now).is_empty()
+    }
+
+    /// The jumps that wait for their explanation.
+    fn open_doubts(&self, now: Time) -> Vec<Jump> {
         let longest = self.drift.most(self.longest_lease);
-        let in_doubt = |clock: &NodeClock| clock.doubted_since.is_some_and(|since| now < since + longest);
-        self.comparing_since.is_some() || self.nodes.iter().any(in_doubt)
+        let open = |clock: &NodeClock| clock.doubted_since.is_some_and(|since| now < since + longest);
+        self.nodes.iter().filter(|clock| open(clock)).filter_map(|clock| clock.doubted_for).collect()
     }
 
     fn begin_comparison(&mut self, now: Time) {
@@ -237,27 +250,14 @@ impl Judge {
     }
 
     fn compare(&mut self, now: Time) {
-        let compared: Vec<Compared> = self
-            .quorum
-            .nodes()
-            .zip(&self.nodes)
-            .filter_map(|(node, clock)| {
-                let answer = clock.answer?;
-                let jump = jump_of(&clock.watch, answer, self.drift, self.rules)?;
-                Some(Compared { node, answer, jump, is_moved: jump.is_beyond(self.drift) })
-            })
-            .collect();
+        let compared = self.compared();
         self.comparing_since = None;
         self.nodes.iter_mut().for_each(|clock| (clock.awaited, clock.answer) = (false, None));
-        let moved = compared.iter().filter(|compared| compared.is_moved).count();
-        let still = compared.len() - moved;
-        let known = self.nodes.iter().filter(|clock| clock.watch.is_known()).count();
         let needed = self.quorum.majority().max(2);
         // A small jump of the own clock that was tolerated before may be part of some of these jumps.
-        let loose: Vec<Compared> = compared
-            .iter()
-            .map(|compared| Compared { jump: compared.jump.loosened(self.drift), ..*compared })
-            .collect();
+        let loosened = |one: &Compared| Compared { jump: one.jump.loosened(self.drift), ..*one };
+        let loose: Vec<Compared> = compared.iter().map(loosened).collect();
+        let moved = compared.iter().filter(|compared| compared.is_moved).count();
         let explanation = match self.explanation(&compared, needed) {
             Explanation::Different if moved > 1 => match self.explanation(&loose, needed) {
                 Explanation::Own(lost) => Explanation::Own(lost),
@@ -265,45 +265,80 @@ impl Judge {
             },
             explanation => explanation,
         };
-        let explanation = match explanation {
-            Explanation::Own(lost) => {
-                self.take_own_jump(now, &compared, lost);
-                return self.decided(now);
-            }
+        match explanation {
+            Explanation::Own(lost) => self.take_own_jump(now, &compared, lost, &[]),
             Explanation::Different | Explanation::Open if self.repeated < MORE_ROUNDS => {
                 self.repeated += 1;
                 return self.begin_comparison(now);
             }
-            explanation => explanation,
-        };
-        if still == 0 && compared.len() >= needed && !breaks!(self.rules, LargestSubsetDecides) {
-            // Every node moved, but not alike: this process jumped more than once, or a node stepped meanwhile. Tickets would take
-            // the quorum away from all others, which judge by their own clocks.
-            let hull =
-                |all: Jump, one: &Compared| Jump { low: all.low.min(one.jump.low), high: all.high.max(one.jump.high) };
-            let lost = compared.iter().fold(compared[0].jump, hull);
-            self.take_own_jump(now, &compared, lost);
-            return self.decided(now);
-        }
-        if still == 0 && moved > 0 && !self.is_void {
-            self.make_void(now, None);
-        }
-        // With fewer known offsets, as with one node of one, nothing else can be compared.
-        let too_few = compared.len() < needed.min(known);
-        let alike = moved > 1 && common_of(&loose, |compared| compared.is_moved).is_some();
-        let may_yet_agree = alike && moved + (known - compared.len()) >= needed;
-        let is_open = explanation == Explanation::Open || too_few || may_yet_agree;
-        let decides = moved == 0 || !is_open || breaks!(self.rules, TicketWithoutMajority);
-        for compared in &compared {
-            if !compared.is_moved {
-                self.end_doubt(compared, Effect::Steady(compared.node), decides);
-            } else if self.has_waited(now, compared.node) {
-                self.end_doubt(compared, Effect::Steady(compared.node), true);
-            } else if decides {
-                self.end_doubt(compared, Effect::Stepped(compared.node), true);
+            _ if moved == compared.len() && moved >= needed && !breaks!(self.rules, LargestSubsetDecides) => {
+                self.take_different_jumps(now, &compared, &loose, needed);
             }
+            _ => self.decide_each(now, &compared, &loose, (needed, explanation == Explanation::Open)),
         }
         self.decided(now);
+    }
+
+    /// The nodes that have answered the present comparison.
+    fn compared(&self) -> Vec<Compared> {
+        let one = |(node, clock): (Node, &NodeClock)| {
+            let answer = clock.answer?;
+            let jump = jump_of(&clock.watch, answer, self.drift, self.rules)?;
+            let is_moved = jump.is_beyond(self.drift);
+            // A slow answer that allows no jump as well does not contradict the reply that showed one.
+            let shown = clock.doubted_for.filter(|_| !is_moved).and_then(|shown| shown.common(jump));
+            Some(Compared { node, answer, jump: shown.unwrap_or(jump), is_moved: is_moved || shown.is_some() })
+        };
+        self.quorum.nodes().zip(&self.nodes).filter_map(one).collect()
+    }
+
+    /// Every node moved, but not alike: a node stepped while this process was paused, or this process was paused more than once.
+    /// The value of a majority explains the jumps of that majority, and the others stepped. Without such a value nobody gets a
+    /// ticket: it would take the quorum away from all other processes, which judge by their own clocks.
+    fn take_different_jumps(&mut self, now: Time, compared: &[Compared], loose: &[Compared], needed: usize) {
+        let agree = |at: i128| loose.iter().filter(move |one| one.jump.contains(at));
+        let most = loose.iter().map(|one| one.jump.low).max_by_key(|at| agree(*at).count());
+        let Some(at) = most.filter(|at| agree(*at).count() >= needed) else {
+            let unknown = compared.iter().map(|one| one.jump).reduce(Jump::hull);
+            for one in compared {
+                self.end_doubt(one, Effect::Steady(one.node), true);
+            }
+            return self.jumped(now, unknown);
+        };
+        let group: Vec<Compared> = agree(at).copied().collect();
+        let outliers: Vec<Node> = loose.iter().filter(|one| !one.jump.contains(at)).map(|one| one.node).collect();
+        if let Some(lost) = common_of(&group, |_| true) {
+            self.take_own_jump(now, compared, lost, &outliers);
+        }
+    }
+
+    /// The clock of this process does not explain the jumps, or it is open whether it does.
+    fn decide_each(&mut self, now: Time, compared: &[Compared], loose: &[Compared], (needed, open): (usize, bool)) {
+        self.void_unless_a_majority_is_still(now, compared);
+        let moved = compared.iter().filter(|compared| compared.is_moved).count();
+        let known = self.nodes.iter().filter(|clock| clock.watch.is_known()).count();
+        // With fewer known offsets, as with one node of one, nothing else can be compared.
+        let too_few = compared.len() < needed.min(known);
+        let alike = common_of(loose, |compared| compared.is_moved).is_some();
+        let may_yet_agree = alike && moved + (known - compared.len()) >= needed;
+        let decides = !(open || too_few || may_yet_agree) || breaks!(self.rules, TicketWithoutMajority);
+        for one in compared {
+            if !one.is_moved || self.has_waited(now, one.node) {
+                self.end_doubt(one, Effect::Steady(one.node), one.is_moved || moved == 0 || decides);
+            } else if decides {
+                self.end_doubt(one, Effect::Stepped(one.node), true);
+            }
+        }
+    }
+
+    /// Without a majority of nodes that certainly did not move, the clock of this process may have jumped.
+    fn void_unless_a_majority_is_still(&mut self, now: Time, compared: &[Compared]) {
+        let doubts = self.open_doubts(now);
+        let is_still = |one: &&Compared| !one.is_moved && doubts.iter().all(|doubt| doubt.common(one.jump).is_none());
+        let still = compared.iter().filter(is_still).count();
+        if !doubts.is_empty() && still < self.quorum.majority() && !self.is_void {
+            self.make_void(now, None);
+        }
     }
 
     fn explanation(&self, compared: &[Compared], needed: usize) -> Explanation {
@@ -337,7 +372,8 @@ impl Judge {
         Explanation::Own(lost.unwrap_or(common))
     }
 
-    fn take_own_jump(&mut self, now: Time, compared: &[Compared], lost: Jump) {
+    /// The clock of this process jumped by `lost`. The outliers stepped as well.
+    fn take_own_jump(&mut self, now: Time, compared: &[Compared], lost: Jump, outliers: &[Node]) {
         for (node, clock) in self.quorum.nodes().zip(&mut self.nodes) {
             match compared.iter().find(|compared| compared.node == node) {
                 Some(compared) => clock.watch.replace(compared.answer),
@@ -347,10 +383,16 @@ impl Judge {
             }
             clock.doubted_for = None;
             if clock.doubted_since.take().is_some() {
-                self.effects.push_back(Effect::Steady(node));
+                let stepped = outliers.contains(&node);
+                self.effects.push_back(if stepped { Effect::Stepped(node) } else { Effect::Steady(node) });
             }
         }
-        self.make_void(now, Some(lost));
+        self.jumped(now, Some(lost));
+    }
+
+    fn jumped(&mut self, now: Time, lost: Option<Jump>) {
+        self.jumped_at = Some(now);
+        self.make_void(now, lost);
     }
 
     /// Whether the node has been in doubt for one longest lease. Then every key has ended that it held when it may have stepped, on

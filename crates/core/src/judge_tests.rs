@@ -255,11 +255,11 @@ fn a_vote_on_a_request_from_before_the_pause(mutant: Option<Mutant>) -> Finding 
 
 fn attempts_wait_for_one_longest_lease(mutant: Option<Mutant>) -> Finding {
     let mut world = World::new(3, mutant);
-    let before = world.judge.void_at();
+    let before = world.judge.jumped_at();
     world.pause(300);
     let paused = world.own();
     world.run(2000);
-    before.is_none() && world.judge.void_at().is_some_and(|at| (paused..paused + Millis(1100)).contains(&at))
+    before.is_none() && world.judge.jumped_at().is_some_and(|at| (paused..paused + Millis(1100)).contains(&at))
 }
 
 const FOUND: [(Mutant, Scenario); 10] = [
@@ -322,6 +322,56 @@ fn a_jump_of_less_than_50_ms_is_tolerated() {
     world.pause(80);
     world.run(2000);
     assert_eq!((world.stepped(), world.own_jumps()), (vec![], 1), "small jumps add up");
+}
+
+/// A node steps during the pause: it gets a ticket, and the others do not.
+#[test]
+fn a_step_during_a_pause_is_found() {
+    let mut world = World::new(3, None);
+    world.pause(300);
+    world.step(0, 40_000);
+    world.run(4000);
+    assert_eq!((world.stepped(), world.own_jumps()), (vec![0], 1));
+}
+
+/// A node shares the host of this process, and another one is away: nobody can tell whose clock jumped.
+#[test]
+fn without_a_majority_that_is_still_everything_is_void_and_nobody_gets_a_ticket() {
+    let mut world = World::new(3, None);
+    world.disconnect(1);
+    world.pause(40_000);
+    world.step(2, -40_000);
+    world.run(3000);
+    assert_eq!((world.stepped(), world.voids(), world.own_jumps()), (vec![], 1, 0));
+    world.connect(1);
+    world.run(3000);
+    assert_eq!((world.stepped(), world.own_jumps()), (vec![], 1));
+}
+
+/// The connection breaks with the answer that shows the jump.
+#[test]
+fn a_jump_that_nobody_can_explain_makes_everything_void() {
+    let mut world = World::new(3, None);
+    world.pause(40_000);
+    world.ask(Node(0));
+    let reply = world.replies.pop().unwrap();
+    world.now += 2;
+    assert!(!world.answer(&reply));
+    for node in 0..3 {
+        world.disconnect(node);
+    }
+    assert_eq!((world.stepped(), world.voids()), (vec![], 1));
+}
+
+/// The answer to the comparison takes longer than the step, so it would allow no step as well.
+#[test]
+fn a_slow_answer_does_not_end_a_doubt() {
+    let mut world = World::new(3, None);
+    world.step(1, 300);
+    world.ask(Node(1));
+    world.servers[1].back = 400;
+    world.run(900);
+    assert_eq!((world.stepped(), world.voids()), (vec![1], 0));
 }
 
 /// Two pauses, and between them one node was read.

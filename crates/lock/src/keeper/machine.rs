@@ -273,7 +273,7 @@ impl Machine {
     /// Until when no attempt begins, after a jump of this process's clock.
     fn void_until(&self, nodes: &Nodes) -> Option<Time> {
         let wait = self.jump_wait.unwrap_or_else(|| nodes.longest_lease());
-        nodes.void_at().borrow().map(|at| at + self.lease.config().drift.most(wait))
+        nodes.jumped_at().map(|at| at + self.lease.config().drift.most(wait))
     }
 
     fn take_turn(&mut self, now: Time, tools: &mut Tools) {

@@ -203,6 +203,11 @@ fn without_a_turn_a_round_that_is_due_does_not_start() {
 fn without_a_turn_a_request_for_an_attempt_is_dropped() {
     let now = Time(100_003);
     let mut driven = Driven::new(Random::new());
+    // The first attempt needs no turn. It fails.
+    driven.want(Time(100));
+    driven.answer(Time(100), &Vote::Abstained);
+    driven.wake(Time(90_000));
+    driven.requests();
     driven.use_up_turns(now);
     driven.want(now);
     let turn = driven.machine.lease.view().retry_at.unwrap();

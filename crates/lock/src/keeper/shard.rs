@@ -326,8 +326,7 @@ impl Shard {
         }
     }
 
-    /// Everything on the quorum that began before now is void. All leases are told before any other input: none may treat a
-    /// term as held meanwhile.
+    /// Everything on the quorum that began before now is void. All leases are told in one go.
     fn void(&mut self, quorum: u32) {
         let on_it = self.slots.iter().filter(|(_, machine)| machine.quorum == Some(quorum));
         let ids: Vec<LeaseId> = on_it.map(|(id, _)| *id).collect();

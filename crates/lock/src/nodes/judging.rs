@@ -7,11 +7,11 @@ use redislease_core::clock::{Jump, Sample};
 use redislease_core::judge::{Effect, Judge};
 use redislease_core::quorum::Node;
 use redislease_core::time::Time;
+use tokio::sync::oneshot;
 
 use super::Shared;
-use super::link::{Call, Link};
+use super::link::Call;
 use super::node::{Message, NodeTask};
-use super::script;
 use crate::clock;
 
 /// A finding about the clock of a node, for its task.
@@ -86,9 +86,8 @@ impl NodeTask {
         let name = &self.context.name;
         match finding {
             Finding::Unread => {
-                if let Link::Open(open) = &mut self.link {
-                    open.pipe.send(&script::check(&self.context.shared.keyspace), clock::now(), Call::Check);
-                }
+                // A server whose memory is full answers it too. Nobody waits for the fence.
+                self.call(Call::Fence(oneshot::channel().0));
             }
             Finding::Doubted => {
                 tracing::info!(node = %name, address = %self.address, "the clock of Redis node {name} and the clock of this process moved apart: the node has no vote until it is known which of them jumped");
@@ -106,10 +105,10 @@ impl NodeTask {
 fn warn_of(lost: Option<Jump>) {
     let Some(lost) = lost else {
         tracing::warn!(
-            "the clocks of all Redis nodes that answer moved apart from the clock of this process: its leases are confirmed again, and it starts no attempt until the longest lease has passed"
+            "the clocks of all Redis nodes that answer moved apart from the clock of this process: what it holds is confirmed again or lost"
         );
         return;
     };
     let millis = i128::midpoint(lost.low, lost.high) / 100;
-    tracing::warn!(lost_ms = %millis, "the clock of this process stood still for {millis} ms (a virtual machine was paused or migrated): its leases are confirmed again, and it starts no attempt until the longest lease has passed");
+    tracing::warn!(lost_ms = %millis, "the clock of this process stood still for {millis} ms (a virtual machine was paused or migrated): what it holds is confirmed again or lost, and it starts no attempt until the longest lease has passed");
 }

@@ -354,8 +354,13 @@ impl Nodes {
         let _ = port.inbox.send(Message::Vote(request, Reply::to_function(reply)));
     }
 
-    /// When the clock of this process jumped last, or may have jumped: every round, attempt and belief from before is void, and a
-    /// longest lease has to pass before the next attempt. See [`redislease_core::judge`].
+    /// When the clock of this process was last found to have jumped: a longest lease has to pass before the next attempt.
+    pub fn jumped_at(&self) -> Option<Time> {
+        self.shared.judge().jumped_at()
+    }
+
+    /// When the clock of this process jumped last, or may have jumped: every round, attempt and belief from before is void. See
+    /// [`redislease_core::judge`].
     pub fn void_at(&self) -> watch::Receiver<Option<Time>> {
         self.shared.void_at.subscribe()
     }

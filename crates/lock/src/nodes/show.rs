@@ -32,7 +32,7 @@ impl NodeTask {
             (_, Some(refusal)) => (NodeState::Misconfigured(Misconfiguration::Refusing), about + &refusal.text),
             (Standing::Admitted, None) => (NodeState::Up, String::new()),
             (Standing::Doubted, None) => (
-                NodeState::Quarantined { until: clock::now() },
+                NodeState::Quarantined { until: clock::now() + self.context.shared.longest_lease },
                 about
                     + "its clock or the clock of this process jumped, and too few nodes answer to tell which: \
                        it does not vote until more nodes answer or the longest lease has passed",

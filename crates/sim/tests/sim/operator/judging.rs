@@ -75,7 +75,7 @@ impl World {
 
     /// Until when a machine begins no attempt after a jump of its process's clock.
     pub fn void_until(&mut self, process: usize, serial: u64) -> Option<Time> {
-        let at = self.processes[process].judge.void_at()?;
+        let at = self.processes[process].judge.jumped_at()?;
         let longest = self.swarm.longest;
         let machine = self.machine(process, serial)?;
         let wait = if machine.uid == LOCK { machine.lease.config().ttl } else { longest };
