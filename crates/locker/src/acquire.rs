@@ -42,9 +42,11 @@ pub fn start(plan: Plan) -> Answer {
     let nodes = plan.locker.0.nodes.clone();
     nodes.spawn(async move {
         let mut attempts = Attempts::open(plan);
+        let closed = attempts.plan.locker.0.closed.clone();
         let result = tokio::select! {
             biased;
             () = answer.closed() => return,
+            () = closed.cancelled() => Err(AcquireError::Closed),
             result = attempts.run() => result,
         };
         // A guard that the caller does not want any more is dropped, which releases it.
@@ -157,11 +159,11 @@ impl Attempts {
             let delay = self.plan.retry.jittered(failures, &mut random).map(Millis::from);
             // One attempt was asked for.
             let Some(delay) = delay.filter(|_| self.plan.wait > Millis::ZERO) else { return Err(error) };
-            let at = free_at.map_or(now + delay, |free_at| free_at.min(now + delay));
-            if at >= until {
+            if now >= until {
                 return Err(AcquireError::TimedOut { waited: self.plan.wait.into(), last: Box::new(error) });
             }
-            self.pause(at.since(now)).await;
+            let at = free_at.map_or(now + delay, |free_at| free_at.min(now + delay));
+            self.pause(at.min(until).since(now)).await;
         }
     }
 
@@ -178,11 +180,9 @@ impl Attempts {
 
     /// Makes one attempt, which may have to wait for its turn until `until`.
     async fn attempt(&mut self, until: Time) -> Result<TermId, Failed> {
+        self.reports.send_modify(State::begin);
         let failed = self.state.borrow_and_update().failed;
         loop {
-            if self.plan.locker.0.is_closed() {
-                return Err((AcquireError::Closed, None));
-            }
             self.lease.with(|handle| handle.want(self.plan.owner.clone()));
             // Without a report for long, the request had no effect. It is repeated.
             let reported = tokio::time::timeout(SILENCE, self.state.changed()).await;
@@ -200,11 +200,23 @@ impl Attempts {
             };
             let turn = turn.map_err(|view| self.why(&view, now))?;
             let Some(turn) = turn.filter(|turn| *turn > now) else { continue };
+            let paused = self.paused_until().filter(|paused| *paused > now);
+            if let Some(paused) = paused.filter(|paused| *paused >= until || self.plan.wait == Millis::ZERO) {
+                let (key, free_in) = (self.plan.name.clone(), paused.since(now).into());
+                return Err((AcquireError::ClockStoodStill { key, free_in }, None));
+            }
             if turn >= until && self.plan.wait > Millis::ZERO {
                 return Err((AcquireError::TooSlow { key: self.plan.name.clone() }, None));
             }
             tokio::time::sleep(turn.since(now).into()).await;
         }
+    }
+
+    /// Until when this process makes no attempt, because its clock stood still.
+    fn paused_until(&self) -> Option<Time> {
+        let nodes = &self.plan.locker.0.nodes;
+        let at = nodes.jumped_at()?;
+        Some(at + self.plan.lease.drift.most(nodes.longest_lease()))
     }
 
     /// Why the last attempt failed.

@@ -76,8 +76,11 @@ impl LockerBuilder {
     }
 
     /// Adds a server with a name of its own. With the list of [`Locker::builder`], the name of a server is `host:port` as written.
-    /// All programs must use the same names: they are part of the configuration that the servers store. With a name of its own, a
-    /// server can get another address later.
+    /// All programs must use the same names: they are part of the configuration that the servers store.
+    ///
+    /// With a name of its own, a server can get another address later: stop the old server for good, start an empty one, then give
+    /// all programs the new address, one server at a time. Two programs that reach two servers under one name have no common
+    /// majority, and nothing detects that.
     pub fn node(mut self, name: impl Into<String>, url: impl Into<String>) -> Self {
         self.nodes.push((name.into(), url.into()));
         self
@@ -96,7 +99,7 @@ impl LockerBuilder {
         self
     }
 
-    /// The longest `ttl` of any lock, 100 ms to 1 h. All programs must use the same value: a server that restarts without its data
+    /// The longest `ttl` of any lock, 200 ms to 1 h. All programs must use the same value: a server that restarts without its data
     /// does not vote for this long, and a program with another value is refused. Default: 30 s.
     pub fn longest_lease(mut self, longest: Duration) -> Self {
         self.longest_lease = longest;
@@ -145,7 +148,7 @@ impl LockerBuilder {
 
     fn config(&self) -> Result<Config, InvalidConfig> {
         let longest_lease =
-            within("longest_lease", self.longest_lease, Duration::from_millis(100), Duration::from_hours(1))?;
+            within("longest_lease", self.longest_lease, Duration::from_millis(200), Duration::from_hours(1))?;
         let least = Duration::from_millis(10);
         let command_timeout = within("command_timeout", self.command_timeout, least, Duration::from_secs(10))?;
         self.check_names()?;
@@ -182,13 +185,19 @@ impl LockerBuilder {
     }
 
     fn check_names(&self) -> Result<(), InvalidConfig> {
-        if self.namespace.is_empty() || self.namespace.contains('/') {
-            return invalid(&format!("namespace {:?}: use at least one character and no slash", self.namespace));
+        if self.namespace.is_empty() || self.namespace.contains(|letter: char| letter == '/' || letter.is_control()) {
+            return invalid(&format!(
+                "namespace {:?}: use at least one character, no slash and no control character",
+                self.namespace
+            ));
         }
         if self.prefix.is_empty() || self.prefix.len() > 128 {
             return invalid(&format!("prefix {:?}: use 1 to 128 bytes", self.prefix));
         }
         for (index, (name, _)) in self.nodes.iter().enumerate() {
+            if name.contains(|letter: char| matches!(letter, ',' | ';') || letter.is_control()) {
+                return invalid(&format!("node {name:?}: use a name without comma, semicolon and control characters"));
+            }
             if self.nodes[..index].iter().any(|(other, _)| other == name) {
                 return invalid(&format!("node {name} is named twice: name each server once"));
             }
@@ -320,6 +329,8 @@ mod tests {
         refused(&new().node("a:1", "redis://d:4"), "twice");
         refused(&new().node("d", "http://u:secret@d:4"), "redis://host:port");
         refused(&new().node("d", "redis://d"), "host and port");
+        refused(&new().node("d,e", "redis://d:4"), "without comma");
+        refused(&new().namespace("a\0b"), "no control character");
         refused(&new().node("d", "redis://d:4/7"), "database 0");
         refused(&new().node("d", "rediss://d:4"), "tls()");
         refused(&new().namespace("a/b"), "no slash");

@@ -72,6 +72,21 @@ pub enum AcquireError {
         /// The first key of the request.
         key: String,
     },
+    /// The clock of this process stood still, as on a virtual machine that was paused or migrated. It makes no attempt until every
+    /// lock that was held then has expired.
+    #[error(
+        "key {key:?} cannot be taken yet: the clock of this process stood still (a virtual machine was paused), and it makes no \
+         attempt for another {free_in:?}: try again then"
+    )]
+    ClockStoodStill {
+        /// The first key of the request.
+        key: String,
+        /// When attempts begin again.
+        free_in: Duration,
+    },
+    /// The lock was lost: [`Guard::extend`](crate::Guard::extend) cannot renew it.
+    #[error("the lock cannot be extended: {0}")]
+    Lost(Lost),
     /// A value of the request is invalid. The text names it and says what to do.
     #[error("{0}")]
     Invalid(String),

@@ -38,7 +38,8 @@ pub struct Guard {
 pub enum Released {
     /// A majority of the servers has deleted the keys: another program can acquire the lock now.
     Majority,
-    /// The release was sent, and no majority has answered in time. The keys expire with their TTL at the latest.
+    /// No majority has answered a release in time. On a server that does not answer, or is not connected, the keys expire with
+    /// their TTL.
     Queued,
     /// The lock was lost before. Keys that still exist expire with their TTL.
     AlreadyLost(Lost),
@@ -68,7 +69,8 @@ impl Guard {
     }
 
     /// The fencing token: greater than the tokens of all earlier locks on the same servers and prefix, and below 2^53. Send it with
-    /// every write, see [`guide::fencing`](crate::guide::fencing).
+    /// every write, see [`guide::fencing`](crate::guide::fencing). After a majority of the servers has lost its data, this depends
+    /// on clocks, see [`guide::limits`](crate::guide::limits).
     pub const fn token(&self) -> u64 {
         self.term.token.0
     }
@@ -91,7 +93,8 @@ impl Guard {
 
     /// Whether the lock is valid now, by the clock of this process. It is cheap: call it before each write. Returns the token.
     ///
-    /// The process can be paused between this call and the write, see [`guide::limits`](crate::guide::limits).
+    /// The process can be paused between this call and the write, see [`guide::limits`](crate::guide::limits). After a pause of a
+    /// virtual machine only [`verify`](Self::verify) tells whether the lock is still held: the clock of this process stood still.
     ///
     /// # Errors
     /// Why the lock is not valid any more.
@@ -113,7 +116,7 @@ impl Guard {
     /// [`longest_lease`](crate::LockerBuilder::longest_lease). Returns the token when a majority has confirmed it.
     ///
     /// # Errors
-    /// [`AcquireError::Invalid`] if the TTL does not fit; the lock stays as it is. [`AcquireError::Closed`] if it was lost.
+    /// [`AcquireError::Invalid`] if the TTL does not fit; the lock stays as it is. [`AcquireError::Lost`] if it was lost.
     pub async fn extend(&mut self, ttl: Duration) -> Result<u64, AcquireError> {
         let longest = self.locker.0.nodes.longest_lease();
         let asked_for = Millis::from(ttl);
@@ -127,7 +130,7 @@ impl Guard {
         self.config.ttl = asked_for;
         self.lease.with(|handle| handle.configure(self.config.clone()));
         let asked = clock::now();
-        self.proven_since(asked, self.config.drift.least(asked_for)).await.map_err(|_| AcquireError::Closed)
+        self.proven_since(asked, self.config.drift.least(asked_for)).await.map_err(AcquireError::Lost)
     }
 
     /// Returns when a round that began at `asked` or later has confirmed the lock for `validity`.
@@ -151,23 +154,23 @@ impl Guard {
 
     /// Returns when the lock is lost.
     pub async fn lost(&self) -> Lost {
-        lost(self.state.clone()).await
+        lost(self.state.clone(), &self.locker.0.closed).await
     }
 
     /// A token that is cancelled when the lock is lost, released or dropped, for code that works with
     /// [`CancellationToken`].
     pub fn lost_token(&self) -> CancellationToken {
         let (token, state) = (CancellationToken::new(), self.state.clone());
-        let cancelled = token.clone();
+        let (cancelled, closed) = (token.clone(), self.locker.0.closed.clone());
         self.locker.0.nodes.spawn(async move {
-            lost(state).await;
+            lost(state, &closed).await;
             cancelled.cancel();
         });
         token
     }
 
     /// Runs `work`, and drops it when the lock is lost, one [`stop_budget`](crate::Request::stop_budget) before the lock expires. The
-    /// validity is checked before each step of `work`.
+    /// validity is checked before each step of `work`, and after the last one.
     ///
     /// Dropping a future stops it at its next `await`. It does not stop what it has spawned, or code that blocks.
     ///
@@ -182,7 +185,8 @@ impl Guard {
             if let Err(lost) = self.check() {
                 return Poll::Ready(Err(lost));
             }
-            work.as_mut().poll(context).map(Ok)
+            // A step that blocked may have ended after the lock.
+            work.as_mut().poll(context).map(|done| self.check().map(|_| done))
         })
         .await
     }
@@ -231,9 +235,10 @@ impl Drop for Guard {
     }
 }
 
-async fn lost(mut state: watch::Receiver<State>) -> Lost {
-    match state.wait_for(|state| state.lost.is_some()).await {
-        Ok(state) => state.lost.unwrap_or(Lost::Closed),
-        Err(_) => Lost::Closed,
+async fn lost(mut state: watch::Receiver<State>, closed: &CancellationToken) -> Lost {
+    tokio::select! {
+        biased;
+        state = state.wait_for(|state| state.lost.is_some()) => state.map_or(Lost::Closed, |state| state.lost.unwrap_or(Lost::Closed)),
+        () = closed.cancelled() => Lost::Closed,
     }
 }

@@ -2,12 +2,12 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use redislease_lock::clock;
 use redislease_lock::keeper::Keeper;
 use redislease_lock::nodes::{Config, NodeState, Nodes};
+use tokio_util::sync::CancellationToken;
 
 use crate::local::Local;
 use crate::node::Node;
@@ -33,12 +33,13 @@ pub(crate) struct Inner {
     pub local: Arc<Local>,
     /// The owner of a request that names none.
     pub owner: String,
-    closed: AtomicBool,
+    /// Cancelled by [`Locker::shutdown`].
+    pub closed: CancellationToken,
 }
 
 impl Inner {
     pub fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
+        self.closed.is_cancelled()
     }
 
     pub fn node_list(&self) -> Vec<Node> {
@@ -68,12 +69,12 @@ impl Locker {
             .map_err(|error| InvalidConfig(format!("the operating system provides no random numbers: {error}")))?;
         let owner = format!("{host}/{}/{:08x}", std::process::id(), word & 0xffff_ffff);
         let local = Arc::default();
-        Ok(Self(Arc::new(Inner { namespace, nodes, keeper, local, owner, closed: AtomicBool::new(false) })))
+        Ok(Self(Arc::new(Inner { namespace, nodes, keeper, local, owner, closed: CancellationToken::new() })))
     }
 
     /// Waits until a majority of the servers votes. On servers that were never used, this takes one
     /// [`longest_lease`](LockerBuilder::longest_lease) and 1 %: they may have been restarted without their data. Without this call,
-    /// requests wait for a majority themselves.
+    /// requests wait for a majority themselves, for as long as [`Request::wait`](crate::Request::wait) says.
     ///
     /// # Errors
     /// After `timeout`: the error names the servers that do not vote, why, and how long they will wait.
@@ -113,7 +114,7 @@ impl Locker {
     /// still go on: release guards before. Returns when the servers have answered, 2 s later at the latest. It does not close
     /// the connections: they are closed with the last clone.
     pub async fn shutdown(&self) {
-        self.0.closed.store(true, Ordering::Release);
+        self.0.closed.cancel();
         self.0.keeper.shutdown().await;
     }
 }

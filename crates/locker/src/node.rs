@@ -43,7 +43,7 @@ impl Node {
         };
         let message = match status.state {
             State::Misconfigured(Misconfiguration::ConfigMismatch) => mismatch(&status.message),
-            _ => status.message.clone(),
+            _ => for_programs(&status.message),
         };
         Self { name: status.name.clone(), state, message }
     }
@@ -56,15 +56,26 @@ fn mismatch(message: &str) -> String {
     let by_program = theirs.split_once(':').is_some_and(|(_generation, name)| name.starts_with(PROGRAM));
     if by_program {
         format!(
-            "{facts}. All programs must name the same nodes and the same longest_lease: change this program, or the other \
-             ones, or give this program another prefix"
+            "{facts}. All programs must name the same nodes and the same longest_lease: change this program. To change all of \
+             them: stop every program for one longest_lease, and delete the marker on every server. Another prefix is another set \
+             of locks and tokens"
         )
     } else {
         format!(
             "{facts}. An operator of RedisLease uses this server with this key prefix: call beside_operator() with the same \
-             node names, prefix and longest lease as the operator, or give this program another prefix"
+             node names, prefix and longest lease as the operator. Another prefix is another set of locks and tokens"
         )
     }
+}
+
+/// Replaces the words of an operator in the message of a node.
+fn for_programs(message: &str) -> String {
+    [
+        ("set `spec.tls` in the RedisQuorum", "write `rediss://` and call tls()"),
+        ("in the RedisQuorum's secret", "in credentials() or in the URLs"),
+    ]
+    .iter()
+    .fold(message.to_owned(), |text, (operator, program)| text.replace(operator, program))
 }
 
 /// The begin of the configuration in the marker of a server that programs use without an operator.

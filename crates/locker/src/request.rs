@@ -96,10 +96,11 @@ impl Request {
 
     /// Acquires the lock; tries again for the time of [`wait`](Self::wait). It needs no runtime: any executor can poll it.
     ///
-    /// If the future is dropped, at any moment, the keys that it may have taken are deleted.
+    /// If the future is dropped, at any moment, the keys that it may have taken are deleted. On a server that is not connected then,
+    /// they expire with their TTL.
     ///
     /// # Errors
-    /// [`AcquireError`] says why there is no lock. Nothing is left on the servers then.
+    /// [`AcquireError`] says why there is no lock. Keys that an attempt may have taken are deleted as above.
     pub async fn acquire(self) -> Result<Guard, AcquireError> {
         start(self.plan()?).await.unwrap_or(Err(AcquireError::Closed))
     }
@@ -119,7 +120,8 @@ impl Request {
     pub fn acquire_blocking(self) -> Result<Guard, AcquireError> {
         if tokio::runtime::Handle::try_current().is_ok() {
             return invalid(
-                "acquire_blocking() was called inside of a tokio runtime: call acquire().await there".into(),
+                "acquire_blocking() was called inside of a tokio runtime: call acquire().await, or Handle::block_on() in a blocking task"
+                    .into(),
             );
         }
         start(self.plan()?).blocking_recv().unwrap_or(Err(AcquireError::Closed))

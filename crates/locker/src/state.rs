@@ -41,6 +41,11 @@ impl State {
         self.term().filter(|term| term.stop_at.is_some_and(|stop_at| now < stop_at)).ok_or(Lost::Expired)
     }
 
+    /// Begins another attempt. A term that was lost before anybody had a guard for it is one more attempt that failed.
+    pub fn begin(&mut self) {
+        self.lost = None;
+    }
+
     /// Takes a view. Returns whether a reader waits for it.
     fn show(&mut self, view: &View) -> bool {
         let was_held = self.term().is_some();

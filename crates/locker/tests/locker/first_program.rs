@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redislease_locker::Locker;
 
-use crate::support::{locked, servers, urls};
+use crate::support::{eventually, locked_in, servers, urls};
 
 /// Work that takes no time.
 async fn work(token: u64) -> u64 {
@@ -21,12 +21,13 @@ async fn the_first_program_runs_as_it_is_written() -> Result<(), Box<dyn std::er
     locker.ready(Duration::from_secs(20)).await?;
     let guard = locker.lock("my-key").ttl(Duration::from_secs(2)).wait(Duration::from_secs(10)).acquire().await?;
     let token = guard.run(work(guard.token())).await?;
+    assert_eq!(locked_in(&running, "shop", "my-key"), 3);
     guard.release().await;
 
     let later = locker.lock("my-key").acquire().await?;
     assert!(later.token() > token && token > 0);
     later.release().await;
-    assert_eq!(locked(&running, "../shop/my-key"), 0);
+    eventually("the release", || locked_in(&running, "shop", "my-key") == 0).await;
     Ok(())
 }
 

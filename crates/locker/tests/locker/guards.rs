@@ -61,7 +61,11 @@ async fn a_lock_can_be_extended_up_to_the_longest_lease() {
     for server in &servers {
         server.command(&["DEL", "redislease:lock:default/k"]).unwrap();
     }
-    assert_eq!(guard.extend(LONGEST).await, Err(AcquireError::Closed), "a lock that expired is not extended");
+    assert_eq!(
+        guard.extend(LONGEST).await,
+        Err(AcquireError::Lost(Lost::Missing)),
+        "a lock without keys is not extended"
+    );
 }
 
 #[tokio::test]

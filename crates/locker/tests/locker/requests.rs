@@ -177,3 +177,28 @@ async fn a_shutdown_closes_requests_and_guards() {
     assert_eq!(waiting.await.unwrap().map(drop), Err(AcquireError::Closed));
     assert_eq!(once(&locker, "k").acquire().await.map(drop), Err(AcquireError::Closed));
 }
+
+/// A request waits for its next try, a guard runs work, and nothing polls: both end when the Locker is shut down.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shutdown_ends_long_waits_and_work_at_once() {
+    let (_servers, locker) = three().await;
+    let guard = once(&locker, "k").acquire().await.unwrap();
+    let long = locker.lock("k").wait(Duration::from_mins(1)).retry(Retry::Constant(Duration::from_secs(50)));
+    let waiting = tokio::spawn(long.acquire());
+    let working = tokio::spawn(async move { guard.run(std::future::pending::<()>()).await });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let began = Instant::now();
+    locker.shutdown().await;
+    assert_eq!(waiting.await.unwrap().map(drop), Err(AcquireError::Closed));
+    assert_eq!(working.await.unwrap(), Err(Lost::Closed));
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+}
+
+/// The last step of the work blocks until the lock has expired.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_that_ends_after_the_lock_is_not_done() {
+    let (_servers, locker) = three().await;
+    let guard = once(&locker, "k").max_hold(Duration::from_millis(200)).acquire().await.unwrap();
+    let done = guard.run(async { std::thread::sleep(Duration::from_millis(600)) }).await;
+    assert_eq!(done, Err(Lost::MaxHold));
+}

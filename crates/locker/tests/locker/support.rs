@@ -67,7 +67,12 @@ pub async fn eventually(what: &str, mut probe: impl FnMut() -> bool) {
 
 /// The number of servers that have a key of a lock.
 pub fn locked(servers: &[RedisServer], key: &str) -> usize {
-    let key = format!("redislease:lock:default/{key}");
+    locked_in(servers, "default", key)
+}
+
+/// The same in a namespace.
+pub fn locked_in(servers: &[RedisServer], namespace: &str, key: &str) -> usize {
+    let key = format!("redislease:lock:{namespace}/{key}");
     servers.iter().filter(|server| server.command(&["EXISTS", &key]).unwrap().integer().unwrap() > 0).count()
 }
 
