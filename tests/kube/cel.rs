@@ -199,7 +199,10 @@ async fn kubectl_columns(control_plane: &ControlPlane, client: &Client) -> Outco
 
     let selected = &["get", "rl", "-o", "wide", "--field-selector=status.holder.pod=billing-x2x8k"];
     let (head, row) = columns(selected)?;
-    assert_eq!(head, "NAME ACTIVE HOLDER CLUSTER TOKEN SINCE READY REASON QUORUM CANDIDATES TRANSITIONS NODE AGE");
+    assert_eq!(
+        head,
+        "NAME ACTIVE HOLDER CLUSTER TOKEN SINCE READY REASON LAST END QUORUM CANDIDATES TRANSITIONS NODE MESSAGE AGE"
+    );
     assert!(row.contains(" True HeldHere default 2 3 node-7 "), "{row}");
 
     let (head, row) = columns(&["get", "rq", "shown"])?;

@@ -74,6 +74,10 @@ pub(super) async fn collect(scope: &Scope) -> Facts {
     facts
 }
 
+/// An API server publishes and stores a new kind some time after it was created.
+const TRIES: u32 = 10;
+const TRY_AGAIN: Duration = Duration::from_millis(500);
+
 /// The leases whose durations let them move when a replica of the operator fails. `None` without the kind: another finding says so.
 async fn leases_at_risk(client: &Client, scope: &Scope) -> Option<Result<Vec<(String, String)>, String>> {
     let apis: Vec<Api<RedisLease>> = match scope.watched.as_slice() {
@@ -82,10 +86,15 @@ async fn leases_at_risk(client: &Client, scope: &Scope) -> Option<Result<Vec<(St
     };
     let mut found = Vec::new();
     for api in apis {
-        let leases = match kube_api::call(api.list(&ListParams::default())).await {
-            Ok(leases) => leases,
-            Err(CallError::NotFound) => return None,
-            Err(error) => return Some(Err(error.to_string())),
+        let mut tries = 1;
+        let leases = loop {
+            match kube_api::call(api.list(&ListParams::default())).await {
+                Ok(leases) => break leases,
+                Err(CallError::NotFound) => return None,
+                Err(CallError::Unanswered(_)) if tries < TRIES => tries += 1,
+                Err(error) => return Some(Err(error.to_string())),
+            }
+            tokio::time::sleep(TRY_AGAIN).await;
         };
         found.extend(leases.into_iter().filter_map(|lease| {
             // Why a spec is not valid, the conditions of the lease say.
@@ -98,6 +107,18 @@ async fn leases_at_risk(client: &Client, scope: &Scope) -> Option<Result<Vec<(St
 
 /// Compares the fields of both kinds with those that the API server publishes.
 async fn kinds(client: &Client) -> Vec<KindFacts> {
+    let mut kinds = published_kinds(client).await;
+    for _ in 1..TRIES {
+        if kinds.iter().all(|kind| kind.missing_fields != Ok(None)) {
+            break;
+        }
+        tokio::time::sleep(TRY_AGAIN).await;
+        kinds = published_kinds(client).await;
+    }
+    kinds
+}
+
+async fn published_kinds(client: &Client) -> Vec<KindFacts> {
     let request = Request::get("/openapi/v3/apis/redislease.io/v1alpha1").body(Vec::new());
     let published = match request {
         Ok(request) => kube_api::call(client.request::<Value>(request)).await,
