@@ -95,6 +95,7 @@ fn answer(words: &[String], tricks: &Tricks) -> String {
         "EVALSHA" if ran(Script::Observe) && tricks.foreign_marker.load(Ordering::SeqCst) => vec!["marker", "theirs"],
         "EVALSHA" if observed.is_some() => vec!["marker", observed.as_deref().unwrap_or_default()],
         "EVALSHA" if ran(Script::Check) => vec!["checked"],
+        "EVALSHA" if ran(Script::Fence) => vec!["fence", "1", "0"],
         "EVALSHA" if ran(Script::Extend) => vec!["extended"],
         "EVALSHA" if ran(Script::Ends) && tricks.answers_ok.load(Ordering::SeqCst) => return "+OK\r\n".to_owned(),
         "EVALSHA" if ran(Script::Ends) => vec!["extended"],
