@@ -221,7 +221,7 @@ impl Election {
     ) -> ElectionRequests {
         if let Some((_, slot)) = &self.lock {
             let news = slot.take();
-            if let Some(view) = news.view {
+            for view in news.before.map(|view| *view).into_iter().chain(news.view) {
                 self.machine.handle(now, LeadershipEvent::View(view));
             }
             if news.ended {

@@ -1,6 +1,7 @@
 //! Passes the newest view of one machine from the keeper's threads to its reader.
 //!
-//! A keeper never blocks: it replaces the view and wakes the reader once, until the reader takes the view.
+//! A keeper never blocks: it replaces the view and wakes the reader once, until the reader takes the view. The last view of a term that
+//! the newest view does not name is kept for the reader too.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use redislease_core::lease::View;
 use redislease_core::time::Time;
 
-use crate::plan::needs_turn;
+use crate::plan::{must_be_read_before, needs_turn};
 
 /// The newest view of one keeper machine.
 pub(super) struct Slot {
@@ -21,6 +22,8 @@ struct State {
     view: View,
     /// Whether the view was not taken yet.
     is_new: bool,
+    /// An earlier view that was not taken yet, and must be before. Boxed: most leases never have one.
+    before: Option<Box<View>>,
     /// Whether the reader was woken and has not taken the view yet.
     is_awaited: bool,
     ended: bool,
@@ -29,6 +32,8 @@ struct State {
 /// The changes of a machine since the last [`Slot::take`].
 #[derive(Debug, Default, PartialEq)]
 pub struct News {
+    /// A view from before the newest one, of a term that the newest one does not name.
+    pub before: Option<Box<View>>,
     /// The newest view, if it was not taken yet.
     pub view: Option<View>,
     /// The newest `stop_at` of the running term.
@@ -54,7 +59,7 @@ impl Slot {
         let mut state = self.state();
         state.is_awaited = false;
         let view = std::mem::take(&mut state.is_new).then(|| state.view.clone());
-        News { view, stop_at: stop_at(&state.view), ended: state.ended }
+        News { before: state.before.take(), view, stop_at: stop_at(&state.view), ended: state.ended }
     }
 
     /// The newest `stop_at` of the running term. Takes nothing.
@@ -66,6 +71,9 @@ impl Slot {
     pub fn show(&self, view: &View) {
         let mut state = self.state();
         let wakes = needs_turn(&state.view, view);
+        if state.is_new && must_be_read_before(&state.view, view) {
+            state.before = Some(Box::new(std::mem::take(&mut state.view)));
+        }
         (state.view, state.is_new) = (view.clone(), true);
         self.wake(state, wakes);
     }
@@ -117,14 +125,28 @@ mod tests {
     #[test]
     fn the_newest_view_is_kept_and_wakes_once() {
         let (slot, woken) = counted();
-        slot.show(&held(10, 0));
         slot.show(&View::default());
+        slot.show(&held(10, 0));
         slot.show(&held(20, 0));
         assert_eq!((woken.load(Ordering::Relaxed), slot.stop_at()), (1, Some(Time(20))));
-        assert_eq!(slot.take(), News { view: Some(held(20, 0)), stop_at: Some(Time(20)), ended: false });
-        assert_eq!(slot.take(), News { view: None, stop_at: Some(Time(20)), ended: false });
+        let stop_at = Some(Time(20));
+        assert_eq!(slot.take(), News { view: Some(held(20, 0)), stop_at, ..News::default() });
+        assert_eq!(slot.take(), News { stop_at, ..News::default() });
         slot.end();
         assert_eq!((woken.load(Ordering::Relaxed), slot.take().ended), (2, true));
+    }
+
+    #[test]
+    fn a_term_that_ended_before_the_reader_came_is_read_first() {
+        let (slot, _) = counted();
+        slot.show(&held(10, 0));
+        slot.show(&View::default());
+        let news = slot.take();
+        assert_eq!((news.before, news.view), (Some(Box::new(held(10, 0))), Some(View::default())));
+        slot.show(&held(20, 0));
+        assert_eq!(slot.take().before, None);
+        slot.show(&View::default());
+        assert_eq!(slot.take().before, None, "the term was read");
     }
 
     #[test]

@@ -131,6 +131,21 @@ pub(super) fn holder_of(view: &View) -> Option<HolderName> {
     term.holder.0.parse().ok()
 }
 
+/// Whether a view that was not read must be read before the next one: it names a term that the next one does not, or says that the
+/// term was not confirmed for a moment. A reader that is late, or whose process was paused, would never learn that.
+pub fn must_be_read_before(unread: &View, next: &View) -> bool {
+    let named = |view: &View| {
+        let ending = view.ending.as_ref().map(|ending| ending.id.attempt);
+        [view.standing.term().map(|term| term.id.attempt), ending]
+    };
+    let is_unconfirmed = |view: &View| matches!(view.standing, Standing::Adopting(_) | Standing::Uncertain(_));
+    if is_unconfirmed(unread) && !is_unconfirmed(next) {
+        return true;
+    }
+    let next = named(next);
+    named(unread).into_iter().flatten().any(|attempt| !next.contains(&Some(attempt)))
+}
+
 /// Whether a change of the view needs a turn of the reconciler. A renewal changes only times and needs none.
 pub fn needs_turn(before: &View, now: &View) -> bool {
     let View { standing, ending, retry_at, refused_by, refusal } = now;
@@ -169,6 +184,21 @@ mod tests {
     fn held(attempt: u128) -> View {
         let term = TermView { id: term(attempt), valid_until: None, stop_at: None, failed_rounds: 0 };
         View { standing: Standing::Held(term), ..View::default() }
+    }
+
+    #[test]
+    fn a_view_of_a_term_that_the_next_view_does_not_name_must_be_read() {
+        let id = term(1);
+        let ending = EndingView { id, reason: EndReason::Misses, sealed: false, keys_until: Time(9) };
+        let ending = View { ending: Some(ending), ..View::default() };
+        assert!(!must_be_read_before(&View::default(), &held(1)));
+        assert!(!must_be_read_before(&held(1), &ending), "the next one names it too");
+        assert!(must_be_read_before(&ending, &View::default()));
+        assert!(must_be_read_before(&held(1), &held(2)));
+        let unconfirmed =
+            View { standing: Standing::Adopting(held(1).standing.term().unwrap().clone()), ..View::default() };
+        assert!(must_be_read_before(&unconfirmed, &held(1)));
+        assert!(!must_be_read_before(&held(1), &unconfirmed));
     }
 
     #[test]

@@ -61,7 +61,7 @@ pub use effect::{Command, Effect, Measure, PodChange, Priority, Read, RoleWrite,
 pub use event::{Event, RoleOutcome, StatusOutcome, lacks_right};
 pub use facts::{Allowed, Authority, CandidateFacts, Facts, OpenQuorum, PodKnowledge, QuorumFacts};
 pub(crate) use fair_queue::FairQueue;
-pub use keeper_link::needs_turn;
+pub use keeper_link::{must_be_read_before, needs_turn};
 pub use leadership::{Leadership, LeadershipEffect, LeadershipEvent, LeadershipFacts};
 pub use permits::{PERMITS, PermitUse, PermitUses, Permits, Permitted};
 pub use spec::{SpecCache, SpecFacts};

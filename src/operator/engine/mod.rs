@@ -297,7 +297,7 @@ fn decide<M: Machine, O: Outside>(
         machine.handle(now, answer);
     }
     let news = outside.news(id);
-    if let Some(view) = news.view {
+    for view in news.before.map(|view| *view).into_iter().chain(news.view) {
         machine.handle(now, Event::View(view));
     }
     if news.ended {

@@ -181,6 +181,7 @@ impl Leadership {
         let Some(lock) = &mut self.lock else { return };
         lock.wanted_at = None;
         lock.view = view;
+        self.give_up_unconfirmed();
     }
 
     fn turn(&mut self, now: Time, facts: &LeadershipFacts) {
@@ -198,7 +199,6 @@ impl Leadership {
             return if facts.quorum_lost { self.without_lock(now, facts) } else { self.without_quorum() };
         }
         self.note_other();
-        self.give_up_unconfirmed();
         if self.holds() {
             self.lead(now, facts);
         } else {

@@ -63,7 +63,7 @@ pub enum Event {
     Dispatch { process: usize, boot: u32 },
     LeaderTurn { process: usize, boot: u32 },
     LeaderDue { process: usize, boot: u32 },
-    LossDue { process: usize, boot: u32, uid: u32, attempt: Attempt },
+    LossDue { process: usize, boot: u32, serial: u64, uid: u32, attempt: Attempt },
     Terminate { process: usize, boot: u32 },
     Exit { process: usize, boot: u32 },
     // API servers.
@@ -422,7 +422,7 @@ impl World {
             Event::QuorumRead { .. } => self.quorum_read(process),
             Event::SecretSeen { .. } => self.nodes_changed(process),
             Event::Dispatch { .. } => self.dispatch_timer(process),
-            Event::LossDue { uid, attempt, .. } => self.loss_was_counted(process, uid, attempt),
+            Event::LossDue { serial, uid, attempt, .. } => self.loss_was_counted(process, serial, uid, attempt),
             Event::Terminate { .. } => self.stop_gracefully(process),
             Event::LeaderTurn { .. } => self.leader_turn(process),
             Event::LeaderDue { .. } => self.leader_timer(process),

@@ -97,7 +97,7 @@ impl World {
         });
         let lost = matches!(ending.reason, EndReason::Misses | EndReason::Deadline | EndReason::NeverConfirmed);
         if lost && uid != LOCK && self.lost.insert((process, ending.id.attempt)) {
-            self.loss_is_due(process, uid, ending.id.attempt);
+            self.loss_is_due(process, serial, uid, ending.id.attempt);
         }
         if ending.reason == EndReason::Misses && known != Some(ending.id.attempt) {
             let id = ending.id.clone();

@@ -113,14 +113,18 @@ impl World {
     }
 
     /// I5: the machine of a lease has lost a term. It must be counted soon, whether the API server answers or not.
-    pub fn loss_is_due(&mut self, process: usize, uid: u32, attempt: Attempt) {
+    pub fn loss_is_due(&mut self, process: usize, serial: u64, uid: u32, attempt: Attempt) {
         let boot = self.processes[process].boot;
         let delay = self.swarm.engine_delay.1 + COUNTED_WITHIN;
-        self.after(delay, Event::LossDue { process, boot, uid, attempt });
+        self.after(delay, Event::LossDue { process, boot, serial, uid, attempt });
     }
 
-    /// The status still names the lost term, this process decides, and it has not counted the loss.
-    pub fn loss_was_counted(&mut self, process: usize, uid: u32, attempt: Attempt) {
+    /// The status still names the lost term, this process decides, and it has not counted the loss. A process that meanwhile did not
+    /// decide has another machine, which finds the loss by itself.
+    pub fn loss_was_counted(&mut self, process: usize, serial: u64, uid: u32, attempt: Attempt) {
+        if self.machine_of(process, uid).is_none_or(|machine| machine.serial != serial) {
+            return;
+        }
         let decides = self.authority(process) == Authority::Lead;
         let exists = self.resource(process, uid).is_some();
         let Some(unit) = self.unit(process, uid) else { return };

@@ -208,10 +208,11 @@ impl World {
         unit.due = false;
         let (answers, opening) = (std::mem::take(&mut unit.answers), unit.opening > 0);
         let machine = self.machine_of(process, uid).filter(|_| !opening);
-        let view = machine.and_then(|machine| machine.mailbox.take());
-        let view = view.map(|view| self.plant_in_view(process, view));
+        let views = machine.map(|machine| [machine.before.take(), machine.mailbox.take()]).into_iter().flatten();
+        let views: Vec<View> = views.flatten().collect();
+        let views: Vec<View> = views.into_iter().map(|view| self.plant_in_view(process, view)).collect();
         let Some(unit) = self.unit(process, uid) else { return };
-        for input in answers.into_iter().chain(view.map(Input::View)) {
+        for input in answers.into_iter().chain(views.into_iter().map(Input::View)) {
             unit.reconciler.handle(now, input);
         }
         let Some(facts) = self.facts(process, uid) else { return };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use redislease::election::HolderName;
-use redislease::plan::{Command, Event as Planned, OpenQuorum, needs_turn};
+use redislease::plan::{Command, Event as Planned, OpenQuorum, must_be_read_before, needs_turn};
 use redislease_core::backoff::Entropy;
 use redislease_core::lease::{
     Attempts, Config, Effect, Input, JOIN_DELAY, Lease, Requested, Round, Standing, View, Want,
@@ -36,6 +36,8 @@ pub struct Machine {
     shown: View,
     /// The newest view that the engine has not taken.
     pub mailbox: Option<View>,
+    /// A view from before the newest one that the engine must take first.
+    pub before: Option<View>,
     /// Whether the engine will be woken for it.
     pub mail_due: bool,
     /// An effect that was polled when the process was paused. It is carried out when the process continues.
@@ -193,6 +195,7 @@ impl World {
             keys,
             shown: View::default(),
             mailbox: None,
+            before: None,
             mail_due: false,
             held_back: None,
             changed: true,
@@ -433,6 +436,9 @@ impl World {
         let wakes = uid == LOCK || needs_turn(&machine.shown, &view);
         machine.changed = true;
         machine.shown = view.clone();
+        if let Some(unread) = machine.mailbox.take().filter(|unread| must_be_read_before(unread, &view)) {
+            machine.before = Some(unread);
+        }
         machine.mailbox = Some(view);
         if wakes && !std::mem::replace(&mut machine.mail_due, true) {
             self.after(delay, Event::Mail { process, boot, uid, serial });
@@ -445,8 +451,9 @@ impl World {
         machine.mail_due = false;
         if uid != LOCK {
             self.wake_unit(process, uid);
-        } else if let Some(view) = machine.mailbox.take() {
-            self.take_lock_view(process, view);
+        } else {
+            let views = [machine.before.take(), machine.mailbox.take()];
+            views.into_iter().flatten().for_each(|view| self.take_lock_view(process, view));
         }
     }
 }

@@ -1,6 +1,8 @@
 //! The election of one replica on the quorum: the shell around `redislease::plan::Leadership`.
 
-use redislease::plan::{Authority, Command, Leadership, LeadershipEffect, LeadershipEvent, LeadershipFacts};
+use redislease::plan::{
+    Authority, Command, Leadership, LeadershipEffect, LeadershipEvent, LeadershipFacts, must_be_read_before,
+};
 use redislease_core::lease::View;
 use redislease_core::time::Time;
 
@@ -25,7 +27,8 @@ pub struct Leader {
     machine: Leadership,
     /// The leader by the newest event, read or answer: the resource version, and the instance.
     named: (u64, Option<String>),
-    view: Option<View>,
+    /// Those that it has not taken.
+    views: Vec<View>,
     due: bool,
     wake_at: Option<Micros>,
     held_back: Option<LeadershipEffect>,
@@ -46,7 +49,8 @@ impl World {
         let Self { swarm, processes, .. } = self;
         let of = &processes[process];
         let machine = Leadership::new(cluster(of.cluster), instance(process), format!("start-{}", of.boot));
-        let leader = Leader { machine, named: (0, None), view: None, due: false, wake_at: None, held_back: None };
+        let leader =
+            Leader { machine, named: (0, None), views: Vec::new(), due: false, wake_at: None, held_back: None };
         swarm.elects.then_some(leader)
     }
 
@@ -81,7 +85,7 @@ impl World {
         if !quorum.read {
             return;
         }
-        if let Some(view) = leader.view.take() {
+        for view in std::mem::take(&mut leader.views) {
             leader.machine.handle(now, LeadershipEvent::View(view));
         }
         let facts = LeadershipFacts {
@@ -196,7 +200,8 @@ impl World {
 
     pub fn take_lock_view(&mut self, process: usize, view: View) {
         if let Some(leader) = &mut self.processes[process].leader {
-            leader.view = Some(view);
+            leader.views.pop_if(|unread| !must_be_read_before(unread, &view));
+            leader.views.push(view);
             self.wake_leader(process);
         }
     }
