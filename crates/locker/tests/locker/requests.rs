@@ -65,9 +65,8 @@ async fn a_lock_is_not_reentrant_and_a_waiting_request_gets_it_at_the_release() 
     }
     // With a delay this long, only the release can wake it.
     let waits = locker.lock("k").wait(PATIENCE).retry(Retry::Constant(PATIENCE / 3)).ttl(LONGEST);
-    let waiting = tokio::spawn(waits.acquire());
-    tokio::time::sleep(ms(100)).await;
-    assert!(!waiting.is_finished());
+    let mut waiting = tokio::spawn(waits.acquire());
+    assert!(tokio::time::timeout(ms(100), &mut waiting).await.is_err(), "it did not wait");
     let token = guard.token();
     let began = Instant::now();
     guard.release().await;
@@ -184,9 +183,9 @@ async fn a_shutdown_ends_long_waits_and_work_at_once() {
     let (_servers, locker) = three().await;
     let guard = once(&locker, "k").acquire().await.unwrap();
     let long = locker.lock("k").wait(Duration::from_mins(1)).retry(Retry::Constant(Duration::from_secs(50)));
-    let waiting = tokio::spawn(long.acquire());
+    let mut waiting = tokio::spawn(long.acquire());
     let working = tokio::spawn(async move { guard.run(std::future::pending::<()>()).await });
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(tokio::time::timeout(ms(300), &mut waiting).await.is_err(), "it did not wait");
     let began = Instant::now();
     locker.shutdown().await;
     assert_eq!(waiting.await.unwrap().map(drop), Err(AcquireError::Closed));
@@ -194,7 +193,7 @@ async fn a_shutdown_ends_long_waits_and_work_at_once() {
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
 }
 
-/// The last step of the work blocks until the lock has expired.
+/// The last step of the work blocks its thread until the lock has expired, as a long computation does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn work_that_ends_after_the_lock_is_not_done() {
     let (_servers, locker) = three().await;

@@ -449,11 +449,11 @@ impl World {
     pub fn mail(&mut self, process: usize, uid: u32, serial: u64) {
         let Some(machine) = self.machine(process, serial) else { return };
         machine.mail_due = false;
-        if uid != LOCK {
-            self.wake_unit(process, uid);
-        } else {
+        if uid == LOCK {
             let views = [machine.before.take(), machine.mailbox.take()];
             views.into_iter().flatten().for_each(|view| self.take_lock_view(process, view));
+        } else {
+            self.wake_unit(process, uid);
         }
     }
 }

@@ -18,9 +18,11 @@
 //! before is [void](Effect::Void), also when it stays unknown whose clock jumped and fewer than a majority of the nodes certainly
 //! did not move.
 //!
-//! What this cannot tell apart: nodes that step together, all of them or a majority alike, and a pause of this process; one node alone, or an
-//! even number of nodes of which half is disconnected: a pause of this process looks like a step of these nodes. Jumps of up to 50 ms and two round trips are not seen; the first 50 ms are
-//! covered by the [validity](crate::lease) of each term.
+//! What this cannot tell apart: a pause of this process, and nodes that step together, all of them or a majority alike. With one node,
+//! or with an even number of which half is disconnected, it cannot tell a pause from a step of these nodes. It does not see jumps
+//! of up to 50 ms and two round trips; the [validity](crate::lease) of each term covers the first 50 ms.
+
+mod comparison;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -29,6 +31,7 @@ use crate::clock::{ClockWatch, Jump, Sample};
 use crate::quorum::{Node, Quorum};
 use crate::rules::Rules;
 use crate::time::{Drift, Millis, Time};
+use comparison::{Compared, Comparison, Explanation};
 
 /// How often jumps are read again that have no common value, because a second jump came in between, or that are wide, because
 /// answers were slow. Then the nodes count as stepped.
@@ -67,16 +70,6 @@ struct NodeClock {
     /// Whether the present comparison waits for its answer.
     awaited: bool,
     answer: Option<Sample>,
-}
-
-/// A node that can be compared: its answer, and how far its offset has moved.
-#[derive(Clone, Copy, Debug)]
-struct Compared {
-    node: Node,
-    answer: Sample,
-    jump: Jump,
-    /// Whether that is more than what is tolerated.
-    is_moved: bool,
 }
 
 /// The judge of one quorum in one process.
@@ -250,31 +243,17 @@ impl Judge {
     }
 
     fn compare(&mut self, now: Time) {
-        let compared = self.compared();
+        let comparison = Comparison::new(self.compared(), self.quorum, self.drift, self.rules);
         self.comparing_since = None;
         self.nodes.iter_mut().for_each(|clock| (clock.awaited, clock.answer) = (false, None));
-        let needed = self.quorum.majority().max(2);
-        // A small jump of the own clock that was tolerated before may be part of some of these jumps.
-        let loosened = |one: &Compared| Compared { jump: one.jump.loosened(self.drift), ..*one };
-        let loose: Vec<Compared> = compared.iter().map(loosened).collect();
-        let moved = compared.iter().filter(|compared| compared.is_moved).count();
-        let explanation = match self.explanation(&compared, needed) {
-            Explanation::Different if moved > 1 => match self.explanation(&loose, needed) {
-                Explanation::Own(lost) => Explanation::Own(lost),
-                _ => Explanation::Different,
-            },
-            explanation => explanation,
-        };
-        match explanation {
-            Explanation::Own(lost) => self.take_own_jump(now, &compared, lost, &[]),
+        match comparison.explanation() {
+            Explanation::Own(lost) => self.take_own_jump(now, &comparison.nodes, lost, &[]),
             Explanation::Different | Explanation::Open if self.repeated < MORE_ROUNDS => {
                 self.repeated += 1;
                 return self.begin_comparison(now);
             }
-            _ if moved == compared.len() && moved >= needed && !breaks!(self.rules, LargestSubsetDecides) => {
-                self.take_different_jumps(now, &compared, &loose, needed);
-            }
-            _ => self.decide_each(now, &compared, &loose, (needed, explanation == Explanation::Open)),
+            _ if comparison.all_moved() => self.take_different_jumps(now, &comparison),
+            explanation => self.decide_each(now, &comparison, explanation == Explanation::Open),
         }
         self.decided(now);
     }
@@ -295,36 +274,25 @@ impl Judge {
     /// Every node moved, but not alike: a node stepped while this process was paused, or this process was paused more than once.
     /// The value of a majority explains the jumps of that majority, and the others stepped. Without such a value nobody gets a
     /// ticket: it would take the quorum away from all other processes, which judge by their own clocks.
-    fn take_different_jumps(&mut self, now: Time, compared: &[Compared], loose: &[Compared], needed: usize) {
-        let agree = |at: i128| loose.iter().filter(move |one| one.jump.contains(at));
-        let most = loose.iter().map(|one| one.jump.low).max_by_key(|at| agree(*at).count());
-        let Some(at) = most.filter(|at| agree(*at).count() >= needed) else {
-            let unknown = compared.iter().map(|one| one.jump).reduce(Jump::hull);
-            for one in compared {
-                self.end_doubt(one, Effect::Steady(one.node), true);
-            }
-            return self.jumped(now, unknown);
-        };
-        let group: Vec<Compared> = agree(at).copied().collect();
-        let outliers: Vec<Node> = loose.iter().filter(|one| !one.jump.contains(at)).map(|one| one.node).collect();
-        if let Some(lost) = common_of(&group, |_| true) {
-            self.take_own_jump(now, compared, lost, &outliers);
+    fn take_different_jumps(&mut self, now: Time, comparison: &Comparison) {
+        if let Some((lost, outliers)) = comparison.of_a_majority() {
+            return self.take_own_jump(now, &comparison.nodes, lost, &outliers);
         }
+        for one in &comparison.nodes {
+            self.end_doubt(one, Effect::Steady(one.node), true);
+        }
+        self.jumped(now, comparison.nodes.iter().map(|one| one.jump).reduce(Jump::hull));
     }
 
-    /// The clock of this process does not explain the jumps, or it is open whether it does.
-    fn decide_each(&mut self, now: Time, compared: &[Compared], loose: &[Compared], (needed, open): (usize, bool)) {
-        self.void_unless_a_majority_is_still(now, compared);
-        let moved = compared.iter().filter(|compared| compared.is_moved).count();
+    /// The clock of this process does not explain the jumps, or it `is_open` whether it does.
+    fn decide_each(&mut self, now: Time, comparison: &Comparison, is_open: bool) {
+        self.void_unless_a_majority_is_still(now, &comparison.nodes);
         let known = self.nodes.iter().filter(|clock| clock.watch.is_known()).count();
-        // With fewer known offsets, as with one node of one, nothing else can be compared.
-        let too_few = compared.len() < needed.min(known);
-        let alike = common_of(loose, |compared| compared.is_moved).is_some();
-        let may_yet_agree = alike && moved + (known - compared.len()) >= needed;
-        let decides = !(open || too_few || may_yet_agree) || breaks!(self.rules, TicketWithoutMajority);
-        for one in compared {
+        let decides = !is_open && !comparison.is_too_early(known);
+        let takes = decides || comparison.moved() == 0;
+        for one in &comparison.nodes {
             if !one.is_moved || self.has_waited(now, one.node) {
-                self.end_doubt(one, Effect::Steady(one.node), one.is_moved || moved == 0 || decides);
+                self.end_doubt(one, Effect::Steady(one.node), one.is_moved || takes);
             } else if decides {
                 self.end_doubt(one, Effect::Stepped(one.node), true);
             }
@@ -339,37 +307,6 @@ impl Judge {
         if !doubts.is_empty() && still < self.quorum.majority() && !self.is_void {
             self.make_void(now, None);
         }
-    }
-
-    fn explanation(&self, compared: &[Compared], needed: usize) -> Explanation {
-        let mut common = common_of(compared, |compared| compared.is_moved);
-        if breaks!(self.rules, NodeWithoutJumpContradicts) {
-            common = common_of(compared, |_| true);
-        }
-        #[cfg(feature = "check")]
-        if breaks!(self.rules, LargestSubsetDecides) {
-            let allies =
-                |one: &&Compared| compared.iter().filter(|other| one.jump.common(other.jump).is_some()).count();
-            let one = compared.iter().filter(|compared| compared.is_moved).max_by_key(allies);
-            common = one.filter(|one| allies(one) >= needed).map(|one| one.jump);
-        }
-        let Some(common) = common else {
-            return of_nodes(compared);
-        };
-        // The common value that most nodes allow lies at the start of one of the jumps.
-        let agree = |at: i128| compared.iter().filter(move |compared| compared.jump.contains(at));
-        let starts = compared.iter().map(|compared| compared.jump.low.max(common.low));
-        let most = starts.filter(|at| common.contains(*at)).max_by_key(|at| agree(*at).count());
-        let Some(at) = most.filter(|at| agree(*at).count() >= needed) else {
-            return of_nodes(compared);
-        };
-        if agree(at).filter(|compared| compared.jump.excludes_zero()).count() < 2 {
-            // The others answered so slowly, or were away for so long, that they may have moved or not.
-            let nobody_contradicts = agree(at).count() == compared.len();
-            return if nobody_contradicts { Explanation::Open } else { Explanation::Nodes };
-        }
-        let lost = agree(at).try_fold(common, |all, compared| all.common(compared.jump));
-        Explanation::Own(lost.unwrap_or(common))
     }
 
     /// The clock of this process jumped by `lost`. The outliers stepped as well.
@@ -443,37 +380,10 @@ impl Judge {
     }
 }
 
-/// What explains the jumps of a comparison.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Explanation {
-    /// The clock of this process jumped by this much.
-    Own(Jump),
-    /// The nodes that moved stepped.
-    Nodes,
-    /// The same, but more than one moved, and not alike.
-    Different,
-    /// Either.
-    Open,
-}
-
-/// The clock of this process cannot explain the jumps, unless it jumped again between two answers.
-fn of_nodes(compared: &[Compared]) -> Explanation {
-    let moved = compared.iter().filter(|compared| compared.jump.excludes_zero()).count();
-    if moved > 1 { Explanation::Different } else { Explanation::Nodes }
-}
-
 fn jump_of(watch: &ClockWatch, sample: Sample, drift: Drift, rules: Rules) -> Option<Jump> {
     let jump = watch.jump(sample)?;
     Some(if breaks!(rules, JumpNotWidened) { jump } else { jump.widened(drift) })
 }
 
-/// The values that lie in each of these jumps. `None` if there is no such value, or no such jump.
-fn common_of(compared: &[Compared], of: impl Fn(&Compared) -> bool) -> Option<Jump> {
-    let mut jumps = compared.iter().filter(|compared| of(compared)).map(|compared| compared.jump);
-    let first = jumps.next()?;
-    jumps.try_fold(first, Jump::common)
-}
-
 #[cfg(test)]
-#[path = "judge_tests.rs"]
 pub(crate) mod tests;
