@@ -17,7 +17,7 @@ use super::slot::Slot;
 use super::writer::Writer;
 use crate::election::Cluster;
 use crate::election::takeover::LEADER_LEASE;
-use crate::plan::{Authority, Command, Leadership, LeadershipEffect, LeadershipEvent, LeadershipFacts};
+use crate::plan::{Authority, Command, Granted, Leadership, LeadershipEffect, LeadershipEvent, LeadershipFacts};
 
 /// The identity of this replica, and the dependencies of its elections.
 #[derive(Clone)]
@@ -36,11 +36,11 @@ pub struct Replica {
 
 /// The authority of this process over the leases of one quorum.
 #[derive(Debug)]
-pub struct Grant(Mutex<Granted>);
+pub struct Grant(Mutex<Shared>);
 
-#[derive(Debug)]
-struct Granted {
-    authority: Authority,
+#[derive(Debug, Default)]
+struct Shared {
+    granted: Granted,
     /// The lock on which the authority depends.
     lock: Option<Arc<Slot>>,
 }
@@ -48,14 +48,14 @@ struct Granted {
 impl Grant {
     /// Creates a grant with an authority that depends on no lock.
     pub fn of(authority: Authority) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(Granted { authority, lock: None })))
+        let granted = Granted { authority, named_until: None };
+        Arc::new(Self(Mutex::new(Shared { granted, lock: None })))
     }
 
     /// The authority at `now`.
     pub fn authority(&self, now: Time) -> Authority {
-        let granted = self.granted();
-        let authority = granted.authority;
-        granted.lock.as_ref().map_or(authority, |lock| authority.under_lock(now, lock.stop_at()))
+        let shared = self.shared();
+        shared.granted.at(now, shared.lock.as_ref().map(|lock| lock.stop_at()))
     }
 
     /// Whether a decision about a lease may still be carried out at `now`: a process that was paused may have lost the right to it.
@@ -66,10 +66,12 @@ impl Grant {
     /// Grants an authority that depends on no lock.
     #[cfg(test)]
     pub fn set_for_test(&self, authority: Authority) {
-        *self.granted() = Granted { authority, lock: None };
+        // No test waits until this time.
+        let granted = Granted { authority, named_until: Some(Time(u64::MAX)) };
+        *self.shared() = Shared { granted, lock: None };
     }
 
-    fn granted(&self) -> MutexGuard<'_, Granted> {
+    fn shared(&self) -> MutexGuard<'_, Shared> {
         // The state is consistent between any two statements that change it.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -83,10 +85,10 @@ impl MayEnd for Grant {
 
 /// The authority of this process on every quorum, for tasks other than the engine. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Authorities(Arc<Shared>);
+pub struct Authorities(Arc<AllGrants>);
 
 #[derive(Debug, Default)]
-struct Shared {
+struct AllGrants {
     known: Mutex<Known>,
     changed: Notify,
 }
@@ -179,7 +181,7 @@ impl Election {
         let Replica { cluster, instance, process, .. } = &self.replica;
         self.machine = Leadership::new(cluster.clone(), instance.clone(), process.clone());
         self.lock = None;
-        *self.grant.granted() = Granted { authority: Authority::Follow, lock: None };
+        *self.grant.shared() = Shared::default();
     }
 
     /// The authority of this process.
@@ -270,7 +272,7 @@ impl Election {
             }
         }
         let lock = self.lock.as_ref().map(|(_, slot)| slot.clone());
-        *self.grant.granted() = Granted { authority: self.machine.authority(), lock };
+        *self.grant.shared() = Shared { granted: self.machine.granted(), lock };
         requests
     }
 
@@ -336,7 +338,10 @@ mod tests {
     #[test]
     fn leadership_ends_with_the_time_of_its_lock() {
         let slot = Slot::new(|| {});
-        let grant = |authority, lock| Grant(Mutex::new(Granted { authority, lock }));
+        let grant = |authority, lock| {
+            let granted = Granted { authority, named_until: Some(Time(10)) };
+            Grant(Mutex::new(Shared { granted, lock }))
+        };
         let lead = grant(Authority::Lead, Some(slot.clone()));
         assert_eq!(lead.authority(Time(0)), Authority::Renew, "the lock has no view yet");
         let id = TermId { attempt: Attempt(1), token: Token(1), holder: Holder("here/uid///operator-0/1".into()) };
@@ -347,6 +352,7 @@ mod tests {
         for authority in [Authority::Follow, Authority::Renew, Authority::End] {
             assert_eq!(grant(authority, Some(slot.clone())).authority(Time(9)), authority);
         }
+        assert_eq!(grant(Authority::End, None).authority(Time(10)), Authority::Renew, "another may be named meanwhile");
         assert_eq!(Grant::of(Authority::Lead).authority(Time(9)), Authority::Lead, "no election is possible");
     }
 }

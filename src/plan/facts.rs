@@ -31,12 +31,26 @@ pub enum Authority {
     Lead,
 }
 
-impl Authority {
-    /// The authority at `now` if it depends on a lock that this process may use until `stop_at`, or not at all. The process
-    /// may have been paused, and then the machine of the lock has not reported yet that its time is over.
-    pub fn under_lock(self, now: Time, stop_at: Option<Time>) -> Self {
-        let is_over = stop_at.is_none_or(|stop_at| now >= stop_at);
-        if self == Self::Lead && is_over { Self::Renew } else { self }
+/// The authority of a process, and when it ends. A process that was paused has not noticed yet that its time is over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Granted {
+    /// The authority as of the last turn of the election.
+    pub authority: Authority,
+    /// The end of [`Authority::End`]: the API server named this process one lock duration before, and may name another now.
+    pub named_until: Option<Time>,
+}
+
+impl Granted {
+    /// The authority at `now`. [`Authority::Lead`] also ends at the time `lock_until` until which this process may use its lock:
+    /// `None` if it depends on no lock, `Some(None)` if the lock is not held.
+    pub fn at(self, now: Time, lock_until: Option<Option<Time>>) -> Authority {
+        let is_past = |until: Option<Time>| until.is_none_or(|until| now >= until);
+        let is_over = match self.authority {
+            Authority::Lead => lock_until.is_some_and(is_past),
+            Authority::End => is_past(self.named_until),
+            Authority::Follow | Authority::Renew => false,
+        };
+        if is_over { Authority::Renew } else { self.authority }
     }
 }
 

@@ -59,7 +59,7 @@ mod workload;
 pub use altered::{Altered, withdrawal};
 pub use effect::{Command, Effect, Measure, PodChange, Priority, Read, RoleWrite, Shown, StatusWrite};
 pub use event::{Event, RoleOutcome, StatusOutcome, lacks_right};
-pub use facts::{Allowed, Authority, CandidateFacts, Facts, OpenQuorum, PodKnowledge, QuorumFacts};
+pub use facts::{Allowed, Authority, CandidateFacts, Facts, Granted, OpenQuorum, PodKnowledge, QuorumFacts};
 pub(crate) use fair_queue::FairQueue;
 pub use keeper_link::{must_be_read_before, needs_turn};
 pub use leadership::{Leadership, LeadershipEffect, LeadershipEvent, LeadershipFacts};

@@ -7,6 +7,7 @@ use redislease_core::backoff::{Backoff, Strategy};
 use redislease_core::time::{Millis, Time};
 
 use super::{Leadership, LeadershipEffect, LeadershipFacts, READ_AGAIN};
+use crate::election::takeover::LEADER_LEASE;
 use crate::plan::facts::Authority;
 
 /// How long the quorum must be lost before a replica writes itself as leader in place of one that may have died. It
@@ -15,6 +16,8 @@ const CLAIM_AFTER: Backoff =
     Backoff { strategy: Strategy::Exponential, min: Millis(10_000), max: Millis(640_000), limit: None, jitter: 0 };
 /// A running leader contradicts a claim within this time.
 const CONTRADICTED_WITHIN: Millis = Millis(5000);
+/// How long before the end of its authority the replica reads the name again.
+const CONFIRMED_AGAIN: Millis = Millis(LEADER_LEASE.0 / 2);
 /// How long the quorum must be lost if the status has never named a leader: the nodes of a new quorum do not vote for a
 /// while, and the status of the leases must show this.
 const FIRST_CLAIM_AFTER: Millis = Millis(1000);
@@ -22,9 +25,11 @@ const FIRST_CLAIM_AFTER: Millis = Millis(1000);
 /// The state of `RedisQuorum.status.leader` while no replica can have the lock.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Name {
-    /// Whether the API server has named this replica since the lock was lost, so that it may still end terms.
-    confirmed: bool,
-    reading: bool,
+    /// Until when this replica may end terms, because the API server has named it since the lock was lost: one lock duration
+    /// from before the read on. Another replica can lead after that.
+    confirmed_until: Option<Time>,
+    /// When the read under way was sent.
+    reading_since: Option<Time>,
     read_again_at: Option<Time>,
     /// When this replica claimed the name, if it did.
     claimed_at: Option<Time>,
@@ -39,7 +44,12 @@ pub(super) struct Name {
 impl Name {
     /// The state when no claim is needed. A read may be under way.
     pub(super) fn unclaimed(&self) -> Self {
-        Self { reading: self.reading, ..Self::default() }
+        Self { reading_since: self.reading_since, ..Self::default() }
+    }
+
+    /// Until when this replica may end terms.
+    pub(super) const fn confirmed_until(&self) -> Option<Time> {
+        self.confirmed_until
     }
 }
 
@@ -58,20 +68,26 @@ impl Leadership {
         }
         let contradicts_until = self.name.contradicts_until.filter(|until| now < *until);
         if !is_named {
-            self.name.confirmed = false;
+            self.name.confirmed_until = None;
         }
         let mut authority = self.authority;
         if self.seen_other || (other_is_named && contradicts_until.is_none()) {
             // Another replica leads and has adopted the terms of this one.
-            self.name.confirmed = false;
+            self.name.confirmed_until = None;
             authority = Authority::Follow;
         } else if matches!(authority, Authority::Lead | Authority::End) {
             authority = Authority::Renew;
         }
         match self.quorum_lost_since {
             Some(_) if is_named => {
-                if self.name.confirmed {
+                let confirmed_until = self.name.confirmed_until.filter(|until| now < *until);
+                let read_at = confirmed_until.map_or(now, |until| until - CONFIRMED_AGAIN);
+                if let Some(until) = confirmed_until {
                     authority = Authority::End;
+                    self.wake_at(until);
+                }
+                if now < read_at {
+                    self.wake_at(read_at);
                 } else {
                     self.read(now);
                 }
@@ -109,18 +125,18 @@ impl Leadership {
     }
 
     fn read(&mut self, now: Time) {
-        if self.name.reading {
+        if self.name.reading_since.is_some() {
             return;
         }
         if let Some(at) = self.name.read_again_at.filter(|at| now < *at) {
             return self.wake_at(at);
         }
-        self.name.reading = true;
+        self.name.reading_since = Some(now);
         self.emit(LeadershipEffect::ReadQuorum);
     }
 
     pub(super) fn quorum_read(&mut self, now: Time, read: Result<Option<String>, ()>) {
-        self.name.reading = false;
+        let sent_at = self.name.reading_since.take();
         self.name.read_again_at = Some(now + READ_AGAIN);
         if let Ok(named) = read {
             let settled = self.name.claimed_at.filter(|_| !self.name.was_free).map(|at| at + CONTRADICTED_WITHIN);
@@ -128,8 +144,9 @@ impl Leadership {
                 self.name.read_again_at = Some(at);
                 return;
             }
-            self.name.confirmed = named.as_deref() == Some(self.instance());
-            if self.name.confirmed {
+            let is_named = named.as_deref() == Some(self.instance());
+            self.name.confirmed_until = sent_at.filter(|_| is_named).map(|sent_at| sent_at + LEADER_LEASE);
+            if self.name.confirmed_until.is_some() {
                 (self.seen_other, self.outdated) = (false, self.other());
             }
         }

@@ -20,7 +20,7 @@ use redislease_core::op::Attempt;
 use redislease_core::time::{Drift, Millis, Time};
 
 use super::effect::Command;
-use super::facts::{Authority, OpenQuorum};
+use super::facts::{Authority, Granted, OpenQuorum};
 use super::restarts::Restarts;
 use crate::election::takeover::{LEADER_LEASE, LEADER_STOP_BUDGET};
 use crate::election::{Cluster, HolderName};
@@ -138,9 +138,14 @@ impl Leadership {
         }
     }
 
-    /// The authority of this process over the leases of the quorum.
+    /// The authority of this process over the leases of the quorum, as of the last turn.
     pub const fn authority(&self) -> Authority {
         self.authority
+    }
+
+    /// The authority, and when it ends.
+    pub const fn granted(&self) -> Granted {
+        Granted { authority: self.authority, named_until: self.name.confirmed_until() }
     }
 
     /// The name of this replica.

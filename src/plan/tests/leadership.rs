@@ -171,6 +171,31 @@ fn while_the_quorum_is_lost_the_named_replica_ends_after_a_fresh_read() {
     assert_eq!(replica.machine.authority(), Authority::Follow);
 }
 
+/// Both outages last, and the replica may be the only one that has them: what the API server said before is outdated.
+#[test]
+fn the_right_to_end_terms_lasts_one_lock_duration_after_the_read_that_confirmed_it() {
+    let mut replica = Replica::leading();
+    replica.facts.quorum_lost = true;
+    replica.view(View { standing: Standing::Uncertain(term_view(lock(1))), ..View::default() });
+    let read_at = replica.now;
+    replica.now += Millis(800);
+    replica.event(LeadershipEvent::QuorumRead(Ok(Some(ME.into()))));
+    assert_eq!(replica.machine.authority(), Authority::End);
+    let granted = replica.machine.granted();
+    assert_eq!(granted.at(read_at + Millis(4999), None), Authority::End);
+    assert_eq!(granted.at(read_at + Millis(5000), None), Authority::Renew, "also when it is paused and has no turn");
+    assert_eq!(replica.machine.next_deadline(), Some(read_at + Millis(2500)));
+    replica.pass(1700);
+    assert_eq!(replica.effects, [LeadershipEffect::ReadQuorum]);
+    replica.event(LeadershipEvent::QuorumRead(Ok(Some(ME.into()))));
+    assert_eq!(replica.machine.granted().named_until, Some(read_at + Millis(7500)));
+    replica.pass(2500);
+    assert_eq!(replica.effects, [LeadershipEffect::ReadQuorum]);
+    assert_eq!(replica.machine.next_deadline(), Some(read_at + Millis(7500)));
+    replica.pass(2500);
+    assert_eq!(replica.effects, [LeadershipEffect::Authority(Authority::Renew)], "the API server does not answer");
+}
+
 #[test]
 fn a_dead_leader_is_replaced_by_name_while_the_quorum_is_lost() {
     let mut replica = Replica::new();
@@ -323,7 +348,9 @@ fn a_replica_that_cannot_open_the_quorum_leaves_its_leases_to_the_named_one() {
     assert!(replica.effects.contains(&LeadershipEffect::Claim));
     replica.facts.named = Some(ME.into());
     replica.turn();
+    replica.event(LeadershipEvent::QuorumRead(Ok(Some(ME.into()))));
     replica.pass(5000);
+    assert!(replica.effects.contains(&LeadershipEffect::ReadQuorum));
     replica.event(LeadershipEvent::QuorumRead(Ok(Some(ME.into()))));
     assert_eq!(replica.machine.authority(), Authority::End);
     assert!(!replica.wants());

@@ -12,6 +12,7 @@ use crate::api::server::Verdict;
 use crate::chaos::bug::Bug;
 use crate::check::coverage::Sight;
 use crate::check::trace::Note;
+use crate::operator::keeper::Machine;
 use crate::operator::process::{BeforeEffect, Life};
 use crate::operator::writer::Job;
 use crate::redis::clock::{MILLI, Micros};
@@ -57,13 +58,12 @@ impl World {
     /// What this process may decide now.
     pub fn authority(&self, process: usize) -> Authority {
         let Some(leader) = &self.processes[process].leader else { return Authority::Lead };
-        let authority = leader.machine.authority();
-        let lock = self.processes[process].machines.iter().rev().find(|machine| machine.uid == LOCK);
         if self.is(Bug::AuthorityDoesNotEnd) {
-            return authority;
+            return leader.machine.authority();
         }
+        let lock = self.processes[process].machines.iter().rev().find(|machine| machine.uid == LOCK);
         let now = Time(self.local(process));
-        lock.map_or(authority, |lock| authority.under_lock(now, lock.stop_at()))
+        leader.machine.granted().at(now, lock.map(Machine::stop_at))
     }
 
     pub fn wake_leader(&mut self, process: usize) {
