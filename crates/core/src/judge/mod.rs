@@ -164,7 +164,13 @@ impl Judge {
             clock.watch.narrow(sample);
         }
         if !moved && !in_question {
-            return !began_before;
+            // A doubt that lasted for one longest lease is not in question any more.
+            let was_doubted = clock.doubted_since.take().is_some();
+            clock.doubted_for = None;
+            if was_doubted {
+                self.effects.push_back(Effect::Steady(node));
+            }
+            return !began_before && !was_doubted;
         }
         let newly = moved && clock.doubted_since.is_none();
         // Another jump begins another doubt: its wait is another one.

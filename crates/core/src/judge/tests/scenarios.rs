@@ -115,6 +115,24 @@ fn a_step_that_cannot_be_compared_is_waited_for_without_a_ticket() {
     assert_eq!((world.stepped(), world.voids()), (vec![], 1), "everything is void once");
 }
 
+/// While the node was disconnected, its clock may have run apart from this one by as much as it had stepped: its next answer shows no
+/// jump.
+#[test]
+fn a_doubt_ends_also_if_the_jump_cannot_be_seen_any_more() {
+    let mut world = World::new(3, None);
+    (1..3).for_each(|node| world.disconnect(node));
+    world.step(0, 300);
+    world.run(2000);
+    world.disconnect(0);
+    world.run(QUARANTINE + 1000);
+    assert!(world.judge.is_in_doubt(Node(0)));
+    (0..3).for_each(|node| world.connect(node));
+    world.run(10);
+    assert!(!world.judge.is_in_doubt(Node(0)));
+    assert_eq!(world.seen.last(), Some(&Effect::Steady(Node(0))));
+    assert_eq!(world.stepped(), vec![]);
+}
+
 #[test]
 fn another_step_during_the_doubt_is_waited_for_again() {
     let mut world = World::new(5, None);
