@@ -136,7 +136,7 @@ impl Swarm {
             drift,
             installed: clocks_behind || rng.percent(85),
             clocks_behind,
-            meddlers: bug.map_or_else(Vec::new, needed_meddlers),
+            meddlers: bug.map_or_else(|| draw_meddlers(&mut apart), needed_meddlers),
             faults: faults.into_iter().filter(|(fault, _)| !fault.is_of_messages()).collect(),
             gap: rng.pick(&[1, 4, 15]) * SECOND,
             effect_faults: rng.pick(&[0, 2, 10, 30]),
@@ -297,6 +297,16 @@ fn needed_faults(bug: Bug) -> Vec<(Fault, u64)> {
         _ => &[],
     };
     faults.iter().map(|&fault| (fault, 3)).collect()
+}
+
+/// In one of three runs, others write to the same objects.
+fn draw_meddlers(rng: &mut Rng) -> Vec<(Fault, u64)> {
+    if !rng.percent(35) {
+        return Vec::new();
+    }
+    let all = [Fault::StripsLabel, Fault::Clamps, Fault::Fight, Fault::NoConsent];
+    let chosen = all.into_iter().filter(|_| rng.percent(50)).collect::<Vec<_>>();
+    chosen.into_iter().map(|fault| (fault, rng.pick(&[1, 3]))).collect()
 }
 
 /// Others who write to the same objects, without whom a bug breaks nothing.

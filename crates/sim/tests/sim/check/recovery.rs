@@ -126,6 +126,7 @@ impl World {
             }
             Stage::Settled => {
                 self.everything_is_held("after the quarantine and the rest of the TTL");
+                self.scale_all_workloads();
                 self.choose_subject();
                 if let Some(subject) = self.recovery.subject {
                     self.delete_pod(subject.of.0, subject.pod);
@@ -214,6 +215,19 @@ impl World {
             for _ in candidates..2 {
                 let pod = self.new_uid();
                 self.create_pod(cluster, place, pod);
+            }
+        }
+    }
+
+    /// Somebody else scales each workload to what it must never be. The operator corrects it: [`Kind::Workload`] says how soon.
+    ///
+    /// [`Kind::Workload`]: crate::check::lasting::Kind::Workload
+    fn scale_all_workloads(&mut self) {
+        for cluster in 0..self.apis.len() {
+            for place in 0..self.swarm.keys.len() {
+                if self.specs[cluster][place].clustered {
+                    self.set_replicas(cluster, place, 1);
+                }
             }
         }
     }
