@@ -116,6 +116,16 @@ impl Index {
         }
     }
 
+    /// Takes pods from the answer to a list that was requested at `asked`. Returns `false` if they could not be taken, because
+    /// another list is in progress.
+    pub fn pods_answered(&mut self, asked: Asked, pods: Vec<Candidate>, now: Time) -> bool {
+        let is_current = self.pods.is_current(asked);
+        for pod in pods {
+            self.answered(asked, pod, now);
+        }
+        is_current
+    }
+
     /// No pod, or no workload of this kind, has this UID.
     pub fn answered_missing(&mut self, namespace: &str, uid: &str, workload: Option<WorkloadKind>, now: Time) {
         if let Some(kind) = workload {

@@ -133,7 +133,7 @@ impl Pods {
         if let Some(relist) = &mut self.relist {
             relist.read.insert(PodUid::from(facts.uid.as_str()));
         }
-        let is_current = self.relist.is_none() && asked == Asked(self.taken) && asked == self.lists.ask();
+        let is_current = self.is_current(asked);
         let (is_known, version) = match known(all, &facts) {
             Some(known) => (true, known.facts.resource_version.as_deref()),
             None => (false, None),
@@ -143,6 +143,11 @@ impl Pods {
             return BTreeSet::new();
         }
         self.replace(all, facts, now)
+    }
+
+    /// Whether no list of pods has begun or ended since this request, and none is in progress.
+    pub fn is_current(&self, asked: Asked) -> bool {
+        self.relist.is_none() && asked == Asked(self.taken) && asked == self.lists.ask()
     }
 
     fn replace(&mut self, all: &mut Namespaces, facts: PodFacts, now: Time) -> BTreeSet<LeaseId> {

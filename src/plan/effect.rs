@@ -185,6 +185,9 @@ pub enum Read {
         /// The UID of the pod that ran there.
         uid: String,
     },
+    /// The pods that a process may have started for the lease, or may start: those that wait for a node, then those that carry the
+    /// label of the lease. The result goes into the facts, followed by [`super::Event::StartableRead`].
+    Startable,
 }
 
 /// A change of metrics.

@@ -26,6 +26,11 @@ pub enum Event {
         /// Whether there was an answer.
         answered: bool,
     },
+    /// The pods of [`super::Read::Startable`] were read, and the facts contain them; or the read was refused.
+    StartableRead {
+        /// Whether there was an answer.
+        answered: bool,
+    },
     /// The holder's Kubernetes node was read.
     NodeRead {
         /// Whether there was an answer.

@@ -200,6 +200,7 @@ impl Reconciler {
                 self.lease_read(read);
             }
             Event::HolderRead { answered } => self.contention.holder_read(now, answered),
+            Event::StartableRead { answered } => self.start.pods_read(now, answered),
             Event::NodeRead { answered: _ } => self.contention.node_read(now),
             Event::RoleWritten { uid, outcome } => self.role_written(now, &uid, &outcome),
         }
@@ -241,6 +242,9 @@ impl Reconciler {
         let inputs = self.resolve(now, &lease, facts);
         self.configure(facts.authority);
         if facts.authority == Authority::Renew {
+            self.start.authority_lost();
+            self.workload.authority_lost();
+            self.confirmation = Confirmation::default();
             self.give_up_unpublished(now);
             return self.drop_unconfirmed(now);
         }

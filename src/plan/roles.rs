@@ -238,7 +238,8 @@ impl Reconciler {
             } else if may_grant
                 && self.holds(entitlement)
                 && facts.stop_at.is_none_or(|stop_at| now < stop_at)
-                && (desired.change != PodChange::Start || self.is_start_confirmed(now, pod.object()))
+                && (desired.change != PodChange::Start
+                    || (self.are_pods_known(now) && self.is_start_confirmed(now, pod.object())))
             {
                 self.write_role(now, pod.object(), desired, Priority::Active, facts.stop_at);
             }

@@ -3,6 +3,9 @@
 //! At most one started pod of the lease may run. So the next one starts only when every pod that was started before is proven to
 //! have stopped, or was asked to stop so long ago that it must have stopped: its deletion grace period plus the lease's
 //! `gracePeriod` have passed on the clock of this process. A deletion that the API server refuses asks nobody.
+//!
+//! The watch of pods can be late, and another process may have decided before. So this process reads the pods directly once, after
+//! it has gained its authority and before it starts the first one.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,13 +15,16 @@ use redislease_core::time::{Millis, Time};
 use super::Reconciler;
 use super::activation::Activator;
 use super::desired_roles::DesiredRole;
-use super::effect::PodChange;
+use super::effect::{Effect, PodChange, Read};
 use super::facts::Facts;
 use super::inputs::Inputs;
 use super::recorded::Recorded;
 use crate::api::RedisLease;
 use crate::api::names::{self, PodRole};
 use crate::election::PodFacts;
+
+/// The pause before a refused read of the pods is repeated.
+const READ_AGAIN: Millis = Millis(1000);
 
 /// The state about the start of the next pod.
 #[derive(Clone, Debug, Default)]
@@ -30,12 +36,38 @@ pub(super) struct StartState {
     /// The pods to which this process has had a fence stored since it may decide about the lease, and to which it has sent no
     /// start since then. No start of another process can match their versions any more.
     fenced: BTreeSet<String>,
+    pods: Pods,
+}
+
+/// Whether the pods of the lease were read directly since this process may decide about the lease.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Pods {
+    #[default]
+    Unread,
+    /// The read has no answer yet.
+    Reading,
+    /// The read was refused.
+    AgainAt(Time),
+    Read,
 }
 
 impl StartState {
     /// Why the elected pod is not started yet.
     pub fn waits(&self) -> Option<&str> {
         self.waits.as_deref()
+    }
+
+    /// This process does not decide any more: another one may start pods.
+    pub fn authority_lost(&mut self) {
+        self.fenced.clear();
+        self.pods = Pods::Unread;
+    }
+
+    /// The read of the pods was answered, or refused. An answer to a read before a loss of authority counts for nothing.
+    pub fn pods_read(&mut self, now: Time, answered: bool) {
+        if self.pods == Pods::Reading {
+            self.pods = if answered { Pods::Read } else { Pods::AgainAt(now + READ_AGAIN) };
+        }
     }
 
     /// A write was sent or answered.
@@ -92,6 +124,23 @@ impl Reconciler {
             self.start.waits = Some(self.waits_for(&holder.name, earlier, stopped_at.is_some()));
             return;
         }
+    }
+
+    /// Whether every pod that may have been started is known: the pods were read directly since this process may decide. If not,
+    /// they are read.
+    pub(super) fn are_pods_known(&mut self, now: Time) -> bool {
+        match self.start.pods {
+            Pods::Read => return true,
+            Pods::Reading => return false,
+            Pods::AgainAt(at) if now < at => {
+                self.wake_at(at);
+                return false;
+            }
+            Pods::AgainAt(_) | Pods::Unread => {}
+        }
+        self.start.pods = Pods::Reading;
+        self.emit(Effect::Read(Read::Startable));
+        false
     }
 
     /// Adds a fence to the write of each pod that an earlier start may still reach: before the next start, of every pod that has

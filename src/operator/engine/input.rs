@@ -9,8 +9,8 @@ use redislease_core::time::Time;
 
 use super::mistakes::PodName;
 use crate::api::RedisLease;
-use crate::election::PodFacts;
-use crate::index::{LeaseId, NamespaceFacts, WorkloadChange, WorkloadFound, WorkloadKey};
+use crate::election::{Candidate, PodFacts};
+use crate::index::{Asked, LeaseId, NamespaceFacts, WorkloadChange, WorkloadFound, WorkloadKey};
 use crate::operator::annotations::Problem;
 use crate::operator::quorums::QuorumUpdate;
 use crate::operator::slot::News;
@@ -100,6 +100,8 @@ pub enum Answer {
     Lease(Result<Option<Arc<RedisLease>>, String>),
     /// To a read of the pod with this UID.
     Holder(String, Result<Found, String>),
+    /// To a read of the pods that may have been started.
+    Startable(Result<(Asked, Vec<Candidate>), String>),
     /// Whether the Kubernetes node on which the pod with this UID ran is off.
     Node(String, Result<bool, String>),
     /// To a role write on the pod with this UID.

@@ -192,6 +192,9 @@ impl Shell {
                 let done = self.answer(lease, move |read| Answer::Holder(of, read));
                 Call::Pod { namespace, name: pod, uid, workload, done }
             }
+            Read::Startable => {
+                Call::Startable { namespace, lease: lease.name.to_owned(), done: self.answer(lease, Answer::Startable) }
+            }
             Read::Node { node, uid } => {
                 Call::Node { name: node, done: self.answer(lease, move |read| Answer::Node(uid, read)) }
             }

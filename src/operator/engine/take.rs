@@ -140,6 +140,10 @@ impl<M: Machine, O: Outside> Engine<M, O> {
                 self.take_found(now, &namespace, &uid, read.ok());
                 Event::HolderRead { answered }
             }
+            Answer::Startable(read) => {
+                let answered = read.is_ok_and(|(asked, pods)| self.index.pods_answered(asked, pods, now));
+                Event::StartableRead { answered }
+            }
             Answer::Node(uid, read) => {
                 if read == Ok(true) {
                     self.index.pod_missing(&namespace, &uid, true, now);

@@ -17,7 +17,7 @@ use super::events::EventKey;
 use super::managers;
 use super::outcome::{Finish, Sent, classify, guarded, guarded_with, judge_status, pass_on, pass_on_or_repeat};
 use super::owned::{self, Changed};
-use super::tokens;
+use super::{startable, tokens};
 use crate::api::names::{self, PodRole};
 use crate::api::validated::WorkloadKind;
 use crate::api::{RedisLease, RedisQuorum};
@@ -76,6 +76,8 @@ pub enum Call {
         workload: Option<WorkloadKind>,
         done: Done<Result<Found, String>>,
     },
+    /// Read the pods that wait for a node, then those that carry the label of the lease.
+    Startable { namespace: Arc<str>, lease: String, done: Done<Result<(Asked, Vec<Candidate>), String>> },
     /// Read whether a Kubernetes node is off.
     Node { name: String, done: Done<Result<bool, String>> },
     /// Read the selector of a workload.
@@ -117,6 +119,7 @@ impl Call {
             Self::PodRole { namespace, write, .. } => format!("pod {namespace}/{}", write.pod),
             Self::Lease { namespace, name, .. } => format!("RedisLease {namespace}/{name}"),
             Self::Pod { namespace, name, .. } => format!("pod {namespace}/{name}"),
+            Self::Startable { namespace, lease, .. } => format!("the pods of RedisLease {namespace}/{lease}"),
             Self::Node { name, .. } => format!("Kubernetes node {name}"),
             Self::Workload { key: (namespace, workload), .. } => {
                 format!("{} {namespace}/{}", workload.kind.as_str(), workload.name)
@@ -209,6 +212,10 @@ impl Call {
             Self::Pod { namespace, name, uid, workload, done } => {
                 let read = guarded(read_candidate(client, &lists, &namespace, (&name, &uid), workload).boxed()).await;
                 pass_on_or_repeat(read, done, |done| Self::Pod { namespace, name, uid, workload, done })
+            }
+            Self::Startable { namespace, lease, done } => {
+                let read = guarded(startable::read(client, &lists, &namespace, &lease).boxed()).await;
+                pass_on_or_repeat(read, done, |done| Self::Startable { namespace, lease, done })
             }
             Self::Node { name, done } => {
                 let nodes: Api<Node> = Api::all(client);
@@ -417,7 +424,7 @@ fn role_patch(lease: &str, write: &RoleWrite) -> Value {
     patch
 }
 
-fn pod_candidate(pod: &Pod) -> Candidate {
+pub(super) fn pod_candidate(pod: &Pod) -> Candidate {
     Candidate::Pod(Arc::new(PodFacts::from(pod)))
 }
 

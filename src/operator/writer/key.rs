@@ -13,6 +13,7 @@ pub(super) enum Key {
     Role { pod: Arc<str>, lease: Arc<str> },
     ReadLease(Arc<str>),
     ReadPod(Arc<str>),
+    ReadStartable(Arc<str>),
     ReadNode(Arc<str>),
     ReadWorkload(WorkloadKey),
     ReadQuorum(Arc<str>),

@@ -15,6 +15,7 @@
 //! | [`call`] | the calls |
 //! | [`outcome`], [`managers`] | what their answers mean; who manages a field |
 //! | [`owned`] | the calls for the leases of annotated workloads |
+//! | [`startable`] | the pods that may have been started |
 //! | [`tokens`] | the highest token of all leases on a quorum |
 
 mod call;
@@ -25,6 +26,7 @@ mod outcome;
 mod owned;
 mod pod_events;
 mod sender;
+mod startable;
 mod tokens;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -145,6 +147,7 @@ impl Writer {
         let (key, level) = match &call {
             Call::Lease { .. } => (Key::ReadLease(of.into()), Level::Publication),
             Call::Pod { .. } => (Key::ReadPod(of.into()), Level::End),
+            Call::Startable { .. } => (Key::ReadStartable(of.into()), Level::Active),
             Call::Node { .. } => (Key::ReadNode(of.into()), Level::End),
             Call::Workload { key, .. } => (Key::ReadWorkload(key.clone()), Level::Active),
             Call::Quorum { .. } => (Key::ReadQuorum(of.into()), Level::End),

@@ -196,13 +196,7 @@ fn another_cluster_has_time_to_acquire_the_lease() {
     story.pass(2);
     story.answer();
     assert_eq!(story.wanted().as_deref(), Some("b"));
-    let mut failed = Story {
-        now: story.now,
-        reconciler: story.reconciler.clone(),
-        facts: story.facts.clone(),
-        spec: story.spec.clone(),
-        effects: vec![],
-    };
+    let mut failed = story.clone();
 
     story.view(held_by_the_other_cluster(story.now + Millis(60_000)));
     story.write();

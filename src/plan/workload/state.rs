@@ -70,6 +70,11 @@ impl WorkloadState {
         !is_known
     }
 
+    /// This process does not decide any more: another one may start the workload.
+    pub const fn authority_lost(&mut self) {
+        (self.covered, self.sent) = (None, None);
+    }
+
     /// Whether the workload was known before this time.
     pub fn is_known_before(&self, time: Time) -> bool {
         self.known.as_ref().is_some_and(|(_, since)| *since <= time)

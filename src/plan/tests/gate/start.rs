@@ -33,6 +33,54 @@ fn every_gated_pod_is_fenced_before_the_first_start_of_a_process() {
     assert_eq!(story.changes(), [("a".into(), PodChange::Start)]);
 }
 
+/// The watch of pods is late: a process that led before has elected and started `c`, which this process does not know yet.
+#[test]
+fn the_pods_are_read_before_the_first_start_after_a_gain_of_authority() {
+    let mut story = Story::gated();
+    story.candidates(&[gated("a")]);
+    story.reads_pods = false;
+    story.turn();
+    story.answer();
+    story.holder(gated("a"));
+    story.view(publishing(term(2, 9, "a")));
+    story.write();
+    story.facts.stop_at = Some(Time(1_000_000_000));
+    story.view(held(term(2, 9, "a")));
+    assert!(story.wants(&Effect::Read(Read::Startable)) && story.changes().is_empty(), "{:?}", story.effects);
+    assert_eq!(story.turn(), [], "it is read once");
+    story.event(Event::StartableRead { answered: false });
+    assert!(!story.wants(&Effect::Read(Read::Startable)), "it is read again after a pause");
+    story.pass(1000);
+    assert_eq!(story.effects, [Effect::Read(Read::Startable)]);
+    let mut c = pod("c");
+    c.labels.insert(GATE.into(), "active".into());
+    c.annotations.set(STARTED, Some("7"));
+    story.candidates(&[gated("a"), c]);
+    story.event(Event::StartableRead { answered: true });
+    let standby = story.role_writes().remove(0);
+    assert_eq!((standby.pod.as_str(), standby.role), ("c", Some(PodRole::Standby)));
+    assert_eq!(story.role_writes().len(), 1);
+    story.write();
+    story.apply(&standby);
+    story.event(Event::RoleWritten { uid: standby.uid, outcome: RoleOutcome::Written });
+    assert_eq!(story.changes(), [("c".into(), PodChange::Delete)], "`a` waits for the end of `c`");
+    // This process loses its authority and gains it again: another one may have decided meanwhile.
+    story.candidates(&[gated("a")]);
+    story.facts.authority = Authority::Renew;
+    story.turn();
+    story.facts.authority = Authority::Lead;
+    story.turn();
+    assert!(story.wants(&Effect::Read(Read::Startable)), "{:?}", story.effects);
+    assert_eq!(story.changes(), []);
+    // The answer to the read before the loss counts for nothing.
+    story.facts.authority = Authority::Renew;
+    story.turn();
+    story.event(Event::StartableRead { answered: true });
+    story.facts.authority = Authority::Lead;
+    story.turn();
+    assert!(story.wants(&Effect::Read(Read::Startable)), "{:?}", story.effects);
+}
+
 /// The withdrawal writes what the pod already has: without the fence, the API server would store nothing, and the late start
 /// would still match the version.
 #[test]

@@ -31,6 +31,8 @@ pub enum Ask {
     },
     Lease(usize),
     Pod(u32),
+    /// The pods that a process may have started for the lease at this place, or may start.
+    Startable(usize),
     /// The workload of the lease at this place.
     Workload(usize),
     /// Whether the Kubernetes node of this pod is out of service.
@@ -62,6 +64,7 @@ pub enum Reply {
     Role(Verdict, Option<Candidate>),
     Lease(Option<Arc<RedisLease>>),
     Pod(Option<Candidate>),
+    Pods(Vec<Candidate>),
     Workload(Option<Arc<WorkloadFacts>>),
     Node(bool),
     /// The leader, and the resource version.
@@ -176,6 +179,12 @@ impl World {
                 let api = &self.apis[cluster];
                 let workload = || api.workloads.get(pod).cloned().map(Candidate::Workload);
                 Reply::Pod(api.state.pods.get(pod).cloned().map(Candidate::Pod).or_else(workload))
+            }
+            Ask::Startable(place) => {
+                self.apis[cluster].writes.reads += 1;
+                let pods = self.apis[cluster].state.pods.values();
+                let startable = pods.filter(|pod| objects::is_startable(pod, *place)).cloned();
+                Reply::Pods(startable.map(Candidate::Pod).collect())
             }
             Ask::Workload(place) => {
                 self.apis[cluster].writes.reads += 1;

@@ -203,6 +203,11 @@ pub fn was_started(pod: &PodFacts, place: usize) -> bool {
     pod.annotations.get(&names::started_annotation(&lease_name(place))).is_some()
 }
 
+/// Whether the pod waits for a node, or carries the label of the lease.
+pub fn is_startable(pod: &PodFacts, place: usize) -> bool {
+    (pod.node.is_none() && !pod.finished) || pod.labels.contains_key(&names::role_label(&lease_name(place)))
+}
+
 /// The lease that a pod is a candidate of.
 pub fn place_of(pod: &PodFacts) -> Option<usize> {
     pod.labels.get(APP).map(|app| number(app) as usize)

@@ -74,6 +74,7 @@ sights! {
     WorkloadStopped,
     LeaseRead,
     HolderRead,
+    StartableRead,
     NodeRead,
     NodeIsProof,
     WriteExpired,
@@ -181,6 +182,7 @@ impl Sight {
         match read {
             Read::Lease => Self::LeaseRead,
             Read::Holder { .. } => Self::HolderRead,
+            Read::Startable => Self::StartableRead,
             Read::Node { .. } => Self::NodeRead,
         }
     }

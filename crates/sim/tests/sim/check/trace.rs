@@ -71,6 +71,7 @@ impl Brief {
             Planned::WithdrawRole { uid } => Self::WithdrawRole(objects::number(uid)),
             Planned::Read(Read::Lease) => Self::Read("lease"),
             Planned::Read(Read::Holder { .. }) => Self::Read("holder"),
+            Planned::Read(Read::Startable) => Self::Read("startable"),
             Planned::Read(Read::Node { .. }) => Self::Read("node"),
             Planned::Probe => Self::Probe,
             Planned::Report(notice) => Self::Report(notice.reason),

@@ -321,6 +321,12 @@ impl World {
                 }
                 Input::HolderRead { answered: true }
             }
+            (Read::Startable, Reply::Pods(pods)) => {
+                let now = Time(self.local(process));
+                let answered = self.processes[process].index.pods_answered(asked, pods, now);
+                self.wake_marked(process);
+                Input::StartableRead { answered }
+            }
             (Read::Node { uid, .. }, Reply::Node(off)) => {
                 if off {
                     self.coverage.saw(Sight::NodeIsProof);

@@ -65,6 +65,7 @@ pub enum Key {
     Role { lease: u32, pod: u32 },
     ReadLease(u32),
     ReadPod(u32),
+    ReadStartable(u32),
     ReadNode(u32),
     ReadWorkload(WorkloadKey),
     ReadQuorum,
@@ -81,6 +82,7 @@ impl Job {
             }
             Self::Read { uid, read: Read::Lease, .. } => Key::ReadLease(*uid),
             Self::Read { uid, read: Read::Holder { .. }, .. } => Key::ReadPod(*uid),
+            Self::Read { uid, read: Read::Startable, .. } => Key::ReadStartable(*uid),
             Self::Read { uid, read: Read::Node { .. }, .. } => Key::ReadNode(*uid),
             Self::ReadWorkload(key) => Key::ReadWorkload(key.clone()),
             Self::ReadQuorum => Key::ReadQuorum,
@@ -93,7 +95,7 @@ impl Job {
         match self {
             Self::Status { write, .. } => write.priority.into(),
             Self::Role { write, .. } | Self::ReadPod { write, .. } => write.priority.into(),
-            Self::ReadWorkload(_) => Level::Active,
+            Self::ReadWorkload(_) | Self::Read { read: Read::Startable, .. } => Level::Active,
             Self::Read { read: Read::Lease, .. } => Level::Publication,
             Self::Read { .. } | Self::ReadQuorum | Self::ReadTokens { .. } => Level::End,
             Self::Claim { .. } => Level::Standby,
@@ -125,6 +127,7 @@ impl Job {
             Self::ReadPod { write, .. } => Ask::Pod(objects::number(&write.uid)),
             Self::Read { place, read: Read::Lease, .. } => Ask::Lease(*place),
             Self::Read { read: Read::Holder { uid, .. }, .. } => Ask::Pod(objects::number(uid)),
+            Self::Read { place, read: Read::Startable, .. } => Ask::Startable(*place),
             Self::Read { read: Read::Node { uid, .. }, .. } => Ask::Node(objects::number(uid)),
             Self::ReadWorkload((_, workload)) => Ask::Workload(objects::number(&workload.name) as usize),
             Self::ReadQuorum => Ask::Quorum,
