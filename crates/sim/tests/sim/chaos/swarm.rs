@@ -93,7 +93,8 @@ impl Swarm {
             rng.pick(&[&[0b001_u16][..], &[0b001], &[0b011], &[0b001, 0b011], &[0b011, 0b110], &[0b001, 0b011, 0b110]]);
         let nodes = rng.weighted(&[(1, 6), (2, 6), (3, 60), (4, 8), (5, 20)]);
         let command_timeout = Millis(rng.pick(&[200, 500]));
-        let specs = Self::draw_specs(rng);
+        let mut specs = Self::draw_specs(rng);
+        draw_durations(&mut Rng::new(rng.copy().word().rotate_left(1)), command_timeout, &mut specs);
         let ttl = specs.iter().map(|spec| spec.lease * 1000).max().unwrap_or(0);
         let drift = rng.percent(60);
         let faults = Self::draw_faults(rng, clusters, clocks_behind, drift, bug);
@@ -297,6 +298,18 @@ fn needed_faults(bug: Bug) -> Vec<(Fault, u64)> {
         _ => &[],
     };
     faults.iter().map(|&fault| (fault, 3)).collect()
+}
+
+/// In one of three runs, the durations are any that admission accepts, up to the least stop budget and the fewest renewals.
+fn draw_durations(rng: &mut Rng, command_timeout: Millis, specs: &mut [LeaseSpec]) {
+    if !rng.percent(35) {
+        return;
+    }
+    for spec in specs {
+        spec.grace = rng.between(1, 8);
+        spec.renew = rng.between(2 * command_timeout.0, 4000);
+        spec.lease = (3 * spec.renew).div_ceil(1000) + spec.grace + 1 + rng.pick(&[0, 0, 1, 4, 10]);
+    }
 }
 
 /// In one of three runs, others write to the same objects.
