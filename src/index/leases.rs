@@ -7,12 +7,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::Selector;
 
 use super::selectors::GroupId;
-use super::workloads::WorkloadKey;
 use super::{LeaseId, is_older};
 use crate::api::RedisLease;
 use crate::api::validated::{Candidates, ValidQuorum};
 use crate::election::Eligibility;
 use crate::plan::SpecCache;
+use crate::plan::calls::WorkloadKey;
 
 /// Namespace and name.
 pub(super) type Name = (Arc<str>, String);

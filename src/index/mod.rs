@@ -41,12 +41,14 @@ use leases::{Candidacy, Leases};
 use namespace::Namespace;
 pub use namespace_labels::NamespaceFacts;
 use namespace_labels::NamespaceLabels;
+pub use pods::ListCount;
 use pods::Pods;
-pub use pods::{Asked, ListCount};
 pub use quorums::ImplausibleToken;
 use quorums::Quorums;
+pub use workloads::WorkloadChange;
 use workloads::Workloads;
-pub use workloads::{WorkloadChange, WorkloadFound, WorkloadKey, WorkloadRead};
+
+pub use crate::plan::calls::{Asked, WorkloadFound, WorkloadKey, WorkloadRead};
 
 /// The number of a lease in this process. A resource that was created again is another lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

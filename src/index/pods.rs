@@ -10,13 +10,10 @@ use super::namespace::{Namespace, PodUid};
 use super::{LeaseId, is_older};
 use crate::election::{PodFacts, Sighting};
 use crate::plan::PodKnowledge;
+use crate::plan::calls::Asked;
 
 /// How many deleted pods are remembered. More are remembered only while leases name them as their holders.
 pub(super) const REMEMBERED: usize = 10_000;
-
-/// The progress of the pod lists at the time of a request to the API server. Read before the request is sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asked(u64);
 
 /// Counts the beginnings and ends of pod lists: the count is odd while a list is in progress. Clones share the count. The
 /// index handles the events of a list later than this count changes.

@@ -20,6 +20,7 @@ use super::{LeaseId, is_older};
 use crate::api::conditions::LeaseReady;
 use crate::api::validated::{Workload, WorkloadKind};
 use crate::election::WorkloadFacts;
+use crate::plan::calls::{WorkloadFound, WorkloadKey, WorkloadRead};
 use crate::plan::lacks_right;
 
 /// How long a selector is used before its workload is read again.
@@ -36,40 +37,8 @@ const CHANGED: Millis = Millis(1000);
 /// Workloads of each kind of read, usual, early or of candidates, are read at most five times a second in total.
 const PACE: Millis = Millis(200);
 
-/// A workload in its namespace.
-pub type WorkloadKey = (Arc<str>, Workload);
-
 /// A workload that has changed, and the names of the leases for which the operator has written it.
 pub type WorkloadChange = (WorkloadKey, BTreeSet<String>);
-
-/// The result of reading a workload.
-#[derive(Clone, Debug, PartialEq)]
-pub enum WorkloadRead {
-    /// It selects pods with this selector.
-    Selects(Selector),
-    /// It exists and has no selector, or an empty one.
-    SelectsNothing,
-    /// It does not exist.
-    Missing,
-    /// The API server refused the read, or its answer could not be understood. Whether the workload exists is unknown. The
-    /// text is the error.
-    Refused(String),
-}
-
-/// What a read of a workload found.
-#[derive(Clone, Debug, PartialEq)]
-pub struct WorkloadFound {
-    /// Which pods it selects.
-    pub read: WorkloadRead,
-    /// The facts about the workload itself, if it can be a candidate.
-    pub object: Option<Arc<WorkloadFacts>>,
-}
-
-impl From<WorkloadRead> for WorkloadFound {
-    fn from(read: WorkloadRead) -> Self {
-        Self { read, object: None }
-    }
-}
 
 /// The facts about a workload.
 #[derive(Clone, Debug, Default, PartialEq)]

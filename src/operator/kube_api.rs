@@ -18,6 +18,7 @@ use redislease_lock::contain::Panicked;
 use serde_json::Value;
 
 use crate::api::validated::{Workload, WorkloadKind};
+pub use crate::plan::calls::CallError;
 
 /// The timeout of a call. Renewals do not depend on it.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -25,37 +26,9 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a connection may be idle while an answer is pending.
 const READ_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Why a call failed.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum CallError {
-    /// The object changed since it was read, or exists already.
-    #[error("the object changed meanwhile")]
-    Conflict,
-    /// The object does not exist.
-    #[error("the object does not exist")]
-    NotFound,
-    /// No answer: the API server may have carried out the call, or may do so later.
-    #[error("no answer from the API server: {0}")]
-    Unanswered(String),
-    /// The API server refused.
-    #[error("the API server refused: {0}")]
-    Refused(String),
-    /// The API server carried out the call, and its answer could not be read.
-    #[error("the answer of the API server cannot be read: {0}")]
-    Unreadable(String),
-    /// The code around the call panicked. The API server may have carried it out.
-    #[error("a defect of RedisLease: panic: {0}")]
-    Panicked(#[from] Panicked),
-}
-
-impl CallError {
-    /// Why it is not known whether the API server carried out the call; `None` if it is known.
-    pub fn unknown(&self) -> Option<String> {
-        match self {
-            Self::Unanswered(why) | Self::Unreadable(why) => Some(why.clone()),
-            Self::Panicked(_) => Some(self.to_string()),
-            Self::Conflict | Self::NotFound | Self::Refused(_) => None,
-        }
+impl From<Panicked> for CallError {
+    fn from(panicked: Panicked) -> Self {
+        Self::Panicked(format!("panic: {panicked}"))
     }
 }
 

@@ -58,9 +58,11 @@ impl Grant {
         shared.granted.at(now, shared.lock.as_ref().map(|lock| lock.stop_at()))
     }
 
-    /// Whether a decision about a lease may still be carried out at `now`: a process that was paused may have lost the right to it.
-    pub fn decides(&self, now: Time) -> bool {
-        matches!(self.authority(now), Authority::Lead | Authority::End)
+    /// Until when decisions about a lease may be carried out, as far as is known now: a process that was paused may have lost the
+    /// right to it.
+    pub fn decides_until(&self) -> Time {
+        let shared = self.shared();
+        shared.granted.decides_until(shared.lock.as_ref().map(|lock| lock.stop_at()))
     }
 
     /// Grants an authority that depends on no lock.
@@ -79,7 +81,7 @@ impl Grant {
 
 impl MayEnd for Grant {
     fn may_end(&self, now: Time) -> bool {
-        self.decides(now)
+        now < self.decides_until()
     }
 }
 
@@ -128,6 +130,13 @@ impl Authorities {
     pub fn leads(&self, quorum: &str, now: Time) -> bool {
         let known = self.known();
         known.read && known.grants.get(quorum).is_none_or(|grant| grant.authority(now) == Authority::Lead)
+    }
+
+    /// Until when this process decides about the leases on each quorum, as far as is known now.
+    pub fn each(&self, mut of: impl FnMut(&str, Time)) {
+        for (quorum, grant) in &self.known().grants {
+            of(quorum, grant.decides_until());
+        }
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {

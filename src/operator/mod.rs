@@ -54,13 +54,14 @@ use crate::metrics::nodes::NodeMetrics;
 use crate::metrics::operator::OperatorMetrics;
 use crate::metrics::panics::Panics;
 use crate::metrics::renewals::RenewalMetrics;
+use crate::plan::calls::{Outcome, Request};
 use crate::plan::{Allowed, Reconciler};
 use crate::status::TermEnd;
 use engine::{Engine, Input, Shell, Watched};
 use leadership::{Authorities, Replica};
 use supervisor::TaskSupervisor;
 use watches::Objects;
-use writer::{Call, Writer};
+use writer::Writer;
 
 /// The label of this controller in `redislease_reconcile_total`.
 const CONTROLLERS: [&str; 3] = [engine::CONTROLLER, quorums::CONTROLLER, annotations::CONTROLLER];
@@ -171,7 +172,8 @@ impl Context {
 
         let index = Index::new(&self.options.namespace);
         let (senders, inbox) = engine::channels();
-        let (writer, answered) = self.writer(&index, senders.others.clone());
+        let authorities = Authorities::default();
+        let (writer, answered) = self.writer(&index, &authorities, senders.others.clone());
         let lists = index.pod_lists().clone();
         let (deciding, writing) = (TaskTracker::new(), TaskTracker::new());
         // The writer ends after the tasks that use it, so that the last events are sent.
@@ -189,7 +191,6 @@ impl Context {
             let shell = Shell::new(keeper, writer.clone(), answers, &inbox, metrics, leases, allowed);
             let engine = Engine::<Reconciler, Shell>::new(cluster, index, shell);
             let (quorum_events, quorum_watch) = mpsc::channel(AHEAD);
-            let authorities = Authorities::default();
             let quorums = quorums::Parts {
                 namespace: self.options.namespace.clone(),
                 lease_namespaces: self.options.watch_namespaces.clone(),
@@ -254,7 +255,12 @@ impl Context {
     }
 
     /// The writer, and the signal that the API server has answered a call.
-    fn writer(&self, index: &Index, answers: mpsc::UnboundedSender<Input>) -> (Writer, Arc<Notify>) {
+    fn writer(
+        &self,
+        index: &Index,
+        authorities: &Authorities,
+        answers: mpsc::UnboundedSender<Input>,
+    ) -> (Writer, Arc<Notify>) {
         let answered = Arc::new(Notify::new());
         let signal = answered.clone();
         let on_answer = move || {
@@ -263,7 +269,7 @@ impl Context {
             drop(answers.send(Input::ApiAnswered));
         };
         let (instance, lists) = (self.options.instance.clone(), index.pod_lists().clone());
-        (Writer::new(instance, lists, self.metrics.clone(), on_answer), answered)
+        (Writer::new(instance, lists, self.metrics.clone(), authorities.clone(), on_answer), answered)
     }
 
     fn annotations(
@@ -304,14 +310,14 @@ impl Context {
     async fn uid_of_cluster(&self, writer: &Writer) -> Option<String> {
         loop {
             let (done, answer) = oneshot::channel();
-            let done = Box::new(move |uid| drop(done.send(uid)));
-            writer.send(&Arc::from(""), "", Call::ClusterUid { done });
+            let done = Box::new(move |outcome| drop(done.send(outcome)));
+            writer.submit(Request::ClusterUid, done);
             let answer = tokio::select! {
                 () = self.stop.cancelled() => return None,
                 answer = answer => answer,
             };
             match answer {
-                Ok(Ok(uid)) if !uid.is_empty() => return Some(uid),
+                Ok(Outcome::ClusterUid(Ok(uid))) if !uid.is_empty() => return Some(uid),
                 // The writer has logged the error.
                 Ok(_) => {}
                 // The writer has ended, so the process is ending.

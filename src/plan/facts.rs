@@ -41,16 +41,21 @@ pub struct Granted {
 }
 
 impl Granted {
-    /// The authority at `now`. [`Authority::Lead`] also ends at the time `lock_until` until which this process may use its lock:
-    /// `None` if it depends on no lock, `Some(None)` if the lock is not held.
+    /// The authority at `now`; see [`Granted::decides_until`].
     pub fn at(self, now: Time, lock_until: Option<Option<Time>>) -> Authority {
-        let is_past = |until: Option<Time>| until.is_none_or(|until| now >= until);
-        let is_over = match self.authority {
-            Authority::Lead => lock_until.is_some_and(is_past),
-            Authority::End => is_past(self.named_until),
-            Authority::Follow | Authority::Renew => false,
+        let decides = matches!(self.authority, Authority::Lead | Authority::End);
+        if decides && now >= self.decides_until(lock_until) { Authority::Renew } else { self.authority }
+    }
+
+    /// Until when this process decides about leases. [`Authority::Lead`] ends at the time `lock_until` until which this process may use
+    /// its lock: `None` if it depends on no lock, `Some(None)` if the lock is not held.
+    pub fn decides_until(self, lock_until: Option<Option<Time>>) -> Time {
+        let until = match self.authority {
+            Authority::Lead => lock_until.unwrap_or(Some(Time(u64::MAX))),
+            Authority::End => self.named_until,
+            Authority::Follow | Authority::Renew => None,
         };
-        if is_over { Authority::Renew } else { self.authority }
+        until.unwrap_or(Time(0))
     }
 }
 

@@ -52,13 +52,14 @@ use tokio_util::sync::CancellationToken;
 use super::engine::Watched;
 use super::leadership::Authorities;
 use super::watches::{self, Objects};
-use super::writer::{Changed, Writer};
+use super::writer::Writer;
 use super::{AHEAD, BoxedTask, Namespaces};
 use crate::api::RedisLease;
 use crate::api::validated::WorkloadKind;
 use crate::index::{WorkloadChange, WorkloadKey};
 use crate::metrics::operator::OperatorMetrics;
 use crate::plan::Allowed;
+use crate::plan::calls::{Changed, Outcome};
 use crate::status::Notice;
 pub use decide::{Change, is_unwanted};
 use facts::title;
@@ -92,7 +93,7 @@ pub struct Parts {
 struct Answer {
     key: WorkloadKey,
     began: Instant,
-    outcome: Changed,
+    outcome: Changed<Box<LeaseFacts>>,
 }
 
 struct Controller {
@@ -303,10 +304,13 @@ impl Controller {
 
     fn change(&self, key: &WorkloadKey, change: Change) {
         let (answers, began, of) = (self.answers.clone(), Instant::now(), key.clone());
-        let done = Box::new(move |outcome| {
-            // If the controller has ended, the process is ending too.
-            let _ = answers.send(Answer { key: of, began, outcome });
-        });
-        self.writer.change_lease(key, change, done);
+        let done = move |outcome| {
+            if let Outcome::LeaseChange(outcome) = outcome {
+                let outcome = outcome.map(|lease| Box::new(LeaseFacts::from(&*lease)));
+                // If the controller has ended, the process is ending too.
+                let _ = answers.send(Answer { key: of, began, outcome });
+            }
+        };
+        self.writer.change_lease(key, change, Box::new(done));
     }
 }

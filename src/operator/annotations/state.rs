@@ -14,7 +14,7 @@ use super::problem::Problem;
 use crate::api::validated::{Workload, WorkloadKind};
 use crate::index::{WorkloadChange, WorkloadKey, is_older};
 use crate::operator::engine::Watched;
-use crate::operator::writer::Changed;
+use crate::plan::calls::Changed;
 
 /// The pause before a change that could not be made is tried again without an event.
 const AGAIN: Backoff =
@@ -368,7 +368,7 @@ impl State {
     }
 
     /// Takes the outcome of a change.
-    pub fn changed(&mut self, now: Time, key: &WorkloadKey, outcome: Changed, entropy: Entropy) {
+    pub fn changed(&mut self, now: Time, key: &WorkloadKey, outcome: Changed<Box<LeaseFacts>>, entropy: Entropy) {
         let Some(entry) = self.entries.get_mut(key) else { return };
         let quorum = entry.busy.take().unwrap_or_default();
         let failures = std::mem::take(&mut entry.failures);

@@ -16,7 +16,7 @@ use crate::operator::annotations::Problem;
 use crate::operator::engine::{Engine, Input, Machine, Outside, PodName, Subject, Watched};
 use crate::operator::quorums::QuorumUpdate;
 use crate::operator::slot::News;
-use crate::operator::writer::RoleAnswer;
+use crate::plan::calls::RoleAnswer;
 use crate::plan::{
     Allowed, Authority, CandidateFacts, Effect, Event, Identity, PermitUses, Permitted, PodKnowledge, RoleOutcome,
     RoleWrite,

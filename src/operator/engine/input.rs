@@ -9,13 +9,13 @@ use redislease_core::time::Time;
 
 use super::mistakes::PodName;
 use crate::api::RedisLease;
-use crate::election::{Candidate, PodFacts};
-use crate::index::{Asked, LeaseId, NamespaceFacts, WorkloadChange, WorkloadFound, WorkloadKey};
+use crate::election::PodFacts;
+use crate::index::{LeaseId, NamespaceFacts, WorkloadChange, WorkloadFound, WorkloadKey};
 use crate::operator::annotations::Problem;
 use crate::operator::quorums::QuorumUpdate;
 use crate::operator::slot::News;
-use crate::operator::writer::{Found, RoleAnswer};
-use crate::plan::{Allowed, Authority, Effect, Event, Identity, PermitUses, Reconciler, RoleWrite, StatusOutcome};
+use crate::plan::calls::{Outcome, RoleAnswer};
+use crate::plan::{Allowed, Authority, Effect, Event, Identity, PermitUses, Reconciler, RoleWrite};
 
 /// One thing that happened.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub enum Input {
         /// The incarnation of the lease's machine that sent the request.
         incarnation: u32,
         /// The answer.
-        answer: Answer,
+        answer: Outcome,
     },
     /// The API server has answered a call, after [`Outside::await_answer`].
     ApiAnswered,
@@ -89,23 +89,6 @@ impl<K> Watched<K> {
             Self::ListEnds => Watched::ListEnds,
         }
     }
-}
-
-/// The answer to a request of a lease.
-#[derive(Debug)]
-pub enum Answer {
-    /// To a status write.
-    Status(StatusOutcome),
-    /// To a read of the lease.
-    Lease(Result<Option<Arc<RedisLease>>, String>),
-    /// To a read of the pod with this UID.
-    Holder(String, Result<Found, String>),
-    /// To a read of the pods that may have been started.
-    Startable(Result<(Asked, Vec<Candidate>), String>),
-    /// Whether the Kubernetes node on which the pod with this UID ran is off.
-    Node(String, Result<bool, String>),
-    /// To a role write on the pod with this UID.
-    Role(String, RoleAnswer),
 }
 
 /// The lease that an effect applies to.

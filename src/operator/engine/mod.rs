@@ -38,7 +38,7 @@ use crate::index::{Entry, Index, LeaseId};
 use crate::operator::annotations::Problem;
 use crate::plan::{Authority, Effect, Event, Facts, Identity, PERMITS, PermitUses, Permits, Permitted};
 use crate::status::{Notice, NoticeReason};
-pub use input::{Answer, Input, Machine, Outside, Subject, Watched};
+pub use input::{Input, Machine, Outside, Subject, Watched};
 use mistakes::Mistakes;
 pub use mistakes::PodName;
 pub use run::{channels, run};

@@ -36,7 +36,7 @@ fn a_panic_is_contained_to_its_lease() {
     world.work();
     assert_eq!((seen("a").len(), seen("b").len()), (0, 1), "no turn during the pause");
     let stale =
-        |incarnation| Input::Answer { lease: id, incarnation, answer: Answer::Status(StatusOutcome::Withdrawn) };
+        |incarnation| Input::Answer { lease: id, incarnation, answer: Outcome::LeaseStatus(StatusOutcome::Withdrawn) };
     world.engine.take(stale(0));
     world.at(1000);
     world.work();

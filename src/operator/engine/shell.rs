@@ -14,7 +14,7 @@ use redislease_lock::keeper::{Keeper, LeaseHandle, MayEnd, Setup};
 use redislease_lock::mailbox::Mailbox;
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::input::{Answer, Input, Outside, Subject};
+use super::input::{Input, Outside, Subject};
 use super::mistakes::PodName;
 use super::run::Inbox;
 use super::watcher::Watcher;
@@ -26,8 +26,9 @@ use crate::operator::annotations::Problem;
 use crate::operator::leadership::Grant;
 use crate::operator::quorums::{Connection, InUse, QuorumUpdate};
 use crate::operator::slot::{News, Slot};
-use crate::operator::writer::{Call, Done, Writer};
-use crate::plan::{Allowed, Authority, Command, Effect, Measure, OpenQuorum, Read, RoleWrite, StatusWrite};
+use crate::operator::writer::Writer;
+use crate::plan::calls::{Key, LeaseName, Outcome, Request};
+use crate::plan::{Allowed, Authority, Command, Effect, Measure, OpenQuorum, RoleWrite, StatusOutcome, StatusWrite};
 use crate::status::{Importance, Notice, TermEnd};
 
 /// The name of this controller in metrics.
@@ -100,13 +101,14 @@ impl Shell {
         record.clone()
     }
 
-    /// Returns a callback that sends the outcome of a call to the engine as an answer for the lease.
-    fn answer<T: 'static>(&self, lease: Subject<'_>, of: impl FnOnce(T) -> Answer + Send + 'static) -> Done<T> {
+    /// Makes a call whose outcome the engine gets as an answer for the lease.
+    fn call(&self, lease: Subject<'_>, request: Request) {
         let (inputs, id, incarnation) = (self.inputs.clone(), lease.id, lease.incarnation);
-        Box::new(move |outcome| {
+        let done = move |answer| {
             // If the engine has ended, the process is ending too.
-            let _ = inputs.send(Input::Answer { lease: id, incarnation, answer: of(outcome) });
-        })
+            let _ = inputs.send(Input::Answer { lease: id, incarnation, answer });
+        };
+        self.writer.submit(request, Box::new(done));
     }
 
     fn command(&mut self, lease: Subject<'_>, command: Command) {
@@ -161,45 +163,18 @@ impl Shell {
     }
 
     fn write_status(&self, lease: Subject<'_>, write: Box<StatusWrite>) {
-        let (priority, not_after) = (write.priority, write.not_after);
-        let done = self.answer(lease, Answer::Status);
-        match lease.object {
-            Some(object) => {
-                let grant = self.grants.get(lease.quorum).cloned();
-                let call = Call::LeaseStatus { object: object.clone(), write, grant, done };
-                self.writer.write_status(lease.namespace, lease.uid, call, priority, not_after);
-            }
-            None => done(crate::plan::StatusOutcome::Gone),
-        }
+        let Some(object) = lease.object.cloned() else {
+            let answer = Outcome::LeaseStatus(StatusOutcome::Gone);
+            // If the engine has ended, the process is ending too.
+            let _ = self.inputs.send(Input::Answer { lease: lease.id, incarnation: lease.incarnation, answer });
+            return;
+        };
+        self.call(lease, Request::LeaseStatus { object, write, quorum: Some(lease.quorum.into()) });
     }
 
     fn write_role(&self, lease: Subject<'_>, write: RoleWrite) {
-        let pod = write.uid.clone();
-        let done = self.answer(lease, move |answer| Answer::Role(pod, answer));
-        let grant = self.grants.get(lease.quorum).cloned();
-        self.writer.write_role(lease.namespace, lease.uid, lease.name, write, grant, done);
-    }
-
-    fn read(&self, lease: Subject<'_>, read: Read) {
-        let namespace = lease.namespace.clone();
-        let call = match read {
-            Read::Lease => {
-                let (name, uid) = (lease.name.to_owned(), lease.uid.to_owned());
-                Call::Lease { namespace, name, uid, done: self.answer(lease, Answer::Lease) }
-            }
-            Read::Holder { pod, uid, workload } => {
-                let of = uid.clone();
-                let done = self.answer(lease, move |read| Answer::Holder(of, read));
-                Call::Pod { namespace, name: pod, uid, workload, done }
-            }
-            Read::Startable => {
-                Call::Startable { namespace, lease: lease.name.to_owned(), done: self.answer(lease, Answer::Startable) }
-            }
-            Read::Node { node, uid } => {
-                Call::Node { name: node, done: self.answer(lease, move |read| Answer::Node(uid, read)) }
-            }
-        };
-        self.writer.send(lease.namespace, lease.uid, call);
+        let (write, quorum) = (Box::new(write), Some(lease.quorum.into()));
+        self.call(lease, Request::Role { lease: lease_name(lease), write, quorum });
     }
 
     fn report(&self, lease: Subject<'_>, notice: &Notice) {
@@ -281,10 +256,10 @@ impl Outside for Shell {
         match effect {
             Effect::Keeper(command) => self.command(lease, command),
             Effect::WriteStatus(write) => self.write_status(lease, write),
-            Effect::WithdrawStatus => self.writer.withdraw_status(lease.uid),
+            Effect::WithdrawStatus => self.writer.withdraw(&Key::LeaseStatus(lease.uid.into())),
             Effect::WriteRole(write) => self.write_role(lease, write),
-            Effect::WithdrawRole { uid } => self.writer.withdraw_role(&uid, lease.uid),
-            Effect::Read(read) => self.read(lease, read),
+            Effect::WithdrawRole { uid } => self.writer.withdraw(&Key::Role(uid.into(), lease.uid.into())),
+            Effect::Read(read) => self.call(lease, Request::Read { lease: lease_name(lease), read }),
             Effect::Probe => self.writer.probe(),
             Effect::Report(notice) => self.report(lease, &notice),
             Effect::Measure(measure) => self.measure(lease, &measure),
@@ -313,11 +288,12 @@ impl Outside for Shell {
 
     fn read_workload(&mut self, key: WorkloadKey) {
         let (inputs, of) = (self.inputs.clone(), key.clone());
-        let done = Box::new(move |found| {
-            let _ = inputs.send(Input::Workload(of, found));
-        });
-        let namespace = key.0.clone();
-        self.writer.send(&namespace, "", Call::Workload { key, done });
+        let done = move |outcome| {
+            if let Outcome::Workload(found) = outcome {
+                let _ = inputs.send(Input::Workload(of, found));
+            }
+        };
+        self.writer.submit(Request::Workload(key), Box::new(done));
     }
 
     fn allowed(&self) -> Allowed {
@@ -328,11 +304,15 @@ impl Outside for Shell {
         let (inputs, namespace): (_, Arc<str>) = (self.inputs.clone(), namespace.into());
         let (of, pod, name) = (namespace.clone(), write.uid.clone(), lease.to_owned());
         tracing::info!(pod = %format!("{namespace}/{}", write.pod), lease, "Removing the label of a lease that does not exist or cannot be read.");
-        let done = Box::new(move |answer| {
-            let _ = inputs.send(Input::OrphanWritten { namespace: of, pod, lease: name, answer });
-        });
+        let done = move |outcome| {
+            if let Outcome::Role(_, answer) = outcome {
+                let _ = inputs.send(Input::OrphanWritten { namespace: of, pod, lease: name, answer });
+            }
+        };
         // This is never the UID of a lease, so the key is unique.
-        self.writer.write_role(&namespace, &format!("name:{lease}"), lease, write, None, done);
+        let uid = format!("name:{lease}").into();
+        let lease = LeaseName { namespace, name: lease.into(), uid };
+        self.writer.submit(Request::Role { lease, write: Box::new(write), quorum: None }, Box::new(done));
     }
 
     fn report_on_lease(&mut self, lease: Subject<'_>, Problem { reason, note }: &Problem) {
@@ -389,6 +369,10 @@ impl Outside for Shell {
 /// Namespace and name of a lease, for the log.
 fn name(lease: Subject<'_>) -> String {
     format!("{}/{}", lease.namespace, lease.name)
+}
+
+fn lease_name(lease: Subject<'_>) -> LeaseName {
+    LeaseName { namespace: lease.namespace.clone(), name: lease.name.into(), uid: lease.uid.into() }
 }
 
 /// The reference to the lease in an event.

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use redislease_core::time::Time;
 
-use super::{Answer, Engine, Input, Machine, Outside, Watched};
+use super::{Engine, Input, Machine, Outside, Watched};
 use crate::index::{ImplausibleToken, LeaseId, NamespaceFacts};
-use crate::operator::writer::{Found, RoleAnswer};
+use crate::plan::calls::{Found, Outcome, RoleAnswer};
 use crate::plan::{Event, RoleOutcome, StatusOutcome};
 
 impl<M: Machine, O: Outside> Engine<M, O> {
@@ -119,41 +119,42 @@ impl<M: Machine, O: Outside> Engine<M, O> {
         }
     }
 
-    fn take_answer(&mut self, now: Time, id: LeaseId, incarnation: u32, answer: Answer) {
+    fn take_answer(&mut self, now: Time, id: LeaseId, incarnation: u32, answer: Outcome) {
         let Some(namespace) = self.index.lease(id).map(|entry| entry.namespace.clone()) else { return };
         // The object in an answer is valid whichever machine sent the request.
         let event = match answer {
-            Answer::Status(outcome) => {
+            Outcome::LeaseStatus(outcome) => {
                 if let StatusOutcome::Written(lease) = &outcome {
                     self.index.lease_answered(id, lease.clone(), now);
                 }
                 Event::StatusWritten(outcome)
             }
-            Answer::Lease(read) => {
+            Outcome::Lease(read) => {
                 if let Ok(Some(lease)) = &read {
                     self.index.lease_answered(id, lease.clone(), now);
                 }
                 Event::LeaseRead(read)
             }
-            Answer::Holder(uid, read) => {
+            Outcome::Holder(uid, read) => {
                 let answered = read.is_ok();
                 self.take_found(now, &namespace, &uid, read.ok());
                 Event::HolderRead { answered }
             }
-            Answer::Startable(read) => {
+            Outcome::Startable(read) => {
                 let answered = read.is_ok_and(|(asked, pods)| self.index.pods_answered(asked, pods, now));
                 Event::StartableRead { answered }
             }
-            Answer::Node(uid, read) => {
+            Outcome::Node(uid, read) => {
                 if read == Ok(true) {
                     self.index.pod_missing(&namespace, &uid, true, now);
                 }
                 Event::NodeRead { answered: read.is_ok() }
             }
-            Answer::Role(uid, RoleAnswer { outcome, found }) => {
+            Outcome::Role(uid, RoleAnswer { outcome, found }) => {
                 self.take_found(now, &namespace, &uid, found);
                 Event::RoleWritten { uid, outcome }
             }
+            _ => return tracing::error!(namespace = &*namespace, "Ignored the answer to a call that no lease makes."),
         };
         if let Some(lease) = self.leases.get_mut(&id).filter(|lease| lease.incarnation == incarnation) {
             lease.answers.push(event);

@@ -23,7 +23,7 @@ use crate::index::WorkloadRead;
 use crate::operator::leadership::Grant;
 use crate::operator::quorums::QuorumUpdate;
 use crate::operator::slot::News;
-use crate::operator::writer::Found;
+use crate::plan::calls::{Found, Outcome};
 use crate::plan::{
     Authority, Command, OpenQuorum, PodKnowledge, QuorumFacts, Read, Reconciler, RoleOutcome, StatusOutcome,
 };
@@ -36,7 +36,7 @@ fn a_turn_takes_answers_then_the_view_then_the_facts() {
     world.work();
     assert_eq!(seen("a"), ["facts 0 unseen"]);
     world.pod("p");
-    let answer = Answer::Role("uid-p".into(), role(RoleOutcome::Written));
+    let answer = Outcome::Role("uid-p".into(), role(RoleOutcome::Written));
     world.engine.take(Input::Answer { lease: id, incarnation: 0, answer });
     let term = TermId { attempt: Attempt(1), token: Token(7), holder: Holder("c/u/n/a/p/uid-p".into()) };
     let held = Standing::Held(TermView { id: term, valid_until: None, stop_at: None, failed_rounds: 0 });
@@ -75,8 +75,8 @@ fn what_an_answer_shows_is_in_the_facts_of_the_turn() {
     script("a", |script| script.holder = Some(("p".into(), "uid-p".into())));
     world.work();
     for (answer, knows) in [
-        (Answer::Holder("uid-p".into(), Ok(Found::Gone(None))), "facts 0 gone"),
-        (Answer::Node("uid-p".into(), Ok(true)), "facts 0 stopped"),
+        (Outcome::Holder("uid-p".into(), Ok(Found::Gone(None))), "facts 0 gone"),
+        (Outcome::Node("uid-p".into(), Ok(true)), "facts 0 stopped"),
     ] {
         seen("a");
         world.engine.take(Input::Answer { lease: id, incarnation: 0, answer });
@@ -85,7 +85,7 @@ fn what_an_answer_shows_is_in_the_facts_of_the_turn() {
     }
     let mut newer = lease("n", "a");
     newer.metadata.resource_version = Some("2".into());
-    let answer = Answer::Status(StatusOutcome::Written(Arc::new(newer)));
+    let answer = Outcome::LeaseStatus(StatusOutcome::Written(Arc::new(newer)));
     world.engine.take(Input::Answer { lease: id, incarnation: 0, answer });
     world.work();
     let object = world.engine.index.lease(id).unwrap().object.clone().unwrap();
@@ -172,7 +172,7 @@ fn a_refused_read_is_reported_as_refused() {
     world.work();
     assert_eq!(world.fake.done(), ["a/0 Read(Lease)"]);
     seen("a");
-    world.engine.take(Input::Answer { lease: id, incarnation: 0, answer: Answer::Lease(Err("no".into())) });
+    world.engine.take(Input::Answer { lease: id, incarnation: 0, answer: Outcome::Lease(Err("no".into())) });
     world.work();
     assert_eq!(seen("a"), ["read false", "facts 0 unseen"]);
 }

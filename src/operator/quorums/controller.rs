@@ -26,7 +26,8 @@ use crate::metrics::renewals::RenewalMetrics;
 use crate::operator::engine::{Input, Watched};
 use crate::operator::kube_api::CallError;
 use crate::operator::leadership::{Authorities, Election, Replica};
-use crate::operator::writer::{Call, Writer};
+use crate::operator::writer::Writer;
+use crate::plan::calls::{Outcome, Request};
 
 /// The interval between two reads of a secret. A changed password or certificate is used by new connections.
 const SECRET_EVERY: Duration = Duration::from_secs(15);
@@ -36,7 +37,7 @@ enum Event {
     /// A secret was read.
     Secret { quorum: String, secret: String, read: secret::Read },
     /// A status write has an outcome.
-    Shown { quorum: String, began: Instant, outcome: Box<Result<RedisQuorum, CallError>> },
+    Shown { quorum: String, began: Instant, outcome: Result<Box<RedisQuorum>, CallError> },
     /// The state of a node changed.
     Moved(String),
     /// The nodes of this connection cannot vote before the statuses of all leases are read again.
@@ -309,9 +310,13 @@ impl Controller {
         }
         if requests.read {
             let (events, quorum) = (self.events.clone(), name.to_owned());
-            let done = Box::new(move |read| drop(events.send(Event::Read { quorum, read })));
-            let call = Call::Quorum { namespace: self.namespace.clone(), name: name.to_owned(), done };
-            self.writer.send(&self.namespace, name, call);
+            let done = move |outcome| {
+                if let Outcome::Quorum(read) = outcome {
+                    let _ = events.send(Event::Read { quorum, read });
+                }
+            };
+            let request = Request::Quorum { namespace: self.namespace.clone(), name: name.into() };
+            self.writer.submit(request, Box::new(done));
         }
         if requests.changed || requests.claim {
             self.write_status(name);
@@ -346,15 +351,16 @@ impl Controller {
     }
 
     fn read_secret(&self, quorum: &str, secret: String) {
-        let (events, quorum, namespace) = (self.events.clone(), quorum.to_owned(), self.namespace.to_string());
-        // A later read of the same key replaces an earlier one, and a quorum can have two secrets.
-        let of = format!("{quorum}/{secret}");
-        let name = secret.clone();
-        let done = Box::new(move |read| {
-            // If the controller has ended, the process is ending too.
-            let _ = events.send(Event::Secret { quorum, secret, read });
-        });
-        self.writer.send(&self.namespace, &of, Call::Secret { namespace, name, done });
+        let (namespace, name) = (self.namespace.clone(), secret.as_str().into());
+        let request = Request::Secret { namespace, quorum: quorum.into(), name };
+        let (events, quorum) = (self.events.clone(), quorum.to_owned());
+        let done = move |outcome| {
+            if let Outcome::Secret(read) = outcome {
+                // If the controller has ended, the process is ending too.
+                let _ = events.send(Event::Secret { quorum, secret, read });
+            }
+        };
+        self.writer.submit(request, Box::new(done));
     }
 
     fn happened(&mut self, event: Event) {
@@ -382,7 +388,7 @@ impl Controller {
             Event::Shown { quorum, began, outcome } => {
                 self.metrics.reconciled(CONTROLLER, outcome.is_ok(), began.elapsed());
                 if let Some(entry) = self.entries.get_mut(&quorum) {
-                    entry.status_written(*outcome, &self.writer);
+                    entry.status_written(outcome, &self.writer);
                     self.elect(&quorum);
                     self.write_status(&quorum);
                 }
@@ -406,10 +412,12 @@ impl Controller {
         let Some(entry) = self.entries.get_mut(name) else { return };
         let Some(object) = entry.next_status() else { return };
         let (events, quorum, began) = (self.events.clone(), name.to_owned(), Instant::now());
-        let done = Box::new(move |outcome| {
-            let _ = events.send(Event::Shown { quorum, began, outcome: Box::new(outcome) });
-        });
-        self.writer.send(&self.namespace, name, Call::QuorumStatus { object: Box::new(object), done });
+        let done = move |outcome| {
+            if let Outcome::QuorumStatus(outcome) = outcome {
+                let _ = events.send(Event::Shown { quorum, began, outcome });
+            }
+        };
+        self.writer.submit(Request::QuorumStatus(Box::new(object)), Box::new(done));
     }
 
     fn report_progress(&mut self) {

@@ -329,7 +329,7 @@ impl Entry {
     }
 
     /// Takes the outcome of the status write.
-    pub fn status_written(&mut self, outcome: Result<RedisQuorum, CallError>, writer: &Writer) {
+    pub fn status_written(&mut self, outcome: Result<Box<RedisQuorum>, CallError>, writer: &Writer) {
         let Some((status, events)) = self.writing.take() else { return };
         self.show_at = Some(Instant::now() + PACE);
         self.claims_leader = false;
@@ -344,7 +344,7 @@ impl Entry {
         if let Some(known) = self.resource.as_mut().filter(same)
             && version(known) < version(&answered)
         {
-            *known = answered;
+            *known = *answered;
         }
     }
 }
@@ -378,6 +378,7 @@ mod tests {
     use crate::index::ListCount;
     use crate::metrics::operator::OperatorMetrics;
     use crate::metrics::panics::Panics;
+    use crate::operator::leadership::Authorities;
 
     /// An entry whose replica follows, and whose status was to be compared in the past.
     fn following() -> Entry {
@@ -390,7 +391,7 @@ mod tests {
             instance: "operator-0".into(),
             process: "1".into(),
             keeper: Arc::new(keeper),
-            writer: Writer::new("operator-0".into(), ListCount::default(), metrics, || {}),
+            writer: Writer::new("operator-0".into(), ListCount::default(), metrics, Authorities::default(), || {}),
         });
         entry.take(RedisQuorum::new("default", serde_json::from_str(r#"{"nodes": []}"#).unwrap()), true);
         entry.show_at = Some(Instant::now());

@@ -71,7 +71,7 @@ pub(super) fn parts() -> (Parts, mpsc::UnboundedReceiver<Input>, Panics) {
     let registry = Registry::new();
     let panics = Panics::register(&registry).unwrap();
     let metrics = OperatorMetrics::register(&registry, &[CONTROLLER], &panics).unwrap();
-    let writer = Writer::new("operator-0".into(), ListCount::default(), metrics.clone(), || {});
+    let writer = Writer::new("operator-0".into(), ListCount::default(), metrics.clone(), Authorities::default(), || {});
     let keeper = Arc::new(Keeper::start(panics.keeper_observer()).unwrap());
     let cluster = Cluster { name: "c".into(), uid: "u".into() };
     let (instance, process) = ("operator-0".into(), "p".into());

@@ -12,7 +12,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use redislease_core::time::{Millis, Time};
 
 use super::pod_events::PodEvents;
-use crate::status::{Notice, NoticeReason};
+use crate::plan::calls::EventKey;
+use crate::status::Notice;
 
 /// How many events wait at most; further ones are dropped and counted.
 const CAPACITY: usize = 1000;
@@ -27,9 +28,6 @@ const OBJECTS: usize = 4096;
 const NOTE: usize = 1024;
 /// Longest name that the API server takes, in bytes.
 const NAME: usize = 253;
-
-/// Events of one object with one reason are one entry. For [`Events::add_once`], the first part also identifies the text.
-pub(super) type EventKey = (Arc<str>, NoticeReason);
 
 #[derive(Debug)]
 struct Pending {
@@ -199,6 +197,7 @@ fn digest(texts: &[&str]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::status::NoticeReason;
 
     fn notice(note: &str, reason: NoticeReason) -> Notice {
         Notice { reason, note: note.into(), on_pods: Vec::new() }

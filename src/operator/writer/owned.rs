@@ -1,5 +1,7 @@
 //! The calls that create, change and delete the leases of annotated workloads.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
@@ -10,55 +12,31 @@ use crate::api::validated::{Workload, WorkloadKind};
 use crate::index::WorkloadKey;
 use crate::operator::annotations::{Change, LeaseFacts, WorkloadFacts, is_unwanted};
 use crate::operator::kube_api::{CallError, call};
+use crate::plan::calls::Changed;
 
-/// The outcome of a change.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Changed {
-    /// The lease as it is now.
-    Written(Box<LeaseFacts>),
-    /// The lease with this UID is deleted.
-    Deleted(String),
-    /// A lease of this name exists already.
-    Exists(Box<LeaseFacts>),
-    /// The lease or its workload has changed meanwhile.
-    Outdated,
-    /// The API server refused.
-    Refused(String),
-    /// No answer: the change may have been made.
-    Unanswered,
-}
-
-/// Makes a change. The first result is for the queue.
-pub(super) async fn make(client: Client, change: Change) -> (Result<(), CallError>, Changed) {
-    let made = match change {
+/// Makes a change.
+///
+/// # Errors
+/// [`CallError`].
+pub(super) async fn make(client: Client, change: Change) -> Result<Changed<Arc<RedisLease>>, CallError> {
+    match change {
         Change::Create(lease) => create(client, &lease).await,
         Change::Patch { namespace, name, patch } => {
             let leases: Api<RedisLease> = Api::namespaced(client, &namespace);
             let written = call(leases.patch(&name, &PatchParams::default(), &Patch::Merge(patch))).await;
-            written.map(|lease| Changed::Written(Box::new(LeaseFacts::from(&lease))))
+            written.map(|lease| Changed::Written(Arc::new(lease)))
         }
         Change::Delete { workload, lease } => delete(client, &workload, &lease).await,
-    };
-    match made {
-        Ok(changed) => (Ok(()), changed),
-        Err(error) => {
-            let changed = match &error {
-                CallError::Conflict | CallError::NotFound => Changed::Outdated,
-                CallError::Refused(why) => Changed::Refused(why.clone()),
-                CallError::Unanswered(_) | CallError::Unreadable(_) | CallError::Panicked(_) => Changed::Unanswered,
-            };
-            (Err(error), changed)
-        }
     }
 }
 
-async fn create(client: Client, lease: &RedisLease) -> Result<Changed, CallError> {
+async fn create(client: Client, lease: &RedisLease) -> Result<Changed<Arc<RedisLease>>, CallError> {
     let leases: Api<RedisLease> = Api::namespaced(client, &lease.namespace().unwrap_or_default());
     match call(leases.create(&PostParams::default(), lease)).await {
-        Ok(lease) => Ok(Changed::Written(Box::new(LeaseFacts::from(&lease)))),
+        Ok(lease) => Ok(Changed::Written(Arc::new(lease))),
         Err(CallError::Conflict) => {
             let found = call(leases.get(&lease.name_any())).await?;
-            Ok(Changed::Exists(Box::new(LeaseFacts::from(&found))))
+            Ok(Changed::Exists(Arc::new(found)))
         }
         // The namespace is being deleted or does not exist.
         Err(CallError::NotFound) => Ok(Changed::Outdated),
@@ -68,7 +46,7 @@ async fn create(client: Client, lease: &RedisLease) -> Result<Changed, CallError
 
 /// Deletes a lease if a fresh read shows that its workload does not request it any more: the watch of workloads may lag
 /// behind the watch of leases.
-async fn delete(client: Client, key: &WorkloadKey, lease: &LeaseFacts) -> Result<Changed, CallError> {
+async fn delete(client: Client, key: &WorkloadKey, lease: &LeaseFacts) -> Result<Changed<Arc<RedisLease>>, CallError> {
     let workload = match metadata(client.clone(), key).await {
         Ok(workload) => Some(workload),
         Err(CallError::NotFound) => None,

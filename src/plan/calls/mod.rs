@@ -1,17 +1,40 @@
-//! The order in which calls reach the API server: priorities, turns between tenants, limits, pauses after a refusal, and
-//! one probe at a time while the API server does not answer. Pure, so the operator and the simulator use the same queue.
+//! All calls to the API server except the watches: a pure machine that the operator and the simulator drive.
+//!
+//! A caller submits a [`Request`] and gets its [`Outcome`]. The machine decides what is sent and when: priorities, turns between
+//! tenants, limits, pauses after a refusal, and one probe at a time while the API server does not answer. It also decides
+//! what an [`Answer`] means, repeats unanswered reads, and sends nothing that only the leader may send once this process leads
+//! no more.
+//!
+//! For each lease and quorum it holds at most one status write, for each lease at most eight role writes, and for each lease,
+//! workload and secret at most one read of each kind. A newer call replaces an older one that was not sent yet.
 //!
 //! | module | concept |
 //! |---|---|
+//! | [`machine`] | requests and answers in, calls and outcomes out |
+//! | [`request`] | the calls, and what each is about |
+//! | [`answer`] | the answers, and the outcomes for the callers |
+//! | [`judge`], [`managers`] | what an answer means; who manages a field |
 //! | [`queue`] | the order of the calls, limits, backoff |
-//! | [`submission`] | a job to be queued, how urgent it is, and its outcome |
+//! | [`submission`] | a job to be queued, how urgent it is, and its verdict |
 //! | [`gate`] | closed while the API server does not answer |
 //! | [`bucket`] | the rate of calls |
 
+mod answer;
 mod bucket;
 mod gate;
+mod judge;
+mod machine;
+mod managers;
 mod queue;
+mod request;
 mod submission;
 
-pub use queue::{CONCURRENCY, Queue, Retry};
-pub use submission::{Level, Next, Submission, Verdict};
+pub use answer::{
+    Answer, Asked, Body, CallError, Changed, Found, Outcome, RoleAnswer, Stored, WorkloadFound, WorkloadKey,
+    WorkloadRead,
+};
+pub use judge::Judged;
+pub use machine::{Calls, Effect};
+pub use queue::CONCURRENCY;
+pub use request::{CLUSTER_NAMESPACE, EventKey, Key, LeaseName, Request};
+pub use submission::{Level, Verdict};

@@ -1,4 +1,4 @@
-//! The queue of calls. Time and entropy are arguments.
+//! The order of jobs. Time and entropy are arguments.
 //!
 //! A job is identified by its key, and a key is queued at most once: a newer job replaces the older one. Jobs of the same
 //! lane are sent one at a time. Jobs that decide who may be active go first. Tenants take turns with urgent jobs,
@@ -335,16 +335,6 @@ impl<K: Clone + Ord, P> Queue<K, P> {
     /// How many jobs are queued, by level.
     pub const fn lengths(&self) -> [usize; Level::ALL.len()] {
         self.lengths
-    }
-
-    /// How many jobs are queued.
-    pub fn len(&self) -> usize {
-        self.jobs.len()
-    }
-
-    /// Whether no job is queued.
-    pub fn is_empty(&self) -> bool {
-        self.jobs.is_empty()
     }
 
     /// Whether a job of this level is queued or in flight.

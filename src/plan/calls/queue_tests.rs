@@ -5,7 +5,7 @@ const MIDDLE: Entropy = Entropy(u64::MAX / 2 + 1);
 type Calls = Queue<&'static str, u32>;
 
 fn job(key: &'static str, level: Level, payload: u32) -> Submission<&'static str, u32> {
-    Submission::new(key, "n".into(), level, payload)
+    Submission { key, tenant: "n".into(), lane: None, level, not_before: None, not_after: None, payload }
 }
 
 /// All jobs that are sent now.
@@ -53,7 +53,7 @@ fn a_newer_job_replaces_the_older_one_and_waits_for_the_one_under_way() {
     done(&mut queue, Time(1), &["s"]);
     queue.submit(Time(1), job("s", Level::End, 4));
     assert_eq!(queue.withdraw(&"s"), Some(4));
-    assert_eq!((queue.next(Time(9)), queue.len(), queue.lanes.len()), (None, 0, 0));
+    assert_eq!((queue.next(Time(9)), queue.jobs.len(), queue.lanes.len()), (None, 0, 0));
 }
 
 #[test]

@@ -73,14 +73,7 @@ pub struct Submission<K, P> {
     pub payload: P,
 }
 
-impl<K, P> Submission<K, P> {
-    /// A job without a lane, that is sent as soon as possible and never dropped.
-    pub const fn new(key: K, tenant: Arc<str>, level: Level, payload: P) -> Self {
-        Self { key, tenant, lane: None, level, not_before: None, not_after: None, payload }
-    }
-}
-
-/// The outcome of a call.
+/// What the answer to a call means for the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The API server carried it out, or the object does not exist.

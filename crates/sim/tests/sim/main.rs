@@ -152,6 +152,7 @@ fn planted_bugs_are_found() {
             "Core(ExtendShortens)" => 85,
             "Core(SeedFromUnadmitted)" | "SeedFromReadableFences" | "StaleListTrusted" => 22,
             "KeeperWantsAgain" => 44,
+            "NextStartsTooEarly" => 800,
             "DeletionIgnored" => 8,
             _ => 1,
         };

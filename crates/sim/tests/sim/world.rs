@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use redislease::api::ValidQuorum;
 use redislease::api::validated::{Address as NodeAddress, ValidNode};
-use redislease::plan::{Command, OpenQuorum};
+
+use redislease::plan::{Command, OpenQuorum, calls};
 use redislease_core::lease::Round;
 use redislease_core::marker::Membership;
 use redislease_core::op::{Attempt, Vote};
 use redislease_core::quorum::Node;
 
-use crate::api::calls::{ApiCall, Reply};
+use crate::api::calls::ApiCall;
 use crate::api::objects::{self, LeaseSpec, QUORUM, START};
 use crate::api::server::ApiServer;
 use crate::api::watch::{Kind, Step};
@@ -68,7 +69,7 @@ pub enum Event {
     Exit { process: usize, boot: u32 },
     // API servers.
     ApiArrive(Box<ApiCall>),
-    ApiReply { process: usize, boot: u32, id: u64, reply: Box<Reply> },
+    ApiReply { process: usize, boot: u32, id: u64, answer: Box<calls::Answer> },
     WatchOpen { process: usize, boot: u32, kind: Kind },
     WatchRenew { process: usize, boot: u32 },
     Watch { process: usize, boot: u32, kind: Kind, step: Box<Step> },
@@ -426,7 +427,7 @@ impl World {
             Event::Terminate { .. } => self.stop_gracefully(process),
             Event::LeaderTurn { .. } => self.leader_turn(process),
             Event::LeaderDue { .. } => self.leader_timer(process),
-            Event::ApiReply { id, reply, .. } => self.api_reply(process, id, *reply),
+            Event::ApiReply { id, answer, .. } => self.api_reply(process, id, *answer),
             Event::WatchOpen { kind, .. } => self.open_watch(process, kind),
             Event::WatchRenew { .. } => self.renew_watches(process),
             Event::Watch { kind, step, .. } => self.watched(process, kind, *step),

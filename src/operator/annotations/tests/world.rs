@@ -130,7 +130,7 @@ impl World {
         panic!("it never ends: {:?}", self.writes);
     }
 
-    fn make(&mut self, change: Change) -> Changed {
+    fn make(&mut self, change: Change) -> Changed<Box<LeaseFacts>> {
         self.version += 1;
         let version = Some(self.version.to_string());
         match change {

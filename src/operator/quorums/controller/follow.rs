@@ -2,10 +2,8 @@
 
 use std::sync::{Arc, Weak};
 
-use redislease_core::op::Token;
-
 use super::{Connection, Controller, Event};
-use crate::operator::writer::Call;
+use crate::plan::calls::{Outcome, Request};
 
 impl Controller {
     /// Follows the status and the requests of a connection's nodes until it is closed.
@@ -32,8 +30,8 @@ impl Controller {
     /// Lists the tokens of all leases on a quorum whose nodes have lost their data.
     pub(super) fn read_floor(&self, quorum: &str, connection: Weak<Connection>, request: u64) {
         let (name, namespaces) = (quorum.to_owned(), self.lease_namespaces.clone());
-        let done = Box::new(move |read: Result<Token, String>| {
-            let Some(connection) = connection.upgrade() else { return };
+        let done = move |outcome| {
+            let (Outcome::Tokens(read), Some(connection)) = (outcome, connection.upgrade()) else { return };
             match read {
                 Ok(token) => {
                     connection.nodes.raise_floor(token);
@@ -48,8 +46,8 @@ impl Controller {
                     );
                 }
             }
-        });
-        let call = Call::Tokens { quorum: quorum.to_owned(), namespaces, done };
-        self.writer.send(&self.namespace, quorum, call);
+        };
+        let request = Request::Tokens { of: quorum.into(), quorum: quorum.to_owned(), namespaces };
+        self.writer.submit(request, Box::new(done));
     }
 }

@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use kube::core::Expression;
 use redislease::api::RedisLease;
-use redislease::election::{Candidate, PodFacts, WorkloadFacts};
-use redislease::plan::{PodChange, RoleWrite, StatusWrite};
+use redislease::election::{Candidate, PodFacts};
+use redislease::index::{Asked, WorkloadFound, WorkloadRead};
+use redislease::plan::calls::{Answer, Body, CallError, Request, Stored};
+use redislease::plan::{PodChange, Read, RoleWrite, StatusWrite};
 use redislease_core::op::Token;
 
 use crate::api::objects;
@@ -17,71 +20,33 @@ use crate::check::trace::Note;
 use crate::redis::clock::{MILLI, Micros, SECOND};
 use crate::world::{Event, World};
 
-/// A request.
-#[derive(Clone, Debug)]
-pub enum Ask {
-    Status {
-        place: usize,
-        uid: u32,
-        write: Box<StatusWrite>,
-    },
-    Role {
-        place: usize,
-        write: Box<RoleWrite>,
-    },
-    Lease(usize),
-    Pod(u32),
-    /// The pods that a process may have started for the lease at this place, or may start.
-    Startable(usize),
-    /// The workload of the lease at this place.
-    Workload(usize),
-    /// Whether the Kubernetes node of this pod is out of service.
-    Node(u32),
-    /// The leader that the `RedisQuorum` names.
-    Quorum,
-    /// The highest token of all statuses: a list of the newest state.
-    Tokens,
-    Claim {
-        version: u64,
-        instance: String,
-    },
-    Probe,
-}
-
 /// A call in flight.
 #[derive(Clone, Debug)]
 pub struct ApiCall {
     pub process: usize,
     pub boot: u32,
     pub id: u64,
-    pub ask: Ask,
+    pub asked: Asked,
+    pub request: Arc<Request>,
 }
 
-/// The reply to a call.
-#[derive(Clone, Debug)]
-pub enum Reply {
-    Status(Verdict, Option<Arc<RedisLease>>),
-    Role(Verdict, Option<Candidate>),
-    Lease(Option<Arc<RedisLease>>),
-    Pod(Option<Candidate>),
-    Pods(Vec<Candidate>),
-    Workload(Option<Arc<WorkloadFacts>>),
-    Node(bool),
-    /// The leader, and the resource version.
-    Quorum(Verdict, u64, Option<String>),
-    Tokens(Token),
-    Probe,
-    /// The connection was refused.
-    Refused,
-    /// The answer did not arrive in time.
-    Overdue,
-}
-
-impl Reply {
-    /// Whether the API server did not answer.
-    pub const fn is_missing(&self) -> bool {
-        matches!(self, Self::Refused | Self::Overdue)
+/// The answer to a write.
+fn answer(verdict: Verdict, body: Option<Body>) -> Answer {
+    match verdict {
+        Verdict::Written => body.ok_or(CallError::NotFound),
+        Verdict::Conflict => Err(CallError::Conflict),
+        Verdict::Gone => Err(CallError::NotFound),
+        Verdict::Refused => Err(CallError::Refused("a webhook, or a rule of the schema".to_owned())),
     }
+}
+
+fn unanswered(why: &str) -> Answer {
+    Err(CallError::Unanswered(why.to_owned()))
+}
+
+/// The place of a lease with this name.
+fn place_of(name: &str) -> usize {
+    objects::number(name) as usize
 }
 
 impl World {
@@ -90,130 +55,155 @@ impl World {
         self.rng.between(low, high)
     }
 
-    /// Sends one call. It has exactly one reply, `swarm.api_timeout` later at the latest.
-    pub fn send_call(&mut self, process: usize, id: u64, ask: Ask) {
+    /// Sends one call. It has exactly one answer, `swarm.api_timeout` later at the latest.
+    pub fn send_call(&mut self, process: usize, id: u64, request: Arc<Request>) {
         let boot = self.processes[process].boot;
+        let asked = self.processes[process].index.pod_lists().ask();
         let timeout = self.swarm.api_timeout;
-        self.after(timeout, Event::ApiReply { process, boot, id, reply: Box::new(Reply::Overdue) });
+        let overdue = Box::new(unanswered("no answer in time"));
+        self.after(timeout, Event::ApiReply { process, boot, id, answer: overdue });
         if self.processes[process].api_cut > 0 {
             return self.hit(Fault::ApiCut, Some(process));
         }
         // A request may arrive after its sender has stopped waiting for the answer.
         let slow = self.chaos && self.rng.permille(self.swarm.api_loss / 5);
         let delay = if slow { self.rng.between(0, 8 * SECOND) } else { self.api_travel() };
-        self.after(delay, Event::ApiArrive(Box::new(ApiCall { process, boot, id, ask })));
+        self.after(delay, Event::ApiArrive(Box::new(ApiCall { process, boot, id, asked, request })));
     }
 
     pub fn api_arrive(&mut self, call: ApiCall) {
         let ApiCall { process, boot, id, .. } = call;
         let cluster = self.processes[process].cluster;
-        let reply = match self.apis[cluster].mode {
+        let mut is_write = false;
+        let answer = match self.apis[cluster].mode {
             Mode::Hanging => {
                 self.hit(Fault::ApiHangs, Some(process));
                 return self.apis[cluster].hanging.push(call);
             }
             Mode::Refusing => {
                 self.hit(Fault::ApiRefuses, Some(process));
-                Reply::Refused
+                unanswered("connection refused")
             }
-            Mode::Up => self.serve(process, cluster, &call.ask),
+            Mode::Up => {
+                is_write = matches!(&*call.request, Request::LeaseStatus { .. } | Request::Role { .. });
+                self.serve(cluster, &call)
+            }
         };
-        let is_write = matches!(reply, Reply::Status(..) | Reply::Role(..));
         if is_write && self.chaos && self.rng.permille(self.swarm.api_loss) {
-            if self.processes[process].writer.waits_for(id) {
+            if self.processes[process].writer.calls.waits_for(id) {
                 self.hit(Fault::ApiLoss, Some(process));
             }
             return;
         }
         if self.processes[process].api_cut > 0 {
-            if self.processes[process].writer.waits_for(id) {
+            if self.processes[process].writer.calls.waits_for(id) {
                 self.hit(Fault::ApiCut, Some(process));
             }
             return;
         }
         let delay = self.api_travel();
-        self.after(delay, Event::ApiReply { process, boot, id, reply: Box::new(reply) });
+        self.after(delay, Event::ApiReply { process, boot, id, answer: Box::new(answer) });
     }
 
-    fn serve(&mut self, process: usize, cluster: usize, ask: &Ask) -> Reply {
-        match ask {
-            Ask::Status { place, uid, write } => self.serve_status(process, cluster, *place, *uid, write),
-            Ask::Role { place, write } => {
-                let checked = !self.is(Bug::RolesWithoutVersion);
-                if write.workload.is_some() {
-                    let before = self.apis[cluster].workload_of(*place).cloned();
-                    let verdict = self.apis[cluster].write_workload(*place, write, checked);
-                    self.note(Note::WroteRole { process, pod: objects::number(&write.uid), role: write.role, verdict });
-                    self.count_write(process, cluster, verdict);
-                    let workload = self.apis[cluster].workloads.get(&objects::number(&write.uid)).cloned();
-                    if let (Verdict::Written, Some(before), Some(after)) = (verdict, &before, &workload) {
-                        self.workload_written((cluster, *place), before, after, write);
-                        if before != after {
-                            self.saw_switch(write);
-                            self.tell_workload(cluster, *place);
-                        }
-                    }
-                    return Reply::Role(verdict, workload.map(Candidate::Workload));
-                }
-                let (verdict, change) = self.apis[cluster].write_role(*place, write, checked);
-                self.note(Note::WroteRole { process, pod: objects::number(&write.uid), role: write.role, verdict });
-                self.count_write(process, cluster, verdict);
-                let has_changed = change.is_some();
-                if has_changed {
-                    self.one_active_pod(cluster, *place);
-                }
+    fn serve(&mut self, cluster: usize, call: &ApiCall) -> Answer {
+        let process = call.process;
+        let stored = |object| Body::Object(Stored { asked: call.asked, object, managed_fields: Vec::new() });
+        match &*call.request {
+            Request::LeaseStatus { object, write, .. } => self.serve_status(process, cluster, object, write),
+            Request::Role { lease, write, .. } => {
+                let (verdict, object) = self.serve_role(process, cluster, place_of(&lease.name), write);
+                answer(verdict, Some(stored(object)))
+            }
+            Request::QuorumStatus(quorum) => {
+                let (version, leader) = objects::leader_of(quorum);
+                let (verdict, change) = self.apis[cluster].write_leader(version, &leader.unwrap_or_default());
                 self.tell(cluster, change);
-                if verdict == Verdict::Written {
-                    self.withdrawal_is_stored((cluster, *place), write, has_changed);
-                    self.start_or_delete(cluster, *place, write, has_changed);
-                }
-                let pod = self.apis[cluster].state.pods.get(&objects::number(&write.uid)).cloned();
-                Reply::Role(verdict, pod.map(Candidate::Pod))
+                answer(verdict, Some(self.quorum(cluster)))
             }
-            Ask::Lease(place) => {
-                self.apis[cluster].writes.reads += 1;
-                Reply::Lease(self.apis[cluster].state.leases[*place].clone())
-            }
-            Ask::Pod(pod) => {
+            Request::Quorum { .. } => Ok(self.quorum(cluster)),
+            request => {
                 self.apis[cluster].writes.reads += 1;
                 let api = &self.apis[cluster];
-                let workload = || api.workloads.get(pod).cloned().map(Candidate::Workload);
-                Reply::Pod(api.state.pods.get(pod).cloned().map(Candidate::Pod).or_else(workload))
-            }
-            Ask::Startable(place) => {
-                self.apis[cluster].writes.reads += 1;
-                let pods = self.apis[cluster].state.pods.values();
-                let startable = pods.filter(|pod| objects::is_startable(pod, *place)).cloned();
-                Reply::Pods(startable.map(Candidate::Pod).collect())
-            }
-            Ask::Workload(place) => {
-                self.apis[cluster].writes.reads += 1;
-                Reply::Workload(self.apis[cluster].workload_of(*place).cloned())
-            }
-            Ask::Node(pod) => {
-                self.apis[cluster].writes.reads += 1;
-                Reply::Node(self.apis[cluster].nodes_off.contains(pod))
-            }
-            Ask::Quorum => {
-                let (version, leader) = self.apis[cluster].state.leader.clone();
-                Reply::Quorum(Verdict::Written, version, leader)
-            }
-            Ask::Tokens => {
-                self.apis[cluster].writes.reads += 1;
-                let tokens = self.apis[cluster].state.leases.iter().flatten().map(|lease| objects::token(lease));
-                Reply::Tokens(tokens.max().unwrap_or(Token(0)))
-            }
-            Ask::Claim { version, instance } => {
-                let (verdict, change) = self.apis[cluster].write_leader(*version, instance);
-                self.tell(cluster, change);
-                let (version, leader) = self.apis[cluster].state.leader.clone();
-                Reply::Quorum(verdict, version, leader)
-            }
-            Ask::Probe => {
-                self.apis[cluster].writes.reads += 1;
-                Reply::Probe
+                let found = match request {
+                    Request::Read { lease, read: Read::Lease } => {
+                        api.state.leases[place_of(&lease.name)].clone().map(Body::Lease)
+                    }
+                    Request::Read { read: Read::Holder { uid, .. }, .. } => {
+                        let number = objects::number(uid);
+                        let workload = || api.workloads.get(&number).cloned().map(Candidate::Workload);
+                        let object = api.state.pods.get(&number).cloned().map(Candidate::Pod).or_else(workload);
+                        object.map(|object| stored(Some(object)))
+                    }
+                    Request::Read { lease, read: Read::Startable } => {
+                        let place = place_of(&lease.name);
+                        let startable = api.state.pods.values().filter(|pod| objects::is_startable(pod, place));
+                        let pods = startable.cloned().map(Candidate::Pod).collect();
+                        Some(Body::Pods((call.asked, pods)))
+                    }
+                    Request::Read { read: Read::Node { uid, .. }, .. } => {
+                        Some(Body::Node(api.nodes_off.contains(&objects::number(uid))))
+                    }
+                    Request::Workload((_, workload)) => {
+                        // No lease uses the pods of the workload.
+                        let selector = Expression::Equal("app".to_owned(), "none".to_owned()).into();
+                        let object = api.workload_of(place_of(&workload.name)).cloned();
+                        let read = WorkloadRead::Selects(selector);
+                        object.map(|object| Body::Workload(WorkloadFound { read, object: Some(object) }))
+                    }
+                    Request::Tokens { .. } => {
+                        let tokens = api.state.leases.iter().flatten().map(|lease| objects::token(lease));
+                        Some(Body::Tokens(tokens.max().unwrap_or(Token(0))))
+                    }
+                    _ => Some(Body::Done),
+                };
+                found.ok_or(CallError::NotFound)
             }
         }
+    }
+
+    fn quorum(&self, cluster: usize) -> Body {
+        let (version, leader) = self.apis[cluster].state.leader.clone();
+        Body::Quorum(Box::new(objects::quorum(version, leader)))
+    }
+
+    /// Writes the role of a pod or a workload. Returns the object as it is then.
+    fn serve_role(
+        &mut self,
+        process: usize,
+        cluster: usize,
+        place: usize,
+        write: &RoleWrite,
+    ) -> (Verdict, Option<Candidate>) {
+        let checked = !self.is(Bug::RolesWithoutVersion);
+        if write.workload.is_some() {
+            let before = self.apis[cluster].workload_of(place).cloned();
+            let verdict = self.apis[cluster].write_workload(place, write, checked);
+            self.note(Note::WroteRole { process, pod: objects::number(&write.uid), role: write.role, verdict });
+            self.count_write(process, cluster, verdict);
+            let workload = self.apis[cluster].workloads.get(&objects::number(&write.uid)).cloned();
+            if let (Verdict::Written, Some(before), Some(after)) = (verdict, &before, &workload) {
+                self.workload_written((cluster, place), before, after, write);
+                if before != after {
+                    self.saw_switch(write);
+                    self.tell_workload(cluster, place);
+                }
+            }
+            return (verdict, workload.map(Candidate::Workload));
+        }
+        let (verdict, change) = self.apis[cluster].write_role(place, write, checked);
+        self.note(Note::WroteRole { process, pod: objects::number(&write.uid), role: write.role, verdict });
+        self.count_write(process, cluster, verdict);
+        let has_changed = change.is_some();
+        if has_changed {
+            self.one_active_pod(cluster, place);
+        }
+        self.tell(cluster, change);
+        if verdict == Verdict::Written {
+            self.withdrawal_is_stored((cluster, place), write, has_changed);
+            self.start_or_delete(cluster, place, write, has_changed);
+        }
+        let pod = self.apis[cluster].state.pods.get(&objects::number(&write.uid)).cloned();
+        (verdict, pod.map(Candidate::Pod))
     }
 
     /// What a role write causes beside the role.
@@ -242,7 +232,8 @@ impl World {
         }
     }
 
-    fn serve_status(&mut self, process: usize, cluster: usize, place: usize, uid: u32, write: &StatusWrite) -> Reply {
+    fn serve_status(&mut self, process: usize, cluster: usize, object: &RedisLease, write: &StatusWrite) -> Answer {
+        let (place, uid) = (place_of(object.metadata.name.as_deref().unwrap_or_default()), objects::uid_of(object));
         let before = self.apis[cluster].state.leases[place].clone();
         let checked = !self.is(Bug::StatusWithoutVersion);
         let (verdict, change) = self.apis[cluster].write_status(place, uid, write, checked);
@@ -280,7 +271,7 @@ impl World {
             self.coverage.saw(Sight::StalePublicationRefused);
         }
         self.tell(cluster, change);
-        Reply::Status(verdict, after.filter(|after| objects::uid_of(after) == uid))
+        answer(verdict, after.filter(|after| objects::uid_of(after) == uid).map(Body::Lease))
     }
 
     pub fn count_write(&mut self, process: usize, cluster: usize, verdict: Verdict) {

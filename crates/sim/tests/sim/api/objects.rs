@@ -12,7 +12,8 @@ use redislease::api::lease::{
 };
 use redislease::api::lease_status::HandoverState;
 use redislease::api::names;
-use redislease::api::{self, RedisLease, RedisLeaseSpec};
+use redislease::api::quorum::{Leader, RedisQuorumSpec, RedisQuorumStatus};
+use redislease::api::{self, RedisLease, RedisLeaseSpec, RedisQuorum};
 use redislease::election::{Annotations, Cluster, PodFacts};
 use redislease_core::lease::TermId;
 use redislease_core::op::{Attempt, Token};
@@ -163,6 +164,32 @@ pub fn lease(place: usize, uid: u32, keys: u16, spec: &LeaseSpec, now: Micros) -
     lease.metadata.generation = Some(1);
     lease.metadata.creation_timestamp = Some(Time(timestamp(now)));
     lease
+}
+
+/// The `RedisQuorum` in this version, with this leader. Nothing reads its spec.
+pub fn quorum(version: u64, leader: Option<String>) -> RedisQuorum {
+    let spec = RedisQuorumSpec {
+        nodes: Vec::new(),
+        key_prefix: "redislease".into(),
+        max_lease_duration: seconds(60),
+        auth: None,
+        tls: None,
+        allowed_namespaces: None,
+        command_timeout: millis(500),
+        allow_single_node: false,
+    };
+    let mut quorum = RedisQuorum::new(QUORUM, spec);
+    quorum.metadata.namespace = Some(NAMESPACE.into());
+    quorum.metadata.resource_version = Some(version.to_string());
+    let leader = leader.map(|instance| Leader { instance, since: Time(timestamp(0)), transitions: 0 });
+    quorum.status = Some(RedisQuorumStatus { leader, ..RedisQuorumStatus::default() });
+    quorum
+}
+
+/// The version of the `RedisQuorum`, and the leader that it names.
+pub fn leader_of(quorum: &RedisQuorum) -> (u64, Option<String>) {
+    let leader = quorum.status.as_ref().and_then(|status| status.leader.as_ref());
+    (version(quorum.metadata.resource_version.as_deref()), leader.map(|leader| leader.instance.clone()))
 }
 
 /// A pod that runs and is Ready, on a Kubernetes node of its own; with a gate, a pod that has not started.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use redislease::api::lease_status::HandoverState;
-use redislease::plan::{Authority, Command, Read, RoleOutcome, StatusOutcome};
+use redislease::plan::{Authority, Command, RoleOutcome, StatusOutcome};
 
 use crate::chaos::fault::{Fault, Phase};
 
@@ -175,15 +175,6 @@ impl Sight {
             RoleOutcome::Unanswered(_) => Self::RoleUnanswered,
             RoleOutcome::Refused(_) | RoleOutcome::Altered(_) => Self::RoleRefused,
             RoleOutcome::Withdrawn => Self::RoleWithdrawn,
-        }
-    }
-
-    pub const fn of_read(read: &Read) -> Self {
-        match read {
-            Read::Lease => Self::LeaseRead,
-            Read::Holder { .. } => Self::HolderRead,
-            Read::Startable => Self::StartableRead,
-            Read::Node { .. } => Self::NodeRead,
         }
     }
 

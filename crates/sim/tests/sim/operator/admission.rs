@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use redislease::api::conditions::LeaseReady;
-use redislease::plan::QuorumFacts;
+use redislease::plan::{QuorumFacts, calls};
 use redislease_core::admission::{self, Admission, Standing};
 use redislease_core::marker::{Marker, RunId};
 use redislease_core::op::Token;
@@ -17,7 +17,7 @@ use crate::chaos::fault::Fault;
 use crate::check::coverage::Sight;
 use crate::check::trace::Note;
 use crate::core_check::seed_with;
-use crate::operator::writer::Job;
+use crate::operator::calls::Ticket;
 use crate::redis::clock::{MILLI, Micros};
 use crate::redis::network::{Conn, Purpose, Request};
 use crate::world::{EFFECTS_AT_ONE_INSTANT, Event, World};
@@ -274,7 +274,9 @@ impl World {
             let peer = &mut self.processes[process].peers[target];
             peer.tokens_asked += 1;
             let request = peer.tokens_asked;
-            return self.submit(process, Job::ReadTokens { node: target, request });
+            let of = target.to_string().into();
+            let tokens = calls::Request::Tokens { of, quorum: QUORUM.to_owned(), namespaces: Arc::default() };
+            return self.submit(process, tokens, Ticket::Tokens { node: target, request });
         }
         if seeded.is_ok() {
             self.coverage.saw(if by_others { Sight::SeededByOthers } else { Sight::SeededByClocks });

@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use redislease::api::RedisLease;
 use redislease::api::names::PodRole;
-use redislease::api::validated::WorkloadKind;
-use redislease::election::{Candidate, Run};
-use redislease::index::Asked;
+use redislease::election::Run;
+use redislease::plan::calls::{Found, Key, Outcome, Request, RoleAnswer};
 use redislease::plan::{
     Authority, Command, Effect, Event as Input, PodChange, Priority, Read, RoleOutcome, RoleWrite, StatusOutcome,
     StatusWrite,
@@ -17,14 +16,10 @@ use redislease_core::lease::Standing;
 use redislease_core::op::Attempt;
 use redislease_core::time::Time;
 
-use crate::api::calls::Reply;
-use crate::api::objects::{self, NAMESPACE};
-use crate::api::server::Verdict;
+use crate::api::objects::{self, NAMESPACE, QUORUM};
 use crate::chaos::bug::Bug;
 use crate::check::coverage::Sight;
-use crate::operator::engine::lease_of;
-use crate::operator::leader::LOCK;
-use crate::operator::writer::{Answered, Job, Key};
+use crate::operator::calls::{Ticket, lease_name};
 use crate::redis::clock::{Micros, SECOND};
 use crate::world::{Event, World};
 
@@ -52,27 +47,21 @@ impl World {
         let place = unit.place;
         match effect {
             Effect::Keeper(command) => self.instruct(process, uid, command),
-            Effect::WriteStatus(write) => self.write_status(process, uid, place, write),
-            Effect::WithdrawStatus => self.withdraw(process, &Key::Status(uid)),
-            Effect::WriteRole(mut write) => {
-                self.plant_in_role(process, place, &mut write);
-                let key = Key::Role { lease: uid, pod: objects::number(&write.uid) };
-                if self.processes[process].writer.has(&key) {
-                    return self.check.fail(format!("two role writes of one pod are under way: {write:?}"));
-                }
-                self.submit(process, Job::Role { place, uid, write: Box::new(write) });
-                if self.processes[process].writer.roles_of(uid) > ROLES_AT_ONCE {
-                    self.check.fail(format!("more than {ROLES_AT_ONCE} role writes of lease {uid} are under way"));
-                }
-            }
-            Effect::WithdrawRole { uid: pod } => {
-                self.withdraw(process, &Key::Role { lease: uid, pod: objects::number(&pod) });
+            Effect::WriteStatus(write) => self.write_status(process, uid, write),
+            Effect::WithdrawStatus => self.withdraw(process, &Key::LeaseStatus(lease_name(place, uid).uid)),
+            Effect::WriteRole(write) => self.write_role(process, uid, place, write),
+            Effect::WithdrawRole { uid: object } => {
+                let lease = lease_name(place, uid).uid;
+                self.withdraw(process, &Key::Role(object.into(), lease));
             }
             Effect::Read(Read::Lease) if self.is(Bug::StartFromCachedStatus) => {
                 let known = self.resource(process, uid);
                 self.answer(process, uid, Input::LeaseRead(Ok(known)));
             }
-            Effect::Read(read) => self.submit(process, Job::Read { place, uid, read }),
+            Effect::Read(read) => {
+                let lease = lease_name(place, uid);
+                self.submit(process, Request::Read { lease, read }, Ticket::Lease(uid));
+            }
             Effect::Probe => self.ask_for_an_answer(process, uid),
             Effect::Report(notice) => {
                 self.check.reports(self.now, process, uid);
@@ -85,17 +74,36 @@ impl World {
         }
     }
 
-    fn write_status(&mut self, process: usize, uid: u32, place: usize, write: Box<StatusWrite>) {
-        if self.processes[process].writer.has(&Key::Status(uid)) {
+    fn withdraw(&mut self, process: usize, key: &Key) {
+        self.processes[process].writer.calls.withdraw(key);
+        self.dispatch(process);
+    }
+
+    fn write_status(&mut self, process: usize, uid: u32, write: Box<StatusWrite>) {
+        if self.processes[process].writer.has(uid, None) {
             return self.check.fail(format!("two status writes of lease {uid} are under way in process {process}"));
         }
-        if self.is(Bug::LossNotWritten)
-            && write.priority == Priority::End
-            && let Some(lease) = self.resource(process, uid)
-        {
-            return self.answer(process, uid, Input::StatusWritten(StatusOutcome::Written(lease)));
+        let Some(object) = self.resource(process, uid) else {
+            return self.answer(process, uid, Input::StatusWritten(StatusOutcome::Gone));
+        };
+        if self.is(Bug::LossNotWritten) && write.priority == Priority::End {
+            return self.answer(process, uid, Input::StatusWritten(StatusOutcome::Written(object)));
         }
-        self.submit(process, Job::Status { place, uid, write });
+        let priority = write.priority;
+        self.submit_write(process, uid, priority, Request::LeaseStatus { object, write, quorum: Some(QUORUM.into()) });
+    }
+
+    fn write_role(&mut self, process: usize, uid: u32, place: usize, mut write: RoleWrite) {
+        self.plant_in_role(process, place, &mut write);
+        if self.processes[process].writer.has(uid, Some(objects::number(&write.uid))) {
+            return self.check.fail(format!("two role writes of one pod are under way: {write:?}"));
+        }
+        let (lease, priority) = (lease_name(place, uid), write.priority);
+        let request = Request::Role { lease, write: Box::new(write), quorum: Some(QUORUM.into()) };
+        self.submit_write(process, uid, priority, request);
+        if self.processes[process].writer.roles_of(uid) > ROLES_AT_ONCE {
+            self.check.fail(format!("more than {ROLES_AT_ONCE} role writes of lease {uid} are under way"));
+        }
     }
 
     /// I5: a loss is counted, whether the API server answers or not.
@@ -176,96 +184,58 @@ impl World {
         })
     }
 
-    /// A job was not sent: its deadline had passed, or it was withdrawn or replaced.
-    pub fn withdrawn(&mut self, process: usize, job: &Job) {
-        self.processes[process].writer.has_outcome(&job.key());
-        match job {
-            Job::Status { uid, .. } => {
-                self.coverage.saw(Sight::StatusWithdrawn);
-                self.answer(process, *uid, Input::StatusWritten(StatusOutcome::Withdrawn));
-            }
-            Job::Role { uid, write, .. } => {
-                self.role_written(process, *uid, write.uid.clone(), RoleOutcome::Withdrawn);
-            }
-            Job::Read { uid, read: Read::Lease, .. } => {
-                *self.processes[process].writer.joined.entry(*uid).or_default() += 1;
-            }
-            Job::ReadPod { .. }
-            | Job::Read { .. }
-            | Job::ReadWorkload(_)
-            | Job::ReadQuorum
-            | Job::ReadTokens { .. }
-            | Job::Claim { .. } => {}
-        }
-    }
-
-    pub fn api_reply(&mut self, process: usize, id: u64, reply: Reply) {
-        let Some(answered) = self.call_done(process, id, &reply) else { return };
-        if !reply.is_missing() {
-            self.processes[process].api_answered_at = Some(Time(self.local(process)));
-            for uid in std::mem::take(&mut self.processes[process].writer.asking) {
-                if uid == LOCK {
-                    self.wake_leader(process);
-                } else {
-                    self.wake_unit(process, uid);
+    /// The outcome of a call of a lease. The object in an answer is valid whichever unit made the call.
+    pub fn lease_outcome(&mut self, process: usize, uid: u32, outcome: Outcome) {
+        let input = match outcome {
+            Outcome::LeaseStatus(outcome) => {
+                self.write_ended(process, uid, None, outcome == StatusOutcome::Withdrawn);
+                self.processes[process].writer.status_written(uid, &outcome);
+                self.coverage.saw(Sight::of_status(&outcome));
+                if let StatusOutcome::Written(lease) = &outcome {
+                    self.learn_lease(process, uid, lease);
                 }
+                Input::StatusWritten(outcome)
             }
-        }
-        if let Answered::Done(job, asked) = answered {
-            self.processes[process].writer.has_outcome(&job.key());
-            self.take_reply(process, job, asked, reply);
-        }
-        self.dispatch(process);
-    }
-
-    fn take_reply(&mut self, process: usize, job: Job, asked: Asked, reply: Reply) {
-        match (job, reply) {
-            (Job::Status { uid, .. }, reply) => self.status_reply(process, uid, reply),
-            (Job::Role { uid, place, write }, Reply::Role(Verdict::Written, pod)) => {
-                let altered = pod.as_ref().and_then(|pod| write.altered_in(&objects::lease_name(place), pod.object()));
-                if let Some(pod) = pod {
-                    let after = pod.object().resource_version.as_ref();
-                    self.processes[process].writer.wrote_pod(&write.uid, write.version.as_ref(), after);
-                    self.learn_object(process, asked, pod);
+            Outcome::Role(object, RoleAnswer { outcome, found }) => {
+                let withdrawn = outcome == RoleOutcome::Withdrawn;
+                self.write_ended(process, uid, Some(objects::number(&object)), withdrawn);
+                self.learn_found(process, &object, found);
+                self.coverage.saw(Sight::of_role(&outcome));
+                let outcome = if self.is(Bug::NoBackOff) { RoleOutcome::Withdrawn } else { outcome };
+                Input::RoleWritten { uid: object, outcome }
+            }
+            Outcome::Lease(read) => {
+                self.coverage.saw(Sight::LeaseRead);
+                if let Ok(Some(lease)) = &read {
+                    self.learn_lease(process, uid, lease);
                 }
-                let outcome = altered.map_or(RoleOutcome::Written, |altered| RoleOutcome::Altered(Box::new(altered)));
-                self.role_written(process, uid, write.uid.clone(), outcome);
+                Input::LeaseRead(read)
             }
-            (Job::Role { uid, write, .. }, Reply::Role(Verdict::Refused, _)) => {
-                self.role_written(process, uid, write.uid.clone(), RoleOutcome::Refused("a webhook".into()));
+            Outcome::Holder(object, read) => {
+                self.coverage.saw(Sight::HolderRead);
+                let answered = read.is_ok();
+                self.learn_found(process, &object, read.ok());
+                Input::HolderRead { answered }
             }
-            (Job::Role { uid, write, .. }, _) => {
-                self.role_written(process, uid, write.uid.clone(), RoleOutcome::Unanswered("no answer".into()));
+            Outcome::Startable(read) => {
+                self.coverage.saw(Sight::StartableRead);
+                let now = Time(self.local(process));
+                let index = &mut self.processes[process].index;
+                let answered = read.is_ok_and(|(asked, pods)| index.pods_answered(asked, pods, now));
+                self.wake_marked(process);
+                Input::StartableRead { answered }
             }
-            (Job::ReadPod { uid, write }, Reply::Pod(pod)) => {
-                let outcome = match pod {
-                    Some(pod) if *pod.object().resource_version == write.version => {
-                        RoleOutcome::Refused("as it was".into())
-                    }
-                    Some(pod) => {
-                        self.learn_object(process, asked, pod);
-                        RoleOutcome::Conflict
-                    }
-                    None => {
-                        self.object_missing(process, &write.uid, write.workload);
-                        RoleOutcome::Gone
-                    }
-                };
-                self.role_written(process, uid, write.uid.clone(), outcome);
+            Outcome::Node(object, read) => {
+                self.coverage.saw(Sight::NodeRead);
+                if read == Ok(true) {
+                    self.coverage.saw(Sight::NodeIsProof);
+                    self.pod_missing(process, &object, true);
+                }
+                Input::NodeRead { answered: read.is_ok() }
             }
-            (Job::ReadPod { uid, write }, _) => {
-                self.role_written(process, uid, write.uid.clone(), RoleOutcome::Conflict);
-            }
-            (Job::Read { uid, read, .. }, reply) => self.read_reply(process, uid, &read, asked, reply),
-            (job @ (Job::ReadQuorum | Job::Claim { .. }), reply) => self.leader_reply(process, &job, reply),
-            (Job::ReadWorkload(key), reply) => self.workload_reply(process, &key, reply),
-            (Job::ReadTokens { node, request }, Reply::Tokens(token)) => {
-                self.tokens_read(process, node, request, token);
-            }
-            (job @ Job::ReadTokens { .. }, reply) => {
-                self.check.fail(format!("{reply:?} is no answer to {job:?}"));
-            }
-        }
+            other => return self.check.fail(format!("{other:?} is no outcome for a lease")),
+        };
+        self.answer(process, uid, input);
     }
 
     fn plant_in_role(&self, process: usize, place: usize, write: &mut RoleWrite) {
@@ -290,66 +260,6 @@ impl World {
         }
     }
 
-    fn status_reply(&mut self, process: usize, uid: u32, reply: Reply) {
-        let outcome = match reply {
-            Reply::Status(Verdict::Written, Some(lease)) => StatusOutcome::Written(lease),
-            Reply::Status(Verdict::Gone, _) | Reply::Status(Verdict::Written, None) => StatusOutcome::Gone,
-            Reply::Status(Verdict::Conflict, _) => StatusOutcome::Conflict,
-            Reply::Status(Verdict::Refused, _) => StatusOutcome::Refused("a webhook, or a rule of the schema".into()),
-            _ => StatusOutcome::Unanswered("no answer".into()),
-        };
-        self.coverage.saw(Sight::of_status(&outcome));
-        if let StatusOutcome::Written(lease) = &outcome {
-            self.learn_lease(process, uid, lease);
-        }
-        self.answer(process, uid, Input::StatusWritten(outcome));
-    }
-
-    fn read_reply(&mut self, process: usize, uid: u32, read: &Read, asked: Asked, reply: Reply) {
-        let input = match (read, reply) {
-            (Read::Lease, Reply::Lease(lease)) => {
-                let ours = lease.filter(|lease| objects::uid_of(lease) == lease_of(uid));
-                if let Some(lease) = &ours {
-                    self.learn_lease(process, uid, lease);
-                }
-                Input::LeaseRead(Ok(ours))
-            }
-            (Read::Holder { uid, workload, .. }, Reply::Pod(pod)) => {
-                match pod {
-                    Some(pod) => self.learn_object(process, asked, pod),
-                    None => self.object_missing(process, uid, *workload),
-                }
-                Input::HolderRead { answered: true }
-            }
-            (Read::Startable, Reply::Pods(pods)) => {
-                let now = Time(self.local(process));
-                let answered = self.processes[process].index.pods_answered(asked, pods, now);
-                self.wake_marked(process);
-                Input::StartableRead { answered }
-            }
-            (Read::Node { uid, .. }, Reply::Node(off)) => {
-                if off {
-                    self.coverage.saw(Sight::NodeIsProof);
-                    self.pod_missing(process, uid, true);
-                }
-                Input::NodeRead { answered: true }
-            }
-            (read, reply) => return self.check.fail(format!("{reply:?} is no answer to {read:?}")),
-        };
-        self.coverage.saw(Sight::of_read(read));
-        let joined = if *read == Read::Lease { self.processes[process].writer.joined.remove(&uid) } else { None };
-        for _ in 0..joined.unwrap_or_default() {
-            self.answer(process, uid, input.clone());
-        }
-        self.answer(process, uid, input);
-    }
-
-    fn role_written(&mut self, process: usize, uid: u32, pod: String, outcome: RoleOutcome) {
-        self.coverage.saw(Sight::of_role(&outcome));
-        let outcome = if self.is(Bug::NoBackOff) { RoleOutcome::Withdrawn } else { outcome };
-        self.answer(process, uid, Input::RoleWritten { uid: pod, outcome });
-    }
-
     fn learn_lease(&mut self, process: usize, uid: u32, lease: &Arc<RedisLease>) {
         let now = Time(self.local(process));
         let Some(id) = self.unit(process, uid).map(|unit| unit.id) else { return };
@@ -358,16 +268,18 @@ impl World {
         self.wake_marked(process);
     }
 
-    fn learn_object(&mut self, process: usize, asked: Asked, found: Candidate) {
+    fn learn_found(&mut self, process: usize, uid: &str, found: Option<Found>) {
         let now = Time(self.local(process));
-        self.observed(process, objects::version(found.object().resource_version.as_deref()));
-        self.processes[process].index.answered(asked, found, now);
-        self.wake_marked(process);
-    }
-
-    fn object_missing(&mut self, process: usize, uid: &str, workload: Option<WorkloadKind>) {
-        let now = Time(self.local(process));
-        self.processes[process].index.answered_missing(NAMESPACE, uid, workload, now);
+        match found {
+            Some(Found::Here(asked, found)) => {
+                self.observed(process, objects::version(found.object().resource_version.as_deref()));
+                self.processes[process].index.answered(asked, found, now);
+            }
+            Some(Found::Gone(workload)) => {
+                self.processes[process].index.answered_missing(NAMESPACE, uid, workload, now);
+            }
+            None => return,
+        }
         self.wake_marked(process);
     }
 

@@ -280,7 +280,7 @@ impl World {
             holder,
             pods_listed,
             stop_at: operator.machines.iter().rev().find(|machine| machine.uid == uid).and_then(Machine::stop_at),
-            api_answered_at: if api_answers { Some(now) } else { operator.api_answered_at },
+            api_answered_at: if api_answers { Some(now) } else { operator.writer.calls.answered_at() },
             permitted: operator.permits.permitted(&uid, QUORUM, NAMESPACE),
             allowed: Allowed { scheduling_gate: true, scale: true, suspend: true },
             wall: jiff::Timestamp::from_microsecond(wall as i64).unwrap(),

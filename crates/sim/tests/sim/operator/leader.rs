@@ -1,20 +1,20 @@
 //! The election of one replica on the quorum: the shell around `redislease::plan::Leadership`.
 
+use redislease::api::RedisQuorum;
+use redislease::plan::calls::Request;
 use redislease::plan::{
     Authority, Command, Leadership, LeadershipEffect, LeadershipEvent, LeadershipFacts, must_be_read_before,
 };
 use redislease_core::lease::View;
 use redislease_core::time::Time;
 
-use crate::api::calls::Reply;
-use crate::api::objects::{QUORUM, cluster};
-use crate::api::server::Verdict;
+use crate::api::objects::{self, NAMESPACE, QUORUM, cluster};
 use crate::chaos::bug::Bug;
 use crate::check::coverage::Sight;
 use crate::check::trace::Note;
+use crate::operator::calls::Ticket;
 use crate::operator::keeper::Machine;
 use crate::operator::process::{BeforeEffect, Life};
-use crate::operator::writer::Job;
 use crate::redis::clock::{MILLI, Micros};
 use crate::world::{EFFECTS_AT_ONE_INSTANT, Event, World};
 
@@ -61,9 +61,20 @@ impl World {
         if self.is(Bug::AuthorityDoesNotEnd) {
             return leader.machine.authority();
         }
-        let lock = self.processes[process].machines.iter().rev().find(|machine| machine.uid == LOCK);
         let now = Time(self.local(process));
-        leader.machine.granted().at(now, lock.map(Machine::stop_at))
+        leader.machine.granted().at(now, self.lock(process).map(Machine::stop_at))
+    }
+
+    /// Until when this process decides about leases.
+    pub fn decides_until(&self, process: usize) -> Time {
+        let leader = self.processes[process].leader.as_ref().filter(|_| !self.is(Bug::AuthorityDoesNotEnd));
+        let lock_until = self.lock(process).map(Machine::stop_at);
+        leader.map_or(Time(u64::MAX), |leader| leader.machine.granted().decides_until(lock_until))
+    }
+
+    /// The lock on which the authority of this process depends.
+    fn lock(&self, process: usize) -> Option<&Machine> {
+        self.processes[process].machines.iter().rev().find(|machine| machine.uid == LOCK)
     }
 
     pub fn wake_leader(&mut self, process: usize) {
@@ -78,7 +89,7 @@ impl World {
         let now = Time(self.local(process));
         let operator = &mut self.processes[process];
         let quorum = operator.quorum.clone();
-        let api_answered_at = operator.api_answered_at;
+        let api_answered_at = operator.writer.calls.answered_at();
         let majority = self.swarm.quorum.majority();
         let Some(leader) = &mut operator.leader else { return };
         leader.due = false;
@@ -139,7 +150,10 @@ impl World {
                 self.send_command(process, LOCK, command);
             }
             LeadershipEffect::Probe => self.ask_for_an_answer(process, LOCK),
-            LeadershipEffect::ReadQuorum => self.submit(process, Job::ReadQuorum),
+            LeadershipEffect::ReadQuorum => {
+                let request = Request::Quorum { namespace: NAMESPACE.into(), name: QUORUM.into() };
+                self.submit(process, request, Ticket::Leader);
+            }
             LeadershipEffect::Claim => self.claim_leadership(process),
             LeadershipEffect::Authority(authority) => {
                 self.note(Note::Authority { process, authority });
@@ -160,8 +174,8 @@ impl World {
         let Some(leader) = &self.processes[process].leader else { return };
         let instance = instance(process);
         if leader.named.1.as_ref() != Some(&instance) {
-            let version = leader.named.0;
-            self.submit(process, Job::Claim { version, instance });
+            let quorum = objects::quorum(leader.named.0, Some(instance));
+            self.submit(process, Request::QuorumStatus(Box::new(quorum)), Ticket::Leader);
         }
     }
 
@@ -177,23 +191,18 @@ impl World {
         }
     }
 
-    pub fn leader_reply(&mut self, process: usize, job: &Job, reply: Reply) {
+    /// The `RedisQuorum` in an answer.
+    pub fn learn_quorum(&mut self, process: usize, quorum: &RedisQuorum) -> Option<String> {
+        let (version, named) = objects::leader_of(quorum);
+        self.learn_leader(process, version, named.clone());
+        named
+    }
+
+    pub fn leader_read(&mut self, process: usize, quorum: &RedisQuorum) {
         let now = Time(self.local(process));
-        let answer = match reply {
-            Reply::Quorum(verdict, version, named) => {
-                self.learn_leader(process, version, named.clone());
-                // Another replica wrote meanwhile: this one decides again.
-                if verdict == Verdict::Conflict && self.authority(process) == Authority::Lead {
-                    self.claim_leadership(process);
-                }
-                Ok(named)
-            }
-            _ => Err(()),
-        };
-        if matches!(job, Job::ReadQuorum)
-            && let Some(leader) = &mut self.processes[process].leader
-        {
-            leader.machine.handle(now, LeadershipEvent::QuorumRead(answer));
+        let named = self.learn_quorum(process, quorum);
+        if let Some(leader) = &mut self.processes[process].leader {
+            leader.machine.handle(now, LeadershipEvent::QuorumRead(Ok(named)));
             self.wake_leader(process);
         }
     }

@@ -1,6 +1,7 @@
 //! The operators: the shell around the core's machines and the reconcilers, reduced to what matters here.
 
 pub mod admission;
+pub mod calls;
 pub mod effects;
 pub mod engine;
 pub mod judging;
@@ -8,4 +9,3 @@ pub mod keeper;
 pub mod leader;
 pub mod process;
 pub mod workloads;
-pub mod writer;

@@ -16,10 +16,10 @@ use crate::chaos::bug::Bug;
 use crate::chaos::fault::{Fault, Phase};
 use crate::chaos::nemesis::Spot;
 use crate::operator::admission::Peer;
+use crate::operator::calls::Writer;
 use crate::operator::engine::Unit;
 use crate::operator::keeper::Machine;
 use crate::operator::leader::Leader;
-use crate::operator::writer::Writer;
 use crate::redis::clock::{Clock, MILLI, Micros};
 use crate::redis::network::Address;
 use crate::redis::server::Memory;
@@ -72,8 +72,6 @@ pub struct Process {
     /// `None`: every process decides as if it led.
     pub leader: Option<Leader>,
     pub streams: [Stream; 2],
-    /// When a call to the API server was last answered.
-    pub api_answered_at: Option<Time>,
     /// The events that arrived while it was paused.
     pub inbox: Vec<Event>,
     /// It was asked to stop gracefully.
@@ -114,7 +112,6 @@ impl Process {
             permits: Permits::new(PERMITS),
             leader: None,
             streams: [Stream::default(); 2],
-            api_answered_at: None,
             inbox: Vec::new(),
             stops: false,
             stopped_by: None,
@@ -183,7 +180,6 @@ impl World {
         crashed.inbox.clear();
         crashed.writer = writer;
         crashed.leader = None;
-        crashed.api_answered_at = None;
         crashed.stops = false;
         crashed.stopped_by = None;
         crashed.losing = None;

@@ -2,18 +2,17 @@
 
 use std::sync::Arc;
 
-use kube::core::Expression;
 use redislease::api::names;
 use redislease::api::validated::{Workload, WorkloadKind};
 use redislease::election::WorkloadFacts;
-use redislease::index::{WorkloadFound, WorkloadKey, WorkloadRead};
+use redislease::index::{WorkloadFound, WorkloadKey};
+use redislease::plan::calls::Request;
 use redislease_core::time::Time;
 
-use crate::api::calls::Reply;
 use crate::api::objects::{self, NAMESPACE};
 use crate::api::server::Mode;
 use crate::chaos::bug::Bug;
-use crate::operator::writer::Job;
+use crate::operator::calls::Ticket;
 use crate::redis::clock::SECOND;
 use crate::world::{Event, World};
 
@@ -29,7 +28,7 @@ impl World {
     /// Reads the workloads that are due.
     pub fn read_workloads(&mut self, process: usize, now: Time) {
         while let Some(key) = self.processes[process].index.next_workload(now) {
-            self.submit(process, Job::ReadWorkload(key));
+            self.submit(process, Request::Workload(key.clone()), Ticket::Workload(key));
         }
     }
 
@@ -53,16 +52,12 @@ impl World {
         self.wake_marked(process);
     }
 
-    pub fn workload_reply(&mut self, process: usize, key: &WorkloadKey, reply: Reply) {
-        let Reply::Workload(object) = reply else {
-            return self.check.fail(format!("{reply:?} is no workload"));
-        };
-        let object = if self.is(Bug::ConsentIgnored) { object.map(with_consent) } else { object };
+    pub fn workload_read(&mut self, process: usize, key: &WorkloadKey, mut found: WorkloadFound) {
+        if self.is(Bug::ConsentIgnored) {
+            found.object = found.object.map(with_consent);
+        }
         let now = Time(self.local(process));
-        // No lease uses the pods of the workload.
-        let selector = Expression::Equal("app".to_owned(), "none".to_owned()).into();
-        let read = if object.is_some() { WorkloadRead::Selects(selector) } else { WorkloadRead::Missing };
-        self.processes[process].index.workload_read(key, WorkloadFound { read, object }, now);
+        self.processes[process].index.workload_read(key, found, now);
         self.wake_marked(process);
     }
 }

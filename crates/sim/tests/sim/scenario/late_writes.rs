@@ -4,9 +4,9 @@
 use redislease::api::names::PodRole;
 use redislease::election::Run;
 use redislease::plan::PodChange;
+use redislease::plan::calls::Request;
 
 use super::{Outcome, all_pass, failures, of_fifteen_seconds};
-use crate::api::calls::Ask;
 use crate::api::objects;
 use crate::api::server::Mode;
 use crate::chaos::bug::Bug;
@@ -27,7 +27,7 @@ fn a_late_label_write_changes_nothing(seed: u64, bugs: &[Bug]) -> Outcome {
     world.set_api(0, Mode::Hanging);
     world.run_for(50 * MILLI);
     let mut late = std::mem::take(&mut world.apis[0].hanging);
-    late.retain(|call| matches!(&call.ask, Ask::Role { write, .. } if write.role == Some(PodRole::Active)));
+    late.retain(|call| matches!(&*call.request, Request::Role { write, .. } if write.role == Some(PodRole::Active)));
     if let Some(leader) = labelling(&world) {
         world.restart(leader, 2 * SECOND);
     }
@@ -84,7 +84,7 @@ fn a_late_start_changes_nothing(seed: u64, bugs: &[Bug]) -> Outcome {
     world.set_api(0, Mode::Hanging);
     world.run_for(50 * MILLI);
     let mut late = std::mem::take(&mut world.apis[0].hanging);
-    late.retain(|call| matches!(&call.ask, Ask::Role { write, .. } if write.change == PodChange::Start));
+    late.retain(|call| matches!(&*call.request, Request::Role { write, .. } if write.change == PodChange::Start));
     world.require(late.len() == 1, || format!("the late writes are {late:?}"))?;
     world.isolate(0, true);
     world.run_for(20 * SECOND);
@@ -112,7 +112,7 @@ fn a_late_start_of_a_workload_changes_nothing(seed: u64, bugs: &[Bug]) -> Outcom
     world.set_api(0, Mode::Hanging);
     world.run_for(50 * MILLI);
     let mut late = std::mem::take(&mut world.apis[0].hanging);
-    late.retain(|call| matches!(&call.ask, Ask::Role { write, .. } if write.role == Some(PodRole::Active)));
+    late.retain(|call| matches!(&*call.request, Request::Role { write, .. } if write.role == Some(PodRole::Active)));
     world.require(late.len() == 1, || format!("the late writes are {late:?}"))?;
     world.isolate(0, true);
     world.run_for(20 * SECOND);

@@ -1,11 +1,10 @@
 //! Who manages a field of an object, according to its `managedFields`.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 
 /// The manager that wrote the field last.
-pub(super) fn manager_of(metadata: &ObjectMeta, path: &[String]) -> Option<String> {
-    let entries = metadata.managed_fields.iter().flatten();
-    let managing = entries.filter(|entry| {
+pub(super) fn manager_of(entries: &[ManagedFieldsEntry], path: &[String]) -> Option<String> {
+    let managing = entries.iter().filter(|entry| {
         let mut fields = entry.fields_v1.as_ref().map(|fields| &fields.0);
         for part in path {
             fields = fields.and_then(|fields| fields.get(format!("f:{part}")));
@@ -28,13 +27,14 @@ mod tests {
                 "fieldsType": "FieldsV1", "fieldsV1": fields})
         };
         let label = json!({"f:metadata": {"f:labels": {".": {}, "f:lease.redislease.io/l": {}}}});
-        let metadata: ObjectMeta = serde_json::from_value(json!({"managedFields": [
-            entry("redislease", 1, label.clone()), entry("fighter", 2, label),
+        let entries: Vec<ManagedFieldsEntry> = serde_json::from_value(json!([
+            entry("redislease", 1, label.clone()),
+            entry("fighter", 2, label),
             entry("kube-controller-manager", 3, json!({"f:spec": {"f:replicas": {}}})),
-        ]}))
+        ]))
         .unwrap();
         let manager =
-            |path: &[&str]| manager_of(&metadata, &path.iter().map(|&part| part.to_owned()).collect::<Vec<_>>());
+            |path: &[&str]| manager_of(&entries, &path.iter().map(|&part| part.to_owned()).collect::<Vec<_>>());
         assert_eq!(manager(&["metadata", "labels", "lease.redislease.io/l"]).as_deref(), Some("fighter"));
         assert_eq!(manager(&["spec", "replicas"]).as_deref(), Some("kube-controller-manager"));
         assert_eq!(manager(&["spec", "suspend"]), None);
