@@ -76,11 +76,15 @@ pub enum Bug {
     NoBackOff,
     /// The consent of a workload is taken for granted.
     ConsentIgnored,
+    /// The end of a term is written with the level of counts, and counts with that of the end.
+    LevelSwapped,
+    /// The outcome of a call goes to the newest unit of its lease, whichever has made the call.
+    AnswerToAnotherUnit,
 }
 
 /// The broken rules of the operator that random search finds. `RolesWithoutVersion`, `StartNotFenced` and `WithdrawnByObject` need one
 /// exact interleaving, which `scenario::late_writes` sets up, and `AuthorityDoesNotEnd` pauses as in `scenario::replicas`.
-const OF_THE_OPERATOR: [Bug; 29] = [
+const OF_THE_OPERATOR: [Bug; 31] = [
     Bug::MonotonicClock,
     Bug::CachedRunId,
     Bug::GoneIsProof,
@@ -110,6 +114,8 @@ const OF_THE_OPERATOR: [Bug; 29] = [
     Bug::StoppedWithoutAnswer,
     Bug::NoBackOff,
     Bug::ConsentIgnored,
+    Bug::LevelSwapped,
+    Bug::AnswerToAnotherUnit,
 ];
 
 impl Bug {
@@ -128,6 +134,8 @@ impl Bug {
             Self::StoppedWithoutAnswer => Some("R3: "),
             Self::NoBackOff => Some("R2: "),
             Self::ConsentIgnored => Some("consent: "),
+            Self::LevelSwapped => Some("order: "),
+            Self::AnswerToAnotherUnit => Some("are under way"),
             Self::EffectRepeated => Some("a turn of lease"),
             Self::LeaderEffectRepeated => Some("the machine of leadership has more than"),
             Self::AdmissionEffectRepeated => Some("the admission of node"),

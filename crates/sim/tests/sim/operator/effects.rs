@@ -20,6 +20,7 @@ use crate::api::objects::{self, NAMESPACE, QUORUM};
 use crate::chaos::bug::Bug;
 use crate::check::coverage::Sight;
 use crate::operator::calls::{Ticket, lease_name};
+use crate::operator::engine::lease_of;
 use crate::redis::clock::{Micros, SECOND};
 use crate::world::{Event, World};
 
@@ -79,7 +80,7 @@ impl World {
         self.dispatch(process);
     }
 
-    fn write_status(&mut self, process: usize, uid: u32, write: Box<StatusWrite>) {
+    fn write_status(&mut self, process: usize, uid: u32, mut write: Box<StatusWrite>) {
         if self.processes[process].writer.has(uid, None) {
             return self.check.fail(format!("two status writes of lease {uid} are under way in process {process}"));
         }
@@ -90,6 +91,13 @@ impl World {
             return self.answer(process, uid, Input::StatusWritten(StatusOutcome::Written(object)));
         }
         let priority = write.priority;
+        if self.is(Bug::LevelSwapped) {
+            write.priority = match priority {
+                Priority::End => Priority::Counts,
+                Priority::Counts => Priority::End,
+                other => other,
+            };
+        }
         self.submit_write(process, uid, priority, Request::LeaseStatus { object, write, quorum: Some(QUORUM.into()) });
     }
 
@@ -235,7 +243,14 @@ impl World {
             }
             other => return self.check.fail(format!("{other:?} is no outcome for a lease")),
         };
+        let uid = if self.is(Bug::AnswerToAnotherUnit) { self.newest_unit(process, uid) } else { uid };
         self.answer(process, uid, input);
+    }
+
+    /// The unit that was made last for the same lease.
+    fn newest_unit(&self, process: usize, uid: u32) -> u32 {
+        let units = self.processes[process].units.iter().map(|unit| unit.uid);
+        units.filter(|unit| lease_of(*unit) == lease_of(uid)).max().unwrap_or(uid)
     }
 
     fn plant_in_role(&self, process: usize, place: usize, write: &mut RoleWrite) {
