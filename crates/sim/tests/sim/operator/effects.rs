@@ -148,7 +148,8 @@ impl World {
         // Another process may have recorded the end.
         let named = named.filter(|named| named.active != Some(false)).map(|named| named.attempt);
         let counted = unit.checks.counted.contains(&attempt);
-        let due = unit.due;
+        // After a pause between two effects of a turn, the others are still to be carried out.
+        let due = unit.due || unit.held_back.is_some();
         let busy = due || self.machine_of(process, uid).is_some_and(|machine| machine.mail_due);
         if decides && exists && named == Some(attempt) && !counted && !busy {
             self.check.fail(format!("I5: process {process} lost {attempt:?} and has not counted it"));

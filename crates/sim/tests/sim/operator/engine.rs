@@ -46,7 +46,7 @@ pub struct Unit {
     pub due: bool,
     wake_at: Option<Micros>,
     /// An effect that was polled when the process was paused. It is carried out when the process continues.
-    held_back: Option<Effect>,
+    pub held_back: Option<Effect>,
     /// The permits of the last turn, and their use after it.
     permitted: Permitted,
     permits_used: PermitUses,
