@@ -96,6 +96,7 @@ fn end() -> impl Strategy<Value = Op> {
         attempt().prop_map(|attempt| Op::Seal { attempt }),
         (attempt(), select(&[Stages::Pending, Stages::Unpublished, Stages::All]))
             .prop_map(|(attempt, stages)| Op::Release { attempt, stages }),
+        (attempt(), select(&TTLS)).prop_map(|(attempt, ttl)| Op::Keep { attempt, ttl: Millis(ttl) }),
     ]
 }
 
@@ -129,6 +130,7 @@ fn fitted(op: Op, standing: Option<&Stored>) -> Op {
         Op::Extend { ttl, .. } => Op::Extend { attempt, token: Token(number), ttl },
         Op::Seal { .. } => Op::Seal { attempt },
         Op::Release { stages, .. } => Op::Release { attempt, stages },
+        Op::Keep { ttl, .. } => Op::Keep { attempt, ttl },
         Op::Acquire { ttl, holder, .. } => Op::Acquire { attempt, ttl, holder },
     }
 }

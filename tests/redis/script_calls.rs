@@ -94,3 +94,26 @@ async fn a_call_writes_the_fence_once_for_all_confirms_and_not_for_refusals() {
     assert!(matches!(answers[1], Ok(Answer::Vote(Vote::Miss(Some(_))))), "{answers:?}");
     assert_eq!(server.fence().as_deref(), Some("70"));
 }
+
+#[tokio::test]
+async fn keep_seals_and_sets_the_end_once() {
+    let mut server = Server::start().await;
+    server.granted(&["p"], 1).await;
+    server.term(&["t", "u"], 1, 50).await;
+    server.term(&["other"], 2, 60).await;
+    let keys = ["p", "t", "u", "other", "absent"];
+    let keep = |ttl| Op::Keep { attempt: Attempt(1), ttl: Millis(ttl) };
+    // It shortens and prolongs, and needs no marker.
+    let marker = server.keyspace.marker().to_owned();
+    server.redis.command(&["DEL", &marker]).unwrap();
+    assert_eq!(server.ask(&keys, &keep(20_000)).await, Vote::Released(3));
+    for key in ["p", "t", "u"] {
+        assert!(server.value(key).unwrap().starts_with("s:1:"), "{key}");
+        assert!((15_000..=20_000).contains(&server.ttl(key)), "{key}: {}", server.ttl(key));
+    }
+    assert_eq!(server.value("other").as_deref(), Some("t:2:60:m"), "not ours");
+    assert_eq!(server.ask(&keys, &keep(90_000)).await, Vote::Released(3), "a repeat");
+    assert!(server.ttl("t") <= 20_000, "{}", server.ttl("t"));
+    assert_eq!(server.ask(&["t"], &release(1, Stages::All)).await, Vote::Released(1));
+    assert_eq!(server.value("t"), None);
+}

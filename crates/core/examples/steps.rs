@@ -38,7 +38,7 @@ fn answer_all(lease: &mut Lease, now: Time) {
                     Op::Confirm { .. } => Vote::Confirmed { ttl_left: Millis(30_000) },
                     Op::Extend { .. } => Vote::Extended,
                     Op::Seal { .. } => Vote::Sealed { ttl_left: Millis(30_000) },
-                    Op::Release { .. } => Vote::Released(1),
+                    Op::Release { .. } | Op::Keep { .. } => Vote::Released(1),
                 };
                 sent.push(Input::Vote { round, node, vote });
             }

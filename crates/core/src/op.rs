@@ -233,6 +233,15 @@ pub enum Op {
         /// The stages to delete.
         stages: Stages,
     },
+    /// Ends the keys of this attempt after `ttl`, neither earlier nor later, and turns them into `s`. For a term whose holder has
+    /// stopped, and that nobody may follow before that. Sealed keys stay as they are, so a repeat changes nothing. Needs no
+    /// admission and is never late.
+    Keep {
+        /// The attempt.
+        attempt: Attempt,
+        /// TTL of the keys from now on.
+        ttl: Millis,
+    },
 }
 
 impl Op {
@@ -243,8 +252,14 @@ impl Op {
             | Self::Confirm { attempt, .. }
             | Self::Extend { attempt, .. }
             | Self::Seal { attempt }
-            | Self::Release { attempt, .. } => *attempt,
+            | Self::Release { attempt, .. }
+            | Self::Keep { attempt, .. } => *attempt,
         }
+    }
+
+    /// Whether the request ends a term whose holder has stopped. Then it needs no vote of the node, and is useful when it is late.
+    pub const fn is_release(&self) -> bool {
+        matches!(self, Self::Release { .. } | Self::Keep { .. })
     }
 }
 
@@ -274,7 +289,7 @@ pub enum Vote {
         /// The least remaining life of the keys.
         ttl_left: Millis,
     },
-    /// To release: the number of deleted keys.
+    /// To release: the number of deleted keys. To keep: the number of keys of the attempt.
     Released(u64),
     /// The node did nothing: it is not admitted, the request came too late, or there was no connection. It says nothing
     /// about the keys.

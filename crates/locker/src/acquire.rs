@@ -31,6 +31,7 @@ pub struct Plan {
     pub wait: Millis,
     pub retry: Retry,
     pub max_hold: Option<Millis>,
+    pub hold_at_least: Millis,
 }
 
 /// The result for the caller. If the caller drops it, what was acquired is released.
@@ -98,10 +99,13 @@ impl Lease {
         with(&self.0, command);
     }
 
-    /// Deletes the keys and closes the lease.
-    pub fn release(&self) {
+    /// Deletes the keys, or lets them end at `keep_until`, and closes the lease.
+    pub fn release(&self, keep_until: Option<Time>) {
         if let Some(handle) = take(&self.0) {
-            handle.release();
+            match keep_until {
+                Some(until) => handle.release_at(until),
+                None => handle.release(),
+            }
         }
     }
 
@@ -113,7 +117,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.release();
+        self.release(None);
     }
 }
 
@@ -141,6 +145,7 @@ impl Attempts {
             jump_wait: None,
             observer: Box::new(Reports(reports.clone())),
         });
+        handle.keep_keys_for(plan.hold_at_least);
         Self { lease: Lease::new(handle), state, reports, plan, waiting: None }
     }
 
@@ -241,7 +246,7 @@ impl Attempts {
 
     fn into_guard(self, term: TermId) -> Guard {
         let Self { lease, state, reports, plan, waiting } = self;
-        let guard = Guard::new(plan.locker, plan.keys, plan.lease, lease, state, term);
+        let guard = Guard::new(plan.locker, plan.keys, plan.lease, plan.hold_at_least, lease, state, term);
         drop(waiting);
         if let Some(longest) = plan.max_hold {
             guard.end_at(clock::now() + longest, reports);

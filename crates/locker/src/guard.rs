@@ -30,6 +30,9 @@ pub struct Guard {
     lease: Lease,
     state: watch::Receiver<State>,
     term: TermId,
+    hold_at_least: Millis,
+    /// Until then nobody else gets the lock, also after a release. `None` until the program has this guard.
+    keep_until: Option<Time>,
 }
 
 /// What a release has done, see [`Guard::release`].
@@ -38,6 +41,12 @@ pub struct Guard {
 pub enum Released {
     /// A majority of the servers has deleted the keys: another program can acquire the lock now.
     Majority,
+    /// A majority of the servers will delete the keys after this time, and not before: the request has asked for it with
+    /// [`hold_at_least`](crate::Request::hold_at_least). Until then no program can acquire the lock.
+    Kept {
+        /// How long the keys still exist.
+        free_in: Duration,
+    },
     /// No majority has answered a release in time. On a server that does not answer, or is not connected, the keys expire with
     /// their TTL.
     Queued,
@@ -60,12 +69,19 @@ impl Guard {
         locker: Locker,
         keys: Keys,
         config: Config,
+        hold_at_least: Millis,
         lease: Lease,
         state: watch::Receiver<State>,
         term: TermId,
     ) -> Self {
         locker.0.local.held(&keys, term.attempt);
-        Self { locker, keys, config, lease, state, term }
+        Self { locker, keys, config, lease, state, term, hold_at_least, keep_until: None }
+    }
+
+    /// The program has this guard now. A guard that no program has had is released at once.
+    pub(crate) fn acquired(mut self) -> Self {
+        self.keep_until = (self.hold_at_least > Millis::ZERO).then(|| clock::now() + self.hold_at_least);
+        self
     }
 
     /// The fencing token: greater than the tokens of all earlier locks on the same servers and prefix, and below 2^53. Send it with
@@ -192,7 +208,8 @@ impl Guard {
     }
 
     /// Releases the lock, and waits until a majority of the servers has deleted the keys, at most one
-    /// [`command_timeout`](crate::LockerBuilder::command_timeout). The work must have stopped. If the future is dropped, the lock is
+    /// [`command_timeout`](crate::LockerBuilder::command_timeout). Before the time of
+    /// [`hold_at_least`](crate::Request::hold_at_least) has passed, the keys stay until then ([`Released::Kept`]). The work must have stopped. If the future is dropped, the lock is
     /// released all the same.
     pub async fn release(mut self) -> Released {
         if let Err(lost) = self.check() {
@@ -201,7 +218,11 @@ impl Guard {
         let mut state = self.state.clone();
         self.let_go();
         let done = state.wait_for(|state| state.released || state.ended).await;
-        if done.is_ok_and(|state| state.released) { Released::Majority } else { Released::Queued }
+        if !done.is_ok_and(|state| state.released) {
+            return Released::Queued;
+        }
+        let left = self.keep_until.map_or(Millis::ZERO, |until| until.since(clock::now()));
+        if left > Millis::ZERO { Released::Kept { free_in: left.into() } } else { Released::Majority }
     }
 
     /// Ends this guard and leaves the keys to expire with their TTL, without renewals. For a program whose work may go on after it.
@@ -210,7 +231,7 @@ impl Guard {
     }
 
     fn let_go(&mut self) {
-        self.lease.release();
+        self.lease.release(self.keep_until.filter(|until| clock::now() < *until));
         self.locker.0.local.released(&self.keys, self.term.attempt);
     }
 

@@ -30,6 +30,7 @@ pub struct Request {
     wait: Option<Duration>,
     retry: Retry,
     max_hold: Option<Duration>,
+    hold_at_least: Duration,
 }
 
 impl Request {
@@ -44,6 +45,7 @@ impl Request {
             wait: None,
             retry: Retry::default(),
             max_hold: None,
+            hold_at_least: Duration::ZERO,
         }
     }
 
@@ -94,6 +96,19 @@ impl Request {
         self
     }
 
+    /// Lets no other program get the lock before this time has passed since [`acquire`](Self::acquire) returned, also if the guard
+    /// is released or dropped before, or the program crashes: at most the
+    /// [`longest_lease`](crate::LockerBuilder::longest_lease). For a task that several machines start at the same time of day:
+    /// if it takes less time than their clocks differ by, it would run twice. Default: zero.
+    ///
+    /// The keys get the longer of this time and `ttl` as their TTL. The validity of the guard, which is renewed, depends only on
+    /// `ttl`. The time runs on the clocks of the servers. After a crash it begins one round trip earlier, and with a longer `ttl`
+    /// the keys expire with that.
+    pub const fn hold_at_least(mut self, least: Duration) -> Self {
+        self.hold_at_least = least;
+        self
+    }
+
     /// Acquires the lock; tries again for the time of [`wait`](Self::wait). It needs no runtime: any executor can poll it.
     ///
     /// If the future is dropped, at any moment, the keys that it may have taken are deleted. On a server that is not connected then,
@@ -102,7 +117,7 @@ impl Request {
     /// # Errors
     /// [`AcquireError`] says why there is no lock. Keys that an attempt may have taken are deleted as above.
     pub async fn acquire(self) -> Result<Guard, AcquireError> {
-        start(self.plan()?).await.unwrap_or(Err(AcquireError::Closed))
+        start(self.plan()?).await.unwrap_or(Err(AcquireError::Closed)).map(Guard::acquired)
     }
 
     /// Makes one attempt.
@@ -124,7 +139,7 @@ impl Request {
                     .into(),
             );
         }
-        start(self.plan()?).blocking_recv().unwrap_or(Err(AcquireError::Closed))
+        start(self.plan()?).blocking_recv().unwrap_or(Err(AcquireError::Closed)).map(Guard::acquired)
     }
 
     /// Checks the values.
@@ -138,6 +153,14 @@ impl Request {
         if owner.len() > MAX_OWNER || owner.contains(['\n', '\r']) {
             return invalid(format!("owner has {} bytes: use up to {MAX_OWNER}, without line breaks", owner.len()));
         }
+        let longest = Duration::from(inner.nodes.longest_lease());
+        if self.hold_at_least > longest {
+            return invalid(format!(
+                "hold_at_least is {:?}: use up to {longest:?}, the longest_lease of the Locker; a longer one needs a longer \
+                 longest_lease in all programs",
+                self.hold_at_least
+            ));
+        }
         let lease = self.lease()?;
         Ok(Plan {
             wait: self.wait.map_or(lease.ttl, Millis::from),
@@ -146,6 +169,7 @@ impl Request {
             lease,
             retry: self.retry,
             max_hold: self.max_hold.map(Millis::from),
+            hold_at_least: self.hold_at_least.into(),
             name: self.keys.into_iter().next().unwrap_or_default(),
             locker: self.locker,
         })

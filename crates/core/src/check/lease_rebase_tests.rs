@@ -164,7 +164,7 @@ impl Twins {
             }
             (Op::Extend { .. }, _) => Vote::Extended,
             (Op::Seal { .. }, _) => Vote::Sealed { ttl_left: Millis(u64::from(word % 20)) },
-            (Op::Release { .. }, _) => Vote::Released(1),
+            (Op::Release { .. } | Op::Keep { .. }, _) => Vote::Released(1),
         }
     }
 

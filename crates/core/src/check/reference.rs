@@ -77,8 +77,10 @@ impl<K: Ord + Clone> Node<K> {
 
     /// Runs one script at `now` on the node's clock.
     pub fn vote(&mut self, now: u64, call: &Call<K>) -> Vote {
-        if let Op::Release { attempt, stages } = call.op {
-            return self.release(now, &call.keys, attempt, stages);
+        match call.op {
+            Op::Release { attempt, stages } => return self.release(now, &call.keys, attempt, stages),
+            Op::Keep { attempt, ttl } => return self.keep(now, &call.keys, attempt, ttl),
+            _ => {}
         }
         if self.marker.as_ref() != Some(&call.marker) {
             return Vote::Abstained;
@@ -90,7 +92,7 @@ impl<K: Ord + Clone> Node<K> {
             Op::Confirm { attempt, grant, token } => self.confirm(now, &call.keys, *attempt, *grant, *token),
             Op::Extend { attempt, token, ttl } => self.extend(now, &call.keys, *attempt, *token, *ttl),
             Op::Seal { attempt } => self.seal(now, &call.keys, *attempt),
-            Op::Release { attempt, stages } => self.release(now, &call.keys, *attempt, *stages),
+            Op::Release { .. } | Op::Keep { .. } => Vote::Unknown,
         }
     }
 
@@ -211,6 +213,20 @@ impl<K: Ord + Clone> Node<K> {
             if ours {
                 self.keys.remove(key);
                 count += 1;
+            }
+        }
+        Vote::Released(count)
+    }
+
+    fn keep(&mut self, now: u64, keys: &[K], attempt: Attempt, ttl: Millis) -> Vote {
+        let mut count = 0;
+        for key in keys {
+            let entry = self.keys.get_mut(key).filter(|entry| now <= entry.ends && entry.value.attempt == attempt);
+            let Some(entry) = entry else { continue };
+            count += 1;
+            if entry.value.stage != Stage::Sealed {
+                entry.value.stage = Stage::Sealed;
+                entry.ends = now + ttl.0;
             }
         }
         Vote::Released(count)

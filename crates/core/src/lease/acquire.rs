@@ -8,7 +8,6 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::ballot::{Ballot, Ballots};
-use crate::lease::cleanup::Cleanup;
 use crate::lease::join::NodeState;
 use crate::lease::term::Term;
 use crate::lease::{Effect, Lease, Refusal, Round, TermId, Want};
@@ -55,6 +54,8 @@ pub(super) struct Acquiring {
     pub want: Want,
     pub t0: Time,
     ttl: Millis,
+    /// TTL of the keys: `ttl`, or more.
+    life: Millis,
     /// End of validity, by the clock of this process.
     pub valid_until: Time,
     stop_budget: Millis,
@@ -104,7 +105,7 @@ impl Acquiring {
 
     /// The last instant at which a key of this attempt can exist, if an acquire was executed at its deadline.
     fn keys_until(&self, config: &Config) -> Time {
-        self.t0 + config.command_timeout + config.drift.most(self.ttl)
+        self.t0 + config.command_timeout + config.drift.most(self.life)
     }
 }
 
@@ -116,9 +117,10 @@ impl Lease {
         let Some(want) = self.wanted.take_if(|_| free && after_the_last) else { return };
         let round = self.new_round();
         let (ttl, stop_budget) = (self.config.ttl, self.config.stop_budget);
+        let life = ttl.max(self.least_life);
         let nodes: Vec<Node> = self.config.quorum.nodes().collect();
         for &node in &nodes {
-            let op = Op::Acquire { attempt: want.attempt, ttl, holder: want.holder.clone() };
+            let op = Op::Acquire { attempt: want.attempt, ttl: life, holder: want.holder.clone() };
             self.send(round, node, op, now + self.config.command_timeout);
         }
         let votes = vec![FirstVote::Outstanding; nodes.len()];
@@ -128,6 +130,7 @@ impl Lease {
             want,
             t0: now,
             ttl,
+            life,
             valid_until,
             stop_budget,
             round,
@@ -356,7 +359,7 @@ impl Lease {
         let keeps = |vote: &FirstVote| !matches!(vote, FirstVote::Refused { .. } | FirstVote::Abstained);
         let nodes = self.config.quorum.nodes().zip(&acquiring.votes).filter(|(_, vote)| keeps(vote));
         let nodes: Vec<Node> = nodes.map(|(node, _)| node).collect();
-        self.release(now, acquiring.want.attempt, stages, acquiring.keys_until(&self.config), &nodes);
+        self.release(now, acquiring.want.attempt, stages, acquiring.keys_until(&self.config), &nodes, None);
         if let Some(cleanup) = self.cleanups.last_mut().filter(|cleanup| cleanup.attempt == acquiring.want.attempt) {
             cleanup.after_acquire(acquiring.round);
         }
@@ -369,8 +372,7 @@ impl Lease {
     fn back_off(&mut self, now: Time, acquiring: &Acquiring) {
         let quorum = self.config.quorum;
         let lasts = |by: &Stored| {
-            let released = |cleanup: &Cleanup| cleanup.stages == Stages::All && cleanup.attempt == by.attempt;
-            by.stage != Stage::Pending && !self.cleanups.iter().any(released)
+            by.stage != Stage::Pending && !self.cleanups.iter().any(|cleanup| cleanup.frees(now, by.attempt))
         };
         let backoff = self.config.backoff;
         let entropy = acquiring.want.entropy;

@@ -1,5 +1,7 @@
 //! Releases: they delete the keys of a failed attempt, or of a holder that has stopped.
 //!
+//! A release may keep the keys until a time, and lets them end then: see [`Input::Keep`](super::Input::Keep).
+//!
 //! Safety does not depend on a release, and nothing waits for one: keys that are not deleted end by their TTL. A node that
 //! did not answer is asked again. It may execute the acquire late, and that grant would block the node for one TTL.
 
@@ -20,6 +22,8 @@ pub(super) const MOST: usize = 16;
 pub(super) struct Cleanup {
     pub attempt: Attempt,
     pub stages: Stages,
+    /// Until then the keys are kept.
+    pub keep_until: Option<Time>,
     pub round: Round,
     /// When the last of the keys has ended.
     pub until: Time,
@@ -43,7 +47,22 @@ impl Cleanup {
         for &node in nodes {
             ballots.set(node, Ballot::Outstanding);
         }
-        Self { attempt, stages, round, until, acquire: None, ballots, repeat_at: now + config.retry_pace() + Millis(1) }
+        let repeat_at = now + config.retry_pace() + Millis(1);
+        Self { attempt, stages, keep_until: None, round, until, acquire: None, ballots, repeat_at }
+    }
+
+    /// What is asked of a node at `now`.
+    pub fn op(&self, now: Time) -> Op {
+        let Self { attempt, stages, .. } = *self;
+        match self.keep_until {
+            Some(until) if now < until => Op::Keep { attempt, ttl: until.since(now) },
+            _ => Op::Release { attempt, stages },
+        }
+    }
+
+    /// Whether it deletes the keys of a term at `now`.
+    pub fn frees(&self, now: Time, attempt: Attempt) -> bool {
+        self.attempt == attempt && self.stages == Stages::All && self.keep_until.is_none_or(|until| now >= until)
     }
 
     pub fn after_acquire(&mut self, round: Round) {
@@ -83,7 +102,7 @@ impl Lease {
                 .collect();
             for node in silent {
                 cleanup.ballots.set(node, Ballot::Outstanding);
-                let op = Op::Release { attempt: cleanup.attempt, stages: cleanup.stages };
+                let op = cleanup.op(now);
                 self.effects.push_back(Effect::Send { round: cleanup.round, node, op, give_up_at });
             }
         }

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use crate::lease::view::{EndReason, EndingView};
 use crate::lease::{Config, Effect, Lease, OnDeadline, Round, TermId};
-use crate::op::{Op, Stages, Vote};
+use crate::op::{Op, Vote};
 use crate::quorum::Node;
 use crate::rules::Rules;
 use crate::time::Time;
@@ -97,7 +97,7 @@ impl Ending {
 
 impl Lease {
     /// Ends a term that this process does not run: one that it is already ending, or one that only the status names.
-    pub(super) fn end_known(&mut self, now: Time, id: TermId, proof: bool) {
+    pub(super) fn end_known(&mut self, now: Time, id: TermId, proof: bool, keep_until: Option<Time>) {
         if self.term.is_some() {
             return;
         }
@@ -109,7 +109,7 @@ impl Lease {
                 self.ending = None;
             }
             self.emit_view();
-            self.release_everywhere(now, id.attempt, Stages::All, until);
+            self.release_term(now, id.attempt, until, keep_until);
             self.not_before = now;
         } else if known.is_none() {
             self.ending = Some(Ending::new(&self.config, now, id, EndReason::Decided, until, until));

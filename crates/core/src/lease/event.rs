@@ -75,6 +75,13 @@ pub enum Input {
         /// Whether its holder is proven to have stopped. Then the keys are released at once, otherwise sealed.
         proof: bool,
     },
+    /// End a term whose holder has stopped, but let no other term begin before `until`: its keys are sealed, and end then.
+    Keep {
+        /// The term.
+        term: TermId,
+        /// When the keys end.
+        until: Time,
+    },
     /// The answer to one [`Effect::Send`]. Each has exactly one, at its `give_up_at` at the latest.
     Vote {
         /// The round of the request.

@@ -138,7 +138,8 @@ impl Lease {
     /// Sends the next step of the join, an acquire or a confirm, to each node that is `due`.
     fn join(&mut self, now: Time, due: impl Fn(&NodeState) -> bool) {
         let give_up_at = now + self.config.command_timeout;
-        let ttl = self.config.ttl;
+        // At most as long as the nodes that granted first keep the term.
+        let life = self.config.ttl.max(self.least_life);
         let mut round = self.next_round;
         let mut sent = alloc::vec::Vec::new();
         let Some(term) = &mut self.term else { return };
@@ -149,8 +150,8 @@ impl Lease {
                 Op::Confirm { attempt: *attempt, grant, token: *token }
             } else {
                 *state = NodeState::Joining { round, give_up_at };
-                term.keys_until = term.keys_until.max(give_up_at + self.config.drift.most(ttl));
-                Op::Acquire { attempt: *attempt, ttl, holder: holder.clone() }
+                term.keys_until = term.keys_until.max(give_up_at + self.config.drift.most(life));
+                Op::Acquire { attempt: *attempt, ttl: life, holder: holder.clone() }
             };
             sent.push((round, node, op));
             round = Round(round.0.wrapping_add(1));

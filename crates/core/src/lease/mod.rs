@@ -74,6 +74,8 @@ pub struct Lease {
     held_until: Time,
     /// See [`Lease::delay_joins`].
     join_delay: Millis,
+    /// See [`Lease::keep_keys_for`].
+    least_life: Millis,
     refused_by: Option<Stored>,
     refusal: Option<Refusal>,
     next_round: Round,
@@ -96,6 +98,7 @@ impl Lease {
             not_before: Time(0),
             held_until: Time(0),
             join_delay: Millis::ZERO,
+            least_life: Millis::ZERO,
             refused_by: None,
             refusal: None,
             next_round: Round(0),
@@ -191,7 +194,8 @@ impl Lease {
             Input::Adopt(id) => self.adopt(now, id),
             Input::UnconfirmedShown(attempt) => self.unconfirmed_shown(now, attempt),
             Input::KeptElsewhere(attempt) => self.kept_elsewhere(now, attempt),
-            Input::End { term, proof } => self.end(now, term, proof),
+            Input::End { term, proof } => self.end(now, term, proof, None),
+            Input::Keep { term, until } => self.end(now, term, true, Some(until)),
             Input::Vote { round, node, vote } => self.vote(now, round, node, &vote),
             Input::Published { attempt, outcome } => self.published(now, attempt, outcome),
             // The nodes stay: ballots and terms are recorded for each of them.
@@ -292,10 +296,24 @@ impl Lease {
 
     fn release_everywhere(&mut self, now: Time, attempt: Attempt, stages: Stages, until: Time) {
         let nodes: Vec<Node> = self.config.quorum.nodes().collect();
-        self.release(now, attempt, stages, until, &nodes);
+        self.release(now, attempt, stages, until, &nodes, None);
     }
 
-    fn release(&mut self, now: Time, attempt: Attempt, stages: Stages, until: Time, nodes: &[Node]) {
+    /// Ends a term whose holder has stopped. Its keys may be kept until a time.
+    fn release_term(&mut self, now: Time, attempt: Attempt, until: Time, keep_until: Option<Time>) {
+        let nodes: Vec<Node> = self.config.quorum.nodes().collect();
+        self.release(now, attempt, Stages::All, until, &nodes, keep_until);
+    }
+
+    fn release(
+        &mut self,
+        now: Time,
+        attempt: Attempt,
+        stages: Stages,
+        until: Time,
+        nodes: &[Node],
+        keep_until: Option<Time>,
+    ) {
         if nodes.is_empty() {
             return;
         }
@@ -304,9 +322,12 @@ impl Lease {
             // A key of the oldest may be what stands on a node since it went away: nothing that followed was granted there.
             self.cleanups.remove(cleanup::MOST / 2);
         }
-        self.cleanups.push(Cleanup::new(&self.config, now, round, attempt, stages, until, nodes));
+        let mut cleanup = Cleanup::new(&self.config, now, round, attempt, stages, until, nodes);
+        cleanup.keep_until = keep_until;
+        let op = cleanup.op(now);
+        self.cleanups.push(cleanup);
         for &node in nodes {
-            self.send(round, node, Op::Release { attempt, stages }, now + self.config.command_timeout);
+            self.send(round, node, op.clone(), now + self.config.command_timeout);
         }
     }
 }

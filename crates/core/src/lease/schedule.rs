@@ -105,6 +105,11 @@ impl Lease {
         self.join_delay = delay;
     }
 
+    /// Lets the keys of a new term exist for at least `life`, also if its process crashes. The validity does not depend on it.
+    pub const fn keep_keys_for(&mut self, life: Millis) {
+        self.least_life = life;
+    }
+
     /// Delays rounds of extension and attempts until `until`, and replaces an earlier delay. Nothing else is delayed: a
     /// term still ends at its deadline, so the driver must leave it enough time for its rounds.
     pub const fn hold(&mut self, until: Time) {

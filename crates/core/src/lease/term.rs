@@ -279,16 +279,16 @@ impl Lease {
         self.seal(now, term, reason);
     }
 
-    /// Ends a term by decision.
-    pub(super) fn end(&mut self, now: Time, id: TermId, proof: bool) {
+    /// Ends a term by decision. With proof, its keys may be kept until a time.
+    pub(super) fn end(&mut self, now: Time, id: TermId, proof: bool, keep_until: Option<Time>) {
         self.wanted = None;
         let Some(term) = self.term.take_if(|term| term.id.attempt == id.attempt) else {
-            self.end_known(now, id, proof);
+            self.end_known(now, id, proof, keep_until);
             return;
         };
         if proof {
             self.emit_view();
-            self.release_everywhere(now, term.id.attempt, Stages::All, term.keys_until);
+            self.release_term(now, term.id.attempt, term.keys_until, keep_until);
             self.not_before = now;
         } else {
             self.seal(now, term, EndReason::Decided);

@@ -6,7 +6,7 @@ use redislease_core::backoff::Entropy;
 use redislease_core::lease::{
     Attempts, Config, Effect, Input, JOIN_DELAY, Lease, OnDeadline, Renewal, Requested, Round, Standing, Want,
 };
-use redislease_core::op::{Attempt, Holder, Op, Token, Vote};
+use redislease_core::op::{Attempt, Holder, Token, Vote};
 use redislease_core::time::{Millis, Time};
 
 use super::pace::{self, Turns};
@@ -153,8 +153,8 @@ impl Machine {
                 return self.outcome();
             }
             Command::Prove => Input::NodeReturned { ask_by: now },
-            Command::Release => {
-                self.release(now, outbox, tools);
+            Command::Release { keep_until } => {
+                self.release(now, keep_until, outbox, tools);
                 return self.outcome();
             }
             Command::Close => {
@@ -168,6 +168,10 @@ impl Machine {
                 tools.turns.remove(self.renew_interval());
                 tools.turns.add(config.renew_interval);
                 Input::Configure(*config)
+            }
+            Command::KeepKeysFor(life) => {
+                self.lease.keep_keys_for(life);
+                return self.outcome();
             }
             Command::Retire => {
                 self.retiring = true;
@@ -186,16 +190,19 @@ impl Machine {
         self.outcome()
     }
 
-    /// Releases what exists, and closes.
-    fn release(&mut self, now: Time, outbox: Option<&mut Outbox>, tools: &mut Tools) {
+    /// Releases what exists, or keeps it until a time, and closes.
+    fn release(&mut self, now: Time, keep_until: Option<Time>, outbox: Option<&mut Outbox>, tools: &mut Tools) {
         let running = self.lease.view().standing.term().map(|term| term.id.clone());
         self.releasing = running.as_ref().map(|_| (Round(u32::MAX), 0));
-        let input = running.map_or(Input::Forget, |term| Input::End { term, proof: true });
+        let input = running.map_or(Input::Forget, |term| match keep_until {
+            Some(until) => Input::Keep { term, until },
+            None => Input::End { term, proof: true },
+        });
         self.handle(now, input, outbox, tools);
         self.closing = Some(now + self.lease.config().command_timeout.min(LAST_ANSWERS));
     }
 
-    /// Reports when a majority has deleted the keys.
+    /// Reports when a majority has deleted the keys, or set their end.
     fn count_release(&mut self, round: Round, vote: &Vote) {
         let Some((releasing, deleted)) = &mut self.releasing else { return };
         if *releasing == round && matches!(vote, Vote::Released(_)) {
@@ -308,7 +315,9 @@ impl Machine {
             match effect {
                 Effect::Send { round, node, op, give_up_at } => {
                     self.outstanding += 1;
-                    if let (Some((releasing @ Round(u32::MAX), _)), Op::Release { .. }) = (&mut self.releasing, &op) {
+                    if let Some((releasing @ Round(u32::MAX), _)) = &mut self.releasing
+                        && op.is_release()
+                    {
                         *releasing = round;
                     }
                     let reply = Reply::to_shard(tools.ballots.clone(), self.id.pack(), round, node);

@@ -39,7 +39,8 @@ pub trait Observer: Send + 'static {
     fn renewed(&self, renewal: &Renewal, ttl_ms: u64);
     /// The view changed.
     fn changed(&self, view: &View);
-    /// A majority of the nodes has deleted the keys after [`LeaseHandle::release`].
+    /// A majority of the nodes has deleted the keys after [`LeaseHandle::release`], or set their end after
+    /// [`LeaseHandle::release_at`].
     fn released(&self) {}
     /// The machine ended: it retired, was closed, or failed because of a bug. This is the last call.
     fn ended(&self) {}
@@ -85,8 +86,9 @@ enum Command {
     ClockJumped,
     Prove,
     Configure(Box<Config>),
+    KeepKeysFor(Millis),
     Retire,
-    Release,
+    Release { keep_until: Option<Time> },
     Close,
 }
 
@@ -264,6 +266,11 @@ impl LeaseHandle {
         self.send(Command::Configure(Box::new(config)));
     }
 
+    /// Lets the keys of a new term exist for at least `life`, also if this process crashes: at most the longest lease of the quorum.
+    pub fn keep_keys_for(&self, life: Millis) {
+        self.send(Command::KeepKeysFor(life));
+    }
+
     /// Retires the lease: the machine ends after its last key has expired. The caller must end a running term first;
     /// otherwise it is renewed indefinitely.
     pub fn retire(&self) {
@@ -277,9 +284,19 @@ impl LeaseHandle {
 
     /// Deletes the keys of the running term or attempt, and closes the lease. For a process that took the lease for itself, when
     /// its work has stopped. A node that does not answer within the command timeout is not asked again: its keys expire.
-    pub fn release(mut self) {
+    pub fn release(self) {
+        self.end_with(None);
+    }
+
+    /// As [`release`](Self::release), but the keys of a running term end at `until`, at most one longest lease from now: no other
+    /// term begins before.
+    pub fn release_at(self, until: Time) {
+        self.end_with(Some(until));
+    }
+
+    fn end_with(mut self, keep_until: Option<Time>) {
         self.open = false;
-        self.send(Command::Release);
+        self.send(Command::Release { keep_until });
     }
 
     fn send(&self, command: Command) {

@@ -119,7 +119,7 @@ impl NodeTask {
     }
 
     fn vote_of(&mut self, request: &Request, answer: Result<Answer, NoAnswer>) -> Vote {
-        let release = matches!(request.op, Op::Release { .. });
+        let release = request.op.is_release();
         match answer {
             // The replies to requests in flight follow the reply that showed a step: they were executed by the same
             // stepped clock.

@@ -109,7 +109,7 @@ impl NodeTask {
     /// Sends one call for all requests. The server executes acquires only before the earliest deadline.
     fn send_votes(&mut self, now: Time, mut asked: Vec<Asked>) {
         // A late release is useful: it needs neither a vote of the node nor a deadline.
-        let release = |asked: &Asked| matches!(asked.request.op, Op::Release { .. });
+        let release = |asked: &Asked| asked.request.op.is_release();
         asked.retain_mut(|asked| {
             let late = asked.request.give_up_at <= now;
             if late {

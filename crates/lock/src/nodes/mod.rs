@@ -212,7 +212,7 @@ impl Port {
 
     /// The vote on a request that need not be sent, because the node is disconnected or has no vote.
     fn vote_at_once(&self, op: &Op) -> Option<Vote> {
-        let useful = self.reach.votes() || (self.reach.is_connected() && matches!(op, Op::Release { .. }));
+        let useful = self.reach.votes() || (self.reach.is_connected() && op.is_release());
         (!useful).then_some(Vote::Abstained)
     }
 }

@@ -121,7 +121,7 @@ fn answer_to(op: &Op, value: Value) -> Result<Result<Answer, NoAnswer>, InvalidR
         }
         (Op::Confirm { .. }, Value::Int(left)) => count(left).map(|left| Vote::Confirmed { ttl_left: Millis(left) }),
         (Op::Seal { .. }, Value::Int(left)) => count(left).map(|left| Vote::Sealed { ttl_left: Millis(left) }),
-        (Op::Release { .. }, Value::Int(keys)) => count(keys).map(Vote::Released),
+        (Op::Release { .. } | Op::Keep { .. }, Value::Int(keys)) => count(keys).map(Vote::Released),
         (Op::Acquire { .. }, Value::Array(parts)) => {
             let mut parts = Parts(parts.into_iter());
             let (left, by) = (parts.next()?, parts.next()?);

@@ -106,10 +106,10 @@ pub fn vote(keyspace: &Keyspace, locks: &[String], marker: &str, deadline: u64, 
 
 /// Whether the operation ends a term. Ends and other votes are requested with different calls.
 pub const fn is_end(op: &Op) -> bool {
-    matches!(op, Op::Seal { .. } | Op::Release { .. })
+    matches!(op, Op::Seal { .. } | Op::Release { .. } | Op::Keep { .. })
 }
 
-/// Requests many votes in one call, which are executed in order: only seals and releases, or only acquires and confirms.
+/// Requests many votes in one call, which are executed in order: only seals, releases and keeps, or only acquires and confirms.
 pub fn votes<'a>(
     keyspace: &Keyspace,
     marker: &str,
@@ -147,8 +147,17 @@ struct Settings<'a> {
     keys: usize,
     /// Of acquires.
     life: Option<(Millis, &'a str)>,
-    /// Of seals and releases.
-    what: Option<&'static str>,
+    /// Of seals, releases and keeps.
+    what: Option<What>,
+}
+
+/// What a request that ends a term asks for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum What {
+    /// `seal`, or the stages of a release.
+    Word(&'static str),
+    /// The TTL of a keep.
+    Life(Millis),
 }
 
 impl<'a> Arguments<'a> {
@@ -173,15 +182,21 @@ impl<'a> Arguments<'a> {
             }
             // Extensions have a script of their own.
             Op::Extend { .. } => {}
-            Op::Seal { .. } => self.add_end(command, keys, attempt, "seal"),
-            Op::Release { stages, .. } => self.add_end(command, keys, attempt, stages.letters()),
+            Op::Seal { .. } => self.add_end(command, keys, attempt, What::Word("seal")),
+            Op::Release { stages, .. } => self.add_end(command, keys, attempt, What::Word(stages.letters())),
+            // A TTL of zero is an error.
+            Op::Keep { ttl, .. } => self.add_end(command, keys, attempt, What::Life((*ttl).max(Millis(1)))),
         }
     }
 
-    fn add_end(&mut self, command: &mut Cmd, keys: usize, attempt: Attempt, what: &'static str) {
+    fn add_end(&mut self, command: &mut Cmd, keys: usize, attempt: Attempt, what: What) {
         let settings = Settings { keys, life: None, what: Some(what) };
         if self.set.as_ref() != Some(&settings) {
-            command.arg(keys).arg(what);
+            command.arg(keys);
+            match what {
+                What::Word(word) => command.arg(word),
+                What::Life(ttl) => command.arg(ttl.0),
+            };
             self.set = Some(settings);
         }
         command.arg(self.text(b":", attempt, None));

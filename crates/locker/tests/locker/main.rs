@@ -5,6 +5,7 @@ mod cancel;
 mod drops;
 mod first_program;
 mod guards;
+mod hold;
 mod peers;
 mod requests;
 mod support;

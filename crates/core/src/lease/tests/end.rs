@@ -61,6 +61,50 @@ fn proof_after_the_seal_releases_the_sealed_keys() {
 }
 
 #[test]
+fn a_term_that_ends_early_keeps_its_keys_until_the_time_that_was_asked_for() {
+    for (hold, renewed) in [(50_000, false), (50_000, true), (10_000, true)] {
+        let mut scenario = Scenario::new();
+        scenario.lease.keep_keys_for(Millis(hold));
+        let began = scenario.now;
+        let first = scenario.held();
+        let view = scenario.lease.view().standing.term().unwrap().clone();
+        assert_eq!(view.valid_until, Some(Time(began + VALID)), "the validity is that of the TTL");
+        assert!(scenario.servers.iter().all(|server| server.keys["a"].ends == began + TTL.max(hold)));
+        scenario.pass(if renewed { 6000 } else { 1000 });
+        let until = Time(began + hold);
+        // One node does not answer at first.
+        scenario.links[2] = Link::Silent;
+        scenario.give(Input::Keep { term: first.clone(), until });
+        assert_eq!(*scenario.standing(), Standing::Idle);
+        scenario.links[2] = Link::Up;
+        scenario.pass(4000);
+        for server in &scenario.servers {
+            let entry = &server.keys["a"];
+            assert_eq!((entry.value.stage, entry.ends), (crate::op::Stage::Sealed, until.0), "{hold} {renewed}");
+        }
+        assert!(!scenario.has_sent("release"));
+        scenario.want();
+        assert_eq!(scenario.lease.view().refused_by.as_ref().map(|by| by.attempt), Some(first.attempt));
+        scenario.pass_to(until.0 + 200);
+        scenario.want();
+        assert!(scenario.written().token > first.token);
+    }
+}
+
+#[test]
+fn a_release_that_is_repeated_after_the_time_it_kept_the_keys_deletes_them() {
+    let mut scenario = Scenario::new();
+    scenario.lease.keep_keys_for(Millis(2000));
+    let first = scenario.held();
+    scenario.links = [Link::Silent; 3];
+    scenario.give(Input::Keep { term: first, until: Time(scenario.now + 1000) });
+    scenario.pass(1500);
+    scenario.links = [Link::Up; 3];
+    scenario.pass(4000);
+    assert!((0..3).all(|node| scenario.values(node).is_empty()), "{:?}", scenario.values(0));
+}
+
+#[test]
 fn the_proof_for_one_term_does_not_end_the_sealing_of_another() {
     let mut scenario = Scenario::new();
     let first = scenario.held();

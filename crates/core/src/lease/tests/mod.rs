@@ -323,6 +323,7 @@ fn name(op: &Op) -> &'static str {
         Op::Extend { .. } => "extend",
         Op::Seal { .. } => "seal",
         Op::Release { .. } => "release",
+        Op::Keep { .. } => "keep",
     }
 }
 

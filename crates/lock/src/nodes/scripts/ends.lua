@@ -1,19 +1,21 @@
 #!lua flags=allow-oom
--- Seals and releases: many requests in one call, each as if it were alone, in order. Ending a term must not fail because the
+-- Seals, releases and keeps: many requests in one call, each as if it were alone, in order. Ending a term must not fail because the
 -- memory is full.
 --
 -- KEYS   1 the marker, 2 the fence, 3.. the keys of the requests, one request after another
 -- ARGV   1 the expected marker; then for each request `:<attempt>:`
 --        Before a request for which they differ: the number of keys, and what is asked for, which is `seal`, or for a release
---        the letters of the stages that may be deleted.
+--        the letters of the stages that may be deleted, or for a keep the TTL in milliseconds.
 -- reply  seconds and microseconds of TIME, `ends`, and one answer for each request:
 --        seal      the least PTTL; {value} of a key of another attempt, {nil} if it is free; `not_admitted`
 --        release   how many keys were deleted
+--        keep      how many keys are of this attempt
 --        An error in one request is the answer to this request only.
 --
 -- seal     Changes every key of this attempt, in any stage, to `s`; the TTL stays. The vote counts as sealed only if all keys
 --          were of this attempt. It needs the expected marker.
 -- release  Deletes the keys of this attempt in these stages. It needs no marker, because only the owner matters.
+-- keep     Changes the keys of this attempt to `s` with this TTL, except those that are `s` already. It needs no marker.
 local KEYS, ARGV = KEYS, ARGV
 local call, sub, find = redis.call, string.sub, string.find
 local time = call('TIME')
@@ -46,9 +48,9 @@ local function seal(first, last, attempt)
 end
 
 local answers, count = {time[1], time[2], 'ends'}, 3
--- The places of the answers to seals.
+-- The places of the answers to seals and keeps, which delete nothing.
 local seals = {}
-local place, first, keys, what = 2, 3, nil, nil
+local place, first, keys, what, life = 2, 3, nil, nil, nil
 
 local function run()
   -- The length of `:<attempt>:`.
@@ -57,6 +59,8 @@ local function run()
     local attempt = ARGV[place]
     if #attempt < ATTEMPT then
       keys, what = tonumber(attempt), ARGV[place + 1]
+      life = tonumber(what) and what
+      if life then what = 'pts' end
       place = place + 2
       attempt = ARGV[place]
     end
@@ -66,6 +70,7 @@ local function run()
       seals[count] = true
       answers[count] = seal(from, first - 1, attempt)
     else
+      seals[count] = life and true
       local found = 0
       for i = from, first - 1 do
         local key = KEYS[i]
@@ -73,8 +78,14 @@ local function run()
         if value == nil then value = values[i - 1] or call('GET', key) end
         if value and find(value, attempt, 2, true) == 2 and find(what, sub(value, 1, 1), 1, true) then
           found = found + 1
-          deleted[#deleted + 1] = key
-          written[key] = false
+          if not life then
+            deleted[#deleted + 1] = key
+            written[key] = false
+          elseif sub(value, 1, 1) ~= 's' then
+            value = 's' .. sub(value, 2)
+            call('SET', key, value, 'PX', life)
+            written[key] = value
+          end
         end
       end
       answers[count] = found

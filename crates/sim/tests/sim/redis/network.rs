@@ -358,7 +358,7 @@ impl World {
         keys: Option<Vec<u8>>,
     ) {
         let (now, boot) = (self.local(process), self.processes[process].boot);
-        let release = matches!(op, Op::Release { .. });
+        let release = op.is_release();
         let unknown = Event::Vote { process, boot, serial, round, node, vote: Vote::Unknown };
         let Some(keys) = keys else { return self.after(0, unknown) };
         let peer = &self.processes[process].peers[node.index()];

@@ -1,0 +1,99 @@
+//! `hold_at_least`: nobody else gets the lock before.
+
+use std::time::Instant;
+
+use redislease_locker::{AcquireError, Released};
+
+use crate::support::{LONGEST, PATIENCE, eventually, locked, ms, on, once, three};
+
+/// Another program gets the lock `least` after `began`, and soon after that.
+async fn next_gets_it(servers: &[redislease_lab::RedisServer], began: Instant, least: std::time::Duration) {
+    let other = on(servers).await;
+    let guard = other.lock("k").wait(PATIENCE).acquire().await.unwrap();
+    let waited = began.elapsed();
+    assert!(waited >= least, "after {waited:?}");
+    assert!(waited < least + ms(400), "after {waited:?}");
+    guard.release().await;
+}
+
+#[tokio::test]
+async fn an_early_release_keeps_the_lock_until_the_time_has_passed() {
+    let (servers, locker) = three().await;
+    let request = once(&locker, "k").ttl(ms(300)).hold_at_least(ms(1200));
+    let guard = request.acquire().await.unwrap();
+    let began = Instant::now();
+    assert!(guard.valid_for() <= ms(300), "the validity is that of the TTL: {:?}", guard.valid_for());
+    match guard.release().await {
+        Released::Kept { free_in } => assert!(free_in > ms(700) && free_in <= ms(1200), "{free_in:?}"),
+        other => panic!("{other:?}"),
+    }
+    match once(&locker, "k").acquire().await {
+        Err(AcquireError::Held { free_in, .. }) => assert!(free_in > ms(400) && free_in <= ms(1210), "{free_in:?}"),
+        other => panic!("{other:?}"),
+    }
+    next_gets_it(&servers, began, ms(1200)).await;
+}
+
+/// The keys then live longer than asked for, so the release makes them end earlier.
+#[tokio::test]
+async fn a_long_ttl_does_not_make_it_longer() {
+    let (servers, locker) = three().await;
+    let guard = once(&locker, "k").ttl(LONGEST).hold_at_least(ms(500)).acquire().await.unwrap();
+    let began = Instant::now();
+    guard.verify().await.unwrap();
+    assert!(matches!(guard.release().await, Released::Kept { free_in } if free_in <= ms(500)));
+    next_gets_it(&servers, began, ms(500)).await;
+}
+
+#[tokio::test]
+async fn a_dropped_guard_keeps_the_lock_too_and_a_late_release_frees_it_at_once() {
+    let (servers, locker) = three().await;
+    let request = once(&locker, "k").ttl(ms(400)).hold_at_least(ms(900));
+    let guard = request.clone().acquire().await.unwrap();
+    let began = Instant::now();
+    drop(guard);
+    next_gets_it(&servers, began, ms(900)).await;
+    let guard = request.acquire().await.unwrap();
+    tokio::time::sleep(ms(950)).await;
+    assert_eq!(guard.release().await, Released::Majority);
+    assert_eq!(locked(&servers, "k"), 0);
+}
+
+/// As after a crash: nothing more is sent.
+#[tokio::test]
+async fn an_abandoned_lock_is_kept_by_its_ttl() {
+    let (servers, locker) = three().await;
+    let guard = once(&locker, "k").ttl(ms(300)).hold_at_least(ms(1000)).acquire().await.unwrap();
+    let began = Instant::now();
+    guard.abandon();
+    // The keys are a round trip older than the guard.
+    next_gets_it(&servers, began + ms(30), ms(940)).await;
+}
+
+#[tokio::test]
+async fn a_lock_that_the_program_never_got_is_not_kept() {
+    let (servers, locker) = three().await;
+    for _ in 0..20 {
+        let mut acquire = Box::pin(once(&locker, "k").hold_at_least(LONGEST).acquire());
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(Future::poll(acquire.as_mut(), &mut context).is_pending());
+        eventually("the lock to be won", || locked(&servers, "k") == 3).await;
+        let dropped = Instant::now();
+        drop(acquire);
+        eventually("no key to be left", || locked(&servers, "k") == 0).await;
+        assert!(dropped.elapsed() < LONGEST / 2, "{:?}", dropped.elapsed());
+    }
+}
+
+#[tokio::test]
+async fn the_time_must_fit_the_longest_lease() {
+    let (_servers, locker) = three().await;
+    match once(&locker, "k").hold_at_least(LONGEST + ms(1)).acquire().await {
+        Err(AcquireError::Invalid(text)) => {
+            assert!(text.contains("hold_at_least is 1.501s: use up to 1.5s, the longest_lease"), "{text}");
+        }
+        other => panic!("{other:?}"),
+    }
+    let guard = once(&locker, "k").hold_at_least(LONGEST).acquire().await.unwrap();
+    assert!(matches!(guard.release().await, Released::Kept { .. }));
+}
